@@ -52,7 +52,7 @@ class BackendWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Backend:
-    """``name`` ("numba" or "simt"), ``why`` this one (a clause), and ``cuda``, the module that kernels are written in."""
+    """``name`` ("numba" or "simt"), ``why`` this one (a clause), and ``cuda``, the module kernels are written in."""
 
     name: str
     why: str

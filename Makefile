@@ -1,0 +1,76 @@
+# Every target sets up what it needs in .venv, once, and again when pyproject.toml changes.
+# Written for GNU make 3.81, which is what macOS has.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# For your own arguments: make lab LAB_ARGS=--no-browser, make test PYTEST_ARGS="-k reduction", make bench ROOMS=matmul
+LAB_ARGS ?=
+PYTEST_ARGS ?=
+ROOMS ?=
+
+# JupyterLab refuses to run as root unless told to; in a container there is often nobody else.
+ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
+
+.DEFAULT_GOAL := help
+.PHONY: help lab test test-gpu lint notebooks bench readme clean
+.DELETE_ON_ERROR:
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+lab: $(VENV)/.lab ## open JupyterLab on the first chapter
+	$(BIN)/jupyter lab notebooks/00_start_here.ipynb $(ROOT_ARGS) $(LAB_ARGS)
+
+test: $(VENV)/.test ## run the tests; needs no GPU
+	PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m pytest -n logical $(PYTEST_ARGS)
+
+test-gpu: $(VENV)/.test ## run the same tests on the GPU
+	PMPP_BACKEND=numba $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev ## check style, and that every file is formatted
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+notebooks: $(VENV)/.lab ## execute every chapter and write it with its outputs
+	$(BIN)/python -m pmpp.lab.notebooks
+
+bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
+	$(BIN)/python -m pmpp.lab.bench $(ROOMS)
+
+readme: $(VENV)/.lab ## write the picture and the table of README.md anew
+	$(BIN)/python -m pmpp.lab.readme
+
+clean: ## remove .venv and what the tools leave behind
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- setting up ---------------------------------------------------------------------------------------------------
+
+# $(1): an extra of pyproject.toml. With it goes the extra that fits the driver, or $(2) where there is none.
+install = @gpu=$$($(BIN)/python -I pmpp/lab/gpu.py) && more=$${gpu:-$(2)} && extras="$(1)$${more:+,$$more}" && \
+	echo "Installing pmpp[$$extras] into $(VENV): a minute or two, this once." && \
+	$(PIP) install --quiet --editable ".[$$extras]" && touch $@
+
+$(VENV)/.lab: pyproject.toml | $(BIN)/python
+	$(call install,lab,)
+
+# The tests compile every kernel to PTX: with a GPU's packages, or with the compiler alone.
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	$(call install,test,ptx)
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(call install,dev,)
+
+# The first Python on the path that is new enough; PYTHON=... goes before the others.
+$(BIN)/python:
+	@for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python; do \
+		$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || continue; \
+		$$python -m venv $(VENV) && exit 0; \
+		rm -rf $(VENV); \
+		echo "$$python cannot make a virtual environment: install its venv package (Debian: python3-venv)." >&2; \
+		exit 1; \
+	done; \
+	echo "pmpp needs Python 3.11 or later, and found none on the path: install one, or say make PYTHON=/path/to/python." >&2; \
+	exit 1

@@ -1,0 +1,157 @@
+"""What every test shares: the backend, hypothesis' profile, and a compiler to PTX that needs no GPU.
+
+The tests run on whichever backend `pmpp.lab.device` chooses: `make test` asks for the interpreter with every launch
+checked, `make test-gpu` for the GPU.
+"""
+
+import os
+
+os.environ.setdefault("PMPP_CHECK", "1")  # a plain `pytest` checks every launch, too
+os.environ.setdefault("MPLBACKEND", "agg")  # no windows
+
+import functools
+import inspect
+import types
+from unittest import mock
+
+import hypothesis
+import numpy as np
+import pytest
+
+from pmpp.lab import device, vector
+
+# The same examples on every run: a red build is a reason to read the change, not to run it again.
+hypothesis.settings.register_profile("pmpp", max_examples=25, deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("pmpp")
+
+
+def pytest_collection_modifyitems(items):
+    if not device.on_gpu():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20261121)
+
+
+# --------------------------------------------------------------------------------------------- kernels to PTX, no GPU
+
+
+@pytest.fixture(scope="session")
+def ptx():
+    """``ptx(kernel, *arguments, cc=(9, 0)) -> str``: what Numba's compiler makes of a kernel.
+
+    ``kernel`` is a function or a kernel of either backend. The arguments are Numba types, or values of the kind that a
+    launch is given (arrays of either backend, NumPy arrays, numbers, tuples), of which only the types matter.
+    """
+    pytest.importorskip("numba_cuda", reason='the compiler to PTX is not installed: pip install -e ".[ptx]"')
+    return _compile
+
+
+def _compile(kernel, *arguments, cc=(9, 0)):
+    from numba import cuda
+
+    signature = tuple(numba_type(argument) for argument in arguments)
+    options = getattr(kernel, "targetoptions", None) or getattr(kernel, "options", None) or {}
+    options = {name: options[name] for name in ("fastmath", "max_registers") if options.get(name)}
+    # Numba asks the device which architecture a device function is for.
+    device_of = "numba.cuda.dispatcher.get_current_device"
+    with mock.patch(device_of, return_value=mock.Mock(compute_capability=cc)):
+        function = _for_numba(getattr(kernel, "py_func", kernel), {})
+        return cuda.compile_ptx(function, signature, cc=cc, **options)[0]
+
+
+def numba_type(value):
+    """The Numba type of an argument, as at a launch."""
+    from numba.cuda import types as nt
+    from numba.cuda.np.numpy_support import from_dtype
+
+    if isinstance(value, nt.Type):
+        return value
+    if isinstance(value, tuple):
+        return nt.Tuple([numba_type(item) for item in value])
+    if isinstance(value, bool | np.bool_):
+        return nt.boolean
+    if isinstance(value, int):
+        return nt.int64
+    if isinstance(value, float):
+        return nt.float64
+    if getattr(value, "ndim", 0) == 0:
+        return from_dtype(value.dtype)
+    c_order = device._contiguous(value.shape, value.strides, value.dtype.itemsize)
+    f_order = device._contiguous(value.shape[::-1], value.strides[::-1], value.dtype.itemsize)
+    return nt.Array(from_dtype(value.dtype), value.ndim, "C" if c_order else "F" if f_order else "A")
+
+
+def _for_numba(function, made):
+    """A copy of a function whose globals and closure hold Numba's things where they held the interpreter's."""
+    if function in made:
+        return made[function]
+    names = set()
+    pending = [function.__code__]
+    while pending:
+        code = pending.pop()
+        names.update(code.co_names)
+        pending += [constant for constant in code.co_consts if inspect.iscode(constant)]
+    twin = types.FunctionType(function.__code__, {"__builtins__": __builtins__, "__name__": function.__module__})
+    twin.__defaults__, twin.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    twin.__module__, twin.__qualname__ = function.__module__, function.__qualname__
+    made[function] = twin
+    outer = function.__globals__
+    twin.__globals__.update({name: _thing_for_numba(outer[name], made) for name in names & outer.keys()})
+    if function.__closure__:
+        cells = tuple(types.CellType(_thing_for_numba(cell.cell_contents, made)) for cell in function.__closure__)
+        closed = types.FunctionType(twin.__code__, twin.__globals__, twin.__name__, twin.__defaults__, cells)
+        closed.__module__, closed.__qualname__ = function.__module__, function.__qualname__
+        made[function] = closed
+    return made[function]
+
+
+def _thing_for_numba(thing, made):
+    from numba import cuda
+
+    if isinstance(thing, types.ModuleType):
+        return cuda if thing.__name__.startswith("pmpp.simt") else thing
+    name = getattr(thing, "__name__", "")
+    if name in ("load128", "store128"):
+        return dict(zip(("load128", "store128"), vector.numba_intrinsics(), strict=True))[name]
+    if hasattr(thing, "py_func"):
+        return cuda.jit(device=True)(_for_numba(thing.py_func, made))
+    return thing
+
+
+# ----------------------------------------------------------------------------------- what a kernel is launched with
+
+
+class Spy:
+    """Stands where a kernel stood, launches it, and keeps the arguments of every launch in ``launches``."""
+
+    def __init__(self, kernel):
+        self.kernel, self.launches = kernel, []
+
+    def __getattr__(self, name):
+        return getattr(self.kernel, name)
+
+    def __getitem__(self, configuration):
+        return functools.partial(self._launch, self.kernel[configuration])
+
+    def _launch(self, configured, *arguments):
+        self.launches.append(arguments)
+        return configured(*arguments)
+
+
+@pytest.fixture
+def spy(monkeypatch):
+    """``spy(module, kernel) -> Spy``: put one in place of a kernel that is a global of ``module``."""
+
+    def place(module, kernel):
+        spies = [Spy(kernel)]
+        for name, value in list(vars(module).items()):
+            if value is kernel:
+                monkeypatch.setattr(module, name, spies[0])
+        return spies[0]
+
+    return place

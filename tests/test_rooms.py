@@ -1,0 +1,184 @@
+"""The contract of a room, held to every room: its shape, its inputs, its results, and that its kernels compile."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import numba_type
+
+from pmpp.lab import device
+from pmpp.lab.room import Cost, Rung, chapter_of, pmpp_section, rooms
+
+ROOT = Path(__file__).parents[1]
+ROOMS = rooms()
+NAMES = [module.__name__.rpartition(".")[2] for module in ROOMS]
+RUNGS = [rung for module in ROOMS for rung in module.LADDER]
+each_room = pytest.mark.parametrize("room", ROOMS, ids=NAMES)
+each_rung = pytest.mark.parametrize("rung", RUNGS, ids=[f"{rung.room}.{rung.name}" for rung in RUNGS])
+
+
+def module_of(rung):
+    return ROOMS[NAMES.index(rung.room)]
+
+
+def top_level(room):
+    return ast.parse(inspect.getsource(room)).body
+
+
+def defined_at(room):
+    """Each top-level name and the position of its definition."""
+    found = {}
+    for position, node in enumerate(top_level(room)):
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = position
+        elif isinstance(node, ast.Assign):
+            found.update((target.id, position) for target in node.targets if isinstance(target, ast.Name))
+    return found
+
+
+def kernels_of(room):
+    """The room's kernels, each once, in the order of the ladder."""
+    return list(dict.fromkeys(kernel for rung in room.LADDER for kernel in rung.kernels))
+
+
+def kernel_name(kernel):
+    return getattr(kernel, "py_func", kernel).__name__
+
+
+# ------------------------------------------------------------------------------------------------------- its shape
+
+
+@each_room
+def test_the_docstring_names_subject_chapter_and_section(room):
+    name = room.__name__.rpartition(".")[2]
+    assert re.match(r"[A-Z][^\n]*: [^\n]+\.\n", room.__doc__), "the first line: Subject: what it is."
+    assert re.fullmatch(rf"notebooks/\d\d_{name}\.ipynb", chapter_of(room)), "from a chapter to its code by name"
+    assert pmpp_section(room)
+
+
+@each_room
+def test_the_bands_are_in_order(room):
+    at = defined_at(room)
+    bands = [at[name] for name in ("reference", "inputs", "cost")]
+    assert bands == sorted(bands)
+    assert max(bands) < min(at[kernel_name(kernel)] for kernel in kernels_of(room))
+    assert at["LADDER"] == len(top_level(room)) - 1, "LADDER comes last"
+    for rung in room.LADDER:
+        for kernel in rung.kernels:
+            assert at[kernel_name(kernel)] < at[rung.name], f"{kernel_name(kernel)} stands before its rung"
+    order = [at[rung.name] for rung in room.LADDER]
+    assert order == sorted(order), "the rungs stand in the order of the ladder"
+
+
+@each_room
+def test_the_ladder_has_every_rung_once(room):
+    rungs = [value for value in vars(room).values() if isinstance(value, Rung)]
+    assert set(room.LADDER) == {rung for rung in rungs if rung.fn.__module__ == room.__name__}
+    assert len(set(room.LADDER)) == len(room.LADDER) >= 2
+
+
+@each_room
+def test_a_room_is_one_file_of_reasonable_length(room):
+    assert len(inspect.getsource(room).splitlines()) <= 500, "split it by algorithm, never by rung"
+
+
+@each_room
+def test_a_room_has_its_tests_its_wrong_kernels_and_its_chapter(room):
+    name = room.__name__.rpartition(".")[2]
+    chapter = Path(chapter_of(room))
+    source = chapter.parent / "source" / f"{chapter.stem}.py"
+    for path in (f"tests/test_{name}.py", f"tests/wrong/{name}.py", chapter, source):
+        assert (ROOT / path).is_file(), f"{path} is missing"
+
+
+@each_rung
+def test_a_rung_is_named_for_its_idea(rung):
+    assert not re.search(r"_?v?\d+$", rung.name), "a number rots"
+    assert rung.idea.endswith("."), "the docstring's first line is a sentence"
+    assert len(rung.idea) <= 110
+    if rung is not module_of(rung).LADDER[-1]:
+        assert rung.leaves, "Leaves: is the fault that the next rung mends"
+
+
+@each_rung
+def test_a_rung_takes_a_stream_by_name(rung):
+    stream = inspect.signature(rung).parameters["stream"]
+    assert stream.kind is inspect.Parameter.KEYWORD_ONLY
+    assert stream.default == 0
+
+
+# ------------------------------------------------------------------------------------------- its inputs and results
+
+
+@each_room
+def test_the_inputs_are_small_awkward_and_the_same_every_time(room):
+    once, again = room.inputs(), room.inputs()
+    assert len(once) >= 8
+    for name, arguments in once.items():
+        assert isinstance(arguments, tuple), name
+        arrays = [argument for argument in arguments if isinstance(argument, np.ndarray)]
+        assert arrays, name
+        assert sum(array.nbytes for array in arrays) < 2**20, f"{name} is not small"
+        for first, second in zip(arguments, again[name], strict=True):
+            np.testing.assert_array_equal(first, second)
+
+
+@each_room
+def test_the_cost_is_a_cost(room):
+    parameters = inspect.signature(room.cost).parameters.values()
+    required = [one for one in parameters if one.default is inspect.Parameter.empty]
+    small, large = room.cost(*[64] * len(required)), room.cost(*[128] * len(required))
+    assert isinstance(small, Cost)
+    assert 0 < small.bytes < large.bytes
+    assert 0 <= small.flops < large.flops
+
+
+@each_rung
+def test_a_rung_leaves_its_inputs_alone_and_returns_a_device_array(rung):
+    arguments = next(iter(module_of(rung).inputs().values()))
+    before = [np.copy(argument) for argument in arguments]
+    result = rung(*arguments)
+    assert hasattr(result, "copy_to_host")
+    for argument, copy in zip(arguments, before, strict=True):
+        np.testing.assert_array_equal(argument, copy)
+
+
+CASES = [(rung, name) for rung in RUNGS for name in module_of(rung).inputs()]
+
+
+@pytest.mark.parametrize(("rung", "name"), CASES, ids=[f"{rung.room}.{rung.name}-{name}" for rung, name in CASES])
+def test_a_rung_accepts_every_input_and_is_right(rung, name):
+    room = module_of(rung)
+    arguments = room.inputs()[name]
+    expected = np.asarray(room.reference(*arguments))
+    result = device.to_host(rung(*arguments))
+    assert result.size == expected.size
+    expected = expected.reshape(result.shape)
+    if not hasattr(room, "tolerance"):
+        return  # tests/test_<room>.py compares, where it has derived how far from the reference is right
+    allowed = np.broadcast_to(room.tolerance(*arguments), result.shape)
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(result[~finite], expected[~finite].astype(result.dtype))
+    error = np.abs(result[finite].astype(np.float64) - expected[finite].astype(np.float64))
+    assert (error <= allowed[finite]).all(), f"off by {error.max()}, allowed {allowed[finite].max()}"
+
+
+# ------------------------------------------------------------------------------------------------ its kernels, compiled
+
+
+@each_rung
+def test_every_kernel_compiles_for_every_architecture(rung, spy, ptx):
+    """Each kernel is compiled for the very types that the rung launches it with, over all inputs of the room."""
+    room = module_of(rung)
+    spies = [spy(room, kernel) for kernel in rung.kernels]
+    for arguments in room.inputs().values():
+        rung(*arguments)
+    for kernel, watched in zip(rung.kernels, spies, strict=True):
+        assert watched.launches, f"{kernel_name(kernel)} was never launched"
+        by_types = {tuple(map(str, map(numba_type, launch))): launch for launch in watched.launches}
+        for launch in by_types.values():
+            for cc in [(7, 5), (8, 0), (9, 0)]:
+                assert f".target sm_{cc[0]}{cc[1]}" in ptx(kernel, *launch, cc=cc)
