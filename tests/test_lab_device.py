@@ -42,9 +42,9 @@ class FakeCuda:
         return np.zeros(shape, dtype)
 
     def external_stream(self, pointer):
-        stream = types.SimpleNamespace(handle=pointer, synchronize=lambda: self.synchronised.append(pointer))
-        own = {"__module__": "numba.cuda.cudadrv.driver", "__int__": lambda _: pointer}
-        return type("Stream", (), own | vars(stream))()
+        stream = types.SimpleNamespace(handle=pointer, __int__=lambda _: pointer)
+        stream.synchronize = lambda _: self.synchronised.append(pointer)
+        return type("Stream", (), {"__module__": "numba.cuda.cudadrv.driver", **vars(stream)})()
 
     def get_current_device(self):
         return types.SimpleNamespace(id=0)

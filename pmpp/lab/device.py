@@ -147,7 +147,7 @@ def describe() -> str:
     if real:
         device += f", driver for CUDA {gpu.dotted(gpu.driver()[0])}"
     else:
-        device = f"none; the interpreter imitates one {device}"
+        device = f"none: {device}"
     a_block = (
         f"{limit['max_threads_per_block']} threads, {limit['max_shared_memory_per_block'] // 1024} KiB shared memory"
     )
@@ -235,6 +235,8 @@ def _cupy() -> types.ModuleType | None:
 
 def address(x: typing.Any) -> int:
     """The address of a device array's first element: what a 128-bit access needs to be a multiple of 16 bytes."""
+    if hasattr(x, "device_ctypes_pointer"):
+        return x.device_ctypes_pointer.value or 0
     return int(x.__cuda_array_interface__["data"][0])
 
 
@@ -363,14 +365,8 @@ def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int)
 
 
 def _read_only(x: typing.Any) -> bool:
-    flags = getattr(x, "flags", None)
-    try:
-        if flags is not None and not flags["WRITEABLE"]:
-            return True
-    except (KeyError, TypeError):  # Numba's device arrays keep no such flag, CuPy's refuse the question
-        pass
     if hasattr(x, "copy_to_host"):
-        return False  # the backend's own array: it has no other place to say so
+        return False  # the backend's own arrays have no such state
     interface = _interface_or_none(x)
     return isinstance(interface, Mapping) and bool(interface.get("data", (0, False))[1])
 
