@@ -98,7 +98,6 @@ def test_a_room_has_its_tests_its_wrong_kernels_and_its_chapter(room):
 def test_a_rung_is_named_for_its_idea(rung):
     assert not re.search(r"_?v?\d+$", rung.name), "a number rots"
     assert rung.idea.endswith("."), "the docstring's first line is a sentence"
-    assert len(rung.idea) <= 110
     if rung is not module_of(rung).LADDER[-1]:
         assert rung.leaves, "Leaves: is the fault that the next rung mends"
 
@@ -179,6 +178,8 @@ def test_every_kernel_compiles_for_every_architecture(rung, spy, ptx):
     for kernel, watched in zip(rung.kernels, spies, strict=True):
         assert watched.launches, f"{kernel_name(kernel)} was never launched"
         by_types = {tuple(map(str, map(numba_type, launch))): launch for launch in watched.launches}
-        for launch in by_types.values():
-            for cc in [(7, 5), (8, 0), (9, 0)]:
-                assert f".target sm_{cc[0]}{cc[1]}" in ptx(kernel, *launch, cc=cc)
+        first, *others = by_types.values()
+        for cc in [(7, 5), (8, 0), (9, 0)]:
+            assert f".target sm_{cc[0]}{cc[1]}" in ptx(kernel, *first, cc=cc)
+        for launch in others:
+            ptx(kernel, *launch)
