@@ -299,7 +299,7 @@ def test_what_is_not_contiguous_is_refused(name):
         as_input("x", NOT_C[name], dtypes=F32)
 
 
-@pytest.mark.parametrize("name", set(NOT_C) - {"transposed"})
+@pytest.mark.parametrize("name", [name for name in NOT_C if name != "transposed"])
 def test_neither_order(name):
     with pytest.raises(ValueError, match="x must be contiguous in C or Fortran order, had"):
         as_input("x", NOT_C[name], dtypes=F32, layout="CF")
@@ -341,7 +341,7 @@ def test_an_output_that_does_not_fit_is_named(out, error, sentence):
         as_output("out", out, shape=(4,), dtype=F32)
 
 
-@pytest.mark.parametrize("stream", [None, 1, 7, 0.0, False, "0", object(), np.zeros(1)], ids=repr)
+@pytest.mark.parametrize("stream", [None, 1, 7, 0.0, False, "0", [0], np.zeros(1)], ids=repr)
 def test_a_stream_of_the_wrong_kind_is_refused(stream):
     with pytest.raises(TypeError, match=r"stream must be 0,? or .*, was "):
         as_stream(stream)
