@@ -1,0 +1,30 @@
+"""The SIMT interpreter: runs `numba.cuda` kernels on any machine, and explains them.
+
+It executes a kernel's Python source over NumPy arrays that hold one variable of every thread.  Three levels:
+
+    "run"    results only
+    "count"  and the counters of a profiler: sectors, wavefronts, divergence, FLOPs, by source line
+    "check"  and the findings of a sanitizer: races, out of bounds, uninitialised reads, divergent barriers
+
+`simt.cuda` is a drop-in for `numba.cuda`; `simt.profile` runs one launch and reports on it.
+"""
+
+from pmpp.simt import cuda
+from pmpp.simt.counting import COUNTERS
+from pmpp.simt.errors import (
+    ArgumentError,
+    Hazard,
+    HazardError,
+    LaunchError,
+    OutOfBoundsError,
+    SimtError,
+    UnsupportedError,
+)
+from pmpp.simt.launch import profile, record
+from pmpp.simt.machine import batch_lanes
+from pmpp.simt.report import Report
+
+__all__ = [
+    "COUNTERS", "ArgumentError", "Hazard", "HazardError", "LaunchError", "OutOfBoundsError", "Report", "SimtError",
+    "UnsupportedError", "batch_lanes", "cuda", "profile", "record",
+]  # fmt: skip

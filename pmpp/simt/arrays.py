@@ -1,0 +1,183 @@
+"""Device arrays: memory that kernels work on, as the host sees it."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.errors import ArgumentError, LaunchError
+from pmpp.simt.intrinsics import poison
+from pmpp.simt.memory import Array, Storage
+
+#: Simulated addresses: every allocation starts at a multiple of 256 bytes, as the CUDA driver's do.
+_ALIGNMENT = 256
+_next_address = itertools.count(_ALIGNMENT * 0x100000, _ALIGNMENT * 0x100000)
+
+
+class DeviceArray:
+    """An array in the interpreter's device memory; a drop-in for Numba's DeviceNDArray.
+
+    Attributes: shape, strides (bytes), dtype, ndim, size, nbytes, itemsize, T.  Slicing gives views of the same memory.
+    """
+
+    def __init__(self, storage: Storage, view: np.ndarray, address: int | None = None) -> None:
+        self._storage, self._view = storage, view
+        self._base = next(_next_address) if address is None else address
+
+    shape = property(lambda self: self._view.shape)
+    strides = property(lambda self: self._view.strides)
+    dtype = property(lambda self: self._view.dtype)
+    ndim = property(lambda self: self._view.ndim)
+    size = property(lambda self: self._view.size)
+    nbytes = alloc_size = property(lambda self: self._view.nbytes)
+    itemsize = property(lambda self: self._view.itemsize)
+    T = property(lambda self: self._like(self._view.T))
+
+    @classmethod
+    def holding(cls, values: np.ndarray, *, fresh: bool = False) -> DeviceArray:
+        """Take ownership of a contiguous array; `fresh` memory counts as never written."""
+        flat = values.reshape(-1, order="A" if values.ndim < 2 or values.flags.c_contiguous else "F")
+        init = np.zeros(flat.size, np.bool_) if fresh else None
+        return cls(Storage("global", flat, init=init), values)
+
+    def _like(self, view: np.ndarray) -> DeviceArray:
+        return DeviceArray(self._storage, view, self._base)
+
+    def _offset(self) -> int:
+        """Elements from the start of the allocation to the first element of this view."""
+        if not self._view.size:
+            return 0
+        start = self._view.__array_interface__["data"][0] - self._storage.values.__array_interface__["data"][0]
+        return start // self.dtype.itemsize
+
+    @property
+    def device_ctypes_pointer(self) -> ctypes.c_void_p:
+        """The simulated address of the first element; it means something to alignment checks only."""
+        return ctypes.c_void_p(self._base + self._offset() * self.dtype.itemsize)
+
+    def _argument(self) -> Array:
+        """The array as a kernel sees it."""
+        size = self.dtype.itemsize
+        return Array(self._storage, self.dtype, self.shape, tuple(s // size for s in self.strides), self._offset())
+
+    def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
+        """A copy in host memory, or into `ary` of the same shape and dtype."""
+        if ary is None:
+            return self._view.copy(order="A")
+        if ary.shape != self.shape or ary.dtype != self.dtype:
+            raise ArgumentError(f"ary is {ary.dtype}{ary.shape}; the device array is {self.dtype}{self.shape}")
+        ary[...] = self._view
+        return ary
+
+    def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
+        """Overwrite with an array of the same shape and dtype."""
+        source = ary._view if isinstance(ary, DeviceArray) else np.asarray(ary)
+        if source.shape != self.shape or source.dtype != self.dtype:
+            raise ArgumentError(f"ary is {source.dtype}{source.shape}; the device array is {self.dtype}{self.shape}")
+        self._view[...] = source
+        self._storage.init = None
+
+    def is_c_contiguous(self) -> bool:
+        """Whether the elements lie in C order without gaps."""
+        return self._view.flags.c_contiguous
+
+    def is_f_contiguous(self) -> bool:
+        """Whether the elements lie in Fortran order without gaps."""
+        return self._view.flags.f_contiguous
+
+    def reshape(self, *shape: Any, order: str = "C") -> DeviceArray:
+        """A view of another shape; an error where that would need a copy."""
+        view = self._view.reshape(*shape, order=order)
+        if view.size and not np.shares_memory(view, self._view):
+            raise ArgumentError(f"an array of shape {self.shape} and strides {self.strides} cannot be reshaped without a copy")
+        return self._like(view)
+
+    def ravel(self, order: str = "C") -> DeviceArray:
+        """A 1-D view."""
+        return self.reshape(-1, order=order)
+
+    def transpose(self, axes: tuple[int, ...] | None = None) -> DeviceArray:
+        """A view with permuted axes."""
+        return self._like(self._view.transpose(axes))
+
+    def view(self, dtype: Any) -> DeviceArray:
+        """The same bytes as another type."""
+        view = self._view.view(dtype)
+        return DeviceArray(Storage("global", view.reshape(-1)), view, self._base)
+
+    def __getitem__(self, item: Any) -> Any:
+        part = self._view[item]
+        return self._like(part) if isinstance(part, np.ndarray) else part
+
+    def __setitem__(self, item: Any, value: Any) -> None:
+        self._view[item] = value._view if isinstance(value, DeviceArray) else value
+        self._storage.init = None
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self._view, dtype=dtype)
+
+    def __repr__(self) -> str:
+        return f"DeviceArray(shape={self.shape}, dtype={self.dtype})"
+
+
+def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceArray | None = None) -> DeviceArray:
+    """Copy a host array to device memory; C or Fortran order is kept."""
+    if isinstance(obj, DeviceArray):
+        return obj
+    values = np.asarray(obj)
+    if values.dtype.kind not in "biufc":
+        raise ArgumentError(f"obj is {_what(obj)}; device memory holds numbers")
+    if not (values.flags.c_contiguous or values.flags.f_contiguous):
+        raise LaunchError(f"obj is not contiguous (strides {values.strides}); copy it with np.ascontiguousarray first")
+    if to is not None:
+        to.copy_to_device(values)
+        return to
+    return DeviceArray.holding(values.copy(order="F" if values.flags.f_contiguous and not values.flags.c_contiguous else "C"))
+
+
+def device_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0) -> DeviceArray:
+    """Uninitialised device memory.  Here it holds NaN or -1, and reading it before writing is a hazard at level "check"."""
+    extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    values = poison(extents, np.dtype(dtype))
+    if order == "F":
+        values = values.reshape(extents[::-1]).T
+    return DeviceArray.holding(values, fresh=True)
+
+
+def device_array_like(ary: Any, stream: Any = 0) -> DeviceArray:
+    """Uninitialised device memory of the shape, dtype and order of `ary`."""
+    strides = ary.strides
+    fortran = ary.ndim > 1 and strides[0] == ary.dtype.itemsize and strides[0] < strides[-1]
+    return device_array(ary.shape, ary.dtype, order="F" if fortran else "C")
+
+
+def pinned_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C") -> np.ndarray:
+    """Host memory.  On a GPU its pages are locked, so that transfers run at full speed."""
+    return np.empty(shape, dtype, order=order)
+
+
+def pinned_array_like(ary: np.ndarray) -> np.ndarray:
+    """Host memory of the shape, dtype and order of `ary`."""
+    return np.empty_like(ary)
+
+
+def is_cuda_array(obj: Any) -> bool:
+    """Whether `obj` is device memory of this backend."""
+    return isinstance(obj, DeviceArray)
+
+
+def as_cuda_array(obj: Any, sync: bool = True) -> DeviceArray:
+    """`obj` as a device array, without a copy; the interpreter knows only its own."""
+    if isinstance(obj, DeviceArray):
+        return obj
+    raise ArgumentError(f"obj is {_what(obj)}; the interpreter has its own device memory only: use cuda.to_device(obj)")
+
+
+def _what(obj: Any) -> str:
+    return f"an array of {obj.dtype}" if isinstance(obj, np.ndarray) else f"of type {type(obj).__module__}.{type(obj).__qualname__}"

@@ -1,0 +1,143 @@
+"""Atomics: many threads update one element, one after the other.
+
+Threads take turns in lane order.  On a GPU the order is not defined, so integer results agree and floating-point sums may differ
+in their last bits; here the order is fixed, block by block, so that a result never depends on the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pmpp.simt import dtypes, memory
+from pmpp.simt.dtypes import Value
+from pmpp.simt.errors import UnsupportedError
+from pmpp.simt.lanes import Mask
+from pmpp.simt.machine import ATOMICS, Machine
+from pmpp.simt.memory import Array, flat_position, selected, writable
+
+_NUMBERS = (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64)
+_INTEGERS = (np.int32, np.uint32, np.int64, np.uint64)
+_UNSIGNED = (np.uint32, np.uint64)
+
+
+#: What leaves any number as it is, for the two operations that ignore NaN operands but keep a NaN in memory.
+_NEUTRAL = {"max": -np.inf, "min": np.inf}
+
+
+class AtomicOperation:
+    """What an atomic does to one element: `ufunc` if it is a running reduction, `step(old, *operands)` always."""
+
+    def __init__(
+        self, name: str, allowed: tuple, step: Callable, ufunc: np.ufunc | None = None, *, reorders: bool = False
+    ) -> None:
+        self.name, self.step, self.ufunc, self.reorders = name, step, ufunc, reorders
+        self.dtypes = tuple(map(np.dtype, allowed))
+
+
+def atomic(
+    m: Machine,
+    mask: Mask,
+    array: Array,
+    at: Value,
+    operation: AtomicOperation,
+    operands: tuple,
+    name: str,
+    line: int,
+    used: bool,
+) -> Value | None:
+    """Apply `operation` for every active lane, one after the other in lane order; the old values if they are used."""
+    storage = array.storage
+    writable(m, storage, name, line)
+    if array.dtype not in operation.dtypes:
+        allowed = ", ".join(map(str, operation.dtypes))
+        raise m.error(f"atomic.{operation.name} takes {allowed}; {name} holds {array.dtype}", line, UnsupportedError)
+    if m.counting:
+        m.instruction(line, mask)[ATOMICS] += mask.warps
+    if m.checking:
+        memory.check_read(m, mask, storage, at, name, line, atomic=True)
+        memory.check_write(m, mask, storage, at, name, line, atomic=True, same=None)
+        _release(m, mask)
+    operands = tuple(dtypes.cast(v, array.dtype) for v in operands)
+    if operation.name in _NEUTRAL and array.dtype.kind == "f":  # on the device a NaN operand changes nothing
+        operands = (np.where(np.isnan(operands[0]), array.dtype.type(_NEUTRAL[operation.name]), operands[0]),)
+    positions, *flat = selected(m, mask, flat_position(m, storage, at), *operands)
+    if not used and operation.ufunc is not None:
+        m.writes += 1
+        if array.dtype.kind == "f" and operation.reorders and storage.space == "global":
+            block = selected(m, mask, m.lanes.block_row)[0]
+            storage.pending.append((operation.ufunc, positions, flat[0], block))
+            m.pending.append(storage)
+        else:
+            operation.ufunc.at(storage.values.reshape(-1), positions, flat[0])
+        return None
+    storage.settle()
+    everything = storage.values.reshape(-1)
+    before = everything[positions]
+    old = _serialised(everything, positions, operation, flat)
+    m.writes += not np.array_equal(before, everything[positions])  # a failed compare-and-swap is no progress
+    if mask.bits is None:
+        return old.reshape(m.lanes.blocks, m.lanes.width)
+    out = np.zeros((m.lanes.blocks, m.lanes.width), array.dtype)
+    out[mask.grid()] = old
+    return out
+
+
+def _release(m: Machine, mask: Mask) -> None:
+    """An atomic after a fence publishes what the fence covered; any atomic may learn what others published."""
+    rows = np.flatnonzero(mask.grid().any(axis=1)) + m.lanes.first
+    clock = m.clock
+    fenced = rows[clock.fence[rows] > clock.fenced[rows]]
+    clock.fenced[fenced] = clock.fence[fenced]
+    clock.released[fenced] = clock.now
+    clock.acquired[rows] = clock.now
+
+
+def _serialised(
+    memory: np.ndarray, at: np.ndarray, operation: AtomicOperation, operands: list[np.ndarray]
+) -> np.ndarray:
+    """Old value seen by each lane when lanes follow one another; memory is left with the last result."""
+    order = np.argsort(at, kind="stable")
+    where = at[order]
+    starts = np.flatnonzero(np.r_[True, where[1:] != where[:-1]]) if where.size else np.zeros(0, np.int64)
+    lengths = np.diff(np.r_[starts, where.size])
+    old = np.empty(at.size, memory.dtype)
+    operands = [v[order] for v in operands]
+    if operation.ufunc is not None and starts.size <= lengths.max(initial=0):
+        # Few addresses, much contention: run along each address.
+        for start, length in zip(starts, lengths, strict=True):
+            stop = start + length
+            chain = np.concatenate([memory[where[start] : where[start] + 1], operands[0][start:stop]])
+            results = operation.ufunc.accumulate(chain, dtype=memory.dtype)
+            old[order[start:stop]] = results[:-1]
+            memory[where[start]] = results[-1]
+        return old
+    rank = np.arange(where.size) - np.repeat(starts, lengths)
+    by_rank = np.argsort(rank, kind="stable")
+    edges = np.searchsorted(rank[by_rank], np.arange(lengths.max(initial=0) + 1))
+    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        turn = by_rank[begin:end]
+        before = memory[where[turn]]
+        old[order[turn]] = before
+        memory[where[turn]] = operation.step(before, *(v[turn] for v in operands))
+    return old
+
+
+ATOMIC = {
+    "add": AtomicOperation("add", _NUMBERS, np.add, np.add, reorders=True),
+    "sub": AtomicOperation("sub", _NUMBERS, np.subtract, np.subtract, reorders=True),
+    "max": AtomicOperation("max", _NUMBERS, np.maximum, np.maximum),
+    "min": AtomicOperation("min", _NUMBERS, np.minimum, np.minimum),
+    "nanmax": AtomicOperation("nanmax", _NUMBERS, np.fmax, np.fmax),
+    "nanmin": AtomicOperation("nanmin", _NUMBERS, np.fmin, np.fmin),
+    "and_": AtomicOperation("and_", _INTEGERS, np.bitwise_and, np.bitwise_and),
+    "or_": AtomicOperation("or_", _INTEGERS, np.bitwise_or, np.bitwise_or),
+    "xor": AtomicOperation("xor", _INTEGERS, np.bitwise_xor, np.bitwise_xor),
+    "inc": AtomicOperation("inc", _UNSIGNED, lambda old, top: np.where(old >= top, 0, old + 1).astype(old.dtype)),
+    "dec": AtomicOperation(
+        "dec", _UNSIGNED, lambda old, top: np.where((old == 0) | (old > top), top, old - 1).astype(old.dtype)
+    ),
+    "exch": AtomicOperation("exch", _INTEGERS, lambda old, new: new),
+    "cas": AtomicOperation("cas", _INTEGERS, lambda old, expected, new: np.where(old == expected, new, old)),
+}

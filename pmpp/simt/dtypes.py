@@ -1,0 +1,391 @@
+"""Numba's typing, which is not NumPy's.
+
+Numba widens: `int32 + int32` is int64, `uint8 * uint8` is uint64, `float32 * int32` is float64.  A kernel that is right or
+fast under NumPy's rules may be wrong or slow under these, so the interpreter follows them to the letter.  Literals and
+plain Python scalars are int64 and float64.  tests/test_simt_typing.py asks Numba itself about every pair.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+BOOL, INT32, UINT32 = np.dtype(np.bool_), np.dtype(np.int32), np.dtype(np.uint32)
+INT64, UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
+FLOAT16, FLOAT32, FLOAT64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
+
+Value = np.ndarray | np.generic
+
+#: Integers that Numba converts to float32, not to float64, when the other operand is float32.
+_SMALL = frozenset(map(np.dtype, (np.bool_, np.int8, np.int16, np.uint8)))
+
+
+def is_int(dtype: np.dtype) -> bool:
+    """Integers and booleans."""
+    return dtype.kind in "iub"
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """float16, float32, float64."""
+    return dtype.kind == "f"
+
+
+def arithmetic(a: np.dtype, b: np.dtype) -> np.dtype:
+    """Type in which `a + b`, `a - b`, `a * b`, `a // b` and `a % b` are computed."""
+    if is_int(a) and is_int(b):
+        return UINT64 if a.kind == b.kind == "u" else INT64
+    if a == b or (is_float(a) and is_float(b)) or "c" in (a.kind, b.kind):
+        return np.promote_types(a, b)
+    floating, integer = (a, b) if is_float(a) else (b, a)
+    return floating if floating != FLOAT32 or integer in _SMALL else FLOAT64
+
+
+def division(a: np.dtype, b: np.dtype) -> np.dtype:
+    """Type of `a / b`."""
+    return FLOAT64 if is_int(a) and is_int(b) else arithmetic(a, b)
+
+
+def power(a: np.dtype, b: np.dtype) -> np.dtype:
+    """Type of `a ** b`; a float base keeps its width under an integer exponent."""
+    if a == BOOL and b == INT32:
+        return FLOAT32  # a quirk of Numba's overload table
+    return a if is_float(a) and is_int(b) else arithmetic(a, b)
+
+
+def shift(a: np.dtype, b: np.dtype) -> np.dtype:
+    """Type of `a << b` and `a >> b`: the left operand decides the sign."""
+    _integers_only(a, b)
+    return UINT64 if a.kind == "u" else INT64
+
+
+def bitwise(a: np.dtype, b: np.dtype) -> np.dtype:
+    """Type of `a & b`, `a | b`, `a ^ b`."""
+    _integers_only(a, b)
+    return BOOL if a == b == BOOL else arithmetic(a, b)
+
+
+def _integers_only(a: np.dtype, b: np.dtype) -> None:
+    if not (is_int(a) and is_int(b)):
+        raise TypeError(f"this operator takes integers, not {a} and {b}")
+
+
+def unify(a: np.dtype, b: np.dtype) -> np.dtype:
+    """Type of a variable that is assigned an `a` on one path and a `b` on another; also of `min` and `max`."""
+    return a if a == b else np.promote_types(a, b)
+
+
+def cast(value: Value, dtype: np.dtype) -> Value:
+    """Convert as the device does: integers wrap; floats truncate towards zero, saturate, and NaN becomes 0."""
+    if value.dtype == dtype:
+        return value
+    if value.dtype.kind == "f" and dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        wide = np.trunc(value.astype(FLOAT64))
+        # The largest float64 below 2**63 is exact; the bound itself is not, hence `>=` on the float side.
+        low, high = wide <= float(info.min), wide >= float(info.max)
+        nan = np.isnan(wide)
+        if not (low.any() or high.any() or nan.any()):
+            return wide.astype(dtype)
+        inside = np.where(low | high | nan, 0.0, wide).astype(dtype)
+        result = np.where(high, dtype.type(info.max), np.where(low, dtype.type(info.min), inside))
+        return result if result.ndim else result[()]
+    return value.astype(dtype)
+
+
+def _floor_divide(a: Value, b: Value) -> Value:
+    quotient = np.floor_divide(a, b)
+    if a.dtype == INT64 and (b == -1).any():  # -2**63 // -1 does not fit; Numba gives 0
+        quotient = np.where((b == -1) & (a == np.iinfo(INT64).min), INT64.type(0), quotient)[()]
+    return quotient
+
+
+def _shift_amount(b: Value) -> Value:
+    return np.asarray(b).astype(INT64)
+
+
+def _shift_left(a: Value, b: Value) -> Value:
+    # The device shifts by the amount it is given; 64 or more leaves nothing, where C (and NumPy on some CPUs) wraps around.
+    n = _shift_amount(b)
+    kept = np.left_shift(a, np.clip(n, 0, 63).astype(a.dtype))
+    return np.where((n < 0) | (n > 63), a.dtype.type(0), kept)[()]
+
+
+def _shift_right(a: Value, b: Value) -> Value:
+    n = _shift_amount(b)
+    kept = np.right_shift(a, np.clip(n, 0, 63).astype(a.dtype))
+    gone = np.where(a < 0, -1, 0).astype(a.dtype) if a.dtype.kind == "i" else a.dtype.type(0)
+    return np.where((n < 0) | (n > 63), gone, kept)[()]
+
+
+def _power(a: Value, b: Value) -> Value:
+    if a.dtype.kind not in "iu":
+        return np.power(a, b)
+    negative = b < 0 if b.dtype.kind == "i" else np.False_
+    if not np.any(negative):
+        return np.power(a, b)
+    # NumPy refuses negative integer powers; on the device 1/a**n truncates to 0 except for a = 1 and -1.
+    flipped = np.where(negative, -b, b)
+    whole = np.power(a, flipped)
+    return np.where(negative, np.where(np.abs(whole) == 1, whole, 0), whole)[()].astype(a.dtype)
+
+
+class Binary:
+    """A binary operator: the type it computes in, and the NumPy function that does it."""
+
+    __slots__ = ("flop", "function", "rule", "types")
+
+    def __init__(
+        self, rule: Callable[[np.dtype, np.dtype], np.dtype], function: Callable, *, flop: bool = False
+    ) -> None:
+        self.rule, self.function, self.flop = rule, function, flop
+        self.types: dict[tuple[np.dtype, np.dtype], np.dtype] = {}
+
+    def __call__(self, a: Value, b: Value) -> Value:
+        key = (a.dtype, b.dtype)
+        dtype = self.types.get(key)
+        if dtype is None:
+            dtype = self.types[key] = self.rule(*key)
+        if key[0] is not dtype and key[0] != dtype:
+            a = a.astype(dtype)
+        if key[1] is not dtype and key[1] != dtype:
+            b = b.astype(dtype)
+        return self.function(a, b)
+
+
+def _compare(function: Callable) -> Callable:
+    def compare(a: Value, b: Value) -> Value:
+        if {a.dtype, b.dtype} == _SIGN_MIX:
+            # NumPy compares these exactly; Numba converts both to float64 first.
+            return function(a.astype(FLOAT64), b.astype(FLOAT64))
+        if a.dtype == b.dtype:
+            return function(a, b)
+        dtype = arithmetic(a.dtype, b.dtype)
+        return function(a.astype(dtype), b.astype(dtype))
+
+    return compare
+
+
+_SIGN_MIX = {INT64, UINT64}
+BINARY: dict[str, Callable[[Value, Value], Value]] = {
+    "Add": Binary(arithmetic, np.add, flop=True),
+    "Sub": Binary(arithmetic, np.subtract, flop=True),
+    "Mult": Binary(arithmetic, np.multiply, flop=True),
+    "Div": Binary(division, np.true_divide, flop=True),
+    "FloorDiv": Binary(arithmetic, _floor_divide),
+    "Mod": Binary(arithmetic, np.remainder),
+    "Pow": Binary(power, _power),
+    "LShift": Binary(shift, _shift_left),
+    "RShift": Binary(shift, _shift_right),
+    "BitAnd": Binary(bitwise, np.bitwise_and),
+    "BitOr": Binary(bitwise, np.bitwise_or),
+    "BitXor": Binary(bitwise, np.bitwise_xor),
+}
+
+COMPARE: dict[str, Callable[[Value, Value], Value]] = {
+    "Lt": _compare(np.less),
+    "LtE": _compare(np.less_equal),
+    "Gt": _compare(np.greater),
+    "GtE": _compare(np.greater_equal),
+    "Eq": _compare(np.equal),
+    "NotEq": _compare(np.not_equal),
+}
+
+
+def negate(a: Value) -> Value:
+    """`-a`: integers widen to 64 bits."""
+    return np.negative(cast(a, arithmetic(a.dtype, a.dtype)))
+
+
+def positive(a: Value) -> Value:
+    """`+a`: integers widen to 64 bits."""
+    return cast(a, arithmetic(a.dtype, a.dtype))
+
+
+def invert(a: Value) -> Value:
+    """`~a`: integers widen to 64 bits, booleans stay."""
+    return np.invert(cast(a, bitwise(a.dtype, a.dtype)))
+
+
+def truth(a: Value) -> Value:
+    """The value as a condition."""
+    return a if a.dtype == BOOL else a != a.dtype.type(0)
+
+
+UNARY: dict[str, Callable[[Value], Value]] = {
+    "USub": negate,
+    "UAdd": positive,
+    "Invert": invert,
+    "Not": lambda a: np.logical_not(truth(a)),
+}
+
+
+def _pick(better: Callable) -> Callable:
+    def pick(a: Value, b: Value) -> Value:
+        if (a.dtype == BOOL) != (b.dtype == BOOL):
+            raise TypeError(f"min and max do not mix bool with numbers: {a.dtype} and {b.dtype}")
+        dtype = unify(a.dtype, b.dtype)
+        return better(cast(a, dtype), cast(b, dtype))
+
+    return pick
+
+
+# On the device these are fmin and fmax: a NaN gives way to a number.
+minimum, maximum = _pick(np.fmin), _pick(np.fmax)
+
+
+def absolute(a: Value) -> Value:
+    """`abs(a)` keeps the type."""
+    return np.abs(a) if a.dtype != BOOL else a.astype(np.int8)
+
+
+def to_int(a: Value) -> Value:
+    """`int(a)`: floats truncate to int64, integers keep their type."""
+    return cast(a, INT64) if a.dtype.kind in "fb" else a
+
+
+def to_float(a: Value) -> Value:
+    """`float(a)`: integers become float64, floats keep their type; bool has none in Numba."""
+    if a.dtype == BOOL:
+        raise TypeError("float() does not take a bool in a kernel: write 1.0 if x else 0.0")
+    return a if a.dtype.kind == "f" else cast(a, FLOAT64)
+
+
+def round_half_even(a: Value, digits: Value | None = None) -> Value:
+    """`round(a)` is int64; `round(a, digits)` keeps the type."""
+    if digits is None:
+        return cast(np.rint(_floating(a)), INT64)
+    scale = np.power(10.0, cast(digits, FLOAT64))
+    return cast(np.rint(cast(a, FLOAT64) * scale) / scale, small_floating(a).dtype)
+
+
+def _floating(a: Value) -> Value:
+    return a if a.dtype in (FLOAT32, FLOAT16) else cast(a, FLOAT64)
+
+
+def unary_math(function: Callable) -> Callable[[Value], Value]:
+    """Wrap a NumPy function: float32 stays float32, anything else is computed in float64."""
+    return lambda a: function(_floating(a))
+
+
+def binary_math(function: Callable, *, both_small: bool = False) -> Callable[[Value, Value], Value]:
+    """Wrap a NumPy function of two arguments: float32 if both are, or one is and the other is a small integer."""
+
+    def apply(a: Value, b: Value) -> Value:
+        narrow = all(x.dtype == FLOAT32 or x.dtype in _SMALL for x in (a, b))
+        dtype = FLOAT32 if narrow and (both_small or FLOAT32 in (a.dtype, b.dtype)) else FLOAT64
+        return function(cast(a, dtype), cast(b, dtype))
+
+    return apply
+
+
+def _scalarwise(function: Callable[[float], float]) -> Callable[[Value], Value]:
+    """A maths function that NumPy lacks, element by element through Python's own."""
+
+    def safe(x: float) -> float:
+        try:
+            return function(x)
+        except OverflowError:
+            return math.inf
+        except ValueError:
+            return math.nan
+
+    vectorised = np.vectorize(safe, otypes=[np.float64])
+
+    def apply(a: Value) -> Value:
+        a = _floating(a)
+        out = vectorised(a).astype(a.dtype)
+        return out if out.ndim else out[()]
+
+    return apply
+
+
+def _ieee_remainder(a: Value, b: Value) -> Value:
+    return a - b * np.rint(a / b)
+
+
+_pow = binary_math(np.power, both_small=True)
+
+
+def _math_pow(a: Value, b: Value) -> Value:
+    if a.dtype == FLOAT32 and b.dtype == np.uint16 or (a.dtype == FLOAT32 or a.dtype in _SMALL) and b.dtype == INT32:
+        return np.power(cast(a, FLOAT32), cast(b, FLOAT32))
+    return _pow(a, b)
+
+
+def small_floating(a: Value) -> Value:
+    """float32 for float32 and the small integers, else float64."""
+    return cast(a, FLOAT32 if a.dtype == FLOAT32 or a.dtype in _SMALL else FLOAT64)
+
+
+def _frexp(a: Value) -> tuple[Value, Value]:
+    mantissa, exponent = np.frexp(small_floating(a))
+    return mantissa, cast(exponent, INT32)
+
+
+def _modf(a: Value) -> tuple[Value, Value]:
+    fraction, whole = np.modf(_floating(a))
+    return fraction, whole
+
+
+def _truth_of(function: Callable) -> Callable[[Value], Value]:
+    return lambda a: function(_floating(a))
+
+
+#: `math.<name>` in a kernel.
+MATH: dict[str, Callable] = {
+    **{
+        name: unary_math(getattr(np, numpy_name))
+        for name, numpy_name in {
+            "sqrt": "sqrt", "exp": "exp", "expm1": "expm1", "exp2": "exp2", "log": "log", "log2": "log2",
+            "log10": "log10", "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "arcsin",
+            "acos": "arccos", "atan": "arctan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "arcsinh",
+            "acosh": "arccosh", "atanh": "arctanh", "fabs": "fabs", "floor": "floor", "ceil": "ceil",
+            "trunc": "trunc", "degrees": "degrees", "radians": "radians",
+        }.items()
+    },  # fmt: skip
+    "atan2": binary_math(np.arctan2), "hypot": binary_math(np.hypot),
+    "fmod": binary_math(np.fmod, both_small=True), "copysign": binary_math(np.copysign, both_small=True),
+    "nextafter": binary_math(np.nextafter, both_small=True), "remainder": binary_math(_ieee_remainder, both_small=True),
+    **{name: _scalarwise(getattr(math, name)) for name in ("erf", "erfc", "gamma", "lgamma")},
+    "isnan": _truth_of(np.isnan), "isinf": _truth_of(np.isinf), "isfinite": _truth_of(np.isfinite),
+    "pow": _math_pow,
+    "ldexp": lambda a, n: np.ldexp(small_floating(a), cast(n, INT32)),
+    "frexp": _frexp, "modf": _modf,
+}  # fmt: skip
+
+
+def as_dtype(thing: object) -> np.dtype | None:
+    """The NumPy dtype that `thing` names (a NumPy, Numba or interpreter type), or None if it names none."""
+    if isinstance(thing, np.dtype):
+        return thing
+    if isinstance(thing, type) and issubclass(thing, np.generic):
+        return np.dtype(thing)
+    inner = getattr(thing, "dtype", None)
+    if isinstance(inner, np.dtype) and type(thing).__name__ == "ScalarType":
+        return inner
+    if type(thing).__module__.startswith(("numba.core.types", "numba.cuda.types")):
+        name = getattr(thing, "name", "")
+        try:
+            return np.dtype({"bool": "bool", "boolean": "bool"}.get(name, name))
+        except TypeError:
+            return None
+    return {bool: BOOL, int: INT64, float: FLOAT64}.get(thing) if isinstance(thing, type) else None
+
+
+def constant(thing: object) -> Value | None:
+    """A Python or NumPy scalar as a typed value: ints are int64 (uint64 above its range), floats float64."""
+    if isinstance(thing, np.generic):
+        return thing
+    if isinstance(thing, bool):
+        return np.bool_(thing)
+    if isinstance(thing, int):
+        if -(1 << 63) <= thing < 1 << 63:
+            return np.int64(thing)
+        return np.uint64(thing) if thing < 1 << 64 and thing > 0 else None
+    if isinstance(thing, float):
+        return np.float64(thing)
+    if isinstance(thing, complex):
+        return np.complex128(thing)
+    return None

@@ -1,0 +1,479 @@
+"""The device API: what each `cuda.*` name, Python builtin and `math` function does in a kernel.
+
+A handler takes the frame, the call site and the evaluated arguments.  A kernel may have been written for the interpreter or for
+Numba; both kinds of objects are mapped to one path such as "atomic.add", without importing Numba.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt import atomics, control, dtypes, memory, sync, warp
+from pmpp.simt.control import Frame, GridGroup, Range, is_number
+from pmpp.simt.dtypes import Value
+from pmpp.simt.errors import LaunchError, UnsupportedError
+from pmpp.simt.machine import Machine
+from pmpp.simt.memory import POISON_BYTE, Array, Storage, c_strides
+
+#: Shared memory that a block gets without asking for more, in bytes, on every GPU so far.
+SHARED_LIMIT = 48 * 1024
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call in the source: its line, whether its result is used, and its first argument as written."""
+
+    line: int
+    used: bool
+    name: str
+    site: int
+    node: ast.Call
+
+    def argument(self, i: int) -> str:
+        """The i-th argument as written."""
+        return ast.unparse(self.node.args[i]) if i < len(self.node.args) else "?"
+
+
+class DevicePath(str):
+    """A dotted name below `cuda`, such as "threadIdx.x"."""
+
+    __slots__ = ()
+
+
+class DeviceName:
+    """A name of the interpreter's `cuda` namespace that only means something inside a kernel."""
+
+    def __init__(self, path: str, doc: str = "") -> None:
+        self._path, self.__doc__, self.__name__ = path, doc or f"`cuda.{path}`, for use inside a kernel.", path
+
+    def __getattr__(self, name: str) -> DeviceName:
+        path = f"{self._path}.{name}"
+        if path in SPECIAL or path in DEVICE:
+            return DeviceName(path)
+        raise AttributeError(f"cuda.{self._path} has no {name}")
+
+    def __call__(self, *args: object, **kwargs: object) -> None:
+        raise UnsupportedError(f"cuda.{self._path} works only inside a kernel")
+
+    def __repr__(self) -> str:
+        return f"<cuda.{self._path}>"
+
+
+_NUMBA = (
+    "numba.cuda.stubs",
+    "numba.cuda.intrinsics",
+    "numba.cuda.cg",
+    "numba.cuda.cache_hints",
+    "numba.cuda.libdevice",
+)
+_TWINS = ("load128", "store128")
+
+
+def device_path(thing: Any) -> str | None:
+    """The path below `cuda` that a Python object stands for, or None."""
+    if isinstance(thing, DevicePath):
+        return str(thing)
+    if isinstance(thing, DeviceName):
+        return thing._path
+    if isinstance(thing, (int, float, np.generic, np.ndarray, tuple, str)) or thing is None:
+        return None
+    name = getattr(thing, "__name__", None)
+    if name in _TWINS and (getattr(thing, "__module__", "") == "pmpp.lab.vector" or hasattr(thing, "_defn")):
+        return name
+    if getattr(thing, "__module__", None) in _NUMBA:
+        return getattr(thing, "__qualname__", name)
+    return None
+
+
+# -- indices -------------------------------------------------------------------------------------------------------------
+
+
+def _axis(attribute: str, axis: int) -> Callable[[Machine], Value]:
+    return lambda m: getattr(m.lanes, attribute)[axis]
+
+
+SPECIAL: dict[str, Callable[[Machine], Value]] = {
+    **{f"threadIdx.{a}": _axis("thread_index", i) for i, a in enumerate("xyz")},
+    **{f"blockIdx.{a}": _axis("block_index", i) for i, a in enumerate("xyz")},
+    **{f"blockDim.{a}": lambda m, i=i: np.int32(m.block[i]) for i, a in enumerate("xyz")},
+    **{f"gridDim.{a}": lambda m, i=i: np.int32(m.grid[i]) for i, a in enumerate("xyz")},
+    "laneid": lambda m: m.lanes.lane,
+    "warpsize": lambda m: np.int32(32),
+}
+
+NAMESPACES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "shared", "local", "const", "atomic", "cg"}
+
+
+def _dimensions(count: Value) -> int:
+    if not isinstance(count, np.generic) or int(count) not in (1, 2, 3):
+        raise ValueError("the argument must be the literal 1, 2 or 3")
+    return int(count)
+
+
+def _grid(f: Frame, call: Call, count: Value) -> Value | tuple[Value, ...]:
+    lanes = f.m.lanes
+    axes = []
+    for i in range(_dimensions(count)):
+        value = lanes.cached_grid.get(i)
+        if value is None:
+            value = lanes.block_index[i].astype(np.int64) * lanes.block[i] + lanes.thread_index[i]
+            lanes.cached_grid[i] = value
+        axes.append(value)
+    return axes[0] if len(axes) == 1 else tuple(axes)
+
+
+def _gridsize(f: Frame, call: Call, count: Value) -> Value | tuple[Value, ...]:
+    sizes = tuple(np.int64(f.m.grid[i] * f.m.block[i]) for i in range(_dimensions(count)))
+    return sizes[0] if len(sizes) == 1 else sizes
+
+
+# -- arrays --------------------------------------------------------------------------------------------------------------
+
+
+def poison(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Memory that nobody wrote: NaN in floats, -1 or the largest value in integers."""
+    array = np.empty(shape, dtype)
+    array.reshape(-1).view(np.uint8).fill(POISON_BYTE)
+    return array
+
+
+def _extents(shape: Any) -> tuple[int, ...]:
+    extents = shape if isinstance(shape, tuple) else (shape,)
+    if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 0 for n in extents):
+        raise TypeError(f"the shape is {shape!r}; it must be a non-negative integer or a tuple of them")
+    return tuple(int(n) for n in extents)
+
+
+def _element_type(dtype: Any) -> np.dtype:
+    found = dtypes.as_dtype(np.dtype(dtype) if isinstance(dtype, str) else dtype)
+    if found is None or dtype is float or dtype is int:
+        raise TypeError(f"the dtype is {dtype!r}; write float32, np.float32, ...")
+    return found
+
+
+def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
+    m, dtype, extents = f.m, _element_type(dtype), _extents(shape)
+    key = ("shared", call.site, dtype)
+    array = m.shared.get(key)
+    if array is not None:
+        return array
+    size = math.prod(extents)
+    name = _assigned_name(call)
+    if size == 0:
+        array = _dynamic_shared(m, dtype, name)
+    else:
+        m.shared_bytes += size * dtype.itemsize
+        if m.shared_bytes > SHARED_LIMIT:
+            raise m.error(
+                f"this block's shared arrays take {m.shared_bytes:,} bytes; a block has {SHARED_LIMIT:,}",
+                call.line,
+                LaunchError,
+            )
+        init = np.zeros((1, size), np.bool_) if m.checking else None
+        storage = Storage("shared", poison((m.lanes.blocks, size), dtype), name=name, init=init)
+        array = Array(storage, dtype, extents, c_strides(extents))
+    m.shared[key] = array
+    return array
+
+
+def _dynamic_shared(m: Machine, dtype: np.dtype, name: str) -> Array:
+    """All `shared.array(0, dtype)` of a kernel are views of the same bytes."""
+    blocks, count = m.lanes.blocks, m.dynamic_shared // dtype.itemsize
+    raw = m.shared.get("bytes")
+    if raw is None:
+        raw = m.shared["bytes"] = poison((blocks, -(-m.dynamic_shared // 16) * 16), np.dtype(np.uint8))
+    values = raw.view(dtype)
+    first = m.shared.get("dynamic")
+    storage = Storage("shared", values, name=name)
+    if first is None:
+        m.shared["dynamic"] = storage
+        storage.init = np.zeros((1, values.shape[1]), np.bool_) if m.checking else None
+    elif first.values.dtype == dtype:
+        storage = first
+    else:
+        first.init = None  # seen as two types: what was written through one view cannot be told from the other
+    return Array(storage, dtype, (count,), (1,))
+
+
+def _assigned_name(call: Call) -> str:
+    return ast.unparse(call.node)
+
+
+def _local_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
+    m, dtype, extents = f.m, _element_type(dtype), _extents(shape)
+    array = f.arrays.get(call.site)
+    if array is None:
+        full = (math.prod(extents), m.lanes.blocks, m.lanes.width)
+        init = np.zeros(full, np.bool_) if m.checking else None
+        storage = Storage("local", poison(full, dtype), name=_assigned_name(call), init=init)
+        array = f.arrays[call.site] = Array(storage, dtype, extents, c_strides(extents))
+    return array
+
+
+def _array_like(f: Frame, call: Call, array: Any) -> Array:
+    if not isinstance(array, Array) or array.storage.space != "const":
+        raise TypeError("const.array_like takes a global NumPy array")
+    return array
+
+
+# -- atomics, vectors ----------------------------------------------------------------------------------------------------
+
+
+def _atomic(name: str, operands: int) -> Callable:
+    operation = atomics.ATOMIC[name]
+
+    def handler(f: Frame, call: Call, array: Any, index: Any, *values: Value) -> Value | None:
+        if not isinstance(array, Array):
+            raise TypeError(f"the first argument is {control.kind_of(array)}; an atomic works on an array element")
+        if len(values) != operands:
+            raise TypeError(f"atomic.{name} takes an array, an index and {operands} value{'s' * (operands > 1)}")
+        indices = index if isinstance(index, tuple) else (index,)
+        if len(indices) != array.ndim:
+            raise TypeError(f"{call.name} has {array.ndim} axes and the index has {len(indices)}")
+        line = f.site or call.line
+        at, mask = memory.position(f.m, f.mask, array, indices, call.name, call.line, (False,) * len(indices))
+        if mask is None:
+            return array.dtype.type(0)
+        return atomics.atomic(f.m, mask, array, at, operation, values, call.name, line, call.used)
+
+    handler.counts_itself = True  # type: ignore[attr-defined]
+    return handler
+
+
+def _compare_and_swap(f: Frame, call: Call, array: Any, expected: Value, new: Value) -> Value:
+    return _atomic("cas", 2)(f, call, array, (np.int64(0),) * array.ndim, expected, new)
+
+
+_compare_and_swap.counts_itself = True  # type: ignore[attr-defined]
+
+
+def _load128(f: Frame, call: Call, array: Any, index: Value) -> tuple[Value, ...]:
+    if not isinstance(array, Array):
+        raise TypeError(f"load128 takes an array, not {control.kind_of(array)}")
+    return memory.load_vector(f.m, f.mask, array, index, call.name, f.site or call.line)
+
+
+def _store128(f: Frame, call: Call, array: Any, index: Value, values: Any) -> None:
+    if not isinstance(array, Array):
+        raise TypeError(f"store128 takes an array, not {control.kind_of(array)}")
+    memory.store_vector(f.m, f.mask, array, index, values, call.name, f.site or call.line)
+
+
+_load128.counts_itself = _store128.counts_itself = True  # type: ignore[attr-defined]
+
+
+# -- integer and float instructions ----------------------------------------------------------------------------------------
+
+
+def _integer(value: Value, widths: tuple[int, ...] = (1, 2, 4, 8)) -> None:
+    if value.dtype.kind not in "iu" or value.dtype.itemsize not in widths:
+        raise TypeError(f"it takes an integer of {' or '.join(str(8 * w) for w in widths)} bits, not {value.dtype}")
+
+
+def _unsigned(value: Value) -> Value:
+    return value.view(np.dtype(f"u{value.dtype.itemsize}")) if value.dtype.kind == "i" else value
+
+
+def _popc(f: Frame, call: Call, value: Value) -> Value:
+    _integer(value)
+    return np.bitwise_count(_unsigned(value)).astype(value.dtype)
+
+
+def _bit_length(value: Value) -> Value:
+    u = _unsigned(value).astype(np.uint64)
+    length = np.zeros(np.shape(u), np.int64)
+    for width in (32, 16, 8, 4, 2, 1):
+        big = (u >> np.uint64(width)) != 0
+        length = length + np.where(big, width, 0)
+        u = np.where(big, u >> np.uint64(width), u)
+    return length + (u != 0)
+
+
+def _clz(f: Frame, call: Call, value: Value) -> Value:
+    _integer(value)
+    return (8 * value.dtype.itemsize - _bit_length(value)).astype(value.dtype)
+
+
+def _brev(f: Frame, call: Call, value: Value) -> Value:
+    _integer(value)
+    dtype = dtypes.UINT64 if value.dtype == dtypes.UINT64 else dtypes.UINT32
+    u = value.astype(dtype)
+    bits = 8 * dtype.itemsize
+    result = np.zeros_like(u)
+    for i in range(bits):
+        result |= ((u >> dtype.type(i)) & dtype.type(1)) << dtype.type(bits - 1 - i)
+    return result
+
+
+def _ffs(f: Frame, call: Call, value: Value) -> Value:
+    _integer(value, (4, 8))
+    u = _unsigned(value).astype(np.uint64)
+    lowest = u & (~u + np.uint64(1))
+    return _bit_length(lowest).astype(np.uint32)
+
+
+def _selp(f: Frame, call: Call, choose: Value, a: Value, b: Value) -> Value:
+    if a.dtype != b.dtype:
+        raise TypeError(f"both values must have one type, not {a.dtype} and {b.dtype}")
+    return np.where(dtypes.truth(choose), a, b)[()]
+
+
+def _fma(f: Frame, call: Call, a: Value, b: Value, c: Value) -> Value:
+    narrow = all(dtypes.small_floating(x).dtype == dtypes.FLOAT32 for x in (a, b, c))
+    dtype = dtypes.FLOAT32 if narrow else dtypes.FLOAT64
+    if f.m.counting:
+        f.m.flops(f.site or call.line, f.mask, dtype, 2)
+    a, b, c = (dtypes.cast(x, dtype) for x in (a, b, c))
+    if narrow:  # one rounding: a product of float32 is exact in float64
+        return (a.astype(np.float64) * b + c).astype(np.float32)
+    return _fused(a, b, c)
+
+
+def _fused(a: Value, b: Value, c: Value) -> Value:
+    """a * b + c with the rounding error of the product and of the sum added back (Dekker, Knuth)."""
+    product = a * b
+    halves = []
+    for x in (a, b):
+        t = 134217729.0 * x  # 2**27 + 1 splits a float64 into two halves whose products are exact
+        high = t - (t - x)
+        halves.append((high, x - high))
+    (ah, al), (bh, bl) = halves
+    error = ((ah * bh - product) + ah * bl + al * bh) + al * bl
+    total = product + c
+    part = total - product
+    corrected = total + (error + ((product - (total - part)) + (c - part)))
+    return np.where(np.isfinite(corrected), corrected, total)[()]
+
+
+_fma.counts_itself = True  # type: ignore[attr-defined]
+
+
+def _cbrt(f: Frame, call: Call, value: Value) -> Value:
+    return np.cbrt(dtypes.small_floating(value))
+
+
+def _nothing(f: Frame, call: Call, *args: Value) -> None:
+    return None
+
+
+DEVICE: dict[str, Callable] = {
+    "grid": _grid, "gridsize": _gridsize,
+    "shared.array": _shared_array, "local.array": _local_array, "const.array_like": _array_like,
+    "syncthreads": sync.barrier, "syncthreads_count": sync.voting_barrier("count"),
+    "syncthreads_and": sync.voting_barrier("and"), "syncthreads_or": sync.voting_barrier("or"),
+    "syncwarp": sync.warp_barrier,
+    "threadfence": sync.fence, "threadfence_system": sync.fence, "threadfence_block": sync.block_fence,
+    "cg.this_grid": lambda f, call: GridGroup(), "this_grid": lambda f, call: GridGroup(),
+    "nanosleep": _nothing,
+    **warp.WARP_OPERATIONS,
+    **{f"atomic.{name}": _atomic(name, 1) for name in atomics.ATOMIC if name != "cas"},
+    "atomic.cas": _atomic("cas", 2), "atomic.compare_and_swap": _compare_and_swap,
+    "load128": _load128, "store128": _store128,
+    "popc": _popc, "clz": _clz, "brev": _brev, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
+}  # fmt: skip
+
+
+# -- Python's own functions ------------------------------------------------------------------------------------------------
+
+
+def _fold(pick: Callable) -> Callable:
+    def handler(f: Frame, call: Call, *values: Any) -> Value:
+        if len(values) == 1 and isinstance(values[0], tuple):
+            values = values[0]
+        result = values[0]
+        for value in values[1:]:
+            result = pick(result, value)
+        return result
+
+    return handler
+
+
+def _length(f: Frame, call: Call, value: Any) -> Value:
+    if isinstance(value, Array):
+        return np.int64(value.shape[0]) if isinstance(value.shape[0], int) else value.shape[0]
+    if isinstance(value, tuple):
+        return np.int64(len(value))
+    raise TypeError(f"{control.kind_of(value)} has no length")
+
+
+def _range(f: Frame, call: Call, *bounds: Value) -> Range:
+    if not 1 <= len(bounds) <= 3 or not all(is_number(b) and b.dtype.kind in "iub" for b in bounds):
+        raise TypeError("range takes one to three integers")
+    kinds = {b.dtype for b in bounds}
+    if all(d.kind in "ib" and d.itemsize <= 4 for d in kinds):
+        dtype = dtypes.INT32
+    else:
+        dtype = dtypes.UINT64 if all(d.kind == "u" for d in kinds) else dtypes.INT64
+    first, last = (np.int64(0), bounds[0]) if len(bounds) == 1 else bounds[:2]
+    stride = bounds[2] if len(bounds) == 3 else np.int64(1)
+    return Range(first.astype(dtype), last.astype(dtype), stride.astype(dtype), dtype)
+
+
+_range.counts_itself = True  # type: ignore[attr-defined]
+_length.counts_itself = True  # type: ignore[attr-defined]
+
+
+def _enumerate(f: Frame, call: Call, source: Any, start: Value = np.int64(0)) -> Iterator:  # noqa: B008
+    return ((np.int64(int(start) + i), v) for i, v in builtins.enumerate(control.elements(f, source, call.line)))
+
+
+def _zip(f: Frame, call: Call, *sources: Any) -> Iterator:
+    return builtins.zip(*(control.elements(f, s, call.line) for s in sources), strict=False)
+
+
+def _print(f: Frame, call: Call, *values: Any) -> None:
+    """`print` from every active thread, in order."""
+    lanes = f.m.lanes
+    shape = (lanes.blocks, lanes.width)
+    spread = [np.broadcast_to(v, shape) if is_number(v) else v for v in values]
+    for b, t in np.argwhere(f.mask.grid()):
+        print(*(v[b, t] if isinstance(v, np.ndarray) else v for v in spread))
+
+
+def _pow(f: Frame, call: Call, a: Value, b: Value) -> Value:
+    return dtypes.BINARY["Pow"](a, b)
+
+
+def _divmod(f: Frame, call: Call, a: Value, b: Value) -> tuple[Value, Value]:
+    return dtypes.BINARY["FloorDiv"](a, b), dtypes.BINARY["Mod"](a, b)
+
+
+def _sum(f: Frame, call: Call, values: tuple) -> Value:
+    total: Value = np.int64(0)
+    for value in values:
+        total = dtypes.BINARY["Add"](total, value)
+    return total
+
+
+def _type(f: Frame, call: Call, value: Value) -> np.dtype:
+    return value.dtype
+
+
+def _simple(function: Callable) -> Callable:
+    return lambda f, call, *values: function(*values)
+
+
+_PYTHON: dict[Any, Callable] = {
+    min: _fold(dtypes.minimum), max: _fold(dtypes.maximum), abs: _simple(dtypes.absolute),
+    round: _simple(dtypes.round_half_even), len: _length, range: _range, int: _simple(dtypes.to_int),
+    float: _simple(dtypes.to_float), bool: _simple(dtypes.truth), enumerate: _enumerate, zip: _zip, print: _print,
+    pow: _pow, divmod: _divmod, sum: _sum, type: _type,
+}  # fmt: skip
+_PYTHON.update(
+    {getattr(math, name): _simple(function) for name, function in dtypes.MATH.items() if hasattr(math, name)}
+)
+
+
+def python_function(thing: Any) -> Callable | None:
+    """The handler of a Python builtin or `math` function, or None."""
+    try:
+        return _PYTHON.get(thing)
+    except TypeError:  # unhashable
+        return None

@@ -1,0 +1,197 @@
+"""Launching: from a configured call to batches of lanes, and back to the caller's arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt import dtypes
+from pmpp.simt.arrays import DeviceArray
+from pmpp.simt.compiler import Function, compile_function
+from pmpp.simt.control import Frame
+from pmpp.simt.errors import ArgumentError, LaunchError
+from pmpp.simt.intrinsics import SHARED_LIMIT
+from pmpp.simt.machine import LEVELS, Machine
+from pmpp.simt.memory import Array, Storage
+from pmpp.simt.report import Report
+
+MAX_THREADS = 1024
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+
+_recording: contextvars.ContextVar[tuple[str, bool, list[Report]] | None] = contextvars.ContextVar("recording", default=None)
+
+
+def dimensions(what: str, extent: Any, limits: tuple[int, int, int]) -> tuple[int, int, int]:
+    """A grid or block as three positive ints, or an error that names it."""
+    parts = extent if isinstance(extent, (tuple, list)) else (extent,)
+    if not 1 <= len(parts) <= 3:
+        raise LaunchError(f"{what} is {extent!r}; it must be an int or a tuple of one to three ints")
+    sizes = []
+    for part, limit in zip(parts, limits, strict=False):
+        if isinstance(part, bool) or not isinstance(part, (int, np.integer)):
+            raise ArgumentError(f"{what} is {extent!r}; its extents must be ints, not {type(part).__name__}")
+        if part < 1:
+            raise LaunchError(f"{what} is {extent!r}; each extent must be at least 1")
+        if part > limit:
+            raise LaunchError(f"{what} is {extent!r}; the largest extents are {limits}")
+        sizes.append(int(part))
+    return (*sizes, *(1,) * (3 - len(sizes)))  # type: ignore[return-value]
+
+
+def configure(grid: Any, block: Any, sharedmem: Any = 0) -> tuple[tuple, tuple, int]:
+    """Check a launch configuration."""
+    grid = dimensions("the grid", grid, MAX_GRID)
+    block = dimensions("the block", block, MAX_BLOCK)
+    threads = block[0] * block[1] * block[2]
+    if threads > MAX_THREADS:
+        raise LaunchError(f"the block has {threads} threads; a block has at most {MAX_THREADS}")
+    if isinstance(sharedmem, bool) or not isinstance(sharedmem, (int, np.integer)) or sharedmem < 0:
+        raise LaunchError(f"sharedmem is {sharedmem!r}; it must be a number of bytes, 0 or more")
+    if sharedmem > SHARED_LIMIT:
+        raise LaunchError(f"sharedmem is {sharedmem:,} bytes; a block has {SHARED_LIMIT:,} unless the kernel opts in to more")
+    return grid, block, int(sharedmem)
+
+
+class _Arguments:
+    """Kernel arguments as values, and what must be copied back to the caller afterwards."""
+
+    def __init__(self, function: Function, args: tuple, types: list | None) -> None:
+        names = list(function.signature.parameters)
+        if len(args) != len(names):
+            raise ArgumentError(f"{function.name}() takes {len(names)} arguments ({', '.join(names)}), but {len(args)} were given")
+        self.back: list[Callable[[], None]] = []
+        self.arrays: list[Array] = []
+        self.values = {
+            name: self.convert(f"argument {name!r} of {function.name}()", value, types[i] if types else None)
+            for i, (name, value) in enumerate(zip(names, args, strict=True))
+        }
+
+    def convert(self, what: str, value: Any, declared: Any) -> Any:
+        if isinstance(value, DeviceArray):
+            array = value._argument()
+        elif isinstance(value, np.ndarray):
+            array = self.host(what, value)
+        elif isinstance(value, tuple):
+            return tuple(self.convert(what, v, None) for v in value)
+        elif hasattr(value, "copy_to_host") and hasattr(value, "copy_to_device"):  # a Numba device array, being profiled
+            copy = value.copy_to_host()
+            self.back.append(lambda: value.copy_to_device(copy))
+            array = self.host(what, copy)
+        elif hasattr(value, "__cuda_array_interface__") and hasattr(value, "get") and hasattr(value, "set"):  # CuPy's
+            fetched = value.get()
+            self.back.append(lambda: value.set(fetched))
+            array = self.host(what, fetched)
+        else:
+            typed = dtypes.constant(value)
+            if typed is None:
+                raise ArgumentError(f"{what} is of type {type(value).__name__}; a kernel takes device arrays, NumPy arrays and numbers")
+            if declared is not None and not isinstance(declared, np.dtype):
+                raise ArgumentError(f"{what} is a number; its signature declares an array")
+            return typed if declared is None else dtypes.cast(typed, declared)
+        if declared is not None and (not hasattr(declared, "ndim") or isinstance(declared, np.dtype)):
+            raise ArgumentError(f"{what} is an array; its signature declares {declared}")
+        if declared is not None and (declared.dtype != array.dtype or declared.ndim != array.ndim):
+            raise ArgumentError(f"{what} is a {array.ndim}-D array of {array.dtype}; its signature declares {declared}")
+        self.arrays.append(array)
+        return array
+
+    def host(self, what: str, value: np.ndarray) -> Array:
+        """A host array is copied to the device, and back when the kernel is done, as Numba does."""
+        if value.dtype.kind not in "biufc":
+            raise ArgumentError(f"{what} holds {value.dtype}; a kernel takes numbers")
+        if not (value.flags.c_contiguous or value.flags.f_contiguous):
+            raise LaunchError(f"{what} is not contiguous (strides {value.strides}); copy it with np.ascontiguousarray first")
+        copy = value.copy(order="K")
+        if value.flags.writeable:
+            self.back.insert(0, lambda: np.copyto(value, copy))
+        else:
+            copy.flags.writeable = False
+        return DeviceArray.holding(copy)._argument()
+
+
+def launch(
+    py_func: Callable, grid: Any, block: Any, args: tuple, *, level: str, collect: bool, sharedmem: Any = 0, types: list | None = None
+) -> Report:
+    """Run a kernel at a level and return its report; arrays are changed in place."""
+    if level not in LEVELS:
+        raise LaunchError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
+    grid, block, sharedmem = configure(grid, block, sharedmem)
+    function = compile_function(py_func)
+    arguments = _Arguments(function, args, types)
+    cooperative = bool({"this_grid", "cg.this_grid"} & function.uses)
+    m = Machine(function.name, function.file, grid, block, level, collect=collect, dynamic_shared=sharedmem, cooperative=cooperative)
+    m.file_id = function.source_file
+    recursion_limit = sys.getrecursionlimit()
+    try:
+        if function.calls:  # each call in the kernel nests several Python calls here
+            sys.setrecursionlimit(max(recursion_limit, 20_000))
+        with np.errstate(all="ignore"):
+            for lanes in m.batches():
+                frame = Frame(m, function, lanes.full)
+                frame.vars.update(arguments.values)
+                function.activate(frame)
+    finally:
+        sys.setrecursionlimit(recursion_limit)
+        for array in arguments.arrays:
+            storage: Storage = array.storage
+            storage.shadow = None  # the end of a kernel orders everything
+            storage.pending.clear()
+            if storage.init is not None and (level != "check" or storage.init.all()):
+                # Written at a level that does not keep track of it, or written in full.
+                storage.init = None
+    for copy_back in arguments.back:
+        copy_back()
+    lines, _ = inspect.getsourcelines(py_func)
+    return Report(m, (function.source_file, function.first_line, function.first_line + len(lines) - 1))
+
+
+def plain_launch(py_func: Callable, grid: Any, block: Any, args: tuple, sharedmem: Any, types: list | None) -> None:
+    """`kernel[grid, block](...)`: at the level of the enclosing `record`, else of the environment."""
+    recording = _recording.get()
+    if recording is not None:
+        level, collect, reports = recording
+        reports.append(launch(py_func, grid, block, args, level=level, collect=collect, sharedmem=sharedmem, types=types))
+        return
+    level = "check" if os.environ.get("PMPP_CHECK", "") not in ("", "0") else "run"
+    launch(py_func, grid, block, args, level=level, collect=False, sharedmem=sharedmem, types=types)
+
+
+def profile(
+    kernel: Any, grid: Any, block: Any, args: tuple, *, level: str = "count", sharedmem: int = 0, collect: bool = False
+) -> Report:
+    """Run a kernel in the interpreter and report what it did.
+
+    kernel   a kernel of the interpreter, of Numba (its source is interpreted), or a plain function
+    grid     blocks, an int or a tuple of up to three
+    block    threads a block, likewise
+    args     its arguments; arrays are changed as by a real launch
+    level    "run" (results only), "count" (and counters), "check" (and hazards)
+    collect  at level "check", gather hazards in `report.hazards` instead of raising the first
+
+    Raises LaunchError, ArgumentError, UnsupportedError or, unless `collect`, HazardError.
+    """
+    py_func = getattr(kernel, "py_func", kernel)
+    if not inspect.isfunction(py_func):
+        raise ArgumentError(f"kernel is {type(kernel).__name__}; it must be a kernel made with @cuda.jit, or a function")
+    if not isinstance(args, (tuple, list)):
+        raise ArgumentError(f"args is {type(args).__name__}; it must be a tuple of the kernel's arguments")
+    return launch(py_func, grid, block, tuple(args), level=level, collect=collect, sharedmem=sharedmem)
+
+
+@contextlib.contextmanager
+def record(level: str = "count", collect: bool = True) -> Iterator[list[Report]]:
+    """Record every launch inside the block: `with simt.record() as reports: shuffle(x)`."""
+    reports: list[Report] = []
+    token = _recording.set((level, collect, reports))
+    try:
+        yield reports
+    finally:
+        _recording.reset(token)
