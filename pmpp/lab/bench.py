@@ -17,8 +17,9 @@ import sys
 import time
 import types
 import typing
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pmpp.lab import machine, record, roofline, timing
@@ -213,33 +214,48 @@ def _poison_pools() -> None:
                 module.full((count,), math.nan, dtype=module.float32, **where)
 
 
-def _measure_workload(workload: Workload, seconds: float, timer: timing.GpuTimer) -> tuple[list[Entry], list[str]]:
+def _measure_workload(
+    workload: Workload, seconds: float, timer: timing.GpuTimer, clock: Callable[[], float]
+) -> tuple[list[Entry], list[str]]:
     """The workload's entries, and a sentence for what was left out or failed. ``seconds`` is for each contender."""
     from pmpp.lab import device
 
     entries: list[Entry] = []
     stage = _Stage(workload, input_sets(workload.cost.bytes, timer.l2_bytes, workload.cache))
     contenders, notes = stage.contenders()
-    outcome = measure_together(contenders, timer=timer, rule=timing.Rule(max_seconds=seconds))
+    outcome = measure_together(contenders, timer=timer, rule=timing.Rule(max_seconds=seconds), clock=clock)
     rungs = [_name(rung) for rung in workload.rungs]
     for name, timed in outcome.items():
         if isinstance(timed, Exception):
-            notes.append(f"{name} on {workload.label} FAILED: {type(timed).__name__}: {timed}")
-            continue
-        whole = None
-        if workload.end_to_end and name == rungs[-1]:
-            whole = _on_host(workload, lambda *args: device.to_host(workload.rungs[-1](*args)), stage, seconds, timer)
-        entries.append(_entry(workload, name, "rung" if name in rungs else "library", timed, whole))
+            notes.append(_failure(workload, name, timed))
+        else:
+            entries.append(_entry(workload, name, "rung" if name in rungs else "library", timed))
+
+    def on_host(function: Callable, args: tuple) -> Timing:
+        check = (lambda result: _check(workload, result, stage.inputs[0])) if workload.verify else None
+        finish = timer.synchronize
+        return measure_host(lambda: function(*args), check=check, finish=finish, max_seconds=seconds, clock=clock)
+
     for name, function in workload.host.items():
-        timed = _on_host(workload, function, stage, seconds, timer)
-        entries.append(_entry(workload, name, workload.host_kind, timed))
+        try:
+            timed = on_host(function, (workload.host_args or _numpy)(*stage.inputs[0]))
+            entries.append(_entry(workload, name, workload.host_kind, timed))
+        except Exception as error:  # as in measure_together: who fails gets no time, and costs the others nothing
+            notes.append(_failure(workload, name, error))
+    last = next(
+        (place for place, one in enumerate(entries) if workload.end_to_end and one.contender == rungs[-1]), None
+    )
+    if last is not None:
+        try:
+            whole = on_host(lambda *args: device.to_host(workload.rungs[-1](*args)), _numpy(*stage.inputs[0]))
+            entries[last] = replace(entries[last], end_to_end_ms=whole.median * 1e3)
+        except Exception as error:
+            notes.append(_failure(workload, f"{rungs[-1]}, end to end,", error))
     return entries, notes
 
 
-def _on_host(workload: Workload, function: Callable, stage: _Stage, seconds: float, timer: timing.GpuTimer) -> Timing:
-    args = (workload.host_args or _numpy)(*stage.inputs[0])
-    check = (lambda result: _check(workload, result, stage.inputs[0])) if workload.verify else None
-    return measure_host(lambda: function(*args), check=check, finish=timer.synchronize, max_seconds=seconds)
+def _failure(workload: Workload, name: str, error: Exception) -> str:
+    return f"{name} on {workload.label} FAILED: {type(error).__name__}: {error}"
 
 
 def _numpy(*inputs: typing.Any) -> tuple:
@@ -248,7 +264,7 @@ def _numpy(*inputs: typing.Any) -> tuple:
     return tuple(device.to_host(x) for x in inputs)
 
 
-def _entry(workload: Workload, name: str, kind: str, timed: Timing, whole: Timing | None = None) -> Entry:
+def _entry(workload: Workload, name: str, kind: str, timed: Timing) -> Entry:
     return Entry(
         family=workload.family,
         workload=workload.name,
@@ -269,7 +285,6 @@ def _entry(workload: Workload, name: str, kind: str, timed: Timing, whole: Timin
         error=timed.error,
         tolerance=timed.tolerance,
         call_ms=None if timed.call is None else timed.call * 1e3,
-        end_to_end_ms=None if whole is None else whole.median * 1e3,
     )
 
 
@@ -304,7 +319,7 @@ def run(
         seconds = min(1.5, 0.7 * remaining / max(left, 1))  # the rest goes to compiling and checking
         left -= workload.weight
         try:
-            measured, more = _measure_workload(workload, seconds, timer)
+            measured, more = _measure_workload(workload, seconds, timer, clock)
         except Exception as error:  # one workload must not cost the others their measurements
             notes.append(f"{workload.label} FAILED: {type(error).__name__}: {error}")
             continue
@@ -408,6 +423,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
     from tqdm import tqdm
 
+    # Small sizes are part of a sweep; Numba warns about each.
+    warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
     began = time.perf_counter()
     gpu = machine.describe_gpu()
     path = options.out or record.RECORDED / f"{record.slug(gpu['name'])}.json"
@@ -420,6 +437,12 @@ def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
         f"empty kernel {ceilings.empty_kernel * 1e6:.2f} us, launch {ceilings.launch * 1e6:.1f} us"
     )
     plan = {room: _workloads(room, options.quick) for room in rooms}
+
+    def least(room: str) -> float:
+        return sum(roofline.bound(workload.cost, ceilings).seconds for workload in plan[room])
+
+    # A room's share of the budget goes by its number of timings; what light rooms leave is there for the heavy ones.
+    plan = {room: plan[room] for room in sorted(plan, key=least)}
     left = sum(workload.weight for workloads in plan.values() for workload in workloads)
     measured, failed = {}, False
     for room, workloads in plan.items():

@@ -157,7 +157,7 @@ def roofline(
         x = counted_intensity(report)
         y = roof.attainable(x, ceilings) / 1e12
         ax.plot(x, y, "*", color=OWN_COLOUR, mfc="white", mew=1.5, markersize=13, zorder=5)
-        points.append((x, y, f"{label}: at most {_rate(y)} (predicted)", OWN_COLOUR))
+        points.append((x, y, f"{label}\nat most {_rate(y)}, predicted", OWN_COLOUR))
     drawn += [(x, y) for x, y, *_ in points]
     _draw_roof(ax, ceilings, drawn)
     low, high = ax.get_xlim()
@@ -230,8 +230,8 @@ def _draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, f
 def ladder(room: str | types.ModuleType, *, record: Record | None = None, family: str | None = None) -> Figure:
     """The rungs of a room from naive to fast, and the libraries: share of the roof as bars, times beside them.
 
-    The dashed line is the best library. 100 % is the bound of ``roofline.bound``; a kernel that only reads can pass it
-    by some per cent, since the ceiling is measured by a copy. Raises RecordError if the room was not measured.
+    The dashed line is the best library. 100 % is the bound of ``roofline.bound``. What reads more than it writes can
+    pass it by some per cent, since the ceiling is measured by a copy. Raises RecordError if the room was not measured.
     """
     record = record or store.load()
     name = _name(room)

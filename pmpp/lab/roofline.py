@@ -29,7 +29,7 @@ class Ceilings:
 
     Attributes:
         bandwidth: byte/s of a large device-to-device copy, bytes read and bytes written both counted. A kernel that
-            only reads can be some per cent faster, since the memory need not turn from reading to writing.
+            reads more than it writes can be some per cent faster: the memory turns less from reading to writing.
         fma_f32: FLOP/s of float32 multiply-adds in registers; each counts 2. A kernel of additions alone can reach
             half of it, because an addition takes the same slot and counts 1.
         source: where the figures come from, in words.

@@ -9,6 +9,7 @@ import typing
 from collections.abc import Callable, Sequence
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -59,7 +60,8 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 def chart(height: float = 4.4) -> tuple[Chart, Axes]:
     """An empty chart as wide as a notebook's column, ``height`` inches high, and its axes."""
     figure = Chart(figsize=(7.8, height), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
+    # Text beside the axes ends where the layout ends: keep a margin.
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08, rect=(0, 0, 0.985, 1))
     return figure, figure.add_subplot()
 
 
@@ -71,58 +73,60 @@ def foot(figure: Figure, text: str) -> None:
 # ------------------------------------------------------------------------------------------------------ labels that fit
 
 
-def _boxes_meet(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
 def label_points(
     ax: Axes, points: Sequence[tuple[float, float, str, str]], avoid: Sequence[tuple[float, float]]
 ) -> None:
-    """Label (x, y, text, colour) beside their points, so that no two labels meet, nor a label a point or ``avoid``.
+    """Label (x, y, text, colour) near their points, so that no two labels meet, nor a label a point or ``avoid``.
 
-    Each label takes the nearest free place to the right or left of its point, and gets a thin line if it had to move.
+    Each label takes the nearest free place, and gets a thin line if that is not beside its point. If ``avoid`` leaves
+    no place at all, the label may lie on it, but not on another text or a point.
     """
-    figure = ax.figure
-    figure.draw_without_rendering()  # settles the layout, so that data can be placed in pixels
-    scale = figure.dpi / 72
-    axes_box = ax.get_window_extent()
-    taken = []
-    for x, y in [*((x, y) for x, y, _, _ in points), *avoid]:
-        px, py = ax.transData.transform((x, y))
-        taken.append((px - 4 * scale, py - 4 * scale, px + 4 * scale, py + 4 * scale))
+    ax.figure.draw_without_rendering()  # settles the layout, so that data can be placed in pixels
+    pixel = ax.figure.dpi / 72  # pixels in a point
+    marks = [_around(ax, x, y, pixel) for x, y, *_ in points]
+    others = [_around(ax, x, y, pixel) for x, y in avoid]
+    for text in ax.texts:
+        (others if text.get_rotation() else marks).append(text.get_window_extent().extents)
+    style = {"fontsize": SMALL, "color": "#222222", "va": "center", "in_layout": False}
     for x, y, text, colour in sorted(points, key=lambda point: -point[1]):
         px, py = ax.transData.transform((x, y))
-        label = ax.annotate(
-            text, (x, y), (0, 0), textcoords="offset points", fontsize=SMALL, color="#222222", va="center"
-        )
-        label.set_in_layout(False)
+        label = ax.annotate(text, (x, y), (0, 0), textcoords="offset points", **style)
         size = label.get_window_extent()
-        width, height = size.width, size.height + scale
-        spots = []
-        for side in (1, -1):
-            for away in (9, 28, 60, 110):
-                for step in range(-24, 25):
-                    left = px + side * away * scale - (width if side < 0 else 0)
-                    middle = py + step * height / 2
-                    box = (left, middle - height / 2, left + width, middle + height / 2)
-                    cost = abs(step) + away / 12 + (1 if side < 0 else 0) + (0.3 if step > 0 else 0)
-                    spots.append((cost, box))
-        inside = (axes_box.x0, axes_box.y0, axes_box.x1, axes_box.y1)
-        for _, box in sorted(spots):
-            if not (inside[0] <= box[0] and inside[1] <= box[1] and box[2] <= inside[2] and box[3] <= inside[3]):
-                continue
-            if not any(_boxes_meet(box, other) for other in taken):
-                break
-        else:
-            label.remove()  # no room at all: the mark stays, and the legend or the caller's table has its name
-            continue
-        taken.append(box)
-        label.set_position(((box[0] - px) / scale, ((box[1] + box[3]) / 2 - py) / scale))
-        moved = math.hypot(min(abs(box[0] - px), abs(box[2] - px)), (box[1] + box[3]) / 2 - py) > 14 * scale
-        if moved:
-            end = (box[0] - 2 * scale if box[0] > px else box[2] + 2 * scale, (box[1] + box[3]) / 2)
-            line = ax.annotate(
-                "", (x, y), ((end[0] - px) / scale, (end[1] - py) / scale), textcoords="offset points",
-                arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 4},
-            )  # fmt: skip
-            line.set_in_layout(False)
+        places = _places(ax.get_window_extent(), px, py, size.width, size.height + pixel, pixel)
+        free = places[_clear(places, marks)]
+        clear = free[_clear(free, others)]
+        left, bottom, right, top = (clear if len(clear) else free if len(free) else places)[0]
+        marks.append((left, bottom, right, top))
+        middle = (bottom + top) / 2
+        label.set_position(((left - px) / pixel, (middle - py) / pixel))
+        end = min(max(px, left - 2 * pixel), right + 2 * pixel), min(max(py, bottom), top)
+        if math.dist(end, (px, py)) > 12 * pixel:
+            offset = (end[0] - px) / pixel, ((middle if not left <= end[0] <= right else end[1]) - py) / pixel
+            line = {"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 4}
+            ax.annotate("", (x, y), offset, textcoords="offset points", arrowprops=line, in_layout=False)
+
+
+def _around(ax: Axes, x: float, y: float, pixel: float) -> tuple[float, ...]:
+    px, py = ax.transData.transform((x, y))
+    return px - 4 * pixel, py - 4 * pixel, px + 4 * pixel, py + 4 * pixel
+
+
+def _places(area: typing.Any, px: float, py: float, width: float, height: float, pixel: float) -> np.ndarray:
+    """Boxes (left, bottom, right, top) inside ``area`` where a label of this size may stand, the best first."""
+    right, left = px + 9 * pixel, px - 9 * pixel - width
+    lefts = np.r_[right, left, np.arange(area.x0, area.x1 - width, 9 * pixel)]
+    bottoms = np.r_[py - height / 2, np.arange(area.y0, area.y1 - height, height / 3)]
+    x, y = (grid.ravel() for grid in np.meshgrid(lefts, bottoms))
+    boxes = np.stack([x, y, x + width, y + height], axis=1)
+    inside = (x >= area.x0) & (boxes[:, 2] <= area.x1) & (y >= area.y0) & (boxes[:, 3] <= area.y1)
+    # How far the box is from the point; to the right is best, and a step up or down is better than one to the side.
+    aside = np.where(x > px, x - px, np.where(boxes[:, 2] < px, px - boxes[:, 2] + 6 * pixel, 12 * pixel))
+    order = np.argsort(np.hypot(aside, 1.2 * (y + height / 2 - py)), kind="stable")
+    return boxes[order[inside[order]]]
+
+
+def _clear(boxes: np.ndarray, taken: Sequence[tuple[float, ...]]) -> np.ndarray:
+    """Which boxes meet none of ``taken``."""
+    other = np.array(taken).reshape(-1, 1, 4)
+    apart = (boxes[:, :2] >= other[..., 2:]).any(axis=-1) | (boxes[:, 2:] <= other[..., :2]).any(axis=-1)
+    return apart.all(axis=0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pmpp import matmul
 from pmpp.lab.bench import Workload
-from pmpp.lab.device import empty
+from pmpp.lab.device import empty, to_host
 from pmpp.lab.timing import WrongResult
 from pmpp.workloads import integers, normal, view, worst, xp
 
@@ -78,7 +78,7 @@ def probe_of(n: int) -> Callable[[Callable], None]:
 
 def _product(n: int) -> Workload:
     return Workload(
-        family="matmul",
+        family="odd sizes" if n in ODD else "matmul",
         name=str(n),
         sizes={"n": n},
         cost=matmul.cost(n, n, n),
@@ -93,7 +93,8 @@ def _product(n: int) -> Workload:
         probe=probe_of(n),
         design=n == DESIGN,
         cache="cold" if n >= COLD else "warm",
-        host={"numpy.matmul": np.matmul} if n <= DESIGN and n not in ODD else {},
+        host={"numpy.matmul": lambda a, b, out: np.matmul(a, b, out=out)} if n <= DESIGN and n not in ODD else {},
+        host_args=lambda a, b: (to_host(a), to_host(b), np.zeros((n, n), np.float32)),
         end_to_end=n not in ODD,
         quick=n in (64, 1024, DESIGN, 4095),
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from pmpp import cuda, vector_add
 from pmpp.lab.bench import Workload
-from pmpp.lab.device import empty
+from pmpp.lab.device import empty, to_host
 from pmpp.lab.room import Cost
 from pmpp.workloads import chunks, normal, worst
 
@@ -60,7 +60,8 @@ def _add(n: int) -> Workload:
         verify=verify,
         design=n == DESIGN,
         cache="cold" if n >= COLD else "warm",
-        host={"numpy.add": np.add},
+        host={"numpy.add": lambda x, y, out: np.add(x, y, out=out)},
+        host_args=lambda x, y: (to_host(x), to_host(y), np.zeros(n, np.float32)),
         end_to_end=True,
         quick=n in (2**10, 2**20, DESIGN),
     )
