@@ -21,7 +21,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 lab: $(VENV)/.lab ## open JupyterLab on the first chapter
-	$(BIN)/jupyter lab notebooks/00_start_here.ipynb $(ROOT_ARGS) $(LAB_ARGS)
+	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" $(ROOT_ARGS) $(LAB_ARGS) notebooks/00_start_here.ipynb
 
 test: $(VENV)/.test ## run the tests; needs no GPU
 	PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m pytest -n logical $(PYTEST_ARGS)
