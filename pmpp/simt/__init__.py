@@ -21,10 +21,10 @@ from pmpp.simt.errors import (
     UnsupportedError,
 )
 from pmpp.simt.launch import profile, record
-from pmpp.simt.machine import batch_lanes
+from pmpp.simt.machine import batch_lanes, loop_limit
 from pmpp.simt.report import Report
 
 __all__ = [
     "COUNTERS", "ArgumentError", "Hazard", "HazardError", "LaunchError", "OutOfBoundsError", "Report", "SimtError",
-    "UnsupportedError", "batch_lanes", "cuda", "profile", "record",
+    "UnsupportedError", "batch_lanes", "cuda", "loop_limit", "profile", "record",
 ]  # fmt: skip

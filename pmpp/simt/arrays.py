@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,14 @@ from pmpp.simt.errors import ArgumentError, LaunchError
 from pmpp.simt.intrinsics import poison
 from pmpp.simt.memory import Array, Storage
 
-#: Simulated addresses: every allocation starts at a multiple of 256 bytes, as the CUDA driver's do.
-_ALIGNMENT = 256
-_next_address = itertools.count(_ALIGNMENT * 0x100000, _ALIGNMENT * 0x100000)
+#: Simulated addresses: allocations lie this many bytes apart, and so begin at a multiple of 256 as the CUDA driver's
+#: do.
+_SPACING = 1 << 40
+_next_address = itertools.count(_SPACING, _SPACING)
+
+
+#: Arrays whose simulated address has been handed out, by the start of their allocation.
+_owners: weakref.WeakValueDictionary[int, DeviceArray] = weakref.WeakValueDictionary()
 
 
 class DeviceArray:
@@ -58,6 +64,18 @@ class DeviceArray:
         """The simulated address of the first element; it means something to alignment checks only."""
         return ctypes.c_void_p(self._base + self._offset() * self.dtype.itemsize)
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """As on a GPU, but the address is simulated: only `as_cuda_array` of the interpreter knows what is there."""
+        _owners[self._base] = self
+        return {
+            "shape": self.shape,
+            "strides": None if self.is_c_contiguous() else self.strides,
+            "typestr": self.dtype.str,
+            "data": (self.device_ctypes_pointer.value or 0, not self._storage.writeable),
+            "version": 3,
+        }
+
     def _argument(self) -> Array:
         """The array as a kernel sees it."""
         size = self.dtype.itemsize
@@ -92,7 +110,9 @@ class DeviceArray:
         """A view of another shape; an error where that would need a copy."""
         view = self._view.reshape(*shape, order=order)
         if view.size and not np.shares_memory(view, self._view):
-            raise ArgumentError(f"an array of shape {self.shape} and strides {self.strides} cannot be reshaped without a copy")
+            raise ArgumentError(
+                f"an array of shape {self.shape} and strides {self.strides} cannot be reshaped without a copy"
+            )
         return self._like(view)
 
     def ravel(self, order: str = "C") -> DeviceArray:
@@ -138,11 +158,15 @@ def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceArray | No
     if to is not None:
         to.copy_to_device(values)
         return to
-    return DeviceArray.holding(values.copy(order="F" if values.flags.f_contiguous and not values.flags.c_contiguous else "C"))
+    return DeviceArray.holding(
+        values.copy(order="F" if values.flags.f_contiguous and not values.flags.c_contiguous else "C")
+    )
 
 
-def device_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0) -> DeviceArray:
-    """Uninitialised device memory.  Here it holds NaN or -1, and reading it before writing is a hazard at level "check"."""
+def device_array(
+    shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0
+) -> DeviceArray:
+    """Uninitialised device memory: here NaN or -1, and at level "check" it is a hazard to read it before writing."""
     extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     values = poison(extents, np.dtype(dtype))
     if order == "F":
@@ -176,8 +200,21 @@ def as_cuda_array(obj: Any, sync: bool = True) -> DeviceArray:
     """`obj` as a device array, without a copy; the interpreter knows only its own."""
     if isinstance(obj, DeviceArray):
         return obj
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is not None:
+        address = interface["data"][0]
+        owner = _owners.get(address - address % _SPACING)
+        if owner is not None:
+            values = owner._storage.values
+            start = address - owner._base
+            view = np.ndarray(interface["shape"], interface["typestr"], values.data, start, interface.get("strides"))
+            return owner._like(view)
     raise ArgumentError(f"obj is {_what(obj)}; the interpreter has its own device memory only: use cuda.to_device(obj)")
 
 
 def _what(obj: Any) -> str:
-    return f"an array of {obj.dtype}" if isinstance(obj, np.ndarray) else f"of type {type(obj).__module__}.{type(obj).__qualname__}"
+    return (
+        f"an array of {obj.dtype}"
+        if isinstance(obj, np.ndarray)
+        else f"of type {type(obj).__module__}.{type(obj).__qualname__}"
+    )

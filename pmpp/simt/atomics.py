@@ -1,11 +1,12 @@
 """Atomics: many threads update one element, one after the other.
 
-Threads take turns in lane order.  On a GPU the order is not defined, so integer results agree and floating-point sums may differ
-in their last bits; here the order is fixed, block by block, so that a result never depends on the batch.
+Threads take turns in lane order.  On a GPU the order is not defined, so integer results agree and floating-point sums
+may differ in their last bits; here the order is fixed, block by block, so that a result never depends on the batch.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -48,6 +49,8 @@ def atomic(
     used: bool,
 ) -> Value | None:
     """Apply `operation` for every active lane, one after the other in lane order; the old values if they are used."""
+    if m.dry:
+        return array.dtype.type(0)
     storage = array.storage
     writable(m, storage, name, line)
     if array.dtype not in operation.dtypes:
@@ -116,7 +119,7 @@ def _serialised(
     rank = np.arange(where.size) - np.repeat(starts, lengths)
     by_rank = np.argsort(rank, kind="stable")
     edges = np.searchsorted(rank[by_rank], np.arange(lengths.max(initial=0) + 1))
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in itertools.pairwise(edges):
         turn = by_rank[begin:end]
         before = memory[where[turn]]
         old[order[turn]] = before

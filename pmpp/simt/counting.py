@@ -1,15 +1,16 @@
 """Counters: what a profiler on a real GPU would report, counted from the lanes' addresses.
 
-Global memory.  A request is one warp executing one access.  The memory system moves sectors of 32 bytes, so the traffic of a
-request is the number of different sectors that its active lanes touch: 4 when 32 lanes read 32 neighbouring float32, 32
-when each lane reads its own row of a wide matrix.
+Global memory.  A request is one warp executing one access.  The memory system moves sectors of 32 bytes, so the
+traffic of a request is the number of different sectors that its active lanes touch: 4 when 32 lanes read 32
+neighbouring float32, 32 when each lane reads its own row of a wide matrix.
 
-Shared memory.  32 banks, each 4 bytes wide, serve one word a cycle each.  Lanes that want different words of one bank wait
-for each other; the number of passes is the number of wavefronts.  8-byte accesses are served half a warp at a time, 16-byte
-accesses a quarter of a warp at a time.
+Shared memory.  32 banks, each 4 bytes wide, serve one word a cycle each.  Lanes that want different words of one bank
+wait for each other; the number of passes is the number of wavefronts.  8-byte accesses are served half a warp at a
+time, 16-byte accesses a quarter of a warp at a time.
 
-Instructions are counted at source level: every operator, comparison, load, store and device call is one, and a branch is
-one.  A compiler merges, hoists and fuses, so compare requests, sectors, wavefronts and FLOPs with hardware, not these.
+Instructions are counted at source level: every operator, comparison, load, store and device call is one, and a branch
+is one.  A compiler merges, hoists and fuses, so compare requests, sectors, wavefronts and FLOPs with hardware, not
+these.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import math
 import re
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,8 +35,10 @@ class ScalarType:
     def __init__(self, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
 
-    def __call__(self, value: Any) -> Any:
-        return self.dtype.type(value)
+    def __call__(self, *values: Any) -> Any:
+        if any(isinstance(v, (ScalarType, ArrayType)) for v in values):
+            return Signature(self.dtype, values)
+        return self.dtype.type(*values)
 
     def __getitem__(self, axes: Any) -> ArrayType:
         return ArrayType(self.dtype, len(axes) if isinstance(axes, tuple) else 1)
@@ -49,10 +51,17 @@ class ArrayType:
     """An array type in a signature."""
 
     def __init__(self, dtype: np.dtype, ndim: int) -> None:
-        self.dtype, self.ndim = dtype, ndim
+        self.dtype, self.ndim, self.axes = dtype, ndim, ":" * ndim
 
     def __repr__(self) -> str:
         return f"{self.dtype}[{', '.join(':' * self.ndim)}]"
+
+
+class Signature(NamedTuple):
+    """The types of a function's result (None: nothing) and arguments."""
+
+    result: np.dtype | None
+    arguments: tuple
 
 
 boolean = bool_ = b1 = ScalarType(np.bool_)
@@ -63,7 +72,7 @@ complex64, complex128 = map(ScalarType, (np.complex64, np.complex128))
 intp, uintp, float_, double = int64, uint64, float32, float64
 
 
-class types:  # noqa: N801  (Numba's spelling)
+class types:
     """`cuda.types`: the scalar types by name."""
 
     boolean, int8, int16, int32, int64 = boolean, int8, int16, int32, int64
@@ -71,11 +80,11 @@ class types:  # noqa: N801  (Numba's spelling)
     float32, float64, complex64, complex128 = float32, float64, complex64, complex128
 
 
-def _signature(signature: Any) -> list:
-    """Argument types of a signature given as a string, a tuple or a call such as `void(float32[:])`."""
+def _signature(signature: Any) -> tuple[np.dtype | None, list]:
+    """Result and argument types of a signature: a string, a tuple, or a call such as `void(float32[:])`."""
     if isinstance(signature, str):
-        inner = re.search(r"\((.*)\)", signature, re.DOTALL)
-        text = inner.group(1) if inner else signature
+        inner = re.fullmatch(r"\s*(\w*)\s*\((.*)\)\s*", signature, re.DOTALL)
+        result, text = inner.groups() if inner else ("", signature)
         pieces = [p.strip() for p in re.split(r",(?![^\[]*\])", text) if p.strip()]
         out = []
         for piece in pieces:
@@ -84,8 +93,10 @@ def _signature(signature: Any) -> list:
             if not isinstance(scalar, ScalarType):
                 raise ArgumentError(f"the signature {signature!r} names {name!r}, which is not a type")
             out.append(ArrayType(scalar.dtype, axes.count(":") - axes.count("::")) if axes else scalar.dtype)
-        return out
-    return [t.dtype if isinstance(t, ScalarType) else t for t in signature]
+        returned = globals().get(result)
+        return (returned.dtype if isinstance(returned, ScalarType) else None), out
+    returned, arguments = signature if isinstance(signature, Signature) else (None, signature)
+    return returned, [t.dtype if isinstance(t, ScalarType) else t for t in arguments]
 
 
 class Kernel:
@@ -94,13 +105,18 @@ class Kernel:
     def __init__(self, py_func: Callable, *, device: bool = False, signature: Any = None) -> None:
         functools.update_wrapper(self, py_func)
         self.py_func, self.device = py_func, device
-        self.types = None if signature is None or device else _signature(signature)
+        declared = [] if signature is None else signature if isinstance(signature, list) else [signature]
+        parsed = [_signature(one) for one in declared]
+        self.signatures = [arguments for _, arguments in parsed]
+        self.device_types = parsed[0] if device and len(parsed) == 1 else None
 
     def __getitem__(self, configuration: Any) -> Configured:
         if self.device:
             raise LaunchError(f"{self.py_func.__name__} is a device function; only kernels are launched")
         if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
-            raise LaunchError(f"a launch is configured as kernel[grid, block, stream, sharedmem], not with {configuration!r}")
+            raise LaunchError(
+                f"a launch is configured as kernel[grid, block, stream, sharedmem], not with {configuration!r}"
+            )
         grid, block, *rest = configuration
         stream, sharedmem = (*rest, *(0, 0)[len(rest) :])
         _check_stream(stream)
@@ -132,27 +148,23 @@ class Configured:
         self.kernel, self.grid, self.block, self.sharedmem = kernel, grid, block, sharedmem
 
     def __call__(self, *args: Any) -> None:
-        plain_launch(self.kernel.py_func, self.grid, self.block, args, self.sharedmem, self.kernel.types)
+        plain_launch(self.kernel.py_func, self.grid, self.block, args, self.sharedmem, self.kernel.signatures)
 
 
 def jit(func_or_sig: Any = None, *, device: bool = False, signature: Any = None, **options: Any) -> Any:
-    """`@cuda.jit`, `@cuda.jit(device=True)`, `@cuda.jit("void(float32[:])")`; compiler options are accepted and ignored."""
+    """`@cuda.jit`, `@cuda.jit(device=True)`, `@cuda.jit("void(float32[:])")`; compiler options are ignored."""
     if inspect.isfunction(func_or_sig):
         return Kernel(func_or_sig, device=device)
-    if isinstance(func_or_sig, list):
-        if len(func_or_sig) != 1:
-            raise UnsupportedError("the interpreter takes one signature a kernel; leave it out to accept several types")
-        func_or_sig = func_or_sig[0]
     declared = func_or_sig if func_or_sig is not None else signature
     return lambda py_func: Kernel(py_func, device=device, signature=declared)
 
 
-def void(*arguments: Any) -> tuple:
+def void(*arguments: Any) -> Signature:
     """`void(float32[:], int32)`: a signature."""
-    return arguments
+    return Signature(None, arguments)
 
 
-# -- streams, events, devices ----------------------------------------------------------------------------------------------
+# -- streams, events, devices ----------------------------------------------------------------------------------------
 
 
 class Stream:
@@ -291,7 +303,7 @@ def close() -> None:
     """Release the device: nothing to do."""
 
 
-# -- names that mean something inside a kernel -----------------------------------------------------------------------------
+# -- names that mean something inside a kernel -----------------------------------------------------------------------
 
 for _path in [*SPECIAL, *DEVICE]:
     _top = _path.partition(".")[0]

@@ -1,8 +1,9 @@
 """Numba's typing, which is not NumPy's.
 
-Numba widens: `int32 + int32` is int64, `uint8 * uint8` is uint64, `float32 * int32` is float64.  A kernel that is right or
-fast under NumPy's rules may be wrong or slow under these, so the interpreter follows them to the letter.  Literals and
-plain Python scalars are int64 and float64.  tests/test_simt_typing.py asks Numba itself about every pair.
+Numba widens: `int32 + int32` is int64, `uint8 * uint8` is uint64, `float32 * int32` is float64.  A kernel that is
+right or fast under NumPy's rules may be wrong or slow under these, so the interpreter follows them to the letter.
+Literals and plain Python scalars are int64 and float64.  tests/test_simt_typing.py asks Numba itself about every
+pair.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ def _shift_amount(b: Value) -> Value:
 
 
 def _shift_left(a: Value, b: Value) -> Value:
-    # The device shifts by the amount it is given; 64 or more leaves nothing, where C (and NumPy on some CPUs) wraps around.
+    # The device shifts by the amount it is given; 64 or more leaves nothing, where C (and NumPy on some CPUs) wraps
+    # around.
     n = _shift_amount(b)
     kept = np.left_shift(a, np.clip(n, 0, 63).astype(a.dtype))
     return np.where((n < 0) | (n > 63), a.dtype.type(0), kept)[()]
@@ -309,7 +311,9 @@ _pow = binary_math(np.power, both_small=True)
 
 
 def _math_pow(a: Value, b: Value) -> Value:
-    if a.dtype == FLOAT32 and b.dtype == np.uint16 or (a.dtype == FLOAT32 or a.dtype in _SMALL) and b.dtype == INT32:
+    if (a.dtype == FLOAT32 and b.dtype == np.uint16) or (
+        (a.dtype == FLOAT32 or a.dtype in _SMALL) and b.dtype == INT32
+    ):
         return np.power(cast(a, FLOAT32), cast(b, FLOAT32))
     return _pow(a, b)
 
@@ -329,31 +333,29 @@ def _modf(a: Value) -> tuple[Value, Value]:
     return fraction, whole
 
 
-def _truth_of(function: Callable) -> Callable[[Value], Value]:
-    return lambda a: function(_floating(a))
-
+_UNARY_MATH = {
+    "sqrt": np.sqrt, "exp": np.exp, "expm1": np.expm1, "exp2": np.exp2, "log": np.log, "log2": np.log2,
+    "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin,
+    "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
+    "acosh": np.arccosh, "atanh": np.arctanh, "fabs": np.fabs, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
+    "degrees": np.degrees, "radians": np.radians, "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite,
+}  # fmt: skip
 
 #: `math.<name>` in a kernel.
-MATH: dict[str, Callable] = {
-    **{
-        name: unary_math(getattr(np, numpy_name))
-        for name, numpy_name in {
-            "sqrt": "sqrt", "exp": "exp", "expm1": "expm1", "exp2": "exp2", "log": "log", "log2": "log2",
-            "log10": "log10", "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "arcsin",
-            "acos": "arccos", "atan": "arctan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "arcsinh",
-            "acosh": "arccosh", "atanh": "arctanh", "fabs": "fabs", "floor": "floor", "ceil": "ceil",
-            "trunc": "trunc", "degrees": "degrees", "radians": "radians",
-        }.items()
-    },  # fmt: skip
-    "atan2": binary_math(np.arctan2), "hypot": binary_math(np.hypot),
-    "fmod": binary_math(np.fmod, both_small=True), "copysign": binary_math(np.copysign, both_small=True),
-    "nextafter": binary_math(np.nextafter, both_small=True), "remainder": binary_math(_ieee_remainder, both_small=True),
-    **{name: _scalarwise(getattr(math, name)) for name in ("erf", "erfc", "gamma", "lgamma")},
-    "isnan": _truth_of(np.isnan), "isinf": _truth_of(np.isinf), "isfinite": _truth_of(np.isfinite),
+MATH: dict[str, Callable] = {name: unary_math(function) for name, function in _UNARY_MATH.items()}
+MATH |= {name: _scalarwise(getattr(math, name)) for name in ("erf", "erfc", "gamma", "lgamma")}
+MATH |= {
+    "atan2": binary_math(np.arctan2),
+    "hypot": binary_math(np.hypot),
+    "fmod": binary_math(np.fmod, both_small=True),
+    "copysign": binary_math(np.copysign, both_small=True),
+    "nextafter": binary_math(np.nextafter, both_small=True),
+    "remainder": binary_math(_ieee_remainder, both_small=True),
     "pow": _math_pow,
     "ldexp": lambda a, n: np.ldexp(small_floating(a), cast(n, INT32)),
-    "frexp": _frexp, "modf": _modf,
-}  # fmt: skip
+    "frexp": _frexp,
+    "modf": _modf,
+}
 
 
 def as_dtype(thing: object) -> np.dtype | None:

@@ -1,7 +1,7 @@
 """The device API: what each `cuda.*` name, Python builtin and `math` function does in a kernel.
 
-A handler takes the frame, the call site and the evaluated arguments.  A kernel may have been written for the interpreter or for
-Numba; both kinds of objects are mapped to one path such as "atomic.add", without importing Numba.
+A handler takes the frame, the call site and the evaluated arguments.  A kernel may have been written for the
+interpreter or for Numba; both kinds of objects are mapped to one path such as "atomic.add", without importing Numba.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import atomics, control, dtypes, memory, sync, warp
-from pmpp.simt.control import Frame, GridGroup, Range, is_number
+from pmpp.simt import atomics, dtypes, flow, frames, memory, sync, warp
 from pmpp.simt.dtypes import Value
 from pmpp.simt.errors import LaunchError, UnsupportedError
+from pmpp.simt.frames import Frame, GridGroup, Range, is_number
 from pmpp.simt.machine import Machine
 from pmpp.simt.memory import POISON_BYTE, Array, Storage, c_strides
 
@@ -92,7 +92,7 @@ def device_path(thing: Any) -> str | None:
     return None
 
 
-# -- indices -------------------------------------------------------------------------------------------------------------
+# -- indices ---------------------------------------------------------------------------------------------------------
 
 
 def _axis(attribute: str, axis: int) -> Callable[[Machine], Value]:
@@ -134,7 +134,7 @@ def _gridsize(f: Frame, call: Call, count: Value) -> Value | tuple[Value, ...]:
     return sizes[0] if len(sizes) == 1 else sizes
 
 
-# -- arrays --------------------------------------------------------------------------------------------------------------
+# -- arrays ----------------------------------------------------------------------------------------------------------
 
 
 def poison(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -160,6 +160,8 @@ def _element_type(dtype: Any) -> np.dtype:
 
 def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
     m, dtype, extents = f.m, _element_type(dtype), _extents(shape)
+    if m.dry:
+        return Array(Storage("shared", np.zeros((1, 1), dtype)), dtype, extents, c_strides(extents))
     key = ("shared", call.site, dtype)
     array = m.shared.get(key)
     if array is not None:
@@ -208,6 +210,8 @@ def _assigned_name(call: Call) -> str:
 
 def _local_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
     m, dtype, extents = f.m, _element_type(dtype), _extents(shape)
+    if m.dry:
+        return Array(Storage("local", np.zeros((1, 1, 32), dtype)), dtype, extents, c_strides(extents))
     array = f.arrays.get(call.site)
     if array is None:
         full = (math.prod(extents), m.lanes.blocks, m.lanes.width)
@@ -223,7 +227,7 @@ def _array_like(f: Frame, call: Call, array: Any) -> Array:
     return array
 
 
-# -- atomics, vectors ----------------------------------------------------------------------------------------------------
+# -- atomics, vectors ------------------------------------------------------------------------------------------------
 
 
 def _atomic(name: str, operands: int) -> Callable:
@@ -231,7 +235,7 @@ def _atomic(name: str, operands: int) -> Callable:
 
     def handler(f: Frame, call: Call, array: Any, index: Any, *values: Value) -> Value | None:
         if not isinstance(array, Array):
-            raise TypeError(f"the first argument is {control.kind_of(array)}; an atomic works on an array element")
+            raise TypeError(f"the first argument is {frames.kind_of(array)}; an atomic works on an array element")
         if len(values) != operands:
             raise TypeError(f"atomic.{name} takes an array, an index and {operands} value{'s' * (operands > 1)}")
         indices = index if isinstance(index, tuple) else (index,)
@@ -256,20 +260,20 @@ _compare_and_swap.counts_itself = True  # type: ignore[attr-defined]
 
 def _load128(f: Frame, call: Call, array: Any, index: Value) -> tuple[Value, ...]:
     if not isinstance(array, Array):
-        raise TypeError(f"load128 takes an array, not {control.kind_of(array)}")
+        raise TypeError(f"load128 takes an array, not {frames.kind_of(array)}")
     return memory.load_vector(f.m, f.mask, array, index, call.name, f.site or call.line)
 
 
 def _store128(f: Frame, call: Call, array: Any, index: Value, values: Any) -> None:
     if not isinstance(array, Array):
-        raise TypeError(f"store128 takes an array, not {control.kind_of(array)}")
+        raise TypeError(f"store128 takes an array, not {frames.kind_of(array)}")
     memory.store_vector(f.m, f.mask, array, index, values, call.name, f.site or call.line)
 
 
 _load128.counts_itself = _store128.counts_itself = True  # type: ignore[attr-defined]
 
 
-# -- integer and float instructions ----------------------------------------------------------------------------------------
+# -- integer and float instructions ----------------------------------------------------------------------------------
 
 
 def _integer(value: Value, widths: tuple[int, ...] = (1, 2, 4, 8)) -> None:
@@ -380,7 +384,7 @@ DEVICE: dict[str, Callable] = {
 }  # fmt: skip
 
 
-# -- Python's own functions ------------------------------------------------------------------------------------------------
+# -- Python's own functions ------------------------------------------------------------------------------------------
 
 
 def _fold(pick: Callable) -> Callable:
@@ -400,7 +404,7 @@ def _length(f: Frame, call: Call, value: Any) -> Value:
         return np.int64(value.shape[0]) if isinstance(value.shape[0], int) else value.shape[0]
     if isinstance(value, tuple):
         return np.int64(len(value))
-    raise TypeError(f"{control.kind_of(value)} has no length")
+    raise TypeError(f"{frames.kind_of(value)} has no length")
 
 
 def _range(f: Frame, call: Call, *bounds: Value) -> Range:
@@ -421,15 +425,17 @@ _length.counts_itself = True  # type: ignore[attr-defined]
 
 
 def _enumerate(f: Frame, call: Call, source: Any, start: Value = np.int64(0)) -> Iterator:  # noqa: B008
-    return ((np.int64(int(start) + i), v) for i, v in builtins.enumerate(control.elements(f, source, call.line)))
+    return ((np.int64(int(start) + i), v) for i, v in builtins.enumerate(flow.elements(f, source, call.line)))
 
 
 def _zip(f: Frame, call: Call, *sources: Any) -> Iterator:
-    return builtins.zip(*(control.elements(f, s, call.line) for s in sources), strict=False)
+    return builtins.zip(*(flow.elements(f, s, call.line) for s in sources), strict=False)
 
 
 def _print(f: Frame, call: Call, *values: Any) -> None:
     """`print` from every active thread, in order."""
+    if f.m.dry:
+        return
     lanes = f.m.lanes
     shape = (lanes.blocks, lanes.width)
     spread = [np.broadcast_to(v, shape) if is_number(v) else v for v in values]

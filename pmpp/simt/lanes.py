@@ -1,7 +1,7 @@
 """Lanes: one NumPy array stands for one variable in every thread of a batch.
 
-A batch is B blocks of T threads, T rounded up to whole warps, so its lanes form a grid of shape (B, T).  A value is kept
-in the smallest shape that broadcasts to that grid, which is why index arithmetic is cheap:
+A batch is B blocks of T threads, T rounded up to whole warps, so its lanes form a grid of shape (B, T).  A value is
+kept in the smallest shape that broadcasts to that grid, which is why index arithmetic is cheap:
 
     ()      the same in every thread        a literal, a scalar argument, `blockDim.x`
     (1, T)  the same in every block         `threadIdx.x`

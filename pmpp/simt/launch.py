@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt import dtypes
-from pmpp.simt.arrays import DeviceArray
+from pmpp.simt.arrays import DeviceArray, as_cuda_array
 from pmpp.simt.compiler import Function, compile_function
-from pmpp.simt.control import Frame
 from pmpp.simt.errors import ArgumentError, LaunchError
+from pmpp.simt.frames import Frame
 from pmpp.simt.intrinsics import SHARED_LIMIT
 from pmpp.simt.machine import LEVELS, Machine
 from pmpp.simt.memory import Array, Storage
@@ -26,7 +26,9 @@ MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 
-_recording: contextvars.ContextVar[tuple[str, bool, list[Report]] | None] = contextvars.ContextVar("recording", default=None)
+_recording: contextvars.ContextVar[tuple[str, bool, list[Report]] | None] = contextvars.ContextVar(
+    "recording", default=None
+)
 
 
 def dimensions(what: str, extent: Any, limits: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -56,17 +58,40 @@ def configure(grid: Any, block: Any, sharedmem: Any = 0) -> tuple[tuple, tuple, 
     if isinstance(sharedmem, bool) or not isinstance(sharedmem, (int, np.integer)) or sharedmem < 0:
         raise LaunchError(f"sharedmem is {sharedmem!r}; it must be a number of bytes, 0 or more")
     if sharedmem > SHARED_LIMIT:
-        raise LaunchError(f"sharedmem is {sharedmem:,} bytes; a block has {SHARED_LIMIT:,} unless the kernel opts in to more")
+        raise LaunchError(
+            f"sharedmem is {sharedmem:,} bytes; a block has {SHARED_LIMIT:,} unless the kernel opts in to more"
+        )
     return grid, block, int(sharedmem)
+
+
+def _choose(function: Function, args: tuple, signatures: list[list] | None) -> list | None:
+    """The first declared signature whose array types fit; a kernel without signatures takes anything."""
+    if not signatures:
+        return None
+    for types in signatures:
+        if len(types) != len(args):
+            raise ArgumentError(
+                f"the signature of {function.name}() declares {len(types)} arguments; {len(args)} were given"
+            )
+        arrays = [(t, a) for t, a in zip(types, args, strict=True) if hasattr(t, "axes")]
+        if all(hasattr(a, "dtype") and a.dtype == t.dtype and a.ndim == t.ndim for t, a in arrays):
+            return types
+    if len(signatures) == 1:
+        return signatures[0]
+    given = ", ".join(f"{a.dtype}[{', '.join(':' * a.ndim)}]" if hasattr(a, "ndim") else type(a).__name__ for a in args)
+    raise ArgumentError(f"no signature of {function.name}() fits the arguments ({given}); it declares {signatures}")
 
 
 class _Arguments:
     """Kernel arguments as values, and what must be copied back to the caller afterwards."""
 
-    def __init__(self, function: Function, args: tuple, types: list | None) -> None:
+    def __init__(self, function: Function, args: tuple, signatures: list[list] | None) -> None:
         names = list(function.signature.parameters)
         if len(args) != len(names):
-            raise ArgumentError(f"{function.name}() takes {len(names)} arguments ({', '.join(names)}), but {len(args)} were given")
+            raise ArgumentError(
+                f"{function.name}() takes {len(names)} arguments ({', '.join(names)}), but {len(args)} were given"
+            )
+        types = _choose(function, args, signatures)
         self.back: list[Callable[[], None]] = []
         self.arrays: list[Array] = []
         self.values = {
@@ -81,7 +106,9 @@ class _Arguments:
             array = self.host(what, value)
         elif isinstance(value, tuple):
             return tuple(self.convert(what, v, None) for v in value)
-        elif hasattr(value, "copy_to_host") and hasattr(value, "copy_to_device"):  # a Numba device array, being profiled
+        elif hasattr(value, "copy_to_host") and hasattr(
+            value, "copy_to_device"
+        ):  # a Numba device array, being profiled
             copy = value.copy_to_host()
             self.back.append(lambda: value.copy_to_device(copy))
             array = self.host(what, copy)
@@ -89,14 +116,18 @@ class _Arguments:
             fetched = value.get()
             self.back.append(lambda: value.set(fetched))
             array = self.host(what, fetched)
+        elif hasattr(value, "__cuda_array_interface__"):
+            array = as_cuda_array(value)._argument()
         else:
             typed = dtypes.constant(value)
             if typed is None:
-                raise ArgumentError(f"{what} is of type {type(value).__name__}; a kernel takes device arrays, NumPy arrays and numbers")
+                raise ArgumentError(
+                    f"{what} is of type {type(value).__name__}; a kernel takes device arrays, NumPy arrays and numbers"
+                )
             if declared is not None and not isinstance(declared, np.dtype):
                 raise ArgumentError(f"{what} is a number; its signature declares an array")
             return typed if declared is None else dtypes.cast(typed, declared)
-        if declared is not None and (not hasattr(declared, "ndim") or isinstance(declared, np.dtype)):
+        if declared is not None and not hasattr(declared, "axes"):
             raise ArgumentError(f"{what} is an array; its signature declares {declared}")
         if declared is not None and (declared.dtype != array.dtype or declared.ndim != array.ndim):
             raise ArgumentError(f"{what} is a {array.ndim}-D array of {array.dtype}; its signature declares {declared}")
@@ -108,7 +139,9 @@ class _Arguments:
         if value.dtype.kind not in "biufc":
             raise ArgumentError(f"{what} holds {value.dtype}; a kernel takes numbers")
         if not (value.flags.c_contiguous or value.flags.f_contiguous):
-            raise LaunchError(f"{what} is not contiguous (strides {value.strides}); copy it with np.ascontiguousarray first")
+            raise LaunchError(
+                f"{what} is not contiguous (strides {value.strides}); copy it with np.ascontiguousarray first"
+            )
         copy = value.copy(order="K")
         if value.flags.writeable:
             self.back.insert(0, lambda: np.copyto(value, copy))
@@ -118,20 +151,37 @@ class _Arguments:
 
 
 def launch(
-    py_func: Callable, grid: Any, block: Any, args: tuple, *, level: str, collect: bool, sharedmem: Any = 0, types: list | None = None
+    py_func: Callable,
+    grid: Any,
+    block: Any,
+    args: tuple,
+    *,
+    level: str,
+    collect: bool,
+    sharedmem: Any = 0,
+    signatures: list | None = None,
 ) -> Report:
     """Run a kernel at a level and return its report; arrays are changed in place."""
     if level not in LEVELS:
         raise LaunchError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
     grid, block, sharedmem = configure(grid, block, sharedmem)
     function = compile_function(py_func)
-    arguments = _Arguments(function, args, types)
-    cooperative = bool({"this_grid", "cg.this_grid"} & function.uses)
-    m = Machine(function.name, function.file, grid, block, level, collect=collect, dynamic_shared=sharedmem, cooperative=cooperative)
+    arguments = _Arguments(function, args, signatures)
+    cooperative = bool({"this_grid", "cg.this_grid"} & function.uses())
+    m = Machine(
+        function.name,
+        function.file,
+        grid,
+        block,
+        level,
+        collect=collect,
+        dynamic_shared=sharedmem,
+        cooperative=cooperative,
+    )
     m.file_id = function.source_file
     recursion_limit = sys.getrecursionlimit()
     try:
-        if function.calls:  # each call in the kernel nests several Python calls here
+        if function.callees:  # each call in the kernel nests several Python calls here
             sys.setrecursionlimit(max(recursion_limit, 20_000))
         with np.errstate(all="ignore"):
             for lanes in m.batches():
@@ -153,15 +203,19 @@ def launch(
     return Report(m, (function.source_file, function.first_line, function.first_line + len(lines) - 1))
 
 
-def plain_launch(py_func: Callable, grid: Any, block: Any, args: tuple, sharedmem: Any, types: list | None) -> None:
+def plain_launch(
+    py_func: Callable, grid: Any, block: Any, args: tuple, sharedmem: Any, signatures: list | None
+) -> None:
     """`kernel[grid, block](...)`: at the level of the enclosing `record`, else of the environment."""
     recording = _recording.get()
     if recording is not None:
         level, collect, reports = recording
-        reports.append(launch(py_func, grid, block, args, level=level, collect=collect, sharedmem=sharedmem, types=types))
+        reports.append(
+            launch(py_func, grid, block, args, level=level, collect=collect, sharedmem=sharedmem, signatures=signatures)
+        )
         return
     level = "check" if os.environ.get("PMPP_CHECK", "") not in ("", "0") else "run"
-    launch(py_func, grid, block, args, level=level, collect=False, sharedmem=sharedmem, types=types)
+    launch(py_func, grid, block, args, level=level, collect=False, sharedmem=sharedmem, signatures=signatures)
 
 
 def profile(
@@ -180,7 +234,9 @@ def profile(
     """
     py_func = getattr(kernel, "py_func", kernel)
     if not inspect.isfunction(py_func):
-        raise ArgumentError(f"kernel is {type(kernel).__name__}; it must be a kernel made with @cuda.jit, or a function")
+        raise ArgumentError(
+            f"kernel is {type(kernel).__name__}; it must be a kernel made with @cuda.jit, or a function"
+        )
     if not isinstance(args, (tuple, list)):
         raise ArgumentError(f"args is {type(args).__name__}; it must be a tuple of the kernel's arguments")
     return launch(py_func, grid, block, tuple(args), level=level, collect=collect, sharedmem=sharedmem)

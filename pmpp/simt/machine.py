@@ -15,14 +15,17 @@ from pmpp.simt.shadow import Clock
 
 LEVELS = ("run", "count", "check")
 
-#: Lanes a batch.  Large enough that NumPy's cost per call is small, small enough that a batch's values stay in the CPU's cache.
+#: Lanes a batch.  Large enough that NumPy's cost per call is small, small enough that a batch's values stay in the
+#: CPU's cache.
 #: A constant, not a function of the machine's memory, so that results are the same everywhere.
 BATCH_LANES = 1 << 16
 
-#: Rounds after which a `while` loop is taken to be endless.
+#: Rounds after which a `while` loop is taken to be endless; `loop_limit` changes it.
 LOOP_LIMIT = 1_000_000
 
 _batch_lanes: contextvars.ContextVar[int] = contextvars.ContextVar("batch_lanes", default=BATCH_LANES)
+
+_loop_limit: contextvars.ContextVar[int] = contextvars.ContextVar("loop_limit", default=LOOP_LIMIT)
 
 _INDEX = {name: i for i, name in enumerate(counting.COUNTERS)}
 WARP_INSTRUCTIONS, THREAD_INSTRUCTIONS = _INDEX["warp_instructions"], _INDEX["thread_instructions"]
@@ -41,6 +44,16 @@ def batch_lanes(lanes: int) -> Iterator[None]:
         _batch_lanes.reset(token)
 
 
+@contextlib.contextmanager
+def loop_limit(rounds: int) -> Iterator[None]:
+    """Stop a `while` loop inside the block after this many rounds, with an error."""
+    token = _loop_limit.set(rounds)
+    try:
+        yield
+    finally:
+        _loop_limit.reset(token)
+
+
 class Machine:
     """State of one launch."""
 
@@ -52,6 +65,8 @@ class Machine:
         self.level, self.collect = level, collect
         self.counting = level != "run"
         self.checking = level == "check"
+        self.loop_limit = _loop_limit.get()
+        self.dry = False  # see inference.py
         self.dynamic_shared, self.cooperative = dynamic_shared, cooperative
         self.blocks = grid[0] * grid[1] * grid[2]
         self.lines: dict[int, list[int]] = {}
@@ -71,7 +86,7 @@ class Machine:
         self.file_id = ""  # the file whose lines the report shows
         self.pending: list = []  # arrays with postponed atomics
 
-    # -- batches ---------------------------------------------------------------------------------------------------------
+    # -- batches -----------------------------------------------------------------------------------------------------
 
     def batches(self) -> Iterator[Lanes]:
         """The blocks of the grid, a batch at a time.  A cooperative grid is one batch: its barriers span all blocks."""
@@ -93,7 +108,7 @@ class Machine:
             storage.settle()
         self.pending.clear()
 
-    # -- counters --------------------------------------------------------------------------------------------------------
+    # -- counters ----------------------------------------------------------------------------------------------------
 
     def at(self, line: int) -> list[int]:
         """The counters of a source line."""
@@ -124,10 +139,8 @@ class Machine:
         if taken is not None and not_taken is not None:
             counts[DIVERGENT] += taken.warps + not_taken.warps - mask.warps
 
-    def access(
-        self, space: str, kind: str, line: int, addresses: np.ndarray, itemsize: int, mask: Mask, width: int
-    ) -> None:
-        """Count one load or store of `itemsize` bytes a lane, `width` bytes a lane when several elements move at once."""
+    def access(self, space: str, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int) -> None:
+        """Count one load or store of `width` bytes a lane."""
         counts = self.instruction(line, mask)
         prefix = f"{space}_{kind}_"
         counts[_INDEX[prefix + "requests"]] += mask.warps
@@ -137,7 +150,7 @@ class Machine:
         else:
             counts[_INDEX[prefix + "wavefronts"]] += counting.wavefronts(addresses, width, mask)
 
-    # -- hazards ---------------------------------------------------------------------------------------------------------
+    # -- hazards -----------------------------------------------------------------------------------------------------
 
     def where(self, line: int | None = None) -> str:
         """`file:line: in kernel: `, the start of every message."""
@@ -149,6 +162,8 @@ class Machine:
 
     def hazard(self, kind: str, space: str, variable: str, line: int, lane: int, message: str) -> None:
         """Report a hazard of the thread at flat position `lane` of this batch: raise it, or keep it when collecting."""
+        if self.dry:
+            return
         block, thread = self.lanes.threads_at(lane)
         who = f"thread {_show(thread, self.block)} of block {_show(block, self.grid)}"
         found = Hazard(kind, space, variable, line, block, thread, f"line {line}: {message.format(who=who)}")

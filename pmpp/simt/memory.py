@@ -1,13 +1,14 @@
 """Memory: arrays as a kernel sees them, their loads and stores, and what each access costs and risks.
 
-A `Storage` is one allocation; an `Array` is a view of it with a shape and strides, both in elements.  The storage's array is
+A `Storage` is one allocation; an `Array` is a view of it with a shape and strides, both in elements.  The storage's
+array is
 
     global, const   (N,)       one copy
     shared          (B, N)     one copy a block of the batch
     local           (N, B, T)  one copy a thread
 
-An access turns its indices into one position a lane, checks bounds axis by axis (memory beyond a row is the next row, not an
-error, to the hardware; to a reader it is a bug), then gathers or scatters under the mask.
+An access turns its indices into one position a lane, checks bounds axis by axis (memory beyond a row is the next row,
+not an error, to the hardware; to a reader it is a bug), then gathers or scatters under the mask.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-# -- from indices to positions -------------------------------------------------------------------------------------------
+# -- from indices to positions ---------------------------------------------------------------------------------------
 
 
 def _lane_of(m: Machine, bad: np.ndarray) -> int:
@@ -127,6 +128,8 @@ def in_bounds(
     m: Machine, mask: Mask, index: Value, extent: object, name: str, space: str, axis: str, line: int, literal: bool
 ) -> tuple[Value, Mask | None]:
     """Check one axis.  Returns a safe index for every lane, and the mask without the lanes that are out of bounds."""
+    if m.dry:
+        return np.int64(0), mask
     if isinstance(index, np.generic) and isinstance(extent, int):
         i = int(index)
         if 0 <= i < extent:
@@ -181,7 +184,7 @@ def position(
     return (np.int64(total) if isinstance(total, int) else total), mask
 
 
-# -- loads and stores ----------------------------------------------------------------------------------------------------
+# -- loads and stores ------------------------------------------------------------------------------------------------
 
 
 def flat_position(m: Machine, storage: Storage, at: Value) -> Value:
@@ -236,13 +239,14 @@ def _scatter(m: Machine, storage: Storage, mask: Mask, at: Value, value: Value) 
 
 def load(m: Machine, mask: Mask, array: Array, at: Value, name: str, line: int) -> Value:
     """Load one element a lane."""
+    if m.dry:
+        return array.dtype.type(0)
     storage = array.storage
     if storage.pending:
         storage.settle()
     if m.counting and storage.space in ("global", "shared"):
-        m.access(
-            storage.space, "load", line, at * array.dtype.itemsize, array.dtype.itemsize, mask, array.dtype.itemsize
-        )
+        width = array.dtype.itemsize
+        m.access(storage.space, "load", line, at * width, mask, width)
     if m.checking:
         check_read(m, mask, storage, at, name, line)
     return _gather(m, storage, storage.values, at)
@@ -250,15 +254,16 @@ def load(m: Machine, mask: Mask, array: Array, at: Value, name: str, line: int) 
 
 def store(m: Machine, mask: Mask, array: Array, at: Value, value: Value, name: str, line: int) -> None:
     """Store one element a lane; the value is cast to the array's dtype as the device casts."""
+    if m.dry:
+        return
     storage = array.storage
     writable(m, storage, name, line)
     if storage.pending:
         storage.settle()
     value = dtypes.cast(value, array.dtype)
     if m.counting and storage.space in ("global", "shared"):
-        m.access(
-            storage.space, "store", line, at * array.dtype.itemsize, array.dtype.itemsize, mask, array.dtype.itemsize
-        )
+        width = array.dtype.itemsize
+        m.access(storage.space, "store", line, at * width, mask, width)
     _write(m, mask, storage, at, value, name, line)
 
 
@@ -295,14 +300,14 @@ def _bits(value: Value) -> np.ndarray:
     return value.view({2: np.uint16, 4: np.uint32, 8: np.uint64}.get(value.dtype.itemsize, value.dtype))
 
 
-# -- sanitizer hooks -----------------------------------------------------------------------------------------------------
+# -- sanitizer hooks -------------------------------------------------------------------------------------------------
 
 
 def _touched(m: Machine, mask: Mask, storage: Storage, at: Value) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each active lane: the element's place in the shadow, the thread's id, and the lane's flat position.
 
-    Shared memory that every block so far used in the same way needs one row of shadow for all blocks; the first access that
-    differs between blocks gives each its own.
+    Shared memory that every block so far used in the same way needs one row of shadow for all blocks; the first
+    access that differs between blocks gives each its own.
     """
     lanes = m.lanes
     if storage.space == "shared":
@@ -310,7 +315,11 @@ def _touched(m: Machine, mask: Mask, storage: Storage, at: Value) -> tuple[np.nd
         if storage.one_row and not (alike and m.blocks_alike and (mask.bits is None or mask.bits.shape[0] == 1)):
             _split_rows(m, storage)
         if storage.one_row:
-            columns = np.flatnonzero(np.broadcast_to(mask.bits[0], lanes.width)) if mask.bits is not None else np.arange(lanes.width)
+            columns = (
+                np.flatnonzero(np.broadcast_to(mask.bits[0], lanes.width))
+                if mask.bits is not None
+                else np.arange(lanes.width)
+            )
             positions = np.broadcast_to(at, (1, lanes.width))[0, columns]
             return positions, lanes.first * lanes.width + columns, columns
     ids = lanes.block_row * lanes.width + lanes.linear_thread
@@ -320,14 +329,16 @@ def _touched(m: Machine, mask: Mask, storage: Storage, at: Value) -> tuple[np.nd
 
 def _split_rows(m: Machine, storage: Storage) -> None:
     storage.one_row = False
-    blocks, extent = storage.values.shape
+    blocks = storage.values.shape[0]
     if storage.init is not None:
         storage.init = np.repeat(storage.init, blocks, axis=0)
     if storage.shadow is not None:
         storage.shadow.repeat(blocks, m.lanes.width)
 
 
-def check_read(m: Machine, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, atomic: bool = False) -> None:
+def check_read(
+    m: Machine, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, atomic: bool = False
+) -> None:
     """Report a read of what nobody wrote, or of what another thread may be writing now."""
     if storage.space == "local":
         if storage.init is not None:
@@ -347,7 +358,9 @@ def check_read(m: Machine, mask: Mask, storage: Storage, at: Value, name: str, l
     shadow = _shadow(storage)
     bad = shadow.on_read(m.clock, positions, me, line, m.lanes.width, atomic)
     if bad.any():
-        _report_race(m, bad, where, storage, name, line, shadow.writer[positions], shadow.write_line[positions], "reads", "wrote")
+        _report_race(
+            m, bad, where, storage, name, line, shadow.writer[positions], shadow.write_line[positions], "reads", "wrote"
+        )
 
 
 def check_write(
@@ -382,24 +395,30 @@ def _shadow(storage: Storage) -> Shadow:
 
 
 def _report_uninitialised(m: Machine, storage: Storage, name: str, line: int, lane: int) -> None:
-    m.hazard("uninitialised_read", storage.space, name, line, lane, f"{{who}} reads an element of {name} that nothing has written")
+    m.hazard(
+        "uninitialised_read",
+        storage.space,
+        name,
+        line,
+        lane,
+        f"{{who}} reads an element of {name} that nothing has written",
+    )
 
 
 def _report_race(
-    m: Machine, bad: np.ndarray, where: np.ndarray, storage: Storage, name: str, line: int, who: np.ndarray, lines: np.ndarray,
-    verb: str, earlier: str,
+    m: Machine, bad: np.ndarray, where: np.ndarray, storage: Storage, name: str, line: int, who: np.ndarray,
+    lines: np.ndarray, verb: str, earlier: str,
 ) -> None:  # fmt: skip
     first = int(np.argmax(bad))
     lane, other = int(where[first]), int(who[first])
     here = other // m.lanes.width == m.lanes.first + lane // m.lanes.width
     remedy = "no barrier in between" if here else "nothing that orders the two blocks"
-    m.hazard(
-        "race", storage.space, name, line, lane,
-        f"{{who}} {verb} an element of {name} that {m.other_thread(other)} {earlier} on line {int(lines[first])}, with {remedy}",
-    )  # fmt: skip
+    earlier = f"{m.other_thread(other)} {earlier} on line {int(lines[first])}"
+    message = f"{{who}} {verb} an element of {name} that {earlier}, with {remedy}"
+    m.hazard("race", storage.space, name, line, lane, message)
 
 
-# -- 128-bit access --------------------------------------------------------------------------------------------------------
+# -- 128-bit access --------------------------------------------------------------------------------------------------
 
 
 def _vector_positions(m: Machine, mask: Mask, array: Array, index: Value, name: str, line: int) -> tuple:
@@ -431,6 +450,8 @@ def _vector_positions(m: Machine, mask: Mask, array: Array, index: Value, name: 
 
 def load_vector(m: Machine, mask: Mask, array: Array, index: Value, name: str, line: int) -> tuple[Value, ...]:
     """16 bytes a lane in one access, as a tuple of elements."""
+    if m.dry:
+        return (array.dtype.type(0),) * (16 // array.dtype.itemsize)
     storage = array.storage
     if storage.pending:
         storage.settle()
@@ -438,7 +459,7 @@ def load_vector(m: Machine, mask: Mask, array: Array, index: Value, name: str, l
     if mask is None:
         return tuple(array.dtype.type(0) for _ in range(count))
     if m.counting and storage.space in ("global", "shared"):
-        m.access(storage.space, "load", line, first * array.dtype.itemsize, array.dtype.itemsize, mask, 16)
+        m.access(storage.space, "load", line, first * array.dtype.itemsize, mask, 16)
     # Inactive lanes may hold any index; the last group that fits keeps their gather inside.
     first = np.minimum(first, max(0, _extent(storage) - count))
     at = [first + np.int64(k) for k in range(count)]
@@ -450,6 +471,8 @@ def load_vector(m: Machine, mask: Mask, array: Array, index: Value, name: str, l
 
 def store_vector(m: Machine, mask: Mask, array: Array, index: Value, values: tuple, name: str, line: int) -> None:
     """16 bytes a lane in one access."""
+    if m.dry:
+        return
     storage = array.storage
     writable(m, storage, name, line)
     if storage.pending:
@@ -460,7 +483,7 @@ def store_vector(m: Machine, mask: Mask, array: Array, index: Value, values: tup
     if not isinstance(values, tuple) or len(values) != count:
         raise m.error(f"store128 to {array.dtype} takes a tuple of {count} values", line)
     if m.counting and storage.space in ("global", "shared"):
-        m.access(storage.space, "store", line, first * array.dtype.itemsize, array.dtype.itemsize, mask, 16)
+        m.access(storage.space, "store", line, first * array.dtype.itemsize, mask, 16)
     first = np.minimum(first, max(0, _extent(storage) - count))
     for k, value in enumerate(values):
         _write(m, mask, storage, first + np.int64(k), dtypes.cast(value, array.dtype), name, line)

@@ -14,7 +14,11 @@ _COLUMNS = (
     ("instr.", ("warp_instructions",), None),
     ("lanes", ("thread_instructions",), ("warp_instructions",)),
     ("sect/req", ("global_load_sectors", "global_store_sectors"), ("global_load_requests", "global_store_requests")),
-    ("wave/req", ("shared_load_wavefronts", "shared_store_wavefronts"), ("shared_load_requests", "shared_store_requests")),
+    (
+        "wave/req",
+        ("shared_load_wavefronts", "shared_store_wavefronts"),
+        ("shared_load_requests", "shared_store_requests"),
+    ),
     ("flops", ("flops",), None),
     ("diverg.", ("divergent_branches",), None),
 )
@@ -74,8 +78,11 @@ class Report:
         return f"{self.kernel}: grid {_short(self.grid)}, block {_short(self.block)}\n{table}{found}"
 
     def show(self) -> None:
-        """Print the annotated source: for each line its warp instructions, active lanes an instruction, sectors a global
-        request, wavefronts a shared request, FLOPs, and divergent branches."""
+        """Print the annotated source.
+
+        For each line: warp instructions, active lanes an instruction, sectors a global request, wavefronts a shared
+        request, FLOPs, and divergent branches.
+        """
         print(self)
 
     def _repr_html_(self) -> str:

@@ -1,15 +1,15 @@
 """The race detector: who touched each element last, and was there anything in between.
 
-Lockstep execution hides races: every warp of a batch runs the same statement at the same time, so a missing barrier changes
-no result.  Each array therefore has a shadow that remembers, for every element, its last writer and two of its readers with
-the time of their access.  Two accesses to one element by different threads, at least one of them a plain write, race unless
-something orders them:
+Lockstep execution hides races: every warp of a batch runs the same statement at the same time, so a missing barrier
+changes no result.  Each array therefore has a shadow that remembers, for every element, its last writer and two of
+its readers with the time of their access.  Two accesses to one element by different threads, at least one of them a
+plain write, race unless something orders them:
 
     same block    a barrier (`syncthreads`) in between, or for one warp a `syncwarp`
     other blocks  a grid-wide barrier, or a fence and an atomic by the first, then an atomic by the second
 
-Two readers are enough: a write races with *some* reader of another thread exactly if it races with one of two different ones.
-Two threads that write the same value are left alone, as in `found[0] = 1`.
+Two readers are enough: a write races with *some* reader of another thread exactly if it races with one of two
+different ones. Two threads that write the same value are left alone, as in `found[0] = 1`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Clock:
 
 
 class Shadow:
-    """The shadow of one array; positions are flat, thread ids count through the padded grid (block * width + thread)."""
+    """The shadow of one array.  Positions are flat; a thread's id counts through the padded grid, block by block."""
 
     def __init__(self, size: int) -> None:
         self.writer = np.full(size, NOBODY, np.int64)

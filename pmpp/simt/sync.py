@@ -11,7 +11,7 @@ from pmpp.simt.lanes import WARP, Mask
 from pmpp.simt.machine import BARRIERS, Machine
 
 if TYPE_CHECKING:
-    from pmpp.simt.control import Frame
+    from pmpp.simt.frames import Frame
 
 ALL_LANES = 0xFFFFFFFF
 
@@ -23,7 +23,7 @@ def alive(m: Machine) -> np.ndarray:
 
 
 def arrive(f: Frame, line: int, what: str = "syncthreads()") -> np.ndarray:
-    """Check that in each block all threads that still run are here, or none; returns the rows of the blocks that are."""
+    """Check that in each block all threads that still run are here, or none; returns which blocks are."""
     m, mask = f.m, f.mask
     known = m.barrier_known
     if known is not None and known[0] is mask and known[1] is m.exited:
@@ -54,7 +54,7 @@ def barrier(f: Frame, call: Any) -> None:
 barrier.counts_itself = True  # type: ignore[attr-defined]
 
 
-def voting_barrier(combine: str):  # noqa: ANN201
+def voting_barrier(combine: str):
     """`syncthreads_count`, `_and`, `_or`: a barrier that also combines one integer a thread over the block."""
 
     def vote(f: Frame, call: Any, predicate: Any) -> np.ndarray:
@@ -115,7 +115,8 @@ def members(f: Frame, call: Any, value: Any, what: str) -> Mask:
         m.hazard("divergent_barrier", "register", what, call.line, int(np.argmax(stray)),
                  f"{{who}} calls {what} but its own bit is not set in the member mask")  # fmt: skip
     rows = active.reshape(lanes.blocks, lanes.warps, WARP)
-    # Lanes of one warp may call the same operation with different masks on different branches: each group waits for its own.
+    # Lanes of one warp may call the same operation with different masks on different branches: each group waits for
+    # its own.
     wanted = named.reshape(rows.shape) & rows.any(axis=2, keepdims=True)
     if value.size == 1 or value.shape[1] == 1:
         missing = wanted.reshape(active.shape) & alive(m) & ~active

@@ -12,12 +12,12 @@ from pmpp.simt.lanes import WARP
 from pmpp.simt.sync import members
 
 if TYPE_CHECKING:
-    from pmpp.simt.control import Frame
+    from pmpp.simt.frames import Frame
 
 _SHUFFLED = tuple(map(np.dtype, (np.int32, np.int64, np.float32, np.float64)))
 
 
-def _shuffle(what: str, source):  # noqa: ANN001, ANN202
+def _shuffle(what: str, source):
     """A shuffle: `source(lane, argument)` is the lane to read from."""
 
     def shuffle(f: Frame, call: Any, mask: Value, value: Value, argument: Value) -> Value:

@@ -1,0 +1,98 @@
+"""Calls: device functions, conversions and methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt import dtypes, inference, sync
+from pmpp.simt.errors import ArgumentError, UnsupportedError
+from pmpp.simt.frames import Frame, GridGroup, LocalFunction, is_number, kind_of, widen
+from pmpp.simt.inference import DryRun
+
+#: Device functions may call themselves, to this depth.
+CALL_DEPTH = 128
+
+
+def call_value(f: Frame, callee: Any, args: list, keywords: dict, line: int, name: str) -> Any:
+    """Call whatever an expression gave: a device function, a function defined in the kernel, or a type."""
+    if f.mask is None:
+        return np.int64(0)
+    if isinstance(callee, LocalFunction):
+        return _call(f, callee.function, args, keywords, line, name, callee.frame)
+    py_func = getattr(callee, "py_func", None)
+    if py_func is not None:
+        from pmpp.simt.compiler import compile_function  # it imports this module
+
+        result, declared = None, getattr(callee, "device_types", None)
+        if declared is not None:
+            result, kinds = declared
+            args = [dtypes.cast(a, k) if isinstance(k, np.dtype) else a for a, k in zip(args, kinds, strict=False)]
+        value = _call(f, compile_function(py_func), args, keywords, line, name, None)
+        return widen(value, result)
+    if dtypes.as_dtype(callee) is not None:
+        return cast_call(f, callee, args, line)
+    raise f.m.error(f"{name} is {kind_of(callee)} and cannot be called", line, UnsupportedError)
+
+
+def _call(f: Frame, function: Any, args: list, keywords: dict, line: int, name: str, outer: Frame | None) -> Any:
+    """A device function runs with variables of its own, in the caller's lanes."""
+    m = f.m
+    try:
+        bound = function.signature.bind(*args, **keywords)
+    except TypeError as error:
+        raise m.error(f"{name}: {error}", line, ArgumentError) from error
+    for parameter in function.signature.parameters.values():
+        if parameter.name not in bound.arguments:
+            default = dtypes.constant(parameter.default)
+            bound.arguments[parameter.name] = parameter.default if default is None else default
+    if f.depth >= CALL_DEPTH:
+        message = f"{name} calls itself more than {CALL_DEPTH} deep: recursion needs an end, and a GPU's stack is small"
+        raise m.error(message, line)
+    if m.dry and f.depth >= inference.DEPTH:
+        raise DryRun
+    foreign = function.source_file != m.file_id
+    inner = Frame(m, function, f.mask, f, f.site or (line if foreign else None))
+    inner.outer = outer
+    inner.vars.update(bound.arguments)
+    if m.counting:
+        m.instruction(f.site or line, f.mask)
+    function.activate(inner)
+    m.line = line
+    if function.returns > 1 and not m.dry and is_number(inner.value):
+        start = Frame(m, function, f.mask, f, inner.site)
+        start.outer = outer
+        start.vars = dict(bound.arguments)
+        return widen(inner.value, function.paths.of_value(start, _returned(function)))
+    return inner.value
+
+
+def _returned(function: Any) -> Callable[[Frame], Any]:
+    """A dry run of a whole function: the common type of what it returns."""
+
+    def run(g: Frame) -> Any:
+        function.activate(g)
+        return g.value
+
+    return run
+
+
+def cast_call(f: Frame, dtype: Any, args: list, line: int) -> Any:
+    """`float32(x)`: a conversion."""
+    dtype = dtypes.as_dtype(dtype)
+    if dtype is None or len(args) != 1 or not is_number(args[0]):
+        given = ", ".join(map(kind_of, args))
+        raise f.m.error(f"{dtype}({given}) is not a conversion: it takes one number", line, UnsupportedError)
+    if f.m.counting and f.mask is not None:
+        f.m.instruction(f.site or line, f.mask)
+    return dtypes.cast(args[0], dtype)
+
+
+def method(f: Frame, value: Any, name: str, args: list, line: int) -> Any:
+    """A method call on a run-time value."""
+    if isinstance(value, GridGroup) and name == "sync" and not args:
+        sync.grid_barrier(f, line)
+        return None
+    raise f.m.error(f"{kind_of(value)} has no method {name}() in a kernel", line, UnsupportedError)

@@ -1,0 +1,417 @@
+"""Expressions: from syntax nodes to closures that take a frame and return a value."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items
+from pmpp.simt.dtypes import BINARY, COMPARE, UNARY
+from pmpp.simt.errors import SimtError, UnsupportedError
+from pmpp.simt.frames import Frame
+from pmpp.simt.inference import Paths
+
+Expression = Callable[[Frame], Any]
+
+#: Stands for "not known before the kernel runs".
+DYNAMIC = object()
+
+REFUSED = {
+    ast.Dict: "a dict", ast.DictComp: "a dict comprehension", ast.List: "a list", ast.ListComp: "a list comprehension",
+    ast.Set: "a set", ast.SetComp: "a set comprehension", ast.GeneratorExp: "a generator", ast.JoinedStr: "an f-string",
+    ast.Await: "await", ast.Yield: "yield", ast.YieldFrom: "yield", ast.Starred: "a starred argument", ast.Try: "try",
+    ast.With: "with", ast.Raise: "raise", ast.Import: "import", ast.ImportFrom: "import", ast.Global: "global",
+    ast.Nonlocal: "nonlocal", ast.ClassDef: "a class", ast.Delete: "del", ast.Match: "match",
+    ast.NamedExpr: "an assignment expression",
+}  # fmt: skip
+
+
+def own_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function, without those of functions inside it (but with their definitions)."""
+    pending = list(ast.iter_child_nodes(tree))
+    while pending:
+        node = pending.pop()
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            pending.extend(ast.iter_child_nodes(node))
+
+
+class Names:
+    """What the names in a function stand for: its own variables, those of the function around it, or Python objects."""
+
+    def __init__(self, function: Any, tree: ast.FunctionDef | ast.Lambda, around: Names | None = None) -> None:
+        self.function, self.around = function, around
+        if around is None:
+            closure = inspect.getclosurevars(function.py_func)
+            self.outer: dict[str, Any] = {**function.py_func.__globals__, **closure.nonlocals}
+        else:
+            self.outer = around.outer
+        self.locals = set(function.params)
+        self.assigned_once: dict[str, ast.expr] = {}
+        self._find_locals(tree)
+        self.uses: set[str] = around.uses if around else set()
+        self.callees: list[Callable] = around.callees if around else []
+
+    def _find_locals(self, tree: ast.FunctionDef | ast.Lambda) -> None:
+        values: dict[str, list[ast.expr | None]] = {}
+        for node in own_nodes(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                values.setdefault(node.id, []).append(None)
+            elif isinstance(node, ast.FunctionDef):
+                values.setdefault(node.name, []).append(None)
+            elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                values.setdefault(node.targets[0].id, []).append(node.value)
+        self.locals |= values.keys()
+        for name, found in values.items():  # the assignment itself and the name on its left
+            if len(found) == 2 and name not in self.function.params:
+                self.assigned_once.update((name, value) for value in found if value is not None)
+
+    def level(self, name: str) -> int | None:
+        """How many functions further out a variable lives: 0 for this one's own; None if it is no variable."""
+        names: Names | None = self
+        for level in range(64):
+            if names is None:
+                return None
+            if name in names.locals:
+                return level
+            names = names.around
+        return None
+
+    def refuse(self, node: ast.AST, message: str) -> UnsupportedError:
+        line = getattr(node, "lineno", self.function.first_line)
+        return UnsupportedError(f"{self.function.file}:{line}: in {self.function.name}: {message}")
+
+    # -- what is known before the kernel runs ------------------------------------------------------------------------
+
+    def static(self, node: ast.expr) -> Any:
+        """The Python object that an expression of globals and literals stands for, or DYNAMIC."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            if self.level(node.id) is not None:
+                return DYNAMIC
+            if node.id in self.outer:
+                return self.outer[node.id]
+            return getattr(builtins, node.id, DYNAMIC)
+        if isinstance(node, ast.Attribute):
+            base = self.static(node.value)
+            if base is DYNAMIC or isinstance(base, (np.ndarray, np.generic)):
+                return DYNAMIC
+            path = intrinsics.device_path(base)
+            if path is not None:
+                return intrinsics.DevicePath(f"{path}.{node.attr}")
+            return getattr(base, node.attr, DYNAMIC)
+        return DYNAMIC
+
+    def static_int(self, node: ast.expr) -> Any:
+        """Like `static`, for array shapes: also arithmetic, tuples, and names assigned such a constant once."""
+        if isinstance(node, ast.Tuple):
+            parts = tuple(self.static_int(e) for e in node.elts)
+            return DYNAMIC if DYNAMIC in parts else parts
+        if isinstance(node, ast.BinOp):
+            a, b = self.static_int(node.left), self.static_int(node.right)
+            if DYNAMIC in (a, b):
+                return DYNAMIC
+            operations = {ast.Add: lambda: a + b, ast.Sub: lambda: a - b, ast.Mult: lambda: a * b,
+                          ast.FloorDiv: lambda: a // b, ast.LShift: lambda: a << b}  # fmt: skip
+            return operations.get(type(node.op), lambda: DYNAMIC)()
+        if isinstance(node, ast.Name) and node.id in self.assigned_once:
+            return self.static_int(self.assigned_once[node.id])
+        return self.static(node)
+
+    def paths(self, *nodes: ast.AST) -> Paths:
+        """What the type inference wants to know about some nodes."""
+        return Paths(nodes, self.locals)
+
+
+class Expressions(Names):
+    """Compiles expressions."""
+
+    def expr(self, node: ast.expr) -> Expression:
+        """Compile an expression."""
+        for kind, name in REFUSED.items():
+            if isinstance(node, kind):
+                raise self.refuse(node, f"{name} does not exist on the device")
+        method = getattr(self, "expr_" + type(node).__name__, None)
+        if method is None:
+            raise self.refuse(node, f"{type(node).__name__} is not supported in a kernel")
+        return method(node)
+
+    def expr_Constant(self, node: ast.Constant) -> Expression:
+        value = node.value
+        if value is None or isinstance(value, str) or value is Ellipsis:
+            return lambda f: value
+        typed = dtypes.constant(value)
+        if typed is None:
+            raise self.refuse(node, f"the literal {value!r} does not fit 64 bits")
+        return lambda f: typed
+
+    def expr_Name(self, node: ast.Name) -> Expression:
+        name, line = node.id, node.lineno
+        level = self.level(name)
+        if level == 0:
+            return lambda f: frames.read_variable(f, name, line)
+        if level is not None:
+            return lambda f: frames.read_enclosing(f, name, level, line)
+        thing = self.static(node)
+        if thing is DYNAMIC:
+            raise self.refuse(node, f"the name {name!r} is not defined")
+        return self.known(node, thing, name)
+
+    def known(self, node: ast.expr, thing: Any, name: str) -> Expression:
+        """An expression whose Python object is known now: a constant, an index, a type, a constant array."""
+        path = intrinsics.device_path(thing)
+        if path in intrinsics.SPECIAL:
+            special = intrinsics.SPECIAL[path]
+            return lambda f: special(f.m)
+        if path is not None and path not in intrinsics.NAMESPACES and path not in intrinsics.DEVICE:
+            raise self.refuse(node, f"cuda.{path} is not supported by the interpreter")
+        if isinstance(thing, np.ndarray):
+            return lambda f: items.constant_array(f.m, thing, name)
+        if isinstance(thing, tuple):
+            parts = tuple(dtypes.constant(e) for e in thing)
+            if None not in parts:
+                return lambda f: parts
+        typed = dtypes.constant(thing)
+        if typed is not None:
+            return lambda f: typed
+        return lambda f: thing
+
+    def expr_Attribute(self, node: ast.Attribute) -> Expression:
+        thing = self.static(node)
+        if thing is not DYNAMIC:
+            return self.known(node, thing, ast.unparse(node))
+        static_base = self.static(node.value)
+        if static_base is not DYNAMIC and not isinstance(static_base, (np.ndarray, np.generic)):
+            raise self.refuse(node, f"{ast.unparse(node.value)} has no {node.attr}")
+        base, attribute, line = self.expr(node.value), node.attr, node.lineno
+        return lambda f: items.attribute(f, base(f), attribute, line)
+
+    def expr_BinOp(self, node: ast.BinOp) -> Expression:
+        left, right, line = self.expr(node.left), self.expr(node.right), node.lineno
+        operate = self.binary(node.op, node)
+
+        def ev(f: Frame) -> Any:
+            return operate(f, left(f), right(f), line)
+
+        return ev
+
+    def binary(self, op: ast.operator, node: ast.AST) -> Callable:
+        name = type(op).__name__
+        if name not in BINARY:
+            raise self.refuse(node, "matrix multiplication with @ does not exist on the device")
+        function = BINARY[name]
+        flop = function.flop
+
+        def operate(f: Frame, a: Any, b: Any, line: int) -> Any:
+            try:
+                result = function(a, b)
+            except (AttributeError, TypeError, ValueError) as error:
+                raise frames.bad_operands(f, name, a, b, line) from error
+            m = f.m
+            if m.counting:
+                if flop:
+                    m.flops(f.site or line, f.mask, result.dtype)
+                else:
+                    m.instruction(f.site or line, f.mask)
+            return result
+
+        return operate
+
+    def expr_UnaryOp(self, node: ast.UnaryOp) -> Expression:
+        if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+            typed = dtypes.constant(-node.operand.value)
+            return lambda f: typed
+        operand, line = self.expr(node.operand), node.lineno
+        name = type(node.op).__name__
+        function = UNARY[name]
+
+        def ev(f: Frame) -> Any:
+            a = operand(f)
+            try:
+                result = function(a)
+            except (AttributeError, TypeError) as error:
+                raise frames.bad_operands(f, name, a, None, line) from error
+            if f.m.counting:
+                f.m.instruction(f.site or line, f.mask)
+            return result
+
+        return ev
+
+    def expr_Compare(self, node: ast.Compare) -> Expression:
+        line = node.lineno
+        first = self.expr(node.left)
+        rest = [(self.comparison(op, node), self.expr(e)) for op, e in zip(node.ops, node.comparators, strict=True)]
+        if len(rest) == 1:
+            compare, second = rest[0]
+            return lambda f: compare(f, first(f), second(f), line)
+
+        def chain(f: Frame) -> Any:
+            left, result = first(f), None
+            for compare, second in rest:
+                right = second(f)
+                now = compare(f, left, right, line)
+                result = now if result is None else np.logical_and(result, now)
+                left = right
+            return result
+
+        return chain
+
+    def comparison(self, op: ast.cmpop, node: ast.AST) -> Callable:
+        name = type(op).__name__
+        if name in ("Is", "IsNot"):
+            return lambda f, a, b, line: np.bool_((a is b) == (name == "Is"))
+        if name in ("In", "NotIn"):
+            return lambda f, a, b, line: items.contains(f, a, b, name == "In", line)
+        function = COMPARE[name]
+
+        def compare(f: Frame, a: Any, b: Any, line: int) -> Any:
+            try:
+                result = function(a, b)
+            except (AttributeError, TypeError) as error:
+                raise frames.bad_operands(f, name, a, b, line) from error
+            if f.m.counting:
+                f.m.instruction(f.site or line, f.mask)
+            return result
+
+        return compare
+
+    def expr_BoolOp(self, node: ast.BoolOp) -> Expression:
+        parts = [self.expr(e) for e in node.values]
+        is_and = isinstance(node.op, ast.And)
+        paths = self.paths(*node.values)
+        return lambda f: flow.short_circuit(f, parts, is_and, paths)
+
+    def expr_IfExp(self, node: ast.IfExp) -> Expression:
+        test, yes, no = self.expr(node.test), self.expr(node.body), self.expr(node.orelse)
+        line = node.lineno
+        sides = {yes: self.paths(node.body), no: self.paths(node.orelse)}
+        return lambda f: flow.conditional(f, test, yes, no, line, sides)
+
+    def expr_Tuple(self, node: ast.Tuple) -> Expression:
+        parts = [self.expr(e) for e in node.elts]
+        return lambda f: tuple(p(f) for p in parts)
+
+    def expr_Slice(self, node: ast.Slice) -> Expression:
+        parts = [self.expr(e) if e is not None else None for e in (node.lower, node.upper, node.step)]
+        return lambda f: slice(*(p(f) if p is not None else None for p in parts))
+
+    def subscript(self, node: ast.Subscript) -> tuple[Expression, Expression, str, tuple[bool, ...]]:
+        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        literals = tuple(_is_literal(e) for e in index)
+        parts = [self.expr(e) for e in index]
+        if isinstance(node.slice, ast.Tuple):
+            indices: Expression = lambda f: tuple(p(f) for p in parts)  # noqa: E731
+        else:
+            only = parts[0]
+
+            def indices(f: Frame) -> tuple:
+                value = only(f)
+                return value if isinstance(value, tuple) else (value,)
+
+        return self.expr(node.value), indices, ast.unparse(node.value), literals
+
+    def expr_Subscript(self, node: ast.Subscript) -> Expression:
+        base, indices, name, literals = self.subscript(node)
+        line = node.lineno
+        return lambda f: items.get_item(f, base(f), indices(f), name, line, literals)
+
+    def expr_Call(self, node: ast.Call, *, used: bool = True) -> Expression:
+        args, names = [], []
+        for a in node.args:
+            args.append(self.expr(a))
+        for k in node.keywords:
+            if k.arg is None:
+                raise self.refuse(node, "** does not exist on the device")
+            names.append((k.arg, self.expr(k.value)))
+        thing = self.static(node.func)
+        line = node.lineno
+        if thing is DYNAMIC:
+            if isinstance(node.func, ast.Attribute):
+                base, attribute = self.expr(node.func.value), node.func.attr
+                return lambda f: calls.method(f, base(f), attribute, [a(f) for a in args], line)
+            function, name = self.expr(node.func), ast.unparse(node.func)
+            return lambda f: calls.call_value(
+                f, function(f), [a(f) for a in args], {k: v(f) for k, v in names}, line, name
+            )
+        call = intrinsics.Call(line, used, ast.unparse(node.args[0]) if node.args else "", id(node), node)
+        path = intrinsics.device_path(thing)
+        if path is not None:
+            return self.device_call(node, path, call, args, names)
+        dtype = dtypes.as_dtype(thing)
+        if dtype is not None and thing not in (bool, int, float):
+            return lambda f: calls.cast_call(f, dtype, [a(f) for a in args], line)
+        handler = intrinsics.python_function(thing)
+        if handler is not None:
+            return self.plain_call(handler, call, args, names)
+        py_func = getattr(thing, "py_func", None)
+        if py_func is not None:
+            self.callees.append(py_func)
+            name = ast.unparse(node.func)
+            return lambda f: calls.call_value(f, thing, [a(f) for a in args], {k: v(f) for k, v in names}, line, name)
+        raise self.refuse(node, self.unknown_call(node, thing))
+
+    def unknown_call(self, node: ast.Call, thing: Any) -> str:
+        name = ast.unparse(node.func)
+        if inspect.isfunction(thing):
+            return f"{name} is a plain Python function; a kernel calls functions made with @cuda.jit(device=True)"
+        if type(thing).__module__ == "numpy" or getattr(thing, "__module__", "") == "numpy":
+            return f"{name} does not run on the device; write math.{name.rpartition('.')[2]} or a loop"
+        return f"{name} cannot be called in a kernel"
+
+    def device_call(self, node: ast.Call, path: str, call: intrinsics.Call, args: list, names: list) -> Expression:
+        handler = intrinsics.DEVICE.get(path)
+        if handler is None:
+            raise self.refuse(node, f"cuda.{path} is not supported by the interpreter")
+        self.uses.add(path)
+        if path in ("grid", "gridsize") and (len(args) != 1 or self.static(node.args[0]) not in (1, 2, 3)):
+            raise self.refuse(node, f"the argument of cuda.{path} must be the literal 1, 2 or 3")
+        if path in ("shared.array", "local.array"):
+            shape_node = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "shape"), None)
+            shape = DYNAMIC if shape_node is None else self.static_int(shape_node)
+            if shape is DYNAMIC:
+                raise self.refuse(
+                    node,
+                    f"the shape of cuda.{path} must be a constant: memory is laid out before the kernel runs "
+                    "(for a size chosen at launch use cuda.shared.array(0, dtype) and the launch's fourth parameter)",
+                )  # fmt: skip
+            rest = args[1:]
+            keywords = [(k, v) for k, v in names if k != "shape"]
+            return self.plain_call(functools.partial(handler, shape=shape), call, rest, keywords)
+        return self.plain_call(handler, call, args, names)
+
+    def plain_call(self, handler: Callable, call: intrinsics.Call, args: list, names: list) -> Expression:
+        silent = getattr(handler, "counts_itself", False) or isinstance(handler, functools.partial)
+        line = call.line
+
+        def ev(f: Frame) -> Any:
+            values = [a(f) for a in args]
+            if f.mask is None:
+                return np.int64(0)
+            keywords = {k: v(f) for k, v in names}
+            f.m.line = line
+            try:
+                result = handler(f, call, *values, **keywords)
+            except SimtError:
+                raise
+            except (TypeError, ValueError, AttributeError) as error:
+                raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error)}", line, UnsupportedError) from error
+            if f.m.counting and not silent:
+                f.m.instruction(f.site or line, f.mask)
+            return result
+
+        return ev
+
+
+def _is_literal(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
+
+
+def _plain(error: Exception) -> str:
+    return str(error).replace("handler() ", "").replace("() takes", " takes")

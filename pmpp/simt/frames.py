@@ -1,0 +1,240 @@
+"""Frames: one activation of one function by a set of lanes, and the variables it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt import dtypes
+from pmpp.simt.errors import SimtError, UnsupportedError
+from pmpp.simt.lanes import Mask, union
+from pmpp.simt.machine import Machine
+from pmpp.simt.memory import Array
+
+
+class Loop:
+    """Lanes that do the next round of a loop, that have left it, or that have left this round of it."""
+
+    __slots__ = ("broken", "continued", "current")
+
+    def __init__(self) -> None:
+        self.broken: Mask | None = None
+        self.continued: Mask | None = None
+        self.current: Mask | None = None
+
+
+class Frame:
+    """One activation of a function by a set of lanes."""
+
+    __slots__ = (
+        "arrays", "caller", "depth", "function", "live", "loops", "m", "mask", "outer", "partial", "returned", "site",
+        "value", "vars", )  # fmt: skip
+
+    def __init__(
+        self, m: Machine, function: Any, mask: Mask, caller: Frame | None = None, site: int | None = None
+    ) -> None:
+        self.m, self.function, self.caller, self.site = m, function, caller, site
+        self.depth = 0 if caller is None else caller.depth + 1
+        self.vars: dict[str, Any] = {}
+        self.partial: dict[str, Mask] = {}  # lanes in which a variable has a value, when that is not all of them
+        self.mask: Mask | None = mask  # lanes that execute now
+        self.live = mask  # lanes that have not returned, as of the last statement outside any branch
+        self.returned: Mask | None = None
+        self.value: Any = None
+        self.loops: list[Loop] = []
+        self.outer: Frame | None = None  # for a function defined inside another: that one's frame
+        self.arrays: dict[int, Array] = {}  # local arrays, by call site
+
+
+@dataclass(frozen=True)
+class Range:
+    """`range(start, stop, step)` with typed, possibly lane-varying bounds."""
+
+    start: Any
+    stop: Any
+    step: Any
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class LocalFunction:
+    """A function defined inside a kernel, and the frame whose variables it sees."""
+
+    function: Any
+    frame: Frame
+
+
+class GridGroup:
+    """What `cuda.cg.this_grid()` returns."""
+
+
+# -- variables -------------------------------------------------------------------------------------------------------
+
+
+def is_number(value: Any) -> bool:
+    """A typed scalar or lane array, not an array reference, tuple or type."""
+    return isinstance(value, (np.generic, np.ndarray))
+
+
+def read_variable(f: Frame, name: str, line: int) -> Any:
+    """The value of a local variable; an error where an active lane never assigned it."""
+    try:
+        value = f.vars[name]
+    except KeyError:
+        raise f.m.error(f"the variable {name!r} is read before it is assigned", line, UnsupportedError) from None
+    if f.partial:
+        defined = f.partial.get(name)
+        if defined is not None and f.mask is not None and not defined.covers(f.mask):
+            missing = f.mask.without(defined.bits)
+            lane = int(np.argmax(missing.grid()))
+            message = f"{{who}} reads {name}, which it never assigned: only another branch did"
+            f.m.hazard("uninitialised_read", "register", name, line, lane, message)
+    return value
+
+
+def read_enclosing(f: Frame, name: str, level: int, line: int) -> Any:
+    """The value of a variable of the function `level` definitions further out."""
+    g = f
+    for _ in range(level):
+        g = g.outer
+    if name not in g.vars:
+        raise f.m.error(f"the variable {name!r} is read before it is assigned", line, UnsupportedError)
+    return g.vars[name]
+
+
+def assign(f: Frame, name: str, value: Any, line: int) -> None:
+    """Assign under the mask; where only some lanes assign, the others keep what they had."""
+    if value is None:
+        raise f.m.error(f"{name} is assigned the result of something that returns nothing", line, UnsupportedError)
+    mask, variables = f.mask, f.vars
+    if mask is None:
+        return
+    if mask is f.live:
+        variables[name] = value
+        if f.partial:
+            f.partial.pop(name, None)
+        return
+    defined = f.partial.get(name)
+    if name not in variables or (defined is not None and mask.covers(defined)):
+        variables[name] = value
+        f.partial[name] = mask
+        return
+    variables[name] = select(f, mask.bits, value, variables[name], line)
+    if defined is not None:
+        both = union(defined, mask)
+        if both.covers(f.live):
+            del f.partial[name]
+        else:
+            f.partial[name] = both
+
+
+def select(f: Frame, bits: np.ndarray | None, a: Any, b: Any, line: int) -> Any:
+    """`a` in the lanes of `bits`, `b` in the others, in the type that Numba gives a variable with both."""
+    if (
+        a is b
+        or bits is None
+        or (isinstance(a, LocalFunction) and isinstance(b, LocalFunction) and a.function is b.function)
+    ):
+        return a
+    if is_number(a) and is_number(b):
+        dtype = dtypes.unify(a.dtype, b.dtype)
+        a, b = dtypes.cast(a, dtype), dtypes.cast(b, dtype)
+        if isinstance(a, np.generic) and isinstance(b, np.generic) and a == b:
+            return a
+        return np.where(bits, a, b)
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return tuple(select(f, bits, x, y, line) for x, y in zip(a, b, strict=True))
+    if isinstance(a, Array) and isinstance(b, Array):
+        same = a.storage is b.storage and a.strides == b.strides and a.shape == b.shape
+        if same:
+            return Array(a.storage, a.dtype, a.shape, a.strides, np.where(bits, a.offset, b.offset))
+        raise f.m.error(
+            "lanes of one batch hold different arrays in one variable; index one array instead", line, UnsupportedError
+        )
+    raise f.m.error(f"cannot hold {kind_of(a)} in some lanes and {kind_of(b)} in others", line, UnsupportedError)
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in a reader's words."""
+    if is_number(value):
+        return str(value.dtype)
+    if isinstance(value, Array):
+        return f"a {value.ndim}-D array of {value.dtype}"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return "nothing" if value is None else type(value).__name__
+
+
+def bad_operands(f: Frame, operator: str, a: Any, b: Any, line: int) -> SimtError:
+    """The error for an operator that does not take these operands."""
+    operands = kind_of(a) if b is None else f"{kind_of(a)} and {kind_of(b)}"
+    hint = "; a kernel works on elements: index the array" if isinstance(a, Array) or isinstance(b, Array) else ""
+    message = f"the operator {_SYMBOLS.get(operator, operator)} does not take {operands}{hint}"
+    return f.m.error(message, line, UnsupportedError)
+
+
+_SYMBOLS = {
+    "Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "FloorDiv": "//", "Mod": "%", "Pow": "**", "LShift": "<<",
+    "RShift": ">>", "BitAnd": "&", "BitOr": "|", "BitXor": "^", "USub": "-", "UAdd": "+", "Invert": "~", "Not": "not",
+    "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=", "Eq": "==", "NotEq": "!=",
+}  # fmt: skip
+
+
+def inplace_division(operate: Callable) -> Callable:
+    """`a /= b`: Numba does not compile it for two integers, because the result is a float."""
+
+    def divide(f: Frame, a: Any, b: Any, line: int) -> Any:
+        if is_number(a) and is_number(b) and dtypes.is_int(a.dtype) and dtypes.is_int(b.dtype):
+            raise f.m.error(
+                "/= on two integers does not compile in Numba: write x = x / y, or x //= y", line, UnsupportedError
+            )
+        return operate(f, a, b, line)
+
+    return divide
+
+
+def unpack(f: Frame, value: Any, count: int, line: int) -> tuple:
+    """Split a tuple over `count` targets."""
+    if not isinstance(value, tuple):
+        raise f.m.error(f"cannot unpack {kind_of(value)}", line, UnsupportedError)
+    if len(value) != count:
+        raise f.m.error(f"a tuple of {len(value)} cannot be unpacked into {count} names", line, UnsupportedError)
+    return value
+
+
+def condition(f: Frame, value: Any, line: int) -> np.ndarray | np.bool_:
+    """A value as a condition: a NumPy bool where it is the same for every lane, else an array of bools."""
+    if not is_number(value):
+        if value is None or isinstance(value, (bool, str)):
+            return np.bool_(bool(value))
+        raise f.m.error(f"{kind_of(value)} is not a condition", line, UnsupportedError)
+    value = dtypes.truth(value)
+    return value.reshape(-1)[0] if value.size == 1 else value
+
+
+def common_zero(values: list) -> Any:
+    """In a dry run: a zero of the type that all values have in common."""
+    if not all(map(is_number, values)):
+        return values[0]
+    dtype = values[0].dtype
+    for value in values[1:]:
+        dtype = dtypes.unify(dtype, value.dtype)
+    return dtype.type(0)
+
+
+def widen(value: Any, dtype: np.dtype | None) -> Any:
+    return value if dtype is None or not is_number(value) or value.dtype == dtype else dtypes.cast(value, dtype)
+
+
+def check_assertion(f: Frame, value: Any, text: str, line: int) -> None:
+    """`assert`: an error if it fails in any active lane.  (On a GPU only kernels compiled with debug=True check it.)"""
+    if f.m.dry:
+        return
+    c = condition(f, value, line)
+    failed, _ = f.mask.split(np.broadcast_to(~c, (1, 1)) if isinstance(c, np.bool_) else ~c)
+    if failed is not None:
+        block, thread = f.m.lanes.threads_at(int(np.argmax(failed.grid())))
+        raise f.m.error(f"assert {text} fails in thread {thread} of block {block}", line)

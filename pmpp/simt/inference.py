@@ -1,0 +1,136 @@
+"""Types on the paths not taken.
+
+Numba types a variable once, for all paths: `v = x[i] if inside else 0.0` is float64 in every thread, although x holds
+float32 and even if no thread is outside.  The interpreter runs only the paths that some lane takes, so it must ask
+what the others would have made of a variable; otherwise a result's precision would depend on who happens to share a
+batch.
+
+It asks by a dry run: the same closures, on one warp of zeros, with memory switched off and every branch entered.
+Answers are kept for each statement and the types of the variables that it reads, so that the question is asked once.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pmpp.simt import dtypes
+from pmpp.simt.lanes import Lanes
+from pmpp.simt.machine import Machine
+
+if TYPE_CHECKING:
+    from pmpp.simt.frames import Frame
+
+#: Depth of calls that a dry run follows.
+DEPTH = 6
+
+
+class DryRun(Exception):
+    """Raised where a dry run cannot tell."""
+
+
+def dry_machine(m: Machine) -> Machine:
+    """A launch of one warp in which memory, counters and hazards are off."""
+    dry = Machine(m.name, m.file, (1, 1, 1), (32, 1, 1), "run", collect=True, dynamic_shared=0, cooperative=False)
+    dry.dry, dry.file_id, dry.constants = True, m.file_id, m.constants
+    dry.lanes = Lanes((1, 1, 1), (32, 1, 1), 0, 1)
+    return dry
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.dtype.num
+    if isinstance(value, tuple):
+        return tuple(map(_key, value))
+    dtype = getattr(value, "dtype", None)
+    return (dtype.num, len(value.shape)) if dtype is not None and hasattr(value, "shape") else type(value)
+
+
+def _zero(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.dtype.type(0)
+    return tuple(map(_zero, value)) if isinstance(value, tuple) else value
+
+
+class Paths:
+    """The types of one statement or expression over all its paths."""
+
+    __slots__ = ("_known", "assigned", "read")
+
+    def __init__(self, nodes: Iterable[ast.AST], local_names: set[str]) -> None:
+        names = [n for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)]
+        self.assigned = sorted({n.id for n in names if isinstance(n.ctx, ast.Store)})
+        self.read = sorted({n.id for n in names if n.id in local_names})
+        self._known: dict[Any, Any] = {}
+
+    def _ask(self, f: Frame, run: Callable[[Frame], Any]) -> Any:
+        variables = f.vars
+        key = tuple([_key(variables[n]) if n in variables else None for n in self.read])
+        if key not in self._known:
+            self._known[key] = _dry_run(f, run, self.assigned)
+        return self._known[key]
+
+    def of_value(self, f: Frame, run: Callable[[Frame], Any]) -> np.dtype | None:
+        """The dtype that an expression would have, or None if that cannot be told or it is no number."""
+        return self._ask(f, run)[0]
+
+    def settle(self, f: Frame, run: Callable[[Frame], Any]) -> None:
+        """Give each variable that the statement assigns the type it has over all paths."""
+        for name, dtype in self._ask(f, run)[1]:
+            value = f.vars.get(name)
+            if isinstance(value, (np.generic, np.ndarray)) and value.dtype != dtype:
+                f.vars[name] = dtypes.cast(value, dtypes.unify(value.dtype, dtype))
+
+
+def _dry_run(f: Frame, run: Callable[[Frame], Any], assigned: list[str]) -> tuple[np.dtype | None, list]:
+    m = dry_machine(f.m)
+    dry = type(f)(m, f.function, m.lanes.full, f.caller, f.site)
+    dry.depth, dry.outer = 0, f.outer
+    dry.vars = {name: _zero(value) for name, value in f.vars.items()}
+    try:
+        with np.errstate(all="ignore"):
+            value = run(dry)
+    except Exception:  # a path that fails to type is one that Numba prunes, or one that will complain when it is taken
+        return None, []
+    found = [
+        (name, dry.vars[name].dtype) for name in assigned if isinstance(dry.vars.get(name), (np.generic, np.ndarray))
+    ]
+    return (value.dtype if isinstance(value, (np.generic, np.ndarray)) else None), found
+
+
+def merge(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Variables after two paths: numbers in their common type."""
+    merged = {**before, **after}
+    for name in before.keys() & after.keys():
+        a, b = before[name], after[name]
+        if isinstance(a, (np.generic, np.ndarray)) and isinstance(b, (np.generic, np.ndarray)) and a.dtype != b.dtype:
+            merged[name] = dtypes.unify(a.dtype, b.dtype).type(0)
+    return merged
+
+
+def branches(f: Frame, bodies: list[Callable[[Frame], None]]) -> None:
+    """Dry run of an `if`: every body from the same start, then the common types."""
+    start, results = f.vars, []
+    for body in bodies:
+        f.vars = dict(start)
+        try:
+            body(f)
+        except Exception:
+            continue
+        results.append(f.vars)
+    f.vars = results[0] if results else start
+    for other in results[1:]:
+        f.vars = merge(f.vars, other)
+
+
+def rounds(f: Frame, body: Callable[[Frame], None]) -> None:
+    """Dry run of a loop: from zero rounds to as many as it takes for the types to settle."""
+    for _ in range(3):
+        before = dict(f.vars)
+        body(f)
+        f.vars = merge(before, f.vars)
+        if all(_key(before.get(n)) == _key(v) for n, v in f.vars.items()):
+            return

@@ -1,0 +1,161 @@
+"""How fast is the interpreter?  `python -m pmpp.simt.versus` runs the same kernels in Numba's CUDA simulator and here.
+
+Both run one after the other on this machine, in one call, and both results are verified first.  Numba's simulator
+starts an operating-system thread for every CUDA thread and counts nothing; the interpreter is timed at level "count"
+and at level "check".  The simulator runs in a process of its own, the only one that imports Numba, and is timed once:
+its runs take seconds.  The interpreter's time is the median of several runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+_FLAG = "--in-the-simulator"
+IN_SIMULATOR = __name__ == "__main__" and sys.argv[1:] == [_FLAG]
+
+if IN_SIMULATOR:
+    from numba import cuda
+else:
+    from pmpp import simt
+    from pmpp.simt import cuda
+
+TILE = 16
+BLOCK = 256
+SIDE = 32
+
+
+@cuda.jit
+def vector_add(a, b, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = a[i] + b[i]
+
+
+@cuda.jit
+def transpose(x, out):
+    tile = cuda.shared.array((SIDE, SIDE + 1), np.float32)
+    i = cuda.blockIdx.y * SIDE + cuda.threadIdx.y
+    j = cuda.blockIdx.x * SIDE + cuda.threadIdx.x
+    tile[cuda.threadIdx.y, cuda.threadIdx.x] = x[i, j]
+    cuda.syncthreads()
+    i = cuda.blockIdx.x * SIDE + cuda.threadIdx.y
+    j = cuda.blockIdx.y * SIDE + cuda.threadIdx.x
+    out[i, j] = tile[cuda.threadIdx.x, cuda.threadIdx.y]
+
+
+@cuda.jit
+def tiled_matmul(a, b, c):
+    left = cuda.shared.array((TILE, TILE), np.float32)
+    right = cuda.shared.array((TILE, TILE), np.float32)
+    x = cuda.threadIdx.x
+    y = cuda.threadIdx.y
+    j, i = cuda.grid(2)
+    total = np.float32(0)
+    for k in range(0, a.shape[1], TILE):
+        left[y, x] = a[i, k + x]
+        right[y, x] = b[k + y, j]
+        cuda.syncthreads()
+        for p in range(TILE):
+            total += left[y, p] * right[p, x]
+        cuda.syncthreads()
+    c[i, j] = total
+
+
+@cuda.jit
+def shared_reduction(x, out):
+    partial = cuda.shared.array(BLOCK, np.float32)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
+    if i < x.size:
+        partial[t] = x[i]
+    else:
+        partial[t] = 0
+    cuda.syncthreads()
+    stride = BLOCK // 2
+    while stride > 0:
+        if t < stride:
+            partial[t] += partial[t + stride]
+        cuda.syncthreads()
+        stride //= 2
+    if t == 0:
+        cuda.atomic.add(out, 0, partial[0])
+
+
+def cases() -> Iterator[tuple[str, Any, Any, Any, Callable[[], tuple], Callable[..., Any]]]:
+    """Name, kernel, grid, block, fresh arguments (the output last), and the expected output of those arguments."""
+    rng = np.random.default_rng(0)
+    n = 1 << 14
+    vectors = rng.integers(0, 16, (2, n)).astype(np.float32)  # small integers: every sum is exact in float32
+    yield ("vector add, 16 k", vector_add, n // BLOCK, BLOCK,
+           lambda: (*vectors, np.zeros(n, np.float32)), lambda a, b, _: a + b)  # fmt: skip
+    square = rng.random((128, 128), np.float32)
+    yield ("transpose, 128^2", transpose, (128 // SIDE,) * 2, (SIDE, SIDE),
+           lambda: (square, np.zeros_like(square)), lambda x, _: x.T)  # fmt: skip
+    matrices = rng.integers(0, 16, (2, 64, 64)).astype(np.float32)
+    yield ("tiled matmul, 64^3", tiled_matmul, (64 // TILE,) * 2, (TILE, TILE),
+           lambda: (*matrices, np.zeros((64, 64), np.float32)), lambda a, b, _: a @ b)  # fmt: skip
+    yield ("shared reduction, 16 k", shared_reduction, n // BLOCK, BLOCK,
+           lambda: (vectors[0], np.zeros(1, np.float32)), lambda x, _: x.sum())  # fmt: skip
+
+
+def seconds(
+    run: Callable[[tuple], Any], make: Callable[[], tuple], expected: Callable[..., Any], repeats: int
+) -> float:
+    """Median time of `run`, after a check of its first result; with one repeat the checked run is the timed one."""
+    times = []
+    for k in range(repeats):
+        args = make()
+        start = time.perf_counter()
+        run(args)
+        times.append(time.perf_counter() - start)
+        if k == 0:
+            np.testing.assert_array_equal(args[-1], np.broadcast_to(expected(*args), args[-1].shape))
+    return statistics.median(times[1:] or times)
+
+
+def in_simulator() -> None:
+    """The subprocess: one JSON line a case."""
+    for name, kernel, grid, block, make, expected in cases():
+        print(json.dumps([name, seconds(lambda args, k=kernel[grid, block]: k(*args), make, expected, 1)]), flush=True)
+
+
+def in_interpreter(level: str, repeats: int = 8) -> dict[str, float]:
+    """Seconds of each case at a level."""
+    return {
+        name: seconds(
+            lambda args, k=kernel, g=grid, b=block: simt.profile(k, g, b, args, level=level), make, expected, repeats
+        )
+        for name, kernel, grid, block, make, expected in cases()
+    }
+
+
+def simulator_times() -> Iterator[tuple[str, float]]:
+    """Name and seconds of each case in Numba's simulator, as they become known."""
+    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", "pmpp.simt.versus", _FLAG]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            yield tuple(json.loads(line))
+    if process.returncode:
+        raise SystemExit(f"Numba's simulator did not finish (exit {process.returncode}); is numba-cuda installed?")
+
+
+def main() -> None:
+    count, check = in_interpreter("count"), in_interpreter("check")
+    print(f"{'':24}{'simulator':>12}{'count':>12}{'check':>12}{'count':>9}{'check':>9}")
+    for name, simulated in simulator_times():
+        print(f"{name:24}{simulated:10.2f} s{count[name] * 1e3:9.2f} ms{check[name] * 1e3:9.2f} ms"
+              f"{simulated / count[name]:8,.0f}x{simulated / check[name]:8,.0f}x", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    in_simulator() if IN_SIMULATOR else main()

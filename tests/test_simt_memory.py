@@ -1,0 +1,454 @@
+"""Arrays: shared, local, constant, global, views of them, 128-bit access, and what the host sees."""
+
+import numpy as np
+import pytest
+
+from pmpp import simt
+from pmpp.simt import cuda
+
+TABLE = np.arange(12, dtype=np.int16).reshape(3, 4) * 7
+REFUSALS = (simt.SimtError, TypeError, ValueError)
+
+
+def iota(*shape, dtype=np.float32):
+    return np.arange(np.prod(shape), dtype=dtype).reshape(shape)
+
+
+@cuda.jit
+def reverse_in_shared(x, out):
+    s = cuda.shared.array(64, dtype=np.float32)
+    t = cuda.threadIdx.x
+    s[t] = x[cuda.grid(1)]
+    cuda.syncthreads()
+    out[cuda.grid(1)] = s[63 - t]
+
+
+def test_each_block_has_its_own_shared_array():
+    x, out = iota(256), np.zeros(256, np.float32)
+    reverse_in_shared[4, 64](x, out)
+    np.testing.assert_array_equal(out, x.reshape(4, 64)[:, ::-1].ravel())
+
+
+@cuda.jit
+def shared_3d(x, out):
+    s = cuda.shared.array((2, 3, 4), "int32")
+    i, j, k = cuda.threadIdx.z, cuda.threadIdx.y, cuda.threadIdx.x
+    s[i, j, k] = x[i, j, k]
+    cuda.syncthreads()
+    out[k, j, i] = s[1 - i, 2 - j, 3 - k] + s.shape[0] * 1000 + s.shape[2] * 100
+
+
+def test_shared_array_of_three_dimensions():
+    x, out = iota(2, 3, 4, dtype=np.int32), np.zeros((4, 3, 2), np.int32)
+    shared_3d[1, (4, 3, 2)](x, out)
+    np.testing.assert_array_equal(out, x[::-1, ::-1, ::-1].T + 2400)
+
+
+@cuda.jit
+def dynamic_shared(x, out, n):
+    whole = cuda.shared.array(0, np.float32)
+    first = whole[:n]
+    second = whole[n:]
+    t = cuda.threadIdx.x
+    first[t] = x[t]
+    second[t] = -x[t]
+    cuda.syncthreads()
+    out[t] = whole[2 * n - 1 - t] + whole.size
+
+
+def test_dynamic_shared_memory_has_the_size_of_the_launch_and_can_be_sliced():
+    x, out = iota(8), np.zeros(8, np.float32)
+    dynamic_shared[1, 8, 0, 2 * 8 * 4](x, out, 8)
+    np.testing.assert_array_equal(out, -x[::-1] + 16)
+
+
+@cuda.jit
+def dynamic_alias(out):
+    words = cuda.shared.array(0, np.int32)
+    again = cuda.shared.array(0, np.int32)
+    t = cuda.threadIdx.x
+    words[t] = t * t
+    cuda.syncthreads()
+    out[t] = again[t]
+
+
+def test_dynamic_shared_arrays_are_the_same_memory():
+    out = np.zeros(16, np.int32)
+    dynamic_alias[1, 16, 0, 64](out)
+    np.testing.assert_array_equal(out, np.arange(16) ** 2)
+
+
+@cuda.jit
+def two_shared_arrays(out):
+    a = cuda.shared.array(32, np.int32)
+    b = cuda.shared.array(32, np.int32)
+    t = cuda.threadIdx.x
+    a[t] = t
+    b[t] = 100 + t
+    cuda.syncthreads()
+    out[t] = a[31 - t] + 1000 * b[t]
+
+
+def test_static_shared_arrays_do_not_overlap():
+    out = np.zeros(32, np.int32)
+    two_shared_arrays[1, 32](out)
+    np.testing.assert_array_equal(out, np.arange(31, -1, -1) + 1000 * (100 + np.arange(32)))
+
+
+@cuda.jit
+def local_stack(x, out):
+    i = cuda.grid(1)
+    stack = cuda.local.array((2, 4), np.int32)
+    for row in range(2):
+        for k in range(4):
+            stack[row, k] = x[i] * (row + 1) + k
+    total = 0
+    for k in range(4):
+        total = total * 10 + stack[i % 2, 3 - k]
+    out[i] = total
+
+
+def test_local_arrays_are_private_to_a_thread():
+    x, out = np.arange(100, dtype=np.int32) % 2, np.zeros(100, np.int32)
+    local_stack[2, 50](x, out)
+    expected = [int("".join(str(v * (i % 2 + 1) + k) for k in (3, 2, 1, 0))) for i, v in enumerate(x)]
+    assert out.tolist() == expected
+
+
+@cuda.jit
+def constants(out):
+    table = cuda.const.array_like(TABLE)
+    i, j = cuda.threadIdx.y, cuda.threadIdx.x
+    out[i, j] = table[i, j] + TABLE[2 - i, j]
+
+
+def test_constant_and_global_arrays():
+    out = np.zeros((3, 4), np.int32)
+    constants[1, (4, 3)](out)
+    np.testing.assert_array_equal(out, TABLE + TABLE[::-1])
+
+
+@cuda.jit
+def views(x, out):
+    t = cuda.threadIdx.x
+    row = x[t]
+    tail = x[1:, 2:]
+    out[0, t] = row[1] + x[t][0]
+    out[1, t] = tail[0, t]
+    out[2, t] = x.T[t, 0]
+    out[3, t] = x[:, 1][t]
+    out[4, t] = x[::2, ::-1][1, t]
+    out[5, t] = tail.shape[0] * 10 + tail.shape[1]
+
+
+def test_views_inside_a_kernel():
+    x, out = iota(4, 6), np.zeros((6, 4), np.float32)
+    views[1, 4](x, out)
+    np.testing.assert_array_equal(
+        out,
+        [
+            x[:, 1] + x[:, 0],
+            x[1, 2:],
+            x[0, :4],
+            x[:, 1],
+            x[2, ::-1][:4],
+            [34] * 4,
+        ],
+    )
+
+
+@cuda.jit
+def write_through_view(x):
+    t = cuda.threadIdx.x
+    x[t][0] = 100 + t
+    column = x[:, 1]
+    column[t] = 200 + t
+    x[t, 2:4] = 7
+
+
+def test_views_write_to_the_array():
+    x = np.zeros((3, 5), np.int32)
+    write_through_view[1, 3](x)
+    np.testing.assert_array_equal(x, [[100 + t, 200 + t, 7, 7, 0] for t in range(3)])
+
+
+@cuda.jit
+def last_elements(x, out):
+    out[0] = x[-1, -2]
+    out[1] = x[cuda.threadIdx.x - 2, 0]
+
+
+def test_negative_indices_count_from_the_end():
+    x, out = iota(3, 4), np.zeros(2, np.float32)
+    simt.profile(last_elements, 1, 1, (x, out), level="run")
+    assert out.tolist() == [x[-1, -2], x[-2, 0]]
+
+
+@cuda.jit
+def scale_2d(x, out, factor):
+    j, i = cuda.grid(2)
+    if i < x.shape[0] and j < x.shape[1]:
+        out[i, j] = x[i, j] * factor
+
+
+@pytest.mark.parametrize("order_in, order_out", [("C", "C"), ("F", "C"), ("C", "F"), ("F", "F")])
+@pytest.mark.parametrize("on_device", [False, True])
+def test_c_and_fortran_order(order_in, order_out, on_device):
+    x = np.array(iota(5, 9), order=order_in)
+    out = np.zeros((5, 9), np.float32, order=order_out)
+    if on_device:
+        device_out = cuda.to_device(out)
+        scale_2d[(3, 2), (4, 4)](cuda.to_device(x), device_out, np.float32(2))
+        out = device_out.copy_to_host()
+    else:
+        scale_2d[(3, 2), (4, 4)](x, out, np.float32(2))
+    np.testing.assert_array_equal(out, x * 2)
+
+
+def test_fortran_order_costs_what_its_layout_costs():
+    x, out = np.asfortranarray(iota(32, 32)), iota(32, 32)
+    counters = simt.profile(scale_2d, 1, (32, 32), (x, out, np.float32(2))).counters
+    assert (counters["global_load_sectors"], counters["global_store_sectors"]) == (32 * 32, 32 * 4)
+
+
+@pytest.mark.parametrize("make", [lambda x: x[::2, ::2], lambda x: x[:, 1:3], lambda x: x[::-1]])
+def test_a_strided_host_array_is_refused_as_numba_does(make):
+    x = make(iota(8, 8))
+    with pytest.raises(ValueError, match="contiguous"):
+        scale_2d[(3, 3), (4, 4)](x, np.zeros(x.shape, np.float32), np.float32(2))
+    with pytest.raises(ValueError, match="contiguous"):
+        cuda.to_device(x)
+
+
+def test_a_slice_of_a_device_array_keeps_its_alignment():
+    x, out = cuda.to_device(iota(64)), cuda.device_array(32, np.float32)
+    report = simt.profile(copy_1d, 1, 32, (x[1:33], out))
+    assert report.counters["global_load_sectors"] == 5  # it starts 4 bytes behind a sector's start
+    np.testing.assert_array_equal(out.copy_to_host(), np.arange(1, 33))
+
+
+@cuda.jit
+def copy_1d(x, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = x[i]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        np.bool_,
+        np.int8,
+        np.uint8,
+        np.int16,
+        np.uint16,
+        np.int32,
+        np.uint32,
+        np.int64,
+        np.uint64,
+        np.float16,
+        np.float32,
+        np.float64,
+    ],
+)
+def test_every_dtype_can_be_loaded_and_stored(dtype):
+    x = (np.arange(40) % 2 if dtype is np.bool_ else np.arange(40)).astype(dtype)
+    out = np.zeros(40, dtype)
+    copy_1d[2, 32](x, out)
+    np.testing.assert_array_equal(out, x)
+
+
+def test_empty_arrays_may_be_passed():
+    out = np.zeros(0, np.float32)
+    copy_1d[1, 32](np.zeros(0, np.float32), out)
+
+
+def test_a_read_only_host_array_can_be_read_and_not_written():
+    x, out = iota(8), np.zeros(8, np.float32)
+    x.flags.writeable = False
+    copy_1d[1, 8](x, out)
+    np.testing.assert_array_equal(out, x)
+    with pytest.raises(REFUSALS):
+        copy_1d[1, 8](out, x)
+
+
+@cuda.jit
+def vector_copy(x, out):
+    lanes = 16 // x.itemsize
+    i = lanes * cuda.grid(1)
+    if i < x.size:
+        cuda.store128(out, i, cuda.load128(x, i))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint32, np.float64, np.int64])
+@pytest.mark.parametrize("shape", [(64,), (8, 8)], ids=str)
+def test_128_bit_copy(dtype, shape):
+    x, out = iota(*shape, dtype=dtype), np.zeros(shape, dtype)
+    vector_copy[1, 32](x, out)
+    np.testing.assert_array_equal(out, x)
+
+
+@cuda.jit
+def vector_through_shared(x, out):
+    s = cuda.shared.array(128, np.float32)
+    t = cuda.threadIdx.x
+    cuda.store128(s, 4 * t, cuda.load128(x, 4 * t))
+    cuda.syncthreads()
+    a, b, c, d = cuda.load128(s, 4 * (31 - t))
+    cuda.store128(out, 4 * t, (d, c, b, a * np.float32(2)))
+
+
+def test_128_bit_access_of_shared_memory_and_of_the_tuple_between():
+    x, out = iota(128), np.zeros(128, np.float32)
+    report = simt.profile(vector_through_shared, 1, 32, (x, out))
+    expected = x[::-1].copy()
+    expected[3::4] *= 2
+    np.testing.assert_array_equal(out, expected)
+    # 512 bytes are four passes over the banks
+    assert (report.counters["shared_load_requests"], report.counters["shared_load_wavefronts"]) == (1, 4)
+    assert (report.counters["shared_store_requests"], report.counters["shared_store_wavefronts"]) == (1, 4)
+
+
+@cuda.jit
+def misaligned_vector(x, out):
+    cuda.store128(out, 0, cuda.load128(x, 2))
+
+
+def test_a_misaligned_128_bit_access_is_an_error():
+    with pytest.raises(simt.SimtError, match="16"):
+        misaligned_vector[1, 1](iota(8), iota(8))
+
+
+@cuda.jit
+def swap_pair(pair, scalars):
+    a, b = pair
+    i = cuda.grid(1)
+    if i < a.size:
+        kept = a[i]
+        a[i] = b[i] * scalars[0]
+        b[i] = kept + scalars[1]
+
+
+def test_tuples_of_arrays_and_scalars_are_arguments():
+    a, b = iota(10), iota(10) + 100
+    swap_pair[1, 32]((a, b), (2, 0.5))
+    np.testing.assert_array_equal(a, (iota(10) + 100) * 2)
+    np.testing.assert_array_equal(b, iota(10) + np.float32(0.5))
+
+
+# --- the host API ---
+
+
+def test_device_arrays_keep_their_own_copy():
+    x = iota(6)
+    device = cuda.to_device(x)
+    x[:] = -1
+    np.testing.assert_array_equal(device.copy_to_host(), iota(6))
+    out = np.zeros(6, np.float32)
+    assert device.copy_to_host(out) is out
+    device.copy_to_device(x)
+    assert (device.copy_to_host() == -1).all()
+    assert (out == iota(6)).all()
+
+
+def test_kernels_write_device_arrays_in_place_and_host_copies_do_not_change():
+    device = cuda.to_device(np.zeros(8, np.float32))
+    before = device.copy_to_host()
+    copy_1d[1, 8](iota(8), device)
+    assert not before.any()
+    np.testing.assert_array_equal(device.copy_to_host(), iota(8))
+
+
+def test_device_array_properties_views_and_indexing():
+    device = cuda.to_device(iota(4, 6))
+    assert (device.shape, device.dtype, device.ndim, device.size, device.nbytes) == ((4, 6), np.float32, 2, 24, 96)
+    assert device.strides == (24, 4)
+    assert len(device) == 4
+    assert device.is_c_contiguous()
+    np.testing.assert_array_equal(device[1:3].copy_to_host(), iota(4, 6)[1:3])
+    np.testing.assert_array_equal(device.reshape(6, 4).copy_to_host(), iota(6, 4))
+    np.testing.assert_array_equal(device.ravel().copy_to_host(), iota(24))
+    np.testing.assert_array_equal(device.T.copy_to_host(), iota(4, 6).T)
+    np.testing.assert_array_equal(device.view(np.int32).copy_to_host(), iota(4, 6).view(np.int32))
+    assert device[2, 3] == 15
+    device[0, 0] = 99
+    assert device.copy_to_host()[0, 0] == 99
+    interface = device.__cuda_array_interface__
+    assert (interface["shape"], interface["typestr"], interface["version"] >= 2) == ((4, 6), "<f4", True)
+
+
+def test_device_array_allocations():
+    assert (cuda.device_array((2, 3), np.int16).shape, cuda.device_array(5).dtype) == ((2, 3), np.float64)
+    like = cuda.device_array_like(np.zeros((3, 2), np.int8, order="F"))
+    assert (like.shape, like.dtype, like.strides) == ((3, 2), np.int8, (1, 3))
+    pinned = cuda.pinned_array((2, 2), np.float32)
+    assert isinstance(pinned, np.ndarray)
+    pinned[:] = 3
+    assert (cuda.to_device(pinned).copy_to_host() == 3).all()
+    mapped = cuda.mapped_array(4, np.int32)
+    mapped[:] = 0
+    copy_1d[1, 4](iota(4, dtype=np.int32), mapped)
+    assert list(mapped) == [0, 1, 2, 3]
+
+
+class Exporter:
+    """An array of another library that offers nothing but the interface."""
+
+    def __init__(self, array):
+        self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+
+def test_as_cuda_array_shares_memory():
+    device = cuda.to_device(np.zeros(8, np.float32))
+    alias = cuda.as_cuda_array(Exporter(device))
+    copy_1d[1, 8](iota(8), alias)
+    np.testing.assert_array_equal(device.copy_to_host(), iota(8))
+    assert cuda.is_cuda_array(device)
+    assert not cuda.is_cuda_array(iota(3))
+    copy_1d[1, 8](iota(8) * 2, Exporter(device))
+    np.testing.assert_array_equal(device.copy_to_host(), iota(8) * 2)
+
+
+def test_streams_and_events():
+    stream = cuda.stream()
+    start, stop = cuda.event(), cuda.event(timing=True)
+    start.record(stream)
+    x = cuda.to_device(iota(64), stream=stream)
+    out = cuda.device_array(64, np.float32, stream=stream)
+    copy_1d[2, 32, stream](x, out)
+    stop.record(stream)
+    stop.synchronize()
+    assert cuda.event_elapsed_time(start, stop) >= 0
+    assert stop.query()
+    start.wait(stream)
+    stream.synchronize()
+    with stream.auto_synchronize():
+        copy_1d[2, 32, stream](x, out)
+    np.testing.assert_array_equal(out.copy_to_host(stream=stream), iota(64))
+    copy_1d[2, 32, cuda.default_stream()](x, out)
+    cuda.synchronize()
+    assert cuda.is_available() in (True, False)
+
+
+def test_current_device_names_its_limits():
+    device = cuda.get_current_device()
+    assert device.WARP_SIZE == 32
+    assert device.MAX_THREADS_PER_BLOCK == 1024
+    assert device.MAX_SHARED_MEMORY_PER_BLOCK == 48 * 1024
+    assert device.MULTIPROCESSOR_COUNT > 0
+    assert len(device.compute_capability) == 2
+    assert device.name
+
+
+def test_forall_covers_exactly_what_is_asked():
+    x, out = iota(1000), np.zeros(1000, np.float32)
+    copy_1d.forall(1000)(x, out)
+    np.testing.assert_array_equal(out, x)
+    out[:] = 0
+    copy_1d.forall(len(x), tpb=64)(x, out)
+    np.testing.assert_array_equal(out, x)
+
+
+def test_py_func_is_the_function():
+    assert copy_1d.py_func.__name__ == "copy_1d"
+    assert copy_1d.__name__ == "copy_1d"

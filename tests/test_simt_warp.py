@@ -1,0 +1,410 @@
+"""Warp operations against what their PTX instructions are documented to do, lane by lane in plain Python."""
+
+import math
+
+import numpy as np
+import pytest
+
+from pmpp import simt
+from pmpp.simt import cuda
+
+FULL = 0xFFFFFFFF
+LANES = np.arange(32)
+
+
+def launch(kernel, *args, threads=32):
+    kernel[1, threads](*args)
+    return args[-1]
+
+
+@cuda.jit
+def shuffle(x, lane, out):
+    t = cuda.grid(1)
+    out[t] = cuda.shfl_sync(0xFFFFFFFF, x[t], lane)
+
+
+@cuda.jit
+def shuffle_up(x, delta, out):
+    t = cuda.grid(1)
+    out[t] = cuda.shfl_up_sync(0xFFFFFFFF, x[t], delta)
+
+
+@cuda.jit
+def shuffle_down(x, delta, out):
+    t = cuda.grid(1)
+    out[t] = cuda.shfl_down_sync(0xFFFFFFFF, x[t], delta)
+
+
+@cuda.jit
+def shuffle_xor(x, mask, out):
+    t = cuda.grid(1)
+    out[t] = cuda.shfl_xor_sync(0xFFFFFFFF, x[t], mask)
+
+
+@pytest.mark.parametrize(
+    "kernel, argument, source",
+    [
+        (shuffle, 0, np.zeros(32, int)),
+        (shuffle, 31, np.full(32, 31)),
+        (shuffle, 35, np.full(32, 3)),  # the lane is taken modulo 32
+        (shuffle_up, 1, np.maximum(LANES - 1, 0)),  # lane 0 keeps its own value
+        (shuffle_up, 5, np.where(LANES < 5, LANES, LANES - 5)),
+        (shuffle_up, 0, LANES),
+        (shuffle_down, 1, np.minimum(LANES + 1, 31)),  # lane 31 keeps its own value
+        (shuffle_down, 16, np.where(LANES > 15, LANES, LANES + 16)),
+        (shuffle_xor, 1, LANES ^ 1),
+        (shuffle_xor, 31, LANES ^ 31),
+        (shuffle_xor, 16, LANES ^ 16),
+    ],
+    ids=lambda v: getattr(getattr(v, "py_func", None), "__name__", None) or (v if isinstance(v, int) else ""),
+)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32, np.float64])
+def test_shuffle_in_each_warp_of_a_block(kernel, argument, source, dtype):
+    x = (np.arange(96) * 3 + 1).astype(dtype)
+    if dtype is np.int64:
+        x += 2**40  # both halves of 64 bits move
+    out = launch(kernel, x, argument, np.zeros(96, dtype), threads=96)
+    np.testing.assert_array_equal(out, x.reshape(3, 32)[:, source].ravel())
+
+
+@cuda.jit
+def shuffle_by_lane(x, source, out):
+    t = cuda.grid(1)
+    out[t] = cuda.shfl_sync(0xFFFFFFFF, x[t], source[t])
+
+
+def test_every_lane_may_name_its_own_source():
+    source = np.random.default_rng(1).integers(0, 32, 32)
+    out = launch(shuffle_by_lane, LANES.astype(np.float32), source, np.zeros(32, np.float32))
+    np.testing.assert_array_equal(out, source)
+
+
+@cuda.jit
+def shuffle_bool(x, out):
+    out[0] = cuda.shfl_sync(0xFFFFFFFF, x[0] > 0, 0)
+
+
+@cuda.jit
+def shuffle_four_arguments(x, out):
+    out[0] = cuda.shfl_down_sync(0xFFFFFFFF, x[0], 1, 16)
+
+
+@pytest.mark.parametrize(
+    "kernel, dtype",
+    [
+        (shuffle_bool, np.int32),
+        (shuffle_four_arguments, np.int32),
+        (shuffle_xor, np.uint32),
+        (shuffle_xor, np.int16),
+        (shuffle_xor, np.uint64),
+        (shuffle_xor, np.bool_),
+    ],
+    ids=str,
+)
+def test_shuffles_that_numba_refuses(kernel, dtype):
+    x = np.zeros(32, dtype)
+    with pytest.raises((simt.SimtError, TypeError)):
+        kernel[1, 32](*((x, 1, x.copy()) if kernel is shuffle_xor else (x, np.zeros(1, np.int32))))
+
+
+@cuda.jit
+def warp_sum(x, out):
+    value = x[cuda.grid(1)]
+    offset = 16
+    while offset > 0:
+        value += cuda.shfl_down_sync(0xFFFFFFFF, value, offset)
+        offset //= 2
+    if cuda.laneid == 0:
+        out[cuda.grid(1) // 32] = value
+
+
+def test_a_shuffle_tree_sums_every_warp():
+    x = np.random.default_rng(2).integers(0, 100, 256).astype(np.int32)
+    out = np.zeros(8, np.int32)
+    warp_sum[2, 128](x, out)
+    np.testing.assert_array_equal(out, x.reshape(8, 32).sum(1))
+
+
+@cuda.jit
+def half_warp_shuffle(x, out):
+    t = cuda.threadIdx.x
+    if t < 16:
+        out[t] = cuda.shfl_down_sync(0x0000FFFF, x[t], 4)
+    else:
+        out[t] = cuda.shfl_xor_sync(0xFFFF0000, x[t], 1)
+
+
+def test_halves_of_a_warp_may_shuffle_apart_under_their_own_masks():
+    x, out = np.arange(32, dtype=np.int32), np.full(32, -1, np.int32)
+    simt.profile(half_warp_shuffle, 1, 32, (x, out), level="run")
+    np.testing.assert_array_equal(out[:12], np.arange(4, 16))  # lanes 12 to 15 read lanes that take no part
+    np.testing.assert_array_equal(out[16:], np.arange(16, 32) ^ 1)
+
+
+@cuda.jit
+def shuffle_after_exit(x, out):
+    t = cuda.threadIdx.x
+    if t >= 20:
+        return
+    out[t] = cuda.shfl_sync(0x000FFFFF, x[t], t ^ 1)
+
+
+def test_lanes_that_returned_leave_the_others_alone():
+    out = launch(shuffle_after_exit, np.arange(32, dtype=np.int32), np.full(32, -1, np.int32))
+    np.testing.assert_array_equal(out, [t ^ 1 if t < 20 else -1 for t in range(32)])
+
+
+@cuda.jit
+def shuffle_from_inactive(x, out):
+    t = cuda.threadIdx.x
+    if t < 8:
+        out[t] = cuda.shfl_sync(0xFFFFFFFF, x[t], 9)
+
+
+def test_reading_an_inactive_lane_ends_without_harm():
+    # Its value is undefined on a GPU; the interpreter may name a hazard, and must not stop or touch other lanes.
+    out = np.full(32, -1, np.int32)
+    simt.profile(shuffle_from_inactive, 1, 32, (np.arange(32, dtype=np.int32), out), collect=True)
+    assert (out[8:] == -1).all()
+
+
+@cuda.jit
+def partial_block(x, out):
+    t = cuda.grid(1)
+    out[t] = cuda.shfl_down_sync(cuda.activemask(), x[t], 1)
+
+
+def test_the_last_warp_of_a_block_may_be_partial():
+    out = np.zeros(40, np.int32)
+    simt.profile(partial_block, 1, 40, (np.arange(40, dtype=np.int32), out), level="run")
+    # lane 7 of the second warp reads lane 8, which does not exist: undefined, so not compared
+    np.testing.assert_array_equal(out[:39], [t if t == 31 else t + 1 for t in range(39)])
+
+
+@cuda.jit
+def votes(x, out):
+    t = cuda.grid(1)
+    p = x[t] != 0
+    out[0, t] = cuda.all_sync(0xFFFFFFFF, p)
+    out[1, t] = cuda.any_sync(0xFFFFFFFF, p)
+    out[2, t] = cuda.eq_sync(0xFFFFFFFF, p)
+    out[3, t] = cuda.ballot_sync(0xFFFFFFFF, p)
+
+
+def test_votes_are_taken_warp_by_warp():
+    x = np.zeros((4, 32), np.int32)
+    x[1] = 1
+    x[2, [0, 5, 31]] = 7
+    x[3, 30] = 1
+    out = launch(votes, x.ravel(), np.zeros((4, 128), np.int64), threads=128)
+    per_warp = out.reshape(4, 4, 32)
+    assert (per_warp == per_warp[:, :, :1]).all()
+    assert per_warp[0, :, 0].tolist() == [0, 1, 0, 0]
+    assert per_warp[1, :, 0].tolist() == [0, 1, 1, 1]
+    assert per_warp[2, :, 0].tolist() == [1, 1, 0, 0]
+    # Numba's ballot is an int32: lane 31 makes it negative
+    assert per_warp[3, :, 0].tolist() == [0, -1, (1 | 32 | 1 << 31) - 2**32, 1 << 30]
+
+
+@cuda.jit
+def masked_votes(x, out):
+    t = cuda.threadIdx.x
+    if t < 8:
+        out[t] = cuda.ballot_sync(0xFF, x[t])
+    elif t < 16:
+        out[t] = cuda.all_sync(0xFF00, x[t])
+
+
+def test_votes_of_part_of_a_warp_see_only_that_part():
+    x = np.array([1, 0, 1, 1, 0, 0, 0, 1] + [1] * 8 + [0] * 16, np.int32)
+    out = launch(masked_votes, x, np.zeros(32, np.int32))
+    assert out.tolist() == [0b10001101] * 8 + [1] * 8 + [0] * 16
+
+
+@cuda.jit
+def masks(out):
+    t = cuda.grid(1)
+    out[0, t] = cuda.laneid
+    out[1, t] = cuda.lanemask_lt()
+    out[2, t] = cuda.activemask()
+    if t % 2 == 0:
+        out[3, t] = cuda.activemask()
+    if t >= 36:
+        return
+    out[4, t] = cuda.activemask()
+
+
+def test_lane_masks():
+    out = launch(masks, np.zeros((5, 40), np.int64), threads=40)
+    lanes = np.arange(40) % 32
+    np.testing.assert_array_equal(out[0], lanes)
+    np.testing.assert_array_equal(out[1], (1 << lanes) - 1)
+    assert out[2].tolist() == [FULL] * 32 + [0xFF] * 8
+    assert out[3].tolist() == [0x55555555, 0] * 16 + [0x55, 0] * 4
+    assert out[4].tolist() == [FULL] * 32 + [0xF] * 4 + [0] * 4
+
+
+@cuda.jit
+def match(x, any_out, all_out, agree_out):
+    t = cuda.grid(1)
+    any_out[t] = cuda.match_any_sync(0xFFFFFFFF, x[t])
+    mask, agree = cuda.match_all_sync(0xFFFFFFFF, x[t])
+    all_out[t] = mask
+    agree_out[t] = agree
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32, np.float64])
+def test_match(dtype):
+    x = np.concatenate([np.arange(32) // 5, np.full(32, 3)]).astype(dtype)
+    any_out, all_out, agree = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros(64, np.int64)
+    match[1, 64](x, any_out, all_out, agree)
+    expected = [
+        sum(1 << lane for lane in range(32) if x[warp * 32 + lane] == x[t])
+        for warp in range(2)
+        for t in range(warp * 32, warp * 32 + 32)
+    ]
+    assert [int(v) & FULL for v in any_out] == expected
+    assert agree.tolist() == [0] * 32 + [1] * 32
+    assert [int(v) & FULL for v in all_out] == [0] * 32 + [FULL] * 32
+
+
+@cuda.jit
+def match_by_half(x, out):
+    t = cuda.threadIdx.x
+    if t < 16:
+        out[t] = cuda.match_any_sync(0xFFFF, x[t])
+
+
+def test_match_sees_only_its_mask():
+    out = launch(match_by_half, np.full(32, 2, np.int32), np.zeros(32, np.int64))
+    assert out.tolist() == [0xFFFF] * 16 + [0] * 16
+
+
+@cuda.jit
+def bit_kernel(x, out):
+    t = cuda.grid(1)
+    out[0, t] = cuda.popc(x[t])
+    out[1, t] = cuda.clz(x[t])
+    out[2, t] = cuda.ffs(x[t])
+    out[3, t] = cuda.brev(x[t])
+
+
+def by_hand(value, width, reverse):
+    bits = format(value, f"0{width}b")
+    return [
+        bits.count("1"),
+        len(bits) - len(bits.lstrip("0")),
+        0 if value == 0 else bits[::-1].index("1") + 1,
+        int(format(value & (2**reverse - 1), f"0{reverse}b")[::-1], 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    "dtype, reverse",
+    [
+        (np.uint32, 32),
+        (np.int32, 32),
+        (np.uint64, 64),
+        (np.int64, 32),  # Numba has brev of int64 only through uint32
+    ],
+    ids=str,
+)
+def test_bit_intrinsics(dtype, reverse):
+    width = np.dtype(dtype).itemsize * 8
+    patterns = [0, 1, 2, 3, 0xF0, 0x80000000, 0xDEADBEEF, 2**width - 1, 1 << (width - 1), 0x123456789ABCDEF0 % 2**width]
+    x = np.array(patterns, dtype=f"u{width // 8}").view(dtype)
+    out = launch(bit_kernel, x, np.zeros((4, len(x)), np.uint64), threads=len(x))
+    assert out.T.tolist() == [by_hand(value, width, reverse) for value in patterns]
+
+
+@cuda.jit
+def popc_narrow(x, out):
+    out[cuda.threadIdx.x] = cuda.popc(x[cuda.threadIdx.x])
+
+
+@pytest.mark.parametrize(
+    "dtype, x, expected",
+    [
+        (np.uint8, [255, 1], [8, 1]),
+        (np.int16, [-1, 3], [16, 2]),
+        (np.int32, [-1, 2**30], [32, 1]),
+    ],
+    ids=str,
+)
+def test_popc_counts_the_bits_of_the_argument_s_own_type(dtype, x, expected):
+    assert launch(popc_narrow, np.array(x, dtype), np.zeros(2, np.int32), threads=2).tolist() == expected
+
+
+@cuda.jit
+def arithmetic_intrinsics(a, b, c, out):
+    t = cuda.grid(1)
+    out[0, t] = cuda.fma(a[t], b[t], c[t])
+    out[1, t] = cuda.cbrt(a[t])
+    out[2, t] = cuda.selp(a[t] > b[t], a[t], b[t])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_fma_rounds_once_cbrt_takes_negatives_selp_selects(dtype):
+    eps = np.finfo(dtype).eps
+    # (1 + eps)^2 - (1 + 2 eps) is eps^2 exactly; two roundings would give 0
+    a = np.array([1 + eps, 2, -27, 0], dtype)
+    b = np.array([1 + eps, 3, 1, -1], dtype)
+    c = np.array([-(1 + 2 * eps), 4, 0, 5], dtype)
+    out = np.zeros((3, 4), dtype)
+    arithmetic_intrinsics[1, 4](a, b, c, out)
+    np.testing.assert_array_equal(out[0], np.array([float(eps) ** 2, 10, -27, 5], dtype))
+    np.testing.assert_allclose(out[1], [math.cbrt(float(v)) for v in a], rtol=4 * eps)
+    np.testing.assert_array_equal(out[2], np.maximum(a, b))
+
+
+@cuda.jit
+def select_nan(x, out):
+    t = cuda.grid(1)
+    out[t] = cuda.selp(x[t], cuda.grid(1), cuda.grid(1) * 10)
+
+
+def test_selp_takes_any_condition_that_is_not_zero():
+    assert launch(select_nan, np.array([0, 1, -1, 2], np.int32), np.zeros(4, np.int64), threads=4).tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
+
+
+@cuda.jit
+def aggregated_increment(x, counter, out):
+    """Warp-aggregated atomics: one add a warp, positions from the ballot."""
+    t = cuda.grid(1)
+    keep = x[t] > 0
+    votes = cuda.ballot_sync(0xFFFFFFFF, keep)
+    base = 0
+    if cuda.laneid == 0:
+        base = cuda.atomic.add(counter, 0, cuda.popc(votes))
+    base = cuda.shfl_sync(0xFFFFFFFF, base, 0)
+    if keep:
+        out[base + cuda.popc(votes & cuda.lanemask_lt())] = x[t]
+
+
+def test_stream_compaction_with_ballot_popc_and_lanemask():
+    x = np.random.default_rng(3).integers(-5, 6, 256).astype(np.int32)
+    out, counter = np.zeros(256, np.int32), np.zeros(1, np.int32)
+    aggregated_increment[4, 64](x, counter, out)
+    kept = x[x > 0]
+    assert counter[0] == kept.size
+    assert sorted(out[: kept.size]) == sorted(kept)
+    assert not out[kept.size :].any()
+
+
+@cuda.jit
+def leader_of_equal_lanes(x, out):
+    t = cuda.threadIdx.x
+    peers = cuda.match_any_sync(0xFFFFFFFF, x[t])
+    if cuda.ffs(peers) - 1 == cuda.laneid:
+        out[x[t]] = cuda.popc(peers)
+
+
+def test_match_any_elects_a_leader_for_each_value():
+    x = np.random.default_rng(4).integers(0, 6, 32).astype(np.int32)
+    out = launch(leader_of_equal_lanes, x, np.zeros(6, np.int32))
+    np.testing.assert_array_equal(out, np.bincount(x, minlength=6))
