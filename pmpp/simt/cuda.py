@@ -22,6 +22,7 @@ from pmpp.simt.arrays import (
     pinned_array_like,
     to_device,
 )
+from pmpp.simt.dtypes import as_dtype
 from pmpp.simt.errors import ArgumentError, LaunchError, UnsupportedError
 from pmpp.simt.intrinsics import DEVICE, SPECIAL, DeviceName
 from pmpp.simt.launch import configure, plain_launch
@@ -69,7 +70,9 @@ int8, int16, int32, int64 = map(ScalarType, (np.int8, np.int16, np.int32, np.int
 uint8, uint16, uint32, uint64 = map(ScalarType, (np.uint8, np.uint16, np.uint32, np.uint64))
 float32, float64 = map(ScalarType, (np.float32, np.float64))
 complex64, complex128 = map(ScalarType, (np.complex64, np.complex128))
-intp, uintp, float_, double = int64, uint64, float32, float64
+intp, uintp, double = int64, uint64, float64
+i1, i2, i4, i8, u1, u2, u4, u8 = int8, int16, int32, int64, uint8, uint16, uint32, uint64
+f4, f8, c8, c16 = float32, float64, complex64, complex128
 
 
 class types:
@@ -95,8 +98,24 @@ def _signature(signature: Any) -> tuple[np.dtype | None, list]:
             out.append(ArrayType(scalar.dtype, axes.count(":") - axes.count("::")) if axes else scalar.dtype)
         returned = globals().get(result)
         return (returned.dtype if isinstance(returned, ScalarType) else None), out
-    returned, arguments = signature if isinstance(signature, Signature) else (None, signature)
-    return returned, [t.dtype if isinstance(t, ScalarType) else t for t in arguments]
+    if isinstance(signature, Signature):
+        returned, arguments = signature
+    elif hasattr(signature, "args") and hasattr(signature, "return_type"):  # Numba's own signature object
+        returned, arguments = as_dtype(signature.return_type), signature.args
+    else:
+        returned, arguments = None, signature
+    return returned, [_declared(t) for t in arguments]
+
+
+def _declared(kind: Any) -> Any:
+    if isinstance(kind, ArrayType):
+        return kind
+    dtype = as_dtype(kind)
+    if dtype is not None:
+        return dtype
+    if hasattr(kind, "ndim") and as_dtype(getattr(kind, "dtype", None)) is not None:  # Numba's own array type
+        return ArrayType(as_dtype(kind.dtype), kind.ndim)
+    raise ArgumentError(f"the signature names {kind!r}, which is not a type")
 
 
 class Kernel:
@@ -126,6 +145,8 @@ class Kernel:
     def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> Callable:
         """A launcher for one thread a task in one dimension; with no tasks it launches nothing."""
         _check_stream(stream)
+        if ntasks < 0:
+            raise LaunchError(f"ntasks is {ntasks}; it must be 0 or more")
         block = tpb or 128
         if ntasks == 0:
             return lambda *args: None

@@ -370,8 +370,8 @@ def as_dtype(thing: object) -> np.dtype | None:
     if type(thing).__module__.startswith(("numba.core.types", "numba.cuda.types")):
         name = getattr(thing, "name", "")
         try:
-            return np.dtype({"bool": "bool", "boolean": "bool"}.get(name, name))
-        except TypeError:
+            return np.dtype({"boolean": "bool"}.get(name, name))
+        except (TypeError, ValueError):
             return None
     return {bool: BOOL, int: INT64, float: FLOAT64}.get(thing) if isinstance(thing, type) else None
 

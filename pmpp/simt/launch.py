@@ -105,7 +105,8 @@ class _Arguments:
         elif isinstance(value, np.ndarray):
             array = self.host(what, value)
         elif isinstance(value, tuple):
-            return tuple(self.convert(what, v, None) for v in value)
+            parts = [self.convert(what, v, None) for v in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
         elif hasattr(value, "copy_to_host") and hasattr(
             value, "copy_to_device"
         ):  # a Numba device array, being profiled
