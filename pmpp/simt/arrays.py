@@ -26,7 +26,8 @@ _owners: weakref.WeakValueDictionary[int, DeviceArray] = weakref.WeakValueDictio
 class DeviceArray:
     """An array in the interpreter's device memory; a drop-in for Numba's DeviceNDArray.
 
-    Attributes: shape, strides (bytes), dtype, ndim, size, nbytes, itemsize, T.  Slicing gives views of the same memory.
+    Attributes: shape, strides (bytes), dtype, ndim, size, nbytes, itemsize, flags, T.  Slicing gives views of the same
+    memory.
     """
 
     def __init__(self, storage: Storage, view: np.ndarray, address: int | None = None) -> None:
@@ -40,6 +41,7 @@ class DeviceArray:
     size = property(lambda self: self._view.size)
     nbytes = alloc_size = property(lambda self: self._view.nbytes)
     itemsize = property(lambda self: self._view.itemsize)
+    flags = property(lambda self: self._view.flags)
     T = property(lambda self: self._like(self._view.T))
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import dtypes, inference, sync
+from pmpp.simt import dtypes, inference, intrinsics, sync
 from pmpp.simt.errors import ArgumentError, UnsupportedError
 from pmpp.simt.frames import Frame, GridGroup, LocalFunction, is_number, kind_of, widen
 from pmpp.simt.inference import DryRun
@@ -16,12 +16,13 @@ from pmpp.simt.inference import DryRun
 CALL_DEPTH = 128
 
 
-def call_value(f: Frame, callee: Any, args: list, keywords: dict, line: int, name: str) -> Any:
-    """Call whatever an expression gave: a device function, a function defined in the kernel, or a type."""
+def call_value(f: Frame, callee: Any, args: list, keywords: dict, call: intrinsics.Call) -> Any:
+    """Call whatever an expression gave: a device function, one defined in the kernel, a type, a name of `cuda`."""
+    line = call.line
     if f.mask is None:
         return np.int64(0)
     if isinstance(callee, LocalFunction):
-        return _call(f, callee.function, args, keywords, line, name, callee.frame)
+        return _call(f, callee.function, args, keywords, call, callee.frame)
     py_func = getattr(callee, "py_func", None)
     if py_func is not None:
         from pmpp.simt.compiler import compile_function  # it imports this module
@@ -30,16 +31,20 @@ def call_value(f: Frame, callee: Any, args: list, keywords: dict, line: int, nam
         if declared is not None:
             result, kinds = declared
             args = [dtypes.cast(a, k) if isinstance(k, np.dtype) else a for a, k in zip(args, kinds, strict=False)]
-        value = _call(f, compile_function(py_func), args, keywords, line, name, None)
+        value = _call(f, compile_function(py_func), args, keywords, call, None)
         return widen(value, result)
     if dtypes.as_dtype(callee) is not None:
         return cast_call(f, callee, args, line)
-    raise f.m.error(f"{name} is {kind_of(callee)} and cannot be called", line, UnsupportedError)
+    path = intrinsics.device_path(callee)
+    handler = intrinsics.DEVICE.get(path) if path else intrinsics.python_function(callee)
+    if handler is None:
+        raise f.m.error(f"{call.function} is {kind_of(callee)} and cannot be called", line, UnsupportedError)
+    return handler(f, call, *args, **keywords)
 
 
-def _call(f: Frame, function: Any, args: list, keywords: dict, line: int, name: str, outer: Frame | None) -> Any:
+def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.Call, outer: Frame | None) -> Any:
     """A device function runs with variables of its own, in the caller's lanes."""
-    m = f.m
+    m, line, name = f.m, call.line, call.function
     try:
         bound = function.signature.bind(*args, **keywords)
     except TypeError as error:
@@ -56,6 +61,8 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, line: int, name: 
     foreign = function.source_file != m.file_id
     inner = Frame(m, function, f.mask, f, f.site or (line if foreign else None))
     inner.outer = outer
+    constant = zip(function.params, call.literals, strict=False)
+    inner.literals = frozenset(p for p, known in constant if known is True or known in f.literals)
     inner.vars.update(bound.arguments)
     if m.counting:
         m.instruction(f.site or line, f.mask)

@@ -17,6 +17,8 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from pmpp.simt import flow, frames, items
 from pmpp.simt.errors import UnsupportedError
 from pmpp.simt.expressions import REFUSED, Expression, Expressions, own_nodes
@@ -159,11 +161,20 @@ class _Compiler(Expressions):
         return ex
 
     def stmt_Assert(self, node: ast.Assert) -> Statement:
-        test, line, text = self.expr(node.test), node.lineno, ast.unparse(node.test)
+        test, line, text = self.expr(node.test), node.lineno, f"assert {ast.unparse(node.test)} fails"
 
         def ex(f: Frame) -> None:
             f.m.line = line
             frames.check_assertion(f, test(f), text, line)
+
+        return ex
+
+    def stmt_Raise(self, node: ast.Raise) -> Statement:
+        line, text = node.lineno, ast.unparse(node)
+
+        def ex(f: Frame) -> None:
+            f.m.line = line
+            frames.check_assertion(f, np.False_, text, line)
 
         return ex
 

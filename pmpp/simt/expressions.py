@@ -26,7 +26,7 @@ REFUSED = {
     ast.Dict: "a dict", ast.DictComp: "a dict comprehension", ast.List: "a list", ast.ListComp: "a list comprehension",
     ast.Set: "a set", ast.SetComp: "a set comprehension", ast.GeneratorExp: "a generator", ast.JoinedStr: "an f-string",
     ast.Await: "await", ast.Yield: "yield", ast.YieldFrom: "yield", ast.Starred: "a starred argument", ast.Try: "try",
-    ast.With: "with", ast.Raise: "raise", ast.Import: "import", ast.ImportFrom: "import", ast.Global: "global",
+    ast.With: "with", ast.Import: "import", ast.ImportFrom: "import", ast.Global: "global",
     ast.Nonlocal: "nonlocal", ast.ClassDef: "a class", ast.Delete: "del", ast.Match: "match",
     ast.NamedExpr: "an assignment expression",
 }  # fmt: skip
@@ -116,7 +116,7 @@ class Names:
             return DYNAMIC if DYNAMIC in parts else parts
         if isinstance(node, ast.BinOp):
             a, b = self.static_int(node.left), self.static_int(node.right)
-            if DYNAMIC in (a, b):
+            if not (isinstance(a, (int, np.integer)) and isinstance(b, (int, np.integer))):
                 return DYNAMIC
             operations = {ast.Add: lambda: a + b, ast.Sub: lambda: a - b, ast.Mult: lambda: a * b,
                           ast.FloorDiv: lambda: a // b, ast.LShift: lambda: a << b}  # fmt: skip
@@ -332,15 +332,15 @@ class Expressions(Names):
             names.append((k.arg, self.expr(k.value)))
         thing = self.static(node.func)
         line = node.lineno
+        literals = tuple(self.literal_argument(a) for a in node.args)
+        first = ast.unparse(node.args[0]) if node.args else ""
+        call = intrinsics.Call(line, used, first, id(node), node, literals)
         if thing is DYNAMIC:
             if isinstance(node.func, ast.Attribute):
                 base, attribute = self.expr(node.func.value), node.func.attr
                 return lambda f: calls.method(f, base(f), attribute, [a(f) for a in args], line)
-            function, name = self.expr(node.func), ast.unparse(node.func)
-            return lambda f: calls.call_value(
-                f, function(f), [a(f) for a in args], {k: v(f) for k, v in names}, line, name
-            )
-        call = intrinsics.Call(line, used, ast.unparse(node.args[0]) if node.args else "", id(node), node)
+            function = self.expr(node.func)
+            return lambda f: calls.call_value(f, function(f), [a(f) for a in args], {k: v(f) for k, v in names}, call)
         path = intrinsics.device_path(thing)
         if path is not None:
             return self.device_call(node, path, call, args, names)
@@ -353,9 +353,14 @@ class Expressions(Names):
         py_func = getattr(thing, "py_func", None)
         if py_func is not None:
             self.callees.append(py_func)
-            name = ast.unparse(node.func)
-            return lambda f: calls.call_value(f, thing, [a(f) for a in args], {k: v(f) for k, v in names}, line, name)
+            return lambda f: calls.call_value(f, thing, [a(f) for a in args], {k: v(f) for k, v in names}, call)
         raise self.refuse(node, self.unknown_call(node, thing))
+
+    def literal_argument(self, node: ast.expr) -> bool | str:
+        """Whether an argument is a constant; a parameter answers with its name, since that is up to the caller."""
+        if isinstance(node, ast.Name) and node.id in self.function.params:
+            return node.id
+        return isinstance(self.static_int(node), (int, np.integer, tuple))
 
     def unknown_call(self, node: ast.Call, thing: Any) -> str:
         name = ast.unparse(node.func)
@@ -373,18 +378,36 @@ class Expressions(Names):
         if path in ("grid", "gridsize") and (len(args) != 1 or self.static(node.args[0]) not in (1, 2, 3)):
             raise self.refuse(node, f"the argument of cuda.{path} must be the literal 1, 2 or 3")
         if path in ("shared.array", "local.array"):
-            shape_node = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "shape"), None)
-            shape = DYNAMIC if shape_node is None else self.static_int(shape_node)
-            if shape is DYNAMIC:
-                raise self.refuse(
-                    node,
-                    f"the shape of cuda.{path} must be a constant: memory is laid out before the kernel runs "
-                    "(for a size chosen at launch use cuda.shared.array(0, dtype) and the launch's fourth parameter)",
-                )  # fmt: skip
-            rest = args[1:]
-            keywords = [(k, v) for k, v in names if k != "shape"]
-            return self.plain_call(functools.partial(handler, shape=shape), call, rest, keywords)
+            return self.array_call(node, handler, call, args, names)
         return self.plain_call(handler, call, args, names)
+
+    def array_call(
+        self, node: ast.Call, handler: Callable, call: intrinsics.Call, args: list, names: list
+    ) -> Expression:
+        """`cuda.shared.array(shape, dtype)`: the shape is needed before the kernel runs."""
+        shape_node = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "shape"), None)
+        shape = DYNAMIC if shape_node is None else self.static_int(shape_node)
+        rest, keywords = args[1:], [(k, v) for k, v in names if k != "shape"]
+        if shape is not DYNAMIC:
+            return self.plain_call(functools.partial(handler, shape=shape), call, rest, keywords)
+        refusal = self.refuse(
+            node,
+            f"the shape of {call.function} must be a constant: memory is laid out before the kernel runs "
+            "(for a size chosen at launch use cuda.shared.array(0, dtype) and the launch's fourth parameter)",
+        )
+        wanted = {n.id for n in ast.walk(shape_node) if isinstance(n, ast.Name)} if shape_node is not None else set()
+        if not wanted or not wanted <= set(self.function.params):
+            raise refusal
+        extents = self.expr(shape_node)
+
+        def ev(f: Frame) -> Any:
+            if not wanted <= f.literals:  # a device function's argument is constant if its caller passes a constant
+                raise refusal
+            shape = extents(f)
+            make = functools.partial(handler, shape=shape)
+            return make(f, call, *(a(f) for a in rest), **{k: v(f) for k, v in keywords})
+
+        return ev
 
     def plain_call(self, handler: Callable, call: intrinsics.Call, args: list, names: list) -> Expression:
         silent = getattr(handler, "counts_itself", False) or isinstance(handler, functools.partial)

@@ -30,8 +30,9 @@ class Frame:
     """One activation of a function by a set of lanes."""
 
     __slots__ = (
-        "arrays", "caller", "depth", "function", "live", "loops", "m", "mask", "outer", "partial", "returned", "site",
-        "value", "vars", )  # fmt: skip
+        "arrays", "caller", "depth", "function", "literals", "live", "loops", "m", "mask", "outer", "partial",
+        "returned", "site", "value", "vars",
+    )  # fmt: skip
 
     def __init__(
         self, m: Machine, function: Any, mask: Mask, caller: Frame | None = None, site: int | None = None
@@ -46,6 +47,7 @@ class Frame:
         self.value: Any = None
         self.loops: list[Loop] = []
         self.outer: Frame | None = None  # for a function defined inside another: that one's frame
+        self.literals: frozenset[str] = frozenset()  # parameters whose value is a constant of the calling source
         self.arrays: dict[int, Array] = {}  # local arrays, by call site
 
 
@@ -230,11 +232,11 @@ def widen(value: Any, dtype: np.dtype | None) -> Any:
 
 
 def check_assertion(f: Frame, value: Any, text: str, line: int) -> None:
-    """`assert`: an error if it fails in any active lane.  (On a GPU only kernels compiled with debug=True check it.)"""
+    """`assert` and `raise`: an error in the first lane that fails.  (A GPU reports it with debug=True only.)"""
     if f.m.dry:
         return
     c = condition(f, value, line)
     failed, _ = f.mask.split(np.broadcast_to(~c, (1, 1)) if isinstance(c, np.bool_) else ~c)
     if failed is not None:
         block, thread = f.m.lanes.threads_at(int(np.argmax(failed.grid())))
-        raise f.m.error(f"assert {text} fails in thread {thread} of block {block}", line)
+        raise f.m.error(f"{text} in thread {thread} of block {block}", line)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,12 @@ class Call:
     name: str
     site: int
     node: ast.Call
+    literals: tuple[bool | str, ...] = ()  # which arguments are constants; a name: if that parameter of the caller is
+
+    @property
+    def function(self) -> str:
+        """The function as written."""
+        return ast.unparse(self.node.func)
 
     def argument(self, i: int) -> str:
         """The i-th argument as written."""
@@ -472,6 +479,14 @@ _PYTHON: dict[Any, Callable] = {
     float: _simple(dtypes.to_float), bool: _simple(dtypes.truth), enumerate: _enumerate, zip: _zip, print: _print,
     pow: _pow, divmod: _divmod, sum: _sum, type: _type,
 }  # fmt: skip
+_OPERATORS = {
+    operator.add: "Add", operator.sub: "Sub", operator.mul: "Mult", operator.truediv: "Div",
+    operator.floordiv: "FloorDiv", operator.mod: "Mod", operator.pow: "Pow", operator.lshift: "LShift",
+    operator.rshift: "RShift", operator.and_: "BitAnd", operator.or_: "BitOr", operator.xor: "BitXor",
+    operator.lt: "Lt", operator.le: "LtE", operator.gt: "Gt", operator.ge: "GtE", operator.eq: "Eq",
+    operator.ne: "NotEq",
+}  # fmt: skip
+_PYTHON.update({function: _simple((dtypes.BINARY | dtypes.COMPARE)[name]) for function, name in _OPERATORS.items()})
 _PYTHON.update(
     {getattr(math, name): _simple(function) for name, function in dtypes.MATH.items() if hasattr(math, name)}
 )

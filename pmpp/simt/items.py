@@ -142,9 +142,7 @@ def attribute(f: Frame, value: Any, name: str, line: int) -> Any:
         }.get(name)
         if found is not None:
             return found()
-    elif isinstance(value, tuple) and name in getattr(value, "_fields", ()):
-        return getattr(value, name)
-    elif is_number(value) and name in ("real", "imag"):
+    elif name in getattr(value, "_fields", ()) or (is_number(value) and name in ("real", "imag")):
         return getattr(value, name)
     elif isinstance(value, np.dtype) and name == "type":
         return value
