@@ -79,6 +79,8 @@ def backend() -> Backend:
     if fault is None:
         from numba import cuda
 
+        # A lesson launches small grids on purpose; Numba would warn about each.
+        cuda.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
         return Backend("numba", "PMPP_BACKEND=numba asks for it" if wanted else "a usable NVIDIA GPU was found", cuda)
     if wanted == "numba":
         raise BackendError(f"PMPP_BACKEND=numba asks for a GPU, but {fault}.")
