@@ -54,7 +54,7 @@ ADVICE = {
     "output not written": "Which thread should write the first of them, and what does it do instead?",
     "inaccurate": "Look at the type of what is in between, and at the order of the additions.",
     "wrong result": "Take the smallest case that fails, and compute that element by hand.",
-    "accidental float64": "A Python float is float64 in a kernel, and float32 with an integer becomes float64: cast it, "
+    "accidental float64": "A Python float is float64 in a kernel, and float32 with an integer becomes float64: cast, "
     "as in np.float32(a). float64 takes twice the time on a data-centre GPU, and 32 or 64 times on others.",
     "too many atomics": "Combine within a thread, then within a block, and let one thread a block do the atomic.",
     "uncoalesced": "Let neighbouring threads, threadIdx.x and the next, use neighbouring elements.",
@@ -215,7 +215,10 @@ class _Judge:
             return self.hazard("missing atomic", run, hazard)
         if "no barrier in between" in said:
             return self.hazard("missing barrier", run, hazard)
-        return self.hazard("race between blocks" if "the two blocks" in said else "race", run, hazard)
+        again = {other.case for other, _ in self.met("race", hazard.line, hazard.variable)}
+        alone = {other.case for other in self.runs if _blocks(other.case) == 1}
+        between = "the two blocks" in said or (alone and not alone & again)
+        return self.hazard("race between blocks" if between else "race", run, hazard)
 
     def size_in_code(self) -> int | None:
         """A number in the code that is an extent of some cases, if these are right: the kernel was written for them."""
@@ -339,7 +342,7 @@ class _Judge:
 
     def beyond(self, run: Run, counter: str, limit: float, sentence: str | None = None) -> Verdict:
         """The verdict for a counter beyond its limit: the line that does most of it, and what it does there."""
-        space, kind = counter.split("_")[:2]
+        space, kind = f"{counter}_".split("_")[:2]
         used = f"{_counted(counter, run.counter(counter))} where {_number(limit)} will do"
         by_line = run.by_line()
         if counter.endswith(("sectors", "wavefronts")) and (line := _worst_line(run, counter)) is not None:

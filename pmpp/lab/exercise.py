@@ -126,7 +126,7 @@ class Trap:
     """A mistake that can be foreseen: ``wrong(*args)`` gives the outputs, ``{index: array}``, that it would lead to.
 
     A kernel whose result is that one, in every case that it gets wrong, is told ``mistake`` and ``sentence``. NaN
-    stands for any value, and one element in a hundred may differ. The arguments are copies, outputs as before the launch.
+    stands for any value, and one element in a hundred may differ. It is given copies, outputs as before the launch.
     """
 
     mistake: str

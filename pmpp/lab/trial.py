@@ -63,7 +63,8 @@ def attempt(answer: typing.Any, case: Case) -> Run:
                 with simt.record("check", collect=True) as reports:
                     run.reports = reports
                     returned = answer(*run.results)
-                run.results = (device.to_host(returned) if hasattr(returned, "shape") else returned,)
+                on_device = hasattr(returned, "copy_to_host") or hasattr(returned, "__cuda_array_interface__")
+                run.results = (device.to_host(returned) if on_device else returned,)
             else:
                 report = simt.profile(
                     answer, case.grid, case.block, run.results, level="check", sharedmem=case.sharedmem, collect=True
@@ -138,7 +139,7 @@ class Source:
         return bool(self.body) and all(
             isinstance(node, ast.Pass | ast.Raise)
             or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
-            or (isinstance(node, ast.Return) and (node.value is None or isinstance(node.value, ast.Constant)))
+            or (isinstance(node, ast.Return) and (node.value is None or getattr(node.value, "value", 0) in (None, ...)))
             for node in self.body
         )
 
