@@ -238,6 +238,12 @@ def test_out_of_bounds_raises_unless_told_to_collect(kernel, launch, shape, size
     assert variable in str(caught.value)
 
 
+def test_other_hazards_are_reported_and_raise_nothing():
+    x, out = np.ones(64, np.float32), np.zeros(64, np.float32)
+    report = simt.profile(read_before_barrier, 1, 64, (x, out), level="check")
+    assert {hazard.kind for hazard in report.hazards} == {"race"}
+
+
 def test_an_access_out_of_bounds_touches_nothing_when_collected():
     x, out = np.arange(40, dtype=np.int32), np.full(40, -1, np.int32)
     check(no_guard, 2, 32, x, out)

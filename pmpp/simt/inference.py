@@ -34,7 +34,7 @@ class DryRun(Exception):
 
 def dry_machine(m: Machine) -> Machine:
     """A launch of one warp in which memory, counters and hazards are off."""
-    dry = Machine(m.name, m.file, (1, 1, 1), (32, 1, 1), "run", collect=True, dynamic_shared=0, cooperative=False)
+    dry = Machine(m.name, m.file, (1, 1, 1), (32, 1, 1), "run", raises=frozenset(), dynamic_shared=0, cooperative=False)
     dry.dry, dry.file_id, dry.constants = True, m.file_id, m.constants
     dry.lanes = Lanes((1, 1, 1), (32, 1, 1), 0, 1)
     return dry

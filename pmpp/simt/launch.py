@@ -18,7 +18,7 @@ from pmpp.simt.compiler import Function, compile_function
 from pmpp.simt.errors import ArgumentError, LaunchError
 from pmpp.simt.frames import Frame
 from pmpp.simt.intrinsics import SHARED_LIMIT
-from pmpp.simt.machine import LEVELS, Machine
+from pmpp.simt.machine import HAZARDS, LEVELS, Machine
 from pmpp.simt.memory import Array, Storage
 from pmpp.simt.report import Report
 
@@ -26,7 +26,10 @@ MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 
-_recording: contextvars.ContextVar[tuple[str, bool, list[Report]] | None] = contextvars.ContextVar(
+#: Where a report is wanted, only what makes the rest meaningless stops the kernel.
+_FATAL = frozenset({"out_of_bounds"})
+
+_recording: contextvars.ContextVar[tuple[str, frozenset[str], list[Report]] | None] = contextvars.ContextVar(
     "recording", default=None
 )
 
@@ -158,7 +161,7 @@ def launch(
     args: tuple,
     *,
     level: str,
-    collect: bool,
+    raises: frozenset[str],
     sharedmem: Any = 0,
     signatures: list | None = None,
 ) -> Report:
@@ -175,7 +178,7 @@ def launch(
         grid,
         block,
         level,
-        collect=collect,
+        raises=raises,
         dynamic_shared=sharedmem,
         cooperative=cooperative,
     )
@@ -210,13 +213,13 @@ def plain_launch(
     """`kernel[grid, block](...)`: at the level of the enclosing `record`, else of the environment."""
     recording = _recording.get()
     if recording is not None:
-        level, collect, reports = recording
+        level, raises, reports = recording
         reports.append(
-            launch(py_func, grid, block, args, level=level, collect=collect, sharedmem=sharedmem, signatures=signatures)
+            launch(py_func, grid, block, args, level=level, raises=raises, sharedmem=sharedmem, signatures=signatures)
         )
         return
     level = "check" if os.environ.get("PMPP_CHECK", "") not in ("", "0") else "run"
-    launch(py_func, grid, block, args, level=level, collect=False, sharedmem=sharedmem, signatures=signatures)
+    launch(py_func, grid, block, args, level=level, raises=HAZARDS, sharedmem=sharedmem, signatures=signatures)
 
 
 def profile(
@@ -229,9 +232,10 @@ def profile(
     block    threads a block, likewise
     args     its arguments; arrays are changed as by a real launch
     level    "run" (results only), "count" (and counters), "check" (and hazards)
-    collect  at level "check", gather hazards in `report.hazards` instead of raising the first
+    collect  gather accesses out of bounds in `report.hazards` too: the load gives 0, the store is dropped
 
-    Raises LaunchError, ArgumentError, UnsupportedError or, unless `collect`, HazardError.
+    Hazards are in `report.hazards`, the first of a kind on each line; but an access out of bounds raises
+    OutOfBoundsError unless told to collect.  Also raises LaunchError, ArgumentError and UnsupportedError.
     """
     py_func = getattr(kernel, "py_func", kernel)
     if not inspect.isfunction(py_func):
@@ -240,14 +244,15 @@ def profile(
         )
     if not isinstance(args, (tuple, list)):
         raise ArgumentError(f"args is {type(args).__name__}; it must be a tuple of the kernel's arguments")
-    return launch(py_func, grid, block, tuple(args), level=level, collect=collect, sharedmem=sharedmem)
+    raises = frozenset() if collect else _FATAL
+    return launch(py_func, grid, block, tuple(args), level=level, raises=raises, sharedmem=sharedmem)
 
 
 @contextlib.contextmanager
 def record(level: str = "count", collect: bool = True) -> Iterator[list[Report]]:
-    """Record every launch inside the block: `with simt.record() as reports: shuffle(x)`."""
+    """Record every launch inside the block: `with simt.record() as reports: shuffle(x)`.  `collect` as in `profile`."""
     reports: list[Report] = []
-    token = _recording.set((level, collect, reports))
+    token = _recording.set((level, frozenset() if collect else _FATAL, reports))
     try:
         yield reports
     finally:

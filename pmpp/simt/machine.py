@@ -15,6 +15,8 @@ from pmpp.simt.shadow import Clock
 
 LEVELS = ("run", "count", "check")
 
+HAZARDS = frozenset({"race", "out_of_bounds", "uninitialised_read", "divergent_barrier"})
+
 #: Lanes a batch.  Large enough that NumPy's cost per call is small, small enough that a batch's values stay in the
 #: CPU's cache.
 #: A constant, not a function of the machine's memory, so that results are the same everywhere.
@@ -59,10 +61,10 @@ class Machine:
 
     def __init__(
         self, name: str, file: str, grid: tuple[int, int, int], block: tuple[int, int, int], level: str,
-        *, collect: bool, dynamic_shared: int, cooperative: bool,
+        *, raises: frozenset[str], dynamic_shared: int, cooperative: bool,
     ) -> None:  # fmt: skip
         self.name, self.file, self.grid, self.block = name, file, grid, block
-        self.level, self.collect = level, collect
+        self.level, self.raises = level, raises
         self.counting = level != "run"
         self.checking = level == "check"
         self.loop_limit = _loop_limit.get()
@@ -161,13 +163,13 @@ class Machine:
         return kind(self.where(line) + message)
 
     def hazard(self, kind: str, space: str, variable: str, line: int, lane: int, message: str) -> None:
-        """Report a hazard of the thread at flat position `lane` of this batch: raise it, or keep it when collecting."""
+        """Report a hazard of the thread at flat position `lane` of this batch: raise it or keep it, by its kind."""
         if self.dry:
             return
         block, thread = self.lanes.threads_at(lane)
         who = f"thread {_show(thread, self.block)} of block {_show(block, self.grid)}"
         found = Hazard(kind, space, variable, line, block, thread, f"line {line}: {message.format(who=who)}")
-        if not self.collect:
+        if kind in self.raises:
             raise hazard_error(found, self.where(line))
         key = (kind, space, variable, line)
         if key not in self.suppressed:  # the first of its kind on a line tells the story
