@@ -58,18 +58,20 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
         raise m.error(message, line)
     if m.dry and f.depth >= inference.DEPTH:
         raise DryRun
-    foreign = function.source_file != m.file_id
-    inner = Frame(m, function, f.mask, f, f.site or (line if foreign else None))
+    inner = Frame(m, function, f.mask, f)
     inner.outer = outer
     constant = zip(function.params, call.literals, strict=False)
     inner.literals = frozenset(p for p, known in constant if known is True or known in f.literals)
     inner.vars.update(bound.arguments)
     if m.counting:
-        m.instruction(f.site or line, f.mask)
+        m.instruction(line, f.mask)
+    around = m.site
+    if around is None and function.source_file != m.file_id:
+        m.site = line
     function.activate(inner)
-    m.line = line
+    m.site, m.line = around, line
     if function.returns > 1 and not m.dry and is_number(inner.value):
-        start = Frame(m, function, f.mask, f, inner.site)
+        start = Frame(m, function, f.mask, f)
         start.outer = outer
         start.vars = dict(bound.arguments)
         return widen(inner.value, function.paths.of_value(start, _returned(function)))
@@ -93,7 +95,7 @@ def cast_call(f: Frame, dtype: Any, args: list, line: int) -> Any:
         given = ", ".join(map(kind_of, args))
         raise f.m.error(f"{dtype}({given}) is not a conversion: it takes one number", line, UnsupportedError)
     if f.m.counting and f.mask is not None:
-        f.m.instruction(f.site or line, f.mask)
+        f.m.instruction(line, f.mask)
     return dtypes.cast(args[0], dtype)
 
 

@@ -217,9 +217,9 @@ class Expressions(Names):
             m = f.m
             if m.counting:
                 if flop:
-                    m.flops(f.site or line, f.mask, result.dtype)
+                    m.flops(line, f.mask, result.dtype)
                 else:
-                    m.instruction(f.site or line, f.mask)
+                    m.instruction(line, f.mask)
             return result
 
         return operate
@@ -239,7 +239,7 @@ class Expressions(Names):
             except (AttributeError, TypeError) as error:
                 raise frames.bad_operands(f, name, a, None, line) from error
             if f.m.counting:
-                f.m.instruction(f.site or line, f.mask)
+                f.m.instruction(line, f.mask)
             return result
 
         return ev
@@ -277,7 +277,7 @@ class Expressions(Names):
             except (AttributeError, TypeError) as error:
                 raise frames.bad_operands(f, name, a, b, line) from error
             if f.m.counting:
-                f.m.instruction(f.site or line, f.mask)
+                f.m.instruction(line, f.mask)
             return result
 
         return compare
@@ -426,7 +426,7 @@ class Expressions(Names):
             except (TypeError, ValueError, AttributeError) as error:
                 raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error)}", line, UnsupportedError) from error
             if f.m.counting and not silent:
-                f.m.instruction(f.site or line, f.mask)
+                f.m.instruction(line, f.mask)
             return result
 
         return ev

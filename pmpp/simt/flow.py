@@ -86,7 +86,7 @@ def run_if(f: Frame, test: Callable, body: Callable, orelse: Callable | None, li
     else:
         yes, no = outer.split(c)
     if m.counting:
-        m.branch(f.site or line, outer, yes, no)
+        m.branch(line, outer, yes, no)
     after_yes, after_no = yes, no
     if yes is not None:
         f.mask = yes
@@ -122,7 +122,7 @@ def run_while(f: Frame, test: Callable, body: Callable, orelse: Callable | None,
         else:
             going, leaving = current.split(c)
         if m.counting:
-            m.branch(f.site or line, current, going, leaving)
+            m.branch(line, current, going, leaving)
         done = union(done, leaving)
         if going is None:
             break
@@ -160,7 +160,7 @@ def run_for(
     loop.current, done = outer, None
     for going, leaving, value in _rounds(f, source, loop, line):
         if m.counting:
-            m.branch(f.site or line, loop.current, going, leaving)
+            m.branch(line, loop.current, going, leaving)
         done = union(done, leaving)
         if going is None:
             break

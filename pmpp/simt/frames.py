@@ -31,13 +31,11 @@ class Frame:
 
     __slots__ = (
         "arrays", "caller", "depth", "function", "literals", "live", "loops", "m", "mask", "outer", "partial",
-        "returned", "site", "value", "vars",
+        "returned", "value", "vars",
     )  # fmt: skip
 
-    def __init__(
-        self, m: Machine, function: Any, mask: Mask, caller: Frame | None = None, site: int | None = None
-    ) -> None:
-        self.m, self.function, self.caller, self.site = m, function, caller, site
+    def __init__(self, m: Machine, function: Any, mask: Mask, caller: Frame | None = None) -> None:
+        self.m, self.function, self.caller = m, function, caller
         self.depth = 0 if caller is None else caller.depth + 1
         self.vars: dict[str, Any] = {}
         self.partial: dict[str, Mask] = {}  # lanes in which a variable has a value, when that is not all of them

@@ -87,7 +87,7 @@ class Paths:
 
 def _dry_run(f: Frame, run: Callable[[Frame], Any], assigned: list[str]) -> tuple[np.dtype | None, list]:
     m = dry_machine(f.m)
-    dry = type(f)(m, f.function, m.lanes.full, f.caller, f.site)
+    dry = type(f)(m, f.function, m.lanes.full, f.caller)
     dry.depth, dry.outer = 0, f.outer
     dry.vars = {name: _zero(value) for name, value in f.vars.items()}
     try:

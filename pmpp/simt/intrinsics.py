@@ -248,11 +248,10 @@ def _atomic(name: str, operands: int) -> Callable:
         indices = index if isinstance(index, tuple) else (index,)
         if len(indices) != array.ndim:
             raise TypeError(f"{call.name} has {array.ndim} axes and the index has {len(indices)}")
-        line = f.site or call.line
         at, mask = memory.position(f.m, f.mask, array, indices, call.name, call.line, (False,) * len(indices))
         if mask is None:
             return array.dtype.type(0)
-        return atomics.atomic(f.m, mask, array, at, operation, values, call.name, line, call.used)
+        return atomics.atomic(f.m, mask, array, at, operation, values, call.name, call.line, call.used)
 
     handler.counts_itself = True  # type: ignore[attr-defined]
     return handler
@@ -268,13 +267,13 @@ _compare_and_swap.counts_itself = True  # type: ignore[attr-defined]
 def _load128(f: Frame, call: Call, array: Any, index: Value) -> tuple[Value, ...]:
     if not isinstance(array, Array):
         raise TypeError(f"load128 takes an array, not {frames.kind_of(array)}")
-    return memory.load_vector(f.m, f.mask, array, index, call.name, f.site or call.line)
+    return memory.load_vector(f.m, f.mask, array, index, call.name, call.line)
 
 
 def _store128(f: Frame, call: Call, array: Any, index: Value, values: Any) -> None:
     if not isinstance(array, Array):
         raise TypeError(f"store128 takes an array, not {frames.kind_of(array)}")
-    memory.store_vector(f.m, f.mask, array, index, values, call.name, f.site or call.line)
+    memory.store_vector(f.m, f.mask, array, index, values, call.name, call.line)
 
 
 _load128.counts_itself = _store128.counts_itself = True  # type: ignore[attr-defined]
@@ -340,7 +339,7 @@ def _fma(f: Frame, call: Call, a: Value, b: Value, c: Value) -> Value:
     narrow = all(dtypes.small_floating(x).dtype == dtypes.FLOAT32 for x in (a, b, c))
     dtype = dtypes.FLOAT32 if narrow else dtypes.FLOAT64
     if f.m.counting:
-        f.m.flops(f.site or call.line, f.mask, dtype, 2)
+        f.m.flops(call.line, f.mask, dtype, 2)
     a, b, c = (dtypes.cast(x, dtype) for x in (a, b, c))
     if narrow:  # one rounding: a product of float32 is exact in float64
         return (a.astype(np.float64) * b + c).astype(np.float32)

@@ -32,8 +32,6 @@ def get_item(f: Frame, base: Any, indices: tuple, name: str, line: int, literals
             at, mask = memory.position(f.m, f.mask, base, indices, name, line, literals)
             if mask is None:
                 return base.dtype.type(0)
-            if f.site:
-                line = f.site
             return memory.load(f.m, mask, base, at, name, line)
         return _view(f, base, indices, name, line)
     if isinstance(base, tuple):
@@ -124,7 +122,7 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
     literals = literals if len(literals) == len(indices) else (False,) * len(indices)
     at, mask = memory.position(f.m, f.mask, base, indices, name, line, literals)
     if mask is not None:
-        memory.store(f.m, mask, base, at, value, name, f.site or line)
+        memory.store(f.m, mask, base, at, value, name, line)
 
 
 def attribute(f: Frame, value: Any, name: str, line: int) -> Any:

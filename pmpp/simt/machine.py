@@ -74,7 +74,8 @@ class Machine:
         self.lines: dict[int, list[int]] = {}
         self.hazards: list[Hazard] = []
         self.suppressed: dict[tuple, int] = {}
-        self.line = 0
+        self.line = 0  # of the statement under way
+        self.site: int | None = None  # inside a function of another file: the line of this file that called it
         self.writes = 0  # stores and atomics so far: a loop in which this stands still is not waiting for itself
         width = -(-block[0] * block[1] * block[2] // counting.WARP) * counting.WARP
         self.clock = Clock(self.blocks, width // counting.WARP) if self.checking else None
@@ -113,7 +114,8 @@ class Machine:
     # -- counters ----------------------------------------------------------------------------------------------------
 
     def at(self, line: int) -> list[int]:
-        """The counters of a source line."""
+        """The counters of a source line; what a function of another file does is charged to the line that calls it."""
+        line = self.site or line
         counts = self.lines.get(line)
         if counts is None:
             counts = self.lines[line] = [0] * len(counting.COUNTERS)
@@ -156,7 +158,7 @@ class Machine:
 
     def where(self, line: int | None = None) -> str:
         """`file:line: in kernel: `, the start of every message."""
-        return f"{self.file}:{line or self.line}: in {self.name}: "
+        return f"{self.file}:{self.site or line or self.line}: in {self.name}: "
 
     def error(self, message: str, line: int | None = None, kind: type[SimtError] = SimtError) -> SimtError:
         """An exception that begins with the place."""
@@ -166,6 +168,7 @@ class Machine:
         """Report a hazard of the thread at flat position `lane` of this batch: raise it or keep it, by its kind."""
         if self.dry:
             return
+        line = self.site or line
         block, thread = self.lanes.threads_at(lane)
         who = f"thread {_show(thread, self.block)} of block {_show(block, self.grid)}"
         found = Hazard(kind, space, variable, line, block, thread, f"line {line}: {message.format(who=who)}")

@@ -355,6 +355,7 @@ def check_read(
         if not written.all():
             _report_uninitialised(m, storage, name, line, int(where[np.argmin(written)]))
     m.clock.tick()
+    line = m.site or line
     shadow = _shadow(storage)
     bad = shadow.on_read(m.clock, positions, me, line, m.lanes.width, atomic)
     if bad.any():
@@ -382,6 +383,7 @@ def check_write(
         full = np.broadcast_to(same, (m.lanes.blocks, m.lanes.width))
         unchanged = full.all(axis=0)[where] if storage.one_row else full.reshape(-1)[where]
     m.clock.tick()
+    line = m.site or line
     shadow = _shadow(storage)
     found = shadow.on_write(m.clock, positions, me, line, m.lanes.width, atomic, unchanged)
     for bad, who, lines, earlier in found:

@@ -41,7 +41,7 @@ def arrive(f: Frame, line: int, what: str = "syncthreads()") -> np.ndarray:
 
 def barrier(f: Frame, call: Any) -> None:
     """`cuda.syncthreads()`."""
-    m, line = f.m, f.site or call.line
+    m, line = f.m, call.line
     here = arrive(f, call.line)
     if m.counting:
         m.instruction(line, f.mask)[BARRIERS] += int(np.count_nonzero(here))
@@ -82,7 +82,7 @@ def grid_barrier(f: Frame, line: int) -> None:
                  "{who} does not reach the grid.sync() at which other threads wait")  # fmt: skip
     m.settle()
     if m.counting:
-        m.instruction(f.site or line, f.mask)[BARRIERS] += m.lanes.blocks
+        m.instruction(line, f.mask)[BARRIERS] += m.lanes.blocks
     if m.checking:
         m.clock.grid_barrier = m.clock.tick()
         m.clock.block_barrier[:] = m.clock.now
