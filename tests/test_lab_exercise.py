@@ -248,6 +248,15 @@ def one_too_many(x, y, out):
         out[i] = x[i] + y[i]
 
 
+@rejected(ADD, "guard off by one", r"reads x\[65\], but the last element is x\[64\]")
+@cuda.jit
+def one_too_many_go_on(x, y, out):
+    i = cuda.grid(1)
+    if i > out.size:
+        return
+    out[i] = x[i] + y[i]
+
+
 @rejected(ADD, "hard-coded size", r"Line \d+ says 900", "if i < 900")
 @cuda.jit
 def for_900(x, y, out):
@@ -366,6 +375,14 @@ def pieces(x, y, out):
         out[i] = x[i] + y[i]
 
 
+@rejected(ADD, "idle threads", "only 1 of the 32 threads of a warp work at a time; loads move", "x[i] + y[i]")
+@cuda.jit
+def one_for_all(x, y, out):
+    if cuda.grid(1) == 0:
+        for i in range(out.size):
+            out[i] = x[i] + y[i]
+
+
 @rejected(ADD, "too much traffic", "loads move .* sectors where .* will do, most on line")
 @cuda.jit
 def again_and_again(x, y, out):
@@ -430,6 +447,18 @@ def a_barrier_for_some(x, out):
         stride //= 2
     if thread == 0:
         cuda.atomic.add(out, 0, sums[0])
+
+
+@rejected(TOTAL, "inactive lanes", r"named in the member mask of shfl_down_sync\(\) but does not reach it", "shfl_down")
+@cuda.jit
+def a_shuffle_for_some(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        value = x[i]
+        for distance in (16, 8, 4, 2, 1):
+            value += cuda.shfl_down_sync(0xFFFFFFFF, value, distance)
+        if cuda.laneid == 0:
+            cuda.atomic.add(out, 0, value)
 
 
 @rejected(TOTAL, "uninitialised memory", "reads an element of sums that nothing has written")
@@ -601,7 +630,24 @@ def test_a_race_inside_one_statement():
     assert judge(ADD, several_threads_write).mistake == "race"
 
 
-# ------------------------------------------------------------------------------------------------------ budgets, detail
+# ----------------------------------------------------------------------------------------------------- budgets, detail
+
+
+def test_a_hazard_in_a_function_of_another_file_is_not_quoted_from_this_one():
+    from pmpp.reduction import warp_combine
+
+    @cuda.jit
+    def kernel(x, out):
+        i = cuda.grid(1)
+        if i < x.size:
+            value = warp_combine(0, x[i])
+            if cuda.laneid == 0:
+                cuda.atomic.add(out, 0, value)
+
+    verdict = judge(TOTAL, kernel)
+    assert verdict.mistake == "inactive lanes"
+    assert "(in a function that it calls)" in verdict.message
+    assert verdict.line is None
 
 
 def with_budget(toy, **limits):

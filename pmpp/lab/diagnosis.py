@@ -42,6 +42,7 @@ ADVICE = {
     "index out of bounds": "It happens for every size, so it is no missing guard: look at how the index is computed.",
     "negative index": "On a GPU it is not the last element, but what lies before the first: test the index.",
     "divergent barrier": "All threads of a block must reach the same cuda.syncthreads(): move it out of the branch.",
+    "inactive lanes": "All lanes of the mask must make the call: move it out of the branch, with a neutral value.",
     "missing barrier": "No thread passes cuda.syncthreads() before all of its block are there: put one in between.",
     "missing atomic": "Reading, combining and writing are three steps; other threads get in between: use cuda.atomic.",
     "race between blocks": "Blocks run together, in any order: let each write its own elements, or use cuda.atomic.",
@@ -57,6 +58,7 @@ ADVICE = {
     "accidental float64": "A Python float is float64 in a kernel, and float32 with an integer becomes float64: cast, "
     "as in np.float32(a). float64 takes twice the time on a data-centre GPU, and 32 or 64 times on others.",
     "too many atomics": "Combine within a thread, then within a block, and let one thread a block do the atomic.",
+    "idle threads": "One thread takes as long as a whole warp would: give each thread its own elements.",
     "uncoalesced": "Let neighbouring threads, threadIdx.x and the next, use neighbouring elements.",
     "bank conflicts": "The lanes of a warp ask one bank for different words: pad the rows by one element.",
     "too much traffic": "Keep what is used again in a variable or in shared memory.",
@@ -160,9 +162,9 @@ class _Judge:
     def hazards(self) -> Verdict | None:
         name_it = {
             "out_of_bounds": self.out_of_bounds,
-            "divergent_barrier": lambda run, hazard: self.hazard("divergent barrier", run, hazard),
+            "divergent_barrier": self.divergent_barrier,
             "race": self.race,
-            "uninitialised_read": lambda run, hazard: self.hazard("uninitialised memory", run, hazard),
+            "uninitialised_read": self.uninitialised_read,
         }
         for kind, name in name_it.items():
             if found := list(self.met(kind)):
@@ -177,8 +179,10 @@ class _Judge:
                     yield run, hazard
 
     def hazard(self, mistake: str, run: Run, hazard: simt.Hazard, said: str = "", advice: str | None = None) -> Verdict:
-        said = f"{said or _said(hazard)} (line {hazard.line})."
-        return self.fault(mistake, said, advice, case=run.case, line=hazard.line)
+        own = self.source.mentions(hazard.variable, hazard.line)  # else it is a line of a function from another file
+        where = f"line {hazard.line}" if own else "in a function that it calls"
+        said = f"{said or _said(hazard)} ({where})."
+        return self.fault(mistake, said, advice, case=run.case, line=hazard.line if own else None)
 
     def out_of_bounds(self, run: Run, hazard: simt.Hazard) -> Verdict:
         line, name = hazard.line, hazard.variable
@@ -208,6 +212,14 @@ class _Judge:
         tested = self.source.tests_around(line)
         advice = "There is a test, but it lets this index through: test every index that is used." if tested else None
         return self.hazard("missing guard", run, hazard, said, advice)
+
+    def divergent_barrier(self, run: Run, hazard: simt.Hazard) -> Verdict:
+        whole = hazard.variable.startswith(("syncthreads", "grid"))  # else a shuffle, a vote: for the lanes of a warp
+        return self.hazard("divergent barrier" if whole else "inactive lanes", run, hazard)
+
+    def uninitialised_read(self, run: Run, hazard: simt.Hazard) -> Verdict:
+        from_idle_lane = "does not take part" in hazard.message
+        return self.hazard("inactive lanes" if from_idle_lane else "uninitialised memory", run, hazard)
 
     def race(self, run: Run, hazard: simt.Hazard) -> Verdict:
         said = _said(hazard)
@@ -358,6 +370,10 @@ class _Judge:
             return self.fault(mistake, f"{seen}; {used}.", sentence, case=run.case, line=line)
         mistake = BEHIND.get(counter) or BEHIND.get(space, "too much work")
         line = max(by_line, key=lambda line: by_line[line][counter])
+        active = by_line[line]["thread_instructions"] / max(1, by_line[line]["warp_instructions"])
+        if space == "global" and active < 4:
+            seen = f"on line {line} only {_number(active)} of the 32 threads of a warp work at a time; {used}."
+            return self.fault("idle threads", seen, case=run.case, line=line)
         return self.fault(mistake, f"{used}, most on line {line}.", sentence, case=run.case, line=line)
 
 

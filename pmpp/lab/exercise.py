@@ -134,7 +134,7 @@ class Trap:
     wrong: Callable[..., dict[int, np.ndarray]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Exercise:
     """A task, and all that is needed to judge an answer; how to write one is in the module's docstring.
 
@@ -162,7 +162,7 @@ class Exercise:
         """The cases, made once, always the same."""
         return self.cases(np.random.default_rng(SEED))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.name}({self.parameters}): {self.task}"
 
     def _repr_html_(self) -> str:
@@ -173,7 +173,7 @@ class Exercise:
         return f"<p><b>{name}</b> {task}</p><p>Parameters: <code>{parameters}</code></p>{hints}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """What `check` found. True if the answer passed.
 
@@ -196,7 +196,7 @@ class Verdict:
     def __bool__(self) -> bool:
         return self.passed
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         quoted = f"\n    {self.line} | {self.code}" if self.line and self.code else ""
         return f"{self.exercise}: {self.message}{quoted}"
 

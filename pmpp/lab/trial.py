@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import re
 import textwrap
 import typing
 from collections.abc import Iterator
@@ -134,6 +135,17 @@ class Source:
     def code(self, line: int | None) -> str:
         return linecache.getline(self.file, line).strip() if line and self.file else ""
 
+    def mentions(self, name: str, line: int) -> bool:
+        """Whether the name stands on that line, or in the statement of the kernel that goes over it."""
+        texts = [linecache.getline(self.file, line)] if self.file else []
+        for node in ast.walk(self.tree):
+            if (
+                isinstance(node, ast.expr | ast.Expr | ast.Assign | ast.AugAssign)
+                and node.lineno <= line <= node.end_lineno
+            ):
+                texts.append(ast.unparse(node))
+        return any(re.search(rf"\b{re.escape(name.removesuffix('()'))}\b", text) for text in texts)
+
     def is_stub(self) -> bool:
         """Nothing but a docstring, ``pass``, ``...``, ``return`` or ``raise``."""
         return bool(self.body) and all(
@@ -190,21 +202,24 @@ class Source:
             return loaded == [] if isinstance(node, ast.AugAssign) else loaded == own
         return False
 
-    def tests_around(self, line: int) -> list[ast.AST]:
-        """The conditions that a line stands under, and those of an early return before it."""
+    def tests_around(self, line: int) -> list[tuple[ast.AST, bool]]:
+        """The conditions that a line stands under (with True), and those of an early return before it (with False)."""
         found = []
         for node in ast.walk(self.tree):
             if not isinstance(node, ast.If | ast.IfExp | ast.While):
                 continue
             leaves = isinstance(node, ast.If) and isinstance(node.body[-1], ast.Return) and node.lineno < line
             if leaves or node.lineno <= line <= node.end_lineno:
-                found.append(node.test)
+                found.append((node.test, not leaves))
         return found
 
     def tests_with_equality(self, line: int) -> bool:
-        """Whether one of these conditions has a <= or >= in it."""
-        parts = [part for test in self.tests_around(line) for part in ast.walk(test) if isinstance(part, ast.Compare)]
-        return any(isinstance(operator, ast.LtE | ast.GtE) for part in parts for operator in part.ops)
+        """Whether one of these conditions has a <= or >= to run the line, or a > or < to return early."""
+        for test, runs in self.tests_around(line):
+            operators = [operator for part in ast.walk(test) if isinstance(part, ast.Compare) for operator in part.ops]
+            if any(isinstance(operator, ast.LtE | ast.GtE if runs else ast.Lt | ast.Gt) for operator in operators):
+                return True
+        return False
 
 
 def _is_element(node: ast.AST, name: str) -> bool:
