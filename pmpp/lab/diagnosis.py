@@ -179,10 +179,8 @@ class _Judge:
                     yield run, hazard
 
     def hazard(self, mistake: str, run: Run, hazard: simt.Hazard, said: str = "", advice: str | None = None) -> Verdict:
-        own = self.source.mentions(hazard.variable, hazard.line)  # else it is a line of a function from another file
-        where = f"line {hazard.line}" if own else "in a function that it calls"
-        said = f"{said or _said(hazard)} ({where})."
-        return self.fault(mistake, said, advice, case=run.case, line=hazard.line if own else None)
+        said = f"{said or _said(hazard)} (line {hazard.line})."
+        return self.fault(mistake, said, advice, case=run.case, line=hazard.line)
 
     def out_of_bounds(self, run: Run, hazard: simt.Hazard) -> Verdict:
         line, name = hazard.line, hazard.variable

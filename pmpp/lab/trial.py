@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
-import re
 import textwrap
 import typing
 from collections.abc import Iterator
@@ -134,17 +133,6 @@ class Source:
 
     def code(self, line: int | None) -> str:
         return linecache.getline(self.file, line).strip() if line and self.file else ""
-
-    def mentions(self, name: str, line: int) -> bool:
-        """Whether the name stands on that line, or in the statement of the kernel that goes over it."""
-        texts = [linecache.getline(self.file, line)] if self.file else []
-        for node in ast.walk(self.tree):
-            if (
-                isinstance(node, ast.expr | ast.Expr | ast.Assign | ast.AugAssign)
-                and node.lineno <= line <= node.end_lineno
-            ):
-                texts.append(ast.unparse(node))
-        return any(re.search(rf"\b{re.escape(name.removesuffix('()'))}\b", text) for text in texts)
 
     def is_stub(self) -> bool:
         """Nothing but a docstring, ``pass``, ``...``, ``return`` or ``raise``."""
