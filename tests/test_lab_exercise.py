@@ -734,11 +734,18 @@ def test_a_kernel_without_source():
 def test_a_kernel_jitted_by_numba():
     numba_cuda = pytest.importorskip("numba.cuda")
 
+    @numba_cuda.jit(device=True)
+    def plus(a, b):
+        return a + b
+
     @numba_cuda.jit
     def kernel(x, y, out):
-        i = numba_cuda.grid(1)
+        values = numba_cuda.shared.array(BLOCK, numba_cuda.types.float32)
+        i, thread = numba_cuda.grid(1), numba_cuda.threadIdx.x
+        values[thread] = plus(x[i], y[i]) if i < out.size else np.float32(0)
+        numba_cuda.syncthreads()
         if i < out.size:
-            out[i] = x[i] + y[i]
+            out[i] = values[thread]
 
     assert judge(ADD, kernel)
 
