@@ -265,6 +265,13 @@ def test_a_vector_of_64_bits_is_two_elements():
 # --------------------------------------------------------------------------------------------------- other libraries
 
 
+def without_subnormals(x):
+    """CuPy's float32 kernels flush numbers too small to be normalised to 0; Numba's and PyTorch's do not."""
+    if x.dtype.kind != "f":
+        return x
+    return np.where(np.abs(x) < np.finfo(x.dtype).tiny, np.copysign(np.zeros_like(x), x), x)
+
+
 @pytest.mark.gpu
 @each_rung
 @pytest.mark.parametrize("name", room.inputs())
@@ -274,7 +281,7 @@ def test_cupy_agrees(rung, name):
     stream = cupy.cuda.Stream()
     with stream:
         expected = cupy.asnumpy(x + y)
-    assert same(device.to_host(rung(x, y, stream=stream)), expected)
+    assert same(without_subnormals(device.to_host(rung(x, y, stream=stream))), expected)
 
 
 @pytest.mark.gpu
