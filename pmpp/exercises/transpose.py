@@ -175,7 +175,7 @@ EXERCISES = (
     Exercise(
         "transpose/planes",
         task="x holds n points one after another, as x0 y0 z0 x1 y1 z1 ... Sort them into three rows: out[k, i] = "
-        "x[3 i + k], float32, for any n. planes_start does it, and its loads touch three times the sectors that they need. "
+        "x[3 i + k], float32, for any n. planes_start does it, and its loads touch three times the sectors needed. "
         f"Load each sector once. The launch has {BLOCK} threads a block, one for each point.",
         parameters="x, out",
         cases=_planes_cases,
