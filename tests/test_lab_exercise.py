@@ -12,7 +12,7 @@ from pmpp.lab.diagnosis import ADVICE, judge
 from pmpp.lab.exercise import Case, Exercise, Trap, Verdict, unwritten
 
 BLOCK = 64
-TILE = 32
+TILE, PITCH = 32, 33
 
 
 def blocks(n, block=BLOCK):
@@ -113,7 +113,7 @@ def transpose_cases(rng):
 
 @cuda.jit
 def transpose_answer(x, out):
-    tile = cuda.shared.array((TILE, TILE + 1), np.float32)
+    tile = cuda.shared.array((TILE, PITCH), np.float32)
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     left, top = cuda.blockIdx.x * TILE, cuda.blockIdx.y * TILE
     if top + ty < x.shape[0] and left + tx < x.shape[1]:
@@ -334,12 +334,20 @@ def whole_blocks(x, y, out):
         out[i] = x[i] + y[i] if out.size % BLOCK == 0 else x[i]
 
 
-@rejected(ADD, "uninitialised memory", "the kernel reads out, which holds nothing yet")
+@rejected(ADD, "uninitialised memory", "out comes out as NaN, because the kernel reads it, and it holds nothing yet")
 @cuda.jit
 def adds_to_nothing(x, y, out):
     i = cuda.grid(1)
     if i < out.size:
         out[i] += x[i] + y[i]
+
+
+@rejected(ADD, "uninitialised memory", "out comes out as NaN, because the kernel reads it")
+@cuda.jit
+def adds_atomically_to_nothing(x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        cuda.atomic.add(out, i, x[i] + y[i])
 
 
 @rejected(ADD, "wrong sign", r"and should be .*\. This is x - y\.$")
@@ -726,11 +734,18 @@ def test_a_kernel_without_source():
 def test_a_kernel_jitted_by_numba():
     numba_cuda = pytest.importorskip("numba.cuda")
 
+    @numba_cuda.jit(device=True)
+    def plus(a, b):
+        return a + b
+
     @numba_cuda.jit
     def kernel(x, y, out):
-        i = numba_cuda.grid(1)
+        values = numba_cuda.shared.array(BLOCK, numba_cuda.types.float32)
+        i, thread = numba_cuda.grid(1), numba_cuda.threadIdx.x
+        values[thread] = plus(x[i], y[i]) if i < out.size else np.float32(0)
+        numba_cuda.syncthreads()
         if i < out.size:
-            out[i] = x[i] + y[i]
+            out[i] = values[thread]
 
     assert judge(ADD, kernel)
 

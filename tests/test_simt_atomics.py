@@ -297,7 +297,7 @@ def test_a_lock_between_blocks_makes_progress_or_is_refused():
     lock, total = np.zeros(1, np.int32), np.zeros(1, np.int32)
     try:
         spin_lock_one_lane_a_block[8, 32](lock, total)
-    except simt.SimtError as error:
-        assert str(error)
-    else:
-        assert (total[0], lock[0]) == (8, 0)
+        refused = False
+    except simt.SimtError:
+        refused = True
+    assert refused or (total[0], lock[0]) == (8, 0)

@@ -1,4 +1,5 @@
 """Barriers, fences and grid synchronisation: what is written before is seen after, in every batch size."""
+
 import numpy as np
 import pytest
 
@@ -161,9 +162,9 @@ def barrier_in_a_uniform_branch(flag, out):
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_blocks_may_differ_in_the_barriers_they_reach(lanes):
-    out = np.zeros(256, np.int32)
+    flag, out = np.array([1, 0, 1, 0], np.int32), np.zeros(256, np.int32)
     with simt.batch_lanes(lanes):
-        report = simt.profile(barrier_in_a_uniform_branch, 4, 64, (np.array([1, 0, 1, 0], np.int32), out), level="check")
+        report = simt.profile(barrier_in_a_uniform_branch, 4, 64, (flag, out), level="check")
     assert report.hazards == []
     assert report.counters["barriers"] == 2
     backwards = list(range(63, -1, -1))

@@ -1,7 +1,8 @@
-"""Level "check" names planted bugs by kind, space, variable, line, block and thread, and stays silent on their look-alikes.
+"""Level "check" names planted bugs by kind, space, variable, line, block and thread.
 
 A bug is marked in its source by the comment `# HERE`; a race may be reported at either of its two accesses.
 """
+
 import inspect
 
 import numpy as np
@@ -106,10 +107,14 @@ def lane_reads_what_another_lane_wrote(x, out):
 
 
 RACES = [
-    (reduction_without_barrier, "shared", "s", 2, 128), (read_before_barrier, "shared", "s", 2, 64),
-    (tile_reused_too_early, "shared", "s", 1, 64), (two_warps_write_one_place, "shared", "s", 1, 64),
-    (blocks_write_one_place, "global", "out", 4, 32), (blocks_add_without_atomic, "global", "out", 4, 32),
-    (neighbour_block_reads, "global", "x", 2, 64), (barrier_does_not_order_blocks, "global", "x", 2, 64),
+    (reduction_without_barrier, "shared", "s", 2, 128),
+    (read_before_barrier, "shared", "s", 2, 64),
+    (tile_reused_too_early, "shared", "s", 1, 64),
+    (two_warps_write_one_place, "shared", "s", 1, 64),
+    (blocks_write_one_place, "global", "out", 4, 32),
+    (blocks_add_without_atomic, "global", "out", 4, 32),
+    (neighbour_block_reads, "global", "x", 2, 64),
+    (barrier_does_not_order_blocks, "global", "x", 2, 64),
     (atomic_beside_a_plain_store, "global", "out", 4, 64),
 ]
 
@@ -281,12 +286,16 @@ def atomically_adds_to_unset_shared(out):
     out[cuda.grid(1)] = s[0]  # HERE
 
 
-@pytest.mark.parametrize("kernel, make, grid, block, space, variable, where", [
-    (reads_unset_shared, lambda: np.zeros(128, np.float32), 2, 64, "shared", "s", (0, 40)),
-    (reads_unset_local, lambda: np.zeros(64, np.float32), 1, 64, "local", "a", (0, 3)),
-    (accumulates_into, lambda: cuda.device_array(64, np.float32), 2, 32, "global", "out", (0, 0)),
-    (atomically_adds_to_unset_shared, lambda: np.zeros(64, np.float32), 1, 64, "shared", "s", (0, 0)),
-], ids=lambda v: getattr(getattr(v, "py_func", None), "__name__", None))
+@pytest.mark.parametrize(
+    "kernel, make, grid, block, space, variable, where",
+    [
+        (reads_unset_shared, lambda: np.zeros(128, np.float32), 2, 64, "shared", "s", (0, 40)),
+        (reads_unset_local, lambda: np.zeros(64, np.float32), 1, 64, "local", "a", (0, 3)),
+        (accumulates_into, lambda: cuda.device_array(64, np.float32), 2, 32, "global", "out", (0, 0)),
+        (atomically_adds_to_unset_shared, lambda: np.zeros(64, np.float32), 1, 64, "shared", "s", (0, 0)),
+    ],
+    ids=lambda v: getattr(getattr(v, "py_func", None), "__name__", None),
+)
 def test_uninitialised_read(kernel, make, grid, block, space, variable, where):
     hazards = check(kernel, grid, block, make())
     assert {(h.kind, h.space, h.variable) for h in hazards} == {("uninitialised_read", space, variable)}
@@ -348,12 +357,16 @@ def test_a_hazard_inside_a_device_function_has_the_line_of_the_access():
     assert [(h.kind, h.line) for h in hazards] == [("out_of_bounds", marked(store)[0])]
 
 
-@pytest.mark.parametrize("kernel, args, kind", [
-    (no_guard, lambda: (np.zeros(40, np.int32), np.zeros(64, np.int32)), "out_of_bounds"),
-    (blocks_write_one_place, lambda: (np.zeros(1), np.zeros(1)), "race"),
-    (reads_unset_shared, lambda: (np.zeros(128, np.float32),), "uninitialised_read"),
-    (barrier_in_a_divergent_branch, lambda: (np.zeros(64, np.int32),), "divergent_barrier"),
-], ids=lambda v: v if isinstance(v, str) else None)
+@pytest.mark.parametrize(
+    "kernel, args, kind",
+    [
+        (no_guard, lambda: (np.zeros(40, np.int32), np.zeros(64, np.int32)), "out_of_bounds"),
+        (blocks_write_one_place, lambda: (np.zeros(1), np.zeros(1)), "race"),
+        (reads_unset_shared, lambda: (np.zeros(128, np.float32),), "uninitialised_read"),
+        (barrier_in_a_divergent_branch, lambda: (np.zeros(64, np.int32),), "divergent_barrier"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else None,
+)
 def test_pmpp_check_turns_hazards_of_plain_launches_into_errors(monkeypatch, kernel, args, kind):
     monkeypatch.setenv("PMPP_CHECK", "1")
     block = 64 if kind in ("uninitialised_read", "divergent_barrier") else 32
@@ -376,7 +389,8 @@ def test_record_collects_what_plain_launches_do(monkeypatch):
 
 
 def test_report_show_prints_the_annotated_source(capsys):
-    report = simt.profile(no_guard, 2, 32, (np.zeros(40, np.int32), np.zeros(64, np.int32)), level="check", collect=True)
+    args = np.zeros(40, np.int32), np.zeros(64, np.int32)
+    report = simt.profile(no_guard, 2, 32, args, level="check", collect=True)
     text = report.show()
     printed = capsys.readouterr().out + (text or "")
     assert "out[i] = x[i]" in printed

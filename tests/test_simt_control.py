@@ -154,7 +154,7 @@ def test_conditional_expressions_evaluate_one_side_a_lane():
     x, out = np.arange(64, dtype=np.int32) * 2, np.zeros(64, np.int32)
     report = simt.profile(conditional_expression, 2, 32, (x, out), level="check", collect=True)
     assert report.hazards == []
-    assert out.tolist() == [0] + (x[:-1]).tolist()
+    assert out.tolist() == [0, *x[:-1].tolist()]
 
 
 @cuda.jit(device=True)
@@ -251,7 +251,7 @@ def globals_and_tuples(out):
             s += v
         for k, v in enumerate(OFFSETS):
             s += k * v
-        for a, b in zip(OFFSETS, (1, 2, 3)):
+        for a, b in zip(OFFSETS, (1, 2, 3)):  # noqa: B905
             s += a * b
         out[i] = s + OFFSETS[1] * SCALE + (i in (3, 5, 7))
 
@@ -321,7 +321,7 @@ def chained_and_elif(out):
             out[i] = 1
         elif not i % 3 and i != 30:
             out[i] = 2
-        elif i == 1 or i == 2 or i > 90:
+        elif i == 1 or i == 2 or i > 90:  # noqa: PLR1714
             out[i] = 3
         else:
             out[i] = 4
@@ -430,3 +430,39 @@ def test_the_order_of_calls_between_batches_is_not_visible_without_a_grid_barrie
     with simt.batch_lanes(32):
         grid_stride[4, 32](out)
     assert out.tolist() == [2 * i + 1 for i in range(out.size)]
+
+
+@cuda.jit
+def another_type_in_the_sibling(n, f, exact, quotient, split):
+    i = cuda.grid(1)
+    m = n[i]
+    c = f[i]
+    if i < split:
+        m = 0.5
+        c = 0.5
+    else:
+        exact[i] = m
+        quotient[i] = c / np.uint8(3)
+
+
+@cuda.jit
+def another_type_on_a_path_that_returns(n, f, exact, quotient, split):
+    i = cuda.grid(1)
+    m = n[i]
+    c = f[i]
+    if i < split:
+        m = 0.5
+        c = 0.5
+        return
+    exact[i] = m
+    quotient[i] = c / np.uint8(3)
+
+
+@pytest.mark.parametrize("split", [0, 1, 31])
+@pytest.mark.parametrize("kernel", [another_type_in_the_sibling, another_type_on_a_path_that_returns])
+def test_a_sibling_branch_does_not_change_the_type_of_a_variable(kernel, split):
+    n, f = np.full(32, 2**53 + 1), np.full(32, 1.1, np.float32)
+    exact, quotient = np.zeros(32, np.int64), np.zeros(32)
+    kernel[1, 32](n, f, exact, quotient, split)
+    assert exact[split:].tolist() == [2**53 + 1] * (32 - split)  # float64 would lose the 1
+    assert (quotient[split:] == np.float64(np.float32(1.1) / np.float32(3))).all()  # a float32 division

@@ -62,8 +62,8 @@ def strided_write(x, out, stride, offset):
         out[i * stride + offset] = x[i]
 
 
-# 1,024 elements, 4 blocks of 256 threads: 32 warps, so 32 requests a side. The warp's lanes touch 32 * stride * itemsize
-# bytes; sectors a warp = distinct multiples of 32 bytes that hold one of them.
+# 1,024 elements, 4 blocks of 256 threads: 32 warps, so 32 requests a side. A warp's lanes touch 32 * stride * itemsize
+# bytes; its sectors are the distinct multiples of 32 bytes that hold one of them.
 STRIDES = {
     "coalesced": (np.float32, 1, 0, 4),  # 128 bytes
     "every second": (np.float32, 2, 0, 8),  # 256 bytes, every sector half used
@@ -107,8 +107,8 @@ def test_sectors_of_a_strided_write(name):
         (1000, 4, 256, 32, 125, 1),
         # the guard keeps the 32nd warp out as a whole: it tests, and reads nothing
         (992, 4, 256, 31, 124, 0),
-        # blocks of 3 full warps and one of 4 lanes. Block 0 (bytes 0..399): 4 + 4 + 4 + 1 sectors; block 1 starts at byte
-        # 400, in the middle of sector 12: 5 + 5 + 5 + 1
+        # blocks of 3 full warps and one of 4 lanes. Block 0 (bytes 0..399): 4 + 4 + 4 + 1 sectors; block 1 starts at
+        # byte 400, in the middle of sector 12: 5 + 5 + 5 + 1
         (200, 2, 100, 8, 29, 0),
         # one lane
         (1, 1, 32, 1, 1, 1),
@@ -171,8 +171,9 @@ def tiled_transpose(width, rows):
     return kernel
 
 
-# 64 x 64 floats: 4,096 elements = 128 warp accesses a side whatever the block. Rows cost 4 sectors a request, columns 32
-# (64 floats between lanes). Reading a column of the tile puts all 32 lanes in one bank: 32 wavefronts, or 1 with rows of 33.
+# 64 x 64 floats: 4,096 elements = 128 warp accesses a side whatever the block. Rows cost 4 sectors a request, columns
+# 32 (64 floats between lanes). Reading a column of the tile puts all 32 lanes in one bank: 32 wavefronts, or 1 with
+# rows of 33.
 TRANSPOSES = {
     "naive": (naive_transpose, 32, 128 * 32, 0, 0, 0),
     "naive with 8 rows": (naive_transpose, 8, 128 * 32, 0, 0, 0),
@@ -426,8 +427,8 @@ def naive_matmul(a, b, c):
 
 
 def test_naive_matmul():
-    # 32^3 with blocks of 16 x 16: a warp is two rows of 16 columns. A step reads a at 2 addresses of 2 rows (2 sectors) and
-    # 16 floats of one row of b (2 sectors); 32 warps, 32 steps. c: two rows of 64 bytes a warp.
+    # 32^3 with blocks of 16 x 16: a warp is two rows of 16 columns. A step reads a at 2 addresses of 2 rows (2 sectors)
+    # and 16 floats of one row of b (2 sectors); 32 warps, 32 steps. c: two rows of 64 bytes a warp.
     a, b, c = floats(32, 32), floats(32, 32), np.zeros((32, 32), np.float32)
     counters = count(naive_matmul, (2, 2), (16, 16), a, b, c)
     assert pick(counters, *ACCESS[:2]) == (32 * 32 * 2, 32 * 32 * 4)

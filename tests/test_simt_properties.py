@@ -1,4 +1,8 @@
-"""Properties over random shapes, programs and data, against NumPy or plain Python. The draws are the same on every run."""
+"""Properties over random shapes, programs and data, against NumPy or plain Python.
+
+The draws are the same on every run.
+"""
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,21 +58,21 @@ PUSH, ADD, SUB, MUL, AND, XOR, FLOORDIV, MOD, MIN, SHIFT, LESS = range(11)
 def apply(op, a, b):
     if op == ADD:
         return a + b
-    elif op == SUB:
+    if op == SUB:
         return a - b
-    elif op == MUL:
+    if op == MUL:
         return a * b
-    elif op == AND:
+    if op == AND:
         return a & b
-    elif op == XOR:
+    if op == XOR:
         return a ^ b
-    elif op == FLOORDIV:
+    if op == FLOORDIV:
         return a // b
-    elif op == MOD:
+    if op == MOD:
         return a % b
-    elif op == MIN:
+    if op == MIN:
         return min(a, b)
-    elif op == SHIFT:
+    if op == SHIFT:
         return a << (b & 7)
     return 1 if a < b else 0
 
@@ -107,10 +111,29 @@ def run_program(program, operands):
             stack.append(operand)
             continue
         b, a = stack.pop(), stack.pop()
-        stack.append(wrap(
-            a + b if op == ADD else a - b if op == SUB else a * b if op == MUL else a & b if op == AND
-            else a ^ b if op == XOR else (a // b if b else 0) if op == FLOORDIV else (a % b if b else 0) if op == MOD
-            else min(a, b) if op == MIN else a << (b & 7) if op == SHIFT else int(a < b)))
+        stack.append(
+            wrap(
+                a + b
+                if op == ADD
+                else a - b
+                if op == SUB
+                else a * b
+                if op == MUL
+                else a & b
+                if op == AND
+                else a ^ b
+                if op == XOR
+                else (a // b if b else 0)
+                if op == FLOORDIV
+                else (a % b if b else 0)
+                if op == MOD
+                else min(a, b)
+                if op == MIN
+                else a << (b & 7)
+                if op == SHIFT
+                else int(a < b)
+            )
+        )
     return stack[0]
 
 
@@ -151,7 +174,8 @@ def distinct(groups):
 
 def warps(values, block):
     """The values in the order of threads, cut into warps of the blocks they belong to."""
-    return [values[b:b + block][w:w + 32] for b in range(0, len(values), block) for w in range(0, min(block, len(values) - b), 32)]
+    blocks = [values[b : b + block] for b in range(0, len(values), block)]
+    return [threads[w : w + 32] for threads in blocks for w in range(0, len(threads), 32)]
 
 
 @FEW
@@ -160,8 +184,9 @@ def test_gather_and_scatter_by_a_permutation_and_their_sectors(seed, n, block, l
     rng = np.random.default_rng(seed)
     p, x = rng.permutation(n), rng.random(n).astype(np.float32)
     gathered, scattered = np.zeros(n, np.float32), np.zeros(n, np.float32)
+    grid = max(1, -(-n // block))
     with simt.batch_lanes(lanes):
-        report = simt.profile(gather_and_scatter, max(1, -(-n // block)), block, (p, x, gathered, scattered), level="check")
+        report = simt.profile(gather_and_scatter, grid, block, (p, x, gathered, scattered), level="check")
     assert report.hazards == []
     np.testing.assert_array_equal(gathered, x[p])
     np.testing.assert_array_equal(scattered[p], x)
@@ -255,7 +280,7 @@ def test_block_scan_is_a_cumulative_sum_without_hazards_and_its_counters_are_tho
     assert report.hazards == in_batches.hazards == []
     assert report.counters == in_batches.counters
     assert report.by_line == in_batches.by_line
-    expected = np.concatenate([np.cumsum(x[b:b + block]) for b in range(0, max(n, 1), block)])
+    expected = np.concatenate([np.cumsum(x[b : b + block]) for b in range(0, max(n, 1), block)])
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_array_equal(again, expected)
 

@@ -2,6 +2,7 @@
 
 The list is Numba's: each of these kernels was compiled with numba-cuda 0.30.4 and refused there too.
 """
+
 import inspect
 import math
 import time
@@ -93,18 +94,19 @@ def uses_yield(x):
 @cuda.jit
 def uses_import(x):
     import math as m
+
     x[0] = m.sqrt(2.0)
 
 
 @cuda.jit
 def uses_global_statement(x):
-    global HOST_LIST
+    global HOST_LIST  # noqa: PLW0603
     HOST_LIST = x
 
 
 @cuda.jit
 def uses_star(x):
-    first, *rest = (1, 2, 3)
+    first, *rest = (1, 2, 3)  # noqa: F841
     x[0] = first
 
 
@@ -112,6 +114,7 @@ def uses_star(x):
 def uses_class(x):
     class Point:
         pass
+
     x[0] = 1
 
 
@@ -156,7 +159,7 @@ def uses_numpy_allocation(x):
 
 @cuda.jit
 def uses_python_function(x):
-    x[0] = open("/dev/null")
+    x[0] = open("/dev/null")  # noqa: SIM115
 
 
 @cuda.jit
@@ -207,16 +210,38 @@ def uses_matmul(x):
 
 
 REFUSED = [
-    (uses_dict, "{1: 2}"), (uses_set, "{1, 2}"), (uses_list, "[1, 2]"), (uses_list_comprehension, "for k"),
-    (uses_generator, "for k"), (uses_dict_comprehension, "for k"), (uses_try, "try:"), (uses_with, "with x"),
-    (uses_f_string, "name = "), (uses_str, "(str("), (uses_yield, "yield x"), (uses_import, "import math"),
-    (uses_global_statement, "global HOST"), (uses_star, "*rest"), (uses_class, "class Point"),
-    (uses_unknown_name, "nosuch"), (uses_unknown_attribute, "cuda.nosuch"), (uses_unknown_math, "math.comb"),
-    (uses_array_arithmetic, "x + 1"), (uses_array_method, "x.copy"), (uses_array_truth, "if x"),
-    (uses_numpy_allocation, "np.zeros"), (uses_python_function, "open("), (uses_host_dict, "HOST_DICT"),
-    (uses_sorted, "= sorted("), (uses_pow_with_three_arguments, "pow("), (uses_too_many_indices, "x[0, 0]"),
-    (uses_call_of_a_number, "x[0](1)"), (uses_grid_of_four, "cuda.grid"), (uses_grid_of_a_variable, "cuda.grid"),
-    (uses_wrong_unpacking, "a, b ="), (uses_matmul, "@ x"),
+    (uses_dict, "{1: 2}"),
+    (uses_set, "{1, 2}"),
+    (uses_list, "[1, 2]"),
+    (uses_list_comprehension, "for k"),
+    (uses_generator, "for k"),
+    (uses_dict_comprehension, "for k"),
+    (uses_try, "try:"),
+    (uses_with, "with x"),
+    (uses_f_string, "name = "),
+    (uses_str, "(str("),
+    (uses_yield, "yield x"),
+    (uses_import, "import math"),
+    (uses_global_statement, "global HOST"),
+    (uses_star, "*rest"),
+    (uses_class, "class Point"),
+    (uses_unknown_name, "nosuch"),
+    (uses_unknown_attribute, "cuda.nosuch"),
+    (uses_unknown_math, "math.comb"),
+    (uses_array_arithmetic, "x + 1"),
+    (uses_array_method, "x.copy"),
+    (uses_array_truth, "if x"),
+    (uses_numpy_allocation, "np.zeros"),
+    (uses_python_function, "open("),
+    (uses_host_dict, "HOST_DICT"),
+    (uses_sorted, "= sorted("),
+    (uses_pow_with_three_arguments, "pow("),
+    (uses_too_many_indices, "x[0, 0]"),
+    (uses_call_of_a_number, "x[0](1)"),
+    (uses_grid_of_four, "cuda.grid"),
+    (uses_grid_of_a_variable, "cuda.grid"),
+    (uses_wrong_unpacking, "a, b ="),
+    (uses_matmul, "@ x"),
 ]
 
 
@@ -252,7 +277,7 @@ def calls_endless(x):
 
 
 def test_endless_recursion_ends_in_a_sentence():
-    with pytest.raises(simt.SimtError, match="(?i)recurs"):
+    with pytest.raises(simt.SimtError, match=r"(?i)recurs"):
         calls_endless[1, 1](np.zeros(1))
 
 
@@ -336,9 +361,9 @@ def stopped(kernel, grid, block, *args):
 
 
 @pytest.mark.parametrize("kernel, fragment", [(waits_for_nobody, "while"), (loops_for_ever, "while")])
-def test_a_kernel_that_spins_for_ever_is_stopped_with_its_line(monkeypatch, kernel, fragment):
-    monkeypatch.setattr("pmpp.simt.machine.LOOP_LIMIT", 10_000)
-    error = stopped(kernel, 1, 32, np.zeros(1, np.int32))
+def test_a_kernel_that_spins_for_ever_is_stopped_with_its_line(kernel, fragment):
+    with simt.loop_limit(10_000):
+        error = stopped(kernel, 1, 32, np.zeros(1, np.int32))
     assert error is not None
     # the header or the body: both tell the reader which loop it is
     line = line_of(kernel, fragment)

@@ -13,7 +13,7 @@ import pytest
 from pmpp import simt
 from pmpp.simt import cuda
 
-TYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()
+TYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"]
 FLOATS = {"float32", "float64"}
 UNSIGNED = {"uint8", "uint16", "uint32", "uint64"}
 REFUSED = None
@@ -367,7 +367,7 @@ def test_scalar_arguments_have_the_type_numba_gives_them(scalar, name):
 def induction_kernel(n, seen):
     for i in range(n):
         look(i, seen[0])
-    for i in range(0, n):
+    for i in range(0, n):  # noqa: PIE808
         look(i, seen[1])
 
 
@@ -377,3 +377,26 @@ def test_range_variable_is_unsigned_only_for_an_unsigned_stop(name):
     induction_kernel[1, 1](np.dtype(name).type(2), seen)
     assert tuple(seen[0]) == visible("uint64" if name in UNSIGNED else "int64")
     assert tuple(seen[1]) == visible("int64")  # the literal 0 is int64 and decides
+
+
+def width_kernel(function):
+    @cuda.jit
+    def kernel(a, seen):
+        seen[0] = cuda.clz(function(a[0]))
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    "function", [abs_, int_, round_, to_uint8, to_int64, plus_one], ids=lambda f: f.py_func.__name__
+)
+def test_width_of_integer_results(function):
+    rule = next(entry[2] for entry in UNARY if entry[0] is function)
+    wrong = {}
+    for a in TYPES:
+        if rule(a) not in FLOATS:
+            seen = np.zeros(1, np.int64)
+            width_kernel(function)[1, 1](value(a, 1), seen)
+            if seen[0] != np.dtype(rule(a)).itemsize * 8 - (2 if function is plus_one else 1):
+                wrong[a] = (int(seen[0]), rule(a))
+    assert wrong == {}

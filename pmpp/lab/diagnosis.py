@@ -287,9 +287,7 @@ class _Judge:
             )
         got, before = run.results[index][wrong], run.case.args[index][wrong]
         if got.dtype.kind == "f" and np.isnan(got).all() and np.isnan(before).all() and self.source.reads(output):
-            seen = (
-                f"{len(got):,} of the elements of {output} are NaN: the kernel reads {output}, which holds nothing yet."
-            )
+            seen = f"{output} comes out as NaN, because the kernel reads it, and it holds nothing yet."
             return self.fault("uninitialised memory", seen, "Write an output before you read it.", case=run.case)
         if (bits(got) == bits(before)).all():
             return self.fault("output not written", seen, case=run.case)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import re
 import textwrap
 import typing
 from collections.abc import Iterator
@@ -172,7 +173,10 @@ class Source:
         return "reads" if kinds == {ast.Load} else "writes" if kinds == {ast.Store} else "accesses"
 
     def reads(self, name: str) -> bool:
-        return any(kind in (ast.Load, ast.AugAssign) for kind, _ in self._accesses(name))
+        """Whether it reads elements of that array anywhere, atomically or not."""
+        calls = (ast.unparse(node) for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        atomically = any(re.match(rf"[\w.]*\batomic\.\w+\({name}\b", call) for call in calls)
+        return atomically or any(kind in (ast.Load, ast.AugAssign) for kind, _ in self._accesses(name))
 
     def updates(self, name: str, line: int) -> bool:
         """Whether that line combines elements of that array with something else, as in ``out[0] += x[i]``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from pmpp.simt import dtypes, inference, intrinsics, sync
 from pmpp.simt.errors import ArgumentError, UnsupportedError
 from pmpp.simt.frames import Frame, GridGroup, LocalFunction, is_number, kind_of, widen
-from pmpp.simt.inference import DryRun
+from pmpp.simt.inference import DryRun, Left
 
 #: Device functions may call themselves, to this depth.
 CALL_DEPTH = 128
@@ -68,7 +69,8 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
     around = m.site
     if around is None and function.source_file != m.file_id:
         m.site = line
-    function.activate(inner)
+    with contextlib.suppress(Left):  # how a dry run returns
+        function.activate(inner)
     m.site, m.line = around, line
     if function.returns > 1 and not m.dry and is_number(inner.value):
         start = Frame(m, function, f.mask, f)
@@ -82,7 +84,8 @@ def _returned(function: Any) -> Callable[[Frame], Any]:
     """A dry run of a whole function: the common type of what it returns."""
 
     def run(g: Frame) -> Any:
-        function.activate(g)
+        with contextlib.suppress(Left):
+            function.activate(g)
         return g.value
 
     return run

@@ -68,11 +68,11 @@ class Signature(NamedTuple):
 boolean = bool_ = b1 = ScalarType(np.bool_)
 int8, int16, int32, int64 = map(ScalarType, (np.int8, np.int16, np.int32, np.int64))
 uint8, uint16, uint32, uint64 = map(ScalarType, (np.uint8, np.uint16, np.uint32, np.uint64))
-float32, float64 = map(ScalarType, (np.float32, np.float64))
+float16, float32, float64 = map(ScalarType, (np.float16, np.float32, np.float64))
 complex64, complex128 = map(ScalarType, (np.complex64, np.complex128))
 intp, uintp, double = int64, uint64, float64
 i1, i2, i4, i8, u1, u2, u4, u8 = int8, int16, int32, int64, uint8, uint16, uint32, uint64
-f4, f8, c8, c16 = float32, float64, complex64, complex128
+f2, f4, f8, c8, c16 = float16, float32, float64, complex64, complex128
 
 
 class types:

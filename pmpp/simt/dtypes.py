@@ -259,7 +259,7 @@ def round_half_even(a: Value, digits: Value | None = None) -> Value:
     if digits is None:
         return cast(np.rint(_floating(a)), INT64)
     scale = np.power(10.0, cast(digits, FLOAT64))
-    scaled = small_floating(a) * scale.astype(small_floating(a).dtype)
+    scaled = cast(a, FLOAT64) * scale
     rounded = np.where(np.isfinite(scaled), np.rint(scaled) / scale, a)  # too large to scale: nothing to round away
     return cast(rounded[()], small_floating(a).dtype)
 

@@ -6,6 +6,7 @@ import ast
 import builtins
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -110,17 +111,13 @@ class Names:
         return DYNAMIC
 
     def static_int(self, node: ast.expr) -> Any:
-        """Like `static`, for array shapes: also arithmetic, tuples, and names assigned such a constant once."""
+        """Like `static`, for array shapes: also tuples, and names assigned such a constant once."""
         if isinstance(node, ast.Tuple):
             parts = tuple(self.static_int(e) for e in node.elts)
             return DYNAMIC if DYNAMIC in parts else parts
         if isinstance(node, ast.BinOp):
-            a, b = self.static_int(node.left), self.static_int(node.right)
-            if not (isinstance(a, (int, np.integer)) and isinstance(b, (int, np.integer))):
-                return DYNAMIC
-            operations = {ast.Add: lambda: a + b, ast.Sub: lambda: a - b, ast.Mult: lambda: a * b,
-                          ast.FloorDiv: lambda: a // b, ast.LShift: lambda: a << b}  # fmt: skip
-            return operations.get(type(node.op), lambda: DYNAMIC)()
+            # Python itself computes 2 * 16.  Numba does not compute W + 1 of a global W, although it knows W.
+            return _literal_arithmetic(node)
         if isinstance(node, ast.Name) and node.id in self.assigned_once:
             return self.static_int(self.assigned_once[node.id])
         return self.static(node)
@@ -392,7 +389,8 @@ class Expressions(Names):
             return self.plain_call(functools.partial(handler, shape=shape), call, rest, keywords)
         refusal = self.refuse(
             node,
-            f"the shape of {call.function} must be a constant: memory is laid out before the kernel runs "
+            f"the shape of {call.function} must be constant, and Numba computes nothing with constants: write a number "
+            "or the name of a global, as in PITCH = W + 1 outside the kernel "
             "(for a size chosen at launch use cuda.shared.array(0, dtype) and the launch's fourth parameter)",
         )
         wanted = {n.id for n in ast.walk(shape_node) if isinstance(n, ast.Name)} if shape_node is not None else set()
@@ -430,6 +428,19 @@ class Expressions(Names):
             return result
 
         return ev
+
+
+_ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+
+
+def _literal_arithmetic(node: ast.expr) -> Any:
+    """What an expression of literals comes to; DYNAMIC if there is anything else in it."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        a, b = _literal_arithmetic(node.left), _literal_arithmetic(node.right)
+        return DYNAMIC if DYNAMIC in (a, b) else _ARITHMETIC[type(node.op)](a, b)
+    return DYNAMIC
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -79,7 +79,7 @@ def run_if(f: Frame, test: Callable, body: Callable, orelse: Callable | None, li
     m.line = line
     c = condition(f, test(f), line)
     if m.dry:
-        inference.branches(f, [body, orelse or (lambda g: None)])
+        paths.rehearse(f, lambda: inference.branches(f, [body, orelse or (lambda g: None)]))
         return
     if isinstance(c, np.bool_):
         yes, no = (outer, None) if c else (None, outer)
@@ -105,9 +105,7 @@ def run_while(f: Frame, test: Callable, body: Callable, orelse: Callable | None,
     """Repeat while any lane's test holds."""
     m, outer, loop = f.m, f.mask, Loop()
     if m.dry:
-        inference.rounds(f, lambda g: (test(g), body(g)))
-        if orelse is not None:
-            inference.branches(f, [orelse, lambda g: None])
+        paths.rehearse(f, lambda: inference.rounds(f, lambda g: (test(g), body(g)), orelse))
         return
     if paths.assigned:
         paths.settle(f, lambda g: run_while(g, test, body, orelse, line, paths))
@@ -150,9 +148,7 @@ def run_for(
     source = iterable(f)
     if m.dry:
         value = source.dtype.type(0) if isinstance(source, (Range, Array)) else next(iter(source))
-        inference.rounds(f, lambda g: (assign_target(g, value), body(g)))
-        if orelse is not None:
-            inference.branches(f, [orelse, lambda g: None])
+        paths.rehearse(f, lambda: inference.rounds(f, lambda g: (assign_target(g, value), body(g)), orelse))
         return
     if paths.assigned:
         paths.settle(f, lambda g: run_for(g, iterable, assign_target, body, orelse, line, paths))
@@ -306,7 +302,7 @@ def run_return(f: Frame, value: Any) -> None:
     if f.m.dry:
         if value is not None:
             f.value = value if f.value is None else common_zero([f.value, value]) if is_number(value) else value
-        return
+        raise inference.Left
     if value is not None:
         f.value = value if f.returned is None else select(f, f.mask.grid(), value, f.value, f.m.line)
     f.returned, f.mask = union(f.returned, f.mask), None

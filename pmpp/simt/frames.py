@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +68,30 @@ class LocalFunction:
     frame: Frame
 
 
+class Mixed:
+    """A variable that lanes on different branches gave different types: (mask, value) pairs.
+
+    Numba types each assignment by itself and unifies where branches meet.  So the parts are kept apart until lanes of
+    several parts read the variable together.
+    """
+
+    def __init__(self, parts: list[tuple[Mask, Any]]) -> None:
+        self.parts = parts
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The common type of all parts."""
+        return functools.reduce(dtypes.unify, (value.dtype for _, value in self.parts))
+
+    def read(self, f: Frame, mask: Mask, line: int) -> Any:
+        """The value in the lanes of `mask`."""
+        here = [(part, value) for part, value in self.parts if mask.overlaps(part)]
+        value = here[0][1]
+        for part, other in here[1:]:
+            value = select(f, part.bits, other, value, line)
+        return value
+
+
 class GridGroup:
     """What `cuda.cg.this_grid()` returns."""
 
@@ -92,7 +117,7 @@ def read_variable(f: Frame, name: str, line: int) -> Any:
             lane = int(np.argmax(missing.grid()))
             message = f"{{who}} reads {name}, which it never assigned: only another branch did"
             f.m.hazard("uninitialised_read", "register", name, line, lane, message)
-    return value
+    return value.read(f, f.mask, line) if isinstance(value, Mixed) and f.mask is not None else value
 
 
 def read_enclosing(f: Frame, name: str, level: int, line: int) -> Any:
@@ -122,7 +147,13 @@ def assign(f: Frame, name: str, value: Any, line: int) -> None:
         variables[name] = value
         f.partial[name] = mask
         return
-    variables[name] = select(f, mask.bits, value, variables[name], line)
+    old = variables[name]
+    if isinstance(old, Mixed) or (is_number(old) and is_number(value) and old.dtype != value.dtype):
+        parts = old.parts if isinstance(old, Mixed) else [(f.m.lanes.full, old)]
+        kept = [(rest, each) for part, each in parts if (rest := part.without(mask.bits)) is not None]
+        variables[name] = Mixed([*kept, (mask, value)])
+    else:
+        variables[name] = select(f, mask.bits, value, old, line)
     if defined is not None:
         both = union(defined, mask)
         if both.covers(f.live):

@@ -32,6 +32,10 @@ class DryRun(Exception):
     """Raised where a dry run cannot tell."""
 
 
+class Left(Exception):
+    """Raised by `return` in a dry run: what follows does not see this path's variables."""
+
+
 def dry_machine(m: Machine) -> Machine:
     """A launch of one warp in which memory, counters and hazards are off."""
     dry = Machine(m.name, m.file, (1, 1, 1), (32, 1, 1), "run", raises=frozenset(), dynamic_shared=0, cooperative=False)
@@ -41,7 +45,7 @@ def dry_machine(m: Machine) -> Machine:
 
 
 def _key(value: Any) -> Any:
-    if isinstance(value, (np.generic, np.ndarray)):
+    if isinstance(value, (np.generic, np.ndarray)) or hasattr(value, "parts"):
         return value.dtype.num
     if isinstance(value, tuple):
         return tuple(map(_key, value))
@@ -50,7 +54,7 @@ def _key(value: Any) -> Any:
 
 
 def _zero(value: Any) -> Any:
-    if isinstance(value, (np.generic, np.ndarray)):
+    if isinstance(value, (np.generic, np.ndarray)) or hasattr(value, "parts"):
         return value.dtype.type(0)
     return tuple(map(_zero, value)) if isinstance(value, tuple) else value
 
@@ -58,13 +62,14 @@ def _zero(value: Any) -> Any:
 class Paths:
     """The types of one statement or expression over all its paths."""
 
-    __slots__ = ("_known", "assigned", "read")
+    __slots__ = ("_known", "_rehearsed", "assigned", "read")
 
     def __init__(self, nodes: Iterable[ast.AST], local_names: set[str]) -> None:
         names = [n for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)]
         self.assigned = sorted({n.id for n in names if isinstance(n.ctx, ast.Store)})
         self.read = sorted({n.id for n in names if n.id in local_names})
         self._known: dict[Any, Any] = {}
+        self._rehearsed: dict[Any, dict[str, Any]] = {}
 
     def _ask(self, f: Frame, run: Callable[[Frame], Any]) -> Any:
         variables = f.vars
@@ -72,6 +77,18 @@ class Paths:
         if key not in self._known:
             self._known[key] = _dry_run(f, run, self.assigned)
         return self._known[key]
+
+    def rehearse(self, f: Frame, run: Callable[[], None]) -> None:
+        """Inside a dry run: what the statement does to the variables, from memory where it is known."""
+        key = tuple([_key(f.vars[n]) if n in f.vars else None for n in self.read])
+        found = self._rehearsed.get(key)
+        if found is None:
+            returned = f.value
+            run()
+            if f.value is returned:  # a return inside must be met each time
+                self._rehearsed[key] = {name: f.vars[name] for name in self.assigned if name in f.vars}
+        else:
+            f.vars.update(found)
 
     def of_value(self, f: Frame, run: Callable[[Frame], Any]) -> np.dtype | None:
         """The dtype that an expression would have, or None if that cannot be told or it is no number."""
@@ -111,26 +128,37 @@ def merge(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def branches(f: Frame, bodies: list[Callable[[Frame], None]]) -> None:
-    """Dry run of an `if`: every body from the same start, then the common types."""
-    start, results = f.vars, []
+def branches(f: Frame, bodies: list[Callable[[Frame], Any]]) -> None:
+    """Dry run of an `if`: every body from the same start, then the common types of those that go on."""
+    start, results, left = f.vars, [], 0
     for body in bodies:
         f.vars = dict(start)
         try:
             body(f)
-        except Exception:
+        except Left:
+            left += 1
+        except Exception:  # see _dry_run
             continue
-        results.append(f.vars)
+        else:
+            results.append(f.vars)
+    if left == len(bodies):
+        raise Left
     f.vars = results[0] if results else start
     for other in results[1:]:
         f.vars = merge(f.vars, other)
 
 
-def rounds(f: Frame, body: Callable[[Frame], None]) -> None:
+def rounds(f: Frame, body: Callable[[Frame], Any], orelse: Callable[[Frame], None] | None) -> None:
     """Dry run of a loop: from zero rounds to as many as it takes for the types to settle."""
     for _ in range(3):
         before = dict(f.vars)
-        body(f)
+        try:
+            body(f)
+        except Left:
+            f.vars = before
+            break
         f.vars = merge(before, f.vars)
         if all(_key(before.get(n)) == _key(v) for n, v in f.vars.items()):
-            return
+            break
+    if orelse is not None:
+        branches(f, [orelse, lambda g: None])

@@ -105,6 +105,12 @@ class Mask:
             return self
         return rest if rest.lanes else None
 
+    def overlaps(self, other: Mask) -> bool:
+        """Whether the masks have a lane in common."""
+        if self.bits is None or other.bits is None:
+            return True
+        return bool((self.bits & other.bits).any())
+
     def covers(self, other: Mask) -> bool:
         """Whether every lane of `other` is in this mask."""
         if self is other or self.bits is None:

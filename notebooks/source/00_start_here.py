@@ -1,0 +1,283 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 0. Start here
+#
+# *What a GPU is for, the two ceilings of every machine, how to read a roofline, and how this workbook works.
+# PMPP 4e ch. 1 and section 5.1.*
+#
+# In this workbook you learn to program GPUs by reading, running, changing and measuring kernels in Python. It
+# follows the book *Programming Massively Parallel Processors* by Kirk, Hwu and El Hajj, called PMPP from here
+# on. You do not need a GPU.
+#
+# Let us run something first. Run each cell with Shift and Enter, from the top down.
+
+# %%
+import os
+
+import matplotlib.pyplot as plt
+
+from pmpp import cuda, matmul, reduction, simt, vector_add
+from pmpp.lab import data, device, plots, record, roofline
+from pmpp.lab.exercise import check
+from pmpp.lab.room import chapter_of, pmpp_section, rooms, show
+from pmpp.lab.style import STYLE
+
+plt.rcParams.update(STYLE)  # the workbook's look
+
+# %% [markdown]
+# ## Your first kernel
+#
+# A *kernel* is a function that a GPU runs many times at once. Each run is a *thread*. The one below makes a
+# photograph into its negative, and it says what happens to one single pixel. There is no loop over the
+# picture: each thread asks `cuda.grid(2)` where it stands, and changes the pixel in that place.
+
+
+# %%
+@cuda.jit
+def negative(picture):
+    column, row = cuda.grid(2)
+    if row < picture.shape[0] and column < picture.shape[1]:
+        for colour in range(3):
+            picture[row, column, colour] = 255 - picture[row, column, colour]
+
+
+photograph = data.photograph()
+picture = device.to_device(photograph)
+negative[(16, 19), (32, 32)](picture)  # 16 x 19 blocks of 32 x 32 threads: a thread for every pixel
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(5, 2.9), layout="constrained")
+for ax, image, title in zip(axes, (photograph, device.to_host(picture)), ("before", "after"), strict=True):
+    ax.imshow(image)
+    ax.set_title(title)
+    ax.axis("off")
+print(f"{16 * 19 * 32 * 32:,} threads for {photograph.shape[0] * photograph.shape[1]:,} pixels")
+
+# %% [markdown]
+# (The photograph shows Grace Hopper, who wrote one of the first compilers.) What was this run on? Ask the
+# workbook:
+
+# %%
+print(device.describe())
+
+# %% [markdown]
+# With a usable NVIDIA GPU, kernels are compiled by Numba and run on it. On every other machine the workbook's
+# own *interpreter* runs them: the same kernels, the same results, and, as you will see, more to look at.
+# `python -m pmpp` prints the same in a terminal.
+#
+# ## What a GPU is for
+#
+# A CPU has a few cores, each built to finish its one task as soon as possible. A GPU is built to finish a
+# great number of equal tasks as soon as possible, and it does not matter when any single one is done. It
+# keeps far more threads at hand than it can serve at a time: while some wait for memory, others compute. The
+# same area of silicon holds one fast core or many slow ones (PMPP 1.1).
+
+# %%
+limits = device.limits()
+processors, each = limits["multiprocessors"], limits["max_threads_per_multiprocessor"]
+print(f"this computer's CPU: {os.cpu_count()} cores")
+print(f"{limits['name']}: {processors} multiprocessors x {each:,} threads = {processors * each:,} threads at a time")
+
+# %% [markdown]
+# So a GPU is for work that falls into very many parts, of which each can be done without waiting for the
+# others. Pictures, matrices, neural networks, simulations are of this kind. A long chain of steps, each of
+# which needs the last, is not.
+#
+# How much faster is it? The workbook ships with measurements made on a real GPU, called the *record*. Figures
+# drawn from it say so at the bottom. If you have a GPU, `make bench` records yours.
+
+# %%
+recorded = record.load()
+print(recorded.footer())
+
+# %% [markdown]
+# **Predict, then run.** You will meet many pairs of cells like the next two. The first asks you for a number.
+# Put in what you think, even if it is a guess, and then run the second. A wrong guess is worth more than a
+# number that you only read.
+#
+# NumPy adds two vectors of 2^28 numbers on the CPU of that machine. The GPU does the same. How many times as
+# fast is it?
+
+# %%
+prediction = None  # 2? 50? 1000?
+
+
+# %%
+def one(contender):
+    return next(entry for entry in recorded.entries("vector_add", contender=contender) if entry.workload == "2^28")
+
+
+cpu, gpu = one("numpy.add"), one("vectorised")
+rows = {
+    "NumPy on the CPU": cpu.median_ms,
+    "kernel on the GPU": gpu.median_ms,
+    "kernel and transfers": gpu.end_to_end_ms,
+}
+for name, ms in rows.items():
+    print(f"{name:22} {ms:8.2f} ms {cpu.median_ms / ms:8.2f} times as fast as NumPy")
+print(f"You said: {prediction}")
+
+# %% [markdown]
+# The last two lines are both right, and they could hardly be further apart. A GPU has a memory of its own,
+# and the journey there costs more than the work. [Chapter 2](02_vector_add.ipynb) is about this. For now keep
+# in mind that "how fast" needs a second question: from where to where?
+#
+# ## Two ceilings
+#
+# How fast *could* a kernel be? Whatever it computes, it moves bytes between memory and the arithmetic units,
+# and it does arithmetic. Each has a ceiling that no program can pass. *Bandwidth* is the number of bytes a
+# second that the memory can move. The other is the number of floating-point operations (*FLOP*) a second. The
+# fastest way to do them is the fused multiply-add, `a * b + c` in one instruction, which counts as two.
+
+# %%
+ceilings = roofline.ceilings()
+print(f"memory:       {ceilings.bandwidth / 1e12:6.2f} TB/s     (10^12 bytes a second)")
+print(f"multiply-add: {ceilings.fma_f32 / 1e12:6.2f} TFLOP/s  (10^12 operations a second)")
+print(f"{ceilings.source}")
+
+# %% [markdown]
+# These are not figures from a data sheet. They were measured by a copy, which does nothing but move bytes,
+# and by a kernel that does nothing but multiply and add.
+#
+# A float32 has 4 bytes. In the time in which one of them comes from memory the GPU can do this many
+# operations:
+
+# %%
+print(f"{4 * ceilings.fma_f32 / ceilings.bandwidth:.0f} operations for each float32 loaded")
+
+# %% [markdown]
+# That number explains most of GPU programming. A kernel that does less with each number it loads waits for
+# memory. Arithmetic is cheap, and moving data is not.
+#
+# ## Arithmetic intensity
+#
+# Which ceiling will a kernel hit? Count what the work needs at the very least: its operations, and its bytes,
+# each input read once and each output written once. In the workbook this is a `Cost`. Operations divided by
+# bytes is the *arithmetic intensity*. Here it is for three kinds of work that have chapters of their own.
+
+# %%
+works = {
+    "add two vectors of 2^28": vector_add.cost(2**28),
+    "sum a vector of 2^28": reduction.cost(2**28),
+    "multiply 4096 x 4096 matrices": matmul.cost(4096, 4096, 4096),
+}
+print(f"{'':30} {'FLOP':>15} {'bytes':>14} {'FLOP/byte':>10}   least time")
+for name, cost in works.items():
+    least = roofline.bound(cost, ceilings)
+    counts = f"{cost.flops:15,} {cost.bytes:14,} {cost.intensity:10.3f}"
+    print(f"{name:30} {counts}   {least.seconds * 1e3:.3f} ms ({least.side})")
+
+# %% [markdown]
+# The last column is the *bound*: the time that the bytes take at full bandwidth, or the time that the
+# operations take at the full rate, whichever is longer. Moving and computing overlap, so they do not add up.
+# The side in brackets is the one that sets it. Work is *memory-bound* or *compute-bound*.
+#
+# **Predict, then run.** Two n x n matrices multiplied are 2 n^3 operations on 12 n^2 bytes, so the intensity
+# grows with n. From which n on is the product compute-bound on this GPU?
+
+# %%
+prediction = None  # n
+
+# %%
+n = next(n for n in range(1, 10_000) if matmul.cost(n, n, n).intensity > ceilings.ridge)
+print(f"the ceilings meet at {ceilings.ridge:.2f} FLOP/byte")
+for size in (n - 1, n):
+    print(f"n = {size}: {matmul.cost(size, size, size).intensity:.2f} FLOP/byte")
+print(f"You said: {prediction}")
+
+# %% [markdown]
+# ## The roofline
+#
+# One picture holds all of this, the *roofline* (Williams, Waterman and Patterson 2009; PMPP 5.1). Arithmetic
+# intensity runs to the right, operations a second run up, and both axes are logarithmic. A dot is a kernel
+# that was measured.
+
+# %%
+plots.roofline()
+
+# %% [markdown]
+# Read it from the roof down.
+#
+# - The flat part on the right is the multiply-add rate. Nothing computes faster.
+# - The slope on the left is the bandwidth. At intensity I, memory delivers enough for I times the bandwidth
+#   operations a second and no more.
+# - They meet at the *ridge*. A kernel to the left of it is memory-bound: only moving fewer bytes, or moving
+#   them better, helps. To the right it is compute-bound.
+# - A dot's distance from the roof above it is all that can be gained. The *share of the roof* that it reaches
+#   is the bound divided by its time.
+# - Small dots are the earlier, slower versions of the same kernel. A chapter climbs from the lowest to the
+#   highest.
+#
+# A share a little above 100 % is possible, because the bandwidth was measured by a copy, and work that writes
+# less than it reads is easier on the memory. A low dot is no bad kernel if the roof above it is low. Vector
+# addition does very few operations a second, and is as fast as it can be.
+#
+# ## How the workbook works
+#
+# Each chapter asks one question and answers it with a ladder of kernels. The order is always the same: what
+# does the hardware allow (the bound); what is the plain, slow, obviously right way (the reference); then
+# kernel after kernel, each with a measurement, and each with one fault that the next one mends; at the end
+# the roofline of them all, exercises, and answers.
+#
+# The kernels live in the package, one file a chapter, called a *room*. A kernel in a room with the function
+# that launches it is a *rung* of the ladder. `show` displays either:
+
+# %%
+show(vector_add.one_thread_each_kernel)
+
+# %% [markdown]
+# **The microscope.** `simt.profile` runs a kernel in the interpreter, with a GPU or without, and reports what
+# each line did. Here is your negative:
+
+# %%
+report = simt.profile(negative, (16, 19), (32, 32), (photograph.copy(),))
+report
+
+# %% [markdown]
+# Chapter 2 explains the columns. For a taste: the hardware executes 32 threads together, a *warp*, and
+# *instr.* counts what the warps executed. Memory moves in pieces of 32 bytes, called sectors, and *sect/req*
+# says how many a warp needed for one access. Here it is 3: one colour of 32 neighbouring pixels is 32 bytes,
+# but they lie scattered over 96, between the bytes of the other colours. A real GPU has such counters as
+# well, and NVIDIA's profiler, Nsight Compute, reads them.
+#
+# **What the interpreter cannot tell is time.** It counts what a GPU would have to do, and checks it, but
+# takes its own time doing it. Times in this workbook come from a GPU: yours, or the recorded one.
+#
+# **Exercises.** `check` judges your kernel. It tries sizes that you may not have thought of, watches every
+# access, and says what it saw. Suppose you were asked for `out = a * x + y`, a classic called saxpy, and
+# forgot something:
+
+
+# %%
+@cuda.jit
+def saxpy(a, x, y, out):
+    i = cuda.grid(1)
+    out[i] = a * x[i] + y[i]
+
+
+check("vector_add/saxpy", saxpy)
+
+# %% [markdown]
+# A block is always launched whole, so some threads have an index beyond the end of the vectors. Add the
+# guard, as you saw it in `one_thread_each_kernel`, and run the cell again. You may find that `check` has one
+# thing more to say. Solving it is part of chapter 2.
+#
+# ## The chapters
+
+# %%
+for room in rooms():
+    print(f"{chapter_of(room):32} PMPP {pmpp_section(room)}")
+    print(f"{'':32} {' -> '.join(rung.name for rung in room.LADDER[:4])}{' -> ...' if len(room.LADDER) > 4 else ''}")
+
+# %% [markdown]
+# The numbers of chapters leave room for more to come. Go on with [vector addition](02_vector_add.ipynb).

@@ -1,0 +1,100 @@
+"""Every exercise of every room: awkward cases, an answer that passes, and wrong answers that are found out."""
+
+import importlib
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from wrong import name_of
+
+from pmpp.lab.diagnosis import ADVICE, judge
+from pmpp.lab.exercise import exercise, exercises
+
+EXERCISES = list(exercises().values())
+ROOMS = sorted({one.name.partition("/")[0] for one in EXERCISES})
+ANSWERS = [answer for room in ROOMS for answer in getattr(importlib.import_module(f"wrong.{room}"), "ANSWERS", ())]
+each_exercise = pytest.mark.parametrize("one", EXERCISES, ids=[one.name for one in EXERCISES])
+
+
+def blocks_of(case):
+    return int(np.prod(case.grid))
+
+
+@each_exercise
+def test_an_exercise_is_complete(one):
+    assert re.fullmatch(r"[a-z_]+/[a-z_]+", one.name)
+    assert one.task.endswith(".")
+    assert one.hints
+    assert one.answer is not None
+
+
+def test_names_are_unique():
+    files = Path(importlib.import_module("pmpp.exercises").__file__).parent.glob("[a-z]*.py")
+    modules = [importlib.import_module(f"pmpp.exercises.{file.stem}") for file in sorted(files)]
+    assert [one.name for module in modules for one in module.EXERCISES] == [one.name for one in EXERCISES]
+    for module in modules:
+        assert all(one.name.startswith(module.__name__.rpartition(".")[2] + "/") for one in module.EXERCISES)
+
+
+@each_exercise
+def test_the_cases_are_awkward(one):
+    cases = one.inputs
+    assert len({case.name for case in cases}) == len(cases)
+    assert len({tuple(array.shape for array in case.arrays) for case in cases}) >= 3
+    if cases[0].grid is not None:
+        assert any(blocks_of(case) == 1 for case in cases), "a mistake that needs two blocks must not show here"
+        assert any(blocks_of(case) > 1 for case in cases), "and must show here"
+        shapes = [array.shape for case in cases for array in case.arrays if array.ndim == 2]
+        assert not shapes or any(rows != columns for rows, columns in shapes), "a square hides rows taken for columns"
+    for case in cases:
+        assert case.size < 100_000, f"{case.name} is not small"
+        names = [name.strip() for name in one.parameters.split(",")]
+        assert len(names) == len(case.args), case.name
+
+
+@each_exercise
+def test_the_cases_are_the_same_every_time(one):
+    again = one.cases(np.random.default_rng(20261121))
+    for first, second in zip(one.inputs, again, strict=True):
+        for a, b in zip(first.args, second.args, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@each_exercise
+def test_no_expected_result_is_there_already(one):
+    """An answer that writes nothing must be wrong everywhere, or what it leaves out would not show."""
+    for case in one.inputs:
+        for index, expected in case.expected.items() if case.grid is not None else ():
+            assert not np.array_equal(case.args[index], expected), f"{case.name}: args[{index}]"
+
+
+@each_exercise
+def test_the_answer_passes(one):
+    verdict = judge(one, one.answer)
+    assert verdict, verdict
+
+
+@each_exercise
+def test_nothing_is_no_answer(one):
+    assert judge(one, None).mistake == "not started"
+
+
+@pytest.mark.parametrize("wrong", ANSWERS, ids=map(name_of, ANSWERS))
+def test_a_wrong_answer_is_rejected_for_its_reason(wrong):
+    one = exercise(wrong.exercise)
+    verdict = judge(one, wrong.kernel)
+    assert not verdict
+    assert verdict.mistake == wrong.mistake, verdict
+    assert wrong.mistake in ADVICE or wrong.mistake in {trap.mistake for trap in one.traps}
+    assert re.search(wrong.said, verdict.message), verdict
+
+
+@each_exercise
+def test_each_exercise_has_wrong_answers(one):
+    room = one.name.partition("/")[0]
+    if (Path(__file__).parent / f"test_exercises_{room}.py").exists():
+        return  # so many that they have a file of their own
+    mistakes = {wrong.mistake for wrong in ANSWERS if wrong.exercise == one.name}
+    assert len(mistakes) >= 3, "at least three kinds of mistakes"
+    assert {trap.mistake for trap in one.traps} <= mistakes, "each trap springs"
