@@ -430,39 +430,3 @@ def test_the_order_of_calls_between_batches_is_not_visible_without_a_grid_barrie
     with simt.batch_lanes(32):
         grid_stride[4, 32](out)
     assert out.tolist() == [2 * i + 1 for i in range(out.size)]
-
-
-@cuda.jit
-def another_type_in_the_sibling(n, f, exact, quotient, split):
-    i = cuda.grid(1)
-    m = n[i]
-    c = f[i]
-    if i < split:
-        m = 0.5
-        c = 0.5
-    else:
-        exact[i] = m
-        quotient[i] = c / np.uint8(3)
-
-
-@cuda.jit
-def another_type_on_a_path_that_returns(n, f, exact, quotient, split):
-    i = cuda.grid(1)
-    m = n[i]
-    c = f[i]
-    if i < split:
-        m = 0.5
-        c = 0.5
-        return
-    exact[i] = m
-    quotient[i] = c / np.uint8(3)
-
-
-@pytest.mark.parametrize("split", [0, 1, 31])
-@pytest.mark.parametrize("kernel", [another_type_in_the_sibling, another_type_on_a_path_that_returns])
-def test_a_sibling_branch_does_not_change_the_type_of_a_variable(kernel, split):
-    n, f = np.full(32, 2**53 + 1), np.full(32, 1.1, np.float32)
-    exact, quotient = np.zeros(32, np.int64), np.zeros(32)
-    kernel[1, 32](n, f, exact, quotient, split)
-    assert exact[split:].tolist() == [2**53 + 1] * (32 - split)  # float64 would lose the 1
-    assert (quotient[split:] == np.float64(np.float32(1.1) / np.float32(3))).all()  # a float32 division

@@ -113,7 +113,7 @@ _LIMITS = {
     "max_shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK",  # bytes
     "max_shared_memory_per_multiprocessor": "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR",  # bytes
     "max_registers_per_block": "MAX_REGISTERS_PER_BLOCK",
-    "max_threads_per_multiprocessor": "MAX_THREADS_PER_MULTI_PROCESSOR",
+    "max_threads_per_multiprocessor": "MAX_THREADS_PER_MULTIPROCESSOR",
     "multiprocessors": "MULTIPROCESSOR_COUNT",
     "l2_cache": "L2_CACHE_SIZE",  # bytes
     "warp_size": "WARP_SIZE",
@@ -214,12 +214,24 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: typing.
         return cuda.device_array(shape, dtype)
     handle = _stream_handle(stream)
     if handle:
-        with cupy.cuda.ExternalStream(handle):
+        with _cupy_stream(cupy, handle):
             array = cupy.empty(shape, dtype)
     else:
         array = cupy.empty(shape, dtype)
     interface = {"shape": shape, "typestr": array.dtype.str, "data": (array.data.ptr, False), "version": 3}
     return cuda.from_cuda_array_interface(interface, owner=array, sync=False)
+
+
+def _cupy_stream(cupy: types.ModuleType, handle: int) -> typing.Any:
+    """CuPy's view of a stream that it did not make."""
+    if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14
+
+        class Protocol:
+            def __cuda_stream__(self) -> tuple[int, int]:
+                return 0, handle  # version of the protocol, stream
+
+        return cupy.cuda.Stream.from_external(Protocol())
+    return cupy.cuda.ExternalStream(handle)
 
 
 @functools.cache
