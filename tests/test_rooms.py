@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = rooms()
 NAMES = [module.__name__.rpartition(".")[2] for module in ROOMS]
 RUNGS = [rung for module in ROOMS for rung in module.LADDER]
+CHAPTERS = {"transpose": "coalescing"}  # where the chapter teaches more than its room, and says so
 each_room = pytest.mark.parametrize("room", ROOMS, ids=NAMES)
 each_rung = pytest.mark.parametrize("rung", RUNGS, ids=[f"{rung.room}.{rung.name}" for rung in RUNGS])
 
@@ -55,7 +56,8 @@ def kernel_name(kernel):
 def test_the_docstring_names_subject_chapter_and_section(room):
     name = room.__name__.rpartition(".")[2]
     assert re.match(r"[A-Z][^\n]*: [^\n]+\.\n", room.__doc__), "the first line: Subject: what it is."
-    assert re.fullmatch(rf"notebooks/\d\d_{name}\.ipynb", chapter_of(room)), "from a chapter to its code by name"
+    own = CHAPTERS.get(name, name)
+    assert re.fullmatch(rf"notebooks/\d\d_{own}\.ipynb", chapter_of(room)), "from a chapter to its code by name"
     assert pmpp_section(room)
 
 
@@ -132,7 +134,7 @@ def test_the_cost_is_a_cost(room):
     small, large = room.cost(*[64] * len(required)), room.cost(*[128] * len(required))
     assert isinstance(small, Cost)
     assert 0 < small.bytes < large.bytes
-    assert 0 <= small.flops < large.flops
+    assert small.flops == large.flops == 0 or 0 < small.flops < large.flops  # a transpose only moves
 
 
 @each_rung
