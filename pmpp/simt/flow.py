@@ -98,7 +98,7 @@ def run_if(f: Frame, test: Callable, body: Callable, orelse: Callable | None, li
         after_no = f.mask
     f.mask = outer if after_yes is yes and after_no is no else union(after_yes, after_no)
     if paths.assigned and (yes is None or no is None):
-        paths.settle(f, lambda g: run_if(g, test, body, orelse, line, paths))
+        paths.settle(f, lambda g: run_if(g, test, body, orelse, line, paths), line)
 
 
 def run_while(f: Frame, test: Callable, body: Callable, orelse: Callable | None, line: int, paths: Paths) -> None:
@@ -108,7 +108,7 @@ def run_while(f: Frame, test: Callable, body: Callable, orelse: Callable | None,
         paths.rehearse(f, lambda: inference.rounds(f, lambda g: (test(g), body(g)), orelse))
         return
     if paths.assigned:
-        paths.settle(f, lambda g: run_while(g, test, body, orelse, line, paths))
+        paths.settle(f, lambda g: inference.rounds(g, lambda h: (test(h), body(h)), None, head=True), line, "head")
     f.loops.append(loop)
     current, done, rounds = outer, None, 0
     watch = _Watch(f, line)
@@ -131,6 +131,8 @@ def run_while(f: Frame, test: Callable, body: Callable, orelse: Callable | None,
         watch.check(rounds, current)
     f.loops.pop()
     _after_loop(f, outer, done, loop, orelse)
+    if paths.breaks and paths.assigned and f.mask is not None:
+        paths.settle(f, lambda g: run_while(g, test, body, orelse, line, paths), line)
 
 
 def run_for(
@@ -147,11 +149,10 @@ def run_for(
     m.line = line
     source = iterable(f)
     if m.dry:
-        value = source.dtype.type(0) if isinstance(source, (Range, Array)) else next(iter(source))
-        paths.rehearse(f, lambda: inference.rounds(f, lambda g: (assign_target(g, value), body(g)), orelse))
+        paths.rehearse(f, lambda: _dry_for(f, source, assign_target, body, orelse))
         return
     if paths.assigned:
-        paths.settle(f, lambda g: run_for(g, iterable, assign_target, body, orelse, line, paths))
+        paths.settle(f, lambda g: _dry_for(g, iterable(g), assign_target, body, None, head=True), line, "head")
     f.loops.append(loop)
     loop.current, done = outer, None
     for going, leaving, value in _rounds(f, source, loop, line):
@@ -169,6 +170,15 @@ def run_for(
         m.line = line
     f.loops.pop()
     _after_loop(f, outer, done, loop, orelse)
+    if paths.breaks and paths.assigned and f.mask is not None:
+        paths.settle(f, lambda g: run_for(g, iterable, assign_target, body, orelse, line, paths), line)
+
+
+def _dry_for(
+    f: Frame, source: Any, assign_target: Callable, body: Callable, orelse: Callable | None, *, head: bool = False
+) -> None:
+    value = source.dtype.type(0) if isinstance(source, (Range, Array)) else next(iter(source))
+    inference.rounds(f, lambda g: (assign_target(g, value), body(g)), orelse, head=head)
 
 
 def _after_loop(f: Frame, outer: Mask, done: Mask | None, loop: Loop, orelse: Callable | None) -> None:
@@ -284,7 +294,9 @@ def _same(a: Any, b: Any) -> bool:
 def run_break(f: Frame) -> None:
     """The active lanes leave the innermost loop."""
     if f.m.dry:
-        return
+        if f.loops:  # not when the loop itself is outside of what is asked about
+            f.loops[-1].exits.append(dict(f.vars))
+        raise inference.Left
     loop = f.loops[-1]
     loop.broken, f.mask = union(loop.broken, f.mask), None
 
@@ -292,7 +304,9 @@ def run_break(f: Frame) -> None:
 def run_continue(f: Frame) -> None:
     """The active lanes skip the rest of this round."""
     if f.m.dry:
-        return
+        if f.loops:
+            f.loops[-1].continues.append(dict(f.vars))
+        raise inference.Left
     loop = f.loops[-1]
     loop.continued, f.mask = union(loop.continued, f.mask), None
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pmpp.simt import dtypes
+from pmpp.simt import dtypes, frames
 from pmpp.simt.lanes import Lanes
 from pmpp.simt.machine import Machine
 
@@ -33,7 +33,20 @@ class DryRun(Exception):
 
 
 class Left(Exception):
-    """Raised by `return` in a dry run: what follows does not see this path's variables."""
+    """Raised by `return`, `break` and `continue` in a dry run: what follows does not see this path's variables."""
+
+
+class DryLoop:
+    """Variables of the paths that leave a loop, and of those that go on with its next round."""
+
+    def __init__(self) -> None:
+        self.exits: list[dict[str, Any]] = []
+        self.continues: list[dict[str, Any]] = []
+
+    @property
+    def leavers(self) -> int:
+        """How many paths have left this round or the loop."""
+        return len(self.exits) + len(self.continues)
 
 
 def dry_machine(m: Machine) -> Machine:
@@ -62,18 +75,19 @@ def _zero(value: Any) -> Any:
 class Paths:
     """The types of one statement or expression over all its paths."""
 
-    __slots__ = ("_known", "_rehearsed", "assigned", "read")
+    __slots__ = ("_known", "_rehearsed", "assigned", "breaks", "read")
 
     def __init__(self, nodes: Iterable[ast.AST], local_names: set[str]) -> None:
         names = [n for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)]
+        self.breaks = any(isinstance(n, ast.Break) for node in nodes for n in ast.walk(node))
         self.assigned = sorted({n.id for n in names if isinstance(n.ctx, ast.Store)})
         self.read = sorted({n.id for n in names if n.id in local_names})
         self._known: dict[Any, Any] = {}
         self._rehearsed: dict[Any, dict[str, Any]] = {}
 
-    def _ask(self, f: Frame, run: Callable[[Frame], Any]) -> Any:
+    def _ask(self, f: Frame, run: Callable[[Frame], Any], what: str = "") -> Any:
         variables = f.vars
-        key = tuple([_key(variables[n]) if n in variables else None for n in self.read])
+        key = (what, *[_key(variables[n]) if n in variables else None for n in self.read])
         if key not in self._known:
             self._known[key] = _dry_run(f, run, self.assigned)
         return self._known[key]
@@ -83,9 +97,9 @@ class Paths:
         key = tuple([_key(f.vars[n]) if n in f.vars else None for n in self.read])
         found = self._rehearsed.get(key)
         if found is None:
-            returned = f.value
+            before = f.value, [loop.leavers for loop in f.loops]
             run()
-            if f.value is returned:  # a return inside must be met each time
+            if before == (f.value, [loop.leavers for loop in f.loops]):  # a jump inside must be met each time
                 self._rehearsed[key] = {name: f.vars[name] for name in self.assigned if name in f.vars}
         else:
             f.vars.update(found)
@@ -94,12 +108,14 @@ class Paths:
         """The dtype that an expression would have, or None if that cannot be told or it is no number."""
         return self._ask(f, run)[0]
 
-    def settle(self, f: Frame, run: Callable[[Frame], Any]) -> None:
-        """Give each variable that the statement assigns the type it has over all paths."""
-        for name, dtype in self._ask(f, run)[1]:
+    def settle(self, f: Frame, run: Callable[[Frame], Any], line: int, what: str = "") -> None:
+        """Give each variable that the statement assigns the type it has over all paths, in the active lanes."""
+        for name, dtype in self._ask(f, run, what)[1]:
             value = f.vars.get(name)
-            if isinstance(value, (np.generic, np.ndarray)) and value.dtype != dtype:
-                f.vars[name] = dtypes.cast(value, dtypes.unify(value.dtype, dtype))
+            if isinstance(value, frames.Mixed) and f.mask is not None:
+                value = value.read(f, f.mask, line)
+            if frames.is_number(value) and value.dtype != dtype:
+                frames.assign(f, name, dtypes.cast(value, dtypes.unify(value.dtype, dtype)), line)
 
 
 def _dry_run(f: Frame, run: Callable[[Frame], Any], assigned: list[str]) -> tuple[np.dtype | None, list]:
@@ -148,17 +164,32 @@ def branches(f: Frame, bodies: list[Callable[[Frame], Any]]) -> None:
         f.vars = merge(f.vars, other)
 
 
-def rounds(f: Frame, body: Callable[[Frame], Any], orelse: Callable[[Frame], None] | None) -> None:
-    """Dry run of a loop: from zero rounds to as many as it takes for the types to settle."""
-    for _ in range(3):
-        before = dict(f.vars)
-        try:
-            body(f)
-        except Left:
-            f.vars = before
-            break
-        f.vars = merge(before, f.vars)
-        if all(_key(before.get(n)) == _key(v) for n, v in f.vars.items()):
-            break
+def rounds(
+    f: Frame, body: Callable[[Frame], Any], orelse: Callable[[Frame], None] | None, *, head: bool = False
+) -> None:
+    """Dry run of a loop: from zero rounds to as many as it takes for the types to settle.
+
+    `head` stops at the types with which a round begins; paths that break join only behind the loop.
+    """
+    loop = DryLoop()
+    f.loops.append(loop)
+    try:
+        for _ in range(3):
+            before, loop.continues = dict(f.vars), []
+            try:
+                body(f)
+            except Left:
+                f.vars = before
+            for path in loop.continues:
+                f.vars = merge(f.vars, path)
+            f.vars = merge(before, f.vars)
+            if all(_key(before.get(n)) == _key(v) for n, v in f.vars.items()):
+                break
+    finally:
+        f.loops.pop()
+    if head:
+        return
     if orelse is not None:
         branches(f, [orelse, lambda g: None])
+    for path in loop.exits:
+        f.vars = merge(f.vars, path)
