@@ -31,6 +31,7 @@ else:
 TILE = 16
 BLOCK = 256
 SIDE = 32
+PITCH = SIDE + 1
 
 
 @cuda.jit
@@ -42,7 +43,7 @@ def vector_add(a, b, out):
 
 @cuda.jit
 def transpose(x, out):
-    tile = cuda.shared.array((SIDE, SIDE + 1), np.float32)
+    tile = cuda.shared.array((SIDE, PITCH), np.float32)
     i = cuda.blockIdx.y * SIDE + cuda.threadIdx.y
     j = cuda.blockIdx.x * SIDE + cuda.threadIdx.x
     tile[cuda.threadIdx.y, cuda.threadIdx.x] = x[i, j]
