@@ -380,3 +380,12 @@ def test_importing_the_interpreter_imports_neither_numba_nor_a_room():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_the_kernels_of_the_speed_comparison_are_right_at_every_level():
+    from pmpp.simt import versus
+
+    for level in ("run", "count", "check"):
+        times = versus.in_interpreter(level, repeats=1)  # raises if a result is wrong
+        assert len(times) == 4
+    assert not versus.IN_SIMULATOR
