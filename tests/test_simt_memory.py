@@ -452,3 +452,27 @@ def test_forall_covers_exactly_what_is_asked():
 def test_py_func_is_the_function():
     assert copy_1d.py_func.__name__ == "copy_1d"
     assert copy_1d.__name__ == "copy_1d"
+
+
+@cuda.jit
+def reshaped(x, out):
+    rows, columns = x.reshape((4, -1)), x.reshape(2, 8)
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = 100 * rows[i // 4, i % 4] + columns[i // 8, i % 8]
+
+
+def test_an_array_may_be_reshaped_in_a_kernel():
+    x, out = np.arange(16.0), np.zeros(16)
+    reshaped[1, 32](x, out)
+    np.testing.assert_array_equal(out, 101 * x)
+
+
+@cuda.jit
+def reshaped_to_another_size(x, out):
+    out[0] = x.reshape((5, 3))[0, 0]  # HERE
+
+
+def test_a_reshape_that_does_not_fit_is_refused():
+    with pytest.raises(simt.SimtError, match=r"\(16,\) cannot be reshaped to \(5, 3\)"):
+        reshaped_to_another_size[1, 1](np.arange(16.0), np.zeros(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from pmpp.simt import dtypes, inference, intrinsics, sync
 from pmpp.simt.errors import ArgumentError, UnsupportedError
 from pmpp.simt.frames import Frame, GridGroup, LocalFunction, is_number, kind_of, widen
 from pmpp.simt.inference import DryRun, Left
+from pmpp.simt.memory import Array, c_strides
 
 #: Device functions may call themselves, to this depth.
 CALL_DEPTH = 128
@@ -107,4 +109,17 @@ def method(f: Frame, value: Any, name: str, args: list, line: int) -> Any:
     if isinstance(value, GridGroup) and name == "sync" and not args:
         sync.grid_barrier(f, line)
         return None
+    if isinstance(value, Array) and name == "reshape":
+        return _reshaped(f, value, args[0] if len(args) == 1 and isinstance(args[0], tuple) else tuple(args), line)
     raise f.m.error(f"{kind_of(value)} has no method {name}() in a kernel", line, UnsupportedError)
+
+
+def _reshaped(f: Frame, array: Array, extents: tuple, line: int) -> Array:
+    """`x.reshape(shape)`: another shape of the same elements, which must lie in C order."""
+    shape = tuple(int(n) for n in extents if isinstance(n, np.generic))
+    if len(shape) == len(extents) and -1 in shape:
+        rest = math.prod(n for n in shape if n != -1)
+        shape = tuple(array.size() // rest if n == -1 and rest else n for n in shape)
+    if len(shape) != len(extents) or math.prod(shape) != array.size() or array.strides != c_strides(array.shape):
+        raise f.m.error(f"an array of shape {array.shape} cannot be reshaped to {shape} without a copy", line)
+    return Array(array.storage, array.dtype, shape, c_strides(shape), array.offset)

@@ -103,6 +103,8 @@ def block_fence(f: Frame, call: Any) -> None:
 def members(f: Frame, call: Any, value: Any, what: str) -> Mask:
     """Check a warp operation's member mask: every named lane that still runs must be here, and only those."""
     m, mask = f.m, f.mask
+    if value.dtype.kind not in "iu":
+        raise TypeError(f"the member mask is {value.dtype}; it must be an integer")
     full = value.size == 1 and int(np.asarray(value).reshape(-1)[0]) & ALL_LANES == ALL_LANES
     if full and mask is m.lanes.full:
         return mask
