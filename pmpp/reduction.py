@@ -246,7 +246,7 @@ def shared_tree(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> ty
 
     Arguments, result and errors as in `interleaved`. Source: PMPP 4e section 10.6.
 
-    Leaves: 1024 threads and ten barriers for 1024 elements, and half of the threads have nothing to do but load.
+    Leaves: 1024 threads and eleven barriers for 1024 elements, and half of the threads have nothing to do but load.
     """
     x, out, operator, identity, stream = _begin(x, op, stream)
     if x.size:
@@ -284,7 +284,7 @@ def coarsened(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typi
 
     Arguments, result and errors as in `interleaved`. Source: PMPP 4e section 10.8.
 
-    Leaves: the tree still has ten barriers, and the whole block waits at each for the few warps that work.
+    Leaves: the tree still has eleven barriers, and the whole block waits at each for the few warps that work.
     """
     x, out, operator, identity, stream = _begin(x, op, stream)
     if x.size:
