@@ -281,6 +281,39 @@ def test_what_was_not_measured_is_said(made_up):
         plots.sweep("matmul", family="product", record=made_up)
 
 
+def test_each_room_has_its_share_of_its_own_ceiling(made_up):
+    # Measured later, and with twice the bandwidth: the same time is half the share.
+    rooms = {"vector_add": {"source": "0", "entries": [record.as_json(one) for one in room_entries("vector_add")]}}
+    ceilings = dataclasses.asdict(dataclasses.replace(CEILINGS, bandwidth=8e12))
+    run = {**made_up.run("vector_add"), "date": "2026-02-03T03:04:05Z", "ceilings": ceilings}
+    figure = plots.roofline(record=record.Record(record.merge(made_up.data, made_up.data["gpu"], run, rooms)))
+    said = {text.get_text() for text in words(figure)}
+    assert {"vector_add 49%", "reduction 98%"} <= said
+
+
+def test_ridge_label_stays_inside_the_axes(made_up):
+    for room in (None, *LADDERS):
+        figure = plots.roofline(room, record=made_up)
+        figure.draw_without_rendering()
+        label = next(text for text in figure.axes[0].texts if text.get_text().startswith("ridge"))
+        assert label.get_window_extent().x1 <= figure.axes[0].get_window_extent().x1
+
+
+def test_ticks_of_a_short_axis_are_plain_too():
+    figure, ax = style.chart()
+    ax.set(yscale="log", ylim=(0.3, 0.95))
+    plots._plain(ax.yaxis)
+    figure.draw_without_rendering()
+    names = [label.get_text() for label in ax.get_yticklabels(which="both") if label.get_text()]
+    assert "0.6" in names
+    assert all("10^" not in name and "e" not in name for name in names)
+
+
+def test_no_library_hides_a_rung(made_up):
+    lines = {line.get_label(): line for line in plots.sweep("reduction", record=made_up).axes[0].get_lines()}
+    assert lines["deterministic"].get_zorder() > lines["torch.sum"].get_zorder()
+
+
 def test_sweep_of_some(made_up):
     figure = plots.sweep("matmul", record=made_up, only=["naive", "torch.matmul"])
     labels = [line.get_label() for line in figure.axes[0].get_lines()]

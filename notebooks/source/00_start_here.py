@@ -16,7 +16,7 @@
 # PMPP 4e ch. 1 and section 5.1.*
 #
 # In this workbook you learn to program GPUs by reading, running, changing and measuring kernels in Python. It
-# follows the book *Programming Massively Parallel Processors* by Kirk, Hwu and El Hajj, called PMPP from here
+# follows the book *Programming Massively Parallel Processors* by Hwu, Kirk and El Hajj, called PMPP from here
 # on. You do not need a GPU.
 #
 # Let us run something first. Run each cell with Shift and Enter, from the top down.
@@ -39,7 +39,8 @@ plt.rcParams.update(STYLE)  # the workbook's look
 #
 # A *kernel* is a function that a GPU runs many times at once. Each run is a *thread*. The one below makes a
 # photograph into its negative, and it says what happens to one single pixel. There is no loop over the
-# picture: each thread asks `cuda.grid(2)` where it stands, and changes the pixel in that place.
+# picture: each thread asks `cuda.grid(2)` where it stands, and changes the pixel in that place. Threads are started
+# in *blocks*, groups of equal size, and the square brackets at the end say how many blocks, and of what size.
 
 
 # %%
@@ -105,8 +106,8 @@ print(recorded.footer())
 # Put in what you think, even if it is a guess, and then run the second. A wrong guess is worth more than a
 # number that you only read.
 #
-# NumPy adds two vectors of 2^28 numbers on the CPU of that machine. The GPU does the same. How many times as
-# fast is it?
+# NumPy adds two vectors of 2^28 numbers on one core of that machine's CPU, for it uses no more. The GPU does the
+# same. How many times as fast is it?
 
 # %%
 prediction = None  # 2? 50? 1000?
@@ -119,16 +120,16 @@ def one(contender):
 
 cpu, gpu = one("numpy.add"), one("vectorised")
 rows = {
-    "NumPy on the CPU": cpu.median_ms,
+    "NumPy on one core": cpu.median_ms,
     "kernel on the GPU": gpu.median_ms,
     "kernel and transfers": gpu.end_to_end_ms,
 }
 for name, ms in rows.items():
-    print(f"{name:22} {ms:8.2f} ms {cpu.median_ms / ms:8.2f} times as fast as NumPy")
+    print(f"{name:22} {ms:8.2f} ms {cpu.median_ms / ms:8.2f} times as fast as NumPy on one core")
 print(f"You said: {prediction}")
 
 # %% [markdown]
-# The last two lines are both right, and they could hardly be further apart. A GPU has a memory of its own,
+# The two lines about the GPU are both right, and they could hardly be further apart. A GPU has a memory of its own,
 # and the journey there costs more than the work. [Chapter 2](02_vector_add.ipynb) is about this. For now keep
 # in mind that "how fast" needs a second question: from where to where?
 #
@@ -190,9 +191,9 @@ prediction = None  # n
 
 # %%
 n = next(n for n in range(1, 10_000) if matmul.cost(n, n, n).intensity > ceilings.ridge)
-print(f"the ceilings meet at {ceilings.ridge:.2f} FLOP/byte")
+print(f"the ceilings meet at {ceilings.ridge:.3f} FLOP/byte")
 for size in (n - 1, n):
-    print(f"n = {size}: {matmul.cost(size, size, size).intensity:.2f} FLOP/byte")
+    print(f"n = {size}: {matmul.cost(size, size, size).intensity:.3f} FLOP/byte")
 print(f"You said: {prediction}")
 
 # %% [markdown]

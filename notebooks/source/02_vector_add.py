@@ -207,7 +207,7 @@ print(f"{blocks} blocks of 256 are {blocks * 256:,} threads: {blocks * 256 - x.s
 print(f"You said: {prediction}")
 
 # %% [markdown]
-# ## The first rung: one thread each
+# ## The first rung, `one_thread_each`: one thread each
 #
 # The plainest kernel gives every element a thread of its own. A chapter's kernels live in a *room*, a module
 # of the package; this one is `pmpp/vector_add.py`. Its kernels form a ladder from naive to fast, and each
@@ -389,7 +389,7 @@ print(
 # keep the threads and give each more to do, and it should help more to let each thread ask for more bytes at
 # a time.
 #
-# ## The second rung: a grid that strides
+# ## The second rung, `grid_stride`: a grid that strides
 #
 # The first test: launch only as many threads as the GPU holds at once, and let each walk over the vectors in
 # steps as long as the whole grid, `cuda.gridsize(1)`.
@@ -412,7 +412,7 @@ measured("one_thread_each", "grid_stride")
 # %% [markdown]
 # That is nearer, but not there. A thread still asks for 4 bytes of each vector, waits, and asks again.
 #
-# ## The third rung: 128 bits at a time
+# ## The third rung, `vectorised`: 128 bits at a time
 #
 # The second test: a lane can load 16 bytes with one instruction, four float32 at once. `load128(x, i)`
 # returns the elements `x[i]` to `x[i + 3]` as a tuple, and `store128` writes such a tuple.
@@ -504,8 +504,9 @@ plots.sweep("vector_add")
 # %% [markdown]
 # The same kernel has three different limits. On the left the time does not depend on the size: a launch that
 # does nothing takes about as long, and the kernel is *launch-bound*. In the middle the vectors are in the
-# cache, and the rate may pass the memory's. On the right the memory sets the pace. A rate without a size says
-# little.
+# cache, and the rate may pass the memory's. At the last size that fits, the vectors take most of the cache, and
+# the rate has already fallen: not all of the cache is of use to one kernel. On the right the memory sets the
+# pace. A rate without a size says little.
 #
 # The launch also costs the host, and from Python it costs more than from C:
 
@@ -617,7 +618,8 @@ plots.transfers("vector_add")
 
 # %% [markdown]
 # Small transfers cost the same whatever their size, as small launches do. Only large ones come near the rate
-# of the bus.
+# of the bus. From pageable memory to the device the rate falls again above 2^26 bytes; a likely reason is that
+# the CPU's own cache no longer holds the vector.
 #
 # ## Streams
 #

@@ -31,7 +31,7 @@ from pmpp import cuda, matmul, simt
 from pmpp.lab import data, device, plots, record, roofline
 from pmpp.lab.exercise import check, exercise
 from pmpp.lab.room import show
-from pmpp.lab.style import STYLE, chart
+from pmpp.lab.style import STYLE, chart, foot
 
 plt.style.use(STYLE)
 print(device.describe().splitlines()[0])
@@ -46,9 +46,11 @@ try:
     store = record.load()
     measured = store.entries("matmul", design=True)
     ceilings = store.ceilings("matmul")
-    print(f"{store.footer('matmul')}; design size n = {measured[0].workload}, float32")
+    source = store.footer("matmul")
+    print(f"{source}; design size n = {measured[0].workload}, float32")
 except record.RecordError as missing:  # nothing measured yet: what the vendor promises for an H200
     measured, ceilings = (), roofline.Ceilings(4.8e12, 67e12, "datasheet of an H200", empty_kernel=2e-6, launch=1e-5)
+    source = "The ceilings are from the datasheet of an H200"
     print("There are no times to show:", missing)
 
 
@@ -120,7 +122,7 @@ print(matmul.reference(left, right))
 print("equal to NumPy:", np.array_equal(matmul.reference(left, right), left @ right))
 
 # %% [markdown]
-# ## The first rung: one thread for each element
+# ## The first rung, `naive`: one thread for each element
 #
 # The *M N* sums do not depend on each other, so each can have a thread of its own. `cuda.grid(2)` gives the thread its
 # place in a two-dimensional grid. The guard keeps threads beyond the edge of *C* from doing anything (PMPP 4e section
@@ -249,7 +251,7 @@ for part, (title, (row, column)) in zip(figure.subfigures(1, 2), places.items(),
     product_picture(part.subplots(2, 2), marks(row, k), marks(k, column), marks(row, column), title)
 
 # %% [markdown]
-# ## The second rung: let neighbours read neighbours
+# ## The second rung, `coalesced`: let neighbours read neighbours
 #
 # The cure costs one line: let x, the fast index of a thread, run along a row of *C*. Threads that differ by one in x
 # sit side by side in a warp. So the warp now wants neighbours of *B* and writes neighbours of *C*. Such access is
@@ -270,6 +272,8 @@ count(matmul.coalesced)
 times("naive", "coalesced", "cupy.matmul")
 
 # %% [markdown]
+# Part of this gain is special to *n* = 4096: see *Edges*, below.
+#
 # What is still wrong? We divide the operations by the bytes that were *asked for*, 32 for each sector counted. That is
 # the intensity that a kernel really has, as far as the first cache sees it.
 
@@ -300,15 +304,15 @@ def on_the_roof(*names):
     figure, ax = chart(4.2)
     x = np.array([0.03, ceilings.ridge, 200])
     ax.loglog(x, [roofline.attainable(i, ceilings) / 1e12 for i in x], color="#333333", label="the roof")
-    for name, colour, marker in zip(names, plots.COLOURS, plots.MARKERS, strict=False):
+    for name, colour, marker, size in zip(names, plots.COLOURS, plots.MARKERS, (9, 14, 19) * 4, strict=False):
         intensity = plots.counted_intensity(reports[name])
-        ax.plot(intensity, roofline.attainable(intensity, ceilings) / 1e12, marker, color=colour, mfc="none", ms=10)
+        ax.plot(intensity, roofline.attainable(intensity, ceilings) / 1e12, marker, color=colour, mfc="none", ms=size)
         for rate in [entry.flops / entry.seconds / 1e12 for entry in measured if entry.contender == name]:
             ax.plot(intensity, rate, marker, color=colour, label=name, ms=7)
     ax.set(xlabel="counted intensity (FLOP for each byte asked of global memory)", ylabel="rate (TFLOP/s)")
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.yaxis.set_major_formatter("{x:g}")
+    plt.setp((ax.xaxis, ax.yaxis), major_formatter="{x:g}")
     figure.legend(loc="outside right upper", title="filled: recorded\nhollow: the roof there")
+    foot(figure, source)
     return figure
 
 
@@ -321,7 +325,7 @@ on_the_roof("naive", "coalesced")
 # what it happens to keep. We know which elements will be used again. So we can do on purpose what the cache does by
 # luck.
 #
-# ## The third rung: tiles in shared memory
+# ## The third rung, `tiled`: tiles in shared memory
 #
 # The threads of a block read the same elements over and over. A block of 32 x 32 threads computes a square of *C*. Its
 # threads need 32 rows of *A* and 32 columns of *B*, and each of these elements is used by 32 threads.
@@ -356,6 +360,8 @@ block_picture(right, tile, slice(tile, 2 * tile), "tiled, step 1:\neach element\
 # begins at `k0`, thread (x, y) loads one element of *A*, in its own row, and one of *B*, in its own column. Then it
 # does `TILE` multiply-adds, with elements that other threads have loaded. The loads are coalesced: x runs along a row
 # of both matrices. (`element` gives zeros beyond the edge; we come to it later.)
+#
+# `np.uint32` makes an index unsigned: it then needs no test for negative values, which Numba would otherwise add.
 #
 # Two lines are new, `cuda.syncthreads()`. Each is a *barrier*: no thread of the block goes on before all have arrived.
 
@@ -511,7 +517,8 @@ def shared_roof(*names):
     for name in names:
         counted = reports[name].counters
         wavefronts = counted["shared_load_wavefronts"] / (counted["flops"] / 64)
-        print(f"{name:15}{wavefronts:6.3f} wavefronts a multiply-add: at most {min(1, 0.25 / wavefronts):4.0%}", end="")
+        print(f"{name:15}{wavefronts:6.3f} wavefronts a multiply-add:", end=" ")
+        print(f"by the source, at most {min(1, 0.25 / wavefronts):4.0%}", end="")
         shares = [e.flops / e.seconds / ceilings.fma_f32 for e in measured if e.contender == name]
         print("".join(f", recorded {share:4.0%}" for share in shares), "of the multiply-add ceiling")
 
@@ -527,7 +534,7 @@ shared_roof("tiled")
 # (The estimate takes the source at its word. A compiler may join loads of neighbours, and then a record can lie above
 # it.)
 #
-# ## The fourth rung: more work for each thread
+# ## The fourth rung, `coarsened`: more work for each thread
 #
 # Give a thread more than one element of *C*. If they are in one column, they all need the same element of *B* at the
 # same step. It is loaded once, kept in a register, and used for all of them. There are fewer threads, and each does
@@ -557,10 +564,10 @@ times("tiled", "coarsened", "cupy.matmul")
 print("Still wrong:", matmul.coarsened.leaves)
 
 # %% [markdown]
-# Nearly half of the loads are gone, and the bound has nearly doubled. What the record makes of it is another matter: a
-# bound says what is possible, not what happens.
+# Nearly half of the loads are gone, and the estimate has nearly doubled. The record lies above it again, because the
+# compiler joins loads, as said above.
 #
-# ## The fifth rung: a tile in registers
+# ## The fifth rung, `register_tiled`: a tile in registers
 #
 # Using each value of *B* many times took away one of two loads. To take away the other, each value of *A* must be used
 # many times as well. So let a thread compute a rectangle of *p* x *q* elements of *C*. In each step of *k* it loads
@@ -581,7 +588,7 @@ for p, q in ((1, 1), (matmul.COARSENING, 1), (4, 4), (8, 8), (matmul.THREAD_M, m
 # is out of reach. The room takes the line before it.
 #
 # The block's tile has grown too, and it is no longer square along *k*: `SIDE` rows or columns, `DEPTH` steps. Below,
-# one thread's share is dark and that of its warp is light. A thread's elements are spread over the whole tile, so that
+# one thread's share is dark and that of its warp is light; the steps of *k* are drawn wider than they are. A thread's elements are spread over the whole tile, so that
 # the threads of a warp read neighbours of *B*'s tile and have no bank conflicts.
 
 # %%
@@ -595,8 +602,10 @@ for thread in range(31, -1, -1):  # the first warp; its first thread last, and d
 print(f"{matmul.THREADS} threads for {side} x {side} elements of C: {(in_c > 1).sum()} a thread")
 
 figure = plt.figure(figsize=(5.6, 5.2), layout="constrained")
-axes = figure.subplots(2, 2, width_ratios=(2 * depth, side), height_ratios=(2 * depth, side))
+axes = figure.subplots(2, 2, width_ratios=(6 * depth, side), height_ratios=(6 * depth, side))
 product_picture(axes, in_a, in_b, in_c, "k = 0")
+axes[0, 1].set_aspect(6)  # steps of k wider than rows and columns, or they could not be seen
+axes[1, 0].set_aspect(1 / 6)
 
 # %%
 show(matmul.register_tiled_kernel)
@@ -629,7 +638,7 @@ on_the_roof("naive", "coalesced", "tiled", "coarsened", "register_tiled")
 print("Still wrong:", matmul.register_tiled.leaves)
 
 # %% [markdown]
-# ## The sixth rung: four elements an instruction
+# ## The sixth rung, `vectorised`: four elements an instruction
 #
 # One instruction can load 16 bytes, four float32, if the address is a multiple of 16. [Chapter 2](02_vector_add.ipynb)
 # introduced `load128` and `store128`. Here they are used on both memories. This is the step that all threads do for
@@ -732,6 +741,8 @@ if names[0] in found and names[-1] in found:
     print(f"{final.flops / final.seconds / ceilings.fma_f32:.0%} of the multiply-add ceiling")
 
 # %% [markdown]
+# The first of these figures rests partly on a bad case of `naive` that is special to *n* = 4096: see *Edges*, below.
+#
 # ## From small to large
 #
 # A ladder has an order for one size. Over all sizes it looks different.
@@ -740,8 +751,10 @@ if names[0] in found and names[-1] in found:
 drawn(plots.sweep, "matmul", family="matmul")
 
 # %% [markdown]
-# On the left the order is upside down. A product of 64 x 64 is less than one block of the last rungs, so one
-# multiprocessor works and all others look on. With small tiles there are more blocks to share out. On the right there
+# On the left the middle of the ladder leads: `tiled` and `coarsened` are ahead of the last three rungs. A product of
+# 64 x 64 is less than one block of these, so one multiprocessor works and all others look on. With small tiles there
+# are more blocks to share out. (The shading is for a kernel at the ceilings: there an empty launch would take longer
+# than the work. The slow rungs on the left are limited by too few blocks.) On the right there
 # is enough work for all, and what counts is how few bytes and instructions each multiply-add takes. A library has many
 # kernels and chooses among them by size. The choice is a part of what makes it good.
 #
@@ -776,10 +789,13 @@ for name in names if measured else ():
 
 # %% [markdown]
 # For most rungs the guards cost next to nothing. The last rungs pay, since at 4095 most rows do not begin at a
-# multiple of 16 bytes: they first make padded copies. The first rung does the opposite: it is much faster at 4095 than
-# at 4096. A likely reason: at 4096 the rows of *A* lie 16,384 bytes apart, a cache finds the place for a line by its
-# address, and addresses that differ by a power of two have to share few places. A warp of `naive` wants 32 such rows
-# at a time.
+# multiple of 16 bytes: they first make padded copies. At 4097 they pay more. A likely reason is the extra row and column
+# of tiles: 33 x 33 blocks of `SIDE` x `SIDE`, where 4095 and 4096 take 32 x 32.
+#
+# The first rung does the opposite: it is much faster at 4095 than at 4096. A likely reason: at 4096 the rows of *A* lie
+# 16,384 bytes apart, a cache finds the place for a line by its address, and addresses that differ by a power of two
+# have to share few places. A warp of `naive` wants 32 such rows at a time. `register_tiled` is faster at 4095 as well,
+# though not by much. Its warps load from several rows of *A* at a time, so a likely reason is the same.
 #
 # ## Digits
 #

@@ -30,6 +30,7 @@ from pmpp.lab import data, device, plots, record, roofline
 from pmpp.lab.exercise import check, exercise
 from pmpp.lab.room import show
 from pmpp.lab.style import STYLE
+from pmpp.lab.vector import load128, store128
 
 plt.rcParams.update(STYLE | {"axes.grid": False})  # the workbook's look
 print(device.describe().splitlines()[0])
@@ -210,7 +211,7 @@ print(f"You said: {prediction}")
 # if it is not driven out before. With arrays nothing depends on such luck. This is why libraries for GPUs keep their
 # data in arrays, one for each field.
 #
-# ## The first rung: no tile
+# ## The first rung, `naive`: no tile
 #
 # Now the transpose. A matrix in C order has the neighbours of a row side by side. Neighbours in a column are a whole
 # row apart. Here is the plain kernel, one thread for each element. A block takes a square of 32 x 32 elements, its
@@ -300,7 +301,7 @@ print(f"You said: {prediction}")
 # are never neighbours both.
 
 # %% [markdown]
-# ## The second rung: turn the corner in shared memory
+# ## The second rung, `tiled`: turn the corner in shared memory
 #
 # Shared memory has no sectors. So let a block fetch a tile of 32 x 32 elements along the rows of `x`, put it there,
 # wait until it is whole, and write it along the rows of `out`. PMPP calls this *corner turning*.
@@ -335,7 +336,8 @@ measured("naive", "tiled")
 # enough. If they want different words of one bank, they wait for one another: a *bank conflict*. (Several lanes that
 # want the same word do not; it is broadcast.)
 #
-# This kernel fills a tile row by row and reads its first column. The rows are `pitch` words apart.
+# This kernel fills a tile row by row and reads its first column. The rows are `pitch` words apart. `cuda.syncwarp()`
+# is a barrier for the lanes of one warp only: what they wrote before it, they all can read after it.
 
 # %%
 MOST = 32 * 40
@@ -377,20 +379,17 @@ figure, axes = plt.subplots(1, 2, figsize=(7.8, 4), sharey=True, layout="constra
 figure.colorbar(plt.cm.ScalarMappable(plt.Normalize(0, 31), "twilight"), ax=axes, label="bank")
 for ax, pitch in zip(axes, (32, 33), strict=True):
     tile = np.arange(32 * pitch).reshape(32, pitch) % 32
-    ax.imshow(tile, cmap="twilight", vmin=0, vmax=31)
+    ax.imshow(tile, cmap="twilight", vmin=0, vmax=31, aspect="auto")
     row, column = np.divmod(columns[pitch], pitch)
     ax.scatter(column, row, s=28, facecolors="none", edgecolors="#EE7733", linewidth=1.2)
-    ax.set(
-        title=f"rows of {pitch} words, banks of the column: {np.unique(columns[pitch] % 32).size}",
-        xlabel="column",
-        ylabel="row",
-    )
+    ax.set(title=f"pitch {pitch}: banks in a column: {np.unique(columns[pitch] % 32).size}", xlabel="column")
+axes[0].set(ylabel="row")
 
 # %% [markdown]
 # On the left a column has one colour: all its elements lie in one bank. On the right every row begins one bank
 # further on, and a column runs through all of them. A row does so in both, so filling the tile was never the trouble.
 #
-# ## The third rung: pad the tile
+# ## The third rung, `padded`: one column more
 #
 # The remedy is one column that nobody uses.
 
@@ -408,7 +407,7 @@ measured("tiled", "padded")
 # Nothing else is wrong with the access: each sector moves once, each request to shared memory is one wavefront. A
 # count of traffic finds no more to complain about. And the time is still not that of a copy.
 #
-# ## The fourth rung: more to do for each thread
+# ## The fourth rung, `coarsened`: more to do for each thread
 #
 # Chapter 2 met the same riddle: the bytes are right, and there are too few *under way*. In `padded` a thread asks for
 # one element of 4 bytes and waits. Then it waits again, at the barrier, for the slowest of 1,024 threads. All that
@@ -424,7 +423,8 @@ show(transpose.coarsened_kernel)
 # %% [markdown]
 # Why not load and store in one loop? The guard would be a branch around both, and the compiler keeps what is in it
 # together: each load would be waited for, and stored, before the next is asked for. Here there is no branch: `min`
-# keeps every index inside the matrix.
+# keeps every index inside the matrix. (`np.uint32(cuda.threadIdx.x)` makes the index unsigned, so that no code is
+# spent on negative ones.)
 #
 # **Predict, then run.** Which of the counters does this change: requests, sectors, wavefronts?
 
@@ -443,7 +443,7 @@ measured("padded", "coarsened")
 # The traffic is the same to the last sector, and so is everything else that we count. The memory was not asked for
 # too much; it was asked too late. Counters tell how much work there is. They do not tell when it is done.
 #
-# ## The fifth rung: 128 bits at a time
+# ## The fifth rung, `vectorised`: 128 bits at a time
 #
 # One thing is left from chapter 2: a lane can move 16 bytes with one instruction. For a transpose that seems of no
 # use. Four neighbours in a row of `x` belong to four different rows of `out`.
@@ -451,14 +451,15 @@ measured("padded", "coarsened")
 # But take four rows of four. A thread loads a square of 4 x 4 elements with four wide loads, one for each row. Now it
 # holds in registers four pieces of rows *of the result*, and each piece is again 16 bytes long. These go through
 # shared memory, so that a warp can store along a row of `out`. Compare the tuples: `a` to `d` are rows, and
-# `(a[0], b[0], c[0], d[0])` is a column.
+# `(a[0], b[0], c[0], d[0])` is a column. `load128` and `store128` count elements from the start of an array of any
+# shape, row after row, so row and column become one *flat* index, `row * n + column`.
 
 # %%
 show(transpose.quads_kernel)
 
 # %% [markdown]
-# Padding by one element is impossible here: 16-byte accesses need addresses that are multiples of 16. So the tile is
-# *swizzled*: every piece stays in its row, but moves to another place in it, `v ^ (r // 4 % 8)` for piece `v` of row
+# Padding by one element is impossible here: 16-byte accesses need addresses that are multiples of 16. (That is also why
+# the tile is asked for with `alignment=16`: it must begin at one.) So the tile is *swizzled*: every piece stays in its row, but moves to another place in it, `v ^ (r // 4 % 8)` for piece `v` of row
 # `r`. (`^` is the exclusive or of the bits.) A swizzle costs no memory. It loses nothing either: for a given row,
 # `v ^ s` with a fixed `s` takes every place once. And who knows the row finds the piece again by the same formula.
 #
@@ -659,3 +660,24 @@ def coarsen_answer(x, out):
 
 
 assert check("transpose/coarsen", coarsen_answer)
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def move_quads(points, by):
+    i = cuda.grid(1)
+    if i < points.shape[0]:
+        x, y, z, unused = load128(points, 4 * i)  # the flat index of points[i, 0]
+        store128(points, 4 * i, (x + by, y, z, unused))
+
+
+for name, kernel, fields in (("3, x", move_structures, 3), ("4, x", move_structures, 4), ("4, load128", move_quads, 4)):
+    count = simt.profile(kernel, n // 256, 256, (np.zeros((n, fields), np.float32), by)).counters
+    requests, sectors = count["global_load_requests"], count["global_load_sectors"]
+    print(f"floats: {name:11} {requests:4} requests, {sectors / requests:3.0f} sectors each")
+
+# %% [markdown]
+# *Four floats.* To get x alone, four are worse: the lanes lie 16 bytes apart, and a warp touches 16 sectors instead of
+# 12, of which it uses a quarter. But with four every point begins at a multiple of 16 bytes. So `load128` fetches a
+# whole point with one request, for the same 16 sectors, while points of three floats need a request for each field.
+# The price is a number in four that nobody uses, in memory and on the way.

@@ -16,14 +16,14 @@
 # PMPP 4e ch. 10 and sections 4.3 and 4.5.*
 #
 # To find how bright a photograph is, add up its pixels and divide by how many there are. One processor adds them one
-# after another. A GPU has a hundred thousand threads under way at once, and each of them can add. But in the end there
-# must be one number, so threads have to hand their values to each other, and wait for each other, until one value is
+# after another. A GPU has hundreds of thousands of threads under way at once, and each of them can add. But in the end
+# there must be one number, so threads have to hand their values to each other, and wait for each other, until one value is
 # left.
 #
 # **The question of this chapter: how do thousands of threads agree on one number, and what does agreeing cost?** A
 # sum, a maximum or a minimum of many values is a *reduction*. We make one fast in six steps, and repeatable in a
-# seventh. The code is the room `pmpp/reduction.py`. What we need from chapters 02 and 05 is said again in a sentence
-# where we need it.
+# seventh. The code is the room `pmpp/reduction.py`. What we need from chapters [2](02_vector_add.ipynb) and
+# [5](05_matmul.ipynb) is said again in a sentence where we need it.
 
 # %%
 import matplotlib.pyplot as plt
@@ -376,8 +376,8 @@ recorded("sequential", before="interleaved")
 #
 # What is still wrong: each level goes out to global memory and comes back, and the kernel needs `work`, a copy of all
 # of `x`. But nobody outside the block ever reads those values. *Shared memory* is for this: a small memory beside the
-# processor that the threads of one block share (chapter 05). A thread reads its element once, and the tree stays
-# inside (PMPP 10.6).
+# processor that the threads of one block share ([chapter 5](05_matmul.ipynb)). A thread reads its element once, and
+# the tree stays inside (PMPP 10.6).
 
 # %%
 show(reduction.shared_tree_kernel)
@@ -395,7 +395,8 @@ print("sectors in", rows.size, "pixels:", rows.nbytes // 32)
 # %% [markdown]
 # `global_load_sectors` is now exactly the size of the input: nothing is read twice. Nothing is stored either; the
 # blocks' results leave by atomics, which are counted apart. A *wavefront* is one pass through the banks of shared
-# memory. Each of the tree's requests needs one, because neighbouring threads use neighbouring banks (chapter 05).
+# memory. Each of the tree's requests needs one, because neighbouring threads use neighbouring banks
+# ([chapter 6](06_coalescing.ipynb)).
 
 # %%
 recorded("shared_tree", before="sequential")
@@ -486,7 +487,7 @@ recorded("shuffle", before="coarsened")
 # ## Rung 6: `vectorised`
 #
 # Now the loads. A thread fetches its 64 bytes by sixteen instructions of 4 bytes, each with an address and a test of
-# its own. `load128` (chapter 02) fetches 16 bytes by one. Four of them are under way before the first is used.
+# its own. `load128` ([chapter 2](02_vector_add.ipynb)) fetches 16 bytes by one. Four of them are under way before the first is used.
 
 # %%
 show(reduction.combine_tile)
@@ -693,8 +694,9 @@ for rung in reduction.LADDER[:-1]:
     print(f"{rung.name} leaves: {rung.leaves}")
 
 # %% [markdown]
-# The divergent branches go up at `shuffle`: lane 0 of each of the 32 warps writes down its warp's value. 32 short
-# detours are a fair price for ten barriers.
+# The wavefronts of shared memory go up from 0 at `shared_tree`, where the tree moves in: they take the place of far
+# dearer sectors. The divergent branches go up at `shuffle`: lane 0 of each of the 32 warps writes down its warp's value.
+# 32 short detours are a fair price for ten barriers.
 #
 # And then time. Without a GPU of your own these are recorded measurements, and each figure says at its bottom of which
 # GPU. With one, `make bench` measures yours. The bars are shares of the roof at the design size; the dashed line is
@@ -745,7 +747,7 @@ drawn(plots.cpu_gpu, "reduction")
 
 # %% [markdown]
 # The last figure is a warning. The dashed line includes sending the vector to the GPU. That takes so much longer than
-# the sum that a CPU, which has the vector at hand, keeps up or wins. A reduction on a GPU pays where the data are
+# the sum that NumPy on one core of the CPU, which has the vector at hand, keeps up or wins. A reduction on a GPU pays where the data are
 # already, at the end of other work: the solid line.
 #
 # ## Exercises
@@ -866,7 +868,8 @@ assert check("reduction/dot", dot_answer)
 # %% [markdown]
 # *Dot product.* A thread beyond the end brings 0 and takes part in every barrier. Had it returned, its place in
 # `partial` would hold what was left there by others. With `0.0` instead of `np.float32(0)` the choice between it and
-# the product would be a float64.
+# the product would be a float64, converted back when it is stored. `check` lets that pass, for no addition is done in
+# float64, but on a GPU it is two conversions for nothing.
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
@@ -952,6 +955,74 @@ assert check("reduction/argmax", argmax_answer)
 # *Argmax.* A thread beyond the end brings minus infinity and its own index, which is larger than that of any element:
 # it loses even against an element that is minus infinity. Ties go to the smaller index whatever the order of the tree.
 # That is another way to get the same result on every run: not to fix the order, but to leave no ties.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def join_kernel(neighbours, digits):
+    thread, length = cuda.threadIdx.x, 1
+    while length < 8:
+        distance = length if neighbours else 4 // length
+        if (neighbours and thread % (2 * length) == 0) or (not neighbours and thread < distance):
+            digits[thread] = digits[thread] * 10**length + digits[thread + distance]
+        cuda.syncthreads()
+        length *= 2
+
+
+for name, neighbours in (("interleaved", True), ("sequential", False)):
+    digits = np.arange(1, 9)
+    simt.profile(join_kernel, 1, 8, (neighbours, digits))
+    print(f"{name:12} joins 1 to 8 to {digits[0]}")
+
+# %% [markdown]
+# *Operators.* Both trees need one that is associative. For one that is not commutative only `interleaved` is right: it
+# joins what stands side by side, left before right. Joining digits is such an operator, and so are the product of
+# matrices and "the first that is not zero".
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def packed_kernel(x, out):
+    thread, stride, partial = cuda.threadIdx.x, 1, cuda.shared.array(1024, np.float32)
+    partial[thread] = x[cuda.grid(1)]
+    while stride < 1024:
+        cuda.syncthreads()
+        if 2 * thread * stride < 1024:
+            partial[2 * thread * stride] += partial[2 * thread * stride + stride]
+        stride *= 2
+    if thread == 0:
+        cuda.atomic.add(out, 0, partial[0])
+
+
+reports["packed"] = simt.profile(packed_kernel, 16, BLOCK, (rows, out))
+compare("divergent_branches", "shared_load_requests", "shared_load_wavefronts")
+
+# %% [markdown]
+# *Packed.* The threads at work stand side by side again, so as few branches diverge as in `sequential`. But the elements
+# that they work on lie 2 `stride` apart, and so in ever fewer banks: 16 at first, then 8, 4, 2 and 1. What is gained in
+# divergence is lost in bank conflicts. `shared_tree` has neither.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def simple_level(x, stride):
+    if cuda.threadIdx.x % stride == 0:
+        x[2 * cuda.threadIdx.x] += x[2 * cuda.threadIdx.x + stride]
+
+
+@cuda.jit
+def convergent_level(x, stride):
+    if cuda.threadIdx.x < stride:
+        x[cuda.threadIdx.x] += x[cuda.threadIdx.x + stride]
+
+
+for level, stride in ((simple_level, 16), (convergent_level, 32)):  # the fifth from 1 up, and from 512 down
+    print(simt.profile(level, 1, 512, (ones(), stride)).counters["divergent_branches"], "divergent warps")
+
+# %% [markdown]
+# *The book's questions.* They are about the fifth iteration on 1024 elements. The book starts 512 threads for these, so
+# 16 warps. In its simple kernel every 16th thread works, two in each warp, and all warps diverge. In its convergent one
+# the 32 threads that work are just one warp, and none does.
 #
 # ## What to take along
 #

@@ -231,7 +231,8 @@ EXERCISES = (
         hints=(
             "A thread beyond the end brings the product 0, and takes part in every barrier.",
             f"Put the products in a shared array of {BLOCK} float32, and grow the tree of shared_tree over it.",
-            "np.float32(0) is a float32. 0.0 is a float64, and makes a float64 of what it is added to.",
+            "np.float32(0) is a float32. 0.0 is a float64, and so is a choice between it and a product: a float64, "
+            "converted back when it is stored.",
         ),
         traps=(Trap("only right for whole blocks", "The last block counts, full or not.", _dot_of_whole_blocks),),
     ),

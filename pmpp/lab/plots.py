@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogFormatter
 
 from pmpp.lab import record as store
 from pmpp.lab import roofline as roof
@@ -96,9 +96,17 @@ def _rate(tera: float) -> str:
     return f"{tera:.3g} TFLOP/s" if tera >= 1 else f"{tera * 1e3:.3g} GFLOP/s"
 
 
+class _Minor(LogFormatter):
+    """Plain numbers at minor ticks, where matplotlib would label them: on a short axis."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
 def _plain(axis: typing.Any) -> None:
-    """Write 0.01 and 100, not powers of ten."""
+    """Write 0.01 and 100 on a logarithmic axis, not powers of ten."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(_Minor())
 
 
 # ---------------------------------------------------------------------------------------------------------- roofline
@@ -143,7 +151,8 @@ def roofline(
                 if entry.kind == "rung" and entry is not best:
                     drawn += _mark(ax, entry, colour, ".", alpha=0.45)
             for x, y in _mark(ax, best, colour, "o"):
-                points.append((x, y, f"{each} {_share(best, ceilings):.0%}", colour))
+                # By the room's own ceilings, as everywhere else: rooms can be measured on different days.
+                points.append((x, y, f"{each} {_share(best, record.ceilings(each)):.0%}", colour))
         ax.set_title("The best rung of each room and its share of the roof; small dots are the rungs before it")
     else:
         # All lie above one another, at the intensity of the least cost: a legend names them without crowding.
@@ -212,7 +221,7 @@ def _draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, f
     x, slope = math.sqrt(low * ceilings.ridge), ceilings.bandwidth / 1e12
     turned = {"rotation": math.degrees(math.atan(slope)), "rotation_mode": "anchor", "transform_rotates_text": True}
     ax.text(x, x * slope * 1.12, f"memory {slope:.3g} TB/s", ha="center", **style, **turned)
-    ax.annotate(
+    label = ax.annotate(
         f"ridge: {ceilings.ridge:.3g} FLOP/byte",
         (ceilings.ridge, 0),
         (4, 5),
@@ -221,6 +230,9 @@ def _draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, f
         fontsize=SMALL,
         color="#666666",
     )
+    ax.figure.draw_without_rendering()  # settles the width of the axes
+    if label.get_window_extent().x1 > ax.get_window_extent().x1:
+        label.set(ha="right", position=(-4, 5))  # no room on the right: left of the line
 
 
 # ------------------------------------------------------------------------------------------------------------ ladder
@@ -326,7 +338,9 @@ def sweep(
         colour, marker = look[contender]
         face = "white" if mine[0].kind == "library" else colour
         rates = [rate(entry, entry.seconds) for entry in mine]
-        ax.plot([entry.x for entry in mine], rates, color=colour, marker=marker, mfc=face, label=contender)
+        order = 2 if mine[0].kind == "library" else 3  # no library hides a rung
+        line = {"color": colour, "marker": marker, "mfc": face, "zorder": order}
+        ax.plot([entry.x for entry in mine], rates, **line, label=contender)
     sizes = sorted({entry.x: entry for entry in entries}.values(), key=lambda entry: entry.x)
     allowed = [rate(e, max(roof.bound(_cost(e), ceilings).seconds, ceilings.empty_kernel)) for e in sizes]
     ax.plot([entry.x for entry in sizes], allowed, "--", color="#333333", linewidth=1.2, label="the ceilings allow")
@@ -419,7 +433,8 @@ def cpu_gpu(room: str | types.ModuleType, *, record: Record | None = None, famil
     ax.set_ylim(low, high * (high / low) ** 0.3)  # the legend's room
     ax.legend(loc="upper left")
     run = record.run(name)
-    foot(figure, f"{record.footer(name)}\nCPU: {run['cpu']}, NumPy {run['versions'].get('numpy', 'unknown')}")
+    numpy = f"NumPy {run['versions'].get('numpy', 'unknown')} (on one core, but for products of matrices)"
+    foot(figure, f"{record.footer(name)}\nCPU: {run['cpu']}; {numpy}")
     return figure
 
 
