@@ -579,6 +579,43 @@ WRONG += [
 ]
 
 
+def argmax_with_literals(better):
+    """The tree with its sizes written as numbers, 256 and 128: these are right, and no sizes of x."""
+
+    @cuda.jit
+    def argmax(x, out):
+        thread, i, stride = cuda.threadIdx.x, cuda.grid(1), 128
+        value, index = cuda.shared.array(256, np.float32), cuda.shared.array(256, np.int64)
+        value[thread] = x[i] if i < x.size else LOW
+        index[thread] = i
+        while stride > 0:
+            cuda.syncthreads()
+            if thread < stride and better(value, index, thread, thread + stride):
+                value[thread], index[thread] = value[thread + stride], index[thread + stride]
+            stride //= 2
+        if thread == 0:
+            out[cuda.blockIdx.x] = index[0]
+
+    return argmax
+
+
+WRONG += [
+    ("reduction/argmax", "wrong result", argmax_with_literals(larger)),
+    ("reduction/argmax", "wrong result", argmax_with_literals(or_equal)),
+]
+
+
+@wrong("reduction/dot", "wrong result")  # with n = 1 it adds 0, which is not the same as never writing
+@cuda.jit
+def dot_of_the_wrong_element(x, y, out):
+    thread, i = cuda.threadIdx.x, cuda.grid(1)
+    partial = cuda.shared.array(BLOCK, np.float32)
+    partial[thread] = x[i] * y[i] if i < x.size else f0
+    tree(partial)
+    if thread == 0:
+        cuda.atomic.add(out, 0, partial[1])
+
+
 @wrong("reduction/argmax", "uncoalesced")  # in the tree, of which it also warns
 @cuda.jit
 def argmax_that_reads_again(x, out):

@@ -185,8 +185,8 @@ class _Judge:
     def out_of_bounds(self, run: Run, hazard: simt.Hazard) -> Verdict:
         line, name = hazard.line, hazard.variable
         where = list(self.met("out_of_bounds", line, name))
-        # A case with several blocks tells the story better.
-        run, hazard = next((pair for pair in where if _blocks(pair[0].case) > 1), (run, hazard))
+        if hazard.space == "global":  # a case with several blocks tells the story better
+            run, hazard = next((pair for pair in where if _blocks(pair[0].case) > 1), (run, hazard))
         said = _said(hazard)
         if found := re.match(r"(.*) accesses \S+?\[(.*?)\](?:, but (?:valid indices are 0 to (\d+))?)?", said):
             who, index, last = found.groups()
@@ -234,7 +234,9 @@ class _Judge:
         """A number in the code that is an extent of some cases, if these are right: the kernel was written for them."""
         right = {run.case for run in self.runs if not run.hazards and not run.wrong}
         threads = {n for run in self.runs for n in (*_extent(run.case.block), math.prod(_extent(run.case.block)))}
-        for number in self.source.numbers().keys() - threads:
+        for number in self.source.numbers().keys() - threads - {0}:
+            if any(number % n == 0 or n % number == 0 for n in threads if n > 1):
+                continue  # it belongs to the block: half of it, or two of them
             own = {run.case for run in self.runs if any(number in (*x.shape, x.size) for x in run.case.arrays)}
             if number >= 8 and own and own <= right and len(right) < len(self.runs):
                 return number
@@ -289,7 +291,7 @@ class _Judge:
         if got.dtype.kind == "f" and np.isnan(got).all() and np.isnan(before).all() and self.source.reads(output):
             seen = f"{output} comes out as NaN, because the kernel reads it, and it holds nothing yet."
             return self.fault("uninitialised memory", seen, "Write an output before you read it.", case=run.case)
-        if (bits(got) == bits(before)).all():
+        if (bits(got) == bits(before)).all() and not _only_element_was_written(run, wrong):
             return self.fault("output not written", seen, case=run.case)
         if right and all(_fills(r.case) for r in right) and not any(_fills(r.case) for r in bad):
             return self.fault("only right for whole blocks", seen, case=run.case)
@@ -303,6 +305,8 @@ class _Judge:
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
         where = f"{name}[{', '.join(map(str, at))}]"
         if (bits(got) == bits(run.case.args[index]))[wrong].all():
+            if _only_element_was_written(run, wrong):
+                return f"{where} is {_show(got[at])}, as before the launch, and should be {_show(expected[at])}."
             if wrong.size == 1:
                 return f"{where} is never written."
             return (
@@ -448,6 +452,11 @@ def _nearly(run: Run) -> bool:
 
 def _said(hazard: simt.Hazard) -> str:
     return re.sub(r"^line \d+: ", "", hazard.message)
+
+
+def _only_element_was_written(run: Run, wrong: np.ndarray) -> bool:
+    """Whether the output has one element, and something was written: adding 0 leaves no other trace."""
+    return wrong.size == 1 and bool(run.counter("global_store_requests") + run.counter("atomic_requests"))
 
 
 def _sentence(text: str, mistake: str) -> str:
