@@ -40,7 +40,7 @@ plt.rcParams.update(STYLE)  # the workbook's look
 # A *kernel* is a function that a GPU runs many times at once. Each run is a *thread*. The one below makes a
 # photograph into its negative, and it says what happens to one single pixel. There is no loop over the
 # picture: each thread asks `cuda.grid(2)` where it stands, and changes the pixel in that place. Threads are started
-# in *blocks*, groups of equal size, and the square brackets at the end say how many blocks, and of what size.
+# in *blocks*, groups of equal size, and the square brackets in the last line say how many, and of what size.
 
 
 # %%
@@ -191,9 +191,9 @@ prediction = None  # n
 
 # %%
 n = next(n for n in range(1, 10_000) if matmul.cost(n, n, n).intensity > ceilings.ridge)
-print(f"the ceilings meet at {ceilings.ridge:.3f} FLOP/byte")
+print(f"the ceilings meet at {ceilings.ridge:.4f} FLOP/byte")
 for size in (n - 1, n):
-    print(f"n = {size}: {matmul.cost(size, size, size).intensity:.3f} FLOP/byte")
+    print(f"n = {size}: {matmul.cost(size, size, size).intensity:.4f} FLOP/byte")
 print(f"You said: {prediction}")
 
 # %% [markdown]

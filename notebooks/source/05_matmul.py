@@ -301,15 +301,15 @@ print(f"{'at least':15}{matmul.cost(N, N, N).intensity:7.2f} FLOP/byte, were eac
 # %%
 def on_the_roof(*names):
     """Hollow: the height of the roof at a rung's counted intensity. Filled: the recorded rate."""
-    figure, ax = chart(4.2)
-    x = np.array([0.03, ceilings.ridge, 200])
+    (figure, ax), x = chart(4.2), (0.03, ceilings.ridge, 200)
     ax.loglog(x, [roofline.attainable(i, ceilings) / 1e12 for i in x], color="#333333", label="the roof")
-    for name, colour, marker, size in zip(names, plots.COLOURS, plots.MARKERS, (9, 14, 19) * 4, strict=False):
+    sizes = (9, 9, 9, 14, 9, 14, 19) * 2  # hollow marks in one place can all be seen
+    for name, colour, marker, size in zip(names, plots.COLOURS, plots.MARKERS, sizes, strict=False):
         intensity = plots.counted_intensity(reports[name])
         ax.plot(intensity, roofline.attainable(intensity, ceilings) / 1e12, marker, color=colour, mfc="none", ms=size)
         for rate in [entry.flops / entry.seconds / 1e12 for entry in measured if entry.contender == name]:
             ax.plot(intensity, rate, marker, color=colour, label=name, ms=7)
-    ax.set(xlabel="counted intensity (FLOP for each byte asked of global memory)", ylabel="rate (TFLOP/s)")
+    ax.set(xlabel="counted intensity (FLOP/byte asked of global memory)", ylabel="rate (TFLOP/s)", ymargin=0.1)
     plt.setp((ax.xaxis, ax.yaxis), major_formatter="{x:g}")
     figure.legend(loc="outside right upper", title="filled: recorded\nhollow: the roof there")
     foot(figure, source)
@@ -564,8 +564,8 @@ times("tiled", "coarsened", "cupy.matmul")
 print("Still wrong:", matmul.coarsened.leaves)
 
 # %% [markdown]
-# Nearly half of the loads are gone, and the estimate has nearly doubled. The record lies above it again, because the
-# compiler joins loads, as said above.
+# Nearly half of the loads are gone, and the estimate has nearly doubled. The record lies above it again, probably
+# because the compiler joins loads, as said above.
 #
 # ## The fifth rung, `register_tiled`: a tile in registers
 #
@@ -588,8 +588,9 @@ for p, q in ((1, 1), (matmul.COARSENING, 1), (4, 4), (8, 8), (matmul.THREAD_M, m
 # is out of reach. The room takes the line before it.
 #
 # The block's tile has grown too, and it is no longer square along *k*: `SIDE` rows or columns, `DEPTH` steps. Below,
-# one thread's share is dark and that of its warp is light; the steps of *k* are drawn wider than they are. A thread's elements are spread over the whole tile, so that
-# the threads of a warp read neighbours of *B*'s tile and have no bank conflicts.
+# one thread's share is dark and that of its warp is light; the steps of *k* are drawn wider than rows and columns. A
+# thread's elements are spread over the whole tile, so that the threads of a warp read neighbours of *B*'s tile and have
+# no bank conflicts.
 
 # %%
 side, depth = matmul.SIDE, matmul.DEPTH
@@ -789,8 +790,8 @@ for name in names if measured else ():
 
 # %% [markdown]
 # For most rungs the guards cost next to nothing. The last rungs pay, since at 4095 most rows do not begin at a
-# multiple of 16 bytes: they first make padded copies. At 4097 they pay more. A likely reason is the extra row and column
-# of tiles: 33 x 33 blocks of `SIDE` x `SIDE`, where 4095 and 4096 take 32 x 32.
+# multiple of 16 bytes: they first make padded copies. At 4097 they pay more. A likely reason is the extra row and
+# column of tiles: 33 x 33 blocks of `SIDE` x `SIDE`, where 4095 and 4096 take 32 x 32.
 #
 # The first rung does the opposite: it is much faster at 4095 than at 4096. A likely reason: at 4096 the rows of *A* lie
 # 16,384 bytes apart, a cache finds the place for a line by its address, and addresses that differ by a power of two

@@ -377,13 +377,13 @@ print(f"You said: {prediction}")
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(7.8, 4), sharey=True, layout="constrained")
 figure.colorbar(plt.cm.ScalarMappable(plt.Normalize(0, 31), "twilight"), ax=axes, label="bank")
+axes[0].set(ylabel="row")
 for ax, pitch in zip(axes, (32, 33), strict=True):
     tile = np.arange(32 * pitch).reshape(32, pitch) % 32
     ax.imshow(tile, cmap="twilight", vmin=0, vmax=31, aspect="auto")
     row, column = np.divmod(columns[pitch], pitch)
     ax.scatter(column, row, s=28, facecolors="none", edgecolors="#EE7733", linewidth=1.2)
-    ax.set(title=f"pitch {pitch}: banks in a column: {np.unique(columns[pitch] % 32).size}", xlabel="column")
-axes[0].set(ylabel="row")
+    ax.set(title=f"pitch {pitch}: banks of the column: {np.unique(columns[pitch] % 32).size}", xlabel="column")
 
 # %% [markdown]
 # On the left a column has one colour: all its elements lie in one bank. On the right every row begins one bank
@@ -458,10 +458,11 @@ measured("padded", "coarsened")
 show(transpose.quads_kernel)
 
 # %% [markdown]
-# Padding by one element is impossible here: 16-byte accesses need addresses that are multiples of 16. (That is also why
-# the tile is asked for with `alignment=16`: it must begin at one.) So the tile is *swizzled*: every piece stays in its row, but moves to another place in it, `v ^ (r // 4 % 8)` for piece `v` of row
-# `r`. (`^` is the exclusive or of the bits.) A swizzle costs no memory. It loses nothing either: for a given row,
-# `v ^ s` with a fixed `s` takes every place once. And who knows the row finds the piece again by the same formula.
+# Padding by one element is impossible here: 16-byte accesses need addresses that are multiples of 16. (Hence also
+# `alignment=16`: the tile itself must begin at one.) So the tile is *swizzled*: every piece stays in its row, but moves
+# to another place in it, `v ^ (r // 4 % 8)` for piece `v` of row `r`. (`^` is the exclusive or of the bits.) A swizzle
+# costs no memory. It loses nothing either: for a given row, `v ^ s` with a fixed `s` takes every place once. And who
+# knows the row finds the piece again by the same formula.
 #
 # Eight lanes are served at a time, as 8 x 16 bytes fill all 32 banks. When the tile is filled, eight neighbouring
 # lanes write the same piece of every fourth row. In the picture each small box is a piece of 16 bytes, the colour is
@@ -678,6 +679,6 @@ for name, kernel, fields in (("3, x", move_structures, 3), ("4, x", move_structu
 
 # %% [markdown]
 # *Four floats.* To get x alone, four are worse: the lanes lie 16 bytes apart, and a warp touches 16 sectors instead of
-# 12, of which it uses a quarter. But with four every point begins at a multiple of 16 bytes. So `load128` fetches a
-# whole point with one request, for the same 16 sectors, while points of three floats need a request for each field.
-# The price is a number in four that nobody uses, in memory and on the way.
+# 12, and uses a quarter of them instead of a third. But with four every point begins at a multiple of 16 bytes. So
+# `load128` fetches a whole point with one request, for the same 16 sectors, while points of three floats need a request
+# for each field. The price is a number in four that nobody uses, in memory and on the way.

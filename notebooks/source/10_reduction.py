@@ -17,8 +17,8 @@
 #
 # To find how bright a photograph is, add up its pixels and divide by how many there are. One processor adds them one
 # after another. A GPU has hundreds of thousands of threads under way at once, and each of them can add. But in the end
-# there must be one number, so threads have to hand their values to each other, and wait for each other, until one value is
-# left.
+# there must be one number, so threads have to hand their values to each other, and wait for each other, until one value
+# is left.
 #
 # **The question of this chapter: how do thousands of threads agree on one number, and what does agreeing cost?** A
 # sum, a maximum or a minimum of many values is a *reduction*. We make one fast in six steps, and repeatable in a
@@ -487,7 +487,8 @@ recorded("shuffle", before="coarsened")
 # ## Rung 6: `vectorised`
 #
 # Now the loads. A thread fetches its 64 bytes by sixteen instructions of 4 bytes, each with an address and a test of
-# its own. `load128` ([chapter 2](02_vector_add.ipynb)) fetches 16 bytes by one. Four of them are under way before the first is used.
+# its own. `load128` ([chapter 2](02_vector_add.ipynb)) fetches 16 bytes by one. Four of them are under
+# way before the first is used.
 
 # %%
 show(reduction.combine_tile)
@@ -694,9 +695,9 @@ for rung in reduction.LADDER[:-1]:
     print(f"{rung.name} leaves: {rung.leaves}")
 
 # %% [markdown]
-# The wavefronts of shared memory go up from 0 at `shared_tree`, where the tree moves in: they take the place of far
-# dearer sectors. The divergent branches go up at `shuffle`: lane 0 of each of the 32 warps writes down its warp's value.
-# 32 short detours are a fair price for ten barriers.
+# Two columns do. The wavefronts of shared memory rise from 0 at `shared_tree`, where the tree moves in: they replace
+# sectors of global memory, which cost far more. The divergent branches go up at `shuffle`: lane 0 of each of the 32
+# warps writes down its warp's value. 32 short detours are a fair price for ten barriers.
 #
 # And then time. Without a GPU of your own these are recorded measurements, and each figure says at its bottom of which
 # GPU. With one, `make bench` measures yours. The bars are shares of the roof at the design size; the dashed line is
@@ -747,8 +748,8 @@ drawn(plots.cpu_gpu, "reduction")
 
 # %% [markdown]
 # The last figure is a warning. The dashed line includes sending the vector to the GPU. That takes so much longer than
-# the sum that NumPy on one core of the CPU, which has the vector at hand, keeps up or wins. A reduction on a GPU pays where the data are
-# already, at the end of other work: the solid line.
+# the sum that NumPy on one core of the CPU, which has the vector at hand, keeps up or wins. A reduction on a GPU pays
+# where the data are already, at the end of other work: the solid line.
 #
 # ## Exercises
 #
@@ -998,9 +999,9 @@ reports["packed"] = simt.profile(packed_kernel, 16, BLOCK, (rows, out))
 compare("divergent_branches", "shared_load_requests", "shared_load_wavefronts")
 
 # %% [markdown]
-# *Packed.* The threads at work stand side by side again, so as few branches diverge as in `sequential`. But the elements
-# that they work on lie 2 `stride` apart, and so in ever fewer banks: 16 at first, then 8, 4, 2 and 1. What is gained in
-# divergence is lost in bank conflicts. `shared_tree` has neither.
+# *Packed.* The threads at work stand side by side again, so as few branches diverge as in `sequential`. But the
+# elements that they work on lie 2 `stride` apart, and so in ever fewer banks: 16 at first, then 8, 4, 2 and 1. What is
+# gained in divergence is lost in bank conflicts. `shared_tree` has no conflicts, and the same divergence.
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
