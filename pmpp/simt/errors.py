@@ -24,10 +24,6 @@ class ArgumentError(SimtError, TypeError):
     """A kernel argument is missing, of the wrong type, or of the wrong dtype."""
 
 
-class DivergentBarrierError(SimtError):
-    """Some threads of a block wait at a barrier that the others never reach."""
-
-
 @dataclass(frozen=True)
 class Hazard:
     """One mistake that a sanitizer would report.
