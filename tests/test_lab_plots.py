@@ -115,7 +115,7 @@ MINE = {"mine": report(2 * 64**3, 64**3 // 4, 512), "mine, tiled": report(2 * 64
 FIGURES = {
     "roofline": lambda made_up: plots.roofline(record=made_up),
     "roofline with reports": lambda made_up: plots.roofline(record=made_up, reports=MINE),
-    "transfers": lambda made_up: plots.transfers(record=made_up),
+    "transfers": lambda made_up: plots.transfers("vector_add", record=made_up),
     "roofline of vector_add": lambda made_up: plots.roofline("vector_add", record=made_up),
     "ladder of matmul": lambda made_up: plots.ladder("matmul", record=made_up),
     "ladder of reduction": lambda made_up: plots.ladder("reduction", record=made_up),

@@ -151,3 +151,23 @@ def test_a_function_s_result_has_one_type_whichever_return_is_taken(split):
     function_of_two_types[2, 32](f, out, split)
     assert (out[:split] == np.float64(np.float32(1.3)) / 3).all()
     assert (out[split:] == 0.25 / 3).all()
+
+
+@cuda.jit
+def local_function_reads_a_variable_of_two_types(f, out):
+    i = cuda.grid(1)
+    c = f[i]
+
+    def third():
+        return c / np.uint8(3)
+
+    if i < 7:
+        c = 0.25
+    else:
+        out[i] = third()
+
+
+def test_a_local_function_reads_the_type_of_its_callers_branch():
+    f, out = np.full(32, 1.3, np.float32), np.zeros(32)
+    local_function_reads_a_variable_of_two_types[1, 32](f, out)
+    assert (out[7:] == np.float64(np.float32(1.3) / np.float32(3))).all()

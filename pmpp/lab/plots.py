@@ -439,7 +439,7 @@ def cpu_gpu(room: str | types.ModuleType, *, record: Record | None = None, famil
 
 
 @styled
-def transfers(room: str | types.ModuleType = "vector_add", *, record: Record | None = None) -> Figure:
+def transfers(room: str | types.ModuleType, *, record: Record | None = None) -> Figure:
     """Rate of transfers between host and device over their size, from pageable and from pinned host memory."""
     record = record or store.load()
     name = _name(room)

@@ -270,8 +270,7 @@ class _Compiler(Expressions):
         return lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths)
 
     def loop_parts(self, node: ast.For | ast.While) -> tuple[Statement, Statement | None]:
-        body = self.block(node.body)
-        return body, self.block(node.orelse) if node.orelse else None
+        return self.block(node.body), self.block(node.orelse) if node.orelse else None
 
     def stmt_Break(self, node: ast.Break) -> Statement:
         return flow.run_break

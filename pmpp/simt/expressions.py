@@ -152,10 +152,8 @@ class Expressions(Names):
     def expr_Name(self, node: ast.Name) -> Expression:
         name, line = node.id, node.lineno
         level = self.level(name)
-        if level == 0:
-            return lambda f: frames.read_variable(f, name, line)
         if level is not None:
-            return lambda f: frames.read_enclosing(f, name, level, line)
+            return lambda f: frames.read_variable(f, name, line, level)
         thing = self.static(node)
         if thing is DYNAMIC:
             raise self.refuse(node, f"the name {name!r} is not defined")

@@ -104,30 +104,24 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (np.generic, np.ndarray))
 
 
-def read_variable(f: Frame, name: str, line: int) -> Any:
-    """The value of a local variable; an error where an active lane never assigned it."""
+def read_variable(f: Frame, name: str, line: int, level: int = 0) -> Any:
+    """The value of a variable, of this function or of the one `level` definitions further out.
+
+    An error where an active lane never assigned it.
+    """
+    holder = f
+    for _ in range(level):
+        holder = holder.outer
     try:
-        value = f.vars[name]
+        value = holder.vars[name]
     except KeyError:
         raise f.m.error(f"the variable {name!r} is read before it is assigned", line, UnsupportedError) from None
-    if f.partial:
-        defined = f.partial.get(name)
-        if defined is not None and f.mask is not None and not defined.covers(f.mask):
-            missing = f.mask.without(defined.bits)
-            lane = int(np.argmax(missing.grid()))
-            message = f"{{who}} reads {name}, which it never assigned: only another branch did"
-            f.m.hazard("uninitialised_read", "register", name, line, lane, message)
+    defined = holder.partial.get(name) if holder.partial else None
+    if defined is not None and f.mask is not None and not defined.covers(f.mask):
+        lane = int(np.argmax(f.mask.without(defined.bits).grid()))
+        message = f"{{who}} reads {name}, which it never assigned: only another branch did"
+        f.m.hazard("uninitialised_read", "register", name, line, lane, message)
     return value.read(f, f.mask, line) if isinstance(value, Mixed) and f.mask is not None else value
-
-
-def read_enclosing(f: Frame, name: str, level: int, line: int) -> Any:
-    """The value of a variable of the function `level` definitions further out."""
-    g = f
-    for _ in range(level):
-        g = g.outer
-    if name not in g.vars:
-        raise f.m.error(f"the variable {name!r} is read before it is assigned", line, UnsupportedError)
-    return g.vars[name]
 
 
 def assign(f: Frame, name: str, value: Any, line: int) -> None:

@@ -174,7 +174,7 @@ def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sh
     if array is not None:
         return array
     size = math.prod(extents)
-    name = _assigned_name(call)
+    name = ast.unparse(call.node)
     if size == 0:
         array = _dynamic_shared(m, dtype, name)
     else:
@@ -211,10 +211,6 @@ def _dynamic_shared(m: Machine, dtype: np.dtype, name: str) -> Array:
     return Array(storage, dtype, (count,), (1,))
 
 
-def _assigned_name(call: Call) -> str:
-    return ast.unparse(call.node)
-
-
 def _local_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
     m, dtype, extents = f.m, _element_type(dtype), _extents(shape)
     if m.dry:
@@ -223,7 +219,7 @@ def _local_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sha
     if array is None:
         full = (math.prod(extents), m.lanes.blocks, m.lanes.width)
         init = np.zeros(full, np.bool_) if m.checking else None
-        storage = Storage("local", poison(full, dtype), name=_assigned_name(call), init=init)
+        storage = Storage("local", poison(full, dtype), name=ast.unparse(call.node), init=init)
         array = f.arrays[call.site] = Array(storage, dtype, extents, c_strides(extents))
     return array
 
