@@ -17,6 +17,7 @@ from pmpp.simt.errors import UnsupportedError
 from pmpp.simt.lanes import Mask
 from pmpp.simt.machine import ATOMICS, Machine
 from pmpp.simt.memory import Array, flat_position, selected, writable
+from pmpp.simt.sync import active_warps
 
 _NUMBERS = (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64)
 _INTEGERS = (np.int32, np.uint32, np.int64, np.uint64)
@@ -68,13 +69,14 @@ def atomic(
     positions, *flat = selected(m, mask, flat_position(m, storage, at), *operands)
     if not used and operation.ufunc is not None:
         m.writes += 1
-        if array.dtype.kind == "f" and operation.reorders and storage.space == "global":
-            block = selected(m, mask, m.lanes.block_row)[0]
+        if array.dtype.kind == "f" and operation.reorders and storage.space == "global" and not m.shuffled:
+            block = selected(m, mask, m.lanes.block_row + m.lanes.first)[0]
             storage.pending.append((operation.ufunc, positions, flat[0], block))
             m.pending.append(storage)
         else:
             operation.ufunc.at(storage.values.reshape(-1), positions, flat[0])
         return None
+    m.reads += 1
     storage.settle()
     everything = storage.values.reshape(-1)
     before = everything[positions]
@@ -88,13 +90,9 @@ def atomic(
 
 
 def _release(m: Machine, mask: Mask) -> None:
-    """An atomic after a fence publishes what the fence covered; any atomic may learn what others published."""
-    rows = np.flatnonzero(mask.grid().any(axis=1)) + m.lanes.first
-    clock = m.clock
-    fenced = rows[clock.fence[rows] > clock.fenced[rows]]
-    clock.fenced[fenced] = clock.fence[fenced]
-    clock.released[fenced] = clock.now
-    clock.acquired[rows] = clock.now
+    rows, warps = active_warps(m, mask)
+    m.clock.blocks.on_atomic((np.unique(rows),), m.clock.now)
+    m.clock.warps_inside.on_atomic((rows, warps), m.clock.now)
 
 
 def _serialised(

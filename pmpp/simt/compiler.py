@@ -24,6 +24,7 @@ from pmpp.simt.errors import UnsupportedError
 from pmpp.simt.expressions import REFUSED, Expression, Expressions, own_nodes
 from pmpp.simt.frames import Frame, LocalFunction
 from pmpp.simt.inference import Paths
+from pmpp.simt.waiting import may_wait
 
 Statement = Callable[[Frame], None]
 
@@ -64,6 +65,7 @@ class Function:
         self.returns = sum(isinstance(n, ast.Return) and n.value is not None for n in own_nodes(tree))
         self.body = compiler.block(body, top=True)
         self._uses, self.callees = compiler.uses, compiler.callees
+        self._may_wait = may_wait(tree)
 
     def activate(self, frame: Frame) -> None:
         """Run the body in a frame whose parameters are set."""
@@ -76,6 +78,12 @@ class Function:
             if py_func not in seen:
                 used |= compile_function(py_func).uses(seen | {py_func})
         return used
+
+    def may_wait(self, seen: frozenset = frozenset()) -> bool:
+        """Whether this function or one that it calls has a loop that another thread may have to end."""
+        return self._may_wait or any(
+            compile_function(py_func).may_wait(seen | {py_func}) for py_func in self.callees if py_func not in seen
+        )
 
 
 @functools.lru_cache(maxsize=1024)

@@ -14,6 +14,7 @@ from pmpp.simt.inference import Paths
 from pmpp.simt.items import get_item
 from pmpp.simt.lanes import Mask, union
 from pmpp.simt.memory import Array
+from pmpp.simt.scheduler import Watch
 
 # -- expressions that choose lanes -----------------------------------------------------------------------------------
 
@@ -110,8 +111,8 @@ def run_while(f: Frame, test: Callable, body: Callable, orelse: Callable | None,
     if paths.assigned:
         paths.settle(f, lambda g: inference.rounds(g, lambda h: (test(h), body(h)), None, head=True), line, "head")
     f.loops.append(loop)
-    current, done, rounds = outer, None, 0
-    watch = _Watch(f, line)
+    current, done = outer, None
+    watch = Watch(f, line)
     while current is not None:
         f.mask, m.line = current, line
         c = condition(f, test(f), line)
@@ -127,8 +128,7 @@ def run_while(f: Frame, test: Callable, body: Callable, orelse: Callable | None,
         f.mask, loop.continued = going, None
         body(f)
         current = union(f.mask, loop.continued)
-        rounds += 1
-        watch.check(rounds, current)
+        watch.check(current, endless=True)
     f.loops.pop()
     _after_loop(f, outer, done, loop, orelse)
     if paths.breaks and paths.assigned and f.mask is not None:
@@ -155,6 +155,7 @@ def run_for(
         paths.settle(f, lambda g: _dry_for(g, iterable(g), assign_target, body, None, head=True), line, "head")
     f.loops.append(loop)
     loop.current, done = outer, None
+    watch = Watch(f, line) if m.fibers is not None or m.may_wait else None
     for going, leaving, value in _rounds(f, source, loop, line):
         if m.counting:
             m.branch(line, loop.current, going, leaving)
@@ -165,6 +166,8 @@ def run_for(
         assign_target(f, value)
         body(f)
         loop.current = union(f.mask, loop.continued)
+        if watch is not None:
+            watch.check(loop.current, endless=False)
         if loop.current is None:
             break
         m.line = line
@@ -244,53 +247,6 @@ def elements(f: Frame, source: Any, line: int) -> Iterator[Any]:
         raise f.m.error(f"cannot loop over {kind_of(source)}", line, UnsupportedError)
 
 
-class _Watch:
-    """Notices a `while` loop that can never end, instead of hanging.
-
-    Lockstep execution is deterministic: if a round changes neither a variable, nor memory, nor the set of lanes,
-    every later round will be the same.  Such a loop waits for another thread, which in turn waits for this loop to
-    end.
-    """
-
-    PATIENCE = 64
-
-    def __init__(self, f: Frame, line: int) -> None:
-        self.f, self.line = f, line
-        self.writes, self.lanes, self.variables = -1, -1, None
-
-    def check(self, rounds: int, current: Mask | None) -> None:
-        """Called after each round."""
-        f, m = self.f, self.f.m
-        if rounds > m.loop_limit:
-            raise m.error(
-                f"this loop has run {rounds - 1:,} times and looks endless (simt.loop_limit raises the limit)",
-                self.line,
-            )
-        if rounds % self.PATIENCE or current is None:
-            self.writes, self.lanes = m.writes, current.lanes if current else 0
-            if rounds % self.PATIENCE == self.PATIENCE - 1:
-                self.variables = dict(f.vars)
-            return
-        if self.variables is None or self.writes != m.writes or self.lanes != current.lanes:
-            return
-        if self.variables.keys() == f.vars.keys() and all(_same(self.variables[k], f.vars[k]) for k in f.vars):
-            raise m.error(
-                "this loop waits for a value that another thread must write, but in the interpreter the threads of a "
-                "batch run in lockstep, so that thread never gets to write it; on a GPU it may hang as well",
-                self.line,
-            )
-
-
-def _same(a: Any, b: Any) -> bool:
-    if a is b:
-        return True
-    if is_number(a) and is_number(b):
-        return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
-    return False
-
-
 def run_break(f: Frame) -> None:
     """The active lanes leave the innermost loop."""
     if f.m.dry:
@@ -321,4 +277,5 @@ def run_return(f: Frame, value: Any) -> None:
         f.value = value if f.returned is None else select(f, f.mask.grid(), value, f.value, f.m.line)
     f.returned, f.mask = union(f.returned, f.mask), None
     if f.caller is None:
-        f.m.exited = f.returned.grid()
+        gone = f.returned.grid()
+        f.m.exited = gone if f.m.fibers is None or f.m.exited is None else f.m.exited | gone

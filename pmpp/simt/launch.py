@@ -16,11 +16,11 @@ from pmpp.simt import dtypes
 from pmpp.simt.arrays import DeviceArray, as_cuda_array
 from pmpp.simt.compiler import Function, compile_function
 from pmpp.simt.errors import ArgumentError, LaunchError
-from pmpp.simt.frames import Frame
 from pmpp.simt.intrinsics import SHARED_LIMIT
 from pmpp.simt.machine import HAZARDS, LEVELS, Machine
 from pmpp.simt.memory import Array, Storage
 from pmpp.simt.report import Report
+from pmpp.simt.scheduler import Waiting, checked, grains, run_fibers, run_lockstep
 
 MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
@@ -138,6 +138,31 @@ class _Arguments:
         self.arrays.append(array)
         return array
 
+    def contents(self) -> list[tuple[np.ndarray, np.ndarray | None]]:
+        """Copies of what the arrays hold, for a launch that may have to begin again."""
+        return [
+            (a.storage.values.copy() if a.storage.writeable else a.storage.values,
+             None if a.storage.init is None else a.storage.init.copy())
+            for a in self.arrays
+        ]  # fmt: skip
+
+    def restore(self, contents: list[tuple[np.ndarray, np.ndarray | None]]) -> None:
+        """Put back what `contents` kept."""
+        for array, (values, init) in zip(self.arrays, contents, strict=True):
+            if array.storage.writeable:
+                array.storage.values[...] = values
+                array.storage.init = None if init is None else init.copy()
+
+    def forget(self, level: str) -> None:
+        """The end of a kernel orders everything: what was kept about accesses goes."""
+        for array in self.arrays:
+            storage: Storage = array.storage
+            storage.shadow = None
+            storage.pending.clear()
+            if storage.init is not None and (level != "check" or storage.init.all()):
+                # Written at a level that does not keep track of it, or written in full.
+                storage.init = None
+
     def host(self, what: str, value: np.ndarray) -> Array:
         """A host array is copied to the device, and back when the kernel is done, as Numba does."""
         if value.dtype.kind not in "biufc":
@@ -164,46 +189,55 @@ def launch(
     raises: frozenset[str],
     sharedmem: Any = 0,
     signatures: list | None = None,
+    schedule: str | None = None,
+    seed: int = 0,
 ) -> Report:
     """Run a kernel at a level and return its report; arrays are changed in place."""
     if level not in LEVELS:
         raise LaunchError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
     grid, block, sharedmem = configure(grid, block, sharedmem)
+    name, seed = checked(schedule, seed)
     function = compile_function(py_func)
     arguments = _Arguments(function, args, signatures)
-    cooperative = bool({"this_grid", "cg.this_grid"} & function.uses())
-    m = Machine(
-        function.name,
-        function.file,
-        grid,
-        block,
-        level,
-        raises=raises,
-        dynamic_shared=sharedmem,
-        cooperative=cooperative,
-    )
-    m.file_id = function.source_file
+    again = name == "auto" and function.may_wait()
+    kept = arguments.contents() if again else None
     recursion_limit = sys.getrecursionlimit()
     try:
         if function.callees:  # each call in the kernel nests several Python calls here
             sys.setrecursionlimit(max(recursion_limit, 20_000))
-        with np.errstate(all="ignore"):
-            for lanes in m.batches():
-                frame = Frame(m, function, lanes.full)
-                frame.vars.update(arguments.values)
-                function.activate(frame)
+        attempts = grains(name, function) if again or name != "auto" else ("lockstep",)
+        for grain in attempts:
+            m = Machine(
+                function.name,
+                function.file,
+                grid,
+                block,
+                level,
+                raises=raises,
+                dynamic_shared=sharedmem,
+                cooperative=bool({"this_grid", "cg.this_grid"} & function.uses()),
+            )
+            m.file_id = function.source_file
+            m.may_wait, m.shuffled = again and grain == "lockstep", grain == "shuffled"
+            try:
+                with np.errstate(all="ignore"):
+                    if grain == "lockstep":
+                        run_lockstep(m, function, arguments.values)
+                    else:
+                        run_fibers(m, function, arguments.values, grain, seed)
+                break
+            except Waiting:
+                if grain == attempts[-1]:
+                    raise
+                arguments.forget(level)
+                arguments.restore(kept)
     finally:
         sys.setrecursionlimit(recursion_limit)
-        for array in arguments.arrays:
-            storage: Storage = array.storage
-            storage.shadow = None  # the end of a kernel orders everything
-            storage.pending.clear()
-            if storage.init is not None and (level != "check" or storage.init.all()):
-                # Written at a level that does not keep track of it, or written in full.
-                storage.init = None
+        arguments.forget(level)
     for copy_back in arguments.back:
         copy_back()
     lines, _ = inspect.getsourcelines(py_func)
+    m.schedule = f"shuffled, seed {seed}" if m.shuffled else grain
     return Report(m, (function.source_file, function.first_line, function.first_line + len(lines) - 1))
 
 
@@ -223,7 +257,16 @@ def plain_launch(
 
 
 def profile(
-    kernel: Any, grid: Any, block: Any, args: tuple, *, level: str = "count", sharedmem: int = 0, collect: bool = False
+    kernel: Any,
+    grid: Any,
+    block: Any,
+    args: tuple,
+    *,
+    level: str = "count",
+    sharedmem: int = 0,
+    collect: bool = False,
+    schedule: str | None = None,
+    seed: int = 0,
 ) -> Report:
     """Run a kernel in the interpreter and report what it did.
 
@@ -233,6 +276,7 @@ def profile(
     args     its arguments; arrays are changed as by a real launch
     level    "run" (results only), "count" (and counters), "check" (and hazards)
     collect  gather accesses out of bounds in `report.hazards` too: the load gives 0, the store is dropped
+    schedule, seed  who runs when, as in `simt.schedule`; "shuffled" runs warps in random order between barriers
 
     Hazards are in `report.hazards`, the first of a kind on each line; but an access out of bounds raises
     OutOfBoundsError unless told to collect.  Also raises LaunchError, ArgumentError and UnsupportedError.
@@ -245,7 +289,9 @@ def profile(
     if not isinstance(args, (tuple, list)):
         raise ArgumentError(f"args is {type(args).__name__}; it must be a tuple of the kernel's arguments")
     raises = frozenset() if collect else _FATAL
-    return launch(py_func, grid, block, tuple(args), level=level, raises=raises, sharedmem=sharedmem)
+    return launch(
+        py_func, grid, block, tuple(args), level=level, raises=raises, sharedmem=sharedmem, schedule=schedule, seed=seed
+    )
 
 
 @contextlib.contextmanager

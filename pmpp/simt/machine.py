@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from pmpp.simt import counting
 from pmpp.simt.errors import Hazard, SimtError, hazard_error
 from pmpp.simt.lanes import Lanes, Mask
 from pmpp.simt.shadow import Clock
+
+if TYPE_CHECKING:
+    from pmpp.simt.scheduler import Scheduler
 
 LEVELS = ("run", "count", "check")
 
@@ -76,7 +80,10 @@ class Machine:
         self.suppressed: dict[tuple, int] = {}
         self.line = 0  # of the statement under way
         self.site: int | None = None  # inside a function of another file: the line of this file that called it
-        self.writes = 0  # stores and atomics so far: a loop in which this stands still is not waiting for itself
+        self.writes = self.reads = 0  # stores and loads so far: a loop that only reads may be waiting
+        self.fibers: Scheduler | None = None  # where threads take turns
+        self.schedule, self.shuffled = "lockstep", False
+        self.may_wait = False  # a loop that looks like waiting may end the launch: it then begins again by turns
         width = -(-block[0] * block[1] * block[2] // counting.WARP) * counting.WARP
         self.clock = Clock(self.blocks, width // counting.WARP) if self.checking else None
         self.lanes: Lanes
@@ -170,14 +177,18 @@ class Machine:
             return
         line = self.site or line
         block, thread = self.lanes.threads_at(lane)
-        who = f"thread {_show(thread, self.block)} of block {_show(block, self.grid)}"
-        found = Hazard(kind, space, variable, line, block, thread, f"line {line}: {message.format(who=who)}")
+        text = message.format(who=self.named(block, thread))
+        found = Hazard(kind, space, variable, line, block, thread, f"line {line}: {text}")
         if kind in self.raises:
             raise hazard_error(found, self.where(line))
         key = (kind, space, variable, line)
         if key not in self.suppressed:  # the first of its kind on a line tells the story
             self.hazards.append(found)
         self.suppressed[key] = self.suppressed.get(key, 0) + 1
+
+    def named(self, block: tuple[int, int, int], thread: tuple[int, int, int]) -> str:
+        """A thread in words, with the axes that the launch uses."""
+        return f"thread {_show(thread, self.block)} of block {_show(block, self.grid)}"
 
     def other_thread(self, flat: int) -> str:
         """Names a thread by its id in the padded grid of the whole launch, for messages."""
@@ -186,7 +197,7 @@ class Machine:
         bx, by, _ = self.block
         where = (block % gx, block // gx % gy, block // (gx * gy))
         inside = (thread % bx, thread // bx % by, thread // (bx * by))
-        return f"thread {_show(inside, self.block)} of block {_show(where, self.grid)}"
+        return self.named(where, inside)
 
 
 def _show(index: tuple[int, int, int], extent: tuple[int, int, int]) -> str:

@@ -242,6 +242,7 @@ def load(m: Machine, mask: Mask, array: Array, at: Value, name: str, line: int) 
     if m.dry:
         return array.dtype.type(0)
     storage = array.storage
+    m.reads += storage.space != "local"
     if storage.pending:
         storage.settle()
     if m.counting and storage.space in ("global", "shared"):

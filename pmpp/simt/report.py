@@ -31,11 +31,12 @@ class Report:
     by_line    dict of line numbers to such dicts; a call into another file is charged to the line that calls
     hazards    list of Hazard, the first of its kind on each line
     kernel     the kernel's name; `grid` and `block` are its launch configuration as 3-tuples
+    schedule   how it ran: "lockstep", or by turns of "blocks", "warps", "lanes", or "shuffled, seed 0"
     """
 
     def __init__(self, machine: Machine, source: tuple[str, int, int]) -> None:
         self.kernel, self.level = machine.name, machine.level
-        self.grid, self.block = machine.grid, machine.block
+        self.grid, self.block, self.schedule = machine.grid, machine.block, machine.schedule
         self.file, self._first, self._last = source
         self.hazards: list[Hazard] = list(machine.hazards)
         self.by_line: dict[int, dict[str, int]] = {

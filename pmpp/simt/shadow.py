@@ -6,7 +6,9 @@ its readers with the time of their access.  Two accesses to one element by diffe
 plain write, race unless something orders them:
 
     same block    a barrier (`syncthreads`) in between, or for one warp a `syncwarp`
-    other blocks  a grid-wide barrier, or a fence and an atomic by the first, then an atomic by the second
+    other blocks  a grid-wide barrier
+    any           a fence and an atomic by the first (it releases what it wrote), then by the second an atomic, or a
+                  read of what the first updated atomically and a fence (it acquires)
 
 Two readers are enough: a write races with *some* reader of another thread exactly if it races with one of two
 different ones. Two threads that write the same value are left alone, as in `found[0] = 1`.
@@ -28,16 +30,47 @@ class Clock:
         self.grid_barrier = 0
         self.block_barrier = np.zeros(blocks, np.int64)
         self.warp_barrier = np.zeros((blocks, warps), np.int64)
-        # Until `fenced` a block's writes are visible to others once it has signalled them by an atomic at `released`.
-        self.fence = np.zeros(blocks, np.int64)
-        self.fenced = np.zeros(blocks, np.int64)
-        self.released = np.zeros(blocks, np.int64)
-        self.acquired = np.zeros(blocks, np.int64)
+        # Between blocks, and (another scope) between the warps of one.
+        self.blocks = Handover((blocks,))
+        self.warps_inside = Handover((blocks, warps))
 
     def tick(self) -> int:
         """Advance time by one access."""
         self.now += 1
         return self.now
+
+
+class Handover:
+    """Who has published what, and who may have learnt of it, block by block or warp by warp.
+
+    Until `fenced` a party's writes are visible to those who learn of the atomic by which it signalled at `released`;
+    `acquired` is when a party last learnt, `polled` when it last read a signal without a fence yet.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.used = False
+        self.fence, self.fenced, self.released = (np.zeros(shape, np.int64) for _ in range(3))
+        self.acquired, self.polled = (np.zeros(shape, np.int64) for _ in range(2))
+
+    def on_fence(self, who: tuple[np.ndarray, ...], now: int) -> None:
+        """Earlier writes come before later signals, and earlier polls before later reads."""
+        self.used = True
+        self.fence[who] = now
+        self.acquired[who] = np.maximum(self.acquired[who], self.polled[who])
+
+    def on_atomic(self, who: tuple[np.ndarray, ...], now: int) -> None:
+        """An atomic after a fence publishes what the fence covered; any atomic may learn what others published."""
+        if not self.used:
+            return
+        fenced = self.fence[who]
+        new = fenced > self.fenced[who]
+        self.fenced[who] = np.where(new, fenced, self.fenced[who])
+        self.released[who] = np.where(new, now, self.released[who])
+        self.acquired[who] = now
+
+    def ordered(self, theirs: tuple[np.ndarray, ...], then: np.ndarray, mine: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Whether what `theirs` did at `then` has been handed over to `mine`."""
+        return (then <= self.fenced[theirs]) & (self.released[theirs] <= self.acquired[mine])
 
 
 class Shadow:
@@ -59,8 +92,11 @@ class Shadow:
         my_warp, their_warp = me % width // 32, np.maximum(who, 0) % width // 32
         inside = then >= clock.block_barrier[mine]
         inside &= (my_warp != their_warp) | (then >= clock.warp_barrier[mine, my_warp])
-        handed_over = (then <= clock.fenced[theirs]) & (clock.released[theirs] <= clock.acquired[mine])
-        across = (then >= clock.grid_barrier) & ~handed_over
+        across = then >= clock.grid_barrier
+        if clock.warps_inside.used:
+            inside &= ~clock.warps_inside.ordered((theirs, their_warp), then, (mine, my_warp))
+        if clock.blocks.used:
+            across &= ~clock.blocks.ordered((theirs,), then, (mine,))
         return (who != NOBODY) & (who != me) & np.where(same_block, inside, across)
 
     def on_read(self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, width: int, atomic: bool) -> np.ndarray:
@@ -68,11 +104,18 @@ class Shadow:
         who, then = self.writer[at], self.written[at]
         bad = self._unordered(clock, who, then, me, width)
         signalled = self.atomic[at]
+        if not atomic and clock.warps_inside.used:
+            self._poll(clock, me[signalled], width)
         if signalled.any():  # atomics do not race with atomics, and polling another block's atomic is how blocks talk
             bad &= ~signalled if atomic else ~(signalled & (who // width != me // width))
         if not atomic:
             self._remember_reader(clock, at, me, line, width)
         return bad
+
+    @staticmethod
+    def _poll(clock: Clock, me: np.ndarray, width: int) -> None:
+        clock.blocks.polled[me // width] = clock.now
+        clock.warps_inside.polled[me // width, me % width // 32] = clock.now
 
     def _remember_reader(self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, width: int) -> None:
         # Keep an earlier reader that a write could still race with, and make the newest the other one.

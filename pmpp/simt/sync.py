@@ -42,6 +42,11 @@ def arrive(f: Frame, line: int, what: str = "syncthreads()") -> np.ndarray:
 def barrier(f: Frame, call: Any) -> None:
     """`cuda.syncthreads()`."""
     m, line = f.m, call.line
+    if m.fibers is not None:
+        if m.counting:
+            m.instruction(line, f.mask)
+        m.fibers.barrier(f, line, "syncthreads()")
+        return
     here = arrive(f, call.line)
     if m.counting:
         m.instruction(line, f.mask)[BARRIERS] += int(np.count_nonzero(here))
@@ -60,14 +65,19 @@ def voting_barrier(combine: str):
     def vote(f: Frame, call: Any, predicate: Any) -> np.ndarray:
         if predicate.dtype.kind not in "iu":
             raise TypeError(f"the predicate is {predicate.dtype}; Numba takes an integer here: int32(...)")
-        barrier(f, call)
-        lanes = f.m.lanes
-        yes = np.broadcast_to(dtypes.truth(predicate), (lanes.blocks, lanes.width)) & f.mask.grid()
+        lanes, voters = f.m.lanes, f.mask.grid()
+        yes = np.broadcast_to(dtypes.truth(predicate), (lanes.blocks, lanes.width)) & voters
+        if f.m.fibers is not None:
+            if f.m.counting:
+                f.m.instruction(call.line, f.mask)
+            voters, yes = f.m.fibers.vote(f, call.line, f"syncthreads_{combine}()", yes)
+        else:
+            barrier(f, call)
         if combine == "count":
             return yes.sum(axis=1, keepdims=True).astype(np.int32)
         if combine == "or":
             return yes.any(axis=1, keepdims=True).astype(np.int32)
-        return (yes | ~f.mask.grid()).all(axis=1, keepdims=True).astype(np.int32)
+        return (yes | ~voters).all(axis=1, keepdims=True).astype(np.int32)
 
     vote.counts_itself = True  # type: ignore[attr-defined]
     return vote
@@ -76,6 +86,11 @@ def voting_barrier(combine: str):
 def grid_barrier(f: Frame, line: int) -> None:
     """`cuda.cg.this_grid().sync()`: all threads of all blocks."""
     m = f.m
+    if m.fibers is not None:
+        if m.counting:
+            m.instruction(line, f.mask)
+        m.fibers.grid_barrier(f, line)
+        return
     missing = alive(m) & ~f.mask.grid()
     if missing.any():
         m.hazard("divergent_barrier", "register", "grid.sync()", line, int(np.argmax(missing)),
@@ -88,16 +103,28 @@ def grid_barrier(f: Frame, line: int) -> None:
         m.clock.block_barrier[:] = m.clock.now
 
 
+def active_warps(m: Machine, mask: Mask) -> tuple[np.ndarray, np.ndarray]:
+    """Block of the launch and warp of the block, for each warp with an active lane."""
+    here = mask.grid().reshape(m.lanes.blocks, m.lanes.warps, WARP).any(axis=2)
+    rows, warps = np.nonzero(here)
+    return rows + m.lanes.first, warps
+
+
 def fence(f: Frame, call: Any) -> None:
     """`cuda.threadfence()`: earlier writes become visible to other blocks before later ones."""
     m = f.m
     if m.checking:
-        rows = np.flatnonzero(f.mask.grid().any(axis=1)) + m.lanes.first
-        m.clock.fence[rows] = m.clock.tick()
+        rows, warps = active_warps(m, f.mask)
+        now = m.clock.tick()
+        m.clock.blocks.on_fence((np.unique(rows),), now)
+        m.clock.warps_inside.on_fence((rows, warps), now)
 
 
 def block_fence(f: Frame, call: Any) -> None:
     """`cuda.threadfence_block()`: orders writes as seen by the same block; it is not a barrier."""
+    m = f.m
+    if m.checking:
+        m.clock.warps_inside.on_fence(active_warps(m, f.mask), m.clock.tick())
 
 
 def members(f: Frame, call: Any, value: Any, what: str) -> Mask:
@@ -133,8 +160,6 @@ def warp_barrier(f: Frame, call: Any, mask: Any = None) -> None:
     m = f.m
     members(f, call, np.int64(ALL_LANES) if mask is None else mask, "syncwarp()")
     if m.checking:
-        lanes = m.lanes
-        here = f.mask.grid().reshape(lanes.blocks, lanes.warps, WARP).any(axis=2)
+        here = f.mask.grid().reshape(m.lanes.blocks, m.lanes.warps, WARP).any(axis=2)
         m.blocks_alike &= bool((here == here[0]).all())
-        rows, warps = np.nonzero(here)
-        m.clock.warp_barrier[rows + lanes.first, warps] = m.clock.tick()
+        m.clock.warp_barrier[active_warps(m, f.mask)] = m.clock.tick()

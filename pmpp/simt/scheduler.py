@@ -1,0 +1,483 @@
+"""Schedules: which threads run when, for kernels in which threads wait for one another.
+
+In lockstep every thread of a batch executes the same statement at the same time.  That is fast, and it is how a
+barrier-only kernel may run; but a thread that waits in a loop for a value which another thread has yet to write would
+wait for ever.  Here the threads take turns instead.  A *fiber* is a block, a warp or a single lane that runs by itself
+until it must wait: at a barrier, or in a loop whose rounds read memory and write none.  Then another one gets the turn.
+
+    "blocks"    blocks in order; the threads of a block in lockstep
+    "warps"     and the warps of a block in order, each up to its next barrier
+    "lanes"     and single lanes, for locks taken by several lanes of one warp; not with warp operations, which need
+                the warp together; counters are then those of lanes that have fully diverged
+    "shuffled"  warps, drawn at random from eight blocks at a time
+
+Blocks begin in order (shuffled: in random order), each when those before it have ended or wait.  A GPU keeps only so
+many blocks resident, and a block that has not begun writes nothing: if all resident blocks wait, the launch would hang
+there, and is refused here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pmpp.simt.errors import LaunchError, SimtError
+from pmpp.simt.frames import Frame
+from pmpp.simt.lanes import WARP, Lanes, Mask
+from pmpp.simt.machine import BARRIERS, Machine
+
+if TYPE_CHECKING:
+    from pmpp.simt.compiler import Function
+
+SCHEDULES = ("auto", "lockstep", "blocks", "warps", "lanes", "shuffled")
+
+#: Blocks that are resident at once on the GPU imagined here: an H200 has 132 SMs of 2048 threads and 32 blocks.
+SMS, THREADS_A_SM, BLOCKS_A_SM = 132, 2048, 32
+
+#: Each waiting fiber holds an operating-system thread.
+MAX_FIBERS = 1024
+
+#: Blocks from which a shuffled schedule draws.
+WINDOW = 8
+
+#: Idle rounds of a loop after which the next fiber gets the turn.
+PATIENCE = 4
+
+#: Rounds of a loop after which the next fiber gets the turn even though this one writes.
+TURN = 1024
+
+_WARP_OPERATIONS = ("shfl", "vote", "all_sync", "any_sync", "eq_sync", "ballot", "match", "syncwarp", "activemask")
+
+_chosen: contextvars.ContextVar[tuple[str, int]] = contextvars.ContextVar("schedule", default=("auto", 0))
+
+
+@contextlib.contextmanager
+def schedule(name: str, seed: int = 0) -> Iterator[None]:
+    """Run the launches inside the block under a schedule: "auto", "lockstep", "blocks", "warps", "lanes", "shuffled".
+
+    "auto" runs in lockstep, and where threads wait for one another starts again with blocks, then warps, then lanes.
+    `seed` is that of "shuffled": the same seed gives the same order.
+    """
+    token = _chosen.set(checked(name, seed))
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def checked(name: Any, seed: Any) -> tuple[str, int]:
+    """A schedule and its seed, or LaunchError; None stands for what the enclosing `schedule` says."""
+    if name is None:
+        return _chosen.get()
+    if name not in SCHEDULES:
+        raise LaunchError(f"schedule is {name!r}; it must be one of {', '.join(SCHEDULES)}")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise LaunchError(f"seed is {seed!r}; it must be an int, 0 or more")
+    return name, int(seed)
+
+
+class Waiting(SimtError):
+    """Threads wait for one another in a way that this schedule cannot resolve; another one may."""
+
+
+def grains(name: str, function: Function) -> tuple[str, ...]:
+    """The schedules to try, in order."""
+    if name != "auto":
+        return (name,)
+    together = any(used.startswith(_WARP_OPERATIONS) for used in function.uses())
+    return ("lockstep", "blocks", "warps") if together else ("lockstep", "blocks", "warps", "lanes")
+
+
+# -- fibers ----------------------------------------------------------------------------------------------------------
+
+READY, SPINNING, AT_BARRIER, AT_GRID, DONE = "ready", "spinning", "at a barrier", "at grid.sync()", "done"
+
+
+class _Cancelled(BaseException):
+    """Ends a fiber whose launch has failed elsewhere."""
+
+
+class Block:
+    """What the lanes of one block share while others have the turn."""
+
+    _SAVED = ("lanes", "exited", "barrier_known", "blocks_alike", "shared", "shared_bytes")
+
+    def __init__(self, m: Machine, index: int) -> None:
+        self.lanes = Lanes(m.grid, m.block, index, 1)
+        self.exited: np.ndarray | None = None
+        self.barrier_known: tuple | None = None
+        self.blocks_alike = True
+        self.shared: dict[object, object] = {}
+        self.shared_bytes = 0
+        self.fibers: list[Fiber] = []
+        self.votes: list[tuple[np.ndarray, np.ndarray]] = []  # (voters, their votes) of the barrier being waited at
+        self.result: tuple[np.ndarray, np.ndarray] | None = None
+
+    def enter(self, m: Machine) -> None:
+        """Make this block the machine's."""
+        for name in self._SAVED:
+            setattr(m, name, getattr(self, name))
+
+    def leave(self, m: Machine) -> None:
+        """Keep what the machine has made of it."""
+        for name in self._SAVED:
+            setattr(self, name, getattr(m, name))
+
+
+class Fiber:
+    """Some lanes of a block, on an operating-system thread of their own.  Only one fiber runs at a time."""
+
+    def __init__(self, block: Block, mask: Mask) -> None:
+        self.block, self.mask, self.state = block, mask, READY
+        self.line = 0  # where it waits
+        self.frozen = False  # spinning, and its last rounds changed none of its variables
+        self.endless = False  # spinning in a loop without a bound of its own
+        self.seen = -1  # the launch's writes when it last went round idly
+        self.site: int | None = None
+        self.thread: threading.Thread | None = None
+        self.turn = threading.Semaphore(0)
+
+
+class Scheduler:
+    """Runs a launch fiber by fiber."""
+
+    def __init__(self, m: Machine, function: Function, values: dict, grain: str, seed: int) -> None:
+        self.m, self.function, self.values = m, function, values
+        self.grain = "warps" if grain == "shuffled" else grain
+        self.random = np.random.default_rng(seed) if grain == "shuffled" else None
+        order = np.arange(m.blocks) if self.random is None else self.random.permutation(m.blocks)
+        self.waiting_blocks = iter(order.tolist())
+        self.unstarted = m.blocks
+        threads = -(-m.block[0] * m.block[1] * m.block[2] // WARP) * WARP
+        self.resident = m.blocks if m.cooperative else SMS * min(BLOCKS_A_SM, THREADS_A_SM // threads)
+        self.fibers: list[Fiber] = []  # those that are not done
+        self.blocks: list[Block] = []
+        self.current: Fiber
+        self.idle_turns = 0
+        self.main = threading.Semaphore(0)
+        self.failure: BaseException | None = None
+        self.cancelled = False
+
+    # -- the launching thread ----------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run every block to its end, or raise what a fiber raised."""
+        try:
+            while (fiber := self._next()) is not None:
+                self._resume(fiber)
+        finally:
+            self.cancelled = True
+            for fiber in self.fibers:
+                if fiber.thread is not None:
+                    fiber.turn.release()
+                    fiber.thread.join()
+
+    def _next(self) -> Fiber | None:
+        if self.random is not None:
+            while len(self.blocks) < min(WINDOW, self.resident) and self._start():
+                pass
+        ready = [f for f in self.fibers if f.state == READY]
+        if ready:
+            return ready[0] if self.random is None else ready[self.random.integers(len(ready))]
+        now = self.m.writes
+        spinning = [f for f in self.fibers if f.state == SPINNING]
+        news = [f for f in spinning if f.seen != now]
+        if news:
+            self.idle_turns = 0
+            return news[0] if self.random is None else news[self.random.integers(len(news))]
+        if len(self.blocks) < self.resident and self._start():
+            return self._next()
+        if not self.fibers:
+            return None
+        self.idle_turns += 1
+        long = self.idle_turns * PATIENCE > self.m.loop_limit and any(f.endless for f in spinning)
+        if not spinning or long or all(f.frozen for f in spinning):
+            raise self._stuck(spinning)
+        self.fibers.remove(spinning[0])  # the others first, next time
+        self.fibers.append(spinning[0])
+        return spinning[0]
+
+    def _start(self) -> bool:
+        """Begin the next block, if there is one."""
+        index = next(self.waiting_blocks, None)
+        if index is None:
+            return False
+        block = Block(self.m, index)
+        lanes = block.lanes
+        size = {"blocks": lanes.width, "warps": WARP, "lanes": 1}[self.grain]
+        number = np.arange(lanes.width)[None, :] // size
+        everyone = lanes.full.grid()
+        for k in range(lanes.width // size):
+            bits = everyone & (number == k)
+            if bits.all():
+                block.fibers.append(Fiber(block, lanes.full))
+            elif bits.any():
+                block.fibers.append(Fiber(block, Mask(lanes, bits)))
+        if len(self.fibers) + len(block.fibers) > MAX_FIBERS:
+            waiting = next(f for f in self.fibers if f.state != READY)
+            raise self.m.error(
+                f"more than {MAX_FIBERS:,} {self.grain} wait at once, one of them here: the interpreter keeps no more; "
+                "launch fewer",
+                waiting.line,
+            )
+        self.fibers += block.fibers
+        self.blocks.append(block)
+        self.unstarted -= 1
+        return True
+
+    def _resume(self, fiber: Fiber) -> None:
+        m = self.m
+        self.current = fiber
+        fiber.block.enter(m)
+        m.site, m.line = fiber.site, fiber.line
+        if fiber.thread is None:
+            context = contextvars.copy_context()
+            fiber.thread = threading.Thread(target=context.run, args=(self._body, fiber), daemon=True)
+            fiber.thread.start()
+        else:
+            fiber.turn.release()
+        self.main.acquire()
+        fiber.block.leave(m)
+        fiber.site = m.site
+        if self.failure is not None:
+            raise self.failure
+        if fiber.state == DONE:
+            fiber.thread.join()
+            self._ended(fiber)
+
+    def _ended(self, fiber: Fiber) -> None:
+        block = fiber.block
+        gone = fiber.mask.grid()
+        block.exited = gone.copy() if block.exited is None else block.exited | gone
+        self.fibers.remove(fiber)
+        block.fibers.remove(fiber)
+        if not block.fibers:
+            self.blocks.remove(block)
+        if not self._release_block(block):
+            self._release_grid()
+
+    def _stuck(self, spinning: list[Fiber]) -> SimtError:
+        """Nobody can go on: say who waits where, and why that does not end."""
+        m = self.m
+        if not spinning:
+            fiber = self.fibers[0]
+            others = next((f for f in self.fibers if f.state != fiber.state), fiber)
+            return Waiting(
+                m.where(fiber.line) + f"{self._who(fiber)} waits {fiber.state}, while {self._who(others)} waits "
+                f"{others.state} on line {others.line}: neither can go on"
+            )
+        fiber = spinning[0]
+        text = f"{self._who(fiber)} waits in this loop for a value that no thread will write"
+        held = next((f for f in self.fibers if f.state == AT_BARRIER and f.block is fiber.block), None)
+        if held is not None:
+            text += f": {self._who(held)} waits at the barrier on line {held.line} until it arrives"
+        elif self.unstarted:
+            text += (
+                f": the {len(self.blocks):,} blocks that fit on the GPU at once (an H200's {SMS} SMs) all wait, and "
+                f"the other {self.unstarted:,} begin only when one of them ends"
+            )
+        elif self.grain != "lanes":
+            unit = "block" if self.grain == "blocks" else "warp"
+            text += f", unless it is a thread of its own {unit}, which here cannot go on before this loop ends"
+        return Waiting(m.where(fiber.line) + text)
+
+    def _who(self, fiber: Fiber) -> str:
+        block, thread = fiber.block.lanes.threads_at(int(np.argmax(fiber.mask.grid())))
+        return self.m.named(block, thread)
+
+    # -- inside a fiber ----------------------------------------------------------------------------------------------
+
+    def _body(self, fiber: Fiber) -> None:
+        try:
+            with np.errstate(all="ignore"):
+                frame = Frame(self.m, self.function, fiber.mask)
+                frame.vars.update(self.values)
+                self.function.activate(frame)
+        except _Cancelled:
+            return
+        except BaseException as error:  # handed to the launching thread, which raises it
+            self.failure = error
+        fiber.state = DONE
+        self.main.release()
+
+    def _wait(self, state: str, line: int) -> None:
+        """Give the turn away until it comes back."""
+        fiber = self.current
+        fiber.state, fiber.line = state, line
+        self.main.release()
+        fiber.turn.acquire()
+        if self.cancelled:
+            raise _Cancelled
+        fiber.state = READY
+
+    def idle(self, line: int, *, frozen: bool, endless: bool) -> None:
+        """A loop has gone round without writing anything: let somebody else write."""
+        fiber = self.current
+        now = self.m.writes
+        fiber.frozen, fiber.endless, fiber.seen = frozen and fiber.seen == now, endless, now
+        self._wait(SPINNING, line)
+
+    def pause(self, line: int) -> None:
+        """A loop has gone round many times: let the others have a turn."""
+        self.fibers.remove(self.current)
+        self.fibers.append(self.current)
+        self._wait(READY, line)
+
+    def barrier(self, f: Frame, line: int, what: str) -> None:
+        """A block-wide barrier: wait until every fiber of the block that has not ended is at one."""
+        self._check_lanes(f, line, what)
+        self._wait_at(AT_BARRIER, line)
+
+    def vote(self, f: Frame, line: int, what: str, yes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A barrier that collects a vote: the voters of the whole block, and what they voted."""
+        fiber = self.current
+        fiber.block.votes.append((f.mask.grid(), yes))
+        self.barrier(f, line, what)
+        return fiber.block.result
+
+    def grid_barrier(self, f: Frame, line: int) -> None:
+        """`grid.sync()`: wait until every fiber of the grid that has not ended is at one."""
+        self._check_lanes(f, line, "grid.sync()")
+        self._wait_at(AT_GRID, line)
+
+    def _check_lanes(self, f: Frame, line: int, what: str) -> None:
+        gone = f.m.exited
+        missing = self.current.mask.grid() & ~f.mask.grid()
+        missing = missing if gone is None else missing & ~gone
+        if missing.any():
+            f.m.hazard("divergent_barrier", "register", what, line, int(np.argmax(missing)),
+                       f"{{who}} does not reach the {what} at which other threads of its block wait")  # fmt: skip
+
+    def _wait_at(self, state: str, line: int) -> None:
+        fiber = self.current
+        fiber.state, fiber.line = state, line
+        if not (self._release_block(fiber.block) if state == AT_BARRIER else self._release_grid()):
+            self._wait(state, line)
+
+    def _release_block(self, block: Block) -> bool:
+        """Let a block go on if all that is left of it waits at a barrier; whether it did."""
+        fibers, m = block.fibers, self.m
+        if not fibers or any(f.state != AT_BARRIER for f in fibers):
+            return False
+        first = fibers[0]
+        other = next((f for f in fibers if f.line != first.line), None)
+        if other is not None:
+            m.hazard("divergent_barrier", "register", "syncthreads()", other.line, int(np.argmax(other.mask.grid())),
+                     f"{{who}} waits at this barrier while other threads of its block wait at the one on line "
+                     f"{first.line}")  # fmt: skip
+        if block.votes:
+            voters, votes = zip(*block.votes, strict=True)
+            block.result, block.votes = (np.logical_or.reduce(voters), np.logical_or.reduce(votes)), []
+        if m.counting:
+            m.at(first.line)[BARRIERS] += 1
+        if m.checking:
+            m.clock.block_barrier[block.lanes.first] = m.clock.tick()
+        self._go(fibers)
+        return True
+
+    def _release_grid(self) -> bool:
+        fibers, m = self.fibers, self.m
+        if self.unstarted or not fibers or any(f.state != AT_GRID for f in fibers):
+            return False
+        m.settle()
+        if m.counting:
+            m.at(fibers[0].line)[BARRIERS] += m.blocks
+        if m.checking:
+            m.clock.grid_barrier = m.clock.tick()
+            m.clock.block_barrier[:] = m.clock.now
+        self._go(fibers)
+        return True
+
+    def _go(self, fibers: list[Fiber]) -> None:
+        for fiber in fibers:
+            fiber.state = READY
+
+
+class Watch:
+    """Notices a loop that waits: round after round it reads memory, and nothing is written.
+
+    In lockstep the rounds of such a loop repeat for ever, since nobody else gets to write.  If they also change no
+    variable that is certain after `ROUNDS`; if they do (a spin counter, a growing back-off) it is assumed after
+    `SUSPICIOUS`, provided that the launch can begin again under another schedule.
+    """
+
+    ROUNDS, SUSPICIOUS = 64, 4096
+
+    __slots__ = ("f", "idle", "lanes", "line", "reads", "rounds", "variables", "writes")
+
+    def __init__(self, f: Frame, line: int) -> None:
+        self.f, self.line, self.rounds, self.idle = f, line, 0, 0
+        self.writes, self.reads, self.lanes, self.variables = f.m.writes, f.m.reads, -1, None
+
+    def check(self, current: Mask | None, *, endless: bool) -> None:
+        """Called after each round; `endless` for loops without a bound of their own."""
+        m = self.f.m
+        self.rounds += 1
+        if endless and self.rounds > m.loop_limit:
+            raise m.error(
+                f"this loop has run {self.rounds - 1:,} times and looks endless (simt.loop_limit raises the limit)",
+                self.line,
+            )
+        if m.fibers is not None and self.rounds % TURN == 0 and current is not None:
+            m.fibers.pause(self.line)
+        lanes = current.lanes if current else 0
+        if m.writes != self.writes or lanes != self.lanes or current is None:
+            self.writes, self.lanes, self.idle, self.variables = m.writes, lanes, 0, None
+            self.reads = m.reads
+            return
+        self.idle += 1
+        if m.fibers is not None:
+            if m.reads != self.reads and self.idle % PATIENCE == 0:
+                self.reads = m.reads
+                frozen = self.unchanged()
+                self.variables = dict(self.f.vars)
+                m.fibers.idle(self.line, frozen=frozen, endless=endless)
+            return
+        if endless and self.idle % self.ROUNDS == self.ROUNDS - 1:
+            self.variables = dict(self.f.vars)
+        elif endless and self.idle % self.ROUNDS == 0 and self.unchanged():
+            raise self.stuck()
+        if m.may_wait and self.idle >= self.SUSPICIOUS and m.reads != self.reads:
+            raise self.stuck()
+
+    def unchanged(self) -> bool:
+        """Whether the variables are what they were when last noted."""
+        now, then = self.f.vars, self.variables
+        return then is not None and then.keys() == now.keys() and all(_same(then[k], now[k]) for k in now)
+
+    def stuck(self) -> Waiting:
+        """The refusal, which ends the launch or makes it begin again under another schedule."""
+        return Waiting(
+            self.f.m.where(self.line) + "this loop waits for a value that another thread must write, but in lockstep "
+            "that thread never gets to write it; on a GPU it may hang as well"
+        )
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, (np.generic, np.ndarray)) and isinstance(b, (np.generic, np.ndarray)):
+        return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return False
+
+
+def run_lockstep(m: Machine, function: Function, values: dict) -> None:
+    """All blocks of a batch in lockstep, batch after batch."""
+    for lanes in m.batches():
+        frame = Frame(m, function, lanes.full)
+        frame.vars.update(values)
+        function.activate(frame)
+
+
+def run_fibers(m: Machine, function: Function, values: dict, grain: str, seed: int) -> None:
+    """Blocks, warps or lanes by turns."""
+    m.fibers = Scheduler(m, function, values, grain, seed)
+    m.fibers.run()
+    m.settle()
