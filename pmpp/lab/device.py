@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pmpp.lab import gpu
+from pmpp.lab import gpu, translate
 
 __all__ = [
     "Backend",
@@ -81,6 +81,7 @@ def backend() -> Backend:
 
         # A lesson launches small grids on purpose; Numba would warn about each.
         cuda.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+        translate.install()
         return Backend("numba", "PMPP_BACKEND=numba asks for it" if wanted else "a usable NVIDIA GPU was found", cuda)
     if wanted == "numba":
         raise BackendError(f"PMPP_BACKEND=numba asks for a GPU, but {fault}.")

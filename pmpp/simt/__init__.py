@@ -22,10 +22,11 @@ from pmpp.simt.errors import (
 )
 from pmpp.simt.launch import profile, record
 from pmpp.simt.machine import batch_lanes, loop_limit
+from pmpp.simt.refusals import refusal
 from pmpp.simt.report import Report
 from pmpp.simt.scheduler import schedule
 
 __all__ = [
     "COUNTERS", "ArgumentError", "Hazard", "HazardError", "LaunchError", "OutOfBoundsError", "Report", "SimtError",
-    "UnsupportedError", "batch_lanes", "cuda", "loop_limit", "profile", "record", "schedule",
+    "UnsupportedError", "batch_lanes", "cuda", "loop_limit", "profile", "record", "refusal", "schedule",
 ]  # fmt: skip

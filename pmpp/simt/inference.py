@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pmpp.simt import dtypes, frames
+from pmpp.simt.errors import SimtError
 from pmpp.simt.lanes import Lanes
 from pmpp.simt.machine import Machine
 
@@ -153,7 +154,9 @@ def branches(f: Frame, bodies: list[Callable[[Frame], Any]]) -> None:
             body(f)
         except Left:
             left += 1
-        except Exception:  # see _dry_run
+        except Exception as error:  # see _dry_run
+            if f.m.refused is None and isinstance(error, SimtError):
+                f.m.refused = error
             continue
         else:
             results.append(f.vars)

@@ -167,15 +167,15 @@ def _element_type(dtype: Any) -> np.dtype:
 
 def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
     m, dtype, extents = f.m, _element_type(dtype), _extents(shape)
-    if m.dry:
-        return Array(Storage("shared", np.zeros((1, 1), dtype)), dtype, extents, c_strides(extents))
     key = ("shared", call.site, dtype)
     array = m.shared.get(key)
     if array is not None:
         return array
     size = math.prod(extents)
     name = ast.unparse(call.node)
-    if size == 0:
+    if size == 0 and m.dry:
+        array = Array(Storage("shared", np.zeros((1, 1), dtype)), dtype, extents, c_strides(extents))
+    elif size == 0:
         array = _dynamic_shared(m, dtype, name)
     else:
         m.shared_bytes += size * dtype.itemsize

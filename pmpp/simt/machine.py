@@ -73,6 +73,7 @@ class Machine:
         self.checking = level == "check"
         self.loop_limit = _loop_limit.get()
         self.dry = False  # see inference.py
+        self.refused: SimtError | None = None  # in a dry run: the first error on a branch
         self.dynamic_shared, self.cooperative = dynamic_shared, cooperative
         self.blocks = grid[0] * grid[1] * grid[2]
         self.lines: dict[int, list[int]] = {}
