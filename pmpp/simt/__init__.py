@@ -6,7 +6,8 @@ It executes a kernel's Python source over NumPy arrays that hold one variable of
     "count"  and the counters of a profiler: sectors, wavefronts, divergence, FLOPs, by source line
     "check"  and the findings of a sanitizer: races, out of bounds, uninitialised reads, divergent barriers
 
-`simt.cuda` is a drop-in for `numba.cuda`; `simt.profile` runs one launch and reports on it.
+`simt.cuda` is a drop-in for `numba.cuda`; `simt.profile` runs one launch and reports on it.  With `trace=True` the
+report also keeps who touched which address when, for `pmpp.lab.plots` to draw.
 """
 
 from pmpp.simt import cuda
@@ -18,6 +19,7 @@ from pmpp.simt.errors import (
     LaunchError,
     OutOfBoundsError,
     SimtError,
+    TraceError,
     UnsupportedError,
 )
 from pmpp.simt.launch import profile, record
@@ -25,8 +27,10 @@ from pmpp.simt.machine import batch_lanes, loop_limit
 from pmpp.simt.refusals import refusal
 from pmpp.simt.report import Report
 from pmpp.simt.scheduler import schedule
+from pmpp.simt.trace import Access, Heat, Step, Trace, Tracing
 
 __all__ = [
-    "COUNTERS", "ArgumentError", "Hazard", "HazardError", "LaunchError", "OutOfBoundsError", "Report", "SimtError",
-    "UnsupportedError", "batch_lanes", "cuda", "loop_limit", "profile", "record", "refusal", "schedule",
+    "COUNTERS", "Access", "ArgumentError", "Hazard", "HazardError", "Heat", "LaunchError", "OutOfBoundsError", "Report",
+    "SimtError", "Step", "Trace", "TraceError", "Tracing", "UnsupportedError", "batch_lanes", "cuda", "loop_limit",
+    "profile", "record", "refusal", "schedule",
 ]  # fmt: skip

@@ -15,7 +15,9 @@ from pmpp.simt.lanes import Lanes, Mask
 from pmpp.simt.shadow import Clock
 
 if TYPE_CHECKING:
+    from pmpp.simt.memory import Storage
     from pmpp.simt.scheduler import Scheduler
+    from pmpp.simt.trace import Trace
 
 LEVELS = ("run", "count", "check")
 
@@ -87,6 +89,7 @@ class Machine:
         self.may_wait = False  # a loop that looks like waiting may end the launch: it then begins again by turns
         width = -(-block[0] * block[1] * block[2] // counting.WARP) * counting.WARP
         self.clock = Clock(self.blocks, width // counting.WARP) if self.checking else None
+        self.trace: Trace | None = None
         self.lanes: Lanes
         self.exited: np.ndarray | None = None  # lanes of this batch that have returned from the kernel
         self.blocks_alike = True  # all blocks of this batch have passed the same barriers
@@ -150,10 +153,15 @@ class Machine:
         counts[BRANCHES] += mask.warps
         if taken is not None and not_taken is not None:
             counts[DIVERGENT] += taken.warps + not_taken.warps - mask.warps
+        if self.trace is not None:
+            self.trace.step(self.site or line, mask, taken, branch=True)
 
-    def access(self, space: str, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int) -> None:
-        """Count one load or store of `width` bytes a lane."""
+    def access(
+        self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
+    ) -> None:
+        """Count one load or store of `width` bytes a lane; addresses are bytes from the start of the storage."""
         counts = self.instruction(line, mask)
+        space = storage.space
         prefix = f"{space}_{kind}_"
         counts[_INDEX[prefix + "requests"]] += mask.warps
         if space == "global":
@@ -161,6 +169,8 @@ class Machine:
             counts[_INDEX[prefix + "bytes"]] += width * mask.lanes
         else:
             counts[_INDEX[prefix + "wavefronts"]] += counting.wavefronts(addresses, width, mask)
+        if self.trace is not None:
+            self.trace.access(kind, self.site or line, addresses, mask, width, storage, name)
 
     # -- hazards -----------------------------------------------------------------------------------------------------
 

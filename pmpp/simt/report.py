@@ -32,6 +32,7 @@ class Report:
     hazards    list of Hazard, the first of its kind on each line
     kernel     the kernel's name; `grid` and `block` are its launch configuration as 3-tuples
     schedule   how it ran: "lockstep", or by turns of "blocks", "warps", "lanes", or "shuffled, seed 0"
+    trace      a Trace if one was asked for (`trace=True`): accesses, steps and heat; else None
     """
 
     def __init__(self, machine: Machine, source: tuple[str, int, int]) -> None:
@@ -39,6 +40,7 @@ class Report:
         self.grid, self.block, self.schedule = machine.grid, machine.block, machine.schedule
         self.file, self._first, self._last = source
         self.hazards: list[Hazard] = list(machine.hazards)
+        self.trace = machine.trace
         self.by_line: dict[int, dict[str, int]] = {
             line: dict(zip(COUNTERS, counts, strict=True)) for line, counts in sorted(machine.lines.items())
         }
