@@ -198,7 +198,7 @@ def test_broadcast_is_one_sector():
 
 
 def test_transpose_loads_rows_and_stores_columns(reports):
-    load, store = plots.access(reports["naive"], "x").axes[0], plots.access(reports["naive"], "out").axes[0]
+    load, store = plots.access(reports["naive"], ["x", "out"]).axes
     assert re.fullmatch(r"Line \d+, load of x: 4 sectors a request, .*", load.get_title(loc="left"))
     assert re.fullmatch(r"Line \d+, store to out: 32 sectors a request, .*", store.get_title(loc="left"))
     assert (len(sectors_drawn(load)), len(sectors_drawn(store))) == (4, 32)

@@ -148,7 +148,7 @@ def test_wide_access():
 
 def test_elements_that_lie_in_two_sectors_or_share_a_word():
     def access(width, addresses, lanes=32):
-        return simt.Access(1, 1, "load", "global", "x", 0, 0, width, addresses, LANE < lanes)
+        return simt.Access(1, 1, "load", "global", "x", 0, 0, width, addresses, np.arange(32) < lanes)
 
     assert access(8, np.full(32, 28)).sectors.tolist() == [0, 1]
     assert access(16, 24 + 16 * LANE, lanes=2).sectors.tolist() == [0, 1]
@@ -258,6 +258,31 @@ def test_heat():
     # Lane i reads element 3 i + 1; what it leaves out was never touched.
     reads = run(copy, 1, 32, floats(96), np.zeros(32, np.float32), 3, 1).trace.heat("x").reads
     np.testing.assert_array_equal(reads, np.arange(96) % 3 == 1)
+
+
+@cuda.jit
+def few_addresses(x, out, most):
+    t, b = cuda.threadIdx.x, cuda.blockIdx.x
+    total = x[0] + x[8 + b] + x[16 + t]
+    if t < most:
+        total += x[1] + x[10 + b]
+    if b == 1:
+        total += x[2] + x[80 + t]
+    out[b * 64 + t] = total
+
+
+@pytest.mark.parametrize("n", [144, 1 << 16])
+@pytest.mark.parametrize("lanes", [64, 1 << 16])
+def test_heat_counts_every_lane_where_many_share_an_address(n, lanes):
+    with simt.batch_lanes(lanes):
+        trace = run(few_addresses, 2, 64, floats(n), np.zeros(128, np.float32), 5).trace
+    expected = np.zeros(n, int)
+    expected[[0, 1, 2]] = 128, 10, 64
+    expected[[8, 9, 10, 11]] = 64, 64, 5, 5
+    expected[16:80] = 2
+    expected[80:144] = 1
+    np.testing.assert_array_equal(trace.heat("x").reads, expected)
+    np.testing.assert_array_equal(trace.heat("out").writer, np.arange(128) // 64)
 
 
 def test_heat_of_a_view():

@@ -8,6 +8,7 @@ does not have. ``pmpp.lab.plots`` has them all.
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,15 +59,16 @@ def _requests(
     """What to draw: of each trace, each line and each kind of access, the nth request of the warp."""
     from pmpp.simt import TraceError
 
-    for name, trace in traces.items():
-        block, warp = (trace.blocks[0] if block is None else block), (trace.warps[0] if warp is None else warp)
+    arrays = array if isinstance(array, (list, tuple)) else [array]
+    for (name, trace), each in itertools.product(traces.items(), arrays):
+        here, it = (trace.blocks[0] if block is None else block), (trace.warps[0] if warp is None else warp)
         found: dict[tuple, list[Access]] = {}
-        for one in trace.accesses(array, line=line, kind=kind, block=block, warp=warp):
+        for one in trace.accesses(each, line=line, kind=kind, block=here, warp=it):
             found.setdefault((one.line, one.kind, one.variable), []).append(one)
-        what = trace.name_of(array)
+        what = trace.name_of(each)
         if not found:
-            verb, lines = kind or "access", ", ".join(map(str, trace.lines(array, kind))) or "none"
-            raise TraceError(f"warp {warp} of block {block} has no {verb} of {what}; lines with one are: {lines}")
+            verb, lines = kind or "access", ", ".join(map(str, trace.lines(each, kind))) or "none"
+            raise TraceError(f"warp {it} of block {here} has no {verb} of {what}; lines with one are: {lines}")
         for (at, how, _), requests in found.items():
             if requests[0].space != space:
                 other = "banks" if space == "global" else "access"
@@ -108,7 +110,7 @@ def access(
 
     Args:
         report: of a launch with ``trace=True``, or several by name: ``{"coalesced": one, "strided": other}``.
-        array: a parameter's name, or the array that was passed.
+        array: a parameter's name, or the array that was passed; or a list of them.
         line: a line number, or a piece of that line's source; None draws each line that touches the array.
         kind: "load", "store" or "atomic"; None draws each.
         warp, block: the first that were traced, by default. nth: which of the warp's requests on the line, if it loops.
@@ -126,7 +128,7 @@ def access(
         used = len(np.unique(one.addresses[one.active, None] + np.arange(one.width)))
         ax.set_title(_title(name, one, f"{result}; {used} of {SECTOR * moved:,} bytes used"))
         _draw_request(ax, one, boxes, width)
-    axes[-1].set_xlabel("byte address, from the start of the allocation (bytes)")
+    axes[-1].set_xlabel("address in the array's memory (bytes)")
     foot(figure, f"Counted by the interpreter: {_who(panels)}. A box is a sector of 32 bytes; white in it is not used")
     return figure
 

@@ -278,17 +278,26 @@ class Trace:
             heat[2] = _NOBODY
             self._keep(heat)
             self._heat[id(storage)] = heat
-        lanes, size = mask.of, storage.values.dtype.itemsize
-        shape = lanes.blocks, lanes.width
-        on = mask.grid()
-        first = np.broadcast_to(addresses // size, shape)[on]
-        blocks = np.broadcast_to(lanes.block_row + lanes.first, shape)[on]
+        lanes, bits, size = mask.of, mask.bits, storage.values.dtype.itemsize
+        first = np.asarray(addresses // size)
+        first = first if first.ndim else first.reshape(1, 1)
+        shape = first.shape if bits is None else np.broadcast_shapes(first.shape, bits.shape)
+        times = lanes.size // (shape[0] * shape[1])  # what is alike in all blocks, or in all threads, is one element
+        at = first.ravel() if bits is None else np.broadcast_to(first, shape)[np.broadcast_to(bits, shape)]
         for k in range(max(1, width // size)):
-            if kind != "store":
-                np.add.at(heat[0], first + k, 1)
-            if kind != "load":
-                np.add.at(heat[1], first + k, 1)
-                np.minimum.at(heat[2], first + k, blocks.astype(np.int32))
+            for row, kinds in ((heat[0], ("load", "atomic")), (heat[1], ("store", "atomic"))):
+                if kind not in kinds:
+                    continue
+                if 8 * at.size > row.size:
+                    row += (np.bincount(at + k, minlength=row.size) * times).astype(np.int32)
+                else:
+                    np.add.at(row, at + k, times)
+        if kind != "load":
+            everyone = (lanes.blocks, lanes.width)
+            at = np.broadcast_to(first, everyone)[mask.grid()]
+            blocks = np.broadcast_to(lanes.block_row + lanes.first, everyone)[mask.grid()].astype(np.int32)
+            for k in range(max(1, width // size)):
+                np.minimum.at(heat[2], at + k, blocks)
 
     def _keep(self, *arrays: np.ndarray | None) -> None:
         self.nbytes += _OVERHEAD + sum(a.nbytes for a in arrays if a is not None)
