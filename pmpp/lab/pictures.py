@@ -415,7 +415,7 @@ def heat(
             the element, or "order": when one traced warp first touches it, in requests.
         block, warp: count only the accesses of a traced block, or of one of its warps, not those of the whole grid.
 
-    All panels have one colour scale, logarithmic if counts differ by more than 20 times. White was never touched. Each
+    All panels have one colour scale, from one access on, logarithmic if it reaches beyond 20. White was never touched. Each
     lane's access counts as one, whether or not others of its warp ask for the same element. Raises simt.TraceError.
     """
     from pmpp.simt import TraceError
@@ -441,9 +441,11 @@ def heat(
     axes = figure.subplots(lines, columns, squeeze=False).ravel()
     counted = np.concatenate([values.compressed() for _, values, _ in panels])
     low, high = (int(counted.min()), int(counted.max())) if counted.size else (0, 1)
-    logarithmic = by in (None, "reads", "writes") and high > 20 * max(1, low)
-    norm = LogNorm(max(1, low), high) if logarithmic else Normalize(min(low, high - 1), high)
-    colours = matplotlib.colormaps["viridis_r" if by in (None, "reads", "writes") else "viridis"]
+    counts = by in (None, "reads", "writes")
+    low = 1 if counts else low  # once is light in every picture
+    logarithmic = counts and high > 20
+    norm = LogNorm(low, high) if logarithmic else Normalize(low, max(high, low + 1))
+    colours = matplotlib.colormaps["viridis_r" if counts else "viridis"]
     for ax, (title, values, what) in zip(axes, panels, strict=False):
         image = ax.imshow(values, cmap=colours, norm=norm, interpolation="none", aspect=_aspect(values.shape))
         ax.set_title(textwrap.fill(f"{title}: {_summary(values, what)}", 74 // columns))
@@ -456,8 +458,8 @@ def heat(
         ax.remove()
     if low < high:
         kinds = {what for *_, what in panels}
-        counts = f"{kinds.pop()}s (count)" if kinds in ({"read"}, {"write"}) else "accesses (count)"
-        label = {"block": "writing block (number)", "order": "first touched in request (number)"}.get(by or "", counts)
+        count = f"{kinds.pop()}s (count)" if kinds in ({"read"}, {"write"}) else "accesses (count)"
+        label = {"block": "writing block (number)", "order": "first touched in request (number)"}.get(by or "", count)
         where = {"location": "bottom", "shrink": 0.5} if tall < 1.5 else {}
         bar = figure.colorbar(image, ax=axes[: len(panels)].tolist(), label=label, **where)
         between = [t for t in 10 ** np.arange(0, 12) if 1.6 * low < t < high / 1.6]
