@@ -74,14 +74,11 @@ def reports():
 
 PROBES = {"coalesced": (0, 1, 4), "misaligned": (1, 1, 5), "every second": (0, 2, 8), "every 33rd": (0, 33, 32)}
 FIGURES = {
-    "coalesced load": lambda r: plots.access(r["naive"], "x"),
     "scattered store": lambda r: plots.access(r["naive"], "out"),
     "128-bit load": lambda r: plots.access(r["quads"], "x", line="a, b, c, d ="),
     "probes": lambda r: plots.access({name: warp(*PROBES[name][:2]) for name in PROBES}, "memory"),
-    "broadcast": lambda r: plots.access(warp(7, 0), "memory"),
     "both ways": lambda r: plots.access(r["both"], "x", nth=2),
     "tiles": lambda r: plots.banks({name: r[name] for name in ("tiled", "padded")}, "tile", kind="load"),
-    "one tile": lambda r: plots.banks(r["tiled"], "tile", kind="load"),
     "three tiles": lambda r: plots.banks({str(k): r["padded"] for k in range(3)}, "tile", kind="load"),
     "vectors": lambda r: plots.banks(r["quads"], "tile", line="place, (a"),
     "one warp": lambda r: plots.divergence(r["interleaved"]),
@@ -90,7 +87,6 @@ FIGURES = {
     "products": lambda r: plots.heat({n: r[f"matmul {n}"] for n in ("naive", "tiled")}, "a"),
     "a block's part": lambda r: plots.heat({n: r[f"matmul {n}"] for n in ("naive", "tiled")}, ["a", "b", "c"], block=0),
     "stencil": lambda r: plots.heat(r["stencil"], ["x", "out"]),
-    "who writes": lambda r: plots.heat(r["naive"], "out", by="block"),
     "in which order": lambda r: plots.heat(r["naive"], ["x", "out"], by="order"),
     "vector": lambda r: plots.heat(r["interleaved"], "work"),
 }

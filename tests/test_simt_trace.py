@@ -243,6 +243,29 @@ def test_masks():
     np.testing.assert_array_equal(last.active, LANE < 8)  # 40 threads: the second warp has eight
 
 
+@pytest.mark.parametrize("schedule", ["shuffled", "warps", "blocks"])
+@pytest.mark.parametrize("name", ["padded", "divergent", "matrix"])
+def test_a_warp_does_the_same_under_every_schedule(name, schedule):
+    kernel, grid, block, args = ALL[name]
+    traces = [
+        run(
+            kernel, grid, block, *(a.copy() for a in args), trace=simt.Tracing(blocks=range(np.prod(grid))), **options
+        ).trace
+        for options in ({}, {"schedule": schedule, "seed": 3})
+    ]
+    for b, w in np.ndindex(int(np.prod(grid)), len(traces[0].warps)):
+        for one, two in zip(*(t.accesses(block=b, warp=w) for t in traces), strict=True):
+            assert (one.line, one.kind, one.variable) == (two.line, two.kind, two.variable)
+            np.testing.assert_array_equal(one.active, two.active)
+            np.testing.assert_array_equal(one.addresses[one.active], two.addresses[two.active])
+        for one, two in zip(*(t.steps(block=b, warp=w) for t in traces), strict=True):
+            assert one.line == two.line
+            np.testing.assert_array_equal(one.active, two.active)
+            np.testing.assert_array_equal(one.taken, two.taken)
+    for array in traces[0].names()[:2]:
+        np.testing.assert_array_equal(traces[0].heat(array).reads, traces[1].heat(array).reads)
+
+
 def test_heat():
     x = floats(64, 64)
     trace = run(transpose_naive, (2, 2), (32, 32), x, np.zeros_like(x)).trace
@@ -376,7 +399,9 @@ def test_results_and_counters_do_not_depend_on_it():
 
 def test_memory_has_a_limit():
     x, out = floats(4096), np.zeros(4096, np.float32)
-    with pytest.raises(simt.TraceError, match=r"in copy: the trace of 1 blocks with 32 warps .* limit of 0.03125 MiB"):
+    with pytest.raises(
+        simt.TraceError, match=r"in copy: the trace takes more than its limit of 0.03125 MiB: .* \(now 32\)"
+    ):
         run(copy, 4, 1024, x, out, 1, 0, trace=simt.Tracing(limit=1 << 15))
     trace = run(copy, 4, 1024, x, out, 1, 0, trace=simt.Tracing(warps=[0])).trace
     assert 0 < trace.nbytes <= trace.limit

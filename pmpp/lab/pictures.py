@@ -415,8 +415,9 @@ def heat(
             the element, or "order": when one traced warp first touches it, in requests.
         block, warp: count only the accesses of a traced block, or of one of its warps, not those of the whole grid.
 
-    All panels have one colour scale, from one access on, logarithmic if it reaches beyond 20. White was never touched. Each
-    lane's access counts as one, whether or not others of its warp ask for the same element. Raises simt.TraceError.
+    All panels have one colour scale, from one access on; it is logarithmic if it reaches beyond 20. White was never
+    touched. Each lane's access counts as one, whether or not others of its warp ask for the same element. Raises
+    simt.TraceError.
     """
     from pmpp.simt import TraceError
 

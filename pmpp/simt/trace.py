@@ -303,8 +303,9 @@ class Trace:
         self.nbytes += _OVERHEAD + sum(a.nbytes for a in arrays if a is not None)
         if self.nbytes > self.limit:
             raise self._machine.error(
-                f"the trace of {len(self.blocks)} blocks with {len(self.warps)} warps each takes more than its limit "
-                f"of {self.limit / 2**20:g} MiB: trace fewer, or raise it: simt.Tracing(blocks, warps, limit=bytes)",
+                f"the trace takes more than its limit of {self.limit / 2**20:g} MiB: trace fewer blocks (now "
+                f"{len(self.blocks)}) or fewer warps of each (now {len(self.warps)}), or raise the limit: "
+                "trace=simt.Tracing(blocks, warps, limit=bytes)",
                 kind=TraceError,
             )
 
