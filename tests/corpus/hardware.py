@@ -1,0 +1,166 @@
+"""The corpus under compute-sanitizer: what the hardware's own tool finds in the same kernels.
+
+    python -m tests.corpus.hardware FOLDER     on a machine with an NVIDIA GPU: runs everything, leaves logs in FOLDER
+    python -m tests.corpus.hardware --read FOLDER [FILE]     reads the logs, prints the table, writes the record
+
+Each tool sees all bugs in one process and all look-alikes in another, since its reports name a kernel, not a launch.
+A kernel that breaks the process, or hangs, ends it; the next process goes on behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import Pair, pairs
+
+TOOLS = {
+    "memcheck": ["--padding", "32", "--destroy-on-device-error", "kernel"],
+    "racecheck": ["--racecheck-report", "analysis"],
+    "initcheck": [],
+    "synccheck": [],
+}
+PATIENCE = 30  # seconds without a kernel's end before a process is given up
+
+
+# -- on the GPU ------------------------------------------------------------------------------------------------------
+
+
+def child(mended: bool, first: int, progress: Path, verify: bool) -> None:
+    """Launch every kernel once, noting each before it begins."""
+    from numba import cuda
+
+    for i, pair in enumerate(pairs()):
+        if i < first or (pair.hangs and not mended):
+            continue
+        with progress.open("a") as file:
+            file.write(f"{i} begins\n")
+        trouble = launch(cuda, pair, mended, verify)
+        with progress.open("a") as file:
+            file.write(f"{i} ends {trouble}\n")
+        if trouble and broken(cuda):
+            os._exit(3)  # the context is lost, and with it this process
+
+
+def launch(cuda: Any, pair: Pair, mended: bool, verify: bool) -> str:
+    """One launch; what went wrong in words, if anything did."""
+    given = pair.make(lambda shape, dtype: cuda.device_array(shape, dtype))
+    args = [a if hasattr(a, "copy_to_host") else cuda.to_device(a) for a in given]
+    kernel = cuda.jit(lineinfo=True)(pair.function)
+    try:
+        kernel[pair.grid, pair.block, 0, pair.sharedmem](*args, mended)
+        cuda.synchronize()
+        if not verify or pair.result is None:
+            return ""
+        expected = pair.result(*(a.copy_to_host() for a in pair_inputs(cuda, pair)))
+        got = args[-1].copy_to_host()
+        return "" if np.array_equal(got, np.broadcast_to(expected, got.shape)) else f"wrong: {got.ravel()[:8]}"
+    except Exception as error:  # whatever the driver says is part of the answer
+        return f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+
+
+def broken(cuda: Any) -> bool:
+    """Whether an earlier error has made the context useless."""
+    try:
+        cuda.to_device(np.zeros(1)).copy_to_host()
+    except Exception:  # any error means the same here
+        return True
+    return False
+
+
+def pair_inputs(cuda: Any, pair: Pair) -> list:
+    """The arguments anew, as device arrays."""
+    given = pair.make(lambda shape, dtype: cuda.device_array(shape, dtype))
+    return [a if hasattr(a, "copy_to_host") else cuda.to_device(a) for a in given]
+
+
+def run_all(folder: Path) -> None:
+    """All tools side by side; the GPU takes turns between them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    jobs = [
+        Job(folder, tool, side, [sanitizer, "--tool", tool, "--report-api-errors", "no", *options])
+        for tool, options in TOOLS.items()
+        for side in ("bug", "mended")
+    ]
+    jobs.append(Job(folder, "none", "mended", []))
+    while any([job.step() for job in jobs]):
+        time.sleep(0.2)
+    version = subprocess.run([sanitizer, "--version"], capture_output=True, text=True, check=False).stdout
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    smi = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+    import numba_cuda
+
+    facts = {
+        "device": smi.split(",")[0].strip(),
+        "driver": smi.split(",")[1].strip(),
+        "compute_sanitizer": "".join(re.findall(r"[Vv]ersion ([\d.]+)", version)[:1]),
+        "numba_cuda": numba_cuda.__version__,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "revision": os.environ.get("PMPP_REVISION", ""),
+    }
+    (folder / "facts.json").write_text(json.dumps(facts))
+
+
+class Job:
+    """One tool on all bugs or all look-alikes: one process, or several one after the other."""
+
+    def __init__(self, folder: Path, tool: str, side: str, command: list[str]) -> None:
+        self.log, self.progress = folder / f"{tool}.{side}.log", folder / f"{tool}.{side}.progress"
+        self.side, self.command, self.verify = side, command, tool == "none"
+        self.first, self.process, self.seen, self.began, self.since = 0, None, -1, 0, 0.0
+        self.log.write_text("")
+        self.progress.write_text("")
+
+    def step(self) -> bool:
+        """Start, watch, or start again; whether there is more to do."""
+        if self.first >= len(pairs()):
+            return False
+        if self.process is None:
+            own = [sys.executable, "-m", __spec__.name, "--child", self.side, str(self.first), str(self.progress)]
+            with self.log.open("a") as log:
+                self.process = subprocess.Popen(
+                    [*self.command, *own, "verify" if self.verify else "-"], stdout=log, stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )  # fmt: skip
+            self.began, self.since = self.progress.stat().st_size, time.monotonic() + 30  # starting takes a while
+        size = self.progress.stat().st_size
+        if size != self.seen:
+            self.seen, self.since = size, max(self.since, time.monotonic())
+        over = self.process.poll() is not None
+        if not over and time.monotonic() - self.since > PATIENCE:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            over = True
+            with self.progress.open("a") as file:
+                file.write(f"{self._last()} ends hangs\n")
+        if over:
+            reached = self._last()
+            stillborn = self.progress.stat().st_size == self.began
+            self.first = len(pairs()) if stillborn or reached == len(pairs()) - 1 else max(reached, self.first) + 1
+            self.process = None
+        return True
+
+    def _last(self) -> int:
+        lines = self.progress.read_text().split("\n")
+        return max((int(line.split()[0]) for line in lines if line), default=self.first)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--child":
+        child(sys.argv[2] == "mended", int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5] == "verify")
+    else:
+        run_all(Path(sys.argv[1]))
