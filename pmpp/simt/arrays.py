@@ -98,7 +98,7 @@ class DeviceArray:
         if source.shape != self.shape or source.dtype != self.dtype:
             raise ArgumentError(f"ary is {source.dtype}{source.shape}; the device array is {self.dtype}{self.shape}")
         self._view[...] = source
-        self._storage.init = None
+        self._storage.mark_written(self._view)
 
     def is_c_contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps."""
@@ -127,8 +127,12 @@ class DeviceArray:
 
     def view(self, dtype: Any) -> DeviceArray:
         """The same bytes as another type."""
-        view = self._view.view(dtype)
-        return DeviceArray(Storage("global", view.reshape(-1)), view, self._base)
+        view, whole = self._view.view(dtype), self._storage.values
+        size = view.dtype.itemsize
+        if whole.nbytes % size or self._offset() * self.itemsize % size:  # does not fall on elements of the new type
+            return DeviceArray(Storage("global", view.reshape(-1)), view, self._base)
+        self._storage.cells.refine(size, 1)
+        return DeviceArray(Storage("global", whole.view(dtype), cells=self._storage.cells), view, self._base)
 
     def __getitem__(self, item: Any) -> Any:
         part = self._view[item]
@@ -136,7 +140,9 @@ class DeviceArray:
 
     def __setitem__(self, item: Any, value: Any) -> None:
         self._view[item] = value._view if isinstance(value, DeviceArray) else value
-        self._storage.init = None
+        items = item if isinstance(item, tuple) else (item,)
+        part = self._view[items if Ellipsis in items else (*items, Ellipsis)]  # an array, even of one element
+        self._storage.mark_written(part)
 
     def __len__(self) -> int:
         return len(self._view)

@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pmpp.simt import dtypes, memory
+from pmpp.simt import checks, dtypes
 from pmpp.simt.dtypes import Value
 from pmpp.simt.errors import UnsupportedError
 from pmpp.simt.lanes import Mask
 from pmpp.simt.machine import ATOMICS, Machine
-from pmpp.simt.memory import Array, flat_position, selected, writable
+from pmpp.simt.memory import Array, writable
+from pmpp.simt.storage import flat_position, selected
 from pmpp.simt.sync import active_warps
 
 _NUMBERS = (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64)
@@ -60,8 +61,7 @@ def atomic(
     if m.counting:
         m.instruction(line, mask)[ATOMICS] += mask.warps
     if m.checking:
-        memory.check_read(m, mask, storage, at, name, line, atomic=True)
-        memory.check_write(m, mask, storage, at, name, line, atomic=True, same=None)
+        checks.check_update(m, mask, storage, at, name, line)
         _release(m, mask)
     if m.trace is not None:
         width = array.dtype.itemsize
@@ -93,9 +93,9 @@ def atomic(
 
 
 def _release(m: Machine, mask: Mask) -> None:
-    rows, warps = active_warps(m, mask)
-    m.clock.blocks.on_atomic((np.unique(rows),), m.clock.now)
-    m.clock.warps_inside.on_atomic((rows, warps), m.clock.now)
+    who = active_warps(m, mask)
+    m.clock.blocks.on_atomic(who, m.clock.now, m.clock.block_barrier)
+    m.clock.warps_inside.on_atomic(who, m.clock.now)
 
 
 def _serialised(

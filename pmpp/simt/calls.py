@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import math
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from pmpp.simt import dtypes, inference, intrinsics, sync
 from pmpp.simt.errors import ArgumentError, UnsupportedError
 from pmpp.simt.frames import Frame, GridGroup, LocalFunction, is_number, kind_of, widen
 from pmpp.simt.inference import DryRun, Left
+from pmpp.simt.machine import Site
 from pmpp.simt.memory import Array, c_strides
 
 #: Device functions may call themselves, to this depth.
@@ -69,8 +71,8 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
     if m.counting:
         m.instruction(line, f.mask)
     around = m.site
-    if around is None and function.source_file != m.file_id:
-        m.site = line
+    if around is not None or function.source_file != m.file_id:
+        m.site = Site.of(around, line, dict(zip(function.params, map(ast.unparse, call.node.args), strict=False)))
     with contextlib.suppress(Left):  # how a dry run returns
         function.activate(inner)
     m.site, m.line = around, line

@@ -119,7 +119,7 @@ def read_variable(f: Frame, name: str, line: int, level: int = 0) -> Any:
     defined = holder.partial.get(name) if holder.partial else None
     if defined is not None and f.mask is not None and not defined.covers(f.mask):
         lane = int(np.argmax(f.mask.without(defined.bits).grid()))
-        message = f"{{who}} reads {name}, which it never assigned: only another branch did"
+        message = "{who} reads {name}, which it never assigned: only another branch did"
         f.m.hazard("uninitialised_read", "register", name, line, lane, message)
     return value.read(f, f.mask, line) if isinstance(value, Mixed) and f.mask is not None else value
 

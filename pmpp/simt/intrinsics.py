@@ -200,14 +200,14 @@ def _dynamic_shared(m: Machine, dtype: np.dtype, name: str) -> Array:
         raw = m.shared["bytes"] = poison((blocks, -(-m.dynamic_shared // 16) * 16), np.dtype(np.uint8))
     values = raw.view(dtype)
     first = m.shared.get("dynamic")
-    storage = Storage("shared", values, name=name)
     if first is None:
-        m.shared["dynamic"] = storage
-        storage.init = np.zeros((1, values.shape[1]), np.bool_) if m.checking else None
+        init = np.zeros((1, values.shape[1]), np.bool_) if m.checking else None
+        storage = m.shared["dynamic"] = Storage("shared", values, name=name, init=init)
     elif first.values.dtype == dtype:
         storage = first
     else:
-        first.init = None  # seen as two types: what was written through one view cannot be told from the other
+        first.cells.refine(dtype.itemsize, m.lanes.width)
+        storage = Storage("shared", values, name=name, cells=first.cells)
     return Array(storage, dtype, (count,), (1,))
 
 

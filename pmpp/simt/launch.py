@@ -158,7 +158,7 @@ class _Arguments:
         """The end of a kernel orders everything: what was kept about accesses goes."""
         for array in self.arrays:
             storage: Storage = array.storage
-            storage.shadow = None
+            storage.cells.shadow = None
             storage.pending.clear()
             if storage.init is not None and (level != "check" or storage.init.all()):
                 # Written at a level that does not keep track of it, or written in full.

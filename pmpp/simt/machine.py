@@ -62,6 +62,20 @@ def loop_limit(rounds: int) -> Iterator[None]:
         _loop_limit.reset(token)
 
 
+class Site(int):
+    """A line of the report's file that calls into another file; `names` are that file's parameters as passed."""
+
+    names: dict[str, str]
+
+    @classmethod
+    def of(cls, around: Site | None, line: int, arguments: dict[str, str]) -> Site:
+        """The site of a call; within a call that already left the report's file, its line stands for all."""
+        site = cls(around or line)
+        known = around.names if around else {}
+        site.names = {parameter: known.get(text, text) for parameter, text in arguments.items()}
+        return site
+
+
 class Machine:
     """State of one launch."""
 
@@ -82,7 +96,7 @@ class Machine:
         self.hazards: list[Hazard] = []
         self.suppressed: dict[tuple, int] = {}
         self.line = 0  # of the statement under way
-        self.site: int | None = None  # inside a function of another file: the line of this file that called it
+        self.site: Site | None = None  # inside a function of another file: the line of this file that called it
         self.writes = self.reads = 0  # stores and loads so far: a loop that only reads may be waiting
         self.fibers: Scheduler | None = None  # where threads take turns
         self.schedule, self.shuffled = "lockstep", False
@@ -183,12 +197,16 @@ class Machine:
         return kind(self.where(line) + message)
 
     def hazard(self, kind: str, space: str, variable: str, line: int, lane: int, message: str) -> None:
-        """Report a hazard of the thread at flat position `lane` of this batch: raise it or keep it, by its kind."""
+        """Report a hazard of the thread at flat position `lane` of this batch: raise it or keep it, by its kind.
+
+        In the message, {who} stands for the thread and {name} for the variable.
+        """
         if self.dry:
             return
-        line = self.site or line
+        if self.site is not None:
+            line, variable = int(self.site), self.site.names.get(variable, variable)
         block, thread = self.lanes.threads_at(lane)
-        text = message.format(who=self.named(block, thread))
+        text = message.format(who=self.named(block, thread), name=variable)
         found = Hazard(kind, space, variable, line, block, thread, f"line {line}: {text}")
         if kind in self.raises:
             raise hazard_error(found, self.where(line))

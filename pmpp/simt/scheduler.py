@@ -29,7 +29,7 @@ import numpy as np
 from pmpp.simt.errors import LaunchError, SimtError
 from pmpp.simt.frames import Frame
 from pmpp.simt.lanes import WARP, Lanes, Mask
-from pmpp.simt.machine import BARRIERS, Machine
+from pmpp.simt.machine import BARRIERS, Machine, Site
 
 if TYPE_CHECKING:
     from pmpp.simt.compiler import Function
@@ -138,7 +138,7 @@ class Fiber:
         self.frozen = False  # spinning, and its last rounds changed none of its variables
         self.endless = False  # spinning in a loop without a bound of its own
         self.seen = -1  # the launch's writes when it last went round idly
-        self.site: int | None = None
+        self.site: Site | None = None
         self.thread: threading.Thread | None = None
         self.turn = threading.Semaphore(0)
 

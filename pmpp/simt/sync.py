@@ -114,10 +114,9 @@ def fence(f: Frame, call: Any) -> None:
     """`cuda.threadfence()`: earlier writes become visible to other blocks before later ones."""
     m = f.m
     if m.checking:
-        rows, warps = active_warps(m, f.mask)
-        now = m.clock.tick()
-        m.clock.blocks.on_fence((np.unique(rows),), now)
-        m.clock.warps_inside.on_fence((rows, warps), now)
+        who, now = active_warps(m, f.mask), m.clock.tick()
+        m.clock.blocks.on_fence(who, now, m.clock.block_barrier)
+        m.clock.warps_inside.on_fence(who, now)
 
 
 def block_fence(f: Frame, call: Any) -> None:
@@ -162,4 +161,5 @@ def warp_barrier(f: Frame, call: Any, mask: Any = None) -> None:
     if m.checking:
         here = f.mask.grid().reshape(m.lanes.blocks, m.lanes.warps, WARP).any(axis=2)
         m.blocks_alike &= bool((here == here[0]).all())
-        m.clock.warp_barrier[active_warps(m, f.mask)] = m.clock.tick()
+        rows, lanes = np.nonzero(f.mask.grid())
+        m.clock.warp_barrier(rows + m.lanes.first, lanes)

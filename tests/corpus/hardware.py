@@ -91,7 +91,7 @@ def run_all(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     jobs = [
-        Job(folder, tool, side, [sanitizer, "--tool", tool, "--report-api-errors", "no", *options])
+        Job(folder, tool, side, [sanitizer, "--tool", tool, "--report-api-errors", "no", "--print-limit", "0", *options])
         for tool, options in TOOLS.items()
         for side in ("bug", "mended")
     ]

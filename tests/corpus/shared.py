@@ -259,7 +259,7 @@ def rotation_in_place(x, out, mended):
     out[t] = s[t]
 
 
-@pair("race", "shared", "s", result=lambda x, out: np.r_[9, 9, 0, np.zeros(29), 9, np.zeros(31)])
+@pair("race", "shared", "s", result=lambda x, out: np.r_[9, 9, 7, np.zeros(29), 9, np.zeros(31)])
 @cuda.jit
 def written_while_another_warp_still_reads(x, out, mended):
     s = cuda.shared.array(1, np.float32)
@@ -277,7 +277,8 @@ def written_while_another_warp_still_reads(x, out, mended):
         cuda.syncthreads()
     cuda.syncwarp()  # orders lanes 0, 1 and 2, but not thread 32
     if t == 2:
-        s[0] = 0  # BUG
+        s[0] = 7  # BUG
+        out[t] = s[0]
 
 
 @pair("race", "shared", "queue", make=lambda new: (ramp(64), zeros(64)), result=lambda x, out: np.full(64, 32))
@@ -303,10 +304,10 @@ def dynamic_views_overlap(x, out, mended):
     b = cuda.shared.array(0, np.float32)[64 if mended else 32 :]
     a[t] = x[t]  # WITH
     b[t] = 1  # BUG
-    out[t] = b[t]
+    out[t] = b[t]  # BUG
 
 
-@pair("race", "shared", "words", sharedmem=256, result=lambda x, out: ramp(64)[::-1].view(np.int32))
+@pair("race", "shared", "words", alias="numbers", sharedmem=256, result=lambda x, out: ramp(64)[::-1].view(np.int32))
 @cuda.jit
 def dynamic_views_of_two_types(x, out, mended):
     t = cuda.threadIdx.x

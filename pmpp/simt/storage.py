@@ -1,0 +1,158 @@
+"""Storage: one allocation, and what is known of each of its elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pmpp.simt.dtypes import Value
+from pmpp.simt.lanes import Mask
+from pmpp.simt.machine import Machine
+from pmpp.simt.shadow import Shadow
+
+
+class Cells:
+    """What the sanitizers know of an allocation, cell by cell: was it written, and who touched it last.
+
+    A cell is `unit` bytes, an element of the smallest type through which the allocation is seen.
+    """
+
+    __slots__ = ("init", "one_row", "shadow", "unit")
+
+    def __init__(self, unit: int, init: np.ndarray | None, one_row: bool) -> None:
+        self.unit, self.init = unit, init
+        self.shadow: Shadow | None = None
+        self.one_row = one_row  # shared memory: one row of cells stands for all blocks
+
+    def refine(self, unit: int, width: int) -> None:
+        """Make cells no larger than `unit` bytes; `width` threads make a block."""
+        parts = self.unit // unit
+        if parts > 1:
+            self.unit = unit
+            self.init = None if self.init is None else np.repeat(self.init, parts, axis=-1)
+            if self.shadow is not None:
+                self.shadow.refine(parts, width)
+
+
+class Storage:
+    """One allocation in one memory space, as elements of one type.
+
+    The array `values` has the shape
+
+        global, const   (N,)       one copy
+        shared          (B, N)     one copy a block of the batch
+        local           (N, B, T)  one copy a thread
+
+    Where several types see the same bytes, each has its storage and all share `cells`.
+    """
+
+    __slots__ = ("cells", "name", "pending", "space", "values", "writeable")
+
+    def __init__(
+        self,
+        space: str,
+        values: np.ndarray,
+        *,
+        name: str = "",
+        init: np.ndarray | None = None,
+        cells: Cells | None = None,
+    ) -> None:
+        self.space, self.values, self.name = space, values, name
+        self.writeable = values.flags.writeable
+        self.cells = cells or Cells(values.itemsize, init, space == "shared")
+        self.pending: list[tuple] = []
+
+    @property
+    def init(self) -> np.ndarray | None:
+        """Which cells somebody wrote; None if all are."""
+        return self.cells.init
+
+    @init.setter
+    def init(self, written: np.ndarray | None) -> None:
+        self.cells.init = written
+
+    def mark_written(self, view: np.ndarray) -> None:
+        """The host has written the elements of a view of `values`."""
+        init = self.init
+        if init is None or not view.size:
+            return
+        if not np.may_share_memory(view, self.values):  # a copy that a list of indices made
+            self.init = None
+            return
+        parts = self.values.itemsize // self.cells.unit
+        start = view.__array_interface__["data"][0] - self.values.__array_interface__["data"][0]
+        offset = start // self.cells.unit
+        strides = [s // self.cells.unit for s in view.strides]
+        np.ndarray((*view.shape, parts), np.bool_, init, offset, (*strides, 1))[...] = True
+        if init.all():
+            self.init = None
+
+    def settle(self) -> None:
+        """Add up postponed floating-point atomics, block by block, so that the sum does not depend on the batch."""
+        if not self.pending:
+            return
+        ufuncs = {entry[0] for entry in self.pending}
+        for ufunc in ufuncs:
+            entries = [entry for entry in self.pending if entry[0] is ufunc]
+            at, values, block = (np.concatenate([entry[i] for entry in entries]) for i in (1, 2, 3))
+            if len(entries) > 1:
+                order = np.argsort(block, kind="stable")
+                at, values = at[order], values[order]
+            ufunc.at(self.values, at, values)
+        self.pending.clear()
+
+
+def flat_position(m: Machine, storage: Storage, at: Value) -> Value:
+    """Position in the storage's flattened array: shared and local memory have one copy a block or thread."""
+    if storage.space == "shared":
+        return at + m.lanes.block_row * storage.values.shape[1]
+    if storage.space == "local":
+        lanes = m.lanes
+        return at * lanes.size + lanes.block_row * lanes.width + lanes.linear_thread
+    return at
+
+
+def gather(m: Machine, storage: Storage, source: np.ndarray, at: Value) -> Value:
+    """One element a lane of the storage's values, or of an array of the same shape."""
+    if storage.space == "shared":
+        if at.ndim == 0:
+            k = int(at)
+            return source[:, k : k + 1].copy()
+        if at.shape[0] == 1:
+            return source.take(at[0], axis=1)
+        return source.reshape(-1).take(flat_position(m, storage, at))
+    if storage.space == "local":
+        return source[int(at)].copy() if at.ndim == 0 else source.reshape(-1).take(flat_position(m, storage, at))
+    return source.take(at)
+
+
+def selected(m: Machine, mask: Mask, *values: Value) -> list[np.ndarray]:
+    """Each value in the active lanes only, as flat arrays in lane order."""
+    shape = (m.lanes.blocks, m.lanes.width)
+    if mask.bits is None:
+        return [np.broadcast_to(v, shape).reshape(-1) for v in values]
+    bits = mask.grid()
+    return [np.broadcast_to(v, shape)[bits] for v in values]
+
+
+def scatter(m: Machine, storage: Storage, mask: Mask, at: Value, value: Value) -> None:
+    """Store one element a lane; where several lanes store to one element, the last wins."""
+    target = storage.values
+    if storage.space == "shared" and at.ndim and at.shape[0] == 1 and (mask.bits is None or mask.bits.shape[0] == 1):
+        columns = at[0] if at.size == m.lanes.width else np.broadcast_to(at[0], m.lanes.width)
+        value = np.broadcast_to(value, (m.lanes.blocks, m.lanes.width))
+        if mask.bits is not None:
+            on = np.broadcast_to(mask.bits, (1, m.lanes.width))[0]
+            columns, value = columns[on], value[:, on]
+        target[:, columns] = value
+        return
+    if storage.space == "local" and at.ndim == 0:
+        where = True if mask.bits is None else mask.bits
+        np.copyto(target[int(at)], value, where=where)
+        return
+    positions, values = selected(m, mask, flat_position(m, storage, at), value)
+    target.reshape(-1)[positions] = values
+
+
+def lane_of(m: Machine, bad: np.ndarray) -> int:
+    """Flat position of the first lane where `bad` holds."""
+    return int(np.argmax(np.broadcast_to(bad, (m.lanes.blocks, m.lanes.width))))
