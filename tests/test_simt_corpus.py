@@ -39,8 +39,9 @@ def test_warps_in_random_order_change_neither(pair, seed):
     report, args = judge.run(pair, True, schedule="shuffled", seed=seed)
     assert [hazard.message for hazard in report.hazards] == []
     assert judge.wrong(pair, args) == ""
-    report, _ = judge.run(pair, False, schedule="shuffled", seed=seed)
-    assert judge.faults(pair, report.hazards, exact=False) == []
+    if pair.result is not None:  # else nothing may be handed over at all
+        report, _ = judge.run(pair, False, schedule="shuffled", seed=seed)
+        assert judge.faults(pair, report.hazards, exact=False) == []
 
 
 @each_pair

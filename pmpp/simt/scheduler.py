@@ -117,6 +117,7 @@ class Block:
         self.fibers: list[Fiber] = []
         self.votes: list[tuple[np.ndarray, np.ndarray]] = []  # (voters, their votes) of the barrier being waited at
         self.result: tuple[np.ndarray, np.ndarray] | None = None
+        self.ran_through = np.zeros((1, self.lanes.width), np.bool_)  # lanes that have ended, but not by a `return`
 
     def enter(self, m: Machine) -> None:
         """Make this block the machine's."""
@@ -134,7 +135,8 @@ class Fiber:
 
     def __init__(self, block: Block, mask: Mask) -> None:
         self.block, self.mask, self.state = block, mask, READY
-        self.line = 0  # where it waits
+        self.line, self.barrier = 0, ""  # where it waits, and for what
+        self.returned: np.ndarray | bool = False  # lanes that ended by a `return`
         self.frozen = False  # spinning, and its last rounds changed none of its variables
         self.endless = False  # spinning in a loop without a bound of its own
         self.seen = -1  # the launch's writes when it last went round idly
@@ -158,6 +160,7 @@ class Scheduler:
         self.fibers: list[Fiber] = []  # those that are not done
         self.blocks: list[Block] = []
         self.current: Fiber
+        self.ran_through: Block | None = None  # a block with threads that have ended, but not by a `return`
         self.idle_turns = 0
         self.main = threading.Semaphore(0)
         self.failure: BaseException | None = None
@@ -253,6 +256,9 @@ class Scheduler:
     def _ended(self, fiber: Fiber) -> None:
         block = fiber.block
         gone = fiber.mask.grid()
+        block.ran_through |= gone & ~fiber.returned
+        if block.ran_through.any():
+            self.ran_through = block
         block.exited = gone.copy() if block.exited is None else block.exited | gone
         self.fibers.remove(fiber)
         block.fibers.remove(fiber)
@@ -298,6 +304,8 @@ class Scheduler:
                 frame = Frame(self.m, self.function, fiber.mask)
                 frame.vars.update(self.values)
                 self.function.activate(frame)
+                if frame.returned is not None:
+                    fiber.returned = frame.returned.grid()
         except _Cancelled:
             return
         except BaseException as error:  # handed to the launching thread, which raises it
@@ -330,6 +338,7 @@ class Scheduler:
 
     def barrier(self, f: Frame, line: int, what: str) -> None:
         """A block-wide barrier: wait until every fiber of the block that has not ended is at one."""
+        self.current.barrier = what
         self._check_lanes(f, line, what)
         self._wait_at(AT_BARRIER, line)
 
@@ -342,6 +351,7 @@ class Scheduler:
 
     def grid_barrier(self, f: Frame, line: int) -> None:
         """`grid.sync()`: wait until every fiber of the grid that has not ended is at one."""
+        self.current.barrier = "grid.sync()"
         self._check_lanes(f, line, "grid.sync()")
         self._wait_at(AT_GRID, line)
 
@@ -367,9 +377,11 @@ class Scheduler:
         first = fibers[0]
         other = next((f for f in fibers if f.line != first.line), None)
         if other is not None:
-            m.hazard("divergent_barrier", "register", "syncthreads()", other.line, int(np.argmax(other.mask.grid())),
+            m.hazard("divergent_barrier", "register", other.barrier, other.line, int(np.argmax(other.mask.grid())),
                      f"{{who}} waits at this barrier while other threads of its block wait at the one on line "
                      f"{first.line}")  # fmt: skip
+        if block.ran_through.any():
+            self._never_arrived(block, first)
         if block.votes:
             voters, votes = zip(*block.votes, strict=True)
             block.result, block.votes = (np.logical_or.reduce(voters), np.logical_or.reduce(votes)), []
@@ -384,6 +396,8 @@ class Scheduler:
         fibers, m = self.fibers, self.m
         if self.unstarted or not fibers or any(f.state != AT_GRID for f in fibers):
             return False
+        if self.ran_through is not None:
+            self._never_arrived(self.ran_through, fibers[0])
         m.settle()
         if m.counting:
             m.at(fibers[0].line)[BARRIERS] += m.blocks
@@ -392,6 +406,15 @@ class Scheduler:
             m.clock.block_barrier[:] = m.clock.now
         self._go(fibers)
         return True
+
+    def _never_arrived(self, block: Block, waiting: Fiber) -> None:
+        """Threads have run through the kernel's end past a barrier.  (After a `return` nobody waits for them.)"""
+        m = self.m
+        current, m.lanes = m.lanes, block.lanes
+        whose = "others" if waiting.barrier == "grid.sync()" else "others of its block"
+        m.hazard("divergent_barrier", "register", waiting.barrier, waiting.line, int(np.argmax(block.ran_through)),
+                 f"{{who}} has ended without reaching the {waiting.barrier} at which {whose} wait")  # fmt: skip
+        m.lanes = current
 
     def _go(self, fibers: list[Fiber]) -> None:
         for fiber in fibers:

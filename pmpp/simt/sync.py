@@ -39,15 +39,15 @@ def arrive(f: Frame, line: int, what: str = "syncthreads()") -> np.ndarray:
     return here
 
 
-def barrier(f: Frame, call: Any) -> None:
+def barrier(f: Frame, call: Any, what: str = "syncthreads()") -> None:
     """`cuda.syncthreads()`."""
     m, line = f.m, call.line
     if m.fibers is not None:
         if m.counting:
             m.instruction(line, f.mask)
-        m.fibers.barrier(f, line, "syncthreads()")
+        m.fibers.barrier(f, line, what)
         return
-    here = arrive(f, call.line)
+    here = arrive(f, line, what)
     if m.counting:
         m.instruction(line, f.mask)[BARRIERS] += int(np.count_nonzero(here))
     if m.checking:
@@ -65,14 +65,14 @@ def voting_barrier(combine: str):
     def vote(f: Frame, call: Any, predicate: Any) -> np.ndarray:
         if predicate.dtype.kind not in "iu":
             raise TypeError(f"the predicate is {predicate.dtype}; Numba takes an integer here: int32(...)")
-        lanes, voters = f.m.lanes, f.mask.grid()
+        what, lanes, voters = f"syncthreads_{combine}()", f.m.lanes, f.mask.grid()
         yes = np.broadcast_to(dtypes.truth(predicate), (lanes.blocks, lanes.width)) & voters
         if f.m.fibers is not None:
             if f.m.counting:
                 f.m.instruction(call.line, f.mask)
-            voters, yes = f.m.fibers.vote(f, call.line, f"syncthreads_{combine}()", yes)
+            voters, yes = f.m.fibers.vote(f, call.line, what, yes)
         else:
-            barrier(f, call)
+            barrier(f, call, what)
         if combine == "count":
             return yes.sum(axis=1, keepdims=True).astype(np.int32)
         if combine == "or":

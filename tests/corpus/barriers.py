@@ -128,7 +128,7 @@ def branch_on_data(x, out, mended):
     out[t] = x[t]
 
 
-@pair("divergent_barrier", "register", "syncthreads()", result=lambda x, out: np.full(64, 64))
+@pair("divergent_barrier", "register", "syncthreads_count()", result=lambda x, out: np.full(64, 64))
 @cuda.jit
 def counting_barrier_in_a_branch(x, out, mended):
     t = cuda.threadIdx.x

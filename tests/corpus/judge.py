@@ -28,11 +28,15 @@ def run(pair: Pair, mended: bool, *, lanes: int = TOGETHER, level: str = "check"
 def faults(pair: Pair, hazards: list, exact: bool = True) -> list[str]:
     """What is wrong with the hazards reported for a bug: nothing, if they name it and it alone.
 
-    exact   one line for each `# BUG`; else a race may be met at its other end
+    exact   on every line marked `# BUG`; else a race may be met at its other end, where the memory may have another
+            name, and a read that has come too early finds what nobody has written yet
     """
     wanted = (pair.kind, pair.space, pair.variable)
-    names = {pair.variable} if exact else {pair.variable, pair.alias}
-    other = [h.message for h in hazards if (h.kind, h.space) != wanted[:2] or h.variable not in names]
+    kinds, names = {pair.kind}, {pair.variable}
+    if not exact:
+        names |= {pair.alias}
+        kinds |= {"uninitialised_read"} if pair.kind == "race" else set()
+    other = [h.message for h in hazards if h.kind not in kinds or h.space != pair.space or h.variable not in names]
     if other:
         return [f"besides {wanted}: {message}" for message in other]
     lines = {h.line for h in hazards}
