@@ -136,7 +136,7 @@ class Fiber:
     def __init__(self, block: Block, mask: Mask) -> None:
         self.block, self.mask, self.state = block, mask, READY
         self.line, self.barrier = 0, ""  # where it waits, and for what
-        self.returned: np.ndarray | bool = False  # lanes that ended by a `return`
+        self.returned: np.ndarray | np.bool_ = np.False_  # lanes that ended by a `return`
         self.frozen = False  # spinning, and its last rounds changed none of its variables
         self.endless = False  # spinning in a loop without a bound of its own
         self.seen = -1  # the launch's writes when it last went round idly

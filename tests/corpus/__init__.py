@@ -12,7 +12,9 @@ The kernels are in Numba's dialect and run on a GPU as well, where compute-sanit
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import hashlib
 import importlib
 import inspect
 from collections.abc import Callable
@@ -76,6 +78,17 @@ class Pair:
     def subject(self) -> str:
         """The module that holds it."""
         return self.function.__module__.rpartition(".")[2]
+
+    @property
+    def first_line(self) -> int:
+        """The line of the file on which the kernel's source begins."""
+        return inspect.getsourcelines(self.function)[1]
+
+    @property
+    def source(self) -> str:
+        """A short name for the kernel's code, comments aside: it changes when the code does."""
+        code = ast.unparse(ast.parse(inspect.getsource(self.function)).body[0].body)
+        return hashlib.sha256(code.encode()).hexdigest()[:12]
 
     def lines(self, *marks: str) -> set[int]:
         """The lines of the file that carry one of the marks."""

@@ -1,7 +1,7 @@
 """The corpus under compute-sanitizer: what the hardware's own tool finds in the same kernels.
 
     python -m tests.corpus.hardware FOLDER     on a machine with an NVIDIA GPU: runs everything, leaves logs in FOLDER
-    python -m tests.corpus.hardware --read FOLDER [FILE]     reads the logs, prints the table, writes the record
+    python -m tests.corpus.hardware --read FOLDER     reads the logs and writes the record, pmpp/lab/recorded/sanitizers/
 
 Each tool sees all bugs in one process and all look-alikes in another, since its reports name a kernel, not a launch.
 A kernel that breaks the process, or hangs, ends it; the next process goes on behind it.
@@ -24,7 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from . import Pair, pairs
+from pmpp.lab import sanitizers
+
+from . import SUBJECTS, Pair, judge, pairs
 
 TOOLS = {
     "memcheck": ["--padding", "32", "--destroy-on-device-error", "kernel"],
@@ -56,15 +58,14 @@ def child(mended: bool, first: int, progress: Path, verify: bool) -> None:
 
 def launch(cuda: Any, pair: Pair, mended: bool, verify: bool) -> str:
     """One launch; what went wrong in words, if anything did."""
-    given = pair.make(lambda shape, dtype: cuda.device_array(shape, dtype))
-    args = [a if hasattr(a, "copy_to_host") else cuda.to_device(a) for a in given]
+    args = arguments(cuda, pair)
     kernel = cuda.jit(lineinfo=True)(pair.function)
     try:
         kernel[pair.grid, pair.block, 0, pair.sharedmem](*args, mended)
         cuda.synchronize()
         if not verify or pair.result is None:
             return ""
-        expected = pair.result(*(a.copy_to_host() for a in pair_inputs(cuda, pair)))
+        expected = pair.result(*(a.copy_to_host() for a in arguments(cuda, pair)))
         got = args[-1].copy_to_host()
         return "" if np.array_equal(got, np.broadcast_to(expected, got.shape)) else f"wrong: {got.ravel()[:8]}"
     except Exception as error:  # whatever the driver says is part of the answer
@@ -80,8 +81,8 @@ def broken(cuda: Any) -> bool:
     return False
 
 
-def pair_inputs(cuda: Any, pair: Pair) -> list:
-    """The arguments anew, as device arrays."""
+def arguments(cuda: Any, pair: Pair) -> list:
+    """The arguments as device arrays."""
     given = pair.make(lambda shape, dtype: cuda.device_array(shape, dtype))
     return [a if hasattr(a, "copy_to_host") else cuda.to_device(a) for a in given]
 
@@ -159,8 +160,59 @@ class Job:
         return max((int(line.split()[0]) for line in lines if line), default=self.first)
 
 
+# -- from the logs ---------------------------------------------------------------------------------------------------
+
+
+def named(log: str, pair: Pair) -> list[int] | None:
+    """The lines that a log names for a kernel, counted from its `def`; None if it does not name the kernel."""
+    pattern = re.compile(rf"::{pair.subject}::{pair.name}\[.*? in \w+\.py:(\d+)|::{pair.subject}::{pair.name}\[")
+    found = [match.group(1) for match in pattern.finditer(log)]
+    return sorted({int(line) - pair.first_line for line in found if line}) if found else None
+
+
+def read(folder: Path) -> dict:
+    """The record: which tool names which kernel, on which lines."""
+    logs = {
+        (tool, side): (folder / f"{tool}.{side}.log").read_text() for tool in TOOLS for side in ("bug", "mended")
+    }  # fmt: skip
+    wrong = [line for line in (folder / "none.mended.progress").read_text().splitlines() if not line.endswith(("s", "s "))]
+    entries = {}
+    for pair in pairs():
+        reports = {tool: named(logs[tool, "bug"], pair) for tool in TOOLS}
+        lines = {line - pair.first_line for line in pair.lines("BUG", "WITH")}
+        entries[pair.name] = {
+            "subject": pair.subject,
+            "kind": pair.kind,
+            "space": pair.space,
+            "source": pair.source,
+            "launched": not pair.hangs,
+            "interpreter": judge.caught(pair),
+            "tools": [tool for tool in TOOLS if reports[tool] is not None],
+            "tools_by_line": [tool for tool in TOOLS if lines & set(reports[tool] or ())],
+            "look_alike": {
+                "interpreter": judge.silent(pair),
+                "tools": [tool for tool in TOOLS if named(logs[tool, "mended"], pair) is None],
+            },
+        }
+    about = json.loads((folder / "facts.json").read_text())
+    return {"about": {**about, "wrong_results": wrong}, "subjects": SUBJECTS, "pairs": entries}
+
+
+def write(record: dict) -> Path:
+    """One pair a line, so that a later run shows as a readable difference."""
+    rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in record["pairs"].items())
+    head = ",\n".join(f" {json.dumps(key)}: {json.dumps(record[key])}" for key in ("about", "subjects"))
+    path = sanitizers.RECORD
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'{{\n{head},\n "pairs": {{\n{rows}\n }}\n}}\n', encoding="utf-8")
+    return path
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "--child":
+    if sys.argv[1] == "--read":
+        print(write(read(Path(sys.argv[2]))))
+        print(sanitizers.table())
+    elif sys.argv[1] == "--child":
         child(sys.argv[2] == "mended", int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5] == "verify")
     else:
         run_all(Path(sys.argv[1]))

@@ -296,7 +296,7 @@ def queue_length_read_before_all_have_entered(x, out, mended):
     out[t] = queue[0]  # BUG
 
 
-@pair("race", "shared", "b", sharedmem=512, result=lambda x, out: np.ones(64))
+@pair("race", "shared", "b", alias="a", sharedmem=512, result=lambda x, out: np.ones(64))
 @cuda.jit
 def dynamic_views_overlap(x, out, mended):
     t = cuda.threadIdx.x

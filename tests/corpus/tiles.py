@@ -18,8 +18,8 @@ def stencil_halo(x, out, mended):
     t = cuda.threadIdx.x
     s[t + 1] = x[t]  # WITH
     if t == 0:
-        s[0] = 0
-        s[65] = 0
+        s[0] = 0  # WITH
+        s[65] = 0  # WITH
     if mended:
         cuda.syncthreads()
     out[t] = s[t] + s[t + 1] + s[t + 2]  # BUG
