@@ -281,6 +281,91 @@ def test_the_last_block_pattern_with_threadfence_is_silent(lanes):
     assert out[0] == BLOCKS[:, 0].sum()
 
 
+@cuda.jit
+def last_block_resets_the_ticket(x, partial, ticket, out):
+    s = cuda.shared.array(1, np.int32)
+    t = cuda.threadIdx.x
+    if t == 0:
+        partial[cuda.blockIdx.x] = x[cuda.blockIdx.x * 64]
+        cuda.threadfence()
+        s[0] = cuda.atomic.add(ticket, 0, 1)
+    cuda.syncthreads()
+    if s[0] == cuda.gridDim.x - 1:
+        if t < cuda.gridDim.x:
+            cuda.atomic.add(out, 0, partial[t])
+        if t == 0:
+            ticket[0] = 0
+
+
+@pytest.mark.parametrize("lanes", [1, 1 << 20])
+def test_the_last_block_may_reset_the_ticket_by_a_plain_store(lanes):
+    ticket, out = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    args = X.copy(), cuda.device_array(4, np.int32), ticket, out
+    with simt.batch_lanes(lanes):
+        report = simt.profile(last_block_resets_the_ticket, 4, 64, args, level="check", collect=True)
+    assert [h.message for h in report.hazards] == []
+    assert (ticket[0], out[0]) == (0, BLOCKS[:, 0].sum())
+
+
+@cuda.jit
+def read_all(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = x[i]
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda x: x.copy_to_device(np.ones(64, np.float32)),
+        lambda x: x[:].copy_to_device(np.ones(64, np.float32)),
+        lambda x: x.__setitem__(slice(None), 1),
+        lambda x: x.__setitem__(np.arange(64), 1),
+        lambda x: x.reshape(8, 8).T.__setitem__(slice(None), 1),
+        lambda x: [x[k : k + 16].copy_to_device(np.ones(16, np.float32)) for k in range(0, 64, 16)],
+        lambda x: [x.__setitem__(k, 1) for k in range(64)],
+        lambda x: x.view(np.int64).copy_to_device(np.ones(32, np.int64)),
+        lambda x: x.view(np.uint8)[::-1].__setitem__(slice(None), 1),
+        lambda x: simt.profile(fill_pairs, 1, 32, (x.view(np.int64),), level="check"),
+        lambda x: simt.profile(fill_pairs, 1, 32, (x.view(np.int64),), level="run"),
+    ],
+    ids=["array", "view", "setitem", "indices", "transposed", "parts", "elements", "wider", "bytes", "kernel", "run"],
+)
+def test_memory_filled_in_any_way_is_filled(fill):
+    x, out = cuda.device_array(64, np.float32), np.zeros(64, np.float32)
+    assert simt.profile(read_all, 1, 64, (x, out), level="check", collect=True).hazards
+    fill(x)
+    assert simt.profile(read_all, 1, 64, (x, out), level="check", collect=True).hazards == []
+
+
+@cuda.jit
+def fill_pairs(x):
+    x[cuda.grid(1)] = 1
+
+
+@cuda.jit
+def dynamic_memory_of_three_types(x, out):
+    t = cuda.threadIdx.x
+    words = cuda.shared.array(0, np.int32)
+    words[2 * t] = x[t]
+    words[2 * t + 1] = 0
+    cuda.syncthreads()
+    pairs = cuda.shared.array(0, np.int64)
+    total = pairs[63 - t]
+    cuda.syncthreads()
+    small = cuda.shared.array(0, np.uint8)
+    small[8 * t] = 1
+    cuda.syncthreads()
+    out[t] = total + small[8 * (63 - t)] + pairs[63 - t] * 0
+
+
+def test_dynamic_memory_seen_as_three_types_is_tracked_byte_by_byte():
+    x, out = X[:64].copy(), np.zeros(64, np.int32)
+    report = simt.profile(dynamic_memory_of_three_types, 1, 64, (x, out), level="check", collect=True, sharedmem=512)
+    assert [h.message for h in report.hazards] == []
+    np.testing.assert_array_equal(out, x[::-1] + 1)
+
+
 def test_results_do_not_depend_on_the_level():
     results = []
     for level in ("run", "count", "check"):

@@ -141,8 +141,8 @@ class DeviceArray:
     def __setitem__(self, item: Any, value: Any) -> None:
         self._view[item] = value._view if isinstance(value, DeviceArray) else value
         items = item if isinstance(item, tuple) else (item,)
-        part = self._view[items if Ellipsis in items else (*items, Ellipsis)]  # an array, even of one element
-        self._storage.mark_written(part)
+        whole = any(i is Ellipsis for i in items)
+        self._storage.mark_written(self._view[items if whole else (*items, Ellipsis)])  # an array, even of one element
 
     def __len__(self) -> int:
         return len(self._view)

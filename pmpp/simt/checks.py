@@ -56,7 +56,7 @@ def checked_write(m: Machine, mask: Mask, storage: Storage, at: Value, value: Va
         if lost.any():
             m.hazard(
                 "race", storage.space, name, line, lane_of(m, lost),
-                f"{{who}} and another thread write different values to the same element of {{name}} in one statement",
+                "{who} and another thread write different values to the same element of {name} in one statement",
             )  # fmt: skip
 
 
@@ -98,7 +98,11 @@ def _touched(m: Machine, mask: Mask, storage: Storage, at: Value) -> tuple[np.nd
         columns = lanes.linear_thread[0]
         if mask.bits is not None:
             columns = np.flatnonzero(np.broadcast_to(mask.bits[0], lanes.width))
-        cells, me, where = np.broadcast_to(at, (1, lanes.width))[0, columns], lanes.first * lanes.width + columns, columns
+        cells, me, where = (
+            np.broadcast_to(at, (1, lanes.width))[0, columns],
+            lanes.first * lanes.width + columns,
+            columns,
+        )
     else:
         ids = lanes.block_row * lanes.width + lanes.linear_thread
         cells, where = selected(m, mask, flat_position(m, storage, at), ids)

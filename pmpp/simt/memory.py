@@ -1,7 +1,8 @@
 """Memory: arrays as a kernel sees them, their loads and stores, and what each access costs and risks.
 
-A `Storage` is one allocation; an `Array` is a view of it with a shape and strides, both in elements.  An access turns its indices into one position a lane, checks bounds axis by axis (memory beyond a row is the next row,
-not an error, to the hardware; to a reader it is a bug), then gathers or scatters under the mask.
+A `Storage` is one allocation (storage.py); an `Array` is a view of it with a shape and strides, both in elements.  An
+access turns its indices into one position a lane, checks bounds axis by axis (memory beyond a row is the next row, not
+an error, to the hardware; to a reader it is a bug), then gathers or scatters under the mask.
 """
 
 from __future__ import annotations

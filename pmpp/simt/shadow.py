@@ -146,7 +146,14 @@ class Accesses:
         return shared
 
     def conflict(
-        self, clock: Clock, at: np.ndarray, me: np.ndarray, floor: int, width: int, *, across: str = "any",
+        self,
+        clock: Clock,
+        at: np.ndarray,
+        me: np.ndarray,
+        floor: int,
+        width: int,
+        *,
+        across: str = "any",
         but: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Which lanes race with an access noted here, and the stamps of what they race with.

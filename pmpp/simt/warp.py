@@ -38,7 +38,7 @@ def _shuffle(what: str, source):
                 if f.m.checking:
                     name = call.argument(1)
                     f.m.hazard("uninitialised_read", "register", name, call.line, int(np.argmax(lost)),
-                               f"{{who}} reads {{name}} from a lane that does not take part in this {what}")  # fmt: skip
+                               f"{{who}} reads {{name}} from a lane that takes no part in this {what}")  # fmt: skip
                 # Undefined on a GPU.  Poison, so that using it shows.
                 poison = value.dtype.type(np.nan) if value.dtype.kind == "f" else np.iinfo(value.dtype).min
                 return np.where(lost, poison, _from(value, column)).astype(value.dtype)

@@ -1,4 +1,4 @@
-"""Small planted bugs, each with the nearest correct kernel: what level "check" must catch, and what it must leave alone.
+"""Small planted bugs, each with the nearest correct kernel: what level "check" must catch, and must leave alone.
 
 A bug and its look-alike are one kernel, a line or two apart: the last argument, `mended`, chooses. A pair says what is
 wrong with the bug as data: the kind of hazard, the memory space, the variable, and by the comment `# BUG` the line on

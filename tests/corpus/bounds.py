@@ -215,7 +215,9 @@ def vector_past_the_end(x, out, mended):
         store128(out, i, load128(x, i))  # BUG
 
 
-@pair("out_of_bounds", "global", "x", make=lambda new: (ramp(64), zeros(64)), result=lambda x, out: np.r_[x[0], zeros(63)])
+@pair(
+    "out_of_bounds", "global", "x", make=lambda new: (ramp(64), zeros(64)), result=lambda x, out: np.r_[x[0], zeros(63)]
+)
 @cuda.jit
 def index_wraps_in_int32(x, out, mended):
     i = cuda.grid(1)

@@ -1,4 +1,4 @@
-"""Handing data from block to block: write, fence, then signal by an atomic; look at the signal by an atomic, then read."""
+"""Handing data from block to block: write, fence, signal by an atomic; look at the signal by an atomic, read."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
 """The corpus under compute-sanitizer: what the hardware's own tool finds in the same kernels.
 
-    python -m tests.corpus.hardware FOLDER     on a machine with an NVIDIA GPU: runs everything, leaves logs in FOLDER
-    python -m tests.corpus.hardware --read FOLDER     reads the logs and writes the record, pmpp/lab/recorded/sanitizers/
+    python -m tests.corpus.hardware FOLDER            on a machine with an NVIDIA GPU: runs all, leaves logs in FOLDER
+    python -m tests.corpus.hardware --read FOLDER     anywhere: reads the logs, writes pmpp/lab/recorded/sanitizers/
 
 Each tool sees all bugs in one process and all look-alikes in another, since its reports name a kernel, not a launch.
 A kernel that breaks the process, or hangs, ends it; the next process goes on behind it.
@@ -92,12 +92,14 @@ def run_all(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     jobs = [
-        Job(folder, tool, side, [sanitizer, "--tool", tool, "--report-api-errors", "no", "--print-limit", "0", *options])
+        Job(
+            folder, tool, side, [sanitizer, "--tool", tool, "--report-api-errors", "no", "--print-limit", "0", *options]
+        )
         for tool, options in TOOLS.items()
         for side in ("bug", "mended")
     ]
     jobs.append(Job(folder, "none", "mended", []))
-    while any([job.step() for job in jobs]):
+    while sum(job.step() for job in jobs):
         time.sleep(0.2)
     version = subprocess.run([sanitizer, "--version"], capture_output=True, text=True, check=False).stdout
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
@@ -175,7 +177,8 @@ def read(folder: Path) -> dict:
     logs = {
         (tool, side): (folder / f"{tool}.{side}.log").read_text() for tool in TOOLS for side in ("bug", "mended")
     }  # fmt: skip
-    wrong = [line for line in (folder / "none.mended.progress").read_text().splitlines() if not line.endswith(("s", "s "))]
+    ends = [line.partition(" ends ") for line in (folder / "none.mended.progress").read_text().splitlines()]
+    wrong = [f"{pairs()[int(number)].name}: {trouble}" for number, _, trouble in ends if trouble]
     entries = {}
     for pair in pairs():
         reports = {tool: named(logs[tool, "bug"], pair) for tool in TOOLS}

@@ -52,7 +52,9 @@ def expected(pair: Pair) -> Any:
     """What the look-alike leaves in its last array; None where that depends on the order of the blocks."""
     if pair.result is None:
         return None
-    return pair.result(*(a.copy_to_host() if hasattr(a, "copy_to_host") else a for a in pair.make(simt.cuda.device_array)))
+    return pair.result(
+        *(a.copy_to_host() if hasattr(a, "copy_to_host") else a for a in pair.make(simt.cuda.device_array))
+    )
 
 
 def wrong(pair: Pair, args: tuple) -> str:

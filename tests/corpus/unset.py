@@ -28,7 +28,9 @@ def tail_of_the_tile(x, out, mended):
         out[0] = s[0]
 
 
-@pair("uninitialised_read", "shared", "s", make=lambda new: (ramp(64), zeros(64)), result=lambda x, out: np.r_[0, x[:63]])
+@pair(
+    "uninitialised_read", "shared", "s", make=lambda new: (ramp(64), zeros(64)), result=lambda x, out: np.r_[0, x[:63]]
+)
 @cuda.jit
 def one_element_of_a_halo(x, out, mended):
     s = cuda.shared.array(65, np.float32)
