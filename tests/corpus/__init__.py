@@ -12,11 +12,12 @@ The kernels are in Numba's dialect and run on a GPU as well, where compute-sanit
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import hashlib
 import importlib
 import inspect
+import io
+import tokenize
 from collections.abc import Callable
 from typing import Any
 
@@ -86,8 +87,11 @@ class Pair:
 
     @property
     def source(self) -> str:
-        """A short name for the kernel's code, comments aside: it changes when the code does."""
-        code = ast.unparse(ast.parse(inspect.getsource(self.function)).body[0].body)
+        """A short name for the kernel's code, comments and layout aside: it changes when the code does."""
+        text = inspect.getsource(self.function)
+        tokens = tokenize.generate_tokens(io.StringIO(text[text.index("\ndef ") + 1 :]).readline)
+        layout = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+        code = " ".join(token.string for token in tokens if token.type not in layout)
         return hashlib.sha256(code.encode()).hexdigest()[:12]
 
     def lines(self, *marks: str) -> set[int]:
