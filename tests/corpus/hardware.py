@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import importlib.metadata
 import json
 import os
 import re
@@ -104,13 +105,11 @@ def run_all(folder: Path) -> None:
     version = subprocess.run([sanitizer, "--version"], capture_output=True, text=True, check=False).stdout
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     smi = subprocess.run(query, capture_output=True, text=True, check=False).stdout
-    import numba_cuda
-
     facts = {
         "device": smi.split(",")[0].strip(),
         "driver": smi.split(",")[1].strip(),
         "compute_sanitizer": "".join(re.findall(r"[Vv]ersion ([\d.]+)", version)[:1]),
-        "numba_cuda": numba_cuda.__version__,
+        "numba_cuda": importlib.metadata.version("numba-cuda"),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "revision": os.environ.get("PMPP_REVISION", ""),
     }
