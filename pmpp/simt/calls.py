@@ -14,6 +14,7 @@ from pmpp.simt.errors import ArgumentError, UnsupportedError
 from pmpp.simt.frames import Frame, GridGroup, LocalFunction, is_number, kind_of, widen
 from pmpp.simt.inference import DryRun, Left
 from pmpp.simt.memory import Array, c_strides
+from pmpp.simt.metrics import CONTROL, CONVERSION
 
 #: Device functions may call themselves, to this depth.
 CALL_DEPTH = 128
@@ -67,7 +68,7 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
     inner.literals = frozenset(p for p, known in constant if known is True or known in f.literals)
     inner.vars.update(bound.arguments)
     if m.counting:
-        m.instruction(line, f.mask)
+        m.instruction(line, f.mask, CONTROL)
     around = m.site
     if around is None and function.source_file != m.file_id:
         m.site = line
@@ -100,7 +101,7 @@ def cast_call(f: Frame, dtype: Any, args: list, line: int) -> Any:
         given = ", ".join(map(kind_of, args))
         raise f.m.error(f"{dtype}({given}) is not a conversion: it takes one number", line, UnsupportedError)
     if f.m.counting and f.mask is not None:
-        f.m.instruction(line, f.mask)
+        f.m.instruction(line, f.mask, CONVERSION)
     return dtypes.cast(args[0], dtype)
 
 

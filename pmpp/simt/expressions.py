@@ -17,6 +17,8 @@ from pmpp.simt.dtypes import BINARY, COMPARE, UNARY
 from pmpp.simt.errors import SimtError, UnsupportedError
 from pmpp.simt.frames import Frame
 from pmpp.simt.inference import Paths
+from pmpp.simt.machine import class_of
+from pmpp.simt.metrics import INTEGER, SPECIAL, classify
 
 Expression = Callable[[Frame], Any]
 
@@ -203,6 +205,9 @@ class Expressions(Names):
             raise self.refuse(node, "matrix multiplication with @ does not exist on the device")
         function = BINARY[name]
         flop = function.flop
+        # A compiler multiplies by the reciprocal of a constant, and multiplies out a constant integer power.
+        divides = name == "Div" and not self.is_constant(node.right if isinstance(node, ast.BinOp) else node.value)
+        powers = name == "Pow" and not isinstance(getattr(node, "right", None), ast.Constant)
 
         def operate(f: Frame, a: Any, b: Any, line: int) -> Any:
             try:
@@ -211,13 +216,22 @@ class Expressions(Names):
                 raise frames.bad_operands(f, name, a, b, line) from error
             m = f.m
             if m.counting:
+                kind = SPECIAL if divides or (powers and result.dtype.kind == "f") else class_of(result.dtype)
                 if flop:
-                    m.flops(line, f.mask, result.dtype)
+                    m.flops(line, f.mask, result.dtype, kind=kind)
                 else:
-                    m.instruction(line, f.mask)
+                    m.instruction(line, f.mask, kind)
             return result
 
         return operate
+
+    def is_constant(self, node: ast.expr) -> bool:
+        """Whether the source says what the value is: a literal, a global number, one of them cast."""
+        if isinstance(node, ast.Call) and len(node.args) == 1 and dtypes.as_dtype(self.static(node.func)) is not None:
+            return self.is_constant(node.args[0])
+        if isinstance(node, ast.UnaryOp):
+            return self.is_constant(node.operand)
+        return isinstance(self.static(node), (int, float, np.number))
 
     def expr_UnaryOp(self, node: ast.UnaryOp) -> Expression:
         if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
@@ -234,7 +248,7 @@ class Expressions(Names):
             except (AttributeError, TypeError) as error:
                 raise frames.bad_operands(f, name, a, None, line) from error
             if f.m.counting:
-                f.m.instruction(line, f.mask)
+                f.m.instruction(line, f.mask, class_of(result.dtype))
             return result
 
         return ev
@@ -272,7 +286,7 @@ class Expressions(Names):
             except (AttributeError, TypeError) as error:
                 raise frames.bad_operands(f, name, a, b, line) from error
             if f.m.counting:
-                f.m.instruction(line, f.mask)
+                f.m.instruction(line, f.mask, max(class_of(a.dtype), class_of(b.dtype)))
             return result
 
         return compare
@@ -344,7 +358,7 @@ class Expressions(Names):
             return lambda f: calls.cast_call(f, dtype, [a(f) for a in args], line)
         handler = intrinsics.python_function(thing)
         if handler is not None:
-            return self.plain_call(handler, call, args, names)
+            return self.plain_call(handler, call, args, names, getattr(thing, "__name__", ""))
         py_func = getattr(thing, "py_func", None)
         if py_func is not None:
             self.callees.append(py_func)
@@ -374,7 +388,7 @@ class Expressions(Names):
             raise self.refuse(node, f"the argument of cuda.{path} must be the literal 1, 2 or 3")
         if path in ("shared.array", "local.array"):
             return self.array_call(node, handler, call, args, names)
-        return self.plain_call(handler, call, args, names)
+        return self.plain_call(handler, call, args, names, path)
 
     def array_call(
         self, node: ast.Call, handler: Callable, call: intrinsics.Call, args: list, names: list
@@ -405,9 +419,11 @@ class Expressions(Names):
 
         return ev
 
-    def plain_call(self, handler: Callable, call: intrinsics.Call, args: list, names: list) -> Expression:
+    def plain_call(
+        self, handler: Callable, call: intrinsics.Call, args: list, names: list, name: str = ""
+    ) -> Expression:
         silent = getattr(handler, "counts_itself", False) or isinstance(handler, functools.partial)
-        line = call.line
+        line, kind = call.line, classify(name)
 
         def ev(f: Frame) -> Any:
             values = [a(f) for a in args]
@@ -422,7 +438,7 @@ class Expressions(Names):
             except (TypeError, ValueError, AttributeError) as error:
                 raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error)}", line, UnsupportedError) from error
             if f.m.counting and not silent:
-                f.m.instruction(line, f.mask)
+                f.m.instruction(line, f.mask, _class_of_call(result, values) if kind is None else kind)
             return result
 
         return ev
@@ -439,6 +455,15 @@ def _literal_arithmetic(node: ast.expr) -> Any:
         a, b = _literal_arithmetic(node.left), _literal_arithmetic(node.right)
         return DYNAMIC if DYNAMIC in (a, b) else _ARITHMETIC[type(node.op)](a, b)
     return DYNAMIC
+
+
+def _class_of_call(result: Any, values: list) -> int:
+    """The class of a function that goes by its type: of its result, or of what it was given."""
+    for value in (result, *values):
+        first = value[0] if isinstance(value, tuple) and value else value
+        if frames.is_number(first) and first.dtype.kind in "fc":
+            return class_of(first.dtype)
+    return INTEGER
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -247,7 +247,7 @@ def load(m: Machine, mask: Mask, array: Array, at: Value, name: str, line: int) 
         storage.settle()
     if m.counting and storage.space in ("global", "shared"):
         width = array.dtype.itemsize
-        m.access(storage.space, "load", line, at * width, mask, width)
+        m.access("load", line, at * width, mask, width, storage, name)
     if m.checking:
         check_read(m, mask, storage, at, name, line)
     return _gather(m, storage, storage.values, at)
@@ -264,7 +264,7 @@ def store(m: Machine, mask: Mask, array: Array, at: Value, value: Value, name: s
     value = dtypes.cast(value, array.dtype)
     if m.counting and storage.space in ("global", "shared"):
         width = array.dtype.itemsize
-        m.access(storage.space, "store", line, at * width, mask, width)
+        m.access("store", line, at * width, mask, width, storage, name)
     _write(m, mask, storage, at, value, name, line)
 
 
@@ -462,7 +462,7 @@ def load_vector(m: Machine, mask: Mask, array: Array, index: Value, name: str, l
     if mask is None:
         return tuple(array.dtype.type(0) for _ in range(count))
     if m.counting and storage.space in ("global", "shared"):
-        m.access(storage.space, "load", line, first * array.dtype.itemsize, mask, 16)
+        m.access("load", line, first * array.dtype.itemsize, mask, 16, storage, name)
     # Inactive lanes may hold any index; the last group that fits keeps their gather inside.
     first = np.minimum(first, max(0, _extent(storage) - count))
     at = [first + np.int64(k) for k in range(count)]
@@ -486,7 +486,7 @@ def store_vector(m: Machine, mask: Mask, array: Array, index: Value, values: tup
     if not isinstance(values, tuple) or len(values) != count:
         raise m.error(f"store128 to {array.dtype} takes a tuple of {count} values", line)
     if m.counting and storage.space in ("global", "shared"):
-        m.access(storage.space, "store", line, first * array.dtype.itemsize, mask, 16)
+        m.access("store", line, first * array.dtype.itemsize, mask, 16, storage, name)
     first = np.minimum(first, max(0, _extent(storage) - count))
     for k, value in enumerate(values):
         _write(m, mask, storage, first + np.int64(k), dtypes.cast(value, array.dtype), name, line)

@@ -9,6 +9,7 @@ import numpy as np
 from pmpp.simt import dtypes
 from pmpp.simt.lanes import WARP, Mask
 from pmpp.simt.machine import BARRIERS, Machine
+from pmpp.simt.metrics import BARRIER
 
 if TYPE_CHECKING:
     from pmpp.simt.frames import Frame
@@ -49,7 +50,7 @@ def barrier(f: Frame, call: Any) -> None:
         return
     here = arrive(f, call.line)
     if m.counting:
-        m.instruction(line, f.mask)[BARRIERS] += int(np.count_nonzero(here))
+        m.instruction(line, f.mask, BARRIER)[BARRIERS] += int(np.count_nonzero(here))
     if m.checking:
         m.blocks_alike &= bool(here.all())
         rows = np.flatnonzero(here) + m.lanes.first
@@ -97,7 +98,7 @@ def grid_barrier(f: Frame, line: int) -> None:
                  "{who} does not reach the grid.sync() at which other threads wait")  # fmt: skip
     m.settle()
     if m.counting:
-        m.instruction(line, f.mask)[BARRIERS] += m.lanes.blocks
+        m.instruction(line, f.mask, BARRIER)[BARRIERS] += m.lanes.blocks
     if m.checking:
         m.clock.grid_barrier = m.clock.tick()
         m.clock.block_barrier[:] = m.clock.now
