@@ -24,12 +24,13 @@ from pmpp.simt.gpus import GPUS, Gpu, occupancy
 from pmpp.simt.launch import profile, record
 from pmpp.simt.machine import batch_lanes, loop_limit
 from pmpp.simt.metrics import METRICS
+from pmpp.simt.precision import KernelWarning
 from pmpp.simt.refusals import refusal
 from pmpp.simt.report import Report
 from pmpp.simt.scheduler import schedule
 
 __all__ = [
-    "COUNTERS", "GPUS", "METRICS", "ArgumentError", "Gpu", "Hazard", "HazardError", "LaunchError", "OutOfBoundsError",
-    "Report", "SimtError", "UnsupportedError", "batch_lanes", "cuda", "loop_limit", "occupancy", "profile", "record",
-    "refusal", "schedule",
+    "COUNTERS", "GPUS", "METRICS", "ArgumentError", "Gpu", "Hazard", "HazardError", "KernelWarning", "LaunchError",
+    "OutOfBoundsError", "Report", "SimtError", "UnsupportedError", "batch_lanes", "cuda", "loop_limit", "occupancy",
+    "profile", "record", "refusal", "schedule",
 ]  # fmt: skip

@@ -67,7 +67,7 @@ def atomic(
         operands = (np.where(np.isnan(operands[0]), array.dtype.type(_NEUTRAL[operation.name]), operands[0]),)
     positions, *flat = selected(m, mask, flat_position(m, storage, at), *operands)
     if contention is not None:
-        contention.add(positions, storage.values.size, storage.values.shape[-1])
+        contention.add(positions, storage.values)
     if not used and operation.ufunc is not None:
         m.writes += 1
         if array.dtype.kind == "f" and operation.reorders and storage.space == "global" and not m.shuffled:

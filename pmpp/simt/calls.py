@@ -63,7 +63,7 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
     if m.dry and f.depth >= inference.DEPTH:
         raise DryRun
     inner = Frame(m, function, f.mask, f)
-    inner.outer = outer
+    inner.outer, inner.call = outer, call
     constant = zip(function.params, call.literals, strict=False)
     inner.literals = frozenset(p for p, known in constant if known is True or known in f.literals)
     inner.vars.update(bound.arguments)

@@ -190,24 +190,21 @@ class Contention:
         self.name, self.space = name, space
         self.requests = self.lanes = self.passes = 0
         self.worst_warp = 0  # most lanes of one warp on one address
-        self.updates: np.ndarray | None = None  # by element
-        self.row = 1
+        self.updates: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by array, and in it by element
         self.peak, self.where = 0, 0  # most updates of one element, and which
 
-    def add(self, positions: np.ndarray, size: int, row: int) -> None:
-        """Count updates of these elements of an array of `size`, of which each block has `row`."""
-        if self.updates is None or self.updates.size != size:
-            self.close()
-            self.updates, self.row = np.zeros(size, np.uint32), row
-        if 4 * positions.size > size:
-            self.updates += np.bincount(positions, minlength=size).astype(np.uint32)
+    def add(self, positions: np.ndarray, values: np.ndarray) -> None:
+        """Count updates of these elements of an array; of shared memory, (blocks, elements)."""
+        _, updates = self.updates.setdefault(id(values), (values, np.zeros(values.size, np.uint32)))
+        if 4 * positions.size > values.size:
+            updates += np.bincount(positions, minlength=values.size).astype(np.uint32)
         else:
-            np.add.at(self.updates, positions, np.uint32(1))
+            np.add.at(updates, positions, np.uint32(1))
 
     def close(self) -> None:
-        """Shared memory is another block's next time: keep the peak, and begin anew."""
-        if self.updates is not None and self.updates.size:
-            at = int(np.argmax(self.updates))
-            if int(self.updates[at]) > self.peak:
-                self.peak, self.where = int(self.updates[at]), at % self.row
-        self.updates = None
+        """Keep the peak, and forget the rest: shared memory is another block's next time."""
+        for values, updates in self.updates.values():
+            at = int(np.argmax(updates)) if updates.size else 0
+            if updates.size and int(updates[at]) > self.peak:
+                self.peak, self.where = int(updates[at]), at % values.shape[-1]
+        self.updates.clear()

@@ -6,21 +6,24 @@ import ast
 import builtins
 import functools
 import inspect
+import itertools
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items
+from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items, precision
 from pmpp.simt.dtypes import BINARY, COMPARE, UNARY
 from pmpp.simt.errors import SimtError, UnsupportedError
 from pmpp.simt.frames import Frame
 from pmpp.simt.inference import Paths
 from pmpp.simt.machine import class_of
-from pmpp.simt.metrics import INTEGER, SPECIAL, classify
+from pmpp.simt.metrics import FP16, FP64, INTEGER, SPECIAL, classify
 
 Expression = Callable[[Frame], Any]
+
+DOUBLE = dtypes.FLOAT64.num
 
 #: Stands for "not known before the kernel runs".
 DYNAMIC = object()
@@ -49,7 +52,7 @@ class Names:
     """What the names in a function stand for: its own variables, those of the function around it, or Python objects."""
 
     def __init__(self, function: Any, tree: ast.FunctionDef | ast.Lambda, around: Names | None = None) -> None:
-        self.function, self.around = function, around
+        self.function, self.around, self.tree = function, around, tree
         if around is None:
             closure = inspect.getclosurevars(function.py_func)
             self.outer: dict[str, Any] = {**function.py_func.__globals__, **closure.nonlocals}
@@ -57,6 +60,7 @@ class Names:
             self.outer = around.outer
         self.locals = set(function.params)
         self.assigned_once: dict[str, ast.expr] = {}
+        self.values: dict[str, list[ast.expr]] = {}  # what each variable is assigned, for precision.py
         self._find_locals(tree)
         self.uses: set[str] = around.uses if around else set()
         self.callees: list[Callable] = around.callees if around else []
@@ -64,6 +68,8 @@ class Names:
     def _find_locals(self, tree: ast.FunctionDef | ast.Lambda) -> None:
         values: dict[str, list[ast.expr | None]] = {}
         for node in own_nodes(tree):
+            for name, value in _assignments(node):
+                self.values.setdefault(name, []).append(value)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 values.setdefault(node.id, []).append(None)
             elif isinstance(node, ast.FunctionDef):
@@ -208,6 +214,8 @@ class Expressions(Names):
         # A compiler multiplies by the reciprocal of a constant, and multiplies out a constant integer power.
         divides = name == "Div" and not self.is_constant(node.right if isinstance(node, ast.BinOp) else node.value)
         powers = name == "Pow" and not isinstance(getattr(node, "right", None), ast.Constant)
+        nodes = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
+        template = f"{{}} {frames.SYMBOLS[name]} {{}}"
 
         def operate(f: Frame, a: Any, b: Any, line: int) -> Any:
             try:
@@ -221,6 +229,8 @@ class Expressions(Names):
                     m.flops(line, f.mask, result.dtype, kind=kind)
                 else:
                     m.instruction(line, f.mask, kind)
+                if result.dtype.num == DOUBLE and (a.dtype != result.dtype or b.dtype != result.dtype):
+                    precision.arises(f, node, [(nodes[0], a.dtype), (nodes[1], b.dtype)], template)
             return result
 
         return operate
@@ -256,7 +266,8 @@ class Expressions(Names):
     def expr_Compare(self, node: ast.Compare) -> Expression:
         line = node.lineno
         first = self.expr(node.left)
-        rest = [(self.comparison(op, node), self.expr(e)) for op, e in zip(node.ops, node.comparators, strict=True)]
+        sides = itertools.pairwise([node.left, *node.comparators])
+        rest = [(self.comparison(op, *two), self.expr(two[1])) for op, two in zip(node.ops, sides, strict=True)]
         if len(rest) == 1:
             compare, second = rest[0]
             return lambda f: compare(f, first(f), second(f), line)
@@ -272,13 +283,16 @@ class Expressions(Names):
 
         return chain
 
-    def comparison(self, op: ast.cmpop, node: ast.AST) -> Callable:
+    def comparison(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Callable:
         name = type(op).__name__
         if name in ("Is", "IsNot"):
             return lambda f, a, b, line: np.bool_((a is b) == (name == "Is"))
         if name in ("In", "NotIn"):
             return lambda f, a, b, line: items.contains(f, a, b, name == "In", line)
         function = COMPARE[name]
+        # A compiler compares in float32 after all if the other side is a literal that float32 holds exactly.
+        exact = [self.exact_in_float32(side) for side in (left, right)]
+        template = f"{{}} {frames.SYMBOLS[name]} {{}}"
 
         def compare(f: Frame, a: Any, b: Any, line: int) -> Any:
             try:
@@ -286,10 +300,30 @@ class Expressions(Names):
             except (AttributeError, TypeError) as error:
                 raise frames.bad_operands(f, name, a, b, line) from error
             if f.m.counting:
-                f.m.instruction(line, f.mask, max(class_of(a.dtype), class_of(b.dtype)))
+                kind, other = class_of(a.dtype), class_of(b.dtype)
+                if a.dtype != b.dtype and FP16 <= max(kind, other) <= FP64:
+                    if exact[1] and kind != INTEGER:
+                        other = kind
+                    elif exact[0] and other != INTEGER:
+                        kind = other
+                    else:
+                        kind = other = class_of(dtypes.arithmetic(a.dtype, b.dtype))
+                        if kind == FP64:
+                            operands = [(left, a.dtype), (right, b.dtype)]
+                            precision.arises(f, left, operands, template, "compares in float64")
+                f.m.instruction(line, f.mask, max(kind, other))
             return result
 
         return compare
+
+    def exact_in_float32(self, node: ast.expr) -> bool:
+        """Whether an expression is a literal, or a global number, that float32 holds exactly."""
+        sign = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+        value = self.static(node.operand if sign else node)
+        if not isinstance(value, (int, float, np.number)):
+            return False
+        with np.errstate(over="ignore"):
+            return float(np.float32(value)) == value
 
     def expr_BoolOp(self, node: ast.BoolOp) -> Expression:
         parts = [self.expr(e) for e in node.values]
@@ -301,7 +335,17 @@ class Expressions(Names):
         test, yes, no = self.expr(node.test), self.expr(node.body), self.expr(node.orelse)
         line = node.lineno
         sides = {yes: self.paths(node.body), no: self.paths(node.orelse)}
-        return lambda f: flow.conditional(f, test, yes, no, line, sides)
+
+        def ev(f: Frame) -> Any:
+            result = flow.conditional(f, test, yes, no, line, sides)
+            if f.m.counting and frames.is_number(result) and result.dtype.num == DOUBLE and id(node) not in f.m.traced:
+                f.m.traced.add(id(node))
+                kinds = [(node.body, sides[yes].of_value(f, yes)), (node.orelse, sides[no].of_value(f, no))]
+                if all(dtype is not None for _, dtype in kinds) and kinds[0][1] != kinds[1][1]:
+                    precision.arises(f, node, kinds, "{} or {}")
+            return result
+
+        return ev
 
     def expr_Tuple(self, node: ast.Tuple) -> Expression:
         parts = [self.expr(e) for e in node.elts]
@@ -424,6 +468,7 @@ class Expressions(Names):
     ) -> Expression:
         silent = getattr(handler, "counts_itself", False) or isinstance(handler, functools.partial)
         line, kind = call.line, classify(name)
+        plain = name in _NUMERIC or name in dtypes.MATH
 
         def ev(f: Frame) -> Any:
             values = [a(f) for a in args]
@@ -439,10 +484,17 @@ class Expressions(Names):
                 raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error)}", line, UnsupportedError) from error
             if f.m.counting and not silent:
                 f.m.instruction(line, f.mask, _class_of_call(result, values) if kind is None else kind)
+                if plain and frames.is_number(result) and result.dtype.num == DOUBLE:
+                    given = [(n, v.dtype) for n, v in zip(call.node.args, values, strict=False) if frames.is_number(v)]
+                    if any(dtype.num != DOUBLE for _, dtype in given):
+                        precision.arises(f, call.node, given, f"{name}({', '.join('{}' for _ in given)})")
             return result
 
         return ev
 
+
+#: Python's functions whose result has the common type of their arguments.
+_NUMERIC = ("min", "max", "pow", "float", "abs", "sum", "divmod", "fma", "cbrt")
 
 _ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
@@ -455,6 +507,25 @@ def _literal_arithmetic(node: ast.expr) -> Any:
         a, b = _literal_arithmetic(node.left), _literal_arithmetic(node.right)
         return DYNAMIC if DYNAMIC in (a, b) else _ARITHMETIC[type(node.op)](a, b)
     return DYNAMIC
+
+
+def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Names that a statement assigns, each with the expression that its value comes from."""
+    if isinstance(node, ast.Assign):
+        pairs = [(target, node.value) for target in node.targets]
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and node.value is not None:
+        pairs = [(node.target, node.value)]
+    elif isinstance(node, ast.For):
+        pairs = [(node.target, node.iter)]
+    else:
+        return
+    while pairs:
+        target, value = pairs.pop()
+        if isinstance(target, ast.Name):
+            yield target.id, value
+        elif isinstance(target, ast.Tuple):
+            same = isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
+            pairs.extend(zip(target.elts, value.elts if same else [value] * len(target.elts), strict=True))
 
 
 def _class_of_call(result: Any, values: list) -> int:

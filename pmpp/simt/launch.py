@@ -217,7 +217,7 @@ def launch(
                 dynamic_shared=sharedmem,
                 cooperative=bool({"this_grid", "cg.this_grid"} & function.uses()),
             )
-            m.file_id = function.source_file
+            m.file_id, m.arguments = function.source_file, arguments.values
             m.may_wait, m.shuffled = again and grain == "lockstep", grain == "shuffled"
             try:
                 with np.errstate(all="ignore"):

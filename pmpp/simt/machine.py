@@ -116,6 +116,9 @@ class Machine:
         self.constants: dict[object, object] = {}
         self.file_id = ""  # the file whose lines the report shows
         self.pending: list = []  # arrays with postponed atomics
+        self.arguments: dict[str, object] = {}  # of the kernel, as it was launched
+        self.warnings: list = []
+        self.traced: set = set()  # expressions that have been asked whether their float64 is an accident
         self.shared_peak = 0  # bytes of shared memory that a block's arrays take
         self.merged_wavefronts = 0.0  # of shared memory, if neighbouring accesses were merged into 128-bit ones
         self.footprints: dict[int, tuple[counting.Footprint, int, np.ndarray]] = {}
@@ -136,7 +139,6 @@ class Machine:
             self.shared_bytes = 0
             yield self.lanes
             self.settle()
-            self.shared_peak = max(self.shared_peak, self.shared_bytes)
             for found in self.contention.values():
                 if found.space == "shared":
                     found.close()

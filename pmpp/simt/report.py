@@ -12,6 +12,7 @@ from pmpp.simt.counting import COUNTERS
 from pmpp.simt.errors import Hazard, LaunchError
 from pmpp.simt.machine import Machine
 from pmpp.simt.metrics import CLASSES, METRICS
+from pmpp.simt.precision import KernelWarning
 from pmpp.simt.tables import Table
 
 #: What `show()` prints beside each line: heading, counters that are added up, and what they are divided by.
@@ -71,6 +72,7 @@ class Report:
     contention   dict of the names of arrays to what atomics did to them
     shared_bytes of shared memory that a block takes, static and dynamic
     hazards      list of Hazard, the first of its kind on each line
+    warnings     list of KernelWarning: lines that turn float32 into float64 by accident (see precision.py)
     kernel       the kernel's name; `grid` and `block` are its launch configuration as 3-tuples
     schedule     how it ran: "lockstep", or by turns of "blocks", "warps", "lanes", or "shuffled, seed 0"
     """
@@ -80,6 +82,7 @@ class Report:
         self.grid, self.block, self.schedule = machine.grid, machine.block, machine.schedule
         self.file, self._first, self._last = source
         self.hazards: list[Hazard] = list(machine.hazards)
+        self.warnings: list[KernelWarning] = sorted(machine.warnings, key=lambda warning: warning.line)
         self.by_line: dict[int, dict[str, int]] = {
             line: dict(zip(COUNTERS, counts, strict=True)) for line, counts in sorted(machine.lines.items())
         }
@@ -165,7 +168,7 @@ class Report:
         table = "\n".join(
             "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=False)) + "  " + row[-1] for row in rows
         )
-        found = "".join(f"\n{hazard.kind}: {hazard.message}" for hazard in self.hazards)
+        found = "".join(f"\n{each.kind}: {each.message}" for each in (*self.hazards, *self.warnings))
         return f"{self.kernel}: grid {_short(self.grid)}, block {_short(self.block)}\n{table}{found}"
 
     def show(self) -> None:
@@ -177,7 +180,7 @@ class Report:
         print(self)
 
     def _repr_html_(self) -> str:
-        marked = {hazard.line: hazard for hazard in self.hazards}
+        marked = {each.line: each for each in (*self.warnings, *self.hazards)}  # a hazard before a warning
         head = "".join(f"<th style='text-align:right'>{name}</th>" for name in ("line", *(c[0] for c in _COLUMNS)))
         body = []
         for n, text in self._source():
