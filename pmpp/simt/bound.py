@@ -26,6 +26,9 @@ from pmpp.simt.gpus import SCHEDULERS, WARP, Gpu
 from pmpp.simt.tables import Table
 
 
+NEARLY = 0.9
+
+
 @dataclass(frozen=True)
 class Resource:
     """One part of a GPU: seconds it works at least, and as written, and what it was asked for, in words."""
@@ -41,9 +44,10 @@ class Bound:
     """The roofline time of one launch.
 
     seconds     no launch can be faster: the longest of the resources' `least`
-    resource    the name of that resource
+    resource    the name of that resource, or of an earlier one that is within a tenth: where multiply-adds fill the
+                slots of `issue`, they are what binds
     written     the longest of the resources' `written`, in seconds: a kernel that takes longer than this waits
-    binding     the name of that one
+    binding     the name of that one, likewise
     resources   all of them, in a fixed order
     """
 
@@ -116,9 +120,10 @@ def bound(kernel: str, grid_blocks: int, counters: dict[str, int], needed: int, 
     kept = fused + c["inst_special"] + c["inst_barrier"] + c["inst_shuffle"] + c["inst_memory"] / 4
     issued = c["warp_instructions"]
     add("issue", kept / SCHEDULERS / cycles, issued / SCHEDULERS / cycles, f"{issued:,} warp instructions")
-    low = max(resources, key=lambda r: r.least)
-    high = max(resources, key=lambda r: r.written)
-    return Bound(kernel, gpu.name, low.least, low.name, high.written, high.name, tuple(resources))
+    least, written = max(r.least for r in resources), max(r.written for r in resources)
+    low = next(r.name for r in resources if r.least >= NEARLY * least)
+    high = next(r.name for r in resources if r.written >= NEARLY * written)
+    return Bound(kernel, gpu.name, least, low, written, high, tuple(resources))
 
 
 def _bytes(n: int) -> str:

@@ -139,6 +139,7 @@ class Machine:
             self.shared_bytes = 0
             yield self.lanes
             self.settle()
+            self.lanes.cached_grid.clear()  # masks and lanes refer to each other, and would keep it for a while
             for found in self.contention.values():
                 if found.space == "shared":
                     found.close()

@@ -73,6 +73,8 @@ def _cause(f: Frame, operands: list[tuple[ast.expr, np.dtype]]) -> tuple[str, st
         return None
     if not narrow and _launched_with_float64(f):
         return None  # an index or a factor, in a kernel that computes in float64
+    if all(f.function.names.is_constant(node) for node, _ in operands):
+        return None  # computed by the compiler; what it meets is told
     for node in wide:
         origin = _origin(f, node, set())
         if origin is not None:
