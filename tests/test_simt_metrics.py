@@ -53,7 +53,8 @@ def test_each_counter_has_a_meaning_and_the_known_ones_nsight_computes_name():
     }
     assert {name: simt.METRICS[name].ncu for name in answered} == answered
     table = report.metrics()
-    assert "global_load_sectors" in str(table) and "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum" in str(table)
+    assert "global_load_sectors" in str(table)
+    assert "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum" in str(table)
     assert table._repr_html_().count("<tr>") == 1 + len(simt.METRICS)
 
 
@@ -293,18 +294,21 @@ def test_functions_are_classified_by_name(name, kind):
 PUBLISHED = {
     "T4": (8.1, None, 16.2), "RTX 2080 Ti": (13.4, None, 26.9), "V100": (15.7, 7.8, 31.4),
     "RTX 3090": (35.6, None, 35.6), "L4": (30.3, None, None), "RTX 4090": (82.6, None, 82.6),
-    "A100 40GB": (19.5, 9.7, 78), "A100 80GB": (19.5, 9.7, 78), "H100": (66.9, 33.5, 133.8), "H200": (66.9, 33.5, 133.8),
+    "A100 40GB": (19.5, 9.7, 78), "A100 80GB": (19.5, 9.7, 78),
+    "H100": (66.9, 33.5, 133.8), "H200": (66.9, 33.5, 133.8),
 }  # fmt: skip
 
 
 def test_peaks_follow_from_lanes_and_clock_as_published():
-    assert len(simt.GPUS) >= 10 and {gpu.name for gpu in simt.GPUS} > PUBLISHED.keys()
+    assert len(simt.GPUS) >= 10
+    assert {gpu.name for gpu in simt.GPUS} > PUBLISHED.keys()
     for name, published in PUBLISHED.items():
         gpu = gpus.gpu(name)
         for ours, theirs in zip((gpu.fp32, gpu.fp64, gpu.fp16), published, strict=True):
             assert theirs is None or ours == pytest.approx(theirs * 1e12, rel=0.01), name
     for gpu in simt.GPUS:
-        assert gpu.source and gpu.architecture.threads == 32 * gpu.architecture.warps
+        assert gpu.source
+        assert gpu.architecture.threads == 32 * gpu.architecture.warps
 
 
 def test_the_h200_is_the_one_that_the_record_was_made_on():
@@ -322,7 +326,7 @@ def test_the_h200_is_the_one_that_the_record_was_made_on():
 def test_a_gpu_is_found_by_any_of_its_names():
     assert gpus.gpu("nvidia geforce rtx 4090") is gpus.gpu("RTX-4090")
     assert gpus.gpu("NVIDIA H100 SXM5").name == "H100"
-    with pytest.raises(simt.LaunchError, match="gpu is 'RTX 9999'; it must be one of .*H200"):
+    with pytest.raises(simt.LaunchError, match=r"gpu is 'RTX 9999'; it must be one of .*H200"):
         gpus.gpu("RTX 9999")
 
 
@@ -359,7 +363,8 @@ def test_occupancy(asked, gpu, blocks, limiter):
     warps = -(-asked[0] // 32)
     assert found.warps == blocks * warps
     assert found.occupancy == blocks * warps / gpus.gpu(gpu).architecture.warps
-    assert f"{blocks} blocks" in str(found) and f"{blocks} blocks" in found._repr_html_()
+    assert f"{blocks} blocks" in str(found)
+    assert f"{blocks} blocks" in found._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -466,7 +471,7 @@ SECOND = 132 * 1.98e9  # cycles of all its SMs
 @pytest.mark.parametrize(
     "kernel, dtype, resource, cycles",
     [
-        # 4 x 64 FLOP a lane at 256 a cycle, 128 in float64; in float32 that fills the slots of issue, but for two halves
+        # 4 x 64 FLOP a lane at 256 a cycle, 128 in float64; in float32 that fills all slots of issue but half a one
         (many_multiply_adds, np.float32, "float32", WARPS * (128 + 2 / 4) / 4),
         (many_multiply_adds, np.float64, "float64", WARPS * 32 * 256 / 128),
         (many_exponentials, np.float32, "special functions", WARPS * 32 * 128 / 16),

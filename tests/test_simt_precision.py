@@ -307,7 +307,8 @@ def test_float64_on_purpose_is_left_alone(kernel):
 
 def test_a_compiler_compares_in_float32_where_it_can():
     (found,) = warnings(compares_with_what_float32_holds)  # HALF + 1 is computed, and no literal
-    assert "float64 HALF" not in found.message and "compares in float64" in found.message
+    assert "float64 HALF" not in found.message
+    assert "compares in float64" in found.message
 
 
 def test_integers_are_no_floats():
@@ -342,7 +343,8 @@ def test_it_is_shown_beside_the_line_and_counted_in_flops():
     report = simt.profile(literal, 1, 32, (np.ones(32, np.float32), np.zeros(32, np.float32)))
     assert report.counters["flops_f64"] == report.counters["thread_inst_fp64"] == 32
     said = "float32 * float64 literal 0.5 gives float64"
-    assert said in str(report) and said in report._repr_html_()
+    assert said in str(report)
+    assert said in report._repr_html_()
     assert simt.profile(literal, 1, 32, (np.ones(32, np.float32),) * 2, level="run").warnings == []
 
 

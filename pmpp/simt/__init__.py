@@ -6,7 +6,12 @@ It executes a kernel's Python source over NumPy arrays that hold one variable of
     "count"  and the counters of a profiler: sectors, wavefronts, divergence, FLOPs, by source line
     "check"  and the findings of a sanitizer: races, out of bounds, uninitialised reads, divergent barriers
 
-`simt.cuda` is a drop-in for `numba.cuda`; `simt.profile` runs one launch and reports on it.
+`simt.cuda` is a drop-in for `numba.cuda`; `simt.profile` runs one launch and reports on it.  `report.metrics()` names
+each counter as Nsight Compute does; `report.occupancy(gpu)` and `report.bound(gpu)` say what a GPU of `simt.GPUS` could
+make of it.
+
+A thread-instruction costs some nanoseconds, whatever the grid.  A launch takes at most 64 MiB beyond its arrays and the
+shared and local memory of 65,536 threads (machine.py has the account); `python -m pmpp.simt.versus` measures both.
 """
 
 from pmpp.simt import cuda

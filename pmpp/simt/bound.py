@@ -25,7 +25,7 @@ from pmpp.simt.counting import SECTOR
 from pmpp.simt.gpus import SCHEDULERS, WARP, Gpu
 from pmpp.simt.tables import Table
 
-
+#: A resource that works this share of the longest time is as much to blame for it.
 NEARLY = 0.9
 
 

@@ -1,4 +1,16 @@
-"""One launch: its counters, its hazards, its clock, and the batches of blocks that run in lockstep."""
+"""One launch: its counters, its hazards, its clock, and the batches of blocks that run in lockstep.
+
+Memory.  A launch takes at most 64 MiB beyond its arrays, whatever its grid: blocks run in batches of 65,536 lanes, so
+that a value of every lane is 512 KiB at most, and a kernel has a few dozen at a time.  To that come
+
+    shared memory   that of all blocks of a batch: 96 MiB at most, where 2,048 blocks of one warp take 48 KiB each
+    local arrays    65,536 times the bytes of one
+    "count"         a sixteenth of the arrays, for their unique sectors (a tenth of those both loaded and stored), and
+                    4 bytes an element of those that atomics update
+    "check"         57 bytes an element of the arrays for the race detector, and 112 a block of 256 threads
+
+A cooperative grid is one batch, because all its blocks wait for one another; on a GPU, too, it must fit as a whole.
+"""
 
 from __future__ import annotations
 
