@@ -45,7 +45,7 @@ def barrier(f: Frame, call: Any) -> None:
     m, line = f.m, call.line
     if m.fibers is not None:
         if m.counting:
-            m.instruction(line, f.mask)
+            m.instruction(line, f.mask, BARRIER)
         m.fibers.barrier(f, line, "syncthreads()")
         return
     here = arrive(f, call.line)
@@ -70,7 +70,7 @@ def voting_barrier(combine: str):
         yes = np.broadcast_to(dtypes.truth(predicate), (lanes.blocks, lanes.width)) & voters
         if f.m.fibers is not None:
             if f.m.counting:
-                f.m.instruction(call.line, f.mask)
+                f.m.instruction(call.line, f.mask, BARRIER)
             voters, yes = f.m.fibers.vote(f, call.line, f"syncthreads_{combine}()", yes)
         else:
             barrier(f, call)
@@ -89,7 +89,7 @@ def grid_barrier(f: Frame, line: int) -> None:
     m = f.m
     if m.fibers is not None:
         if m.counting:
-            m.instruction(line, f.mask)
+            m.instruction(line, f.mask, BARRIER)
         m.fibers.grid_barrier(f, line)
         return
     missing = alive(m) & ~f.mask.grid()

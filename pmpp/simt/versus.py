@@ -173,7 +173,7 @@ def iterate(x, out, rounds):
 
 
 #: Threads and rounds of `iterate`: first more threads, then more instructions for each.
-GROWTH = [(1 << k, 2) for k in (10, 13, 16, 19, 21, 23)] + [(1 << 16, k) for k in (25, 50, 100, 200, 400)]
+GROWTH = [(1 << k, 2) for k in (10, 13, 16, 19, 21, 23)] + [(1 << 16, k) for k in (100, 200, 400)]
 
 
 def growth() -> Iterator[tuple[int, int, int, float]]:
