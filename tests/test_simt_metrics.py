@@ -130,15 +130,22 @@ def test_memory_need_not_deliver_what_the_launch_has_stored():
     assert found["x"].needed == 8
 
 
+@cuda.jit
+def through_scratch_as_integers(scratch, same):
+    i = cuda.grid(1)
+    scratch[i] = 1
+    same[i] = same[i] + 1
+
+
 def test_views_of_one_allocation_share_its_sectors():
     x = cuda.to_device(floats(64))
     report = profile(copy, 1, 32, x[:32], x[32:])
     assert report.sectors == {"out": simt.report.Sectors(4, 4, 4)} or report.sectors == {
         "x": simt.report.Sectors(4, 4, 4)
     }
-    again = profile(copy, 1, 32, x.view(np.int32)[8:40], x[32:])  # a different type, the same bytes
-    assert sum(each.load for each in again.sectors.values()) == 4
-    assert len(again.sectors) == 1
+    # A different type, the same bytes, from the third sector on: what it loads has just been stored.
+    (found,) = profile(through_scratch_as_integers, 1, 32, x[16:48], x[16:48].view(np.int32)).sectors.values()
+    assert found == simt.report.Sectors(4, 4, 0)
 
 
 @cuda.jit
@@ -201,11 +208,13 @@ def shared_histogram(x, bins):
 
 
 def test_contention_of_shared_atomics_is_that_of_one_block():
-    x = np.full(256, 9, np.int32)  # 4 blocks of 64 threads: 64 updates of one element of each block
+    # 4 blocks of 64 threads: four updates of each element, but in the third block 64 of one
+    x = np.arange(256, dtype=np.int32) % 16
+    x[128:192] = 9
     for lanes in (64, 1 << 20):
         with simt.batch_lanes(lanes):
             report = profile(shared_histogram, 4, 64, x, np.zeros(16, np.int32))
-        assert report.contention["local"] == simt.report.Contention("shared", 8, 256, 256, 32, 64, 9)
+        assert report.contention["local"] == simt.report.Contention("shared", 8, 256, 6 * 2 + 2 * 32, 32, 64, 9)
         assert report.contention["bins"] == simt.report.Contention("global", 4, 64, 4, 1, 4, 0)
         assert report.counters["global_atomic_sectors"] == 4 * 2
         assert report.shared_bytes == 64
@@ -216,9 +225,10 @@ def one_cell(out):
     cuda.atomic.add(out, 0, 1)
 
 
-def test_contention_where_every_lane_has_the_same_address():
-    report = profile(one_cell, 2, 40, np.zeros(1, np.int32))
-    assert report.contention["out"] == simt.report.Contention("global", 4, 80, 80, 32, 80, 0)
+@pytest.mark.parametrize("threads, lanes", [(40, 80), (64, 128)])
+def test_contention_where_every_lane_has_the_same_address(threads, lanes):
+    report = profile(one_cell, 2, threads, np.zeros(1, np.int32))
+    assert report.contention["out"] == simt.report.Contention("global", 4, lanes, lanes, 32, lanes, 0)
 
 
 # -- instruction mix -------------------------------------------------------------------------------------------------
@@ -336,6 +346,7 @@ OCCUPANCY = [
     ((256, 0, 33), "H200", 6, "registers"),  # 33 x 32 = 1,056 rounds up to 1,280: 12 warps a quarter
     ((256, 0, 40), "H200", 6, "registers"),
     ((192, 0, 72), "H200", 4, "registers"),  # 2,304 a warp: 7 warps a quarter, 28 in all, of 6
+    ((64, 0, 200), "H200", 4, "registers"),  # 6,400 a warp: 2 warps a quarter, though all four could hold 10
     ((32, 0, 8), "H200", 32, "blocks"),
     ((33, 0, 8), "H200", 32, "threads"),  # a thread more takes a warp more
     ((1024, 0, 64), "H200", 1, "registers"),

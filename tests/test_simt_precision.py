@@ -231,6 +231,24 @@ def test_the_cause_is_traced_through_calls(kernel, function, said):
     assert said.format(line_of(kernel, f"{names(function)}(")) in found.message
 
 
+@cuda.jit
+def mixed_with(x, other, out):
+    i = cuda.grid(1)
+    total = 0.0
+    total += other[i]
+    total += x[i]
+    out[i] = total
+
+
+@cuda.jit
+def mixed_with_a_cast(x, out):
+    i = cuda.grid(1)
+    total = 0.0
+    total += widened(x[i])
+    total += x[i]
+    out[i] = total
+
+
 # -- what is none ----------------------------------------------------------------------------------------------------
 
 
@@ -303,6 +321,12 @@ def integers_only(x, out):
 )
 def test_float64_on_purpose_is_left_alone(kernel):
     assert warnings(kernel) == []
+
+
+def test_what_starts_from_a_literal_may_still_collect_float64_on_purpose():
+    assert len(warnings(mixed_with, np.float32, np.ones(32, np.float32))) == 2  # both additions widen
+    assert warnings(mixed_with, np.float32, np.ones(32, np.float64)) == []
+    assert warnings(mixed_with_a_cast) == []
 
 
 def test_a_compiler_compares_in_float32_where_it_can():
