@@ -11,8 +11,9 @@ time, 16-byte accesses a quarter of a warp at a time.
 Instructions are counted at source level: every operator, comparison, cast, load, store and device call is one, and a
 branch is one.  A compiler merges, hoists and fuses, so compare requests, sectors, wavefronts and FLOPs with hardware,
 not these.  Division and the functions that a special function unit (MUFU) takes part in are one `special` instruction
-each.  Machine code has more: a float32 division is a MUFU.RCP and some eight multiply-adds, sqrt a MUFU.RSQ and a few,
-exp a MUFU.EX2 and a few; the accurate sin, cos and log use none, and take about twenty arithmetic instructions instead.
+each.  In machine code they are more (as seen in SASS for sm_90): a float32 division is MUFU.RCP with some eight
+multiply-adds, sqrt MUFU.RSQ with a few, exp MUFU.EX2 with six, tanh MUFU.EX2 and MUFU.RCP with eleven.  The accurate
+sin, cos and log use no MUFU but some fifteen multiply-adds, which take longer than one MUFU would.
 
 Unique sectors.  A bitmap an array, with one byte a sector, remembers which sectors a launch has touched: what memory
 must move even if a cache forgets nothing.

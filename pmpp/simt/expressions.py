@@ -7,6 +7,7 @@ import builtins
 import functools
 import inspect
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -211,11 +212,12 @@ class Expressions(Names):
             raise self.refuse(node, "matrix multiplication with @ does not exist on the device")
         function = BINARY[name]
         flop = function.flop
-        # A compiler multiplies by the reciprocal of a constant, and multiplies out a constant integer power.
-        divides = name == "Div" and not self.is_constant(node.right if isinstance(node, ast.BinOp) else node.value)
-        powers = name == "Pow" and not isinstance(getattr(node, "right", None), ast.Constant)
         nodes = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
         template = f"{{}} {frames.SYMBOLS[name]} {{}}"
+        # A compiler multiplies by the reciprocal of a power of two, and multiplies out a constant integer power.
+        constant = self.constant_value(nodes[1])
+        divides = name == "Div" and (constant is None or math.frexp(constant)[0] not in (0.5, -0.5))
+        powers = name == "Pow" and not isinstance(constant, (int, np.integer))
 
         def operate(f: Frame, a: Any, b: Any, line: int) -> Any:
             try:
@@ -235,13 +237,19 @@ class Expressions(Names):
 
         return operate
 
-    def is_constant(self, node: ast.expr) -> bool:
-        """Whether the source says what the value is: a literal, a global number, one of them cast."""
-        if isinstance(node, ast.Call) and len(node.args) == 1 and dtypes.as_dtype(self.static(node.func)) is not None:
-            return self.is_constant(node.args[0])
-        if isinstance(node, ast.UnaryOp):
-            return self.is_constant(node.operand)
-        return isinstance(self.static(node), (int, float, np.number))
+    def constant_value(self, node: ast.expr) -> Any:
+        """The number that the source says: a literal, a global, one of them negated or cast; None for anything else."""
+        if isinstance(node, ast.Call) and len(node.args) == 1:
+            dtype, value = dtypes.as_dtype(self.static(node.func)), self.constant_value(node.args[0])
+            if dtype is None or value is None:
+                return None
+            with np.errstate(all="ignore"):
+                return dtypes.cast(dtypes.constant(value), dtype)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self.constant_value(node.operand)
+            return None if value is None else -value
+        value = self.static(node)
+        return value if isinstance(value, (int, float, np.integer, np.floating)) else None
 
     def expr_UnaryOp(self, node: ast.UnaryOp) -> Expression:
         if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
@@ -317,10 +325,9 @@ class Expressions(Names):
         return compare
 
     def exact_in_float32(self, node: ast.expr) -> bool:
-        """Whether an expression is a literal, or a global number, that float32 holds exactly."""
-        sign = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
-        value = self.static(node.operand if sign else node)
-        if not isinstance(value, (int, float, np.number)):
+        """Whether an expression is a constant that float32 holds exactly."""
+        value = self.constant_value(node)
+        if value is None:
             return False
         with np.errstate(over="ignore"):
             return float(np.float32(value)) == value

@@ -73,7 +73,7 @@ def _cause(f: Frame, operands: list[tuple[ast.expr, np.dtype]]) -> tuple[str, st
         return None
     if not narrow and _launched_with_float64(f):
         return None  # an index or a factor, in a kernel that computes in float64
-    if all(f.function.names.is_constant(node) for node, _ in operands):
+    if all(f.function.names.constant_value(node) is not None for node, _ in operands):
         return None  # computed by the compiler; what it meets is told
     for node in wide:
         origin = _origin(f, node, set())
@@ -195,13 +195,13 @@ def _origin(f: Frame, node: ast.expr, seen: set, integers: bool = False) -> tupl
     `integers` also takes whole numbers, which make a variable float64 if it is float32 elsewhere.
     """
     names = f.function.names
-    if names.is_constant(node):
-        value = _value(names, node)
+    value = names.constant_value(node)
+    if value is not None:
         if isinstance(value, (float, np.float64)) or (integers and isinstance(value, (int, np.integer))):
             what = "" if _is_literal(node) else f"; {ast.unparse(node)} is {_kind(value)}"
             return what, _cast(node)
         return None
-    if isinstance(node, ast.BinOp) and names.is_constant(node.left) and names.is_constant(node.right):
+    if isinstance(node, ast.BinOp) and None not in map(names.constant_value, (node.left, node.right)):
         return "", _cast(node)
     if isinstance(node, ast.IfExp):
         return _origin(f, node.body, seen, integers) or _origin(f, node.orelse, seen, integers)
@@ -217,15 +217,6 @@ def _origin(f: Frame, node: ast.expr, seen: set, integers: bool = False) -> tupl
             what = f"; {node.id} is float64 because of {ast.unparse(each)} on line {each.lineno}"
             return what, found[1].removesuffix(" there") + " there"
     return None
-
-
-def _value(names: Any, node: ast.expr) -> Any:
-    if isinstance(node, ast.UnaryOp):
-        return _value(names, node.operand)
-    if isinstance(node, ast.Call):
-        dtype = dtypes.as_dtype(names.static(node.func))
-        return None if is_float64(dtype) else dtype.type(0)
-    return names.static(node)
 
 
 def _kind(value: Any) -> str:
