@@ -3,7 +3,6 @@ the bound; and what is said of them.
 """
 
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from pmpp import simt
 from pmpp.lab import record
 from pmpp.lab.room import rooms
-from pmpp.simt import cuda, gpus
+from pmpp.simt import cuda, gpus, versus
 from pmpp.simt.metrics import BARRIER, CLASSES, CONVERSION, SHUFFLE, SPECIAL, classify
 
 MIX = [c.name for c in CLASSES]
@@ -563,32 +562,9 @@ def test_the_last_rungs_come_close_to_their_bound_at_the_design_size():
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
-@cuda.jit
-def round_and_round(x, out):
-    tile = cuda.shared.array(256, np.float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1) % x.size
-    tile[t] = x[i]
-    cuda.syncthreads()
-    s = np.float32(0)
-    for k in range(4):
-        s += tile[(t + k) % 256]
-    cuda.atomic.add(out, i % 64, s)
-    out[64 + i] = s
-
-
-def peak(blocks):
-    args = floats(4096), np.zeros(64 + 4096, np.float32)
-    tracemalloc.start()
-    try:
-        profile(round_and_round, blocks, 256, *args)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-def test_memory_does_not_grow_with_the_grid():
-    peak(1)  # compiles
-    batch = peak(256)  # 65,536 lanes: one full batch
+@pytest.mark.parametrize("level", ["run", "count"])
+def test_memory_does_not_grow_with_the_grid(level):
+    versus.peak_memory(1, level)  # compiles
+    batch = versus.peak_memory(256, level)  # 65,536 lanes: one full batch
     assert batch < 32 << 20
-    assert peak(16 * 256) < 1.1 * batch
+    assert versus.peak_memory(16 * 256, level) < 1.1 * batch

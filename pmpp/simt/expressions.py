@@ -241,10 +241,11 @@ class Expressions(Names):
         """The number that the source says: a literal, a global, one of them negated or cast; None for anything else."""
         if isinstance(node, ast.Call) and len(node.args) == 1:
             dtype, value = dtypes.as_dtype(self.static(node.func)), self.constant_value(node.args[0])
-            if dtype is None or value is None:
+            typed = dtypes.constant(value)
+            if dtype is None or typed is None:
                 return None
             with np.errstate(all="ignore"):
-                return dtypes.cast(dtypes.constant(value), dtype)
+                return dtypes.cast(typed, dtype)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             value = self.constant_value(node.operand)
             return None if value is None else -value
