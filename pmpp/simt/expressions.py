@@ -19,7 +19,7 @@ from pmpp.simt.dtypes import BINARY, COMPARE, UNARY
 from pmpp.simt.errors import SimtError, UnsupportedError
 from pmpp.simt.frames import Frame
 from pmpp.simt.inference import Paths
-from pmpp.simt.machine import class_of
+from pmpp.simt.machine import class_of, class_of_call
 from pmpp.simt.metrics import FP16, FP64, INTEGER, SPECIAL, classify
 
 Expression = Callable[[Frame], Any]
@@ -69,7 +69,7 @@ class Names:
     def _find_locals(self, tree: ast.FunctionDef | ast.Lambda) -> None:
         values: dict[str, list[ast.expr | None]] = {}
         for node in own_nodes(tree):
-            for name, value in _assignments(node):
+            for name, value in precision.assignments(node):
                 self.values.setdefault(name, []).append(value)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 values.setdefault(node.id, []).append(None)
@@ -491,7 +491,7 @@ class Expressions(Names):
             except (TypeError, ValueError, AttributeError) as error:
                 raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error)}", line, UnsupportedError) from error
             if f.m.counting and not silent:
-                f.m.instruction(line, f.mask, _class_of_call(result, values) if kind is None else kind)
+                f.m.instruction(line, f.mask, class_of_call(result, values) if kind is None else kind)
                 if plain and frames.is_number(result) and result.dtype.num == DOUBLE:
                     given = [(n, v.dtype) for n, v in zip(call.node.args, values, strict=False) if frames.is_number(v)]
                     if any(dtype.num != DOUBLE for _, dtype in given):
@@ -515,34 +515,6 @@ def _literal_arithmetic(node: ast.expr) -> Any:
         a, b = _literal_arithmetic(node.left), _literal_arithmetic(node.right)
         return DYNAMIC if DYNAMIC in (a, b) else _ARITHMETIC[type(node.op)](a, b)
     return DYNAMIC
-
-
-def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Names that a statement assigns, each with the expression that its value comes from."""
-    if isinstance(node, ast.Assign):
-        pairs = [(target, node.value) for target in node.targets]
-    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and node.value is not None:
-        pairs = [(node.target, node.value)]
-    elif isinstance(node, ast.For):
-        pairs = [(node.target, node.iter)]
-    else:
-        return
-    while pairs:
-        target, value = pairs.pop()
-        if isinstance(target, ast.Name):
-            yield target.id, value
-        elif isinstance(target, ast.Tuple):
-            same = isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
-            pairs.extend(zip(target.elts, value.elts if same else [value] * len(target.elts), strict=True))
-
-
-def _class_of_call(result: Any, values: list) -> int:
-    """The class of a function that goes by its type: of its result, or of what it was given."""
-    for value in (result, *values):
-        first = value[0] if isinstance(value, tuple) and value else value
-        if frames.is_number(first) and first.dtype.kind in "fc":
-            return class_of(first.dtype)
-    return INTEGER
 
 
 def _is_literal(node: ast.expr) -> bool:

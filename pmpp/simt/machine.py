@@ -72,6 +72,15 @@ def class_of(dtype: np.dtype) -> int:
     return (FP32 if dtype.itemsize == 8 else FP64) if dtype.kind == "c" else INTEGER
 
 
+def class_of_call(result: object, values: list) -> int:
+    """The class of a function that goes by its type: of its result, or of what it was given."""
+    for value in (result, *values):
+        first = value[0] if isinstance(value, tuple) and value else value
+        if isinstance(first, (np.generic, np.ndarray)) and first.dtype.kind in "fc":
+            return class_of(first.dtype)
+    return INTEGER
+
+
 @contextlib.contextmanager
 def batch_lanes(lanes: int) -> Iterator[None]:
     """Run launches inside the block with at most this many lanes a batch (at least one block).  For tests."""

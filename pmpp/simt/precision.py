@@ -103,6 +103,25 @@ def _launched_with_float64(f: Frame) -> bool:
     return any(map(_is_double, f.m.arguments.values()))
 
 
+def assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Names that a statement assigns, each with the expression that its value comes from."""
+    if isinstance(node, ast.Assign):
+        pairs = [(target, node.value) for target in node.targets]
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and node.value is not None:
+        pairs = [(node.target, node.value)]
+    elif isinstance(node, ast.For):
+        pairs = [(node.target, node.iter)]
+    else:
+        return
+    while pairs:
+        target, value = pairs.pop()
+        if isinstance(target, ast.Name):
+            yield target.id, value
+        elif isinstance(target, ast.Tuple):
+            same = isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
+            pairs.extend(zip(target.elts, value.elts if same else [value] * len(target.elts), strict=True))
+
+
 # -- tracing ---------------------------------------------------------------------------------------------------------
 
 
