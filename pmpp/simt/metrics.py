@@ -5,7 +5,9 @@ barriers and floating-point operations are the kernel's own, and agree unless th
 access.  Instructions are not: one operator here may be no machine instruction, or five.  Compare their mix, not their
 number.
 
-A row of METRICS names the metrics whose sum over the launch is the counter; `{ld,st}` stands for each in turn.
+A row of METRICS names the metrics whose sum over the launch is the counter; `{ld,st}` stands for each in turn.  Those of
+requests, sectors, wavefronts, atomics, divergence, FLOPs and all instructions were read on an H200 and compared
+(pmpp/lab/agreement.py); those of bytes, branches and the classes of instructions are named as NVIDIA documents them.
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ def _shared(kind: str, op: str) -> dict[str, Metric]:
     verb = "loads from" if kind == "load" else "stores to"
     return {
         f"shared_{kind}_requests": Metric(
-            f"smsp__inst_executed_op_shared_{op}.sum", f"{verb} shared memory, one a warp that executes it", "requests"
+            f"smsp__sass_inst_executed_op_shared_{op}.sum",
+            f"{verb} shared memory, one a warp that executes it",
+            "requests",
         ),
         f"shared_{kind}_wavefronts": Metric(
             f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum",
@@ -100,7 +104,7 @@ LINE_METRICS: dict[str, Metric] = {
     **_shared("load", "ld"),
     **_shared("store", "st"),
     "atomic_requests": Metric(
-        _LSU.format("requests", "{atom,red}") + " + smsp__inst_executed_op_shared_atom.sum",
+        "smsp__sass_inst_executed_op_{global_atom,global_red,shared_atom}.sum",
         "atomics, one a warp that executes it; RED is an atomic whose old value nobody uses",
         "requests",
     ),
@@ -109,7 +113,8 @@ LINE_METRICS: dict[str, Metric] = {
         "", "turns that atomics take when the lanes of a warp on one address follow one another", "turns"
     ),
     "global_atomic_sectors": Metric(
-        _LSU.format("sectors", "{atom,red}"), "32-byte sectors that global atomics touch, request by request", "sectors"
+        "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_{atom,red}.sum",
+        "32-byte sectors that global atomics touch, request by request", "sectors"
     ),
     "branches": Metric("smsp__inst_executed_op_branch.sum", "tests of if, while and for, one a warp", "branches"),
     "divergent_branches": Metric(
