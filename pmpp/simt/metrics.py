@@ -5,8 +5,8 @@ barriers and floating-point operations are the kernel's own, and agree unless th
 access.  Instructions are not: one operator here may be no machine instruction, or five.  Compare their mix, not their
 number.
 
-A row of METRICS names the metrics whose sum over the launch is the counter; `{ld,st}` stands for each in turn.  Those of
-requests, sectors, wavefronts, atomics, divergence, FLOPs and all instructions were read on an H200 and compared
+A row of METRICS names the metrics whose sum over the launch is the counter; `{ld,st}` stands for each in turn.  Those
+of requests, sectors, wavefronts, atomics, divergence, FLOPs and all instructions were read on an H200 and compared
 (pmpp/lab/agreement.py); those of bytes, branches and the classes of instructions are named as NVIDIA documents them.
 """
 
