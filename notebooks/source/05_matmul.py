@@ -179,9 +179,9 @@ def count(rung):
     """The report on the kernel that a rung launches for the toy matrices; kept in reports."""
 
     def instead(kernel, launch):
-        return lambda *arguments: caught.append(simt.profile(kernel, *launch[:2], arguments))
+        return lambda *arguments: caught.append(simt.profile(kernel, *launch[:2], arguments, trace=middle))
 
-    caught = []
+    caught, middle = [], simt.Tracing(blocks=[(1, 1)])  # for pictures of what this block does
     with mock.patch.object(type(rung.kernels[0]), "__getitem__", instead):
         c = device.to_host(rung(a, b))
     report = reports[rung.name] = caught[0]
@@ -327,8 +327,14 @@ on_the_roof("naive", "coalesced")
 #
 # ## The third rung, `tiled`: tiles in shared memory
 #
-# The threads of a block read the same elements over and over. A block of 32 x 32 threads computes a square of *C*. Its
-# threads need 32 rows of *A* and 32 columns of *B*, and each of these elements is used by 32 threads.
+# A block of 32 x 32 threads computes a square of *C*. Its threads need 32 rows of *A* and 32 columns of *B*. Here is
+# how often they asked for each element, in the second block of the second row of blocks. (`count` kept a trace of it.)
+
+# %%
+plots.heat(reports["coalesced"], ["a", "b", "c"], block=(1, 1))
+
+# %% [markdown]
+# The threads of a block read the same elements over and over.
 #
 # A GPU consists of many *multiprocessors*, and each has a small fast memory on the chip that a program manages itself:
 # *shared memory*. A block runs on one multiprocessor, and all its threads see the same shared memory. So let the block
@@ -336,26 +342,6 @@ on_the_roof("naive", "coalesced")
 # steps. In each step the block loads one square of *A* and one of *B*, the *tiles*, and every thread adds the products
 # that these two tiles give to its sum (PMPP 4e sections 5.3 and 5.4).
 #
-# The picture compares what one block asks of global memory: on the left in all its steps, on the right in one of them.
-
-
-# %%
-def block_picture(part, side, along, title):
-    """What the second block of the second row of blocks reads, for k in the slice along."""
-    in_a, in_b, in_c = np.zeros((64, 96)), np.zeros((96, 64)), np.zeros((64, 64))
-    mine = slice(side, 2 * side)
-    in_a[mine, along] = in_b[along, mine] = in_c[mine, mine] = 1
-    axes = part.subplots(2, 2, width_ratios=(3, 2), height_ratios=(3, 2))
-    product_picture(axes, in_a, in_b, in_c, title)
-
-
-figure = plt.figure(figsize=(7.8, 3.9), layout="constrained")
-left, right = figure.subfigures(1, 2)
-block, tile = matmul.BLOCK, matmul.TILE
-block_picture(left, block, slice(None), f"coalesced:\neach element\nread by {block} threads")
-block_picture(right, tile, slice(tile, 2 * tile), "tiled, step 1:\neach element\nfetched once")
-
-# %% [markdown]
 # The tile's side is `TILE`, and a block has `TILE` x `TILE` threads, one for each place in a tile. In the step that
 # begins at `k0`, thread (x, y) loads one element of *A*, in its own row, and one of *B*, in its own column. Then it
 # does `TILE` multiply-adds, with elements that other threads have loaded. The loads are coalesced: x runs along a row
@@ -384,7 +370,13 @@ facts("coalesced", "tiled")
 # %% [markdown]
 # 2 `TILE`³ operations for 8 `TILE`² bytes are `TILE` / 4 FLOP a byte. A little is missing, because *C* must be stored
 # as well; in a small product that weighs more. The larger the tile, the fewer bytes: twice the side, twice the
-# intensity.
+# intensity. And the same block as before now asks for each element once, in the order of the tiles:
+
+# %%
+plots.heat(reports["tiled"], ["a", "b", "c"], block=(1, 1))
+
+# %%
+plots.heat(reports["tiled"], ["a", "b"], block=(1, 1), by="order")
 
 # %%
 on_the_roof("naive", "coalesced", "tiled")

@@ -101,7 +101,8 @@ print("equal to NumPy:", np.array_equal(transpose.reference(corner), corner.T))
 # answers it in *sectors* of 32 bytes. Whoever needs one byte of a sector gets all of it. We look at this closely now,
 # one warp at a time.
 #
-# Our instrument is a memory in which every element holds its own index. What a lane loads then tells where it was.
+# Our instrument is the interpreter. With `trace=True` it keeps not only counts but every access of one block: which
+# lane asked for which address.
 
 
 # %%
@@ -111,14 +112,12 @@ def probe(memory, first, stride, seen):
     seen[lane] = memory[first + stride * lane]
 
 
-memory = np.arange(2048, dtype=np.int32)
+memory, seen = np.zeros(2048, np.int32), np.zeros(32, np.int32)
 
 
 def warp(first, stride):
-    """The indices that the lanes of one warp load, and the sectors that the load touches."""
-    seen = np.empty(32, np.int32)
-    report = simt.profile(probe, 1, 32, (memory, first, stride, seen))
-    return seen, report.counters["global_load_sectors"]
+    """The report on one warp that loads 32 elements."""
+    return simt.profile(probe, 1, 32, (memory, first, stride, seen), trace=True)
 
 
 # %% [markdown]
@@ -130,20 +129,12 @@ prediction = None  # (from 0, from 1, every second, reversed)
 
 # %%
 accesses = {"from 0": (0, 1), "from 1": (1, 1), "every second": (0, 2), "reversed": (31, -1)}
-figure, axes = plt.subplots(4, 1, figsize=(7.8, 6.2), sharex=True, layout="constrained")
-for ax, (name, access) in zip(axes, accesses.items(), strict=True):
-    seen, sectors = warp(*access)
-    touched = np.unique(4 * seen // 32)
-    ax.barh(0, 32, left=32 * np.arange(9), height=0.5, color="white", edgecolor="#BBBBBB")
-    ax.barh(0, 32, left=32 * touched, height=0.5, color="#DDCC77", edgecolor="#888888")
-    for lane, index in enumerate(seen):
-        ax.plot([8 * lane + 4, 4 * index + 2], [1.6, 0], color=plt.cm.viridis(lane / 31), linewidth=1)
-    ax.set(title=f"{name}: {sectors} sectors", yticks=[0, 1.6], yticklabels=["memory", "lanes"], xlim=(0, 288))
-axes[-1].set(xlabel="byte address, from the start of the array; each box is a sector", xticks=range(0, 289, 32))
 print(f"You said: {prediction}")
+plots.access({name: warp(*access) for name, access in accesses.items()}, "memory")
 
 # %% [markdown]
-# Each line runs from a lane to the address that it loads; yellow sectors travel. Four things are to be seen.
+# Each line runs from a lane to the bytes that it loads. Boxes are sectors, and what is white in a box travels for
+# nothing. Four things are to be seen.
 #
 # - Neighbours from a boundary on need 4 sectors, the least for 128 bytes. Such an access is *coalesced* (PMPP 6.1).
 # - Shifted by one element they need a fifth. *Misalignment* costs a fraction, and a warp that follows in the next
@@ -156,8 +147,8 @@ print(f"You said: {prediction}")
 # %%
 print("stride   sectors   bytes asked for   bytes moved   of use")
 for stride in (0, 1, 2, 3, 4, 8, 16, 32):
-    seen, sectors = warp(0, stride)
-    asked = 4 * np.unique(seen).size
+    (load,) = warp(0, stride).trace.accesses("memory")
+    sectors, asked = len(load.sectors), 4 * np.unique(load.addresses).size
     print(f"{stride:6} {sectors:9} {asked:17} {32 * sectors:13} {asked / (32 * sectors):8.1%}")
 
 # %% [markdown]
@@ -196,16 +187,16 @@ prediction = None  # (sectors for structures, sectors for arrays)
 
 # %%
 n, by = 4096, np.float32(1)
-for name, kernel, shape in (("structures", move_structures, (n, 3)), ("arrays", move_arrays, (3, n))):
-    count = simt.profile(kernel, n // 256, 256, (np.zeros(shape, np.float32), by)).counters
-    sectors = count["global_load_sectors"]
-    each, share = sectors / count["global_load_requests"], 32 * sectors / (4 * n)
-    print(f"{name:10} {each:4.0f} sectors a load, {share:.0f} times what is used")
+layouts = {"structures": (move_structures, (n, 3)), "arrays": (move_arrays, (3, n))}
+reports = {
+    name: simt.profile(kernel, n // 256, 256, (np.zeros(shape, np.float32), by), trace=True)
+    for name, (kernel, shape) in layouts.items()
+}
 print(f"You said: {prediction}")
+plots.access(reports, "points", kind="load")
 
 # %% [markdown]
-# With structures, 32 neighbouring x lie 12 bytes apart, and reach over 384 bytes: 12 sectors. Two thirds of what
-# travels are y and z, which nobody asked for.
+# The white stripes are y and z, which nobody asked for: two thirds of what travels.
 #
 # If a kernel uses x, y and z of each point, the rest of a sector is not lost: it waits in a cache for the next line,
 # if it is not driven out before. With arrays nothing depends on such luck. This is why libraries for GPUs keep their
@@ -237,32 +228,14 @@ prediction = None  # (load, store)
 x = np.ascontiguousarray(grey[:512, :512])
 grid = 512 // 32, 512 // 32
 print(f"You said: {prediction}")
-simt.profile(transpose.naive_kernel, grid, (32, 32), (x, np.empty_like(x)))
+naive = simt.profile(transpose.naive_kernel, grid, (32, 32), (x, np.empty_like(x)), trace=True)
+naive
 
 # %% [markdown]
-# The line with both accesses shows the mean of the two, (4 + 32) / 2. To see them apart, we transpose the memory that
-# knows its own indices. The elements of the first warp are numbers 0 to 31. Where are they afterwards? Each row in the
-# picture is a sector that the warp touches; the colours are the lanes, and what is white travels or is merged for
-# nothing.
-
+# The line with both accesses shows the mean of the two, (4 + 32) / 2. Here they are apart, for the first warp.
 
 # %%
-def sectors_of(indices):
-    """Sectors as rows of 8 elements, in the order of their addresses: the lane that uses each element, or nothing."""
-    touched, row = np.unique(indices // 8, return_inverse=True)
-    rows = np.full((len(touched), 8), np.nan)
-    rows[row, indices % 8] = np.arange(32)
-    return rows
-
-
-index = np.arange(64 * 64, dtype=np.int32).reshape(64, 64)
-turned = device.to_host(transpose.naive(index)).ravel()
-places = {"load": np.arange(32), "store": np.array([np.flatnonzero(turned == lane)[0] for lane in range(32)])}
-figure, axes = plt.subplots(1, 2, figsize=(5, 4.4), layout="constrained")
-for ax, (name, indices) in zip(axes, places.items(), strict=True):
-    rows = sectors_of(indices)
-    ax.pcolormesh(rows, vmin=0, vmax=31, edgecolor="#DDDDDD", linewidth=0.4)
-    ax.set(title=f"{name}: {len(rows)} sectors", ylim=(32, 0), xticks=[], yticks=[], xlabel="8 elements")
+plots.access(naive, ["x", "out"])
 
 # %% [markdown]
 # The load is as good as can be, and the store as bad as can be. What does it cost?
@@ -316,11 +289,15 @@ print(f"You said: {prediction}")
 show(transpose.tiled_kernel)
 
 # %%
-tiled = simt.profile(transpose.tiled_kernel, grid, (32, 32), (x, np.empty_like(x)))
+tiled = simt.profile(transpose.tiled_kernel, grid, (32, 32), (x, np.empty_like(x)), trace=True)
 tiled
 
+# %%
+plots.access({"naive": naive, "tiled": tiled}, "out")
+
 # %% [markdown]
-# The column *sect/req* is 4 on both sides now: every sector is moved once. The traffic is that of a copy.
+# The column *sect/req* is 4 on both sides now, and in the store nothing is white: every sector is moved once. The
+# traffic is that of a copy.
 
 # %%
 measured("naive", "tiled")
@@ -348,7 +325,7 @@ def first_column(pitch, out):
     tile = cuda.shared.array(MOST, np.int32)
     lane = cuda.threadIdx.x
     for row in range(32):
-        tile[row * pitch + lane] = row * pitch + lane  # again each element holds its index
+        tile[row * pitch + lane] = lane
     cuda.syncwarp()
     out[lane] = tile[lane * pitch]
 
@@ -361,33 +338,26 @@ def first_column(pitch, out):
 prediction = None  # (33, 34, 36, 40)
 
 # %%
-columns = {}
+first, columns = np.empty(32, np.int32), {}
 for pitch in (32, 33, 34, 36, 40):
-    columns[pitch] = np.empty(32, np.int32)
-    count = simt.profile(first_column, 1, 32, (pitch, columns[pitch])).counters
-    banks = np.unique(columns[pitch] % 32).size
-    print(f"pitch {pitch}: {count['shared_load_wavefronts']:2} wavefronts, the column lies in {banks:2} banks")
+    columns[f"pitch {pitch}"] = simt.profile(first_column, 1, 32, (pitch, first), trace=True)
+    (load,) = columns[f"pitch {pitch}"].trace.accesses("tile", kind="load")
+    banks = np.unique(load.addresses // 4 % 32).size
+    print(f"pitch {pitch}: {load.wavefronts:2} wavefronts, the column lies in {banks:2} banks")
 print(f"You said: {prediction}")
 
 # %% [markdown]
 # An odd number is best. The banks of a column are 0, pitch, 2 pitch and so on, modulo 32, and they come back to bank
-# 0 the later, the less pitch has in common with 32. In a picture: the tile, and the bank of each element. The ring
-# marks the first column, at the addresses that the kernel has just read.
+# 0 the later, the less pitch has in common with 32. In the picture a row is 128 bytes of shared memory, one word for
+# each bank. Coloured are the words that the lanes ask for, and the bars count them for each bank.
 
 # %%
-figure, axes = plt.subplots(1, 2, figsize=(7.8, 4), sharey=True, layout="constrained")
-figure.colorbar(plt.cm.ScalarMappable(plt.Normalize(0, 31), "twilight"), ax=axes, label="bank")
-axes[0].set(ylabel="row")
-for ax, pitch in zip(axes, (32, 33), strict=True):
-    tile = np.arange(32 * pitch).reshape(32, pitch) % 32
-    ax.imshow(tile, cmap="twilight", vmin=0, vmax=31, aspect="auto")
-    row, column = np.divmod(columns[pitch], pitch)
-    ax.scatter(column, row, s=28, facecolors="none", edgecolors="#EE7733", linewidth=1.2)
-    ax.set(title=f"pitch {pitch}: banks of the column: {np.unique(columns[pitch] % 32).size}", xlabel="column")
+plots.banks({name: columns[name] for name in ("pitch 32", "pitch 33")}, "tile", kind="load")
 
 # %% [markdown]
-# On the left a column has one colour: all its elements lie in one bank. On the right every row begins one bank
-# further on, and a column runs through all of them. A row does so in both, so filling the tile was never the trouble.
+# On the left all elements of the column lie in one bank, which must be asked 32 times. On the right every row of the
+# tile begins one bank further on, and the column runs through all of them. A row of the tile does so in both, so
+# filling the tile was never the trouble.
 #
 # ## The third rung, `padded`: one column more
 #
@@ -465,19 +435,24 @@ show(transpose.quads_kernel)
 # knows the row finds the piece again by the same formula.
 #
 # Eight lanes are served at a time, as 8 x 16 bytes fill all 32 banks. When the tile is filled, eight neighbouring
-# lanes write the same piece of every fourth row. In the picture each small box is a piece of 16 bytes, the colour is
-# its group of four banks, and the rings are those eight lanes.
+# lanes write the same piece of every fourth row. This kernel only fills the tile, with or without the swizzle, and the
+# picture shows those eight lanes.
+
 
 # %%
-row, piece = np.mgrid[:32, :16]
-layouts = {"as it comes": piece, "swizzled": piece ^ (row // 4 % 8)}
-figure, axes = plt.subplots(1, 2, figsize=(7.8, 4.4), layout="constrained")
-for ax, (name, place) in zip(axes, layouts.items(), strict=True):
-    ax.imshow(piece % 8, cmap="Set3", vmin=0, vmax=11, aspect="auto")  # banks belong to places
-    rows = np.arange(0, 32, 4)
-    ax.scatter(place[rows, 3], rows, s=60, facecolors="none", edgecolors="black", linewidth=1.5)
-    ax.set(title=f"{name}: {np.unique(place[rows, 3] % 8).size} of 8 groups of banks")
-    ax.set(xlabel="place in the row", ylabel="row of the tile (the first 32)")
+@cuda.jit
+def fill(swizzled):
+    tile, zero = cuda.shared.array((64, 64), np.float32, alignment=16), np.float32(0)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    piece = ty ^ tx % 8 if swizzled else ty
+    store128(tile, 4 * tx * 64 + 4 * piece, (zero, zero, zero, zero))
+
+
+fills = {
+    name: simt.profile(fill, 1, (16, 16), (swizzled,), trace=True)
+    for name, swizzled in {"as it comes": False, "swizzled": True}.items()
+}
+plots.banks(fills, "tile")
 
 # %% [markdown]
 # **Predict, then run.** Each request is now for 512 bytes. How many sectors is that, and how many wavefronts must it
@@ -488,12 +463,15 @@ prediction = None  # (sectors a request, wavefronts a request)
 
 # %%
 wide = 512 // 64, 512 // 64  # the tile is 64 x 64 now, for 16 x 16 threads
-quads = simt.profile(transpose.quads_kernel, wide, (16, 16), (x, np.empty_like(x)))
+quads = simt.profile(transpose.quads_kernel, wide, (16, 16), (x, np.empty_like(x)), trace=True)
 for space, what in (("global", "sectors"), ("shared", "wavefronts")):
     for way in ("load", "store"):
         requests, units = quads.counters[f"{space}_{way}_requests"], quads.counters[f"{space}_{way}_{what}"]
         print(f"{space} {way:5} {requests:6,} requests, {units / requests:4.0f} {what} each")
 print(f"You said: {prediction}")
+plots.access(quads, "x")
+
+# %%
 measured("coarsened", "vectorised")
 
 # %% [markdown]

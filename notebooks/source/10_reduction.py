@@ -173,26 +173,19 @@ for stride, works, warps in zip(strides, neighbours, divergent(neighbours), stri
 print("you said", prediction)
 
 # %% [markdown]
-# All 32, for a single lane each. Threads halve from level to level, but for five levels not one warp is let go. This
-# picture shows the first eight warps. Dark: the lane works. Red: it waits in a warp that works. White: the whole warp
-# rests.
+# All 32, for a single lane each. Threads halve from level to level, but for five levels not one warp is let go. We can
+# watch it. With `trace=True` the interpreter keeps which lanes execute which statement. The picture shows the first
+# eight warps of a block, and below them the line that they are at.
 
 
 # %%
-def draw(**trees):
-    """Which lanes work (dark), which wait in a warp that works (red), and which warps rest (white)."""
-    _, axes = plt.subplots(len(trees), figsize=(7.8, 2.3 * len(trees)), squeeze=False, layout="constrained")
-    for ax, (name, works) in zip(axes[:, 0], trees.items(), strict=True):
-        works = works[:, :256]
-        busy = works.reshape(len(works), -1, 32).any(axis=2).repeat(32, axis=1)
-        colours = np.array([(255, 255, 255), (242, 184, 176), (51, 34, 136)], np.uint8)
-        ax.imshow(colours[busy + works.astype(int)], aspect="auto", interpolation="none", extent=(0, 256, 10.5, 0.5))
-        ax.set(title=name, xlabel="thread; a tick at each warp", ylabel="level")
-        ax.set(xticks=range(0, 257, 32), yticks=(1, 5, 10))
-        ax.grid(visible=False)
+def watch(kernel):
+    """Eight warps of one block, statement by statement."""
+    x, work, out = (np.ones(n, np.float32) for n in (BLOCK, BLOCK, 1))
+    return plots.divergence(simt.profile(kernel, 1, BLOCK, (x, work, out, SUM), trace=True), warp=range(8))
 
 
-draw(interleaved=neighbours)
+watch(reduction.interleaved_kernel)
 
 # %% [markdown]
 # ### What the interpreter counts
@@ -336,8 +329,10 @@ show(reduction.sequential_kernel)
 # operands does not matter. For a sum or a maximum that holds.
 
 # %%
-halves = np.array([thread < stride for stride in strides[::-1]])
-draw(interleaved=neighbours, sequential=halves)
+watch(reduction.sequential_kernel)
+
+# %% [markdown]
+# The red is gone but for the last levels of warp 0. Warps leave the tree as a whole, one half of them after the other.
 
 # %% [markdown]
 # **Predict, then run.** At `interleaved`'s `if`s, 192 branches a block split a warp. How many do now? Count the levels

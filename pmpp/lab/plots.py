@@ -4,6 +4,9 @@ Each function returns a matplotlib ``Figure`` that shows itself in a notebook an
 from recorded measurements (``pmpp.lab.record``); the line at the bottom says from which GPU, day and revision. A rung
 has one colour and one marker everywhere: those of its place in the ladder. The palette can be told apart with any kind
 of colour vision; libraries are grey.
+
+Pictures of one launch in the interpreter (``access``, ``banks``, ``divergence``, ``heat``) are from
+``pmpp.lab.pictures``.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogFormatter
 
 from pmpp.lab import record as store
 from pmpp.lab import roofline as roof
+from pmpp.lab.pictures import access, banks, divergence, heat
 from pmpp.lab.record import Entry, Record
 from pmpp.lab.room import Cost
 from pmpp.lab.style import SMALL, chart, foot, label_points, styled
@@ -27,9 +31,13 @@ from pmpp.lab.style import SMALL, chart, foot, label_points, styled
 __all__ = [
     "COLOURS",
     "MARKERS",
+    "access",
+    "banks",
     "colours",
     "counted_intensity",
     "cpu_gpu",
+    "divergence",
+    "heat",
     "ladder",
     "regions",
     "roofline",

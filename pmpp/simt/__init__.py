@@ -8,7 +8,7 @@ It executes a kernel's Python source over NumPy arrays that hold one variable of
 
 `simt.cuda` is a drop-in for `numba.cuda`; `simt.profile` runs one launch and reports on it.  `report.metrics()` names
 each counter as Nsight Compute does; `report.occupancy(gpu)` and `report.bound(gpu)` say what a GPU of `simt.GPUS` could
-make of it.
+make of it.  With `trace=True` the report also keeps who touched which address when, for `pmpp.lab.plots` to draw.
 
 A thread-instruction costs some nanoseconds, whatever the grid.  A launch takes at most 64 MiB beyond its arrays and the
 shared and local memory of 65,536 threads (machine.py has the account); `python -m pmpp.simt.versus` measures both.
@@ -23,6 +23,7 @@ from pmpp.simt.errors import (
     LaunchError,
     OutOfBoundsError,
     SimtError,
+    TraceError,
     UnsupportedError,
 )
 from pmpp.simt.gpus import GPUS, Gpu, occupancy
@@ -33,9 +34,11 @@ from pmpp.simt.precision import KernelWarning
 from pmpp.simt.refusals import refusal
 from pmpp.simt.report import Report
 from pmpp.simt.scheduler import schedule
+from pmpp.simt.trace import Access, Heat, Step, Trace, Tracing
 
 __all__ = [
-    "COUNTERS", "GPUS", "METRICS", "ArgumentError", "Gpu", "Hazard", "HazardError", "KernelWarning", "LaunchError",
-    "OutOfBoundsError", "Report", "SimtError", "UnsupportedError", "batch_lanes", "cuda", "loop_limit", "occupancy",
+    "COUNTERS", "GPUS", "METRICS", "Access", "ArgumentError", "Gpu", "Hazard", "HazardError", "Heat", "KernelWarning",
+    "LaunchError", "OutOfBoundsError", "Report", "SimtError", "Step", "Trace", "TraceError", "Tracing",
+    "UnsupportedError", "batch_lanes", "cuda", "loop_limit", "occupancy",
     "profile", "record", "refusal", "schedule",
 ]  # fmt: skip

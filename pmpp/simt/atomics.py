@@ -62,6 +62,9 @@ def atomic(
         memory.check_read(m, mask, storage, at, name, line, atomic=True)
         memory.check_write(m, mask, storage, at, name, line, atomic=True, same=None)
         _release(m, mask)
+    if m.trace is not None:
+        width = array.dtype.itemsize
+        m.trace.access("atomic", m.site or line, at * width, mask, width, storage, name)
     operands = tuple(dtypes.cast(v, array.dtype) for v in operands)
     if operation.name in _NEUTRAL and array.dtype.kind == "f":  # on the device a NaN operand changes nothing
         operands = (np.where(np.isnan(operands[0]), array.dtype.type(_NEUTRAL[operation.name]), operands[0]),)

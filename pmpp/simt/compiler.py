@@ -127,14 +127,32 @@ class _Compiler(Expressions):
     def block(self, body: list[ast.stmt], *, top: bool = False) -> Statement:
         """Compile a list of statements."""
         steps = [self.stmt(s) for s in body]
+        lines = [_traced_line(s) for s in body]
+
+        def watched(f: Frame) -> None:
+            m, trace = f.m, f.m.trace
+            for step, line in zip(steps, lines, strict=True):
+                if line is not None:
+                    trace.step(m.site or line, f.mask)
+                step(f)
+                if f.mask is None:
+                    return
+                if top:
+                    f.live = f.mask
 
         def run(f: Frame) -> None:
+            if f.m.trace is not None and not f.m.dry:
+                watched(f)
+                return
             for step in steps:
                 step(f)
                 if f.mask is None:
                     return
 
         def run_top(f: Frame) -> None:
+            if f.m.trace is not None and not f.m.dry:
+                watched(f)
+                return
             for step in steps:
                 step(f)
                 if f.mask is None:
@@ -298,6 +316,13 @@ class _Compiler(Expressions):
             flow.run_return(f, value(f))
 
         return ex
+
+
+def _traced_line(node: ast.stmt) -> int | None:
+    """The line of a statement that a trace notes as a step; branches note themselves, a round at a time."""
+    if isinstance(node, (ast.If, ast.While, ast.For, ast.Pass, ast.FunctionDef)):
+        return None
+    return None if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) else node.lineno
 
 
 __all__ = ["Function", "compile_function"]

@@ -20,6 +20,10 @@ class LaunchError(SimtError, ValueError):
     """The launch configuration is impossible: grid, block or shared memory."""
 
 
+class TraceError(SimtError, ValueError):
+    """What is asked of a trace is not in it, or it would take more memory than it may."""
+
+
 class ArgumentError(SimtError, TypeError):
     """A kernel argument is missing, of the wrong type, or of the wrong dtype."""
 

@@ -21,6 +21,7 @@ from pmpp.simt.machine import HAZARDS, LEVELS, Machine
 from pmpp.simt.memory import Array, Storage
 from pmpp.simt.report import Report
 from pmpp.simt.scheduler import Waiting, checked, grains, run_fibers, run_lockstep
+from pmpp.simt.trace import Trace, Tracing
 
 MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
@@ -29,8 +30,8 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 #: Where a report is wanted, only what makes the rest meaningless stops the kernel.
 _FATAL = frozenset({"out_of_bounds"})
 
-_recording: contextvars.ContextVar[tuple[str, frozenset[str], list[Report]] | None] = contextvars.ContextVar(
-    "recording", default=None
+_recording: contextvars.ContextVar[tuple[str, frozenset[str], bool | Tracing, list[Report]] | None] = (
+    contextvars.ContextVar("recording", default=None)
 )
 
 
@@ -191,6 +192,7 @@ def launch(
     signatures: list | None = None,
     schedule: str | None = None,
     seed: int = 0,
+    trace: bool | Tracing = False,
 ) -> Report:
     """Run a kernel at a level and return its report; arrays are changed in place."""
     if level not in LEVELS:
@@ -218,6 +220,7 @@ def launch(
                 cooperative=bool({"this_grid", "cg.this_grid"} & function.uses()),
             )
             m.file_id, m.arguments = function.source_file, arguments.values
+            m.trace = Trace(trace, m, function.source_file, arguments.values, args) if trace is not False else None
             m.may_wait, m.shuffled = again and grain == "lockstep", grain == "shuffled"
             try:
                 with np.errstate(all="ignore"):
@@ -236,6 +239,8 @@ def launch(
         arguments.forget(level)
     for copy_back in arguments.back:
         copy_back()
+    if m.trace is not None:
+        m.trace.close()
     lines, _ = inspect.getsourcelines(py_func)
     m.schedule = f"shuffled, seed {seed}" if m.shuffled else grain
     return Report(m, (function.source_file, function.first_line, function.first_line + len(lines) - 1))
@@ -247,10 +252,13 @@ def plain_launch(
     """`kernel[grid, block](...)`: at the level of the enclosing `record`, else of the environment."""
     recording = _recording.get()
     if recording is not None:
-        level, raises, reports = recording
+        level, raises, trace, reports = recording
         reports.append(
-            launch(py_func, grid, block, args, level=level, raises=raises, sharedmem=sharedmem, signatures=signatures)
-        )
+            launch(
+                py_func, grid, block, args, level=level, raises=raises, sharedmem=sharedmem, signatures=signatures,
+                trace=trace,
+            )
+        )  # fmt: skip
         return
     level = "check" if os.environ.get("PMPP_CHECK", "") not in ("", "0") else "run"
     launch(py_func, grid, block, args, level=level, raises=HAZARDS, sharedmem=sharedmem, signatures=signatures)
@@ -267,6 +275,7 @@ def profile(
     collect: bool = False,
     schedule: str | None = None,
     seed: int = 0,
+    trace: bool | Tracing = False,
 ) -> Report:
     """Run a kernel in the interpreter and report what it did.
 
@@ -277,6 +286,8 @@ def profile(
     level    "run" (results only), "count" (and counters), "check" (and hazards)
     collect  gather accesses out of bounds in `report.hazards` too: the load gives 0, the store is dropped
     schedule, seed  who runs when, as in `simt.schedule`; "shuffled" runs warps in random order between barriers
+    trace    keep who touched what in `report.trace`: of block 0 if True, of others with simt.Tracing; TraceError if
+             that takes more than its limit of memory
 
     Hazards are in `report.hazards`, the first of a kind on each line; but an access out of bounds raises
     OutOfBoundsError unless told to collect.  Also raises LaunchError, ArgumentError and UnsupportedError.
@@ -290,15 +301,27 @@ def profile(
         raise ArgumentError(f"args is {type(args).__name__}; it must be a tuple of the kernel's arguments")
     raises = frozenset() if collect else _FATAL
     return launch(
-        py_func, grid, block, tuple(args), level=level, raises=raises, sharedmem=sharedmem, schedule=schedule, seed=seed
+        py_func,
+        grid,
+        block,
+        tuple(args),
+        level=level,
+        raises=raises,
+        sharedmem=sharedmem,
+        schedule=schedule,
+        seed=seed,
+        trace=trace,
     )
 
 
 @contextlib.contextmanager
-def record(level: str = "count", collect: bool = True) -> Iterator[list[Report]]:
-    """Record every launch inside the block: `with simt.record() as reports: shuffle(x)`.  `collect` as in `profile`."""
+def record(level: str = "count", collect: bool = True, trace: bool | Tracing = False) -> Iterator[list[Report]]:
+    """Record every launch inside the block: `with simt.record() as reports: shuffle(x)`.
+
+    `collect` and `trace` are as in `profile`.
+    """
     reports: list[Report] = []
-    token = _recording.set((level, frozenset() if collect else _FATAL, reports))
+    token = _recording.set((level, frozenset() if collect else _FATAL, trace, reports))
     try:
         yield reports
     finally:

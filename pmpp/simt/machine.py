@@ -30,6 +30,7 @@ from pmpp.simt.shadow import Clock
 if TYPE_CHECKING:
     from pmpp.simt.memory import Storage
     from pmpp.simt.scheduler import Scheduler
+    from pmpp.simt.trace import Trace
 
 LEVELS = ("run", "count", "check")
 
@@ -128,6 +129,7 @@ class Machine:
         self.may_wait = False  # a loop that looks like waiting may end the launch: it then begins again by turns
         width = -(-block[0] * block[1] * block[2] // counting.WARP) * counting.WARP
         self.clock = Clock(self.blocks, width // counting.WARP) if self.checking else None
+        self.trace: Trace | None = None
         self.lanes: Lanes
         self.exited: np.ndarray | None = None  # lanes of this batch that have returned from the kernel
         self.blocks_alike = True  # all blocks of this batch have passed the same barriers
@@ -207,6 +209,8 @@ class Machine:
         counts[BRANCHES] += mask.warps
         if taken is not None and not_taken is not None:
             counts[DIVERGENT] += taken.warps + not_taken.warps - mask.warps
+        if self.trace is not None:
+            self.trace.step(self.site or line, mask, taken, branch=True)
 
     def access(
         self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
@@ -224,6 +228,8 @@ class Machine:
             found = counting.wavefronts(addresses, width, mask)
             counts[wavefronts] += found
             self.merged_wavefronts += found * min(width, 16) / 16
+        if self.trace is not None:
+            self.trace.access(kind, self.site or line, addresses, mask, width, storage, name)
 
     def atomic(self, line: int, addresses: np.ndarray, mask: Mask, storage: Storage, name: str) -> counting.Contention:
         """Count one atomic of the active lanes; addresses are elements from the start of the storage."""

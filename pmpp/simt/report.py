@@ -75,6 +75,7 @@ class Report:
     warnings     list of KernelWarning: lines that turn float32 into float64 by accident (see precision.py)
     kernel       the kernel's name; `grid` and `block` are its launch configuration as 3-tuples
     schedule     how it ran: "lockstep", or by turns of "blocks", "warps", "lanes", or "shuffled, seed 0"
+    trace        a Trace if one was asked for (`trace=True`): accesses, steps and heat; else None
     """
 
     def __init__(self, machine: Machine, source: tuple[str, int, int]) -> None:
@@ -83,6 +84,7 @@ class Report:
         self.file, self._first, self._last = source
         self.hazards: list[Hazard] = list(machine.hazards)
         self.warnings: list[KernelWarning] = sorted(machine.warnings, key=lambda warning: warning.line)
+        self.trace = machine.trace
         self.by_line: dict[int, dict[str, int]] = {
             line: dict(zip(COUNTERS, counts, strict=True)) for line, counts in sorted(machine.lines.items())
         }
