@@ -14,11 +14,11 @@ ROOMS ?=
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu lint notebooks bench readme clean
+.PHONY: help lab test test-gpu lint notebooks bench readme instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 lab: $(VENV)/.lab ## open JupyterLab on the first chapter
 	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" $(ROOT_ARGS) $(LAB_ARGS) notebooks/00_start_here.ipynb
@@ -41,6 +41,12 @@ bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 
 readme: $(VENV)/.lab ## write the picture and the table of README.md anew
 	$(BIN)/python -m pmpp.lab.readme
+
+instruments: $(VENV)/.test ## print how far the interpreter can be trusted: bugs caught, agreement with ncu, speed, a peer's tests
+	PMPP_BACKEND=simt $(BIN)/python -m tests.corpus
+	PMPP_BACKEND=simt $(BIN)/python -m pmpp.lab.agreement
+	PMPP_BACKEND=simt $(BIN)/python -m pmpp.simt.versus
+	PMPP_BACKEND=simt $(BIN)/python -m tests.peer
 
 clean: ## remove .venv and what the tools leave behind
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -369,6 +369,9 @@ class _Judge:
             mistake = "uncoalesced" if space == "global" else "bank conflicts"
             return self.fault(mistake, f"{seen}; {used}.", sentence, case=run.case, line=line)
         mistake = BEHIND.get(counter) or BEHIND.get(space, "too much work")
+        if counter == "flops_f64" and run.warnings:  # the interpreter knows where it begins, and why
+            cause = run.warnings[0]
+            return self.fault(mistake, f"{cause.message}; {used}.", sentence, case=run.case, line=cause.line)
         line = max(by_line, key=lambda line: by_line[line][counter])
         active = by_line[line]["thread_instructions"] / max(1, by_line[line]["warp_instructions"])
         if space == "global" and active < 4:

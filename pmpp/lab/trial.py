@@ -39,6 +39,10 @@ class Run:
     def hazards(self) -> list[simt.Hazard]:
         return [hazard for report in self.reports for hazard in report.hazards]
 
+    @property
+    def warnings(self) -> list[simt.KernelWarning]:
+        return [warning for report in self.reports for warning in report.warnings]
+
     def counter(self, name: str) -> int:
         return sum(report.counters[name] for report in self.reports)
 

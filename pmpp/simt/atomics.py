@@ -15,7 +15,7 @@ from pmpp.simt import checks, dtypes
 from pmpp.simt.dtypes import Value
 from pmpp.simt.errors import UnsupportedError
 from pmpp.simt.lanes import Mask
-from pmpp.simt.machine import ATOMICS, Machine
+from pmpp.simt.machine import Machine
 from pmpp.simt.memory import Array, writable
 from pmpp.simt.storage import flat_position, selected
 from pmpp.simt.sync import active_warps
@@ -58,8 +58,7 @@ def atomic(
     if array.dtype not in operation.dtypes:
         allowed = ", ".join(map(str, operation.dtypes))
         raise m.error(f"atomic.{operation.name} takes {allowed}; {name} holds {array.dtype}", line, UnsupportedError)
-    if m.counting:
-        m.instruction(line, mask)[ATOMICS] += mask.warps
+    contention = m.atomic(line, at, mask, storage, name) if m.counting else None
     if m.checking:
         checks.check_update(m, mask, storage, at, name, line)
         _release(m, mask)
@@ -70,6 +69,8 @@ def atomic(
     if operation.name in _NEUTRAL and array.dtype.kind == "f":  # on the device a NaN operand changes nothing
         operands = (np.where(np.isnan(operands[0]), array.dtype.type(_NEUTRAL[operation.name]), operands[0]),)
     positions, *flat = selected(m, mask, flat_position(m, storage, at), *operands)
+    if contention is not None:
+        contention.add(positions, storage.values)
     if not used and operation.ufunc is not None:
         m.writes += 1
         if array.dtype.kind == "f" and operation.reorders and storage.space == "global" and not m.shuffled:

@@ -16,6 +16,7 @@ from pmpp.simt.frames import Frame, GridGroup, LocalFunction, is_number, kind_of
 from pmpp.simt.inference import DryRun, Left
 from pmpp.simt.machine import Site
 from pmpp.simt.memory import Array, c_strides
+from pmpp.simt.metrics import CONTROL, CONVERSION
 
 #: Device functions may call themselves, to this depth.
 CALL_DEPTH = 128
@@ -64,12 +65,12 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
     if m.dry and f.depth >= inference.DEPTH:
         raise DryRun
     inner = Frame(m, function, f.mask, f)
-    inner.outer = outer
+    inner.outer, inner.call = outer, call
     constant = zip(function.params, call.literals, strict=False)
     inner.literals = frozenset(p for p, known in constant if known is True or known in f.literals)
     inner.vars.update(bound.arguments)
     if m.counting:
-        m.instruction(line, f.mask)
+        m.instruction(line, f.mask, CONTROL)
     around = m.site
     if around is not None or function.source_file != m.file_id:
         m.site = Site.of(around, line, dict(zip(function.params, map(ast.unparse, call.node.args), strict=False)))
@@ -102,7 +103,7 @@ def cast_call(f: Frame, dtype: Any, args: list, line: int) -> Any:
         given = ", ".join(map(kind_of, args))
         raise f.m.error(f"{dtype}({given}) is not a conversion: it takes one number", line, UnsupportedError)
     if f.m.counting and f.mask is not None:
-        f.m.instruction(line, f.mask)
+        f.m.instruction(line, f.mask, CONVERSION)
     return dtypes.cast(args[0], dtype)
 
 

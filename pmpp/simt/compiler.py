@@ -58,7 +58,7 @@ class Function:
             raise UnsupportedError(
                 f"{self.file}:{tree.lineno}: {self.name}: a kernel takes plain positional parameters"
             )
-        compiler = _Compiler(self, tree, around)
+        compiler = self.names = _Compiler(self, tree, around)
         body = tree.body if isinstance(tree, ast.FunctionDef) else [ast.copy_location(ast.Return(tree.body), tree)]
         self.paths = Paths([tree], compiler.locals)
         self.paths.read = self.params

@@ -8,30 +8,36 @@ Shared memory.  32 banks, each 4 bytes wide, serve one word a cycle each.  Lanes
 wait for each other; the number of passes is the number of wavefronts.  8-byte accesses are served half a warp at a
 time, 16-byte accesses a quarter of a warp at a time.
 
-Instructions are counted at source level: every operator, comparison, load, store and device call is one, and a branch
-is one.  A compiler merges, hoists and fuses, so compare requests, sectors, wavefronts and FLOPs with hardware, not
-these.
+Instructions are counted at source level: every operator, comparison, cast, load, store and device call is one, and a
+branch is one.  A compiler merges, hoists and fuses, so compare requests, sectors, wavefronts and FLOPs with hardware,
+not these.  Division and the functions that a special function unit (MUFU) takes part in are one `special` instruction
+each.  In machine code they are more (as seen in SASS for sm_90): a float32 division is MUFU.RCP with some eight
+multiply-adds, sqrt MUFU.RSQ with a few, exp MUFU.EX2 with six, tanh MUFU.EX2 and MUFU.RCP with eleven.  The accurate
+sin, cos and log use no MUFU but some fifteen multiply-adds, which take longer than one MUFU would.
+
+Unique sectors.  A bitmap an array, with one byte a sector, remembers which sectors a launch has touched: what memory
+must move even if a cache forgets nothing.
+
+Atomics.  Lanes of a warp that update one address take turns: a request has as many passes as its most wanted address
+has lanes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from pmpp.simt.lanes import WARP, Lanes, Mask
+from pmpp.simt.metrics import LINE_METRICS
 
 SECTOR = 32
+_SECTOR_BITS = 5
 BANKS = 32
 BANK_BYTES = 4
 
-COUNTERS = (
-    "global_load_requests", "global_load_sectors", "global_load_bytes",
-    "global_store_requests", "global_store_sectors", "global_store_bytes",
-    "shared_load_requests", "shared_load_wavefronts",
-    "shared_store_requests", "shared_store_wavefronts",
-    "atomic_requests", "branches", "divergent_branches",
-    "warp_instructions", "thread_instructions",
-    "flops", "flops_f64", "barriers",
-)  # fmt: skip
+#: Counters kept by source line, in the order in which a Machine holds them.
+COUNTERS = tuple(LINE_METRICS)
 
 _NONE = np.int64(1) << np.int64(62)  # larger than any address: stands for an inactive lane
 
@@ -60,24 +66,33 @@ def _distinct_a_row(keys: np.ndarray, active: np.ndarray | None) -> np.ndarray:
     return (keys[:, 0] != _NONE) + np.count_nonzero(new & (keys[:, 1:] != _NONE), axis=1)
 
 
-def sectors(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask) -> int:
-    """Sectors moved by one access whose lanes start at these byte addresses."""
+def sectors(
+    addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, touched: Callable[[np.ndarray], None] | None = None
+) -> int:
+    """Sectors moved by one access whose lanes start at these byte addresses.
+
+    `touched` is given the numbers of these sectors, in any order, and some more than once.
+    """
     of = mask.of
     if addresses.size == 1:  # every lane the same address
         first = int(addresses.reshape(-1)[0])
-        return mask.warps * ((first + itemsize - 1) // SECTOR - first // SECTOR + 1)
+        last = (first + itemsize - 1) // SECTOR
+        if touched is not None:
+            touched(np.arange(first // SECTOR, last + 1))
+        return mask.warps * (last - first // SECTOR + 1)
     if addresses.shape[1] == 1:
         addresses = np.broadcast_to(addresses, (addresses.shape[0], of.width))
     rows, active, repeat = _warps_of(of, addresses, mask)
-    if SECTOR % itemsize == 0 and not (addresses % itemsize).any():
-        return int(_distinct_a_row(rows // SECTOR, active).sum()) * repeat
-    # Elements that straddle sectors: list both ends, and what lies between.
-    ends = [np.minimum(rows + step, rows + itemsize - 1) // SECTOR for step in range(0, itemsize + SECTOR - 1, SECTOR)]
-    wide = np.concatenate(ends, axis=1)
-    return (
-        int(_distinct_a_row(wide, None if active is None else np.concatenate([active] * len(ends), axis=1)).sum())
-        * repeat
-    )
+    if SECTOR % itemsize == 0 and not (addresses & (itemsize - 1)).any():
+        keys = rows >> _SECTOR_BITS
+    else:
+        # Elements that straddle sectors: list both ends, and what lies between.
+        steps = range(0, itemsize + SECTOR - 1, SECTOR)
+        keys = np.concatenate([np.minimum(rows + step, rows + itemsize - 1) >> _SECTOR_BITS for step in steps], axis=1)
+        active = None if active is None else np.concatenate([active] * len(steps), axis=1)
+    if touched is not None:
+        touched(keys if active is None else keys[active])
+    return int(_distinct_a_row(keys, active).sum()) * repeat
 
 
 def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask) -> int:
@@ -91,11 +106,11 @@ def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask) ->
     rows, active, repeat = _warps_of(of, addresses, mask)
     if words == 1 and active is None:
         low = rows.min(axis=1, keepdims=True)
-        if int((rows - low).max()) < BANKS * BANK_BYTES - BANK_BYTES + 1 and not (rows % BANK_BYTES).any():
+        if int((rows - low).max()) < BANKS * BANK_BYTES - BANK_BYTES + 1 and not (rows & (BANK_BYTES - 1)).any():
             return rows.shape[0] * repeat  # all within 32 neighbouring words: no two in one bank
     group = WARP // words  # lanes served together
     rows = rows.reshape(-1, group)
-    first = rows // BANK_BYTES
+    first = rows >> 2
     keys = np.concatenate([first + w for w in range(words)], axis=1)
     on = None if active is None else np.concatenate([active.reshape(-1, group)] * words, axis=1)
     return int(_conflict_degree(keys, on).sum()) * repeat
@@ -110,3 +125,87 @@ def _conflict_degree(words: np.ndarray, active: np.ndarray | None) -> np.ndarray
     row, column = np.nonzero(fresh)
     loads = np.bincount(row * BANKS + words[row, column] % BANKS, minlength=words.shape[0] * BANKS)
     return loads.reshape(-1, BANKS).max(axis=1)
+
+
+def passes(addresses: np.ndarray | np.generic, mask: Mask) -> tuple[int, int]:
+    """Turns that one atomic takes: over all warps, and in the worst of them, the most lanes on one address."""
+    of = mask.of
+    if addresses.size == 1 or addresses.shape[1] == 1:  # a warp's lanes all want one address
+        if mask.bits is None:
+            return of.size, WARP
+        lanes = np.count_nonzero(mask.grid().reshape(-1, WARP), axis=1)
+        return int(lanes.sum()), int(lanes.max())
+    rows, active, repeat = _warps_of(of, addresses, mask)
+    keys = np.sort(rows if active is None else np.where(active, rows, _NONE), axis=1)
+    real = keys != _NONE
+    most = real[:, 0].astype(np.int64)
+    for step in range(1, WARP):  # lane k and lane k + step of a sorted row are equal: step + 1 lanes on one address
+        alike = ((keys[:, step:] == keys[:, :-step]) & real[:, step:]).any(axis=1)
+        if not alike.any():
+            break
+        most[alike] = step + 1
+    return int(most.sum()) * repeat, int(most.max())
+
+
+class Footprint:
+    """Which sectors of one array a launch has touched.  Its size is a sixteenth of the array's, or a tenth at most.
+
+    load, store   one flag a sector, or None before the first access of this kind
+    fresh         sectors that were stored before they were loaded: a load of them needs nothing from memory
+    """
+
+    def __init__(self, name: str, nbytes: int) -> None:
+        self.name = name
+        self.sectors = -(-nbytes // SECTOR) + 1
+        self.load: np.ndarray | None = None
+        self.store: np.ndarray | None = None
+        self.fresh: np.ndarray | None = None
+
+    def on_load(self, sectors: np.ndarray) -> None:
+        """Remember a load."""
+        if self.load is None:
+            self.load = np.zeros(self.sectors, np.bool_)
+            self.fresh = None if self.store is None else self.store.copy()
+        self.load[sectors] = True
+
+    def on_store(self, sectors: np.ndarray) -> None:
+        """Remember a store."""
+        if self.store is None:
+            self.store = np.zeros(self.sectors, np.bool_)
+            self.fresh = None if self.load is None else np.zeros(self.sectors, np.bool_)
+        self.store[sectors] = True
+        if self.load is not None:
+            self.fresh[sectors[~self.load[sectors]]] = True
+
+    def totals(self) -> tuple[int, int, int]:
+        """Sectors loaded, sectors stored, and those loaded that memory had to deliver."""
+        load, store = (0 if bits is None else int(np.count_nonzero(bits)) for bits in (self.load, self.store))
+        spared = 0 if self.fresh is None or self.load is None else int(np.count_nonzero(self.load & self.fresh))
+        return load, store, load - spared
+
+
+class Contention:
+    """How often the addresses of one array were updated by atomics."""
+
+    def __init__(self, name: str, space: str) -> None:
+        self.name, self.space = name, space
+        self.requests = self.lanes = self.passes = 0
+        self.worst_warp = 0  # most lanes of one warp on one address
+        self.updates: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by array, and in it by element
+        self.peak, self.where = 0, 0  # most updates of one element, and which
+
+    def add(self, positions: np.ndarray, values: np.ndarray) -> None:
+        """Count updates of these elements of an array; of shared memory, (blocks, elements)."""
+        _, updates = self.updates.setdefault(id(values), (values, np.zeros(values.size, np.uint32)))
+        if 4 * positions.size > values.size:
+            updates += np.bincount(positions, minlength=values.size).astype(np.uint32)
+        else:
+            np.add.at(updates, positions, np.uint32(1))
+
+    def close(self) -> None:
+        """Keep the peak, and forget the rest: shared memory is another block's next time."""
+        for values, updates in self.updates.values():
+            at = int(np.argmax(updates)) if updates.size else 0
+            if updates.size and int(updates[at]) > self.peak:
+                self.peak, self.where = int(updates[at]), at % values.shape[-1]
+        self.updates.clear()

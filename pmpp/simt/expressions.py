@@ -6,19 +6,25 @@ import ast
 import builtins
 import functools
 import inspect
+import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items
+from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items, precision
 from pmpp.simt.dtypes import BINARY, COMPARE, UNARY
 from pmpp.simt.errors import SimtError, UnsupportedError
 from pmpp.simt.frames import Frame
 from pmpp.simt.inference import Paths
+from pmpp.simt.machine import class_of, class_of_call
+from pmpp.simt.metrics import FP16, FP64, INTEGER, SPECIAL, classify
 
 Expression = Callable[[Frame], Any]
+
+DOUBLE = dtypes.FLOAT64.num
 
 #: Stands for "not known before the kernel runs".
 DYNAMIC = object()
@@ -47,7 +53,7 @@ class Names:
     """What the names in a function stand for: its own variables, those of the function around it, or Python objects."""
 
     def __init__(self, function: Any, tree: ast.FunctionDef | ast.Lambda, around: Names | None = None) -> None:
-        self.function, self.around = function, around
+        self.function, self.around, self.tree = function, around, tree
         if around is None:
             closure = inspect.getclosurevars(function.py_func)
             self.outer: dict[str, Any] = {**function.py_func.__globals__, **closure.nonlocals}
@@ -55,6 +61,7 @@ class Names:
             self.outer = around.outer
         self.locals = set(function.params)
         self.assigned_once: dict[str, ast.expr] = {}
+        self.values: dict[str, list[ast.expr]] = {}  # what each variable is assigned, for precision.py
         self._find_locals(tree)
         self.uses: set[str] = around.uses if around else set()
         self.callees: list[Callable] = around.callees if around else []
@@ -62,6 +69,8 @@ class Names:
     def _find_locals(self, tree: ast.FunctionDef | ast.Lambda) -> None:
         values: dict[str, list[ast.expr | None]] = {}
         for node in own_nodes(tree):
+            for name, value in precision.assignments(node):
+                self.values.setdefault(name, []).append(value)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 values.setdefault(node.id, []).append(None)
             elif isinstance(node, ast.FunctionDef):
@@ -203,6 +212,12 @@ class Expressions(Names):
             raise self.refuse(node, "matrix multiplication with @ does not exist on the device")
         function = BINARY[name]
         flop = function.flop
+        nodes = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
+        template = f"{{}} {frames.SYMBOLS[name]} {{}}"
+        # A compiler multiplies by the reciprocal of a power of two, and multiplies out a constant integer power.
+        constant = self.constant_value(nodes[1])
+        divides = name == "Div" and (constant is None or math.frexp(constant)[0] not in (0.5, -0.5))
+        powers = name == "Pow" and not isinstance(constant, (int, np.integer))
 
         def operate(f: Frame, a: Any, b: Any, line: int) -> Any:
             try:
@@ -211,13 +226,31 @@ class Expressions(Names):
                 raise frames.bad_operands(f, name, a, b, line) from error
             m = f.m
             if m.counting:
+                kind = SPECIAL if divides or (powers and result.dtype.kind == "f") else class_of(result.dtype)
                 if flop:
-                    m.flops(line, f.mask, result.dtype)
+                    m.flops(line, f.mask, result.dtype, kind=kind)
                 else:
-                    m.instruction(line, f.mask)
+                    m.instruction(line, f.mask, kind)
+                if result.dtype.num == DOUBLE and (a.dtype != result.dtype or b.dtype != result.dtype):
+                    precision.arises(f, node, [(nodes[0], a.dtype), (nodes[1], b.dtype)], template)
             return result
 
         return operate
+
+    def constant_value(self, node: ast.expr) -> Any:
+        """The number that the source says: a literal, a global, one of them negated or cast; None for anything else."""
+        if isinstance(node, ast.Call) and len(node.args) == 1:
+            dtype, value = dtypes.as_dtype(self.static(node.func)), self.constant_value(node.args[0])
+            typed = dtypes.constant(value)
+            if dtype is None or typed is None:
+                return None
+            with np.errstate(all="ignore"):
+                return dtypes.cast(typed, dtype)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self.constant_value(node.operand)
+            return None if value is None else -value
+        value = self.static(node)
+        return value if isinstance(value, (int, float, np.integer, np.floating)) else None
 
     def expr_UnaryOp(self, node: ast.UnaryOp) -> Expression:
         if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
@@ -234,7 +267,7 @@ class Expressions(Names):
             except (AttributeError, TypeError) as error:
                 raise frames.bad_operands(f, name, a, None, line) from error
             if f.m.counting:
-                f.m.instruction(line, f.mask)
+                f.m.instruction(line, f.mask, class_of(result.dtype))
             return result
 
         return ev
@@ -242,7 +275,8 @@ class Expressions(Names):
     def expr_Compare(self, node: ast.Compare) -> Expression:
         line = node.lineno
         first = self.expr(node.left)
-        rest = [(self.comparison(op, node), self.expr(e)) for op, e in zip(node.ops, node.comparators, strict=True)]
+        sides = itertools.pairwise([node.left, *node.comparators])
+        rest = [(self.comparison(op, *two), self.expr(two[1])) for op, two in zip(node.ops, sides, strict=True)]
         if len(rest) == 1:
             compare, second = rest[0]
             return lambda f: compare(f, first(f), second(f), line)
@@ -258,13 +292,16 @@ class Expressions(Names):
 
         return chain
 
-    def comparison(self, op: ast.cmpop, node: ast.AST) -> Callable:
+    def comparison(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Callable:
         name = type(op).__name__
         if name in ("Is", "IsNot"):
             return lambda f, a, b, line: np.bool_((a is b) == (name == "Is"))
         if name in ("In", "NotIn"):
             return lambda f, a, b, line: items.contains(f, a, b, name == "In", line)
         function = COMPARE[name]
+        # A compiler compares in float32 after all if the other side is a literal that float32 holds exactly.
+        exact = [self.exact_in_float32(side) for side in (left, right)]
+        template = f"{{}} {frames.SYMBOLS[name]} {{}}"
 
         def compare(f: Frame, a: Any, b: Any, line: int) -> Any:
             try:
@@ -272,10 +309,29 @@ class Expressions(Names):
             except (AttributeError, TypeError) as error:
                 raise frames.bad_operands(f, name, a, b, line) from error
             if f.m.counting:
-                f.m.instruction(line, f.mask)
+                kind, other = class_of(a.dtype), class_of(b.dtype)
+                if a.dtype != b.dtype and FP16 <= max(kind, other) <= FP64:
+                    if exact[1] and kind != INTEGER:
+                        other = kind
+                    elif exact[0] and other != INTEGER:
+                        kind = other
+                    else:
+                        kind = other = class_of(dtypes.arithmetic(a.dtype, b.dtype))
+                        if kind == FP64:
+                            operands = [(left, a.dtype), (right, b.dtype)]
+                            precision.arises(f, left, operands, template, "compares in float64")
+                f.m.instruction(line, f.mask, max(kind, other))
             return result
 
         return compare
+
+    def exact_in_float32(self, node: ast.expr) -> bool:
+        """Whether an expression is a constant that float32 holds exactly."""
+        value = self.constant_value(node)
+        if value is None:
+            return False
+        with np.errstate(over="ignore"):
+            return float(np.float32(value)) == value
 
     def expr_BoolOp(self, node: ast.BoolOp) -> Expression:
         parts = [self.expr(e) for e in node.values]
@@ -287,7 +343,17 @@ class Expressions(Names):
         test, yes, no = self.expr(node.test), self.expr(node.body), self.expr(node.orelse)
         line = node.lineno
         sides = {yes: self.paths(node.body), no: self.paths(node.orelse)}
-        return lambda f: flow.conditional(f, test, yes, no, line, sides)
+
+        def ev(f: Frame) -> Any:
+            result = flow.conditional(f, test, yes, no, line, sides)
+            if f.m.counting and frames.is_number(result) and result.dtype.num == DOUBLE and id(node) not in f.m.traced:
+                f.m.traced.add(id(node))
+                kinds = [(node.body, sides[yes].of_value(f, yes)), (node.orelse, sides[no].of_value(f, no))]
+                if all(dtype is not None for _, dtype in kinds) and kinds[0][1] != kinds[1][1]:
+                    precision.arises(f, node, kinds, "{} or {}")
+            return result
+
+        return ev
 
     def expr_Tuple(self, node: ast.Tuple) -> Expression:
         parts = [self.expr(e) for e in node.elts]
@@ -344,7 +410,7 @@ class Expressions(Names):
             return lambda f: calls.cast_call(f, dtype, [a(f) for a in args], line)
         handler = intrinsics.python_function(thing)
         if handler is not None:
-            return self.plain_call(handler, call, args, names)
+            return self.plain_call(handler, call, args, names, getattr(thing, "__name__", ""))
         py_func = getattr(thing, "py_func", None)
         if py_func is not None:
             self.callees.append(py_func)
@@ -374,7 +440,7 @@ class Expressions(Names):
             raise self.refuse(node, f"the argument of cuda.{path} must be the literal 1, 2 or 3")
         if path in ("shared.array", "local.array"):
             return self.array_call(node, handler, call, args, names)
-        return self.plain_call(handler, call, args, names)
+        return self.plain_call(handler, call, args, names, path)
 
     def array_call(
         self, node: ast.Call, handler: Callable, call: intrinsics.Call, args: list, names: list
@@ -405,9 +471,12 @@ class Expressions(Names):
 
         return ev
 
-    def plain_call(self, handler: Callable, call: intrinsics.Call, args: list, names: list) -> Expression:
+    def plain_call(
+        self, handler: Callable, call: intrinsics.Call, args: list, names: list, name: str = ""
+    ) -> Expression:
         silent = getattr(handler, "counts_itself", False) or isinstance(handler, functools.partial)
-        line = call.line
+        line, kind = call.line, classify(name)
+        plain = name in _NUMERIC or name in dtypes.MATH
 
         def ev(f: Frame) -> Any:
             values = [a(f) for a in args]
@@ -422,11 +491,18 @@ class Expressions(Names):
             except (TypeError, ValueError, AttributeError) as error:
                 raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error)}", line, UnsupportedError) from error
             if f.m.counting and not silent:
-                f.m.instruction(line, f.mask)
+                f.m.instruction(line, f.mask, class_of_call(result, values) if kind is None else kind)
+                if plain and frames.is_number(result) and result.dtype.num == DOUBLE:
+                    given = [(n, v.dtype) for n, v in zip(call.node.args, values, strict=False) if frames.is_number(v)]
+                    if any(dtype.num != DOUBLE for _, dtype in given):
+                        precision.arises(f, call.node, given, f"{name}({', '.join('{}' for _ in given)})")
             return result
 
         return ev
 
+
+#: Python's functions whose result has the common type of their arguments.
+_NUMERIC = ("min", "max", "pow", "float", "abs", "sum", "divmod", "fma", "cbrt")
 
 _ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 

@@ -31,12 +31,13 @@ class Frame:
     """One activation of a function by a set of lanes."""
 
     __slots__ = (
-        "arrays", "caller", "depth", "function", "literals", "live", "loops", "m", "mask", "outer", "partial",
+        "arrays", "call", "caller", "depth", "function", "literals", "live", "loops", "m", "mask", "outer", "partial",
         "returned", "value", "vars",
     )  # fmt: skip
 
     def __init__(self, m: Machine, function: Any, mask: Mask, caller: Frame | None = None) -> None:
         self.m, self.function, self.caller = m, function, caller
+        self.call: Any = None  # for a device function: the call in the caller's source
         self.depth = 0 if caller is None else caller.depth + 1
         self.vars: dict[str, Any] = {}
         self.partial: dict[str, Mask] = {}  # lanes in which a variable has a value, when that is not all of them
@@ -197,11 +198,11 @@ def bad_operands(f: Frame, operator: str, a: Any, b: Any, line: int) -> SimtErro
     """The error for an operator that does not take these operands."""
     operands = kind_of(a) if b is None else f"{kind_of(a)} and {kind_of(b)}"
     hint = "; a kernel works on elements: index the array" if isinstance(a, Array) or isinstance(b, Array) else ""
-    message = f"the operator {_SYMBOLS.get(operator, operator)} does not take {operands}{hint}"
+    message = f"the operator {SYMBOLS.get(operator, operator)} does not take {operands}{hint}"
     return f.m.error(message, line, UnsupportedError)
 
 
-_SYMBOLS = {
+SYMBOLS = {
     "Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "FloorDiv": "//", "Mod": "%", "Pow": "**", "LShift": "<<",
     "RShift": ">>", "BitAnd": "&", "BitOr": "|", "BitXor": "^", "USub": "-", "UAdd": "+", "Invert": "~", "Not": "not",
     "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=", "Eq": "==", "NotEq": "!=",

@@ -179,6 +179,7 @@ def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sh
         array = _dynamic_shared(m, dtype, name)
     else:
         m.shared_bytes += size * dtype.itemsize
+        m.shared_peak = max(m.shared_peak, m.shared_bytes)
         if m.shared_bytes > SHARED_LIMIT:
             raise m.error(
                 f"this block's shared arrays take {m.shared_bytes:,} bytes; a block has {SHARED_LIMIT:,}",

@@ -219,7 +219,7 @@ def launch(
                 dynamic_shared=sharedmem,
                 cooperative=bool({"this_grid", "cg.this_grid"} & function.uses()),
             )
-            m.file_id = function.source_file
+            m.file_id, m.arguments = function.source_file, arguments.values
             m.trace = Trace(trace, m, function.source_file, arguments.values, args) if trace is not False else None
             m.may_wait, m.shuffled = again and grain == "lockstep", grain == "shuffled"
             try:

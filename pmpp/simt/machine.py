@@ -1,10 +1,22 @@
-"""One launch: its counters, its hazards, its clock, and the batches of blocks that run in lockstep."""
+"""One launch: its counters, its hazards, its clock, and the batches of blocks that run in lockstep.
+
+Memory.  A launch takes at most 64 MiB beyond its arrays, whatever its grid: blocks run in batches of 65,536 lanes, so
+that a value of every lane is 512 KiB at most, and a kernel has a few dozen at a time.  To that come
+
+    shared memory   that of all blocks of a batch: 96 MiB at most, where 2,048 blocks of one warp take 48 KiB each
+    local arrays    65,536 times the bytes of one
+    "count"         a sixteenth of the arrays, for their unique sectors (a tenth of those both loaded and stored), and
+                    4 bytes an element of those that atomics update
+    "check"         57 bytes an element of the arrays for the race detector, and 112 a block of 256 threads
+
+A cooperative grid is one batch, because all its blocks wait for one another; on a GPU, too, it must fit as a whole.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +24,7 @@ import numpy as np
 from pmpp.simt import counting
 from pmpp.simt.errors import Hazard, SimtError, hazard_error
 from pmpp.simt.lanes import Lanes, Mask
+from pmpp.simt.metrics import CONTROL, FP16, FP32, FP64, INTEGER, MEMORY
 from pmpp.simt.shadow import Clock
 
 if TYPE_CHECKING:
@@ -37,9 +50,36 @@ _loop_limit: contextvars.ContextVar[int] = contextvars.ContextVar("loop_limit", 
 
 _INDEX = {name: i for i, name in enumerate(counting.COUNTERS)}
 WARP_INSTRUCTIONS, THREAD_INSTRUCTIONS = _INDEX["warp_instructions"], _INDEX["thread_instructions"]
-FLOPS, FLOPS_F64 = _INDEX["flops"], _INDEX["flops_f64"]
+FLOPS, FLOPS_F16, FLOPS_F64 = _INDEX["flops"], _INDEX["flops_f16"], _INDEX["flops_f64"]
 BRANCHES, DIVERGENT = _INDEX["branches"], _INDEX["divergent_branches"]
 BARRIERS, ATOMICS = _INDEX["barriers"], _INDEX["atomic_requests"]
+ATOMIC_LANES, ATOMIC_PASSES = _INDEX["atomic_lanes"], _INDEX["atomic_passes"]
+ATOMIC_SECTORS = _INDEX["global_atomic_sectors"]
+_MIX, _THREAD_MIX = _INDEX["inst_integer"], _INDEX["thread_inst_integer"]
+_UNITS = ("requests", "sectors", "bytes", "wavefronts")
+_TRAFFIC = {
+    (space, kind): tuple(_INDEX.get(f"{space}_{kind}_{unit}") for unit in _UNITS)
+    for space in ("global", "shared")
+    for kind in ("load", "store")
+}
+
+_FLOAT_CLASS = {2: FP16, 4: FP32, 8: FP64}
+
+
+def class_of(dtype: np.dtype) -> int:
+    """The class of the instruction mix to which arithmetic in this type belongs."""
+    if dtype.kind == "f":
+        return _FLOAT_CLASS.get(dtype.itemsize, FP64)
+    return (FP32 if dtype.itemsize == 8 else FP64) if dtype.kind == "c" else INTEGER
+
+
+def class_of_call(result: object, values: list) -> int:
+    """The class of a function that goes by its type: of its result, or of what it was given."""
+    for value in (result, *values):
+        first = value[0] if isinstance(value, tuple) and value else value
+        if isinstance(first, (np.generic, np.ndarray)) and first.dtype.kind in "fc":
+            return class_of(first.dtype)
+    return INTEGER
 
 
 @contextlib.contextmanager
@@ -113,6 +153,13 @@ class Machine:
         self.constants: dict[object, object] = {}
         self.file_id = ""  # the file whose lines the report shows
         self.pending: list = []  # arrays with postponed atomics
+        self.arguments: dict[str, object] = {}  # of the kernel, as it was launched
+        self.warnings: list = []
+        self.traced: set = set()  # expressions that have been asked whether their float64 is an accident
+        self.shared_peak = 0  # bytes of shared memory that a block's arrays take
+        self.merged_wavefronts = 0.0  # of shared memory, if neighbouring accesses were merged into 128-bit ones
+        self.footprints: dict[int, tuple[counting.Footprint, int, np.ndarray]] = {}
+        self.contention: dict[tuple[str, str], counting.Contention] = {}
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
@@ -129,6 +176,10 @@ class Machine:
             self.shared_bytes = 0
             yield self.lanes
             self.settle()
+            self.lanes.cached_grid.clear()  # masks and lanes refer to each other, and would keep it for a while
+            for found in self.contention.values():
+                if found.space == "shared":
+                    found.close()
 
     def settle(self) -> None:
         """Apply postponed atomics."""
@@ -146,24 +197,29 @@ class Machine:
             counts = self.lines[line] = [0] * len(counting.COUNTERS)
         return counts
 
-    def instruction(self, line: int, mask: Mask) -> list[int]:
-        """Count one instruction of the active lanes; returns the line's counters for more."""
+    def instruction(self, line: int, mask: Mask, kind: int = INTEGER) -> list[int]:
+        """Count one instruction of the active lanes, in a class of the mix; returns the line's counters for more."""
         counts = self.at(line)
-        counts[WARP_INSTRUCTIONS] += mask.warps
-        counts[THREAD_INSTRUCTIONS] += mask.lanes
+        warps, lanes = mask.warps, mask.lanes
+        counts[WARP_INSTRUCTIONS] += warps
+        counts[THREAD_INSTRUCTIONS] += lanes
+        counts[_MIX + kind] += warps
+        counts[_THREAD_MIX + kind] += lanes
         return counts
 
-    def flops(self, line: int, mask: Mask, dtype: np.dtype, each: int = 1) -> None:
+    def flops(self, line: int, mask: Mask, dtype: np.dtype, each: int = 1, kind: int | None = None) -> None:
         """Count one instruction that is `each` floating-point operations a lane if `dtype` is floating."""
-        counts = self.instruction(line, mask)
-        if dtype.kind == "f":
-            counts[FLOPS] += each * mask.lanes
-            if dtype.itemsize == 8:
-                counts[FLOPS_F64] += each * mask.lanes
+        if dtype.kind != "f":
+            self.instruction(line, mask, class_of(dtype) if kind is None else kind)
+            return
+        counts = self.instruction(line, mask, _FLOAT_CLASS[dtype.itemsize] if kind is None else kind)
+        counts[FLOPS] += each * mask.lanes
+        if dtype.itemsize != 4:
+            counts[FLOPS_F64 if dtype.itemsize == 8 else FLOPS_F16] += each * mask.lanes
 
     def branch(self, line: int, mask: Mask, taken: Mask | None, not_taken: Mask | None) -> None:
         """Count one branch; it diverges in the warps that have lanes on both sides."""
-        counts = self.instruction(line, mask)
+        counts = self.instruction(line, mask, CONTROL)
         counts[BRANCHES] += mask.warps
         if taken is not None and not_taken is not None:
             counts[DIVERGENT] += taken.warps + not_taken.warps - mask.warps
@@ -174,17 +230,55 @@ class Machine:
         self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
     ) -> None:
         """Count one load or store of `width` bytes a lane; addresses are bytes from the start of the storage."""
-        counts = self.instruction(line, mask)
+        counts = self.instruction(line, mask, MEMORY)
         space = storage.space
-        prefix = f"{space}_{kind}_"
-        counts[_INDEX[prefix + "requests"]] += mask.warps
+        requests, sectors, size, wavefronts = _TRAFFIC[space, kind]
+        counts[requests] += mask.warps
         if space == "global":
-            counts[_INDEX[prefix + "sectors"]] += counting.sectors(addresses, width, mask)
-            counts[_INDEX[prefix + "bytes"]] += width * mask.lanes
+            touched = self.footprint(storage, name, kind)
+            counts[sectors] += counting.sectors(addresses, width, mask, touched)
+            counts[size] += width * mask.lanes
         else:
-            counts[_INDEX[prefix + "wavefronts"]] += counting.wavefronts(addresses, width, mask)
+            found = counting.wavefronts(addresses, width, mask)
+            counts[wavefronts] += found
+            self.merged_wavefronts += found * min(width, 16) / 16
         if self.trace is not None:
             self.trace.access(kind, self.site or line, addresses, mask, width, storage, name)
+
+    def atomic(self, line: int, addresses: np.ndarray, mask: Mask, storage: Storage, name: str) -> counting.Contention:
+        """Count one atomic of the active lanes; addresses are elements from the start of the storage."""
+        counts = self.instruction(line, mask, MEMORY)
+        counts[ATOMICS] += mask.warps
+        counts[ATOMIC_LANES] += mask.lanes
+        turns, worst = counting.passes(addresses, mask)
+        counts[ATOMIC_PASSES] += turns
+        space, width = storage.space, storage.values.dtype.itemsize
+        if space == "global":
+            touched = self.footprint(storage, name, "store")
+            counts[ATOMIC_SECTORS] += counting.sectors(addresses * width, width, mask, touched)
+        found = self.contention.get((space, name))
+        if found is None:
+            found = self.contention[space, name] = counting.Contention(name, space)
+        found.requests += mask.warps
+        found.lanes += mask.lanes
+        found.passes += turns
+        found.worst_warp = max(found.worst_warp, worst)
+        return found
+
+    def footprint(self, storage: Storage, name: str, kind: str) -> Callable[[np.ndarray], None]:
+        """What to tell the sectors that an access touches: views of one allocation share one bitmap."""
+        known = self.footprints.get(id(storage))
+        if known is None:
+            values = owner = storage.values
+            while isinstance(owner.base, np.ndarray):
+                owner = owner.base
+            start = values.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+            same = next((f for f, _, o in self.footprints.values() if o is owner), None)
+            shared = same or counting.Footprint(name, owner.nbytes)
+            known = self.footprints[id(storage)] = (shared, start // counting.SECTOR, owner)
+        found, shift, _ = known
+        mark = found.on_load if kind == "load" else found.on_store
+        return mark if shift == 0 else lambda sectors: mark(sectors + shift)
 
     # -- hazards -----------------------------------------------------------------------------------------------------
 

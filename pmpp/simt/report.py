@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import html
 import linecache
+from dataclasses import dataclass
 
+from pmpp.simt import bound as roofline
+from pmpp.simt import gpus
 from pmpp.simt.counting import COUNTERS
-from pmpp.simt.errors import Hazard
+from pmpp.simt.errors import Hazard, LaunchError
 from pmpp.simt.machine import Machine
+from pmpp.simt.metrics import CLASSES, METRICS
+from pmpp.simt.precision import KernelWarning
+from pmpp.simt.tables import Table
 
 #: What `show()` prints beside each line: heading, counters that are added up, and what they are divided by.
 _COLUMNS = (
@@ -24,15 +30,52 @@ _COLUMNS = (
 )
 
 
+@dataclass(frozen=True)
+class Sectors:
+    """The different 32-byte sectors of one array that a launch touched.
+
+    load, store   how many were loaded, and how many were stored to (atomics included)
+    needed        how many memory must deliver: those loaded, without those that the launch had stored before
+    """
+
+    load: int
+    store: int
+    needed: int
+
+
+@dataclass(frozen=True)
+class Contention:
+    """What atomics did to one array.
+
+    requests, lanes   atomics, one a warp and one an active lane
+    passes            turns they take when the lanes of a warp on one address follow one another
+    worst_warp        the most lanes of one warp on one address
+    peak, where       the most updates that one element got, and its flat index; in shared memory, within one block
+    """
+
+    space: str
+    requests: int
+    lanes: int
+    passes: int
+    worst_warp: int
+    peak: int
+    where: int
+
+
 class Report:
     """Counters and hazards of one launch.
 
-    counters   dict of the names in `pmpp.simt.COUNTERS` to ints, for the whole launch; all zero at level "run"
-    by_line    dict of line numbers to such dicts; a call into another file is charged to the line that calls
-    hazards    list of Hazard, the first of its kind on each line
-    kernel     the kernel's name; `grid` and `block` are its launch configuration as 3-tuples
-    schedule   how it ran: "lockstep", or by turns of "blocks", "warps", "lanes", or "shuffled, seed 0"
-    trace      a Trace if one was asked for (`trace=True`): accesses, steps and heat; else None
+    counters     dict of the names in `pmpp.simt.METRICS` to ints, for the whole launch; all zero at level "run"
+    by_line      dict of line numbers to such dicts, of the names in `pmpp.simt.COUNTERS`; a call into another file is
+                 charged to the line that calls
+    sectors      dict of the names of arrays in global memory to their Sectors
+    contention   dict of the names of arrays to what atomics did to them
+    shared_bytes of shared memory that a block takes, static and dynamic
+    hazards      list of Hazard, the first of its kind on each line
+    warnings     list of KernelWarning: lines that turn float32 into float64 by accident (see precision.py)
+    kernel       the kernel's name; `grid` and `block` are its launch configuration as 3-tuples
+    schedule     how it ran: "lockstep", or by turns of "blocks", "warps", "lanes", or "shuffled, seed 0"
+    trace        a Trace if one was asked for (`trace=True`): accesses, steps and heat; else None
     """
 
     def __init__(self, machine: Machine, source: tuple[str, int, int]) -> None:
@@ -40,6 +83,7 @@ class Report:
         self.grid, self.block, self.schedule = machine.grid, machine.block, machine.schedule
         self.file, self._first, self._last = source
         self.hazards: list[Hazard] = list(machine.hazards)
+        self.warnings: list[KernelWarning] = sorted(machine.warnings, key=lambda warning: warning.line)
         self.trace = machine.trace
         self.by_line: dict[int, dict[str, int]] = {
             line: dict(zip(COUNTERS, counts, strict=True)) for line, counts in sorted(machine.lines.items())
@@ -47,6 +91,55 @@ class Report:
         self.counters: dict[str, int] = {
             name: sum(counts[name] for counts in self.by_line.values()) for name in COUNTERS
         }
+        self.shared_bytes = machine.shared_peak + machine.dynamic_shared
+        self.sectors: dict[str, Sectors] = {}
+        for found in {id(f): f for f, _, _ in machine.footprints.values()}.values():
+            self.sectors[_unused(found.name, self.sectors)] = Sectors(*found.totals())
+        self.counters["unique_load_sectors"] = sum(each.load for each in self.sectors.values())
+        self.counters["unique_store_sectors"] = sum(each.store for each in self.sectors.values())
+        self.contention: dict[str, Contention] = {}
+        for each in machine.contention.values():
+            each.close()
+            self.contention[_unused(each.name, self.contention)] = Contention(
+                each.space, each.requests, each.lanes, each.passes, each.worst_warp, each.peak, each.where
+            )
+        self._merged_wavefronts = machine.merged_wavefronts
+
+    def metrics(self) -> Table:
+        """Every counter beside its meaning, and beside what Nsight Compute calls it."""
+        rows = [(name, f"{self.counters[name]:,}", m.unit, m.meaning, m.ncu or "-") for name, m in METRICS.items()]
+        heads = ("counter", "value", "unit", "what is counted", "Nsight Compute")
+        return Table(f"{self.kernel}: counters", heads, rows, (1, 3))
+
+    def mix(self) -> Table:
+        """The instruction mix: warp instructions by class, their share, and active lanes an instruction."""
+        total = self.counters["warp_instructions"]
+        rows = []
+        for each in CLASSES:
+            warps, lanes = self.counters[f"inst_{each.name}"], self.counters[f"thread_inst_{each.name}"]
+            if warps:
+                rows.append((each.name, f"{warps:,}", f"{warps / total:.1%}", f"{lanes / warps:.1f}", each.members))
+        heads = ("class", "warp instr.", "share", "lanes", "what is counted")
+        return Table(f"{self.kernel}: instruction mix", heads, rows)
+
+    def occupancy(self, gpu: str | gpus.Gpu = "H200", registers: int | None = None) -> gpus.Occupancy:
+        """How many blocks of this launch are resident on a multiprocessor; see `simt.occupancy`.
+
+        registers   a thread, as the compiler reports them (a Numba kernel's `get_regs_per_thread()`), or None
+        """
+        threads = self.block[0] * self.block[1] * self.block[2]
+        return gpus.occupancy(threads, self.shared_bytes, registers, gpu)
+
+    def bound(self, gpu: str | gpus.Gpu = "H200") -> roofline.Bound:
+        """The roofline time of this launch on a GPU of `simt.GPUS`: see `pmpp.simt.bound`.
+
+        Raises LaunchError after level "run", which counts nothing.
+        """
+        if self.level == "run":
+            raise LaunchError('bound() needs counters: profile at level "count" or "check"')
+        needed = sum(each.needed + each.store for each in self.sectors.values())
+        blocks = self.grid[0] * self.grid[1] * self.grid[2]
+        return roofline.bound(self.kernel, blocks, self.counters, needed, self._merged_wavefronts, gpus.gpu(gpu))
 
     def __repr__(self) -> str:
         return f"<Report of {self.kernel}: grid {self.grid}, block {self.block}, {len(self.hazards)} hazards>"
@@ -77,7 +170,7 @@ class Report:
         table = "\n".join(
             "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=False)) + "  " + row[-1] for row in rows
         )
-        found = "".join(f"\n{hazard.kind}: {hazard.message}" for hazard in self.hazards)
+        found = "".join(f"\n{each.kind}: {each.message}" for each in (*self.hazards, *self.warnings))
         return f"{self.kernel}: grid {_short(self.grid)}, block {_short(self.block)}\n{table}{found}"
 
     def show(self) -> None:
@@ -89,7 +182,7 @@ class Report:
         print(self)
 
     def _repr_html_(self) -> str:
-        marked = {hazard.line: hazard for hazard in self.hazards}
+        marked = {each.line: each for each in (*self.warnings, *self.hazards)}  # a hazard before a warning
         head = "".join(f"<th style='text-align:right'>{name}</th>" for name in ("line", *(c[0] for c in _COLUMNS)))
         body = []
         for n, text in self._source():
@@ -100,6 +193,11 @@ class Report:
             body.append(f"<tr{style}>{cells}{code}</tr>")
         title = f"{html.escape(self.kernel)}: grid {_short(self.grid)}, block {_short(self.block)}"
         return f"<table><caption>{title}</caption><tr>{head}<th></th></tr>{''.join(body)}</table>"
+
+
+def _unused(name: str, taken: dict) -> str:
+    """The name, or with a number where another array has it: the same array may go by one name on every line."""
+    return name if name not in taken else next(n for k in range(2, 99) if (n := f"{name} ({k})") not in taken)
 
 
 def _short(extent: tuple[int, int, int]) -> str:

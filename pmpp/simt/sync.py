@@ -9,6 +9,7 @@ import numpy as np
 from pmpp.simt import dtypes
 from pmpp.simt.lanes import WARP, Mask
 from pmpp.simt.machine import BARRIERS, Machine
+from pmpp.simt.metrics import BARRIER
 
 if TYPE_CHECKING:
     from pmpp.simt.frames import Frame
@@ -44,12 +45,12 @@ def barrier(f: Frame, call: Any, what: str = "syncthreads()") -> None:
     m, line = f.m, call.line
     if m.fibers is not None:
         if m.counting:
-            m.instruction(line, f.mask)
+            m.instruction(line, f.mask, BARRIER)
         m.fibers.barrier(f, line, what)
         return
     here = arrive(f, line, what)
     if m.counting:
-        m.instruction(line, f.mask)[BARRIERS] += int(np.count_nonzero(here))
+        m.instruction(line, f.mask, BARRIER)[BARRIERS] += int(np.count_nonzero(here))
     if m.checking:
         m.blocks_alike &= bool(here.all())
         rows = np.flatnonzero(here) + m.lanes.first
@@ -69,7 +70,7 @@ def voting_barrier(combine: str):
         yes = np.broadcast_to(dtypes.truth(predicate), (lanes.blocks, lanes.width)) & voters
         if f.m.fibers is not None:
             if f.m.counting:
-                f.m.instruction(call.line, f.mask)
+                f.m.instruction(call.line, f.mask, BARRIER)
             voters, yes = f.m.fibers.vote(f, call.line, what, yes)
         else:
             barrier(f, call, what)
@@ -88,7 +89,7 @@ def grid_barrier(f: Frame, line: int) -> None:
     m = f.m
     if m.fibers is not None:
         if m.counting:
-            m.instruction(line, f.mask)
+            m.instruction(line, f.mask, BARRIER)
         m.fibers.grid_barrier(f, line)
         return
     missing = alive(m) & ~f.mask.grid()
@@ -97,7 +98,7 @@ def grid_barrier(f: Frame, line: int) -> None:
                  "{who} does not reach the grid.sync() at which other threads wait")  # fmt: skip
     m.settle()
     if m.counting:
-        m.instruction(line, f.mask)[BARRIERS] += m.lanes.blocks
+        m.instruction(line, f.mask, BARRIER)[BARRIERS] += m.lanes.blocks
     if m.checking:
         m.clock.grid_barrier = m.clock.tick()
         m.clock.block_barrier[:] = m.clock.now

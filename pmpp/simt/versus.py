@@ -1,9 +1,15 @@
-"""How fast is the interpreter?  `python -m pmpp.simt.versus` runs the same kernels in Numba's CUDA simulator and here.
+"""How fast is the interpreter, and how large?  `python -m pmpp.simt.versus` measures it on this machine.
 
-Both run one after the other on this machine, in one call, and both results are verified first.  Numba's simulator
-starts an operating-system thread for every CUDA thread and counts nothing; the interpreter is timed at level "count"
-and at level "check".  The simulator runs in a process of its own, the only one that imports Numba, and is timed once:
-its runs take seconds.  The interpreter's time is the median of several runs.
+Against Numba's CUDA simulator: both run the same kernels one after the other, in one call, and both results are
+verified first.  The simulator starts an operating-system thread for every CUDA thread and counts nothing; the
+interpreter is timed at level "count" and at level "check".  The simulator runs in a process of its own, the only one
+that imports Numba, and is timed once: its runs take seconds.  The interpreter's time is the median of several runs.
+
+Then by itself: a tiled matmul of 512^3, what a thread-instruction costs in launches of 10^4 to 10^8 of them, and the
+most memory that a launch holds, by Python's own account (tracemalloc), over grids of 2^8 to 2^16 blocks.
+
+Times against the simulator are by the clock on the wall, so the machine should have nothing else to do; those of the
+interpreter by itself are CPU seconds, which on an idle machine are the same, because it uses one core.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -109,15 +116,19 @@ def cases() -> Iterator[tuple[str, Any, Any, Any, Callable[[], tuple], Callable[
 
 
 def seconds(
-    run: Callable[[tuple], Any], make: Callable[[], tuple], expected: Callable[..., Any], repeats: int
+    run: Callable[[tuple], Any],
+    make: Callable[[], tuple],
+    expected: Callable[..., Any],
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Median time of `run`, after a check of its first result; with one repeat the checked run is the timed one."""
     times = []
     for k in range(repeats):
         args = make()
-        start = time.perf_counter()
+        start = clock()
         run(args)
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
         if k == 0:
             np.testing.assert_array_equal(args[-1], np.broadcast_to(expected(*args), args[-1].shape))
     return statistics.median(times[1:] or times)
@@ -150,9 +161,76 @@ def simulator_times() -> Iterator[tuple[str, float]]:
         raise SystemExit(f"Numba's simulator did not finish (exit {process.returncode}); is numba-cuda installed?")
 
 
+def matmul(n: int, level: str) -> float:
+    """Seconds of a tiled product of n x n matrices; n is a multiple of TILE."""
+    a, b = np.random.default_rng(0).integers(0, 4, (2, n, n)).astype(np.float32)
+    return seconds(
+        lambda args: simt.profile(tiled_matmul, (n // TILE,) * 2, (TILE, TILE), args, level=level),
+        lambda: (a, b, np.zeros_like(a)), lambda x, y, _: x @ y, 1, time.process_time,
+    )  # fmt: skip
+
+
+@cuda.jit
+def iterate(x, out, rounds):
+    i = cuda.grid(1)
+    a = x[i]
+    for _ in range(rounds):
+        a = a * a + np.float32(0.25)
+    out[i] = a
+
+
+#: Threads and rounds of `iterate`: first more threads, then more instructions for each.
+GROWTH = [(1 << k, 2) for k in (10, 13, 16, 19, 21, 23)] + [(1 << 16, k) for k in (100, 200, 400)]
+
+
+def growth() -> Iterator[tuple[int, int, int, float]]:
+    """Threads, rounds, thread-instructions, and seconds, the best of three."""
+    for threads, rounds in GROWTH:
+        x, best = np.full(threads, 0.1, np.float32), float("inf")
+        for _ in range(3):
+            start = time.process_time()
+            report = simt.profile(iterate, threads // BLOCK, BLOCK, (x, np.zeros_like(x), rounds))
+            best = min(best, time.process_time() - start)
+        yield threads, rounds, report.counters["thread_instructions"], best
+
+
+def peak_memory(blocks: int, level: str = "count") -> int:
+    """The most bytes that a launch of so many blocks holds at a time, over arrays of 1 MiB in all."""
+    args = np.ones(1 << 17, np.float32), np.zeros(1 << 17, np.float32)
+    tracemalloc.start()
+    try:
+        simt.profile(round_and_round, blocks, BLOCK, args, level=level)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@cuda.jit
+def round_and_round(x, out):
+    tile = cuda.shared.array(BLOCK, np.float32)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1) % x.size
+    tile[t] = x[i]
+    cuda.syncthreads()
+    total = np.float32(0)
+    for k in range(4):
+        total += tile[(t + k) % BLOCK]
+    cuda.atomic.max(out, i, total)
+
+
 def main() -> None:
+    for level in ("count", "check"):
+        print(f'tiled matmul, 512^3, level "{level}": {matmul(512, level):.2f} s', flush=True)
+    print(f"\n{'threads':>12}{'rounds':>8}{'thread-instructions':>22}{'seconds':>10}{'ns each':>9}")
+    for threads, rounds, instructions, took in growth():
+        each = 1e9 * took / instructions
+        print(f"{threads:12,}{rounds:8}{instructions:22,}{took:10.4f}{each:9.2f}", flush=True)
+    print(f"\n{'blocks':>12}{'threads':>14}{'peak memory, level count':>28}")
+    for blocks in (1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16):
+        print(f"{blocks:12,}{blocks * BLOCK:14,}{peak_memory(blocks) / 2**20:24.1f} MiB", flush=True)
+    print()
     count, check = in_interpreter("count"), in_interpreter("check")
-    print(f"{'':24}{'simulator':>12}{'count':>12}{'check':>12}{'count':>9}{'check':>9}")
+    print(f"{'':24}{'simulator':>12}{'count':>12}{'check':>12}{'count':>9}{'check':>9}", flush=True)
     for name, simulated in simulator_times():
         print(f"{name:24}{simulated:10.2f} s{count[name] * 1e3:9.2f} ms{check[name] * 1e3:9.2f} ms"
               f"{simulated / count[name]:8,.0f}x{simulated / check[name]:8,.0f}x", flush=True)  # fmt: skip

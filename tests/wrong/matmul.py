@@ -271,6 +271,6 @@ ANSWERS = (
     WrongAnswer(EXERCISE, wrong_stride, "wrong result"),
     WrongAnswer(EXERCISE, whole_tiles_of_the_depth, "wrong result"),
     WrongAnswer(EXERCISE, b_transposed, "wrong result"),
-    WrongAnswer(EXERCISE, in_float64, "accidental float64", "most on line"),
+    WrongAnswer(EXERCISE, in_float64, "accidental float64", "total is float64 because of 0.0 on line"),
     WrongAnswer(EXERCISE, an_atomic_a_product, "uninitialised memory"),  # c is not set to 0 here
 )
