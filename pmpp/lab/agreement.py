@@ -42,7 +42,8 @@ import numpy as np
 from pmpp.lab import device, machine
 from pmpp.lab.room import Rung
 
-__all__ = ["METRICS", "Case", "Metric", "Row", "cases", "interpret", "main", "recorded", "rows", "table"]
+__all__ = ["METRICS", "Case", "Launch", "Metric", "Row", "cases", "faults", "interpret", "main", "measure", "recorded",
+           "rows", "summary", "table"]  # fmt: skip
 
 RECORD = Path(__file__).with_name("recorded") / "agreement-nvidia-h200.json"
 CATALOGUE = "pmpp.workloads._agreement"
@@ -118,60 +119,374 @@ def cases() -> tuple[Case, ...]:
 
 # ------------------------------------------------------------------------------------------------ what is compared
 
-_LSU = "l1tex__{}_pipe_lsu_mem_{}_op_{}.sum"
-
-
-def _sum(*names: str) -> Callable[[Mapping[str, float]], float]:
-    return lambda values: sum(values[name] for name in names)
-
-
-def _flops(letters: str) -> dict[str, int]:
-    return {
-        f"smsp__sass_thread_inst_executed_op_{kind}{op}_pred_on.sum": 2 if op == "fma" else 1
-        for kind in letters for op in ("add", "mul", "fma")
-    }  # fmt: skip
-
-
-def _weighed(weights: Mapping[str, int]) -> Callable[[Mapping[str, float]], float]:
-    return lambda values: sum(weight * values[name] for name, weight in weights.items())
-
-
-OPCODES = "sass__inst_executed_per_opcode"
-
 
 @dataclass(frozen=True)
 class Metric:
     """One column of the comparison: what Nsight Compute says, and what the interpreter's counters say.
 
-    ``nsight`` are the metrics that ``ncu`` collects, ``hardware`` makes one number of them (and of ``warps``, the warps
-    of a block, and of the opcodes' counts by name), ``interpreter`` makes it of a report's counters.
+    ``nsight`` are the metrics that ``ncu`` collects for it; ``hardware`` makes one number of a recorded launch, and
+    ``interpreter`` one of a report's counters. ``unit`` names a counter of the memory system for the same thing, where
+    ``nsight`` counts it by instruction. ``reason`` holds wherever the two differ.
     """
 
     name: str
     nsight: tuple[str, ...]
-    hardware: Callable[[Mapping[str, float]], float]
+    hardware: Callable[[Launch], float]
     interpreter: Callable[[Mapping[str, int]], float]
+    unit: str = ""
+    reason: str = ""
 
 
-def _plain(name: str, counter: str, nsight: str) -> Metric:
-    return Metric(name, (nsight,), _sum(nsight), lambda c: c[counter])
+@dataclass(frozen=True)
+class Launch:
+    """One launch as recorded: its shape, what ``ncu`` measured, and which machine instructions its warps executed.
+
+    ``opcodes`` has a pair for each: how often a warp executed it, and with how many lanes in all. Those that a
+    predicate guards begin with "@".
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    digest: str
+    values: Mapping[str, float]
+    opcodes: Mapping[str, tuple[int, int]]
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return -(-self.block[0] * self.block[1] * self.block[2] // 32)
+
+    def executed(self, start: str) -> int:
+        """How often warps executed the instructions whose name begins so, guarded or not."""
+        return sum(n for name, (n, _) in self.opcodes.items() if name.lstrip("@").startswith(start))
 
 
-def _pair(space: str, op: str, what: str, unit: str) -> Metric:
-    kind = {"ld": "load", "st": "store"}[op]
-    return _plain(f"{space} {kind} {what}", f"{space}_{kind}_{what}", _LSU.format(unit, space, op))
+_LSU = "l1tex__{}_pipe_lsu_mem_{}_op_{}.sum"
 
 
-_ATOMS = tuple(f"smsp__inst_executed_op_{space}_{op}.sum" for space, op in (("global", "atom"), ("global", "red")))
-_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
-_RATIO = "smsp__thread_inst_executed_per_inst_executed.ratio"
+def _plain(name: str, counter: str, nsight: str, unit: str = "") -> Metric:
+    return Metric(name, (nsight,), lambda run: run.values[nsight], lambda counts: counts[counter], unit)
+
+
+def _flops(letters: str) -> tuple[tuple[str, ...], Callable[[Launch], float]]:
+    weights = {"add": 1, "mul": 1, "fma": 2}
+    parts = {
+        f"smsp__sass_thread_inst_executed_op_{letter}{op}_pred_on.sum": weight
+        for letter in letters
+        for op, weight in weights.items()
+    }
+    return tuple(parts), lambda run: sum(weight * run.values[name] for name, weight in parts.items())
+
+
+def _atomics() -> tuple[tuple[str, ...], Callable[[Launch], float]]:
+    names = tuple(f"smsp__sass_inst_executed_op_{op}.sum" for op in ("global_atom", "global_red", "shared_atom"))
+    return names, lambda run: sum(run.values[name] for name in names)
+
+
+def _local() -> tuple[tuple[str, ...], Callable[[Launch], float]]:
+    names = tuple(f"smsp__sass_inst_executed_op_local_{op}.sum" for op in ("ld", "st"))
+    return names, lambda run: sum(run.values[name] for name in names)
+
+
+_THREADS, _INSTRUCTIONS = "smsp__thread_inst_executed.sum", "smsp__inst_executed.sum"
 _DIVERGENT = "smsp__sass_branch_targets_threads_divergent.sum"
 
 
-def _launch() -> None:
+def _metrics() -> Iterable[Metric]:
+    for kind, op in (("load", "ld"), ("store", "st")):
+        yield _plain(f"global {kind} requests", f"global_{kind}_requests", _LSU.format("t_requests", "global", op))
+        # By instruction: the L1's own counter of the same is a little off, up or down, in small launches.
+        by_instruction = f"smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_{op}.sum"
+        unit = _LSU.format("t_sectors", "global", op)
+        yield _plain(f"global {kind} sectors", f"global_{kind}_sectors", by_instruction, unit)
+    for kind, op in (("load", "ld"), ("store", "st")):
+        by_instruction = f"smsp__sass_inst_executed_op_shared_{op}.sum"
+        yield _plain(f"shared {kind} requests", f"shared_{kind}_requests", by_instruction)
+        by_instruction = f"smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"
+        unit = _LSU.format("data", "shared", op).replace("data_pipe_lsu", "data_pipe_lsu_wavefronts")
+        yield _plain(f"shared {kind} wavefronts", f"shared_{kind}_wavefronts", by_instruction, unit)
+    yield Metric("atomic requests", *_atomics(), lambda counts: counts["atomic_requests"])
+    yield Metric("local memory requests", *_local(), lambda counts: 0)
+    yield Metric("barriers", (), lambda run: run.executed("BAR.") / run.warps, lambda counts: counts["barriers"])
+    yield _plain("divergent branches", "divergent_branches", _DIVERGENT)
+    # No 16-bit ones: the compiler also uses HFMA2 to put a constant into a register.
+    yield Metric("flops", *_flops("fd"), lambda counts: counts["flops"])
+    yield Metric("flops in float64", *_flops("d"), lambda counts: counts["flops_f64"])
+    yield Metric(
+        "lanes an instruction",
+        (_THREADS, _INSTRUCTIONS),
+        lambda run: round(run.values[_THREADS] / run.values[_INSTRUCTIONS], 2),
+        lambda counts: round(counts["thread_instructions"] / counts["warp_instructions"], 2),
+        reason="an average over other instructions: a line of Python is several in machine code, and not as many for "
+        "every line",
+    )
+
+
+METRICS = tuple(_metrics())
+
+
+def nsight_names() -> list[str]:
+    """Every metric that ``ncu`` is asked for."""
+    names = [name for metric in METRICS for name in (*metric.nsight, metric.unit) if name]
+    return [*dict.fromkeys(names)]
+
+
+# -------------------------------------------------------------------------------------------------------- the two sides
+
+
+def recorded(path: Path = RECORD) -> tuple[dict, dict[str, Launch]]:
+    """``(about, launches by case)`` of a record: GPU, date, versions and revision; and what was measured."""
+    data = json.loads(Path(path).read_text(encoding="utf-8"))
+    names = data["metrics"]
+    launches = {}
+    for name, entry in data["launches"].items():
+        values = dict(zip(names, entry["values"], strict=True))
+        opcodes = {opcode: tuple(pair) for opcode, pair in entry["opcodes"].items()}
+        shape = (tuple(entry["grid"]), tuple(entry["block"]))
+        launches[name] = Launch(entry["kernel"], *shape, entry["digest"], values, opcodes)
+    return data["about"], launches
+
+
+def interpret() -> dict[str, dict]:
+    """The catalogue in the interpreter, by case: ``kernel``, ``grid``, ``block`` and ``counters`` of its launch."""
+    if device.on_gpu():  # the choice of the backend is for the whole process
+        command = [sys.executable, "-m", "pmpp.lab.agreement", "--interpret"]
+        environment = {**os.environ, "PMPP_BACKEND": "simt"}
+        return json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+    from pmpp import simt
+
+    found = {}
     for case in cases():
-        case.run()
+        with simt.record(level="count") as reports:
+            case.run()
+        name = case.kernel.py_func.__name__
+        report = next(report for report in reports if report.kernel == name)
+        counters = {key: int(value) for key, value in report.counters.items()}
+        found[case.name] = {"kernel": name, "grid": report.grid, "block": report.block, "counters": counters}
+    return found
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric of one launch: both values, and the reason if they differ and a reason is known."""
+
+    case: str
+    metric: str
+    hardware: float
+    interpreter: float
+    reason: str = ""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two are not the very same number."""
+        return self.hardware != self.interpreter
+
+
+def rows(launches: Mapping[str, Launch], counted: Mapping[str, dict] | None = None) -> list[Row]:
+    """Every metric of every case that is in the record, in the order of the catalogue."""
+    counted = interpret() if counted is None else counted
+    found = []
+    for case in cases():
+        if case.name not in launches:
+            continue
+        run, counters = launches[case.name], counted[case.name]["counters"]
+        for metric in METRICS:
+            pair = metric.hardware(run), metric.interpreter(counters)
+            why = case.differs.get(metric.name, metric.reason) if pair[0] != pair[1] else ""
+            found.append(Row(case.name, metric.name, *pair, str(why)))
+    return found
+
+
+def faults(launches: Mapping[str, Launch], counted: Mapping[str, dict] | None = None) -> list[str]:
+    """What is wrong with the record or with the reasons; empty if every difference is explained."""
+    counted = interpret() if counted is None else counted
+    names = [case.name for case in cases()]
+    found = [f"{name}: there are two cases of this name" for name in {n for n in names if names.count(n) > 1}]
+    found += [f"{name}: recorded, but no longer in the catalogue" for name in launches if name not in names]
+    for case in cases():
+        run, now = launches.get(case.name), counted[case.name]
+        if run is None:
+            found.append(f"{case.name}: not recorded")
+        elif run.digest != case.digest:
+            found.append(f"{case.name}: its source or its arguments changed since it was recorded")
+        elif (run.grid, run.block) != (tuple(now["grid"]), tuple(now["block"])):
+            found.append(f"{case.name}: recorded with grid {run.grid} and block {run.block}, not as it is launched now")
+    every = rows({name: run for name, run in launches.items() if name in names}, counted)
+    differing = {(row.case, row.metric) for row in every if row.differs}
+    found += [
+        f"{row.case}: {row.metric}: {row.hardware:g} on the hardware, {row.interpreter:g} here, and no reason"
+        for row in every if row.differs and not row.reason
+    ]  # fmt: skip
+    for case in cases():
+        found += [
+            f"{case.name}: {metric}: a reason, but no difference"
+            for metric in case.differs if case.name in launches and (case.name, metric) not in differing
+        ]  # fmt: skip
+    return found
+
+
+def table(every: Sequence[Row], *, all_rows: bool = False) -> str:
+    """The comparison as text: each launch with the metrics in which the two differ, or with all that are not 0."""
+    lines, last = [], None
+    for row in every:
+        if not (row.differs or all_rows) or row.hardware == row.interpreter == 0:
+            continue
+        if row.case != last:
+            lines.append(row.case)
+        last = row.case
+        difference = f"{row.hardware - row.interpreter:+g}" if row.differs else "equal"
+        why = f"  {row.reason or 'UNEXPLAINED'}" if row.differs else ""
+        lines.append(f"  {row.metric:24}{row.hardware:>10g}{row.interpreter:>12g}{difference:>10}{why}")
+    head = f"{'':26}{'hardware':>10}{'interpreter':>12}{'':>10}"
+    return "\n".join([head, *lines, "", summary(every)])
+
+
+def summary(every: Sequence[Row]) -> str:
+    """How many launches and values, how many of them equal, and for each metric in how many launches it differs."""
+    shown = [row for row in every if row.hardware or row.interpreter]
+    differing = [row for row in shown if row.differs]
+    launches = len({row.case for row in every})
+    text = [f"{launches} launches, {len(shown)} values that are not 0: {len(shown) - len(differing)} equal,"
+            f" {len(differing)} differ, {sum(not row.reason for row in differing)} of them unexplained"]  # fmt: skip
+    for metric in METRICS:
+        of = [row for row in shown if row.metric == metric.name]
+        if of:
+            same = sum(not row.differs for row in of)
+            text.append(f"  {metric.name:24}{same:>4} of {len(of)} equal")
+    return "\n".join(text)
+
+
+# ----------------------------------------------------------------------------------------------------- on the hardware
+
+_KEPT = re.compile(
+    r"(LD(?!C)|ST|ATOM|RED|BAR|SHFL|VOTE|BRA|EXIT|MUFU|FADD|FMUL|FFMA|DADD|DMUL|DFMA|HFMA|F2F|MATCH|REDUX)"
+)
+
+
+def measure(path: Path, keep: Path | None = None) -> None:
+    """Run the catalogue under ``ncu`` on this GPU, and write the record; keep ncu's own report, if ``keep`` names a file.
+
+    Raises RuntimeError with what ``ncu`` said if it fails.
+    """
+    profiler = shutil.which("ncu")
+    if profiler is None:
+        raise RuntimeError("ncu is not on the path: it comes with the CUDA toolkit, as Nsight Compute")
+    if not device.on_gpu():
+        raise RuntimeError(f"kernels run in the interpreter: {device.backend().why}")
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "agreement.ncu-rep"
+        # The card's clocks are left alone; counts depend neither on them nor on what the caches hold.
+        collect = [profiler, "--clock-control", "none", "--cache-control", "none", "--export", str(report)]
+        collect += ["--section", "SourceCounters", "--metrics", ",".join(nsight_names())]
+        environment = {**os.environ, "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
+        _ask([*collect, sys.executable, "-m", "pmpp.lab.agreement", "--launch"], environment)
+        raw = _ask([profiler, "--import", str(report), "--csv", "--page", "raw"])
+        source = _ask([profiler, "--import", str(report), "--csv", "--page", "source", "--print-source", "sass"])
+        version = _ask([profiler, "--version"])
+        if keep:
+            shutil.copy(report, keep)
+    launches = _match(list(_launches(raw, source)))
+    about = {
+        "gpu": machine.describe_gpu(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "revision": machine.revision(),
+        "ncu": next((line.split()[1] for line in version.splitlines() if line.startswith("Version")), "unknown"),
+        "versions": {"python": platform.python_version(), **machine.versions()},
+    }
+    parts = {"about": about, "metrics": nsight_names()}
+    head = "".join(f' "{key}": {json.dumps(value)},\n' for key, value in parts.items())
+    compact = {name: json.dumps(entry, separators=(",", ":")) for name, entry in launches.items()}
+    body = ",\n".join(f"  {json.dumps(name)}: {entry}" for name, entry in compact.items())
+    text = f'{{\n{head} "launches": {{\n{body}\n }}\n}}\n'
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def _ask(command: list[str], environment: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
+        raise RuntimeError(f"{' '.join(command[:2])} ... failed with status {done.returncode}:\n{said}")
+    return done.stdout
+
+
+def _number(text: str) -> float:
+    value = float(text.partition(" ")[0].replace(",", ""))
+    return int(value) if value == int(value) else value
+
+
+def _launches(raw: str, source: str) -> Iterable[dict]:
+    """The launches of a report in their order, from its raw page and its source page."""
+    listings: list[dict[str, list[int]]] = []
+    header: list[str] = []
+    for line in csv.reader(io.StringIO(source)):
+        if line[:1] == ["Kernel Name"]:
+            listings.append({})
+        elif line[:1] == ["Address"]:
+            header = line
+        elif line and header:
+            fields = dict(zip(header, line, strict=False))
+            executed = int(fields["Instructions Executed"])
+            words = fields["Source"].split()
+            name = "@" + words[1] if words[0].startswith("@") else words[0]
+            if executed and _KEPT.match(name.lstrip("@")):
+                pair = listings[-1].setdefault(name, [0, 0])
+                pair[0] += executed
+                pair[1] += int(fields["Predicated-On Thread Instructions Executed"])
+    table = list(csv.reader(io.StringIO(raw)))
+    for line, opcodes in zip(table[2:], listings, strict=True):
+        fields = dict(zip(table[0], line, strict=True))
+        yield {
+            "kernel": re.split(r"[\[(]", fields["Kernel Name"])[0].rpartition("::")[2],
+            "grid": json.loads(fields["Grid Size"].replace("(", "[").replace(")", "]")),
+            "block": json.loads(fields["Block Size"].replace("(", "[").replace(")", "]")),
+            "values": [_number(fields[name]) for name in nsight_names()],
+            "opcodes": opcodes,
+        }
+
+
+def _match(launches: list[dict]) -> dict[str, dict]:
+    """Launches by case: each case's kernel is the next of its name, after whatever else its rung launches."""
+    found, at = {}, 0
+    for case in cases():
+        name = case.kernel.py_func.__name__
+        while at < len(launches) and launches[at]["kernel"] != name:
+            at += 1
+        if at == len(launches):
+            raise RuntimeError(f"ncu saw no launch of {name} for the case {case.name!r}")
+        found[case.name] = {**launches[at], "digest": case.digest}
+        at += 1
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 1 if a difference is unexplained or the record is stale."""
+    parser = argparse.ArgumentParser(prog="python -m pmpp.lab.agreement", description=__doc__.partition("\n")[0])
+    parser.add_argument("--all", action="store_true", help="every metric of every launch, not only the differences")
+    parser.add_argument("--record", type=Path, default=RECORD, help="the record to compare with")
+    parser.add_argument("--gpu", type=Path, metavar="OUT.json", help="measure on this GPU, and write a record")
+    parser.add_argument("--keep", type=Path, metavar="OUT.ncu-rep", help="with --gpu: keep ncu's report, with the SASS")
+    parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--interpret", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.launch:
+        for case in cases():
+            case.run()
+        return 0
+    if chosen.interpret:
+        print(json.dumps(interpret()))
+        return 0
+    if chosen.gpu:
+        measure(chosen.gpu, chosen.keep)
+        return 0
+    about, launches = recorded(chosen.record)
+    counted = interpret()
+    print(f"{about['gpu']['name']}, {about['date']}, revision {about['revision']}, Nsight Compute {about['ncu']}\n")
+    print(table(rows(launches, counted), all_rows=chosen.all))
+    found = faults(launches, counted)
+    print("\n".join(found), file=sys.stderr, end="\n" if found else "")
+    return int(bool(found))
 
 
 if __name__ == "__main__":
-    _launch()
+    sys.exit(main())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Callable
 
 import numpy as np
 
@@ -30,7 +29,9 @@ def floats(*shape: int, dtype: str = "float32") -> np.ndarray:
 
 def scattered(n: int, below: int) -> np.ndarray:
     """Indices in no order: the multiplicative hash of 0, 1, 2, ..."""
-    return (np.arange(n, dtype=np.uint64) * np.uint64(2654435761) % np.uint64(2**32) % np.uint64(below)).astype(np.int32)
+    return (np.arange(n, dtype=np.uint64) * np.uint64(2654435761) % np.uint64(2**32) % np.uint64(below)).astype(
+        np.int32
+    )
 
 
 def zeros(*shape: int, dtype: str = "float32") -> np.ndarray:
@@ -117,24 +118,32 @@ def bank_store(out, stride):
 
 
 @cuda.jit
-def bank_load_64(x, out, stride):
+def bank_load_64(x, order, out):
     tile = cuda.shared.array(1024, np.float64)
     thread = cuda.threadIdx.x
     for i in range(thread, 1024, BLOCK):
         tile[i] = x[i]
     cuda.syncthreads()
-    out[cuda.grid(1)] = tile[thread * stride % 1024]
+    out[cuda.grid(1)] = tile[order[thread % 32]]
 
 
 @cuda.jit
-def bank_load_128(x, out, stride):
+def bank_load_128(x, order, out):
     tile = cuda.shared.array(1024, np.float32, alignment=16)
     thread = cuda.threadIdx.x
     for i in range(thread, 1024, BLOCK):
         tile[i] = x[i]
     cuda.syncthreads()
-    a, b, c, d = load128(tile, 4 * (thread * stride % 256))
-    store128(out, 4 * cuda.grid(1), (a, b, c, d))
+    store128(out, 4 * cuda.grid(1), load128(tile, 4 * order[thread % 32]))
+
+
+@cuda.jit
+def bank_load_bytes(x, out):
+    tile = cuda.shared.array(BLOCK, np.uint8)
+    thread = cuda.threadIdx.x
+    tile[thread] = x[cuda.grid(1)]
+    cuda.syncthreads()
+    out[cuda.grid(1)] = tile[BLOCK - 1 - thread]
 
 
 # ------------------------------------------------------------------------------------------------------------ atomics
@@ -169,6 +178,19 @@ def tickets(counter, out):
 @cuda.jit
 def atomic_sum(x, out):
     cuda.atomic.add(out, 0, x[cuda.grid(1)])
+
+
+@cuda.jit
+def atomic_sum_shared(x, out):
+    total = cuda.shared.array(1, np.float32)
+    thread = cuda.threadIdx.x
+    if thread == 0:
+        total[0] = 0
+    cuda.syncthreads()
+    cuda.atomic.add(total, 0, x[cuda.grid(1)])
+    cuda.syncthreads()
+    if thread == 0:
+        out[cuda.blockIdx.x] = total[0]
 
 
 @cuda.jit
@@ -318,9 +340,22 @@ def _rungs(room: typing.Any, *args: np.ndarray) -> list[Case]:
     return [Case(f"{name}: {rung.name}", rung, lambda: args) for rung in room.LADDER]
 
 
-def _probe(name: str, kernel: typing.Any, *args: typing.Any, grid: typing.Any = GRID, block: typing.Any = BLOCK) -> Case:
+def _probe(
+    name: str, kernel: typing.Any, *args: typing.Any, grid: typing.Any = GRID, block: typing.Any = BLOCK
+) -> Case:
     return Case(name, kernel, lambda: args, grid, block)
 
+
+LANE = np.arange(32, dtype=np.int32)
+WIDE = {
+    "one address": 0 * LANE,
+    "stride 1": LANE,
+    "stride 2": 2 * LANE,
+    "stride 8": 8 * LANE,
+    "pairs": LANE // 2,  # lanes 0 and 1 read one element, lanes 2 and 3 the next
+    "squares": LANE // 4 * 2 + LANE % 2,  # lanes 0 and 2 read one, lanes 1 and 3 the next, as in matmul's tiles
+    "quarters": LANE % 8,  # lane 8 reads what lane 0 reads
+}
 
 CASES: tuple[Case, ...] = (
     *_rungs(vector_add, floats(N + 1), floats(N + 1)),
@@ -347,15 +382,22 @@ CASES: tuple[Case, ...] = (
     _probe("stencil, 5 points", stencil_2d, floats(64, 64), zeros(64, 64), grid=(2, 8), block=(32, 8)),
     *(_probe(f"shared load, stride {s}", bank_load, zeros(N), s) for s in (0, 1, 2, 4, 8, 16, 32, 33)),
     *(_probe(f"shared store, stride {s}", bank_store, zeros(N), s) for s in (1, 2, 32)),
-    *(_probe(f"shared load, float64, stride {s}", bank_load_64, floats(1024, dtype="float64"),
-             zeros(N, dtype="float64"), s) for s in (1, 2, 16)),
-    *(_probe(f"shared load, 128 bits, stride {s}", bank_load_128, floats(1024), zeros(4 * N), s) for s in (1, 2, 8)),
+    *(
+        _probe(f"shared load, float64, {name}", bank_load_64, floats(1024, dtype="float64"), order, zeros(N, dtype="float64"))
+        for name, order in WIDE.items()
+    ),
+    *(
+        _probe(f"shared load, 128 bits, {name}", bank_load_128, floats(1024), order, zeros(4 * N))
+        for name, order in WIDE.items()
+    ),
+    _probe("shared load, uint8, reversed", bank_load_bytes, scattered(N, 256).astype("uint8"), zeros(N, dtype="uint8")),
     _probe("histogram, global, spread", histogram_global, scattered(N, BINS), zeros(BINS, dtype="int32")),
     _probe("histogram, global, one bin", histogram_global, zeros(N, dtype="int32"), zeros(BINS, dtype="int32")),
     _probe("histogram, shared, spread", histogram_shared, scattered(N, BINS), zeros(BINS, dtype="int32")),
     _probe("histogram, shared, one bin", histogram_shared, zeros(N, dtype="int32"), zeros(BINS, dtype="int32")),
     _probe("atomic, old value used", tickets, zeros(1, dtype="int32"), zeros(N, dtype="int32")),
     _probe("atomic, float sum", atomic_sum, floats(N), zeros(1)),
+    _probe("atomic, float sum, shared", atomic_sum_shared, floats(N), zeros(GRID)),
     _probe("atomic, float maximum", atomic_max, floats(N), scattered(N, 64), zeros(64)),
     _probe("shuffle", shuffle_sum, floats(N), zeros(N // 32)),
     _probe("vote", vote_count, floats(N), zeros(N // 32, dtype="int32")),
