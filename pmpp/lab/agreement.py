@@ -365,7 +365,7 @@ _KEPT = re.compile(
 
 
 def measure(path: Path, keep: Path | None = None) -> None:
-    """Run the catalogue under ``ncu`` on this GPU, and write the record; keep ncu's own report, if ``keep`` names a file.
+    """Run the catalogue under ``ncu`` on this GPU, and write the record; keep ncu's report if ``keep`` names a file.
 
     Raises RuntimeError with what ``ncu`` said if it fails.
     """

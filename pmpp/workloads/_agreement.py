@@ -22,9 +22,14 @@ GRID = N // BLOCK
 BINS = 256
 
 
-def floats(*shape: int, dtype: str = "float32") -> np.ndarray:
+def doubles(*shape: int) -> np.ndarray:
     """Numbers between -1 and 1 with no pattern that a sum could hide."""
-    return (np.arange(math.prod(shape)) * 7919 % 1009 / 504.5 - 1).astype(dtype).reshape(shape)
+    return (np.arange(math.prod(shape)) * 7919 % 1009 / 504.5 - 1).reshape(shape)
+
+
+def floats(*shape: int) -> np.ndarray:
+    """The same in float32."""
+    return doubles(*shape).astype(np.float32)
 
 
 def scattered(n: int, below: int) -> np.ndarray:
@@ -370,7 +375,7 @@ CASES: tuple[Case, ...] = (
     _probe("load, reversed", strided_load, floats(N), zeros(N), -1, N - 1),
     _probe("load, one address", strided_load, floats(N), zeros(N), 0, 5),
     _probe("load, last warp partial", strided_load, floats(1000), zeros(1000), 1, 0, grid=4),
-    _probe("load, float64", strided_load, floats(N, dtype="float64"), zeros(N, dtype="float64"), 1, 0),
+    _probe("load, float64", strided_load, doubles(N), zeros(N, dtype="float64"), 1, 0),
     _probe("load, int8", strided_load, floats(N).astype("int8"), zeros(N, dtype="int8"), 1, 0),
     _probe("store, every 2nd", strided_store, floats(N), zeros(2 * N), 2, 0),
     _probe("store, every 32nd", strided_store, floats(N), zeros(32 * N), 32, 0),
@@ -383,7 +388,7 @@ CASES: tuple[Case, ...] = (
     *(_probe(f"shared load, stride {s}", bank_load, zeros(N), s) for s in (0, 1, 2, 4, 8, 16, 32, 33)),
     *(_probe(f"shared store, stride {s}", bank_store, zeros(N), s) for s in (1, 2, 32)),
     *(
-        _probe(f"shared load, float64, {name}", bank_load_64, floats(1024, dtype="float64"), order, zeros(N, dtype="float64"))
+        _probe(f"shared load, float64, {name}", bank_load_64, doubles(1024), order, zeros(N, dtype="float64"))
         for name, order in WIDE.items()
     ),
     *(
@@ -409,7 +414,7 @@ CASES: tuple[Case, ...] = (
     _probe("early return", early_return, floats(N), zeros(N - 100)),
     _probe("multiply-add", multiply_add, floats(N), floats(N), floats(N), zeros(N)),
     _probe("polynomial", polynomial, floats(N), zeros(N)),
-    _probe("float64", axpy_64, 1.5, floats(N, dtype="float64"), floats(N, dtype="float64")),
+    _probe("float64", axpy_64, 1.5, doubles(N), doubles(N)),
     _probe("float64 by accident", accidental_float64, floats(N), zeros(N)),
     _probe("division", divide, floats(N), floats(N) + np.float32(3), zeros(N)),
     _probe("square root", square_root, floats(N) + np.float32(2), zeros(N)),
