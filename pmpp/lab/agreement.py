@@ -179,14 +179,9 @@ def _flops(letters: str) -> tuple[tuple[str, ...], Callable[[Launch], float]]:
     return tuple(parts), lambda run: sum(weight * run.values[name] for name, weight in parts.items())
 
 
-def _atomics() -> tuple[tuple[str, ...], Callable[[Launch], float]]:
-    names = tuple(f"smsp__sass_inst_executed_op_{op}.sum" for op in ("global_atom", "global_red", "shared_atom"))
-    return names, lambda run: sum(run.values[name] for name in names)
-
-
-def _local() -> tuple[tuple[str, ...], Callable[[Launch], float]]:
-    names = tuple(f"smsp__sass_inst_executed_op_local_{op}.sum" for op in ("ld", "st"))
-    return names, lambda run: sum(run.values[name] for name in names)
+def _sum(name: str, *ops: str) -> tuple[tuple[str, ...], Callable[[Launch], float]]:
+    names = tuple(name.format(op) for op in ops)
+    return names, lambda run: sum(run.values[each] for each in names)
 
 
 _THREADS, _INSTRUCTIONS = "smsp__thread_inst_executed.sum", "smsp__inst_executed.sum"
@@ -196,18 +191,26 @@ _DIVERGENT = "smsp__sass_branch_targets_threads_divergent.sum"
 def _metrics() -> Iterable[Metric]:
     for kind, op in (("load", "ld"), ("store", "st")):
         yield _plain(f"global {kind} requests", f"global_{kind}_requests", _LSU.format("t_requests", "global", op))
-        # By instruction: the L1's own counter of the same is a little off, up or down, in small launches.
+        # By instruction: the L1's own counter of the same can be a little off, up or down, in such small launches.
         by_instruction = f"smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_{op}.sum"
         unit = _LSU.format("t_sectors", "global", op)
         yield _plain(f"global {kind} sectors", f"global_{kind}_sectors", by_instruction, unit)
     for kind, op in (("load", "ld"), ("store", "st")):
         by_instruction = f"smsp__sass_inst_executed_op_shared_{op}.sum"
         yield _plain(f"shared {kind} requests", f"shared_{kind}_requests", by_instruction)
-        by_instruction = f"smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"
-        unit = _LSU.format("data", "shared", op).replace("data_pipe_lsu", "data_pipe_lsu_wavefronts")
-        yield _plain(f"shared {kind} wavefronts", f"shared_{kind}_wavefronts", by_instruction, unit)
-    yield Metric("atomic requests", *_atomics(), lambda counts: counts["atomic_requests"])
-    yield Metric("local memory requests", *_local(), lambda counts: 0)
+        # By the unit: what ncu derives for an instruction is too much for some wide loads in which lanes share.
+        for what, name in (
+            ("wavefronts", "data_pipe_lsu_wavefronts"),
+            ("bank conflicts", "data_bank_conflicts_pipe_lsu"),
+        ):
+            counter = f"shared_{kind}_{what.replace(' ', '_')}"
+            yield _plain(f"shared {kind} {what}", counter, f"l1tex__{name}_mem_shared_op_{op}.sum")
+    executed = "smsp__sass_inst_executed_op_{}.sum"
+    atomics = _sum(executed, "global_atom", "global_red", "shared_atom")
+    yield Metric("atomic requests", *atomics, lambda counts: counts["atomic_requests"])
+    atomics = _sum("smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_{}.sum", "atom", "red")
+    yield Metric("global atomic sectors", *atomics, lambda counts: counts["global_atomic_sectors"])
+    yield Metric("local memory requests", *_sum(executed, "local_ld", "local_st"), lambda counts: 0)
     yield Metric("barriers", (), lambda run: run.executed("BAR.") / run.warps, lambda counts: counts["barriers"])
     yield _plain("divergent branches", "divergent_branches", _DIVERGENT)
     # No 16-bit ones: the compiler also uses HFMA2 to put a constant into a register.

@@ -33,10 +33,37 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def scattered(n: int, below: int) -> np.ndarray:
-    """Indices in no order: the multiplicative hash of 0, 1, 2, ..."""
-    return (np.arange(n, dtype=np.uint64) * np.uint64(2654435761) % np.uint64(2**32) % np.uint64(below)).astype(
-        np.int32
-    )
+    """Indices in no order: a hash of 0, 1, 2, ..."""
+    x = np.arange(1, n + 1, dtype=np.uint64)
+    for _ in range(2):
+        x = (x ^ x >> np.uint64(16)) * np.uint64(0x45D9F3B) & np.uint64(2**32 - 1)
+    return ((x ^ x >> np.uint64(16)) % np.uint64(below)).astype(np.int32)
+
+
+def lane_patterns(elements: int, *, distinct: bool) -> np.ndarray:
+    """240 rows of 32: which of so many elements each lane of a warp asks for, -1 for none.
+
+    In some lanes ask alone, in others they share with a neighbour at distance 1, 2, or both, or by half warps; in some
+    a few or half of the lanes, or half of the warp, do not ask. ``distinct``: no element twice, as a store needs it.
+    """
+    lane = np.arange(32)
+    rows = []
+    for k, numbers in enumerate(scattered(240 * 64, 2**30).reshape(240, 2, 32)):
+        free = numbers[0] % min(elements, 4 ** (1 + k % 5))
+        pairs, squares = free[lane // 2 * 2], free[lane & ~2]
+        row = (
+            free,
+            pairs,
+            squares,
+            free[lane // 4 * 4],
+            np.where(lane < 16, pairs, squares),
+            np.where(lane < 16, pairs, free),
+        )
+        asks = (lane >= 0, numbers[1] % 10 > 0, numbers[1] % 2 > 0, lane < 16)
+        row = np.where(asks[k // 30 % 4], row[k // 5 % 6], -1)
+        first = np.isin(lane, np.unique(row, return_index=True)[1])
+        rows.append(np.where(first, row, -1) if distinct else row)
+    return np.array(rows, np.int32)
 
 
 def zeros(*shape: int, dtype: str = "float32") -> np.ndarray:
@@ -140,6 +167,37 @@ def bank_load_128(x, order, out):
         tile[i] = x[i]
     cuda.syncthreads()
     store128(out, 4 * cuda.grid(1), load128(tile, 4 * order[thread % 32]))
+
+
+@cuda.jit
+def patterns_load_64(x, patterns, out):
+    tile = cuda.shared.array(1024, np.float64)
+    for i in range(cuda.threadIdx.x, 1024, 32):
+        tile[i] = x[i]
+    cuda.syncthreads()
+    k = patterns[cuda.blockIdx.x, cuda.threadIdx.x]
+    if k >= 0:
+        out[cuda.grid(1)] = tile[k]
+
+
+@cuda.jit
+def patterns_load_128(x, patterns, out):
+    tile = cuda.shared.array(1024, np.float32, alignment=16)
+    for i in range(cuda.threadIdx.x, 1024, 32):
+        tile[i] = x[i]
+    cuda.syncthreads()
+    k = patterns[cuda.blockIdx.x, cuda.threadIdx.x]
+    if k >= 0:
+        store128(out, 4 * cuda.grid(1), load128(tile, 4 * k))
+
+
+@cuda.jit
+def patterns_store_128(x, patterns, out):
+    tile = cuda.shared.array(1024, np.float32, alignment=16)
+    k = patterns[cuda.blockIdx.x, cuda.threadIdx.x]
+    if k >= 0:
+        store128(tile, 4 * k, load128(x, 4 * cuda.threadIdx.x))
+        out[cuda.grid(1)] = tile[4 * k]
 
 
 @cuda.jit
@@ -395,6 +453,12 @@ CASES: tuple[Case, ...] = (
         _probe(f"shared load, 128 bits, {name}", bank_load_128, floats(1024), order, zeros(4 * N))
         for name, order in WIDE.items()
     ),
+    _probe("shared load, float64, 240 patterns", patterns_load_64, doubles(1024), lane_patterns(1024, distinct=False),
+           zeros(240 * 32, dtype="float64"), grid=240, block=32),
+    _probe("shared load, 128 bits, 240 patterns", patterns_load_128, floats(1024), lane_patterns(256, distinct=False),
+           zeros(240 * 128), grid=240, block=32),
+    _probe("shared store, 128 bits, 240 patterns", patterns_store_128, floats(128), lane_patterns(256, distinct=True),
+           zeros(240 * 32), grid=240, block=32),
     _probe("shared load, uint8, reversed", bank_load_bytes, scattered(N, 256).astype("uint8"), zeros(N, dtype="uint8")),
     _probe("histogram, global, spread", histogram_global, scattered(N, BINS), zeros(BINS, dtype="int32")),
     _probe("histogram, global, one bin", histogram_global, zeros(N, dtype="int32"), zeros(BINS, dtype="int32")),
