@@ -16,21 +16,17 @@ without a reason is a fault, of the interpreter or of this table, and the tests 
 from __future__ import annotations
 
 import argparse
-import csv
 import datetime
 import functools
 import hashlib
 import importlib
 import inspect
-import io
 import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +35,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pmpp.lab import device, machine
+from pmpp.lab import device, machine, nsight
 from pmpp.lab.room import Rung
 
 __all__ = ["METRICS", "Case", "Launch", "Metric", "Row", "cases", "faults", "interpret", "main", "measure", "recorded",
@@ -239,7 +235,7 @@ def nsight_names() -> list[str]:
 
 
 def recorded(path: Path = RECORD) -> tuple[dict, dict[str, Launch]]:
-    """``(about, launches by case)`` of a record: GPU, date, versions and revision; and what was measured."""
+    """``(runs, launches)`` of a record: GPU, versions and revision by date; and what was measured, by case."""
     data = json.loads(Path(path).read_text(encoding="utf-8"))
     names = data["metrics"]
     launches = {}
@@ -248,7 +244,7 @@ def recorded(path: Path = RECORD) -> tuple[dict, dict[str, Launch]]:
         opcodes = {opcode: tuple(pair) for opcode, pair in entry["opcodes"].items()}
         shape = (tuple(entry["grid"]), tuple(entry["block"]))
         launches[name] = Launch(entry["kernel"], *shape, entry["digest"], values, opcodes)
-    return data["about"], launches
+    return data["runs"], launches
 
 
 def interpret() -> dict[str, dict]:
@@ -362,102 +358,54 @@ def summary(every: Sequence[Row]) -> str:
 
 # ----------------------------------------------------------------------------------------------------- on the hardware
 
-_KEPT = re.compile(
-    r"(LD(?!C)|ST|ATOM|RED|BAR|SHFL|VOTE|BRA|EXIT|MUFU|FADD|FMUL|FFMA|DADD|DMUL|DFMA|HFMA|F2F|MATCH|REDUX)"
-)
 
+def measure(path: Path, *, keep: Path | None = None, stale_only: bool = False) -> None:
+    """Run the catalogue under ``ncu`` on this GPU, and write the record.
 
-def measure(path: Path, keep: Path | None = None) -> None:
-    """Run the catalogue under ``ncu`` on this GPU, and write the record; keep ncu's report if ``keep`` names a file.
-
-    Raises RuntimeError with what ``ncu`` said if it fails.
+    ``stale_only``: run only what the record at ``path`` lacks or has of another source or other arguments, and keep the
+    rest. ``keep``: a file for ncu's own report. Raises RuntimeError if there is no GPU, or if ``ncu`` fails.
     """
-    profiler = shutil.which("ncu")
-    if profiler is None:
-        raise RuntimeError("ncu is not on the path: it comes with the CUDA toolkit, as Nsight Compute")
     if not device.on_gpu():
         raise RuntimeError(f"kernels run in the interpreter: {device.backend().why}")
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "agreement.ncu-rep"
-        # The card's clocks are left alone; counts depend neither on them nor on what the caches hold.
-        collect = [profiler, "--clock-control", "none", "--cache-control", "none", "--export", str(report)]
-        collect += ["--section", "SourceCounters", "--metrics", ",".join(nsight_names())]
-        environment = {**os.environ, "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
-        _ask([*collect, sys.executable, "-m", "pmpp.lab.agreement", "--launch"], environment)
-        raw = _ask([profiler, "--import", str(report), "--csv", "--page", "raw"])
-        source = _ask([profiler, "--import", str(report), "--csv", "--page", "source", "--print-source", "sass"])
-        version = _ask([profiler, "--version"])
-        if keep:
-            shutil.copy(report, keep)
-    launches = _match(list(_launches(raw, source)))
-    about = {
-        "gpu": machine.describe_gpu(),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "revision": machine.revision(),
-        "ncu": next((line.split()[1] for line in version.splitlines() if line.startswith("Version")), "unknown"),
-        "versions": {"python": platform.python_version(), **machine.versions()},
-    }
-    parts = {"about": about, "metrics": nsight_names()}
-    head = "".join(f' "{key}": {json.dumps(value)},\n' for key, value in parts.items())
-    compact = {name: json.dumps(entry, separators=(",", ":")) for name, entry in launches.items()}
-    body = ",\n".join(f"  {json.dumps(name)}: {entry}" for name, entry in compact.items())
-    text = f'{{\n{head} "launches": {{\n{body}\n }}\n}}\n'
-    Path(path).write_text(text, encoding="utf-8")
-
-
-def _ask(command: list[str], environment: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
-        raise RuntimeError(f"{' '.join(command[:2])} ... failed with status {done.returncode}:\n{said}")
-    return done.stdout
-
-
-def _number(text: str) -> float:
-    value = float(text.partition(" ")[0].replace(",", ""))
-    return int(value) if value == int(value) else value
-
-
-def _launches(raw: str, source: str) -> Iterable[dict]:
-    """The launches of a report in their order, from its raw page and its source page."""
-    listings: list[dict[str, list[int]]] = []
-    header: list[str] = []
-    for line in csv.reader(io.StringIO(source)):
-        if line[:1] == ["Kernel Name"]:
-            listings.append({})
-        elif line[:1] == ["Address"]:
-            header = line
-        elif line and header:
-            fields = dict(zip(header, line, strict=False))
-            executed = int(fields["Instructions Executed"])
-            words = fields["Source"].split()
-            name = "@" + words[1] if words[0].startswith("@") else words[0]
-            if executed and _KEPT.match(name.lstrip("@")):
-                pair = listings[-1].setdefault(name, [0, 0])
-                pair[0] += executed
-                pair[1] += int(fields["Predicated-On Thread Instructions Executed"])
-    table = list(csv.reader(io.StringIO(raw)))
-    for line, opcodes in zip(table[2:], listings, strict=True):
-        fields = dict(zip(table[0], line, strict=True))
-        yield {
-            "kernel": re.split(r"[\[(]", fields["Kernel Name"])[0].rpartition("::")[2],
-            "grid": json.loads(fields["Grid Size"].replace("(", "[").replace(")", "]")),
-            "block": json.loads(fields["Block Size"].replace("(", "[").replace(")", "]")),
-            "values": [_number(fields[name]) for name in nsight_names()],
-            "opcodes": opcodes,
+    names, data = nsight_names(), {"runs": {}, "launches": {}}
+    if stale_only:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["metrics"] != names:
+            raise RuntimeError(f"{path} has other metrics than are compared now: measure all kernels")
+    digests = {case.name: case.digest for case in cases()}
+    kept = {name: entry for name, entry in data["launches"].items() if digests.get(name) == entry["digest"]}
+    due = [case for case in cases() if case.name not in kept]
+    command = [sys.executable, "-m", "pmpp.lab.agreement", "--launch", json.dumps([case.name for case in due])]
+    environment = {**os.environ, "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
+    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    measured = _match(due, nsight.profile(command, names, environment, keep)) if due else {}
+    found = kept | {name: {"run": date, "digest": digests[name], **entry} for name, entry in measured.items()}
+    runs = data["runs"] | {
+        date: {
+            "gpu": machine.describe_gpu(),
+            "revision": machine.revision(),
+            "ncu": nsight.version(),
+            "versions": {"python": platform.python_version(), **machine.versions()},
         }
+    }
+    used = {entry["run"] for entry in found.values()}
+    parts = {"runs": {date: run for date, run in runs.items() if date in used}, "metrics": names}
+    head = "".join(f' "{key}": {json.dumps(value)},\n' for key, value in parts.items())
+    compact = {case.name: json.dumps(found[case.name], separators=(",", ":")) for case in cases()}
+    body = ",\n".join(f"  {json.dumps(name)}: {entry}" for name, entry in compact.items())
+    path.write_text(f'{{\n{head} "launches": {{\n{body}\n }}\n}}\n', encoding="utf-8")
 
 
-def _match(launches: list[dict]) -> dict[str, dict]:
+def _match(due: Iterable[Case], launches: list[dict]) -> dict[str, dict]:
     """Launches by case: each case's kernel is the next of its name, after whatever else its rung launches."""
     found, at = {}, 0
-    for case in cases():
+    for case in due:
         name = case.kernel.py_func.__name__
         while at < len(launches) and launches[at]["kernel"] != name:
             at += 1
         if at == len(launches):
             raise RuntimeError(f"ncu saw no launch of {name} for the case {case.name!r}")
-        found[case.name] = {**launches[at], "digest": case.digest}
+        found[case.name] = launches[at]
         at += 1
     return found
 
@@ -469,22 +417,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--record", type=Path, default=RECORD, help="the record to compare with")
     parser.add_argument("--gpu", type=Path, metavar="OUT.json", help="measure on this GPU, and write a record")
     parser.add_argument("--keep", type=Path, metavar="OUT.ncu-rep", help="with --gpu: keep ncu's report, with the SASS")
-    parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--stale", action="store_true", help="with --gpu: only what OUT.json lacks, or has of old source"
+    )
+    parser.add_argument("--launch", metavar="NAMES", help=argparse.SUPPRESS)
     parser.add_argument("--interpret", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.launch:
+        names = json.loads(chosen.launch)
         for case in cases():
-            case.run()
+            if case.name in names:
+                case.run()
         return 0
     if chosen.interpret:
         print(json.dumps(interpret()))
         return 0
     if chosen.gpu:
-        measure(chosen.gpu, chosen.keep)
+        measure(chosen.gpu, keep=chosen.keep, stale_only=chosen.stale)
         return 0
-    about, launches = recorded(chosen.record)
+    runs, launches = recorded(chosen.record)
     counted = interpret()
-    print(f"{about['gpu']['name']}, {about['date']}, revision {about['revision']}, Nsight Compute {about['ncu']}\n")
+    for date, run in runs.items():
+        print(f"{run['gpu']['name']}, {date}, revision {run['revision']}, Nsight Compute {run['ncu']}")
     print(table(rows(launches, counted), all_rows=chosen.all))
     found = faults(launches, counted)
     print("\n".join(found), file=sys.stderr, end="\n" if found else "")

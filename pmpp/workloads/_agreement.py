@@ -389,10 +389,10 @@ def local_in_registers(x, out):
 @cuda.jit
 def local_in_memory(x, order, out):
     i = cuda.grid(1)
-    values = cuda.local.array(8, np.float32)
-    for k in range(8):
-        values[k] = x[i + k * N]
-    out[i] = values[order[i] % 8]
+    values = cuda.local.array(64, np.float32)
+    for k in range(64):
+        values[k] = x[i + k]
+    out[i] = values[order[i]]  # registers have no index: an array that is used so lies in memory
 
 
 # ---------------------------------------------------------------------------------------------------------- all of it
@@ -483,5 +483,5 @@ CASES: tuple[Case, ...] = (
     _probe("division", divide, floats(N), floats(N) + np.float32(3), zeros(N)),
     _probe("square root", square_root, floats(N) + np.float32(2), zeros(N)),
     _probe("local array, in registers", local_in_registers, floats(4 * N), zeros(N)),
-    _probe("local array, in memory", local_in_memory, floats(8 * N), scattered(N, N), zeros(N)),
+    _probe("local array, in memory", local_in_memory, floats(N + 64), scattered(N, 64), zeros(N)),
 )  # fmt: skip
