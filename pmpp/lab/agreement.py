@@ -27,6 +27,7 @@ import platform
 import re
 import subprocess
 import sys
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,14 +36,25 @@ from pathlib import Path
 
 import numpy as np
 
-from pmpp.lab import device, machine, nsight
+from pmpp.lab import device, machine, nsight, record
 from pmpp.lab.room import Rung
 
 __all__ = ["METRICS", "Case", "Launch", "Metric", "Row", "cases", "faults", "interpret", "main", "measure", "recorded",
            "rows", "summary", "table"]  # fmt: skip
 
-RECORD = Path(__file__).with_name("recorded") / "agreement-nvidia-h200.json"
+RECORD = Path(__file__).with_name("recorded") / "agreement" / "nvidia-h200.json"
 CATALOGUE = "pmpp.workloads._agreement"
+
+
+class Reason(str):
+    """Why two counts differ, in words. ``seen``: the machine instructions that show it, by the start of their names."""
+
+    seen: tuple[str, ...]
+
+    def __new__(cls, text: str, *seen: str) -> Reason:
+        reason = super().__new__(cls, text)
+        reason.seen = seen
+        return reason
 
 
 @dataclass(frozen=True)
@@ -57,7 +69,7 @@ class Case:
     args: Callable[[], tuple]
     grid: typing.Any = None
     block: typing.Any = None
-    differs: Mapping[str, str] = field(default_factory=dict)
+    differs: Mapping[str, Reason] = field(default_factory=dict)
 
     @property
     def kernel(self) -> typing.Any:
@@ -86,25 +98,20 @@ class Case:
 
 
 def _code(function: typing.Any, seen: set) -> list[str]:
-    """The source of a kernel without comments and layout, then of the functions and constants of pmpp that it names."""
+    """The source of a kernel without comments and layout, then of the functions and constants that it names."""
     function = inspect.unwrap(getattr(function, "py_func", function))
     if not isinstance(function, types.FunctionType) or function in seen:
         return []
     seen.add(function)
     source = inspect.getsource(function)
-    pieces = [_without_comments(source)]
+    pieces = [record.bare_source(textwrap.dedent(source))]
     for name in sorted(set(re.findall(r"[^\W\d]\w*", source))):
         value = function.__globals__.get(name)
         if isinstance(value, (bool, int, float, str, tuple)):
             pieces.append(f"{name} = {value!r}")
-        elif getattr(getattr(value, "py_func", None), "__module__", "").startswith("pmpp"):
+        elif hasattr(value, "py_func"):
             pieces += _code(value, seen)
     return pieces
-
-
-def _without_comments(source: str) -> str:
-    lines = (re.sub(r"\s*#.*", "", line).rstrip() for line in inspect.cleandoc("\n" + source).splitlines())
-    return "\n".join(re.sub(r'^\s*""".*"""$', "", line) for line in lines if line)
 
 
 @functools.cache
@@ -318,27 +325,34 @@ def faults(launches: Mapping[str, Launch], counted: Mapping[str, dict] | None = 
         for row in every if row.differs and not row.reason
     ]  # fmt: skip
     for case in cases():
-        found += [
-            f"{case.name}: {metric}: a reason, but no difference"
-            for metric in case.differs if case.name in launches and (case.name, metric) not in differing
-        ]  # fmt: skip
+        for metric, reason in case.differs.items() if case.name in launches else ():
+            if (case.name, metric) not in differing:
+                found.append(f"{case.name}: {metric}: a reason, but no difference")
+            unseen = [name for name in reason.seen if not any(n.startswith(name) for n in launches[case.name].opcodes)]
+            if unseen:
+                found.append(
+                    f"{case.name}: {metric}: the reason speaks of {', '.join(unseen)}, which it did not execute"
+                )
     return found
 
 
 def table(every: Sequence[Row], *, all_rows: bool = False) -> str:
     """The comparison as text: each launch with the metrics in which the two differ, or with all that are not 0."""
-    lines, last = [], None
+    lines, notes, last = [], {}, None
     for row in every:
         if not (row.differs or all_rows) or row.hardware == row.interpreter == 0:
             continue
         if row.case != last:
             lines.append(row.case)
         last = row.case
+        note = ""
+        if row.differs:
+            note = f"  ({notes.setdefault(row.reason, len(notes) + 1)})" if row.reason else "  UNEXPLAINED"
         difference = f"{row.hardware - row.interpreter:+g}" if row.differs else "equal"
-        why = f"  {row.reason or 'UNEXPLAINED'}" if row.differs else ""
-        lines.append(f"  {row.metric:24}{row.hardware:>10g}{row.interpreter:>12g}{difference:>10}{why}")
-    head = f"{'':26}{'hardware':>10}{'interpreter':>12}{'':>10}"
-    return "\n".join([head, *lines, "", summary(every)])
+        lines.append(f"  {row.metric:28}{row.hardware:>10g}{row.interpreter:>13g}{difference:>10}{note}")
+    head = f"{'':30}{'hardware':>10}{'interpreter':>13}"
+    reasons = [f"({number}) {reason}" for reason, number in notes.items()]
+    return "\n".join([head, *lines, "", *reasons, "", summary(every)])
 
 
 def summary(every: Sequence[Row]) -> str:
@@ -352,7 +366,7 @@ def summary(every: Sequence[Row]) -> str:
         of = [row for row in shown if row.metric == metric.name]
         if of:
             same = sum(not row.differs for row in of)
-            text.append(f"  {metric.name:24}{same:>4} of {len(of)} equal")
+            text.append(f"  {metric.name:28}{same:>4} of {len(of)} equal")
     return "\n".join(text)
 
 

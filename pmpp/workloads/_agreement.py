@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import typing
+from dataclasses import replace
 
 import numpy as np
 
 from pmpp import cuda, matmul, reduction, transpose, vector_add
 from pmpp.lab.agreement import Case
 from pmpp.lab.vector import load128, store128
+from pmpp.workloads._agreement_reasons import DIFFERS
 
 N = 4096  # elements a probe works on: 128 warps
 BLOCK = 256
@@ -420,7 +422,7 @@ WIDE = {
     "quarters": LANE % 8,  # lane 8 reads what lane 0 reads
 }
 
-CASES: tuple[Case, ...] = (
+_CASES = (
     *_rungs(vector_add, floats(N + 1), floats(N + 1)),
     *_rungs(matmul, floats(72, 40), floats(40, 136)),
     *_rungs(reduction, floats(16001)),
@@ -485,3 +487,8 @@ CASES: tuple[Case, ...] = (
     _probe("local array, in registers", local_in_registers, floats(4 * N), zeros(N)),
     _probe("local array, in memory", local_in_memory, floats(N + 64), scattered(N, 64), zeros(N)),
 )  # fmt: skip
+
+CASES: tuple[Case, ...] = tuple(replace(case, differs=DIFFERS.get(case.name, {})) for case in _CASES)
+
+if unknown := DIFFERS.keys() - {case.name for case in CASES}:
+    raise ValueError(f"there are reasons for cases that do not exist: {', '.join(sorted(unknown))}")
