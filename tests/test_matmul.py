@@ -303,8 +303,10 @@ def test_counters_of_the_vectorised_fast_path(rung, transposed):
     assert found["global_store_requests"] == 128 // 4 * warps
     assert found["global_store_sectors"] == 128 * 128 // 8
     assert found["shared_load_requests"] == steps * 8 * warps * (2 + 4)
-    # A request of 16 bytes a lane goes a quarter of a warp at a time, and none of the quarters has a bank conflict.
-    assert found["shared_load_wavefronts"] == 4 * found["shared_load_requests"]
+    # A request of 16 bytes a lane goes half a warp at a time, since the lanes of each 2 x 2 square share, and there are
+    # no bank conflicts.
+    assert found["shared_load_wavefronts"] == 2 * found["shared_load_requests"]
+    assert found["shared_load_bank_conflicts"] == 0
     if transposed == (False, False):
         # A row of A gives a warp two whole vectors of its tile: 16 rows, 32 bytes of each. B's row is one piece.
         assert found["global_load_sectors"] == steps * 2 * 128 * 8 // 8

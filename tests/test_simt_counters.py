@@ -239,6 +239,62 @@ def test_bank_conflicts_of_a_shared_read(dtype, stride, wavefronts):
     assert pick(counters, *SHARED[:2]) == (1, wavefronts)
 
 
+LANE = np.arange(32)
+PAIRS, SQUARES = LANE // 2, LANE // 4 * 2 + LANE % 2
+
+
+@pytest.mark.parametrize(
+    "order, of_8_bytes, of_16_bytes",
+    [
+        # wavefronts and bank conflicts; without sharing two groups of 16 lanes, or four of 8
+        (LANE, (2, 0), (4, 0)),
+        (0 * LANE, (1, 0), (2, 0)),  # neighbours share: one group of 32 lanes, or two of 16
+        (PAIRS, (1, 0), (2, 0)),
+        (SQUARES, (1, 0), (2, 0)),
+        (LANE // 4, (1, 0), (2, 0)),
+        (8 * PAIRS, (8, 7), (16, 14)),  # 16 elements, all in one bank of 16 bytes, in two banks of 8 bytes
+        (LANE % 16, (2, 0), (4, 0)),  # lanes share, but not with a neighbour
+        (np.where(LANE < 16, PAIRS, LANE), (2, 0), (4, 0)),  # all lanes must
+        (np.where(LANE < 16, PAIRS, SQUARES), (2, 0), (4, 0)),  # and in one way
+        (np.where(LANE == 5, -1, PAIRS), (1, 0), (2, 0)),  # who is not active agrees
+        (np.where(LANE % 2, -1, LANE), (2, 1), (4, 2)),  # and there is no choice: these 16 are one group, in conflict
+        (np.where(LANE < 16, LANE, -1), (1, 0), (2, 0)),
+        (np.where(LANE == 9, LANE, -1), (1, 0), (1, 0)),
+    ],
+    ids=["each", "one", "pairs", "squares", "fours", "conflict", "halves", "half", "both ways", "lane 5 off", "even",
+         "lower half", "lane 9"],
+)  # fmt: skip
+def test_wide_shared_loads_in_which_neighbours_share(order, of_8_bytes, of_16_bytes):
+    @cuda.jit
+    def loads(order, out, out_4):
+        wide, wider = cuda.shared.array(256, np.float64), cuda.shared.array(1024, np.float32, alignment=16)
+        for i in range(cuda.threadIdx.x, 256, 32):
+            wide[i] = 0
+            cuda.store128(wider, 4 * i, (np.float32(0), np.float32(0), np.float32(0), np.float32(0)))
+        cuda.syncthreads()
+        k = order[cuda.threadIdx.x]
+        if k >= 0:
+            out[cuda.threadIdx.x] = wide[k]
+            cuda.store128(out_4, 4 * cuda.threadIdx.x, cuda.load128(wider, 4 * k))
+
+    report = simt.profile(loads, 1, 32, (order, np.zeros(32), np.zeros(128, np.float32)), level="count")
+    lines, first = inspect.getsourcelines(loads.py_func)
+    for text, expected in (("wide[k]", of_8_bytes), ("load128(wider", of_16_bytes)):
+        found = report.by_line[first + next(i for i, line in enumerate(lines) if text in line)]
+        assert pick(found, "shared_load_wavefronts", "shared_load_bank_conflicts") == expected
+
+
+def test_wide_shared_stores_share_nothing():
+    @cuda.jit
+    def stores(x):
+        wide = cuda.shared.array(32, np.float64)
+        if cuda.threadIdx.x % 2 == 0:
+            wide[cuda.threadIdx.x] = x[cuda.threadIdx.x]
+
+    counters = count(stores, 1, 32, np.zeros(32))
+    assert pick(counters, "shared_store_wavefronts", "shared_store_bank_conflicts") == (2, 0)
+
+
 @cuda.jit
 def copy_128(x, out):
     i = 4 * cuda.grid(1)

@@ -322,6 +322,11 @@ def as_json(entry: Entry) -> dict:
 def source_digest(module: types.ModuleType) -> str:
     """A digest of the module's code without comments, docstrings and layout: it changes when the kernels may have."""
     text = Path(typing.cast(str, module.__file__)).read_text(encoding="utf-8")
+    return hashlib.sha256(bare_source(text).encode()).hexdigest()[:16]
+
+
+def bare_source(text: str) -> str:
+    """Python source without comments, docstrings and blank lines."""
     lines = text.splitlines(keepends=True)
     previous = tokenize.NEWLINE
     drop = []
@@ -331,8 +336,7 @@ def source_digest(module: types.ModuleType) -> str:
             drop.append((token.start, token.end))
         if token.type not in (tokenize.COMMENT, tokenize.NL):
             previous = token.type
-    # The text is cut, not the tokens hashed: the tokens of an f-string differ between versions of Python.
+    # The text is cut, not its tokens joined: the tokens of an f-string differ between versions of Python.
     for (row, column), (last_row, last_column) in reversed(drop):
         lines[row - 1 : last_row] = [lines[row - 1][:column] + lines[last_row - 1][last_column:]]
-    code = "\n".join(line.rstrip() for line in "".join(lines).splitlines() if line.strip())
-    return hashlib.sha256(code.encode()).hexdigest()[:16]
+    return "\n".join(line.rstrip() for line in "".join(lines).splitlines() if line.strip())

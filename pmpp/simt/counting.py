@@ -6,7 +6,11 @@ neighbouring float32, 32 when each lane reads its own row of a wide matrix.
 
 Shared memory.  32 banks, each 4 bytes wide, serve one word a cycle each.  Lanes that want different words of one bank
 wait for each other; the number of passes is the number of wavefronts.  8-byte accesses are served half a warp at a
-time, 16-byte accesses a quarter of a warp at a time.
+time, 16-byte accesses a quarter of a warp at a time.  A load in which neighbours share serves twice as many lanes at a
+time: if in the whole warp all lanes ask for the same element as the lane beside them (0 and 1, 2 and 3, ...), or all
+for the same as the lane two further (0 and 2, 1 and 3, ...), where a lane that is not active asks for anything.  Bank
+conflicts are the passes beyond the first of each group of lanes.  No manual says so; `pmpp.lab.agreement` has 480
+patterns of loads and 240 of stores in which an H200 does.
 
 Instructions are counted at source level: every operator, comparison, cast, load, store and device call is one, and a
 branch is one.  A compiler merges, hoists and fuses, so compare requests, sectors, wavefronts and FLOPs with hardware,
@@ -95,25 +99,53 @@ def sectors(
     return int(_distinct_a_row(keys, active).sum()) * repeat
 
 
-def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask) -> int:
-    """Passes through the banks of shared memory for one access whose lanes start at these byte addresses."""
+def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *, load: bool = True) -> tuple[int, int]:
+    """Passes through the banks of shared memory for one access whose lanes start at these byte addresses.
+
+    Returns these wavefronts, and those of them that bank conflicts cause.
+    """
     of = mask.of
     words = max(1, itemsize // BANK_BYTES)
     if addresses.size == 1 or addresses.shape[1] == 1:
         if words == 1:
-            return mask.warps
+            return mask.warps, 0
         addresses = np.broadcast_to(addresses, (addresses.shape[0] if addresses.ndim else 1, of.width))
     rows, active, repeat = _warps_of(of, addresses, mask)
     if words == 1 and active is None:
         low = rows.min(axis=1, keepdims=True)
         if int((rows - low).max()) < BANKS * BANK_BYTES - BANK_BYTES + 1 and not (rows & (BANK_BYTES - 1)).any():
-            return rows.shape[0] * repeat  # all within 32 neighbouring words: no two in one bank
-    group = WARP // words  # lanes served together
-    rows = rows.reshape(-1, group)
-    first = rows >> 2
-    keys = np.concatenate([first + w for w in range(words)], axis=1)
-    on = None if active is None else np.concatenate([active.reshape(-1, group)] * words, axis=1)
-    return int(_conflict_degree(keys, on).sum()) * repeat
+            return rows.shape[0] * repeat, 0  # all within 32 neighbouring words: no two in one bank
+    parts = [(rows, active, WARP // words)]  # and the lanes that are served together
+    if load and words > 1:
+        share = _neighbours_share(rows, active)
+        if share.any():
+            parts = [
+                (rows[warps], None if active is None else active[warps], lanes)
+                for warps, lanes in ((share, 2 * WARP // words), (~share, WARP // words))
+            ]
+    total = groups = 0
+    for starts, lanes_on, lanes in parts:
+        first = starts.reshape(-1, lanes) >> 2
+        keys = np.concatenate([first + w for w in range(words)], axis=1)
+        on = None if lanes_on is None else np.concatenate([lanes_on.reshape(-1, lanes)] * words, axis=1)
+        degree = _conflict_degree(keys, on)
+        total += int(degree.sum())
+        groups += int(np.count_nonzero(degree))
+    return total * repeat, (total - groups) * repeat
+
+
+def _neighbours_share(rows: np.ndarray, active: np.ndarray | None) -> np.ndarray:
+    """Whether in each warp all active lanes ask for what their neighbours at distance 1, or all at distance 2, do."""
+    found = np.zeros(len(rows), np.bool_)
+    for distance in (1, 2):
+        pairs = (len(rows), WARP // (2 * distance), 2, distance)
+        one, other = np.moveaxis(rows.reshape(pairs), 2, 0)
+        same = one == other
+        if active is not None:
+            one, other = np.moveaxis(active.reshape(pairs), 2, 0)
+            same |= ~(one & other)
+        found |= same.all(axis=(1, 2))
+    return found
 
 
 def _conflict_degree(words: np.ndarray, active: np.ndarray | None) -> np.ndarray:

@@ -56,7 +56,7 @@ BARRIERS, ATOMICS = _INDEX["barriers"], _INDEX["atomic_requests"]
 ATOMIC_LANES, ATOMIC_PASSES = _INDEX["atomic_lanes"], _INDEX["atomic_passes"]
 ATOMIC_SECTORS = _INDEX["global_atomic_sectors"]
 _MIX, _THREAD_MIX = _INDEX["inst_integer"], _INDEX["thread_inst_integer"]
-_UNITS = ("requests", "sectors", "bytes", "wavefronts")
+_UNITS = ("requests", "sectors", "bytes", "wavefronts", "bank_conflicts")
 _TRAFFIC = {
     (space, kind): tuple(_INDEX.get(f"{space}_{kind}_{unit}") for unit in _UNITS)
     for space in ("global", "shared")
@@ -232,15 +232,16 @@ class Machine:
         """Count one load or store of `width` bytes a lane; addresses are bytes from the start of the storage."""
         counts = self.instruction(line, mask, MEMORY)
         space = storage.space
-        requests, sectors, size, wavefronts = _TRAFFIC[space, kind]
+        requests, sectors, size, wavefronts, conflicts = _TRAFFIC[space, kind]
         counts[requests] += mask.warps
         if space == "global":
             touched = self.footprint(storage, name, kind)
             counts[sectors] += counting.sectors(addresses, width, mask, touched)
             counts[size] += width * mask.lanes
         else:
-            found = counting.wavefronts(addresses, width, mask)
+            found, conflicting = counting.wavefronts(addresses, width, mask, load=kind == "load")
             counts[wavefronts] += found
+            counts[conflicts] += conflicting
             self.merged_wavefronts += found * min(width, 16) / 16
         if self.trace is not None:
             self.trace.access(kind, self.site or line, addresses, mask, width, storage, name)

@@ -94,6 +94,11 @@ def _shared(kind: str, op: str) -> dict[str, Metric]:
             f"passes through the 32 banks that these {kind}s take",
             "wavefronts",
         ),
+        f"shared_{kind}_bank_conflicts": Metric(
+            f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum",
+            "those of them that lanes cause which want different words of one bank",
+            "wavefronts",
+        ),
     }
 
 
