@@ -92,7 +92,7 @@ class DeviceName:
 _NUMBA = {
     "numba.cuda.stubs": "", "numba.cuda.intrinsics": "", "numba.cuda.cg": "", "numba.cuda.cache_hints": "",
     "numba.cuda.libdevice": "libdevice.", "numba.cuda._internal.cuda_fp16": "fp16.",
-    "numba.cuda._internal.cuda_bf16": "bf16.",
+    "numba.cuda._internal.cuda_bf16": "bf16.", "numba.cuda.misc.special": "",
 }  # fmt: skip
 _TWINS = ("load128", "store128")
 
@@ -130,7 +130,9 @@ SPECIAL: dict[str, Callable[[Machine], Value]] = {
     "warpsize": lambda m: np.int32(32),
 }
 
-NAMESPACES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "shared", "local", "const", "atomic", "cg", "libdevice", "fp16"}
+NAMESPACES = {
+    "threadIdx", "blockIdx", "blockDim", "gridDim", "shared", "local", "const", "atomic", "cg", "libdevice", "fp16",
+}  # fmt: skip
 
 
 def _dimensions(count: Value) -> int:
@@ -346,6 +348,12 @@ def _cbrt(f: Frame, call: Call, value: Value) -> Value:
     return np.cbrt(dtypes.small_floating(value))
 
 
+def _literal_unroll(f: Frame, call: Call, values: tuple) -> tuple:
+    if not isinstance(values, tuple):
+        raise TypeError(f"literal_unroll takes a tuple, not {frames.kind_of(values)}")
+    return values
+
+
 def _nothing(f: Frame, call: Call, *args: Value) -> None:
     return None
 
@@ -358,7 +366,7 @@ DEVICE: dict[str, Callable] = {
     "syncwarp": sync.warp_barrier,
     "threadfence": sync.fence, "threadfence_system": sync.fence, "threadfence_block": sync.block_fence,
     "cg.this_grid": lambda f, call: GridGroup(), "this_grid": lambda f, call: GridGroup(),
-    "nanosleep": _nothing,
+    "nanosleep": _nothing, "literal_unroll": _literal_unroll,
     **warp.WARP_OPERATIONS,
     **{f"atomic.{name}": _atomic(name, 1) for name in atomics.ATOMIC if name != "cas"},
     "atomic.cas": _atomic("cas", 2), "atomic.compare_and_swap": _compare_and_swap,

@@ -122,7 +122,9 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
         raise f.m.error(f"cannot store {kind_of(value)} in {name}, an array of {base.dtype}", line, UnsupportedError)
     if value.dtype.kind == "c" and base.dtype.kind != "c":
         hint = "store its .real, its .imag or abs()"
-        raise f.m.error(f"cannot store {value.dtype} in {name}, an array of {base.dtype}: {hint}", line, UnsupportedError)
+        raise f.m.error(
+            f"cannot store {value.dtype} in {name}, an array of {base.dtype}: {hint}", line, UnsupportedError
+        )
     literals = literals if len(literals) == len(indices) else (False,) * len(indices)
     at, mask = memory.position(f.m, f.mask, base, indices, name, line, literals)
     if mask is not None:

@@ -142,7 +142,7 @@ _both("d->d", {
 })  # fmt: skip
 _both("dd->d", {
     "atan2": np.arctan2, "copysign": np.copysign, "fdim": _fdim, "fmax": np.fmax, "fmin": np.fmin, "fmod": np.fmod,
-    "hypot": np.hypot, "pow": np.power, "remainder": lambda x, y: dtypes.ieee_remainder(x, y),
+    "hypot": np.hypot, "pow": np.power, "remainder": dtypes.ieee_remainder,
 })  # fmt: skip
 _both("di->d", {"ldexp": np.ldexp, "scalbn": np.ldexp, "powi": lambda x, n: np.power(x, n.astype(np.float64))})
 _both("id->d", {

@@ -47,7 +47,9 @@ class Vector:
 
     def map(self, function: Callable, *others: Vector) -> Vector:
         """A vector of what the function makes of each member."""
-        return Vector(self.dtype, tuple(function(*row) for row in zip(self.values, *(o.values for o in others), strict=True)))
+        return Vector(
+            self.dtype, tuple(function(*row) for row in zip(self.values, *(o.values for o in others), strict=True))
+        )
 
 
 def _constructor(name: str, dtype: np.dtype, count: int) -> Callable:
