@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from pmpp.simt.dtypes import BFLOAT16
 from pmpp.simt.errors import ArgumentError, LaunchError, UnsupportedError
 from pmpp.simt.intrinsics import poison
 from pmpp.simt.memory import Array, Storage
@@ -186,7 +187,7 @@ def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceArray | No
     if isinstance(obj, DeviceArray):
         return obj
     values = np.asarray(obj)
-    if values.dtype.kind not in "biufc":
+    if values.dtype.kind not in "biufc" and values.dtype != BFLOAT16:
         raise ArgumentError(f"obj is {_what(obj)}; device memory holds numbers")
     if not (values.flags.c_contiguous or values.flags.f_contiguous):
         raise LaunchError(f"obj is not contiguous (strides {values.strides}); copy it with np.ascontiguousarray first")

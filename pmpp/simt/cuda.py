@@ -19,7 +19,7 @@ from pmpp.simt.arrays import (
     is_cuda_array,
     to_device,
 )
-from pmpp.simt.dtypes import as_dtype
+from pmpp.simt.dtypes import BFLOAT16, HAS_BFLOAT16, as_dtype
 from pmpp.simt.errors import ArgumentError, LaunchError, UnsupportedError
 from pmpp.simt.host import (
     REFUSED,
@@ -119,6 +119,8 @@ byte, char, short, intc, longlong = uint8, int8, int16, int32, int64
 uchar, ushort, uintc, ulonglong, size_t, ssize_t = uint8, uint16, uint32, uint64, uint64, int64
 long_, ulong, int_, uint = (ScalarType(kind) for kind in (np.int_, np.uint, np.int_, np.uint))
 none = None
+if HAS_BFLOAT16:
+    bfloat16 = ScalarType(BFLOAT16)
 
 
 def _signature(signature: Any) -> tuple[np.dtype | None, list]:

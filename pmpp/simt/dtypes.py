@@ -16,7 +16,15 @@ import numpy as np
 BOOL, INT32, UINT32 = np.dtype(np.bool_), np.dtype(np.int32), np.dtype(np.uint32)
 INT64, UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 FLOAT16, FLOAT32, FLOAT64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
+INT8, UINT8 = np.dtype(np.int8), np.dtype(np.uint8)
 COMPLEX64, COMPLEX128 = np.dtype(np.complex64), np.dtype(np.complex128)
+
+try:
+    from ml_dtypes import bfloat16
+
+    BFLOAT16, HAS_BFLOAT16 = np.dtype(bfloat16), True
+except ImportError:  # NumPy has bfloat16 from that package only; here is a type that no value has
+    BFLOAT16, HAS_BFLOAT16 = np.dtype("V2"), False
 
 Value = np.ndarray | np.generic
 
@@ -40,6 +48,8 @@ def arithmetic(a: np.dtype, b: np.dtype) -> np.dtype:
     """Type in which `a + b`, `a - b`, `a * b` and a comparison are computed."""
     if is_int(a) and is_int(b):
         return UINT64 if a.kind == b.kind == "u" else INT64
+    if a != b:  # with anything but itself, bfloat16 is a float32
+        a, b = _no_brain(a), _no_brain(b)
     if a == b or (is_float(a) and is_float(b)):
         return np.promote_types(a, b)
     if "c" in (a.kind, b.kind):
@@ -50,6 +60,10 @@ def arithmetic(a: np.dtype, b: np.dtype) -> np.dtype:
     return floating if floating != FLOAT32 or integer in _SMALL else FLOAT64
 
 
+def _no_brain(dtype: np.dtype) -> np.dtype:
+    return FLOAT32 if dtype == BFLOAT16 else dtype
+
+
 def division(a: np.dtype, b: np.dtype) -> np.dtype:
     """Type of `a / b`."""
     return FLOAT64 if is_int(a) and is_int(b) else arithmetic(a, b)
@@ -58,7 +72,7 @@ def division(a: np.dtype, b: np.dtype) -> np.dtype:
 def whole_division(a: np.dtype, b: np.dtype) -> np.dtype:
     """Type of `a // b` and `a % b`: two float16 give a float32."""
     _no_complex(a, b)
-    dtype = arithmetic(a, b)
+    dtype = arithmetic(_no_brain(a), _no_brain(b))
     return FLOAT32 if dtype == FLOAT16 else dtype
 
 
@@ -71,6 +85,7 @@ def power(a: np.dtype, b: np.dtype) -> np.dtype:
     """Type of `a ** b`; a float base keeps its width under an integer exponent."""
     if a == BOOL and b == INT32:
         return FLOAT32  # a quirk of Numba's overload table
+    a, b = _no_brain(a), _no_brain(b)
     dtype = a if is_float(a) and is_int(b) else arithmetic(a, b)
     return FLOAT32 if dtype == FLOAT16 else dtype
 
@@ -101,6 +116,10 @@ def cast(value: Value, dtype: np.dtype) -> Value:
     """Convert as the device does: integers wrap; floats truncate towards zero, saturate, and NaN becomes 0."""
     if value.dtype == dtype:
         return value
+    if value.dtype == BFLOAT16:
+        return cast(value.astype(FLOAT32), dtype)
+    if dtype == BFLOAT16:
+        return _to_brain(value)
     if value.dtype.kind == "c" and dtype.kind not in "cb":
         raise TypeError(f"a complex number is no {dtype}: take its .real, its .imag or abs()")
     if value.dtype.kind == "f" and dtype.kind in "iu":
@@ -115,6 +134,24 @@ def cast(value: Value, dtype: np.dtype) -> Value:
         result = np.where(high, dtype.type(info.max), np.where(low, dtype.type(info.min), inside))
         return result if result.ndim else result[()]
     return value.astype(dtype)
+
+
+def _to_brain(value: Value) -> Value:
+    """One rounding, by way of a float32 that is rounded to odd."""
+    if value.dtype.kind in "iu" and value.dtype.itemsize == 8:
+        exact = value.astype(FLOAT64)
+        low = value - cast(exact, value.dtype)  # what float64 lost, as an integer that may wrap: its sign is right
+        value = _odd(exact, np.sign(low.astype(np.int64)), np.uint64)
+    wide = value.astype(FLOAT64)
+    short = wide.astype(FLOAT32)
+    lost = np.where(np.isfinite(short), wide - short, 0.0)
+    return _odd(short, lost, np.uint32).astype(BFLOAT16)[()]
+
+
+def _odd(value: Value, lost: Value, bits: type) -> Value:
+    value = np.asarray(value)
+    even = value.view(bits) & bits(1) == 0
+    return np.where(even & (lost != 0), np.nextafter(value, np.copysign(value.dtype.type(np.inf), lost)), value)
 
 
 def _floor_divide(a: Value, b: Value) -> Value:
@@ -266,16 +303,20 @@ minimum, maximum = _pick(np.fmin), _pick(np.fmax)
 
 def absolute(a: Value) -> Value:
     """`abs(a)` keeps the type."""
-    return np.abs(a) if a.dtype != BOOL else a.astype(np.int8)
+    return np.abs(a.astype(_no_brain(a.dtype))) if a.dtype != BOOL else a.astype(np.int8)
 
 
 def to_int(a: Value) -> Value:
     """`int(a)`: floats truncate to int64, integers keep their type."""
+    if a.dtype == BFLOAT16:
+        raise TypeError("int() does not take a bfloat16: write np.int32(x)")
     return cast(a, INT64) if a.dtype.kind in "fbc" else a
 
 
 def to_float(a: Value) -> Value:
     """`float(a)`: integers become float64, floats keep their type; bool has none in Numba."""
+    if a.dtype == BFLOAT16:
+        raise TypeError("float() does not take a bfloat16: write np.float32(x)")
     if a.dtype == BOOL:
         raise TypeError("float() does not take a bool in a kernel: write 1.0 if x else 0.0")
     return a if a.dtype.kind == "f" else cast(a, FLOAT64)
@@ -304,15 +345,15 @@ def round_half_even(a: Value, digits: Value | None = None) -> Value:
     return cast(rounded[()], small_floating(a).dtype)
 
 
-def _floating(a: Value, half: bool = False) -> Value:
-    if a.dtype == FLOAT16 and not half:
-        return a.astype(FLOAT32)
-    return a if a.dtype in (FLOAT32, FLOAT16) else cast(a, FLOAT64)
+def _floating(a: Value, keeps: tuple = ()) -> Value:
+    if a.dtype in (FLOAT16, BFLOAT16):
+        return a if a.dtype in keeps else a.astype(FLOAT32)
+    return a if a.dtype == FLOAT32 else cast(a, FLOAT64)
 
 
-def unary_math(function: Callable, *, half: bool = False) -> Callable[[Value], Value]:
-    """Wrap a NumPy function: float32 stays float32, float16 stays or becomes float32, the rest becomes float64."""
-    return lambda a: function(_floating(a, half))
+def unary_math(function: Callable, *, keeps: tuple = ()) -> Callable[[Value], Value]:
+    """Wrap a NumPy function: float32 stays, 16-bit floats do or become float32, the rest becomes float64."""
+    return lambda a: function(_floating(a, keeps))
 
 
 _FLOATS = (FLOAT32, FLOAT16)
@@ -322,6 +363,7 @@ def binary_math(function: Callable, *, both_small: bool = False) -> Callable[[Va
     """Wrap a NumPy function of two arguments: float32 if both are, or one is and the other is a small integer."""
 
     def apply(a: Value, b: Value) -> Value:
+        a, b = (x.astype(_no_brain(x.dtype)) for x in (a, b))
         narrow = all(x.dtype in _FLOATS or x.dtype in _SMALL for x in (a, b))
         dtype = FLOAT32 if narrow and (both_small or a.dtype in _FLOATS or b.dtype in _FLOATS) else FLOAT64
         return function(cast(a, dtype), cast(b, dtype))
@@ -396,9 +438,16 @@ _UNARY_MATH = {
 
 #: Functions that Numba has for float16 itself; for the others it is converted to float32.
 _HALF_MATH = {"ceil", "cos", "exp", "exp2", "fabs", "floor", "log", "log10", "log2", "sin", "sqrt", "tanh", "trunc"}
+#: Likewise for bfloat16.
+_BRAIN_MATH = _HALF_MATH - {"fabs", "log2"}
+
+
+def _kept(name: str) -> tuple:
+    return (FLOAT16,) * (name in _HALF_MATH) + (BFLOAT16,) * (name in _BRAIN_MATH)
+
 
 #: `math.<name>` in a kernel.
-MATH: dict[str, Callable] = {name: unary_math(f, half=name in _HALF_MATH) for name, f in _UNARY_MATH.items()}
+MATH: dict[str, Callable] = {name: unary_math(f, keeps=_kept(name)) for name, f in _UNARY_MATH.items()}
 MATH |= {name: _scalarwise(getattr(math, name)) for name in ("erf", "erfc", "gamma", "lgamma")}
 MATH |= {
     "atan2": binary_math(np.arctan2),
@@ -426,7 +475,7 @@ def as_dtype(thing: object) -> np.dtype | None:
     if type(thing).__module__.startswith(("numba.core.types", "numba.cuda.types")):
         name = getattr(thing, "name", "")
         try:
-            return np.dtype({"boolean": "bool"}.get(name, name))
+            return BFLOAT16 if "bfloat16" in name else np.dtype({"boolean": "bool"}.get(name, name))
         except (TypeError, ValueError):
             return None
     return {bool: BOOL, int: INT64, float: FLOAT64}.get(thing) if isinstance(thing, type) else None

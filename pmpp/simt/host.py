@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pmpp.simt.arrays import DeviceArray, as_cuda_array
+from pmpp.simt.dtypes import HAS_BFLOAT16
 from pmpp.simt.errors import ArgumentError, LaunchError, UnsupportedError
 
 # -- streams and events ----------------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ class Device:
     L2_CACHE_SIZE = 60 * 1024 * 1024
     TOTAL_CONSTANT_MEMORY = 64 * 1024
     COOPERATIVE_LAUNCH = 1
-    supports_float16, supports_bfloat16, supports_fp8 = True, False, False
+    supports_float16, supports_bfloat16, supports_fp8 = True, HAS_BFLOAT16, False
 
     def get_primary_context(self) -> Context:
         """The context of this device."""
@@ -457,7 +458,7 @@ _REASONS = {
     _IPC: ("GetIpcHandleMixin", "IpcHandle", "open_ipc_array"),
     "write the kernel, as its cost is what this workbook is about": ("Reduce", "reduce", "vectorize", "guvectorize"),
     "no kernel of this workbook needs the type in a signature": (
-        "Dim3", "GridGroup", "deferred_type", "dim3", "ffi", "ffi_forced_object", "grid_group", "optional", "bfloat16",
+        "Dim3", "GridGroup", "deferred_type", "dim3", "ffi", "ffi_forced_object", "grid_group", "optional",
     ),
     "it is one of Numba's internal modules": (
         "api", "api_util", "cache_hints", "cext", "cgutils", "cloudpickle", "codegen", "compiler", "config",
@@ -469,6 +470,9 @@ _REASONS = {
         "vectorizers", "args",
     ),
 }  # fmt: skip
+
+if not HAS_BFLOAT16:
+    _REASONS["NumPy gets the type from the package ml_dtypes: pip install ml_dtypes"] = ("bfloat16",)
 
 #: Every name that is refused, and why.
 REFUSED = {name: Refused(name, why) for why, names in _REASONS.items() for name in names}

@@ -19,6 +19,7 @@ import numpy as np
 
 from pmpp.simt import (
     atomics,
+    brain,
     complexes,
     dtypes,
     flow,
@@ -132,6 +133,7 @@ SPECIAL: dict[str, Callable[[Machine], Value]] = {
 
 NAMESPACES = {
     "threadIdx", "blockIdx", "blockDim", "gridDim", "shared", "local", "const", "atomic", "cg", "libdevice", "fp16",
+    "bf16",
 }  # fmt: skip
 
 
@@ -372,7 +374,7 @@ DEVICE: dict[str, Callable] = {
     "atomic.cas": _atomic("cas", 2), "atomic.compare_and_swap": _compare_and_swap,
     "load128": _load128, "store128": _store128,
     "popc": _popc, "clz": _clz, "brev": _brev, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
-    **libdevice.LIBDEVICE, **half.FP16, **hints.HINTS, **vectors.VECTORS,
+    **libdevice.LIBDEVICE, **half.FP16, **brain.BF16, **hints.HINTS, **vectors.VECTORS,
 }  # fmt: skip
 
 

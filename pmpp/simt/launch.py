@@ -172,7 +172,7 @@ class _Arguments:
 
     def host(self, what: str, value: np.ndarray, *, into: bool = True, back: bool = True) -> Array:
         """A host array is copied to the device, and back when the kernel is done, as Numba does."""
-        if value.dtype.kind not in "biufc":
+        if value.dtype.kind not in "biufc" and value.dtype != dtypes.BFLOAT16:
             raise ArgumentError(f"{what} holds {value.dtype}; a kernel takes numbers")
         if not (value.flags.c_contiguous or value.flags.f_contiguous):
             raise LaunchError(

@@ -43,8 +43,8 @@ class Routine:
         """Apply to values of any number type."""
         found = self.function(*(dtypes.cast(v, t) for v, t in zip(values, self.arguments, strict=True)))
         if len(self.result) == 1:
-            return np.asarray(found).astype(self.result[0])[()]
-        return tuple(np.asarray(v).astype(t)[()] for v, t in zip(found, self.result, strict=True))
+            return dtypes.cast(np.asarray(found)[()], self.result[0])
+        return tuple(dtypes.cast(np.asarray(v)[()], t) for v, t in zip(found, self.result, strict=True))
 
 
 ROUTINES: dict[str, Routine] = {}
@@ -369,7 +369,7 @@ def handler(name: str, routine: Routine) -> Callable:
         kinds = ", ".join(map(str, routine.arguments))
         if len(values) != len(routine.arguments):
             raise TypeError(f"{name} takes ({kinds}), not {len(values)} argument{'s' * (len(values) != 1)}")
-        if not all(isinstance(v, (np.generic, np.ndarray)) and v.dtype.kind in "biuf" for v in values):
+        if not all(isinstance(v, (np.generic, np.ndarray)) and v.dtype.kind in "biufV" for v in values):
             raise TypeError(f"{name} takes ({kinds}); one of the arguments is no real number")
         if f.m.counting:
             f.m.flops(call.line, f.mask, routine.arguments[0], routine.flops)

@@ -21,6 +21,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from pmpp.simt import dtypes
 from pmpp.simt.dtypes import FLOAT32, FLOAT64, Value
 
 #: rn: to nearest, ties to even; rz: towards zero; ru: up; rd: down.
@@ -83,7 +84,7 @@ def toward(value: Value, lost: Value, mode: str) -> Value:
 def narrow(value: Value, mode: str, dtype: np.dtype = FLOAT32) -> Value:
     """A float64 (exact, or rounded to odd) rounded to a shorter type."""
     value = np.asarray(value, np.float64)
-    short = value.astype(dtype)
+    short = dtypes.cast(value, dtype)
     lost = np.where(np.isinf(value) | np.isnan(value), 0.0, value - short.astype(np.float64))
     return toward(short, lost, mode)
 
