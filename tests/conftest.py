@@ -115,6 +115,8 @@ def _thing_for_numba(thing, made):
 
     if isinstance(thing, types.ModuleType):
         return cuda if thing.__name__.startswith("pmpp.simt") else thing
+    if type(thing).__name__ == "DeviceName":
+        return functools.reduce(getattr, thing._path.split("."), cuda)
     name = getattr(thing, "__name__", "")
     if name in ("load128", "store128"):
         return dict(zip(("load128", "store128"), vector.numba_intrinsics(), strict=True))[name]

@@ -113,7 +113,12 @@ def unify(a: np.dtype, b: np.dtype) -> np.dtype:
 
 
 def cast(value: Value, dtype: np.dtype) -> Value:
-    """Convert as the device does: integers wrap; floats truncate towards zero, saturate, and NaN becomes 0."""
+    """Convert as the device does (measured on an H200).
+
+    Integers wrap.  Floats truncate towards zero and saturate, but a float16 is rounded to nearest, because Numba uses
+    that instruction; 8-bit integers are made of a saturated 16-bit one by dropping its upper half.  NaN becomes 0, or
+    the integer whose only set bit is the highest where either side has 64 bits (PTX ISA, cvt).
+    """
     if value.dtype == dtype:
         return value
     if value.dtype == BFLOAT16:
@@ -123,17 +128,27 @@ def cast(value: Value, dtype: np.dtype) -> Value:
     if value.dtype.kind == "c" and dtype.kind not in "cb":
         raise TypeError(f"a complex number is no {dtype}: take its .real, its .imag or abs()")
     if value.dtype.kind == "f" and dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        wide = np.trunc(value.astype(FLOAT64))
-        # The largest float64 below 2**63 is exact; the bound itself is not, hence `>=` on the float side.
-        low, high = wide <= float(info.min), wide >= float(info.max)
-        nan = np.isnan(wide)
-        if not (low.any() or high.any() or nan.any()):
-            return wide.astype(dtype)
-        inside = np.where(low | high | nan, 0.0, wide).astype(dtype)
-        result = np.where(high, dtype.type(info.max), np.where(low, dtype.type(info.min), inside))
-        return result if result.ndim else result[()]
+        return _to_int(value, dtype)
     return value.astype(dtype)
+
+
+def _to_int(value: Value, dtype: np.dtype) -> Value:
+    if dtype.itemsize == 1 and value.dtype != FLOAT16:  # the device has no such conversion: by way of 16 bits
+        return _to_int(value, np.dtype(f"{dtype.kind}2")).astype(dtype)
+    info = np.iinfo(dtype)
+    wide = value.astype(FLOAT64)
+    wide = np.rint(wide) if value.dtype == FLOAT16 else np.trunc(wide)
+    # The largest float64 below 2**63 is exact; the bound itself is not, hence `>=` on the float side.
+    low, high = wide <= float(info.min), wide >= float(info.max)
+    nan = np.isnan(wide)
+    if not (low.any() or high.any() or nan.any()):
+        return wide.astype(dtype)
+    inside = np.where(low | high | nan, 0.0, wide).astype(dtype)
+    result = np.where(high, dtype.type(info.max), np.where(low, dtype.type(info.min), inside))
+    if value.dtype.itemsize == 8 or dtype.itemsize == 8:
+        top = info.min if dtype.kind == "i" else info.max // 2 + 1
+        result = np.where(nan, dtype.type(top), result)
+    return result if result.ndim else result[()]
 
 
 def _to_brain(value: Value) -> Value:
@@ -371,7 +386,7 @@ def binary_math(function: Callable, *, both_small: bool = False) -> Callable[[Va
     return apply
 
 
-def _scalarwise(function: Callable[[float], float]) -> Callable[[Value], Value]:
+def _scalarwise(function: Callable[[float], float], pole: Callable[[float], float]) -> Callable[[Value], Value]:
     """A maths function that NumPy lacks, element by element through Python's own."""
 
     def safe(x: float) -> float:
@@ -380,7 +395,7 @@ def _scalarwise(function: Callable[[float], float]) -> Callable[[Value], Value]:
         except OverflowError:
             return math.inf
         except ValueError:
-            return math.nan
+            return pole(x)
 
     vectorised = np.vectorize(safe, otypes=[np.float64])
 
@@ -437,9 +452,9 @@ _UNARY_MATH = {
 }  # fmt: skip
 
 #: Functions that Numba has for float16 itself; for the others it is converted to float32.
-_HALF_MATH = {"ceil", "cos", "exp", "exp2", "fabs", "floor", "log", "log10", "log2", "sin", "sqrt", "tanh", "trunc"}
+_HALF_MATH = {"ceil", "cos", "exp", "exp2", "fabs", "floor", "log", "log10", "log2", "sin", "sqrt", "trunc"}
 #: Likewise for bfloat16.
-_BRAIN_MATH = _HALF_MATH - {"fabs", "log2"}
+_BRAIN_MATH = _HALF_MATH - {"fabs", "log2"} | {"tanh"}
 
 
 def _kept(name: str) -> tuple:
@@ -448,7 +463,11 @@ def _kept(name: str) -> tuple:
 
 #: `math.<name>` in a kernel.
 MATH: dict[str, Callable] = {name: unary_math(f, keeps=_kept(name)) for name, f in _UNARY_MATH.items()}
-MATH |= {name: _scalarwise(getattr(math, name)) for name in ("erf", "erfc", "gamma", "lgamma")}
+MATH |= {name: _scalarwise(getattr(math, name), lambda x: math.nan) for name in ("erf", "erfc")}
+MATH |= {
+    "gamma": _scalarwise(math.gamma, lambda x: math.copysign(math.inf, x) if x == 0 else math.nan),
+    "lgamma": _scalarwise(math.lgamma, lambda x: math.inf),
+}
 MATH |= {
     "atan2": binary_math(np.arctan2),
     "hypot": binary_math(np.hypot),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pmpp.simt import libdevice, rounding
+from pmpp.simt import dtypes, libdevice, rounding
 from pmpp.simt.dtypes import FLOAT16, Value
 from pmpp.simt.libdevice import Routine
 
@@ -127,7 +127,7 @@ def conversions(kind: str, word: str) -> dict[str, Routine]:
 
 def _to_int(mode: str, dtype: np.dtype) -> Callable:
     whole = {"rn": np.rint, "rz": np.trunc, "ru": np.ceil, "rd": np.floor}[mode]
-    return lambda x: libdevice.device_int(whole(x.astype(np.float64)), dtype, x.dtype)
+    return lambda x: dtypes.cast(whole(x), dtype)
 
 
 #: Numba gives these their names without underscores.
