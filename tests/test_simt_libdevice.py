@@ -151,7 +151,7 @@ def test_rounded_operations_count_as_flops():
     def fused(x):
         x[cuda.grid(1)] = cuda.libdevice.fmaf_rz(x[cuda.grid(1)], x[cuda.grid(1)], x[cuda.grid(1)])
 
-    assert simt.profile(fused, 1, 64, (np.ones(64, np.float32),)).total["flops"] == 128
+    assert simt.profile(fused, 1, 64, (np.ones(64, np.float32),)).counters["flops"] == 128
 
 
 # ---------------------------------------------------------------------------------------------- elementary functions
