@@ -214,16 +214,18 @@ def test_kernels_have_no_compiled_parts():
     assert x.tolist() == [1] * 4
 
 
+literal_unroll = cuda.literal_unroll  # Numba knows it by this name only
+
+
+@cuda.jit
+def unrolled(x, out):
+    total = 0.0
+    for value in literal_unroll((1, 2.5, 3)):
+        total += value * x[0]
+    out[0] = total
+
+
 def test_literal_unroll_walks_over_a_tuple(ptx):
-    literal_unroll = cuda.literal_unroll  # Numba knows it by this name only
-
-    @cuda.jit
-    def unrolled(x, out):
-        total = 0.0
-        for value in literal_unroll((1, 2.5, 3)):
-            total += value * x[0]
-        out[0] = total
-
     x, out = np.ones(1), np.zeros(1)
     unrolled[1, 1](x, out)
     assert out[0] == 6.5

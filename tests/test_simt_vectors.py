@@ -241,7 +241,7 @@ _MOST = {"complex64": "complex64", "complex128": "complex128", "float32": "compl
 _KEPT = {"complex64": "complex64", "complex128": "complex128", "float32": None}
 _WIDENED = {"complex64": "complex128", "complex128": "complex128", "float64": None}
 _TESTS = {"complex64": "bool", "complex128": "bool", "float32": "bool"}
-#: Result types by type of argument: numba-cuda 0.30.4's, asked by compiling a device function for each; None is refused.
+#: Result types by type of argument, which numba-cuda 0.30.4 gave for a device function each; None is refused.
 CMATH_TYPES = {
     "acos": _MOST, "asin": _MOST, "asinh": _MOST, "atan": _MOST, "atanh": _MOST, "cos": _MOST, "exp": _MOST,
     "log": _MOST, "sin": _MOST, "sqrt": _MOST, "tan": _MOST, "cosh": _KEPT, "sinh": _KEPT, "acosh": _WIDENED,
