@@ -166,7 +166,8 @@ def _to_brain(value: Value) -> Value:
 def _odd(value: Value, lost: Value, bits: type) -> Value:
     value = np.asarray(value)
     even = value.view(bits) & bits(1) == 0
-    return np.where(even & (lost != 0), np.nextafter(value, np.copysign(value.dtype.type(np.inf), lost)), value)
+    up, down = (np.nextafter(value, value.dtype.type(end)) for end in (np.inf, -np.inf))
+    return np.where(even & (lost != 0), np.where(lost > 0, up, down), value)
 
 
 def _floor_divide(a: Value, b: Value) -> Value:
