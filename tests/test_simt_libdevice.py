@@ -146,6 +146,18 @@ def test_a_complex_argument_is_refused():
         wrong[1, 1](np.zeros(1))
 
 
+def test_a_function_counts_as_one_special_instruction():
+    @cuda.jit
+    def exponential(x):
+        x[cuda.grid(1)] = cuda.libdevice.fast_expf(x[cuda.grid(1)])
+
+    counters = simt.profile(exponential, 1, 64, (np.ones(64, np.float32),)).counters
+    assert counters["flops"] == 0
+    assert {name: n for name, n in counters.items() if "special" in name} == {
+        "inst_special": 2, "thread_inst_special": 64,
+    }  # fmt: skip
+
+
 def test_rounded_operations_count_as_flops():
     @cuda.jit
     def fused(x):

@@ -20,6 +20,7 @@ import numpy as np
 
 from pmpp.simt import dtypes, rounding
 from pmpp.simt.dtypes import FLOAT32, FLOAT64, INT32, INT64, Value
+from pmpp.simt.metrics import classify
 
 if TYPE_CHECKING:
     from pmpp.simt.frames import Frame
@@ -370,11 +371,12 @@ def handler(name: str, routine: Routine) -> Callable:
             raise TypeError(f"{name} takes ({kinds}), not {len(values)} argument{'s' * (len(values) != 1)}")
         if not all(isinstance(v, (np.generic, np.ndarray)) and v.dtype.kind in "biufV" for v in values):
             raise TypeError(f"{name} takes ({kinds}); one of the arguments is no real number")
-        if f.m.counting:
-            f.m.flops(call.line, f.mask, routine.arguments[0], routine.flops)
+        if routine.flops and f.m.counting:
+            f.m.flops(call.line, f.mask, routine.arguments[0], routine.flops, kind)
         return routine(*values)
 
-    call.counts_itself = True  # type: ignore[attr-defined]
+    kind = classify(name)
+    call.counts_itself = routine.flops > 0  # type: ignore[attr-defined]
     return call
 
 
