@@ -234,6 +234,7 @@ def test_edges():
     assert one["float2half_rd"](np.array([1 + 2.0**-20, -1 - 2.0**-20], np.float32)).tolist() == [1, -1 - 2.0**-10]
     assert one["half2int_rd"](h(-2.5, 2.5)).tolist() == [-3, 2]
     assert one["half2uchar_rz"](h(300, -1, nan)).tolist() == [255, 0, 0]
+    assert one["half2char_rz"](h(300, -300, -1.9)).tolist() == [127, -128, -1]
 
 
 @cuda.jit

@@ -394,7 +394,7 @@ def _scalarwise(function: Callable[[float], float], pole: Callable[[float], floa
         try:
             return function(x)
         except OverflowError:
-            return math.inf
+            return math.copysign(math.inf, x) if function is math.gamma else math.inf  # gamma(x) is 1 / x near 0
         except ValueError:
             return pole(x)
 

@@ -127,7 +127,15 @@ def conversions(kind: str, word: str) -> dict[str, Routine]:
 
 def _to_int(mode: str, dtype: np.dtype) -> Callable:
     whole = {"rn": np.rint, "rz": np.trunc, "ru": np.ceil, "rd": np.floor}[mode]
-    return lambda x: dtypes.cast(whole(x), dtype)
+    info = np.iinfo(dtype)
+
+    def convert(x: Value) -> Value:
+        found = whole(x)
+        if dtype.itemsize == 1:  # unlike a cast of a float32, these functions saturate
+            found = np.clip(found.astype(np.float32), info.min, info.max)
+        return dtypes.cast(found, dtype)
+
+    return convert
 
 
 #: Numba gives these their names without underscores.

@@ -128,9 +128,9 @@ def _scipy(name: str) -> Callable:
 _loggamma, _yv, _jv, _gamma = _scipy("gammaln"), _scipy("yv"), _scipy("jv"), _scipy("gamma")
 
 
-def _vanishing(bessel: Callable) -> Callable:
-    """SciPy's Bessel functions give NaN at infinity, where they vanish; the other side of Y stays NaN."""
-    return lambda x: np.where(np.isposinf(x), 0.0, bessel(x))
+def _vanishing(bessel: Callable, *, even: bool = False) -> Callable:
+    """SciPy's Bessel functions give NaN at infinity, where they vanish."""
+    return lambda x: np.where(np.isinf(x) & (even | (x > 0)), 0.0, bessel(x))
 
 
 _both("d->d", {
@@ -145,7 +145,7 @@ _both("d->d", {
     "erfcinv": _scipy("erfcinv"), "normcdf": _scipy("ndtr"), "normcdfinv": _scipy("ndtri"),
     "lgamma": lambda x: np.where(np.isinf(x), np.inf, np.where(np.abs(x) < 1e-300, -np.log(np.abs(x)), _loggamma(x))),
     "tgamma": lambda x: np.where((x < 0) & (np.floor(x) == x), np.nan, _gamma(x)),
-    "j0": _vanishing(_scipy("j0")), "j1": _vanishing(_scipy("j1")), "y0": _vanishing(_scipy("y0")),
+    "j0": _vanishing(_scipy("j0"), even=True), "j1": _vanishing(_scipy("j1"), even=True), "y0": _vanishing(_scipy("y0")),
     "y1": _vanishing(_scipy("y1")),
 })  # fmt: skip
 _both("dd->d", {
