@@ -145,8 +145,8 @@ _both("d->d", {
     "erfcinv": _scipy("erfcinv"), "normcdf": _scipy("ndtr"), "normcdfinv": _scipy("ndtri"),
     "lgamma": lambda x: np.where(np.isinf(x), np.inf, np.where(np.abs(x) < 1e-300, -np.log(np.abs(x)), _loggamma(x))),
     "tgamma": lambda x: np.where((x < 0) & (np.floor(x) == x), np.nan, _gamma(x)),
-    "j0": _vanishing(_scipy("j0"), even=True), "j1": _vanishing(_scipy("j1"), even=True), "y0": _vanishing(_scipy("y0")),
-    "y1": _vanishing(_scipy("y1")),
+    "j0": _vanishing(_scipy("j0"), even=True), "j1": _vanishing(_scipy("j1"), even=True),
+    "y0": _vanishing(_scipy("y0")), "y1": _vanishing(_scipy("y1")),
 })  # fmt: skip
 _both("dd->d", {
     "atan2": np.arctan2, "copysign": np.copysign, "fdim": _fdim, "fmax": np.fmax, "fmin": np.fmin, "fmod": np.fmod,
