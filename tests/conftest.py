@@ -118,6 +118,8 @@ def _thing_for_numba(thing, made):
     name = getattr(thing, "__name__", "")
     if name in ("load128", "store128"):
         return dict(zip(("load128", "store128"), vector.numba_intrinsics(), strict=True))[name]
+    if type(thing).__name__ == "DeviceName":
+        return functools.reduce(getattr, thing._path.split("."), cuda)
     if hasattr(thing, "py_func"):
         return cuda.jit(device=True)(_for_numba(thing.py_func, made))
     return thing

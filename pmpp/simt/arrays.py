@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import itertools
 import weakref
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import numpy as np
 
-from pmpp.simt.errors import ArgumentError, LaunchError
+from pmpp.simt.dtypes import BFLOAT16
+from pmpp.simt.errors import ArgumentError, LaunchError, UnsupportedError
 from pmpp.simt.intrinsics import poison
 from pmpp.simt.memory import Array, Storage
 
@@ -134,6 +136,32 @@ class DeviceArray:
         self._storage.cells.refine(size, 1)
         return DeviceArray(Storage("global", whole.view(dtype), cells=self._storage.cells), view, self._base)
 
+    def split(self, section: int, stream: Any = 0) -> Iterator[DeviceArray]:
+        """Views of `section` elements each along the only axis; the last may be shorter."""
+        if self.ndim != 1:
+            raise ArgumentError(f"split takes an array of one axis; this one has {self.ndim}")
+        return (self[at : at + section] for at in range(0, self.size, section))
+
+    def squeeze(self, axis: Any = None, stream: Any = 0) -> DeviceArray:
+        """A view without the axes of extent 1."""
+        return self._like(self._view.squeeze(axis))
+
+    def bind(self, stream: Any = 0) -> DeviceArray:
+        """The same array, for use on a stream."""
+        return self
+
+    def getitem(self, item: Any, stream: Any = 0) -> Any:
+        """`self[item]`."""
+        return self[item]
+
+    def setitem(self, key: Any, value: Any, stream: Any = 0) -> None:
+        """`self[key] = value`."""
+        self[key] = value
+
+    def get_ipc_handle(self) -> NoReturn:
+        """Not here."""
+        raise UnsupportedError("get_ipc_handle: memory of the interpreter belongs to this process and cannot be shared")
+
     def __getitem__(self, item: Any) -> Any:
         part = self._view[item]
         return self._like(part) if isinstance(part, np.ndarray) else part
@@ -159,7 +187,7 @@ def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceArray | No
     if isinstance(obj, DeviceArray):
         return obj
     values = np.asarray(obj)
-    if values.dtype.kind not in "biufc":
+    if values.dtype.kind not in "biufc" and values.dtype != BFLOAT16:
         raise ArgumentError(f"obj is {_what(obj)}; device memory holds numbers")
     if not (values.flags.c_contiguous or values.flags.f_contiguous):
         raise LaunchError(f"obj is not contiguous (strides {values.strides}); copy it with np.ascontiguousarray first")
@@ -187,16 +215,6 @@ def device_array_like(ary: Any, stream: Any = 0) -> DeviceArray:
     strides = ary.strides
     fortran = ary.ndim > 1 and strides[0] == ary.dtype.itemsize and strides[0] < strides[-1]
     return device_array(ary.shape, ary.dtype, order="F" if fortran else "C")
-
-
-def pinned_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C") -> np.ndarray:
-    """Host memory.  On a GPU its pages are locked, so that transfers run at full speed."""
-    return np.empty(shape, dtype, order=order)
-
-
-def pinned_array_like(ary: np.ndarray) -> np.ndarray:
-    """Host memory of the shape, dtype and order of `ary`."""
-    return np.empty_like(ary)
 
 
 def is_cuda_array(obj: Any) -> bool:

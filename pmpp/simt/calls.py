@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import dtypes, inference, intrinsics, sync
+from pmpp.simt import dtypes, inference, intrinsics, libdevice, sync
 from pmpp.simt.errors import ArgumentError, UnsupportedError
 from pmpp.simt.frames import Frame, GridGroup, LocalFunction, is_number, kind_of, widen
 from pmpp.simt.inference import DryRun, Left
@@ -114,6 +114,11 @@ def method(f: Frame, value: Any, name: str, args: list, line: int) -> Any:
         return None
     if isinstance(value, Array) and name == "reshape":
         return _reshaped(f, value, args[0] if len(args) == 1 and isinstance(args[0], tuple) else tuple(args), line)
+    if is_number(value) and not args:
+        if name == "conjugate":
+            return np.conjugate(value)
+        if name == "bit_count" and value.dtype.kind in "iu":
+            return libdevice.popcount(value).astype(value.dtype)[()]
     raise f.m.error(f"{kind_of(value)} has no method {name}() in a kernel", line, UnsupportedError)
 
 

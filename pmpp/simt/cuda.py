@@ -6,7 +6,6 @@ import functools
 import inspect
 import math
 import re
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,16 +17,59 @@ from pmpp.simt.arrays import (
     device_array,
     device_array_like,
     is_cuda_array,
-    pinned_array,
-    pinned_array_like,
     to_device,
 )
-from pmpp.simt.dtypes import as_dtype
+from pmpp.simt.dtypes import BFLOAT16, HAS_BFLOAT16, as_dtype
 from pmpp.simt.errors import ArgumentError, LaunchError, UnsupportedError
+from pmpp.simt.host import (
+    REFUSED,
+    Context,
+    CudaSupportError,
+    Device,
+    Event,
+    In,
+    InOut,
+    KernelRuntimeError,
+    Out,
+    Stream,
+    check_stream,
+    close,
+    cuda_error,
+    current_context,
+    default_stream,
+    defer_cleanup,
+    detect,
+    event,
+    event_elapsed_time,
+    external_stream,
+    from_cuda_array_interface,
+    get_current_device,
+    gpus,
+    is_available,
+    is_bfloat16_supported,
+    is_float16_supported,
+    is_fp8_supported,
+    is_supported_version,
+    legacy_default_stream,
+    list_devices,
+    managed_array,
+    mapped,
+    mapped_array,
+    mapped_array_like,
+    per_thread_default_stream,
+    pinned,
+    pinned_array,
+    pinned_array_like,
+    profile_start,
+    profile_stop,
+    profiling,
+    require_context,
+    select_device,
+    stream,
+    synchronize,
+)
 from pmpp.simt.intrinsics import DEVICE, SPECIAL, DeviceName
 from pmpp.simt.launch import configure, plain_launch
-
-mapped_array = managed_array = pinned_array
 
 
 class ScalarType:
@@ -73,14 +115,12 @@ complex64, complex128 = map(ScalarType, (np.complex64, np.complex128))
 intp, uintp, double = int64, uint64, float64
 i1, i2, i4, i8, u1, u2, u4, u8 = int8, int16, int32, int64, uint8, uint16, uint32, uint64
 f2, f4, f8, c8, c16 = float16, float32, float64, complex64, complex128
-
-
-class types:
-    """`cuda.types`: the scalar types by name."""
-
-    boolean, int8, int16, int32, int64 = boolean, int8, int16, int32, int64
-    uint8, uint16, uint32, uint64 = uint8, uint16, uint32, uint64
-    float32, float64, complex64, complex128 = float32, float64, complex64, complex128
+byte, char, short, intc, longlong = uint8, int8, int16, int32, int64
+uchar, ushort, uintc, ulonglong, size_t, ssize_t = uint8, uint16, uint32, uint64, uint64, int64
+long_, ulong, int_, uint = (ScalarType(kind) for kind in (np.int_, np.uint, np.int_, np.uint))
+none = None
+if HAS_BFLOAT16:
+    bfloat16 = ScalarType(BFLOAT16)
 
 
 def _signature(signature: Any) -> tuple[np.dtype | None, list]:
@@ -118,6 +158,18 @@ def _declared(kind: Any) -> Any:
     raise ArgumentError(f"the signature names {kind!r}, which is not a type")
 
 
+class MissingError(UnsupportedError, AttributeError):
+    """An attribute that only a compiled kernel has."""
+
+
+_COMPILED = frozenset({
+    "compile", "compile_device", "get_const_mem_size", "get_local_mem_per_thread", "get_max_threads_per_block",
+    "get_overload", "get_regs_per_thread", "get_shared_mem_per_block", "inspect_asm", "inspect_cfg",
+    "inspect_disasm_cfg", "inspect_llvm", "inspect_lto_ptx", "inspect_sass", "inspect_sass_cfg", "inspect_types",
+    "overloads", "recompile", "specialize", "stats",
+})  # fmt: skip
+
+
 class Kernel:
     """A kernel or device function; `kernel[grid, block, stream, sharedmem](...)` launches it."""
 
@@ -138,13 +190,22 @@ class Kernel:
             )
         grid, block, *rest = configuration
         stream, sharedmem = (*rest, *(0, 0)[len(rest) :])
-        _check_stream(stream)
+        check_stream(stream)
         configure(grid, block, sharedmem)
         return Configured(self, grid, block, sharedmem)
 
+    def configure(self, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Configured:
+        """`kernel[griddim, blockdim, stream, sharedmem]`."""
+        return self[griddim, blockdim, stream, sharedmem]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _COMPILED:
+            raise MissingError(f"{self.__name__}.{name}: the interpreter compiles nothing; on a GPU this is Numba's")
+        raise AttributeError(f"a kernel has no {name}")
+
     def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> Callable:
         """A launcher for one thread a task in one dimension; with no tasks it launches nothing."""
-        _check_stream(stream)
+        check_stream(stream)
         if ntasks < 0:
             raise LaunchError(f"ntasks is {ntasks}; it must be 0 or more")
         block = tpb or 128
@@ -185,145 +246,6 @@ def void(*arguments: Any) -> Signature:
     return Signature(None, arguments)
 
 
-# -- streams, events, devices ----------------------------------------------------------------------------------------
-
-
-class Stream:
-    """A queue of work.  The interpreter finishes each piece before it returns, so a stream is always empty."""
-
-    handle = 0
-
-    def synchronize(self) -> None:
-        """Wait for the work queued so far: there is none."""
-
-    def auto_synchronize(self) -> Stream:
-        """A context manager that waits at its end."""
-        return self
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        return None
-
-    def __repr__(self) -> str:
-        return "<stream of the interpreter>"
-
-
-def _check_stream(value: Any) -> None:
-    if not (isinstance(value, Stream) or (isinstance(value, int) and not isinstance(value, bool) and value == 0)):
-        raise ArgumentError(f"the stream is {value!r}; it must be 0 or a stream made with cuda.stream()")
-
-
-class Event:
-    """A mark in a stream; here, the time at which `record` was called."""
-
-    def __init__(self, timing: bool = True) -> None:
-        self.timing, self.time = timing, None
-
-    def record(self, stream: Any = 0) -> None:
-        """Set the mark."""
-        self.time = time.perf_counter()
-
-    def query(self) -> bool:
-        """Whether the work before the mark is done."""
-        return True
-
-    def synchronize(self) -> None:
-        """Wait for the mark."""
-
-    def wait(self, stream: Any = 0) -> None:
-        """Let a stream wait for the mark."""
-
-    def elapsed_time(self, end: Event) -> float:
-        """Milliseconds from this mark to `end`."""
-        return event_elapsed_time(self, end)
-
-
-def event_elapsed_time(start: Event, end: Event) -> float:
-    """Milliseconds between two recorded events: the interpreter's own time, which says nothing about a GPU."""
-    if start.time is None or end.time is None:
-        raise LaunchError("both events must be recorded before their distance is asked for")
-    return (end.time - start.time) * 1e3
-
-
-stream, event = Stream, Event
-
-
-def default_stream() -> Stream:
-    """The stream that is used when none is given."""
-    return Stream()
-
-
-legacy_default_stream = per_thread_default_stream = default_stream
-
-
-def synchronize() -> None:
-    """Wait for all work: there is none."""
-
-
-class Device:
-    """The GPU whose limits the interpreter imitates: an NVIDIA H200 (compute capability 9.0)."""
-
-    id = 0
-    name = b"SIMT interpreter (limits of an NVIDIA H200)"
-    compute_capability = (9, 0)
-    WARP_SIZE = 32
-    MAX_THREADS_PER_BLOCK = 1024
-    MAX_THREADS_PER_MULTIPROCESSOR = 2048
-    MAX_BLOCKS_PER_MULTIPROCESSOR = 32
-    MAX_BLOCK_DIM_X, MAX_BLOCK_DIM_Y, MAX_BLOCK_DIM_Z = 1024, 1024, 64
-    MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z = 2**31 - 1, 65535, 65535
-    MAX_SHARED_MEMORY_PER_BLOCK = 48 * 1024
-    MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 227 * 1024
-    MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = 228 * 1024
-    MAX_REGISTERS_PER_BLOCK = 65536
-    MAX_REGISTERS_PER_MULTIPROCESSOR = 65536
-    MULTIPROCESSOR_COUNT = 132
-    L2_CACHE_SIZE = 60 * 1024 * 1024
-    TOTAL_CONSTANT_MEMORY = 64 * 1024
-    COOPERATIVE_LAUNCH = 1
-
-    def __repr__(self) -> str:
-        return f"<{self.name.decode()}>"
-
-
-_device = Device()
-gpus = [_device]
-
-
-def get_current_device() -> Device:
-    """The device that kernels run on."""
-    return _device
-
-
-def list_devices() -> list[Device]:
-    """All devices."""
-    return list(gpus)
-
-
-def select_device(device_id: int) -> Device:
-    """Choose a device; there is one, number 0."""
-    if device_id != 0:
-        raise LaunchError(f"device_id is {device_id!r}; the interpreter has one device, 0")
-    return _device
-
-
-def is_available() -> bool:
-    """Whether kernels can be launched: always."""
-    return True
-
-
-def detect() -> bool:
-    """Print the devices."""
-    print(f"Found 1 device\nid 0  {_device.name.decode()}")
-    return True
-
-
-def close() -> None:
-    """Release the device: nothing to do."""
-
-
 # -- names that mean something inside a kernel -----------------------------------------------------------------------
 
 for _path in [*SPECIAL, *DEVICE]:
@@ -332,7 +254,37 @@ for _path in [*SPECIAL, *DEVICE]:
         globals()[_top] = DeviceName(_top)
 del _path, _top
 
+
+class types:
+    """`cuda.types`: the scalar types by name."""
+
+
+for _name, _kind in list(globals().items()):
+    if isinstance(_kind, ScalarType):
+        setattr(types, _name, _kind)
+types.bool, types.void, types.none = boolean, void, none  # type: ignore[attr-defined]
+del _name, _kind
+
+
+def __getattr__(name: str) -> Any:
+    if name == "bool":  # as a global it would hide Python's from this module
+        return boolean
+    if name in REFUSED:
+        return REFUSED[name]
+    raise AttributeError(f"cuda has no {name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *REFUSED, "bool"})
+
+
 __all__ = [
-    "DeviceArray", "as_cuda_array", "device_array", "device_array_like", "is_cuda_array", "jit", "pinned_array",
-    "pinned_array_like", "to_device",
+    "Context", "CudaSupportError", "Device", "DeviceArray", "Event", "In", "InOut", "KernelRuntimeError", "Out",
+    "Stream", "as_cuda_array", "close", "cuda_error", "current_context", "default_stream", "defer_cleanup", "detect",
+    "device_array", "device_array_like", "event", "event_elapsed_time", "external_stream",
+    "from_cuda_array_interface", "get_current_device", "gpus", "is_available", "is_bfloat16_supported",
+    "is_cuda_array", "is_float16_supported", "is_fp8_supported", "is_supported_version", "jit",
+    "legacy_default_stream", "list_devices", "managed_array", "mapped", "mapped_array", "mapped_array_like",
+    "per_thread_default_stream", "pinned", "pinned_array", "pinned_array_like", "profile_start", "profile_stop",
+    "profiling", "require_context", "select_device", "stream", "synchronize", "to_device",
 ]  # fmt: skip

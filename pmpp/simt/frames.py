@@ -14,6 +14,7 @@ from pmpp.simt.errors import SimtError, UnsupportedError
 from pmpp.simt.lanes import Mask, union
 from pmpp.simt.machine import Machine
 from pmpp.simt.memory import Array
+from pmpp.simt.vectors import Vector
 
 
 class Loop:
@@ -173,6 +174,8 @@ def select(f: Frame, bits: np.ndarray | None, a: Any, b: Any, line: int) -> Any:
         return np.where(bits, a, b)
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
         return tuple(select(f, bits, x, y, line) for x, y in zip(a, b, strict=True))
+    if isinstance(a, Vector) and isinstance(b, Vector) and a.kind == b.kind:
+        return a.map(lambda x, y: select(f, bits, x, y, line), b)
     if isinstance(a, Array) and isinstance(b, Array):
         same = a.storage is b.storage and a.strides == b.strides and a.shape == b.shape
         if same:
@@ -191,6 +194,8 @@ def kind_of(value: Any) -> str:
         return f"a {value.ndim}-D array of {value.dtype}"
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
+    if isinstance(value, Vector):
+        return f"a {value.kind} vector"
     return "nothing" if value is None else type(value).__name__
 
 

@@ -21,6 +21,7 @@ from pmpp.simt import dtypes, frames
 from pmpp.simt.errors import SimtError
 from pmpp.simt.lanes import Lanes
 from pmpp.simt.machine import Machine
+from pmpp.simt.vectors import Vector
 
 if TYPE_CHECKING:
     from pmpp.simt.frames import Frame
@@ -63,6 +64,8 @@ def _key(value: Any) -> Any:
         return value.dtype.num
     if isinstance(value, tuple):
         return tuple(map(_key, value))
+    if isinstance(value, Vector):
+        return value.kind
     dtype = getattr(value, "dtype", None)
     return (dtype.num, len(value.shape)) if dtype is not None and hasattr(value, "shape") else type(value)
 
@@ -70,6 +73,8 @@ def _key(value: Any) -> Any:
 def _zero(value: Any) -> Any:
     if isinstance(value, (np.generic, np.ndarray)) or hasattr(value, "parts"):
         return value.dtype.type(0)
+    if isinstance(value, Vector):
+        return value.map(_zero)
     return tuple(map(_zero, value)) if isinstance(value, tuple) else value
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import cmath
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -16,7 +17,22 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import atomics, dtypes, flow, frames, memory, sync, warp
+from pmpp.simt import (
+    atomics,
+    brain,
+    complexes,
+    dtypes,
+    flow,
+    frames,
+    half,
+    hints,
+    libdevice,
+    memory,
+    rounding,
+    sync,
+    vectors,
+    warp,
+)
 from pmpp.simt.dtypes import Value
 from pmpp.simt.errors import LaunchError, UnsupportedError
 from pmpp.simt.frames import Frame, GridGroup, Range, is_number
@@ -73,13 +89,12 @@ class DeviceName:
         return f"<cuda.{self._path}>"
 
 
-_NUMBA = (
-    "numba.cuda.stubs",
-    "numba.cuda.intrinsics",
-    "numba.cuda.cg",
-    "numba.cuda.cache_hints",
-    "numba.cuda.libdevice",
-)
+#: The modules that define Numba's device functions, and where their names are below `cuda`.
+_NUMBA = {
+    "numba.cuda.stubs": "", "numba.cuda.intrinsics": "", "numba.cuda.cg": "", "numba.cuda.cache_hints": "",
+    "numba.cuda.libdevice": "libdevice.", "numba.cuda._internal.cuda_fp16": "fp16.",
+    "numba.cuda._internal.cuda_bf16": "bf16.", "numba.cuda.misc.special": "",
+}  # fmt: skip
 _TWINS = ("load128", "store128")
 
 
@@ -94,8 +109,9 @@ def device_path(thing: Any) -> str | None:
     name = getattr(thing, "__name__", None)
     if name in _TWINS and (getattr(thing, "__module__", "") == "pmpp.lab.vector" or hasattr(thing, "_defn")):
         return name
-    if getattr(thing, "__module__", None) in _NUMBA:
-        return getattr(thing, "__qualname__", name)
+    module = getattr(thing, "__module__", None)
+    if module in _NUMBA:
+        return _NUMBA[module] + getattr(thing, "__qualname__", name)
     return None
 
 
@@ -115,7 +131,10 @@ SPECIAL: dict[str, Callable[[Machine], Value]] = {
     "warpsize": lambda m: np.int32(32),
 }
 
-NAMESPACES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "shared", "local", "const", "atomic", "cg"}
+NAMESPACES = {
+    "threadIdx", "blockIdx", "blockDim", "gridDim", "shared", "local", "const", "atomic", "cg", "libdevice", "fp16",
+    "bf16",
+}  # fmt: skip
 
 
 def _dimensions(count: Value) -> int:
@@ -284,52 +303,35 @@ def _integer(value: Value, widths: tuple[int, ...] = (1, 2, 4, 8)) -> None:
         raise TypeError(f"it takes an integer of {' or '.join(str(8 * w) for w in widths)} bits, not {value.dtype}")
 
 
-def _unsigned(value: Value) -> Value:
-    return value.view(np.dtype(f"u{value.dtype.itemsize}")) if value.dtype.kind == "i" else value
-
-
 def _popc(f: Frame, call: Call, value: Value) -> Value:
     _integer(value)
-    return np.bitwise_count(_unsigned(value)).astype(value.dtype)
-
-
-def _bit_length(value: Value) -> Value:
-    u = _unsigned(value).astype(np.uint64)
-    length = np.zeros(np.shape(u), np.int64)
-    for width in (32, 16, 8, 4, 2, 1):
-        big = (u >> np.uint64(width)) != 0
-        length = length + np.where(big, width, 0)
-        u = np.where(big, u >> np.uint64(width), u)
-    return length + (u != 0)
+    return libdevice.popcount(value).astype(value.dtype)[()]
 
 
 def _clz(f: Frame, call: Call, value: Value) -> Value:
     _integer(value)
-    return (8 * value.dtype.itemsize - _bit_length(value)).astype(value.dtype)
+    return libdevice.leading_zeros(value).astype(value.dtype)
 
 
 def _brev(f: Frame, call: Call, value: Value) -> Value:
     _integer(value)
-    dtype = dtypes.UINT64 if value.dtype == dtypes.UINT64 else dtypes.UINT32
-    u = value.astype(dtype)
-    bits = 8 * dtype.itemsize
-    result = np.zeros_like(u)
-    for i in range(bits):
-        result |= ((u >> dtype.type(i)) & dtype.type(1)) << dtype.type(bits - 1 - i)
-    return result
+    wide = value.dtype == dtypes.UINT64
+    return libdevice.reversed_bits(value.astype(dtypes.UINT64 if wide else dtypes.UINT32))[()]
 
 
 def _ffs(f: Frame, call: Call, value: Value) -> Value:
     _integer(value, (4, 8))
-    u = _unsigned(value).astype(np.uint64)
-    lowest = u & (~u + np.uint64(1))
-    return _bit_length(lowest).astype(np.uint32)
+    return libdevice.first_set(value).astype(np.uint32)
 
 
 def _selp(f: Frame, call: Call, choose: Value, a: Value, b: Value) -> Value:
     if a.dtype != b.dtype:
         raise TypeError(f"both values must have one type, not {a.dtype} and {b.dtype}")
-    return np.where(dtypes.truth(choose), a, b)[()]
+    if a.dtype.kind not in "iuf" or a.dtype.itemsize == 1 or a.dtype == dtypes.FLOAT16:
+        raise TypeError(f"selp chooses between integers of 16 bits or more, float32 and float64, not {a.dtype}")
+    if choose.dtype != dtypes.BOOL:
+        raise TypeError(f"the predicate of selp is {choose.dtype}; it must be a bool: write x != 0")
+    return np.where(choose, a, b)[()]
 
 
 def _fma(f: Frame, call: Call, a: Value, b: Value, c: Value) -> Value:
@@ -338,25 +340,7 @@ def _fma(f: Frame, call: Call, a: Value, b: Value, c: Value) -> Value:
     if f.m.counting:
         f.m.flops(call.line, f.mask, dtype, 2)
     a, b, c = (dtypes.cast(x, dtype) for x in (a, b, c))
-    if narrow:  # one rounding: a product of float32 is exact in float64
-        return (a.astype(np.float64) * b + c).astype(np.float32)
-    return _fused(a, b, c)
-
-
-def _fused(a: Value, b: Value, c: Value) -> Value:
-    """a * b + c with the rounding error of the product and of the sum added back (Dekker, Knuth)."""
-    product = a * b
-    halves = []
-    for x in (a, b):
-        t = 134217729.0 * x  # 2**27 + 1 splits a float64 into two halves whose products are exact
-        high = t - (t - x)
-        halves.append((high, x - high))
-    (ah, al), (bh, bl) = halves
-    error = ((ah * bh - product) + ah * bl + al * bh) + al * bl
-    total = product + c
-    part = total - product
-    corrected = total + (error + ((product - (total - part)) + (c - part)))
-    return np.where(np.isfinite(corrected), corrected, total)[()]
+    return (rounding.fma32 if narrow else rounding.fma64)(a, b, c)[()]
 
 
 _fma.counts_itself = True  # type: ignore[attr-defined]
@@ -364,6 +348,12 @@ _fma.counts_itself = True  # type: ignore[attr-defined]
 
 def _cbrt(f: Frame, call: Call, value: Value) -> Value:
     return np.cbrt(dtypes.small_floating(value))
+
+
+def _literal_unroll(f: Frame, call: Call, values: tuple) -> tuple:
+    if not isinstance(values, tuple):
+        raise TypeError(f"literal_unroll takes a tuple, not {frames.kind_of(values)}")
+    return values
 
 
 def _nothing(f: Frame, call: Call, *args: Value) -> None:
@@ -378,12 +368,13 @@ DEVICE: dict[str, Callable] = {
     "syncwarp": sync.warp_barrier,
     "threadfence": sync.fence, "threadfence_system": sync.fence, "threadfence_block": sync.block_fence,
     "cg.this_grid": lambda f, call: GridGroup(), "this_grid": lambda f, call: GridGroup(),
-    "nanosleep": _nothing,
+    "nanosleep": _nothing, "literal_unroll": _literal_unroll,
     **warp.WARP_OPERATIONS,
     **{f"atomic.{name}": _atomic(name, 1) for name in atomics.ATOMIC if name != "cas"},
     "atomic.cas": _atomic("cas", 2), "atomic.compare_and_swap": _compare_and_swap,
     "load128": _load128, "store128": _store128,
     "popc": _popc, "clz": _clz, "brev": _brev, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
+    **libdevice.LIBDEVICE, **half.FP16, **brain.BF16, **hints.HINTS, **vectors.VECTORS,
 }  # fmt: skip
 
 
@@ -473,7 +464,7 @@ _PYTHON: dict[Any, Callable] = {
     min: _fold(dtypes.minimum), max: _fold(dtypes.maximum), abs: _simple(dtypes.absolute),
     round: _simple(dtypes.round_half_even), len: _length, range: _range, int: _simple(dtypes.to_int),
     float: _simple(dtypes.to_float), bool: _simple(dtypes.truth), enumerate: _enumerate, zip: _zip, print: _print,
-    pow: _pow, divmod: _divmod, sum: _sum, type: _type,
+    complex: _simple(dtypes.to_complex), pow: _pow, divmod: _divmod, sum: _sum, type: _type,
 }  # fmt: skip
 _OPERATORS = {
     operator.add: "Add", operator.sub: "Sub", operator.mul: "Mult", operator.truediv: "Div",
@@ -486,6 +477,7 @@ _PYTHON.update({function: _simple((dtypes.BINARY | dtypes.COMPARE)[name]) for fu
 _PYTHON.update(
     {getattr(math, name): _simple(function) for name, function in dtypes.MATH.items() if hasattr(math, name)}
 )
+_PYTHON.update({getattr(cmath, name): _simple(function) for name, function in complexes.CMATH.items()})
 
 
 def python_function(thing: Any) -> Callable | None:

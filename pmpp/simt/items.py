@@ -11,6 +11,7 @@ from pmpp.simt.errors import UnsupportedError
 from pmpp.simt.frames import Frame, is_number, kind_of
 from pmpp.simt.machine import Machine
 from pmpp.simt.memory import Array, Storage
+from pmpp.simt.vectors import Vector
 
 
 def constant_array(m: Machine, values: np.ndarray, name: str) -> Array:
@@ -119,6 +120,11 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
         return
     if not is_number(value):
         raise f.m.error(f"cannot store {kind_of(value)} in {name}, an array of {base.dtype}", line, UnsupportedError)
+    if value.dtype.kind == "c" and base.dtype.kind != "c":
+        hint = "store its .real, its .imag or abs()"
+        raise f.m.error(
+            f"cannot store {value.dtype} in {name}, an array of {base.dtype}: {hint}", line, UnsupportedError
+        )
     literals = literals if len(literals) == len(indices) else (False,) * len(indices)
     at, mask = memory.position(f.m, f.mask, base, indices, name, line, literals)
     if mask is not None:
@@ -140,6 +146,8 @@ def attribute(f: Frame, value: Any, name: str, line: int) -> Any:
         }.get(name)
         if found is not None:
             return found()
+    elif isinstance(value, Vector) and value.member(name) is not None:
+        return value.member(name)
     elif name in getattr(value, "_fields", ()) or (is_number(value) and name in ("real", "imag")):
         return getattr(value, name)
     elif isinstance(value, np.dtype) and name == "type":

@@ -16,7 +16,8 @@ from pmpp.simt import dtypes
 from pmpp.simt.arrays import DeviceArray, as_cuda_array
 from pmpp.simt.compiler import Function, compile_function
 from pmpp.simt.errors import ArgumentError, LaunchError
-from pmpp.simt.intrinsics import SHARED_LIMIT
+from pmpp.simt.host import Transfer
+from pmpp.simt.intrinsics import SHARED_LIMIT, poison
 from pmpp.simt.machine import HAZARDS, LEVELS, Machine
 from pmpp.simt.memory import Array, Storage
 from pmpp.simt.report import Report
@@ -108,6 +109,11 @@ class _Arguments:
             array = value._argument()
         elif isinstance(value, np.ndarray):
             array = self.host(what, value)
+        elif isinstance(value, Transfer):
+            if isinstance(value.value, np.ndarray):
+                array = self.host(what, value.value, into=value.into, back=value.back)
+            else:
+                array = as_cuda_array(value.value)._argument()
         elif isinstance(value, tuple):
             parts = [self.convert(what, v, None) for v in value]
             return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
@@ -164,20 +170,24 @@ class _Arguments:
                 # Written at a level that does not keep track of it, or written in full.
                 storage.init = None
 
-    def host(self, what: str, value: np.ndarray) -> Array:
+    def host(self, what: str, value: np.ndarray, *, into: bool = True, back: bool = True) -> Array:
         """A host array is copied to the device, and back when the kernel is done, as Numba does."""
-        if value.dtype.kind not in "biufc":
+        if value.dtype.kind not in "biufc" and value.dtype != dtypes.BFLOAT16:
             raise ArgumentError(f"{what} holds {value.dtype}; a kernel takes numbers")
         if not (value.flags.c_contiguous or value.flags.f_contiguous):
             raise LaunchError(
                 f"{what} is not contiguous (strides {value.strides}); copy it with np.ascontiguousarray first"
             )
         copy = value.copy(order="K")
-        if value.flags.writeable:
+        if not into:
+            copy[...] = poison(copy.shape, copy.dtype)
+        if not back:
+            pass
+        elif value.flags.writeable:
             self.back.insert(0, lambda: np.copyto(value, copy))
         else:
             copy.flags.writeable = False
-        return DeviceArray.holding(copy)._argument()
+        return DeviceArray.holding(copy, fresh=not into)._argument()
 
 
 def launch(

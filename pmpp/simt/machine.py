@@ -68,7 +68,7 @@ _FLOAT_CLASS = {2: FP16, 4: FP32, 8: FP64}
 
 def class_of(dtype: np.dtype) -> int:
     """The class of the instruction mix to which arithmetic in this type belongs."""
-    if dtype.kind == "f":
+    if dtype.kind in "fV":  # bfloat16 is a V to NumPy
         return _FLOAT_CLASS.get(dtype.itemsize, FP64)
     return (FP32 if dtype.itemsize == 8 else FP64) if dtype.kind == "c" else INTEGER
 
@@ -209,7 +209,7 @@ class Machine:
 
     def flops(self, line: int, mask: Mask, dtype: np.dtype, each: int = 1, kind: int | None = None) -> None:
         """Count one instruction that is `each` floating-point operations a lane if `dtype` is floating."""
-        if dtype.kind != "f":
+        if dtype.kind not in "fV":  # bfloat16 is a V to NumPy
             self.instruction(line, mask, class_of(dtype) if kind is None else kind)
             return
         counts = self.instruction(line, mask, _FLOAT_CLASS[dtype.itemsize] if kind is None else kind)
