@@ -21,8 +21,9 @@ from pmpp.simt.intrinsics import SHARED_LIMIT, poison
 from pmpp.simt.machine import HAZARDS, LEVELS, Machine
 from pmpp.simt.memory import Array, Storage
 from pmpp.simt.report import Report
-from pmpp.simt.scheduler import Waiting, checked, grains, run_fibers, run_lockstep
+from pmpp.simt.scheduler import checked, grains, run_fibers, run_lockstep
 from pmpp.simt.trace import Trace, Tracing
+from pmpp.simt.waiting import Waiting
 
 MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
