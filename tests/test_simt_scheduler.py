@@ -134,8 +134,8 @@ def test_waiting_for_a_block_that_cannot_begin_is_refused_with_the_reason():
 
 def test_shared_memory_limits_how_many_blocks_are_resident():
     flag, out = np.zeros(1, np.int32), np.zeros(600, np.int32)
+    options = {"sharedmem": 48 * 1024, "level": "run", "schedule": "blocks"}
     with pytest.raises(simt.SimtError, match="528 blocks that fit on the GPU at once"):  # 4 an SM, by 228 KiB
-        options = {"sharedmem": 48 * 1024, "level": "run", "schedule": "blocks"}
         simt.profile(waits_for_the_last_block, 600, 32, (flag, out), **options)
 
 
