@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pmpp.simt.counting import neighbours_share
 from pmpp.simt.errors import ArgumentError, LaunchError, TraceError
 from pmpp.simt.lanes import WARP, Lanes, Mask
 
@@ -84,8 +85,13 @@ class Access:
         return np.unique(np.concatenate([(first + byte) // _SECTOR for byte in range(self.width)]))
 
     def groups(self) -> list[np.ndarray]:
-        """The lanes that shared memory serves together: all 32, but 16 of 8 bytes and 8 of 16; active lanes only."""
+        """The lanes that shared memory serves together: all 32, but 16 of 8 bytes and 8 of 16; active lanes only.
+
+        Twice as many in a load in which neighbours share: see pmpp.simt.counting.
+        """
         size = WARP * _WORD // max(_WORD, self.width)
+        if self.kind == "load" and size < WARP and neighbours_share(self.addresses[None], self.active[None]).all():
+            size *= 2
         lanes = np.arange(WARP).reshape(-1, size)
         return [group[self.active[group]] for group in lanes]
 
