@@ -197,8 +197,8 @@ show(sum_of_a_warp)
 # %% [markdown]
 # Only lane 0 stores the result, so only lane 0 needs the last addition. The compiler moves it behind the test, and 31
 # lanes leave before. They leave by an EXIT with a *predicate*, written `@EXIT`: an instruction that only some lanes
-# obey. A predicate is cheaper than a branch, and it is not counted as one. This is behind most differences in *divergent
-# branches*. The lanes idle all the same.
+# obey. A predicate is cheaper than a branch, and it is not counted as one. This is behind most differences in
+# *divergent branches*. The lanes idle all the same.
 #
 # Third, one that surprised us.
 
@@ -242,7 +242,7 @@ for row in rows:
 # ## Hazards
 #
 # A profiler counts, and a sanitizer accuses. At level "check" the interpreter remembers for every element of shared and
-# global memory who wrote and who read it since the last barrier. This kernel moves a vector down by one place, in place.
+# global memory who wrote and who read it since the last barrier. This kernel moves a vector down by one, in place.
 
 
 # %%
@@ -265,8 +265,8 @@ for hazard in checked.hazards:
 # first pair, two lanes of one warp. Even these may run apart since NVIDIA's Volta, unless `cuda.syncwarp()` is in
 # between.) A test of the result passes on Monday and fails on Tuesday. The hazard is found every time.
 #
-# NVIDIA's compute-sanitizer is the tool for this on a GPU. Its *racecheck* watches shared memory only, so it has nothing
-# to say about `shift`. We planted bugs in small kernels, and asked both.
+# NVIDIA's compute-sanitizer is the tool for this on a GPU. Its *racecheck* watches shared memory only, so it has
+# nothing to say about `shift`. We planted bugs in small kernels, and asked both.
 
 # %%
 print(sanitizers.table())
@@ -440,20 +440,20 @@ plots.heat(touched, ["x", "out"])
 # 1. Put the kernel into a script that launches it once or twice, on an input as large as in earnest. The script should
 #    do nothing else on the GPU. Compile with line numbers: `@cuda.jit(lineinfo=True)`.
 # 2. Run it alone first: `PMPP_BACKEND=numba python script.py`. A profiler adds nothing to a script that does not work.
-# 3. Profile. The names after `--metrics` are those of `report.metrics()`; with `--set full` you get everything, and it
+# 3. Profile. The names after `--metrics` are those of `report.metrics()`. With `--set full` you get everything, and it
 #    takes longer, since each kernel is run again for every few counters.
 #
 #    ```
 #    ncu --metrics l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum,l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum \
 #        python script.py
-#    ncu --set full --import-source yes --export profile python script.py
+#    ncu --set full --export profile python script.py
 #    ```
 #
-#    The second command writes `profile.ncu-rep`. Its window (`ncu-ui profile.ncu-rep`) shows the SASS beside your lines.
-# 4. If `ncu` says `ERR_NVGPUCTRPERM`, the driver keeps the counters to the administrator. Its message has a link to
+#    The second command writes `profile.ncu-rep`, and `ncu-ui profile.ncu-rep` opens it in a window. Its source page has
+#    the SASS, with how often each instruction was executed.
+# 4. If `ncu` says `ERR_NVGPUCTRPERM`, the driver keeps the counters to the administrator. The message has a link to
 #    what can be done about it. On a rented machine it is often not in your hands.
-# 5. Check. Each tool looks for one thing, and makes the program slower by a factor of ten or more, so take a small
-#    input here.
+# 5. Check. Each tool looks for one thing, and makes the program much slower, so take a small input here.
 #
 #    ```
 #    compute-sanitizer --tool memcheck  python script.py     # out of bounds, misaligned
