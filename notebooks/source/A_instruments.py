@@ -543,6 +543,7 @@ def race_answer(x, out):
         out[i] = part[thread]
 
 
+# %% jupyter={"source_hidden": true} tags=["answer"]
 assert check("instruments/race", race_answer)
 
 
