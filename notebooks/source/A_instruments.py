@@ -94,7 +94,7 @@ print(f"You said: {prediction}")
 report
 
 # %% [markdown]
-# One line of source, six numbers.
+# One line of source, six numbers. (Outside a notebook `report.show()` prints the same.)
 #
 # - *instr.* counts instructions, one for each warp that executes one. Every operator, comparison, load, store and call
 #   is one instruction here.
@@ -105,8 +105,9 @@ report
 # - *diverg.* counts the branches at which a warp splits. Here that is one warp of the last block, in which the
 #   photograph ends.
 #
-# The numbers behind it are in `report.counters`, and by line in `report.by_line`. Some facts belong to an array, not to
-# a line: how many *different* sectors were touched, and how atomics crowded.
+# The numbers behind it are in `report.counters`, and by line in `report.by_line`; `report.mix()` sorts the instructions
+# by kind. Some facts belong to an array, not to a line: how many *different* sectors were touched, and how atomics
+# crowded.
 
 # %%
 for name, sectors in report.sectors.items():
@@ -340,7 +341,8 @@ except simt.SimtError as error:
 #
 # The interpreter has no clock, and its counters are not times. They do set limits. `report.occupancy(gpu)` says how
 # many blocks of this size fit on a multiprocessor. `report.bound(gpu)` divides each counter by what a named GPU can do
-# in a second. The longest of these times is a floor: no version that does the same work is faster.
+# in a second. The longest of these times is a floor: no version that does the same work is faster. (It leaves out the
+# launch itself. For a photograph as small as this one, that takes longer than all the rest.)
 
 # %%
 report.occupancy("H200")
