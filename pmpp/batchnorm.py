@@ -17,11 +17,13 @@ import numpy as np
 from pmpp import cuda
 from pmpp.lab import device
 from pmpp.lab.room import Cost, rung
+from pmpp.lab.vector import load128, store128
 from pmpp.moments import (
     CHUNK,
     block_merge,
     block_sum,
     chunk_moments,
+    divided,
     f0,
     f1,
     load_chunk,
@@ -30,6 +32,7 @@ from pmpp.moments import (
     store_chunk,
     welford_step,
 )
+from pmpp.vector_add import vector_span
 
 BLOCK = 256  # threads a block
 
@@ -389,20 +392,20 @@ def fused(x, weight, bias, running_mean=None, running_var=None, *, out=None, str
 
 # -------------------------------------------------------------------------------------- 128 bits wide, and many at once
 
-ROWS = 8  # a block that goes down columns is 32 x ROWS threads
-NARROW = 16  # planes of fewer values than this are read column by column
-SMALL = 2**18  # values in a batch for which one launch is best, whatever it reads
+NARROW = 8  # planes of fewer values than this are read column by column
+SMALL = 2**20  # values in a batch for which one launch is best, even if it reads badly
 LARGEST = 1024  # threads a block
+FLAT = 16  # values a thread normalises where they lie
 
 
 @cuda.jit
-def parts_kernel(x, wide, tiles, partials):
+def parts_kernel(x, shape, wide, tiles, partials):
     channel, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     values = cuda.local.array(CHUNK, np.float32)
     units = cuda.blockDim.x * (CHUNK // 4 if wide else CHUNK)
     count, mean, m2 = f0, f0, f0
     for tile in range(part, tiles, parts):
-        filled = load_chunk(x, channel, tile * units + cuda.threadIdx.x, wide, values)
+        filled = load_chunk(x, shape, channel, tile * units + cuda.threadIdx.x, wide, values)
         more = chunk_moments(values, filled)
         count, mean, m2 = merge(count, mean, m2, more[0], more[1], more[2])
     count, mean, m2 = block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
@@ -411,29 +414,28 @@ def parts_kernel(x, wide, tiles, partials):
 
 
 @cuda.jit
-def vectorised_kernel(x, wide, tiles, training, partials, affine, moments, running, finish, out):
+def vectorised_kernel(x, shape, tiles, partials, affine, moments, running, finish, out):
     # Backwards: what was read last is in the cache still, and is used first.
-    channel, part = cuda.gridDim.x - 1 - cuda.blockIdx.x, cuda.gridDim.y - 1 - cuda.blockIdx.y
+    channel, part, parts = cuda.gridDim.x - 1 - cuda.blockIdx.x, cuda.gridDim.y - 1 - cuda.blockIdx.y, cuda.gridDim.y
     values = cuda.local.array(CHUNK, np.float32)
-    units = cuda.blockDim.x * (CHUNK // 4 if wide else CHUNK)
+    units = cuda.blockDim.x * CHUNK // 4
     first = part == 0 and cuda.threadIdx.x == 0
-    mean, scale = centre_and_scale(channel, first, training, partials, affine, moments, running, finish[0])
-    bias, parts = affine[1][channel], cuda.gridDim.y
+    mean, scale = centre_and_scale(channel, first, True, partials, affine, moments, running, finish[0])
     tile = part + (tiles - 1 - part) // parts * parts
     while tile >= 0:
         unit = tile * units + cuda.threadIdx.x
-        load_chunk(x, channel, unit, wide, values)
+        load_chunk(x, shape, channel, unit, True, values)
         for k in range(CHUNK):
-            values[k] = rectified((values[k] - mean) * scale + bias, finish[1])
-        store_chunk(values, out, channel, unit, wide)
+            values[k] = rectified((values[k] - mean) * scale + affine[1][channel], finish[1])
+        store_chunk(values, out, shape, channel, unit, True)
         tile -= parts
 
 
 @cuda.jit(max_registers=64)  # 1024 threads have no more
-def channel_kernel(x, wide, affine, running, finish, out):
+def channel_kernel(x, shape, wide, affine, running, finish, out):
     channel, thread = cuda.blockIdx.x, cuda.threadIdx.x
     values = cuda.local.array(CHUNK, np.float32)
-    filled = load_chunk(x, channel, thread, wide, values)
+    filled = load_chunk(x, shape, channel, thread, wide, values)
     count, mean, m2 = chunk_moments(values, filled)
     count, mean, m2 = block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
     if thread == 0:
@@ -441,95 +443,126 @@ def channel_kernel(x, wide, affine, running, finish, out):
     scale, bias = affine[0][channel] / math.sqrt(m2 / count + finish[0]), affine[1][channel]
     for k in range(CHUNK):
         values[k] = rectified((values[k] - mean) * scale + bias, finish[1])
-    store_chunk(values, out, channel, thread, wide)
+    store_chunk(values, out, shape, channel, thread, wide)
 
 
 @cuda.jit
-def column_parts_kernel(x, tiles, partials):
-    images, channels, inner = x.shape
-    lane, row, part, parts = cuda.threadIdx.x, cuda.threadIdx.y, cuda.blockIdx.y, cuda.gridDim.y
-    column = cuda.blockIdx.x * 32 + lane
-    channel, r = min(column // inner, channels - 1), column % inner
+def column_parts_kernel(x, shape, width, tiles, partials):
+    """Blocks are ``width`` columns wide, and as many rows high as they have threads for."""
+    images, channels, inner = shape
+    part, parts, thread = cuda.blockIdx.y, cuda.gridDim.y, np.int32(cuda.threadIdx.x)
+    (row, lane), rows, columns = divided(thread, width), BLOCK // width, channels * inner
+    column = min(cuda.blockIdx.x * width + lane, columns - 1)
     values = cuda.local.array(CHUNK, np.float32)
     count, mean, m2 = f0, f0, f0
-    for tile in range(part, tiles, parts):
-        image, filled = tile * CHUNK * ROWS + row, 0
+    for tile in range(part, tiles if row < rows else 0, parts):
+        first = tile * CHUNK * rows + row
+        at, left, filled = first * columns + column, np.int32(images - first), 0
         for k in range(CHUNK):
-            values[k] = x[min(image, images - 1), channel, r]
-            filled += 1 if image < images else 0
-            image += ROWS
+            values[k] = x[at if left > 0 else column]
+            filled += 1 if left > 0 else 0
+            at, left = at + rows * columns, np.int32(left - rows)
         more = chunk_moments(values, filled)
         count, mean, m2 = merge(count, mean, m2, more[0], more[1], more[2])
-    partial = cuda.shared.array((3, ROWS, 32), np.float32)
-    partial[0, row, lane], partial[1, row, lane], partial[2, row, lane] = count, mean, m2
-    cuda.syncthreads()
-    if row == 0 and column < channels * inner:
-        for other in range(1, ROWS):
-            more = partial[0, other, lane], partial[1, other, lane], partial[2, other, lane]
-            count, mean, m2 = merge(count, mean, m2, more[0], more[1], more[2])
-        write_part(partials, channel, r * parts + part, count, mean, m2)
+    partial = cuda.shared.array((3, BLOCK), np.float32)
+    while rows > 1:
+        partial[0, thread], partial[1, thread], partial[2, thread] = count, mean, m2
+        cuda.syncthreads()
+        half = (rows + 1) // 2
+        if row + half < rows:
+            below = thread + half * width
+            count, mean, m2 = merge(count, mean, m2, partial[0, below], partial[1, below], partial[2, below])
+        rows = half
+        cuda.syncthreads()
+    if row == 0 and cuda.blockIdx.x * width + lane < columns:
+        write_part(partials, column // inner, column % inner * parts + part, count, mean, m2)
+
+
+@cuda.jit(device=True)
+def of_channel(c, affine, moments, eps):
+    """Mean, scale and bias of a channel."""
+    return moments[0][c], affine[0][c] / math.sqrt(moments[1][c] + eps), affine[1][c]
 
 
 @cuda.jit
-def columns_kernel(x, tiles, affine, moments, finish, out):
-    images, channels, inner = x.shape
-    column = cuda.blockIdx.x * 32 + cuda.threadIdx.x
-    channel, r = min(column // inner, channels - 1), column % inner
-    mean, scale = moments[0][channel], affine[0][channel] / math.sqrt(moments[1][channel] + finish[0])
-    values = cuda.local.array(CHUNK, np.float32)
-    tile = tiles - 1 - cuda.blockIdx.y
-    while tile >= 0 and column < channels * inner:
-        first = tile * CHUNK * ROWS + cuda.threadIdx.y
-        for k in range(CHUNK):
-            values[k] = x[min(first + k * ROWS, images - 1), channel, r]
-        for k in range(CHUNK):
-            value = rectified((values[k] - mean) * scale + affine[1][channel], finish[1])
-            if first + k * ROWS < images:
-                out[first + k * ROWS, channel, r] = value
-        tile -= cuda.gridDim.y
+def flat_kernel(x, shape, head, tail, affine, moments, finish, out):
+    """All elements as they lie: [head:tail] are whole vectors. With few values a plane they are of several channels."""
+    _, channels, inner = shape
+    thread, begin = np.int32(cuda.threadIdx.x), head + cuda.blockIdx.x * np.int64(FLAT * BLOCK)
+    values = cuda.local.array(FLAT, np.float32)
+    if head < tail:
+        for k in range(FLAT // 4):
+            quad = load128(x, min(begin + 4 * (thread + k * BLOCK), tail - 4))
+            values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = quad
+        plane = begin // inner
+        first_c, first_r = plane % channels, begin - plane * inner  # of the block: 64 bits wide, and once
+        for k in range(FLAT // 4):
+            i = 4 * (thread + k * BLOCK)
+            planes, r = divided(first_r + i, inner)
+            c = divided(first_c + planes, channels)[1]
+            mean, scale, bias = of_channel(c, affine, moments, finish[0])
+            for j in range(4):
+                if r == inner:  # here begins the next plane
+                    r, c = np.int32(0), np.int32(c + 1 if c + 1 < channels else 0)
+                    mean, scale, bias = of_channel(c, affine, moments, finish[0])
+                values[4 * k + j] = rectified((values[4 * k + j] - mean) * scale + bias, finish[1])
+                r = np.int32(r + 1)
+            if begin + i < tail:
+                store128(out, begin + i, (values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3]))
+    for outside in range(cuda.grid(1), head + x.size - tail, cuda.gridsize(1)):
+        i = outside if outside < head else outside - head + tail
+        mean, scale, bias = of_channel(i // inner % channels, affine, moments, finish[0])
+        out[i] = rectified((x[i] - mean) * scale + bias, finish[1])
 
 
-@rung(parts_kernel, vectorised_kernel, channel_kernel, column_parts_kernel, merge_kernel, columns_kernel)
+@rung(parts_kernel, vectorised_kernel, channel_kernel, column_parts_kernel, merge_kernel, flat_kernel)
 def vectorised(x, weight, bias, running_mean=None, running_var=None, *, out=None, stream=0, **options):
-    """A thread asks for 32 values at once, by eight 128-bit loads, and finds their moments in registers.
+    """A thread asks for many values at once, 128 bits at a time, and finds their moments in registers.
 
-    Arguments, result and errors as in `two_pass`. Three ways, by shape. A channel of up to 32768 values fits into the
-    registers of one block, which reads it once. Longer ones are read twice, the second time backwards, for what is
-    still in the cache. Planes of fewer than NARROW values are read down the columns of images x (channels x inner). The
-    loads are 128 bits wide if planes are whole vectors and lie on 16-byte boundaries, else 32 at a time of 4 bytes.
+    Arguments, result and errors as in `two_pass`. How, depends on the shape. A channel of up to 32768 values fits into
+    the registers of one block, and is read once (of 8192, where loads cannot be 128 bits wide: they can where planes
+    are whole vectors and arrays begin on 16-byte boundaries). A larger one is read by several blocks, and then once
+    more, backwards, for what is still in the cache. Planes of fewer than NARROW values are read down the columns of
+    images x (channels * inner).
     """
     call = _arguments(x, weight, bias, running_mean, running_var, out, stream, **options)
-    x, stream = call.x, call.stream
-    if not x.size:
+    if not call.x.size:
         return call.out
-    n, c, inner = x.shape
-    wide = inner % 4 == 0 and device.address(x) % 16 == device.address(call.target) % 16 == 0
+    n, c, inner = shape = call.x.shape
+    x, target, stream = call.x.reshape(n * c * inner), call.target.reshape(n * c * inner), call.stream
+    wide = inner % 4 == 0 and device.address(x) % 16 == device.address(target) % 16 == 0
     units, most = n * inner // (4 if wide else 1), CHUNK // (4 if wide else 1)  # in a channel, and in a thread
-    if inner < NARROW and (x.size > SMALL or not call.training or units > LARGEST * most):
-        _down_columns(call)
-    elif call.training and units <= LARGEST * most:
+    tiles = _ceil(units, BLOCK * most)
+    if call.training and units <= LARGEST * most and (inner >= NARROW or x.size <= SMALL):
         # With few channels, more threads: they wait for fewer loads each.
         each = most if c > 2 * device.limits()["multiprocessors"] else max(1, most // 4)
         threads = min(LARGEST, 32 * _ceil(units, 32 * each))
-        channel_kernel[c, threads, stream](x, wide, call.affine, call.running, call.finish, call.target)
-    else:
-        partials, tiles = _partials(call, BLOCK * CHUNK), _ceil(units, BLOCK * most)
-        grid = partials.shape[1:]
-        if call.training:
-            parts_kernel[grid, BLOCK, stream](x, wide, tiles, partials)
-        vectorised_kernel[grid, BLOCK, stream](x, wide, tiles, call.training, partials, *call[1:5], call.target)
+        channel_kernel[c, threads, stream](x, shape, wide, call.affine, call.running, call.finish, target)
+        return call.out
+    if call.training and inner < NARROW:
+        partials = _column_parts(call, x)
+    elif call.training:
+        partials = _partials(call, BLOCK * CHUNK)
+        parts_kernel[partials.shape[1:], BLOCK, stream](x, shape, wide, tiles, partials)
+    if call.training and inner >= NARROW and wide:
+        vectorised_kernel[partials.shape[1:], BLOCK, stream](x, shape, tiles, partials, *call[1:5], target)
+        return call.out
+    if call.training:
+        merge_kernel[c, 32, stream](partials, call.moments, call.running)
+    head, tail, _ = vector_span(x, target)
+    blocks = max(1, _ceil(tail - head, FLAT * BLOCK))
+    flat_kernel[blocks, BLOCK, stream](x, shape, head, tail, call.affine, call.moments, call.finish, target)
     return call.out
 
 
-def _down_columns(call: _Call) -> None:
+def _column_parts(call: _Call, x: typing.Any) -> typing.Any:
     n, c, inner = call.x.shape
-    blocks, tiles = _ceil(c * inner, 32), _ceil(n, CHUNK * ROWS)
+    width = min(32, c * inner)
+    blocks, tiles = _ceil(c * inner, width), _ceil(n, CHUNK * (BLOCK // width))
     grid = blocks, _parts(blocks, tiles)
-    if call.training:
-        partials = device.empty((3, c, inner * grid[1]), np.float32, stream=call.stream)
-        column_parts_kernel[grid, (32, ROWS), call.stream](call.x, tiles, partials)
-        merge_kernel[c, 32, call.stream](partials, call.moments, call.running)
-    columns_kernel[grid, (32, ROWS), call.stream](call.x, tiles, call.affine, call.moments, call.finish, call.target)
+    partials = device.empty((3, c, inner * grid[1]), np.float32, stream=call.stream)
+    column_parts_kernel[grid, BLOCK, call.stream](x, call.x.shape, width, tiles, partials)
+    return partials
 
 
 LADDER = (two_pass, welford, split, fused, vectorised)

@@ -251,26 +251,29 @@ def warp_per_row(x, weight, bias, eps=1e-5, *, out=None, stream=0):
 
 # ----------------------------------------------------------------------------- 128 bits wide, as many lanes as it takes
 
-SLOTS = 16  # values a thread keeps
+SLOTS = 32  # values that a thread can keep
 LARGEST = 1024  # threads a block, and for a row
 MOST_PARTS = 256  # blocks for a very long row
 
 
 @cuda.jit(device=True)
-def load_row(x, row, first, step, wide, values):
-    """Load SLOTS values of a row; how many there were. A unit is a value, or four if ``wide``; a thread has units
-    ``first``, ``first + step``, ... Beyond the end the last unit is loaded, and not counted."""
-    columns, filled = x.shape[1], 0
+def load_row(x, row, first, step, wide, depth, values):
+    """Load a thread's values of a row; how many there were. A unit is a value, or four of them if ``wide``. A thread
+    has the units ``first``, ``first + step``, ...; none has more than ``depth``. Where the row ends, its last unit is
+    loaded, and not counted."""
+    columns, filled = np.int32(x.shape[1]), 0
     if wide:
         for k in range(SLOTS // 4):
-            i = 4 * (first + k * step)
-            quad = load128(x, row * columns + min(i, columns - 4))
+            quad = (f0, f0, f0, f0)
+            i = np.int32(4 * (first + k * step))
+            if k < depth:  # the same for all threads
+                quad = load128(x, row * columns + min(i, columns - 4))
             values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = quad
             filled += 4 if i < columns else 0
     else:
         for k in range(SLOTS):
-            i = first + k * step
-            values[k] = x[row, min(i, columns - 1)]
+            i = np.int32(first + k * step)
+            values[k] = x[row, min(i, columns - 1)] if k < depth else f0
             filled += 1 if i < columns else 0
     return filled
 
@@ -308,13 +311,13 @@ def group_sum(value, lanes, partial):
 
 
 @cuda.jit(max_registers=64)  # 1024 threads have no more
-def vectorised_kernel(x, lanes, wide, weight, bias, eps, out):
+def vectorised_kernel(x, lanes, wide, depth, weight, bias, eps, out):
     rows, columns = x.shape
     thread, group = np.uint32(cuda.threadIdx.x), np.uint32(lanes)
     index, lane = cuda.blockIdx.x * (cuda.blockDim.x // lanes) + thread // group, thread % group
     row = min(index, rows - 1)
     values, partial = cuda.local.array(SLOTS, np.float32), cuda.shared.array((2, 32), np.float32)
-    filled = load_row(x, row, lane, lanes, wide, values)
+    filled = load_row(x, row, lane, lanes, wide, depth, values)
     total, squares = f0, f0
     for k in range(SLOTS):
         total += values[k] if k < filled else f0
@@ -334,7 +337,7 @@ def part_moments(x, row, part, parts, wide, tiles):
     units = cuda.blockDim.x * (SLOTS // 4 if wide else SLOTS)
     count, mean, m2 = f0, f0, f0
     for tile in range(part, tiles, parts):
-        filled = load_row(x, row, tile * units + cuda.threadIdx.x, cuda.blockDim.x, wide, values)
+        filled = load_row(x, row, tile * units + cuda.threadIdx.x, cuda.blockDim.x, wide, SLOTS, values)
         more = chunk_moments(values, filled)
         count, mean, m2 = merge(count, mean, m2, more[0], more[1], more[2])
     return block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
@@ -347,7 +350,7 @@ def normalise_part(x, row, part, parts, wide, tiles, mean, scale, weight, bias, 
     tile = part + (tiles - 1 - part) // parts * parts  # backwards: what was read last is the likeliest to be in a cache
     while tile >= 0:
         first = tile * units + cuda.threadIdx.x
-        filled = load_row(x, row, first, step, wide, values)
+        filled = load_row(x, row, first, step, wide, SLOTS, values)
         store_row(values, mean, scale, weight, bias, out, row, first, step, wide, filled)
         tile -= parts
 
@@ -385,12 +388,15 @@ def vectorised(x, weight, bias, eps=1e-5, *, out=None, stream=0):
         return out
     wide = columns % 4 == 0 and not any(device.address(array) % 16 for array in (x, weight, bias, out))
     units, most = columns // (4 if wide else 1), SLOTS // (4 if wide else 1)
-    needed, multiprocessors = _ceil(units, most), device.limits()["multiprocessors"]
-    if needed <= LARGEST:
-        lanes = 1 << (needed - 1).bit_length() if needed <= 32 else 32 * _ceil(needed, 32)
-        threads = max(lanes, BLOCK) if lanes <= 32 else lanes
-        vectorised_kernel[_ceil(rows, threads // lanes), threads, stream](x, lanes, wide, weight, bias, eps, out)
+    if units <= LARGEST * most:
+        few = 4 if wide else 8  # units a thread, until a warp is full: more would need longer to be loaded
+        lanes = 1 << (_ceil(units, few) - 1).bit_length()
+        lanes = min(lanes, 32) if units <= 32 * most else 32 * _ceil(units, 32 * most)
+        threads, depth = max(lanes, BLOCK) if lanes <= 32 else lanes, _ceil(units, lanes)
+        grid = _ceil(rows, threads // lanes)
+        vectorised_kernel[grid, threads, stream](x, lanes, wide, depth, weight, bias, eps, out)
         return out
+    multiprocessors = device.limits()["multiprocessors"]
     threads = LARGEST if rows >= multiprocessors else BLOCK
     tiles = _ceil(units, threads * most)
     parts = min(tiles, _ceil(4 * multiprocessors, rows), MOST_PARTS) if rows < multiprocessors else 1

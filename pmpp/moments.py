@@ -108,64 +108,71 @@ def chunk_moments(values, filled):
 
 # ------------------------------------------------------------------------------ the values of a channel, many at a time
 #
-# A channel is what lies at x[:, channel, :]: a piece of `inner` values in each image. A unit is one of them, or four if
-# `wide`. A thread has units `first`, `first` + the block's width, and so on. It divides once to find its first unit,
-# and steps from one to the next: a division by what is no constant costs more than everything else here.
+# `x` is flat, of shape images x channels x inner: a channel has `inner` values in each image. A unit is one value, or
+# four if `wide`. A thread has the units `first`, `first` + the block's width, and so on. It divides to find the first,
+# and steps from each to the next. Units of a channel are counted in int32: Numba makes an int64 of any sum of integers,
+# and a GPU needs two instructions for each addition of those.
 
 
 @cuda.jit(device=True)
 def divided(a, b):
-    """Quotient and remainder of what fits in 32 bits, which divides several times faster than int64."""
-    return np.int64(np.uint32(a) // np.uint32(b)), np.int64(np.uint32(a) % np.uint32(b))
+    """Quotient and remainder of two int32."""
+    return np.int32(np.uint32(a) // np.uint32(b)), np.int32(np.uint32(a) % np.uint32(b))
 
 
 @cuda.jit(device=True)
-def stepped(image, r, step, inner):
-    """The unit one step further: ``step`` is in images and units."""
-    image, r = image + step[0], r + step[1]
-    return (image + 1, r - inner) if r >= inner else (image, r)
-
-
-@cuda.jit(device=True)
-def load_chunk(x, channel, first, wide, values):
-    """Load CHUNK values of a channel; how many there were.
-
-    No branch between the loads, so that all are under way before the first value is needed. Beyond the last image it is
-    the last that is loaded, and not counted.
-    """
-    images, channels, inner = x.shape
-    inner //= 4 if wide else 1
+def route(shape, channel, first, wide):
+    """How a thread walks along a channel: (unit of x, unit in the image, units left), the length of a step, and a plane."""
+    inner = np.int32(shape[2] // 4 if wide else shape[2])
     image, r = divided(first, inner)
-    step, filled = divided(cuda.blockDim.x, inner), 0
+    images_on, r_on = divided(cuda.blockDim.x, inner)
+    start = (np.int64(image) * shape[1] + channel) * inner + r, r, np.int32(shape[0] * inner - first)
+    return start, (np.int64(images_on) * shape[1] * inner + r_on, r_on, np.int64(inner) * (shape[1] - 1)), inner
+
+
+@cuda.jit(device=True)
+def onward(at, r, left, step, inner):
+    """One step: into the next image where this one ends."""
+    at, r = at + step[0], np.int32(r + step[1])
+    if r >= inner:
+        at, r = at + step[2], np.int32(r - inner)
+    return at, r, np.int32(left - cuda.blockDim.x)
+
+
+@cuda.jit(device=True)
+def load_chunk(x, shape, channel, first, wide, values):
+    """Load a thread's CHUNK values of a channel; how many there were.
+
+    No branch between the loads, so that all are under way before the first value is needed: where the channel ends, its
+    first unit is loaded, and not counted.
+    """
+    (at, r, left), step, inner = route(shape, channel, first, wide)
+    begin, filled = channel * np.int64(inner), 0
     if wide:
         for k in range(CHUNK // 4):
-            quad = load128(x, 4 * ((min(image, images - 1) * channels + channel) * inner + r))
+            quad = load128(x, 4 * (at if left > 0 else begin))
             values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = quad
-            filled += 4 if image < images else 0
-            image, r = stepped(image, r, step, inner)
+            filled += 4 if left > 0 else 0
+            at, r, left = onward(at, r, left, step, inner)
     else:
         for k in range(CHUNK):
-            values[k] = x[min(image, images - 1), channel, r]
-            filled += 1 if image < images else 0
-            image, r = stepped(image, r, step, inner)
+            values[k] = x[at if left > 0 else begin]
+            filled += 1 if left > 0 else 0
+            at, r, left = onward(at, r, left, step, inner)
     return filled
 
 
 @cuda.jit(device=True)
-def store_chunk(values, out, channel, first, wide):
+def store_chunk(values, out, shape, channel, first, wide):
     """Store what `load_chunk` counted."""
-    images, channels, inner = out.shape
-    inner //= 4 if wide else 1
-    image, r = divided(first, inner)
-    step = divided(cuda.blockDim.x, inner)
+    (at, r, left), step, inner = route(shape, channel, first, wide)
     if wide:
         for k in range(CHUNK // 4):
-            if image < images:
-                quad = values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3]
-                store128(out, 4 * ((image * channels + channel) * inner + r), quad)
-            image, r = stepped(image, r, step, inner)
+            if left > 0:
+                store128(out, 4 * at, (values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3]))
+            at, r, left = onward(at, r, left, step, inner)
     else:
         for k in range(CHUNK):
-            if image < images:
-                out[image, channel, r] = values[k]
-            image, r = stepped(image, r, step, inner)
+            if left > 0:
+                out[at] = values[k]
+            at, r, left = onward(at, r, left, step, inner)
