@@ -4,7 +4,6 @@ Chapter: notebooks/16_normalisation.ipynb.  PMPP 4e ch. 10.
 
 A handful of operations for each element, so what counts is how often the batch is read: no element can be normalised
 before all of its channel have been seen. In training that is two reads and a write, in inference a read and a write.
-The mean and the variance are a reduction, and one that float32 can get badly wrong: see `welford_step` and `merge`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ import typing
 
 import numpy as np
 
-from pmpp import cuda
+from pmpp import cuda, moments
+from pmpp.batchnorm_columns import column_parts, normalise_columns
 from pmpp.lab import device
 from pmpp.lab.room import Cost, rung
 from pmpp.lab.vector import load128, store128
@@ -22,15 +22,20 @@ from pmpp.moments import (
     CHUNK,
     block_merge,
     block_sum,
+    centre_and_scale,
     chunk_moments,
     divided,
     f0,
-    f1,
+    keep,
     load_chunk,
     merge,
     merge_parts,
+    of_channel,
+    parts_of,
+    rectified,
     store_chunk,
     welford_step,
+    write_part,
 )
 from pmpp.vector_add import vector_span
 
@@ -76,6 +81,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     shapes |= {f"a block {d:+}": (BLOCK + d, 2, 1) for d in (-1, 0, 1)}
     shapes |= {
         "very many rows": (33_000, 2),
+        "large N x C": (1_800, 37),
         "small planes": (33, 6, 3, 3),
         "a sequence": (2, 3, 301),
         "a volume": (2, 2, 3, 4, 5),
@@ -94,11 +100,18 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     }
 
 
+def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float = 1e-5) -> np.ndarray:
+    """The largest error allowed for each element in training; see `pmpp.moments.tolerance`."""
+    channels = np.moveaxis(x, 1, 0)
+    allowed = moments.tolerance(channels.reshape(len(channels), -1), weight[:, None], bias[:, None], eps)
+    return np.moveaxis(allowed.reshape(channels.shape), 0, 1)
+
+
 def cost(n: int, c: int = 64, inner: int = 1, training: bool = True) -> Cost:
     """For a batch of ``n`` x ``c`` x ``inner``: each element read once and written once.
 
-    In training that bound is out of reach for a batch that no cache holds: it has to be read twice, which is half as
-    much again. Operations an element: 4 to normalise (subtract, multiply, add, compare), 5 more for its moments.
+    In training a batch that no cache holds must be read twice, half as much again: there this bound is out of reach.
+    Operations an element: 4 to normalise (subtract, multiply, add, compare), 5 more for its moments.
     """
     return Cost(flops=(9 if training else 4) * n * c * inner, bytes=8 * n * c * inner + 8 * c)
 
@@ -131,12 +144,12 @@ def _arguments(
         raise ValueError("running_mean and running_var must be given together, one of them was None")
     if not training and running_mean is None:
         raise ValueError("running_mean and running_var must be given for training=False, were None")
-    if running_mean is not None:
-        check = {"dtype": np.float32} | per_channel if training else {"dtypes": "float32"} | per_channel
-        running_mean, running_var = (
-            device.as_output(name, array, **check) if training else device.as_input(name, array, **check)
-            for name, array in (("running_mean", running_mean), ("running_var", running_var))
-        )
+    if running_mean is not None and training:  # they are updated, so they must be on the device
+        running_mean = device.as_output("running_mean", running_mean, dtype=np.float32, **per_channel)
+        running_var = device.as_output("running_var", running_var, dtype=np.float32, **per_channel)
+    elif running_mean is not None:
+        running_mean = device.as_input("running_mean", running_mean, dtypes="float32", **per_channel)
+        running_var = device.as_input("running_var", running_var, dtypes="float32", **per_channel)
     if training and c and n * inner < 2:
         raise ValueError(f"x must have two values a channel or more to train on, had shape {x.shape}")
     if n * inner >= 2**31:
@@ -166,15 +179,6 @@ def _ceil(a: int, b: int) -> int:
 # ----------------------------------------------------------------------------------- a block a channel, an element each
 
 
-@cuda.jit(device=True)
-def keep(running, channel, mean, m2, count):
-    """Running moments as PyTorch defines them: this batch enters with weight momentum, its variance unbiased."""
-    running_mean, running_var, momentum = running
-    if momentum > f0:
-        running_mean[channel] = (f1 - momentum) * running_mean[channel] + momentum * mean
-        running_var[channel] = (f1 - momentum) * running_var[channel] + momentum * (m2 / (count - f1))
-
-
 @cuda.jit
 def two_pass_kernel(x, moments, running):
     images, _, inner = x.shape
@@ -194,11 +198,6 @@ def two_pass_kernel(x, moments, running):
     if cuda.threadIdx.x == 0:
         moments[0][channel], moments[1][channel] = mean, m2 / count
         keep(running, channel, mean, m2, count)
-
-
-@cuda.jit(device=True)
-def rectified(value, relu):
-    return f0 if relu and value < f0 else value  # a NaN is not below 0, and stays
 
 
 @cuda.jit
@@ -291,20 +290,10 @@ def welford(x, weight, bias, running_mean=None, running_var=None, *, out=None, s
 # ----------------------------------------------------------------------------------------- several blocks for a channel
 
 
-def _parts(channels: int, tiles: int, blocks_per_sm: int = 16) -> int:
-    """Blocks for each channel: as many as fill the GPU, and no more than there are tiles."""
-    return max(1, min(_ceil(device.limits()["multiprocessors"] * blocks_per_sm, channels), tiles, 1024))
-
-
 def _partials(call: _Call, tile: int) -> typing.Any:
     """Room for the moments of each part of each channel: 3 x channels x parts. A tile is what a block reads at once."""
     n, c, inner = call.x.shape
-    return device.empty((3, c, _parts(c, _ceil(n * inner, tile))), np.float32, stream=call.stream)
-
-
-@cuda.jit(device=True)
-def write_part(partials, channel, part, count, mean, m2):
-    partials[0, channel, part], partials[1, channel, part], partials[2, channel, part] = count, mean, m2
+    return device.empty((3, c, parts_of(c, _ceil(n * inner, tile))), np.float32, stream=call.stream)
 
 
 @cuda.jit
@@ -349,17 +338,6 @@ def split(x, weight, bias, running_mean=None, running_var=None, *, out=None, str
 # ---------------------------------------------------------------------------------- once a channel, not once an element
 
 
-@cuda.jit(device=True)
-def centre_and_scale(channel, first, training, partials, affine, moments, running, eps):
-    """What a channel is shifted and multiplied by. In training its ``first`` thread keeps the moments."""
-    if training:
-        count, mean, m2 = merge_parts(partials, channel)
-        if first:
-            keep(running, channel, mean, m2, count)
-        return mean, affine[0][channel] / math.sqrt(m2 / count + eps)
-    return moments[0][channel], affine[0][channel] / math.sqrt(moments[1][channel] + eps)
-
-
 @cuda.jit
 def fused_kernel(x, training, partials, affine, moments, running, finish, out):
     images, _, inner = x.shape
@@ -393,12 +371,12 @@ def fused(x, weight, bias, running_mean=None, running_var=None, *, out=None, str
 # -------------------------------------------------------------------------------------- 128 bits wide, and many at once
 
 NARROW = 8  # planes of fewer values than this are read column by column
-SMALL = 2**20  # values in a batch for which one launch is best, even if it reads badly
+SMALL = 2**16  # values in a batch, up to which one simple launch is best
 LARGEST = 1024  # threads a block
 FLAT = 16  # values a thread normalises where they lie
 
 
-@cuda.jit
+@cuda.jit(max_registers=64)  # for more warps at once
 def parts_kernel(x, shape, wide, tiles, partials):
     channel, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     values = cuda.local.array(CHUNK, np.float32)
@@ -413,7 +391,7 @@ def parts_kernel(x, shape, wide, tiles, partials):
         write_part(partials, channel, part, count, mean, m2)
 
 
-@cuda.jit
+@cuda.jit(max_registers=64)
 def vectorised_kernel(x, shape, tiles, partials, affine, moments, running, finish, out):
     # Backwards: what was read last is in the cache still, and is used first.
     channel, part, parts = cuda.gridDim.x - 1 - cuda.blockIdx.x, cuda.gridDim.y - 1 - cuda.blockIdx.y, cuda.gridDim.y
@@ -447,44 +425,6 @@ def channel_kernel(x, shape, wide, affine, running, finish, out):
 
 
 @cuda.jit
-def column_parts_kernel(x, shape, width, tiles, partials):
-    """Blocks are ``width`` columns wide, and as many rows high as they have threads for."""
-    images, channels, inner = shape
-    part, parts, thread = cuda.blockIdx.y, cuda.gridDim.y, np.int32(cuda.threadIdx.x)
-    (row, lane), rows, columns = divided(thread, width), BLOCK // width, channels * inner
-    column = min(cuda.blockIdx.x * width + lane, columns - 1)
-    values = cuda.local.array(CHUNK, np.float32)
-    count, mean, m2 = f0, f0, f0
-    for tile in range(part, tiles if row < rows else 0, parts):
-        first = tile * CHUNK * rows + row
-        at, left, filled = first * columns + column, np.int32(images - first), 0
-        for k in range(CHUNK):
-            values[k] = x[at if left > 0 else column]
-            filled += 1 if left > 0 else 0
-            at, left = at + rows * columns, np.int32(left - rows)
-        more = chunk_moments(values, filled)
-        count, mean, m2 = merge(count, mean, m2, more[0], more[1], more[2])
-    partial = cuda.shared.array((3, BLOCK), np.float32)
-    while rows > 1:
-        partial[0, thread], partial[1, thread], partial[2, thread] = count, mean, m2
-        cuda.syncthreads()
-        half = (rows + 1) // 2
-        if row + half < rows:
-            below = thread + half * width
-            count, mean, m2 = merge(count, mean, m2, partial[0, below], partial[1, below], partial[2, below])
-        rows = half
-        cuda.syncthreads()
-    if row == 0 and cuda.blockIdx.x * width + lane < columns:
-        write_part(partials, column // inner, column % inner * parts + part, count, mean, m2)
-
-
-@cuda.jit(device=True)
-def of_channel(c, affine, moments, eps):
-    """Mean, scale and bias of a channel."""
-    return moments[0][c], affine[0][c] / math.sqrt(moments[1][c] + eps), affine[1][c]
-
-
-@cuda.jit
 def flat_kernel(x, shape, head, tail, affine, moments, finish, out):
     """All elements as they lie: [head:tail] are whole vectors. With few values a plane they are of several channels."""
     _, channels, inner = shape
@@ -515,15 +455,13 @@ def flat_kernel(x, shape, head, tail, affine, moments, finish, out):
         out[i] = rectified((x[i] - mean) * scale + bias, finish[1])
 
 
-@rung(parts_kernel, vectorised_kernel, channel_kernel, column_parts_kernel, merge_kernel, flat_kernel)
+@rung(channel_kernel, parts_kernel, vectorised_kernel, merge_kernel, normalise_kernel, flat_kernel)
 def vectorised(x, weight, bias, running_mean=None, running_var=None, *, out=None, stream=0, **options):
     """A thread asks for many values at once, 128 bits at a time, and finds their moments in registers.
 
     Arguments, result and errors as in `two_pass`. How, depends on the shape. A channel of up to 32768 values fits into
-    the registers of one block, and is read once (of 8192, where loads cannot be 128 bits wide: they can where planes
-    are whole vectors and arrays begin on 16-byte boundaries). A larger one is read by several blocks, and then once
-    more, backwards, for what is still in the cache. Planes of fewer than NARROW values are read down the columns of
-    images x (channels * inner).
+    the registers of one block, and is read once. A larger one is read by several blocks, and then once more, backwards,
+    for what is still in the cache. Planes of fewer than NARROW values are read by `pmpp.batchnorm_columns`.
     """
     call = _arguments(x, weight, bias, running_mean, running_var, out, stream, **options)
     if not call.x.size:
@@ -532,7 +470,6 @@ def vectorised(x, weight, bias, running_mean=None, running_var=None, *, out=None
     x, target, stream = call.x.reshape(n * c * inner), call.target.reshape(n * c * inner), call.stream
     wide = inner % 4 == 0 and device.address(x) % 16 == device.address(target) % 16 == 0
     units, most = n * inner // (4 if wide else 1), CHUNK // (4 if wide else 1)  # in a channel, and in a thread
-    tiles = _ceil(units, BLOCK * most)
     if call.training and units <= LARGEST * most and (inner >= NARROW or x.size <= SMALL):
         # With few channels, more threads: they wait for fewer loads each.
         each = most if c > 2 * device.limits()["multiprocessors"] else max(1, most // 4)
@@ -540,29 +477,24 @@ def vectorised(x, weight, bias, running_mean=None, running_var=None, *, out=None
         channel_kernel[c, threads, stream](x, shape, wide, call.affine, call.running, call.finish, target)
         return call.out
     if call.training and inner < NARROW:
-        partials = _column_parts(call, x)
+        partials = column_parts(x, shape, stream)
     elif call.training:
-        partials = _partials(call, BLOCK * CHUNK)
+        partials, tiles = _partials(call, BLOCK * CHUNK), _ceil(units, BLOCK * most)
         parts_kernel[partials.shape[1:], BLOCK, stream](x, shape, wide, tiles, partials)
-    if call.training and inner >= NARROW and wide:
-        vectorised_kernel[partials.shape[1:], BLOCK, stream](x, shape, tiles, partials, *call[1:5], target)
-        return call.out
+        if wide:
+            vectorised_kernel[partials.shape[1:], BLOCK, stream](x, shape, tiles, partials, *call[1:5], target)
+            return call.out
     if call.training:
         merge_kernel[c, 32, stream](partials, call.moments, call.running)
-    head, tail, _ = vector_span(x, target)
-    blocks = max(1, _ceil(tail - head, FLAT * BLOCK))
-    flat_kernel[blocks, BLOCK, stream](x, shape, head, tail, call.affine, call.moments, call.finish, target)
+    if x.size <= SMALL:
+        _normalise(call)
+    elif inner < NARROW and c * inner >= 32:
+        normalise_columns(x, shape, *call[1:3], call.finish, target, stream)
+    else:
+        head, tail, _ = vector_span(x, target)
+        blocks = max(1, _ceil(tail - head, FLAT * BLOCK))
+        flat_kernel[blocks, BLOCK, stream](x, shape, head, tail, *call[1:3], call.finish, target)
     return call.out
-
-
-def _column_parts(call: _Call, x: typing.Any) -> typing.Any:
-    n, c, inner = call.x.shape
-    width = min(32, c * inner)
-    blocks, tiles = _ceil(c * inner, width), _ceil(n, CHUNK * (BLOCK // width))
-    grid = blocks, _parts(blocks, tiles)
-    partials = device.empty((3, c, inner * grid[1]), np.float32, stream=call.stream)
-    column_parts_kernel[grid, BLOCK, call.stream](x, call.x.shape, width, tiles, partials)
-    return partials
 
 
 LADDER = (two_pass, welford, split, fused, vectorised)

@@ -14,7 +14,7 @@ import typing
 
 import numpy as np
 
-from pmpp import cuda
+from pmpp import cuda, moments
 from pmpp.lab import device
 from pmpp.lab.room import Cost, rung
 from pmpp.lab.vector import load128, store128
@@ -24,12 +24,14 @@ from pmpp.moments import (
     block_merge,
     block_sum,
     chunk_moments,
+    divided,
     f0,
     f1,
     merge,
     merge_parts,
     warp_sum,
     welford_step,
+    write_part,
 )
 
 BLOCK = 256  # threads a block
@@ -48,10 +50,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     rng = np.random.default_rng(17) if rng is None else rng
     shapes = {"one": (1, 1), "a row": (1, 77), "a column": (77, 1), "no rows": (0, 5), "narrow": (300, 3)}
     shapes |= {"half a warp of vectors": (67, 64), "a few vectors": (35, 12), "odd": (5, 333)}
-    shapes |= {f"a warp's row {d:+}": (9, 32 * SLOTS + d) for d in (-4, -1, 0, 1, 4)}
+    shapes |= {f"a warp's row {d:+}": (9, 32 * SHORT + d) for d in (-4, -1, 0, 1, 4)}
     shapes |= {f"a warp's registers {d:+}": (2, 32 * ROW + d) for d in (-1, 0, 1)}
-    shapes |= {f"the longest row kept {d:+}": (1, LARGEST * SLOTS + d) for d in (-1, 0, 1, 4)}
-    shapes |= {"several long rows": (3, 20_000), "many long odd rows": (7, 16_391)}
+    shapes |= {f"the longest row kept {d:+}": (1, LARGEST * DEEP + d) for d in (-1, 0, 1, 4)}
+    shapes |= {"several long rows": (2, 40_000), "several long odd rows": (3, 33_001)}
     made = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
     made["large mean"] = 1000 + rng.standard_normal((6, 100), dtype=np.float32)
     made["outliers"] = np.where(rng.random((20, 130)) < 0.01, 1e6, rng.random((20, 130))).astype(np.float32)
@@ -62,6 +64,11 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
         name: (x, rng.uniform(0.5, 2, x.shape[1]).astype(np.float32), rng.standard_normal(x.shape[1], dtype=np.float32))
         for name, x in made.items()
     }
+
+
+def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float = 1e-5) -> np.ndarray:
+    """The largest error allowed for each element; see `pmpp.moments.tolerance`."""
+    return moments.tolerance(x, weight, bias, eps)
 
 
 def cost(rows: int, columns: int) -> Cost:
@@ -251,7 +258,7 @@ def warp_per_row(x, weight, bias, eps=1e-5, *, out=None, stream=0):
 
 # ----------------------------------------------------------------------------- 128 bits wide, as many lanes as it takes
 
-SLOTS = 32  # values that a thread can keep
+SHORT, DEEP = 16, 32  # values that a thread can keep: fewer leave registers for more threads
 LARGEST = 1024  # threads a block, and for a row
 MOST_PARTS = 256  # blocks for a very long row
 
@@ -263,7 +270,7 @@ def load_row(x, row, first, step, wide, depth, values):
     loaded, and not counted."""
     columns, filled = np.int32(x.shape[1]), 0
     if wide:
-        for k in range(SLOTS // 4):
+        for k in range(values.size // 4):
             quad = (f0, f0, f0, f0)
             i = np.int32(4 * (first + k * step))
             if k < depth:  # the same for all threads
@@ -271,7 +278,7 @@ def load_row(x, row, first, step, wide, depth, values):
             values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = quad
             filled += 4 if i < columns else 0
     else:
-        for k in range(SLOTS):
+        for k in range(values.size):
             i = np.int32(first + k * step)
             values[k] = x[row, min(i, columns - 1)] if k < depth else f0
             filled += 1 if i < columns else 0
@@ -282,7 +289,7 @@ def load_row(x, row, first, step, wide, depth, values):
 def store_row(values, mean, scale, weight, bias, out, row, first, step, wide, filled):
     """Normalise the first ``filled`` of the values and store them where they belong."""
     if wide:
-        for k in range(SLOTS // 4):
+        for k in range(values.size // 4):
             if 4 * k < filled:
                 i = 4 * (first + k * step)
                 w, b = load128(weight, i), load128(bias, i)
@@ -292,7 +299,7 @@ def store_row(values, mean, scale, weight, bias, out, row, first, step, wide, fi
                 s = (values[4 * k + 3] - mean) * scale * w[3] + b[3]
                 store128(out, row * out.shape[1] + i, (p, q, r, s))
     else:
-        for k in range(SLOTS):
+        for k in range(values.size):
             if k < filled:
                 i = first + k * step
                 out[row, i] = (values[k] - mean) * scale * weight[i] + bias[i]
@@ -310,19 +317,20 @@ def group_sum(value, lanes, partial):
     return value
 
 
-@cuda.jit(max_registers=64)  # 1024 threads have no more
-def vectorised_kernel(x, lanes, wide, depth, weight, bias, eps, out):
+@cuda.jit(device=True)
+def keep_row(x, lanes, wide, depth, weight, bias, eps, out, values):
+    """Normalise a row by a group of ``lanes`` threads, or by the block, in the registers that ``values`` are."""
     rows, columns = x.shape
-    thread, group = np.uint32(cuda.threadIdx.x), np.uint32(lanes)
-    index, lane = cuda.blockIdx.x * (cuda.blockDim.x // lanes) + thread // group, thread % group
-    row = min(index, rows - 1)
-    values, partial = cuda.local.array(SLOTS, np.float32), cuda.shared.array((2, 32), np.float32)
+    group, lane = divided(cuda.threadIdx.x, lanes)
+    index = cuda.blockIdx.x * (cuda.blockDim.x // lanes) + group
+    row = min(index, rows - 1)  # threads beyond the last row work on it too, and do not store
+    partial = cuda.shared.array((2, 32), np.float32)
     filled = load_row(x, row, lane, lanes, wide, depth, values)
     total, squares = f0, f0
-    for k in range(SLOTS):
+    for k in range(values.size):
         total += values[k] if k < filled else f0
     mean = group_sum(total, lanes, partial[0]) / np.float32(columns)
-    for k in range(SLOTS):
+    for k in range(values.size):
         deviation = values[k] - mean if k < filled else f0
         squares += deviation * deviation
     scale = f1 / math.sqrt(group_sum(squares, lanes, partial[1]) / np.float32(columns) + eps)
@@ -330,14 +338,24 @@ def vectorised_kernel(x, lanes, wide, depth, weight, bias, eps, out):
         store_row(values, mean, scale, weight, bias, out, row, lane, lanes, wide, filled)
 
 
+@cuda.jit
+def vectorised_kernel(x, lanes, wide, depth, weight, bias, eps, out):
+    keep_row(x, lanes, wide, depth, weight, bias, eps, out, cuda.local.array(SHORT, np.float32))
+
+
+@cuda.jit(max_registers=64)  # 1024 threads have no more
+def wide_rows_kernel(x, lanes, wide, depth, weight, bias, eps, out):
+    keep_row(x, lanes, wide, depth, weight, bias, eps, out, cuda.local.array(DEEP, np.float32))
+
+
 @cuda.jit(device=True)
 def part_moments(x, row, part, parts, wide, tiles):
     """In all threads, the moments of the block's part of a row."""
-    values = cuda.local.array(SLOTS, np.float32)
-    units = cuda.blockDim.x * (SLOTS // 4 if wide else SLOTS)
+    values = cuda.local.array(DEEP, np.float32)
+    units = cuda.blockDim.x * (DEEP // 4 if wide else DEEP)
     count, mean, m2 = f0, f0, f0
     for tile in range(part, tiles, parts):
-        filled = load_row(x, row, tile * units + cuda.threadIdx.x, cuda.blockDim.x, wide, SLOTS, values)
+        filled = load_row(x, row, tile * units + cuda.threadIdx.x, cuda.blockDim.x, wide, DEEP, values)
         more = chunk_moments(values, filled)
         count, mean, m2 = merge(count, mean, m2, more[0], more[1], more[2])
     return block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
@@ -345,12 +363,12 @@ def part_moments(x, row, part, parts, wide, tiles):
 
 @cuda.jit(device=True)
 def normalise_part(x, row, part, parts, wide, tiles, mean, scale, weight, bias, out):
-    values = cuda.local.array(SLOTS, np.float32)
-    units, step = cuda.blockDim.x * (SLOTS // 4 if wide else SLOTS), cuda.blockDim.x
+    values = cuda.local.array(DEEP, np.float32)
+    units, step = cuda.blockDim.x * (DEEP // 4 if wide else DEEP), cuda.blockDim.x
     tile = part + (tiles - 1 - part) // parts * parts  # backwards: what was read last is the likeliest to be in a cache
     while tile >= 0:
         first = tile * units + cuda.threadIdx.x
-        filled = load_row(x, row, first, step, wide, SLOTS, values)
+        filled = load_row(x, row, first, step, wide, DEEP, values)
         store_row(values, mean, scale, weight, bias, out, row, first, step, wide, filled)
         tile -= parts
 
@@ -360,7 +378,7 @@ def parts_kernel(x, wide, tiles, partials):
     row, part = cuda.blockIdx.x, cuda.blockIdx.y
     count, mean, m2 = part_moments(x, row, part, cuda.gridDim.y, wide, tiles)
     if cuda.threadIdx.x == 0:
-        partials[0, row, part], partials[1, row, part], partials[2, row, part] = count, mean, m2
+        write_part(partials, row, part, count, mean, m2)
 
 
 @cuda.jit(max_registers=64)  # 1024 threads have no more
@@ -374,29 +392,32 @@ def long_rows_kernel(x, wide, tiles, partials, weight, bias, eps, out):
     normalise_part(x, row, part, parts, wide, tiles, mean, scale, weight, bias, out)
 
 
-@rung(vectorised_kernel, parts_kernel, long_rows_kernel)
+@rung(vectorised_kernel, wide_rows_kernel, parts_kernel, long_rows_kernel)
 def vectorised(x, weight, bias, eps=1e-5, *, out=None, stream=0):
-    """Each thread keeps 16 values, by 128-bit loads, and a row has as many threads as that takes, from 1 to 1024.
+    """A thread keeps 16 or 32 values, by 128-bit loads, and a row has as many threads as it needs, from 1 to 1024.
 
-    Arguments, result and errors as in `two_kernels`. Rows of more than 16384 elements are read twice: by one block,
+    Arguments, result and errors as in `two_kernels`. Rows of more than 32768 elements are read twice: by one block,
     that finds much of it in the cache again, or, where rows are few, by several blocks and two launches. The loads are
-    128 bits wide if N is a multiple of 4 and all arrays begin on 16-byte boundaries, else 16 at a time of 4 bytes.
+    128 bits wide if N is a multiple of 4 and all arrays begin on 16-byte boundaries, else of 4 bytes.
     """
     x, weight, bias, eps, out, stream = _arguments(x, weight, bias, eps, out, stream)
     rows, columns = x.shape
     if not rows:
         return out
     wide = columns % 4 == 0 and not any(device.address(array) % 16 for array in (x, weight, bias, out))
-    units, most = columns // (4 if wide else 1), SLOTS // (4 if wide else 1)
-    if units <= LARGEST * most:
-        few = 4 if wide else 8  # units a thread, until a warp is full: more would need longer to be loaded
-        lanes = 1 << (_ceil(units, few) - 1).bit_length()
-        lanes = min(lanes, 32) if units <= 32 * most else 32 * _ceil(units, 32 * most)
-        threads, depth = max(lanes, BLOCK) if lanes <= 32 else lanes, _ceil(units, lanes)
-        grid = _ceil(rows, threads // lanes)
-        vectorised_kernel[grid, threads, stream](x, lanes, wide, depth, weight, bias, eps, out)
-        return out
+    units, most = columns // (4 if wide else 1), DEEP // (4 if wide else 1)
     multiprocessors = device.limits()["multiprocessors"]
+    crowd = rows >= 8 * multiprocessors
+    few = (
+        SHORT // (4 if wide else 2) if crowd else SHORT // (16 if wide else 4)
+    )  # without a crowd nobody else is waiting
+    if units <= LARGEST * most:
+        short = units <= few * (32 if crowd else LARGEST)
+        lanes = _lanes(units, few) if short else max(32, _lanes(units, most))
+        threads = BLOCK if lanes <= 32 else lanes
+        kernel, grid = vectorised_kernel if short else wide_rows_kernel, _ceil(rows, threads // lanes)
+        kernel[grid, threads, stream](x, lanes, wide, _ceil(units, lanes), weight, bias, eps, out)
+        return out
     threads = LARGEST if rows >= multiprocessors else BLOCK
     tiles = _ceil(units, threads * most)
     parts = min(tiles, _ceil(4 * multiprocessors, rows), MOST_PARTS) if rows < multiprocessors else 1
@@ -405,6 +426,12 @@ def vectorised(x, weight, bias, eps=1e-5, *, out=None, stream=0):
         parts_kernel[(rows, parts), threads, stream](x, wide, tiles, partials)
     long_rows_kernel[(rows, parts), threads, stream](x, wide, tiles, partials, weight, bias, eps, out)
     return out
+
+
+def _lanes(units: int, few: int) -> int:
+    """Threads for a row so that none has more than ``few`` units: a power of two within a warp, or whole warps."""
+    needed = _ceil(units, few)
+    return 1 << (needed - 1).bit_length() if needed <= 32 else 32 * _ceil(needed, 32)
 
 
 LADDER = (two_kernels, block_per_row, welford, warp_per_row, vectorised)

@@ -6,14 +6,52 @@ count is the variance. All functions run on the device, in float32. Chapter: not
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pmpp import cuda
+from pmpp.lab import device
 from pmpp.lab.vector import load128, store128
 
 WARP = 0xFFFFFFFF  # all its lanes
 f0, f1 = np.float32(0), np.float32(1)  # a literal 0.0 would be float64, and all that it touches
 CHUNK = 32  # values that a thread holds in registers
+
+
+def moment_errors(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How far the float32 mean and biased variance of each row of ``x`` may be off; float64, shape (rows, 1).
+
+    A value goes through n = values / 256 additions in a thread and up to 40 roundings where threads, warps and parts
+    are put together. Each is off by u = 2^-24 of what has been added up. Long sums of roundings grow like sqrt(n): 8
+    times that is next to certain (N. Higham and T. Mary, SIAM J. Sci. Comput. 41, 2019). A mean that is off moves the
+    squared deviations of Welford's method with it (T. Chan, G. Golub, R. LeVeque, 1983).
+    """
+    x = x.astype(np.float64)
+    n = x.shape[1] / 256
+    growth = (min(n, 8 * math.sqrt(n)) + 40) * 2.0**-24
+    with np.errstate(all="ignore"):
+        mean = growth * np.abs(x).mean(axis=1, keepdims=True)
+        var = x.var(axis=1, keepdims=True)
+        return mean, 2 * growth * var + 2 * np.sqrt(var) * mean + mean**2
+
+
+def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
+    """The largest error allowed for the rows of ``x``, normalised in float32, times ``weight`` plus ``bias``.
+
+    To first order in the errors of the moments, with 8 roundings of the result itself.
+    """
+    mean, var = moment_errors(x)
+    with np.errstate(all="ignore"):
+        square = x.astype(np.float64).var(axis=1, keepdims=True) + eps
+        away = np.abs(x - x.mean(axis=1, keepdims=True, dtype=np.float64)) / np.sqrt(square)
+        moved = mean / np.sqrt(square) + away * var / (2 * square)
+        return np.abs(weight) * (moved + 8 * 2.0**-24 * away) + 8 * 2.0**-24 * np.abs(bias)
+
+
+def parts_of(channels: int, tiles: int, blocks_per_sm: int = 16) -> int:
+    """Blocks for each of some channels: as many as fill the GPU, and no more than there are tiles."""
+    return max(1, min(-(-device.limits()["multiprocessors"] * blocks_per_sm // channels), tiles, 1024))
 
 
 @cuda.jit(device=True)
@@ -83,6 +121,11 @@ def block_merge(count, mean, m2, partial):
 
 
 @cuda.jit(device=True)
+def write_part(partials, channel, part, count, mean, m2):
+    partials[0, channel, part], partials[1, channel, part], partials[2, channel, part] = count, mean, m2
+
+
+@cuda.jit(device=True)
 def merge_parts(partials, channel):
     """In all lanes of a warp, the moments of a channel from those of its parts."""
     count, mean, m2 = f0, f0, f0
@@ -106,6 +149,37 @@ def chunk_moments(values, filled):
     return count, mean, m2
 
 
+@cuda.jit(device=True)
+def rectified(value, relu):
+    return f0 if relu and value < f0 else value  # a NaN is not below 0, and stays
+
+
+@cuda.jit(device=True)
+def keep(running, channel, mean, m2, count):
+    """Running moments as PyTorch defines them: this batch enters with weight momentum, its variance unbiased."""
+    running_mean, running_var, momentum = running
+    if momentum > f0:
+        running_mean[channel] = (f1 - momentum) * running_mean[channel] + momentum * mean
+        running_var[channel] = (f1 - momentum) * running_var[channel] + momentum * (m2 / (count - f1))
+
+
+@cuda.jit(device=True)
+def of_channel(c, affine, moments, eps):
+    """Mean, scale and bias of a channel."""
+    return moments[0][c], affine[0][c] / math.sqrt(moments[1][c] + eps), affine[1][c]
+
+
+@cuda.jit(device=True)
+def centre_and_scale(channel, first, training, partials, affine, moments, running, eps):
+    """What a channel is shifted and multiplied by. In training its ``first`` thread keeps the moments."""
+    if training:
+        count, mean, m2 = merge_parts(partials, channel)
+        if first:
+            keep(running, channel, mean, m2, count)
+        return mean, affine[0][channel] / math.sqrt(m2 / count + eps)
+    return moments[0][channel], affine[0][channel] / math.sqrt(moments[1][channel] + eps)
+
+
 # ------------------------------------------------------------------------------ the values of a channel, many at a time
 #
 # `x` is flat, of shape images x channels x inner: a channel has `inner` values in each image. A unit is one value, or
@@ -122,7 +196,7 @@ def divided(a, b):
 
 @cuda.jit(device=True)
 def route(shape, channel, first, wide):
-    """How a thread walks along a channel: (unit of x, unit in the image, units left), the length of a step, and a plane."""
+    """How a thread walks along a channel: (unit of x, unit in the image, units left), how far a step goes, a plane."""
     inner = np.int32(shape[2] // 4 if wide else shape[2])
     image, r = divided(first, inner)
     images_on, r_on = divided(cuda.blockDim.x, inner)
