@@ -383,7 +383,7 @@ def parts_kernel(x, shape, wide, tiles, partials):
     units = cuda.blockDim.x * (CHUNK // 4 if wide else CHUNK)
     count, mean, m2 = f0, f0, f0
     for tile in range(part, tiles, parts):
-        filled = load_chunk(x, shape, channel, tile * units + cuda.threadIdx.x, wide, values)
+        filled = load_chunk(x, shape, channel, tile * units + cuda.threadIdx.x, wide, CHUNK, values)
         more = chunk_moments(values, filled)
         count, mean, m2 = merge(count, mean, m2, more[0], more[1], more[2])
     count, mean, m2 = block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
@@ -402,7 +402,7 @@ def vectorised_kernel(x, shape, tiles, partials, affine, moments, running, finis
     tile = part + (tiles - 1 - part) // parts * parts
     while tile >= 0:
         unit = tile * units + cuda.threadIdx.x
-        load_chunk(x, shape, channel, unit, True, values)
+        load_chunk(x, shape, channel, unit, True, CHUNK, values)
         for k in range(CHUNK):
             values[k] = rectified((values[k] - mean) * scale + affine[1][channel], finish[1])
         store_chunk(values, out, shape, channel, unit, True)
@@ -410,10 +410,10 @@ def vectorised_kernel(x, shape, tiles, partials, affine, moments, running, finis
 
 
 @cuda.jit(max_registers=64)  # 1024 threads have no more
-def channel_kernel(x, shape, wide, affine, running, finish, out):
+def channel_kernel(x, shape, wide, depth, affine, running, finish, out):
     channel, thread = cuda.blockIdx.x, cuda.threadIdx.x
     values = cuda.local.array(CHUNK, np.float32)
-    filled = load_chunk(x, shape, channel, thread, wide, values)
+    filled = load_chunk(x, shape, channel, thread, wide, depth, values)
     count, mean, m2 = chunk_moments(values, filled)
     count, mean, m2 = block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
     if thread == 0:
@@ -471,10 +471,10 @@ def vectorised(x, weight, bias, running_mean=None, running_var=None, *, out=None
     wide = inner % 4 == 0 and device.address(x) % 16 == device.address(target) % 16 == 0
     units, most = n * inner // (4 if wide else 1), CHUNK // (4 if wide else 1)  # in a channel, and in a thread
     if call.training and units <= LARGEST * most and (inner >= NARROW or x.size <= SMALL):
-        # With few channels, more threads: they wait for fewer loads each.
-        each = most if c > 2 * device.limits()["multiprocessors"] else max(1, most // 4)
+        each = most if c > 2 * device.limits()["multiprocessors"] else max(1, most // 4)  # few channels: more threads
         threads = min(LARGEST, 32 * _ceil(units, 32 * each))
-        channel_kernel[c, threads, stream](x, shape, wide, call.affine, call.running, call.finish, target)
+        depth = _ceil(units, threads)
+        channel_kernel[c, threads, stream](x, shape, wide, depth, call.affine, call.running, call.finish, target)
         return call.out
     if call.training and inner < NARROW:
         partials = column_parts(x, shape, stream)

@@ -127,12 +127,12 @@ def write_part(partials, channel, part, count, mean, m2):
 
 @cuda.jit(device=True)
 def merge_parts(partials, channel):
-    """In all lanes of a warp, the moments of a channel from those of its parts."""
+    """In all threads of a block, the moments of a channel from those of its parts."""
     count, mean, m2 = f0, f0, f0
-    for part in range(cuda.laneid, partials.shape[2], 32):
+    for part in range(cuda.threadIdx.x, partials.shape[2], cuda.blockDim.x):
         other = partials[0, channel, part], partials[1, channel, part], partials[2, channel, part]
         count, mean, m2 = merge(count, mean, m2, other[0], other[1], other[2])
-    return warp_merge(count, mean, m2)
+    return block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
 
 
 @cuda.jit(device=True)
@@ -214,23 +214,25 @@ def onward(at, r, left, step, inner):
 
 
 @cuda.jit(device=True)
-def load_chunk(x, shape, channel, first, wide, values):
-    """Load a thread's CHUNK values of a channel; how many there were.
+def load_chunk(x, shape, channel, first, wide, depth, values):
+    """Load a thread's units of a channel, ``depth`` at most; how many values that were.
 
-    No branch between the loads, so that all are under way before the first value is needed: where the channel ends, its
-    first unit is loaded, and not counted.
+    No two threads branch between the loads, so that all are under way before the first value is needed: where the
+    channel ends, its first unit is loaded, and not counted.
     """
     (at, r, left), step, inner = route(shape, channel, first, wide)
     begin, filled = channel * np.int64(inner), 0
     if wide:
         for k in range(CHUNK // 4):
-            quad = load128(x, 4 * (at if left > 0 else begin))
+            quad = (f0, f0, f0, f0)
+            if k < depth:
+                quad = load128(x, 4 * (at if left > 0 else begin))
             values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = quad
             filled += 4 if left > 0 else 0
             at, r, left = onward(at, r, left, step, inner)
     else:
         for k in range(CHUNK):
-            values[k] = x[at if left > 0 else begin]
+            values[k] = x[at if left > 0 else begin] if k < depth else f0
             filled += 1 if left > 0 else 0
             at, r, left = onward(at, r, left, step, inner)
     return filled

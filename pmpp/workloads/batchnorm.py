@@ -1,4 +1,4 @@
-"""What is measured of ``pmpp.batchnorm``: training and inference, with and without ReLU, and shapes that suit nobody."""
+"""What is measured of ``pmpp.batchnorm``: training and inference, with and without ReLU, and awkward shapes."""
 
 from __future__ import annotations
 
