@@ -40,8 +40,9 @@ BLOCK = 256  # threads a block
 def reference(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float = 1e-5) -> np.ndarray:
     """What `two_kernels` returns, a row at a time and in float64."""
     out = np.empty(x.shape, np.float64)
-    for i, row in enumerate(x.astype(np.float64)):
-        out[i] = (row - row.mean()) / math.sqrt(row.var() + eps) * weight + bias
+    with np.errstate(invalid="ignore"):  # of an infinity less itself
+        for i, row in enumerate(x.astype(np.float64)):
+            out[i] = (row - row.mean()) / math.sqrt(row.var() + eps) * weight + bias
     return out
 
 
@@ -106,7 +107,8 @@ def row_moments(x, row, partial):
         total += x[row, i]
     mean = block_sum(total, partial[0]) / np.float32(columns)
     for i in range(cuda.threadIdx.x, columns, BLOCK):
-        squares += (x[row, i] - mean) * (x[row, i] - mean)
+        deviation = x[row, i] - mean
+        squares += deviation * deviation
     return mean, block_sum(squares, partial[1]) / np.float32(columns)
 
 
@@ -249,7 +251,7 @@ def warp_per_row(x, weight, bias, eps=1e-5, *, out=None, stream=0):
     """
     x, weight, bias, eps, out, stream = _arguments(x, weight, bias, eps, out, stream)
     rows, columns = x.shape
-    if columns > 32 * ROW:
+    if rows and columns > 32 * ROW:
         welford_kernel[rows, BLOCK, stream](x, weight, bias, eps, out)
     elif rows:
         warp_per_row_kernel[_ceil(rows, BLOCK // 32), BLOCK, stream](x, weight, bias, eps, out)
