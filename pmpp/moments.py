@@ -41,6 +41,8 @@ def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -
 
     To first order in the errors of the moments, with 8 roundings of the result itself.
     """
+    if not x.size:
+        return np.zeros(x.shape)
     mean, var = moment_errors(x)
     with np.errstate(all="ignore"):
         square = x.astype(np.float64).var(axis=1, keepdims=True) + eps

@@ -303,7 +303,7 @@ ways = {"sum of squares": hasty}
 ways |= {name: kept_by(getattr(batchnorm, name)) for name in ("two_pass", "welford", "vectorised")}
 levels = 2.0 ** np.arange(0, 23, 2)
 figure, ax = chart(3.8)
-for (name, way), colour, marker in zip(ways.items(), ("#CC6677", *plots.COLOURS), "xosP", strict=False):
+for (name, way), colour, marker in zip(ways.items(), ("#888888", *plots.COLOURS), "xosP", strict=False):
     errors = []
     for level in levels:
         x = sky.reshape(1, 1, 64, 64) + np.float32(level)
@@ -311,7 +311,7 @@ for (name, way), colour, marker in zip(ways.items(), ("#CC6677", *plots.COLOURS)
     ax.plot(levels, errors, color=colour, marker=marker, label=name)
 ax.axhline(1, color="#333333", linewidth=1)
 ax.set(xscale="log", yscale="log", xlabel="black level", ylabel="relative error of the variance")
-ax.set_title("The variance of the same pixels, on top of a constant, in float32 (below 1e-9 drawn there)")
+ax.set_title("The variance of the same pixels, on top of a constant, in float32 (0 is drawn at 1e-9)")
 ax.legend()
 figure
 
