@@ -81,7 +81,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     shapes |= {"one image": (1, 3, 5, 7), "odd plane": (3, 5, 7, 7), "plane of whole vectors": (3, 5, 8, 6)}
     shapes |= {f"a block {d:+}": (BLOCK + d, 2, 1) for d in (-1, 0, 1)}
     shapes |= {"very many rows": (33_000, 2), "large N x C": (1_800, 37), "small planes": (33, 6, 3, 3)}
-    shapes |= {"a sequence": (2, 3, 301), "a volume": (2, 2, 3, 4, 5)}
+    shapes |= {"a sequence": (2, 3, 301), "a volume": (2, 2, 3, 4, 5), "very many odd rows": (13_200, 5)}
     shapes |= {"long channels": (2, 2, 16400), "long odd channels": (3, 1, 11001), "many channels": (3, 300, 4, 4)}
     made = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
     made["large mean"] = 1000 + made["odd plane"]

@@ -177,6 +177,20 @@ def test_any_shape_and_alignment(rung, n, c, plane, training, relu, offsets, see
         assert right_inference(out.copy_to_host(), x, weight, bias, mean, var)
 
 
+@pytest.mark.parametrize("offsets", [(0, 0), (1, 1), (3, 3), (1, 2), (0, 1)])
+@pytest.mark.parametrize("shape", [(2, 1, 182, 182), (3, 1, 11_001)], ids=["whole vectors", "odd"])
+def test_a_large_batch_anywhere(offsets, shape, rng):
+    """What lies before the first whole vector and after the last is normalised too, once."""
+    base = rng.standard_normal(offsets[0] + math.prod(shape), dtype=F32)
+    x, given = base[offsets[0] :].reshape(shape), device.to_device(base)[offsets[0] :].reshape(shape)
+    out = device.to_device(np.full(offsets[1] + x.size, np.nan, F32))[offsets[1] :].reshape(shape)
+    weight, bias, mean, var = (np.array([value], F32) for value in (1.5, -0.5, 0.25, 2))
+    room.vectorised(given, weight, bias, mean, var, training=False, out=out)
+    assert right_inference(out.copy_to_host(), x, weight, bias, mean, var)
+    room.vectorised(given, weight, bias, out=out)
+    assert right(out.copy_to_host(), x, weight, bias)
+
+
 def test_a_large_mean_costs_no_more_than_the_rounding_of_the_mean(rng):
     """Where a sum of squares would have lost everything: a variance of 1 beside a squared mean of 1e8."""
     x = (1e4 + rng.standard_normal((64, 2, 31))).astype(F32)

@@ -606,7 +606,8 @@ for columns in (3, 64, 1000, 1024, 4096, 32768, 40000):
 print("lanes for a row of 64:", layernorm._lanes(16, 4), "- you said", prediction)
 
 # %% [markdown]
-# Rows beyond 32,768 are split over several blocks, which merge as in batch normalisation.
+# Rows beyond 32,768 are not kept: they are read twice. Where there are few of them, as here, several blocks share one,
+# and merge what they have as in batch normalisation.
 
 # %%
 recorded("layernorm", "vectorised", before="warp_per_row")
@@ -644,8 +645,7 @@ print(f"{'':24} {'':16} {'ours, ms':>9} {'torch, ms':>9} {'gain':>6}")
 other_shapes("layernorm", ("other shapes",))
 
 # %% [markdown]
-# Odd widths keep us from 128-bit loads, since rows then begin anywhere. It costs a factor of about two, and is still
-# ahead.
+# Odd widths keep us from 128-bit loads, since rows then begin anywhere: compare 1023 with the 1024 of the ladder.
 #
 # ## Exercises
 #
