@@ -16,7 +16,11 @@ ROOT = Path(__file__).parents[1]
 ROOMS = rooms()
 NAMES = [module.__name__.rpartition(".")[2] for module in ROOMS]
 RUNGS = [rung for module in ROOMS for rung in module.LADDER]
-CHAPTERS = {"transpose": "coalescing"}  # where the chapter teaches more than its room, and says so
+CHAPTERS = {
+    "transpose": "coalescing",
+    "batchnorm": "normalisation",
+    "layernorm": "normalisation",
+}  # where the chapter teaches more than its room, and says so
 each_room = pytest.mark.parametrize("room", ROOMS, ids=NAMES)
 each_rung = pytest.mark.parametrize("rung", RUNGS, ids=[f"{rung.room}.{rung.name}" for rung in RUNGS])
 
