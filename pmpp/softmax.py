@@ -1,0 +1,656 @@
+"""Softmax: the elements of each row as shares of one, exp(x - max) / sum(exp(x - max)), or the logarithms of these.
+
+Chapter: notebooks/16_softmax.ipynb.  PMPP 4e ch. 10 and 16.
+
+An element is read once and written once; all the arithmetic in between hides behind that. But nothing can be written
+before the whole row is known: its maximum, and then its sum. So the question is where a row waits in the meantime. The
+first rungs read it again, from wherever it is by then. The last one keeps it in registers, of a few lanes, a block or
+several blocks, whatever the length of a row asks for.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.lab import device
+from pmpp.lab.room import Cost, rung
+from pmpp.lab.vector import WIDTH, load128, store128
+from pmpp.reduction import MAX, SUM, combine
+
+DTYPES = ("float32", "float64")
+BLOCK = 256  # threads a block, where nothing else is said
+FULL = 0xFFFFFFFF  # all lanes of a warp take part
+
+
+def reference(x: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
+    """Softmax along ``axis``, or its logarithm, a row after the other, in float64.
+
+    A row with a NaN or a +inf in it is NaN throughout, and so is a row of nothing but -inf: 0 / 0. Elsewhere -inf gives
+    0, or -inf for the logarithm. These are PyTorch's definitions too.
+    """
+    out = np.empty(x.shape, np.float64)
+    rows, results = np.moveaxis(x.astype(np.float64), axis, -1), np.moveaxis(out, axis, -1)
+    with np.errstate(all="ignore"):
+        for row in np.ndindex(rows.shape[:-1] if x.size else (0,)):
+            below = rows[row] - rows[row].max()
+            total = np.exp(below).sum()
+            results[row] = below - np.log(total) if log else np.exp(below) / total
+    return out
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
+    """Small awkward inputs: a name, and ``(x, axis, log)``."""
+    rng = np.random.default_rng(16) if rng is None else rng
+    shapes = {"one": (1, 1), "one a row": (77, 1), "one row": (1, 1001), "no rows": (0, 5), "no columns": (5, 0)}
+    shapes |= {f"rows of {n}": (9, n) for n in (2, 3, 7, 8, 9, 10, 31, 32, 33, 64)}
+    shapes |= {"rows of a warp +1": (5, 1025), "rows of a block": (2, 4096), "longer than a block": (2, 9001)}
+    shapes |= {"a vector": (300,), "a long row": (1, 40_001), "long rows": (3, 33_000)}
+    made = {name: (rng.standard_normal(shape, dtype=np.float32), -1, False) for name, shape in shapes.items()}
+    made["log"] = (made["rows of 64"][0], -1, True)
+    made["log of long rows"] = (made["long rows"][0], -1, True)
+    cube = rng.standard_normal((3, 50, 40), dtype=np.float32)
+    made |= {f"axis {axis} of three": (cube, axis, False) for axis in range(3)}
+    made |= {"axis 0, log": (cube, 0, True), "a tall column": (cube.reshape(-1, 1), 0, False)}
+    made["float64"] = (rng.standard_normal((5, 333)), -1, False)
+    made["float64, a long row"] = (rng.standard_normal((1, 17_001)), 1, False)
+    made["float64, axis 0, log"] = (rng.standard_normal((33, 7)), 0, True)
+    made["all equal"] = (np.full((4, 100), 0.1, np.float32), -1, False)
+    made["large"] = (rng.uniform(-1e4, 1e4, (4, 1000)).astype(np.float32), -1, False)  # exp(89) is past float32
+    made["large, log"] = (made["large"][0], -1, True)
+    made["extremes"] = (rng.permutation(np.float32([3.4e38, -3.4e38, 0, 1e-45] * 9)).reshape(1, -1), -1, False)
+    for log in (False, True):
+        made[f"non-finite{', log' * log}"] = (_non_finite(rng, 64), -1, log)
+    made["non-finite, axis 0"] = (_non_finite(rng, 50).T.copy(), 0, False)
+    made["non-finite, long rows"] = (_non_finite(rng, 5000), -1, False)
+    return made
+
+
+def _non_finite(rng: np.random.Generator, n: int) -> np.ndarray:
+    x = rng.standard_normal((6, n)).astype(np.float32)
+    x[0, rng.random(n) < 0.5] = -np.inf
+    x[1] = -np.inf
+    x[2, : n // 2] = -np.inf  # more than a thread, or a warp, sees at first
+    x[3, -1] = np.inf
+    x[4, n // 2] = np.nan
+    x[5, :-1] = -np.inf
+    return x
+
+
+def tolerance(x: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
+    """How far from `reference` a right result in the dtype of ``x`` may be, element by element.
+
+    With u half an eps: x - max is rounded, by u of its size, and that is a relative error of its exponential. exp and
+    log are good to 2 ulp, which is 4 u. A term of the sum goes through additions, and in the online form through
+    rescalings, each good to 6 u: at most n / 8 + 16 one after another, of which the errors add like a random walk; four
+    times its size is allowed (Higham and Mary, 2019). Below the smallest normal number, the spacing there.
+    """
+    if not x.size:
+        return np.zeros(x.shape)
+    u, wide = np.finfo(x.dtype).eps / 2, x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        below = np.abs(wide - wide.max(axis=axis, keepdims=True))
+        below = np.where(np.isfinite(below), below, 0)
+        shares = np.nan_to_num(reference(x, axis))
+        total = (shares * below).sum(axis=axis, keepdims=True) + 4 + 24 * math.sqrt(x.shape[axis] / 8 + 16)
+        if log:
+            result = np.nan_to_num(np.abs(reference(x, axis, log=True)), posinf=0)
+            return u * (below + total + 4 * math.log(x.shape[axis]) + 2 * result)
+    return u * shares * (below + 4 + total + 6) + 4 * float(np.finfo(x.dtype).smallest_subnormal)
+
+
+def cost(m: int, n: int, itemsize: int = 4) -> Cost:
+    """m rows of n: a comparison, a subtraction, an exponential, an addition and a division for each element, which is
+    read once and written once."""
+    return Cost(flops=5 * m * n, bytes=2 * m * n * itemsize)
+
+
+def _arguments(x: typing.Any, axis: int, log: bool, out: typing.Any, stream: typing.Any) -> tuple:
+    """``(out, x and out as (outer, n, inner), the lowest number, log, stream)``: softmax runs along the n."""
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=DTYPES, stream=stream)
+    try:
+        along = operator.index(axis)
+    except TypeError:
+        raise TypeError(f"axis must be an integer, was {axis!r}") from None
+    if not -x.ndim <= along < x.ndim:
+        raise ValueError(f"axis must be from {-x.ndim} to {x.ndim - 1} for x of shape {x.shape}, was {along}")
+    if not isinstance(log, bool | np.bool_):
+        raise TypeError(f"log must be True or False, was {log!r}")
+    out = device.as_output("out", out, shape=x.shape, dtype=x.dtype, stream=stream)
+    along %= x.ndim
+    if not x.size:
+        return out, None, None, None, log, stream
+    shape = (math.prod(x.shape[:along]), x.shape[along], math.prod(x.shape[along + 1 :]))
+    return out, x.reshape(shape), out.reshape(shape), x.dtype.type(np.finfo(x.dtype).min), bool(log), stream
+
+
+def _up(elements: int, parts: int) -> int:
+    return -(-elements // parts)  # rounded up
+
+
+@cuda.jit(device=True)
+def place(x, row):
+    """Where in ``x``, seen as (outer, n, inner), a row lies: it is x[a, :, b]."""
+    return row // x.shape[2], row % x.shape[2]
+
+
+@cuda.jit(device=True)
+def warp_all(op, value):
+    """The 32 values of a warp combined, in every lane: each takes from the lane whose number differs in one bit."""
+    for distance in (16, 8, 4, 2, 1):
+        value = combine(op, value, cuda.shfl_xor_sync(FULL, value, distance))
+    return value
+
+
+@cuda.jit(device=True)
+def block_all(op, value, partial, identity):
+    """The values of a block's threads combined, in every thread. ``partial``: a shared array of 32, used only here."""
+    thread, lane = cuda.threadIdx.x, cuda.laneid
+    value = warp_all(op, value)
+    if lane == 0:
+        partial[thread // 32] = value
+    cuda.syncthreads()
+    return warp_all(op, partial[lane] if lane < cuda.blockDim.x // 32 else identity)
+
+
+@cuda.jit(device=True)
+def share(value, highest, total, log):
+    """An element of the result."""
+    if log:
+        return value - highest - math.log(total)
+    return math.exp(value - highest) / total
+
+
+# ------------------------------------------------------------------------------------------------- a block for each row
+#
+# A maximum begins at the lowest finite number, not at -inf: then x - maximum is never inf - inf before all of a row has
+# been seen, and exp(-inf - lowest) is the 0 it should be. A row of nothing but -inf ends as 0 / 0, which is NaN.
+
+
+@cuda.jit
+def highest_kernel(x, highest, lowest):
+    a, b = place(x, cuda.blockIdx.x)
+    best = lowest
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        best = max(best, x[a, i, b])
+    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), lowest)
+    if cuda.threadIdx.x == 0:
+        highest[cuda.blockIdx.x] = best
+
+
+@cuda.jit
+def total_kernel(x, highest, total):
+    a, b = place(x, cuda.blockIdx.x)
+    best, zero = highest[cuda.blockIdx.x], np.float32(0)
+    added = zero
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        added += math.exp(x[a, i, b] - best)
+    added = block_all(SUM, added, cuda.shared.array(32, x.dtype), zero)
+    if cuda.threadIdx.x == 0:
+        total[cuda.blockIdx.x] = added
+
+
+@cuda.jit
+def normalise_kernel(x, highest, total, out, log):
+    a, b = place(x, cuda.blockIdx.x)
+    best, added = highest[cuda.blockIdx.x], total[cuda.blockIdx.x]
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        out[a, i, b] = share(x[a, i, b], best, added, log)
+
+
+@rung(highest_kernel, total_kernel, normalise_kernel)
+def three_kernels(
+    x: typing.Any, axis: int = -1, log: bool = False, *, out: typing.Any = None, stream: typing.Any = 0
+) -> typing.Any:
+    """The definition, a kernel for each part of it: the maximum of each row, then the sum, then the shares.
+
+    Args:
+        x: an array of any shape but (), of float32 or float64, contiguous in C order.
+        axis: the rows run along it; from -x.ndim to x.ndim - 1.
+        log: give the logarithms of the shares: x - max - log(sum).
+        out: a device array of the shape and dtype of ``x``, or None to allocate one. It may be ``x``.
+        stream: the stream to work on.
+
+    Returns ``out`` without waiting for the work to be done. A row with a NaN or a +inf in it becomes NaN, and so does a
+    row of nothing but -inf; other -inf become 0, or -inf with ``log``. Raises TypeError or ValueError that names the
+    argument at fault. Source: PMPP 4e section 10.6 for the reductions; the shift by the maximum is folklore.
+
+    Leaves: three kernels read all of ``x``, so a row has left the caches before it is needed again.
+    """
+    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is not None:
+        blocks = rows.shape[0] * rows.shape[2]
+        highest, total = (device.empty(blocks, rows.dtype, stream=stream) for _ in range(2))
+        highest_kernel[blocks, BLOCK, stream](rows, highest, lowest)
+        total_kernel[blocks, BLOCK, stream](rows, highest, total)
+        normalise_kernel[blocks, BLOCK, stream](rows, highest, total, results, log)
+    return out
+
+
+@cuda.jit
+def fused_kernel(x, out, lowest, log):
+    a, b = place(x, cuda.blockIdx.x)
+    best, added = lowest, np.float32(0)
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        best = max(best, x[a, i, b])
+    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), lowest)
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        added += math.exp(x[a, i, b] - best)
+    added = block_all(SUM, added, cuda.shared.array(32, x.dtype), np.float32(0))
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        out[a, i, b] = share(x[a, i, b], best, added, log)
+
+
+@rung(fused_kernel)
+def fused(
+    x: typing.Any, axis: int = -1, log: bool = False, *, out: typing.Any = None, stream: typing.Any = 0
+) -> typing.Any:
+    """One kernel does all three for a row before it turns to the next, while the row is still in a cache.
+
+    Arguments, result and errors as in `three_kernels`.
+
+    Leaves: a row is read three times, and one that is too long for the caches comes from memory each time.
+    """
+    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is not None:
+        fused_kernel[rows.shape[0] * rows.shape[2], BLOCK, stream](rows, results, lowest, log)
+    return out
+
+
+@cuda.jit(device=True)
+def append(highest, total, value):
+    """The maximum, and the sum relative to it, of a row with one element more."""
+    top = max(highest, value)
+    return top, total * math.exp(highest - top) + math.exp(value - top)
+
+
+@cuda.jit(device=True)
+def join(highest, total, other_highest, other_total):
+    """The maximum, and the sum relative to it, of two parts of a row together."""
+    top = max(highest, other_highest)
+    return top, total * math.exp(highest - top) + other_total * math.exp(other_highest - top)
+
+
+@cuda.jit(device=True)
+def warp_join(highest, total):
+    """The 32 parts of a row that the lanes of a warp have seen, in every lane."""
+    for distance in (16, 8, 4, 2, 1):
+        other_highest = cuda.shfl_xor_sync(FULL, highest, distance)
+        other_total = cuda.shfl_xor_sync(FULL, total, distance)
+        highest, total = join(highest, total, other_highest, other_total)
+    return highest, total
+
+
+@cuda.jit(device=True)
+def block_join(highest, total, highests, totals, lowest):
+    """The same for the threads of a block. ``highests`` and ``totals``: shared arrays of 32, used only here."""
+    thread, lane = cuda.threadIdx.x, cuda.laneid
+    highest, total = warp_join(highest, total)
+    if lane == 0:
+        highests[thread // 32], totals[thread // 32] = highest, total
+    cuda.syncthreads()
+    highest, total = lowest, np.float32(0)
+    if lane < cuda.blockDim.x // 32:
+        highest, total = highests[lane], totals[lane]
+    return warp_join(highest, total)
+
+
+@cuda.jit
+def online_kernel(x, out, lowest, log):
+    a, b = place(x, cuda.blockIdx.x)
+    best, added = lowest, np.float32(0)
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        best, added = append(best, added, x[a, i, b])
+    highests, totals = cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype)
+    best, added = block_join(best, added, highests, totals, lowest)
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        out[a, i, b] = share(x[a, i, b], best, added, log)
+
+
+@rung(online_kernel)
+def online(
+    x: typing.Any, axis: int = -1, log: bool = False, *, out: typing.Any = None, stream: typing.Any = 0
+) -> typing.Any:
+    """Maximum and sum in one pass: when the maximum grows, the sum so far is rescaled to the new one.
+
+    Arguments, result and errors as in `three_kernels`. Source: M. Milakov and N. Gimelshein, Online normalizer
+    calculation for softmax (2018).
+
+    Leaves: 256 threads meet at a barrier for every row, even for one of 64 elements.
+    """
+    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is not None:
+        online_kernel[rows.shape[0] * rows.shape[2], BLOCK, stream](rows, results, lowest, log)
+    return out
+
+
+# -------------------------------------------------------------------------------------------------- a warp for each row
+
+SHORT = 1024  # elements in the longest row that is left to a warp
+WARPS = BLOCK // 32
+
+
+@cuda.jit
+def warp_per_row_kernel(x, out, lowest, log):
+    row = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32
+    if row >= x.shape[0] * x.shape[2]:
+        return  # a whole warp
+    a, b = place(x, row)
+    best, added = lowest, np.float32(0)
+    for i in range(cuda.laneid, x.shape[1], 32):
+        best, added = append(best, added, x[a, i, b])
+    best, added = warp_join(best, added)
+    for i in range(cuda.laneid, x.shape[1], 32):
+        out[a, i, b] = share(x[a, i, b], best, added, log)
+
+
+@rung(warp_per_row_kernel, online_kernel)
+def warp_per_row(
+    x: typing.Any, axis: int = -1, log: bool = False, *, out: typing.Any = None, stream: typing.Any = 0
+) -> typing.Any:
+    """A short row is a warp's: its lanes agree by shuffles, without a barrier. Longer rows stay with `online`.
+
+    Arguments, result and errors as in `three_kernels`.
+
+    Leaves: a very long row is one block's work, so a few of them leave most of the GPU idle.
+    """
+    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is not None:
+        count = rows.shape[0] * rows.shape[2]
+        if rows.shape[1] <= SHORT:
+            warp_per_row_kernel[_up(count, WARPS), BLOCK, stream](rows, results, lowest, log)
+        else:
+            online_kernel[count, BLOCK, stream](rows, results, lowest, log)
+    return out
+
+
+# ------------------------------------------------------------------------------------------------ several blocks a row
+
+CHUNK = 8192  # elements of a row that a block takes
+
+
+@cuda.jit
+def part_kernel(x, highests, totals, lowest):
+    parts = -(-x.shape[1] // CHUNK)
+    a, b = place(x, cuda.blockIdx.x // parts)
+    first = cuda.blockIdx.x % parts * CHUNK
+    best, added = lowest, np.float32(0)
+    for i in range(first + cuda.threadIdx.x, min(first + CHUNK, x.shape[1]), BLOCK):
+        best, added = append(best, added, x[a, i, b])
+    best, added = block_join(best, added, cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype), lowest)
+    if cuda.threadIdx.x == 0:
+        highests[cuda.blockIdx.x], totals[cuda.blockIdx.x] = best, added
+
+
+@cuda.jit
+def whole_kernel(x, out, highests, totals, lowest, log):
+    parts = -(-x.shape[1] // CHUNK)
+    row, first = cuda.blockIdx.x // parts, cuda.blockIdx.x % parts * CHUNK
+    a, b = place(x, row)
+    best, added = lowest, np.float32(0)
+    for part in range(row * parts + cuda.threadIdx.x, (row + 1) * parts, BLOCK):
+        best, added = join(best, added, highests[part], totals[part])
+    best, added = block_join(best, added, cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype), lowest)
+    for i in range(first + cuda.threadIdx.x, min(first + CHUNK, x.shape[1]), BLOCK):
+        out[a, i, b] = share(x[a, i, b], best, added, log)
+
+
+@rung(part_kernel, whole_kernel, warp_per_row_kernel, online_kernel)
+def split_row(
+    x: typing.Any, axis: int = -1, log: bool = False, *, out: typing.Any = None, stream: typing.Any = 0
+) -> typing.Any:
+    """Several blocks share a long row: each finds the maximum and sum of its part, and a second kernel joins these.
+
+    Arguments, result and errors as in `three_kernels`. Rows of up to CHUNK elements are left to `warp_per_row`.
+
+    Leaves: along any other axis than the last the lanes of a warp read far apart, 32 sectors for 32 elements.
+    """
+    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is None:
+        return out
+    if rows.shape[1] <= CHUNK:
+        return warp_per_row(x, axis, log, out=out, stream=stream)
+    blocks = rows.shape[0] * rows.shape[2] * _up(rows.shape[1], CHUNK)
+    highests, totals = (device.empty(blocks, rows.dtype, stream=stream) for _ in range(2))
+    part_kernel[blocks, BLOCK, stream](rows, highests, totals, lowest)
+    whole_kernel[blocks, BLOCK, stream](rows, results, highests, totals, lowest, log)
+    return out
+
+
+# --------------------------------------------------------------------------------------------------- along another axis
+
+
+@cuda.jit
+def columns_kernel(x, out, lowest, log):
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    count, row = x.shape[0] * x.shape[2], cuda.blockIdx.x * cuda.blockDim.x + tx
+    a, b = place(x, min(row, count - 1))
+    best, added = lowest, np.float32(0)
+    for i in range(ty, x.shape[1], cuda.blockDim.y):
+        best, added = append(best, added, x[a, i, b])
+    highests, totals = cuda.shared.array(1024, x.dtype), cuda.shared.array(1024, x.dtype)
+    highests[ty * cuda.blockDim.x + tx], totals[ty * cuda.blockDim.x + tx] = best, added
+    cuda.syncthreads()
+    best, added = lowest, np.float32(0)
+    for part in range(tx, cuda.blockDim.x * cuda.blockDim.y, cuda.blockDim.x):
+        best, added = join(best, added, highests[part], totals[part])
+    if row < count:
+        for i in range(ty, x.shape[1], cuda.blockDim.y):
+            out[a, i, b] = share(x[a, i, b], best, added, log)
+
+
+@rung(columns_kernel, part_kernel, whole_kernel, warp_per_row_kernel, online_kernel)
+def columns(
+    x: typing.Any, axis: int = -1, log: bool = False, *, out: typing.Any = None, stream: typing.Any = 0
+) -> typing.Any:
+    """Along another axis than the last, a warp takes 32 rows: its lanes lie side by side across them.
+
+    Arguments, result and errors as in `three_kernels`. The last axis is left to `split_row`, but for tiny rows: 32 of
+    those lie together too.
+
+    Leaves: along the last axis, a row is read a second time, 4 bytes a lane, and its exponentials are taken thrice.
+    """
+    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is None:
+        return out
+    outer, n, inner = rows.shape
+    if n > TINY and (inner == 1 or (inner < 8 and n > CHUNK)):
+        return split_row(x, axis, log, out=out, stream=stream)
+    height = 1
+    while height < 32 and 8 * height < n:
+        height *= 2
+    width = max(32, BLOCK // height)
+    columns_kernel[_up(outer * inner, width), (width, height), stream](rows, results, lowest, log)
+    return out
+
+
+TINY = 8  # elements in a row that one thread takes by itself
+
+
+# --------------------------------------------------------------------------------------------------- kept in registers
+#
+# A part of a row is held by a group of threads, the members: each has HELD vectors of 16 bytes, and one element more,
+# since a part need not begin or end at a multiple of 16 bytes. `first` and `count` say where in the flat x it lies, and
+# `shift` where x begins, in elements after such a multiple. `like` is a tuple as long as a vector has elements: its
+# length is part of its type, so loops over it are unrolled and `values` stays in registers.
+
+HELD = 8
+EACH = 33  # room for 4 * HELD elements and the one more, which is the last
+
+
+@cuda.jit(device=True)
+def hold(values, x, first, count, shift, like, member, members):
+    """This member's elements into ``values``, -inf where there is none. All loads are under way before one is used."""
+    width = len(like)
+    head = -(first + shift) & (width - 1)
+    vectors = (count - head) // width
+    for k in range(HELD):
+        i = member + k * members
+        v = load128(x, first + head + width * min(i, vectors - 1))
+        for c in range(width):
+            values[width * k + c] = v[c] if i < vectors else -np.inf
+    i = member if member < head else member + vectors * width
+    values[EACH - 1] = x[first + i] if i < count else -np.inf
+
+
+@cuda.jit(device=True)
+def highest_of(values, like, lowest):
+    best = max(lowest, values[EACH - 1])
+    for k in range(HELD * len(like)):
+        best = max(best, values[k])
+    return best
+
+
+@cuda.jit(device=True)
+def total_of(values, like, best, log):
+    """The sum of the exponentials, which take the place of the elements unless the logarithm is asked for."""
+    last = math.exp(values[EACH - 1] - best)
+    total = last
+    for k in range(HELD * len(like)):
+        e = math.exp(values[k] - best)
+        total += e
+        values[k] = values[k] if log else e
+    values[EACH - 1] = values[EACH - 1] if log else last
+    return total
+
+
+@cuda.jit(device=True)
+def store_vector(out, i, values, k, like):
+    if len(like) == 4:
+        store128(out, i, (values[k], values[k + 1], values[k + 2], values[k + 3]))
+    else:
+        store128(out, i, (values[k], values[k + 1]))
+
+
+@cuda.jit(device=True)
+def release(values, out, first, count, shift, like, member, members, best, total, scale, log):
+    """The shares of what is held: values * scale, or values - best - log(total), to where the elements came from."""
+    width = len(like)
+    log_total = math.log(total)
+    for k in range(HELD * width):
+        values[k] = values[k] - best - log_total if log else values[k] * scale
+    head = -(first + shift) & (width - 1)
+    vectors = (count - head) // width
+    for k in range(HELD):
+        i = member + k * members
+        if i < vectors:
+            store_vector(out, first + head + width * i, values, width * k, like)
+    i = member if member < head else member + vectors * width
+    if i < count:
+        v = values[EACH - 1]
+        out[first + i] = v - best - log_total if log else v * scale
+
+
+@cuda.jit(device=True)
+def lanes_all(op, value, lanes):
+    """The values of groups of ``lanes`` neighbouring lanes combined, in every lane of each."""
+    for distance in (16, 8, 4, 2, 1):
+        if distance < lanes:
+            value = combine(op, value, cuda.shfl_xor_sync(FULL, value, distance))
+    return value
+
+
+@cuda.jit
+def lanes_kernel(x, out, n, lanes, shift, like, lowest, log):
+    values = cuda.local.array(EACH, x.dtype)
+    row, member = cuda.grid(1) // lanes, cuda.grid(1) % lanes
+    first = min(row * n, x.size - n)  # beyond the last row the last one, for the shuffles want all lanes
+    hold(values, x, first, n, shift, like, member, lanes)
+    best = lanes_all(MAX, highest_of(values, like, lowest), lanes)
+    total = lanes_all(SUM, total_of(values, like, best, log), lanes)
+    if row * n < x.size:
+        release(values, out, first, n, shift, like, member, lanes, best, total, np.float32(1) / total, log)
+
+
+@cuda.jit(max_registers=64)
+def block_kernel(x, out, n, shift, like, lowest, log):
+    values = cuda.local.array(EACH, x.dtype)
+    first, member, members = cuda.blockIdx.x * n, cuda.threadIdx.x, cuda.blockDim.x
+    hold(values, x, first, n, shift, like, member, members)
+    best = block_all(MAX, highest_of(values, like, lowest), cuda.shared.array(32, x.dtype), lowest)
+    total = total_of(values, like, best, log)
+    total = block_all(SUM, total, cuda.shared.array(32, x.dtype), np.float32(0))
+    release(values, out, first, n, shift, like, member, members, best, total, np.float32(1) / total, log)
+
+
+@cuda.jit(max_registers=64)
+def blocks_kernel(x, out, n, chunk, shift, like, lowest, log, work, partials):
+    values, ticket = cuda.local.array(EACH, x.dtype), cuda.shared.array(1, np.int64)
+    thread, members, parts = cuda.threadIdx.x, cuda.blockDim.x, -(-n // chunk)
+    if thread == 0:
+        ticket[0] = cuda.atomic.add(work, 0, 1)  # in the order in which blocks begin, whatever that is
+    cuda.syncthreads()
+    row = ticket[0] // parts
+    begin = ticket[0] % parts * chunk
+    first, count = row * n + begin, min(chunk, n - begin)
+    hold(values, x, first, count, shift, like, thread, members)
+    own = block_all(MAX, highest_of(values, like, lowest), cuda.shared.array(32, x.dtype), lowest)
+    total = total_of(values, like, own, log)
+    total = block_all(SUM, total, cuda.shared.array(32, x.dtype), np.float32(0))
+    if thread == 0:
+        partials[ticket[0], 0], partials[ticket[0], 1] = own, total
+        cuda.threadfence()
+        cuda.atomic.add(work, 1 + row, 1)
+        while cuda.atomic.add(work, 1 + row, 0) < parts:
+            pass
+        cuda.threadfence()
+    cuda.syncthreads()
+    best, total = lowest, np.float32(0)
+    for part in range(row * parts + cuda.laneid, (row + 1) * parts, 32):
+        best, total = join(best, total, partials[part, 0], partials[part, 1])
+    best, total = warp_join(best, total)
+    release(values, out, first, count, shift, like, thread, members, best, total, math.exp(own - best) / total, log)
+
+
+@cuda.jit
+def zero_kernel(work):
+    i = cuda.grid(1)
+    if i < work.size:
+        work[i] = 0
+
+
+@rung(lanes_kernel, block_kernel, blocks_kernel, zero_kernel, columns_kernel)
+def vectorised(
+    x: typing.Any, axis: int = -1, log: bool = False, *, out: typing.Any = None, stream: typing.Any = 0
+) -> typing.Any:
+    """A row is read once, 128 bits at a time, and waits in registers."""
+    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is None:
+        return out
+    outer, n, inner = rows.shape
+    width = WIDTH[rows.dtype.name]
+    shift = device.address(rows) % 16
+    if inner > 1 or n <= TINY or shift != device.address(results) % 16:
+        return columns(x, axis, log, out=out, stream=stream)
+    x, y, like, shift = rows.reshape(rows.size), results.reshape(rows.size), (0,) * width, shift // rows.dtype.itemsize
+    vectors = _up(n, width)
+    if vectors <= 32 * HELD:
+        lanes = 8 if n % width or shift else 1
+        while lanes * HELD < vectors:
+            lanes *= 2
+        lanes_kernel[_up(outer * lanes, BLOCK), BLOCK, stream](x, y, n, lanes, shift, like, lowest, log)
+        return out
+    if vectors <= MEMBERS * HELD:
+        threads = 32 * _up(vectors, 32 * HELD)
+        block_kernel[outer, threads, stream](x, y, n, shift, like, lowest, log)
+        return out
+    parts = _up(vectors, MEMBERS * HELD)
+    if parts > device.limits()["multiprocessors"]:
+        return columns(x, axis, log, out=out, stream=stream)
+    chunk = width * _up(vectors, parts)
+    parts = _up(n, chunk)
+    work = device.empty(1 + outer, np.int64, stream=stream)
+    partials = device.empty((outer * parts, 2), rows.dtype, stream=stream)
+    zero_kernel[_up(work.size, BLOCK), BLOCK, stream](work)
+    blocks_kernel[outer * parts, MEMBERS, stream](x, y, n, chunk, shift, like, lowest, log, work, partials)
+    return out
+
+
+MEMBERS = 1024
+
+LADDER = (three_kernels, fused, online, warp_per_row, split_row, columns, vectorised)
