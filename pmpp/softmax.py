@@ -126,7 +126,7 @@ def _arguments(x: typing.Any, axis: int, log: bool, out: typing.Any, stream: typ
     if not x.size:
         return out, None, None, None, log, stream
     shape = (math.prod(x.shape[:along]), x.shape[along], math.prod(x.shape[along + 1 :]))
-    return out, x.reshape(shape), out.reshape(shape), x.dtype.type(np.finfo(x.dtype).min), bool(log), stream
+    return out, x.reshape(shape), out.reshape(shape), (x.dtype.type(np.finfo(x.dtype).min), x.dtype.type(0)), bool(log), stream
 
 
 def _up(elements: int, parts: int) -> int:
@@ -136,6 +136,8 @@ def _up(elements: int, parts: int) -> int:
 @cuda.jit(device=True)
 def place(x, row):
     """Where in ``x``, seen as (outer, n, inner), a row lies: it is x[a, :, b]."""
+    if x.shape[2] == 1:  # the last axis needs no division, which takes about a hundred instructions
+        return row, 0
     return row // x.shape[2], row % x.shape[2]
 
 
@@ -173,24 +175,23 @@ def share(value, highest, total, log):
 
 
 @cuda.jit
-def highest_kernel(x, highest, lowest):
+def highest_kernel(x, highest, none):
     a, b = place(x, cuda.blockIdx.x)
-    best = lowest
+    best = none[0]
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         best = max(best, x[a, i, b])
-    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), lowest)
+    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), none[0])
     if cuda.threadIdx.x == 0:
         highest[cuda.blockIdx.x] = best
 
 
 @cuda.jit
-def total_kernel(x, highest, total):
+def total_kernel(x, highest, total, none):
     a, b = place(x, cuda.blockIdx.x)
-    best, zero = highest[cuda.blockIdx.x], np.float32(0)
-    added = zero
+    best, added = highest[cuda.blockIdx.x], none[1]
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         added += math.exp(x[a, i, b] - best)
-    added = block_all(SUM, added, cuda.shared.array(32, x.dtype), zero)
+    added = block_all(SUM, added, cuda.shared.array(32, x.dtype), none[1])
     if cuda.threadIdx.x == 0:
         total[cuda.blockIdx.x] = added
 
@@ -222,26 +223,26 @@ def three_kernels(
 
     Leaves: three kernels read all of ``x``, so a row has left the caches before it is needed again.
     """
-    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
     if rows is not None:
         blocks = rows.shape[0] * rows.shape[2]
         highest, total = (device.empty(blocks, rows.dtype, stream=stream) for _ in range(2))
-        highest_kernel[blocks, BLOCK, stream](rows, highest, lowest)
-        total_kernel[blocks, BLOCK, stream](rows, highest, total)
+        highest_kernel[blocks, BLOCK, stream](rows, highest, none)
+        total_kernel[blocks, BLOCK, stream](rows, highest, total, none)
         normalise_kernel[blocks, BLOCK, stream](rows, highest, total, results, log)
     return out
 
 
 @cuda.jit
-def fused_kernel(x, out, lowest, log):
+def fused_kernel(x, out, none, log):
     a, b = place(x, cuda.blockIdx.x)
-    best, added = lowest, np.float32(0)
+    best, added = none
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         best = max(best, x[a, i, b])
-    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), lowest)
+    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), none[0])
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         added += math.exp(x[a, i, b] - best)
-    added = block_all(SUM, added, cuda.shared.array(32, x.dtype), np.float32(0))
+    added = block_all(SUM, added, cuda.shared.array(32, x.dtype), none[1])
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         out[a, i, b] = share(x[a, i, b], best, added, log)
 
@@ -256,9 +257,9 @@ def fused(
 
     Leaves: a row is read three times, and one that is too long for the caches comes from memory each time.
     """
-    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
     if rows is not None:
-        fused_kernel[rows.shape[0] * rows.shape[2], BLOCK, stream](rows, results, lowest, log)
+        fused_kernel[rows.shape[0] * rows.shape[2], BLOCK, stream](rows, results, none, log)
     return out
 
 
@@ -287,27 +288,27 @@ def warp_join(highest, total):
 
 
 @cuda.jit(device=True)
-def block_join(highest, total, highests, totals, lowest):
+def block_join(highest, total, highests, totals, none):
     """The same for the threads of a block. ``highests`` and ``totals``: shared arrays of 32, used only here."""
     thread, lane = cuda.threadIdx.x, cuda.laneid
     highest, total = warp_join(highest, total)
     if lane == 0:
         highests[thread // 32], totals[thread // 32] = highest, total
     cuda.syncthreads()
-    highest, total = lowest, np.float32(0)
+    highest, total = none
     if lane < cuda.blockDim.x // 32:
         highest, total = highests[lane], totals[lane]
     return warp_join(highest, total)
 
 
 @cuda.jit
-def online_kernel(x, out, lowest, log):
+def online_kernel(x, out, none, log):
     a, b = place(x, cuda.blockIdx.x)
-    best, added = lowest, np.float32(0)
+    best, added = none
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         best, added = append(best, added, x[a, i, b])
     highests, totals = cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype)
-    best, added = block_join(best, added, highests, totals, lowest)
+    best, added = block_join(best, added, highests, totals, none)
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         out[a, i, b] = share(x[a, i, b], best, added, log)
 
@@ -323,9 +324,9 @@ def online(
 
     Leaves: 256 threads meet at a barrier for every row, even for one of 64 elements.
     """
-    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
     if rows is not None:
-        online_kernel[rows.shape[0] * rows.shape[2], BLOCK, stream](rows, results, lowest, log)
+        online_kernel[rows.shape[0] * rows.shape[2], BLOCK, stream](rows, results, none, log)
     return out
 
 
@@ -336,12 +337,12 @@ WARPS = BLOCK // 32
 
 
 @cuda.jit
-def warp_per_row_kernel(x, out, lowest, log):
+def warp_per_row_kernel(x, out, none, log):
     row = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32
     if row >= x.shape[0] * x.shape[2]:
         return  # a whole warp
     a, b = place(x, row)
-    best, added = lowest, np.float32(0)
+    best, added = none
     for i in range(cuda.laneid, x.shape[1], 32):
         best, added = append(best, added, x[a, i, b])
     best, added = warp_join(best, added)
@@ -359,13 +360,13 @@ def warp_per_row(
 
     Leaves: a very long row is one block's work, so a few of them leave most of the GPU idle.
     """
-    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
     if rows is not None:
         count = rows.shape[0] * rows.shape[2]
         if rows.shape[1] <= SHORT:
-            warp_per_row_kernel[_up(count, WARPS), BLOCK, stream](rows, results, lowest, log)
+            warp_per_row_kernel[_up(count, WARPS), BLOCK, stream](rows, results, none, log)
         else:
-            online_kernel[count, BLOCK, stream](rows, results, lowest, log)
+            online_kernel[count, BLOCK, stream](rows, results, none, log)
     return out
 
 
@@ -375,27 +376,27 @@ CHUNK = 8192  # elements of a row that a block takes
 
 
 @cuda.jit
-def part_kernel(x, highests, totals, lowest):
+def part_kernel(x, highests, totals, none):
     parts = -(-x.shape[1] // CHUNK)
     a, b = place(x, cuda.blockIdx.x // parts)
     first = cuda.blockIdx.x % parts * CHUNK
-    best, added = lowest, np.float32(0)
+    best, added = none
     for i in range(first + cuda.threadIdx.x, min(first + CHUNK, x.shape[1]), BLOCK):
         best, added = append(best, added, x[a, i, b])
-    best, added = block_join(best, added, cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype), lowest)
+    best, added = block_join(best, added, cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype), none)
     if cuda.threadIdx.x == 0:
         highests[cuda.blockIdx.x], totals[cuda.blockIdx.x] = best, added
 
 
 @cuda.jit
-def whole_kernel(x, out, highests, totals, lowest, log):
+def whole_kernel(x, out, highests, totals, none, log):
     parts = -(-x.shape[1] // CHUNK)
     row, first = cuda.blockIdx.x // parts, cuda.blockIdx.x % parts * CHUNK
     a, b = place(x, row)
-    best, added = lowest, np.float32(0)
+    best, added = none
     for part in range(row * parts + cuda.threadIdx.x, (row + 1) * parts, BLOCK):
         best, added = join(best, added, highests[part], totals[part])
-    best, added = block_join(best, added, cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype), lowest)
+    best, added = block_join(best, added, cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype), none)
     for i in range(first + cuda.threadIdx.x, min(first + CHUNK, x.shape[1]), BLOCK):
         out[a, i, b] = share(x[a, i, b], best, added, log)
 
@@ -410,15 +411,15 @@ def split_row(
 
     Leaves: along any other axis than the last the lanes of a warp read far apart, 32 sectors for 32 elements.
     """
-    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
     if rows is None:
         return out
     if rows.shape[1] <= CHUNK:
         return warp_per_row(x, axis, log, out=out, stream=stream)
     blocks = rows.shape[0] * rows.shape[2] * _up(rows.shape[1], CHUNK)
     highests, totals = (device.empty(blocks, rows.dtype, stream=stream) for _ in range(2))
-    part_kernel[blocks, BLOCK, stream](rows, highests, totals, lowest)
-    whole_kernel[blocks, BLOCK, stream](rows, results, highests, totals, lowest, log)
+    part_kernel[blocks, BLOCK, stream](rows, highests, totals, none)
+    whole_kernel[blocks, BLOCK, stream](rows, results, highests, totals, none, log)
     return out
 
 
@@ -426,17 +427,17 @@ def split_row(
 
 
 @cuda.jit
-def columns_kernel(x, out, lowest, log):
+def columns_kernel(x, out, none, log):
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     count, row = x.shape[0] * x.shape[2], cuda.blockIdx.x * cuda.blockDim.x + tx
     a, b = place(x, min(row, count - 1))
-    best, added = lowest, np.float32(0)
+    best, added = none
     for i in range(ty, x.shape[1], cuda.blockDim.y):
         best, added = append(best, added, x[a, i, b])
     highests, totals = cuda.shared.array(1024, x.dtype), cuda.shared.array(1024, x.dtype)
     highests[ty * cuda.blockDim.x + tx], totals[ty * cuda.blockDim.x + tx] = best, added
     cuda.syncthreads()
-    best, added = lowest, np.float32(0)
+    best, added = none
     for part in range(tx, cuda.blockDim.x * cuda.blockDim.y, cuda.blockDim.x):
         best, added = join(best, added, highests[part], totals[part])
     if row < count:
@@ -450,71 +451,111 @@ def columns(
 ) -> typing.Any:
     """Along another axis than the last, a warp takes 32 rows: its lanes lie side by side across them.
 
-    Arguments, result and errors as in `three_kernels`. The last axis is left to `split_row`, but for tiny rows: 32 of
-    those lie together too.
+    Arguments, result and errors as in `three_kernels`. The last axis is left to `split_row`.
 
     Leaves: along the last axis, a row is read a second time, 4 bytes a lane, and its exponentials are taken thrice.
     """
-    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
     if rows is None:
         return out
     outer, n, inner = rows.shape
-    if n > TINY and (inner == 1 or (inner < 8 and n > CHUNK)):
+    if inner == 1 or (inner < 8 and n > CHUNK):
         return split_row(x, axis, log, out=out, stream=stream)
     height = 1
     while height < 32 and 8 * height < n:
         height *= 2
     width = max(32, BLOCK // height)
-    columns_kernel[_up(outer * inner, width), (width, height), stream](rows, results, lowest, log)
+    columns_kernel[_up(outer * inner, width), (width, height), stream](rows, results, none, log)
     return out
 
 
-TINY = 8  # elements in a row that one thread takes by itself
+# ------------------------------------------------------------------------------------------------ a thread for each row
+
+TILE = 4096  # elements in shared memory, whole rows of at most TINY
+TINY = 32
+
+
+@cuda.jit
+def tile_kernel(x, out, n, rows, like, none, log):
+    tile = cuda.shared.array(TILE, x.dtype, alignment=16)
+    thread, width = cuda.threadIdx.x, len(like)
+    begin = cuda.blockIdx.x * rows * n
+    count = min(rows * n, x.size - begin)
+    whole = count - count % width
+    for i in range(thread * width, whole, BLOCK * width):
+        store128(tile, i, load128(x, begin + i))
+    if whole + thread < count:
+        tile[whole + thread] = x[begin + whole + thread]
+    cuda.syncthreads()
+    for first in range(thread * n, count, BLOCK * n):
+        best, added = none
+        for i in range(first, first + n):
+            best = max(best, tile[i])
+        for i in range(first, first + n):
+            added += math.exp(tile[i] - best)
+        for i in range(first, first + n):
+            tile[i] = share(tile[i], best, added, log)
+    cuda.syncthreads()
+    for i in range(thread * width, whole, BLOCK * width):
+        store128(out, begin + i, load128(tile, i))
+    if whole + thread < count:
+        out[begin + whole + thread] = tile[whole + thread]
 
 
 # --------------------------------------------------------------------------------------------------- kept in registers
 #
-# A part of a row is held by a group of threads, the members: each has HELD vectors of 16 bytes, and one element more,
-# since a part need not begin or end at a multiple of 16 bytes. `first` and `count` say where in the flat x it lies, and
-# `shift` where x begins, in elements after such a multiple. `like` is a tuple as long as a vector has elements: its
-# length is part of its type, so loops over it are unrolled and `values` stays in registers.
+# A part of a row is held by a group of threads, the members: each has `held` vectors of 16 bytes, up to HELD, and one
+# element more, since a part need not begin or end at a multiple of 16 bytes. `first` and `count` say where in the flat
+# x it lies, and `shift` where x begins, in elements after such a multiple. `like` is a tuple as long as a vector has
+# elements. Its length is known when the kernel is compiled, so loops over it are unrolled and `values` is in registers.
 
 HELD = 8
 EACH = 33  # room for 4 * HELD elements and the one more, which is the last
 
 
 @cuda.jit(device=True)
-def hold(values, x, first, count, shift, like, member, members):
-    """This member's elements into ``values``, -inf where there is none. All loads are under way before one is used."""
-    width = len(like)
-    head = -(first + shift) & (width - 1)
-    vectors = (count - head) // width
+def vectors_of(first, count, shift, like):
+    """How many elements come before the first whole vector of a part, and how many vectors there are."""
+    head = -(first + shift) & (len(like) - 1)
+    return head, (count - head) // len(like)
+
+
+@cuda.jit(device=True)
+def hold(values, x, first, count, shift, like, held, member, members):
+    """This member's elements into ``values``. No load waits for another; beyond the last vector it is read again."""
+    width, (head, vectors) = len(like), vectors_of(first, count, shift, like)
     for k in range(HELD):
-        i = member + k * members
-        v = load128(x, first + head + width * min(i, vectors - 1))
-        for c in range(width):
-            values[width * k + c] = v[c] if i < vectors else -np.inf
+        if k < held:
+            v = load128(x, first + head + width * min(member + k * members, vectors - 1))
+            for c in range(width):
+                values[width * k + c] = v[c]
     i = member if member < head else member + vectors * width
     values[EACH - 1] = x[first + i] if i < count else -np.inf
 
 
 @cuda.jit(device=True)
-def highest_of(values, like, lowest):
+def highest_of(values, like, held, inside, lowest):
+    """The largest of a member's elements, of which it has ``inside`` vectors; the others become -inf."""
     best = max(lowest, values[EACH - 1])
-    for k in range(HELD * len(like)):
-        best = max(best, values[k])
+    for k in range(HELD):
+        if k < held:
+            for c in range(len(like) * k, len(like) * (k + 1)):
+                values[c] = values[c] if k < inside else -np.inf
+                best = max(best, values[c])
     return best
 
 
 @cuda.jit(device=True)
-def total_of(values, like, best, log):
+def total_of(values, like, held, best, log):
     """The sum of the exponentials, which take the place of the elements unless the logarithm is asked for."""
     last = math.exp(values[EACH - 1] - best)
     total = last
-    for k in range(HELD * len(like)):
-        e = math.exp(values[k] - best)
-        total += e
-        values[k] = values[k] if log else e
+    for k in range(HELD):
+        if k < held:
+            for c in range(len(like) * k, len(like) * (k + 1)):
+                e = math.exp(values[c] - best)
+                total += e
+                values[c] = values[c] if log else e
     values[EACH - 1] = values[EACH - 1] if log else last
     return total
 
@@ -528,18 +569,17 @@ def store_vector(out, i, values, k, like):
 
 
 @cuda.jit(device=True)
-def release(values, out, first, count, shift, like, member, members, best, total, scale, log):
+def release(values, out, first, count, shift, like, held, member, members, best, total, scale, log):
     """The shares of what is held: values * scale, or values - best - log(total), to where the elements came from."""
-    width = len(like)
+    width, (head, vectors) = len(like), vectors_of(first, count, shift, like)
     log_total = math.log(total)
-    for k in range(HELD * width):
-        values[k] = values[k] - best - log_total if log else values[k] * scale
-    head = -(first + shift) & (width - 1)
-    vectors = (count - head) // width
     for k in range(HELD):
-        i = member + k * members
-        if i < vectors:
-            store_vector(out, first + head + width * i, values, width * k, like)
+        if k < held:
+            for c in range(width * k, width * (k + 1)):
+                values[c] = values[c] - best - log_total if log else values[c] * scale
+            i = member + k * members
+            if i < vectors:
+                store_vector(out, first + head + width * i, values, width * k, like)
     i = member if member < head else member + vectors * width
     if i < count:
         v = values[EACH - 1]
@@ -556,101 +596,116 @@ def lanes_all(op, value, lanes):
 
 
 @cuda.jit
-def lanes_kernel(x, out, n, lanes, shift, like, lowest, log):
+def lanes_kernel(x, out, n, lanes, held, shift, like, none, log):
     values = cuda.local.array(EACH, x.dtype)
     row, member = cuda.grid(1) // lanes, cuda.grid(1) % lanes
     first = min(row * n, x.size - n)  # beyond the last row the last one, for the shuffles want all lanes
-    hold(values, x, first, n, shift, like, member, lanes)
-    best = lanes_all(MAX, highest_of(values, like, lowest), lanes)
-    total = lanes_all(SUM, total_of(values, like, best, log), lanes)
+    hold(values, x, first, n, shift, like, held, member, lanes)
+    inside = own_vectors(first, n, shift, like, member, lanes)
+    best = lanes_all(MAX, highest_of(values, like, held, inside, none[0]), lanes)
+    total = lanes_all(SUM, total_of(values, like, held, best, log), lanes)
     if row * n < x.size:
-        release(values, out, first, n, shift, like, member, lanes, best, total, np.float32(1) / total, log)
+        release(values, out, first, n, shift, like, held, member, lanes, best, total, np.float32(1) / total, log)
+
+
+@cuda.jit(device=True)
+def own_vectors(first, count, shift, like, member, members):
+    vectors = vectors_of(first, count, shift, like)[1]
+    return (vectors - member + members - 1) // members
 
 
 @cuda.jit(max_registers=64)
-def block_kernel(x, out, n, shift, like, lowest, log):
+def block_kernel(x, out, n, held, shift, like, none, log):
     values = cuda.local.array(EACH, x.dtype)
     first, member, members = cuda.blockIdx.x * n, cuda.threadIdx.x, cuda.blockDim.x
-    hold(values, x, first, n, shift, like, member, members)
-    best = block_all(MAX, highest_of(values, like, lowest), cuda.shared.array(32, x.dtype), lowest)
-    total = total_of(values, like, best, log)
-    total = block_all(SUM, total, cuda.shared.array(32, x.dtype), np.float32(0))
-    release(values, out, first, n, shift, like, member, members, best, total, np.float32(1) / total, log)
+    hold(values, x, first, n, shift, like, held, member, members)
+    best = highest_of(values, like, held, own_vectors(first, n, shift, like, member, members), none[0])
+    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), none[0])
+    total = total_of(values, like, held, best, log)
+    total = block_all(SUM, total, cuda.shared.array(32, x.dtype), none[1])
+    release(values, out, first, n, shift, like, held, member, members, best, total, np.float32(1) / total, log)
+
+
+EMPTY = -1  # no maximum has these bits: as a float32 they are NaN
 
 
 @cuda.jit(max_registers=64)
-def blocks_kernel(x, out, n, chunk, shift, like, lowest, log, work, partials):
-    values, ticket = cuda.local.array(EACH, x.dtype), cuda.shared.array(1, np.int64)
-    thread, members, parts = cuda.threadIdx.x, cuda.blockDim.x, -(-n // chunk)
-    if thread == 0:
-        ticket[0] = cuda.atomic.add(work, 0, 1)  # in the order in which blocks begin, whatever that is
-    cuda.syncthreads()
-    row = ticket[0] // parts
-    begin = ticket[0] % parts * chunk
-    first, count = row * n + begin, min(chunk, n - begin)
-    hold(values, x, first, count, shift, like, thread, members)
-    own = block_all(MAX, highest_of(values, like, lowest), cuda.shared.array(32, x.dtype), lowest)
-    total = total_of(values, like, own, log)
-    total = block_all(SUM, total, cuda.shared.array(32, x.dtype), np.float32(0))
-    if thread == 0:
-        partials[ticket[0], 0], partials[ticket[0], 1] = own, total
-        cuda.threadfence()
-        cuda.atomic.add(work, 1 + row, 1)
-        while cuda.atomic.add(work, 1 + row, 0) < parts:
-            pass
-        cuda.threadfence()
-    cuda.syncthreads()
-    best, total = lowest, np.float32(0)
-    for part in range(row * parts + cuda.laneid, (row + 1) * parts, 32):
-        best, total = join(best, total, partials[part, 0], partials[part, 1])
-    best, total = warp_join(best, total)
-    release(values, out, first, count, shift, like, thread, members, best, total, math.exp(own - best) / total, log)
+def blocks_kernel(x, out, n, chunk, parts, held, shift, like, none, log, slots):
+    for i in range(cuda.grid(1), slots.size, cuda.gridsize(1)):
+        slots[i] = EMPTY
+    cuda.cg.this_grid().sync()
+    values, whole = cuda.local.array(EACH, np.float32), cuda.shared.array(2, np.float32)
+    highests, totals = cuda.shared.array(32, np.float32), cuda.shared.array(32, np.float32)
+    thread, members, part = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x % parts
+    count = min(chunk, n - part * chunk)
+    for row in range(cuda.blockIdx.x // parts, x.size // n, cuda.gridDim.x // parts):
+        first = row * n + part * chunk
+        hold(values, x, first, count, shift, like, held, thread, members)
+        own = highest_of(values, like, held, own_vectors(first, count, shift, like, thread, members), none[0])
+        own = block_all(MAX, own, highests, none[0])
+        total = block_all(SUM, total_of(values, like, held, own, log), totals, none[1])
+        if thread == 0:
+            word = np.int64(cuda.libdevice.float_as_int(own)) << 32 | np.int64(cuda.libdevice.float_as_int(total)) & 0xFFFFFFFF
+            cuda.atomic.exch(slots, row * parts + part, word)
+        if thread < 32:
+            best, total = none
+            for i in range(row * parts + thread, (row + 1) * parts, 32):
+                word = cuda.atomic.add(slots, i, 0)
+                while word == EMPTY:
+                    word = cuda.atomic.add(slots, i, 0)
+                best, total = join(best, total, cuda.libdevice.int_as_float(np.int32(word >> 32)), cuda.libdevice.int_as_float(np.int32(word)))
+            best, total = warp_join(best, total)
+            if thread == 0:
+                whole[0], whole[1] = best, total
+        cuda.syncthreads()
+        best, total = whole[0], whole[1]
+        scale = math.exp(own - best) / total
+        release(values, out, first, count, shift, like, held, thread, members, best, total, scale, log)
 
 
-@cuda.jit
-def zero_kernel(work):
-    i = cuda.grid(1)
-    if i < work.size:
-        work[i] = 0
+MEMBERS = 512
 
 
-@rung(lanes_kernel, block_kernel, blocks_kernel, zero_kernel, columns_kernel)
+@rung(tile_kernel, lanes_kernel, block_kernel, blocks_kernel)
 def vectorised(
     x: typing.Any, axis: int = -1, log: bool = False, *, out: typing.Any = None, stream: typing.Any = 0
 ) -> typing.Any:
     """A row is read once, 128 bits at a time, and waits in registers."""
-    out, rows, results, lowest, log, stream = _arguments(x, axis, log, out, stream)
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
     if rows is None:
         return out
     outer, n, inner = rows.shape
     width = WIDTH[rows.dtype.name]
-    shift = device.address(rows) % 16
-    if inner > 1 or n <= TINY or shift != device.address(results) % 16:
+    shift = device.address(rows) % 16 // rows.dtype.itemsize
+    loose = n % width or shift
+    if inner > 1 or (shift and n < 2 * width) or device.address(rows) % 16 != device.address(results) % 16:
         return columns(x, axis, log, out=out, stream=stream)
-    x, y, like, shift = rows.reshape(rows.size), results.reshape(rows.size), (0,) * width, shift // rows.dtype.itemsize
+    x_, y, like = rows.reshape(rows.size), results.reshape(rows.size), (0,) * width
     vectors = _up(n, width)
-    if vectors <= 32 * HELD:
-        lanes = 8 if n % width or shift else 1
-        while lanes * HELD < vectors:
+    if n % width and n <= TINY and not shift:
+        together = TILE // (n * width) * width
+        tile_kernel[_up(outer, together), BLOCK, stream](x_, y, n, together, like, none, log)
+    elif vectors <= 32 * HELD:
+        lanes = 8 if loose else 1
+        while lanes < 32 and lanes * 4 < vectors:
             lanes *= 2
-        lanes_kernel[_up(outer * lanes, BLOCK), BLOCK, stream](x, y, n, lanes, shift, like, lowest, log)
-        return out
-    if vectors <= MEMBERS * HELD:
+        held = _up(vectors, lanes)
+        lanes_kernel[_up(outer * lanes, BLOCK), BLOCK, stream](x_, y, n, lanes, held, shift, like, none, log)
+    elif vectors <= 1024 * HELD:
         threads = 32 * _up(vectors, 32 * HELD)
-        block_kernel[outer, threads, stream](x, y, n, shift, like, lowest, log)
-        return out
-    parts = _up(vectors, MEMBERS * HELD)
-    if parts > device.limits()["multiprocessors"]:
-        return columns(x, axis, log, out=out, stream=stream)
-    chunk = width * _up(vectors, parts)
-    parts = _up(n, chunk)
-    work = device.empty(1 + outer, np.int64, stream=stream)
-    partials = device.empty((outer * parts, 2), rows.dtype, stream=stream)
-    zero_kernel[_up(work.size, BLOCK), BLOCK, stream](work)
-    blocks_kernel[outer * parts, MEMBERS, stream](x, y, n, chunk, shift, like, lowest, log, work, partials)
+        block_kernel[outer, threads, stream](x_, y, n, _up(vectors, threads), shift, like, none, log)
+    else:
+        resident = 2 * device.limits()["multiprocessors"]
+        parts = max(_up(vectors, MEMBERS * HELD), min(resident // outer, _up(vectors, 2 * MEMBERS)))
+        if parts > resident or width != 4:
+            return columns(x, axis, log, out=out, stream=stream)
+        chunk = width * _up(vectors, parts)
+        parts = _up(n, chunk)
+        slots = device.empty(outer * parts, np.int64, stream=stream)
+        blocks = parts * min(outer, resident // parts)
+        held = _up(chunk, width * MEMBERS)
+        blocks_kernel[blocks, MEMBERS, stream](x_, y, n, chunk, parts, held, shift, like, none, log, slots)
     return out
 
-
-MEMBERS = 1024
 
 LADDER = (three_kernels, fused, online, warp_per_row, split_row, columns, vectorised)

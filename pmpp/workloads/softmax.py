@@ -64,7 +64,7 @@ def _rows(m: int, n: int, family: str, rungs: tuple, cache: str = "cold", **more
         make=lambda seed: (normal((m, n), seed),),
         output=lambda: empty((m, n), np.float32),
         rungs=rungs,
-        libraries={"torch.softmax": _torch, "cupy.softmax": _cupy},
+        libraries={"torch.softmax": _torch, **({"cupy.softmax": _cupy} if family == "rows" else {})},
         verify=verify,
         cache=cache,
         **more,
