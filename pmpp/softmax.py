@@ -20,11 +20,11 @@ from pmpp import cuda
 from pmpp.lab import device
 from pmpp.lab.room import Cost, rung
 from pmpp.lab.vector import WIDTH, load128, store128
-from pmpp.reduction import MAX, SUM, combine
 
 DTYPES = ("float32", "float64")
 BLOCK = 256  # threads a block, where nothing else is said
 FULL = 0xFFFFFFFF  # all lanes of a warp take part
+MAX, SUM = 0, 1
 
 
 def reference(x: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
@@ -139,6 +139,11 @@ def place(x, row):
     if x.shape[2] == 1:  # the last axis needs no division, which takes about a hundred instructions
         return row, 0
     return row // x.shape[2], row % x.shape[2]
+
+
+@cuda.jit(device=True)
+def combine(op, a, b):
+    return max(a, b) if op == MAX else a + b
 
 
 @cuda.jit(device=True)
@@ -469,39 +474,6 @@ def columns(
     return out
 
 
-# ------------------------------------------------------------------------------------------------ a thread for each row
-
-TILE = 4096  # elements in shared memory, whole rows of at most TINY
-TINY = 32
-
-
-@cuda.jit
-def tile_kernel(x, out, n, rows, like, none, log):
-    tile = cuda.shared.array(TILE, x.dtype, alignment=16)
-    thread, width = cuda.threadIdx.x, len(like)
-    begin = cuda.blockIdx.x * rows * n
-    count = min(rows * n, x.size - begin)
-    whole = count - count % width
-    for i in range(thread * width, whole, BLOCK * width):
-        store128(tile, i, load128(x, begin + i))
-    if whole + thread < count:
-        tile[whole + thread] = x[begin + whole + thread]
-    cuda.syncthreads()
-    for first in range(thread * n, count, BLOCK * n):
-        best, added = none
-        for i in range(first, first + n):
-            best = max(best, tile[i])
-        for i in range(first, first + n):
-            added += math.exp(tile[i] - best)
-        for i in range(first, first + n):
-            tile[i] = share(tile[i], best, added, log)
-    cuda.syncthreads()
-    for i in range(thread * width, whole, BLOCK * width):
-        store128(out, begin + i, load128(tile, i))
-    if whole + thread < count:
-        out[begin + whole + thread] = tile[whole + thread]
-
-
 # --------------------------------------------------------------------------------------------------- kept in registers
 #
 # A part of a row is held by a group of threads, the members: each has `held` vectors of 16 bytes, up to HELD, and one
@@ -514,33 +486,47 @@ EACH = 33  # room for 4 * HELD elements and the one more, which is the last
 
 
 @cuda.jit(device=True)
+def power(below, like):
+    """exp(below): of a float32 by the hardware's own exponential, good to 2 + 1.173 |below| ulp."""
+    if len(like) == 4:
+        return cuda.libdevice.fast_expf(below)
+    return math.exp(below)
+
+
+@cuda.jit(device=True)
 def vectors_of(first, count, shift, like):
-    """How many elements come before the first whole vector of a part, and how many vectors there are."""
+    """Where the first whole vector of a part begins, and how many vectors there are."""
     head = -(first + shift) & (len(like) - 1)
-    return head, (count - head) // len(like)
+    return first + head, (count - head) // len(like)
+
+
+@cuda.jit(device=True)
+def loose(member, first, start, vectors, like):
+    """Which element of a part is this member's one more, if it is less than the part's length."""
+    return member if first + member < start else member + vectors * len(like)
 
 
 @cuda.jit(device=True)
 def hold(values, x, first, count, shift, like, held, member, members):
-    """This member's elements into ``values``. No load waits for another; beyond the last vector it is read again."""
-    width, (head, vectors) = len(like), vectors_of(first, count, shift, like)
+    """This member's elements into ``values``. No load waits for another; beyond the last vector that one is read."""
+    start, vectors = vectors_of(first, count, shift, like)
     for k in range(HELD):
         if k < held:
-            v = load128(x, first + head + width * min(member + k * members, vectors - 1))
-            for c in range(width):
-                values[width * k + c] = v[c]
-    i = member if member < head else member + vectors * width
+            v = load128(x, start + len(like) * min(member + k * members, vectors - 1))
+            for c in range(len(like)):
+                values[len(like) * k + c] = v[c]
+    i = loose(member, first, start, vectors, like)
     values[EACH - 1] = x[first + i] if i < count else -np.inf
 
 
 @cuda.jit(device=True)
-def highest_of(values, like, held, inside, lowest):
-    """The largest of a member's elements, of which it has ``inside`` vectors; the others become -inf."""
-    best = max(lowest, values[EACH - 1])
+def highest_of(values, none, vectors, like, held, member, members):
+    """The largest of a member's elements. What lies beyond the last of the ``vectors`` becomes -inf."""
+    best = max(none[0], values[EACH - 1])
     for k in range(HELD):
         if k < held:
             for c in range(len(like) * k, len(like) * (k + 1)):
-                values[c] = values[c] if k < inside else -np.inf
+                values[c] = values[c] if member + k * members < vectors else -np.inf
                 best = max(best, values[c])
     return best
 
@@ -548,12 +534,12 @@ def highest_of(values, like, held, inside, lowest):
 @cuda.jit(device=True)
 def total_of(values, like, held, best, log):
     """The sum of the exponentials, which take the place of the elements unless the logarithm is asked for."""
-    last = math.exp(values[EACH - 1] - best)
+    last = power(values[EACH - 1] - best, like)
     total = last
     for k in range(HELD):
         if k < held:
             for c in range(len(like) * k, len(like) * (k + 1)):
-                e = math.exp(values[c] - best)
+                e = power(values[c] - best, like)
                 total += e
                 values[c] = values[c] if log else e
     values[EACH - 1] = values[EACH - 1] if log else last
@@ -569,21 +555,18 @@ def store_vector(out, i, values, k, like):
 
 
 @cuda.jit(device=True)
-def release(values, out, first, count, shift, like, held, member, members, best, total, scale, log):
-    """The shares of what is held: values * scale, or values - best - log(total), to where the elements came from."""
-    width, (head, vectors) = len(like), vectors_of(first, count, shift, like)
-    log_total = math.log(total)
+def release(values, out, first, count, shift, like, held, member, members, best, scale, log):
+    """The shares of what is held to where it came from: values * scale, or with ``log`` values - best - scale."""
+    start, vectors = vectors_of(first, count, shift, like)
     for k in range(HELD):
         if k < held:
-            for c in range(width * k, width * (k + 1)):
-                values[c] = values[c] - best - log_total if log else values[c] * scale
-            i = member + k * members
-            if i < vectors:
-                store_vector(out, first + head + width * i, values, width * k, like)
-    i = member if member < head else member + vectors * width
+            for c in range(len(like) * k, len(like) * (k + 1)):
+                values[c] = values[c] - best - scale if log else values[c] * scale
+            if member + k * members < vectors:
+                store_vector(out, start + len(like) * (member + k * members), values, len(like) * k, like)
+    i = loose(member, first, start, vectors, like)
     if i < count:
-        v = values[EACH - 1]
-        out[first + i] = v - best - log_total if log else v * scale
+        out[first + i] = values[EACH - 1] - best - scale if log else values[EACH - 1] * scale
 
 
 @cuda.jit(device=True)
@@ -596,22 +579,18 @@ def lanes_all(op, value, lanes):
 
 
 @cuda.jit
-def lanes_kernel(x, out, n, lanes, held, shift, like, none, log):
+def lanes_kernel(x, out, n, held, shift, like, none, log):
     values = cuda.local.array(EACH, x.dtype)
-    row, member = cuda.grid(1) // lanes, cuda.grid(1) % lanes
+    member, lanes = cuda.threadIdx.x, cuda.blockDim.x
+    row = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y
     first = min(row * n, x.size - n)  # beyond the last row the last one, for the shuffles want all lanes
     hold(values, x, first, n, shift, like, held, member, lanes)
-    inside = own_vectors(first, n, shift, like, member, lanes)
-    best = lanes_all(MAX, highest_of(values, like, held, inside, none[0]), lanes)
+    vectors = vectors_of(first, n, shift, like)[1]
+    best = lanes_all(MAX, highest_of(values, none, vectors, like, held, member, lanes), lanes)
     total = lanes_all(SUM, total_of(values, like, held, best, log), lanes)
+    scale = math.log(total) if log else np.float32(1) / total
     if row * n < x.size:
-        release(values, out, first, n, shift, like, held, member, lanes, best, total, np.float32(1) / total, log)
-
-
-@cuda.jit(device=True)
-def own_vectors(first, count, shift, like, member, members):
-    vectors = vectors_of(first, count, shift, like)[1]
-    return (vectors - member + members - 1) // members
+        release(values, out, first, n, shift, like, held, member, lanes, best, scale, log)
 
 
 @cuda.jit(max_registers=64)
@@ -619,92 +598,144 @@ def block_kernel(x, out, n, held, shift, like, none, log):
     values = cuda.local.array(EACH, x.dtype)
     first, member, members = cuda.blockIdx.x * n, cuda.threadIdx.x, cuda.blockDim.x
     hold(values, x, first, n, shift, like, held, member, members)
-    best = highest_of(values, like, held, own_vectors(first, n, shift, like, member, members), none[0])
+    vectors = vectors_of(first, n, shift, like)[1]
+    best = highest_of(values, none, vectors, like, held, member, members)
     best = block_all(MAX, best, cuda.shared.array(32, x.dtype), none[0])
     total = total_of(values, like, held, best, log)
     total = block_all(SUM, total, cuda.shared.array(32, x.dtype), none[1])
-    release(values, out, first, n, shift, like, held, member, members, best, total, np.float32(1) / total, log)
+    scale = math.log(total) if log else np.float32(1) / total
+    release(values, out, first, n, shift, like, held, member, members, best, scale, log)
 
 
 EMPTY = -1  # no maximum has these bits: as a float32 they are NaN
+MEMBERS = 256
+MOST_PARTS = 512
 
 
 @cuda.jit(max_registers=64)
-def blocks_kernel(x, out, n, chunk, parts, held, shift, like, none, log, slots):
+def ahead_kernel(x, out, n, chunk, parts, ahead, held, shift, like, none, log, slots):
     for i in range(cuda.grid(1), slots.size, cuda.gridsize(1)):
         slots[i] = EMPTY
     cuda.cg.this_grid().sync()
     values, whole = cuda.local.array(EACH, np.float32), cuda.shared.array(2, np.float32)
     highests, totals = cuda.shared.array(32, np.float32), cuda.shared.array(32, np.float32)
-    thread, members, part = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x % parts
-    count = min(chunk, n - part * chunk)
-    for row in range(cuda.blockIdx.x // parts, x.size // n, cuda.gridDim.x // parts):
-        first = row * n + part * chunk
-        hold(values, x, first, count, shift, like, held, thread, members)
-        own = highest_of(values, like, held, own_vectors(first, count, shift, like, thread, members), none[0])
-        own = block_all(MAX, own, highests, none[0])
-        total = block_all(SUM, total_of(values, like, held, own, log), totals, none[1])
-        if thread == 0:
-            word = np.int64(cuda.libdevice.float_as_int(own)) << 32 | np.int64(cuda.libdevice.float_as_int(total)) & 0xFFFFFFFF
-            cuda.atomic.exch(slots, row * parts + part, word)
-        if thread < 32:
-            best, total = none
-            for i in range(row * parts + thread, (row + 1) * parts, 32):
-                word = cuda.atomic.add(slots, i, 0)
-                while word == EMPTY:
-                    word = cuda.atomic.add(slots, i, 0)
-                best, total = join(best, total, cuda.libdevice.int_as_float(np.int32(word >> 32)), cuda.libdevice.int_as_float(np.int32(word)))
-            best, total = warp_join(best, total)
+    thread, members, ticket = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x
+    while ticket < slots.size + ahead:
+        if ticket < slots.size:
+            first = ticket // parts * n + ticket % parts * chunk
+            count = min(chunk, n - ticket % parts * chunk)
+            hold(values, x, first, count, shift, like, held, thread, members)
+            vectors = vectors_of(first, count, shift, like)[1]
+            best = block_all(MAX, highest_of(values, none, vectors, like, held, thread, members), highests, none[0])
+            total = block_all(SUM, total_of(values, like, held, best, True), totals, none[1])
             if thread == 0:
-                whole[0], whole[1] = best, total
-        cuda.syncthreads()
-        best, total = whole[0], whole[1]
-        scale = math.exp(own - best) / total
-        release(values, out, first, count, shift, like, held, thread, members, best, total, scale, log)
+                word = np.int64(cuda.libdevice.float_as_int(best)) << 32
+                word |= np.int64(cuda.libdevice.float_as_int(total)) & 0xFFFFFFFF
+                cuda.atomic.exch(slots, ticket, word)
+        if ticket >= ahead:
+            row, part = (ticket - ahead) // parts, (ticket - ahead) % parts
+            first, count = row * n + part * chunk, min(chunk, n - part * chunk)
+            hold(values, x, first, count, shift, like, held, thread, members)
+            if thread < 32:
+                best, total = none
+                for i in range(row * parts + thread, (row + 1) * parts, 32):
+                    word = cuda.atomic.add(slots, i, 0)
+                    while word == EMPTY:
+                        word = cuda.atomic.add(slots, i, 0)
+                    other_best = cuda.libdevice.int_as_float(np.int32(word >> 32))
+                    best, total = join(best, total, other_best, cuda.libdevice.int_as_float(np.int32(word)))
+                best, total = warp_join(best, total)
+                if thread == 0:
+                    whole[0], whole[1] = best, total
+            cuda.syncthreads()
+            best, total = whole[0], whole[1]
+            scale = math.log(total) if log else np.float32(1) / total
+            total_of(values, like, held, best, log)
+            release(values, out, first, count, shift, like, held, thread, members, best, scale, log)
+            cuda.syncthreads()
+        ticket += cuda.gridDim.x
 
 
-MEMBERS = 512
+# ------------------------------------------------------------------------------------------------- many rows in a tile
+
+TILE = 4096  # elements in shared memory, of whole rows of up to TINY
+TINY = 32
 
 
-@rung(tile_kernel, lanes_kernel, block_kernel, blocks_kernel)
+@cuda.jit
+def tile_kernel(x, out, n, rows, like, none, log):
+    tile = cuda.shared.array(TILE, x.dtype, alignment=16)
+    thread, width = cuda.threadIdx.x, len(like)
+    begin = cuda.blockIdx.x * rows * n
+    count = min(rows * n, x.size - begin)
+    whole = count - count % width
+    for i in range(thread * width, whole, BLOCK * width):
+        store128(tile, i, load128(x, begin + i))
+    if whole + thread < count:
+        tile[whole + thread] = x[begin + whole + thread]
+    cuda.syncthreads()
+    for first in range(thread * n, count, BLOCK * n):  # a thread has a row to itself
+        best, total = none
+        i = first
+        while i < first + n:
+            best = max(best, tile[i])
+            i += 1
+        i = first
+        while i < first + n:
+            e = power(tile[i] - best, like)
+            total += e
+            tile[i] = tile[i] if log else e
+            i += 1
+        scale = math.log(total) if log else np.float32(1) / total
+        i = first
+        while i < first + n:
+            tile[i] = tile[i] - best - scale if log else tile[i] * scale
+            i += 1
+    cuda.syncthreads()
+    for i in range(thread * width, whole, BLOCK * width):
+        store128(out, begin + i, load128(tile, i))
+    if whole + thread < count:
+        out[begin + whole + thread] = tile[whole + thread]
+
+
+@rung(tile_kernel, lanes_kernel, block_kernel, ahead_kernel)
 def vectorised(
     x: typing.Any, axis: int = -1, log: bool = False, *, out: typing.Any = None, stream: typing.Any = 0
 ) -> typing.Any:
-    """A row is read once, 128 bits at a time, and waits in registers."""
+    """A row is read once, 128 bits at a time, and waits in registers for its maximum and its sum."""
     out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
     if rows is None:
         return out
-    outer, n, inner = rows.shape
-    width = WIDTH[rows.dtype.name]
-    shift = device.address(rows) % 16 // rows.dtype.itemsize
-    loose = n % width or shift
-    if inner > 1 or (shift and n < 2 * width) or device.address(rows) % 16 != device.address(results) % 16:
+    (outer, n, inner), width = rows.shape, WIDTH[rows.dtype.name]
+    offset, like, vectors = device.address(rows) % 16, (0,) * width, _up(n, width)
+    if inner > 1 or (offset and n < 2 * width) or offset != device.address(results) % 16:
         return columns(x, axis, log, out=out, stream=stream)
-    x_, y, like = rows.reshape(rows.size), results.reshape(rows.size), (0,) * width
-    vectors = _up(n, width)
+    source, result, shift = rows.reshape(rows.size), results.reshape(rows.size), offset // rows.dtype.itemsize
     if n % width and n <= TINY and not shift:
         together = TILE // (n * width) * width
-        tile_kernel[_up(outer, together), BLOCK, stream](x_, y, n, together, like, none, log)
+        tile_kernel[_up(outer, together), BLOCK, stream](source, result, n, together, like, none, log)
     elif vectors <= 32 * HELD:
-        lanes = 8 if loose else 1
-        while lanes < 32 and lanes * 4 < vectors:
+        lanes = 8 if n % width or shift else 1
+        while lanes * HELD < vectors:
             lanes *= 2
-        held = _up(vectors, lanes)
-        lanes_kernel[_up(outer * lanes, BLOCK), BLOCK, stream](x_, y, n, lanes, held, shift, like, none, log)
+        grid, block = _up(outer * lanes, BLOCK), (lanes, BLOCK // lanes)
+        lanes_kernel[grid, block, stream](source, result, n, _up(vectors, lanes), shift, like, none, log)
     elif vectors <= 1024 * HELD:
         threads = 32 * _up(vectors, 32 * HELD)
-        block_kernel[outer, threads, stream](x_, y, n, _up(vectors, threads), shift, like, none, log)
+        held = _up(vectors, threads)
+        block_kernel[outer, threads, stream](source, result, n, held, shift, like, none, log)
     else:
-        resident = 2 * device.limits()["multiprocessors"]
-        parts = max(_up(vectors, MEMBERS * HELD), min(resident // outer, _up(vectors, 2 * MEMBERS)))
-        if parts > resident or width != 4:
+        parts = _up(vectors, MEMBERS * HELD)
+        if parts > MOST_PARTS or width != 4:
             return columns(x, axis, log, out=out, stream=stream)
         chunk = width * _up(vectors, parts)
         parts = _up(n, chunk)
+        grid = min(outer * parts, 1024 // MEMBERS * device.limits()["multiprocessors"])
+        ahead, held = max(grid, parts), _up(chunk, width * MEMBERS)
         slots = device.empty(outer * parts, np.int64, stream=stream)
-        blocks = parts * min(outer, resident // parts)
-        held = _up(chunk, width * MEMBERS)
-        blocks_kernel[blocks, MEMBERS, stream](x_, y, n, chunk, parts, held, shift, like, none, log, slots)
+        ahead_kernel[grid, MEMBERS, stream](
+            source, result, n, chunk, parts, ahead, held, shift, like, none, log, slots
+        )
     return out
 
 
