@@ -609,51 +609,51 @@ def block_kernel(x, out, n, held, shift, like, none, log):
 
 EMPTY = -1  # no maximum has these bits: as a float32 they are NaN
 MEMBERS = 256
-MOST_PARTS = 512
+
+
+@cuda.jit
+def empty_kernel(slots):
+    i = cuda.grid(1)
+    if i < slots.size:
+        slots[i] = EMPTY if i > 0 else 0
 
 
 @cuda.jit(max_registers=64)
-def ahead_kernel(x, out, n, chunk, parts, ahead, held, shift, like, none, log, slots):
-    for i in range(cuda.grid(1), slots.size, cuda.gridsize(1)):
-        slots[i] = EMPTY
-    cuda.cg.this_grid().sync()
-    values, whole = cuda.local.array(EACH, np.float32), cuda.shared.array(2, np.float32)
-    highests, totals = cuda.shared.array(32, np.float32), cuda.shared.array(32, np.float32)
-    thread, members, ticket = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x
-    while ticket < slots.size + ahead:
-        if ticket < slots.size:
-            first = ticket // parts * n + ticket % parts * chunk
-            count = min(chunk, n - ticket % parts * chunk)
-            hold(values, x, first, count, shift, like, held, thread, members)
-            vectors = vectors_of(first, count, shift, like)[1]
-            best = block_all(MAX, highest_of(values, none, vectors, like, held, thread, members), highests, none[0])
-            total = block_all(SUM, total_of(values, like, held, best, True), totals, none[1])
-            if thread == 0:
-                word = np.int64(cuda.libdevice.float_as_int(best)) << 32
-                word |= np.int64(cuda.libdevice.float_as_int(total)) & 0xFFFFFFFF
-                cuda.atomic.exch(slots, ticket, word)
-        if ticket >= ahead:
-            row, part = (ticket - ahead) // parts, (ticket - ahead) % parts
-            first, count = row * n + part * chunk, min(chunk, n - part * chunk)
-            hold(values, x, first, count, shift, like, held, thread, members)
-            if thread < 32:
-                best, total = none
-                for i in range(row * parts + thread, (row + 1) * parts, 32):
-                    word = cuda.atomic.add(slots, i, 0)
-                    while word == EMPTY:
-                        word = cuda.atomic.add(slots, i, 0)
-                    other_best = cuda.libdevice.int_as_float(np.int32(word >> 32))
-                    best, total = join(best, total, other_best, cuda.libdevice.int_as_float(np.int32(word)))
-                best, total = warp_join(best, total)
-                if thread == 0:
-                    whole[0], whole[1] = best, total
-            cuda.syncthreads()
-            best, total = whole[0], whole[1]
-            scale = math.log(total) if log else np.float32(1) / total
-            total_of(values, like, held, best, log)
-            release(values, out, first, count, shift, like, held, thread, members, best, scale, log)
-            cuda.syncthreads()
-        ticket += cuda.gridDim.x
+def blocks_kernel(x, out, n, chunk, parts, held, shift, like, none, log, slots):
+    values, ticket = cuda.local.array(EACH, np.float32), cuda.shared.array(1, np.int64)
+    whole = cuda.shared.array(2, np.float32)
+    thread, members = cuda.threadIdx.x, cuda.blockDim.x
+    if thread == 0:
+        ticket[0] = cuda.atomic.add(slots, 0, 1)  # parts of a row go to blocks that begin one after another
+    cuda.syncthreads()
+    row = ticket[0] // parts
+    begin = (ticket[0] - row * parts) * chunk
+    first, count = row * n + begin, min(chunk, n - begin)
+    hold(values, x, first, count, shift, like, held, thread, members)
+    vectors = vectors_of(first, count, shift, like)[1]
+    own = highest_of(values, none, vectors, like, held, thread, members)
+    own = block_all(MAX, own, cuda.shared.array(32, np.float32), none[0])
+    total = total_of(values, like, held, own, log)
+    total = block_all(SUM, total, cuda.shared.array(32, np.float32), none[1])
+    if thread < 32:
+        if thread == 0:
+            word = np.int64(cuda.libdevice.float_as_int(own)) << 32
+            word |= np.int64(cuda.libdevice.float_as_int(total)) & 0xFFFFFFFF
+            cuda.atomic.exch(slots, 1 + ticket[0], word)
+        best, total = none
+        for i in range(1 + row * parts + thread, 1 + (row + 1) * parts, 32):
+            word = cuda.atomic.add(slots, i, 0)
+            while word == EMPTY:
+                word = cuda.atomic.add(slots, i, 0)
+            other_best = cuda.libdevice.int_as_float(np.int32(word >> 32))
+            best, total = join(best, total, other_best, cuda.libdevice.int_as_float(np.int32(word)))
+        best, total = warp_join(best, total)
+        if thread == 0:
+            whole[0], whole[1] = best, total
+    cuda.syncthreads()
+    best, total = whole[0], whole[1]
+    scale = math.log(total) if log else power(own - best, like) / total
+    release(values, out, first, count, shift, like, held, thread, members, best, scale, log)
 
 
 # ------------------------------------------------------------------------------------------------- many rows in a tile
@@ -674,7 +674,8 @@ def tile_kernel(x, out, n, rows, like, none, log):
     if whole + thread < count:
         tile[whole + thread] = x[begin + whole + thread]
     cuda.syncthreads()
-    for first in range(thread * n, count, BLOCK * n):  # a thread has a row to itself
+    first = thread * n
+    if first < count:  # a thread has a row to itself
         best, total = none
         i = first
         while i < first + n:
@@ -698,7 +699,7 @@ def tile_kernel(x, out, n, rows, like, none, log):
         out[begin + whole + thread] = tile[whole + thread]
 
 
-@rung(tile_kernel, lanes_kernel, block_kernel, ahead_kernel)
+@rung(tile_kernel, lanes_kernel, block_kernel, blocks_kernel, empty_kernel)
 def vectorised(
     x: typing.Any, axis: int = -1, log: bool = False, *, out: typing.Any = None, stream: typing.Any = 0
 ) -> typing.Any:
@@ -712,11 +713,11 @@ def vectorised(
         return columns(x, axis, log, out=out, stream=stream)
     source, result, shift = rows.reshape(rows.size), results.reshape(rows.size), offset // rows.dtype.itemsize
     if n % width and n <= TINY and not shift:
-        together = TILE // (n * width) * width
+        together = min(TILE // (n * width) * width, BLOCK)
         tile_kernel[_up(outer, together), BLOCK, stream](source, result, n, together, like, none, log)
     elif vectors <= 32 * HELD:
         lanes = 8 if n % width or shift else 1
-        while lanes * HELD < vectors:
+        while lanes < 32 and 4 * lanes < vectors:
             lanes *= 2
         grid, block = _up(outer * lanes, BLOCK), (lanes, BLOCK // lanes)
         lanes_kernel[grid, block, stream](source, result, n, _up(vectors, lanes), shift, like, none, log)
@@ -726,16 +727,14 @@ def vectorised(
         block_kernel[outer, threads, stream](source, result, n, held, shift, like, none, log)
     else:
         parts = _up(vectors, MEMBERS * HELD)
-        if parts > MOST_PARTS or width != 4:
+        if parts > device.limits()["multiprocessors"] or width != 4:
             return columns(x, axis, log, out=out, stream=stream)
         chunk = width * _up(vectors, parts)
         parts = _up(n, chunk)
-        grid = min(outer * parts, 1024 // MEMBERS * device.limits()["multiprocessors"])
-        ahead, held = max(grid, parts), _up(chunk, width * MEMBERS)
-        slots = device.empty(outer * parts, np.int64, stream=stream)
-        ahead_kernel[grid, MEMBERS, stream](
-            source, result, n, chunk, parts, ahead, held, shift, like, none, log, slots
-        )
+        slots = device.empty(1 + outer * parts, np.int64, stream=stream)
+        empty_kernel[_up(slots.size, BLOCK), BLOCK, stream](slots)
+        grid, held = outer * parts, _up(chunk, width * MEMBERS)
+        blocks_kernel[grid, MEMBERS, stream](source, result, n, chunk, parts, held, shift, like, none, log, slots)
     return out
 
 
