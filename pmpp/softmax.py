@@ -450,7 +450,7 @@ def vectorised(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, st
         return columns(x, axis, log, out=out, stream=stream)
     source, result, shift = rows.reshape(rows.size), results.reshape(rows.size), offset // rows.dtype.itemsize
     if n % width and n <= TINY and not shift:
-        together = min(TILE // (n * width) * width, BLOCK)
+        together = min(TILE // (n * width) * width, 4 * BLOCK)
         tile_kernel[_up(outer, together), BLOCK, stream](source, result, n, together, like, none, log)
     elif vectors <= 32 * HELD:
         lanes = 8 if n % width or shift else 1

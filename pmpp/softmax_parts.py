@@ -216,9 +216,9 @@ def block_kernel(x, out, n, held, shift, like, none, log):
     release(values, out, first, n, shift, like, held, member, members, best, scale, log)
 
 
-# Several blocks hold a row. Each writes down what it found, maximum and sum as the two halves of one 64-bit word. A word
-# that is not EMPTY is complete, and nothing else is passed on, so no fence is needed. Then the block waits for the words
-# of the row's other blocks.
+# Several blocks hold a row. Each writes down what it found, maximum and sum as the halves of one 64-bit word. A word
+# that is not EMPTY is complete, and nothing else is passed on, so no fence is needed. Then the block waits for those
+# of the other blocks of its row.
 #
 # That ends, in whatever order blocks begin: a block takes the next part when it begins, and parts go out row by row. If
 # all resident blocks waited, look at the first row that is not done. A part of it that nobody has taken yet means that
@@ -291,8 +291,7 @@ def tile_kernel(x, out, n, rows, like, none, log):
     if whole + thread < count:
         tile[whole + thread] = x[begin + whole + thread]
     cuda.syncthreads()
-    first = thread * n
-    if first < count:  # a thread has a row to itself
+    for first in range(thread * n, count, BLOCK * n):  # a thread has a row to itself, up to four times
         best, total = none
         i = first
         while i < first + n:
