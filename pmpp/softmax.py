@@ -78,9 +78,13 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made["all equal"] = (np.full((4, 100), 0.1, np.float32), -1, False)
     made["large"] = (rng.uniform(-1e4, 1e4, (4, 1000)).astype(np.float32), -1, False)  # exp(89) is past float32
     made["large, log"] = (made["large"][0], -1, True)
+    made["far below 0"] = (made["rows of 64"][0] - 1000, -1, False)  # a maximum that begins at 0 stays there
     made["extremes"] = (rng.permutation(np.float32([3.4e38, -3.4e38, 0, 1e-45] * 9)).reshape(1, -1), -1, False)
     for log in (False, True):
         made[f"non-finite{', log' * log}"] = (_non_finite(rng, 64), -1, log)
+    rising = np.linspace(-50, 50, 1100, dtype=np.float32)[None].repeat(2, 0)  # every maximum is overtaken
+    rising[1, :700] = -np.inf
+    made["non-finite, rising"] = (rising, -1, False)
     made["non-finite, axis 0"] = (_non_finite(rng, 50).T.copy(), 0, False)
     made["non-finite, long rows"] = (_non_finite(rng, 5000), -1, False)
     return made
@@ -219,7 +223,7 @@ def three_kernels(x: Any, axis: int = -1, log: bool = False, *, out: Any = None,
         x: an array of any shape but (), of float32 or float64, contiguous in C order.
         axis: the rows run along it; from -x.ndim to x.ndim - 1.
         log: give the logarithms of the shares: x - max - log(sum).
-        out: a device array of the shape and dtype of ``x``, or None to allocate one. It may be ``x``.
+        out: a device array of the shape and dtype of ``x``, apart from ``x`` in memory, or None to allocate one.
         stream: the stream to work on.
 
     Returns ``out`` without waiting for the work to be done. A row with a NaN or a +inf in it becomes NaN, and so does a
