@@ -267,11 +267,11 @@ EXERCISES = (
             "Warps are cut from one block. If `block` is no multiple of 32, the last warp of each is not full.",
         ),
         traps=(
-            Trap("warps across blocks", "No warp has threads of two blocks: cut each block by itself.", _cut_through_blocks),
+            Trap("warps across blocks", "No warp has threads of two blocks: cut each by itself.", _cut_through_blocks),
             Trap("mean of means", "A warp with many rounds counts more: divide the sums.", _mean_of_warps),
             Trap("all wait for all", "A warp waits for its own slowest lane, not for the whole grid.", _longest_of_all),
             Trap("all wait for the block", "A warp does not wait for the others of its block.", _longest_of_block),
             Trap("a share", "This is the share of 32 lanes: the number of lanes was asked for.", _a_share),
         ),
     ),
-)  # fmt: skip
+)
