@@ -1,17 +1,22 @@
-"""The exercises of chapter 4: other right answers pass, and each of their answers is a kernel for a GPU, too.
+"""The exercises of chapter 4: other right answers pass, and each is a kernel for a GPU, too. What it says of registers.
 
 Wrong answers are in tests/wrong/warps.py; tests/test_exercises.py shows that each is found out for its reason.
 """
 
 import math
+import re
+import shutil
+import subprocess
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 from wrong.warps import ANSWERS
 
-from pmpp import cuda, simt
+from pmpp import cuda, matmul, simt
 from pmpp.exercises.warps import EXERCISES, active_lanes_answer, branch_start, ragged_start, renumber_start
+from pmpp.lab import device, notebooks
 from pmpp.lab.exercise import check, exercise
 
 WARP, BLOCK, PAIRS, ROWS, COLUMNS = 32, 256, 128, 8, 32
@@ -135,3 +140,49 @@ def test_active_lanes_are_those_that_the_interpreter_counts(case):
     body = max(report.by_line)  # the last line of the kernel
     counts = report.by_line[body]
     assert active_lanes_answer(trips, block) == counts["thread_inst_memory"] / counts["inst_memory"]
+
+
+# ------------------------------------------------------------------------ what the chapter says of matrix products
+
+
+@pytest.fixture(scope="module")
+def chapter():
+    """The names that the cell with the registers of the matrix products defines."""
+    pytest.importorskip("jupytext", reason="chapters need the extra 'lab'")
+    notebook = notebooks.read_source(Path(__file__).parents[1] / "notebooks" / "source" / "04_warps.py")
+    (cell,) = (cell for cell in notebook.cells if cell.source.startswith("TAKES = {"))
+    names = {"matmul": matmul, "simt": simt}
+    exec(cell.source, names)
+    return names
+
+
+@pytest.mark.skipif(device.on_gpu(), reason="the interpreter reports what it launches")
+@pytest.mark.parametrize("rung", matmul.LADDER, ids=lambda rung: rung.name)
+def test_the_occupancy_of_a_matrix_product_is_that_of_its_launch(chapter, rung):
+    a = np.ones((128, 128), np.float32)
+    with simt.record("run") as reports:
+        rung(a, a)
+    (report,) = reports
+    found = chapter["ladder"][rung.name]
+    assert found.threads == math.prod(report.block)
+    copies = 2 if rung.name == "prefetched" else 1  # compiled once for the usual case and once for the others
+    assert found.shared_bytes == copies * report.shared_bytes
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas, of the CUDA toolkit")
+@pytest.mark.parametrize("name", ["coarsened", "prefetched"])
+def test_the_registers_of_a_matrix_product_are_those_that_the_compiler_reports(chapter, ptx, tmp_path, name):
+    """Compared by the blocks that fit: another compiler takes some registers more or fewer."""
+    a = np.ones((128, 128), np.float32)
+    kernel = getattr(matmul, f"{name}_kernel")
+    text = ptx(kernel, a, a, a, *((True, True) if name == "prefetched" else ()))
+    version = subprocess.run(["ptxas", "-V"], check=True, capture_output=True, text=True).stdout
+    major, minor = re.search(r"release (\d+)\.(\d+)", version).groups()
+    # An older ptxas refuses the number of a newer language, not what is written in it: CUDA 13.0 reads PTX 9.0.
+    text = re.sub(r"\.version .*", f".version {int(major) - 4}.{minor}", text)
+    (tmp_path / "kernel.ptx").write_text(text)
+    command = ["ptxas", "-v", "-arch=sm_90", "kernel.ptx", "-o", "kernel.cubin"]
+    said = subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, text=True)
+    registers = int(re.search(r"Used (\d+) registers", said.stdout + said.stderr)[1])
+    stated = chapter["ladder"][name]
+    assert simt.occupancy(stated.threads, stated.shared_bytes, registers).blocks == stated.blocks

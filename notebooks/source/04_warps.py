@@ -43,18 +43,16 @@ print(device.describe().splitlines()[0])
 #
 # A GPU is an array of *multiprocessors*, SM for short (PMPP 4.1). Each has arithmetic units, registers, and shared
 # memory of its own, and takes whole blocks: all threads of a block run on one SM, from the first instruction to the
-# last (PMPP 4.2). `simt.GPUS` is a table of GPUs with their published figures. What belongs to a multiprocessor
-# depends on the *compute capability*, the version number of the architecture. (Your own GPU tells by
-# `device.limits()`, PMPP 4.8.)
+# last (PMPP 4.2). `simt.GPUS` is a table of GPUs with their published figures. What belongs to a multiprocessor depends
+# on the *compute capability*, the version number of the architecture. (Your own GPU tells by `device.limits()`, PMPP
+# 4.8.)
 
 # %%
-print(
-    "                  SMs   capability   an SM: threads   blocks   registers   shared memory   multiply-adds a cycle"
-)
+print("                 SMs  capability  an SM: threads   blocks   registers   shared memory   multiply-adds a cycle")
 for gpu in simt.GPUS:
     one, (major, minor) = gpu.architecture, gpu.compute_capability
     limits = f"{one.threads:17,} {one.blocks:8} {one.registers:11,} {one.shared // 1024:11} KiB {one.fp32:23}"
-    print(f"{gpu.name:16} {gpu.sms:4} {major:10}.{minor} {limits}")
+    print(f"{gpu.name:15} {gpu.sms:4} {major:9}.{minor} {limits}")
 
 # %% [markdown]
 # The limits in the middle come back at the end of the chapter. The last column says how many float32 multiply-adds an
@@ -81,8 +79,8 @@ print(f"{arch.threads // arch.fp32} threads for each. You said: {prediction}")
 #
 # ## How a block is cut into warps
 #
-# The hardware numbers the threads of a block, and cuts the row of numbers into pieces of 32 (PMPP 4.4). Such a piece
-# is a *warp*, and a thread's place in it is its *lane*. In a block of two or three dimensions `threadIdx.x` counts
+# The hardware numbers the threads of a block, and cuts the row of numbers into pieces of 32 (PMPP 4.4). Such a piece is
+# a *warp*, and a thread's place in it is its *lane*. In a block of two or three dimensions `threadIdx.x` counts
 # fastest, then y, then z. Let the threads write it down:
 
 
@@ -102,13 +100,12 @@ for ax, (across, down) in zip(axes, ((32, 8), (16, 16), (10, 8)), strict=True):
     ax.imshow(warps, cmap=ListedColormap(plots.COLOURS[:8]), vmin=-0.5, vmax=7.5, aspect="auto")
     ax.set(title=f"{across} x {down} threads", xlabel="threadIdx.x", xticks=(0, across - 1), yticks=(0, down - 1))
     ax.grid(visible=False)
-axes[0].set_ylabel("threadIdx.y")
-print("a colour for each warp")
+label = axes[0].set_ylabel("threadIdx.y")
 
 # %% [markdown]
 # Each colour is a warp. If the block is 32 wide, a warp is a row. If it is 16 wide, a warp is two rows, and its lanes
-# do not lie side by side any more: what that costs in memory is the subject of [chapter 6](06_coalescing.ipynb). If
-# the width does not divide 32, a warp ends somewhere in the middle of a row.
+# do not lie side by side any more: what that costs in memory is the subject of [chapter 6](06_coalescing.ipynb). If the
+# width does not divide 32, a warp ends somewhere in the middle of a row.
 #
 # Warps are cut from one block at a time. No warp has threads of two blocks, so the last one may not be full.
 #
@@ -141,8 +138,8 @@ print(f"You said: {prediction}")
 # arithmetic. That is the short answer. NVIDIA calls it *SIMT*: single instruction, multiple threads. To the programmer
 # each lane still is a thread, with an index, registers and an `if` of its own.
 #
-# The price is due when threads of a warp want different instructions. We take a kernel with two ways. Every thread
-# goes one of them, and `period` says how many neighbours go together.
+# The price is due when threads of a warp want different instructions. We take a kernel with two ways. Every thread goes
+# one of them, and `period` says how many neighbours go together.
 
 # %%
 cases = {case.name: case for case in agreement.cases()}
@@ -172,8 +169,8 @@ plots.divergence(by["warp"], warp=[0, 1])
 
 # %% [markdown]
 # Time runs to the right. Dark lanes work, light red ones wait for the others of their warp. Above, both warps go both
-# ways, one after the other, and half the lanes wait in each. This is *divergence* (PMPP 4.5). Below, each warp goes
-# one way, and no lane waits. (White: the interpreter takes the lines one by one, and this warp skips them. On a GPU it
+# ways, one after the other, and half the lanes wait in each. This is *divergence* (PMPP 4.5). Below, each warp goes one
+# way, and no lane waits. (White: the interpreter takes the lines one by one, and this warp skips them. On a GPU it
 # would be further on by then.) Two warps may well do different things. Only within a warp do different things take
 # turns. Here are the counts.
 
@@ -186,23 +183,30 @@ for name, report in by.items():
 print(f"You said: {prediction}")
 
 # %% [markdown]
-# A thread does the same work in both. The warp does not, and the warp is what takes time. Is that so on a real GPU?
-# The workbook's record has both launches under NVIDIA's profiler, with 128 warps.
+# A thread does the same work in both. The warp does not, and the warp is what takes time. Is that so on a real GPU? The
+# workbook's record has both launches under NVIDIA's profiler, with more warps, and beside them the vector addition of
+# chapter 2. Its guard `if i < n` sends some lanes of the last warp another way.
 
 # %%
 runs, launches = agreement.recorded()
-print(next(iter(runs.values()))["gpu"]["name"])
-for name in ("branch by lane, long", "branch by warp"):
+print(f"{next(iter(runs.values()))['gpu']['name']:30} divergent   instructions of warps   of threads   lanes active")
+for name in ("branch by lane, long", "branch by warp", "vector_add: one_thread_each"):
     values = launches[name].values
     warp, thread = values["smsp__inst_executed.sum"], values["smsp__thread_inst_executed.sum"]
-    print(f"{name:22} {warp:7,.0f} instructions of warps, {thread:9,.0f} of threads: {thread / warp:4.1f} lanes active")
+    split = values["smsp__sass_branch_targets_threads_divergent.sum"]
+    print(f"{name:30} {split:9,.0f} {warp:23,.0f} {thread:12,.0f} {thread / warp:14.1f}")
 
 # %% [markdown]
 # The same number of instructions for the threads, and more for the warps. (The machine code has other instructions
-# around the two ways than our source, so that the share of lanes is not the same. The pattern is.)
+# around the two ways than our source, so that the number of lanes is not the same. The pattern is.)
 #
-# Half the lanes here, because the ways are equally long and equally popular. How bad is it if only one lane goes
-# astray?
+# The last line shows something else: no divergent branch. What a branch costs depends on what is in it. Where there is
+# little, the compiler may do without a branch. Then every lane gets the instruction, and a *predicate*, one bit a lane,
+# decides where it counts. Here the lanes beyond the end leave by an exit with a predicate. A guard is nothing to worry
+# about. Branches in an inner loop may be.
+#
+# In `long_branch` half the lanes wait, because the ways are equally long and equally popular. How bad is it if only one
+# lane goes astray?
 
 
 # %%
@@ -217,8 +221,8 @@ def some_lanes(x, few):
 
 
 # %% [markdown]
-# **Predict, then run.** How many instructions more does a warp execute if one lane enters the `if`, compared with
-# none? And if all 32 do, compared with one?
+# **Predict, then run.** How many instructions more does a warp execute if one lane enters the `if`, compared with none?
+# And if all 32 do, compared with one?
 
 # %%
 prediction = None  # (one against none, 32 against one)
@@ -235,12 +239,8 @@ for few in (0, 1, 2, 16, 31, 32):
 # number of active lanes is a bill: 8 of 32 lanes means that a quarter of the warp's instructions could have done the
 # same work.
 #
-# What a divergent branch costs depends on what is in it. Where both sides are short, the compiler makes no branch at
-# all: every lane executes both, and a *predicate*, one bit a lane, decides which results count. The guard `if i < n`
-# of chapter 2 diverges in a single warp of the whole grid. Worry about branches in the inner loop.
-#
-# **And since Volta?** Up to 2017 a warp had a single program counter, and lanes on the other side of a branch could
-# not move until this side was done. A lane that waited there for one of them waited for ever. Since Volta (compute
+# **And since Volta?** Up to 2017 a warp had a single program counter, and lanes on the other side of a branch could not
+# move until this side was done. A lane that waited there for one of them waited for ever. Since Volta (compute
 # capability 7.0) each lane has a program counter of its own, and the hardware may change between the sides. So such a
 # program ends now. It is not faster: in any one cycle the warp still issues one instruction, for the lanes that stand
 # at that place. And nobody promises when lanes come together again. If lanes need each other, say so with
@@ -248,10 +248,10 @@ for few in (0, 1, 2, 16, 31, 32):
 #
 # ## Loops of different length
 #
-# An `if` is the smaller evil. A loop diverges if lanes go round it a different number of times, and then everyone
-# waits for the slowest. A well-known case is the Mandelbrot set. For each point c of a picture one iterates z = z² + c
-# from z = 0 on, and counts the rounds until z is further than 2 from the origin. Some points leave at once, some never
-# do.
+# An `if` is the smaller evil. A loop diverges if lanes go round it a different number of times, and then everyone waits
+# for the slowest. A well-known case is the Mandelbrot set. For each point c of a picture one computes z = z * z + c
+# again and again, from z = c on, and counts the rounds until z is 2 or more from the origin. All are complex numbers.
+# Some points leave at once, some never do.
 
 # %%
 FOUR = np.float32(4)
@@ -274,8 +274,8 @@ height, width, most = 256, 384, 100
 xs, ys = np.linspace(-2.2, 0.8, width, dtype=np.float32), np.linspace(-1, 1, height, dtype=np.float32)
 
 # %% [markdown]
-# We run it in blocks of 256 threads with four different shapes. A warp is then a row of 32 points, two rows of 16,
-# four rows of 8, or a column of 32.
+# We run it in blocks of 256 threads with four different shapes. A warp is then a row of 32 points, two rows of 16, four
+# rows of 8, or a column of 32.
 #
 # **Predict, then run.** Which shape leaves most lanes active? And on average, how many of 32?
 
@@ -344,16 +344,19 @@ for across in (32, 8):
 # %% [markdown]
 # *At least* knows nothing of warps: the operations are the same in both, and so is this time. *As written* takes each
 # instruction that was counted for one of the machine. That is rough, but it is rough in the same way in both, and the
-# time of issue follows the active lanes.
+# time of issue follows the active lanes. (The picture is so small that a launch would take longer than all of this.
+# Look at the ratio.)
 #
 # What can one do about loops of different length? Give a warp work that is alike: neighbours in a picture, rows sorted
 # by length. Or give a long piece of work to a whole warp, whose lanes share it. (That will be an exercise.)
 #
 # ## In any order
 #
-# Warps of a block run when they can. No order is promised, and none should be assumed. Let each warp sign a list when
-# it comes by. `cuda.atomic.add` hands out the places, so that no two warps get the same. The interpreter runs warps in
-# an order drawn at random if it is asked for `schedule="shuffled"`, and the same seed gives the same order again.
+# The threads of a block are all on their SM from the beginning, so they can wait for each other. Blocks cannot: one
+# that has not begun may be waiting for a place that this one holds. And warps of a block run when they can. No order is
+# promised, of warps or of blocks, and none should be assumed. Let each warp sign a list when it comes by.
+# `cuda.atomic.add` hands out the places, so that no two warps get the same. The interpreter runs warps in an order
+# drawn at random if it is asked for `schedule="shuffled"`, and the same seed gives the same order again.
 
 
 # %%
@@ -400,14 +403,18 @@ prediction = None  # (without, with barrier)
 
 # %%
 numbers = np.arange(1, 257, dtype=np.int32)
+
+
+def is_right(kernel, schedule, seed=0):
+    out = np.zeros_like(numbers)
+    simt.profile(kernel, 1, 256, (numbers, out), schedule=schedule, seed=seed)
+    return np.array_equal(out, numbers[::-1])
+
+
 for kernel in (turned, turned_with_barrier):
-    right = 0
-    for seed in range(10):
-        out = np.zeros_like(numbers)
-        simt.profile(kernel, 1, 256, (numbers, out), schedule="shuffled", seed=seed)
-        right += np.array_equal(out, numbers[::-1])
-    in_step = simt.profile(kernel, 1, 256, (numbers, out), schedule="lockstep") and np.array_equal(out, numbers[::-1])
-    print(f"{kernel.py_func.__name__:20} right in {right:2} of 10 random orders; all warps in step: {in_step}")
+    right = sum(is_right(kernel, "shuffled", seed) for seed in range(10))
+    in_step = "right" if is_right(kernel, "lockstep") else "wrong"
+    print(f"{kernel.py_func.__name__:20} right in {right:2} of 10 random orders; with all warps in step: {in_step}")
 print(f"You said: {prediction}")
 
 # %% [markdown]
@@ -417,8 +424,8 @@ print(f"You said: {prediction}")
 #
 # ## Latency, and how to live with it
 #
-# Now for the thousands. A load from memory takes hundreds of cycles from request to answer, the *latency* (PMPP 4.6).
-# A CPU fights latency with large caches and by guessing ahead. A GPU lets the warp wait, and issues another one. An SM
+# Now for the thousands. A load from memory takes hundreds of cycles from request to answer, the *latency* (PMPP 4.6). A
+# CPU fights latency with large caches and by guessing ahead. A GPU lets the warp wait, and issues another one. An SM
 # has four *schedulers*. Each has a quarter of the SM's warps, and in every cycle picks one that is ready. The change
 # costs nothing, since the registers of all resident warps are there all the time; nothing is saved or fetched.
 #
@@ -464,8 +471,8 @@ print(f"(4 + 40) / 4 = {(4 + 40) // 4} warps. You said: {prediction}")
 # %% [markdown]
 # Dark is an instruction, white is waiting for memory, light red is ready and waiting for its turn (here only at the
 # start, where all are ready at once). No single warp has become faster. The same 44 cycles pass for each, but there is
-# always one with something to do. This is the trade of the GPU: it does not make waiting shorter, it fills it. It
-# needs warps for that, and they need to be *there*.
+# always one with something to do. This is the trade of the GPU: it does not make waiting shorter, it fills it. It needs
+# warps for that, and they need to be *there*.
 #
 # The model had 40 cycles to make a small picture. How long does a load really take? Our record has an upper bound: an
 # addition of a few numbers, which do not leave the cache, takes longer than a kernel that does nothing at all, by one
@@ -502,7 +509,9 @@ print(f"You said: {prediction}")
 # %% [markdown]
 # So warps alone cannot hide this latency. The other lines show the second means, and it is in your hands. If a thread
 # starts several loads before it needs the first, they travel together, and it waits once for all of them. That is
-# parallelism *within* a thread (ILP, instruction-level parallelism), and it does the same as more threads would.
+# parallelism *within* a thread (ILP, instruction-level parallelism), and it does the same as more threads would. Many
+# tricks of other chapters come down to it: several elements a thread, 128-bit loads, loading the next tile while this
+# one is used.
 #
 # ## Little's law
 #
@@ -525,8 +534,8 @@ print(f"{an_sm:,.0f} bytes an SM, {an_sm / arch.threads:.1f} for each of its {ar
 print(f"You said: {prediction}")
 
 # %% [markdown]
-# One float for each thread, if every place for a thread is taken, and every thread is always waiting for a load. Now
-# we see what the thousands are for: they are there to wait. In the vector addition of chapter 2 each thread loads two
+# One float for each thread, if every place for a thread is taken, and every thread is always waiting for a load. Now we
+# see what the thousands are for: they are there to wait. In the vector addition of chapter 2 each thread loads two
 # floats. That should be plenty. Is it?
 
 # %%
@@ -549,10 +558,10 @@ for entry in design[:3]:
 
 # %% [markdown]
 # In `one_thread_each` a place turns over several times more slowly than the bare latency. There are two reasons, and
-# the record cannot tell them apart. A thread is not always waiting for a load: it is started, computes its index,
-# adds, stores, and leaves; only then can another take its place. And latency grows under load, because requests queue.
-# The rungs show what helps. `grid_stride` keeps its threads, so places turn over faster. `vectorised` has four times
-# as much under way in each place, and now there is more than the memory can take: the bytes wait in the queue, at the
+# the record cannot tell them apart. A thread is not always waiting for a load: it is started, computes its index, adds,
+# stores, and leaves; only then can another take its place. And latency grows under load, because requests queue. The
+# rungs show what helps. `grid_stride` keeps its threads, so places turn over faster. `vectorised` has four times as
+# much under way in each place, and now there is more than the memory can take: the bytes wait in the queue, at the
 # roof.
 #
 # What if there were fewer warps? Take the time of a place in `one_thread_each` for granted; then Little's law draws
@@ -573,9 +582,10 @@ foot(figure, f"Lines: a model (Little's law), not measured. {recorded.footer('ve
 figure
 
 # %% [markdown]
-# Each line rises until the memory is full. Going up means more bytes a thread, going right means more threads, and it
-# is their product that counts. A quarter of the warps with 32 bytes each are as good as all of them with 8. Remember
-# this when you read the next section.
+# The line of 8 bytes goes through the circle because it was made to; the others are what the law makes of it, and the
+# diamond says that 32 bytes do reach the roof. Each line rises until the memory is full. More bytes a thread or more
+# threads, it is their product that counts. A quarter of the warps with 32 bytes each are as good as all of them with 8.
+# Remember this when you read the next section.
 #
 # ## Occupancy
 #
@@ -588,8 +598,10 @@ for threads in (32, 256, 768, 1024):
     print(simt.occupancy(threads))
 
 # %% [markdown]
-# The second line of each says what a block takes, the third how many blocks each resource would allow. Small blocks
-# run out of places for blocks. Large ones may not divide the number of threads.
+# The second line of each says what a block takes, the third how many blocks each resource would allow. Small blocks run
+# out of places for blocks. Large ones may not divide the number of threads. (Shared memory limits even a block that
+# asks for none, because the system takes 1 KiB for itself with each.) Only whole blocks count: if three quarters of one
+# would still fit, that room stays empty.
 #
 # **Predict, then run.** An RTX 4090 holds 1,536 threads an SM. What is its occupancy with blocks of 1,024? And which
 # block size, of 128, 256, 512 and 1,024, suits both GPUs?
@@ -618,14 +630,14 @@ for name in ("H200", "RTX 4090"):
 print(f"You said: {prediction}")
 
 # %% [markdown]
-# Powers of two up to 512 suit both. A block that takes a little more than half of an SM leaves almost half of it
-# empty. On the right each step down is one block fewer.
+# Powers of two up to 512 suit both. A block that takes a little more than half of an SM leaves almost half of it empty.
+# On the right each step down is one block fewer.
 #
 # **Registers.** The compiler decides how many registers a thread needs, and an SM has only so many. They are given to
 # whole warps in units of 256.
 #
-# **Predict, then run.** A kernel of 256 threads a block takes 64 registers a thread. What occupancy does an H200
-# reach? And what does one register more cost?
+# **Predict, then run.** A kernel of 256 threads a block takes 64 registers a thread. What occupancy does an H200 reach?
+# And what does one register more cost?
 
 # %%
 prediction = None  # (64 registers, 65 registers)
@@ -699,8 +711,9 @@ print(f"{each} warps a scheduler: {each * totals} independent multiply-adds; a l
 
 # %% [markdown]
 # V. Volkov made this point in a talk that is still worth reading, *Better Performance at Lower Occupancy* (GTC 2010).
-# Threads are one way to have enough under way. More work in each thread is another, and often the cheaper one, since
-# what a thread holds in registers is shared by all its work.
+# Little's law holds for arithmetic as well: rate times latency is the number of operations that must be under way, and
+# the law does not ask whose they are. Threads are one way to have enough. More work in each thread is another, and
+# often the cheaper one, since what a thread holds in registers is shared by all its work.
 #
 # So when is occupancy worth looking at? When a kernel waits, each thread has little under way, and something silly,
 # such as a block of 32 threads, keeps warps out. Then it is free speed. Otherwise measure.
@@ -831,8 +844,7 @@ shared_rows = simt.profile(ragged_answer, 8, 256, (values, starts, scale, np.emp
 plots.divergence(shared_rows, warp=[0, 1])
 
 # %% [markdown]
-# *ragged.* Lanes share a row, so their loops differ by one round at most: the last one, if the length is no multiple
-# of
+# *ragged.* Lanes share a row, so their loops differ by one round at most: the last one, if the length is no multiple of
 # 32. Short rows still leave lanes idle. For rows of ten elements one would give a row to 8 or 16 lanes.
 
 
