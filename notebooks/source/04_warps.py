@@ -503,7 +503,7 @@ possible = arch.warps // 4
 for loads in (1, 2, 4, 8):
     work = 10 * loads
     needed = (work + LATENCY) / work
-    print(f"{loads} loads, {work:2} instructions, wait: {needed:4.1f} warps needed, {possible} possible")
+    print(f"loads at once: {loads}, {work:2} instructions, then wait: {needed:4.1f} warps needed, {possible} possible")
 print(f"You said: {prediction}")
 
 # %% [markdown]
