@@ -76,17 +76,12 @@ def lay_over() -> None:
     from pmpp.simt import cuda
     from pmpp.simt.errors import UnsupportedError
 
+    # The host's functions are replaced.  Types, signatures and the names that mean something in a kernel stay Numba's:
+    # the interpreter knows them as well as its own.
     for name, thing in vars(cuda).items():
-        # Types and signatures stay Numba's, which the interpreter understands.
-        if (
-            name != "void"
-            and getattr(thing, "__module__", "").startswith("pmpp.simt")
-            and not isinstance(thing, cuda.ScalarType | type)
-        ):
+        host = inspect.isfunction(thing) or name in ("In", "Out", "InOut", "gpus")
+        if host and name != "void" and not name.startswith("_") and hasattr(numba.cuda, name):
             setattr(numba.cuda, name, thing)
-    for name in ("Stream", "Event"):
-        setattr(numba.cuda, name.lower(), getattr(cuda, name))
-    numba.cuda.gpus = cuda.gpus
     context = _Context(cuda.get_current_device())
     devices.get_context = numba.cuda.current_context = lambda devnum=None: context
     driver.driver = _Driver()

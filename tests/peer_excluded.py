@@ -101,7 +101,6 @@ EXCLUDED = {
             "TestCudaNDArray.test_devicearray_typing_order_simple_f"
         ),
         "cudapy.test_alignment": "TestAlignment.test_record_alignment_error",
-        "cudapy.test_array": "TestCudaArray.test_issue_4628",
         "cudapy.test_array_alignment": "TestArrayAddressAlignment",
         "cudapy.test_atomics": (
             "TestCudaAtomics.test_atomic_add_double TestCudaAtomics.test_atomic_add_double_2 "
@@ -113,23 +112,13 @@ EXCLUDED = {
             "TestCudaConstantMemory.test_const_array_3d TestCudaConstantMemory.test_const_record "
             "TestCudaConstantMemory.test_const_record_align"
         ),
-        "cudapy.test_cooperative_groups": (
-            "TestCudaCooperativeGroups.test_false_cooperative_doesnt_link_cudadevrt "
-            "TestCudaCooperativeGroups.test_max_cooperative_grid_blocks "
-            "TestCudaCooperativeGroups.test_sync_at_matrix_row "
-            "TestCudaCooperativeGroups.test_sync_group_is_cooperative "
-            "TestCudaCooperativeGroups.test_this_grid_is_cooperative"
-        ),
         "cudapy.test_device_func": (
             "TestDeviceFunc.test_inspect_asm TestDeviceFunc.test_inspect_llvm "
             "TestDeviceFunc.test_inspect_sass_disallowed"
         ),
         "cudapy.test_dispatcher": (
-            "TestDispatcher.test_ambiguous_new_version TestDispatcher.test_capture_compile_config "
+            "TestDispatcher.test_capture_compile_config "
             "TestDispatcher.test_dispatcher_mark_launch_config_sensitive "
-            "TestDispatcher.test_explicit_signatures_device_unsafe TestDispatcher.test_explicit_signatures_mixed "
-            "TestDispatcher.test_explicit_signatures_signatures TestDispatcher.test_explicit_signatures_strings "
-            "TestDispatcher.test_explicit_signatures_tuples "
             "TestDispatcher.test_launch_config_args_are_thread_local "
             "TestDispatcher.test_launch_config_available_during_compile TestDispatcherKernelProperties "
             "TestDispatcherSpecialization TestSharedMemoryCarveout.test_shared_memory_carveout_invalid_values"
@@ -146,10 +135,7 @@ EXCLUDED = {
             "TestCudaIntrinsic.test_hmul_ptx TestCudaIntrinsic.test_hneg_ptx TestCudaIntrinsic.test_hsub_ptx "
             "TestCudaIntrinsic.test_selp"
         ),
-        "cudapy.test_localmem": (
-            "TestCudaLocalMem.test_local_array TestCudaLocalMem.test_numba_dtype "
-            "TestCudaLocalMem.test_numpy_dtype TestCudaLocalMem.test_string_dtype"
-        ),
+        "cudapy.test_localmem": "TestCudaLocalMem.test_local_array",
         "cudapy.test_minmax": "TestCudaMinMax",
         "cudapy.test_operator": (
             "TestOperatorModule.test_fp16_abs_ptx TestOperatorModule.test_fp16_binary_ptx "
@@ -158,20 +144,11 @@ EXCLUDED = {
             "TestOperatorModule.test_mixed_fp16_comparison_promotion_ptx"
         ),
         "cudapy.test_retrieve_autoconverted_arrays": "TestRetrieveAutoconvertedArrays",
-        "cudapy.test_sm_creation": (
-            "TestSharedMemoryCreation.test_numba_dtype TestSharedMemoryCreation.test_numpy_dtype "
-            "TestSharedMemoryCreation.test_string_dtype"
-        ),
         "cudapy.test_sync": (
             "TestCudaSync.test_threadfence_block_codegen TestCudaSync.test_threadfence_codegen "
             "TestCudaSync.test_threadfence_system_codegen"
         ),
-        "cudapy.test_warp_ops": (
-            "TestCudaWarpOperations.test_shfl_sync_const_mode_val "
-            "TestCudaWarpOperations.test_shfl_sync_const_mode_val_sm100 "
-            "TestCudaWarpOperations.test_vote_sync_const_mode_val_sm100"
-        ),
-        "doc_examples.test_cg": "TestCooperativeGroups.test_ex_grid_sync",
+        "cudapy.test_warp_ops": "TestCudaWarpOperations.test_shfl_sync_const_mode_val",
     },
     "asks the CUDA driver: contexts, its memory, its streams, warnings about launches and transfers": {
         "cudadrv.test_context_stack": (
@@ -195,11 +172,9 @@ EXCLUDED = {
             "TestManagedAlloc.test_managed_alloc_driver_host_attach "
             "TestManagedAlloc.test_managed_alloc_driver_undersubscribe"
         ),
-        "cudadrv.test_pinned": "TestPinned.test_pinned",
         "cudapy.test_cuda_array_interface": (
             "TestCudaArrayInterface.test_consume_stream TestCudaArrayInterface.test_consume_sync "
-            "TestCudaArrayInterface.test_consuming_strides TestCudaArrayInterface.test_launch_sync "
-            "TestCudaArrayInterface.test_launch_sync_two_streams TestCudaArrayInterface.test_masked_array "
+            "TestCudaArrayInterface.test_launch_sync TestCudaArrayInterface.test_launch_sync_two_streams "
             "TestCudaArrayInterface.test_ownership"
         ),
         "cudapy.test_errors": "TestStringArgCompileTime.test_string_device_function_arg_compiles_quickly",
@@ -252,41 +227,43 @@ EXCLUDED = {
         ),
     },
     "types and functions added to Numba through its extension API: their source is LLVM IR": {
-        "cudapy.test_localmem": (
-            "TestCudaLocalMem.test_struct_model_type_arr TestCudaLocalMem.test_type_with_struct_data_model"
+        "cudapy.test_array": "TestCudaArray.test_issue_4628",
+        "cudapy.test_cooperative_groups": (
+            "TestCudaCooperativeGroups.test_false_cooperative_doesnt_link_cudadevrt "
+            "TestCudaCooperativeGroups.test_max_cooperative_grid_blocks "
+            "TestCudaCooperativeGroups.test_sync_at_matrix_row "
+            "TestCudaCooperativeGroups.test_sync_group_is_cooperative "
+            "TestCudaCooperativeGroups.test_this_grid_is_cooperative"
         ),
-        "cudapy.test_sm_creation": "TestSharedMemoryCreation.test_type_with_struct_data_model",
+        "cudapy.test_dispatcher": (
+            "TestDispatcher.test_ambiguous_new_version TestDispatcher.test_explicit_signatures_device_unsafe "
+            "TestDispatcher.test_explicit_signatures_mixed TestDispatcher.test_explicit_signatures_signatures "
+            "TestDispatcher.test_explicit_signatures_strings TestDispatcher.test_explicit_signatures_tuples"
+        ),
+        "cudapy.test_localmem": (
+            "TestCudaLocalMem.test_numba_dtype TestCudaLocalMem.test_numpy_dtype "
+            "TestCudaLocalMem.test_string_dtype TestCudaLocalMem.test_struct_model_type_arr "
+            "TestCudaLocalMem.test_type_with_struct_data_model"
+        ),
+        "cudapy.test_sm_creation": (
+            "TestSharedMemoryCreation.test_numba_dtype TestSharedMemoryCreation.test_numpy_dtype "
+            "TestSharedMemoryCreation.test_string_dtype TestSharedMemoryCreation.test_type_with_struct_data_model"
+        ),
         "cudapy.test_ssa": "TestReportedSSAIssues.test_issue3976 TestReportedSSAIssues.test_issue5219",
+        "doc_examples.test_cg": "TestCooperativeGroups.test_ex_grid_sync",
     },
     "stopped for a hazard that is there: barriers that some named threads never reach": {
         "cudapy.test_reduction": "TestReduction.test_max_reduce TestReduction.test_sum_reduce",
         "doc_examples.test_montecarlo": "TestMonteCarlo.test_ex_montecarlo",
         "doc_examples.test_sessionize": "TestSessionization.test_ex_sessionize",
     },
-    "fp16, cmath, cache hints, vector types: being added": {
+    "not there: .real and .imag of arrays, starred arguments, tuple(), the sign of a zero in two cmath functions": {
         "cudapy.test_cache_hints": "TestCacheHints",
-        "cudapy.test_casting": "TestCasting.test_literal_to_float16",
         "cudapy.test_complex": (
             "TestAtomicOnComplexComponents.test_atomic_on_imag TestAtomicOnComplexComponents.test_atomic_on_real "
-            "TestCMath TestComplex.test_conjugate"
+            "TestCMath.test_exp TestCMath.test_polar TestCMath.test_rect"
         ),
-        "cudapy.test_intrinsics": (
-            "TestCudaIntrinsic.test_fp16_comparison TestCudaIntrinsic.test_fp16_intrinsics_common "
-            "TestCudaIntrinsic.test_habs TestCudaIntrinsic.test_habs_scalar TestCudaIntrinsic.test_hadd "
-            "TestCudaIntrinsic.test_hadd_scalar TestCudaIntrinsic.test_hdiv TestCudaIntrinsic.test_hdiv_scalar "
-            "TestCudaIntrinsic.test_hexp10 TestCudaIntrinsic.test_hfma TestCudaIntrinsic.test_hfma_scalar "
-            "TestCudaIntrinsic.test_hmax TestCudaIntrinsic.test_hmin TestCudaIntrinsic.test_hmul "
-            "TestCudaIntrinsic.test_hmul_scalar TestCudaIntrinsic.test_hneg TestCudaIntrinsic.test_hneg_scalar "
-            "TestCudaIntrinsic.test_hsub TestCudaIntrinsic.test_hsub_scalar "
-            "TestCudaIntrinsic.test_multiple_float16_comparisons TestCudaIntrinsic.test_nonliteral_grid_error "
-            "TestCudaIntrinsic.test_nonliteral_gridsize_error"
-        ),
-        "cudapy.test_libdevice": "TestLibdevice",
-        "cudapy.test_operator": "TestOperatorModule.test_mixed_fp16_binary_arithmetic",
-        "cudapy.test_vector_type": (
-            "TestCudaVectorType.test_basic TestCudaVectorType.test_creation_readout "
-            "TestCudaVectorType.test_fancy_creation_readout"
-        ),
+        "cudapy.test_vector_type": "TestCudaVectorType.test_fancy_creation_readout",
     },
     "refused as Numba refuses it, in other words": {
         "cudadrv.test_cuda_ndarray": "TestCudaNDArray.test_devicearray_transpose_wrongdim",
@@ -303,6 +280,9 @@ EXCLUDED = {
             "TestJitErrors.test_unconfigured_untyped_cudakernel"
         ),
         "cudapy.test_forall": "TestForAll.test_forall_negative_work",
+        "cudapy.test_intrinsics": (
+            "TestCudaIntrinsic.test_nonliteral_grid_error TestCudaIntrinsic.test_nonliteral_gridsize_error"
+        ),
         "cudapy.test_sm": "TestSharedMemory.test_invalid_array_type",
         "cudapy.test_sm_creation": (
             "TestSharedMemoryCreation.test_global_build_list TestSharedMemoryCreation.test_invalid_1 "
@@ -314,7 +294,6 @@ EXCLUDED = {
         "cudadrv.test_array_attr": (
             "TestArrayAttr.test_ravel_stride_1d TestArrayAttr.test_ravel_stride_c TestArrayAttr.test_ravel_stride_f"
         ),
-        "cudadrv.test_context_stack": "TestContextStack.test_gpus_cudevice_indexing",
         "cudadrv.test_cuda_ndarray": (
             "TestCudaNDArray.test_devicearray_broadcast_host_copy "
             "TestCudaNDArray.test_devicearray_contiguous_copy_device "
@@ -323,19 +302,13 @@ EXCLUDED = {
             "TestCudaNDArray.test_devicearray_typing_order_broadcasted TestCudaNDArray.test_stream_bind"
         ),
         "cudapy.test_array": (
-            "TestCudaArray.test_array_like_1d TestCudaArray.test_array_like_1d_f "
-            "TestCudaArray.test_array_like_1d_view TestCudaArray.test_array_like_1d_view_f "
-            "TestCudaArray.test_array_like_2d TestCudaArray.test_array_like_2d_f "
-            "TestCudaArray.test_array_like_2d_f_transpose TestCudaArray.test_array_like_2d_transpose "
-            "TestCudaArray.test_array_like_2d_view TestCudaArray.test_array_like_2d_view_f "
-            "TestCudaArray.test_array_like_2d_view_f_transpose "
-            "TestCudaArray.test_array_like_2d_view_transpose_device TestCudaArray.test_array_like_3d "
-            "TestCudaArray.test_array_like_3d_f"
+            "TestCudaArray.test_array_like_2d_f TestCudaArray.test_array_like_2d_f_transpose "
+            "TestCudaArray.test_array_like_2d_view_f TestCudaArray.test_array_like_3d_f"
         ),
         "cudapy.test_cuda_array_interface": (
             "TestCudaArrayInterface.test_as_cuda_array "
             "TestCudaArrayInterface.test_from_dtype_caching_distiguish_custom_dtypes "
-            "TestCudaArrayInterface.test_negative_strided_copy_to_host "
+            "TestCudaArrayInterface.test_masked_array TestCudaArrayInterface.test_negative_strided_copy_to_host "
             "TestCudaArrayInterface.test_produce_managed_no_stream "
             "TestCudaArrayInterface.test_produce_managed_stream TestCudaArrayInterface.test_produce_no_stream "
             "TestCudaArrayInterface.test_produce_stream TestCudaArrayInterface.test_zero_size_array"
@@ -360,7 +333,7 @@ EXCLUDED = {
     "how a declared signature treats arguments of other types: here arrays must fit it, and scalars are converted": {
         "cudapy.test_atomics": "TestCudaAtomics.test_atomic_sub3",
         "cudapy.test_dispatcher": (
-            "TestDispatcher.test_coerce_input_types_unsafe TestDispatcher.test_coerce_input_types_unsafe_complex "
+            "TestDispatcher.test_coerce_input_types_unsafe "
             "TestDispatcher.test_explicit_signatures_ambiguous_resolution "
             "TestDispatcher.test_explicit_signatures_device "
             "TestDispatcher.test_explicit_signatures_same_type_class"
