@@ -36,8 +36,8 @@ def test_fields_are_read_and_written_in_all_three_spellings(kind):
 @cuda.jit
 def scale(records, factor):
     i = cuda.grid(1)
-    records[i].value *= factor
-    records[i].count += records[i].flag
+    records["value"][i] *= factor
+    records["count"][i] += records[i].flag
 
 
 @pytest.mark.parametrize("dtype", [PACKED, ALIGNED], ids=["packed", "aligned"])
@@ -53,7 +53,7 @@ def test_packed_and_aligned_layouts_keep_their_other_bytes(dtype, rng):
 
 @cuda.jit
 def read_value(records, out):
-    out[cuda.threadIdx.x] = records[cuda.threadIdx.x].value
+    out[cuda.threadIdx.x] = records["value"][cuda.threadIdx.x]
 
 
 @pytest.mark.parametrize("dtype", [PACKED, ALIGNED], ids=["packed", "aligned"])
@@ -89,7 +89,7 @@ def test_shared_records_conflict_as_their_stride_says():
 
 @cuda.jit
 def in_local(out):
-    own = cuda.local.array(2, PACKED)
+    own = cuda.local.array(2, ALIGNED)
     i = cuda.grid(1)
     own[0].value = i
     own[1] = own[0]
@@ -149,7 +149,7 @@ def test_atomics_work_on_fields():
     def kernel(records):
         cuda.atomic.add(records["count"], cuda.threadIdx.x % 2, 1)
 
-    x = np.zeros(2, PACKED)
+    x = np.zeros(2, ALIGNED)
     kernel[1, 32](x)
     assert x["count"].tolist() == [16, 16]
 
@@ -219,6 +219,22 @@ def test_a_field_that_is_not_there(what, words):
 
     with pytest.raises(UnsupportedError, match=words):
         (reads if what == "read" else writes)[1, 1](np.zeros(1, POINT), np.zeros(1))
+
+
+@pytest.mark.parametrize("what", ["read", "write"])
+def test_a_number_of_a_packed_record_that_is_not_aligned_is_refused_as_numba_does(what):
+    @cuda.jit
+    def reads(records, out):
+        out[0] = records[0].flag + records[0].value
+
+    @cuda.jit
+    def writes(records, out):
+        records[0]["count"] = 1
+
+    kernel = reads if what == "read" else writes
+    kernel[1, 1](np.zeros(1, ALIGNED), np.zeros(1))
+    with pytest.raises(UnsupportedError, match="not aligned; make the dtype with align=True"):
+        kernel[1, 1](np.zeros(1, PACKED), np.zeros(1))
 
 
 def test_records_of_other_things_are_refused():

@@ -236,8 +236,24 @@ def _field(base: Array, field: str) -> Array:
     return Array(storage, dtype, shape, tuple(s // storage.unit for s in strides), offset // storage.unit)
 
 
+def _aligned(f: Frame, base: Array, field: str, name: str, line: int) -> None:
+    """Refuse what Numba refuses: a number of one record that does not lie at a multiple of its size.
+
+    Through an array of fields, `records["x"][i]`, Numba loads such numbers byte by byte.
+    """
+    dtype, start = base.dtype.fields[field][:2]
+    size = records.alignment(dtype.base)
+    if base.ndim == 0 and start % size:
+        raise f.m.error(
+            f"{name} lies at byte {start} of its record, and a {dtype.base} must lie at a multiple of {size}: Numba says "
+            f"that it is not aligned; make the dtype with align=True, or write array[{field!r}][i]", line,
+            UnsupportedError,
+        )  # fmt: skip
+
+
 def load_field(f: Frame, base: Array, field: str, name: str, line: int) -> Any:
     """A field of a record: its number, or a view where the field is a record or an array, or `base` an array."""
+    _aligned(f, base, field, name, line)
     part = _field(base, field)
     return part if part.ndim or records.is_record(part.dtype) else _number(f, part, name, line)
 
@@ -259,6 +275,7 @@ def store_field(f: Frame, base: Array, field: str, value: Any, name: str, line: 
     """`record.field = value`."""
     if f.mask is None:
         return
+    _aligned(f, base, field, name, line)
     _assign(f, _field(base, field), value, name, line)
 
 

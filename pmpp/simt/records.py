@@ -53,6 +53,11 @@ def unit(layout: np.dtype, leaf: np.dtype) -> int:
     return math.gcd(layout.itemsize, leaf.itemsize, *(offset for kind, offset in leaves(layout) if kind == leaf))
 
 
+def alignment(dtype: np.dtype) -> int:
+    """What the address of a number must be a multiple of; the parts of a complex number stand for themselves."""
+    return 1 if dtype.names is not None else dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+
+
 def pitch(dtype: np.dtype) -> int:
     """What the strides of an array count: 1 element, or the bytes of a record."""
     return dtype.itemsize if dtype.names is not None else 1
