@@ -245,8 +245,8 @@ def _aligned(f: Frame, base: Array, field: str, name: str, line: int) -> None:
     size = records.alignment(dtype.base)
     if base.ndim == 0 and start % size:
         raise f.m.error(
-            f"{name} lies at byte {start} of its record, and a {dtype.base} must lie at a multiple of {size}: Numba says "
-            f"that it is not aligned; make the dtype with align=True, or write array[{field!r}][i]", line,
+            f"{name} lies at byte {start} of its record, and a {dtype.base} must lie at a multiple of {size}: Numba "
+            f"says that it is not aligned; make the dtype with align=True, or write array[{field!r}][i]", line,
             UnsupportedError,
         )  # fmt: skip
 
