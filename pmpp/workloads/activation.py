@@ -1,4 +1,4 @@
-"""What is measured of ``pmpp.activation``: ReLU and the other functions, a bias inside and apart, sizes that suit no vector."""
+"""What is measured of ``pmpp.activation``: each function, a bias inside and apart, sizes that suit no vector."""
 
 from __future__ import annotations
 

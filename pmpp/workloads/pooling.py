@@ -1,4 +1,4 @@
-"""What is measured of ``pmpp.pooling``: the windows of common networks on large maps, and shapes that suit no kernel."""
+"""What is measured of ``pmpp.pooling``: windows of common networks on large maps, and shapes that suit no kernel."""
 
 from __future__ import annotations
 

@@ -1,0 +1,123 @@
+"""Wrong activations, and wrong answers to the exercises of chapter 16 that are about them."""
+
+import math
+
+import numpy as np
+
+from pmpp import activation, cuda
+from pmpp.activation import FUNCTIONS, GELU, LEAKY_RELU, RELU, SIGMOID, SILU, activate
+from pmpp.lab import device
+from pmpp.lab.vector import load128, store128
+from wrong import WrongRung
+
+BLOCK = 64
+f0, f1 = np.float32(0), np.float32(1)
+
+
+@cuda.jit(device=True)
+def relu_of_max(function, v, slope):
+    return max(f0, v) if function == RELU and v == v else f0 if function == RELU else activate(function, v, slope)
+
+
+@cuda.jit(device=True)
+def relu_by_a_factor(function, v, slope):
+    return v * np.float32(v > f0) if function == RELU else activate(function, v, slope)
+
+
+@cuda.jit(device=True)
+def slope_for_all(function, v, slope):
+    return v * slope if function == LEAKY_RELU else activate(function, v, slope)
+
+
+@cuda.jit(device=True)
+def sigmoid_of_exp(function, v, slope):
+    if function == SIGMOID:
+        return math.exp(v) / (f1 + math.exp(v))
+    return activate(function, v, slope)
+
+
+@cuda.jit(device=True)
+def silu_by_the_book(function, v, slope):
+    return v / (f1 + math.exp(-v)) if function == SILU else activate(function, v, slope)
+
+
+@cuda.jit(device=True)
+def gelu_without_the_root(function, v, slope):
+    if function == GELU:
+        v = activation.above(v)
+        return np.float32(0.5) * v * (f1 + math.erf(v))
+    return activate(function, v, slope)
+
+
+@cuda.jit(device=True)
+def channel_of(i, inner, channels):
+    return i // inner % channels
+
+
+@cuda.jit(device=True)
+def channel_last(i, inner, channels):
+    return i % channels
+
+
+def activator(name, function_of=activate, channel=channel_of, guard=True, in_x=False, bias_last=False):
+    """An activation with some of its parts exchanged: a thread an element."""
+
+    @cuda.jit
+    def kernel(x, function, slope, bias, inner, out):
+        i = cuda.grid(1)
+        if not guard or i < x.size:
+            v = x[i]
+            b = bias[channel(i, inner, bias.size)] if bias.size else f0
+            out[i] = function_of(function, v, slope) + b if bias_last else function_of(function, v + b, slope)
+            if bias.size == 0:
+                out[i] = function_of(function, v, slope)  # -0.0 + 0.0 would be 0.0
+            if in_x:
+                x[i] = out[i]
+
+    def apply(x, function="relu", bias=None):
+        x = device.to_device(x) if isinstance(x, np.ndarray) else x
+        out = device.empty(x.shape, np.float32)
+        inner = math.prod(x.shape[2:])
+        added = device.empty(0, np.float32) if bias is None else bias
+        if x.size:
+            arguments = FUNCTIONS[function], np.float32(0.01), added, inner, out.reshape(-1)
+            kernel[-(-x.size // BLOCK), BLOCK](x.reshape(-1), *arguments)
+        return out
+
+    apply.__name__ = name
+    return apply
+
+
+@cuda.jit
+def vectors_kernel(x, out):
+    i = 4 * cuda.grid(1)
+    if i + 3 < x.size:
+        v = load128(x, i)
+        store128(out, i, (max(v[0], f0), max(v[1], f0), max(v[2], f0), max(v[3], f0)))
+    for j in range(max(i, 0), min(i + 4, x.size)):
+        if x.size - x.size % 4 <= j:
+            out[j] = max(x[j], f0)
+
+
+def vectors_anywhere(x, function="relu", bias=None):
+    """128-bit access wherever ``x`` begins; all else is right."""
+    if isinstance(x, np.ndarray) or device.address(x) % 16 == 0:
+        return activation.fused(x, function, bias)
+    out = device.empty(x.shape, np.float32)
+    vectors_kernel[-(-x.size // (4 * BLOCK)), BLOCK](x, out)
+    return out
+
+
+RUNGS = (
+    WrongRung(activator("no_guard", guard=False), "out of bounds"),
+    WrongRung(activator("nan_becomes_zero", relu_of_max), "wrong result"),
+    WrongRung(activator("relu_by_a_factor", relu_by_a_factor), "wrong result"),
+    WrongRung(activator("slope_for_all", slope_for_all), "wrong result"),
+    WrongRung(activator("sigmoid_of_exp", sigmoid_of_exp), "wrong result"),
+    WrongRung(activator("silu_by_the_book", silu_by_the_book), "wrong result"),
+    WrongRung(activator("gelu_without_the_root", gelu_without_the_root), "wrong result"),
+    WrongRung(activator("channel_last", channel=channel_last), "wrong result"),
+    WrongRung(activator("bias_after_the_function", bias_last=True), "wrong result"),
+    WrongRung(activator("in_x_as_well", in_x=True), "input changed"),
+    WrongRung(vectors_anywhere, "misaligned"),
+)
