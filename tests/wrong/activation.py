@@ -8,7 +8,7 @@ from pmpp import activation, cuda
 from pmpp.activation import FUNCTIONS, GELU, LEAKY_RELU, RELU, SIGMOID, SILU, activate
 from pmpp.lab import device
 from pmpp.lab.vector import load128, store128
-from wrong import WrongRung
+from wrong import WrongAnswer, WrongRung
 
 BLOCK = 64
 f0, f1 = np.float32(0), np.float32(1)
@@ -120,4 +120,119 @@ RUNGS = (
     WrongRung(activator("bias_after_the_function", bias_last=True), "wrong result"),
     WrongRung(activator("in_x_as_well", in_x=True), "input changed"),
     WrongRung(vectors_anywhere, "misaligned"),
+)
+
+
+# ----------------------------------------------------------------------------------------------------- bias by channel
+
+
+@cuda.jit(device=True)
+def leaky(v, slope):
+    return v if v > f0 else v * slope
+
+
+@cuda.jit(device=True)
+def leaky_in_float64(v, slope):
+    return v if v > 0.0 else v * 0.1
+
+
+@cuda.jit(device=True)
+def relu_only(v, slope):
+    return v if v > f0 else f0
+
+
+def bias_with(name, channel=channel_of, function=leaky, guard=True, after=False, factor=f1):
+    """Bias and leaky ReLU, with some of its parts exchanged."""
+
+    @cuda.jit
+    def biased(x, bias, slope, out):
+        i = cuda.grid(1)
+        if not guard or i < out.size:
+            c, inner = x.shape[1], x.shape[2]
+            image, own, place = i // inner // c, i // inner % c, i % inner
+            b = bias[channel(i, inner, c)] * factor
+            v = x[image, own, place]
+            out[image, own, place] = function(v, slope) + b if after else function(v + b, slope)
+
+    biased.py_func.__name__ = name
+    return biased
+
+
+@cuda.jit(device=True)
+def plane_of(i, inner, channels):
+    return i // inner
+
+
+# --------------------------------------------------------------------------------------------------------- gated units
+
+
+@cuda.jit(device=True)
+def gates_first(x, row, j, n):
+    return x[row, j], x[row, n + j]
+
+
+@cuda.jit(device=True)
+def gates_last(x, row, j, n):
+    return x[row, n + j], x[row, j]
+
+
+@cuda.jit(device=True)
+def gates_in_turn(x, row, j, n):
+    return x[row, 2 * j], x[row, 2 * j + 1]
+
+
+@cuda.jit(device=True)
+def gates_apart_by_rows(x, row, j, n):
+    return x[row, j], x[row + 1, j]
+
+
+@cuda.jit(device=True)
+def silu(v):
+    return v * activation.sigmoid(v)
+
+
+@cuda.jit(device=True)
+def silu_in_float64(v):
+    return v / (1.0 + math.exp(-v))
+
+
+@cuda.jit(device=True)
+def relu(v):
+    return max(v, f0)
+
+
+def gated_with(name, halves=gates_first, function=silu, guard=True, columns=False):
+    """A gated unit, with some of its parts exchanged."""
+
+    @cuda.jit
+    def gated(x, out):
+        i = cuda.grid(1)
+        if not guard or i < out.size:
+            n, rows = out.shape[1], out.shape[0]
+            row, j = i // n, i % n
+            if columns:
+                row, j = i % rows, i // rows
+            gate, value = halves(x, row, j, n)
+            out[row, j] = function(gate) * value
+
+    gated.py_func.__name__ = name
+    return gated
+
+
+ANSWERS = (
+    WrongAnswer("activation/bias", bias_with("bias_without_guard", guard=False), "missing guard"),
+    WrongAnswer("activation/bias", bias_with("bias_after", after=True), "bias after the function"),
+    WrongAnswer("activation/bias", bias_with("bias_of_the_column", channel=channel_last), "channel changes too fast"),
+    WrongAnswer("activation/bias", bias_with("bias_of_the_plane", channel=plane_of), "missing guard"),
+    WrongAnswer("activation/bias", bias_with("bias_forgotten", factor=f0), "no bias"),
+    WrongAnswer("activation/bias", bias_with("bias_in_float64", function=leaky_in_float64), "accidental float64"),
+    WrongAnswer("activation/bias", bias_with("bias_and_relu", function=relu_only), "wrong result"),
+    WrongAnswer("activation/gated", gated_with("gated_without_guard", guard=False), "missing guard"),
+    WrongAnswer("activation/gated", gated_with("gated_swapped", gates_last), "halves swapped"),
+    WrongAnswer("activation/gated", gated_with("gated_in_turn", gates_in_turn), "interleaved"),
+    WrongAnswer("activation/gated", gated_with("gated_by_rows", gates_apart_by_rows), "index out of bounds"),
+    WrongAnswer("activation/gated", gated_with("gated_sigmoid", function=activation.sigmoid), "sigmoid only"),
+    WrongAnswer("activation/gated", gated_with("gated_in_float64", function=silu_in_float64), "accidental float64"),
+    WrongAnswer("activation/gated", gated_with("gated_relu", function=relu), "wrong result"),
+    WrongAnswer("activation/gated", gated_with("gated_by_columns", columns=True), "uncoalesced"),
 )

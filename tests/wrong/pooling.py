@@ -6,7 +6,7 @@ from pmpp import cuda
 from pmpp.lab import device
 from pmpp.lab.vector import load128, store128
 from pmpp.pooling_parts import MAX, OPERATORS, pair_of, pooled_extent
-from wrong import WrongRung
+from wrong import WrongAnswer, WrongRung
 
 BLOCK = 64
 f0, lowest = np.float32(0), np.float32(-np.inf)
@@ -159,4 +159,119 @@ RUNGS = (
     WrongRung(pooler("in_x_as_well", writes=True), "input changed"),
     WrongRung(vectors_anywhere, "misaligned"),
 )
-ANSWERS = ()
+
+
+# ---------------------------------------------------------------------------------------------------- the way back
+
+
+@cuda.jit(device=True)
+def place_of(i, out):
+    h, w = out.shape[1], out.shape[2]
+    return i // w // h, i // w % h, i % w
+
+
+def back_with(name, chosen, guard=True, edge=True, rest=True):
+    """The way back, with some of its parts exchanged."""
+
+    @cuda.jit
+    def back(slope, indices, out):
+        i = cuda.grid(1)
+        if not guard or i < out.size:
+            plane, row, column = place_of(i, out)
+            y, z = row // 2, column // 2
+            value = f0
+            inside = not edge or (y < slope.shape[1] and z < slope.shape[2])
+            if inside and chosen(indices, plane, y, z, row, column, out):
+                value = slope[plane, y, z]
+            if rest or value != f0:
+                out[plane, row, column] = value
+
+    back.py_func.__name__ = name
+    return back
+
+
+@cuda.jit(device=True)
+def by_index(indices, plane, y, z, row, column, out):
+    return indices[plane, y, z] == row * out.shape[2] + column
+
+
+@cuda.jit(device=True)
+def anyone(indices, plane, y, z, row, column, out):
+    return True
+
+
+@cuda.jit(device=True)
+def counted_through_all(indices, plane, y, z, row, column, out):
+    return indices[plane, y, z] == (plane * out.shape[1] + row) * out.shape[2] + column
+
+
+@cuda.jit(device=True)
+def always_the_first(indices, plane, y, z, row, column, out):
+    return row % 2 == 0 and column % 2 == 0
+
+
+@cuda.jit(device=True)
+def in_rows_of_the_output(indices, plane, y, z, row, column, out):
+    return indices[plane, y, z] == row * (out.shape[2] // 2 * 2) + column
+
+
+# ------------------------------------------------------------------------------------------------------ means at edges
+
+
+def edges_with(name, guard=True, top=0, bottom=0, of_nine=False, wide=False, largest=False, rows_of=True):
+    """Means of 3 x 3, with some of its parts exchanged."""
+
+    @cuda.jit
+    def edges(x, out):
+        i = cuda.grid(1)
+        if not guard or i < out.size:
+            plane, row, column = place_of(i, out)
+            total, count, most = f0, 0, lowest
+            for y in range(max(row - 1, top), min(row + 2, x.shape[1] + bottom)):
+                for z in range(max(column - 1, 0), min(column + 2, x.shape[2])):
+                    value = x[plane if rows_of else 0, y, z]
+                    total += value
+                    most = max(most, value)
+                    count += 1
+            if of_nine:
+                count = 9
+            if wide:
+                out[plane, row, column] = total / count
+            else:
+                out[plane, row, column] = most if largest else total / np.float32(count)
+
+    edges.py_func.__name__ = name
+    return edges
+
+
+@cuda.jit
+def edges_by_columns(x, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        h, w = x.shape[1], x.shape[2]
+        plane, row, column = i // w // h, i % h, i // h % w
+        total, count = f0, 0
+        for y in range(max(row - 1, 0), min(row + 2, h)):
+            for z in range(max(column - 1, 0), min(column + 2, w)):
+                total += x[plane, y, z]
+                count += 1
+        out[plane, row, column] = total / np.float32(count)
+
+
+ANSWERS = (
+    WrongAnswer("pooling/back", back_with("back_without_guard", by_index, guard=False), "missing guard"),
+    WrongAnswer("pooling/back", back_with("back_to_everyone", anyone), "all get the slope"),
+    WrongAnswer("pooling/back", back_with("back_to_the_chosen_only", by_index, rest=False), "output not written"),
+    WrongAnswer("pooling/back", back_with("back_without_edge", by_index, edge=False), "missing guard"),
+    WrongAnswer("pooling/back", back_with("back_through_all_planes", counted_through_all), "wrong result"),
+    WrongAnswer("pooling/back", back_with("back_to_the_first", always_the_first), "wrong result"),
+    WrongAnswer("pooling/back", back_with("back_in_even_rows", in_rows_of_the_output), "wrong result"),
+    WrongAnswer("pooling/edges", edges_with("edges_without_guard", guard=False), "missing guard"),
+    WrongAnswer("pooling/edges", edges_with("edges_from_minus_one", top=-1), "negative index"),
+    WrongAnswer("pooling/edges", edges_with("edges_to_one_too_many", bottom=1), "index out of bounds"),
+    WrongAnswer("pooling/edges", edges_with("edges_by_nine", of_nine=True), "padding counted"),
+    WrongAnswer("pooling/edges", edges_with("edges_in_float64", wide=True), "accidental float64"),
+    WrongAnswer("pooling/edges", edges_with("edges_largest", largest=True), "maximum, not mean"),
+    WrongAnswer("pooling/edges", edges_with("edges_of_the_first_plane", rows_of=False), "wrong result"),
+    WrongAnswer("pooling/edges", edges_by_columns, "uncoalesced"),
+)
