@@ -111,11 +111,13 @@ def walk(x, first, pitch, height, width, op):
     while row < height:
         column = 0
         while column < width:
-            value = x[np.uint64(first + row * pitch + column)]  # unsigned: no index counts from the end
-            total += value
-            if value > best or value != value:  # a NaN wins, and stays: nothing is larger
+            value = x[np.uint64(first + column)]  # unsigned: no index counts from the end
+            if op == SUM:
+                total += value
+            elif value > best or value != value:  # a NaN wins, and stays: nothing is larger
                 best, best_row, best_column = value, row, column
             column += 1
+        first += pitch
         row += 1
     return best if op == MAX else total, best_row, best_column
 

@@ -131,8 +131,8 @@ EXERCISES = (
         "activation/gated",
         task="The gated unit of many language models (SwiGLU): a row of x has 2 n numbers, n gates and then n values. "
         "out[r, j] = silu(x[r, j]) * x[r, n + j], and silu(v) = v * sigmoid(v). x has shape (rows, 2 n), out has "
-        f"(rows, n), float32. The launch has {BLOCK} threads a block, one for each element of out. pmpp.activation.sigmoid is a "
-        "function for kernels.",
+        f"(rows, n), float32. The launch has {BLOCK} threads a block, one for each element of out. Kernels can call "
+        "pmpp.activation.sigmoid.",
         parameters="x, out",
         cases=_gated_cases,
         answer=gated_answer,

@@ -94,8 +94,8 @@ def _largest(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
 EXERCISES = (
     Exercise(
         "pooling/back",
-        task="Training runs a maximum backwards: of each window only the largest element made a difference. It gets the "
-        "window's slope, all others get 0. Windows are 2 x 2, side by side. slope has shape (planes, h // 2, "
+        task="Training runs a maximum backwards: of each window only the largest element made a difference. It gets "
+        "the window's slope, all others get 0. Windows are 2 x 2, side by side. slope has shape (planes, h // 2, "
         "w // 2), float32, and so has indices, int64: where the largest element lay in its plane, row * w + column. "
         "Write out, shape (planes, h, w): all of it, also where an odd h or w left a row or a column without a window. "
         f"The launch has {BLOCK} threads a block, one for each element of out.",
