@@ -163,7 +163,7 @@ def naive(
     Raises TypeError or ValueError that names the argument at fault. Source: PMPP 4e section 16.1; PyTorch's MaxPool2d
     and AvgPool2d.
 
-    Leaves: three divisions of 64 bits to find out where an output lies: more instructions than the window itself.
+    Leaves: five divisions of 64 bits to find out where an output lies: more instructions than the window itself.
     """
     options = kernel, stride, padding, ceil_mode, count_include_pad, return_indices, out, stream
     p, result = problem_of(x, op, *options)
@@ -227,10 +227,11 @@ PATCH = 48 * 1024 // 4  # elements of shared memory that every GPU has for a blo
 def shared_kernel(x, out, indices, op, padded, extent, places, window, stride, padding):
     patch = cuda.shared.array(0, np.float32)  # the launch says how much
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    across, down = (places[1] + WIDE - 1) // WIDE, (places[0] + TALL - 1) // TALL
-    line = cuda.blockIdx.x // across
-    row, column = line % down * TALL, cuda.blockIdx.x % across * WIDE  # the first output of the block
-    plane = line // down * extent[0] * extent[1]
+    across, down = np.uint32((places[1] + WIDE - 1) // WIDE), np.uint32((places[0] + TALL - 1) // TALL)
+    block = np.uint32(cuda.blockIdx.x)
+    line = np.uint32(block // across)
+    plane = np.int64(line // down)
+    row, column = TALL * (line - plane * down), WIDE * np.int64(block - line * across)  # the block's first output
     # What all windows of the block see, from their top left corner on; beyond the edges nothing is loaded.
     top, left = max(row * stride[0] - padding[0], 0), max(column * stride[1] - padding[1], 0)
     bottom = min((row + TALL - 1) * stride[0] - padding[0] + window[0], extent[0])
@@ -240,7 +241,7 @@ def shared_kernel(x, out, indices, op, padded, extent, places, window, stride, p
     while y < bottom - top:
         z = tx
         while z < pitch:
-            patch[y * pitch + z] = x[plane + (top + y) * extent[1] + left + z]
+            patch[y * pitch + z] = x[(plane * extent[0] + top + y) * extent[1] + left + z]
             z += WIDE
         y += TALL
     cuda.syncthreads()  # the patch is whole before anyone reads it
@@ -250,7 +251,7 @@ def shared_kernel(x, out, indices, op, padded, extent, places, window, stride, p
         y0, y1, tall = span(row, window[0], stride[0], padding[0], extent[0])
         z0, z1, wide = span(column, window[1], stride[1], padding[1], extent[1])
         value, y, z = walk(patch, (y0 - top) * pitch + z0 - left, pitch, y1 - y0, z1 - z0, op)
-        i = (line // down * places[0] + row) * places[1] + column
+        i = (plane * places[0] + row) * places[1] + column
         out[i] = finish(value, op, padded, tall * wide, (y1 - y0) * (z1 - z0))
         if indices.size:
             indices[i] = (y0 + y) * extent[1] + z0 + z
