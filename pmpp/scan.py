@@ -337,7 +337,7 @@ def scan_from_kernel(x, out, starts, op, identity, exclusive):
     store_tile(out, first, op, combine(op, start, before), start, scanned, exclusive)
 
 
-@rung(totals_kernel, shuffle_kernel, add_kernel, scan_from_kernel)
+@rung(totals_kernel, shuffle_kernel, scan_from_kernel)  # and add_kernel, where the totals are more than a tile
 def hierarchical(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
     """The tiles are added up first and scanned once, with what came before them at hand: three trips, not four.
 
@@ -457,7 +457,7 @@ def vectorised_kernel(x, out, words, op, identity, exclusive, aligned):
         scan_rows(x, out, words, MAX, identity, exclusive, aligned)
 
 
-@rung(clear_kernel, vectorised_kernel, single_pass_kernel)
+@rung(clear_kernel, vectorised_kernel)  # and single_pass's, for elements of 64 bits
 def vectorised(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
     """Four 128-bit loads a thread are under way at once, and what a tile publishes fits into one word.
 
