@@ -27,7 +27,9 @@ from pmpp.simt import (
     half,
     hints,
     libdevice,
+    maths,
     memory,
+    operators,
     rounding,
     sync,
     vectors,
@@ -335,7 +337,7 @@ def _selp(f: Frame, call: Call, choose: Value, a: Value, b: Value) -> Value:
 
 
 def _fma(f: Frame, call: Call, a: Value, b: Value, c: Value) -> Value:
-    narrow = all(dtypes.small_floating(x).dtype == dtypes.FLOAT32 for x in (a, b, c))
+    narrow = all(maths.small_floating(x).dtype == dtypes.FLOAT32 for x in (a, b, c))
     dtype = dtypes.FLOAT32 if narrow else dtypes.FLOAT64
     if f.m.counting:
         f.m.flops(call.line, f.mask, dtype, 2)
@@ -347,7 +349,7 @@ _fma.counts_itself = True  # type: ignore[attr-defined]
 
 
 def _cbrt(f: Frame, call: Call, value: Value) -> Value:
-    return np.cbrt(dtypes.small_floating(value))
+    return np.cbrt(maths.small_floating(value))
 
 
 def _literal_unroll(f: Frame, call: Call, values: tuple) -> tuple:
@@ -438,17 +440,17 @@ def _print(f: Frame, call: Call, *values: Any) -> None:
 
 
 def _pow(f: Frame, call: Call, a: Value, b: Value) -> Value:
-    return dtypes.BINARY["Pow"](a, b)
+    return operators.BINARY["Pow"](a, b)
 
 
 def _divmod(f: Frame, call: Call, a: Value, b: Value) -> tuple[Value, Value]:
-    return dtypes.BINARY["FloorDiv"](a, b), dtypes.BINARY["Mod"](a, b)
+    return operators.BINARY["FloorDiv"](a, b), operators.BINARY["Mod"](a, b)
 
 
 def _sum(f: Frame, call: Call, values: tuple) -> Value:
     total: Value = np.int64(0)
     for value in values:
-        total = dtypes.BINARY["Add"](total, value)
+        total = operators.BINARY["Add"](total, value)
     return total
 
 
@@ -461,10 +463,10 @@ def _simple(function: Callable) -> Callable:
 
 
 _PYTHON: dict[Any, Callable] = {
-    min: _fold(dtypes.minimum), max: _fold(dtypes.maximum), abs: _simple(dtypes.absolute),
-    round: _simple(dtypes.round_half_even), len: _length, range: _range, int: _simple(dtypes.to_int),
-    float: _simple(dtypes.to_float), bool: _simple(dtypes.truth), enumerate: _enumerate, zip: _zip, print: _print,
-    complex: _simple(dtypes.to_complex), pow: _pow, divmod: _divmod, sum: _sum, type: _type,
+    min: _fold(operators.minimum), max: _fold(operators.maximum), abs: _simple(maths.absolute),
+    round: _simple(maths.round_half_even), len: _length, range: _range, int: _simple(maths.to_int),
+    float: _simple(maths.to_float), bool: _simple(dtypes.truth), enumerate: _enumerate, zip: _zip, print: _print,
+    complex: _simple(maths.to_complex), pow: _pow, divmod: _divmod, sum: _sum, type: _type,
 }  # fmt: skip
 _OPERATORS = {
     operator.add: "Add", operator.sub: "Sub", operator.mul: "Mult", operator.truediv: "Div",
@@ -473,10 +475,10 @@ _OPERATORS = {
     operator.lt: "Lt", operator.le: "LtE", operator.gt: "Gt", operator.ge: "GtE", operator.eq: "Eq",
     operator.ne: "NotEq",
 }  # fmt: skip
-_PYTHON.update({function: _simple((dtypes.BINARY | dtypes.COMPARE)[name]) for function, name in _OPERATORS.items()})
 _PYTHON.update(
-    {getattr(math, name): _simple(function) for name, function in dtypes.MATH.items() if hasattr(math, name)}
+    {function: _simple((operators.BINARY | operators.COMPARE)[name]) for function, name in _OPERATORS.items()}
 )
+_PYTHON.update({getattr(math, name): _simple(function) for name, function in maths.MATH.items() if hasattr(math, name)})
 _PYTHON.update({getattr(cmath, name): _simple(function) for name, function in complexes.CMATH.items()})
 
 

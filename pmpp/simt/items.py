@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import dtypes, memory
+from pmpp.simt import memory, operators
 from pmpp.simt.errors import UnsupportedError
 from pmpp.simt.frames import Frame, is_number, kind_of
 from pmpp.simt.machine import Machine
@@ -161,5 +161,5 @@ def contains(f: Frame, a: Any, b: Any, wanted: bool, line: int) -> Any:
         raise f.m.error(f"`in` takes a tuple, not {kind_of(b)}", line, UnsupportedError)
     found: Any = np.False_
     for each in b:
-        found = np.logical_or(found, dtypes.COMPARE["Eq"](a, each))
+        found = np.logical_or(found, operators.COMPARE["Eq"](a, each))
     return found if wanted else np.logical_not(found)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pmpp.simt import dtypes, rounding
+from pmpp.simt import dtypes, maths, rounding
 from pmpp.simt.dtypes import FLOAT32, FLOAT64, INT32, INT64, Value
 from pmpp.simt.metrics import classify
 
@@ -108,7 +108,7 @@ def _ilogb(x: Value) -> Value:
 
 def _remquo(x: Value, y: Value) -> tuple[Value, Value]:
     """The IEEE remainder, and the last three bits of the quotient with its sign."""
-    r, size = dtypes.ieee_remainder(x, y), np.abs(y)
+    r, size = maths.ieee_remainder(x, y), np.abs(y)
     count = np.rint((np.fmod(np.abs(x), 8.0 * size) - np.copysign(1.0, x) * r) / size)
     count = np.where(np.isfinite(count), count, 0).astype(np.int64) & 7
     return r, np.where(np.signbit(x) != np.signbit(y), -count, count)
@@ -150,7 +150,7 @@ _both("d->d", {
 })  # fmt: skip
 _both("dd->d", {
     "atan2": np.arctan2, "copysign": np.copysign, "fdim": _fdim, "fmax": np.fmax, "fmin": np.fmin, "fmod": np.fmod,
-    "hypot": np.hypot, "pow": np.power, "remainder": dtypes.ieee_remainder,
+    "hypot": np.hypot, "pow": np.power, "remainder": maths.ieee_remainder,
 })  # fmt: skip
 _both("di->d", {"ldexp": np.ldexp, "scalbn": np.ldexp, "powi": lambda x, n: np.power(x, n.astype(np.float64))})
 _both("id->d", {
