@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items, maths, precision
+from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items, maths, operators, precision
 from pmpp.simt.errors import SimtError, UnsupportedError
 from pmpp.simt.frames import Frame
 from pmpp.simt.machine import class_of, class_of_call
@@ -116,12 +116,18 @@ class Expressions(Names):
         constant = self.constant_value(nodes[1])
         divides = name == "Div" and (constant is None or math.frexp(constant)[0] not in (0.5, -0.5))
         powers = name == "Pow" and not isinstance(constant, (int, np.integer))
+        if name == "Pow" and isinstance(node, ast.BinOp):
+            exponent = self.constant_exponent(node.right)
+            function = function if exponent is None else operators.constant_power(exponent)
+        may_raise = name in ("Pow", "Div")
 
         def operate(f: Frame, a: Any, b: Any, line: int) -> Any:
             try:
                 result = function(a, b)
             except (AttributeError, TypeError, ValueError) as error:
                 raise frames.bad_operands(f, name, a, b, line) from error
+            if may_raise:
+                frames.check_operator(f, name, a, b, line)
             m = f.m
             if m.counting:
                 kind = SPECIAL if divides or (powers and result.dtype.kind == "f") else class_of(result.dtype)

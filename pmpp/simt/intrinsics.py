@@ -439,8 +439,22 @@ def _print(f: Frame, call: Call, *values: Any) -> None:
         print(*(v[b, t] if isinstance(v, np.ndarray) else v for v in spread))
 
 
-def _pow(f: Frame, call: Call, a: Value, b: Value) -> Value:
-    return operators.BINARY["Pow"](a, b)
+def _operator(name: str) -> Callable:
+    function = (operators.BINARY | operators.COMPARE)[name]
+
+    def call_operator(f: Frame, call: Call, *values: Value) -> Value:
+        result = function(*values)
+        if name in ("Pow", "Div"):
+            frames.check_operator(f, name, *values, call.line)
+        return result
+
+    return call_operator
+
+
+def _complex_log(f: Frame, call: Call, value: Value, base: Value | None = None) -> Value:
+    if base is None:
+        return complexes.CMATH["log"](value)
+    return _operator("Div")(f, call, *complexes.logarithms(value, base))
 
 
 def _divmod(f: Frame, call: Call, a: Value, b: Value) -> tuple[Value, Value]:
@@ -466,7 +480,7 @@ _PYTHON: dict[Any, Callable] = {
     min: _fold(operators.minimum), max: _fold(operators.maximum), abs: _simple(maths.absolute),
     round: _simple(maths.round_half_even), len: _length, range: _range, int: _simple(maths.to_int),
     float: _simple(maths.to_float), bool: _simple(dtypes.truth), enumerate: _enumerate, zip: _zip, print: _print,
-    complex: _simple(maths.to_complex), pow: _pow, divmod: _divmod, sum: _sum, type: _type,
+    complex: _simple(maths.to_complex), pow: _operator("Pow"), divmod: _divmod, sum: _sum, type: _type,
 }  # fmt: skip
 _OPERATORS = {
     operator.add: "Add", operator.sub: "Sub", operator.mul: "Mult", operator.truediv: "Div",
@@ -480,6 +494,7 @@ _PYTHON.update(
 )
 _PYTHON.update({getattr(math, name): _simple(function) for name, function in maths.MATH.items() if hasattr(math, name)})
 _PYTHON.update({getattr(cmath, name): _simple(function) for name, function in complexes.CMATH.items()})
+_PYTHON[cmath.log] = _complex_log
 
 
 def python_function(thing: Any) -> Callable | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pmpp.simt import dtypes, maths, rounding
+from pmpp.simt import arithmetic, dtypes, maths, rounding
 from pmpp.simt.dtypes import FLOAT32, FLOAT64, INT32, INT64, Value
 from pmpp.simt.metrics import classify
 
@@ -150,9 +150,13 @@ _both("d->d", {
 })  # fmt: skip
 _both("dd->d", {
     "atan2": np.arctan2, "copysign": np.copysign, "fdim": _fdim, "fmax": np.fmax, "fmin": np.fmin, "fmod": np.fmod,
-    "hypot": np.hypot, "pow": np.power, "remainder": maths.ieee_remainder,
+    "pow": np.power, "remainder": maths.ieee_remainder,
 })  # fmt: skip
-_both("di->d", {"ldexp": np.ldexp, "scalbn": np.ldexp, "powi": lambda x, n: np.power(x, n.astype(np.float64))})
+_both("di->d", {"ldexp": np.ldexp, "scalbn": np.ldexp})
+_add("dd->d", {"hypot": arithmetic.hypot})
+_add("ff->f", {"hypotf": arithmetic.hypot})
+_add("di->d", {"powi": arithmetic.powi})
+_add("fi->f", {"powif": arithmetic.powi})
 _both("id->d", {
     "jn": lambda n, x: np.where(n < 0, np.nan, _jv(n.astype(np.float64), x)),
     "yn": lambda n, x: np.where((n < 0) | (x < 0), np.nan, _yv(n.astype(np.float64), x)),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pmpp.simt import arithmetic
 from pmpp.simt.dtypes import (
     BFLOAT16,
     BOOL,
@@ -25,7 +26,9 @@ from pmpp.simt.dtypes import (
 
 
 def absolute(a: Value) -> Value:
-    """`abs(a)` keeps the type."""
+    """`abs(a)` keeps the type; of a complex number it is the length."""
+    if a.dtype.kind == "c":
+        return arithmetic.hypot(a.real, a.imag)
     return np.abs(a.astype(no_brain(a.dtype))) if a.dtype != BOOL else a.astype(np.int8)
 
 
@@ -130,7 +133,9 @@ _pow = binary_math(np.power, both_small=True)
 
 def _math_pow(a: Value, b: Value) -> Value:
     if (a.dtype == FLOAT32 and b.dtype == np.uint16) or ((a.dtype in _FLOATS or a.dtype in SMALL) and b.dtype == INT32):
-        return np.power(cast(a, FLOAT32), cast(b, FLOAT32))
+        return arithmetic.powi(cast(a, FLOAT32), cast(b, INT32))
+    if b.dtype == INT32:
+        return arithmetic.powi(cast(a, FLOAT64), b)
     return _pow(a, b)
 
 
@@ -176,7 +181,7 @@ MATH |= {
 }
 MATH |= {
     "atan2": binary_math(np.arctan2),
-    "hypot": binary_math(np.hypot),
+    "hypot": binary_math(arithmetic.hypot),
     "fmod": binary_math(np.fmod, both_small=True),
     "copysign": binary_math(np.copysign, both_small=True),
     "nextafter": binary_math(np.nextafter, both_small=True),

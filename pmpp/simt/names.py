@@ -126,6 +126,15 @@ class Names:
         value = self.static(node)
         return value if isinstance(value, (int, float, np.integer, np.floating)) else None
 
+    def constant_exponent(self, node: ast.expr) -> int | None:
+        """The exponent that Numba multiplies out: a literal, a global, or a variable that only ever is that number."""
+        if isinstance(node, ast.Name) and node.id in self.assigned_once:
+            return self.constant_exponent(self.assigned_once[node.id])
+        if isinstance(node, ast.UnaryOp) and not isinstance(node.operand, ast.Constant):
+            return None  # Numba does not compute -N of a global N
+        value = self.constant_value(node) if isinstance(node, ast.UnaryOp) else self.static(node)
+        return value if type(value) is int else None
+
     def paths(self, *nodes: ast.AST) -> Paths:
         """What the type inference wants to know about some nodes."""
         return Paths(nodes, self.locals)

@@ -6,16 +6,18 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pmpp.simt import arithmetic, complexes, dtypes
 from pmpp.simt.dtypes import (
     BOOL,
     FLOAT64,
     INT64,
     UINT64,
     Value,
-    arithmetic,
     bitwise,
     cast,
     division,
+    is_float,
+    is_int,
     no_complex,
     power,
     shift,
@@ -26,6 +28,8 @@ from pmpp.simt.dtypes import (
 
 
 def _floor_divide(a: Value, b: Value) -> Value:
+    if a.dtype.kind == "f":
+        return arithmetic.float_whole_quotient(a, b)
     quotient = np.floor_divide(a, b)
     if a.dtype == INT64 and (b == -1).any():  # -2**63 // -1 does not fit; Numba gives 0
         quotient = np.where((b == -1) & (a == np.iinfo(INT64).min), INT64.type(0), quotient)[()]
@@ -52,15 +56,21 @@ def _shift_right(a: Value, b: Value) -> Value:
 
 
 def _power(a: Value, b: Value) -> Value:
-    if a.dtype.kind not in "iu":
-        return np.power(a, b)
-    negative = b < 0 if b.dtype.kind == "i" else np.False_
-    if not np.any(negative):
-        return np.power(a, b)
-    # NumPy refuses negative integer powers; on the device 1/a**n truncates to 0 except for a = 1 and -1.
-    flipped = np.where(negative, -b, b)
-    whole = np.power(a, flipped)
-    return np.where(negative, np.where(np.abs(whole) == 1, whole, 0), whole)[()].astype(a.dtype)
+    if a.dtype.kind == "c":
+        return complexes.power(a, b)
+    return arithmetic.integer_power(a, b) if a.dtype.kind in "iu" else np.power(a, b)
+
+
+def _remainder(a: Value, b: Value) -> Value:
+    return arithmetic.float_remainder(a, b) if a.dtype.kind == "f" else np.remainder(a, b)
+
+
+def _multiply(a: Value, b: Value) -> Value:
+    return complexes.multiply(a, b) if a.dtype.kind == "c" else np.multiply(a, b)
+
+
+def _divide(a: Value, b: Value) -> Value:
+    return complexes.divide(a, b) if a.dtype.kind == "c" else np.true_divide(a, b)
 
 
 class Binary:
@@ -86,6 +96,38 @@ class Binary:
         return self.function(a, b)
 
 
+class Power(Binary):
+    """`a ** b`: a float base has a way of its own with an integer exponent; `constant` is one that the source says."""
+
+    __slots__ = ("constant",)
+
+    def __init__(self, rule: Callable, function: Callable, constant: int | None = None) -> None:
+        super().__init__(rule, function)
+        self.constant = constant
+
+    def __call__(self, a: Value, b: Value) -> Value:
+        dtype = self.rule(a.dtype, b.dtype)
+        if self.constant is not None and dtype.kind != "c":
+            return arithmetic.constant_power(cast(a, dtype), self.constant)
+        if dtype.kind == "f" and is_int(b.dtype) and (is_float(a.dtype) or a.dtype == BOOL):
+            return arithmetic.float_power(cast(a, dtype), b)
+        return super().__call__(a, b)
+
+
+def constant_power(exponent: int) -> Power:
+    """`a ** exponent` where the compiler sees the exponent, a Python integer."""
+    return Power(power, _power, exponent if abs(exponent) <= arithmetic.LARGEST_EXPONENT else None)
+
+
+def raises(name: str, a: Value, b: Value) -> tuple[Value, str] | None:
+    """The lanes in which Numba raises an exception, and which.  A GPU ends such a thread, and says so in debug only."""
+    if name == "Div" and "c" in (a.dtype.kind, b.dtype.kind):
+        return b == 0, "ZeroDivisionError: complex division by zero"
+    if name == "Pow" and a.dtype.kind in "iubf" and is_int(b.dtype):
+        return arithmetic.too_negative(a, b), "OverflowError: the exponent is the least integer"
+    return None
+
+
 def _compare(function: Callable) -> Callable:
     ordering = function not in (np.equal, np.not_equal)
 
@@ -97,7 +139,7 @@ def _compare(function: Callable) -> Callable:
             return function(a.astype(FLOAT64), b.astype(FLOAT64))
         if a.dtype == b.dtype:
             return function(a, b)
-        dtype = arithmetic(a.dtype, b.dtype)
+        dtype = dtypes.arithmetic(a.dtype, b.dtype)
         return function(a.astype(dtype), b.astype(dtype))
 
     return compare
@@ -105,13 +147,13 @@ def _compare(function: Callable) -> Callable:
 
 _SIGN_MIX = {INT64, UINT64}
 BINARY: dict[str, Callable[[Value, Value], Value]] = {
-    "Add": Binary(arithmetic, np.add, flop=True),
-    "Sub": Binary(arithmetic, np.subtract, flop=True),
-    "Mult": Binary(arithmetic, np.multiply, flop=True),
-    "Div": Binary(division, np.true_divide, flop=True),
+    "Add": Binary(dtypes.arithmetic, np.add, flop=True),
+    "Sub": Binary(dtypes.arithmetic, np.subtract, flop=True),
+    "Mult": Binary(dtypes.arithmetic, _multiply, flop=True),
+    "Div": Binary(division, _divide, flop=True),
     "FloorDiv": Binary(whole_division, _floor_divide),
-    "Mod": Binary(whole_division, np.remainder),
-    "Pow": Binary(power, _power),
+    "Mod": Binary(whole_division, _remainder),
+    "Pow": Power(power, _power),
     "LShift": Binary(shift, _shift_left),
     "RShift": Binary(shift, _shift_right),
     "BitAnd": Binary(bitwise, np.bitwise_and),
@@ -131,12 +173,12 @@ COMPARE: dict[str, Callable[[Value, Value], Value]] = {
 
 def negate(a: Value) -> Value:
     """`-a`: integers widen to 64 bits."""
-    return np.negative(cast(a, arithmetic(a.dtype, a.dtype)))
+    return np.negative(cast(a, dtypes.arithmetic(a.dtype, a.dtype)))
 
 
 def positive(a: Value) -> Value:
     """`+a`: integers widen to 64 bits."""
-    return cast(a, arithmetic(a.dtype, a.dtype))
+    return cast(a, dtypes.arithmetic(a.dtype, a.dtype))
 
 
 def invert(a: Value) -> Value:
