@@ -131,6 +131,19 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
         memory.store(f.m, mask, base, at, value, name, line)
 
 
+def _part(f: Frame, array: Array, name: str, line: int) -> Array:
+    """`x.real` and `x.imag` of an array: views, every other number of the same bytes."""
+    if array.dtype.kind != "c" and name == "real":
+        return array
+    if array.dtype.kind != "c" or array.storage.space == "local":
+        what = "a local array" if array.dtype.kind == "c" else f"an array of {array.dtype}"
+        raise f.m.error(f"the interpreter has no .{name} of {what}: take it of an element", line, UnsupportedError)
+    storage = array.storage if f.m.dry else array.storage.as_real(f.m.lanes.width)
+    strides = tuple(2 * s for s in array.strides)
+    dtype = np.dtype(f"f{array.dtype.itemsize // 2}")
+    return Array(storage, dtype, array.shape, strides, 2 * array.offset + (name == "imag"))
+
+
 def attribute(f: Frame, value: Any, name: str, line: int) -> Any:
     """An attribute of a run-time value."""
     if isinstance(value, Array):
@@ -143,6 +156,8 @@ def attribute(f: Frame, value: Any, name: str, line: int) -> Any:
             "nbytes": lambda: np.int64(value.size() * value.dtype.itemsize),
             "dtype": lambda: value.dtype,
             "T": value.transposed,
+            "real": lambda: _part(f, value, "real", line),
+            "imag": lambda: _part(f, value, "imag", line),
         }.get(name)
         if found is not None:
             return found()

@@ -1,8 +1,9 @@
 """Special functions of libdevice: Bessel, error and gamma functions, of float64 arrays.
 
-SciPy computes most of them, so they are more accurate than the device's, whose Bessel functions have an absolute error
-of some 1e-12 (float32: 1e-6) beyond x = 8 and lose more of their phase as x grows.  SciPy is imported when a kernel first calls one.  Where it leaves the device's range (phases
-of large arguments, results among the subnormal numbers) a formula of the same function takes its place.
+SciPy computes most of them and is imported when a kernel first calls one.  Where it leaves the device's range (phases
+of large arguments, results among the subnormal numbers) a formula of the same function takes its place.  So all are at
+least as accurate as the device's, whose Bessel functions have an absolute error of some 1e-12 (float32: 1e-6) beyond
+x = 8 and lose more of their phase as x grows.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Storage:
     Where several types see the same bytes, each has its storage and all share `cells`.
     """
 
-    __slots__ = ("cells", "name", "pending", "space", "values", "writeable")
+    __slots__ = ("cells", "name", "pending", "real_parts", "space", "values", "whole", "writeable")
 
     def __init__(
         self,
@@ -60,6 +60,17 @@ class Storage:
         self.writeable = values.flags.writeable
         self.cells = cells or Cells(values.itemsize, init, space == "shared")
         self.pending: list[tuple] = []
+        self.real_parts: Storage | None = None
+        self.whole: Storage | None = None
+
+    def as_real(self, width: int) -> Storage:
+        """The same bytes as real numbers, two for each complex one; `width` threads make a block."""
+        if self.real_parts is None:
+            unit = self.values.itemsize // 2
+            self.cells.refine(unit, width)
+            self.real_parts = Storage(self.space, self.values.view(f"f{unit}"), name=self.name, cells=self.cells)
+            self.real_parts.whole = self
+        return self.real_parts
 
     @property
     def init(self) -> np.ndarray | None:
