@@ -52,9 +52,13 @@ def ptx():
 
 
 def _compile(kernel, *arguments, cc=(9, 0)):
+    return _compiled(kernel, tuple(numba_type(argument) for argument in arguments), cc)
+
+
+@functools.cache  # a room's rungs share kernels
+def _compiled(kernel, signature, cc):
     from numba import cuda
 
-    signature = tuple(numba_type(argument) for argument in arguments)
     options = getattr(kernel, "targetoptions", None) or getattr(kernel, "options", None) or {}
     options = {name: options[name] for name in ("fastmath", "max_registers") if options.get(name)}
     # Numba asks the device which architecture a device function is for.

@@ -277,11 +277,13 @@ def test_wide_shared_loads_in_which_neighbours_share(order, of_8_bytes, of_16_by
             out[cuda.threadIdx.x] = wide[k]
             cuda.store128(out_4, 4 * cuda.threadIdx.x, cuda.load128(wider, 4 * k))
 
-    report = simt.profile(loads, 1, 32, (order, np.zeros(32), np.zeros(128, np.float32)), level="count")
+    report = simt.profile(loads, 1, 32, (order, np.zeros(32), np.zeros(128, np.float32)), trace=True)
     lines, first = inspect.getsourcelines(loads.py_func)
     for text, expected in (("wide[k]", of_8_bytes), ("load128(wider", of_16_bytes)):
         found = report.by_line[first + next(i for i, line in enumerate(lines) if text in line)]
         assert pick(found, "shared_load_wavefronts", "shared_load_bank_conflicts") == expected
+    traced = [report.trace.accesses(name, kind="load")[0].wavefronts for name in ("wide", "wider")]
+    assert traced == [of_8_bytes[0], of_16_bytes[0]]
 
 
 def test_wide_shared_stores_share_nothing():

@@ -269,3 +269,94 @@ def test_a_failed_launch_leaves_the_interpreter_usable():
     x = np.zeros(8)
     poisoned_by_the_launch[1, 8](x)
     assert x.tolist() == [1] * 8
+
+
+# ------------------------------------------------------------------------------- found by numba-cuda's own tests (peer)
+
+
+def test_the_transposed_of_a_device_matrix_is_a_copy_in_c_order():
+    x = cuda.to_device(np.arange(12.0).reshape(3, 4))
+    turned = x.T
+    assert (turned.shape, turned.strides) == ((4, 3), (24, 8))
+    turned[0, 0] = 99
+    assert x[0, 0] == 0
+    with pytest.raises(NotImplementedError):
+        cuda.to_device(np.zeros((2, 3, 4))).T  # noqa: B018
+
+
+def test_a_lambda_is_a_device_function():
+    twice, thrice = cuda.jit(device=True)(lambda v: 2 * v), cuda.jit(device=True)(lambda v: 3 * v)
+
+    @cuda.jit
+    def kernel(out):
+        out[0], out[1] = twice(7), thrice(7)
+
+    out = np.zeros(2)
+    kernel[1, 1](out)
+    assert out.tolist() == [14, 21]
+
+
+def test_global_host_arrays_are_frozen_and_global_device_arrays_are_not():
+    frozen, live = np.array([1.0, 2.0]), cuda.to_device(np.array([1.0, 2.0]))
+
+    @cuda.jit
+    def kernel(out):
+        out[0], out[1] = frozen[0], live[0]
+        live[1] = 5
+
+    out = np.zeros(2)
+    kernel[1, 1](out)
+    frozen[0] = live[0] = 10
+    kernel[1, 1](out)
+    assert out.tolist() == [1, 10]
+    assert live[1] == 5
+
+
+def test_launch_bounds_are_kept():
+    @cuda.jit(launch_bounds=(64, 2))
+    def kernel(out):
+        out[cuda.grid(1)] = 1
+
+    kernel[1, 64](np.zeros(64))
+    with pytest.raises(simt.LaunchError, match=r"at most 64 \(launch_bounds\)"):
+        kernel[1, 65](np.zeros(65))
+
+
+def test_a_kernel_with_a_signature_is_compiled_at_once():
+    with pytest.raises(simt.UnsupportedError, match="must be constant"):
+
+        @cuda.jit("void(int32[:])")
+        def kernel(x):
+            tile = cuda.shared.array(x[0], np.float32)
+            tile[0] = 0
+
+
+def test_bytes_are_seen_as_other_numbers():
+    @cuda.jit
+    def kernel(raw, out):
+        out[0] = raw[4:8].view(np.int32)[0]
+
+    out = np.zeros(1, np.int32)
+    kernel[1, 1](np.array([0, 7], np.int32).view(np.uint8), out)
+    assert out[0] == 7
+
+
+def test_universal_functions_have_numpys_types():
+    @cuda.jit
+    def kernel(x, out, whole):
+        i = cuda.grid(1)
+        out[i] = np.left_shift(x[i], x[i])
+        if i == 0:
+            np.maximum(x, 3, whole)
+
+    x, out, whole = np.array([1, 31, 4], np.int32), np.zeros(3, np.int64), np.zeros(3, np.int32)
+    kernel[1, 3](x, out, whole)
+    assert out.tolist() == np.left_shift(x, x).tolist()
+    assert whole.tolist() == [3, 31, 4]
+
+
+def test_strides_of_new_memory():
+    x = cuda.device_array((2, 3), np.int32, strides=(16, 4))
+    assert x.strides == (16, 4)
+    with pytest.raises(simt.ArgumentError, match="strides"):
+        cuda.device_array((2, 3), np.int32, strides=(3, 4))

@@ -202,7 +202,9 @@ def test_device_arrays_split_squeeze_and_items():
     assert x.reshape(1, 10, 1).squeeze().shape == (10,)
     x.setitem(3, 7.0)
     assert x.getitem(3) == 7
-    assert x.bind(cuda.stream()) is x
+    bound, stream = x.bind(cuda.stream()), cuda.stream()
+    assert bound.device_ctypes_pointer.value == x.device_ctypes_pointer.value
+    assert (x.bind(stream).stream, x.stream) == (stream, 0)
     again = cuda.from_cuda_array_interface(x.__cuda_array_interface__)
     increment[1, 32](again)
     assert x.copy_to_host()[3] == 8

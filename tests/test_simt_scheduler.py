@@ -132,6 +132,13 @@ def test_waiting_for_a_block_that_cannot_begin_is_refused_with_the_reason():
     assert f":{line_of(waits_for_the_last_block, 'while')}:" in str(caught.value)
 
 
+def test_shared_memory_limits_how_many_blocks_are_resident():
+    flag, out = np.zeros(1, np.int32), np.zeros(600, np.int32)
+    options = {"sharedmem": 48 * 1024, "level": "run", "schedule": "blocks"}
+    with pytest.raises(simt.SimtError, match="528 blocks that fit on the GPU at once"):  # 4 an SM, by 228 KiB
+        simt.profile(waits_for_the_last_block, 600, 32, (flag, out), **options)
+
+
 @cuda.jit
 def locked_sum(lock, total, x):
     """One lane of each block adds under a lock."""

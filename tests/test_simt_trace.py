@@ -130,10 +130,16 @@ def test_addresses_of_a_matrix():
 
 def test_lanes_beyond_the_edge_take_no_part():
     x = floats(20, 20)
-    trace = run(copy_matrix, (3, 3), (8, 8), x, np.zeros_like(x), trace=simt.Tracing(blocks=(2,), warps=[0])).trace
+    trace = run(copy_matrix, (3, 3), (8, 8), x, np.zeros_like(x), trace=simt.Tracing(blocks=[2], warps=[0])).trace
     (load,) = trace.accesses("x")
     np.testing.assert_array_equal(load.active, LANE % 8 < 4)  # columns 16 to 19 of 16 to 23
     assert len(load.sectors) == 4  # a row is 80 bytes, and columns 16 to 19 are its bytes 64 to 79: one sector each
+
+
+def test_a_tuple_is_one_block():
+    x = np.zeros((24, 24), np.float32)
+    trace = run(copy_matrix, (3, 3), (8, 8), x, np.zeros_like(x), trace=simt.Tracing(blocks=(1, 2))).trace
+    assert trace.blocks == (7,)
 
 
 def test_wide_access():

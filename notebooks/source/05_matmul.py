@@ -556,8 +556,8 @@ times("tiled", "coarsened", "cupy.matmul")
 print("Still wrong:", matmul.coarsened.leaves)
 
 # %% [markdown]
-# Nearly half of the loads are gone, and the estimate has nearly doubled. The record lies above it again, probably
-# because the compiler joins loads, as said above.
+# Nearly half of the loads are gone, and the estimate has nearly doubled. The record lies above it again, because the
+# compiler joins loads: [appendix A](A_instruments.ipynb) has what a GPU executed of both kernels.
 #
 # ## The fifth rung, `register_tiled`: a tile in registers
 #
@@ -650,9 +650,10 @@ for name in ("register_tiled", "vectorised"):
 times("register_tiled", "vectorised", "cupy.matmul")
 
 # %% [markdown]
-# As many sectors and wavefronts, and a quarter of the requests: the bytes are the same, and it takes fewer
-# instructions to ask for them. 128-bit access wants rows that begin at multiples of 16 bytes. Where that is not so,
-# the rung works on padded copies.
+# As many sectors, and a quarter of the requests: the bytes are the same, and it takes fewer instructions to ask for
+# them. The wavefronts are half as many. Lanes of a warp lie in squares of 2 x 2, so neighbours ask for the same vector,
+# and shared memory then serves sixteen lanes at a time instead of eight ([appendix A](A_instruments.ipynb) has more).
+# 128-bit access wants rows that begin at multiples of 16 bytes. Where that is not so, the rung works on padded copies.
 #
 # ## To the top: load while you multiply
 #

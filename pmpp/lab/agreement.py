@@ -38,9 +38,12 @@ import numpy as np
 
 from pmpp.lab import device, machine, nsight, record
 from pmpp.lab.room import Rung
+from pmpp.simt.tables import Table
 
-__all__ = ["METRICS", "Case", "Launch", "Metric", "Row", "cases", "faults", "interpret", "main", "measure", "recorded",
-           "rows", "summary", "table"]  # fmt: skip
+__all__ = [
+    "METRICS", "Case", "Launch", "Metric", "Reason", "Row", "by_metric", "by_reason", "cases", "faults", "interpret",
+    "main", "measure", "recorded", "rows", "summary", "table",
+]  # fmt: skip
 
 RECORD = Path(__file__).with_name("recorded") / "agreement" / "nvidia-h200.json"
 CATALOGUE = "pmpp.workloads._agreement"
@@ -352,22 +355,43 @@ def table(every: Sequence[Row], *, all_rows: bool = False) -> str:
         lines.append(f"  {row.metric:28}{row.hardware:>10g}{row.interpreter:>13g}{difference:>10}{note}")
     head = f"{'':30}{'hardware':>10}{'interpreter':>13}"
     reasons = [f"({number}) {reason}" for reason, number in notes.items()]
-    return "\n".join([head, *lines, "", *reasons, "", summary(every)])
+    return "\n".join([head, *lines, "", *reasons, "", str(by_metric(every))])
 
 
 def summary(every: Sequence[Row]) -> str:
-    """How many launches and values, how many of them equal, and for each metric in how many launches it differs."""
+    """One sentence: how many launches and values, how many of them equal, and how many unexplained."""
     shown = [row for row in every if row.hardware or row.interpreter]
     differing = [row for row in shown if row.differs]
-    launches = len({row.case for row in every})
-    text = [f"{launches} launches, {len(shown)} values that are not 0: {len(shown) - len(differing)} equal,"
-            f" {len(differing)} differ, {sum(not row.reason for row in differing)} of them unexplained"]  # fmt: skip
+    launches, unexplained = len({row.case for row in every}), sum(not row.reason for row in differing)
+    return (
+        f"{launches} launches, {len(shown)} values that are not 0: {len(shown) - len(differing)} equal,"
+        f" {len(differing)} differ, {unexplained} of them unexplained"
+    )
+
+
+def by_metric(every: Sequence[Row]) -> Table:
+    """For each metric: what Nsight Compute calls it, in how many launches it is not 0, and in how many it is equal."""
+    rows = []
     for metric in METRICS:
-        of = [row for row in shown if row.metric == metric.name]
-        if of:
-            same = sum(not row.differs for row in of)
-            text.append(f"  {metric.name:28}{same:>4} of {len(of)} equal")
-    return "\n".join(text)
+        of = [row for row in every if row.metric == metric.name and (row.hardware or row.interpreter)]
+        names = f"{metric.nsight[0]} and {len(metric.nsight) - 1} more" if metric.nsight[1:] else "".join(metric.nsight)
+        names = names or "BAR instructions in the source page"
+        rows.append((metric.name, str(len(of)), str(sum(not row.differs for row in of)), names))
+    return Table(summary(every), ("metric", "launches", "equal", "Nsight Compute"), rows)
+
+
+def by_reason(every: Sequence[Row]) -> Table:
+    """The reasons why values differ: how many values each explains, and one of them as an example."""
+    found: dict[str, list[Row]] = {}
+    for row in every:
+        if row.differs:
+            found.setdefault(row.reason or "UNEXPLAINED", []).append(row)
+    rows = [
+        (f"{of[0].case}: {of[0].metric}", f"{of[0].hardware:,g}", f"{of[0].interpreter:,g}", str(len(of)), reason)
+        for reason, of in found.items()
+    ]
+    heads = ("for example", "hardware", "interpreter", "values", "reason")
+    return Table(f"{len(found)} reasons for {sum(map(len, found.values()))} differences", heads, rows)
 
 
 # ----------------------------------------------------------------------------------------------------- on the hardware

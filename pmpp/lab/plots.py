@@ -367,6 +367,8 @@ def _size_label(entry: Entry) -> str:
     key = next(iter(entry.sizes))
     if key == "bytes":
         return "size (bytes)"
+    if len(entry.sizes) > 1:
+        return f"size {key}"  # of several: neither all elements nor the side of a square
     # A matrix of n x n has far more bytes than a vector of n.
     return f"size {key} (elements)" if entry.bytes < 100 * entry.x else f"size {key} (rows and columns)"
 

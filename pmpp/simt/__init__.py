@@ -14,7 +14,7 @@ A thread-instruction costs some nanoseconds, whatever the grid.  A launch takes 
 shared and local memory of 65,536 threads (machine.py has the account); `python -m pmpp.simt.versus` measures both.
 """
 
-from pmpp.simt import cuda
+from pmpp.simt import cuda, random
 from pmpp.simt.counting import COUNTERS
 from pmpp.simt.errors import (
     ArgumentError,
@@ -35,6 +35,8 @@ from pmpp.simt.refusals import refusal
 from pmpp.simt.report import Report
 from pmpp.simt.scheduler import schedule
 from pmpp.simt.trace import Access, Heat, Step, Trace, Tracing
+
+cuda.random = random  # its device functions are made with cuda.jit
 
 __all__ = [
     "COUNTERS", "GPUS", "METRICS", "Access", "ArgumentError", "Gpu", "Hazard", "HazardError", "Heat", "KernelWarning",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import weakref
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import numpy as np
 
-from pmpp.simt.dtypes import BFLOAT16
+from pmpp.simt import records
 from pmpp.simt.errors import ArgumentError, LaunchError, UnsupportedError
-from pmpp.simt.intrinsics import poison
-from pmpp.simt.memory import Array, Storage
+from pmpp.simt.memory import Array
+from pmpp.simt.storage import Storage, poison
 
 #: Simulated addresses: allocations lie this many bytes apart, and so begin at a multiple of 256 as the CUDA driver's
 #: do.
@@ -35,6 +36,7 @@ class DeviceArray:
     def __init__(self, storage: Storage, view: np.ndarray, address: int | None = None) -> None:
         self._storage, self._view = storage, view
         self._base = next(_next_address) if address is None else address
+        self.stream: Any = 0
 
     shape = property(lambda self: self._view.shape)
     strides = property(lambda self: self._view.strides)
@@ -44,7 +46,7 @@ class DeviceArray:
     nbytes = alloc_size = property(lambda self: self._view.nbytes)
     itemsize = property(lambda self: self._view.itemsize)
     flags = property(lambda self: self._view.flags)
-    T = property(lambda self: self._like(self._view.T))
+    T = property(lambda self: self.transpose())
 
     @classmethod
     def holding(cls, values: np.ndarray, *, fresh: bool = False) -> DeviceArray:
@@ -57,16 +59,15 @@ class DeviceArray:
         return DeviceArray(self._storage, view, self._base)
 
     def _offset(self) -> int:
-        """Elements from the start of the allocation to the first element of this view."""
+        """Bytes from the start of the allocation to the first element of this view."""
         if not self._view.size:
             return 0
-        start = self._view.__array_interface__["data"][0] - self._storage.values.__array_interface__["data"][0]
-        return start // self.dtype.itemsize
+        return self._view.__array_interface__["data"][0] - self._storage.values.__array_interface__["data"][0]
 
     @property
     def device_ctypes_pointer(self) -> ctypes.c_void_p:
         """The simulated address of the first element; it means something to alignment checks only."""
-        return ctypes.c_void_p(self._base + self._offset() * self.dtype.itemsize)
+        return ctypes.c_void_p(self._base + self._offset())
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -76,14 +77,20 @@ class DeviceArray:
             "shape": self.shape,
             "strides": None if self.is_c_contiguous() else self.strides,
             "typestr": self.dtype.str,
-            "data": (self.device_ctypes_pointer.value or 0, not self._storage.writeable),
+            "data": ((self.device_ctypes_pointer.value or 0) if self.size else 0, not self._storage.writeable),
+            "stream": None,
             "version": 3,
         }
 
     def _argument(self) -> Array:
         """The array as a kernel sees it."""
-        size = self.dtype.itemsize
-        return Array(self._storage, self.dtype, self.shape, tuple(s // size for s in self.strides), self._offset())
+        storage, size = self._storage, self.dtype.itemsize
+        if records.is_record(self.dtype):
+            size = 1
+        elif records.is_record(storage.layout):  # a field of records
+            storage = storage.leaf(self.dtype)
+            size = storage.unit
+        return Array(storage, self.dtype, self.shape, tuple(s // size for s in self.strides), self._offset() // size)
 
     def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
         """A copy in host memory, or into `ary` of the same shape and dtype."""
@@ -124,14 +131,29 @@ class DeviceArray:
         return self.reshape(-1, order=order)
 
     def transpose(self, axes: tuple[int, ...] | None = None) -> DeviceArray:
-        """A view with permuted axes."""
-        return self._like(self._view.transpose(axes))
+        """The transposed matrix: as in Numba a copy in C order, unlike NumPy's view, and of two axes only."""
+        turned = self._view.transpose(axes)
+        if self.ndim < 2 or turned.strides == self.strides:
+            return self
+        if self.ndim > 2:
+            raise NotImplementedError(f"Numba transposes matrices only, not arrays of {self.ndim} axes")
+        return DeviceArray.holding(np.ascontiguousarray(turned))
+
+    def bind(self, stream: Any = 0) -> DeviceArray:
+        """The same memory, with another default stream; here all streams are one."""
+        bound = self._like(self._view)
+        bound.stream = stream
+        return bound
 
     def view(self, dtype: Any) -> DeviceArray:
         """The same bytes as another type."""
         view, whole = self._view.view(dtype), self._storage.values
         size = view.dtype.itemsize
-        if whole.nbytes % size or self._offset() * self.itemsize % size:  # does not fall on elements of the new type
+        if records.is_record(view.dtype) or records.is_record(whole.dtype):  # their cells are not one to an element
+            self._storage.written()
+            values = whole.view(np.uint8) if records.is_record(view.dtype) else view.reshape(-1)
+            return DeviceArray(Storage("global", values, layout=view.dtype), view, self._base)
+        if whole.nbytes % size or self._offset() % size:  # does not fall on elements of the new type
             return DeviceArray(Storage("global", view.reshape(-1)), view, self._base)
         self._storage.cells.refine(size, 1)
         return DeviceArray(Storage("global", whole.view(dtype), cells=self._storage.cells), view, self._base)
@@ -145,10 +167,6 @@ class DeviceArray:
     def squeeze(self, axis: Any = None, stream: Any = 0) -> DeviceArray:
         """A view without the axes of extent 1."""
         return self._like(self._view.squeeze(axis))
-
-    def bind(self, stream: Any = 0) -> DeviceArray:
-        """The same array, for use on a stream."""
-        return self
 
     def getitem(self, item: Any, stream: Any = 0) -> Any:
         """`self[item]`."""
@@ -187,8 +205,10 @@ def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceArray | No
     if isinstance(obj, DeviceArray):
         return obj
     values = np.asarray(obj)
-    if values.dtype.kind not in "biufc" and values.dtype != BFLOAT16:
-        raise ArgumentError(f"obj is {_what(obj)}; device memory holds numbers")
+    if not records.supported(values.dtype):
+        raise ArgumentError(f"obj is {_what(obj)}; device memory holds numbers, and records of numbers")
+    if values.dtype != (dtype := records.plain(values.dtype)) or values.dtype.type is not dtype.type:
+        values = values.view(dtype)
     if not (values.flags.c_contiguous or values.flags.f_contiguous):
         raise LaunchError(f"obj is not contiguous (strides {values.strides}); copy it with np.ascontiguousarray first")
     if to is not None:
@@ -204,7 +224,17 @@ def device_array(
 ) -> DeviceArray:
     """Uninitialised device memory: here NaN or -1, and at level "check" it is a hazard to read it before writing."""
     extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    values = poison(extents, np.dtype(dtype))
+    dtype = records.plain(np.dtype(dtype))
+    if strides is not None:
+        strides = (strides,) if isinstance(strides, (int, np.integer)) else tuple(strides)
+        if len(strides) != len(extents) or any(s < 0 or s % dtype.itemsize for s in strides):
+            raise ArgumentError(f"strides is {strides}; of shape {extents} and {dtype} it is one multiple of "
+                                f"{dtype.itemsize} bytes an axis, 0 or more")  # fmt: skip
+        reach = sum((n - 1) * s for n, s in zip(extents, strides, strict=True)) if math.prod(extents) else 0
+        flat = poison((reach // dtype.itemsize + 1 if math.prod(extents) else 0,), dtype)
+        storage = Storage("global", flat, init=np.zeros(flat.size, np.bool_))
+        return DeviceArray(storage, np.ndarray(extents, dtype, flat.data, strides=strides))
+    values = poison(extents, dtype)
     if order == "F":
         values = values.reshape(extents[::-1]).T
     return DeviceArray.holding(values, fresh=True)

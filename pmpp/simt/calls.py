@@ -17,6 +17,8 @@ from pmpp.simt.inference import DryRun, Left
 from pmpp.simt.machine import Site
 from pmpp.simt.memory import Array, c_strides
 from pmpp.simt.metrics import CONTROL, CONVERSION
+from pmpp.simt.records import pitch
+from pmpp.simt.storage import Storage
 
 #: Device functions may call themselves, to this depth.
 CALL_DEPTH = 128
@@ -112,6 +114,12 @@ def method(f: Frame, value: Any, name: str, args: list, line: int) -> Any:
     if isinstance(value, GridGroup) and name == "sync" and not args:
         sync.grid_barrier(f, line)
         return None
+    if is_number(value) and name == "bit_count" and not args and value.dtype.kind in "iu":
+        if f.m.counting and f.mask is not None:
+            f.m.instruction(line, f.mask)
+        return np.bitwise_count(np.abs(value)).astype(np.int64)
+    if isinstance(value, Array) and name == "view" and len(args) == 1:
+        return _reinterpreted(f, value, args[0], line)
     if isinstance(value, Array) and name == "reshape":
         return _reshaped(f, value, args[0] if len(args) == 1 and isinstance(args[0], tuple) else tuple(args), line)
     if is_number(value) and not args:
@@ -122,12 +130,48 @@ def method(f: Frame, value: Any, name: str, args: list, line: int) -> Any:
     raise f.m.error(f"{kind_of(value)} has no method {name}() in a kernel", line, UnsupportedError)
 
 
+def _reinterpreted(f: Frame, array: Array, kind: Any, line: int) -> Array:
+    """`x.view(dtype)`: the same bytes as numbers of another type; the last axis must be contiguous."""
+    dtype = dtypes.as_dtype(kind)
+    old, storage = array.dtype, array.storage
+    if dtype is None or dtype.names or old.names or dtype.kind not in "biufc":
+        raise f.m.error(f"view() takes a type of numbers, and an array of them, not {kind}", line, UnsupportedError)
+    if f.m.dry:
+        return Array(Storage(storage.space, np.zeros((1,) * storage.values.ndim, dtype)), dtype, array.shape,
+                     array.strides, 0)  # fmt: skip
+    if storage.space == "local" or not isinstance(array.offset, (int, np.integer)) or storage.unit != old.itemsize:
+        raise f.m.error("view() works on arrays in global and shared memory that are alike in every thread", line,
+                        UnsupportedError)  # fmt: skip
+    *outer, last = array.shape
+    if array.ndim == 0 or array.strides[-1] != 1 or last * old.itemsize % dtype.itemsize:
+        raise f.m.error(f"{last} elements of {old} cannot be seen as {dtype} without a copy", line)
+    start = array.offset * old.itemsize
+    if start % dtype.itemsize or any(s * old.itemsize % dtype.itemsize for s in array.strides[:-1]):
+        raise f.m.error(f"misaligned: this view of {dtype} starts at byte {start}", line)
+    row = storage.values.shape[-1] * old.itemsize
+    if row % dtype.itemsize and storage.space == "shared":
+        raise f.m.error(f"{row} bytes of shared memory are not a whole number of {dtype}", line)
+    raw = storage.values.view(np.uint8)[..., : row - row % dtype.itemsize]
+    seen = storage.leaves.get(dtype)
+    if seen is None:
+        storage.cells.refine(dtype.itemsize, f.m.lanes.width)
+        seen = storage.leaves[dtype] = Storage(storage.space, raw.view(dtype), name=storage.name, cells=storage.cells)
+    strides = (*(s * old.itemsize // dtype.itemsize for s in array.strides[:-1]), 1)
+    shape = (*outer, last * old.itemsize // dtype.itemsize)
+    return Array(seen, dtype, shape, strides, start // dtype.itemsize)
+
+
 def _reshaped(f: Frame, array: Array, extents: tuple, line: int) -> Array:
     """`x.reshape(shape)`: another shape of the same elements, which must lie in C order."""
+    step = pitch(array.dtype)
     shape = tuple(int(n) for n in extents if isinstance(n, np.generic))
     if len(shape) == len(extents) and -1 in shape:
         rest = math.prod(n for n in shape if n != -1)
         shape = tuple(array.size() // rest if n == -1 and rest else n for n in shape)
-    if len(shape) != len(extents) or math.prod(shape) != array.size() or array.strides != c_strides(array.shape):
+    if (
+        len(shape) != len(extents)
+        or math.prod(shape) != array.size()
+        or (array.size() and array.strides != c_strides(array.shape, step))
+    ):
         raise f.m.error(f"an array of shape {array.shape} cannot be reshaped to {shape} without a copy", line)
-    return Array(array.storage, array.dtype, shape, c_strides(shape), array.offset)
+    return Array(array.storage, array.dtype, shape, c_strides(shape, step), array.offset)

@@ -37,7 +37,8 @@ class Function:
         self.py_func = py_func
         self.name = py_func.__name__
         self.signature = inspect.signature(py_func)
-        tree, self.file, self.source_file, self.first_line = _parse(py_func)
+        parse = _parse_lambda if self.name == "<lambda>" else _parse
+        tree, self.file, self.source_file, self.first_line = parse(py_func)
         self._compile(tree, None)
 
     @classmethod
@@ -65,7 +66,7 @@ class Function:
         self.paths.read = self.params
         self.returns = sum(isinstance(n, ast.Return) and n.value is not None for n in own_nodes(tree))
         self.body = compiler.block(body, top=True)
-        self._uses, self.callees = compiler.uses, compiler.callees
+        self._uses, self.callees, self.literal_shapes = compiler.uses, compiler.callees, compiler.literal_shapes
         self._may_wait = may_wait(tree)
 
     def activate(self, frame: Frame) -> None:
@@ -116,10 +117,32 @@ def _parse(py_func: Callable) -> tuple[ast.FunctionDef, str, str, int]:
         raise UnsupportedError(
             f"{path}:{first}: a kernel is a function made with def, not a {type(node).__name__.lower()}"
         )
-    shown = os.path.relpath(path) if os.path.isabs(path) and path.startswith(os.getcwd() + os.sep) else path
+    return node, _shown(path), path, first
+
+
+def _shown(path: str) -> str:
+    """A file as messages name it."""
     if "ipykernel_" in path:
-        shown = "this notebook's cell"
-    return node, shown, path, first
+        return "this notebook's cell"
+    return os.path.relpath(path) if os.path.isabs(path) and path.startswith(os.getcwd() + os.sep) else path
+
+
+def _parse_lambda(py_func: Callable) -> tuple[ast.Lambda, str, str, int]:
+    """A lambda is part of a statement: the one at the place in the file that its code remembers."""
+    code = py_func.__code__
+    path, line = code.co_filename, code.co_firstlineno
+    linecache.checkcache(path)
+    where = [(a, c) for a, _, c, _ in code.co_positions() if a is not None and c is not None and (a, c) != (line, 0)]
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except SyntaxError:
+        tree = ast.Module([], [])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda) and node.lineno == line:
+            start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+            if all(start <= place < end for place in where):
+                return node, _shown(path), path, line
+    raise UnsupportedError(f"{path}:{line}: the source of this lambda cannot be found; make it a function with def")
 
 
 class _Compiler(Expressions):
@@ -240,6 +263,9 @@ class _Compiler(Expressions):
         if isinstance(node, ast.Subscript):
             base, indices, name, literals = self.subscript(node)
             return lambda f, v: items.set_item(f, base(f), indices(f), v, name, line, literals)
+        if isinstance(node, ast.Attribute):
+            record, field, text = self.expr(node.value), node.attr, ast.unparse(node)
+            return lambda f, v: items.set_attribute(f, record(f), field, v, text, line)
         raise self.refuse(node, f"cannot assign to {ast.unparse(node)} in a kernel")
 
     def stmt_AugAssign(self, node: ast.AugAssign) -> Statement:
@@ -255,6 +281,16 @@ class _Compiler(Expressions):
                 frames.assign(f, name, operate(f, old, value(f), line), line)
 
             return ex
+        if isinstance(node.target, ast.Attribute):
+            record, field, text = self.expr(node.target.value), node.target.attr, ast.unparse(node.target)
+
+            def ex_field(f: Frame) -> None:
+                f.m.line = line
+                base = record(f)
+                old = items.attribute(f, base, field, line, text)
+                items.set_attribute(f, base, field, operate(f, old, value(f), line), text, line)
+
+            return ex_field
         if not isinstance(node.target, ast.Subscript):
             raise self.refuse(node, f"cannot assign to {ast.unparse(node.target)} in a kernel")
         base, indices, name, literals = self.subscript(node.target)

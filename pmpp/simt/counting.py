@@ -117,7 +117,7 @@ def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *,
             return rows.shape[0] * repeat, 0  # all within 32 neighbouring words: no two in one bank
     parts = [(rows, active, WARP // words)]  # and the lanes that are served together
     if load and words > 1:
-        share = _neighbours_share(rows, active)
+        share = neighbours_share(rows, active)
         if share.any():
             parts = [
                 (rows[warps], None if active is None else active[warps], lanes)
@@ -134,7 +134,7 @@ def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *,
     return total * repeat, (total - groups) * repeat
 
 
-def _neighbours_share(rows: np.ndarray, active: np.ndarray | None) -> np.ndarray:
+def neighbours_share(rows: np.ndarray, active: np.ndarray | None) -> np.ndarray:
     """Whether in each warp all active lanes ask for what their neighbours at distance 1, or all at distance 2, do."""
     found = np.zeros(len(rows), np.bool_)
     for distance in (1, 2):

@@ -19,6 +19,7 @@ from pmpp.simt.arrays import (
     is_cuda_array,
     to_device,
 )
+from pmpp.simt.compiler import compile_function
 from pmpp.simt.dtypes import BFLOAT16, HAS_BFLOAT16, as_dtype
 from pmpp.simt.errors import ArgumentError, LaunchError, UnsupportedError
 from pmpp.simt.host import (
@@ -173,13 +174,19 @@ _COMPILED = frozenset({
 class Kernel:
     """A kernel or device function; `kernel[grid, block, stream, sharedmem](...)` launches it."""
 
-    def __init__(self, py_func: Callable, *, device: bool = False, signature: Any = None) -> None:
+    def __init__(
+        self, py_func: Callable, *, device: bool = False, signature: Any = None, launch_bounds: Any = None
+    ) -> None:
         functools.update_wrapper(self, py_func)
         self.py_func, self.device = py_func, device
+        self.max_threads = _max_threads(launch_bounds)
         declared = [] if signature is None else signature if isinstance(signature, list) else [signature]
         parsed = [_signature(one) for one in declared]
         self.signatures = [arguments for _, arguments in parsed]
         self.device_types = parsed[0] if device and len(parsed) == 1 else None
+        if declared and not device:  # Numba compiles a kernel with a signature at once
+            for refusal in compile_function(py_func).literal_shapes:  # a kernel's arguments are never constants
+                raise refusal
 
     def __getitem__(self, configuration: Any) -> Configured:
         if self.device:
@@ -191,7 +198,12 @@ class Kernel:
         grid, block, *rest = configuration
         stream, sharedmem = (*rest, *(0, 0)[len(rest) :])
         check_stream(stream)
-        configure(grid, block, sharedmem)
+        _, (x, y, z), _ = configure(grid, block, sharedmem)
+        if self.max_threads is not None and x * y * z > self.max_threads:
+            name = self.py_func.__name__
+            raise LaunchError(
+                f"the block has {x * y * z} threads; {name} was made for at most {self.max_threads} (launch_bounds)"
+            )
         return Configured(self, grid, block, sharedmem)
 
     def configure(self, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Configured:
@@ -223,6 +235,14 @@ class Kernel:
         return f"<{'device function' if self.device else 'kernel'} {self.py_func.__name__}>"
 
 
+def _max_threads(launch_bounds: Any) -> int | None:
+    """The most threads a block that `launch_bounds` allows: itself, or the first of up to three bounds."""
+    bounds = launch_bounds if isinstance(launch_bounds, tuple) else (launch_bounds,)
+    if len(bounds) > 3:
+        raise LaunchError(f"Got {len(bounds)} launch bounds: {launch_bounds}; there are at most three")
+    return bounds[0]
+
+
 class Configured:
     """A kernel with its launch configuration."""
 
@@ -233,12 +253,17 @@ class Configured:
         plain_launch(self.kernel.py_func, self.grid, self.block, args, self.sharedmem, self.kernel.signatures)
 
 
-def jit(func_or_sig: Any = None, *, device: bool = False, signature: Any = None, **options: Any) -> Any:
-    """`@cuda.jit`, `@cuda.jit(device=True)`, `@cuda.jit("void(float32[:])")`; compiler options are ignored."""
+def jit(
+    func_or_sig: Any = None, *, device: bool = False, signature: Any = None, launch_bounds: Any = None, **options: Any
+) -> Any:
+    """`@cuda.jit`, `@cuda.jit(device=True)`, `@cuda.jit("void(float32[:])")`.
+
+    Of the compiler's options only `launch_bounds` matters here: a launch with more threads a block is refused.
+    """
     if inspect.isfunction(func_or_sig):
-        return Kernel(func_or_sig, device=device)
+        return Kernel(func_or_sig, device=device, launch_bounds=launch_bounds)
     declared = func_or_sig if func_or_sig is not None else signature
-    return lambda py_func: Kernel(py_func, device=device, signature=declared)
+    return lambda py_func: Kernel(py_func, device=device, signature=declared, launch_bounds=launch_bounds)
 
 
 def void(*arguments: Any) -> Signature:

@@ -189,12 +189,14 @@ def as_dtype(thing: object) -> np.dtype | None:
         try:
             return BFLOAT16 if "bfloat16" in name else np.dtype({"boolean": "bool"}.get(name, name))
         except (TypeError, ValueError):
-            return None
+            return inner if isinstance(inner, np.dtype) else None  # a record
     return {bool: BOOL, int: INT64, float: FLOAT64}.get(thing) if isinstance(thing, type) else None
 
 
 def constant(thing: object) -> Value | None:
     """A Python or NumPy scalar as a typed value: ints are int64 (uint64 above its range), floats float64."""
+    if isinstance(thing, np.void):
+        return None
     if isinstance(thing, np.generic):
         return thing
     if isinstance(thing, bool):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import enum
 import functools
 import inspect
 import itertools
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items, maths, operators, precision
+from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items, maths, operators, precision, ufuncs
 from pmpp.simt.errors import SimtError, UnsupportedError
 from pmpp.simt.frames import Frame
 from pmpp.simt.machine import class_of, class_of_call
@@ -75,7 +76,10 @@ class Expressions(Names):
         if path is not None and path not in intrinsics.NAMESPACES and path not in intrinsics.DEVICE:
             raise self.refuse(node, f"cuda.{path} is not supported by the interpreter")
         if isinstance(thing, np.ndarray):
-            return lambda f: items.constant_array(f.m, thing, name)
+            frozen = thing.copy(order="K")  # Numba compiles the values in: what happens to the array later is not seen
+            return lambda f: items.constant_array(f.m, frozen, name)
+        if hasattr(thing, "__cuda_array_interface__") and not isinstance(thing, type):
+            return lambda f: items.captured_array(f.m, thing, name)
         if isinstance(thing, tuple):
             parts = tuple(dtypes.constant(e) for e in thing)
             if None not in parts:
@@ -92,8 +96,8 @@ class Expressions(Names):
         static_base = self.static(node.value)
         if static_base is not DYNAMIC and not isinstance(static_base, (np.ndarray, np.generic)):
             raise self.refuse(node, f"{ast.unparse(node.value)} has no {node.attr}")
-        base, attribute, line = self.expr(node.value), node.attr, node.lineno
-        return lambda f: items.attribute(f, base(f), attribute, line)
+        base, attribute, line, text = self.expr(node.value), node.attr, node.lineno, ast.unparse(node)
+        return lambda f: items.attribute(f, base(f), attribute, line, text)
 
     def expr_BinOp(self, node: ast.BinOp) -> Expression:
         left, right, line = self.expr(node.left), self.expr(node.right), node.lineno
@@ -184,7 +188,7 @@ class Expressions(Names):
     def comparison(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Callable:
         name = type(op).__name__
         if name in ("Is", "IsNot"):
-            return lambda f, a, b, line: np.bool_((a is b) == (name == "Is"))
+            return lambda f, a, b, line: _identical(a, b, name == "Is")
         if name in ("In", "NotIn"):
             return lambda f, a, b, line: items.contains(f, a, b, name == "In", line)
         function = COMPARE[name]
@@ -193,6 +197,8 @@ class Expressions(Names):
         template = f"{{}} {frames.SYMBOLS[name]} {{}}"
 
         def compare(f: Frame, a: Any, b: Any, line: int) -> Any:
+            if isinstance(a, enum.Enum) and isinstance(b, enum.Enum) and name in ("Eq", "NotEq"):
+                return np.bool_((a == b) == (name == "Eq"))
             try:
                 result = function(a, b)
             except (AttributeError, TypeError) as error:
@@ -297,7 +303,7 @@ class Expressions(Names):
         dtype = dtypes.as_dtype(thing)
         if dtype is not None and thing not in (bool, int, float):
             return lambda f: calls.cast_call(f, dtype, [a(f) for a in args], line)
-        handler = intrinsics.python_function(thing)
+        handler = intrinsics.python_function(thing) or ufuncs.handler(thing)
         if handler is not None:
             return self.plain_call(handler, call, args, names, getattr(thing, "__name__", ""))
         py_func = getattr(thing, "py_func", None)
@@ -338,6 +344,15 @@ class Expressions(Names):
         shape_node = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "shape"), None)
         shape = DYNAMIC if shape_node is None else self.static_int(shape_node)
         rest, keywords = args[1:], [(k, v) for k, v in names if k != "shape"]
+        dtype_node = (
+            node.args[1] if len(node.args) > 1 else next((k.value for k in node.keywords if k.arg == "dtype"), None)
+        )
+        dtype = DYNAMIC if dtype_node is None else self.static(dtype_node)
+        if dtype is not DYNAMIC:
+            try:
+                intrinsics.element_type(dtype)
+            except TypeError as error:
+                raise self.refuse(node, f"{call.function}: {error}") from error
         if shape is not DYNAMIC:
             return self.plain_call(functools.partial(handler, shape=shape), call, rest, keywords)
         refusal = self.refuse(
@@ -349,6 +364,7 @@ class Expressions(Names):
         wanted = {n.id for n in ast.walk(shape_node) if isinstance(n, ast.Name)} if shape_node is not None else set()
         if not wanted or not wanted <= set(self.function.params):
             raise refusal
+        self.literal_shapes.append(refusal)
         extents = self.expr(shape_node)
 
         def ev(f: Frame) -> Any:
@@ -392,6 +408,13 @@ class Expressions(Names):
 
 #: Python's functions whose result has the common type of their arguments.
 _NUMERIC = ("min", "max", "pow", "float", "abs", "sum", "divmod", "fma", "cbrt")
+
+
+def _identical(a: Any, b: Any, wanted: bool) -> Any:
+    """`a is b`: numbers have no identity on the device, so of two of one type it asks whether they are equal."""
+    if frames.is_number(a) and frames.is_number(b) and a.dtype == b.dtype:
+        return COMPARE["Eq" if wanted else "NotEq"](a, b)
+    return np.bool_((a is b) == wanted)
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -14,7 +14,7 @@ from pmpp.simt.inference import Paths
 from pmpp.simt.items import get_item
 from pmpp.simt.lanes import Mask, union
 from pmpp.simt.memory import Array
-from pmpp.simt.scheduler import Watch
+from pmpp.simt.waiting import Watch
 
 # -- expressions that choose lanes -----------------------------------------------------------------------------------
 

@@ -128,8 +128,6 @@ def read_variable(f: Frame, name: str, line: int, level: int = 0) -> Any:
 
 def assign(f: Frame, name: str, value: Any, line: int) -> None:
     """Assign under the mask; where only some lanes assign, the others keep what they had."""
-    if value is None:
-        raise f.m.error(f"{name} is assigned the result of something that returns nothing", line, UnsupportedError)
     mask, variables = f.mask, f.vars
     if mask is None:
         return
@@ -191,7 +189,7 @@ def kind_of(value: Any) -> str:
     if is_number(value):
         return str(value.dtype)
     if isinstance(value, Array):
-        return f"a {value.ndim}-D array of {value.dtype}"
+        return f"a {value.ndim}-D array of {value.dtype}" if value.ndim else f"a record of {value.dtype}"
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
     if isinstance(value, Vector):

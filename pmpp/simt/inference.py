@@ -67,7 +67,9 @@ def _key(value: Any) -> Any:
     if isinstance(value, Vector):
         return value.kind
     dtype = getattr(value, "dtype", None)
-    return (dtype.num, len(value.shape)) if dtype is not None and hasattr(value, "shape") else type(value)
+    if dtype is None or not hasattr(value, "shape"):
+        return type(value)
+    return dtype if dtype.names else dtype.num, len(value.shape)
 
 
 def _zero(value: Any) -> Any:

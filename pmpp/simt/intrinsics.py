@@ -30,6 +30,7 @@ from pmpp.simt import (
     maths,
     memory,
     operators,
+    records,
     rounding,
     sync,
     vectors,
@@ -39,7 +40,8 @@ from pmpp.simt.dtypes import Value
 from pmpp.simt.errors import LaunchError, UnsupportedError
 from pmpp.simt.frames import Frame, GridGroup, Range, is_number
 from pmpp.simt.machine import Machine
-from pmpp.simt.memory import POISON_BYTE, Array, Storage, c_strides
+from pmpp.simt.memory import Array, c_strides
+from pmpp.simt.storage import Storage, poison
 
 #: Shared memory that a block gets without asking for more, in bytes, on every GPU so far.
 SHARED_LIMIT = 48 * 1024
@@ -165,13 +167,6 @@ def _gridsize(f: Frame, call: Call, count: Value) -> Value | tuple[Value, ...]:
 # -- arrays ----------------------------------------------------------------------------------------------------------
 
 
-def poison(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Memory that nobody wrote: NaN in floats, -1 or the largest value in integers."""
-    array = np.empty(shape, dtype)
-    array.reshape(-1).view(np.uint8).fill(POISON_BYTE)
-    return array
-
-
 def _extents(shape: Any) -> tuple[int, ...]:
     extents = shape if isinstance(shape, tuple) else (shape,)
     if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 0 for n in extents):
@@ -179,15 +174,25 @@ def _extents(shape: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in extents)
 
 
-def _element_type(dtype: Any) -> np.dtype:
-    found = dtypes.as_dtype(np.dtype(dtype) if isinstance(dtype, str) else dtype)
+def _strides(extents: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
+    return c_strides(extents, records.pitch(dtype))
+
+
+def element_type(dtype: Any) -> np.dtype:
+    """The dtype that an array in a kernel is made with; TypeError if arrays cannot hold it."""
+    try:
+        found = dtypes.as_dtype(np.dtype(dtype) if isinstance(dtype, str) else dtype)
+    except TypeError as error:
+        raise TypeError(f"Invalid NumPy dtype specified: {dtype!r}") from error
     if found is None or dtype is float or dtype is int:
         raise TypeError(f"the dtype is {dtype!r}; write float32, np.float32, ...")
-    return found
+    if not records.supported(found):
+        raise TypeError(f"the dtype is {found}; arrays in a kernel hold numbers, or records of numbers")
+    return records.plain(found)
 
 
 def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
-    m, dtype, extents = f.m, _element_type(dtype), _extents(shape)
+    m, dtype, extents = f.m, element_type(dtype), _extents(shape)
     key = ("shared", call.site, dtype)
     array = m.shared.get(key)
     if array is not None:
@@ -209,7 +214,7 @@ def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sh
             )
         init = np.zeros((1, size), np.bool_) if m.checking else None
         storage = Storage("shared", poison((m.lanes.blocks, size), dtype), name=name, init=init)
-        array = Array(storage, dtype, extents, c_strides(extents))
+        array = Array(storage, dtype, extents, _strides(extents, dtype))
     m.shared[key] = array
     return array
 
@@ -220,29 +225,34 @@ def _dynamic_shared(m: Machine, dtype: np.dtype, name: str) -> Array:
     raw = m.shared.get("bytes")
     if raw is None:
         raw = m.shared["bytes"] = poison((blocks, -(-m.dynamic_shared // 16) * 16), np.dtype(np.uint8))
-    values = raw.view(dtype)
     first = m.shared.get("dynamic")
+    record = records.is_record(dtype)
+    values = raw if record else raw.view(dtype)
     if first is None:
         init = np.zeros((1, values.shape[1]), np.bool_) if m.checking else None
-        storage = m.shared["dynamic"] = Storage("shared", values, name=name, init=init)
-    elif first.values.dtype == dtype:
+        storage = m.shared["dynamic"] = Storage("shared", values, name=name, init=init, layout=dtype)
+    elif first.layout == dtype:
         storage = first
+    elif record or records.is_record(first.layout):
+        first.written()  # what was written to a record's fields cannot be told from what was written to numbers
+        storage = Storage("shared", values, name=name, layout=dtype)
     else:
         first.cells.refine(dtype.itemsize, m.lanes.width)
         storage = Storage("shared", values, name=name, cells=first.cells)
-    return Array(storage, dtype, (count,), (1,))
+    return Array(storage, dtype, (count,), _strides((count,), dtype))
 
 
 def _local_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
-    m, dtype, extents = f.m, _element_type(dtype), _extents(shape)
+    m, dtype, extents = f.m, element_type(dtype), _extents(shape)
     if m.dry:
-        return Array(Storage("local", np.zeros((1, 1, 32), dtype)), dtype, extents, c_strides(extents))
+        return Array(Storage("local", np.zeros((1, 1, 32), dtype)), dtype, extents, _strides(extents, dtype))
     array = f.arrays.get(call.site)
     if array is None:
         full = (math.prod(extents), m.lanes.blocks, m.lanes.width)
         init = np.zeros(full, np.bool_) if m.checking else None
-        storage = Storage("local", poison(full, dtype), name=ast.unparse(call.node), init=init)
-        array = f.arrays[call.site] = Array(storage, dtype, extents, c_strides(extents))
+        values = np.broadcast_to(np.uint8(0), full) if records.is_record(dtype) else poison(full, dtype)
+        storage = Storage("local", values, name=ast.unparse(call.node), init=init, layout=dtype)
+        array = f.arrays[call.site] = Array(storage, dtype, extents, _strides(extents, dtype))
     return array
 
 

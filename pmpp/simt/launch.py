@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import enum
+import functools
 import inspect
 import os
 import sys
@@ -12,17 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import dtypes
+from pmpp.simt import dtypes, records
 from pmpp.simt.arrays import DeviceArray, as_cuda_array
 from pmpp.simt.compiler import Function, compile_function
 from pmpp.simt.errors import ArgumentError, LaunchError
 from pmpp.simt.host import Transfer
-from pmpp.simt.intrinsics import SHARED_LIMIT, poison
+from pmpp.simt.intrinsics import SHARED_LIMIT
 from pmpp.simt.machine import HAZARDS, LEVELS, Machine
-from pmpp.simt.memory import Array, Storage
+from pmpp.simt.memory import Array
 from pmpp.simt.report import Report
-from pmpp.simt.scheduler import Waiting, checked, grains, run_fibers, run_lockstep
+from pmpp.simt.scheduler import checked, grains, run_fibers, run_lockstep
+from pmpp.simt.storage import poison
 from pmpp.simt.trace import Trace, Tracing
+from pmpp.simt.waiting import Waiting
 
 MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
@@ -84,7 +88,10 @@ def _choose(function: Function, args: tuple, signatures: list[list] | None) -> l
     if len(signatures) == 1:
         return signatures[0]
     given = ", ".join(f"{a.dtype}[{', '.join(':' * a.ndim)}]" if hasattr(a, "ndim") else type(a).__name__ for a in args)
-    raise ArgumentError(f"no signature of {function.name}() fits the arguments ({given}); it declares {signatures}")
+    raise ArgumentError(
+        f"No matching definition: no signature of {function.name}() fits the arguments ({given}); "
+        f"it declares {signatures}"
+    )
 
 
 class _Arguments:
@@ -114,6 +121,8 @@ class _Arguments:
                 array = self.host(what, value.value, into=value.into, back=value.back)
             else:
                 array = as_cuda_array(value.value)._argument()
+        elif isinstance(value, np.void) and value.dtype.names:
+            array = self.record(what, value)
         elif isinstance(value, tuple):
             parts = [self.convert(what, v, None) for v in value]
             return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
@@ -129,6 +138,8 @@ class _Arguments:
             array = self.host(what, fetched)
         elif hasattr(value, "__cuda_array_interface__"):
             array = as_cuda_array(value)._argument()
+        elif isinstance(value, enum.Enum) and not isinstance(value, int):
+            return value
         else:
             typed = dtypes.constant(value)
             if typed is None:
@@ -145,40 +156,36 @@ class _Arguments:
         self.arrays.append(array)
         return array
 
-    def contents(self) -> list[tuple[np.ndarray, np.ndarray | None]]:
-        """Copies of what the arrays hold, for a launch that may have to begin again."""
-        return [
-            (a.storage.values.copy() if a.storage.writeable else a.storage.values,
-             None if a.storage.init is None else a.storage.init.copy())
-            for a in self.arrays
-        ]  # fmt: skip
+    def adopt(self, contents: list | None, array: Array) -> None:
+        """Treat a device array that is a global like an argument; `contents` as that method gave them."""
+        if all(array.storage is not known.storage for known in self.arrays):
+            self.arrays.append(array)
+            if contents is not None:
+                contents.append(array.storage.contents())
 
-    def restore(self, contents: list[tuple[np.ndarray, np.ndarray | None]]) -> None:
+    def contents(self) -> list:
+        """Copies of what the arrays hold, for a launch that may have to begin again."""
+        return [array.storage.contents() for array in self.arrays]
+
+    def restore(self, contents: list) -> None:
         """Put back what `contents` kept."""
-        for array, (values, init) in zip(self.arrays, contents, strict=True):
-            if array.storage.writeable:
-                array.storage.values[...] = values
-                array.storage.init = None if init is None else init.copy()
+        for array, kept in zip(self.arrays, contents, strict=True):
+            array.storage.restore(kept)
 
     def forget(self, level: str) -> None:
         """The end of a kernel orders everything: what was kept about accesses goes."""
         for array in self.arrays:
-            storage: Storage = array.storage
-            storage.cells.shadow = None
-            storage.pending.clear()
-            if storage.init is not None and (level != "check" or storage.init.all()):
-                # Written at a level that does not keep track of it, or written in full.
-                storage.init = None
+            array.storage.forget(level)
 
     def host(self, what: str, value: np.ndarray, *, into: bool = True, back: bool = True) -> Array:
         """A host array is copied to the device, and back when the kernel is done, as Numba does."""
-        if value.dtype.kind not in "biufc" and value.dtype != dtypes.BFLOAT16:
-            raise ArgumentError(f"{what} holds {value.dtype}; a kernel takes numbers")
+        if not records.supported(value.dtype):
+            raise ArgumentError(f"{what} holds {value.dtype}; a kernel takes numbers, and records of numbers")
         if not (value.flags.c_contiguous or value.flags.f_contiguous):
             raise LaunchError(
                 f"{what} is not contiguous (strides {value.strides}); copy it with np.ascontiguousarray first"
             )
-        copy = value.copy(order="K")
+        copy = value.astype(records.plain(value.dtype), order="K", subok=False)
         if not into:
             copy[...] = poison(copy.shape, copy.dtype)
         if not back:
@@ -188,6 +195,18 @@ class _Arguments:
         else:
             copy.flags.writeable = False
         return DeviceArray.holding(copy, fresh=not into)._argument()
+
+    def record(self, what: str, value: np.void) -> Array:
+        """One record of host memory goes to the device and back, like an array of one."""
+        one = np.array([value], records.plain(value.dtype))
+        array = self.host(what, one)
+
+        def back() -> None:
+            for name in one.dtype.names:
+                value[name] = one[0][name]
+
+        self.back.append(back)
+        return Array(array.storage, array.dtype, (), (), 0)
 
 
 def launch(
@@ -230,6 +249,7 @@ def launch(
                 cooperative=bool({"this_grid", "cg.this_grid"} & function.uses()),
             )
             m.file_id, m.arguments = function.source_file, arguments.values
+            m.adopt = functools.partial(arguments.adopt, kept)
             m.trace = Trace(trace, m, function.source_file, arguments.values, args) if trace is not False else None
             m.may_wait, m.shuffled = again and grain == "lockstep", grain == "shuffled"
             try:

@@ -151,6 +151,7 @@ class Machine:
         self.shared: dict[object, object] = {}
         self.shared_bytes = 0
         self.constants: dict[object, object] = {}
+        self.adopt: Callable = lambda array: None  # told of global device arrays that the kernel uses
         self.file_id = ""  # the file whose lines the report shows
         self.pending: list = []  # arrays with postponed atomics
         self.arguments: dict[str, object] = {}  # of the kernel, as it was launched

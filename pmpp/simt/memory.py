@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pmpp.simt import dtypes
+from pmpp.simt import dtypes, records
 from pmpp.simt.checks import check_read, checked_write
 from pmpp.simt.dtypes import Value
 from pmpp.simt.errors import UnsupportedError
@@ -17,12 +17,12 @@ from pmpp.simt.lanes import Mask
 from pmpp.simt.machine import Machine
 from pmpp.simt.storage import Storage, gather, lane_of, scatter
 
-#: What memory that nobody wrote holds here: NaN, or a large negative number, so that reading it shows.
-POISON_BYTE = 0xFF
-
 
 class Array:
-    """A view of a storage: what the name of an array is bound to inside a kernel."""
+    """A view of a storage: what the name of an array is bound to inside a kernel.
+
+    Strides and offset count elements, of records bytes.  A single record is an array without axes.
+    """
 
     __slots__ = ("dtype", "offset", "shape", "storage", "strides")
 
@@ -48,7 +48,7 @@ class Array:
     def contiguous(self) -> bool:
         """Whether the elements lie next to each other in C or F order."""
         for order in (range(self.ndim - 1, -1, -1), range(self.ndim)):
-            expected = 1
+            expected = records.pitch(self.dtype)
             for axis in order:
                 if self.shape[axis] != 1 and self.strides[axis] != expected:
                     break
@@ -58,9 +58,9 @@ class Array:
         return False
 
 
-def c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements of a C-ordered array."""
-    strides, step = [], 1
+def c_strides(shape: tuple[int, ...], step: int = 1) -> tuple[int, ...]:
+    """Strides of a C-ordered array, in elements or in what else `step` says of one."""
+    strides = []
     for extent in reversed(shape):
         strides.append(step)
         step *= extent
@@ -128,11 +128,27 @@ def _axis(template: str, index: int) -> str:
     return template.replace("?", str(index))
 
 
+#: The offset of a view or record in lanes whose index was out of bounds: they read nothing and write nothing.
+LOST = -(1 << 60)
+
+
+def lose(offset: Value | int, before: Mask, after: Mask | None) -> Value | int:
+    """Offsets of a view, where only the lanes of `after` had an index inside."""
+    if after is before:
+        return offset
+    return np.where(False if after is None else after.grid(), offset, LOST) if before is not None else offset
+
+
 def position(
     m: Machine, mask: Mask, array: Array, indices: tuple, name: str, line: int, literals: tuple[bool, ...]
 ) -> tuple[Value, Mask | None]:
     """Element position in the storage for each lane, and the lanes that may access it."""
     total: Value | int = array.offset
+    if isinstance(total, np.ndarray) and total.size and total.min() < 0:
+        mask = mask.without(total < 0)
+        if mask is None:
+            return np.int64(0), None
+        total = np.maximum(total, 0)
     rank = len(indices)
     for axis, index in enumerate(indices):
         template = ", ".join("?" if k == axis else ":" for k in range(rank)) if rank > 1 else "?"
@@ -144,6 +160,8 @@ def position(
             return np.int64(0), None
         stride = array.strides[axis]
         total = total + (index if isinstance(stride, int) and stride == 1 else index * stride)
+    if isinstance(array.offset, np.ndarray):  # an inactive lane's view may begin behind the end
+        total = np.minimum(total, max(0, _extent(array.storage) - 1))
     return (np.int64(total) if isinstance(total, int) else total), mask
 
 
@@ -159,8 +177,7 @@ def load(m: Machine, mask: Mask, array: Array, at: Value, name: str, line: int) 
     if storage.pending:
         storage.settle()
     if m.counting and storage.space in ("global", "shared"):
-        width = array.dtype.itemsize
-        m.access("load", line, at * width, mask, width, storage, name)
+        m.access("load", line, at * storage.unit, mask, array.dtype.itemsize, storage, name)
     if m.checking:
         check_read(m, mask, storage, at, name, line)
     return gather(m, storage, storage.values, at)
@@ -176,8 +193,7 @@ def store(m: Machine, mask: Mask, array: Array, at: Value, value: Value, name: s
         storage.settle()
     value = dtypes.cast(value, array.dtype)
     if m.counting and storage.space in ("global", "shared"):
-        width = array.dtype.itemsize
-        m.access("store", line, at * width, mask, width, storage, name)
+        m.access("store", line, at * storage.unit, mask, array.dtype.itemsize, storage, name)
     _write(m, mask, storage, at, value, name, line)
 
 

@@ -45,6 +45,7 @@ class Names:
         self._find_locals(tree)
         self.uses: set[str] = around.uses if around else set()
         self.callees: list[Callable] = around.callees if around else []
+        self.literal_shapes: list[UnsupportedError] = []  # what to say if an argument is no constant of the caller
 
     def _find_locals(self, tree: ast.FunctionDef | ast.Lambda) -> None:
         values: dict[str, list[ast.expr | None]] = {}

@@ -28,28 +28,24 @@ import numpy as np
 
 from pmpp.simt.errors import LaunchError, SimtError
 from pmpp.simt.frames import Frame
+from pmpp.simt.gpus import gpu, occupancy
 from pmpp.simt.lanes import WARP, Lanes, Mask
 from pmpp.simt.machine import BARRIERS, Machine, Site
+from pmpp.simt.waiting import PATIENCE, Waiting
 
 if TYPE_CHECKING:
     from pmpp.simt.compiler import Function
 
 SCHEDULES = ("auto", "lockstep", "blocks", "warps", "lanes", "shuffled")
 
-#: Blocks that are resident at once on the GPU imagined here: an H200 has 132 SMs of 2048 threads and 32 blocks.
-SMS, THREADS_A_SM, BLOCKS_A_SM = 132, 2048, 32
+#: The GPU that is imagined here: it says how many blocks are resident at once.
+GPU = gpu("H200")
 
 #: Each waiting fiber holds an operating-system thread.
 MAX_FIBERS = 1024
 
 #: Blocks from which a shuffled schedule draws.
 WINDOW = 8
-
-#: Idle rounds of a loop after which the next fiber gets the turn.
-PATIENCE = 4
-
-#: Rounds of a loop after which the next fiber gets the turn even though this one writes.
-TURN = 1024
 
 _WARP_OPERATIONS = ("shfl", "vote", "all_sync", "any_sync", "eq_sync", "ballot", "match", "syncwarp", "activemask")
 
@@ -79,10 +75,6 @@ def checked(name: Any, seed: Any) -> tuple[str, int]:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise LaunchError(f"seed is {seed!r}; it must be an int, 0 or more")
     return name, int(seed)
-
-
-class Waiting(SimtError):
-    """Threads wait for one another in a way that this schedule cannot resolve; another one may."""
 
 
 def grains(name: str, function: Function) -> tuple[str, ...]:
@@ -155,8 +147,6 @@ class Scheduler:
         order = np.arange(m.blocks) if self.random is None else self.random.permutation(m.blocks)
         self.waiting_blocks = iter(order.tolist())
         self.unstarted = m.blocks
-        threads = -(-m.block[0] * m.block[1] * m.block[2] // WARP) * WARP
-        self.resident = m.blocks if m.cooperative else SMS * min(BLOCKS_A_SM, THREADS_A_SM // threads)
         self.fibers: list[Fiber] = []  # those that are not done
         self.blocks: list[Block] = []
         self.current: Fiber
@@ -182,7 +172,7 @@ class Scheduler:
 
     def _next(self) -> Fiber | None:
         if self.random is not None:
-            while len(self.blocks) < min(WINDOW, self.resident) and self._start():
+            while len(self.blocks) < min(WINDOW, self._resident()) and self._start():
                 pass
         ready = [f for f in self.fibers if f.state == READY]
         if ready:
@@ -193,7 +183,7 @@ class Scheduler:
         if news:
             self.idle_turns = 0
             return news[0] if self.random is None else news[self.random.integers(len(news))]
-        if len(self.blocks) < self.resident and self._start():
+        if len(self.blocks) < self._resident() and self._start():
             return self._next()
         if not self.fibers:
             return None
@@ -204,6 +194,15 @@ class Scheduler:
         self.fibers.remove(spinning[0])  # the others first, next time
         self.fibers.append(spinning[0])
         return spinning[0]
+
+    def _resident(self) -> int:
+        """How many blocks the GPU holds at once, by their threads and the shared memory seen so far."""
+        m = self.m
+        if m.cooperative:
+            return m.blocks
+        x, y, z = m.block
+        shared = m.dynamic_shared + max((block.shared_bytes for block in self.blocks), default=0)
+        return GPU.sms * occupancy(x * y * z, shared, gpu=GPU).blocks
 
     def _start(self) -> bool:
         """Begin the next block, if there is one."""
@@ -284,8 +283,8 @@ class Scheduler:
             text += f": {self._who(held)} waits at the barrier on line {held.line} until it arrives"
         elif self.unstarted:
             text += (
-                f": the {len(self.blocks):,} blocks that fit on the GPU at once (an H200's {SMS} SMs) all wait, and "
-                f"the other {self.unstarted:,} begin only when one of them ends"
+                f": the {len(self.blocks):,} blocks that fit on the GPU at once ({GPU.name}, {GPU.sms} SMs) all wait, "
+                f"and the other {self.unstarted:,} begin only when one of them ends"
             )
         elif self.grain != "lanes":
             unit = "block" if self.grain == "blocks" else "warp"
@@ -419,76 +418,6 @@ class Scheduler:
     def _go(self, fibers: list[Fiber]) -> None:
         for fiber in fibers:
             fiber.state = READY
-
-
-class Watch:
-    """Notices a loop that waits: round after round it reads memory, and nothing is written.
-
-    In lockstep the rounds of such a loop repeat for ever, since nobody else gets to write.  If they also change no
-    variable that is certain after `ROUNDS`; if they do (a spin counter, a growing back-off) it is assumed after
-    `SUSPICIOUS`, provided that the launch can begin again under another schedule.
-    """
-
-    ROUNDS, SUSPICIOUS = 64, 4096
-
-    __slots__ = ("f", "idle", "lanes", "line", "reads", "rounds", "variables", "writes")
-
-    def __init__(self, f: Frame, line: int) -> None:
-        self.f, self.line, self.rounds, self.idle = f, line, 0, 0
-        self.writes, self.reads, self.lanes, self.variables = f.m.writes, f.m.reads, -1, None
-
-    def check(self, current: Mask | None, *, endless: bool) -> None:
-        """Called after each round; `endless` for loops without a bound of their own."""
-        m = self.f.m
-        self.rounds += 1
-        if endless and self.rounds > m.loop_limit:
-            raise m.error(
-                f"this loop has run {self.rounds - 1:,} times and looks endless (simt.loop_limit raises the limit)",
-                self.line,
-            )
-        if m.fibers is not None and self.rounds % TURN == 0 and current is not None:
-            m.fibers.pause(self.line)
-        lanes = current.lanes if current else 0
-        if m.writes != self.writes or lanes != self.lanes or current is None:
-            self.writes, self.lanes, self.idle, self.variables = m.writes, lanes, 0, None
-            self.reads = m.reads
-            return
-        self.idle += 1
-        if m.fibers is not None:
-            if m.reads != self.reads and self.idle % PATIENCE == 0:
-                self.reads = m.reads
-                frozen = self.unchanged()
-                self.variables = dict(self.f.vars)
-                m.fibers.idle(self.line, frozen=frozen, endless=endless)
-            return
-        if endless and self.idle % self.ROUNDS == self.ROUNDS - 1:
-            self.variables = dict(self.f.vars)
-        elif endless and self.idle % self.ROUNDS == 0 and self.unchanged():
-            raise self.stuck()
-        if m.may_wait and self.idle >= self.SUSPICIOUS and m.reads != self.reads:
-            raise self.stuck()
-
-    def unchanged(self) -> bool:
-        """Whether the variables are what they were when last noted."""
-        now, then = self.f.vars, self.variables
-        return then is not None and then.keys() == now.keys() and all(_same(then[k], now[k]) for k in now)
-
-    def stuck(self) -> Waiting:
-        """The refusal, which ends the launch or makes it begin again under another schedule."""
-        return Waiting(
-            self.f.m.where(self.line) + "this loop waits for a value that another thread must write, but in lockstep "
-            "that thread never gets to write it; on a GPU it may hang as well"
-        )
-
-
-def _same(a: Any, b: Any) -> bool:
-    if a is b:
-        return True
-    if isinstance(a, (np.generic, np.ndarray)) and isinstance(b, (np.generic, np.ndarray)):
-        return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
-    return False
 
 
 def run_lockstep(m: Machine, function: Function, values: dict) -> None:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from pmpp.simt import records
 from pmpp.simt.dtypes import Value
 from pmpp.simt.lanes import Mask
 from pmpp.simt.machine import Machine
 from pmpp.simt.shadow import Shadow
+
+#: What memory that nobody wrote holds here: NaN, or a large negative number, so that reading it shows.
+POISON_BYTE = 0xFF
+
+
+def poison(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Memory that nobody wrote: NaN in floats, -1 or the largest value in integers."""
+    array = np.empty(shape, dtype)
+    array.reshape(-1).view(np.uint8).fill(POISON_BYTE)
+    return array
 
 
 class Cells:
@@ -42,10 +53,13 @@ class Storage:
         shared          (B, N)     one copy a block of the batch
         local           (N, B, T)  one copy a thread
 
-    Where several types see the same bytes, each has its storage and all share `cells`.
+    Where several types see the same bytes, each has its storage and all share `cells`.  Records are accessed through
+    their `leaves`: the same memory as numbers of one type, which have cells of their own.
     """
 
-    __slots__ = ("cells", "name", "pending", "real_parts", "space", "values", "whole", "writeable")
+    __slots__ = (
+        "cells", "layout", "leaves", "name", "pending", "real_parts", "space", "unit", "values", "whole", "writeable"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -55,8 +69,13 @@ class Storage:
         name: str = "",
         init: np.ndarray | None = None,
         cells: Cells | None = None,
+        unit: int = 0,
+        layout: np.dtype | None = None,
     ) -> None:
         self.space, self.values, self.name = space, values, name
+        self.unit = unit or values.dtype.itemsize  # bytes from one position to the next
+        self.layout = layout or values.dtype  # what it holds, where `values` are but its bytes
+        self.leaves: dict[np.dtype, Storage] = {}
         self.writeable = values.flags.writeable
         self.cells = cells or Cells(values.itemsize, init, space == "shared")
         self.pending: list[tuple] = []
@@ -81,10 +100,63 @@ class Storage:
     def init(self, written: np.ndarray | None) -> None:
         self.cells.init = written
 
+    def leaf(self, dtype: np.dtype) -> Storage:
+        """The numbers of one type in memory that holds records."""
+        found = self.leaves.get(dtype)
+        if found is None:
+            unit = records.unit(self.layout, dtype)
+            if self.space == "local":  # each number of each thread lies for itself
+                extent, *lanes = self.values.shape
+                values = poison((extent * self.layout.itemsize // unit, *lanes), dtype)
+            else:
+                values = records.overlapping(self.values.view(np.uint8), dtype, unit)
+            shape = (1, values.shape[1]) if self.space == "shared" else values.shape
+            init = None if self.init is None else np.zeros(shape, np.bool_)
+            found = self.leaves[dtype] = Storage(self.space, values, name=self.name, init=init, unit=unit)
+            found.writeable = self.writeable or self.space == "local"
+        return found
+
+    def parts(self) -> tuple[Storage, ...]:
+        """This storage and its leaves."""
+        return (self, *self.leaves.values())
+
+    def written(self) -> None:
+        """From now on all of it counts as written."""
+        for part in self.parts():
+            part.init = None
+
+    def contents(self) -> tuple:
+        """A copy of what is here and what of it counts as written."""
+        inits = {kind: part.init for kind, part in ((None, self), *self.leaves.items())}
+        kept = {kind: None if init is None else init.copy() for kind, init in inits.items()}
+        return self.values.copy() if self.writeable else self.values, kept
+
+    def restore(self, contents: tuple) -> None:
+        """Put back what `contents` kept."""
+        values, inits = contents
+        if not self.writeable:
+            return
+        self.values[...] = values
+        self.leaves = {kind: part for kind, part in self.leaves.items() if kind in inits}
+        for kind, part in ((None, self), *self.leaves.items()):
+            part.init = None if inits[kind] is None else inits[kind].copy()
+
+    def forget(self, level: str) -> None:
+        """The end of a kernel orders everything: what was kept about accesses goes."""
+        for part in self.parts():
+            part.cells.shadow = None
+            part.pending.clear()
+        if self.init is not None and (level != "check" or self.init.all()):
+            # Written at a level that does not keep track of it, or written in full.
+            self.written()
+
     def mark_written(self, view: np.ndarray) -> None:
         """The host has written the elements of a view of `values`."""
         init = self.init
         if init is None or not view.size:
+            return
+        if records.is_record(self.layout):
+            self.written()
             return
         if not np.may_share_memory(view, self.values):  # a copy that a list of indices made
             self.init = None

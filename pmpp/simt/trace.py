@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pmpp.simt.counting import neighbours_share
 from pmpp.simt.errors import ArgumentError, LaunchError, TraceError
 from pmpp.simt.lanes import WARP, Lanes, Mask
 
@@ -41,7 +42,7 @@ Block = int | tuple[int, ...]
 class Tracing:
     """What to trace: `simt.profile(..., trace=simt.Tracing(blocks=[0, 7], warps=[0]))`.
 
-    blocks  a block or a list of blocks, each by its number (x counts fastest) or as a tuple (x, y) or (x, y, z)
+    blocks  a block, by its number (x counts fastest) or as a tuple (x, y) or (x, y, z), or a list or range of them
     warps   numbers of warps within a block, or None for all
     limit   bytes that the trace may take; a launch that needs more raises TraceError
     """
@@ -84,8 +85,13 @@ class Access:
         return np.unique(np.concatenate([(first + byte) // _SECTOR for byte in range(self.width)]))
 
     def groups(self) -> list[np.ndarray]:
-        """The lanes that shared memory serves together: all 32, but 16 of 8 bytes and 8 of 16; active lanes only."""
+        """The lanes that shared memory serves together: all 32, but 16 of 8 bytes and 8 of 16; active lanes only.
+
+        Twice as many in a load in which neighbours share: see pmpp.simt.counting.
+        """
         size = WARP * _WORD // max(_WORD, self.width)
+        if self.kind == "load" and size < WARP and neighbours_share(self.addresses[None], self.active[None]).all():
+            size *= 2
         lanes = np.arange(WARP).reshape(-1, size)
         return [group[self.active[group]] for group in lanes]
 
@@ -167,7 +173,7 @@ class Trace:
             raise LaunchError("a trace is kept at level 'count' or 'check'; the level is 'run', which looks at nothing")
         self.kernel, self.file, self.grid, self.block_shape = m.name, file, m.grid, m.block
         warps = -(-m.block[0] * m.block[1] * m.block[2] // WARP)
-        blocks = what.blocks if isinstance(what.blocks, (list, tuple, range, np.ndarray)) else [what.blocks]
+        blocks = what.blocks if isinstance(what.blocks, (list, range, np.ndarray)) else [what.blocks]
         self.blocks = tuple(dict.fromkeys(self.block_number(b) for b in blocks))
         chosen = range(warps) if what.warps is None else np.atleast_1d(what.warps).tolist()
         if outside := [w for w in chosen if not (isinstance(w, int) and 0 <= w < warps)]:
