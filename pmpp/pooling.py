@@ -22,7 +22,7 @@ from pmpp.pooling_parts import OPERATORS, Problem, combine_share, finish, pair_o
 from pmpp.reduction import MAX, SUM, block_combine, combine, warp_combine
 
 BLOCK = 256  # threads a block
-NARROW = 2**31  # outputs from here on are counted in 64 bits
+NARROW = 2**31  # from here on outputs are counted in 64 bits; and more blocks than these a grid cannot have
 
 
 def reference(x, op="max", kernel=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True) -> np.ndarray:
@@ -272,8 +272,8 @@ def shared(
     options = kernel, stride, padding, ceil_mode, count_include_pad, return_indices, out, stream
     p, result = problem_of(x, op, *options)
     elements = ((TALL - 1) * p.stride[0] + p.window[0]) * ((WIDE - 1) * p.stride[1] + p.window[1])
-    if p.out.size and elements <= PATCH:
-        blocks = p.planes * -(-p.places[0] // TALL) * -(-p.places[1] // WIDE)
+    blocks = p.planes * -(-p.places[0] // TALL) * -(-p.places[1] // WIDE)
+    if p.out.size and elements <= PATCH and blocks < NARROW:
         launch = shared_kernel[blocks, (WIDE, TALL), p.stream, 4 * elements]
         launch(p.x, p.out, p.indices, p.op, p.padded, *p.geometry)
     elif p.out.size:

@@ -205,6 +205,16 @@ def test_a_misaligned_output(rung):
     assert right(out.copy_to_host(), x)
 
 
+@interpreter_only
+def test_a_patch_that_does_not_fit_in_shared_memory():
+    x = np.random.default_rng(0).standard_normal((1, 1, 9, 700), dtype=F32)
+    options = "max", (9, 6), (9, 60)  # 32 windows side by side, 60 apart, see 72 rows of 1866 elements
+    with simt.record() as reports:
+        result = device.to_host(room.shared(x, *options))
+    assert [report.kernel for report in reports] == ["narrow_kernel"]
+    assert right(result, x, *options)
+
+
 # ------------------------------------------------------------------------------------------------------------ bad input
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pmpp import simt
-from pmpp.simt import brain, cuda, dtypes, half
+from pmpp.simt import brain, cuda, dtypes, half, maths, operators
 
 REFUSED = None
 TYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
@@ -57,7 +57,7 @@ BINARY = {
 @pytest.mark.parametrize("name", sorted(BINARY))
 def test_operators_with_float16_and_complex_have_numbas_types(name):
     context, types = numba_context()
-    function = (dtypes.BINARY | dtypes.COMPARE)[name]
+    function = (operators.BINARY | operators.COMPARE)[name]
     wrong = {}
     for a in TYPES:
         for b in TYPES:
@@ -70,8 +70,8 @@ def test_operators_with_float16_and_complex_have_numbas_types(name):
     assert wrong == {}
 
 
-UNARY = {operator.neg: dtypes.negate, operator.pos: dtypes.positive, abs: dtypes.absolute, int: dtypes.to_int,
-         float: dtypes.to_float, round: dtypes.round_half_even, complex: dtypes.to_complex}  # fmt: skip
+UNARY = {operator.neg: operators.negate, operator.pos: operators.positive, abs: maths.absolute, int: maths.to_int,
+         float: maths.to_float, round: maths.round_half_even, complex: maths.to_complex}  # fmt: skip
 UNARY_TYPES = ["float16", "float32", "float64", "complex64", "complex128", "int32", "bool"]
 
 
@@ -87,7 +87,7 @@ def test_unary_operators_and_builtins_have_numbas_types():
     assert wrong == {}
 
 
-MATH_UNARY = [n for n in dtypes.MATH if n not in ("atan2", "hypot", "fmod", "copysign", "nextafter", "remainder",
+MATH_UNARY = [n for n in maths.MATH if n not in ("atan2", "hypot", "fmod", "copysign", "nextafter", "remainder",
                                                   "pow", "ldexp", "frexp", "modf")]  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def test_math_functions_of_every_type_have_numbas_types():
     for name in MATH_UNARY:
         for a in TYPES:
             expected = numba_result(context, getattr(math, name), (types[a],))
-            got = ours(dtypes.MATH[name], np.dtype(a).type(1))
+            got = ours(maths.MATH[name], np.dtype(a).type(1))
             if got != expected:
                 wrong[name, a] = (got, expected)
     assert wrong == {}
@@ -110,7 +110,7 @@ def test_math_functions_of_two_have_numbas_types(name):
     for a in TYPES[:12]:
         for b in TYPES[:12]:
             expected = numba_result(context, getattr(math, name), (types[a], types[b]))
-            got = ours(dtypes.MATH[name], np.dtype(a).type(1), np.dtype(b).type(1))
+            got = ours(maths.MATH[name], np.dtype(a).type(1), np.dtype(b).type(1))
             if got != expected:
                 wrong[a, b] = (got, expected)
     assert wrong == {}
@@ -304,12 +304,12 @@ def test_bfloat16_arrays_and_types():
     from ml_dtypes import bfloat16
 
     one = np.ones(1, bfloat16)[0]
-    assert dtypes.BINARY["Add"](one, one).dtype == bfloat16
-    assert dtypes.BINARY["Add"](one, np.float16(1)).dtype == np.float32
-    assert dtypes.BINARY["Mult"](one, np.int64(1)).dtype == np.float64
-    assert dtypes.BINARY["Mod"](one, one).dtype == np.float32
-    assert dtypes.MATH["log2"](one).dtype == np.float32
-    assert dtypes.MATH["log"](one).dtype == bfloat16
+    assert operators.BINARY["Add"](one, one).dtype == bfloat16
+    assert operators.BINARY["Add"](one, np.float16(1)).dtype == np.float32
+    assert operators.BINARY["Mult"](one, np.int64(1)).dtype == np.float64
+    assert operators.BINARY["Mod"](one, one).dtype == np.float32
+    assert maths.MATH["log2"](one).dtype == np.float32
+    assert maths.MATH["log"](one).dtype == bfloat16
     exact = 1 + 2.0**-8 + 2.0**-40  # float32 in between would make it a tie
     assert float(dtypes.cast(np.float64(exact), np.dtype(bfloat16))) == 1 + 2.0**-7
 

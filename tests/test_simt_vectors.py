@@ -272,8 +272,8 @@ def test_values_of_cmath(name, rng):
 @pytest.mark.parametrize("given, expected", [("float32", "complex64"), ("float64", "complex128"),
                                              ("int64", "complex128")])  # fmt: skip
 def test_complex_of_a_number(given, expected):
-    assert simt.dtypes.to_complex(np.dtype(given).type(2)).dtype == expected
-    assert simt.dtypes.to_complex(np.dtype(given).type(2), np.dtype(given).type(3)) == 2 + 3j
+    assert simt.maths.to_complex(np.dtype(given).type(2)).dtype == expected
+    assert simt.maths.to_complex(np.dtype(given).type(2), np.dtype(given).type(3)) == 2 + 3j
 
 
 def test_what_numba_refuses_of_complex_numbers_is_refused():

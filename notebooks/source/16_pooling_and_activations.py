@@ -361,8 +361,8 @@ for name in ("relu", "tanh", "gelu", "silu"):
 
 # %% [markdown]
 # Hardly any, once the kernel reads as it should. Eight bytes an element take so long that the arithmetic fits beside
-# them. That is what *memory-bound* means: arithmetic is free, up to a point. On a GPU with less bandwidth for its
-# arithmetic still more of it would be.
+# them. That is what *memory-bound* means: arithmetic is free, up to a point. On a GPU with less
+# bandwidth for as much arithmetic, still more of it would be.
 #
 # ## Right at the ends
 #

@@ -73,7 +73,8 @@ def atomic(
         contention.add(positions, storage.values)
     if not used and operation.ufunc is not None:
         m.writes += 1
-        if array.dtype.kind == "f" and operation.reorders and storage.space == "global" and not m.shuffled:
+        alone = storage.space == "global" and storage.whole is None
+        if array.dtype.kind == "f" and operation.reorders and alone and not m.shuffled:
             block = selected(m, mask, m.lanes.block_row + m.lanes.first)[0]
             storage.pending.append((operation.ufunc, positions, flat[0], block))
             m.pending.append(storage)

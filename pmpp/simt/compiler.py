@@ -21,9 +21,10 @@ import numpy as np
 
 from pmpp.simt import flow, frames, items
 from pmpp.simt.errors import UnsupportedError
-from pmpp.simt.expressions import REFUSED, Expression, Expressions, own_nodes
+from pmpp.simt.expressions import REFUSED, Expression, Expressions
 from pmpp.simt.frames import Frame, LocalFunction
 from pmpp.simt.inference import Paths
+from pmpp.simt.names import own_nodes
 from pmpp.simt.waiting import may_wait
 
 Statement = Callable[[Frame], None]

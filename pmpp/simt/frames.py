@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import dtypes
+from pmpp.simt import dtypes, operators
 from pmpp.simt.errors import SimtError, UnsupportedError
 from pmpp.simt.lanes import Mask, union
 from pmpp.simt.machine import Machine
@@ -256,6 +256,13 @@ def common_zero(values: list) -> Any:
 
 def widen(value: Any, dtype: np.dtype | None) -> Any:
     return value if dtype is None or not is_number(value) or value.dtype == dtype else dtypes.cast(value, dtype)
+
+
+def check_operator(f: Frame, name: str, a: Any, b: Any, line: int) -> None:
+    """An error where Numba raises an exception: complex division by zero, the least integer as an exponent."""
+    found = operators.raises(name, a, b)
+    if found is not None and np.any(found[0]):
+        check_assertion(f, ~found[0], found[1], line)
 
 
 def check_assertion(f: Frame, value: Any, text: str, line: int) -> None:

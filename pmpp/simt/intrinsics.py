@@ -27,7 +27,9 @@ from pmpp.simt import (
     half,
     hints,
     libdevice,
+    maths,
     memory,
+    operators,
     records,
     rounding,
     sync,
@@ -345,7 +347,7 @@ def _selp(f: Frame, call: Call, choose: Value, a: Value, b: Value) -> Value:
 
 
 def _fma(f: Frame, call: Call, a: Value, b: Value, c: Value) -> Value:
-    narrow = all(dtypes.small_floating(x).dtype == dtypes.FLOAT32 for x in (a, b, c))
+    narrow = all(maths.small_floating(x).dtype == dtypes.FLOAT32 for x in (a, b, c))
     dtype = dtypes.FLOAT32 if narrow else dtypes.FLOAT64
     if f.m.counting:
         f.m.flops(call.line, f.mask, dtype, 2)
@@ -357,7 +359,7 @@ _fma.counts_itself = True  # type: ignore[attr-defined]
 
 
 def _cbrt(f: Frame, call: Call, value: Value) -> Value:
-    return np.cbrt(dtypes.small_floating(value))
+    return np.cbrt(maths.small_floating(value))
 
 
 def _literal_unroll(f: Frame, call: Call, values: tuple) -> Iterator:
@@ -447,18 +449,32 @@ def _print(f: Frame, call: Call, *values: Any) -> None:
         print(*(v[b, t] if isinstance(v, np.ndarray) else v for v in spread))
 
 
-def _pow(f: Frame, call: Call, a: Value, b: Value) -> Value:
-    return dtypes.BINARY["Pow"](a, b)
+def _operator(name: str) -> Callable:
+    function = (operators.BINARY | operators.COMPARE)[name]
+
+    def call_operator(f: Frame, call: Call, *values: Value) -> Value:
+        result = function(*values)
+        if name in ("Pow", "Div"):
+            frames.check_operator(f, name, *values, call.line)
+        return result
+
+    return call_operator
+
+
+def _complex_log(f: Frame, call: Call, value: Value, base: Value | None = None) -> Value:
+    if base is None:
+        return complexes.CMATH["log"](value)
+    return _operator("Div")(f, call, *complexes.logarithms(value, base))
 
 
 def _divmod(f: Frame, call: Call, a: Value, b: Value) -> tuple[Value, Value]:
-    return dtypes.BINARY["FloorDiv"](a, b), dtypes.BINARY["Mod"](a, b)
+    return operators.BINARY["FloorDiv"](a, b), operators.BINARY["Mod"](a, b)
 
 
 def _sum(f: Frame, call: Call, values: tuple) -> Value:
     total: Value = np.int64(0)
     for value in values:
-        total = dtypes.BINARY["Add"](total, value)
+        total = operators.BINARY["Add"](total, value)
     return total
 
 
@@ -471,10 +487,10 @@ def _simple(function: Callable) -> Callable:
 
 
 _PYTHON: dict[Any, Callable] = {
-    min: _fold(dtypes.minimum), max: _fold(dtypes.maximum), abs: _simple(dtypes.absolute),
-    round: _simple(dtypes.round_half_even), len: _length, range: _range, int: _simple(dtypes.to_int),
-    float: _simple(dtypes.to_float), bool: _simple(dtypes.truth), enumerate: _enumerate, zip: _zip, print: _print,
-    complex: _simple(dtypes.to_complex), pow: _pow, divmod: _divmod, sum: _sum, type: _type,
+    min: _fold(operators.minimum), max: _fold(operators.maximum), abs: _simple(maths.absolute),
+    round: _simple(maths.round_half_even), len: _length, range: _range, int: _simple(maths.to_int),
+    float: _simple(maths.to_float), bool: _simple(dtypes.truth), enumerate: _enumerate, zip: _zip, print: _print,
+    complex: _simple(maths.to_complex), pow: _operator("Pow"), divmod: _divmod, sum: _sum, type: _type,
 }  # fmt: skip
 _OPERATORS = {
     operator.add: "Add", operator.sub: "Sub", operator.mul: "Mult", operator.truediv: "Div",
@@ -483,11 +499,12 @@ _OPERATORS = {
     operator.lt: "Lt", operator.le: "LtE", operator.gt: "Gt", operator.ge: "GtE", operator.eq: "Eq",
     operator.ne: "NotEq",
 }  # fmt: skip
-_PYTHON.update({function: _simple((dtypes.BINARY | dtypes.COMPARE)[name]) for function, name in _OPERATORS.items()})
 _PYTHON.update(
-    {getattr(math, name): _simple(function) for name, function in dtypes.MATH.items() if hasattr(math, name)}
+    {function: _simple((operators.BINARY | operators.COMPARE)[name]) for function, name in _OPERATORS.items()}
 )
+_PYTHON.update({getattr(math, name): _simple(function) for name, function in maths.MATH.items() if hasattr(math, name)})
 _PYTHON.update({getattr(cmath, name): _simple(function) for name, function in complexes.CMATH.items()})
+_PYTHON[cmath.log] = _complex_log
 
 
 def python_function(thing: Any) -> Callable | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import dtypes, memory, records
+from pmpp.simt import dtypes, memory, operators, records
 from pmpp.simt.errors import UnsupportedError
 from pmpp.simt.frames import Frame, is_number, kind_of
 from pmpp.simt.machine import Machine
@@ -163,7 +163,20 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
         memory.store(f.m, mask, base, at, value, name, line)
 
 
-_OF_ARRAYS = ("shape", "size", "ndim", "strides", "itemsize", "nbytes", "dtype", "T")
+def _part(f: Frame, array: Array, name: str, line: int) -> Array:
+    """`x.real` and `x.imag` of an array: views, every other number of the same bytes."""
+    if array.dtype.kind != "c" and name == "real":
+        return array
+    if array.dtype.kind != "c" or array.storage.space == "local" or array.storage.unit != array.dtype.itemsize:
+        what = "a local array or of a field" if array.dtype.kind == "c" else f"an array of {array.dtype}"
+        raise f.m.error(f"the interpreter has no .{name} of {what}: take it of an element", line, UnsupportedError)
+    storage = array.storage if f.m.dry else array.storage.as_real(f.m.lanes.width)
+    strides = tuple(2 * s for s in array.strides)
+    dtype = np.dtype(f"f{array.dtype.itemsize // 2}")
+    return Array(storage, dtype, array.shape, strides, 2 * array.offset + (name == "imag"))
+
+
+_OF_ARRAYS = ("shape", "size", "ndim", "strides", "itemsize", "nbytes", "dtype", "T", "real", "imag")
 
 
 def attribute(f: Frame, value: Any, name: str, line: int, variable: str = "") -> Any:
@@ -183,6 +196,8 @@ def attribute(f: Frame, value: Any, name: str, line: int, variable: str = "") ->
                 "nbytes": lambda: np.int64(value.size() * value.dtype.itemsize),
                 "dtype": lambda: value.dtype,
                 "T": value.transposed,
+                "real": lambda: _part(f, value, "real", line),
+                "imag": lambda: _part(f, value, "imag", line),
             }.get(name)
         )
         if found is not None:
@@ -317,5 +332,5 @@ def contains(f: Frame, a: Any, b: Any, wanted: bool, line: int) -> Any:
         raise f.m.error(f"`in` takes a tuple, not {kind_of(b)}", line, UnsupportedError)
     found: Any = np.False_
     for each in b:
-        found = np.logical_or(found, dtypes.COMPARE["Eq"](a, each))
+        found = np.logical_or(found, operators.COMPARE["Eq"](a, each))
     return found if wanted else np.logical_not(found)

@@ -6,9 +6,10 @@ or rd round to nearest, towards zero, up or down, once.  What returns through po
 
 Accuracy: elementary functions are NumPy's in float64, rounded to float32 for the `...f` names; so they are at least as
 accurate as the device's, whose results may differ in the last bits (CUDA Programming Guide, appendix "Mathematical
-Functions").  The `fast_...` functions are computed accurately, too: on a GPU they trade several digits for speed.  The
-error functions' inverses, gamma and Bessel functions are SciPy's, which comes with scikit-learn and is imported when a
-kernel first calls one.
+Functions").  The `fast_...` functions are computed accurately, too: on a GPU they trade several digits for speed, and
+the trigonometric ones are wrong far from 0.  Compared with an H200 on 4,096 arguments each, no other function differs
+by more than 8 units in the last place, but for Bessel functions, lgamma near its zeros and erfcx of large negative
+numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pmpp.simt import dtypes, rounding
+from pmpp.simt import arithmetic, dtypes, maths, rounding, special
 from pmpp.simt.dtypes import FLOAT32, FLOAT64, INT32, INT64, Value
 from pmpp.simt.metrics import classify
 
@@ -108,29 +109,10 @@ def _ilogb(x: Value) -> Value:
 
 def _remquo(x: Value, y: Value) -> tuple[Value, Value]:
     """The IEEE remainder, and the last three bits of the quotient with its sign."""
-    r, size = dtypes.ieee_remainder(x, y), np.abs(y)
+    r, size = maths.ieee_remainder(x, y), np.abs(y)
     count = np.rint((np.fmod(np.abs(x), 8.0 * size) - np.copysign(1.0, x) * r) / size)
     count = np.where(np.isfinite(count), count, 0).astype(np.int64) & 7
     return r, np.where(np.signbit(x) != np.signbit(y), -count, count)
-
-
-def _scipy(name: str) -> Callable:
-    def function(*values: Value) -> Value:
-        try:
-            from scipy import special
-        except ImportError as error:
-            raise TypeError(f"the interpreter computes this with SciPy, which is not installed ({error})") from error
-        return getattr(special, name)(*values)
-
-    return function
-
-
-_loggamma, _yv, _jv, _gamma = _scipy("gammaln"), _scipy("yv"), _scipy("jv"), _scipy("gamma")
-
-
-def _vanishing(bessel: Callable, *, even: bool = False) -> Callable:
-    """SciPy's Bessel functions give NaN at infinity, where they vanish."""
-    return lambda x: np.where(np.isinf(x) & (even | (x > 0)), 0.0, bessel(x))
 
 
 _both("d->d", {
@@ -141,22 +123,22 @@ _both("d->d", {
     "round": _round_away, "rcbrt": lambda x: 1.0 / np.cbrt(x), "rsqrt": lambda x: 1.0 / np.sqrt(x), "sin": np.sin,
     "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "trunc": np.trunc,
     "sinpi": lambda x: _half_turns(x)[0], "cospi": lambda x: _half_turns(x)[1],
-    "erf": _scipy("erf"), "erfc": _scipy("erfc"), "erfcx": _scipy("erfcx"), "erfinv": _scipy("erfinv"),
-    "erfcinv": _scipy("erfcinv"), "normcdf": _scipy("ndtr"), "normcdfinv": _scipy("ndtri"),
-    "lgamma": lambda x: np.where(np.isinf(x), np.inf, np.where(np.abs(x) < 1e-300, -np.log(np.abs(x)), _loggamma(x))),
-    "tgamma": lambda x: np.where((x < 0) & (np.floor(x) == x), np.nan, _gamma(x)),
-    "j0": _vanishing(_scipy("j0"), even=True), "j1": _vanishing(_scipy("j1"), even=True),
-    "y0": _vanishing(_scipy("y0")), "y1": _vanishing(_scipy("y1")),
+    "erf": special.erf, "erfc": special.erfc, "erfcx": special.erfcx, "erfinv": special.erfinv,
+    "erfcinv": special.erfcinv, "normcdf": special.normcdf, "normcdfinv": special.normcdfinv,
+    "lgamma": special.lgamma, "tgamma": special.tgamma, "j0": special.j0, "j1": special.j1, "y0": special.y0,
+    "y1": special.y1,
 })  # fmt: skip
 _both("dd->d", {
     "atan2": np.arctan2, "copysign": np.copysign, "fdim": _fdim, "fmax": np.fmax, "fmin": np.fmin, "fmod": np.fmod,
-    "hypot": np.hypot, "pow": np.power, "remainder": dtypes.ieee_remainder,
+    "pow": np.power, "remainder": maths.ieee_remainder,
 })  # fmt: skip
-_both("di->d", {"ldexp": np.ldexp, "scalbn": np.ldexp, "powi": lambda x, n: np.power(x, n.astype(np.float64))})
-_both("id->d", {
-    "jn": lambda n, x: np.where(n < 0, np.nan, _jv(n.astype(np.float64), x)),
-    "yn": lambda n, x: np.where((n < 0) | (x < 0), np.nan, _yv(n.astype(np.float64), x)),
-})  # fmt: skip
+_both("di->d", {"ldexp": np.ldexp, "scalbn": np.ldexp})
+_add("dd->d", {"hypot": arithmetic.hypot})
+_add("ff->f", {"hypotf": arithmetic.hypot})
+_add("di->d", {"powi": arithmetic.powi})
+_add("fi->f", {"powif": arithmetic.powi})
+_add("id->d", {"jn": special.jn, "yn": special.yn})
+_add("if->f", {"jnf": special.jn, "ynf": _in_float64(lambda n, x: special.yn(n, x + 0.0))})
 _both("d->i", {"ilogb": _ilogb})
 _both("d->l", {"llrint": lambda x: dtypes.cast(np.rint(x), INT64),
                "llround": lambda x: dtypes.cast(_round_away(x)[()], INT64)})  # fmt: skip
@@ -169,9 +151,22 @@ _add("ff->f", {"nextafterf": np.nextafter})
 _add("f->f", {"saturatef": lambda x: np.fmin(np.fmax(x, np.float32(0)), np.float32(1))})
 
 _FAST = {"cosf": "cosf", "exp10f": "exp10f", "expf": "expf", "log10f": "log10f", "log2f": "log2f", "logf": "logf",
-         "powf": "powf", "sincosf": "sincosf", "sinf": "sinf", "tanf": "tanf"}  # fmt: skip
+         "sincosf": "sincosf", "sinf": "sinf", "tanf": "tanf"}  # fmt: skip
 ROUTINES |= {f"fast_{name}": ROUTINES[accurate] for name, accurate in _FAST.items()}
-_add("ff->f", {"fast_fdividef": np.true_divide}, 1)
+
+
+def _fast_divide(x: Value, y: Value) -> Value:
+    """The Programming Guide: a divisor between 2**126 and 2**128 gives 0, and NaN for an infinite dividend."""
+    return np.where((np.abs(y) > 2.0**126) & np.isfinite(y), x * np.float32(0), x / y)
+
+
+def _fast_power(x: Value, y: Value) -> Value:
+    """The Programming Guide: 2**(y log2 x), so NaN for negative x."""
+    return np.exp2(y * np.log2(x.astype(np.float64)))
+
+
+_add("ff->f", {"fast_fdividef": _fast_divide}, 1)
+_add("ff->f", {"fast_powf": _fast_power})
 
 _add("d->i", {"isfinited": np.isfinite, "isinfd": np.isinf, "isnand": np.isnan, "signbitd": np.signbit})
 _add("f->i", {"finitef": np.isfinite, "isinff": np.isinf, "isnanf": np.isnan, "signbitf": np.signbit})

@@ -216,6 +216,8 @@ def fma64(a: Value, b: Value, c: Value, mode: str = "rn") -> Value:
     result = _zero_sign(toward(result, lost, mode), uh, c, mode)
 
     def slow(x: float, y: float, w: float) -> float:
+        if math.isinf(w) and math.isfinite(x) and math.isfinite(y):  # the product is finite, even if it is no float64
+            return w
         return _exactly(lambda p, q, r: p * q + r, mode, x * y + w, x, y, w)
 
     return _rest(_easy(a, b, c), result, slow, a, b, c)

@@ -57,7 +57,9 @@ class Storage:
     their `leaves`: the same memory as numbers of one type, which have cells of their own.
     """
 
-    __slots__ = ("cells", "layout", "leaves", "name", "pending", "space", "unit", "values", "writeable")
+    __slots__ = (
+        "cells", "layout", "leaves", "name", "pending", "real_parts", "space", "unit", "values", "whole", "writeable"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -77,6 +79,17 @@ class Storage:
         self.writeable = values.flags.writeable
         self.cells = cells or Cells(values.itemsize, init, space == "shared")
         self.pending: list[tuple] = []
+        self.real_parts: Storage | None = None
+        self.whole: Storage | None = None
+
+    def as_real(self, width: int) -> Storage:
+        """The same bytes as real numbers, two for each complex one; `width` threads make a block."""
+        if self.real_parts is None:
+            unit = self.values.itemsize // 2
+            self.cells.refine(unit, width)
+            self.real_parts = Storage(self.space, self.values.view(f"f{unit}"), name=self.name, cells=self.cells)
+            self.real_parts.whole = self
+        return self.real_parts
 
     @property
     def init(self) -> np.ndarray | None:
