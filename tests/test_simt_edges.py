@@ -221,6 +221,12 @@ def test_complex_products_are_fused(a, b, c, d, dtype):
     assert (found.real, found.imag) == (fused(a, c, -rounded[0]), fused(b, c, rounded[1]))
 
 
+def test_a_quotient_has_the_sign_of_its_zero():
+    i = np.complex64(1j)
+    found = complexes.divide(i, i)
+    assert (found.real, found.imag, np.signbit(found.imag)) == (1, 0, False)
+
+
 def test_fma_of_an_infinite_sum_is_infinite():
     """The product of finite numbers is finite, even where it is no float64."""
     big = np.float64(1e300)
