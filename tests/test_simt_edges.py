@@ -231,7 +231,8 @@ def test_fma_keeps_the_sign_of_a_zero():
     for dtype, fma in ((np.float32, rounding.fma32), (np.float64, rounding.fma64)):
         for a, b, c in ((1.5, -0.0, -0.0), (-1.5, 0.0, -0.0), (1.5, 0.0, -0.0), (0.0, -2.0, 0.0)):
             found = fma(dtype(a), dtype(b), dtype(c))
-            assert found == 0 and np.signbit(found) == np.signbit(a * b + c)
+            assert found == 0
+            assert np.signbit(found) == np.signbit(a * b + c)
 
 
 def test_fma_of_an_infinite_sum_is_infinite():
