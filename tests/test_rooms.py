@@ -20,6 +20,8 @@ CHAPTERS = {
     "transpose": "coalescing",
     "batchnorm": "normalisation",
     "layernorm": "normalisation",
+    "pooling": "pooling_and_activations",
+    "activation": "pooling_and_activations",
 }  # where the chapter teaches more than its room, and says so
 each_room = pytest.mark.parametrize("room", ROOMS, ids=NAMES)
 each_rung = pytest.mark.parametrize("rung", RUNGS, ids=[f"{rung.room}.{rung.name}" for rung in RUNGS])

@@ -209,8 +209,15 @@ def uses_matmul(x):
     x[0] = x[0] @ x[0]
 
 
+@cuda.jit
+def loops_over_two_types(x):
+    for value in (x[0], np.float32(1)):
+        x[1] += value
+
+
 REFUSED = [
     (uses_dict, "{1: 2}"),
+    (loops_over_two_types, "for value"),
     (uses_set, "{1, 2}"),
     (uses_list, "[1, 2]"),
     (uses_list_comprehension, "for k"),

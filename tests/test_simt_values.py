@@ -462,3 +462,37 @@ def refused_inplace_division_of_ints(x, out):
 def test_operand_types_that_numba_refuses_are_refused(kernel, line):
     with pytest.raises((simt.SimtError, TypeError)):
         kernel[1, 1](np.ones(2, np.float32), np.ones(2, np.int32))
+
+
+@cuda.jit
+def bits_of(x, out):
+    i = cuda.grid(1)
+    out[i] = x[i].view(np.int32)
+
+
+@cuda.jit
+def number_of(x, out):
+    i = cuda.grid(1)
+    out[i] = np.int32(x[i]).view(np.float32)
+
+
+@cuda.jit
+def wide_bits_of(x, out):
+    i = cuda.grid(1)
+    out[i] = x[i].view(np.int64)
+
+
+def test_a_number_can_be_viewed_as_another_type_of_its_size(ptx):
+    x = np.array([0.0, -0.0, 1.5, -INF, NAN, 1e-45], np.float32)
+    bits, back = np.zeros(x.size, np.int64), np.zeros(x.size, np.float32)
+    bits_of[1, x.size](x, bits)
+    np.testing.assert_array_equal(bits, x.view(np.int32))
+    number_of[1, x.size](bits, back)
+    assert back.tobytes() == x.tobytes()
+    for kernel, arguments in (bits_of, (x, bits)), (number_of, (bits, back)):
+        assert ".entry" in ptx(kernel, *arguments)  # and Numba has it
+
+
+def test_a_view_of_another_size_is_refused():
+    with pytest.raises(simt.UnsupportedError, match="float32 cannot be viewed as int64: the sizes differ"):
+        wide_bits_of[1, 1](np.zeros(1, np.float32), np.zeros(1, np.int64))

@@ -27,9 +27,9 @@ import os
 import matplotlib.pyplot as plt
 
 from pmpp import cuda, matmul, reduction, simt, vector_add
-from pmpp.lab import data, device, plots, record, roofline
+from pmpp.lab import data, device, notebooks, plots, record, roofline
 from pmpp.lab.exercise import check
-from pmpp.lab.room import chapter_of, pmpp_section, rooms, show
+from pmpp.lab.room import chapter_of, rooms, show
 from pmpp.lab.style import STYLE
 
 plt.rcParams.update(STYLE)  # the workbook's look
@@ -276,9 +276,18 @@ check("vector_add/saxpy", saxpy)
 # ## The chapters
 
 # %%
+by_chapter = {}
 for room in rooms():
-    print(f"{chapter_of(room):32} PMPP {pmpp_section(room)}")
-    print(f"{'':32} {' -> '.join(rung.name for rung in room.LADDER[:4])}{' -> ...' if len(room.LADDER) > 4 else ''}")
+    by_chapter.setdefault(chapter_of(room), []).append(room)
+for source in notebooks.sources():
+    chapter = f"notebooks/{source.stem}.ipynb"
+    title = next(line for line in source.read_text().splitlines() if line.startswith("# # "))[4:]
+    print(f"{title:32} {source.stem}")
+    for room in by_chapter.get(chapter, ()):
+        print(f"{'':32} {room.__name__}: {' -> '.join(rung.name for rung in room.LADDER)}")
 
 # %% [markdown]
+# Chapters without kernels listed have no room of their own. `A_instruments` is an appendix on the interpreter: read it
+# when you want to know what its numbers mean, and how far they can be trusted.
+#
 # The numbers of chapters leave room for more to come. Go on with [vector addition](02_vector_add.ipynb).

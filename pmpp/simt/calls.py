@@ -127,6 +127,11 @@ def method(f: Frame, value: Any, name: str, args: list, line: int) -> Any:
             return np.conjugate(value)
         if name == "bit_count" and value.dtype.kind in "iu":
             return libdevice.popcount(value).astype(value.dtype)[()]
+    if is_number(value) and name == "view" and len(args) == 1 and (dtype := dtypes.as_dtype(args[0])) is not None:
+        if dtype.itemsize != value.dtype.itemsize:
+            message = f"{value.dtype} cannot be viewed as {dtype}: the sizes differ"
+            raise f.m.error(message, line, UnsupportedError)
+        return value.view(dtype)
     raise f.m.error(f"{kind_of(value)} has no method {name}() in a kernel", line, UnsupportedError)
 
 

@@ -230,6 +230,10 @@ def _range_rounds(f: Frame, r: Range, loop: Loop, line: int) -> Iterator[tuple[M
 def elements(f: Frame, source: Any, line: int) -> Iterator[Any]:
     """The values of anything but a range that a `for` can run over."""
     if isinstance(source, (tuple, list)):
+        kinds = [v.dtype if is_number(v) else (getattr(v, "dtype", type(v)), getattr(v, "ndim", 0)) for v in source]
+        if any(kind != kinds[0] for kind in kinds):
+            given = ", ".join(map(kind_of, source))
+            raise f.m.error(f"a loop over a tuple takes elements of one type, not {given}", line, UnsupportedError)
         yield from source
     elif isinstance(source, Array):
         extent = source.shape[0]

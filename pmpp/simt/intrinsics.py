@@ -362,10 +362,10 @@ def _cbrt(f: Frame, call: Call, value: Value) -> Value:
     return np.cbrt(maths.small_floating(value))
 
 
-def _literal_unroll(f: Frame, call: Call, values: tuple) -> tuple:
+def _literal_unroll(f: Frame, call: Call, values: tuple) -> Iterator:
     if not isinstance(values, tuple):
         raise TypeError(f"literal_unroll takes a tuple, not {frames.kind_of(values)}")
-    return values
+    return iter(values)  # not a tuple, whose elements would have to be of one type
 
 
 def _nothing(f: Frame, call: Call, *args: Value) -> None:

@@ -55,15 +55,15 @@ def normal(shape: int | tuple[int, ...], seed: int) -> typing.Any:
     return _on_device(xp().random.RandomState(seed).standard_normal(shape, dtype=np.float32))
 
 
-def integers(shape: int | tuple[int, ...], seed: int, largest: int) -> typing.Any:
-    """A device array of float32 with whole numbers in [-largest, largest].
+def integers(shape: int | tuple[int, ...], seed: int, largest: int, dtype: typing.Any = np.float32) -> typing.Any:
+    """A device array of float32, or of ``dtype``, with whole numbers in [-largest, largest].
 
     While sums of them stay below 2^24 float32 holds them exactly in any order, so a check on them needs no tolerance.
     """
     if xp() is np:
-        return _on_device(np.random.default_rng(seed).integers(-largest, largest + 1, shape).astype(np.float32))
+        return _on_device(np.random.default_rng(seed).integers(-largest, largest + 1, shape).astype(dtype))
     drawn = xp().random.RandomState(seed).randint(-largest, largest + 1, shape, dtype=np.int32)
-    return _on_device(drawn.astype(np.float32))
+    return _on_device(drawn.astype(dtype))
 
 
 def chunks(n: int, size: int = 2**26) -> typing.Iterator[slice]:
