@@ -221,6 +221,20 @@ def test_complex_products_are_fused(a, b, c, d, dtype):
     assert (found.real, found.imag) == (fused(a, c, -rounded[0]), fused(b, c, rounded[1]))
 
 
+def test_a_quotient_has_the_sign_of_its_zero():
+    i = np.complex64(1j)
+    found = complexes.divide(i, i)
+    assert (found.real, found.imag, np.signbit(found.imag)) == (1, 0, False)
+
+
+def test_fma_keeps_the_sign_of_a_zero():
+    for dtype, fma in ((np.float32, rounding.fma32), (np.float64, rounding.fma64)):
+        for a, b, c in ((1.5, -0.0, -0.0), (-1.5, 0.0, -0.0), (1.5, 0.0, -0.0), (0.0, -2.0, 0.0)):
+            found = fma(dtype(a), dtype(b), dtype(c))
+            assert found == 0
+            assert np.signbit(found) == np.signbit(a * b + c)
+
+
 def test_fma_of_an_infinite_sum_is_infinite():
     """The product of finite numbers is finite, even where it is no float64."""
     big = np.float64(1e300)

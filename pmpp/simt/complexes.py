@@ -73,8 +73,8 @@ def divide(a: Value, b: Value) -> Value:
     one, other = np.where(by_real, a.real, a.imag), np.where(by_real, a.imag, a.real)
     ratio = small / large
     scale = _fma(small, ratio, large)
-    x, y = _fma(other, ratio, one) / scale, _fma(-one, ratio, other) / scale
-    return _complex(x, np.where(by_real, y, -y))
+    sign = np.where(by_real, scale.dtype.type(1), scale.dtype.type(-1))
+    return _complex(_fma(other, ratio, one) / scale, _fma(-sign * one, ratio, sign * other) / scale)
 
 
 def power(a: Value, b: Value) -> Value:

@@ -213,7 +213,8 @@ def fma64(a: Value, b: Value, c: Value, mode: str = "rn") -> Value:
     vh, vl = two_sum(uh, th)
     z = to_odd(*two_sum(tl, vl))
     result, lost = two_sum(vh, z)
-    result = _zero_sign(toward(result, lost, mode), uh, c, mode)
+    nothing = (a == 0) | (b == 0)  # the steps above lose the sign of a zero product
+    result = _zero_sign(_keep(nothing, a * b + c, toward(result, lost, mode)), uh, c, mode)
 
     def slow(x: float, y: float, w: float) -> float:
         if math.isinf(w) and math.isfinite(x) and math.isfinite(y):  # the product is finite, even if it is no float64
