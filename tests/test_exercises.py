@@ -14,6 +14,7 @@ from pmpp.lab.exercise import exercise, exercises
 EXERCISES = list(exercises().values())
 ROOMS = sorted({one.name.partition("/")[0] for one in EXERCISES})
 ANSWERS = [answer for room in ROOMS for answer in getattr(importlib.import_module(f"wrong.{room}"), "ANSWERS", ())]
+SQUARE = {"softmax/causal"}  # a task about square matrices
 each_exercise = pytest.mark.parametrize("one", EXERCISES, ids=[one.name for one in EXERCISES])
 
 
@@ -46,7 +47,8 @@ def test_the_cases_are_awkward(one):
         assert any(blocks_of(case) == 1 for case in cases), "a mistake that needs two blocks must not show here"
         assert any(blocks_of(case) > 1 for case in cases), "and must show here"
         shapes = [array.shape for case in cases for array in case.arrays if array.ndim == 2]
-        assert not shapes or any(rows != columns for rows, columns in shapes), "a square hides rows taken for columns"
+        square = all(rows == columns for rows, columns in shapes)
+        assert not shapes or not square or one.name in SQUARE, "a square hides rows taken for columns"
     for case in cases:
         assert case.size < 100_000, f"{case.name} is not small"
         names = [name.strip() for name in one.parameters.split(",")]

@@ -163,7 +163,7 @@ for hazard in checked.hazards:
 
 # %% [markdown]
 # A thread overwrites its element while its neighbour may not have read it yet. The neighbour would then add a sum of
-# four where a sum of two was meant. This bug has been printed in books. All must have read before any writes.
+# four where a sum of two was meant. Published scans have had this bug. All must have read before any writes.
 #
 # ### Work and steps
 #
