@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 TABLE = """
+x.bit_count() i->i
+    -18 = 30
 cuda.libdevice.erfcinv(x) d->d
     5e-324 = 27.21329321081295
 cuda.libdevice.normcdf(x) d->d

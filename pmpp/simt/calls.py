@@ -117,16 +117,13 @@ def method(f: Frame, value: Any, name: str, args: list, line: int) -> Any:
     if is_number(value) and name == "bit_count" and not args and value.dtype.kind in "iu":
         if f.m.counting and f.mask is not None:
             f.m.instruction(line, f.mask)
-        return np.bitwise_count(np.abs(value)).astype(np.int64)
+        return libdevice.popcount(value).astype(value.dtype)[()]  # of the pattern: Python counts those of abs(x)
     if isinstance(value, Array) and name == "view" and len(args) == 1:
         return _reinterpreted(f, value, args[0], line)
     if isinstance(value, Array) and name == "reshape":
         return _reshaped(f, value, args[0] if len(args) == 1 and isinstance(args[0], tuple) else tuple(args), line)
-    if is_number(value) and not args:
-        if name == "conjugate":
-            return np.conjugate(value)
-        if name == "bit_count" and value.dtype.kind in "iu":
-            return libdevice.popcount(value).astype(value.dtype)[()]
+    if is_number(value) and not args and name == "conjugate":
+        return np.conjugate(value)
     if is_number(value) and name == "view" and len(args) == 1 and (dtype := dtypes.as_dtype(args[0])) is not None:
         if dtype.itemsize != value.dtype.itemsize:
             message = f"{value.dtype} cannot be viewed as {dtype}: the sizes differ"
