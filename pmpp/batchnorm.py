@@ -58,7 +58,7 @@ def reference(
     with np.errstate(invalid="ignore"):  # of an infinity less itself
         for c in range(x.shape[1]):
             values = x[:, c].astype(np.float64)
-            mean, var = (values.mean(), values.var()) if training else (running_mean[c], running_var[c])
+            mean, var = (values.mean(), values.var()) if training else (float(running_mean[c]), float(running_var[c]))
             out[:, c] = (values - mean) / math.sqrt(var + eps) * weight[c] + bias[c]
     return np.where(out < 0, 0, out) if relu else out
 

@@ -60,7 +60,7 @@ def _compiled(kernel, signature, cc):
     from numba import cuda
 
     options = getattr(kernel, "targetoptions", None) or getattr(kernel, "options", None) or {}
-    options = {name: options[name] for name in ("fastmath", "max_registers") if options.get(name)}
+    options = {"fastmath": True} if options.get("fastmath") else {}
     # Numba asks the device which architecture a device function is for.
     device_of = "numba.cuda.dispatcher.get_current_device"
     with mock.patch(device_of, return_value=mock.Mock(compute_capability=cc)):

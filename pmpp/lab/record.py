@@ -163,7 +163,7 @@ class Record:
         if room not in self._entries:
             return [f"{room} has never been measured on {self.gpu}"]
         reasons = []
-        measured = {entry.contender for entry in self.design(room) if entry.kind == "rung"}
+        measured = {entry.contender for entry in self.entries(room, design=True, kind="rung")}
         ladder = {rung.name for rung in module.LADDER}
         if ladder - measured:
             reasons.append(f"{room}: not measured: {', '.join(sorted(ladder - measured))}")

@@ -113,7 +113,7 @@ def rooms() -> list[types.ModuleType]:
     names = [info.name for info in pkgutil.iter_modules(pmpp.__path__) if not info.ispkg and info.name != "__main__"]
     modules = [importlib.import_module(f"pmpp.{name}") for name in names]
     found = [module for module in modules if hasattr(module, "LADDER")]
-    return sorted(found, key=lambda module: (int(_header(module).group(2)), module.__name__))
+    return sorted(found, key=lambda module: (int(_header(module).group(2)), chapter_of(module), module.__name__))
 
 
 def _functions(obj: typing.Any) -> list[Callable]:

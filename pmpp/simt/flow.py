@@ -149,6 +149,8 @@ def run_for(
     m.line = line
     source = iterable(f)
     if m.dry:
+        if isinstance(source, tuple):
+            _of_one_type(f, source, line)
         paths.rehearse(f, lambda: _dry_for(f, source, assign_target, body, orelse))
         return
     if paths.assigned:
@@ -227,13 +229,17 @@ def _range_rounds(f: Frame, r: Range, loop: Loop, line: int) -> Iterator[tuple[M
         value = (value + r.step).astype(r.dtype, copy=False)
 
 
+def _of_one_type(f: Frame, source: Any, line: int) -> None:
+    kinds = [v.dtype if is_number(v) else (getattr(v, "dtype", type(v)), getattr(v, "ndim", 0)) for v in source]
+    if any(kind != kinds[0] for kind in kinds):
+        given = ", ".join(map(kind_of, source))
+        raise f.m.error(f"a loop over a tuple takes elements of one type, not {given}", line, UnsupportedError)
+
+
 def elements(f: Frame, source: Any, line: int) -> Iterator[Any]:
     """The values of anything but a range that a `for` can run over."""
     if isinstance(source, (tuple, list)):
-        kinds = [v.dtype if is_number(v) else (getattr(v, "dtype", type(v)), getattr(v, "ndim", 0)) for v in source]
-        if any(kind != kinds[0] for kind in kinds):
-            given = ", ".join(map(kind_of, source))
-            raise f.m.error(f"a loop over a tuple takes elements of one type, not {given}", line, UnsupportedError)
+        _of_one_type(f, source, line)
         yield from source
     elif isinstance(source, Array):
         extent = source.shape[0]
