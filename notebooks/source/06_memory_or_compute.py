@@ -108,23 +108,24 @@ for (room, family), entry in sorted(families.items(), key=lambda item: item[1].f
 
 # %%
 def draw_all(ax):
-    """The roof, and the best rung of each family under it."""
+    """The roof, and the best rung of each room's first family under it."""
     x = np.geomspace(0.02, 4000, 200)
     ax.loglog(x, [roofline.attainable(i, ceilings) / 1e12 for i in x], color="#333333", lw=1.5)
     ax.axvline(ceilings.ridge, color="#999999", ls=":", lw=1)
-    for k, ((room, family), entry) in enumerate(sorted(families.items())):
-        intensity, rate = entry.flops / entry.bytes, entry.flops / entry.seconds / 1e12
-        label = room if family == room else f"{room}: {family}"
-        ax.plot(intensity, rate, "os^Dv"[k % 5], color=plt.cm.viridis(k / len(families)), label=label)
+    for k, room in enumerate(kept.rooms()):
+        entry = next((e for (name, _), e in families.items() if name == room), None)
+        if entry is not None:
+            intensity, rate = entry.flops / entry.bytes, entry.flops / entry.seconds / 1e12
+            ax.plot(intensity, rate, "os^Dv"[k % 5], color=plt.cm.tab10(k), ls="", label=room)
     ax.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="TFLOP/s", title=kept.footer())
 
 
 # %%
 figure, ax = plt.subplots(figsize=(8, 4.5), layout="constrained")
 draw_all(ax)
-ax.text(ceilings.ridge * 0.9, 0.05, "memory-bound", ha="right", fontsize=9)
-ax.text(ceilings.ridge * 1.1, 0.05, "compute-bound", ha="left", fontsize=9)
-figure.legend(loc="outside right upper", fontsize=8)
+for side, align, factor in (("memory-bound", "right", 0.85), ("compute-bound", "left", 1.15)):
+    ax.text(ceilings.ridge * factor, 0.04, side, ha=align, fontsize=9, transform=ax.get_xaxis_transform())
+figure.legend(loc="outside right upper")
 plt.show()
 
 # %% [markdown]
