@@ -82,7 +82,7 @@ for n in (x.size, 2**28):
 # measurements ship with the workbook.
 
 # %%
-ceilings = roofline.ceilings()
+ceilings = roofline.ceilings("vector_add")
 print(f"memory:       {ceilings.bandwidth / 1e12:6.2f} TB/s")
 print(f"multiply-add: {ceilings.fma_f32 / 1e12:6.2f} TFLOP/s")
 print(f"({ceilings.source})")

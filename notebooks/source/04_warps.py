@@ -172,7 +172,8 @@ plots.divergence(by["warp"], warp=[0, 1])
 # ways, one after the other, and half the lanes wait in each. This is *divergence* (PMPP 4.5). Below, each warp goes one
 # way, and no lane waits. (White: the interpreter takes the lines one by one, and this warp skips them. On a GPU it
 # would be further on by then.) Two warps may well do different things. Only within a warp do different things take
-# turns. Here are the counts.
+# turns. Here are the counts. (The average in the title of a figure is over the lines it draws; this one is over
+# instructions, and a line may be several.)
 
 # %%
 print("branch by   divergent branches   instructions of warps   of threads   lanes active")
@@ -474,9 +475,10 @@ print(f"(4 + 40) / 4 = {(4 + 40) // 4} warps. You said: {prediction}")
 # always one with something to do. This is the trade of the GPU: it does not make waiting shorter, it fills it. It needs
 # warps for that, and they need to be *there*.
 #
-# The model had 40 cycles to make a small picture. How long does a load really take? Our record has an upper bound: an
-# addition of a few numbers, which do not leave the cache, takes longer than a kernel that does nothing at all, by one
-# load, one store and some change.
+# The model had 40 cycles to make a small picture. How long does a load really take? Our record has a hint, an upper
+# bound for a load that finds its data in the cache: an addition of a few numbers takes longer than a kernel that does
+# nothing at all, by one load, one store and some change. A load from memory takes longer than one from the cache; for
+# that we take a published figure.
 
 # %%
 recorded, LATENCY = record.load(), 480  # cycles, an idle H100: Luo et al., arXiv 2402.13499 (2024)
@@ -583,9 +585,10 @@ figure
 
 # %% [markdown]
 # The line of 8 bytes goes through the circle because it was made to; the others are what the law makes of it, and the
-# diamond says that 32 bytes do reach the roof. Each line rises until the memory is full. More bytes a thread or more
-# threads, it is their product that counts. A quarter of the warps with 32 bytes each are as good as all of them with 8.
-# Remember this when you read the next section.
+# diamond says that 32 bytes do reach the roof. (It lies a little above it: the ceiling was measured with a copy, which
+# writes a byte for each that it reads. An addition reads two, and [chapter 2](02_vector_add.ipynb) has more.) Each line
+# rises until the memory is full. More bytes a thread or more threads, it is their product that counts. A quarter of the
+# warps with 32 bytes each are as good as all of them with 8. Remember this when you read the next section.
 #
 # ## Occupancy
 #

@@ -56,7 +56,7 @@ for ax, (title, picture) in zip(axes, {"x": grey, "its transpose": grey.T}.items
 prediction = None  # microseconds
 
 # %%
-ceilings = roofline.ceilings()
+ceilings = roofline.ceilings("transpose")
 cost = transpose.cost(16384, 16384)
 print(f"{cost.flops} FLOP, {cost.bytes / 1e9:.2f} GB at {ceilings.bandwidth / 1e12:.2f} TB/s ({ceilings.source})")
 print(f"at least {cost.bytes / ceilings.bandwidth * 1e6:.0f} us. You said: {prediction}")

@@ -70,7 +70,7 @@ def bound(n):
     cost = reduction.cost(n)
     print(f"{n:,} numbers: {cost.flops:,} FLOP, {cost.bytes:,} bytes, {cost.intensity:.2f} FLOP/byte")
     try:
-        ceilings = roofline.ceilings()
+        ceilings = roofline.ceilings("reduction")
         least = roofline.bound(cost, ceilings)
         print(f"    ridge: {ceilings.ridge:.1f} FLOP/byte; at least {least.seconds * 1e6:.3g} us, set by {least.side}")
         print(f"    a kernel without work: {ceilings.empty_kernel * 1e6:.3g} us")

@@ -66,7 +66,7 @@ def bound(n):
     cost = scan.cost(n)
     print(f"{n:,} numbers: {cost.flops:,} FLOP, {cost.bytes:,} bytes, {cost.intensity:.3f} FLOP/byte")
     try:
-        ceilings = roofline.ceilings()
+        ceilings = roofline.ceilings("scan")
         least = roofline.bound(cost, ceilings)
         print(f"    ridge: {ceilings.ridge:.1f} FLOP/byte; at least {least.seconds * 1e6:.3g} us, set by {least.side}")
     except record.RecordError as missing:
@@ -163,7 +163,7 @@ for hazard in checked.hazards:
 
 # %% [markdown]
 # A thread overwrites its element while its neighbour may not have read it yet. The neighbour would then add a sum of
-# four where a sum of two was meant. Published scans have had this bug. All must have read before any writes.
+# four where a sum of two was meant.  All must have read before any writes.
 #
 # ### Work and steps
 #
@@ -254,7 +254,8 @@ plots.divergence(reports["brent_kung"], warp=0)
 
 # %% [markdown]
 # The warp is whole at first, then fewer and fewer of its lanes work, then one, and on the way down more and more. Other
-# warps have long gone to rest. Besides, the elements that are added lie 2, 4, 8... apart:
+# warps have nothing to add by then, but go through each test and each barrier all the same. (The stripes are the
+# additions. The lines between them are for all lanes.) Besides, the elements that are added lie 2, 4, 8... apart:
 
 # %%
 plots.banks(reports["brent_kung"], "scanned", line="scanned[last] = ", kind="store", nth=3)
@@ -490,8 +491,8 @@ recorded("single_pass", before="hierarchical")
 
 # %% [markdown]
 # `schedule("shuffled")` runs warps of several blocks in a random order, so tiles find their predecessors partial,
-# complete, or not there. It changes how the sums are put together, and so their last digits, but nothing else. (On a
-# GPU the hardware's own order counts, and `schedule` is without effect.)
+# complete, or not there. It may change how the sums are put together, and with that their last digits, but nothing
+# else. (On a GPU the hardware's own order counts, and `schedule` is without effect.)
 #
 # ## Rung 7: `vectorised`
 #
@@ -668,7 +669,9 @@ drawn(plots.ladder, "scan")
 
 # %% [markdown]
 # The trips of an element, four, three and two, set how far a rung can get; the bytes under way decide whether it gets
-# there. The last rung moves no byte less than the one before it. It only asks for more of them at once.
+# there. The last rung moves no byte less than the one before it. It asks for more of them at once, leaves shared memory
+# almost alone, and needs no fence. The record cannot say how much each of these helped. Arithmetic was not what it
+# waited for: it does twice as many additions.
 
 # %%
 drawn(plots.roofline, "scan")
@@ -682,12 +685,17 @@ drawn(plots.roofline, "scan")
 # %%
 drawn(plots.sweep, "scan")
 
+# %% [markdown]
+# On the left the time hardly grows with the size, so the rate does: the launch is what one pays for, and `vectorised`
+# and PyTorch are close to each other. In the middle they are so again, far above `single_pass`. Only where the data
+# come from memory does `vectorised` leave PyTorch behind.
+
 # %%
 drawn(plots.cpu_gpu, "scan")
 
 # %% [markdown]
-# The dashed line has both transfers in it. Alone on the way there and back the vector takes far longer than its scan:
-# a scan belongs in the middle of work that is on the GPU already, as it was in the compaction.
+# The dashed line has the call and both transfers in it. For a long vector the transfers alone take far longer than the
+# scan: a scan belongs in the middle of work that is on the GPU already, as it was in the compaction.
 #
 # ## Exercises
 #

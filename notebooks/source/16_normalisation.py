@@ -88,7 +88,7 @@ prediction = None  # a factor
 def bound(what, cost):
     """The least time for the cost on this GPU, or the recorded one."""
     try:
-        least = roofline.bound(cost, roofline.ceilings())
+        least = roofline.bound(cost, roofline.ceilings("batchnorm"))
         print(f"{what:32} {cost.bytes / 1e9:5.2f} GB, {cost.intensity:.2f} FLOP/byte: {least.seconds * 1e3:.3f} ms")
         return least.seconds
     except record.RecordError as missing:
@@ -316,10 +316,10 @@ ax.legend()
 figure
 
 # %% [markdown]
-# The hasty formula's error grows with the *square* of the level, and above the solid line no digit is right. The others
-# lose far less: what they lose comes from a mean that is rounded to the nearest float32. At the right end neighbouring
-# float32 are half a grey level apart, and a patch that varies by little more than one can hardly be told from a
-# constant.
+# Once the level outweighs the pixels, the hasty formula's error grows about with the *square* of the level, and above
+# the solid line no digit is right. The others lose far less: what they lose comes from a mean that is rounded to the
+# nearest float32. At the right end neighbouring float32 are half a grey level apart, and a patch that varies by little
+# more than one can hardly be told from a constant.
 #
 # Pixels and levels are whole numbers, and sums of these are often exact: that flatters `two_pass`. The tests of this
 # project use numbers that are not whole.
@@ -367,7 +367,8 @@ recorded("batchnorm", "split", before="welford", family="training", per_element=
 # element: two divisions to find out which channel it is in, a root, another division, and four numbers fetched.
 #
 # All of that is the same for a whole channel. So a block of the last kernel stays in one channel. Its threads merge the
-# parts by themselves, take one root and divide once. From then on an element is a subtraction and a multiply-add.
+# parts by themselves, take one root and divide once. From then on an element is a division by `inner` to find its
+# place, a subtraction and a multiply-add.
 
 # %%
 show(moments.centre_and_scale)
@@ -386,7 +387,8 @@ recorded("batchnorm", "fused", before="split", family="inference")
 # ### A ReLU for free
 #
 # In a network a ReLU follows: negative numbers become 0. As a kernel of its own it reads and writes the whole batch
-# again, eight bytes an element. Inside the kernel that has the number in a register anyway, it is one comparison.
+# again, eight bytes an element. Inside the kernel that has the number in a register anyway, it is one comparison. The
+# times below are those of the last rung, `vectorised`, which does it in the same place.
 #
 # **Predict, then run.** In inference normalising moves 8 bytes an element. What factor should fusing the ReLU gain?
 # And in training, with 12?
@@ -498,7 +500,9 @@ drawn(plots.roofline, "batchnorm", family="training")
 drawn(plots.sweep, "batchnorm", family="training")
 
 # %% [markdown]
-# On the left a batch is one image. A launch costs more than the work, and one launch beats three.
+# On the left a batch is one image, and a channel fits into the registers of one block: `vectorised` reads it once, in
+# one launch, and is about as fast as PyTorch, a little behind at the very left. The number of launches alone does not
+# decide: there `split`, with three, is ahead of `fused`, with two.
 #
 # ### Shapes that suit nobody
 #
@@ -525,8 +529,9 @@ print(f"{'':24} {'':16} {'ours, ms':>9} {'torch, ms':>9} {'gain':>6}")
 other_shapes("batchnorm", ("training, other shapes", "inference, other shapes"))
 
 # %% [markdown]
-# Where the last column is below 1, look at the shape: planes too small for wide loads, or so little work that the
-# number of launches decides.
+# Below 1 we lose, and only in training: where there are no planes or small ones, as in 256x2048x7x7 and 1000001x5, and
+# where there is little work, as in 128x1000 and 2x2. But 256x512x14x14 and 32x256x56x56 are neither, and lose a few per
+# cent all the same: what is lost there, these numbers do not tell.
 #
 # ## Layer normalisation
 #
@@ -574,7 +579,7 @@ show(layernorm.warp_per_row_kernel)
 recorded("layernorm", "warp_per_row", before="welford")
 
 # %% [markdown]
-# Two passes, and no division: with the data at hand the plain definition is the fastest *and* the most accurate.
+# Two passes, and no division for each element: with the data at hand the plain definition is the faster one.
 #
 # ### Rung 5: `vectorised`
 #
@@ -638,7 +643,7 @@ drawn(by_length)
 
 # %% [markdown]
 # On the left. A row of 16 leaves half of a warp idle, and most of its loads fetch nothing new; a block for each row is
-# worse still. `vectorised` holds its rate until rows no longer fit. And the shapes that suit nobody:
+# worse still. From 64 on `vectorised` nearly holds its rate until rows no longer fit. And the shapes that suit nobody:
 
 # %%
 print(f"{'':24} {'':16} {'ours, ms':>9} {'torch, ms':>9} {'gain':>6}")
@@ -771,8 +776,9 @@ def running_answer(mean, var, count, momentum, running_mean, running_var):
 assert check("batchnorm/running", running_answer)
 
 # %% [markdown]
-# *What is kept.* With a batch of two the biased and the unbiased variance differ by a factor of two. That is why a
-# network trained on tiny batches behaves differently the moment that it is evaluated.
+# *What is kept.* With two values a channel the biased and the unbiased variance differ by a factor of two. That is one
+# reason why a network trained on tiny batches behaves differently when it is evaluated. The other is that moments of so
+# few values scatter widely around the running ones.
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]

@@ -122,7 +122,7 @@ def bound(m, n):
     """The least time for m rows of n, and where it comes from."""
     cost = softmax.cost(m, n)
     try:
-        ceilings = roofline.ceilings()
+        ceilings = roofline.ceilings("softmax")
         least = roofline.bound(cost, ceilings)
         print(f"{m:9,} rows of {n:7,}: at least {least.seconds * 1e3:.3f} ms, set by {least.side};", end=" ")
         print(f"{cost.intensity:.2f} FLOP/byte, ridge at {ceilings.ridge:.0f}")
@@ -230,8 +230,8 @@ compare("global_load_sectors", "global_store_sectors", "barriers")
 # difference.
 #
 # **Predict, then look.** At which of the four shapes should fusing help most, and where can it not help at all? A
-# multiprocessor of an H200 has up to 256 KB of first-level cache, and the whole GPU a second level of 60 MB. Eight
-# blocks are at work on each of 132 multiprocessors.
+# multiprocessor of an H200 has 256 KB for its first-level cache and its shared memory, and the whole GPU a second level
+# of 60 MB. Eight blocks are at work on each of 132 multiprocessors.
 
 # %%
 prediction = None  # the shape
@@ -260,7 +260,7 @@ show(softmax.append)
 show(softmax.join)
 
 # %% [markdown]
-# Here it is at work, on eight elements in a row. The line on the right is what the sum is worth: it never goes wrong.
+# Here it is at work, on eight elements in a row. The column on the right is what the sum is worth: it never goes wrong.
 
 # %%
 with np.errstate(all="ignore"):
@@ -284,8 +284,10 @@ compare("global_load_sectors", "barriers", "thread_inst_special")
 recorded("online", before="fused")
 
 # %% [markdown]
-# A third of the loads is gone. The last column is the price: `append` takes two exponentials for an element, and the
-# last pass takes one more. Exponentials are not free, and we will come back to them.
+# A third of the loads is gone. The last column is the price. `append` takes two exponentials for an element, the last
+# pass one more and a division: four, where `fused` had three. The rest, more than half, is the tree: `join` takes two
+# in every thread at each of ten steps, for a row of only four elements a thread. Exponentials are not free, and we will
+# come back to them.
 #
 # ## Rung 4: `warp_per_row`
 #
@@ -360,8 +362,8 @@ show(softmax.columns_kernel)
 # keep it in registers**. A thread asks for eight vectors of 16 bytes at once. Then it finds the maximum, *then* the
 # exponentials, one for each element, which it keeps, and multiplies at the end.
 #
-# How large a register file do we have? 256 KB on each multiprocessor, more than its first-level cache. 32 lanes with
-# 8 vectors hold a row of 1024. A block of 1024 threads holds 32,768.
+# How large a register file do we have? 256 KB on each multiprocessor, as much as its first-level cache and its shared
+# memory together. 32 lanes with 8 vectors hold a row of 1024. A block of 1024 threads holds 32,768.
 
 # %%
 show(softmax.block_kernel)
@@ -394,10 +396,10 @@ print("you said", prediction)
 recorded("vectorised", before="columns")
 
 # %% [markdown]
-# Every sector once, and a quarter of the requests. The exponentials are those of the hardware (`fast_expf`): one
-# instruction for $2^x$ and a multiplication, instead of nine. The price is an error of up to
-# $2 + 1.173\,|x - m|$ ulp. For an element that counts, $|x - m|$ is small; where it is 80, the share is $10^{-35}$, and
-# has lost two digits of seven.
+# Every sector once, and an eighth of `online`'s requests: half as many reads, each four times as wide. The exponentials
+# are those of the hardware (`fast_expf`): one instruction for $2^x$ and a multiplication, instead of nine. The price is
+# an error of up to $2 + 1.173\,|x - m|$ ulp. For an element that counts, $|x - m|$ is small; where it is 80, the share
+# is $10^{-35}$, and has lost two digits of seven.
 #
 # ### Longer than a block
 #
@@ -495,9 +497,10 @@ for family in ("odd rows", "few rows", "another axis"):
     against_torch(family)
 
 # %% [markdown]
-# A number below 1 is a loss. They are at the top: a million rows of one to four elements, which are over in some ten
-# microseconds, most of them spent on finding out what to do. Other axes win by far, and still reach only a part of the
-# roof: `columns` reads twice, and keeps nothing in registers. That is left to you.
+# A number below 1 is a loss. There are three kinds. A million rows of one to seven elements, which are over in some
+# tens of microseconds. Rows a little longer than a power of two, 33, 257 or 1025: they need more lanes or more vectors,
+# which stay nearly empty. And a few rows of 10 or of 8192, which take as long as a launch. Other axes win by far, and
+# still reach only a part of the roof: `columns` reads twice, and keeps nothing in registers. That is left to you.
 #
 # ## Exercises
 #
@@ -558,7 +561,8 @@ check("softmax/causal", causal)
 #
 # - Divide the scores of the digits by a *temperature* $T$ before the softmax. What do the bars become for large and for
 #   small $T$? Why does the subtraction of the maximum make every $T > 0$ safe?
-# - `online` rescales only when the maximum grows. How often is that, for a row in random order? And in ascending order?
+# - The sum of `online` has to be rescaled only when the maximum grows. How often is that, for a row in random order?
+#   And in ascending order?
 #
 # ## Answers
 #
@@ -648,6 +652,7 @@ print(f"{(1 / np.arange(1, n + 1)).sum():.2f}; in ascending order {n} times")
 #
 # ## What to take along
 #
-# Softmax is two reductions and a map, and each of the three is easy. What makes it fast is where the row waits: every
-# pass over memory that is avoided counts for more than any arithmetic. The trick that made one pass of two, a partial
-# result that can be rescaled when more is known, is the heart of FlashAttention, where the row never exists at all.
+# Softmax is two reductions and a map, and each of the three is easy. What makes it fast is where the row waits: what
+# makes it fast is where the row waits, and that no thread stands idle meanwhile: the last rung reads a row once, and
+# asks for all of it at once. The trick that made one pass of two, a partial result that can be rescaled when more is
+# known, is the heart of FlashAttention, where the row never exists at all.

@@ -86,14 +86,16 @@ def attainable(intensity: float, ceilings: Ceilings) -> float:
     return min(ceilings.fma_f32, intensity * ceilings.bandwidth)
 
 
-def ceilings() -> Ceilings:
-    """The ceilings to compare with: measured now (once a session) on this GPU, else those of the newest record.
+def ceilings(room: str | None = None) -> Ceilings:
+    """The ceilings to compare with: measured now (once a session) on this GPU, else recorded ones.
+
+    room    without a GPU: those of the run that measured this room; None for the newest run
 
     Raises pmpp.lab.record.RecordError if there is neither a GPU nor a record.
     """
     from pmpp.lab import device, record
 
-    return _measured() if device.on_gpu() else record.load().ceilings()
+    return _measured() if device.on_gpu() else record.load().ceilings(room)
 
 
 @functools.lru_cache(maxsize=1)
