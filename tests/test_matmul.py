@@ -103,7 +103,7 @@ def laid_out(x, fortran, offset):
     if not fortran or not x.size:
         return array.reshape(*x.shape)
     # .T of a device array is a copy in C order.
-    pointer, strides = device.address(array), (4, 4 * x.shape[0])
+    pointer, strides = array.__cuda_array_interface__["data"][0], (4, 4 * x.shape[0])
     interface = {"shape": x.shape, "strides": strides, "typestr": "<f4", "data": (pointer, False), "version": 3}
     return cuda.as_cuda_array(SimpleNamespace(__cuda_array_interface__=interface, owner=array))
 
