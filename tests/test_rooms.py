@@ -22,6 +22,9 @@ CHAPTERS = {
     "layernorm": "normalisation",
     "pooling": "pooling_and_activations",
     "activation": "pooling_and_activations",
+    **dict.fromkeys(
+        [f"convolution_{name}" for name in ("direct", "im2col", "implicit", "winograd", "fft")], "convolution_layers"
+    ),
 }  # where the chapter teaches more than its room, and says so
 each_room = pytest.mark.parametrize("room", ROOMS, ids=NAMES)
 each_rung = pytest.mark.parametrize("rung", RUNGS, ids=[f"{rung.room}.{rung.name}" for rung in RUNGS])
