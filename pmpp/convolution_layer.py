@@ -130,7 +130,7 @@ def reference(
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
-    """Small awkward layers by name: ``(x, w, bias, stride, padding, dilation, groups, relu)``, without what is usual."""
+    """Small awkward layers: ``(x, w, bias, stride, padding, dilation, groups, relu)``, some without the last ones."""
     rng = np.random.default_rng(5) if rng is None else rng
     made: dict[str, tuple] = {}
 
