@@ -79,6 +79,13 @@ def test_the_interpreter_can_be_asked_for():
     assert result.stdout == "simt PMPP_BACKEND=simt asks for it\n"
 
 
+def test_with_numba_the_random_generators_are_there_at_once():
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+    code = "import warnings; warnings.simplefilter('ignore'); from pmpp.lab import device as d, gpu; "
+    result = python(code + "gpu.fault = lambda: (None, True); print(d.backend().cuda.random.__name__)")
+    assert result.stdout == "numba.cuda.random\n", result.stderr
+
+
 def test_an_unknown_backend_is_refused():
     result = python("from pmpp import cuda", PMPP_BACKEND="opencl")
     last = result.stderr.strip().splitlines()[-1]
