@@ -22,7 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pmpp.simt.counting import SECTOR
-from pmpp.simt.gpus import SCHEDULERS, WARP, Gpu
+from pmpp.simt.gpus import SCHEDULERS, Gpu
+from pmpp.simt.lanes import WARP
 from pmpp.simt.tables import Table
 
 #: Of resources that work at least this share of the longest time, the first is named.

@@ -79,7 +79,7 @@ class Expressions(Names):
             frozen = thing.copy(order="K")  # Numba compiles the values in: what happens to the array later is not seen
             return lambda f: items.constant_array(f.m, frozen, name)
         if hasattr(thing, "__cuda_array_interface__") and not isinstance(thing, type):
-            return lambda f: items.captured_array(f.m, thing, name)
+            return lambda f: items.captured_array(f.m, thing)
         if isinstance(thing, tuple):
             parts = tuple(dtypes.constant(e) for e in thing)
             if None not in parts:
@@ -260,7 +260,7 @@ class Expressions(Names):
 
     def subscript(self, node: ast.Subscript) -> tuple[Expression, Expression, str, tuple[bool, ...]]:
         index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        literals = tuple(_is_literal(e) for e in index)
+        literals = tuple(precision.is_literal(e) for e in index)
         parts = [self.expr(e) for e in index]
         if isinstance(node.slice, ast.Tuple):
             indices: Expression = lambda f: tuple(p(f) for p in parts)  # noqa: E731
@@ -415,10 +415,6 @@ def _identical(a: Any, b: Any, wanted: bool) -> Any:
     if frames.is_number(a) and frames.is_number(b) and a.dtype == b.dtype:
         return COMPARE["Eq" if wanted else "NotEq"](a, b)
     return np.bool_((a is b) == wanted)
-
-
-def _is_literal(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
 
 
 def _plain(error: Exception) -> str:
