@@ -191,12 +191,21 @@ def element_type(dtype: Any) -> np.dtype:
     return records.plain(found)
 
 
+def _check_alignment(alignment: Any) -> None:
+    """What Numba takes; memory here is aligned for any of it."""
+    given = alignment is not None
+    if given and not (isinstance(alignment, np.integer) and alignment >= 8 and not alignment & (alignment - 1)):
+        kind = frames.kind_of(alignment)
+        raise TypeError(f"the alignment is {alignment} ({kind}); it must be an integer, a power of two from 8 on")
+
+
 def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
     m, dtype, extents = f.m, element_type(dtype), _extents(shape)
     key = ("shared", call.site, dtype)
     array = m.shared.get(key)
     if array is not None:
         return array
+    _check_alignment(alignment)
     size = math.prod(extents)
     name = ast.unparse(call.node)
     if size == 0 and m.dry:
@@ -244,6 +253,7 @@ def _dynamic_shared(m: Machine, dtype: np.dtype, name: str) -> Array:
 
 def _local_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
     m, dtype, extents = f.m, element_type(dtype), _extents(shape)
+    _check_alignment(alignment)
     if m.dry:
         return Array(Storage("local", np.zeros((1, 1, 32), dtype)), dtype, extents, _strides(extents, dtype))
     array = f.arrays.get(call.site)
