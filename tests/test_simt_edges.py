@@ -6,6 +6,7 @@ Oracles are fractions and integers.  tests/test_simt_edges_gpu.py has what a GPU
 import ast
 import cmath
 import math
+import operator
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -176,6 +177,12 @@ def power_of(a, b, out):
 
 
 @cuda.jit
+def unguarded_by_name(a, b, out):
+    i = cuda.grid(1)
+    out[i] = operator.truediv(a[i], b[i])
+
+
+@cuda.jit
 def logarithm(a, b, out):
     i = cuda.grid(1)
     out[i] = cmath.log(a[i], b[i])
@@ -187,8 +194,9 @@ def test_a_thread_that_numba_ends_is_an_error_here():
     out = np.zeros_like(a)
     quotient[1, 40](a, b, out)
     assert out.sum() == 39
-    with pytest.raises(simt.SimtError, match=r"complex division by zero in thread \(33, 0, 0\)"):
-        unguarded[1, 40](a, b, out)
+    for kernel in (unguarded, unguarded_by_name):
+        with pytest.raises(simt.SimtError, match=r"complex division by zero in thread \(33, 0, 0\)"):
+            kernel[1, 40](a, b, out)
     with pytest.raises(simt.SimtError, match="complex division by zero"):
         logarithm[1, 40](a, np.ones_like(a), out)  # log(1) is 0
     logarithm[1, 40](a * 8, np.full_like(a, 2), out)

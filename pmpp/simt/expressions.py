@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items, maths, operators, precision, ufuncs
+from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items, maths, operators, precision, python, ufuncs
 from pmpp.simt.errors import SimtError, UnsupportedError
 from pmpp.simt.frames import Frame
 from pmpp.simt.machine import class_of, class_of_call
@@ -303,7 +303,7 @@ class Expressions(Names):
         dtype = dtypes.as_dtype(thing)
         if dtype is not None and thing not in (bool, int, float):
             return lambda f: calls.cast_call(f, dtype, [a(f) for a in args], line)
-        handler = intrinsics.python_function(thing) or ufuncs.handler(thing)
+        handler = python.handler(thing) or ufuncs.handler(thing)
         if handler is not None:
             return self.plain_call(handler, call, args, names, getattr(thing, "__name__", ""))
         py_func = getattr(thing, "py_func", None)
