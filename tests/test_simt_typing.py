@@ -1,6 +1,6 @@
 """The interpreter's arithmetic types are Numba's, not NumPy's.
 
-`RULES` states Numba's result types. One test asks the installed numba-cuda whether the rules are right (no GPU is
+`BINARY` states Numba's result types. One test asks the installed numba-cuda whether the rules are right (no GPU is
 needed for that), another asks the interpreter. A type is seen from inside a kernel by what arithmetic does to it:
 unsigned values wrap at zero, integers wrap at 2**64, float32 has a short 1/3.
 """
