@@ -39,10 +39,13 @@ def rng():
 
 # --------------------------------------------------------------------------------------------- kernels to PTX, no GPU
 
+#: The oldest architecture that CUDA 13 compiles for. Every later GPU runs PTX that was made for it.
+OLDEST = (7, 5)
+
 
 @pytest.fixture(scope="session")
 def ptx():
-    """``ptx(kernel, *arguments, cc=(9, 0)) -> str``: what Numba's compiler makes of a kernel.
+    """``ptx(kernel, *arguments, cc=OLDEST) -> str``: what Numba's compiler makes of a kernel.
 
     ``kernel`` is a function or a kernel of either backend. The arguments are Numba types, or values of the kind that a
     launch is given (arrays of either backend, NumPy arrays, numbers, tuples), of which only the types matter.
@@ -51,7 +54,7 @@ def ptx():
     return _compile
 
 
-def _compile(kernel, *arguments, cc=(9, 0)):
+def _compile(kernel, *arguments, cc=OLDEST):
     return _compiled(kernel, tuple(numba_type(argument) for argument in arguments), cc)
 
 
@@ -64,8 +67,14 @@ def _compiled(kernel, signature, cc):
     # Numba asks the device which architecture a device function is for.
     device_of = "numba.cuda.dispatcher.get_current_device"
     with mock.patch(device_of, return_value=mock.Mock(compute_capability=cc)):
-        function = _for_numba(getattr(kernel, "py_func", kernel), {})
+        function = _for_numba(getattr(kernel, "py_func", kernel), _twins(cc))
         return cuda.compile_ptx(function, signature, cc=cc, **options)[0]
+
+
+@functools.cache
+def _twins(cc):
+    """What `_for_numba` made for an architecture: a device function is compiled once for all kernels that call it."""
+    return {}
 
 
 def numba_type(value):
@@ -91,7 +100,10 @@ def numba_type(value):
 
 
 def _for_numba(function, made):
-    """A copy of a function whose globals and closure hold Numba's things where they held the interpreter's."""
+    """A copy of a function whose globals and closure hold Numba's things where they held the interpreter's.
+
+    ``made``: copies by function, and Numba's device functions by the interpreter's.
+    """
     if function in made:
         return made[function]
     names = set()
@@ -125,7 +137,9 @@ def _thing_for_numba(thing, made):
     if type(thing).__name__ == "DeviceName":
         return functools.reduce(getattr, thing._path.split("."), cuda)
     if hasattr(thing, "py_func"):
-        return cuda.jit(device=True)(_for_numba(thing.py_func, made))
+        if thing not in made:
+            made[thing] = cuda.jit(device=True)(_for_numba(thing.py_func, made))
+        return made[thing]
     return thing
 
 

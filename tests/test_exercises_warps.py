@@ -175,7 +175,7 @@ def test_the_registers_of_a_matrix_product_are_those_that_the_compiler_reports(c
     """Compared by the blocks that fit: another compiler takes some registers more or fewer."""
     a = np.ones((128, 128), np.float32)
     kernel = getattr(matmul, f"{name}_kernel")
-    text = ptx(kernel, a, a, a, *((True, True) if name == "prefetched" else ()))
+    text = ptx(kernel, a, a, a, *((True, True) if name == "prefetched" else ()), cc=(9, 0))
     version = subprocess.run(["ptxas", "-V"], check=True, capture_output=True, text=True).stdout
     major, minor = re.search(r"release (\d+)\.(\d+)", version).groups()
     # An older ptxas refuses the number of a newer language, not what is written in it: CUDA 13.0 reads PTX 9.0.
