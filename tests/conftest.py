@@ -112,18 +112,17 @@ def _for_numba(function, made):
         code = pending.pop()
         names.update(code.co_names)
         pending += [constant for constant in code.co_consts if inspect.iscode(constant)]
-    twin = types.FunctionType(function.__code__, {"__builtins__": __builtins__, "__name__": function.__module__})
-    twin.__defaults__, twin.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-    twin.__module__, twin.__qualname__ = function.__module__, function.__qualname__
+    cells = tuple(types.CellType() for _ in function.__closure__ or ())  # filled below: functions may name each other
+    scope = {"__builtins__": __builtins__, "__name__": function.__module__}
+    twin = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, cells)
+    twin.__kwdefaults__, twin.__module__ = function.__kwdefaults__, function.__module__
+    twin.__qualname__ = function.__qualname__
     made[function] = twin
     outer = function.__globals__
-    twin.__globals__.update({name: _thing_for_numba(outer[name], made) for name in names & outer.keys()})
-    if function.__closure__:
-        cells = tuple(types.CellType(_thing_for_numba(cell.cell_contents, made)) for cell in function.__closure__)
-        closed = types.FunctionType(twin.__code__, twin.__globals__, twin.__name__, twin.__defaults__, cells)
-        closed.__module__, closed.__qualname__ = function.__module__, function.__qualname__
-        made[function] = closed
-    return made[function]
+    scope.update({name: _thing_for_numba(outer[name], made) for name in names & outer.keys()})
+    for mine, theirs in zip(cells, function.__closure__ or (), strict=True):
+        mine.cell_contents = _thing_for_numba(theirs.cell_contents, made)
+    return twin
 
 
 def _thing_for_numba(thing, made):
@@ -147,10 +146,17 @@ def _thing_for_numba(thing, made):
 
 
 class Spy:
-    """Stands where a kernel stood, launches it, and keeps the arguments of every launch in ``launches``."""
+    """Stands where a kernel stood, launches it, and keeps the arguments of every launch in ``launches``.
+
+    In the place of a function that makes kernels, it spies on what is made, and keeps these spies in ``made``.
+    """
 
     def __init__(self, kernel):
-        self.kernel, self.launches = kernel, []
+        self.kernel, self.launches, self.made = kernel, [], []
+
+    def __call__(self, *arguments):
+        self.made.append(Spy(self.kernel(*arguments)))
+        return self.made[-1]
 
     def __getattr__(self, name):
         return getattr(self.kernel, name)
