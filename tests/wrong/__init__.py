@@ -2,6 +2,8 @@
 
 ``RUNGS``: wrong versions of the room's function. The room's tests must find the reason in each, by the same check that
 the ladder passes. ``ANSWERS``: wrong answers to the room's exercises. The exercise check must name the mistake.
+``ALSO_RIGHT``: other right answers than the exercise's own, each as its name and a kernel. The check lets them pass.
+Where answers are many they are in ``<room>_answers.py``.
 """
 
 import typing

@@ -1,4 +1,4 @@
-"""Wrong scans. Wrong answers to the exercises of chapter 11 are in tests/test_exercises_scan.py."""
+"""Wrong scans. Wrong answers to the exercises of chapter 11 are in tests/wrong/scan_answers.py."""
 
 import numpy as np
 

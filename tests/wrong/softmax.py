@@ -1,4 +1,4 @@
-"""Wrong softmaxes. Wrong answers to the exercises of chapter 16 are in tests/test_exercises_softmax.py."""
+"""Wrong softmaxes. Wrong answers to the exercises of chapter 16 are in tests/wrong/softmax_answers.py."""
 
 import math
 

@@ -315,6 +315,19 @@ def coarsen_barrier_in_the_loop(x, out):
 
 
 @cuda.jit
+def coarsen_without_barrier(x, out):
+    tile = cuda.shared.array((TILE, PITCH), np.float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    top, left = cuda.blockIdx.y * TILE, cuda.blockIdx.x * TILE
+    for i in range(0, TILE, STEP):
+        if top + ty + i < x.shape[0] and left + tx < x.shape[1]:
+            tile[ty + i, tx] = x[top + ty + i, left + tx]
+    for i in range(0, TILE, STEP):
+        if left + ty + i < out.shape[0] and top + tx < out.shape[1]:
+            out[left + ty + i, top + tx] = tile[tx, ty + i]
+
+
+@cuda.jit
 def coarsen_in_runs(x, out):
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     top, left = cuda.blockIdx.y * TILE, cuda.blockIdx.x * TILE
@@ -357,6 +370,7 @@ ANSWERS = (
     WrongAnswer("transpose/swizzle", swizzle_on_one_side, "uninitialised memory"),
     WrongAnswer("transpose/swizzle", swizzle_not_at_all, "uncoalesced"),
     WrongAnswer("transpose/coarsen", coarsen_one_element, "output not written"),
+    WrongAnswer("transpose/coarsen", coarsen_without_barrier, "missing barrier"),
     WrongAnswer("transpose/coarsen", coarsen_barrier_in_the_loop, "divergent barrier"),
     WrongAnswer("transpose/coarsen", coarsen_in_runs, "uncoalesced"),
     WrongAnswer("transpose/coarsen", coarsen_with_one_guard, "missing guard"),
