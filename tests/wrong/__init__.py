@@ -49,6 +49,12 @@ def observe(function: Callable, *arguments: typing.Any, **options: typing.Any) -
     return result, reports
 
 
+def misaligned(x: np.ndarray, offset: int) -> typing.Any:
+    """A device array with the values of ``x`` that begins ``offset`` elements behind a 16-byte boundary."""
+    flat = np.concatenate([np.zeros(offset, x.dtype), x.reshape(-1)])
+    return device.to_device(flat)[offset:].reshape(x.shape) if x.size else device.to_device(x)
+
+
 def total(reports: list[simt.Report], counter: str) -> int:
     """A counter over all launches."""
     return sum(report.counters[counter] for report in reports)
