@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from pmpp import cuda
@@ -17,10 +19,10 @@ def _blocks(n: int) -> int:
     return -(-n // BLOCK)  # rounded up
 
 
-def _by_blocks(x: np.ndarray, scan: object) -> np.ndarray:
+def _by_blocks(x: np.ndarray, scan: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """``scan`` of each block's elements by themselves, in float64."""
     parts = [x[first : first + BLOCK].astype(np.float64) for first in range(0, x.size, BLOCK)]
-    return np.concatenate([scan(part) for part in parts])  # type: ignore[operator]
+    return np.concatenate([scan(part) for part in parts])
 
 
 def _exclusive(x: np.ndarray) -> np.ndarray:
