@@ -208,8 +208,11 @@ class _Judge:
         if self.source.tests_with_equality(line):
             return self.hazard("guard off by one", run, hazard, said)
         tested = self.source.tests_around(line)
-        advice = "There is a test, but it lets this index through: test every index that is used." if tested else None
-        return self.hazard("missing guard", run, hazard, said, advice)
+        advice = (
+            "There is a test, but it lets this index through: test every index that is used. "
+            "If you do, look at how this one is computed."
+        )
+        return self.hazard("missing guard", run, hazard, said, advice if tested else None)
 
     def divergent_barrier(self, run: Run, hazard: simt.Hazard) -> Verdict:
         whole = hazard.variable.startswith(("syncthreads", "grid"))  # else a shuffle, a vote: for the lanes of a warp
@@ -222,7 +225,8 @@ class _Judge:
     def race(self, run: Run, hazard: simt.Hazard) -> Verdict:
         said = _said(hazard)
         if self.source.updates(hazard.variable, hazard.line):
-            return self.hazard("missing atomic", run, hazard)
+            alike = "the two blocks" in said and not self.source.knows_its_block()  # an atomic would only count twice
+            return self.hazard("only right for one block" if alike else "missing atomic", run, hazard)
         if "no barrier in between" in said:
             return self.hazard("missing barrier", run, hazard)
         again = {other.case for other, _ in self.met("race", hazard.line, hazard.variable)}

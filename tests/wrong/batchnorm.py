@@ -337,7 +337,7 @@ ANSWERS = (
     WrongAnswer("batchnorm/running", running_of_the_old, "momentum is given to the old"),
     WrongAnswer("batchnorm/running", running_without_guard, "missing guard"),
     WrongAnswer("batchnorm/running", running_in_float64, "accidental float64"),
-    WrongAnswer("batchnorm/running", running_of_the_first_block, "missing atomic"),
+    WrongAnswer("batchnorm/running", running_of_the_first_block, "only right for one block"),
 )
 
 
