@@ -44,11 +44,9 @@ def polynomial_answer(x, c, out):
 def _polynomial_budget(case: Case) -> dict[str, tuple[float, str]]:
     x, c, _ = case.args
     horner = 2 * (c.size - 1) * x.size
-    warps = _blocks(x.size) * BLOCK // 32
-    sectors = -(-x.nbytes // 32) + (c.size + 1) * warps
     return {
         "flops": (1.1 * horner, "Begin with the last coefficient: multiply by x, add the one before, and so on."),
-        "global_load_sectors": (sectors, "Load x[i] once, into a variable: it then costs no more bytes."),
+        "global_load_bytes": ((1 + c.size) * x.nbytes, "Load x[i] once, into a variable: it then costs no more bytes."),
     }
 
 
@@ -86,9 +84,9 @@ def moments_answer(x, square, cube):
 
 
 def _moments_budget(case: Case) -> dict[str, tuple[float, str]]:
-    sectors = -(-case.args[0].nbytes // 32)
+    once = case.args[0].nbytes
     advice = "What a thread has in a variable need not come from memory again."
-    return {"global_load_sectors": (sectors, advice), "global_store_sectors": (2 * sectors, advice)}
+    return {"global_load_bytes": (once, advice), "global_store_bytes": (2 * once, advice)}
 
 
 EXERCISES = (
