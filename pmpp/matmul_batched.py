@@ -19,7 +19,7 @@ from pmpp import cuda
 from pmpp.lab import device
 from pmpp.lab.vector import load128, store128
 
-MOST = 2**31 - 1  # blocks of a grid
+MOST_BLOCKS, MOST_ELEMENTS = 2**31 - 1, 2**32 - 1  # of a grid; of an array, whose offsets are unsigned
 PAD = 4  # a tile's rows begin 4 banks apart, so that stores down its columns are free of bank conflicts
 LANES_M, LANES_N = 8, 4  # a warp's lanes form a grid; a lane's part of C is pieces of 4 x 4, one grid apart
 
@@ -300,6 +300,11 @@ def multiply(
         bias = device.as_input("bias", bias, dtypes="float32", ndim=1, shape=(m,), stream=stream)
     if not isinstance(relu, bool | np.bool_):
         raise TypeError(f"relu must be True or False, was {relu!r}")
+    for name, shape in (("a", a.shape), ("b", b.shape), ("out", (batch, m, n))):
+        if math.prod(shape) > MOST_ELEMENTS:
+            raise ValueError(
+                f"{name} must have fewer than 2^32 elements, has shape {shape}: take fewer matrices a call"
+            )
     out = device.as_output("out", out, shape=(batch, m, n), dtype="float32", stream=stream)
     launch(a, b, _no_bias() if bias is None else bias, bool(relu), out, stream)
     return out
@@ -313,8 +318,8 @@ def launch(a: typing.Any, b: typing.Any, bias: typing.Any, relu: bool, c: typing
     aligned = is_aligned(a, b, c)
     tile = tile_for(batch, m, n, TILES if aligned else GUARDED)
     blocks = batch * -(-m // tile.m) * -(-n // tile.n)
-    if blocks > MOST:
-        raise ValueError(f"out must have at most {MOST} tiles of {tile.m} x {tile.n}, had {blocks}: shape {c.shape}")
+    if blocks > MOST_BLOCKS:
+        raise ValueError(f"out must have at most 2^31 - 1 tiles of {tile.m} x {tile.n}, had {blocks}: shape {c.shape}")
     kernel_for(tile, aligned)[blocks, tile.threads, stream](a, b, bias, c, relu)
 
 
