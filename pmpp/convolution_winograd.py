@@ -80,7 +80,7 @@ cost = convolution_layer.cost
 
 THREADS = 128  # of a block of a transform
 f0 = np.float32(0)
-CACHED = 16 * 2**20  # bytes of transformed images, and of sums, at a time: together with them they stay in the L2
+AT_ONCE = 2**26  # elements of the transformed images, or of the sums, in a pass: 256 MiB fill any GPU
 
 
 # ------------------------------------------------------------------------------------------------------- cut into tiles
@@ -102,10 +102,10 @@ def _shapes(layer: Layer, m: int, images: int) -> tuple[tuple[int, int, int], tu
     return (batch, layer.k // layer.groups, channels), (batch, channels, -(-tiles // 4) * 4)
 
 
-def _images_at_once(layer: Layer, m: int, most: int) -> int:
-    """Images a pass, as even as can be, so that neither transformed images nor sums have more than ``most`` elements."""
+def _images_at_once(layer: Layer, m: int) -> int:
+    """Images in a pass, as evenly as can be: as many as `AT_ONCE` allows, and one at least."""
     one = max(_workspace_elements(layer, m, 1)[1:])
-    passes = -(-layer.n // max(min(most // one, layer.n), 1))
+    passes = -(-layer.n // max(min(AT_ONCE // one, layer.n), 1))
     return -(-layer.n // passes)
 
 
@@ -139,7 +139,7 @@ def tile_place(t, cut, m):
 
 @cuda.jit(device=True)
 def pixel(x, image, channel, row, column, wanted):
-    """x there, or 0 outside of the image or where it is not wanted. Some place is read in any case, without a branch."""
+    """x there, or 0 outside of the image or where it is not wanted. It always reads, so that there is no branch."""
     value = x[image, channel, nearest(row, x.shape[2]), nearest(column, x.shape[3])]
     inside = row >= 0 and row < x.shape[2] and column >= 0 and column < x.shape[3]
     return value if inside and wanted else f0
@@ -158,17 +158,15 @@ def channel_place(x, group, c, groups):
     return np.uint32(group * channels + min(np.uint32(c), np.uint32(channels - 1))), c < channels
 
 
-def _transformed(
-    p: convolution_layer.Problem, m: int, most: int, kernels: tuple, multiply: typing.Callable
-) -> typing.Any:
-    """The layer in passes over some of the images: ``kernels`` transform weights, images and sums. Returns the output."""
+def _transformed(p: convolution_layer.Problem, m: int, kernels: tuple, multiply: typing.Callable) -> typing.Any:
+    """The output, in passes over some of the images. ``kernels`` transform the weights, the images and the sums."""
     layer, stream = p.layer, p.stream
     why = refuses(layer)
     if why:
         raise ValueError(why)
     if not p.out.size:
         return p.out
-    images = _images_at_once(layer, m, most)
+    images = _images_at_once(layer, m)
     (batch, k, c), (_, _, tiles) = _shapes(layer, m, images)
     u = workspace("the transformed weights", (batch * k * c,), stream=stream)
     v = workspace("the transformed images", (batch * c * tiles,), stream=stream)
@@ -284,7 +282,7 @@ def small_tiles(
     """
     p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
     kernels = small_weights_kernel, small_image_kernel, small_sums_kernel
-    return _transformed(p, 2, convolution_layer.MOST, kernels, _product)
+    return _transformed(p, 2, kernels, _product)
 
 
 def _batched_product(u: typing.Any, v: typing.Any, s: typing.Any, sizes: tuple, stream: typing.Any) -> None:
@@ -303,7 +301,7 @@ def batched(
     """
     p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
     kernels = small_weights_kernel, small_image_kernel, small_sums_kernel
-    return _transformed(p, 2, convolution_layer.MOST, kernels, _batched_product)
+    return _transformed(p, 2, kernels, _batched_product)
 
 
 # ------------------------------------------------------------------------------------------------------ F(4 x 4, 3 x 3)
@@ -371,16 +369,16 @@ def large_tiles(
 ) -> typing.Any:
     """F(4 x 4, 3 x 3): 36 multiplications for 16 outputs that take 144; transformed arrays 2.25 times the image.
 
-    Arguments, result and errors as in `small_tiles`. The bound on the rounding error is some 10 times larger.
+    Arguments, result and errors as in `small_tiles`. The bound on the rounding error is some 8 times larger.
 
     Leaves: a thread reads six neighbours one by one, and a warp's lanes lie 4 elements apart.
     """
     p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
     kernels = large_weights_kernel, large_image_kernel, large_sums_kernel
-    return _transformed(p, 4, convolution_layer.MOST, kernels, _batched_product)
+    return _transformed(p, 4, kernels, _batched_product)
 
 
-# ---------------------------------------------------------------------------------------- F(4 x 4, 3 x 3), 128-bit access
+# -------------------------------------------------------------------------------------- F(4 x 4, 3 x 3), 128-bit access
 
 
 @cuda.jit
@@ -436,13 +434,14 @@ def vectorised(
 ) -> typing.Any:
     """Four of a row's six neighbours come in one load, four outputs go in one store, where rows are whole vectors.
 
-    Arguments, result and errors as in `small_tiles`. The loads need rows of a multiple of 4 that begin at multiples of
-    16 bytes, and a padding of 1 column, so that a tile's second column begins a vector; the stores such rows of ``out``.
+    Arguments, result and errors as in `small_tiles`. The loads need rows of x of a multiple of 4 elements, from an
+    address of 16 bytes, and a padding of 1 column, so that a tile's second column begins a vector; the stores need such
+    rows of ``out``.
 
-    Leaves: the transformed arrays of all images at once are larger than the L2 cache, and go to device memory and back.
+    Leaves: sums are written and read again that a kernel for products and output transform would keep on the chip.
     """
     p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
-    return _transformed(p, 4, convolution_layer.MOST, _wide_kernels(p), _batched_product)
+    return _transformed(p, 4, _wide_kernels(p), _batched_product)
 
 
 def _wide_kernels(p: convolution_layer.Problem) -> tuple:
@@ -453,25 +452,11 @@ def _wide_kernels(p: convolution_layer.Problem) -> tuple:
     return large_weights_kernel, image_kernel, wide_sums_kernel if wide_out else large_sums_kernel
 
 
-@rung(large_weights_kernel, large_image_kernel, wide_image_kernel, large_sums_kernel, wide_sums_kernel)
-def in_cache(
-    x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0
-) -> typing.Any:
-    """A few images at a time, so that what one kernel writes the next one finds in the L2 cache.
-
-    Arguments, result and errors as in `small_tiles`.
-
-    Leaves: at every pass the GPU empties and fills three times.
-    """
-    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
-    return _transformed(p, 4, CACHED // 4, _wide_kernels(p), _batched_product)
-
-
 def workspace_bytes(layer: Layer) -> int:
     """Bytes that the last rung takes for the transformed weights and images and the sums; 0 if it refuses the layer."""
     if refuses(layer) or not math.prod(layer.shape):
         return 0
-    return 4 * sum(_workspace_elements(layer, 4, _images_at_once(layer, 4, CACHED // 4)))
+    return 4 * sum(_workspace_elements(layer, 4, _images_at_once(layer, 4)))
 
 
-LADDER = (small_tiles, batched, large_tiles, vectorised, in_cache)
+LADDER = (small_tiles, batched, large_tiles, vectorised)

@@ -53,7 +53,10 @@ TILES = (
 GUARDED = TILES[1:]  # with checks at every element, 8 x 16 of C a thread do not fit into the registers
 
 
-def tile_for(batch: int, m: int, n: int, tiles: tuple[Tile, ...] = TILES) -> Tile:
+SHORT, FEW = 128, 128  # for so small a K more warps hide more than registers that are spilled to memory cost: measured
+
+
+def tile_for(batch: int, m: int, n: int, k: int, tiles: tuple[Tile, ...] = TILES) -> Tile:
     """The tile that should take least time: that of whole tiles, for the multiprocessor that gets most of them."""
     multiprocessors = device.limits()["multiprocessors"]
 
@@ -61,7 +64,8 @@ def tile_for(batch: int, m: int, n: int, tiles: tuple[Tile, ...] = TILES) -> Til
         blocks = batch * -(-m // tile.m) * -(-n // tile.n)
         return -(-blocks // multiprocessors) * tile.m * tile.n / tile.speed
 
-    return min(tiles, key=time)
+    best = min(tiles, key=time)
+    return best._replace(registers=FEW) if k <= SHORT and best.columns == 8 else best
 
 
 @cuda.jit(device=True)
@@ -324,7 +328,7 @@ def launch(a: typing.Any, b: typing.Any, bias: typing.Any, relu: bool, c: typing
     if not batch * m * n:
         return
     aligned = are_aligned(a, b, c, sizes)
-    tile = tile_for(batch, m, n, TILES if aligned else GUARDED)
+    tile = tile_for(batch, m, n, sizes[4], TILES if aligned else GUARDED)
     blocks = batch * -(-m // tile.m) * -(-n // tile.n)
     if blocks > MOST_BLOCKS:
         raise ValueError(f"out must have at most 2^31 - 1 tiles of {tile.m} x {tile.n}, had {blocks}: sizes {sizes}")

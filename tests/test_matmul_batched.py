@@ -122,10 +122,11 @@ def test_the_fast_path_is_taken_where_it_can_be(monkeypatch):
 def test_tiles_fill_a_large_gpu(monkeypatch):
     monkeypatch.setattr(device, "limits", lambda: {"multiprocessors": 132})
     sizes = {
-        name: part.tile_for(*shape)[:2] for name, shape in {"large": (1, 4096, 4096), "few": (1, 128, 512)}.items()
+        name: part.tile_for(*shape)[:2]
+        for name, shape in {"large": (1, 4096, 4096, 64), "few": (1, 128, 512, 64)}.items()
     }
     assert sizes == {"large": (128, 128), "few": (64, 64)}
-    assert part.tile_for(36, 64, 6272).m == 64, "no half of a tile is thrown away"
+    assert part.tile_for(36, 64, 6272, 64).m == 64, "no half of a tile is thrown away"
 
 
 def test_extents_of_nothing():
