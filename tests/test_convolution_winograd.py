@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from wrong import hazards, name_of, observe, total
-from wrong.convolution_winograd import RIGHT
+from wrong.convolution_winograd import OF_SIX, RIGHT
 from wrong.convolution_winograd import RUNGS as WRONG
 
 from pmpp import convolution_layer as shared
@@ -128,7 +128,8 @@ def test_a_rung_has_no_fault(rung):
 @interpreter_only
 @pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
 def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
-    assert faults(wrong.function, 4 if wrong.reason == "misaligned" else 2)[:1] == [wrong.reason]
+    m = 4 if wrong.function in OF_SIX else 2
+    assert faults(wrong.function, m)[:1] == [wrong.reason]
 
 
 @interpreter_only
@@ -146,7 +147,7 @@ def test_what_is_not_finite_spreads_over_the_tiles_that_read_it_and_no_further()
     np.testing.assert_array_equal(result, expected)
 
 
-# ----------------------------------------------------------------------------------- transforms, errors, multiplications
+# ---------------------------------------------------------------------------------- transforms, errors, multiplications
 
 
 @each_m
@@ -217,15 +218,15 @@ def test_the_bound_is_the_formula(m):
 
 
 @each_m
-def test_the_error_comes_near_the_bound_where_it_can(m):
-    """All weights alike: the transforms' roundings then add up. A bound a hundred times too large would pass nothing."""
-    rng = np.random.default_rng(5)
-    x = rng.choice(F32([-1, 1]), (4, 2, 18, 18)) * F32(1 + 2**-12) * rng.uniform(0.9, 1, (4, 2, 18, 18)).astype(F32)
-    w = np.full((1, 2, 3, 3), F32(1 / 3)) * rng.choice(F32([-1, 1]), (1, 2, 3, 3))
+def test_the_error_is_within_a_factor_of_100_of_the_bound(m):
+    """The bound is for the worst signs of all roundings; those of numbers at random cancel, the more the more they are.
+
+    Beside it, a coefficient that is wrong by 1 in 1000 is found out (tests/wrong).
+    """
+    x, w = drawn(5, (2, 1, 34, 34), (4, 1, 3, 3))
     rung = room.large_tiles if m == 4 else room.small_tiles
     error = abs(device.to_host(rung(x, w)) - exact(x, w))
-    worst = (error / room.tolerance(x, w, m=m)).max()
-    assert 1 / 40 < worst <= 1
+    assert 1 / 100 < (error / room.tolerance(x, w, m=m)).max() <= 1
 
 
 def test_larger_tiles_are_less_exact_and_these_points_more_exact_than_one_and_two(monkeypatch):

@@ -5,8 +5,8 @@ import numpy as np
 from pmpp import convolution_winograd as room
 from pmpp import cuda
 from pmpp.convolution_layer import finish, problem_of
-from pmpp.convolution_winograd_parts import image_four, output_four, weights_four
-from wrong import WrongRung
+from pmpp.convolution_winograd_parts import image_four, image_six, output_four, weights_four
+from wrong import WrongAnswer, WrongRung
 
 f0 = np.float32(0)
 
@@ -33,9 +33,15 @@ def one_sign_wrong(d, at, step):
 
 
 @cuda.jit(device=True)
-def a_weight_of_a_half_is_0_501(g, at, step, u, to, by):
+def one_of_four_wrong(g, at, step, u, to, by):
     weights_four(g, at, step, u, to, by)
-    u[to + by] *= np.float32(1.002)
+    u[to + by] *= np.float32(1.001)
+
+
+@cuda.jit(device=True)
+def one_of_six_wrong(d, at, step):
+    image_six(d, at, step)
+    d[at + 3 * step] *= np.float32(1.001)
 
 
 @cuda.jit(device=True)
@@ -158,14 +164,41 @@ def wide_anywhere(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, re
     )
 
 
+@cuda.jit
+def six_with_a_wrong_one_kernel(x, v, sizes, cut):
+    d = cuda.local.array(36, np.float32)
+    group, c, t, at, step = thread_place(sizes)
+    if group < sizes[0]:
+        channel, there = channel_place(x, group, c, sizes[0])
+        image, row, column = tile_place(t, cut, 4)
+        for i in range(36):
+            y, z = row + i // 6 - cut[4], column + i % 6 - cut[5]
+            d[i] = room_pixel(x, image, channel, y, z, there and t < cut[1])
+        for i in range(6):
+            one_of_six_wrong(d, i, 6)
+        for i in range(6):
+            one_of_six_wrong(d, 6 * i, 1)
+        for i in range(36):
+            v[at] = d[i]
+            at += step
+
+
+def one_coefficient_of_six(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None):
+    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, 0)
+    kernels = room.large_weights_kernel, six_with_a_wrong_one_kernel, room.large_sums_kernel
+    return room._transformed(p, 4, kernels, room._batched_product)
+
+
 RIGHT = winograd("right")
+OF_SIX = wide_anywhere, one_coefficient_of_six  # these are of F(4 x 4, 3 x 3)
 RUNGS = (
     WrongRung(winograd("no_edge", read=anywhere), "out of bounds"),
     WrongRung(winograd("no_crop", crop=False), "out of bounds"),
     WrongRung(winograd("filling_not_written", fill=False), "uninitialised read"),
     WrongRung(winograd("edge_for_zeros", read=edge_repeated), "wrong result"),
     WrongRung(winograd("one_sign", image=one_sign_wrong), "wrong result"),
-    WrongRung(winograd("one_coefficient", weights=a_weight_of_a_half_is_0_501), "wrong result"),
+    WrongRung(winograd("one_coefficient", weights=one_of_four_wrong), "wrong result"),
+    WrongRung(one_coefficient_of_six, "wrong result"),
     WrongRung(winograd("mirrored_weights", mirrored=True), "wrong result"),
     WrongRung(winograd("one_dimension_only", rows_only=True), "wrong result"),
     WrongRung(winograd("every_image_the_first", same=True), "wrong result"),
@@ -175,4 +208,117 @@ RUNGS = (
     WrongRung(winograd("float64_coefficient", weights=in_float64), "float64"),
     WrongRung(winograd("writes_to_x", overwrite=True), "race"),
     WrongRung(wide_anywhere, "misaligned"),
+)
+
+
+# ------------------------------------------------------------------------------------------- answers to the exercises
+
+
+@cuda.jit
+def row_unguarded(x, u, out):
+    i = 2 * cuda.grid(1)
+    d0, d1, d2, d3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+    m0, m1, m2, m3 = u[0] * (d2 - d0), u[1] * (d1 + d2), u[2] * (d2 - d1), u[3] * (d3 - d1)
+    out[i] = m0 + m1 + m2
+    out[i + 1] = m1 - m2 + m3
+
+
+@cuda.jit
+def row_reads_a_fourth(x, u, out):
+    i = 2 * cuda.grid(1)
+    if i < out.size:
+        d0, d1, d2, d3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+        m0, m1, m2, m3 = u[0] * (d2 - d0), u[1] * (d1 + d2), u[2] * (d2 - d1), u[3] * (d3 - d1)
+        out[i] = m0 + m1 + m2
+        if i + 1 < out.size:
+            out[i + 1] = m1 - m2 + m3
+
+
+@cuda.jit
+def row_leaves_the_last(x, u, out):
+    i = 2 * cuda.grid(1)
+    if i + 1 < out.size:
+        d0, d1, d2, d3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+        m0, m1, m2, m3 = u[0] * (d2 - d0), u[1] * (d1 + d2), u[2] * (d2 - d1), u[3] * (d3 - d1)
+        out[i] = m0 + m1 + m2
+        out[i + 1] = m1 - m2 + m3
+
+
+@cuda.jit
+def row_all_added(x, u, out):
+    i = 2 * cuda.grid(1)
+    if i < out.size:
+        d0, d1, d2 = x[i], x[i + 1], x[i + 2]
+        m1, m2 = u[1] * (d1 + d2), u[2] * (d2 - d1)
+        out[i] = u[0] * (d2 - d0) + m1 + m2
+        if i + 1 < out.size:
+            out[i + 1] = m1 + m2 + u[3] * (x[i + 3] - d1)
+
+
+@cuda.jit
+def row_of_lavin_and_gray(x, u, out):
+    i = 2 * cuda.grid(1)
+    if i < out.size:
+        d0, d1, d2 = x[i], x[i + 1], x[i + 2]
+        m1, m2 = u[1] * (d1 + d2), u[2] * (d2 - d1)
+        out[i] = u[0] * (d0 - d2) + m1 + m2  # their row 0 of G is +g0
+        if i + 1 < out.size:
+            out[i + 1] = m1 - m2 + u[3] * (x[i + 3] - d1)
+
+
+@cuda.jit(device=True)
+def four(g0, g1, g2):
+    half = np.float32(0.5)
+    return -g0, half * (g0 + g1 + g2), half * (g0 - g1 + g2), g2
+
+
+@cuda.jit(device=True)
+def four_in_float64(g0, g1, g2):
+    return -g0, 0.5 * (g0 + g1 + g2), 0.5 * (g0 - g1 + g2), g2
+
+
+@cuda.jit(device=True)
+def four_not_halved(g0, g1, g2):
+    return -g0, g0 + g1 + g2, g0 - g1 + g2, g2
+
+
+def weights(name, *, function=four, guard=True, transposed=False, mirrored=False, filters_fastest=False):
+    @cuda.jit
+    def kernel(w, u):
+        at = cuda.grid(1)
+        k, c = at // w.shape[1], at % w.shape[1]
+        if filters_fastest:
+            k, c = at % w.shape[0], at // w.shape[0]
+        if not guard or (k < w.shape[0] and c < w.shape[1]):
+            h = cuda.local.array((3, 4), np.float32)
+            for s in range(3):
+                y = 2 - s if mirrored else s
+                if mirrored:
+                    column = function(w[k, c, 2, y], w[k, c, 1, y], w[k, c, 0, y])
+                else:
+                    column = function(w[k, c, 0, y], w[k, c, 1, y], w[k, c, 2, y])
+                for i in range(4):
+                    h[s, i] = column[i]
+            for i in range(4):
+                row = function(h[0, i], h[1, i], h[2, i])
+                for j in range(4):
+                    u[4 * j + i if transposed else 4 * i + j, k, c] = row[j]
+
+    kernel.__name__ = name
+    return kernel
+
+
+ROW, WEIGHTS = "convolution_winograd/row", "convolution_winograd/weights"
+ANSWERS = (
+    WrongAnswer(ROW, row_unguarded, "missing guard"),
+    WrongAnswer(ROW, row_reads_a_fourth, "missing guard", "test every index that is used"),
+    WrongAnswer(ROW, row_leaves_the_last, "output not written"),
+    WrongAnswer(ROW, row_all_added, "all added"),
+    WrongAnswer(ROW, row_of_lavin_and_gray, "first sign"),
+    WrongAnswer(WEIGHTS, weights("no_guard", guard=False), "missing guard"),
+    WrongAnswer(WEIGHTS, weights("rows_and_columns", transposed=True), "transposed"),
+    WrongAnswer(WEIGHTS, weights("turned_around", mirrored=True), "mirrored"),
+    WrongAnswer(WEIGHTS, weights("in_float64", function=four_in_float64), "accidental float64"),
+    WrongAnswer(WEIGHTS, weights("not_halved", function=four_not_halved), "wrong result"),
+    WrongAnswer(WEIGHTS, weights("filters_fastest", filters_fastest=True), "uncoalesced"),
 )
