@@ -1,4 +1,4 @@
-"""Exercises of notebooks/16_convolution_layers.ipynb on Winograd's algorithm: a row by F(2, 3), a kernel's transform."""
+"""Exercises of notebooks/16_convolution_layers.ipynb on Winograd: a row by F(2, 3), and a kernel's transform."""
 
 from __future__ import annotations
 
@@ -132,9 +132,9 @@ EXERCISES = (
     Exercise(
         "convolution_winograd/weights",
         task="Transform kernels for F(2 x 2, 3 x 3): u[4 i + j, k, c] = (G w[k, c] G^T)[i, j]. w has shape "
-        "(K, C, 3, 3), u (16, K, C), both float32. G's rows are (-1, 0, 0), (1/2, 1/2, 1/2), (1/2, -1/2, 1/2), (0, 0, 1). A thread "
-        f"does one kernel, and neighbours in memory are written by neighbours. The launch has {BLOCK} threads a block, "
-        "one for each (k, c).",
+        "(K, C, 3, 3), u (16, K, C), both float32. G's rows are (-1, 0, 0), (1/2, 1/2, 1/2), (1/2, -1/2, 1/2) and "
+        "(0, 0, 1). A thread does one kernel, and neighbours in memory are written by neighbours. "
+        f"The launch has {BLOCK} threads a block, one for each (k, c).",
         parameters="w, u",
         cases=_weights_cases,
         answer=weights_answer,
