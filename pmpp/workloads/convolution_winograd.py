@@ -17,11 +17,11 @@ OTHER = (  # one image, odd extents, few or odd channels and filters, groups, no
     Layer(1, 64, 56, 56, 64, 3, 3, **P1),
     Layer(1, 512, 7, 7, 512, 3, 3, **P1),
     Layer(32, 67, 55, 57, 67, 3, 3, **P1),
-    Layer(32, 3, 224, 224, 64, 3, 3, **P1),
+    Layer(32, 3, 56, 56, 64, 3, 3, **P1),
     Layer(32, 64, 57, 57, 5, 3, 3),
     Layer(32, 128, 28, 28, 128, 3, 3, groups=4, **P1),
 )
-SWEEP = [Layer(n, 64, 56, 56, 64, 3, 3, **P1) for n in (1, 4, 16, 128)]
+SWEEP = [Layer(n, 64, 56, 56, 64, 3, 3, **P1) for n in (4, 16)]
 
 
 def _allowed(x: typing.Any, w: typing.Any, layer: Layer) -> typing.Any:
@@ -38,6 +38,6 @@ def _family(layer: Layer) -> str:
 
 WORKLOADS = [
     *(_workload(layer, LADDER, _family(layer), design=True, quick=True) for layer in SQUARES),
-    *(_workload(layer, LAST, _family(layer)) for layer in SWEEP[1:]),
+    *(_workload(layer, LAST, _family(layer)) for layer in SWEEP),
     *(_workload(layer, LAST, "other shapes") for layer in OTHER),
 ]
