@@ -61,7 +61,7 @@ def test_every_tile_at_its_edges(tile, aligned, monkeypatch):
     relu=st.booleans(),
     seed=st.integers(0, 99),
 )
-@hypothesis.settings(max_examples=15)
+@hypothesis.settings(max_examples=12)
 def test_any_shape_sharing_and_alignment(batch, shape, shared, offsets, bias, relu, seed):
     m, n, k = shape
     a, b, bias_values = drawn(seed, (1 if shared == "a" else batch, m, k), (1 if shared == "b" else batch, k, n), m)
