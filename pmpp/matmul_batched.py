@@ -46,9 +46,9 @@ class Tile(typing.NamedTuple):
 
 TILES = (
     Tile(128, 128, 16, 255, 1.0),
-    Tile(64, 128, 8, 168, 0.95),
-    Tile(128, 64, 8, 168, 0.91),
-    Tile(64, 64, 8, 168, 0.92),
+    Tile(64, 128, 8, 168, 0.97),
+    Tile(128, 64, 8, 168, 0.97),
+    Tile(64, 64, 8, 168, 0.96),
 )
 GUARDED = TILES[1:]  # with checks at every element, 8 x 16 of C a thread do not fit into the registers
 
