@@ -6,7 +6,7 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from wrong import hazards, name_of, observe, total
+from wrong import hazards, misaligned, name_of, observe, total
 from wrong.convolution_winograd import OF_SIX, RIGHT
 from wrong.convolution_winograd import RUNGS as WRONG
 
@@ -26,12 +26,6 @@ interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the i
 
 def m_of(rung):
     return 2 if rung in (room.small_tiles, room.batched) else 4
-
-
-def behind(x, offset):
-    """A device array with the values of ``x`` that begins ``offset`` elements behind a 16-byte boundary."""
-    flat = np.concatenate([np.full(offset, np.nan, F32), x.reshape(-1)])
-    return device.to_device(flat)[offset:].reshape(x.shape)
 
 
 def exact(x, w, bias=None, padding=0, groups=1, relu=False):
@@ -81,8 +75,8 @@ def test_any_layer(rung, shape, filters, groups, padding, offsets, bias, relu, s
     x, weights, values = drawn(seed, (n, c, h, w), (k, c // groups, 3, 3), k)
     values = values if bias else None
     expected = exact(x, weights, values, padding, groups, relu)
-    out = behind(np.full(expected.shape, np.nan, F32), offsets[1])
-    result = rung(behind(x, offsets[0]), weights, values, 1, padding, 1, groups, relu, out=out)
+    out = misaligned(np.full(expected.shape, np.nan, F32), offsets[1])
+    result = rung(misaligned(x, offsets[0]), weights, values, 1, padding, 1, groups, relu, out=out)
     assert result is out
     assert right(out.copy_to_host(), m_of(rung), x, weights, values, padding, groups, relu)
 
@@ -114,7 +108,7 @@ def faults(convolve, m):
         found += ["input changed"] * (not np.array_equal(given.copy_to_host(), x))
     x, w = drawn(1, (1, 2, 4, 8), (3, 2, 3, 3))
     try:
-        result, _ = observe(convolve, behind(x, 1), w, None, 1, 1)
+        result, _ = observe(convolve, misaligned(x, 1), w, None, 1, 1)
     except simt.SimtError as error:
         return [*found, "misaligned" if "misaligned" in str(error) else str(error)]
     return found + ["wrong result"] * (not right(result, m, x, w, None, 1))
@@ -291,7 +285,7 @@ def test_wide_kernels_run_where_they_can(spy):
         image.launches.clear()
         sums.launches.clear()
         x, w = drawn(10, shape, (2, 2, 3, 3))
-        result = device.to_host(room.vectorised(behind(x, offset), w, None, 1, padding))
+        result = device.to_host(room.vectorised(misaligned(x, offset), w, None, 1, padding))
         assert (len(image.launches), len(sums.launches)) == ran
         assert right(result, 4, x, w, None, padding)
 

@@ -4,19 +4,13 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from wrong import hazards, observe, total
+from wrong import hazards, misaligned, observe, total
 
 from pmpp import matmul_batched as part
 from pmpp.lab import device
 
 F32 = np.float32
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
-
-
-def behind(x, offset):
-    """A device array with the values of ``x`` that begins ``offset`` elements behind a 16-byte boundary."""
-    flat = np.concatenate([np.full(offset, np.nan, F32), x.reshape(-1)])
-    return device.to_device(flat)[offset:].reshape(x.shape)
 
 
 def drawn(seed, *shapes):
@@ -65,9 +59,9 @@ def test_every_tile_at_its_edges(tile, aligned, monkeypatch):
 def test_any_shape_sharing_and_alignment(batch, shape, shared, offsets, bias, relu, seed):
     m, n, k = shape
     a, b, bias_values = drawn(seed, (1 if shared == "a" else batch, m, k), (1 if shared == "b" else batch, k, n), m)
-    out = behind(np.full((batch, m, n), np.nan, F32), offsets[2])
+    out = misaligned(np.full((batch, m, n), np.nan, F32), offsets[2])
     bias_values = bias_values if bias else None
-    result = part.multiply(behind(a, offsets[0]), behind(b, offsets[1]), bias_values, relu, out=out)
+    result = part.multiply(misaligned(a, offsets[0]), misaligned(b, offsets[1]), bias_values, relu, out=out)
     assert result is out
     assert_right(out.copy_to_host(), a, b, bias_values, relu)
 
@@ -113,8 +107,8 @@ def test_the_fast_path_is_taken_where_it_can_be(monkeypatch):
     part.multiply(a, b)
     part.multiply(a[:, :, :7].copy(), b[:, :7].copy())
     part.multiply(a, b[:, :, :3].copy())
-    part.multiply(behind(a, 1), b)
-    part.multiply(a, behind(b, 2))
+    part.multiply(misaligned(a, 1), b)
+    part.multiply(a, misaligned(b, 2))
     assert chosen == [True, False, False, False, False]
 
 
