@@ -304,9 +304,9 @@ def test_the_workspace_is_what_is_said(shape, monkeypatch):
 @each_rung
 def test_without_room_nothing_is_written(rung, monkeypatch):
     def full(shape, dtype, *, stream=0):
-        if len(tried) == 2:
+        if shape and len(tried) == 2:  # an empty array stands for no bias
             raise MemoryError("full")
-        tried.append(shape)
+        tried.extend([shape] * bool(shape))
         return device.empty(shape, dtype, stream=stream)
 
     tried = []
