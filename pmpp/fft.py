@@ -1,0 +1,490 @@
+"""FFT: the discrete Fourier transform of complex64, along one axis or two, forward and inverse.
+
+Chapter: notebooks/16_fft.ipynb.  PMPP 4e ch. 16.
+
+A transform of n points costs 5 n log2 n operations, and moves 16 n bytes if it is done in one trip: for n = 1024 that
+is 3 operations a byte, and memory is the bound. So the ladder is about trips. It goes from all products (n^2), over one
+trip for each of log2 n stages, to one trip in all, and from there to fewer trips through shared memory: three stages at
+a time in registers. It is Stockham's form throughout: each stage writes where the next reads in order, so that no bit
+reversal is needed. Lengths are powers of two; half spectra of real input are in `pmpp.fft_real`.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.fft_parts import (
+    Pass, Problem, butterfly8, first_butterflies, first_radix, problem_of, read8, read_pairs, roots, scaled, scaled8,
+    swapped8, twiddles, twisted, write8, write_neighbours, write_pairs, write_runs, write_runs_of_pairs,
+)  # fmt: skip
+from pmpp.lab import device
+from pmpp.lab.room import Cost, rung
+
+
+def reference(x: np.ndarray, inverse: bool = False, axes: int = 1) -> np.ndarray:
+    """The transform in complex128, by its definition: each result is the sum of all n products."""
+    out = x.astype(np.complex128)
+    for axis in range(-axes, 0):
+        lines = np.moveaxis(out, axis, -1)
+        n = lines.shape[-1]
+        angles = (2j if inverse else -2j) * np.pi * np.arange(n) / n
+        results = [(lines * np.exp(angles * k)).sum(-1) for k in range(n)]
+        out = np.moveaxis(np.stack(results, -1) / (n if inverse else 1), -1, axis)
+    return out
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
+    """Small awkward inputs: a name, and ``(x, inverse, axes)``."""
+    rng = np.random.default_rng(16) if rng is None else rng
+
+    def noise(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(np.complex64)
+
+    made = {f"{n} points": (noise(3, n), n in (4, 64), 1) for n in (1, 2, 4, 8, 16, 32, 64, 128)}
+    made["many lines"] = noise(5, 3, 256), True, 1
+    made["long"] = noise(1024), False, 1
+    made["no lines"] = noise(0, 8), False, 1
+    made |= {f"{h} x {w}": (noise(2, h, w), inverse, 2) for h, w, inverse in (
+        (1, 1, False), (2, 16, True), (16, 2, False), (1, 32, False), (32, 1, True), (32, 64, False), (64, 16, True),
+    )}  # fmt: skip
+    impulse, wave, scales = np.zeros((2, 64), np.complex64), np.exp(2j * np.pi * 5 / 64 * np.arange(64)), noise(4, 32)
+    impulse[0, 0] = impulse[1, 63] = 1
+    scales *= np.array([1e-20, 1, 1e20, 0], np.float32)[:, None]
+    more = {"impulses": impulse, "one wave": wave.astype(np.complex64), "large and small": scales}
+    return made | {name: (x, False, 1) for name, x in more.items()}
+
+
+def relative_error(n: int) -> float:
+    """How far, in the 2-norm and relative to the result, a computed transform of n points is from the exact one.
+
+    N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., Theorem 24.2 (after Gentleman and Sande,
+    1966): t e / (1 - t e) with t = log2 n and e = u + 4 u / (1 - 4 u) (sqrt(2) + u). Here u = 2^-24, the roots of unity
+    are computed in float64 and off by at most u when rounded, and a pass of radix 8 rounds no more than three of 2.
+    """
+    u, t = 2.0**-24, math.log2(max(n, 1))
+    e = u + 4 * u / (1 - 4 * u) * (math.sqrt(2) + u)
+    return t * e / (1 - t * e)
+
+
+def tolerance(x: np.ndarray, inverse: bool = False, axes: int = 1) -> typing.Any:
+    """For each element, how far it may be from the exact result: no element is further off than all of them together."""
+    n, last = math.prod(x.shape[-axes:]), tuple(range(-axes, 0))
+    size = np.sqrt((np.abs(x.astype(np.complex128)) ** 2).sum(last, keepdims=True))
+    return relative_error(n) * size * (n**-0.5 if inverse else n**0.5) + 2.0**-140
+
+
+def cost(lines: int, n: int, m: int = 1) -> Cost:
+    """Transforms of n points, or of n x m: 5 operations for each point and halving, as is usual; each axis one trip."""
+    points, trips = lines * n * m, 2 if m > 1 else 1
+    return Cost(flops=int(5 * points * math.log2(max(n * m, 2))), bytes=16 * points * trips)
+
+
+# ---------------------------------------------------------------------------------------------------- all products
+
+BLOCK = 256  # threads a block
+
+
+@cuda.jit
+def naive_dft_kernel(x, out, roots, n, inner, scale):
+    i = cuda.grid(1)
+    if i < out.size:
+        k = i // inner % n
+        first = i - k * inner
+        total = np.complex128(0)
+        j = 0
+        while j < n:
+            total += np.complex128(x[first + j * inner]) * np.complex128(roots[j * k & n - 1])
+            j += 1
+        out[i] = np.complex64(total * scale)
+
+
+def _by_passes(p: Problem, run: typing.Callable) -> None:
+    """Each axis in turn, through a scratch array if there are two: ``run(problem, pass, from, to)``."""
+    if not p.out.size:
+        return
+    source = p.x
+    for number, one in enumerate(p.passes):
+        last = number == p.axes - 1
+        target = p.out if last else device.empty(p.out.size, np.complex64, stream=p.stream)
+        run(p, one, source, target)
+        source = target
+
+
+def _naive(p: Problem, one: Pass, source: typing.Any, target: typing.Any) -> None:
+    blocks = -(-target.size // BLOCK)
+    table = roots(one.n, one.inverse)
+    naive_dft_kernel[blocks, BLOCK, p.stream](source, target, table, one.n, one.inner, np.float64(one.scale))
+
+
+@rung(naive_dft_kernel)
+def naive_dft(
+    x: typing.Any, inverse: bool = False, axes: int = 1, *, out: typing.Any = None, stream: typing.Any = 0
+) -> typing.Any:
+    """One thread for each result: the sum of n products, as the definition has it.
+
+    Args:
+        x: complex64, contiguous, of any number of dimensions. The transformed axes are powers of two, up to 2^27.
+        inverse: the inverse transform, divided by the number of points as NumPy's is.
+        axes: 1 to transform along the last axis, 2 along the last two. All others are a batch.
+        out: a complex64 device array of x's shape, apart from ``x``, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out`` without waiting for the work to be done. The sum is kept in float64, so that only the rounded roots
+    of unity and the result are off. Raises TypeError or ValueError that names the argument at fault; for another length
+    it names the next power of two. An infinity or a NaN spoils its own transform and no other.
+
+    Leaves: n multiplications for each result, of which most have been done for another result already.
+    """
+    p, out = problem_of(x, inverse, axes, out, stream)
+    _by_passes(p, _naive)
+    return out
+
+
+# --------------------------------------------------------------------------------------------------- a stage a launch
+
+
+@cuda.jit
+def stage_kernel(x, out, roots, n, inner, s, scale):
+    i = cuda.grid(1)
+    if 2 * i < out.size:
+        t = i // inner % (n // 2)  # the butterfly in its line
+        first = (i // inner - t) * 2 * inner + i % inner  # where the line begins
+        j = t % s  # of two spectra of s points, the results j make results j and j + s of one of 2 s points
+        a = x[first + t * inner]
+        b = x[first + (t + n // 2) * inner] * roots[j * (n // (2 * s))]
+        place = first + (2 * t - j) * inner
+        out[place] = scaled(a + b, scale)
+        out[place + s * inner] = scaled(a - b, scale)
+
+
+def _stages(p: Problem, one: Pass, source: typing.Any, target: typing.Any) -> None:
+    if one.n == 1:
+        target.copy_to_device(source, stream=p.stream)
+        return
+    count = one.n.bit_length() - 1
+    spare = device.empty(target.size, np.complex64, stream=p.stream) if count > 1 else target
+    blocks, table = -(-target.size // 2 // BLOCK), roots(one.n, one.inverse)
+    for stage in range(count):
+        to = target if (count - stage) % 2 else spare  # so that the last one is ``target``
+        scale = one.scale if stage == count - 1 else np.float32(1)
+        stage_kernel[blocks, BLOCK, p.stream](source, to, table, one.n, one.inner, 1 << stage, scale)
+        source = to
+
+
+@rung(stage_kernel)
+def radix2_global(x, inverse=False, axes=1, *, out=None, stream=0):
+    """Two halves make the whole: log2 n stages of n / 2 butterflies, each stage a launch and a trip through memory.
+
+    Arguments, result and errors as in `naive_dft`. Source: J. W. Cooley and J. W. Tukey, An algorithm for the machine
+    calculation of complex Fourier series (1965); the order of T. G. Stockham, High-speed convolution and correlation
+    (1966), which needs no bit reversal.
+
+    Leaves: ten trips through device memory for 1024 points, of which nine carry what nobody asked for.
+    """
+    p, out = problem_of(x, inverse, axes, out, stream)
+    _by_passes(p, _stages)
+    return out
+
+
+# --------------------------------------------------------------------------------------------------- in shared memory
+
+
+@cuda.jit(device=True)
+def place_of(block, n, each, inner, lines):
+    """What this thread works on: ``(t, line, first, step, begin)``.
+
+    ``t``: its number among the n / ``each`` threads of a line. ``first`` and ``step``: where the line lies in the
+    block's shared memory. ``begin``: where it lies in device memory. Along rows neighbouring threads take neighbours in
+    a row; along columns (``inner`` > 1) neighbouring threads take neighbouring columns, which is where memory has them.
+    """
+    thread, threads = np.uint32(cuda.threadIdx.x), np.uint32(n // each)
+    together = np.uint32(cuda.blockDim.x) // threads  # lines a block
+    if inner == 1:
+        t, which = thread % threads, np.uint32(thread // threads)
+        first, step = which * np.uint32(n), np.uint32(1)
+    else:
+        t, which = np.uint32(thread // together), thread % together
+        first, step = which, np.uint32(together)
+    line = np.int64(block) * together + which
+    inside = min(line, lines - 1)  # beyond the last line the last is read, and nothing is written
+    begin = inside // inner * n * inner + inside % inner
+    return t, line, first, step, begin
+
+
+POINTS = 2048  # points a block of `shared`, each thread with two of them: 16 KB of shared memory
+
+
+@cuda.jit
+def shared_kernel(x, out, roots, n, inner, lines, scale):
+    points = cuda.shared.array(POINTS, np.complex64)
+    t, line, first, step, begin = place_of(cuda.blockIdx.x, n, 2, inner, lines)
+    half = np.uint32(n // 2)
+    a, b = x[begin + t * inner], x[begin + (t + half) * inner]
+    s = np.uint32(1)
+    while s < n:
+        j = t & (s - np.uint32(1))
+        b = b * roots[j * (half // s)]
+        a, b = a + b, a - b
+        if 2 * s < n:
+            place = first + (2 * t - j) * step
+            points[place], points[place + s * step] = a, b
+            cuda.syncthreads()  # the stage is whole before anyone reads it
+            a, b = points[first + t * step], points[first + (t + half) * step]
+            cuda.syncthreads()  # everyone has read it before it is overwritten
+        s = np.uint32(2 * s)
+    if line < lines:
+        out[begin + t * inner] = scaled(a, scale)
+        out[begin + (t + half) * inner] = scaled(b, scale)
+
+
+def _shared(p: Problem, one: Pass, source: typing.Any, target: typing.Any) -> None:
+    if one.n > POINTS or one.n == 1:
+        _stages(p, one, source, target)
+        return
+    blocks = -(-one.lines * one.n // POINTS)
+    table = roots(one.n, one.inverse)
+    shared_kernel[blocks, POINTS // 2, p.stream](source, target, table, one.n, one.inner, one.lines, one.scale)
+
+
+@rung(shared_kernel, stage_kernel)
+def shared(x, inverse=False, axes=1, *, out=None, stream=0):
+    """A block keeps its lines in shared memory from the first stage to the last: one trip through device memory.
+
+    Arguments, result and errors as in `naive_dft`. Lines longer than 2048 points are done as in `radix2_global`.
+    Source: N. K. Govindaraju et al., High performance discrete Fourier transforms on graphics processors (SC 2008).
+
+    Leaves: for each stage two barriers and a trip of every point through shared memory, for one multiplication.
+    """
+    p, out = problem_of(x, inverse, axes, out, stream)
+    _by_passes(p, _shared)
+    return out
+
+
+# ----------------------------------------------------------------------------------------- three stages in registers
+
+LONG = 4096  # points a block from here on, and of the longest line that one block can do: 32 KB
+EACH = 8  # points a thread
+
+
+@cuda.jit
+def radix8_kernel(x, out, twiddles, n, inner, lines, radix, inverse, scale):
+    points = cuda.shared.array(LONG, np.complex64)
+    t, line, first, step, begin = place_of(cuda.blockIdx.x, n, EACH, inner, lines)
+    eighth = np.uint32(n // EACH)
+    v = swapped8(read8(x, begin + t * inner, np.int64(eighth) * inner), inverse)
+    v = first_butterflies(v, radix)
+    s = np.uint32(radix)
+    if s < n:
+        write_runs(points, first + s * t * step, s, step, eighth * step, v)
+    while s < n:
+        cuda.syncthreads()  # the pass is whole before anyone reads it
+        j = t & (s - np.uint32(1))
+        v = butterfly8(twisted(read8(points, first + t * step, eighth * step), read8(twiddles, j, s)))
+        if 8 * s < n:
+            cuda.syncthreads()  # everyone has read it before it is overwritten
+            write8(points, first + (8 * t - 7 * j) * step, s * step, v)
+        s = np.uint32(8 * s)
+    if line < lines:
+        write8(out, begin + t * inner, np.int64(eighth) * inner, scaled8(swapped8(v, inverse), scale))
+
+
+def _radix8(p: Problem, one: Pass, source: typing.Any, target: typing.Any) -> None:
+    if not EACH <= one.n <= LONG:
+        _shared(p, one, source, target)
+        return
+    sizes = one.n, one.inner, one.lines, first_radix(one.n)
+    launch = radix8_kernel[-(-one.lines * one.n // LONG), LONG // EACH, p.stream]
+    launch(source, target, twiddles(one.n), *sizes, one.inverse, one.scale)
+
+
+@rung(radix8_kernel, shared_kernel)
+def radix8(x, inverse=False, axes=1, *, out=None, stream=0):
+    """A thread does three stages of eight points in registers: a third of the trips through shared memory.
+
+    Arguments, result and errors as in `naive_dft`. The first pass is of radix 2 or 4 where log2 n is no multiple of 3.
+    Lines of fewer than 8 or more than 4096 points are done as in `shared`. Source: as `shared`.
+
+    Leaves: a complex number is two accesses of 4 bytes, each of which leaves every other bank and half a sector idle.
+    """
+    p, out = problem_of(x, inverse, axes, out, stream)
+    _by_passes(p, _radix8)
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------- 128 bits wide
+
+PADDED = 2 * LONG * 9 // 8  # float32 in 36 KB: see `padded`
+
+
+@cuda.jit(device=True)
+def transform_rows(block, points, x, out, twiddles, n, lines, radix, inverse, scale):
+    t, line, first, step, begin = place_of(block, n, 2 * EACH, 1, lines)
+    t, eighth, s = 2 * t, np.uint32(n // EACH), np.uint32(radix)  # this thread does the work of t and of t + 1
+    v, w = read_pairs(x, begin + t, eighth, False)
+    v, w = first_butterflies(swapped8(v, inverse), radix), first_butterflies(swapped8(w, inverse), radix)
+    if s < n:
+        write_neighbours(points, first + s * t, s, eighth, v, w)
+    while s < n:
+        cuda.syncthreads()
+        j = t & (s - np.uint32(1))
+        v, w = read_pairs(points, first + t, eighth, True)
+        f, g = read_pairs(twiddles, j, s, False)
+        v, w = butterfly8(twisted(v, f)), butterfly8(twisted(w, g))
+        if 8 * s < n:
+            cuda.syncthreads()
+            write_pairs(points, first + 8 * t - 7 * j, s, True, v, w)
+        s = np.uint32(8 * s)
+    if line < lines:
+        v, w = scaled8(swapped8(v, inverse), scale), scaled8(swapped8(w, inverse), scale)
+        write_pairs(out, begin + t, eighth, False, v, w)
+
+
+@cuda.jit
+def rows_kernel(x, out, twiddles, n, lines, radix, inverse, scale):
+    points = cuda.shared.array(PADDED, np.float32, alignment=16)
+    transform_rows(cuda.blockIdx.x, points, x, out, twiddles, n, lines, radix, inverse, scale)
+
+
+@cuda.jit(device=True)
+def transform_columns(block, points, x, out, twiddles, n, inner, lines, radix, inverse, scale):
+    # A line is now two columns side by side, and a point is a pair.
+    t, line, first, step, begin = place_of(block, n, EACH, inner // 2, lines // 2)
+    eighth, s, step, first = np.uint32(n // EACH), np.uint32(radix), 2 * step, 2 * first
+    v, w = read_pairs(x, 2 * begin + t * inner, np.int64(eighth) * inner, False)
+    v, w = first_butterflies(swapped8(v, inverse), radix), first_butterflies(swapped8(w, inverse), radix)
+    if s < n:
+        write_runs_of_pairs(points, first + s * t * step, s, step, eighth * step, v, w)
+    while s < n:
+        cuda.syncthreads()
+        j = t & (s - np.uint32(1))
+        v, w = read_pairs(points, first + t * step, eighth * step, True)
+        f = read8(twiddles, j, s)
+        v, w = butterfly8(twisted(v, f)), butterfly8(twisted(w, f))
+        if 8 * s < n:
+            cuda.syncthreads()
+            write_pairs(points, first + (8 * t - 7 * j) * step, s * step, True, v, w)
+        s = np.uint32(8 * s)
+    if line < lines // 2:
+        v, w = scaled8(swapped8(v, inverse), scale), scaled8(swapped8(w, inverse), scale)
+        write_pairs(out, 2 * begin + t * inner, np.int64(eighth) * inner, False, v, w)
+
+
+@cuda.jit
+def columns_kernel(x, out, twiddles, n, inner, lines, radix, inverse, scale):
+    points = cuda.shared.array(PADDED, np.float32, alignment=16)
+    transform_columns(cuda.blockIdx.x, points, x, out, twiddles, n, inner, lines, radix, inverse, scale)
+
+
+def _wide(one: Pass, *arrays: typing.Any) -> bool:
+    """Whether the kernels for pairs can do it."""
+    if any(device.address(array) % 16 for array in arrays):
+        return False
+    if one.inner == 1:
+        return 2 * EACH <= one.n <= LONG
+    return one.inner % 2 == 0 and EACH <= one.n <= LONG // 2
+
+
+def _vectorised(p: Problem, one: Pass, source: typing.Any, target: typing.Any) -> None:
+    if not _wide(one, source, target):
+        _radix8(p, one, source, target)
+        return
+    rows = one.inner == 1
+    kernel, inner = (rows_kernel, ()) if rows else (columns_kernel, (one.inner,))
+    table = twiddles(one.n)
+    launch = kernel[-(-one.lines * one.n // LONG), LONG // EACH // 2, p.stream]
+    views = source.view(np.float32), target.view(np.float32), table.view(np.float32) if rows else table
+    launch(*views, one.n, *inner, one.lines, first_radix(one.n), one.inverse, one.scale)
+
+
+@rung(rows_kernel, columns_kernel, radix8_kernel)
+def vectorised(x, inverse=False, axes=1, *, out=None, stream=0):
+    """Two neighbours move as 16 bytes, in device memory and in shared memory, where padding keeps them off one bank.
+
+    Arguments, result and errors as in `naive_dft`. Along rows a thread's neighbours are two points of a line, along
+    columns the same point of two lines. Rows of 16 to 4096 points and an even number of columns of 8 to 2048 are done
+    so, if the arrays begin at multiples of 16 bytes; all else as in `radix8`.
+    """
+    p, out = problem_of(x, inverse, axes, out, stream)
+    _by_passes(p, _vectorised)
+    return out
+
+
+# ------------------------------------------------------------------------------------------- both axes in one launch
+
+SLAB = 2**20  # points, 8 MB, that are between their rows and their columns at a time: the L2 cache keeps a few such
+
+
+@cuda.jit
+def clear_kernel(words):
+    i = cuda.grid(1)
+    if i < words.size:
+        words[i] = 0
+
+
+@cuda.jit(device=True)
+def next_part(state, slabs, parts, box):
+    """``(slab, part, columns)``: which part of which slab this block is to do, and along which axis.
+
+    Parts are handed out in order, to blocks that are running: rows 0, rows 1, columns 0, rows 2, columns 1 and so on. So
+    whoever waits for rows waits for blocks that have begun, and by then most of them are done.
+    """
+    if cuda.threadIdx.x == 0:
+        box[0] = cuda.atomic.add(state, 0, 1)
+    cuda.syncthreads()
+    turn = box[0] // parts
+    if turn == 2 * slabs - 1:
+        return slabs - 1, box[0] % parts, True
+    columns = turn > 0 and turn % 2 == 0
+    return turn // 2 - 1 if columns else (turn + 1) // 2, box[0] % parts, columns
+
+
+@cuda.jit
+def planes_kernel(x, out, state, parts, row_table, table, h, w, planes, radixes, inverse, scales):
+    points = cuda.shared.array(PADDED, np.float32, alignment=16)
+    slab, part, columns = next_part(state, cuda.gridDim.x // (2 * parts), parts, cuda.shared.array(1, np.int64))
+    block = slab * parts + part
+    if columns:
+        if cuda.threadIdx.x == 0:
+            while cuda.atomic.add(state, 1 + slab, 0) < parts:
+                pass
+        cuda.syncthreads()
+        cuda.threadfence()
+        transform_columns(block, points, out, out, table, h, w, planes * w, radixes[0], inverse, scales[0])
+    else:
+        transform_rows(block, points, x, out, row_table, w, planes * h, radixes[1], inverse, scales[1])
+        cuda.threadfence()  # what this block wrote can be seen by all,
+        cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            cuda.atomic.add(state, 1 + slab, 1)  # before it says so
+
+
+@rung(clear_kernel, planes_kernel, rows_kernel, columns_kernel, radix8_kernel)
+def one_launch(x, inverse=False, axes=1, *, out=None, stream=0):
+    """Rows and columns in one launch: columns begin while their rows are still in the L2 cache, and never leave it.
+
+    Arguments, result and errors as in `naive_dft`. For axes=2 where both passes of `vectorised` are done by its own
+    kernels; all else is done as there. Planes are worked on 8 MB at a time; larger ones do not stay in the cache.
+    """
+    p, out = problem_of(x, inverse, axes, out, stream)
+    if axes == 1 or not p.out.size or not all(_wide(one, p.x, p.out) for one in p.passes):
+        _by_passes(p, _vectorised)
+        return out
+    (h, w), rows, columns = p.shape[-2:], *p.passes
+    planes = p.out.size // (h * w)
+    together = min(max(SLAB // (h * w), 1), 1 << (planes - 1).bit_length())  # planes in a slab: a power of two
+    slabs, parts = -(-planes // together), max(together * h * w // LONG, 1)
+    state = device.empty(1 + slabs, np.int64, stream=p.stream)
+    clear_kernel[-(-state.size // BLOCK), BLOCK, p.stream](state)
+    tables = twiddles(w).view(np.float32), twiddles(h)
+    planes_kernel[2 * slabs * parts, LONG // EACH // 2, p.stream](
+        p.x.view(np.float32), p.out.view(np.float32), state, parts, *tables, h, w, planes,
+        (first_radix(h), first_radix(w)), p.inverse, (columns.scale, rows.scale),
+    )  # fmt: skip
+    return out
+
+
+LADDER = (naive_dft, radix2_global, shared, radix8, vectorised, one_launch)
