@@ -19,7 +19,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.fft_parts import (
     Pass, Problem, butterfly8, first_butterflies, first_radix, problem_of, read8, read_pairs, roots, scaled, scaled8,
-    swapped8, twiddles, twisted, write8, write_neighbours, write_pairs, write_runs, write_runs_of_pairs,
+    twiddles, twisted, write8, write_neighbours, write_pairs, write_runs, write_runs_of_pairs,
 )  # fmt: skip
 from pmpp.lab import device
 from pmpp.lab.room import Cost, rung
@@ -103,21 +103,21 @@ def naive_dft_kernel(x, out, roots, n, inner, scale):
 
 
 def _by_passes(p: Problem, run: typing.Callable) -> None:
-    """Each axis in turn, through a scratch array if there are two: ``run(problem, pass, from, to)``."""
+    """Each axis in turn, through a scratch array if there are two: ``run(pass, from, to, stream)``."""
     if not p.out.size:
         return
     source = p.x
     for number, one in enumerate(p.passes):
         last = number == p.axes - 1
         target = p.out if last else device.empty(p.out.size, np.complex64, stream=p.stream)
-        run(p, one, source, target)
+        run(one, source, target, p.stream)
         source = target
 
 
-def _naive(p: Problem, one: Pass, source: typing.Any, target: typing.Any) -> None:
+def _naive(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
     blocks = -(-target.size // BLOCK)
     table = roots(one.n, one.inverse)
-    naive_dft_kernel[blocks, BLOCK, p.stream](source, target, table, one.n, one.inner, np.float64(one.scale))
+    naive_dft_kernel[blocks, BLOCK, stream](source, target, table, one.n, one.inner, np.float64(one.scale))
 
 
 @rung(naive_dft_kernel)
@@ -157,21 +157,21 @@ def stage_kernel(x, out, roots, n, inner, s, scale):
         a = x[first + t * inner]
         b = x[first + (t + n // 2) * inner] * roots[j * (n // (2 * s))]
         place = first + (2 * t - j) * inner
-        out[place] = scaled(a + b, scale)
-        out[place + s * inner] = scaled(a - b, scale)
+        out[place] = scaled(a + b, scale, scale)
+        out[place + s * inner] = scaled(a - b, scale, scale)
 
 
-def _stages(p: Problem, one: Pass, source: typing.Any, target: typing.Any) -> None:
+def _stages(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
     if one.n == 1:
-        target.copy_to_device(source, stream=p.stream)
+        target.copy_to_device(source, stream=stream)
         return
     count = one.n.bit_length() - 1
-    spare = device.empty(target.size, np.complex64, stream=p.stream) if count > 1 else target
+    spare = device.empty(target.size, np.complex64, stream=stream) if count > 1 else target
     blocks, table = -(-target.size // 2 // BLOCK), roots(one.n, one.inverse)
     for stage in range(count):
         to = target if (count - stage) % 2 else spare  # so that the last one is ``target``
         scale = one.scale if stage == count - 1 else np.float32(1)
-        stage_kernel[blocks, BLOCK, p.stream](source, to, table, one.n, one.inner, 1 << stage, scale)
+        stage_kernel[blocks, BLOCK, stream](source, to, table, one.n, one.inner, 1 << stage, scale)
         source = to
 
 
@@ -202,17 +202,20 @@ def place_of(block, n, each, inner, lines):
     a row; along columns (``inner`` > 1) neighbouring threads take neighbouring columns, which is where memory has them.
     """
     thread, threads = np.uint32(cuda.threadIdx.x), np.uint32(n // each)
-    together = np.uint32(cuda.blockDim.x) // threads  # lines a block
+    bits = np.uint32(31 - cuda.clz(np.int32(threads)))  # a power of two: shifts instead of divisions
+    together = np.uint32(cuda.blockDim.x) >> bits  # lines a block
     if inner == 1:
-        t, which = thread % threads, np.uint32(thread // threads)
+        t, which = thread & (threads - np.uint32(1)), np.uint32(thread >> bits)
         first, step = which * np.uint32(n), np.uint32(1)
     else:
-        t, which = np.uint32(thread // together), thread % together
-        first, step = which, np.uint32(together)
+        t, which = np.uint32(thread >> (np.uint32(31 - cuda.clz(np.int32(together))))), thread & (together - np.uint32(1))
+        first, step = which, together
     line = np.int64(block) * together + which
-    inside = min(line, lines - 1)  # beyond the last line the last is read, and nothing is written
-    begin = inside // inner * n * inner + inside % inner
-    return t, line, first, step, begin
+    inside = np.uint32(min(line, lines - 1))  # beyond the last line the last is read, and nothing is written
+    if inner == 1:
+        return t, line, first, step, np.int64(inside) * n
+    outer = np.uint32(inside // np.uint32(inner))
+    return t, line, first, step, np.int64(outer) * n * inner + (inside - outer * np.uint32(inner))
 
 
 POINTS = 2048  # points a block of `shared`, each thread with two of them: 16 KB of shared memory
@@ -237,17 +240,17 @@ def shared_kernel(x, out, roots, n, inner, lines, scale):
             cuda.syncthreads()  # everyone has read it before it is overwritten
         s = np.uint32(2 * s)
     if line < lines:
-        out[begin + t * inner] = scaled(a, scale)
-        out[begin + (t + half) * inner] = scaled(b, scale)
+        out[begin + t * inner] = scaled(a, scale, scale)
+        out[begin + (t + half) * inner] = scaled(b, scale, scale)
 
 
-def _shared(p: Problem, one: Pass, source: typing.Any, target: typing.Any) -> None:
+def _shared(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
     if one.n > POINTS or one.n == 1:
-        _stages(p, one, source, target)
+        _stages(one, source, target, stream)
         return
     blocks = -(-one.lines * one.n // POINTS)
     table = roots(one.n, one.inverse)
-    shared_kernel[blocks, POINTS // 2, p.stream](source, target, table, one.n, one.inner, one.lines, one.scale)
+    shared_kernel[blocks, POINTS // 2, stream](source, target, table, one.n, one.inner, one.lines, one.scale)
 
 
 @rung(shared_kernel, stage_kernel)
@@ -270,12 +273,12 @@ LONG = 4096  # points a block from here on, and of the longest line that one blo
 EACH = 8  # points a thread
 
 
-@cuda.jit
-def radix8_kernel(x, out, twiddles, n, inner, lines, radix, inverse, scale):
+@cuda.jit(max_registers=64)  # two blocks to a multiprocessor
+def radix8_kernel(x, out, twiddles, n, inner, lines, radix, sign, scale):
     points = cuda.shared.array(LONG, np.complex64)
     t, line, first, step, begin = place_of(cuda.blockIdx.x, n, EACH, inner, lines)
     eighth = np.uint32(n // EACH)
-    v = swapped8(read8(x, begin + t * inner, np.int64(eighth) * inner), inverse)
+    v = scaled8(read8(x, begin + t * inner, np.int64(eighth) * inner), np.float32(1), sign)
     v = first_butterflies(v, radix)
     s = np.uint32(radix)
     if s < n:
@@ -289,16 +292,16 @@ def radix8_kernel(x, out, twiddles, n, inner, lines, radix, inverse, scale):
             write8(points, first + (8 * t - 7 * j) * step, s * step, v)
         s = np.uint32(8 * s)
     if line < lines:
-        write8(out, begin + t * inner, np.int64(eighth) * inner, scaled8(swapped8(v, inverse), scale))
+        write8(out, begin + t * inner, np.int64(eighth) * inner, scaled8(v, scale, scale * sign))
 
 
-def _radix8(p: Problem, one: Pass, source: typing.Any, target: typing.Any) -> None:
+def _radix8(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
     if not EACH <= one.n <= LONG:
-        _shared(p, one, source, target)
+        _shared(one, source, target, stream)
         return
     sizes = one.n, one.inner, one.lines, first_radix(one.n)
-    launch = radix8_kernel[-(-one.lines * one.n // LONG), LONG // EACH, p.stream]
-    launch(source, target, twiddles(one.n), *sizes, one.inverse, one.scale)
+    launch = radix8_kernel[-(-one.lines * one.n // LONG), LONG // EACH, stream]
+    launch(source, target, twiddles(one.n), *sizes, one.sign, one.scale)
 
 
 @rung(radix8_kernel, shared_kernel)
@@ -321,11 +324,12 @@ PADDED = 2 * LONG * 9 // 8  # float32 in 36 KB: see `padded`
 
 
 @cuda.jit(device=True)
-def transform_rows(block, points, x, out, twiddles, n, lines, radix, inverse, scale):
+def transform_rows(block, points, x, out, twiddles, n, lines, radix, sign, scale):
     t, line, first, step, begin = place_of(block, n, 2 * EACH, 1, lines)
     t, eighth, s = 2 * t, np.uint32(n // EACH), np.uint32(radix)  # this thread does the work of t and of t + 1
     v, w = read_pairs(x, begin + t, eighth, False)
-    v, w = first_butterflies(swapped8(v, inverse), radix), first_butterflies(swapped8(w, inverse), radix)
+    v, w = scaled8(v, np.float32(1), sign), scaled8(w, np.float32(1), sign)
+    v, w = first_butterflies(v, radix), first_butterflies(w, radix)
     if s < n:
         write_neighbours(points, first + s * t, s, eighth, v, w)
     while s < n:
@@ -339,23 +343,24 @@ def transform_rows(block, points, x, out, twiddles, n, lines, radix, inverse, sc
             write_pairs(points, first + 8 * t - 7 * j, s, True, v, w)
         s = np.uint32(8 * s)
     if line < lines:
-        v, w = scaled8(swapped8(v, inverse), scale), scaled8(swapped8(w, inverse), scale)
+        v, w = scaled8(v, scale, scale * sign), scaled8(w, scale, scale * sign)
         write_pairs(out, begin + t, eighth, False, v, w)
 
 
 @cuda.jit
-def rows_kernel(x, out, twiddles, n, lines, radix, inverse, scale):
+def rows_kernel(x, out, twiddles, n, lines, radix, sign, scale):
     points = cuda.shared.array(PADDED, np.float32, alignment=16)
-    transform_rows(cuda.blockIdx.x, points, x, out, twiddles, n, lines, radix, inverse, scale)
+    transform_rows(cuda.blockIdx.x, points, x, out, twiddles, n, lines, radix, sign, scale)
 
 
 @cuda.jit(device=True)
-def transform_columns(block, points, x, out, twiddles, n, inner, lines, radix, inverse, scale):
+def transform_columns(block, points, x, out, twiddles, n, inner, lines, radix, sign, scale):
     # A line is now two columns side by side, and a point is a pair.
     t, line, first, step, begin = place_of(block, n, EACH, inner // 2, lines // 2)
     eighth, s, step, first = np.uint32(n // EACH), np.uint32(radix), 2 * step, 2 * first
     v, w = read_pairs(x, 2 * begin + t * inner, np.int64(eighth) * inner, False)
-    v, w = first_butterflies(swapped8(v, inverse), radix), first_butterflies(swapped8(w, inverse), radix)
+    v, w = scaled8(v, np.float32(1), sign), scaled8(w, np.float32(1), sign)
+    v, w = first_butterflies(v, radix), first_butterflies(w, radix)
     if s < n:
         write_runs_of_pairs(points, first + s * t * step, s, step, eighth * step, v, w)
     while s < n:
@@ -369,14 +374,14 @@ def transform_columns(block, points, x, out, twiddles, n, inner, lines, radix, i
             write_pairs(points, first + (8 * t - 7 * j) * step, s * step, True, v, w)
         s = np.uint32(8 * s)
     if line < lines // 2:
-        v, w = scaled8(swapped8(v, inverse), scale), scaled8(swapped8(w, inverse), scale)
+        v, w = scaled8(v, scale, scale * sign), scaled8(w, scale, scale * sign)
         write_pairs(out, 2 * begin + t * inner, np.int64(eighth) * inner, False, v, w)
 
 
 @cuda.jit
-def columns_kernel(x, out, twiddles, n, inner, lines, radix, inverse, scale):
+def columns_kernel(x, out, twiddles, n, inner, lines, radix, sign, scale):
     points = cuda.shared.array(PADDED, np.float32, alignment=16)
-    transform_columns(cuda.blockIdx.x, points, x, out, twiddles, n, inner, lines, radix, inverse, scale)
+    transform_columns(cuda.blockIdx.x, points, x, out, twiddles, n, inner, lines, radix, sign, scale)
 
 
 def _wide(one: Pass, *arrays: typing.Any) -> bool:
@@ -388,16 +393,17 @@ def _wide(one: Pass, *arrays: typing.Any) -> bool:
     return one.inner % 2 == 0 and EACH <= one.n <= LONG // 2
 
 
-def _vectorised(p: Problem, one: Pass, source: typing.Any, target: typing.Any) -> None:
+def run_pass(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
+    """One axis of `vectorised`, from one flat array to another."""
     if not _wide(one, source, target):
-        _radix8(p, one, source, target)
+        _radix8(one, source, target, stream)
         return
     rows = one.inner == 1
     kernel, inner = (rows_kernel, ()) if rows else (columns_kernel, (one.inner,))
     table = twiddles(one.n)
-    launch = kernel[-(-one.lines * one.n // LONG), LONG // EACH // 2, p.stream]
+    launch = kernel[-(-one.lines * one.n // LONG), LONG // EACH // 2, stream]
     views = source.view(np.float32), target.view(np.float32), table.view(np.float32) if rows else table
-    launch(*views, one.n, *inner, one.lines, first_radix(one.n), one.inverse, one.scale)
+    launch(*views, one.n, *inner, one.lines, first_radix(one.n), one.sign, one.scale)
 
 
 @rung(rows_kernel, columns_kernel, radix8_kernel)
@@ -409,7 +415,7 @@ def vectorised(x, inverse=False, axes=1, *, out=None, stream=0):
     so, if the arrays begin at multiples of 16 bytes; all else as in `radix8`.
     """
     p, out = problem_of(x, inverse, axes, out, stream)
-    _by_passes(p, _vectorised)
+    _by_passes(p, run_pass)
     return out
 
 
@@ -435,15 +441,16 @@ def next_part(state, slabs, parts, box):
     if cuda.threadIdx.x == 0:
         box[0] = cuda.atomic.add(state, 0, 1)
     cuda.syncthreads()
-    turn = box[0] // parts
+    turn = np.uint32(np.uint32(box[0]) // np.uint32(parts))
+    part = np.uint32(box[0]) - turn * np.uint32(parts)
     if turn == 2 * slabs - 1:
-        return slabs - 1, box[0] % parts, True
+        return slabs - 1, part, True
     columns = turn > 0 and turn % 2 == 0
-    return turn // 2 - 1 if columns else (turn + 1) // 2, box[0] % parts, columns
+    return turn // 2 - 1 if columns else (turn + 1) // 2, part, columns
 
 
 @cuda.jit
-def planes_kernel(x, out, state, parts, row_table, table, h, w, planes, radixes, inverse, scales):
+def planes_kernel(x, out, state, parts, row_table, table, h, w, planes, radixes, sign, scales):
     points = cuda.shared.array(PADDED, np.float32, alignment=16)
     slab, part, columns = next_part(state, cuda.gridDim.x // (2 * parts), parts, cuda.shared.array(1, np.int64))
     block = slab * parts + part
@@ -453,9 +460,9 @@ def planes_kernel(x, out, state, parts, row_table, table, h, w, planes, radixes,
                 pass
         cuda.syncthreads()
         cuda.threadfence()
-        transform_columns(block, points, out, out, table, h, w, planes * w, radixes[0], inverse, scales[0])
+        transform_columns(block, points, out, out, table, h, w, planes * w, radixes[0], sign, scales[0])
     else:
-        transform_rows(block, points, x, out, row_table, w, planes * h, radixes[1], inverse, scales[1])
+        transform_rows(block, points, x, out, row_table, w, planes * h, radixes[1], sign, scales[1])
         cuda.threadfence()  # what this block wrote can be seen by all,
         cuda.syncthreads()
         if cuda.threadIdx.x == 0:
@@ -470,8 +477,9 @@ def one_launch(x, inverse=False, axes=1, *, out=None, stream=0):
     kernels; all else is done as there. Planes are worked on 8 MB at a time; larger ones do not stay in the cache.
     """
     p, out = problem_of(x, inverse, axes, out, stream)
-    if axes == 1 or not p.out.size or not all(_wide(one, p.x, p.out) for one in p.passes):
-        _by_passes(p, _vectorised)
+    # Columns are done in place: with 16 rows or more there is a barrier between the last load and the first store.
+    if axes == 1 or not p.out.size or p.shape[-2] < 16 or not all(_wide(one, p.x, p.out) for one in p.passes):
+        _by_passes(p, run_pass)
         return out
     (h, w), rows, columns = p.shape[-2:], *p.passes
     planes = p.out.size // (h * w)
@@ -482,7 +490,7 @@ def one_launch(x, inverse=False, axes=1, *, out=None, stream=0):
     tables = twiddles(w).view(np.float32), twiddles(h)
     planes_kernel[2 * slabs * parts, LONG // EACH // 2, p.stream](
         p.x.view(np.float32), p.out.view(np.float32), state, parts, *tables, h, w, planes,
-        (first_radix(h), first_radix(w)), p.inverse, (columns.scale, rows.scale),
+        (first_radix(h), first_radix(w)), rows.sign, (columns.scale, rows.scale),
     )  # fmt: skip
     return out
 

@@ -15,6 +15,9 @@ from pmpp.lab.vector import load128, store128
 LONGEST = 2**27  # points of a transform: places are counted in 32 bits
 
 
+LINES = 2**31  # and lines are, too
+
+
 class Problem(typing.NamedTuple):
     """A validated call: ``x`` and ``out`` are flat views, ``shape`` is theirs, ``axes`` are transformed from the last."""
 
@@ -48,6 +51,11 @@ class Pass(typing.NamedTuple):
         """What the results are multiplied by: 1, or 1 / n for an inverse; both are exact."""
         return np.float32(1 / self.n if self.inverse else 1)
 
+    @property
+    def sign(self) -> np.float32:
+        """What the imaginary parts are multiplied by: see `scaled8`."""
+        return np.float32(-1 if self.inverse else 1)
+
 
 def checked_length(name: str, n: int) -> None:
     """Raises ValueError unless ``n`` is a power of two that the kernels can count."""
@@ -68,6 +76,8 @@ def problem_of(x: typing.Any, inverse: bool, axes: int, out: typing.Any, stream:
         raise ValueError(f"x must have at least {axes} dimensions for axes={axes}, had shape {x.shape}")
     for n in x.shape[-axes:]:
         checked_length("each transformed axis of x", n)
+    if max(x.size // n for n in x.shape[-axes:]) >= LINES:
+        raise ValueError(f"x must have fewer than 2^31 lines, had shape {x.shape}")
     out = device.as_output("out", out, shape=x.shape, dtype=np.complex64, stream=stream)
     return Problem(x.reshape(-1), out.reshape(-1), x.shape, int(axes), bool(inverse), stream), out
 
@@ -120,14 +130,8 @@ def turned(z):
 
 
 @cuda.jit(device=True)
-def swapped(z, swap):
-    """The parts exchanged: a transform between two such exchanges is the inverse one, but for the factor 1 / n."""
-    return complex(z.imag if swap else z.real, z.real if swap else z.imag)
-
-
-@cuda.jit(device=True)
-def scaled(z, factor):
-    return complex(z.real * factor, z.imag * factor)
+def scaled(z, real, imag):
+    return complex(z.real * real, z.imag * imag)
 
 
 @cuda.jit(device=True)
@@ -169,18 +173,14 @@ def twisted(v, f):
 
 
 @cuda.jit(device=True)
-def swapped8(v, swap):
-    return (
-        swapped(v[0], swap), swapped(v[1], swap), swapped(v[2], swap), swapped(v[3], swap),
-        swapped(v[4], swap), swapped(v[5], swap), swapped(v[6], swap), swapped(v[7], swap),
-    )  # fmt: skip
+def scaled8(v, real, imag):
+    """Both parts of eight points times a factor of their own.
 
-
-@cuda.jit(device=True)
-def scaled8(v, factor):
+    With (1, -1) before a transform and (1 / n, -1 / n) after it, it is the inverse: only the sign of i is different.
+    """
     return (
-        scaled(v[0], factor), scaled(v[1], factor), scaled(v[2], factor), scaled(v[3], factor),
-        scaled(v[4], factor), scaled(v[5], factor), scaled(v[6], factor), scaled(v[7], factor),
+        scaled(v[0], real, imag), scaled(v[1], real, imag), scaled(v[2], real, imag), scaled(v[3], real, imag),
+        scaled(v[4], real, imag), scaled(v[5], real, imag), scaled(v[6], real, imag), scaled(v[7], real, imag),
     )  # fmt: skip
 
 
@@ -224,6 +224,8 @@ def write_runs(x, place, radix, step, apart, v):
 def padded(place, pad):
     """Where the pair that begins at ``place`` is kept in shared memory: 16 unused bytes follow each 128.
 
+    Of two numbers that have no bit in common the sum may be padded, or each of them: it comes to the same.
+
     Shared memory serves eight lanes of 16 bytes at a time, from eight different sixteenths of 128 bytes. Lanes that
     store 2, 4 or 8 pairs apart then have them, and so have lanes that load side by side.
     """
@@ -243,52 +245,60 @@ def store_pair(x, place, p, q):
 
 @cuda.jit(device=True)
 def read_pairs(x, place, step, pad):
-    """Eight pairs: all first ones, and all second ones."""
-    a, p = load_pair(x, padded(place, pad))
-    b, q = load_pair(x, padded(place + step, pad))
-    c, r = load_pair(x, padded(place + 2 * step, pad))
-    d, s = load_pair(x, padded(place + 3 * step, pad))
-    e, t = load_pair(x, padded(place + 4 * step, pad))
-    f, u = load_pair(x, padded(place + 5 * step, pad))
-    g, v = load_pair(x, padded(place + 6 * step, pad))
-    h, w = load_pair(x, padded(place + 7 * step, pad))
+    """Eight pairs: all first ones, and all second ones.
+
+    ``place`` and the multiples of ``step`` have no bit in common, so padding can be added to each: see `padded`.
+    """
+    place = padded(place, pad)
+    a, p = load_pair(x, place)
+    b, q = load_pair(x, place + padded(step, pad))
+    c, r = load_pair(x, place + padded(2 * step, pad))
+    d, s = load_pair(x, place + padded(3 * step, pad))
+    e, t = load_pair(x, place + padded(4 * step, pad))
+    f, u = load_pair(x, place + padded(5 * step, pad))
+    g, v = load_pair(x, place + padded(6 * step, pad))
+    h, w = load_pair(x, place + padded(7 * step, pad))
     return (a, b, c, d, e, f, g, h), (p, q, r, s, t, u, v, w)
 
 
 @cuda.jit(device=True)
 def write_pairs(x, place, step, pad, v, w):
-    store_pair(x, padded(place, pad), v[0], w[0])
-    store_pair(x, padded(place + step, pad), v[1], w[1])
-    store_pair(x, padded(place + 2 * step, pad), v[2], w[2])
-    store_pair(x, padded(place + 3 * step, pad), v[3], w[3])
-    store_pair(x, padded(place + 4 * step, pad), v[4], w[4])
-    store_pair(x, padded(place + 5 * step, pad), v[5], w[5])
-    store_pair(x, padded(place + 6 * step, pad), v[6], w[6])
-    store_pair(x, padded(place + 7 * step, pad), v[7], w[7])
+    place = padded(place, pad)
+    store_pair(x, place, v[0], w[0])
+    store_pair(x, place + padded(step, pad), v[1], w[1])
+    store_pair(x, place + padded(2 * step, pad), v[2], w[2])
+    store_pair(x, place + padded(3 * step, pad), v[3], w[3])
+    store_pair(x, place + padded(4 * step, pad), v[4], w[4])
+    store_pair(x, place + padded(5 * step, pad), v[5], w[5])
+    store_pair(x, place + padded(6 * step, pad), v[6], w[6])
+    store_pair(x, place + padded(7 * step, pad), v[7], w[7])
 
 
 @cuda.jit(device=True)
 def write_runs_of_pairs(x, place, radix, step, apart, v, w):
     """`write_runs` into padded shared memory, where each point is a pair."""
-    store_pair(x, padded(place, True), v[0], w[0])
-    store_pair(x, padded(place + run(1, radix, step, apart), True), v[1], w[1])
-    store_pair(x, padded(place + run(2, radix, step, apart), True), v[2], w[2])
-    store_pair(x, padded(place + run(3, radix, step, apart), True), v[3], w[3])
-    store_pair(x, padded(place + run(4, radix, step, apart), True), v[4], w[4])
-    store_pair(x, padded(place + run(5, radix, step, apart), True), v[5], w[5])
-    store_pair(x, padded(place + run(6, radix, step, apart), True), v[6], w[6])
-    store_pair(x, padded(place + run(7, radix, step, apart), True), v[7], w[7])
+    place = padded(place, True)
+    store_pair(x, place, v[0], w[0])
+    store_pair(x, place + padded(run(1, radix, step, apart), True), v[1], w[1])
+    store_pair(x, place + padded(run(2, radix, step, apart), True), v[2], w[2])
+    store_pair(x, place + padded(run(3, radix, step, apart), True), v[3], w[3])
+    store_pair(x, place + padded(run(4, radix, step, apart), True), v[4], w[4])
+    store_pair(x, place + padded(run(5, radix, step, apart), True), v[5], w[5])
+    store_pair(x, place + padded(run(6, radix, step, apart), True), v[6], w[6])
+    store_pair(x, place + padded(run(7, radix, step, apart), True), v[7], w[7])
 
 
 @cuda.jit(device=True)
 def write_neighbours(x, place, radix, apart, v, w):
     """`write_runs` into padded shared memory for two neighbouring threads, ``v`` and ``w``: each run is of pairs."""
+    place, other = padded(place, True), padded(place + radix, True)
     b, c, d = run(2, radix, 1, apart), run(4, radix, 1, apart), run(6, radix, 1, apart)
-    store_pair(x, padded(place, True), v[0], v[1])
-    store_pair(x, padded(place + b, True), v[2], v[3])
-    store_pair(x, padded(place + c, True), v[4], v[5])
-    store_pair(x, padded(place + d, True), v[6], v[7])
-    store_pair(x, padded(place + radix, True), w[0], w[1])
-    store_pair(x, padded(place + radix + b, True), w[2], w[3])
-    store_pair(x, padded(place + radix + c, True), w[4], w[5])
-    store_pair(x, padded(place + radix + d, True), w[6], w[7])
+    b, c, d = padded(b, True), padded(c, True), padded(d, True)
+    store_pair(x, place, v[0], v[1])
+    store_pair(x, place + b, v[2], v[3])
+    store_pair(x, place + c, v[4], v[5])
+    store_pair(x, place + d, v[6], v[7])
+    store_pair(x, other, w[0], w[1])
+    store_pair(x, other + b, w[2], w[3])
+    store_pair(x, other + c, w[4], w[5])
+    store_pair(x, other + d, w[6], w[7])
