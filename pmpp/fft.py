@@ -18,8 +18,8 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.fft_parts import (
-    Pass, Problem, butterfly8, first_butterflies, first_radix, problem_of, read8, read_pairs, roots, scaled, scaled8,
-    twiddles, twisted, write8, write_neighbours, write_pairs, write_runs, write_runs_of_pairs,
+    Pass, Problem, butterfly8, first_butterflies, first_radix, problem_of, read8, read_pairs, read_words, roots, scaled,
+    scaled8, twiddles, twisted, write8, write_neighbours, write_pairs, write_runs, write_words,
 )  # fmt: skip
 from pmpp.lab import device
 from pmpp.lab.room import Cost, rung
@@ -194,7 +194,7 @@ def radix2_global(x, inverse=False, axes=1, *, out=None, stream=0):
 
 
 @cuda.jit(device=True)
-def place_of(block, n, each, inner, lines):
+def place_of(n, each, inner, lines):
     """What this thread works on: ``(t, line, first, step, begin)``.
 
     ``t``: its number among the n / ``each`` threads of a line. ``first`` and ``step``: where the line lies in the
@@ -210,7 +210,7 @@ def place_of(block, n, each, inner, lines):
     else:
         t, which = np.uint32(thread >> (np.uint32(31 - cuda.clz(np.int32(together))))), thread & (together - np.uint32(1))
         first, step = which, together
-    line = np.int64(block) * together + which
+    line = np.int64(cuda.blockIdx.x) * together + which
     inside = np.uint32(min(line, lines - 1))  # beyond the last line the last is read, and nothing is written
     if inner == 1:
         return t, line, first, step, np.int64(inside) * n
@@ -224,7 +224,7 @@ POINTS = 2048  # points a block of `shared`, each thread with two of them: 16 KB
 @cuda.jit
 def shared_kernel(x, out, roots, n, inner, lines, scale):
     points = cuda.shared.array(POINTS, np.complex64)
-    t, line, first, step, begin = place_of(cuda.blockIdx.x, n, 2, inner, lines)
+    t, line, first, step, begin = place_of(n, 2, inner, lines)
     half = np.uint32(n // 2)
     a, b = x[begin + t * inner], x[begin + (t + half) * inner]
     s = np.uint32(1)
@@ -276,7 +276,7 @@ EACH = 8  # points a thread
 @cuda.jit(max_registers=64)  # two blocks to a multiprocessor
 def radix8_kernel(x, out, twiddles, n, inner, lines, radix, sign, scale):
     points = cuda.shared.array(LONG, np.complex64)
-    t, line, first, step, begin = place_of(cuda.blockIdx.x, n, EACH, inner, lines)
+    t, line, first, step, begin = place_of(n, EACH, inner, lines)
     eighth = np.uint32(n // EACH)
     v = scaled8(read8(x, begin + t * inner, np.int64(eighth) * inner), np.float32(1), sign)
     v = first_butterflies(v, radix)
@@ -320,12 +320,14 @@ def radix8(x, inverse=False, axes=1, *, out=None, stream=0):
 
 # ------------------------------------------------------------------------------------------------------- 128 bits wide
 
-PADDED = 2 * LONG * 9 // 8  # float32 in 36 KB: see `padded`
+WORDS = LONG * 9 // 8  # 36 KB for 4096 points with their padding, see `padded`: so many words of 8 bytes,
+FLOATS = 2 * WORDS  # or so many float32
 
 
-@cuda.jit(device=True)
-def transform_rows(block, points, x, out, twiddles, n, lines, radix, sign, scale):
-    t, line, first, step, begin = place_of(block, n, 2 * EACH, 1, lines)
+@cuda.jit
+def rows_kernel(x, out, twiddles, n, lines, radix, sign, scale):
+    points = cuda.shared.array(FLOATS, np.float32, alignment=16)
+    t, line, first, step, begin = place_of(n, 2 * EACH, 1, lines)
     t, eighth, s = 2 * t, np.uint32(n // EACH), np.uint32(radix)  # this thread does the work of t and of t + 1
     v, w = read_pairs(x, begin + t, eighth, False)
     v, w = scaled8(v, np.float32(1), sign), scaled8(w, np.float32(1), sign)
@@ -347,41 +349,38 @@ def transform_rows(block, points, x, out, twiddles, n, lines, radix, sign, scale
         write_pairs(out, begin + t, eighth, False, v, w)
 
 
-@cuda.jit
-def rows_kernel(x, out, twiddles, n, lines, radix, sign, scale):
-    points = cuda.shared.array(PADDED, np.float32, alignment=16)
-    transform_rows(cuda.blockIdx.x, points, x, out, twiddles, n, lines, radix, sign, scale)
-
-
 @cuda.jit(device=True)
-def transform_columns(block, points, x, out, twiddles, n, inner, lines, radix, sign, scale):
-    # A line is now two columns side by side, and a point is a pair.
-    t, line, first, step, begin = place_of(block, n, EACH, inner // 2, lines // 2)
-    eighth, s, step, first = np.uint32(n // EACH), np.uint32(radix), 2 * step, 2 * first
-    v, w = read_pairs(x, 2 * begin + t * inner, np.int64(eighth) * inner, False)
+def exchanged(points, v, place, radix, step, apart, own):
+    """Write eight results as `write_runs` does, read the eight points of the next pass, as words of 8 bytes."""
+    write_words(points, place, radix, step, apart, v)
+    cuda.syncthreads()
+    v = read_words(points, own, apart)
+    cuda.syncthreads()
+    return v
+
+
+@cuda.jit(max_registers=64)  # two blocks to a multiprocessor
+def columns_kernel(x, out, twiddles, n, inner, lines, radix, sign, scale):
+    points = cuda.shared.array(WORDS, np.int64)
+    # A line is now two columns side by side. They go through shared memory one after the other: so a block has room
+    # for twice as many, and at 1024 rows the 64 bytes of a row that memory likes to be asked for.
+    t, line, first, step, begin = place_of(n, EACH, inner // 2, lines // 2)
+    apart, own, s = np.uint32(np.uint32(n // EACH) * step), np.uint32(first + t * step), np.uint32(radix)
+    v, w = read_pairs(x, 2 * begin + t * inner, np.int64(n // EACH) * inner, False)
     v, w = scaled8(v, np.float32(1), sign), scaled8(w, np.float32(1), sign)
     v, w = first_butterflies(v, radix), first_butterflies(w, radix)
-    if s < n:
-        write_runs_of_pairs(points, first + s * t * step, s, step, eighth * step, v, w)
+    place, many, gap = np.uint32(first + s * t * step), s, step
     while s < n:
-        cuda.syncthreads()
+        v = exchanged(points, v, place, many, gap, apart, own)
+        w = exchanged(points, w, place, many, gap, apart, own)
         j = t & (s - np.uint32(1))
-        v, w = read_pairs(points, first + t * step, eighth * step, True)
         f = read8(twiddles, j, s)
         v, w = butterfly8(twisted(v, f)), butterfly8(twisted(w, f))
-        if 8 * s < n:
-            cuda.syncthreads()
-            write_pairs(points, first + (8 * t - 7 * j) * step, s * step, True, v, w)
+        place, many, gap = np.uint32(first + (8 * t - 7 * j) * step), np.uint32(8), np.uint32(s * step)
         s = np.uint32(8 * s)
     if line < lines // 2:
         v, w = scaled8(v, scale, scale * sign), scaled8(w, scale, scale * sign)
-        write_pairs(out, 2 * begin + t * inner, np.int64(eighth) * inner, False, v, w)
-
-
-@cuda.jit
-def columns_kernel(x, out, twiddles, n, inner, lines, radix, sign, scale):
-    points = cuda.shared.array(PADDED, np.float32, alignment=16)
-    transform_columns(cuda.blockIdx.x, points, x, out, twiddles, n, inner, lines, radix, sign, scale)
+        write_pairs(out, 2 * begin + t * inner, np.int64(n // EACH) * inner, False, v, w)
 
 
 def _wide(one: Pass, *arrays: typing.Any) -> bool:
@@ -390,7 +389,7 @@ def _wide(one: Pass, *arrays: typing.Any) -> bool:
         return False
     if one.inner == 1:
         return 2 * EACH <= one.n <= LONG
-    return one.inner % 2 == 0 and EACH <= one.n <= LONG // 2
+    return one.inner % 2 == 0 and EACH <= one.n <= LONG
 
 
 def run_pass(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
@@ -399,9 +398,9 @@ def run_pass(one: Pass, source: typing.Any, target: typing.Any, stream: typing.A
         _radix8(one, source, target, stream)
         return
     rows = one.inner == 1
-    kernel, inner = (rows_kernel, ()) if rows else (columns_kernel, (one.inner,))
+    kernel, inner, points = (rows_kernel, (), LONG) if rows else (columns_kernel, (one.inner,), 2 * LONG)
     table = twiddles(one.n)
-    launch = kernel[-(-one.lines * one.n // LONG), LONG // EACH // 2, stream]
+    launch = kernel[-(-one.lines * one.n // points), points // (2 * EACH), stream]
     views = source.view(np.float32), target.view(np.float32), table.view(np.float32) if rows else table
     launch(*views, one.n, *inner, one.lines, first_radix(one.n), one.sign, one.scale)
 
@@ -411,7 +410,7 @@ def vectorised(x, inverse=False, axes=1, *, out=None, stream=0):
     """Two neighbours move as 16 bytes, in device memory and in shared memory, where padding keeps them off one bank.
 
     Arguments, result and errors as in `naive_dft`. Along rows a thread's neighbours are two points of a line, along
-    columns the same point of two lines. Rows of 16 to 4096 points and an even number of columns of 8 to 2048 are done
+    columns the same point of two lines. Rows of 16 to 4096 points and an even number of columns of 8 to 4096 are done
     so, if the arrays begin at multiples of 16 bytes; all else as in `radix8`.
     """
     p, out = problem_of(x, inverse, axes, out, stream)
@@ -419,80 +418,4 @@ def vectorised(x, inverse=False, axes=1, *, out=None, stream=0):
     return out
 
 
-# ------------------------------------------------------------------------------------------- both axes in one launch
-
-SLAB = 2**20  # points, 8 MB, that are between their rows and their columns at a time: the L2 cache keeps a few such
-
-
-@cuda.jit
-def clear_kernel(words):
-    i = cuda.grid(1)
-    if i < words.size:
-        words[i] = 0
-
-
-@cuda.jit(device=True)
-def next_part(state, slabs, parts, box):
-    """``(slab, part, columns)``: which part of which slab this block is to do, and along which axis.
-
-    Parts are handed out in order, to blocks that are running: rows 0, rows 1, columns 0, rows 2, columns 1 and so on. So
-    whoever waits for rows waits for blocks that have begun, and by then most of them are done.
-    """
-    if cuda.threadIdx.x == 0:
-        box[0] = cuda.atomic.add(state, 0, 1)
-    cuda.syncthreads()
-    turn = np.uint32(np.uint32(box[0]) // np.uint32(parts))
-    part = np.uint32(box[0]) - turn * np.uint32(parts)
-    if turn == 2 * slabs - 1:
-        return slabs - 1, part, True
-    columns = turn > 0 and turn % 2 == 0
-    return turn // 2 - 1 if columns else (turn + 1) // 2, part, columns
-
-
-@cuda.jit
-def planes_kernel(x, out, state, parts, row_table, table, h, w, planes, radixes, sign, scales):
-    points = cuda.shared.array(PADDED, np.float32, alignment=16)
-    slab, part, columns = next_part(state, cuda.gridDim.x // (2 * parts), parts, cuda.shared.array(1, np.int64))
-    block = slab * parts + part
-    if columns:
-        if cuda.threadIdx.x == 0:
-            while cuda.atomic.add(state, 1 + slab, 0) < parts:
-                pass
-        cuda.syncthreads()
-        cuda.threadfence()
-        transform_columns(block, points, out, out, table, h, w, planes * w, radixes[0], sign, scales[0])
-    else:
-        transform_rows(block, points, x, out, row_table, w, planes * h, radixes[1], sign, scales[1])
-        cuda.threadfence()  # what this block wrote can be seen by all,
-        cuda.syncthreads()
-        if cuda.threadIdx.x == 0:
-            cuda.atomic.add(state, 1 + slab, 1)  # before it says so
-
-
-@rung(clear_kernel, planes_kernel, rows_kernel, columns_kernel, radix8_kernel)
-def one_launch(x, inverse=False, axes=1, *, out=None, stream=0):
-    """Rows and columns in one launch: columns begin while their rows are still in the L2 cache, and never leave it.
-
-    Arguments, result and errors as in `naive_dft`. For axes=2 where both passes of `vectorised` are done by its own
-    kernels; all else is done as there. Planes are worked on 8 MB at a time; larger ones do not stay in the cache.
-    """
-    p, out = problem_of(x, inverse, axes, out, stream)
-    # Columns are done in place: with 16 rows or more there is a barrier between the last load and the first store.
-    if axes == 1 or not p.out.size or p.shape[-2] < 16 or not all(_wide(one, p.x, p.out) for one in p.passes):
-        _by_passes(p, run_pass)
-        return out
-    (h, w), rows, columns = p.shape[-2:], *p.passes
-    planes = p.out.size // (h * w)
-    together = min(max(SLAB // (h * w), 1), 1 << (planes - 1).bit_length())  # planes in a slab: a power of two
-    slabs, parts = -(-planes // together), max(together * h * w // LONG, 1)
-    state = device.empty(1 + slabs, np.int64, stream=p.stream)
-    clear_kernel[-(-state.size // BLOCK), BLOCK, p.stream](state)
-    tables = twiddles(w).view(np.float32), twiddles(h)
-    planes_kernel[2 * slabs * parts, LONG // EACH // 2, p.stream](
-        p.x.view(np.float32), p.out.view(np.float32), state, parts, *tables, h, w, planes,
-        (first_radix(h), first_radix(w)), rows.sign, (columns.scale, rows.scale),
-    )  # fmt: skip
-    return out
-
-
-LADDER = (naive_dft, radix2_global, shared, radix8, vectorised, one_launch)
+LADDER = (naive_dft, radix2_global, shared, radix8, vectorised)

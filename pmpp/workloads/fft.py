@@ -99,9 +99,9 @@ def _workload(family: str, shape: tuple[int, ...], rungs: tuple, inverse: bool =
 
 
 WORKLOADS = [
-    _workload("lines", LINES, fft.LADDER[:-1]),
+    _workload("lines", LINES, fft.LADDER),
     _workload("planes", PLANES, fft.LADDER, axes=2),
-    *(_workload("lines", shape, fft.LADDER[3:5]) for shape in LENGTHS),
-    *(_workload("planes", shape, fft.LADDER[4:], axes=2) for shape in OTHER_PLANES),
+    *(_workload("lines", shape, fft.LADDER[3:]) for shape in LENGTHS),
+    *(_workload("planes", shape, fft.LADDER[3:], axes=2) for shape in OTHER_PLANES),
     *(_workload("odd", shape, fft.LADDER[-1:], inverse, axes) for shape, inverse, axes in ODD),
 ]
