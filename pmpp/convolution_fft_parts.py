@@ -101,23 +101,22 @@ def corner_of(plane, tiles, valid, channels):
 
 
 @cuda.jit(device=True)
-def pixel(x, whole, row, column, there):
+def pixel(x, plane, row, column, there):
     """An element of a plane of x, and 0 beyond its edges."""
-    if there and row >= 0 and row < x.shape[2] and column >= 0 and column < x.shape[3]:
-        image = np.int64(np.uint32(whole) // np.uint32(x.shape[1]))
-        return x[image, whole - image * x.shape[1], row, column]
+    if there and row >= 0 and row < x.shape[1] and column >= 0 and column < x.shape[2]:
+        return x[plane, row, column]
     return np.float32(0)
 
 
 @cuda.jit
-def image_spectra_kernel(x, out, table, n, radix, tiles, valid, padding, planes):
+def image_spectra_kernel(x, out, table, n, radix, tiles, valid, padding, channels, planes):
     points = cuda.shared.array(KEPT, np.complex64)
     line, t = row_of(n)
     square = np.uint32(line // np.uint32(n))
     plane = 2 * (np.int64(cuda.blockIdx.x) * (POINTS // (n * n)) + square)
-    a, row, left = corner_of(min(plane, planes - 1), tiles, valid, x.shape[1])
-    b, other, aside = corner_of(min(plane + 1, planes - 1), tiles, valid, x.shape[1])
-    down, right = line - square * np.uint32(n) - padding[0], t - padding[1]
+    a, row, left = corner_of(min(plane, planes - 1), tiles, valid, channels)
+    b, other, aside = corner_of(min(plane + 1, planes - 1), tiles, valid, channels)
+    down, right = np.int64(line - square * np.uint32(n)) - padding[0], np.int64(t) - padding[1]
     v = pixels(x, a, b, row + down, other + down, left + right, aside + right, n // 8, plane + 1 < planes)
     store_spectra(points, both_axes(points, v, n, radix, table), out, planes, n)
 
@@ -143,9 +142,11 @@ def pixels(x, a, b, row, other, column, aside, step, two):
 @cuda.jit(device=True)
 def weight(w, plane, row, column, dilation, there):
     """An element of a dilated mask, and 0 between and beyond its elements. w is (masks, R, S)."""
-    r, s = np.uint32(np.uint32(row) // np.uint32(dilation[0])), np.uint32(np.uint32(column) // np.uint32(dilation[1]))
-    inside = r * dilation[0] == row and s * dilation[1] == column and r < w.shape[1] and s < w.shape[2]
-    return w[plane, r, s] if there and inside else np.float32(0)
+    r, s = np.int64(row), np.int64(column)
+    if dilation[0] > 1 or dilation[1] > 1:
+        r, s = np.int64(np.uint32(row) // np.uint32(dilation[0])), np.int64(np.uint32(column) // np.uint32(dilation[1]))
+        there = there and r * dilation[0] == np.int64(row) and s * dilation[1] == np.int64(column)
+    return w[plane, r, s] if there and r < w.shape[1] and s < w.shape[2] else np.float32(0)
 
 
 @cuda.jit(device=True)
@@ -188,7 +189,7 @@ def joined(spectra, plane, row, column, n, two):
 
 
 @cuda.jit
-def images_kernel(spectra, out, bias, table, n, radix, tiles, valid, stride, planes, scale, relu):
+def images_kernel(spectra, out, bias, table, n, radix, tiles, valid, stride, filters, planes, scale, relu):
     points = cuda.shared.array(KEPT, np.complex64)
     line, t = row_of(n)
     squares = POINTS // (n * n)
@@ -204,22 +205,30 @@ def images_kernel(spectra, out, bias, table, n, radix, tiles, valid, stride, pla
     v = both_axes(points, v, n, radix, table)
     square, column, t = column_of(n)
     plane = 2 * (np.int64(cuda.blockIdx.x) * squares + square)
-    store_column(v, out, bias, plane, planes, t, column, n, tiles, valid, stride, scale, False, relu)
-    store_column(v, out, bias, plane + 1, planes, t, column, n, tiles, valid, stride, -scale, True, relu)
+    store_column(v, out, bias, plane, planes, t, column, n, tiles, valid, stride, filters, scale, False, relu)
+    store_column(v, out, bias, plane + 1, planes, t, column, n, tiles, valid, stride, filters, -scale, True, relu)
 
 
 @cuda.jit(device=True)
-def store_column(v, out, bias, plane, planes, t, column, n, tiles, valid, stride, scale, imag, relu):
+def store_column(v, out, bias, plane, planes, t, column, n, tiles, valid, stride, filters, scale, imag, relu):
     """What of a column of a tile is output: the rest is what wrapped around, or lies between two strides."""
-    whole, top, left = corner_of(min(plane, planes - 1), tiles, valid, out.shape[1])
-    across = left + column
-    q = np.int64(np.uint32(across) // np.uint32(stride[1]))
-    if plane < planes and column < valid[1] and q * stride[1] == across and q < out.shape[3]:
-        image = np.int64(np.uint32(whole) // np.uint32(out.shape[1]))
-        k = whole - image * out.shape[1]
-        for i in range(8):
-            row = np.int64(t + i * np.uint32(n // 8))
-            p = np.int64(np.uint32(top + row) // np.uint32(stride[0]))
-            if row < valid[0] and p * stride[0] == top + row and p < out.shape[2]:
-                value = (v[i].imag if imag else v[i].real) * scale
-                out[image, k, p, q] = finish(value, bias, k, relu)
+    whole, top, left = corner_of(min(plane, planes - 1), tiles, valid, filters)
+    across = left + np.int64(column)
+    q = np.int64(np.uint32(across) // np.uint32(stride[1])) if stride[1] > 1 else across
+    if plane < planes and np.int64(column) < valid[1] and q * stride[1] == across and q < out.shape[2]:
+        k, row, step = np.uint32(whole) % np.uint32(filters), np.int64(t), n // 8
+        store_point(v[0], out, bias, whole, k, row, q, top, valid[0], stride[0], scale, imag, relu)
+        store_point(v[1], out, bias, whole, k, row + step, q, top, valid[0], stride[0], scale, imag, relu)
+        store_point(v[2], out, bias, whole, k, row + 2 * step, q, top, valid[0], stride[0], scale, imag, relu)
+        store_point(v[3], out, bias, whole, k, row + 3 * step, q, top, valid[0], stride[0], scale, imag, relu)
+        store_point(v[4], out, bias, whole, k, row + 4 * step, q, top, valid[0], stride[0], scale, imag, relu)
+        store_point(v[5], out, bias, whole, k, row + 5 * step, q, top, valid[0], stride[0], scale, imag, relu)
+        store_point(v[6], out, bias, whole, k, row + 6 * step, q, top, valid[0], stride[0], scale, imag, relu)
+        store_point(v[7], out, bias, whole, k, row + 7 * step, q, top, valid[0], stride[0], scale, imag, relu)
+
+
+@cuda.jit(device=True)
+def store_point(z, out, bias, whole, k, row, q, top, valid, stride, scale, imag, relu):
+    p = np.int64(np.uint32(top + row) // np.uint32(stride)) if stride > 1 else top + row
+    if row < valid and p * stride == top + row and p < out.shape[1]:
+        out[whole, p, q] = finish((z.imag if imag else z.real) * scale, bias, k, relu)
