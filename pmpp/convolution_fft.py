@@ -302,7 +302,7 @@ ROW = 2 * SIDE  # float32 of one channel of one frequency
 PLANE = DEPTH * ROW + 8  # of one frequency; 8 more, so that the planes begin at different banks
 EACH_M, EACH_N = 8, 4  # a lane's filters and tiles
 PITCH = 2 * TOGETHER + 1  # of sums on their way out: an odd number of banks from one tile to the next
-SHARED = 4 * SIDE * PITCH + 24  # more than TOGETHER * PLANE
+SHARED = 4 * SIDE * PITCH + 64  # more than TOGETHER * PLANE
 
 
 @cuda.jit(device=True)
@@ -382,11 +382,17 @@ def add_products(u, v, b0, b1, i, real, imag):
 
 
 @cuda.jit(device=True)
+def place_of_sum(m, n):
+    """Where eight frequencies of a sum are kept: a warp's four rows of eight tiles each begin in 32 different banks."""
+    return (m * np.uint32(SIDE) + n) * np.uint32(PITCH) + (m & np.uint32(1)) * np.uint32(16) + (m >> 1) * np.uint32(33)
+
+
+@cuda.jit(device=True)
 def store_sums(part, out, real, imag, size, f, k0, t0, many_k, many_t, filters):
     """Through shared memory, four filters at a time, so that 64 bytes of a spectrum are stored side by side."""
     lane, warp = np.uint32(cuda.threadIdx.x) & np.uint32(31), np.uint32(np.uint32(cuda.threadIdx.x) >> 5)
     m, n = np.uint32(lane >> 3), 2 * (lane & np.uint32(7))
-    place = (m * np.uint32(SIDE) + n) * np.uint32(PITCH) + (m & np.uint32(1)) * np.uint32(16) + (m >> 1) + 2 * warp
+    place = place_of_sum(m, n) + 2 * warp
     thread = np.uint32(cuda.threadIdx.x)
     pair, tile = 2 * (thread & np.uint32(3)), np.uint32(thread >> 2) & np.uint32(31)
     for i in range(EACH_M):
@@ -396,8 +402,7 @@ def store_sums(part, out, real, imag, size, f, k0, t0, many_k, many_t, filters):
         cuda.syncthreads()
         for h in range(2):
             row = np.uint32(np.uint32(thread >> 7) + np.uint32(2 * h))
-            at = (row * np.uint32(SIDE) + tile) * np.uint32(PITCH) + (row & np.uint32(1)) * np.uint32(16) + (row >> 1)
-            at += 2 * pair
+            at = place_of_sum(row, tile) + 2 * pair
             k = np.int64(row) * EACH_M + i
             if k < many_k and np.int64(tile) < many_t:
                 to = ((t0 + np.int64(tile)) * filters + k0 + k) * size + f + np.int64(pair)
