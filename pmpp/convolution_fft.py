@@ -39,10 +39,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     def add(name: str, x: tuple, w: tuple, *options: typing.Any) -> None:
         made[name] = *(rng.standard_normal(shape, dtype=np.float32) for shape in (x, w)), None, *options
 
-    add("5x5 on several tiles", (2, 3, 21, 27), (3, 3, 5, 5), 1, 2)
-    add("11x11, s2", (1, 2, 34, 40), (2, 2, 11, 11), 2, 5)
+    add("5x5 on several tiles", (1, 3, 21, 27), (3, 3, 5, 5), 1, 2)
+    add("11x11, s2", (1, 2, 29, 40), (1, 2, 11, 11), 2, 5)
     add("17x17", (1, 1, 20, 36), (1, 1, 17, 17), 1, 8)
-    add("12 tiles and 9 filters", (3, 2, 16, 15), (9, 2, 3, 3), 1, 1)
+    add("8 tiles and 35 filters", (4, 1, 12, 30), (35, 1, 2, 2))
     add("two groups of many filters", (1, 4, 29, 30), (18, 2, 2, 2), 2, 0, 1, 2)
     return made
 
