@@ -17,6 +17,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.fft_long import as_matrix
 from pmpp.fft_parts import (
     Pass, Problem, butterfly8, first_butterflies, first_radix, problem_of, read8, read_pairs, read_words, roots, scaled,
     scaled8, twiddles, twisted, write8, write_neighbours, write_pairs, write_runs, write_words,
@@ -395,7 +396,10 @@ def _wide(one: Pass, *arrays: typing.Any) -> bool:
 def run_pass(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
     """One axis of `vectorised`, from one flat array to another."""
     if not _wide(one, source, target):
-        _radix8(one, source, target, stream)
+        if one.inner == 1 and LONG < one.n <= LONG**2:
+            as_matrix(run_pass, one, source, target, stream)
+        else:
+            _radix8(one, source, target, stream)
         return
     rows = one.inner == 1
     kernel, inner, points = (rows_kernel, (), LONG) if rows else (columns_kernel, (one.inner,), 2 * LONG)
@@ -405,13 +409,14 @@ def run_pass(one: Pass, source: typing.Any, target: typing.Any, stream: typing.A
     launch(*views, one.n, *inner, one.lines, first_radix(one.n), one.sign, one.scale)
 
 
-@rung(rows_kernel, columns_kernel, radix8_kernel)
+@rung(rows_kernel, columns_kernel, radix8_kernel)  # and for long lines fft_long.turn_kernel
 def vectorised(x, inverse=False, axes=1, *, out=None, stream=0):
     """Two neighbours move as 16 bytes, in device memory and in shared memory, where padding keeps them off one bank.
 
     Arguments, result and errors as in `naive_dft`. Along rows a thread's neighbours are two points of a line, along
     columns the same point of two lines. Rows of 16 to 4096 points and an even number of columns of 8 to 4096 are done
-    so, if the arrays begin at multiples of 16 bytes; all else as in `radix8`.
+    so, if the arrays begin at multiples of 16 bytes. Longer rows, of up to 2^24 points, become matrices: see
+    `pmpp.fft_long`. All else is done as in `radix8`.
     """
     p, out = problem_of(x, inverse, axes, out, stream)
     _by_passes(p, run_pass)

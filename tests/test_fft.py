@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from wrong import hazards, name_of, observe, total
 from wrong.fft import RUNGS as WRONG
 
-from pmpp import cuda, fft_real, simt
+from pmpp import cuda, fft_long, fft_real, simt
 from pmpp import fft as room
 from pmpp.fft_parts import LONGEST, first_radix, twiddles
 from pmpp.lab import device
@@ -102,6 +102,21 @@ def test_large(rung, name):
     shape, axes = LARGE[name]
     x = noise(shape)
     assert right(device.to_host(rung(x, False, axes)), x, False, axes)
+
+
+@interpreter_only
+@pytest.mark.parametrize(("shape", "inverse"), [((8192,), False), ((3, 8192), True), ((16384,), False)])
+def test_long_lines_are_matrices(shape, inverse):
+    x = noise(shape)
+    with simt.record() as reports:
+        result = device.to_host(room.vectorised(x, inverse))
+    assert right(result, x, inverse)
+    assert [report.kernel for report in reports] == ["columns_kernel", "turn_kernel", "columns_kernel"]
+
+
+def test_the_kernel_for_long_lines_compiles(ptx):
+    x, table = np.ones(4, C64), np.ones(4, C64)
+    assert ".target sm_90" in ptx(fft_long.turn_kernel, x, x, table, table, 64, 128)
 
 
 @each_rung
