@@ -176,7 +176,7 @@ def whole_image(
     out: typing.Any = None,
     stream: typing.Any = 0,
 ) -> typing.Any:
-    """Images and masks are padded to one power of two and transformed; for each frequency a product, summed over channels.
+    """Images and masks, padded to a power of two, are transformed; for each frequency products are summed over channels.
 
     Args:
         x: images (N, C, H, W). w: masks (K, C / groups, R, S). bias: (K,) or None. All float32, contiguous.
@@ -269,8 +269,8 @@ def _tiles(p: Problem, multiply: typing.Callable) -> None:
     mask_spectra_kernel[blocks[1], THREADS, p.stream](flat, w, table, n, radix, a.dilation, masks)
     multiply(a, tiling, x, w, sums, p.stream)
     images_kernel[blocks[2], THREADS, p.stream](
-        sums, p.out.reshape(-1, a.p, a.q), p.bias, table, n, radix, tiling.tiles, tiling.valid, a.stride, a.k, planes[2],
-        np.float32(1 / n**2), p.relu,
+        sums, p.out.reshape(-1, a.p, a.q), p.bias, table, n, radix, tiling.tiles, tiling.valid, a.stride, a.k,
+        planes[2],        np.float32(1 / n**2), p.relu,
     )  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def store_spectra(points, v, out, planes, n):
 
 @cuda.jit(device=True)
 def corner_of(plane, tiles, valid, channels):
-    """``(image and channel as one, top, left)`` of a plane: a tile of a channel, tile after tile of image after image."""
+    """``(image and channel as one, top, left)`` of a plane. Channels come first, then tiles, then images."""
     tile = np.int64(np.uint32(plane) // np.uint32(channels))
     channel = plane - tile * channels
     line = np.int64(np.uint32(tile) // np.uint32(tiles[1]))

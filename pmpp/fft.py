@@ -19,8 +19,25 @@ import numpy as np
 from pmpp import cuda
 from pmpp.fft_long import as_matrix
 from pmpp.fft_parts import (
-    Pass, Problem, butterfly8, first_butterflies, first_radix, problem_of, read8, read_pairs, read_words, roots, scaled,
-    scaled8, twiddles, twisted, write8, write_neighbours, write_pairs, write_runs, write_words,
+    Pass,
+    Problem,
+    butterfly8,
+    first_butterflies,
+    first_radix,
+    problem_of,
+    read8,
+    read_pairs,
+    read_words,
+    roots,
+    scaled,
+    scaled8,
+    twiddles,
+    twisted,
+    write8,
+    write_neighbours,
+    write_pairs,
+    write_runs,
+    write_words,
 )  # fmt: skip
 from pmpp.lab import device
 from pmpp.lab.room import Cost, rung
@@ -72,7 +89,7 @@ def relative_error(n: int) -> float:
 
 
 def tolerance(x: np.ndarray, inverse: bool = False, axes: int = 1) -> typing.Any:
-    """For each element, how far it may be from the exact result: no element is further off than all of them together."""
+    """How far each element may be from the exact result: none is further off than all of them together."""
     n, last = math.prod(x.shape[-axes:]), tuple(range(-axes, 0))
     size = np.sqrt((np.abs(x.astype(np.complex128)) ** 2).sum(last, keepdims=True))
     return relative_error(n) * size * (n**-0.5 if inverse else n**0.5) + 2.0**-140
@@ -209,7 +226,8 @@ def place_of(n, each, inner, lines):
         t, which = thread & (threads - np.uint32(1)), np.uint32(thread >> bits)
         first, step = which * np.uint32(n), np.uint32(1)
     else:
-        t, which = np.uint32(thread >> (np.uint32(31 - cuda.clz(np.int32(together))))), thread & (together - np.uint32(1))
+        which = thread & (together - np.uint32(1))
+        t = np.uint32(thread >> np.uint32(31 - cuda.clz(np.int32(together))))
         first, step = which, together
     line = np.int64(cuda.blockIdx.x) * together + which
     inside = np.uint32(min(line, lines - 1))  # beyond the last line the last is read, and nothing is written
@@ -328,7 +346,7 @@ FLOATS = 2 * WORDS  # or so many float32
 @cuda.jit
 def rows_kernel(x, out, twiddles, n, lines, radix, sign, scale):
     points = cuda.shared.array(FLOATS, np.float32, alignment=16)
-    t, line, first, step, begin = place_of(n, 2 * EACH, 1, lines)
+    t, line, first, _, begin = place_of(n, 2 * EACH, 1, lines)
     t, eighth, s = 2 * t, np.uint32(n // EACH), np.uint32(radix)  # this thread does the work of t and of t + 1
     v, w = read_pairs(x, begin + t, eighth, False)
     v, w = scaled8(v, np.float32(1), sign), scaled8(w, np.float32(1), sign)

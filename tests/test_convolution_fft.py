@@ -33,7 +33,7 @@ def right(result, x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, re
     if result.dtype != F32 or result.shape != expected.shape:
         return False
     error, size = np.abs(result - expected), np.abs(expected).max(initial=0)
-    # The bound holds for the worst signs of all errors. What rounding really does is far below it, and is asked for too.
+    # The bound holds for the worst signs of all errors. What rounding really does is far below, and is asked for, too.
     within = error <= room.tolerance(x, w, bias, stride, padding, dilation, groups, relu)
     return bool(within.all() and (error <= 1e-5 * size + 1e-30).all())
 
@@ -88,7 +88,16 @@ def test_any_layer(rung, n, group, each, groups, extent, kernel, stride, padding
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, group * groups, *extent), dtype=F32)
     w = rng.standard_normal((each * groups, group, *kernel), dtype=F32)
-    arguments = x, w, rng.standard_normal(len(w), dtype=F32) if biased else None, stride, padding, dilation, groups, relu
+    arguments = (
+        x,
+        w,
+        rng.standard_normal(len(w), dtype=F32) if biased else None,
+        stride,
+        padding,
+        dilation,
+        groups,
+        relu,
+    )
     assert right(device.to_host(rung(*arguments)), *arguments)
 
 
@@ -172,7 +181,7 @@ def test_output_and_stream(rung):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_bound_on_the_gpu_is_the_tolerance(name):
-    x, w, bias, *options = room.inputs()[name]
+    x, w, _, *options = room.inputs()[name]
     found = bound(x, w, layer_of(x.shape, w.shape, *options[:4]))
     np.testing.assert_allclose(found, room.tolerance(x, w, None, *options), rtol=1e-6)
 
@@ -186,7 +195,9 @@ def test_the_products_load_little():
     for rung in (room.tiles, room.register_tiled):
         with simt.record() as reports:
             rung(x, w)
-        loads.append(total([r for r in reports if r.kernel in ("products_kernel", "matrix_kernel")], "global_load_sectors"))
+        loads.append(
+            total([r for r in reports if r.kernel in ("products_kernel", "matrix_kernel")], "global_load_sectors")
+        )
     assert loads[1] * 30 < loads[0]
 
 

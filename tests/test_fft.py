@@ -71,7 +71,9 @@ def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
 def test_the_reference_is_numpys(name):
     x, inverse, axes = room.inputs()[name]
     expected = exact(x, inverse, axes)
-    np.testing.assert_allclose(room.reference(x, inverse, axes), expected, rtol=1e-10, atol=1e-10 * abs(expected).max(initial=0))
+    np.testing.assert_allclose(
+        room.reference(x, inverse, axes), expected, rtol=1e-10, atol=1e-10 * abs(expected).max(initial=0)
+    )
 
 
 @fast_rung
@@ -284,7 +286,9 @@ def test_padding_keeps_the_banks_apart(n):
 
 @pytest.mark.gpu
 @fast_rung
-@pytest.mark.parametrize(("shape", "inverse", "axes"), [((77, 1024), True, 1), ((3, 512, 2048), False, 2), ((2**20,), False, 1)])
+@pytest.mark.parametrize(
+    ("shape", "inverse", "axes"), [((77, 1024), True, 1), ((3, 512, 2048), False, 2), ((2**20,), False, 1)]
+)
 def test_cupy_agrees(rung, shape, inverse, axes):
     cupy = pytest.importorskip("cupy")
     x = cupy.asarray(noise(shape))

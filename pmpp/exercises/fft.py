@@ -130,9 +130,7 @@ def _two_cases(rng: np.random.Generator) -> list[Case]:
         results = {1: (z + mirror) / 2, 2: (z - mirror) / 2j}
         args = z, unwritten(z.shape, np.complex64), unwritten(z.shape, np.complex64)
         grid = -(-z.size // BLOCK)
-        cases.append(
-            Case(f"{lines} of {n} points", args, grid, BLOCK, results, {1: tolerance, 2: tolerance})
-        )
+        cases.append(Case(f"{lines} of {n} points", args, grid, BLOCK, results, {1: tolerance, 2: tolerance}))
     return cases
 
 
@@ -176,7 +174,7 @@ EXERCISES = (
         hints=(
             "Keep the two points of thread t in two variables, and do a stage of fft/stage with them.",
             "The results go to shared memory. The next stage's points are there at t and t + n / 2.",
-            "Two barriers a stage: one before anyone reads what was written, one before anyone overwrites what is read.",
+            "Two barriers a stage: before anyone reads what was written, and before anyone overwrites what is read.",
         ),
         traps=(
             Trap("backwards", "This is the inverse transform, times n: check the sign of the angle.", _backwards),

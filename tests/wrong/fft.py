@@ -102,7 +102,7 @@ def inverse_without_its_factor(x, out, roots, n, scale):
 def sums_for_differences(x, out, roots, n, scale):
     points = cuda.shared.array(POINTS, np.complex64)
     t, first = cuda.threadIdx.x, cuda.blockIdx.x * n
-    a, b = stages(x, first, roots, n, t, points, False, False)
+    a, _ = stages(x, first, roots, n, t, points, False, False)
     out[first + t], out[first + t + n // 2] = scaled(a, scale, scale), scaled(a, scale, scale)
 
 
@@ -123,7 +123,6 @@ RUNGS = [
     WrongRung(transformer(sums_for_differences), "wrong result"),
     WrongRung(transformer(one_line_too_far), "out of bounds"),
 ]
-
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
@@ -200,7 +199,7 @@ def line_backwards(x, roots, out):
 @cuda.jit
 def line_with_reversed_bits(x, roots, out):
     points = cuda.shared.array(POINTS, np.complex64)
-    t, n, half = cuda.threadIdx.x, x.shape[1], cuda.blockDim.x
+    t, half = cuda.threadIdx.x, cuda.blockDim.x
     points[t], points[t + half] = x[cuda.blockIdx.x, t], x[cuda.blockIdx.x, t + half]
     s = half
     while s > 0:  # decimation in frequency, in place: what comes first ends where its bits are reversed
