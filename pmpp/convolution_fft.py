@@ -176,7 +176,7 @@ def whole_image(
     out: typing.Any = None,
     stream: typing.Any = 0,
 ) -> typing.Any:
-    """Images and masks, padded to a power of two, are transformed; for each frequency products are summed over channels.
+    """Images and masks, padded to a power of two, are transformed; a frequency has a sum of products over channels.
 
     Args:
         x: images (N, C, H, W). w: masks (K, C / groups, R, S). bias: (K,) or None. All float32, contiguous.

@@ -272,7 +272,7 @@ def _shared(one: Pass, source: typing.Any, target: typing.Any, stream: typing.An
     shared_kernel[blocks, POINTS // 2, stream](source, target, table, one.n, one.inner, one.lines, one.scale)
 
 
-@rung(shared_kernel, stage_kernel)
+@rung(shared_kernel)  # and for long lines stage_kernel
 def shared(x, inverse=False, axes=1, *, out=None, stream=0):
     """A block keeps its lines in shared memory from the first stage to the last: one trip through device memory.
 

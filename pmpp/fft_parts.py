@@ -19,7 +19,7 @@ LINES = 2**31  # and lines are, too
 
 
 class Problem(typing.NamedTuple):
-    """A validated call: ``x`` and ``out`` are flat views of arrays of that ``shape``; ``axes``: how many, from the last."""
+    """A validated call: ``x`` and ``out`` are flat views of arrays of ``shape``; ``axes``: how many, from the last."""
 
     x: typing.Any
     out: typing.Any
@@ -204,7 +204,7 @@ def write8(x, place, step, v):
 
 @cuda.jit(device=True)
 def run(k, radix, step, apart):
-    """Where result ``k`` of `first_butterflies` goes: the results of one are a run, and runs are ``apart`` threads apart."""
+    """Where result ``k`` of `first_butterflies` goes: those of one are a run, and runs are ``apart`` threads apart."""
     return (np.uint32(k) & (radix - np.uint32(1))) * step + (np.uint32(k) & (np.uint32(8) - radix)) * apart
 
 
