@@ -293,7 +293,7 @@ EACH = 8  # points a thread
 
 
 @cuda.jit(max_registers=64)  # two blocks to a multiprocessor
-def radix8_kernel(x, out, twiddles, n, inner, lines, radix, sign, scale):
+def registers_kernel(x, out, twiddles, n, inner, lines, radix, sign, scale):
     points = cuda.shared.array(LONG, np.complex64)
     t, line, first, step, begin = place_of(n, EACH, inner, lines)
     eighth = np.uint32(n // EACH)
@@ -314,17 +314,17 @@ def radix8_kernel(x, out, twiddles, n, inner, lines, radix, sign, scale):
         write8(out, begin + t * inner, np.int64(eighth) * inner, scaled8(v, scale, scale * sign))
 
 
-def _radix8(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
+def _registers(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
     if not EACH <= one.n <= LONG:
         _shared(one, source, target, stream)
         return
     sizes = one.n, one.inner, one.lines, first_radix(one.n)
-    launch = radix8_kernel[-(-one.lines * one.n // LONG), LONG // EACH, stream]
+    launch = registers_kernel[-(-one.lines * one.n // LONG), LONG // EACH, stream]
     launch(source, target, twiddles(one.n), *sizes, one.sign, one.scale)
 
 
-@rung(radix8_kernel, shared_kernel)
-def radix8(x, inverse=False, axes=1, *, out=None, stream=0):
+@rung(registers_kernel, shared_kernel)
+def registers(x, inverse=False, axes=1, *, out=None, stream=0):
     """A thread does three stages of eight points in registers: a third of the trips through shared memory.
 
     Arguments, result and errors as in `naive_dft`. The first pass is of radix 2 or 4 where log2 n is no multiple of 3.
@@ -333,7 +333,7 @@ def radix8(x, inverse=False, axes=1, *, out=None, stream=0):
     Leaves: a complex number is two accesses of 4 bytes, each of which leaves every other bank and half a sector idle.
     """
     p, out = problem_of(x, inverse, axes, out, stream)
-    _by_passes(p, _radix8)
+    _by_passes(p, _registers)
     return out
 
 
@@ -417,7 +417,7 @@ def run_pass(one: Pass, source: typing.Any, target: typing.Any, stream: typing.A
         if one.inner == 1 and LONG < one.n <= LONG**2:
             as_matrix(run_pass, one, source, target, stream)
         else:
-            _radix8(one, source, target, stream)
+            _registers(one, source, target, stream)
         return
     rows = one.inner == 1
     kernel, inner, points = (rows_kernel, (), LONG) if rows else (columns_kernel, (one.inner,), 2 * LONG)
@@ -427,18 +427,18 @@ def run_pass(one: Pass, source: typing.Any, target: typing.Any, stream: typing.A
     launch(*views, one.n, *inner, one.lines, first_radix(one.n), one.sign, one.scale)
 
 
-@rung(rows_kernel, columns_kernel, radix8_kernel)  # and for long lines fft_long.turn_kernel
+@rung(rows_kernel, columns_kernel, registers_kernel)  # and for long lines fft_long.turn_kernel
 def vectorised(x, inverse=False, axes=1, *, out=None, stream=0):
     """Two neighbours move as 16 bytes, in device memory and in shared memory, where padding keeps them off one bank.
 
     Arguments, result and errors as in `naive_dft`. Along rows a thread's neighbours are two points of a line, along
     columns the same point of two lines. Rows of 16 to 4096 points and an even number of columns of 8 to 4096 are done
     so, if the arrays begin at multiples of 16 bytes. Longer rows, of up to 2^24 points, become matrices: see
-    `pmpp.fft_long`. All else is done as in `radix8`.
+    `pmpp.fft_long`. All else is done as in `registers`.
     """
     p, out = problem_of(x, inverse, axes, out, stream)
     _by_passes(p, run_pass)
     return out
 
 
-LADDER = (naive_dft, radix2_global, shared, radix8, vectorised)
+LADDER = (naive_dft, radix2_global, shared, registers, vectorised)

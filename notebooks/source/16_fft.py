@@ -48,7 +48,7 @@ print(device.describe().splitlines()[0])
 # spoilt. But a stripe is a wave, and a wave is one frequency, so in the spectrum only a few numbers are.
 
 # %%
-grey = data.photograph().mean(axis=2)[:256, 200:456]
+grey = data.photograph().mean(axis=2)[:512:2, :512:2]
 y, x = np.mgrid[:256, :256]
 striped = (grey + 40 * np.sin(2 * np.pi * (20 * y + 31 * x) / 256)).astype(np.complex64)
 spectrum = device.to_host(fft.vectorised(striped, axes=2))
@@ -65,7 +65,8 @@ for row, column in peaks[1:]:
     cleaned[row, column] = 0
 restored = device.to_host(fft.vectorised(cleaned, True, 2)).real
 figure, axes = plt.subplots(1, 3, figsize=(9, 3), layout="constrained")
-shown = {"striped": striped.real, "its spectrum (log)": np.log(np.abs(np.fft.fftshift(spectrum))), "restored": restored}
+sizes = np.log(np.abs(np.fft.fftshift(spectrum)))
+shown = {"striped": striped.real, "its spectrum (log)": sizes, "restored": restored}
 for ax, (title, picture) in zip(axes, shown.items(), strict=True):
     ax.imshow(picture, cmap="gray")
     ax.set_title(title)
@@ -75,7 +76,7 @@ print(
 )
 
 # %% [markdown]
-# `fftshift` only moves frequency 0 to the middle of the picture. The two bright points beside it are the stripes.
+# `fftshift` only moves frequency 0 to the middle of the picture. The two points in the circles are the stripes.
 #
 # ## The bound
 #
@@ -219,8 +220,8 @@ print("You said:", prediction)
 measured("naive_dft", "radix2_global")
 
 # %% [markdown]
-# Ten trips, of which the first two scatter: with s = 1 the sums go to every second place. It is a hundred times fewer
-# operations than the definition, and by far not a hundred times faster, because the bytes are what counts now.
+# Ten trips, of which the first two scatter: with s = 1 the sums go to every second place. The operations are a hundred
+# times fewer than by the definition, and the time is not: now the bytes are what counts.
 #
 # ## One trip: `shared`
 #
@@ -253,7 +254,7 @@ measured("radix2_global", "shared")
 # (The loads include the roots.) Now the traffic is what it should be, and the time is not. What is the kernel doing?
 # Count what happens inside for each point: shared memory is written and read nine times, with eighteen barriers.
 #
-# ## Three stages in registers: `radix8`
+# ## Three stages in registers: `registers`
 #
 # A stage needs two points at a time because its spectra double. Three stages make one spectrum of 8 s points from
 # eight of s. If a thread holds *eight* points, it can do all three without asking anyone. Such a pass is a transform of
@@ -279,14 +280,14 @@ prediction = None  # a share
 # %%
 lines = noise(8, 512)
 counts = {}
-for rung in (fft.shared, fft.radix8):
+for rung in (fft.shared, fft.registers):
     with simt.record() as reports:
         rung(lines)
     counts[rung.name] = reports[0].counters
-for name in ("shared_store_requests", "barriers", "flops"):
-    print(f"{name:24} shared {counts['shared'][name]:8,}   radix8 {counts['radix8'][name]:8,}")
+for name in ("shared_store_requests", "barriers"):  # of all blocks
+    print(f"{name:24} shared {counts['shared'][name]:6,}   registers {counts['registers'][name]:6,}")
 print("You said:", prediction)
-measured("shared", "radix8")
+measured("shared", "registers")
 
 # %% [markdown]
 # A quarter of the exchanges: two instead of eight. (Lengths whose logarithm is no multiple of 3 begin with a pass of
@@ -294,7 +295,7 @@ measured("shared", "radix8")
 # `sign` makes an inverse of it: conjugate, transform, conjugate.
 
 # %%
-show(fft.radix8_kernel)
+show(fft.registers_kernel)
 
 # %% [markdown]
 # ## Sixteen bytes: `vectorised`
@@ -342,7 +343,7 @@ for n in (16, 64, 128, 256, 1024, 4096):
 show(fft.rows_kernel)
 
 # %%
-measured("radix8", "vectorised", "cupy.cufft")
+measured("registers", "vectorised", "cupy.cufft")
 
 # %% [markdown]
 # ## Columns
@@ -362,7 +363,7 @@ show(fft.columns_kernel)
 for rows in (256, 512, 1024, 2048, 4096):
     columns = 2 * fft.LONG // rows
     print(f"{rows:4} rows: {columns:2} columns a block, {8 * columns:3} bytes of each row")
-measured("radix8", "vectorised", "cupy.cufft", family="planes")
+measured("registers", "vectorised", "cupy.cufft", family="planes")
 
 # %% [markdown]
 # Lines longer than 4,096 do not fit into a block at all. The room makes matrices of them: `fft_long.py` does columns,
