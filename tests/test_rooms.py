@@ -187,7 +187,8 @@ def test_a_rung_accepts_every_input_and_is_right(rung, name):
     allowed = np.broadcast_to(allowed, result.shape)
     finite = np.isfinite(expected)
     np.testing.assert_array_equal(result[~finite], expected[~finite].astype(result.dtype))
-    error = np.abs(result[finite].astype(np.float64) - expected[finite].astype(np.float64))
+    wide = np.complex128 if result.dtype.kind == "c" else np.float64
+    error = np.abs(result[finite].astype(wide) - expected[finite].astype(wide))
     assert (error <= allowed[finite]).all(), f"off by {error.max()}, allowed {allowed[finite].max()}"
 
 
