@@ -2,16 +2,16 @@
 
 Chapter: notebooks/16_convolution_layers.ipynb.  PMPP 4e ch. 16.
 
-A layer is a product of two matrices: the weights, K x C R S, and the columns, C R S x N P Q, in which each column is
-what the kernel covers at one place. Written out, the columns hold each element of x up to R S times. Here nobody writes
-them out: a block that wants a tile of them gathers it from x straight into shared memory. Where in x the row k of column
-j lies is arithmetic: k is (c, r, s) and j is (n, p, q), so the ladder has two subjects, the multiplication (that of
-`pmpp.matmul`) and the price of that arithmetic.
+A layer is a product of two matrices: the weights, K x C R S, and the columns, C R S x N P Q, each of which is what the
+kernel covers at one place. Written out, as `pmpp.convolution_im2col` does, the columns hold most elements of x R S
+times. Here nobody writes them out: a block that wants a tile of them gathers it from x straight into shared memory. Row
+k of column j is element (c, r, s) of the kernel at place (n, p, q), so where it lies in x is arithmetic. The ladder has
+two subjects: the multiplication, which is that of `pmpp.matmul`, and the price of that arithmetic.
 
-Every layer can be computed; groups are products of their own, in one launch. A group of few filters fills little of a
-block's tile of 64: depthwise layers are right here, and fast in `pmpp.convolution_direct`. Weights that are inf or NaN
-meet the zeros around the image, so such products are NaN. Source: Chetlur et al., "cuDNN: efficient primitives for deep
-learning" (2014), section 3; PMPP 4e section 16.4.
+Every layer can be computed. Groups are products of their own, in one launch; a group of few filters fills little of a
+block's tile of 64, so depthwise layers are right here but slow. Weights that are inf or NaN meet the zeros around the
+image, and such products are NaN. Source: Chetlur et al., "cuDNN: efficient primitives for deep learning" (2014),
+section 3; PMPP 4e section 16.4.
 """
 
 import functools
@@ -77,13 +77,15 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     return made
 
 
-tolerance, cost = convolution_layer.tolerance, convolution_layer.cost
+tolerance = convolution_layer.tolerance
+cost = convolution_layer.cost
 
 
 def workspace_bytes(layer: Layer) -> int:
-    """Bytes that the last rung takes for weights in its order, for its table, and for parts of sums."""
-    plain = layer.r * layer.s == 1 and (layer.stride, layer.padding) == ((1, 1), (0, 0)) and layer.p * layer.q % 4 == 0
-    mode = ANY if layer.c // layer.groups % DEPTH else VECTORS if plain else CHANNELS
+    """Bytes that the last rung takes for the weights in its order, its table and parts of sums, of aligned arrays."""
+    if not layer.n:
+        return 0
+    mode = mode_of(layer)
     plan = plan_of(layer, mode, True)
     return 4 * (plan.weights + 4 * plan.depth * (mode != VECTORS) + _partial(plan))
 
@@ -164,7 +166,9 @@ def tiled(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False
         raise ValueError(f"w must make at most 65535 tiles of {TILE} filters for this rung, makes {rows}")
     if problem.out.size:
         grid = -(-int(plan.matrix[3]) // TILE), rows
-        tiled_kernel[grid, (TILE, TILE), problem.stream](*_flat(problem), plan.image, plan.matrix, _walk(a), problem.relu)
+        tiled_kernel[grid, (TILE, TILE), problem.stream](
+            *_flat(problem), plan.image, plan.matrix, _walk(a), problem.relu
+        )
     return problem.out
 
 
@@ -438,14 +442,15 @@ KERNELS = {ANY: prefetched_kernel, CHANNELS: by_channels_kernel, VECTORS: by_vec
 def by_channels(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
     """A step takes eight channels at one place of the kernel: one check for eight loads.
 
-    Arguments, result and errors as in `vectorised`. It wants a multiple of 8 channels a group; other layers are computed
-    as by `prefetched`. Where the kernel is 1 x 1, stride 1, padding 0, P Q a multiple of 4 and x and w begin at multiples of 16
-    bytes, neighbouring columns are neighbours in x: it is read in vectors, w as it is, and there is no workspace.
+    Arguments, result and errors as in `vectorised`. Where the channels of a group are no multiple of 8, it does what
+    `prefetched` does. Where the kernel is 1 x 1 with stride 1 and no padding, P Q a multiple of 4, and x and w begin at
+    multiples of 16 bytes, neighbouring columns are neighbours in x: x is read in vectors, w as it is, and there is no
+    workspace.
 
     Leaves: a small layer, or one of many channels and few pixels, has too few blocks for a large GPU.
     """
     problem = _problem(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
-    mode = mode_of(problem)
+    mode = mode_of(problem.layer, not any(device.address(a) % 16 for a in (problem.x, problem.w)))
     return _launch(KERNELS[mode], problem, mode)
 
 
@@ -479,7 +484,7 @@ def divided(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=Fal
     CUDA", parallelized reductions.
     """
     problem = _problem(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
-    mode = mode_of(problem)
+    mode = mode_of(problem.layer, not any(device.address(a) % 16 for a in (problem.x, problem.w)))
     return _launch(KERNELS[mode], problem, mode, True)
 
 

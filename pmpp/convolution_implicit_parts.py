@@ -1,8 +1,8 @@
 """What the rungs of `pmpp.convolution_implicit` share: a call's sizes, a block's place, the gathers and the epilogue.
 
-All offsets are 32-bit and unsigned. They wrap around: a corner of the kernel above or left of the image has a place
-below 0, which comes right again when the distance to an element inside the image is added, and a row or a column below 0
-is a huge one, so that one comparison finds both ends.
+All offsets are 32-bit and unsigned. They wrap around: a kernel's corner above or left of the image has a place below 0,
+which comes right when the distance to an element inside the image is added. A row or column below 0 is a huge one, so
+one comparison finds both ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.convolution_layer import MOST, Layer, Problem, finish
+from pmpp.convolution_layer import MOST, Layer, finish
 from pmpp.lab import device
 from pmpp.lab.vector import load128, store128
 
@@ -52,13 +52,13 @@ def refuses(layer: Layer) -> str | None:
     return None
 
 
-def mode_of(problem: Problem) -> int:
-    """The best gather for these arrays."""
-    a = problem.layer
+def mode_of(layer: Layer, aligned: bool = True) -> int:
+    """The best gather for a layer. ``aligned``: x and w begin at multiples of 16 bytes."""
+    a = layer
     if a.c // a.groups % DEPTH:
         return ANY
     plain = a.r * a.s == 1 and (a.stride, a.padding) == ((1, 1), (0, 0)) and a.p * a.q % 4 == 0
-    return VECTORS if plain and not any(device.address(x) % 16 for x in (problem.x, problem.w)) else CHANNELS
+    return VECTORS if plain and aligned else CHANNELS
 
 
 def plan_of(layer: Layer, mode: int, divided: bool = False) -> Plan:
