@@ -28,6 +28,7 @@ from pmpp.convolution_implicit_parts import (
     FILTERS,
     NOWHERE,
     PITCH,
+    REGISTERS,
     SIDE,
     THREADS,
     VECTORS,
@@ -406,7 +407,7 @@ def prefetched_block(x, weights, table, bias, out, image, matrix, wide, relu, mo
     store_totals(out, bias, filter_, column, group, part, image, matrix, wide, relu, totals)
 
 
-@cuda.jit
+@cuda.jit(max_registers=REGISTERS)
 def prefetched_kernel(x, weights, table, bias, out, image, matrix, wide, relu):
     prefetched_block(x, weights, table, bias, out, image, matrix, wide, relu, ANY)
 
@@ -425,17 +426,18 @@ def prefetched(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=
 # ------------------------------------------------------------------------------------------------- cheaper gathers
 
 
-@cuda.jit
+@cuda.jit(max_registers=REGISTERS)
 def by_channels_kernel(x, weights, table, bias, out, image, matrix, wide, relu):
     prefetched_block(x, weights, table, bias, out, image, matrix, wide, relu, CHANNELS)
 
 
-@cuda.jit
+@cuda.jit(max_registers=REGISTERS)
 def by_vectors_kernel(x, weights, table, bias, out, image, matrix, wide, relu):
     prefetched_block(x, weights, table, bias, out, image, matrix, wide, relu, VECTORS)
 
 
-KERNELS = {ANY: prefetched_kernel, CHANNELS: by_channels_kernel, VECTORS: by_vectors_kernel}
+def _kernel(mode: int) -> typing.Any:
+    return {ANY: prefetched_kernel, CHANNELS: by_channels_kernel, VECTORS: by_vectors_kernel}[mode]
 
 
 @rung(prepare_kernel, by_channels_kernel, by_vectors_kernel, prefetched_kernel)
@@ -451,7 +453,7 @@ def by_channels(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu
     """
     problem = _problem(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
     mode = mode_of(problem.layer, not any(device.address(a) % 16 for a in (problem.x, problem.w)))
-    return _launch(KERNELS[mode], problem, mode)
+    return _launch(_kernel(mode), problem, mode)
 
 
 # --------------------------------------------------------------------------------------------- sums shared by blocks
@@ -485,7 +487,7 @@ def divided(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=Fal
     """
     problem = _problem(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
     mode = mode_of(problem.layer, not any(device.address(a) % 16 for a in (problem.x, problem.w)))
-    return _launch(KERNELS[mode], problem, mode, True)
+    return _launch(_kernel(mode), problem, mode, True)
 
 
 LADDER = (tiled, register_tiled, vectorised, prefetched, by_channels, divided)

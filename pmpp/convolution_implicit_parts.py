@@ -21,9 +21,11 @@ SIDE = 8  # a thread computes SIDE x SIDE of them, in registers
 THREADS = FILTERS * COLUMNS // SIDE**2
 PITCH = FILTERS + 4  # between the rows of the weights' tile: stores down its columns are free of bank conflicts
 W_TILE, X_TILE = DEPTH * PITCH, DEPTH * COLUMNS
-GROUP_BLOCKS = 4  # of THREADS with 128 registers each: so many are on a multiprocessor together
+TOGETHER = 4  # blocks on a multiprocessor
+REGISTERS = 65536 // (TOGETHER * THREADS)  # a thread may have, for that
 LEAST_STEPS = 8  # in a part of the sum: a block that does less is mostly start and end
 
+u32 = np.uint32
 ANY, CHANNELS, VECTORS = 0, 1, 2  # how a step's columns are gathered: see `fetch`
 NOWHERE = -(2**31)  # a row that no image has
 
@@ -68,7 +70,7 @@ def plan_of(layer: Layer, mode: int, divided: bool = False) -> Plan:
     depth, rows, across = -(-a.terms // DEPTH) * DEPTH, -(-filters // FILTERS), -(-columns // COLUMNS)
     blocks, steps, parts = rows * across * a.groups, depth // DEPTH, 1
     if divided and blocks:
-        fit = GROUP_BLOCKS * device.limits()["multiprocessors"]
+        fit = TOGETHER * device.limits()["multiprocessors"]
         parts = max(1, min(fit // blocks, steps // LEAST_STEPS))
         steps = -(-steps // parts)
         parts = -(-depth // (steps * DEPTH))  # rounding may have left the last one nothing
@@ -198,14 +200,14 @@ def multiply_step(w_tile, x_tile, k, i0, j0, totals):
 @cuda.jit(device=True)
 def multiply_tiles(w_tile, x_tile, i0, j0, totals):
     # Written out, as in `pmpp.matmul`: the loads of a step then overlap another's arithmetic.
-    multiply_step(w_tile, x_tile, 0, i0, j0, totals)
-    multiply_step(w_tile, x_tile, 1, i0, j0, totals)
-    multiply_step(w_tile, x_tile, 2, i0, j0, totals)
-    multiply_step(w_tile, x_tile, 3, i0, j0, totals)
-    multiply_step(w_tile, x_tile, 4, i0, j0, totals)
-    multiply_step(w_tile, x_tile, 5, i0, j0, totals)
-    multiply_step(w_tile, x_tile, 6, i0, j0, totals)
-    multiply_step(w_tile, x_tile, 7, i0, j0, totals)
+    multiply_step(w_tile, x_tile, u32(0), i0, j0, totals)
+    multiply_step(w_tile, x_tile, u32(1), i0, j0, totals)
+    multiply_step(w_tile, x_tile, u32(2), i0, j0, totals)
+    multiply_step(w_tile, x_tile, u32(3), i0, j0, totals)
+    multiply_step(w_tile, x_tile, u32(4), i0, j0, totals)
+    multiply_step(w_tile, x_tile, u32(5), i0, j0, totals)
+    multiply_step(w_tile, x_tile, u32(6), i0, j0, totals)
+    multiply_step(w_tile, x_tile, u32(7), i0, j0, totals)
 
 
 @cuda.jit(device=True)
@@ -248,11 +250,11 @@ def store_totals(out, bias, filter_, column, group, part, image, matrix, wide, r
             spots[piece * 4 + j] = output_place(np.uint32(column + piece * 16 + j), group, image, matrix)
     start = np.uint64(part) * np.uint64(matrix[8])
     # Written out: a loop with so much in it is not unrolled, and would keep the totals in memory.
-    store_row(0, out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
-    store_row(1, out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
-    store_row(2, out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
-    store_row(3, out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
-    store_row(4, out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
-    store_row(5, out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
-    store_row(6, out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
-    store_row(7, out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
+    store_row(u32(0), out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
+    store_row(u32(1), out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
+    store_row(u32(2), out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
+    store_row(u32(3), out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
+    store_row(u32(4), out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
+    store_row(u32(5), out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
+    store_row(u32(6), out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
+    store_row(u32(7), out, start, bias, filter_, column, group, spots, image, matrix, wide, relu, totals)
