@@ -149,7 +149,10 @@ def test_a_sum_is_divided_and_comes_out_right(layer):
     given = x, w, bias, layer.stride, layer.padding, 1, 1, True
     result, reports = observe(room.divided, *given)
     _, main, added = reports
-    assert (main.grid[0], added.kernel) == (2, "sum_kernel")  # 171 or 128 products: 22 or 16 steps, 8 at least in a part
+    assert (main.grid[0], added.kernel) == (
+        2,
+        "sum_kernel",
+    )  # 171 or 128 products: 22 or 16 steps, 8 at least in a part
     exact, allowed = expected(x, w, bias, layer, True)
     assert (abs(result - exact) <= allowed).all()
     assert main.counters["flops"] == 2 * 2 * 64 * 128 * 8 * (11 if layer.c == 19 else 8)
