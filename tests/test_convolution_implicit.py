@@ -158,7 +158,8 @@ def test_a_sum_is_divided_and_comes_out_right(layer):
     assert main.counters["flops"] == 2 * 2 * 64 * 128 * 8 * (11 if layer.c == 19 else 8)
 
 
-def test_large_layers_are_not_divided_and_small_ones_are():
+def test_large_layers_are_not_divided_and_small_ones_are(monkeypatch):
+    monkeypatch.setattr(device, "limits", lambda: {"multiprocessors": 132})
     parts = {str(a): room.plan_of(a, room.mode_of(a), True).parts for a in resnet50()}
     assert parts["n32 c64 h56 k64 3x3 p1"] == parts["n32 c3 h224 k64 7x7 s2 p3"] == 1
     assert parts["n32 c512 h7 k512 3x3 p1"] > parts["n32 c256 h14 k256 3x3 p1"] > 1
@@ -234,9 +235,9 @@ def counters_of(rung, x=(2, 8, 8, 8), w=(64, 8, 1, 1)):
 def test_counters_of_the_gathers():
     work = Layer(2, 8, 8, 8, 64, 1, 1).cost.flops
     scalar, table = counters_of(room.register_tiled), counters_of(room.prefetched)
-    channels = counters_of(room.by_channels, w=(64, 8, 1, 1), x=(2, 8, 8, 8))
+    channels = counters_of(room.by_channels)
     assert scalar["flops"] == table["flops"] == channels["flops"] == work
-    # A warp's 32 neighbours of a row are 4 sectors; 8 rows. The weights: 8 products of each of 64 filters, a sector each.
+    # A warp's 32 neighbours of a row are 4 sectors; 8 rows. The weights: 8 products of 64 filters, a sector each.
     assert scalar["global_load_requests"] == 4 * (8 + 4)
     assert scalar["global_load_sectors"] == 4 * 8 * 4 + 64
     # With a table: an entry for each row, of 16 bytes, and a vector of prepared weights a thread.

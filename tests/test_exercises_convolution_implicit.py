@@ -1,4 +1,4 @@
-"""The exercises on implicit GEMM: answers that must pass, and wrong ones that must be found out, each for its reason."""
+"""The exercises on implicit GEMM: answers that must pass, and wrong ones that must be found out for their reason."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Exercises of notebooks/16_convolution_layers.ipynb on implicit GEMM: the table of places, and a tile that is gathered."""
+"""Exercises of notebooks/16_convolution_layers.ipynb on implicit GEMM: a table of places, and a gathered tile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = 16  # side of the tile, and of the block, for the row
 ZERO = np.float32(0)
 
 
-# -------------------------------------------------------------------------------------------- convolution_implicit/table
+# ------------------------------------------------------------------------------------------- convolution_implicit/table
 
 
 def _table(table: np.ndarray, window: tuple, dilation: tuple, image: tuple) -> np.ndarray:
@@ -58,7 +58,7 @@ def _without_dilation(table, window, dilation, image) -> dict[int, np.ndarray]:
     return {0: _table(table, window, (1, 1), image)}
 
 
-# ---------------------------------------------------------------------------------------------- convolution_implicit/row
+# --------------------------------------------------------------------------------------------- convolution_implicit/row
 
 
 def _row(x: np.ndarray, w: np.ndarray, padding: int) -> np.ndarray:
@@ -77,7 +77,7 @@ def _row_cases(rng: np.random.Generator) -> list[Case]:
         (18, 3, 40, 4, 3),
         (40, 16, 70, 3, 1),
     ):
-        x, w = rng.standard_normal((channels, width), dtype=np.float32), None
+        x = rng.standard_normal((channels, width), dtype=np.float32)
         w = rng.standard_normal((filters, channels, kernel), dtype=np.float32)
         out = unwritten((filters, width + 2 * padding - kernel + 1), np.float32)
         # A sum of n products is off by at most (n + 1) half units in the last place of the terms' sizes.
@@ -118,17 +118,17 @@ def _unpadded(x, w, padding, out) -> dict[int, np.ndarray]:
 EXERCISES = (
     Exercise(
         "convolution_implicit/table",
-        task="Row k of the columns matrix is element (c, r, s) of the kernel: k = (c R + r) S + s. Write where it lies, "
-        "seen from the kernel's corner: table[k, 1] = how many rows down, table[k, 2] = how many columns to the right, "
-        "table[k, 0] = how far in memory, in channels of (rows, columns) = image. window is (R, S) and dilation the "
-        f"distances between the kernel's rows and columns. table is int32. The launch has {BLOCK} threads a block, one "
-        "for each k.",
+        task="Row k of the columns matrix is element (c, r, s) of the kernel: k = (c R + r) S + s. Write where it "
+        "lies, seen from the kernel's corner: table[k, 1] = how many rows down, table[k, 2] = how many columns to the "
+        "right, table[k, 0] = how far in memory, in channels of (rows, columns) = image. window is (R, S) and dilation "
+        f"the distances between the kernel's rows and columns. table is int32. The launch has {BLOCK} threads a block, "
+        "one for each k.",
         parameters="table, window, dilation, image",
         cases=_table_cases,
         answer=table_answer,
         hints=(
             "s = k % S. What is left, k // S, counts rows of the kernel: r is that modulo R, c that divided by R.",
-            "The dilation belongs to down and right; the distance in memory is made of those.",
+            "The dilation belongs to the rows down and the columns right; the distance in memory is made of those.",
         ),
         traps=(
             Trap("columns before rows", "s, the place in a row, runs fastest, then r, then c.", _columns_first),
@@ -137,10 +137,10 @@ EXERCISES = (
     ),
     Exercise(
         "convolution_implicit/row",
-        task="Convolve one row by implicit GEMM. x has shape (C, W), w (K, C, S), and out[f, q] is the sum over c and s "
-        "of w[f, c, s] x[c, q + s - padding], with 0 outside the row. A block of 16 x 16 threads computes a tile of 16 "
-        "filters x 16 places (blockIdx.y and .x), in steps of 16 products: gather the tile of the columns from x into "
-        "shared memory, load that of the weights, multiply. All arrays are float32.",
+        task="Convolve one row by implicit GEMM. x has shape (C, W), w (K, C, S), and out[f, q] is the sum over c and "
+        "s of w[f, c, s] x[c, q + s - padding], with 0 outside the row. A block of 16 x 16 threads computes a tile of "
+        "16 filters x 16 places (blockIdx.y and .x), in steps of 16 products: gather the tile of the columns from x "
+        "into shared memory, load that of the weights, multiply. All arrays are float32.",
         parameters="x, w, padding, out",
         cases=_row_cases,
         answer=row_answer,
