@@ -461,15 +461,14 @@ def by_channels(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu
 
 @cuda.jit
 def sum_kernel(partial, bias, out, parts, pixels, filters, relu):
-    at = np.uint64(cuda.grid(1)) * 4
-    pitch = np.uint64(partial.size // parts)
+    at, pitch = cuda.grid(1) * 4, partial.size // parts
     a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
     if at < out.size:
-        part = np.uint64(0)
+        part = 0
         while part < parts:  # always in this order: the same result on every run
             p, q, r, s = load128(partial, part * pitch + at)
             a, b, c, d = a + p, b + q, c + r, d + s
-            part = np.uint64(part + 1)
+            part += 1
         totals = a, b, c, d
         for i in range(4):
             if at + i < out.size:
