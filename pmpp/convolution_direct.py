@@ -1,0 +1,592 @@
+"""Direct convolution: each output as the sum that defines it, in the order of the definition.
+
+Chapter: notebooks/16_convolution_layers.ipynb.  PMPP 4e ch. 16.
+
+A layer of C R S products an output reads each x for K filters and for up to R S places of the kernel, and each weight
+for every pixel of every image. The ladder climbs from fetching both for every product to fetching them once for many:
+through shared memory, then in registers, where a thread makes 8 filters times 8 pixels, and at last by sliding along a
+row, where neighbouring pixels see the same x. There is no workspace, and no restriction: any stride, padding, dilation
+and groups. With few channels, or one channel a group, there is too little for a matrix product to win by: here this
+is the algorithm to take.
+"""
+
+from __future__ import annotations
+
+import typing
+
+import numpy as np
+
+from pmpp import convolution_layer, cuda
+from pmpp.convolution_direct_parts import STAGE, WARP, Style, block_place, f0, fill, lane_place, tile_of
+from pmpp.convolution_layer import Layer, Problem, finish, problem_of
+from pmpp.lab import device
+from pmpp.lab.room import rung
+from pmpp.lab.vector import load128, store128
+
+BLOCK = 256  # threads a block, where a thread makes one output
+
+reference = convolution_layer.reference
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
+    """The shared awkward layers, and some at the edges of tiles, chunks and segments of a row of taps."""
+    made = convolution_layer.inputs(rng)
+    rng = np.random.default_rng(7) if rng is None else rng
+
+    def add(name: str, x: tuple, w: tuple, *options: typing.Any) -> None:
+        made[name] = *(rng.standard_normal(shape, dtype=np.float32) for shape in (x, w)), None, *options
+
+    add("nine taps a row, s1x2", (1, 1, 5, 24), (2, 1, 2, 9), (1, 2), (0, 4))
+    add("six taps a row", (1, 1, 4, 20), (9, 1, 2, 6), 1, (0, 2))
+    add("a tile of columns and one", (1, 1, 3, 33), (8, 1, 3, 3), 1, 1)
+    return made
+
+
+tolerance = convolution_layer.tolerance
+cost = convolution_layer.cost
+
+
+def refuses(layer: Layer) -> str | None:
+    """Why this algorithm cannot do a layer: it can do all."""
+    return None
+
+
+def workspace_bytes(layer: Layer) -> int:
+    """Bytes of device memory besides the arguments and the result: none."""
+    return 0
+
+
+# -------------------------------------------------------------------------------------------------- a thread an output
+
+
+@cuda.jit
+def naive_kernel(x, w, bias, out, relu, stride, padding, dilation, groups):
+    i = cuda.grid(1)
+    if i < out.size:
+        q, p = i % out.shape[3], i // out.shape[3] % out.shape[2]
+        k, n = i // out.shape[3] // out.shape[2] % out.shape[1], i // out.shape[3] // out.shape[2] // out.shape[1]
+        first = k // (out.shape[1] // groups) * w.shape[1]  # channel of the filter's group
+        total = np.float32(0)
+        for c in range(w.shape[1]):
+            for r in range(w.shape[2]):
+                for s in range(w.shape[3]):
+                    row = p * stride[0] + r * dilation[0] - padding[0]
+                    column = q * stride[1] + s * dilation[1] - padding[1]
+                    if 0 <= row < x.shape[2] and 0 <= column < x.shape[3]:
+                        total += x[n, first + c, row, column] * w[k, c, r, s]
+        out[n, k, p, q] = finish(total, bias, k, relu)
+
+
+@rung(naive_kernel)
+def naive(
+    x: typing.Any,
+    w: typing.Any,
+    bias: typing.Any = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+    relu: bool = False,
+    *,
+    out: typing.Any = None,
+    stream: typing.Any = 0,
+) -> typing.Any:
+    """One thread for each output goes through the seven indices of the definition.
+
+    Args:
+        x: images of shape (N, C, H, W), float32, contiguous.
+        w: filters of shape (K, C / groups, R, S), float32, contiguous.
+        bias: a number for each filter, float32 of shape (K,), or None.
+        stride, padding, dilation: integers, or pairs for rows and columns. Around the image lie zeros.
+        groups: into how many layers side by side the channels and the filters are dealt.
+        relu: whether negative results become 0. A NaN stays one.
+        out: a device array for the result, apart from the others, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns a device array (N, K, P, Q), see `pmpp.convolution_layer.Layer`, without waiting for the work to be done.
+    Products with infinities and NaN give what the definition gives; padding takes no part in a sum. Raises TypeError
+    or ValueError that names the argument at fault. Source: PMPP 4e section 16.3.
+
+    Leaves: every product pays for two comparisons and for index arithmetic in 64 bits.
+    """
+    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
+    if p.out.size:
+        a = p.layer
+        geometry = a.stride, a.padding, a.dilation, a.groups
+        naive_kernel[-(-p.out.size // BLOCK), BLOCK, p.stream](p.x, p.w, p.bias, p.out, p.relu, *geometry)
+    return p.out
+
+
+# ------------------------------------------------------------------------------------------- bounds before the loops
+
+
+@cuda.jit(device=True)
+def within(start, step, count, extent):
+    """The first and the last but one of ``count`` places, ``step`` apart from ``start`` on, that are in an image."""
+    first = 0 if start >= 0 else (-start + step - 1) // step
+    return np.int32(first), np.int32(min(count, max((extent - start + step - 1) // step, first)))
+
+
+@cuda.jit
+def hoisted_kernel(x, w, bias, out, relu, stride, padding, dilation, groups):
+    i = np.uint32(cuda.grid(1))
+    if i < out.size:
+        line = np.uint32(i // np.uint32(out.shape[3]))
+        plane = np.uint32(line // np.uint32(out.shape[2]))
+        n = np.uint32(plane // np.uint32(out.shape[1]))
+        q, p, k = i - line * out.shape[3], line - plane * out.shape[2], np.uint32(plane - n * out.shape[1])
+        first = np.uint32(k // np.uint32(out.shape[1] // groups)) * w.shape[1]
+        top, left = np.int32(p * stride[0] - padding[0]), np.int32(q * stride[1] - padding[1])
+        r_begin, r_end = within(top, np.int32(dilation[0]), w.shape[2], x.shape[2])
+        s_begin, s_end = within(left, np.int32(dilation[1]), w.shape[3], x.shape[3])
+        total = np.float32(0)
+        c = np.uint32(0)
+        while c < w.shape[1]:
+            r = r_begin
+            while r < r_end:
+                row = np.uint32(top + r * dilation[0])
+                s = s_begin
+                while s < s_end:
+                    column = np.uint32(left + s * dilation[1])
+                    total += x[n, np.uint32(first + c), row, column] * w[k, c, np.uint32(r), np.uint32(s)]
+                    s += 1
+                r += 1
+            c += 1
+        out[n, k, np.uint32(p), np.uint32(q)] = finish(total, bias, k, relu)
+
+
+def _hoisted(p: Problem) -> None:
+    a = p.layer
+    geometry = a.stride, a.padding, a.dilation, a.groups
+    hoisted_kernel[-(-p.out.size // BLOCK), BLOCK, p.stream](p.x, p.w, p.bias, p.out, p.relu, *geometry)
+
+
+@rung(hoisted_kernel)
+def hoisted(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
+    """What of the kernel lies in the image is found out once, and places are counted in 32 bits.
+
+    Arguments, result and errors as in `naive`.
+
+    Leaves: each product fetches its two numbers through the caches.
+    """
+    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
+    if p.out.size:
+        _hoisted(p)
+    return p.out
+
+
+# ---------------------------------------------------------------------------------------------------- in shared memory
+
+ONE = Style(filters=1, pieces=1)
+
+
+@cuda.jit
+def tiled_kernel(x, w, bias, out, relu, window, tile):
+    stage = cuda.shared.array(0, np.float32)  # the launch says how much
+    n, group, k, p, q = block_place(out, tile, window[6])
+    y, z, f = lane_place(tile)
+    total = np.float32(0)
+    c = 0
+    while c < w.shape[1]:
+        channels, r = min(tile[8], w.shape[1] - c), 0
+        while r < w.shape[2]:
+            rows = min(tile[9], w.shape[2] - r)
+            base, lines = fill(stage, x, w, n, group, k, p, q, c, r, channels, rows, window, tile)
+            cuda.syncthreads()  # the chunk is whole before anyone reads it
+            if y < tile[1]:
+                total += sum_of_chunk(stage, base, lines, y, z, f, channels, rows, w.shape[3], window, tile)
+            cuda.syncthreads()  # everyone has read it before it is overwritten
+            r += rows
+        c += channels
+    store(out, bias, relu, n, group, k + f, p + y, q + z, total, window[6])
+
+
+@cuda.jit(device=True)
+def sum_of_chunk(stage, base, lines, y, z, f, channels, rows, across, window, tile):
+    total = np.float32(0)
+    weight = np.int32(f)
+    for c in range(channels):
+        for r in range(rows):
+            at = np.int32(base + (c * lines + y * window[0] + r * window[4]) * tile[12] + z * window[1])
+            s = 0
+            while s < across:
+                total += stage[np.uint32(at)] * stage[np.uint32(weight)]
+                at += window[5]
+                weight += tile[13]
+                s += 1
+    return total
+
+
+@cuda.jit(device=True)
+def store(out, bias, relu, n, group, f, row, column, total, groups):
+    filters = out.shape[1] // groups
+    if f < filters and row < out.shape[2] and column < out.shape[3]:
+        k = np.uint32(group * filters + f)
+        out[np.uint32(n), k, np.uint32(row), np.uint32(column)] = finish(total, bias, k, relu)
+
+
+def _launch(kernel: typing.Any, p: Problem, style: Style, *more: typing.Any) -> bool:
+    """Whether a tile fits in shared memory; if so, the kernel is launched."""
+    a = p.layer
+    tile = tile_of(a, style)
+    if tile is None:
+        return False
+    window = *a.stride, *a.padding, *a.dilation, a.groups
+    configuration = tile.grid(a), WARP * tile.warps, p.stream, 4 * tile.staged(a)
+    kernel[configuration](p.x, p.w, p.bias, p.out, p.relu, window, tuple(tile), *more)
+    return True
+
+
+@rung(tiled_kernel)
+def tiled(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
+    """A block stages weights and what its pixels see of x, some channels at a time, in shared memory.
+
+    Arguments, result and errors as in `naive`. If not even one row of a kernel fits there, it is `hoisted`.
+    Source: PMPP 4e section 7.5, with several channels.
+
+    Leaves: two loads from shared memory for each multiply-add.
+    """
+    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
+    if p.out.size and not _launch(tiled_kernel, p, ONE):
+        _hoisted(p)
+    return p.out
+
+
+# -------------------------------------------------------------------------------------------------------- in registers
+
+FILTERS = PIXELS = 8  # of a thread
+SPREAD = Style(FILTERS, 1, spread=PIXELS)
+
+
+@cuda.jit
+def register_tiled_kernel(x, w, bias, out, relu, window, tile):
+    stage = cuda.shared.array(0, np.float32)
+    totals = cuda.local.array((FILTERS, PIXELS), np.float32)
+    for i in range(FILTERS):
+        for j in range(PIXELS):
+            totals[i, j] = 0
+    n, group, k, p, q = block_place(out, tile, window[6])
+    y, z, f = lane_place(tile)
+    c = 0
+    while c < w.shape[1]:
+        channels, r = min(tile[8], w.shape[1] - c), 0
+        while r < w.shape[2]:
+            rows = min(tile[9], w.shape[2] - r)
+            base, lines = fill(stage, x, w, n, group, k, p, q, c, r, channels, rows, window, tile)
+            cuda.syncthreads()
+            if y < tile[1]:
+                add_chunk(stage, base, lines, y, z, f, channels, rows, w.shape[3], window, tile, totals)
+            cuda.syncthreads()
+            r += rows
+        c += channels
+    if y < tile[1]:
+        place = n, group, k + FILTERS * f, p + y, q + z
+        store_pixels(out, bias, relu, place, totals, 0, window[6], tile[0])  # written out: an index that is not
+        store_pixels(out, bias, relu, place, totals, 1, window[6], tile[0])  # constant would put totals into memory
+        store_pixels(out, bias, relu, place, totals, 2, window[6], tile[0])
+        store_pixels(out, bias, relu, place, totals, 3, window[6], tile[0])
+        store_pixels(out, bias, relu, place, totals, 4, window[6], tile[0])
+        store_pixels(out, bias, relu, place, totals, 5, window[6], tile[0])
+        store_pixels(out, bias, relu, place, totals, 6, window[6], tile[0])
+        store_pixels(out, bias, relu, place, totals, 7, window[6], tile[0])
+
+
+@cuda.jit(device=True)
+def store_pixels(out, bias, relu, place, totals, i, groups, apart):
+    n, group, first, p, q = place
+    filters = out.shape[1] // groups
+    if first + i < filters and p < out.shape[2]:
+        k = np.uint32(group * filters + first + i)
+        for j in range(PIXELS):
+            if q + j * apart < out.shape[3]:
+                out[np.uint32(n), k, np.uint32(p), np.uint32(q + j * apart)] = finish(totals[i, j], bias, k, relu)
+
+
+@cuda.jit(device=True)
+def add_chunk(stage, base, lines, y, z, f, channels, rows, across, window, tile, totals):
+    weight, apart = np.int32(FILTERS * f), np.int32(tile[0] * window[1])
+    for c in range(channels):
+        for r in range(rows):
+            at = np.int32(base + (c * lines + y * window[0] + r * window[4]) * tile[12] + z * window[1])
+            s = 0
+            while s < across:
+                add_tap(stage, at, apart, weight, totals)
+                at += window[5]
+                weight += tile[13]
+                s += 1
+
+
+@cuda.jit(device=True)
+def add_tap(stage, at, apart, weight, totals):
+    """64 products from 8 loads of x and two of 4 weights each."""
+    a, b = load128(stage, weight), load128(stage, weight + 4)
+    for j in range(PIXELS):
+        value = stage[np.uint32(at + j * apart)]
+        for i in range(4):
+            totals[i, j] += a[i] * value
+            totals[4 + i, j] += b[i] * value
+
+
+@rung(register_tiled_kernel)
+def register_tiled(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
+    """A thread makes 8 filters times 8 pixels, so that 10 loads from shared memory feed 64 multiply-adds.
+
+    Arguments, result and errors as in `naive`.
+
+    Leaves: an x is loaded again for each tap that sees it, although the thread's next pixel has just used it.
+    """
+    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
+    if p.out.size and not _launch(register_tiled_kernel, p, SPREAD):
+        _hoisted(p)
+    return p.out
+
+
+# ------------------------------------------------------------------------------------------------ sliding along a row
+
+NEIGHBOURS = Style(FILTERS, pieces=2, neighbours=4)
+
+
+@cuda.jit(device=True)
+def multiply(stage, weight, values, first, totals, filters):
+    """One tap: products of 8 weights, which all lanes share, and 8 values that are in registers; or of one weight."""
+    if filters == 1:
+        for j in range(4):
+            totals[0, j] += stage[np.uint32(weight)] * values[0, first + j]
+            totals[0, 4 + j] += stage[np.uint32(weight)] * values[1, first + j]
+    else:
+        a, b = load128(stage, weight), load128(stage, weight + 4)
+        for i in range(4):
+            for j in range(4):
+                totals[i, j] += a[i] * values[0, first + j]
+                totals[i, 4 + j] += a[i] * values[1, first + j]
+                totals[4 + i, j] += b[i] * values[0, first + j]
+                totals[4 + i, 4 + j] += b[i] * values[1, first + j]
+
+
+@cuda.jit(device=True)
+def read(stage, at, second, first, values):
+    """Four neighbours of each of the thread's two pieces."""
+    a, b = load128(stage, at), load128(stage, at + second)
+    for j in range(4):
+        values[0, first + j] = a[j]
+        values[1, first + j] = b[j]
+
+
+@cuda.jit(device=True)
+def segment(stage, at, second, weight, pitch, taps, totals, filters):
+    """Up to four taps of a row: pixel j sees at tap s what pixel j + 1 saw at tap s - 1."""
+    values = cuda.local.array((2, 8), np.float32)
+    read(stage, at, second, 0, values)
+    if taps > 1:
+        read(stage, at + 4, second, 4, values)
+    multiply(stage, weight, values, 0, totals, filters)
+    if taps > 1:
+        multiply(stage, weight + pitch, values, 1, totals, filters)
+    if taps > 2:
+        multiply(stage, weight + 2 * pitch, values, 2, totals, filters)
+    if taps > 3:
+        multiply(stage, weight + 3 * pitch, values, 3, totals, filters)
+
+
+@cuda.jit(device=True)
+def segment_by_two(stage, at, half, second, weight, pitch, taps, totals, filters):
+    """Up to eight taps with stride 2: even taps see even columns, which lie side by side, and odd taps odd ones."""
+    values = cuda.local.array((2, 16), np.float32)
+    read(stage, at, second, 0, values)
+    if taps > 1:
+        read(stage, at + half, second, 8, values)
+    if taps > 2:
+        read(stage, at + 4, second, 4, values)
+    if taps > 3:
+        read(stage, at + half + 4, second, 12, values)
+    multiply(stage, weight, values, 0, totals, filters)
+    if taps > 1:
+        multiply(stage, weight + pitch, values, 8, totals, filters)
+    if taps > 2:
+        multiply(stage, weight + 2 * pitch, values, 1, totals, filters)
+    if taps > 3:
+        multiply(stage, weight + 3 * pitch, values, 9, totals, filters)
+    if taps > 4:
+        multiply(stage, weight + 4 * pitch, values, 2, totals, filters)
+    if taps > 5:
+        multiply(stage, weight + 5 * pitch, values, 10, totals, filters)
+    if taps > 6:
+        multiply(stage, weight + 6 * pitch, values, 3, totals, filters)
+    if taps > 7:
+        multiply(stage, weight + 7 * pitch, values, 11, totals, filters)
+
+
+@cuda.jit(device=True)
+def slide_row(stage, at, half, second, weight, pitch, taps, totals, by_two, filters):
+    """All taps of a row of the kernel. Common lengths are known when this is compiled: no tests between taps."""
+    if by_two and taps == 7 and filters > 1:
+        segment_by_two(stage, at, half, second, weight, pitch, 7, totals, filters)
+    elif by_two:
+        s = 0
+        while s < taps:
+            segment_by_two(stage, at + s // 2, half, second, weight + s * pitch, pitch, taps - s, totals, filters)
+            s += 8
+    elif taps == 3:
+        segment(stage, at, second, weight, pitch, 3, totals, filters)
+    else:
+        s = 0
+        while s < taps:
+            segment(stage, at + s, second, weight + s * pitch, pitch, taps - s, totals, filters)
+            s += 4
+
+
+@cuda.jit(device=True)
+def slide(stage, x, w, bias, out, relu, window, tile, aligned, totals, by_two, filters):
+    n, group, k, p, q = block_place(out, tile, window[6])
+    y, z, f = lane_place(tile)
+    half, pitch, weight_pitch = np.int32(tile[10]), np.int32(tile[12]), np.int32(tile[13])
+    second = np.int32(tile[4] * window[0] * pitch + tile[5])
+    c = 0
+    while c < w.shape[1]:
+        channels, r = min(tile[8], w.shape[1] - c), 0
+        while r < w.shape[2]:
+            rows = min(tile[9], w.shape[2] - r)
+            base, lines = fill(stage, x, w, n, group, k, p, q, c, r, channels, rows, window, tile)
+            cuda.syncthreads()
+            line = np.int32(0)
+            while y < tile[1] and line < channels * rows:
+                channel = line // np.int32(rows)
+                place = channel * lines + y * window[0] + (line - channel * rows) * window[4]
+                at, weight = np.int32(base + place * pitch + 4 * z), np.int32(line * w.shape[3] * weight_pitch + filters * f)
+                slide_row(stage, at, half, second, weight, weight_pitch, w.shape[3], totals, by_two, filters)
+                line += np.int32(1)
+            cuda.syncthreads()
+            r += rows
+        c += channels
+    if y < tile[1]:
+        first, row, column = k + filters * f, p + y, q + 4 * z
+        store_row(out, bias, relu, n, group, first, row, column, totals, 0, window[6], tile, aligned)
+        if filters > 1:  # written out: an index that is not constant would put the totals into memory
+            store_row(out, bias, relu, n, group, first, row, column, totals, 1, window[6], tile, aligned)
+            store_row(out, bias, relu, n, group, first, row, column, totals, 2, window[6], tile, aligned)
+            store_row(out, bias, relu, n, group, first, row, column, totals, 3, window[6], tile, aligned)
+            store_row(out, bias, relu, n, group, first, row, column, totals, 4, window[6], tile, aligned)
+            store_row(out, bias, relu, n, group, first, row, column, totals, 5, window[6], tile, aligned)
+            store_row(out, bias, relu, n, group, first, row, column, totals, 6, window[6], tile, aligned)
+            store_row(out, bias, relu, n, group, first, row, column, totals, 7, window[6], tile, aligned)
+
+
+@cuda.jit(device=True)
+def store_row(out, bias, relu, n, group, first, row, column, totals, i, groups, tile, aligned):
+    """What a thread made of its filter number i: two pieces, each at once where all rows are a multiple of four."""
+    filters = out.shape[1] // groups
+    if first + i < filters:
+        k = group * filters + first + i
+        for piece in range(2):
+            p, q = row + piece * tile[4], column + piece * tile[5]
+            if p < out.shape[2] and q < out.shape[3]:
+                at = ((n * out.shape[1] + k) * out.shape[2] + p) * out.shape[3] + q
+                a, b = finish(totals[i, 4 * piece], bias, k, relu), finish(totals[i, 4 * piece + 1], bias, k, relu)
+                c, d = finish(totals[i, 4 * piece + 2], bias, k, relu), finish(totals[i, 4 * piece + 3], bias, k, relu)
+                if aligned:
+                    store128(out, at, (a, b, c, d))
+                else:
+                    store_some(out[np.uint32(n), np.uint32(k), np.uint32(p)], q, a, b, c, d)
+
+
+@cuda.jit(device=True)
+def store_some(line, q, a, b, c, d):
+    line[np.uint32(q)] = a
+    if q + 1 < line.size:
+        line[np.uint32(q + 1)] = b
+    if q + 2 < line.size:
+        line[np.uint32(q + 2)] = c
+    if q + 3 < line.size:
+        line[np.uint32(q + 3)] = d
+
+
+@cuda.jit(max_registers=128)
+def sliding_kernel(x, w, bias, out, relu, window, tile, aligned):
+    stage = cuda.shared.array(0, np.float32)
+    totals = cuda.local.array((FILTERS, PIXELS), np.float32)
+    for i in range(FILTERS):
+        for j in range(PIXELS):
+            totals[i, j] = 0
+    slide(stage, x, w, bias, out, relu, window, tile, aligned, totals, False, FILTERS)
+
+
+@cuda.jit(max_registers=128)
+def sliding_by_two_kernel(x, w, bias, out, relu, window, tile, aligned):
+    stage = cuda.shared.array(0, np.float32)
+    totals = cuda.local.array((FILTERS, PIXELS), np.float32)
+    for i in range(FILTERS):
+        for j in range(PIXELS):
+            totals[i, j] = 0
+    slide(stage, x, w, bias, out, relu, window, tile, aligned, totals, True, FILTERS)
+
+
+def _slide(p: Problem) -> bool:
+    """Whether the layer has rows to slide along; if so, a kernel is launched."""
+    a = p.layer
+    if a.stride[1] > 2 or a.dilation[1] > 1:
+        return False
+    aligned = a.q % 4 == 0 and device.address(p.out) % 16 == 0
+    return _launch(sliding_kernel if a.stride[1] == 1 else sliding_by_two_kernel, p, NEIGHBOURS, aligned)
+
+
+@rung(sliding_kernel, sliding_by_two_kernel, register_tiled_kernel)
+def sliding(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
+    """A thread's pixels are neighbours: what it loads of a row of x serves all taps of that row.
+
+    Arguments, result and errors as in `naive`. A stride beyond 2 or a dilation along the rows is `register_tiled`.
+    With stride 2 the patch has the even columns of a row first and then the odd ones, so that what one tap sees
+    lies side by side.
+
+    Leaves: a group with one filter uses an eighth of a thread.
+    """
+    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
+    if p.out.size and not _slide(p) and not _launch(register_tiled_kernel, p, SPREAD):
+        _hoisted(p)
+    return p.out
+
+
+# ------------------------------------------------------------------------------------------------------ a single filter
+
+SINGLE = Style(1, pieces=2, neighbours=4)
+
+
+@cuda.jit
+def single_kernel(x, w, bias, out, relu, window, tile, aligned):
+    stage = cuda.shared.array(0, np.float32)
+    totals = cuda.local.array((1, PIXELS), np.float32)
+    for j in range(PIXELS):
+        totals[0, j] = 0
+    slide(stage, x, w, bias, out, relu, window, tile, aligned, totals, False, 1)
+
+
+@cuda.jit
+def single_by_two_kernel(x, w, bias, out, relu, window, tile, aligned):
+    stage = cuda.shared.array(0, np.float32)
+    totals = cuda.local.array((1, PIXELS), np.float32)
+    for j in range(PIXELS):
+        totals[0, j] = 0
+    slide(stage, x, w, bias, out, relu, window, tile, aligned, totals, True, 1)
+
+
+def _single(p: Problem) -> bool:
+    """Whether the layer has one or two filters a group, and rows to slide along; if so, a kernel is launched."""
+    a = p.layer
+    if a.k > 2 * a.groups or a.stride[1] > 2 or a.dilation[1] > 1:
+        return False
+    aligned = a.q % 4 == 0 and device.address(p.out) % 16 == 0
+    return _launch(single_kernel if a.stride[1] == 1 else single_by_two_kernel, p, SINGLE, aligned)
+
+
+@rung(single_kernel, single_by_two_kernel, sliding_kernel, sliding_by_two_kernel, register_tiled_kernel)
+def depthwise(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
+    """A group of one or two filters has a thread for each: the layer is bound by memory, and all threads load.
+
+    Arguments, result and errors as in `naive`. All other layers are `sliding`.
+    """
+    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
+    if p.out.size and not _single(p) and not _slide(p) and not _launch(register_tiled_kernel, p, SPREAD):
+        _hoisted(p)
+    return p.out
+
+
+LADDER = (naive, hoisted, tiled, register_tiled, sliding, depthwise)
