@@ -100,7 +100,8 @@ def _for_numba(function, made):
         code = pending.pop()
         names.update(code.co_names)
         pending += [constant for constant in code.co_consts if inspect.iscode(constant)]
-    twin = types.FunctionType(function.__code__, {"__builtins__": __builtins__, "__name__": function.__module__})
+    names_only = {"__builtins__": __builtins__, "__name__": function.__module__}
+    twin = types.FunctionType(function.__code__, names_only, closure=function.__closure__)
     twin.__defaults__, twin.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     twin.__module__, twin.__qualname__ = function.__module__, function.__qualname__
     made[function] = twin
