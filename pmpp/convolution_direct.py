@@ -12,12 +12,13 @@ is the algorithm to take.
 
 from __future__ import annotations
 
+import functools
 import typing
 
 import numpy as np
 
 from pmpp import convolution_layer, cuda
-from pmpp.convolution_direct_parts import STAGE, WARP, Style, block_place, f0, fill, lane_place, tile_of
+from pmpp.convolution_direct_parts import WARP, Style, Tile, block_place, fill, lane_place, tile_of
 from pmpp.convolution_layer import Layer, Problem, finish, problem_of
 from pmpp.lab import device
 from pmpp.lab.room import rung
@@ -181,48 +182,48 @@ ONE = Style(filters=1, pieces=1)
 
 
 @cuda.jit
-def tiled_kernel(x, w, bias, out, relu, window, tile):
+def tiled_kernel(x, w, bias, out, relu, shape, window, tile):
     stage = cuda.shared.array(0, np.float32)  # the launch says how much
-    n, group, k, p, q = block_place(out, tile, window[6])
-    y, z, f = lane_place(tile)
+    place, (y, z, f) = block_place(shape, tile), lane_place(tile)
     total = np.float32(0)
-    c = 0
-    while c < w.shape[1]:
-        channels, r = min(tile[8], w.shape[1] - c), 0
-        while r < w.shape[2]:
-            rows = min(tile[9], w.shape[2] - r)
-            base, lines = fill(stage, x, w, n, group, k, p, q, c, r, channels, rows, window, tile)
+    c = np.int32(0)
+    while c < shape[7]:
+        channels, r = np.int32(min(tile[8], shape[7] - c)), np.int32(0)
+        while r < shape[4]:
+            rows = np.int32(min(tile[9], shape[4] - r))
+            patch = fill(stage, x, w, place, c, r, channels, rows, shape, window, tile)
             cuda.syncthreads()  # the chunk is whole before anyone reads it
             if y < tile[1]:
-                total += sum_of_chunk(stage, base, lines, y, z, f, channels, rows, w.shape[3], window, tile)
+                total = add_chunk(stage, patch, y, z, f, channels, rows, shape, window, tile, total)
             cuda.syncthreads()  # everyone has read it before it is overwritten
-            r += rows
-        c += channels
-    store(out, bias, relu, n, group, k + f, p + y, q + z, total, window[6])
+            r = np.int32(r + rows)
+        c = np.int32(c + channels)
+    if y < tile[1]:
+        n, group, k, p, q = place
+        store(out, bias, relu, n, group, k + f, p + y, q + z, total, shape)
 
 
 @cuda.jit(device=True)
-def sum_of_chunk(stage, base, lines, y, z, f, channels, rows, across, window, tile):
-    total = np.float32(0)
-    weight = np.int32(f)
-    for c in range(channels):
-        for r in range(rows):
-            at = np.int32(base + (c * lines + y * window[0] + r * window[4]) * tile[12] + z * window[1])
-            s = 0
-            while s < across:
+def add_chunk(stage, patch, y, z, f, channels, rows, shape, window, tile, total):
+    weight, c = f, np.int32(0)
+    while c < channels:
+        r = np.int32(0)
+        while r < rows:
+            at = np.int32(patch + (c * tile[17] + y * window[0] + r * window[4]) * tile[12] + z * window[1])
+            s = np.int32(0)
+            while s < shape[5]:
                 total += stage[np.uint32(at)] * stage[np.uint32(weight)]
-                at += window[5]
-                weight += tile[13]
-                s += 1
+                at, weight, s = np.int32(at + window[5]), np.int32(weight + tile[13]), np.int32(s + 1)
+            r = np.int32(r + 1)
+        c = np.int32(c + 1)
     return total
 
 
 @cuda.jit(device=True)
-def store(out, bias, relu, n, group, f, row, column, total, groups):
-    filters = out.shape[1] // groups
-    if f < filters and row < out.shape[2] and column < out.shape[3]:
-        k = np.uint32(group * filters + f)
-        out[np.uint32(n), k, np.uint32(row), np.uint32(column)] = finish(total, bias, k, relu)
+def store(out, bias, relu, n, group, f, p, q, total, shape):
+    if f < shape[8] and p < shape[2] and q < shape[3]:
+        k = group * shape[8] + f
+        out[np.uint32(((n * shape[9] * shape[8] + k) * shape[2] + p) * shape[3] + q)] = finish(total, bias, k, relu)
 
 
 def _launch(kernel: typing.Any, p: Problem, style: Style, *more: typing.Any) -> bool:
@@ -231,10 +232,17 @@ def _launch(kernel: typing.Any, p: Problem, style: Style, *more: typing.Any) -> 
     tile = tile_of(a, style)
     if tile is None:
         return False
-    window = *a.stride, *a.padding, *a.dilation, a.groups
     configuration = tile.grid(a), WARP * tile.warps, p.stream, 4 * tile.staged(a)
-    kernel[configuration](p.x, p.w, p.bias, p.out, p.relu, window, tuple(tile), *more)
+    kernel[configuration](*(one.reshape(-1) for one in p[:2]), p.bias, p.out.reshape(-1), p.relu, *_numbers(a, tile), *more)
     return True
+
+
+@functools.lru_cache(4096)
+def _numbers(a: Layer, tile: Tile) -> tuple[tuple, tuple, tuple]:
+    """What the tiled kernels are told of a layer."""
+    shape = a.h, a.w, a.p, a.q, a.r, a.s, a.c, a.c // a.groups, a.k // a.groups, a.groups
+    window = *a.stride, *a.padding, *a.dilation
+    return tuple(map(np.int32, shape)), tuple(map(np.int32, window)), tile.numbers(a)
 
 
 @rung(tiled_kernel)
@@ -258,62 +266,51 @@ FILTERS = PIXELS = 8  # of a thread
 SPREAD = Style(FILTERS, 1, spread=PIXELS)
 
 
-@cuda.jit
-def register_tiled_kernel(x, w, bias, out, relu, window, tile):
+@cuda.jit(max_registers=128)
+def register_tiled_kernel(x, w, bias, out, relu, shape, window, tile):
     stage = cuda.shared.array(0, np.float32)
     totals = cuda.local.array((FILTERS, PIXELS), np.float32)
     for i in range(FILTERS):
         for j in range(PIXELS):
             totals[i, j] = 0
-    n, group, k, p, q = block_place(out, tile, window[6])
-    y, z, f = lane_place(tile)
-    c = 0
-    while c < w.shape[1]:
-        channels, r = min(tile[8], w.shape[1] - c), 0
-        while r < w.shape[2]:
-            rows = min(tile[9], w.shape[2] - r)
-            base, lines = fill(stage, x, w, n, group, k, p, q, c, r, channels, rows, window, tile)
+    place, (y, z, f) = block_place(shape, tile), lane_place(tile)
+    c = np.int32(0)
+    while c < shape[7]:
+        channels, r = np.int32(min(tile[8], shape[7] - c)), np.int32(0)
+        while r < shape[4]:
+            rows = np.int32(min(tile[9], shape[4] - r))
+            patch = fill(stage, x, w, place, c, r, channels, rows, shape, window, tile)
             cuda.syncthreads()
             if y < tile[1]:
-                add_chunk(stage, base, lines, y, z, f, channels, rows, w.shape[3], window, tile, totals)
+                add_products(stage, patch, y, z, f, channels, rows, shape, window, tile, totals)
             cuda.syncthreads()
-            r += rows
-        c += channels
+            r = np.int32(r + rows)
+        c = np.int32(c + channels)
     if y < tile[1]:
-        place = n, group, k + FILTERS * f, p + y, q + z
-        store_pixels(out, bias, relu, place, totals, 0, window[6], tile[0])  # written out: an index that is not
-        store_pixels(out, bias, relu, place, totals, 1, window[6], tile[0])  # constant would put totals into memory
-        store_pixels(out, bias, relu, place, totals, 2, window[6], tile[0])
-        store_pixels(out, bias, relu, place, totals, 3, window[6], tile[0])
-        store_pixels(out, bias, relu, place, totals, 4, window[6], tile[0])
-        store_pixels(out, bias, relu, place, totals, 5, window[6], tile[0])
-        store_pixels(out, bias, relu, place, totals, 6, window[6], tile[0])
-        store_pixels(out, bias, relu, place, totals, 7, window[6], tile[0])
+        first = np.int32(place[2] + FILTERS * f)
+        store_pixels(out, bias, relu, place, first, y, z, totals, 0, shape, tile)  # written out: an index that is not
+        store_pixels(out, bias, relu, place, first, y, z, totals, 1, shape, tile)  # constant would put the totals into memory
+        store_pixels(out, bias, relu, place, first, y, z, totals, 2, shape, tile)
+        store_pixels(out, bias, relu, place, first, y, z, totals, 3, shape, tile)
+        store_pixels(out, bias, relu, place, first, y, z, totals, 4, shape, tile)
+        store_pixels(out, bias, relu, place, first, y, z, totals, 5, shape, tile)
+        store_pixels(out, bias, relu, place, first, y, z, totals, 6, shape, tile)
+        store_pixels(out, bias, relu, place, first, y, z, totals, 7, shape, tile)
 
 
 @cuda.jit(device=True)
-def store_pixels(out, bias, relu, place, totals, i, groups, apart):
-    n, group, first, p, q = place
-    filters = out.shape[1] // groups
-    if first + i < filters and p < out.shape[2]:
-        k = np.uint32(group * filters + first + i)
-        for j in range(PIXELS):
-            if q + j * apart < out.shape[3]:
-                out[np.uint32(n), k, np.uint32(p), np.uint32(q + j * apart)] = finish(totals[i, j], bias, k, relu)
-
-
-@cuda.jit(device=True)
-def add_chunk(stage, base, lines, y, z, f, channels, rows, across, window, tile, totals):
-    weight, apart = np.int32(FILTERS * f), np.int32(tile[0] * window[1])
-    for c in range(channels):
-        for r in range(rows):
-            at = np.int32(base + (c * lines + y * window[0] + r * window[4]) * tile[12] + z * window[1])
-            s = 0
-            while s < across:
+def add_products(stage, patch, y, z, f, channels, rows, shape, window, tile, totals):
+    weight, apart, c = np.int32(FILTERS * f), np.int32(tile[0] * window[1]), np.int32(0)
+    while c < channels:
+        r = np.int32(0)
+        while r < rows:
+            at = np.int32(patch + (c * tile[17] + y * window[0] + r * window[4]) * tile[12] + z * window[1])
+            s = np.int32(0)
+            while s < shape[5]:
                 add_tap(stage, at, apart, weight, totals)
-                at += window[5]
-                weight += tile[13]
-                s += 1
+                at, weight, s = np.int32(at + window[5]), np.int32(weight + tile[13]), np.int32(s + 1)
+            r = np.int32(r + 1)
+        c = np.int32(c + 1)
 
 
 @cuda.jit(device=True)
@@ -325,6 +322,13 @@ def add_tap(stage, at, apart, weight, totals):
         for i in range(4):
             totals[i, j] += a[i] * value
             totals[4 + i, j] += b[i] * value
+
+
+@cuda.jit(device=True)
+def store_pixels(out, bias, relu, place, f, y, z, totals, i, shape, tile):
+    n, group, k, p, q = place
+    for j in range(PIXELS):
+        store(out, bias, relu, n, group, f + i, p + y, q + z + j * tile[0], totals[i, j], shape)
 
 
 @rung(register_tiled_kernel)
@@ -376,148 +380,150 @@ def read(stage, at, second, first, values):
 def segment(stage, at, second, weight, pitch, taps, totals, filters):
     """Up to four taps of a row: pixel j sees at tap s what pixel j + 1 saw at tap s - 1."""
     values = cuda.local.array((2, 8), np.float32)
-    read(stage, at, second, 0, values)
+    read(stage, np.int32(at), second, np.int32(0), values)
     if taps > 1:
-        read(stage, at + 4, second, 4, values)
-    multiply(stage, weight, values, 0, totals, filters)
+        read(stage, np.int32(at + 4), second, np.int32(4), values)
+    multiply(stage, np.int32(weight), values, np.int32(0), totals, filters)
     if taps > 1:
-        multiply(stage, weight + pitch, values, 1, totals, filters)
+        multiply(stage, np.int32(weight + pitch), values, np.int32(1), totals, filters)
     if taps > 2:
-        multiply(stage, weight + 2 * pitch, values, 2, totals, filters)
+        multiply(stage, np.int32(weight + 2 * pitch), values, np.int32(2), totals, filters)
     if taps > 3:
-        multiply(stage, weight + 3 * pitch, values, 3, totals, filters)
+        multiply(stage, np.int32(weight + 3 * pitch), values, np.int32(3), totals, filters)
 
 
 @cuda.jit(device=True)
 def segment_by_two(stage, at, half, second, weight, pitch, taps, totals, filters):
     """Up to eight taps with stride 2: even taps see even columns, which lie side by side, and odd taps odd ones."""
     values = cuda.local.array((2, 16), np.float32)
-    read(stage, at, second, 0, values)
+    read(stage, np.int32(at), second, np.int32(0), values)
     if taps > 1:
-        read(stage, at + half, second, 8, values)
+        read(stage, np.int32(at + half), second, np.int32(8), values)
     if taps > 2:
-        read(stage, at + 4, second, 4, values)
+        read(stage, np.int32(at + 4), second, np.int32(4), values)
     if taps > 3:
-        read(stage, at + half + 4, second, 12, values)
-    multiply(stage, weight, values, 0, totals, filters)
+        read(stage, np.int32(at + half + 4), second, np.int32(12), values)
+    multiply(stage, np.int32(weight), values, np.int32(0), totals, filters)
     if taps > 1:
-        multiply(stage, weight + pitch, values, 8, totals, filters)
+        multiply(stage, np.int32(weight + pitch), values, np.int32(8), totals, filters)
     if taps > 2:
-        multiply(stage, weight + 2 * pitch, values, 1, totals, filters)
+        multiply(stage, np.int32(weight + 2 * pitch), values, np.int32(1), totals, filters)
     if taps > 3:
-        multiply(stage, weight + 3 * pitch, values, 9, totals, filters)
+        multiply(stage, np.int32(weight + 3 * pitch), values, np.int32(9), totals, filters)
     if taps > 4:
-        multiply(stage, weight + 4 * pitch, values, 2, totals, filters)
+        multiply(stage, np.int32(weight + 4 * pitch), values, np.int32(2), totals, filters)
     if taps > 5:
-        multiply(stage, weight + 5 * pitch, values, 10, totals, filters)
+        multiply(stage, np.int32(weight + 5 * pitch), values, np.int32(10), totals, filters)
     if taps > 6:
-        multiply(stage, weight + 6 * pitch, values, 3, totals, filters)
+        multiply(stage, np.int32(weight + 6 * pitch), values, np.int32(3), totals, filters)
     if taps > 7:
-        multiply(stage, weight + 7 * pitch, values, 11, totals, filters)
+        multiply(stage, np.int32(weight + 7 * pitch), values, np.int32(11), totals, filters)
 
 
 @cuda.jit(device=True)
 def slide_row(stage, at, half, second, weight, pitch, taps, totals, by_two, filters):
     """All taps of a row of the kernel. Common lengths are known when this is compiled: no tests between taps."""
     if by_two and taps == 7 and filters > 1:
-        segment_by_two(stage, at, half, second, weight, pitch, 7, totals, filters)
+        segment_by_two(stage, at, half, second, weight, pitch, np.int32(7), totals, filters)
     elif by_two:
-        s = 0
+        s = np.int32(0)
         while s < taps:
-            segment_by_two(stage, at + s // 2, half, second, weight + s * pitch, pitch, taps - s, totals, filters)
-            s += 8
+            left = np.int32(taps - s)
+            segment_by_two(stage, np.int32(at + (s >> 1)), half, second, weight, pitch, left, totals, filters)
+            s, weight = np.int32(s + 8), np.int32(weight + 8 * pitch)
     elif taps == 3:
-        segment(stage, at, second, weight, pitch, 3, totals, filters)
+        segment(stage, at, second, weight, pitch, np.int32(3), totals, filters)
     else:
-        s = 0
+        s = np.int32(0)
         while s < taps:
-            segment(stage, at + s, second, weight + s * pitch, pitch, taps - s, totals, filters)
-            s += 4
+            segment(stage, np.int32(at + s), second, weight, pitch, np.int32(taps - s), totals, filters)
+            s, weight = np.int32(s + 4), np.int32(weight + 4 * pitch)
 
 
 @cuda.jit(device=True)
-def slide(stage, x, w, bias, out, relu, window, tile, aligned, totals, by_two, filters):
-    n, group, k, p, q = block_place(out, tile, window[6])
-    y, z, f = lane_place(tile)
-    half, pitch, weight_pitch = np.int32(tile[10]), np.int32(tile[12]), np.int32(tile[13])
-    second = np.int32(tile[4] * window[0] * pitch + tile[5])
-    c = 0
-    while c < w.shape[1]:
-        channels, r = min(tile[8], w.shape[1] - c), 0
-        while r < w.shape[2]:
-            rows = min(tile[9], w.shape[2] - r)
-            base, lines = fill(stage, x, w, n, group, k, p, q, c, r, channels, rows, window, tile)
+def slide(stage, x, w, bias, out, relu, shape, window, tile, aligned, totals, by_two, filters):
+    place, (y, z, f) = block_place(shape, tile), lane_place(tile)
+    half, pitch, row_of_weights = np.int32(tile[10]), np.int32(tile[13]), np.int32(shape[5] * tile[13])
+    second, down = np.int32(tile[4] * window[0] * tile[12] + tile[5]), np.int32(window[4] * tile[12])
+    c = np.int32(0)
+    while c < shape[7]:
+        channels, r = np.int32(min(tile[8], shape[7] - c)), np.int32(0)
+        while r < shape[4]:
+            rows = np.int32(min(tile[9], shape[4] - r))
+            patch = fill(stage, x, w, place, c, r, channels, rows, shape, window, tile)
             cuda.syncthreads()
-            line = np.int32(0)
-            while y < tile[1] and line < channels * rows:
-                channel = line // np.int32(rows)
-                place = channel * lines + y * window[0] + (line - channel * rows) * window[4]
-                at, weight = np.int32(base + place * pitch + 4 * z), np.int32(line * w.shape[3] * weight_pitch + filters * f)
-                slide_row(stage, at, half, second, weight, weight_pitch, w.shape[3], totals, by_two, filters)
-                line += np.int32(1)
+            channel, weight = np.int32(0), np.int32(filters * f)
+            while y < tile[1] and channel < channels:
+                at, row = np.int32(patch + (channel * tile[17] + y * window[0]) * tile[12] + 4 * z), np.int32(0)
+                while row < rows:
+                    slide_row(stage, at, half, second, weight, pitch, np.int32(shape[5]), totals, by_two, filters)
+                    at, weight, row = np.int32(at + down), np.int32(weight + row_of_weights), np.int32(row + 1)
+                channel = np.int32(channel + 1)
             cuda.syncthreads()
-            r += rows
-        c += channels
+            r = np.int32(r + rows)
+        c = np.int32(c + channels)
     if y < tile[1]:
-        first, row, column = k + filters * f, p + y, q + 4 * z
-        store_row(out, bias, relu, n, group, first, row, column, totals, 0, window[6], tile, aligned)
+        first = np.int32(place[2] + filters * f)
+        p, q = np.int32(place[3] + y), np.int32(place[4] + 4 * z)
+        store_row(out, bias, relu, place, first, p, q, totals, np.int32(0), shape, tile, aligned)
         if filters > 1:  # written out: an index that is not constant would put the totals into memory
-            store_row(out, bias, relu, n, group, first, row, column, totals, 1, window[6], tile, aligned)
-            store_row(out, bias, relu, n, group, first, row, column, totals, 2, window[6], tile, aligned)
-            store_row(out, bias, relu, n, group, first, row, column, totals, 3, window[6], tile, aligned)
-            store_row(out, bias, relu, n, group, first, row, column, totals, 4, window[6], tile, aligned)
-            store_row(out, bias, relu, n, group, first, row, column, totals, 5, window[6], tile, aligned)
-            store_row(out, bias, relu, n, group, first, row, column, totals, 6, window[6], tile, aligned)
-            store_row(out, bias, relu, n, group, first, row, column, totals, 7, window[6], tile, aligned)
+            store_row(out, bias, relu, place, first, p, q, totals, np.int32(1), shape, tile, aligned)
+            store_row(out, bias, relu, place, first, p, q, totals, np.int32(2), shape, tile, aligned)
+            store_row(out, bias, relu, place, first, p, q, totals, np.int32(3), shape, tile, aligned)
+            store_row(out, bias, relu, place, first, p, q, totals, np.int32(4), shape, tile, aligned)
+            store_row(out, bias, relu, place, first, p, q, totals, np.int32(5), shape, tile, aligned)
+            store_row(out, bias, relu, place, first, p, q, totals, np.int32(6), shape, tile, aligned)
+            store_row(out, bias, relu, place, first, p, q, totals, np.int32(7), shape, tile, aligned)
 
 
 @cuda.jit(device=True)
-def store_row(out, bias, relu, n, group, first, row, column, totals, i, groups, tile, aligned):
-    """What a thread made of its filter number i: two pieces, each at once where all rows are a multiple of four."""
-    filters = out.shape[1] // groups
-    if first + i < filters:
-        k = group * filters + first + i
-        for piece in range(2):
-            p, q = row + piece * tile[4], column + piece * tile[5]
-            if p < out.shape[2] and q < out.shape[3]:
-                at = ((n * out.shape[1] + k) * out.shape[2] + p) * out.shape[3] + q
-                a, b = finish(totals[i, 4 * piece], bias, k, relu), finish(totals[i, 4 * piece + 1], bias, k, relu)
-                c, d = finish(totals[i, 4 * piece + 2], bias, k, relu), finish(totals[i, 4 * piece + 3], bias, k, relu)
-                if aligned:
-                    store128(out, at, (a, b, c, d))
-                else:
-                    store_some(out[np.uint32(n), np.uint32(k), np.uint32(p)], q, a, b, c, d)
+def store_row(out, bias, relu, place, first, p, q, totals, i, shape, tile, aligned):
+    """What a thread made of its filter number i: two pieces of four neighbours."""
+    if first + i < shape[8]:
+        k = np.int32(place[1] * shape[8] + first + i)
+        plane = np.int32(place[0] * shape[9] * shape[8] + k)
+        store_piece(out, bias, relu, k, plane, p, q, totals, i, np.int32(0), shape, aligned)
+        store_piece(out, bias, relu, k, plane, np.int32(p + tile[4]), np.int32(q + tile[5]), totals, i, np.int32(4), shape, aligned)
 
 
 @cuda.jit(device=True)
-def store_some(line, q, a, b, c, d):
-    line[np.uint32(q)] = a
-    if q + 1 < line.size:
-        line[np.uint32(q + 1)] = b
-    if q + 2 < line.size:
-        line[np.uint32(q + 2)] = c
-    if q + 3 < line.size:
-        line[np.uint32(q + 3)] = d
+def store_piece(out, bias, relu, k, plane, p, q, totals, i, j, shape, aligned):
+    """At once where all rows are a multiple of four, else one after another."""
+    left = shape[3] - q
+    if p < shape[2] and left > 0:
+        at = np.uint32((plane * shape[2] + p) * shape[3] + q)
+        a, b = finish(totals[i, j], bias, k, relu), finish(totals[i, j + 1], bias, k, relu)
+        c, d = finish(totals[i, j + 2], bias, k, relu), finish(totals[i, j + 3], bias, k, relu)
+        if aligned:
+            store128(out, at, (a, b, c, d))
+        else:
+            out[at] = a
+            if left > 1:
+                out[np.uint32(at + 1)] = b
+            if left > 2:
+                out[np.uint32(at + 2)] = c
+            if left > 3:
+                out[np.uint32(at + 3)] = d
 
 
 @cuda.jit(max_registers=128)
-def sliding_kernel(x, w, bias, out, relu, window, tile, aligned):
+def sliding_kernel(x, w, bias, out, relu, shape, window, tile, aligned):
     stage = cuda.shared.array(0, np.float32)
     totals = cuda.local.array((FILTERS, PIXELS), np.float32)
     for i in range(FILTERS):
         for j in range(PIXELS):
             totals[i, j] = 0
-    slide(stage, x, w, bias, out, relu, window, tile, aligned, totals, False, FILTERS)
+    slide(stage, x, w, bias, out, relu, shape, window, tile, aligned, totals, False, np.int32(FILTERS))
 
 
 @cuda.jit(max_registers=128)
-def sliding_by_two_kernel(x, w, bias, out, relu, window, tile, aligned):
+def sliding_by_two_kernel(x, w, bias, out, relu, shape, window, tile, aligned):
     stage = cuda.shared.array(0, np.float32)
     totals = cuda.local.array((FILTERS, PIXELS), np.float32)
     for i in range(FILTERS):
         for j in range(PIXELS):
             totals[i, j] = 0
-    slide(stage, x, w, bias, out, relu, window, tile, aligned, totals, True, FILTERS)
+    slide(stage, x, w, bias, out, relu, shape, window, tile, aligned, totals, True, np.int32(FILTERS))
 
 
 def _slide(p: Problem) -> bool:
@@ -551,21 +557,21 @@ SINGLE = Style(1, pieces=2, neighbours=4)
 
 
 @cuda.jit
-def single_kernel(x, w, bias, out, relu, window, tile, aligned):
+def single_kernel(x, w, bias, out, relu, shape, window, tile, aligned):
     stage = cuda.shared.array(0, np.float32)
     totals = cuda.local.array((1, PIXELS), np.float32)
     for j in range(PIXELS):
         totals[0, j] = 0
-    slide(stage, x, w, bias, out, relu, window, tile, aligned, totals, False, 1)
+    slide(stage, x, w, bias, out, relu, shape, window, tile, aligned, totals, False, np.int32(1))
 
 
 @cuda.jit
-def single_by_two_kernel(x, w, bias, out, relu, window, tile, aligned):
+def single_by_two_kernel(x, w, bias, out, relu, shape, window, tile, aligned):
     stage = cuda.shared.array(0, np.float32)
     totals = cuda.local.array((1, PIXELS), np.float32)
     for j in range(PIXELS):
         totals[0, j] = 0
-    slide(stage, x, w, bias, out, relu, window, tile, aligned, totals, True, 1)
+    slide(stage, x, w, bias, out, relu, shape, window, tile, aligned, totals, True, np.int32(1))
 
 
 def _single(p: Problem) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import typing
 
 import numpy as np
@@ -41,12 +40,18 @@ class Tile(typing.NamedTuple):
     wide: int  # columns of the patch
     pitch: int  # elements from one row of the patch to the next
     weight_pitch: int  # elements from one tap to the next
-    blocks: tuple[int, int, int]  # along the filters of a group, the rows and the columns
+    filter_blocks: int  # along the filters of a group
+    row_blocks: int  # along the rows of the output
+    column_blocks: int
     warps: int  # of a block
 
     def lines(self, layer: Layer) -> int:
         """Rows of the patch of one channel."""
         return (self.rows - 1) * layer.stride[0] + (self.kernel_rows - 1) * layer.dilation[0] + 1
+
+    def numbers(self, layer: Layer) -> tuple:
+        """What a kernel is given: the fields in their order, with `lines` for the last."""
+        return tuple(map(np.int32, (*self[:-1], self.lines(layer))))
 
     def staged(self, layer: Layer) -> int:
         """Elements of shared memory."""
@@ -54,7 +59,7 @@ class Tile(typing.NamedTuple):
         return -(-taps * self.weight_pitch // 4) * 4 + self.channels * self.lines(layer) * self.pitch
 
     def grid(self, layer: Layer) -> int:
-        return math.prod(self.blocks) * layer.n * layer.groups
+        return self.filter_blocks * self.row_blocks * self.column_blocks * layer.n * layer.groups
 
 
 class Style(typing.NamedTuple):
@@ -92,9 +97,8 @@ def tile_of(layer: Layer, style: Style) -> Tile | None:
 
 def _layouts(layer: Layer, style: Style, filter_warps: int, pixel_warps: int) -> typing.Iterator[tuple[float, Tile]]:
     lanes, wide = WARP * pixel_warps, style.neighbours * style.spread
-    for across, beside in itertools.product(range(1, lanes + 1), (False, True)):
-        if across > 1 and (across - 1) * wide >= layer.q or (beside and style.pieces == 1):
-            break
+    most = min(lanes, -(-layer.q // wide))
+    for across, beside in itertools.product(range(min(most, 4), most + 1), (False, True)[: style.pieces]):
         down = min(lanes // across, layer.p)
         pieces = (1, style.pieces) if beside else (style.pieces, 1)
         rows, columns = down * pieces[0], across * wide * pieces[1]
@@ -105,7 +109,7 @@ def _layouts(layer: Layer, style: Style, filter_warps: int, pixel_warps: int) ->
         weight_pitch = filters + (4 if style.filters == 8 else 1)
         tile = Tile(
             across, down, rows, columns, *second, filters, filter_warps, 1, layer.r, half, seen, seen, weight_pitch,
-            blocks, filter_warps * pixel_warps,
+            *blocks, filter_warps * pixel_warps,
         )  # fmt: skip
         tile = _chunked(layer, tile)
         if tile.kernel_rows:
@@ -138,22 +142,22 @@ def _chunked(layer: Layer, tile: Tile) -> Tile:
 
 
 def _time(layer: Layer, style: Style, tile: Tile) -> float:
-    """A model of the time, to choose by: a warp's multiply-adds, 12 instructions a load that it stages, and the bytes.
+    """A model of the time, to choose by: a warp's multiply-adds, 20 instructions a load that it stages, and the bytes.
 
     A multiprocessor issues for 4 warps at a time, and moves about 20 bytes a cycle if all want some.
     """
     chunks = -(-layer.c // layer.groups // tile.channels) * -(-layer.r // tile.kernel_rows)
     sums = layer.terms * style.filters * style.pieces * style.neighbours * style.spread
-    lines, runs = tile.channels * tile.lines(layer), tile.channels * tile.kernel_rows * layer.s
-    loads = lines * -(-tile.wide // WARP) + tile.filters * -(-runs // WARP)
-    each = sums + chunks * (12 * loads / tile.warps + 100)
-    read = chunks * (lines * (4 * tile.wide + 32) + 4 * tile.filters * runs)
-    written = tile.filters * tile.rows * (4 * tile.columns + 32)
+    weights = tile.filters * tile.channels * tile.kernel_rows * layer.s
+    pixels = tile.channels * tile.lines(layer) * tile.wide
+    each = 1.2 * sums + chunks * (20 * (weights + pixels) / (WARP * tile.warps) + 300)
+    moved = chunks * 4 * (weights + pixels * (1 + 8 / tile.wide))
+    moved += tile.filters * tile.rows * (4 * tile.columns + 32)
     multiprocessors = device.limits()["multiprocessors"]
     held = max(1, min(RESIDENT // tile.warps, 4 * STAGE // tile.staged(layer)))
     waves = -(-tile.grid(layer) // (multiprocessors * held))
     busy = min(held, -(-tile.grid(layer) // multiprocessors))
-    return waves * (each * max(busy * tile.warps, 8) / 4 + busy * (read + written) / 20)
+    return waves * (each * max(busy * tile.warps, 8) / 4 + busy * moved / 20)
 
 
 def wavefronts(tile: Tile, layer: Layer, style: Style, pitch: int) -> int:
@@ -172,98 +176,132 @@ def wavefronts(tile: Tile, layer: Layer, style: Style, pitch: int) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------ on the device
+# Arrays are flat here, and ``shape`` is (H, W, P, Q, R, S, C, C / groups, K / groups, groups). All numbers have 32 bits.
 
 
 @cuda.jit(device=True)
-def block_place(out, tile, groups):
-    """The block's image, its group, and its first filter in the group, row and column of the output."""
-    filters, rows, columns = tile[14]
-    line = np.uint32(np.uint32(cuda.blockIdx.x) // np.uint32(filters))
-    k = np.uint32(cuda.blockIdx.x) - line * filters
-    image = np.uint32(line // np.uint32(columns))
-    q = line - image * columns
-    plane = np.uint32(image // np.uint32(rows))
-    p = image - plane * rows
-    n = np.uint32(plane // np.uint32(groups))
-    return n, plane - n * groups, k * tile[6], p * tile[2], q * tile[3]
-
-
-@cuda.jit(device=True)
-def seen(x, n, channel, row, column):
-    """An element of x, or 0 around the image. As unsigned numbers negative ones are large."""
-    if np.uint32(row) < np.uint32(x.shape[2]) and np.uint32(column) < np.uint32(x.shape[3]):
-        return x[np.uint32(n), np.uint32(channel), np.uint32(row), np.uint32(column)]
-    return f0
-
-
-@cuda.jit(device=True)
-def stage_weights(stage, w, first, last, c, r, channels, rows, tile):
-    """A warp takes filters one after another, and its lanes the taps: they are neighbours in memory."""
-    lane, warp = np.int32(cuda.threadIdx.x % WARP), np.int32(cuda.threadIdx.x // WARP)
-    warps, taps, across = np.int32(tile[15]), np.int32(channels * rows * w.shape[3]), np.int32(w.shape[3])
-    pitch, filters = np.int32(tile[13]), np.int32(tile[6])
-    plane = np.uint32(rows * w.shape[3])
-    tap = lane
-    while tap < taps:
-        channel = np.uint32(np.uint32(tap) // plane)
-        rest = np.uint32(tap - channel * plane)
-        row = np.uint32(rest // np.uint32(across))
-        column = np.uint32(rest - row * across)
-        f = warp
-        while f < filters:  # beyond the last filter the last one stands in: nobody stores what is made of it
-            k = np.uint32(min(first + f, last))
-            stage[np.uint32(tap * pitch + f)] = w[k, np.uint32(c + channel), np.uint32(r + row), column]
-            f += warps
-        tap += WARP
-
-
-@cuda.jit(device=True)
-def stage_patch(stage, base, x, n, channel, top, left, channels, lines, tile):
-    """A warp takes rows, four at a time so that four loads are under way, and its lanes the columns."""
-    lane, warp = np.int32(cuda.threadIdx.x % WARP), np.int32(cuda.threadIdx.x // WARP)
-    half, wide, pitch, warps = np.int32(tile[10]), np.int32(tile[11]), np.int32(tile[12]), np.int32(tile[15])
-    total, height = np.uint32(channels * lines), np.uint32(lines)
-    first = warp
-    while first < total:
-        a, b, c, d = np.uint32(first), np.uint32(first + warps), np.uint32(first + 2 * warps), np.uint32(first + 3 * warps)
-        ca, cb, cc, cd = np.uint32(a // height), np.uint32(b // height), np.uint32(c // height), np.uint32(d // height)
-        ra, rb, rc, rd = top + (a - ca * height), top + (b - cb * height), top + (c - cc * height), top + (d - cd * height)
-        last = np.uint32(channel + channels - 1)
-        ca, cb, cc, cd = channel + ca, min(channel + cb, last), min(channel + cc, last), min(channel + cd, last)
-        z = lane
-        while z < wide:
-            column = left + z
-            va, vb = seen(x, n, ca, ra, column), seen(x, n, cb, rb, column)
-            vc, vd = seen(x, n, cc, rc, column), seen(x, n, cd, rd, column)
-            at = base + first * pitch + (z if half == 0 else (z & 1) * half + (z >> 1))
-            stage[np.uint32(at)] = va
-            if b < total:
-                stage[np.uint32(at + warps * pitch)] = vb
-            if c < total:
-                stage[np.uint32(at + 2 * warps * pitch)] = vc
-            if d < total:
-                stage[np.uint32(at + 3 * warps * pitch)] = vd
-            z += WARP
-        first += 4 * warps
-
-
-@cuda.jit(device=True)
-def fill(stage, x, w, n, group, k, p, q, c, r, channels, rows, window, tile):
-    """Stage a chunk. Returns where the patch begins, and its rows for one channel."""
-    filters = w.shape[0] // window[6]
-    lines = (tile[2] - 1) * window[0] + (rows - 1) * window[4] + 1
-    base = (channels * rows * w.shape[3] * tile[13] + 3) // 4 * 4
-    stage_weights(stage, w, group * filters + k, group * filters + filters - 1, c, r, channels, rows, tile)
-    top, left = p * window[0] + r * window[4] - window[2], q * window[1] - window[3]
-    stage_patch(stage, base, x, n, group * w.shape[1] + c, top, left, channels, lines, tile)
-    return np.int32(base), np.int32(lines)
+def block_place(shape, tile):
+    """The block's image, group, and first filter in the group, row and column of the output."""
+    block, filters = np.uint32(cuda.blockIdx.x), np.uint32(tile[14])
+    line = np.uint32(block // filters)
+    image = np.uint32(line // np.uint32(tile[16]))
+    plane = np.uint32(image // np.uint32(tile[15]))
+    n = np.uint32(plane // np.uint32(shape[9]))
+    k, q, p = block - line * filters, line - image * tile[16], image - plane * tile[15]
+    group = np.int32(plane - n * shape[9])
+    return np.int32(n), group, np.int32(k * tile[6]), np.int32(p * tile[2]), np.int32(q * tile[3])
 
 
 @cuda.jit(device=True)
 def lane_place(tile):
     """This thread's row and column among the lanes, and the place of its warp among those for filters."""
-    warp = np.uint32(cuda.threadIdx.x // WARP)
+    warp = np.uint32(np.uint32(cuda.threadIdx.x) // np.uint32(WARP))
     part = np.uint32(warp // np.uint32(tile[7]))  # of the pixels
-    lane = np.uint32(cuda.threadIdx.x % WARP + part * WARP)
+    lane = np.uint32(np.uint32(cuda.threadIdx.x) % np.uint32(WARP) + part * WARP)
     y = np.uint32(lane // np.uint32(tile[0]))
     return np.int32(y), np.int32(lane - y * tile[0]), np.int32(warp - part * tile[7])
+
+
+@cuda.jit(device=True)
+def start(wide, high):
+    """This thread's column, row and plane in blocks of rows, and how far it is to its next: no division in the loop."""
+    thread, threads = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
+    line, lines = np.uint32(thread // np.uint32(wide)), np.uint32(threads // np.uint32(wide))
+    plane, planes = np.uint32(line // np.uint32(high)), np.uint32(lines // np.uint32(high))
+    place = np.int32(thread - line * wide), np.int32(line - plane * high), np.int32(plane)
+    return place, (np.int32(threads - lines * wide), np.int32(lines - planes * high), np.int32(planes))
+
+
+@cuda.jit(device=True)
+def after(place, step, wide, high):
+    """The place that a thread looks after next."""
+    z, y, c = np.int32(place[0] + step[0]), np.int32(place[1] + step[1]), np.int32(place[2] + step[2])
+    if z >= wide:
+        z, y = np.int32(z - wide), np.int32(y + 1)
+    if y >= high:
+        y, c = np.int32(y - high), np.int32(c + 1)
+    return z, y, c
+
+
+@cuda.jit(device=True)
+def seen(x, plane, place, channels, top, left, shape):
+    """An element of x, or 0 around the image. As unsigned numbers negative ones are large: two comparisons do."""
+    row, column = np.uint32(top + place[1]), np.uint32(left + place[0])
+    value = f0
+    if row < np.uint32(shape[0]) and column < np.uint32(shape[1]) and place[2] < channels:
+        value = x[np.uint32(((plane + place[2]) * shape[0] + row) * shape[1] + column)]
+    return value
+
+
+@cuda.jit(device=True)
+def put_pixel(stage, base, place, channels, lines, pitch, half, value):
+    if place[2] < channels:
+        split = np.int32(half > 0)
+        column = (place[0] >> split) + (place[0] & split) * half
+        stage[np.uint32(base + (place[2] * lines + place[1]) * pitch + column)] = value
+
+
+@cuda.jit(device=True)
+def stage_patch(stage, base, x, plane, channels, top, left, lines, shape, tile):
+    """The block's threads lie along the rows of the patch; four loads of each are under way at once."""
+    half, wide, pitch = np.int32(tile[10]), np.int32(tile[11]), np.int32(tile[12])
+    a, step = start(wide, lines)
+    while a[2] < channels:
+        b = after(a, step, wide, lines)
+        c = after(b, step, wide, lines)
+        d = after(c, step, wide, lines)
+        at_a = seen(x, plane, a, channels, top, left, shape)
+        at_b = seen(x, plane, b, channels, top, left, shape)
+        at_c = seen(x, plane, c, channels, top, left, shape)
+        at_d = seen(x, plane, d, channels, top, left, shape)
+        put_pixel(stage, base, a, channels, lines, pitch, half, at_a)
+        put_pixel(stage, base, b, channels, lines, pitch, half, at_b)
+        put_pixel(stage, base, c, channels, lines, pitch, half, at_c)
+        put_pixel(stage, base, d, channels, lines, pitch, half, at_d)
+        a = after(d, step, wide, lines)
+
+
+@cuda.jit(device=True)
+def weight_of(w, first, limit, terms, place):
+    """Beyond the last filter of the group the last one stands in: nobody stores what is made of it."""
+    return w[np.uint32(first + min(place[1], limit) * terms + place[0])]
+
+
+@cuda.jit(device=True)
+def put_weight(stage, place, filters, pitch, value):
+    if place[2] == 0:
+        stage[np.uint32(place[0] * pitch + place[1])] = value
+
+
+@cuda.jit(device=True)
+def stage_weights(stage, w, first, last, skip, run, shape, tile):
+    """Of each filter ``run`` weights that are neighbours in memory, ``skip`` behind its first."""
+    filters, pitch, terms = np.int32(tile[6]), np.int32(tile[13]), np.int32(shape[7] * shape[4] * shape[5])
+    source = np.int32(first * terms + skip)
+    limit = np.int32(last - first)
+    a, step = start(run, filters)
+    while a[2] == 0:
+        b = after(a, step, run, filters)
+        c = after(b, step, run, filters)
+        d = after(c, step, run, filters)
+        at_a, at_b = weight_of(w, source, limit, terms, a), weight_of(w, source, limit, terms, b)
+        at_c, at_d = weight_of(w, source, limit, terms, c), weight_of(w, source, limit, terms, d)
+        put_weight(stage, a, filters, pitch, at_a)
+        put_weight(stage, b, filters, pitch, at_b)
+        put_weight(stage, c, filters, pitch, at_c)
+        put_weight(stage, d, filters, pitch, at_d)
+        a = after(d, step, run, filters)
+
+
+@cuda.jit(device=True)
+def fill(stage, x, w, place, c, r, channels, rows, shape, window, tile):
+    """Stage a chunk: ``channels`` channels from c on, ``rows`` rows of the kernel from r on. Where the patch begins."""
+    n, group, k, p, q = place
+    run = np.int32(channels * rows * shape[5])
+    base = np.int32((run * tile[13] + 3) // 4 * 4)
+    first, last = np.int32(group * shape[8] + k), np.int32(group * shape[8] + shape[8] - 1)
+    stage_weights(stage, w, first, last, np.int32((c * shape[4] + r) * shape[5]), run, shape, tile)
+    top, left = np.int32(p * window[0] + r * window[4] - window[2]), np.int32(q * window[1] - window[3])
+    plane = np.int32(n * shape[6] + group * shape[7] + c)
+    stage_patch(stage, base, x, plane, channels, top, left, np.int32(tile[17]), shape, tile)
+    return base
