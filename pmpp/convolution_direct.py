@@ -12,17 +12,29 @@ is the algorithm to take.
 
 from __future__ import annotations
 
-import functools
 import typing
 
 import numpy as np
 
 from pmpp import convolution_layer, cuda
-from pmpp.convolution_direct_parts import WARP, Style, Tile, block_place, fill, lane_place, tile_of
+from pmpp.convolution_direct_parts import (
+    WARP,
+    Style,
+    block_place,
+    f0,
+    fill,
+    lane_place,
+    numbers_of,
+    slide_row,
+    store,
+    store_each,
+    store_rows,
+    tile_of,
+)  # fmt: skip
 from pmpp.convolution_layer import Layer, Problem, finish, problem_of
 from pmpp.lab import device
 from pmpp.lab.room import rung
-from pmpp.lab.vector import load128, store128
+from pmpp.lab.vector import load128
 
 BLOCK = 256  # threads a block, where a thread makes one output
 
@@ -30,8 +42,9 @@ reference = convolution_layer.reference
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
-    """The shared awkward layers, and some at the edges of tiles, chunks and segments of a row of taps."""
+    """Shared awkward layers, and some at the edges of tiles and of segments of a row of taps."""
     made = convolution_layer.inputs(rng)
+    del made["many channels"]  # tests/test_convolution_direct.py has chunks of channels, by less arithmetic
     rng = np.random.default_rng(7) if rng is None else rng
 
     def add(name: str, x: tuple, w: tuple, *options: typing.Any) -> None:
@@ -39,6 +52,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
     add("nine taps a row, s1x2", (1, 1, 5, 24), (2, 1, 2, 9), (1, 2), (0, 4))
     add("six taps a row", (1, 1, 4, 20), (9, 1, 2, 6), 1, (0, 2))
+    add("depthwise s2", (1, 3, 9, 8), (3, 1, 3, 3), 2, 1, 1, 3)
+    add("depthwise 5x5", (1, 2, 5, 9), (2, 1, 5, 5), 1, 2, 1, 2)
     add("a tile of columns and one", (1, 1, 3, 33), (8, 1, 3, 3), 1, 1)
     return made
 
@@ -105,8 +120,9 @@ def naive(
         stream: the stream to work on.
 
     Returns a device array (N, K, P, Q), see `pmpp.convolution_layer.Layer`, without waiting for the work to be done.
-    Products with infinities and NaN give what the definition gives; padding takes no part in a sum. Raises TypeError
-    or ValueError that names the argument at fault. Source: PMPP 4e section 16.3.
+    Infinities and NaN give what the sum of products gives; here and in `hoisted` the padding has no part in it, and in
+    the other rungs its zeros are multiplied, as by cuDNN: an infinite weight makes NaN there. Raises TypeError or
+    ValueError that names the argument at fault. Source: PMPP 4e section 16.3.
 
     Leaves: every product pays for two comparisons and for index arithmetic in 64 bits.
     """
@@ -219,13 +235,6 @@ def add_chunk(stage, patch, y, z, f, channels, rows, shape, window, tile, total)
     return total
 
 
-@cuda.jit(device=True)
-def store(out, bias, relu, n, group, f, p, q, total, shape):
-    if f < shape[8] and p < shape[2] and q < shape[3]:
-        k = group * shape[8] + f
-        out[np.uint32(((n * shape[9] * shape[8] + k) * shape[2] + p) * shape[3] + q)] = finish(total, bias, k, relu)
-
-
 def _launch(kernel: typing.Any, p: Problem, style: Style, *more: typing.Any) -> bool:
     """Whether a tile fits in shared memory; if so, the kernel is launched."""
     a = p.layer
@@ -233,16 +242,9 @@ def _launch(kernel: typing.Any, p: Problem, style: Style, *more: typing.Any) -> 
     if tile is None:
         return False
     configuration = tile.grid(a), WARP * tile.warps, p.stream, 4 * tile.staged(a)
-    kernel[configuration](*(one.reshape(-1) for one in p[:2]), p.bias, p.out.reshape(-1), p.relu, *_numbers(a, tile), *more)
+    flat = p.x.reshape(-1), p.w.reshape(-1), p.bias, p.out.reshape(-1)
+    kernel[configuration](*flat, p.relu, *numbers_of(a), tile.numbers(a), *more)
     return True
-
-
-@functools.lru_cache(4096)
-def _numbers(a: Layer, tile: Tile) -> tuple[tuple, tuple, tuple]:
-    """What the tiled kernels are told of a layer."""
-    shape = a.h, a.w, a.p, a.q, a.r, a.s, a.c, a.c // a.groups, a.k // a.groups, a.groups
-    window = *a.stride, *a.padding, *a.dilation
-    return tuple(map(np.int32, shape)), tuple(map(np.int32, window)), tile.numbers(a)
 
 
 @rung(tiled_kernel)
@@ -287,15 +289,7 @@ def register_tiled_kernel(x, w, bias, out, relu, shape, window, tile):
             r = np.int32(r + rows)
         c = np.int32(c + channels)
     if y < tile[1]:
-        first = np.int32(place[2] + FILTERS * f)
-        store_pixels(out, bias, relu, place, first, y, z, totals, 0, shape, tile)  # written out: an index that is not
-        store_pixels(out, bias, relu, place, first, y, z, totals, 1, shape, tile)  # constant would put the totals into memory
-        store_pixels(out, bias, relu, place, first, y, z, totals, 2, shape, tile)
-        store_pixels(out, bias, relu, place, first, y, z, totals, 3, shape, tile)
-        store_pixels(out, bias, relu, place, first, y, z, totals, 4, shape, tile)
-        store_pixels(out, bias, relu, place, first, y, z, totals, 5, shape, tile)
-        store_pixels(out, bias, relu, place, first, y, z, totals, 6, shape, tile)
-        store_pixels(out, bias, relu, place, first, y, z, totals, 7, shape, tile)
+        store_each(out, bias, relu, place, np.int32(place[2] + FILTERS * f), y, z, totals, shape, tile)
 
 
 @cuda.jit(device=True)
@@ -324,13 +318,6 @@ def add_tap(stage, at, apart, weight, totals):
             totals[4 + i, j] += b[i] * value
 
 
-@cuda.jit(device=True)
-def store_pixels(out, bias, relu, place, f, y, z, totals, i, shape, tile):
-    n, group, k, p, q = place
-    for j in range(PIXELS):
-        store(out, bias, relu, n, group, f + i, p + y, q + z + j * tile[0], totals[i, j], shape)
-
-
 @rung(register_tiled_kernel)
 def register_tiled(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
     """A thread makes 8 filters times 8 pixels, so that 10 loads from shared memory feed 64 multiply-adds.
@@ -348,96 +335,6 @@ def register_tiled(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, r
 # ------------------------------------------------------------------------------------------------ sliding along a row
 
 NEIGHBOURS = Style(FILTERS, pieces=2, neighbours=4)
-
-
-@cuda.jit(device=True)
-def multiply(stage, weight, values, first, totals, filters):
-    """One tap: products of 8 weights, which all lanes share, and 8 values that are in registers; or of one weight."""
-    if filters == 1:
-        for j in range(4):
-            totals[0, j] += stage[np.uint32(weight)] * values[0, first + j]
-            totals[0, 4 + j] += stage[np.uint32(weight)] * values[1, first + j]
-    else:
-        a, b = load128(stage, weight), load128(stage, weight + 4)
-        for i in range(4):
-            for j in range(4):
-                totals[i, j] += a[i] * values[0, first + j]
-                totals[i, 4 + j] += a[i] * values[1, first + j]
-                totals[4 + i, j] += b[i] * values[0, first + j]
-                totals[4 + i, 4 + j] += b[i] * values[1, first + j]
-
-
-@cuda.jit(device=True)
-def read(stage, at, second, first, values):
-    """Four neighbours of each of the thread's two pieces."""
-    a, b = load128(stage, at), load128(stage, at + second)
-    for j in range(4):
-        values[0, first + j] = a[j]
-        values[1, first + j] = b[j]
-
-
-@cuda.jit(device=True)
-def segment(stage, at, second, weight, pitch, taps, totals, filters):
-    """Up to four taps of a row: pixel j sees at tap s what pixel j + 1 saw at tap s - 1."""
-    values = cuda.local.array((2, 8), np.float32)
-    read(stage, np.int32(at), second, np.int32(0), values)
-    if taps > 1:
-        read(stage, np.int32(at + 4), second, np.int32(4), values)
-    multiply(stage, np.int32(weight), values, np.int32(0), totals, filters)
-    if taps > 1:
-        multiply(stage, np.int32(weight + pitch), values, np.int32(1), totals, filters)
-    if taps > 2:
-        multiply(stage, np.int32(weight + 2 * pitch), values, np.int32(2), totals, filters)
-    if taps > 3:
-        multiply(stage, np.int32(weight + 3 * pitch), values, np.int32(3), totals, filters)
-
-
-@cuda.jit(device=True)
-def segment_by_two(stage, at, half, second, weight, pitch, taps, totals, filters):
-    """Up to eight taps with stride 2: even taps see even columns, which lie side by side, and odd taps odd ones."""
-    values = cuda.local.array((2, 16), np.float32)
-    read(stage, np.int32(at), second, np.int32(0), values)
-    if taps > 1:
-        read(stage, np.int32(at + half), second, np.int32(8), values)
-    if taps > 2:
-        read(stage, np.int32(at + 4), second, np.int32(4), values)
-    if taps > 3:
-        read(stage, np.int32(at + half + 4), second, np.int32(12), values)
-    multiply(stage, np.int32(weight), values, np.int32(0), totals, filters)
-    if taps > 1:
-        multiply(stage, np.int32(weight + pitch), values, np.int32(8), totals, filters)
-    if taps > 2:
-        multiply(stage, np.int32(weight + 2 * pitch), values, np.int32(1), totals, filters)
-    if taps > 3:
-        multiply(stage, np.int32(weight + 3 * pitch), values, np.int32(9), totals, filters)
-    if taps > 4:
-        multiply(stage, np.int32(weight + 4 * pitch), values, np.int32(2), totals, filters)
-    if taps > 5:
-        multiply(stage, np.int32(weight + 5 * pitch), values, np.int32(10), totals, filters)
-    if taps > 6:
-        multiply(stage, np.int32(weight + 6 * pitch), values, np.int32(3), totals, filters)
-    if taps > 7:
-        multiply(stage, np.int32(weight + 7 * pitch), values, np.int32(11), totals, filters)
-
-
-@cuda.jit(device=True)
-def slide_row(stage, at, half, second, weight, pitch, taps, totals, by_two, filters):
-    """All taps of a row of the kernel. Common lengths are known when this is compiled: no tests between taps."""
-    if by_two and taps == 7 and filters > 1:
-        segment_by_two(stage, at, half, second, weight, pitch, np.int32(7), totals, filters)
-    elif by_two:
-        s = np.int32(0)
-        while s < taps:
-            left = np.int32(taps - s)
-            segment_by_two(stage, np.int32(at + (s >> 1)), half, second, weight, pitch, left, totals, filters)
-            s, weight = np.int32(s + 8), np.int32(weight + 8 * pitch)
-    elif taps == 3:
-        segment(stage, at, second, weight, pitch, np.int32(3), totals, filters)
-    else:
-        s = np.int32(0)
-        while s < taps:
-            segment(stage, np.int32(at + s), second, weight, pitch, np.int32(taps - s), totals, filters)
-            s, weight = np.int32(s + 4), np.int32(weight + 4 * pitch)
 
 
 @cuda.jit(device=True)
@@ -463,47 +360,7 @@ def slide(stage, x, w, bias, out, relu, shape, window, tile, aligned, totals, by
             r = np.int32(r + rows)
         c = np.int32(c + channels)
     if y < tile[1]:
-        first = np.int32(place[2] + filters * f)
-        p, q = np.int32(place[3] + y), np.int32(place[4] + 4 * z)
-        store_row(out, bias, relu, place, first, p, q, totals, np.int32(0), shape, tile, aligned)
-        if filters > 1:  # written out: an index that is not constant would put the totals into memory
-            store_row(out, bias, relu, place, first, p, q, totals, np.int32(1), shape, tile, aligned)
-            store_row(out, bias, relu, place, first, p, q, totals, np.int32(2), shape, tile, aligned)
-            store_row(out, bias, relu, place, first, p, q, totals, np.int32(3), shape, tile, aligned)
-            store_row(out, bias, relu, place, first, p, q, totals, np.int32(4), shape, tile, aligned)
-            store_row(out, bias, relu, place, first, p, q, totals, np.int32(5), shape, tile, aligned)
-            store_row(out, bias, relu, place, first, p, q, totals, np.int32(6), shape, tile, aligned)
-            store_row(out, bias, relu, place, first, p, q, totals, np.int32(7), shape, tile, aligned)
-
-
-@cuda.jit(device=True)
-def store_row(out, bias, relu, place, first, p, q, totals, i, shape, tile, aligned):
-    """What a thread made of its filter number i: two pieces of four neighbours."""
-    if first + i < shape[8]:
-        k = np.int32(place[1] * shape[8] + first + i)
-        plane = np.int32(place[0] * shape[9] * shape[8] + k)
-        store_piece(out, bias, relu, k, plane, p, q, totals, i, np.int32(0), shape, aligned)
-        store_piece(out, bias, relu, k, plane, np.int32(p + tile[4]), np.int32(q + tile[5]), totals, i, np.int32(4), shape, aligned)
-
-
-@cuda.jit(device=True)
-def store_piece(out, bias, relu, k, plane, p, q, totals, i, j, shape, aligned):
-    """At once where all rows are a multiple of four, else one after another."""
-    left = shape[3] - q
-    if p < shape[2] and left > 0:
-        at = np.uint32((plane * shape[2] + p) * shape[3] + q)
-        a, b = finish(totals[i, j], bias, k, relu), finish(totals[i, j + 1], bias, k, relu)
-        c, d = finish(totals[i, j + 2], bias, k, relu), finish(totals[i, j + 3], bias, k, relu)
-        if aligned:
-            store128(out, at, (a, b, c, d))
-        else:
-            out[at] = a
-            if left > 1:
-                out[np.uint32(at + 1)] = b
-            if left > 2:
-                out[np.uint32(at + 2)] = c
-            if left > 3:
-                out[np.uint32(at + 3)] = d
+        store_rows(out, bias, relu, place, y, z, f, totals, shape, tile, aligned, filters)
 
 
 @cuda.jit(max_registers=128)
@@ -554,6 +411,8 @@ def sliding(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=Fal
 # ------------------------------------------------------------------------------------------------------ a single filter
 
 SINGLE = Style(1, pieces=2, neighbours=4)
+STRIP = 4  # outputs of a thread, one below the other
+TALL = 9  # rows of x that they see with stride 2
 
 
 @cuda.jit
@@ -565,29 +424,72 @@ def single_kernel(x, w, bias, out, relu, shape, window, tile, aligned):
     slide(stage, x, w, bias, out, relu, shape, window, tile, aligned, totals, False, np.int32(1))
 
 
+@cuda.jit(device=True)
+def strip(x, w, bias, out, relu, shape, window, step):
+    """Four outputs, one below the other, of a 3 x 3 filter on one channel. No load waits for another."""
+    values, taps = cuda.local.array((TALL, 3), np.float32), cuda.local.array(9, np.float32)
+    strips, filters = np.uint32((shape[2] + STRIP - 1) // STRIP), np.uint32(shape[9] * shape[8])
+    i = np.uint32(cuda.grid(1))
+    line = np.uint32(i // np.uint32(shape[3]))
+    plane = np.uint32(line // strips)
+    n = np.uint32(plane // filters)
+    if n < shape[10]:
+        q, p, k = (
+            np.int32(i - line * shape[3]),
+            np.int32(STRIP * (line - plane * strips)),
+            np.uint32(plane - n * filters),
+        )
+        channel = np.int32(n * shape[6] + np.uint32(k // np.uint32(shape[8])))
+        top, left = np.int32(p * step - window[2]), np.int32(q * step - window[3])
+        first = np.int32((channel * shape[0] + top) * shape[1] + left)
+        for y in range((STRIP - 1) * step + 3):
+            for z in range(3):
+                inside = np.uint32(top + y) < np.uint32(shape[0]) and np.uint32(left + z) < np.uint32(shape[1])
+                values[y, z] = x[np.uint32(first + y * shape[1] + z)] if inside else f0
+        for j in range(9):
+            taps[j] = w[np.uint32(9 * k + j)]
+        place = np.int32((plane * shape[2] + p) * shape[3] + q)
+        for j in range(STRIP):
+            total = np.float32(0)
+            for y in range(3):
+                for z in range(3):
+                    total += values[j * step + y, z] * taps[3 * y + z]
+            if p + j < shape[2]:
+                out[np.uint32(place + j * shape[3])] = finish(total, bias, k, relu)
+
+
 @cuda.jit
-def single_by_two_kernel(x, w, bias, out, relu, shape, window, tile, aligned):
-    stage = cuda.shared.array(0, np.float32)
-    totals = cuda.local.array((1, PIXELS), np.float32)
-    for j in range(PIXELS):
-        totals[0, j] = 0
-    slide(stage, x, w, bias, out, relu, shape, window, tile, aligned, totals, True, np.int32(1))
+def strip_kernel(x, w, bias, out, relu, shape, window):
+    strip(x, w, bias, out, relu, shape, window, 1)  # known when this is compiled
+
+
+@cuda.jit
+def strip_by_two_kernel(x, w, bias, out, relu, shape, window):
+    strip(x, w, bias, out, relu, shape, window, 2)
 
 
 def _single(p: Problem) -> bool:
-    """Whether the layer has one or two filters a group, and rows to slide along; if so, a kernel is launched."""
+    """Whether the layer has so few filters a group; if so, a kernel is launched."""
     a = p.layer
-    if a.k > 2 * a.groups or a.stride[1] > 2 or a.dilation[1] > 1:
+    if a.c == a.groups and (a.r, a.s, a.dilation) == (3, 3, (1, 1)) and a.stride in ((1, 1), (2, 2)):
+        threads = a.n * a.k * -(-a.p // STRIP) * a.q
+        kernel = strip_kernel if a.stride == (1, 1) else strip_by_two_kernel
+        flat = p.x.reshape(-1), p.w.reshape(-1), p.bias, p.out.reshape(-1)
+        kernel[-(-threads // BLOCK), BLOCK, p.stream](*flat, p.relu, *numbers_of(a))
+        return True
+    if a.k > 2 * a.groups or a.stride[1] > 1 or a.dilation[1] > 1:
         return False
-    aligned = a.q % 4 == 0 and device.address(p.out) % 16 == 0
-    return _launch(single_kernel if a.stride[1] == 1 else single_by_two_kernel, p, SINGLE, aligned)
+    return _launch(single_kernel, p, SINGLE, a.q % 4 == 0 and device.address(p.out) % 16 == 0)
 
 
-@rung(single_kernel, single_by_two_kernel, sliding_kernel, sliding_by_two_kernel, register_tiled_kernel)
+@rung(strip_kernel, strip_by_two_kernel, single_kernel, sliding_kernel, sliding_by_two_kernel, register_tiled_kernel)
 def depthwise(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
-    """A group of one or two filters has a thread for each: the layer is bound by memory, and all threads load.
+    """A layer of one channel a group is bound by memory: no staging, and all a thread's loads under way at once.
 
-    Arguments, result and errors as in `naive`. All other layers are `sliding`.
+    Arguments, result and errors as in `naive`. 3 x 3 filters with stride 1 or 2 on one channel have a thread for four
+    outputs in a column, whose loads overlap in the first-level cache. Other layers of one or two filters a group, of
+    stride 1 along the rows, are staged as in `sliding`, with a thread for one filter and eight pixels; the rest is
+    `sliding`.
     """
     p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
     if p.out.size and not _single(p) and not _slide(p) and not _launch(register_tiled_kernel, p, SPREAD):

@@ -1,4 +1,4 @@
-"""What the tiled rungs of `pmpp.convolution_direct` share: how a layer is cut into blocks, and the way into shared memory.
+"""What the tiled rungs of `pmpp.convolution_direct` share: the cut into blocks, the way into shared memory, and out.
 
 A block makes a rectangle of one output image, for some of the filters of a group. It goes through the group's channels
 in chunks: it stages the weights of its filters and the patch of x that its rectangle sees, with zeros around the image,
@@ -14,8 +14,9 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.convolution_layer import Layer
+from pmpp.convolution_layer import Layer, finish
 from pmpp.lab import device
+from pmpp.lab.vector import load128, store128
 
 WARP, WARPS = 32, 8  # threads of a warp, and warps of a block at most
 RESIDENT = 16  # warps that a multiprocessor holds at once if a thread has 128 registers
@@ -142,7 +143,7 @@ def _chunked(layer: Layer, tile: Tile) -> Tile:
 
 
 def _time(layer: Layer, style: Style, tile: Tile) -> float:
-    """A model of the time, to choose by: a warp's multiply-adds, 20 instructions a load that it stages, and the bytes.
+    """A model of the time, to choose by: a warp's multiply-adds, 30 instructions a load that it stages, and the bytes.
 
     A multiprocessor issues for 4 warps at a time, and moves about 20 bytes a cycle if all want some.
     """
@@ -150,7 +151,7 @@ def _time(layer: Layer, style: Style, tile: Tile) -> float:
     sums = layer.terms * style.filters * style.pieces * style.neighbours * style.spread
     weights = tile.filters * tile.channels * tile.kernel_rows * layer.s
     pixels = tile.channels * tile.lines(layer) * tile.wide
-    each = 1.2 * sums + chunks * (20 * (weights + pixels) / (WARP * tile.warps) + 300)
+    each = 1.2 * sums + chunks * (30 * (weights + pixels) / (WARP * tile.warps) + 300)
     moved = chunks * 4 * (weights + pixels * (1 + 8 / tile.wide))
     moved += tile.filters * tile.rows * (4 * tile.columns + 32)
     multiprocessors = device.limits()["multiprocessors"]
@@ -175,8 +176,16 @@ def wavefronts(tile: Tile, layer: Layer, style: Style, pitch: int) -> int:
     return total
 
 
+@functools.lru_cache(4096)
+def numbers_of(a: Layer) -> tuple[tuple, tuple]:
+    """What the kernels on flat arrays are told of a layer."""
+    shape = a.h, a.w, a.p, a.q, a.r, a.s, a.c, a.c // a.groups, a.k // a.groups, a.groups, a.n
+    window = *a.stride, *a.padding, *a.dilation
+    return tuple(map(np.int32, shape)), tuple(map(np.int32, window))
+
+
 # ------------------------------------------------------------------------------------------------------ on the device
-# Arrays are flat here, and ``shape`` is (H, W, P, Q, R, S, C, C / groups, K / groups, groups). All numbers have 32 bits.
+# Arrays are flat here, and ``shape`` is (H, W, P, Q, R, S, C, C / groups, K / groups, groups, N). All is 32-bit.
 
 
 @cuda.jit(device=True)
@@ -305,3 +314,183 @@ def fill(stage, x, w, place, c, r, channels, rows, shape, window, tile):
     plane = np.int32(n * shape[6] + group * shape[7] + c)
     stage_patch(stage, base, x, plane, channels, top, left, np.int32(tile[17]), shape, tile)
     return base
+
+
+# ------------------------------------------------------------------------------------------------ sliding along a row
+# Numbers that are known when this is compiled are written np.int32(7), not 7: Numba would compile a device function
+# anew for each literal, and the compiler inlines them all anyway.
+
+
+@cuda.jit(device=True)
+def multiply(stage, weight, values, first, totals, filters):
+    """One tap: products of 8 weights, which all lanes share, and 8 values that are in registers; or of one weight."""
+    if filters == 1:
+        for j in range(4):
+            totals[0, j] += stage[np.uint32(weight)] * values[0, first + j]
+            totals[0, 4 + j] += stage[np.uint32(weight)] * values[1, first + j]
+    else:
+        a, b = load128(stage, weight), load128(stage, weight + 4)
+        for i in range(4):
+            for j in range(4):
+                totals[i, j] += a[i] * values[0, first + j]
+                totals[i, 4 + j] += a[i] * values[1, first + j]
+                totals[4 + i, j] += b[i] * values[0, first + j]
+                totals[4 + i, 4 + j] += b[i] * values[1, first + j]
+
+
+@cuda.jit(device=True)
+def read(stage, at, second, first, values):
+    """Four neighbours of each of the thread's two pieces."""
+    a, b = load128(stage, at), load128(stage, at + second)
+    for j in range(4):
+        values[0, first + j] = a[j]
+        values[1, first + j] = b[j]
+
+
+@cuda.jit(device=True)
+def segment(stage, at, second, weight, pitch, taps, totals, filters):
+    """Up to four taps of a row: pixel j sees at tap s what pixel j + 1 saw at tap s - 1."""
+    values = cuda.local.array((2, 8), np.float32)
+    read(stage, np.int32(at), second, np.int32(0), values)
+    if taps > 1:
+        read(stage, np.int32(at + 4), second, np.int32(4), values)
+    multiply(stage, np.int32(weight), values, np.int32(0), totals, filters)
+    if taps > 1:
+        multiply(stage, np.int32(weight + pitch), values, np.int32(1), totals, filters)
+    if taps > 2:
+        multiply(stage, np.int32(weight + 2 * pitch), values, np.int32(2), totals, filters)
+    if taps > 3:
+        multiply(stage, np.int32(weight + 3 * pitch), values, np.int32(3), totals, filters)
+
+
+@cuda.jit(device=True)
+def segment_by_two(stage, at, half, second, weight, pitch, taps, totals, filters):
+    """Up to eight taps with stride 2: even taps see even columns, which lie side by side, and odd taps odd ones."""
+    values = cuda.local.array((2, 16), np.float32)
+    read(stage, np.int32(at), second, np.int32(0), values)
+    if taps > 1:
+        read(stage, np.int32(at + half), second, np.int32(8), values)
+    if taps > 2:
+        read(stage, np.int32(at + 4), second, np.int32(4), values)
+    if taps > 3:
+        read(stage, np.int32(at + half + 4), second, np.int32(12), values)
+    multiply(stage, np.int32(weight), values, np.int32(0), totals, filters)
+    if taps > 1:
+        multiply(stage, np.int32(weight + pitch), values, np.int32(8), totals, filters)
+    if taps > 2:
+        multiply(stage, np.int32(weight + 2 * pitch), values, np.int32(1), totals, filters)
+    if taps > 3:
+        multiply(stage, np.int32(weight + 3 * pitch), values, np.int32(9), totals, filters)
+    if taps > 4:
+        multiply(stage, np.int32(weight + 4 * pitch), values, np.int32(2), totals, filters)
+    if taps > 5:
+        multiply(stage, np.int32(weight + 5 * pitch), values, np.int32(10), totals, filters)
+    if taps > 6:
+        multiply(stage, np.int32(weight + 6 * pitch), values, np.int32(3), totals, filters)
+    if taps > 7:
+        multiply(stage, np.int32(weight + 7 * pitch), values, np.int32(11), totals, filters)
+
+
+@cuda.jit(device=True)
+def slide_row(stage, at, half, second, weight, pitch, taps, totals, by_two, filters):
+    """All taps of a row of the kernel. Common lengths are known when this is compiled: no tests between taps."""
+    if by_two and taps == 7 and filters > 1:
+        segment_by_two(stage, at, half, second, weight, pitch, np.int32(7), totals, filters)
+    elif by_two:
+        s = np.int32(0)
+        while s < taps:
+            left = np.int32(taps - s)
+            segment_by_two(stage, np.int32(at + (s >> 1)), half, second, weight, pitch, left, totals, filters)
+            s, weight = np.int32(s + 8), np.int32(weight + 8 * pitch)
+    elif taps == 3:
+        segment(stage, at, second, weight, pitch, np.int32(3), totals, filters)
+    else:
+        s = np.int32(0)
+        while s < taps:
+            segment(stage, np.int32(at + s), second, weight, pitch, np.int32(taps - s), totals, filters)
+            s, weight = np.int32(s + 4), np.int32(weight + 4 * pitch)
+
+
+@cuda.jit(device=True)
+def store_rows(out, bias, relu, place, y, z, f, totals, shape, tile, aligned, filters):
+    first = np.int32(place[2] + filters * f)
+    p, q = np.int32(place[3] + y), np.int32(place[4] + 4 * z)
+    store_row(out, bias, relu, place, first, p, q, totals, np.int32(0), shape, tile, aligned)
+    if filters > 1:  # written out: an index that is not constant would put the totals into memory
+        store_row(out, bias, relu, place, first, p, q, totals, np.int32(1), shape, tile, aligned)
+        store_row(out, bias, relu, place, first, p, q, totals, np.int32(2), shape, tile, aligned)
+        store_row(out, bias, relu, place, first, p, q, totals, np.int32(3), shape, tile, aligned)
+        store_row(out, bias, relu, place, first, p, q, totals, np.int32(4), shape, tile, aligned)
+        store_row(out, bias, relu, place, first, p, q, totals, np.int32(5), shape, tile, aligned)
+        store_row(out, bias, relu, place, first, p, q, totals, np.int32(6), shape, tile, aligned)
+        store_row(out, bias, relu, place, first, p, q, totals, np.int32(7), shape, tile, aligned)
+
+
+@cuda.jit(device=True)
+def store_row(out, bias, relu, place, first, p, q, totals, i, shape, tile, aligned):
+    """What a thread made of its filter number i: two pieces of four neighbours."""
+    if first + i < shape[8]:
+        k = np.int32(place[1] * shape[8] + first + i)
+        plane = np.int32(place[0] * shape[9] * shape[8] + k)
+        store_piece(out, bias, relu, k, plane, p, q, totals, i, np.int32(0), shape, aligned)
+        store_piece(
+            out,
+            bias,
+            relu,
+            k,
+            plane,
+            np.int32(p + tile[4]),
+            np.int32(q + tile[5]),
+            totals,
+            i,
+            np.int32(4),
+            shape,
+            aligned,
+        )
+
+
+@cuda.jit(device=True)
+def store_piece(out, bias, relu, k, plane, p, q, totals, i, j, shape, aligned):
+    """At once where all rows are a multiple of four, else one after another."""
+    left = shape[3] - q
+    if p < shape[2] and left > 0:
+        at = np.uint32((plane * shape[2] + p) * shape[3] + q)
+        a, b = finish(totals[i, j], bias, k, relu), finish(totals[i, j + 1], bias, k, relu)
+        c, d = finish(totals[i, j + 2], bias, k, relu), finish(totals[i, j + 3], bias, k, relu)
+        if aligned:
+            store128(out, at, (a, b, c, d))
+        else:
+            out[at] = a
+            if left > 1:
+                out[np.uint32(at + 1)] = b
+            if left > 2:
+                out[np.uint32(at + 2)] = c
+            if left > 3:
+                out[np.uint32(at + 3)] = d
+
+
+@cuda.jit(device=True)
+def store(out, bias, relu, n, group, f, p, q, total, shape):
+    if f < shape[8] and p < shape[2] and q < shape[3]:
+        k = group * shape[8] + f
+        out[np.uint32(((n * shape[9] * shape[8] + k) * shape[2] + p) * shape[3] + q)] = finish(total, bias, k, relu)
+
+
+@cuda.jit(device=True)
+def store_each(out, bias, relu, place, first, y, z, totals, shape, tile):
+    """What a thread made of eight filters and eight pixels that lie apart; written out as in `store_rows`."""
+    store_pixels(out, bias, relu, place, first, y, z, totals, np.int32(0), shape, tile)
+    store_pixels(out, bias, relu, place, first, y, z, totals, np.int32(1), shape, tile)
+    store_pixels(out, bias, relu, place, first, y, z, totals, np.int32(2), shape, tile)
+    store_pixels(out, bias, relu, place, first, y, z, totals, np.int32(3), shape, tile)
+    store_pixels(out, bias, relu, place, first, y, z, totals, np.int32(4), shape, tile)
+    store_pixels(out, bias, relu, place, first, y, z, totals, np.int32(5), shape, tile)
+    store_pixels(out, bias, relu, place, first, y, z, totals, np.int32(6), shape, tile)
+    store_pixels(out, bias, relu, place, first, y, z, totals, np.int32(7), shape, tile)
+
+
+@cuda.jit(device=True)
+def store_pixels(out, bias, relu, place, first, y, z, totals, i, shape, tile):
+    for j in range(8):
+        q = place[4] + z + j * tile[0]
+        store(out, bias, relu, place[0], place[1], first + i, place[3] + y, q, totals[i, j], shape)

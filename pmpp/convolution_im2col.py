@@ -2,10 +2,10 @@
 
 Chapter: notebooks/16_convolution_layers.ipynb.  PMPP 4e ch. 16.
 
-With a column for each output pixel and a row for each c, r and s, the layer is W (K x C R S) times columns (C R S x P Q),
-for each image, and all that chapter 5 did for matrix products serves again. The price is memory: every element of x is
-written as often as a kernel's places see it, up to R S times, and read once more. For 1 x 1 kernels the columns are x
-itself, and there is nothing to pay.
+With a column for each output pixel and a row for each c, r and s, the layer is W (K x C R S) times columns
+(C R S x P Q), for each image, and all that chapter 5 did for matrix products serves again. The price is memory: every
+element of x is written as often as a kernel's places see it, up to R S times, and read once more. For 1 x 1
+kernels the columns are x itself, and there is nothing to pay.
 """
 
 from __future__ import annotations
@@ -25,8 +25,17 @@ reference = convolution_layer.reference
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
-    """The shared awkward layers, and some that suit the product as they are."""
+    """Shared awkward layers, the smaller ones since a tile of a product is 64 x 64, and some of whole tiles."""
     made = convolution_layer.inputs(rng)
+    large = (
+        "3x3 p1",
+        "7x7 s2 p3",
+        "kernel as large as the image",
+        "two filters a channel",
+        "many filters",
+        "many channels",
+    )
+    made = {name: made[name] for name in made if name not in (*large, "dilated", "a column", "1x1", "depthwise, ReLU")}
     rng = np.random.default_rng(8) if rng is None else rng
 
     def add(name: str, x: tuple, w: tuple, *options: typing.Any) -> None:
@@ -35,7 +44,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
     add("1x1, whole tiles", (2, 8, 4, 6), (9, 8, 1, 1), 1, 0, 1, 1, True)
     add("1x1, two groups", (2, 16, 2, 4), (6, 8, 1, 1), 1, 0, 1, 2)
-    add("3x3, whole vectors", (2, 8, 4, 8), (5, 8, 3, 3), 1, 1)
+    add("3x3, whole vectors", (1, 8, 4, 8), (5, 8, 3, 3), 1, 1)
     return made
 
 
@@ -93,33 +102,37 @@ def _lays_out(layer: Layer) -> bool:
 
 
 @cuda.jit
-def columns_kernel(x, columns, image, depth, kernel, stride, padding, dilation, places, groups):
-    """A thread for each channel and pixel writes that pixel's rows: neighbours in x and in the columns."""
+def columns_kernel(x, columns, images, shape, window):
+    """A thread for each channel and pixel writes that pixel's rows: neighbours in x and in the columns.
+
+    Arrays are flat, and all numbers have 32 bits: ``shape`` is (first image, C, H, W, P, Q, R, S, groups, depth).
+    """
     i = np.uint32(cuda.grid(1))
-    pixels = np.uint32(places[0] * places[1])
+    pixels = np.uint32(shape[4] * shape[5])
     plane = np.uint32(i // pixels)
-    n = np.uint32(plane // np.uint32(x.shape[1]))
-    if n < columns.shape[0]:
-        pixel, c = np.uint32(i - plane * pixels), np.uint32(plane - n * x.shape[1])
-        p = np.uint32(pixel // np.uint32(places[1]))
-        top, left = p * stride[0] - padding[0], (pixel - p * places[1]) * stride[1] - padding[1]
-        share = np.uint32(x.shape[1] // groups)
+    n = np.uint32(plane // np.uint32(shape[1]))
+    if n < images:
+        pixel, c = np.uint32(i - plane * pixels), np.uint32(plane - n * shape[1])
+        p = np.uint32(pixel // np.uint32(shape[5]))
+        top, left = np.int32(p * window[0] - window[2]), np.int32((pixel - p * shape[5]) * window[1] - window[3])
+        share = np.uint32(shape[1] // shape[8])
         group = np.uint32(c // share)
-        row = np.uint32(group * depth + (c - group * share) * kernel[0] * kernel[1])
-        r = 0
-        while r < kernel[0]:
-            y, z, s = np.uint32(top + r * dilation[0]), np.int32(left), 0
-            while s < kernel[1]:
-                value = np.float32(0)
-                if y < x.shape[2] and np.uint32(z) < x.shape[3]:  # a negative place is large as an unsigned one
-                    value = x[np.uint32(image + n), c, y, np.uint32(z)]
-                columns[n, row, pixel] = value
-                row, z, s = np.uint32(row + 1), np.int32(z + dilation[1]), s + 1
-            r += 1
+        row = np.uint32((n * shape[8] + group) * shape[9] + (c - group * share) * shape[6] * shape[7])
+        source = np.int32((((shape[0] + n) * shape[1] + c) * shape[2] + top) * shape[3] + left)
+        target, r = np.uint32(row * pixels + pixel), np.int32(0)
+        while r < shape[6]:
+            tall = np.uint32(top) < np.uint32(shape[2])  # as an unsigned number a negative one is large
+            at, z, s = source, left, np.int32(0)
+            while s < shape[7]:
+                columns[target] = x[np.uint32(at)] if tall and np.uint32(z) < np.uint32(shape[3]) else np.float32(0)
+                target, s = np.uint32(target + pixels), np.int32(s + 1)
+                at, z = np.int32(at + window[5]), np.int32(z + window[5])
+            source, top, r = np.int32(source + window[4] * shape[3]), np.int32(top + window[4]), np.int32(r + 1)
         if c == group * share + share - 1:
-            while row < (group + 1) * depth:
-                columns[n, row, pixel] = np.float32(0)
-                row = np.uint32(row + 1)
+            end = np.uint32((n * shape[8] + group + 1) * shape[9] * pixels)
+            while target < end:
+                columns[target] = np.float32(0)
+                target = np.uint32(target + pixels)
 
 
 @cuda.jit
@@ -140,9 +153,11 @@ def _blocks(elements: int) -> int:
 
 def fill(x: typing.Any, columns: typing.Any, image: int, layer: Layer, depth: int, stream: typing.Any = 0) -> None:
     """Into ``columns``, of shape (images, groups x depth, P Q): those of x from that image on."""
-    threads = columns.shape[0] * layer.c * layer.p * layer.q
-    geometry = (layer.r, layer.s), layer.stride, layer.padding, layer.dilation, (layer.p, layer.q), layer.groups
-    columns_kernel[_blocks(threads), BLOCK, stream](x, columns, image, depth, *geometry)
+    images, a = columns.shape[0], layer
+    shape = image, a.c, a.h, a.w, a.p, a.q, a.r, a.s, a.groups, depth
+    numbers = (tuple(map(np.int32, numbers)) for numbers in (shape, (*a.stride, *a.padding, *a.dilation)))
+    blocks = _blocks(images * a.c * a.p * a.q)
+    columns_kernel[blocks, BLOCK, stream](x.reshape(-1), columns.reshape(-1), np.int32(images), *numbers)
 
 
 def _finish(p: Problem) -> None:
@@ -211,7 +226,7 @@ def per_image(
     return p.out
 
 
-# ------------------------------------------------------------------------------------------------- many images at a time
+# ------------------------------------------------------------------------------------------------ many images at a time
 
 
 @cuda.jit

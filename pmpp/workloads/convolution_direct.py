@@ -10,7 +10,9 @@ from pmpp.workloads._convolution import FIRST, LARGE, POINTWISE, SQUARES, worklo
 def depthwise(images: int, channels: int, extent: int, stride: int = 1, kernel: int = 3) -> Layer:
     """A filter for each channel."""
     same = kernel // 2
-    return Layer(images, channels, extent, extent, channels, kernel, kernel, (stride, stride), (same, same), (1, 1), channels)
+    return Layer(
+        images, channels, extent, extent, channels, kernel, kernel, (stride, stride), (same, same), (1, 1), channels
+    )
 
 
 SWEEP = [Layer(32, channels, 56, 56, 64, 3, 3, padding=(1, 1)) for channels in (1, 2, 4, 8, 16)]
