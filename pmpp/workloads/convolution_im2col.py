@@ -13,7 +13,7 @@ from pmpp.convolution_layer import Layer
 from pmpp.lab.bench import Workload
 from pmpp.workloads._convolution import FIRST, LARGE, POINTWISE, SQUARES, workload
 
-SWEEP = [Layer(32, c, extent, extent, k, 1, 1) for c, k, extent in ((256, 64, 56), (512, 128, 28), (1024, 512, 14))]
+SWEEP = [Layer(32, c, extent, extent, k, 1, 1) for c, k, extent in ((256, 64, 56), (1024, 512, 14))]
 # An image alone, odd extents and counts, stride, dilation, groups, and 7 x 7, of which no row is whole vectors.
 OTHER = [
     Layer(1, 64, 56, 56, 64, 3, 3, padding=(1, 1)),
@@ -52,8 +52,8 @@ def _workload(layer: Layer, rungs: tuple, family: str, **more: typing.Any) -> Wo
 WORKLOADS = [
     _workload(FIRST, room.LADDER[:2], "7x7 c3 h224", design=True),
     _workload(POINTWISE, room.LADDER, "1x1 c64 h56", design=True, quick=True),
-    *(_workload(layer, room.LADDER[:2], f"3x3 c{layer.c} h{layer.h}", design=True) for layer in SQUARES),
+    *(_workload(layer, room.LADDER[1:2], f"3x3 c{layer.c} h{layer.h}", design=True) for layer in SQUARES),
     _workload(LARGE, room.LADDER[1:2], "15x15 c64 h128", design=True),
-    *(_workload(layer, room.LADDER[1:], "1x1") for layer in SWEEP),
+    *(_workload(layer, room.LADDER[-1:], "1x1") for layer in SWEEP),
     *(_workload(layer, room.LADDER[-1:], "other shapes") for layer in OTHER),
 ]
