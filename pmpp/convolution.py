@@ -1,0 +1,488 @@
+"""Convolution: each element of an image becomes a weighted sum of its neighbours.
+
+Chapter: notebooks/07_convolution.ipynb.  PMPP 4e ch. 7.
+
+The weights are a mask of R x S elements, and the sum is
+
+    out[i, j] = sum over r, s of mask[r, s] * x[i + r - R // 2, j + s - S // 2].
+
+The mask is not turned over. Mathematicians call this a correlation; PMPP and deep learning call it convolution. With
+an even R or S the centre is the element behind the middle, as in ``scipy.ndimage.correlate``. Beyond a border x is 0
+("zero"), or mirrored about its outermost element, which is not repeated ("reflect", as in NumPy and PyTorch; SciPy's
+"mirror"), or that element again ("edge"; SciPy's "nearest").
+
+An element of x takes part in R S multiply-adds. The ladder climbs from fetching it for each of them to fetching it once
+from device memory and few times from shared memory. The forms for one and three dimensions are in
+`pmpp.convolution_dimensions`.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.convolution_parts import (
+    PADS,
+    SHARED,
+    Problem,
+    blocks_of,
+    corner,
+    element,
+    factors,
+    load_flat,
+    load_patch,
+    load_vectors,
+    problem_of,
+    refuse_large,
+    thread_number,
+)
+from pmpp.lab import device
+from pmpp.lab.room import Cost, rung
+from pmpp.lab.vector import load128, store128
+
+
+def reference(x: np.ndarray, mask: np.ndarray, border: str = "zero") -> np.ndarray:
+    """The sum of shifted images, one for each element of the mask, in float64; in any number of dimensions."""
+    total = np.zeros(x.shape)
+    if x.size:
+        padded = np.pad(x.astype(np.float64), [(n // 2, n - 1 - n // 2) for n in mask.shape], mode=PADS[border])
+        for shift in np.ndindex(mask.shape):
+            shifted = padded[tuple(slice(first, first + n) for first, n in zip(shift, x.shape, strict=True))]
+            total += np.float64(mask[shift]) * shifted
+    return total
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
+    """Small awkward inputs: a name, and ``(x, mask, border)``."""
+    rng = np.random.default_rng(7) if rng is None else rng
+    made = {}
+
+    def add(name: str, shape: tuple[int, int], mask: tuple[int, int], border: str) -> None:
+        made[name] = rng.standard_normal(shape, dtype=np.float32), rng.standard_normal(mask, dtype=np.float32), border
+
+    add("one", (1, 1), (1, 1), "zero")
+    add("3x3", (9, 11), (3, 3), "zero")
+    add("3x3, reflected", (8, 40), (3, 3), "reflect")
+    add("5x5, edge", (33, 31), (5, 5), "edge")
+    add("even mask", (12, 10), (4, 2), "reflect")
+    add("even and odd", (7, 36), (2, 5), "edge")
+    add("a tile and one", (33, 65), (3, 7), "zero")
+    add("a row", (1, 70), (1, 5), "reflect")
+    add("a column", (67, 1), (6, 1), "edge")
+    add("mask larger than the image", (3, 2), (9, 8), "zero")
+    add("mask larger than the image, edge", (2, 5), (5, 13), "edge")
+    add("no rows", (0, 5), (3, 3), "reflect")
+    add("no columns", (4, 0), (3, 3), "edge")
+    add("several tiles, aligned", (70, 136), (2, 7), "reflect")
+    x = rng.standard_normal((20, 24), dtype=np.float32)
+    bell = np.exp(-(np.arange(-2, 3, dtype=np.float32) ** 2) / 2)
+    made["separable"] = x, np.outer(bell, bell[1:]), "edge"
+    made["separable, with zeros"] = x, np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]], np.float32), "reflect"
+    made["zeros"] = x, np.zeros((3, 2), np.float32), "zero"
+    holes = x.copy()
+    holes[3, 4], holes[0, 0], holes[19, 23] = np.nan, np.inf, -np.inf
+    made["non-finite"] = holes, rng.uniform(1, 2, (3, 6)).astype(np.float32), "zero"
+    made["non-finite, separable"] = holes, np.ones((3, 3), np.float32), "reflect"
+    return made
+
+
+def tolerance(x: np.ndarray, mask: np.ndarray, border: str = "zero") -> typing.Any:
+    """(R S + 8) 2^-24 sum |mask| |x|, and no less than the smallest float32.
+
+    A term goes through at most R S roundings. In `separable` it goes through R + S, and the two vectors stand for the
+    mask within 2^-22, which is 4 more; their own roundings are 2. Both are within R S + 8.
+    """
+    size = np.where(np.isfinite(x), abs(x), 0)
+    return (mask.size + 8) * 2.0**-24 * reference(size, abs(mask), border) + mask.size * 2.0**-149
+
+
+def cost(h: int, w: int, rows: int, columns: int) -> Cost:
+    """A multiply-add for each output and each element of the mask, at borders too; all moved once, in float32."""
+    return Cost(flops=2 * h * w * rows * columns, bytes=4 * (2 * h * w + rows * columns))
+
+
+TILE = 32  # in all rungs but the last a block has TILE x TILE threads, and makes that square of outputs
+
+
+def _run(kernel: typing.Any, p: Problem, shared: int = 0) -> typing.Any:
+    if p.out.size:
+        launch = blocks_of(p.x.shape, TILE, TILE), (TILE, TILE), p.stream, 4 * shared
+        kernel[launch](p.x, p.mask, p.out, p.border)
+    return p.out
+
+
+# ------------------------------------------------------------------------------------------------ one output a thread
+
+
+@cuda.jit
+def basic_kernel(x, mask, out, border):
+    top, left = corner(x, cuda.blockDim.y, cuda.blockDim.x)
+    row, column = top + cuda.threadIdx.y, left + cuda.threadIdx.x
+    if row < x.shape[0] and column < x.shape[1]:
+        above, before = row - mask.shape[0] // 2, column - mask.shape[1] // 2
+        total = np.float32(0)
+        r = 0
+        while r < mask.shape[0]:
+            s = 0
+            while s < mask.shape[1]:
+                total += mask[r, s] * element(x, above + r, before + s, border)
+                s += 1
+            r += 1
+        out[row, column] = total
+
+
+@rung(basic_kernel)
+def basic(
+    x: typing.Any, mask: typing.Any, border: str = "zero", *, out: typing.Any = None, stream: typing.Any = 0
+) -> typing.Any:
+    """One thread for each output walks over the mask.
+
+    Args:
+        x: an image of shape (H, W), H and W >= 0, float32, contiguous in C order.
+        mask: the weights, of shape (R, S), R and S >= 1, odd or even, float32, contiguous in C order.
+        border: "zero", "reflect" or "edge". "reflect" needs R // 2 < H and S // 2 < W.
+        out: a device array of shape (H, W), float32, apart from ``x`` and ``mask`` in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out`` without waiting for the work to be done. Raises TypeError or ValueError that names the argument at
+    fault. Source: PMPP 4e section 7.2.
+
+    Leaves: each multiply-add loads two numbers, and the one from the mask is the same for all threads.
+    """
+    return _run(basic_kernel, problem_of(x, mask, border, out, stream))
+
+
+# ------------------------------------------------------------------------------------------------ constant memory
+
+CONSTANT = 64 * 1024  # bytes of constant memory
+
+
+@functools.lru_cache(maxsize=32)
+def kernel_with(shape, data):
+    """The kernel for one mask, whose values are compiled into it."""
+    weights = np.frombuffer(data, np.float32).reshape(shape)
+
+    @cuda.jit
+    def constant_memory_kernel(x, out, border):
+        mask = cuda.const.array_like(weights)
+        top, left = corner(x, cuda.blockDim.y, cuda.blockDim.x)
+        row, column = top + cuda.threadIdx.y, left + cuda.threadIdx.x
+        if row < x.shape[0] and column < x.shape[1]:
+            above, before = row - mask.shape[0] // 2, column - mask.shape[1] // 2
+            total = np.float32(0)
+            r = 0
+            while r < mask.shape[0]:
+                s = 0
+                while s < mask.shape[1]:
+                    total += mask[r, s] * element(x, above + r, before + s, border)
+                    s += 1
+                r += 1
+            out[row, column] = total
+
+    return constant_memory_kernel
+
+
+@rung(kernel_with)
+def constant_memory(x, mask, border="zero", *, out=None, stream=0):
+    """The mask lies in constant memory, whose cache hands one number to all lanes of a warp at once.
+
+    Arguments, result and errors as in `basic`; the mask has at most 64 KB. Numba fills constant memory when it compiles
+    a kernel and never again, so there is a kernel for each mask: the first call with one takes as long as a compilation
+    (the last 32 are kept), and a mask on the device is first copied to the host, which waits for the stream. CUDA C++
+    compiles once and writes new values with cudaMemcpyToSymbol. Source: PMPP 4e section 7.3.
+
+    Leaves: a kernel for each mask; and x comes R S times through the L1 cache, with a question about the border each.
+    """
+    p = problem_of(x, mask, border, out, stream)
+    if 4 * p.mask.size > CONSTANT:
+        raise ValueError(f"mask must have at most {CONSTANT // 4} elements for constant memory, had {p.mask.size}")
+    if p.out.size:
+        values = mask if isinstance(mask, np.ndarray) else device.to_host(p.mask, stream=p.stream)
+        kernel = kernel_with(p.mask.shape, values.tobytes())
+        kernel[blocks_of(p.x.shape, TILE, TILE), (TILE, TILE), p.stream](p.x, p.out, p.border)
+    return p.out
+
+
+# ------------------------------------------------------------------------------------------------ a tile with its halo
+
+
+@cuda.jit
+def tiled_kernel(x, mask, out, border):
+    shared = cuda.shared.array(0, np.float32)  # the mask, then the tile: the launch says how much
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    top, left = corner(x, cuda.blockDim.y, cuda.blockDim.x)
+    rows, columns = mask.shape
+    tall, wide = cuda.blockDim.y + rows - 1, cuda.blockDim.x + columns - 1
+    load_flat(mask, shared, 0)
+    load_patch(x, shared, mask.size, top - rows // 2, left - columns // 2, tall, wide, border)
+    cuda.syncthreads()  # mask and tile are whole before anyone reads them
+    total = np.float32(0)
+    r = 0
+    while r < rows:
+        s = 0
+        while s < columns:
+            total += shared[r * columns + s] * shared[mask.size + (ty + r) * wide + tx + s]
+            s += 1
+        r += 1
+    if top + ty < x.shape[0] and left + tx < x.shape[1]:
+        out[top + ty, left + tx] = total
+
+
+@rung(tiled_kernel)
+def tiled(x, mask, border="zero", *, out=None, stream=0):
+    """A block loads what its outputs see, a tile with a halo, into shared memory once, and the mask beside it.
+
+    Arguments, result and errors as in `basic`. Raises ValueError if mask and tile, 4 (R S + (R + 31) (S + 31)) bytes,
+    are more than 48 KB. Source: PMPP 4e section 7.4.
+
+    Leaves: the halo of 31 x 31 weights is thrice as large as the tile, and larger masks do not fit.
+    """
+    p = problem_of(x, mask, border, out, stream)
+    rows, columns = p.mask.shape
+    elements = p.mask.size + (rows + TILE - 1) * (columns + TILE - 1)
+    refuse_large(p.mask.shape, elements, "cached_halo or vectorised")
+    return _run(tiled_kernel, p, elements)
+
+
+# ------------------------------------------------------------------------------------------------- the halo in a cache
+
+
+@cuda.jit
+def cached_halo_kernel(x, mask, out, border):
+    tile = cuda.shared.array((TILE, TILE), np.float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    top, left = corner(x, TILE, TILE)
+    inside = top + ty < x.shape[0] and left + tx < x.shape[1]
+    if inside:
+        tile[ty, tx] = x[top + ty, left + tx]
+    cuda.syncthreads()
+    if inside:
+        # What of the tile there is: at the right and the lower edge of the image it is not whole.
+        tall, wide = min(TILE, x.shape[0] - top), min(TILE, x.shape[1] - left)
+        total = np.float32(0)
+        r = 0
+        while r < mask.shape[0]:
+            y = ty + r - mask.shape[0] // 2
+            s = 0
+            while s < mask.shape[1]:
+                z = tx + s - mask.shape[1] // 2
+                if y >= 0 and y < tall and z >= 0 and z < wide:
+                    total += mask[r, s] * tile[y, z]
+                else:
+                    total += mask[r, s] * element(x, top + y, left + z, border)
+                s += 1
+            r += 1
+        out[top + ty, left + tx] = total
+
+
+@rung(cached_halo_kernel)
+def cached_halo(x, mask, border="zero", *, out=None, stream=0):
+    """Only a block's own elements are in shared memory: its halo is its neighbours' tile, and so likely in a cache.
+
+    Arguments, result and errors as in `basic`. Source: PMPP 4e section 7.5.
+
+    Leaves: R S multiply-adds an output, though many masks are a column times a row and could do with R + S.
+    """
+    return _run(cached_halo_kernel, problem_of(x, mask, border, out, stream))
+
+
+# ---------------------------------------------------------------------------------------------------- first along rows
+
+
+@cuda.jit
+def separable_kernel(x, column, row, out, border):
+    shared = cuda.shared.array(0, np.float32)  # what the outputs see of x, then the sums along its rows
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    top, left = corner(x, TILE, TILE)
+    tall, wide = TILE + column.size - 1, TILE + row.size - 1
+    load_patch(x, shared, 0, top - column.size // 2, left - row.size // 2, tall, wide, border)
+    cuda.syncthreads()
+    sums = tall * wide
+    y = np.int64(ty)
+    while y < tall:  # the halo above and below has rows, too
+        total = np.float32(0)
+        s = 0
+        while s < row.size:
+            total += row[s] * shared[y * wide + tx + s]
+            s += 1
+        shared[sums + y * TILE + tx] = total
+        y += TILE
+    cuda.syncthreads()
+    total = np.float32(0)
+    r = 0
+    while r < column.size:
+        total += column[r] * shared[sums + (ty + r) * TILE + tx]
+        r += 1
+    if top + ty < x.shape[0] and left + tx < x.shape[1]:
+        out[top + ty, left + tx] = total
+
+
+@rung(separable_kernel, cached_halo_kernel)
+def separable(x, mask, border="zero", *, out=None, stream=0):
+    """A mask of rank 1, a column times a row, is applied row by row and then column by column.
+
+    Arguments, result and errors as in `basic`; and ``mask`` may be a pair of vectors ``(column, row)`` instead of their
+    outer product. If it is a matrix, the host looks for such a pair (a mask on the device is copied there, which waits
+    for the stream). A matrix that is not of rank 1 within 2^-22 of each element is left to `cached_halo`, and so is a
+    pair that leaves no room in shared memory, as a matrix. |error| <= (R + S + 6) 2^-24 sum |mask| |x|: R + S roundings
+    of a term, 4 for what the pair is off the mask, 2 for its own. Source: PMPP 5e exercises of ch. 7; V. Podlozhnyuk,
+    "Image convolution with CUDA" (NVIDIA, 2007).
+
+    Leaves: most masks that a network learns are not of rank 1; and a thread still has one output.
+    """
+    p = problem_of(x, mask, border, out, stream, pairs=True)
+    if isinstance(p.mask, tuple):
+        column, row = p.mask
+        refuse_large((column.size, row.size), _separable_size(column.size, row.size), "their outer product")
+    else:
+        values = mask if isinstance(mask, np.ndarray) else device.to_host(p.mask, stream=p.stream)
+        pair = factors(values) if 4 * _separable_size(*values.shape) <= SHARED else None
+        if pair is None:
+            return _run(cached_halo_kernel, p)
+        column, row = (device.to_device(vector, stream=p.stream) for vector in pair)
+    if p.out.size:
+        launch = blocks_of(p.x.shape, TILE, TILE), (TILE, TILE), p.stream, 4 * _separable_size(column.size, row.size)
+        separable_kernel[launch](p.x, column, row, p.out, p.border)
+    return p.out
+
+
+def _separable_size(rows: int, columns: int) -> int:
+    return (rows + TILE - 1) * (columns + TILE - 1 + TILE)
+
+
+# ------------------------------------------------------------------------------------------- 32 outputs in registers
+
+TALL, WIDE = 4, 8  # outputs of a thread
+LINES, LANES = 16, 8  # threads of a block: together they make 64 x 64 outputs
+THREADS = LINES * LANES
+PART = 32  # rows and columns of the mask that are in shared memory at a time
+
+
+@cuda.jit(device=True)
+def load_weights(mask, shared, first, r0, s0, rows, columns, lead, pitch):
+    """Put rows x columns elements of the mask from (r0, s0) on into shared[first :], ``lead`` places to the right."""
+    i = np.int64(thread_number())
+    while i < rows * pitch:
+        r, s = i // pitch, i % pitch - lead
+        shared[first + i] = mask[r0 + r, s0 + s] if s >= 0 and s < columns else np.float32(0)
+        i += THREADS
+
+
+@cuda.jit(device=True)
+def add_products(shared, weights_at, totals, t, a, b, c, first, last):
+    """To row t of the outputs: weights first to last - 1 of four, each times eight neighbours in a window of twelve."""
+    weights = load128(shared, weights_at)  # the same for all lanes
+    window = cuda.local.array(12, np.float32)
+    for i in range(4):
+        window[i], window[4 + i], window[8 + i] = a[i], b[i], c[i]
+    for s in range(4):
+        if s >= first and s < last:
+            for j in range(WIDE):
+                totals[t, j] += weights[s] * window[s + j]
+
+
+@cuda.jit(device=True)
+def multiply_part(shared, totals, at, wide, weights_at, pitch, rows, columns, lead):
+    """Add the products with a part of the mask: one new vector of the tile and four of the mask for 128 of them."""
+    # Places in shared memory fit 32 bits. A sum of two int32 is an int64 to Numba, hence the casts.
+    y = np.int32(0)
+    while y < rows + TALL - 1:  # a row of the tile serves up to TALL rows of outputs
+        a, b = load128(shared, at), load128(shared, at + 4)
+        s = np.int32(0)
+        while s < pitch:
+            c, w = load128(shared, np.int32(at + s + 8)), np.int32(weights_at + s)
+            first, last = np.int32(lead - s), np.int32(lead + columns - s)
+            # Written out, as totals stay in registers only if each index is known when this is compiled.
+            if y >= TALL - 1 and y < rows and first <= 0 and last >= 4:
+                add_products(shared, w, totals, 0, a, b, c, 0, 4)
+                add_products(shared, np.int32(w - pitch), totals, 1, a, b, c, 0, 4)
+                add_products(shared, np.int32(w - 2 * pitch), totals, 2, a, b, c, 0, 4)
+                add_products(shared, np.int32(w - 3 * pitch), totals, 3, a, b, c, 0, 4)
+            else:  # at the edges of the mask
+                if y < rows:
+                    add_products(shared, w, totals, 0, a, b, c, first, last)
+                if y >= 1 and y < np.int32(rows + 1):
+                    add_products(shared, np.int32(w - pitch), totals, 1, a, b, c, first, last)
+                if y >= 2 and y < np.int32(rows + 2):
+                    add_products(shared, np.int32(w - 2 * pitch), totals, 2, a, b, c, first, last)
+                if y >= 3:
+                    add_products(shared, np.int32(w - 3 * pitch), totals, 3, a, b, c, first, last)
+            a, b = b, c
+            s = np.int32(s + 4)
+        y, at, weights_at = np.int32(y + 1), np.int32(at + wide), np.int32(weights_at + pitch)
+
+
+@cuda.jit(device=True)
+def store_row(out, row, column, totals, t, aligned):
+    if row + t < out.shape[0]:
+        if aligned and column + WIDE <= out.shape[1]:
+            at = (row + t) * out.shape[1] + column
+            store128(out, at, (totals[t, 0], totals[t, 1], totals[t, 2], totals[t, 3]))
+            store128(out, at + 4, (totals[t, 4], totals[t, 5], totals[t, 6], totals[t, 7]))
+        else:
+            for j in range(WIDE):
+                if column + j < out.shape[1]:
+                    out[row + t, column + j] = totals[t, j]
+
+
+@cuda.jit
+def vectorised_kernel(x, mask, out, border, aligned, lead, wide):
+    shared = cuda.shared.array(0, np.float32, alignment=16)  # a tile with rows of `wide`, then a part of the mask
+    totals = cuda.local.array((TALL, WIDE), np.float32)
+    for t in range(TALL):
+        for j in range(WIDE):
+            totals[t, j] = 0
+    line, lane = np.int64(thread_number() // LANES), np.int64(thread_number() % LANES)
+    top, left = corner(x, TALL * LINES, WIDE * LANES)
+    pitch = np.int32(wide - WIDE * LANES)  # of the mask's rows
+    r0 = 0
+    while r0 < mask.shape[0]:
+        rows = min(PART, mask.shape[0] - r0)
+        tall = TALL * LINES + rows - 1
+        s0 = 0
+        while s0 < mask.shape[1]:
+            columns = min(PART, mask.shape[1] - s0)
+            y, z = top - mask.shape[0] // 2 + r0, left - mask.shape[1] // 2 + s0 - lead  # z is a multiple of 4
+            if aligned and y >= 0 and y + tall <= x.shape[0] and z >= 0 and z + wide <= x.shape[1]:
+                load_vectors(x, shared, y, z, tall, wide)
+            else:
+                load_patch(x, shared, 0, y, z, tall, wide, border)
+            load_weights(mask, shared, tall * wide, r0, s0, rows, columns, lead, pitch)
+            cuda.syncthreads()
+            at, weights_at = np.int32(TALL * line * wide + WIDE * lane), np.int32(tall * wide)
+            multiply_part(shared, totals, at, wide, weights_at, pitch, np.int32(rows), np.int32(columns), lead)
+            cuda.syncthreads()  # everyone is done with this part before the next overwrites it
+            s0 += PART
+        r0 += PART
+    row, column = top + TALL * line, left + WIDE * lane
+    store_row(out, row, column, totals, 0, aligned)
+    store_row(out, row, column, totals, 1, aligned)
+    store_row(out, row, column, totals, 2, aligned)
+    store_row(out, row, column, totals, 3, aligned)
+
+
+@rung(vectorised_kernel)
+def vectorised(x, mask, border="zero", *, out=None, stream=0):
+    """A thread keeps 4 x 8 outputs in registers and slides along the rows of its tile, 128 bits at a time.
+
+    Arguments, result and errors as in `basic`. A mask of more than 32 rows or columns is applied in parts of 32 x 32.
+    Each row of the tile begins up to three elements early, at a multiple of 16 bytes, and so does the mask beside it.
+    If the rows of ``x`` or ``out`` do not begin at such multiples the kernel loads or stores single elements.
+    """
+    p = problem_of(x, mask, border, out, stream)
+    if p.out.size:
+        rows, columns = (min(PART, n) for n in p.mask.shape)
+        lead = -(p.mask.shape[1] // 2) % 4
+        pitch = -(-(lead + columns) // 4) * 4
+        wide = WIDE * LANES + pitch
+        aligned = p.x.shape[1] % 4 == 0 and device.address(p.x) % 16 == 0 and device.address(p.out) % 16 == 0
+        elements = (TALL * LINES + rows - 1) * wide + rows * pitch
+        launch = blocks_of(p.x.shape, TALL * LINES, WIDE * LANES), (32, THREADS // 32), p.stream, 4 * elements
+        vectorised_kernel[launch](p.x, p.mask, p.out, p.border, aligned, np.int32(lead), np.int32(wide))
+    return p.out
+
+
+LADDER = (basic, constant_memory, tiled, cached_halo, separable, vectorised)
