@@ -38,6 +38,7 @@ from pmpp.convolution_parts import (
     problem_of,
     refuse_large,
     thread_number,
+    values_of,
 )
 from pmpp.lab import device
 from pmpp.lab.room import Cost, rung
@@ -200,7 +201,7 @@ def constant_memory(x, mask, border="zero", *, out=None, stream=0):
     if 4 * p.mask.size > CONSTANT:
         raise ValueError(f"mask must have at most {CONSTANT // 4} elements for constant memory, had {p.mask.size}")
     if p.out.size:
-        values = mask if isinstance(mask, np.ndarray) else device.to_host(p.mask, stream=p.stream)
+        values = values_of(mask, p.mask, p.stream)
         kernel = kernel_with(p.mask.shape, values.tobytes())
         kernel[blocks_of(p.x.shape, TILE, TILE), (TILE, TILE), p.stream](p.x, p.out, p.border)
     return p.out
@@ -326,10 +327,10 @@ def separable(x, mask, border="zero", *, out=None, stream=0):
 
     Arguments, result and errors as in `basic`; and ``mask`` may be a pair of vectors ``(column, row)`` instead of their
     outer product. If it is a matrix, the host looks for such a pair (a mask on the device is copied there, which waits
-    for the stream). A matrix that is not of rank 1 within 2^-22 of each element is left to `cached_halo`, and so is a
-    pair that leaves no room in shared memory, as a matrix. |error| <= (R + S + 6) 2^-24 sum |mask| |x|: R + S roundings
-    of a term, 4 for what the pair is off the mask, 2 for its own. Source: PMPP 5e exercises of ch. 7; V. Podlozhnyuk,
-    "Image convolution with CUDA" (NVIDIA, 2007).
+    for the stream). A matrix that is not of rank 1 within 2^-22 of each element is left to `cached_halo`, and so is one
+    that leaves no room in shared memory; such a pair is refused. |error| <= (R + S + 6) 2^-24 sum |mask| |x|: R + S
+    roundings of a term, 4 for what the pair is off the mask, 2 for its own. Source: V. Podlozhnyuk, "Image convolution
+    with CUDA" (NVIDIA, 2007).
 
     Leaves: most masks that a network learns are not of rank 1; and a thread still has one output.
     """
@@ -338,7 +339,7 @@ def separable(x, mask, border="zero", *, out=None, stream=0):
         column, row = p.mask
         refuse_large((column.size, row.size), _separable_size(column.size, row.size), "their outer product")
     else:
-        values = mask if isinstance(mask, np.ndarray) else device.to_host(p.mask, stream=p.stream)
+        values = values_of(mask, p.mask, p.stream)
         pair = factors(values) if 4 * _separable_size(*values.shape) <= SHARED else None
         if pair is None:
             return _run(cached_halo_kernel, p)

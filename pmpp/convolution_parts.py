@@ -63,6 +63,16 @@ def mask_of(mask: typing.Any, ndim: int, stream: typing.Any, name: str = "mask")
     return mask
 
 
+def values_of(mask: typing.Any, array: typing.Any, stream: typing.Any) -> np.ndarray:
+    """A mask, of which ``array`` is the copy on the device, on the host; waits for the work queued on the stream."""
+    if isinstance(mask, np.ndarray):
+        return mask
+    values = array.copy_to_host(stream=stream)
+    if hasattr(stream, "synchronize"):
+        stream.synchronize()
+    return values
+
+
 def refuse_large(mask: tuple[int, ...], elements: int, instead: str) -> None:
     """Raise ValueError if the shared memory of a block does not hold that many float32."""
     if 4 * elements > SHARED:
