@@ -34,6 +34,7 @@ from pmpp.convolution_parts import (
     factors,
     load_flat,
     load_patch,
+    load_vector,
     load_vectors,
     problem_of,
     refuse_large,
@@ -105,7 +106,8 @@ def cost(h: int, w: int, rows: int, columns: int) -> Cost:
     return Cost(flops=2 * h * w * rows * columns, bytes=4 * (2 * h * w + rows * columns))
 
 
-TILE = 32  # in all rungs but the last a block has TILE x TILE threads, and makes that square of outputs
+DOWN, ACROSS = 8, 32  # without a tile a block has DOWN x ACROSS threads, and as many outputs
+TILE = 32  # with one it has TILE x TILE, but in the last rung
 
 
 def _run(kernel: typing.Any, p: Problem, shared: int = 0) -> typing.Any:
@@ -153,7 +155,11 @@ def basic(
 
     Leaves: each multiply-add loads two numbers, and the one from the mask is the same for all threads.
     """
-    return _run(basic_kernel, problem_of(x, mask, border, out, stream))
+    p = problem_of(x, mask, border, out, stream)
+    if p.out.size:
+        blocks = blocks_of(p.x.shape, DOWN, ACROSS)
+        basic_kernel[blocks, (ACROSS, DOWN), p.stream](p.x, p.mask, p.out, p.border)
+    return p.out
 
 
 # ------------------------------------------------------------------------------------------------ constant memory
@@ -203,11 +209,23 @@ def constant_memory(x, mask, border="zero", *, out=None, stream=0):
     if p.out.size:
         values = values_of(mask, p.mask, p.stream)
         kernel = kernel_with(p.mask.shape, values.tobytes())
-        kernel[blocks_of(p.x.shape, TILE, TILE), (TILE, TILE), p.stream](p.x, p.out, p.border)
+        kernel[blocks_of(p.x.shape, DOWN, ACROSS), (ACROSS, DOWN), p.stream](p.x, p.out, p.border)
     return p.out
 
 
 # ------------------------------------------------------------------------------------------------ a tile with its halo
+
+
+@cuda.jit(device=True)
+def weighted_sum(total, shared, weights, values, n, step):
+    """Add n weights times n values, which lie ``step`` apart; both begin at places in shared memory."""
+    # Unsigned, so that no index can count from the end: only then does the compiler unroll the loop.
+    i, j = np.uint32(weights), np.uint32(values)
+    end = np.uint32(i + n)
+    while i < end:
+        total += shared[i] * shared[j]
+        i, j = np.uint32(i + 1), np.uint32(j + step)
+    return total
 
 
 @cuda.jit
@@ -223,10 +241,7 @@ def tiled_kernel(x, mask, out, border):
     total = np.float32(0)
     r = 0
     while r < rows:
-        s = 0
-        while s < columns:
-            total += shared[r * columns + s] * shared[mask.size + (ty + r) * wide + tx + s]
-            s += 1
+        total = weighted_sum(total, shared, r * columns, mask.size + (ty + r) * wide + tx, columns, 1)
         r += 1
     if top + ty < x.shape[0] and left + tx < x.shape[1]:
         out[top + ty, left + tx] = total
@@ -295,28 +310,23 @@ def cached_halo(x, mask, border="zero", *, out=None, stream=0):
 
 @cuda.jit
 def separable_kernel(x, column, row, out, border):
-    shared = cuda.shared.array(0, np.float32)  # what the outputs see of x, then the sums along its rows
+    shared = cuda.shared.array(0, np.float32)  # both vectors, what the outputs see of x, the sums along its rows
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     top, left = corner(x, TILE, TILE)
-    tall, wide = TILE + column.size - 1, TILE + row.size - 1
-    load_patch(x, shared, 0, top - column.size // 2, left - row.size // 2, tall, wide, border)
+    rows, columns = column.size, row.size
+    tall, wide = TILE + rows - 1, TILE + columns - 1
+    tile = rows + columns
+    sums = tile + tall * wide
+    load_vector(column, shared, 0)
+    load_vector(row, shared, rows)
+    load_patch(x, shared, tile, top - rows // 2, left - columns // 2, tall, wide, border)
     cuda.syncthreads()
-    sums = tall * wide
     y = np.int64(ty)
     while y < tall:  # the halo above and below has rows, too
-        total = np.float32(0)
-        s = 0
-        while s < row.size:
-            total += row[s] * shared[y * wide + tx + s]
-            s += 1
-        shared[sums + y * TILE + tx] = total
+        shared[sums + y * TILE + tx] = weighted_sum(np.float32(0), shared, rows, tile + y * wide + tx, columns, 1)
         y += TILE
     cuda.syncthreads()
-    total = np.float32(0)
-    r = 0
-    while r < column.size:
-        total += column[r] * shared[sums + (ty + r) * TILE + tx]
-        r += 1
+    total = weighted_sum(np.float32(0), shared, 0, sums + ty * TILE + tx, rows, TILE)
     if top + ty < x.shape[0] and left + tx < x.shape[1]:
         out[top + ty, left + tx] = total
 
@@ -351,7 +361,7 @@ def separable(x, mask, border="zero", *, out=None, stream=0):
 
 
 def _separable_size(rows: int, columns: int) -> int:
-    return (rows + TILE - 1) * (columns + TILE - 1 + TILE)
+    return rows + columns + (rows + TILE - 1) * (columns + TILE - 1 + TILE)
 
 
 # ------------------------------------------------------------------------------------------- 32 outputs in registers

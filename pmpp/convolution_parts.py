@@ -160,6 +160,15 @@ def load_flat(x, tile, first):
 
 
 @cuda.jit(device=True)
+def load_vector(x, tile, first):
+    """The same for a vector."""
+    i = np.int64(thread_number())
+    while i < x.size:
+        tile[first + i] = x[i]
+        i += cuda.blockDim.x * cuda.blockDim.y
+
+
+@cuda.jit(device=True)
 def load_vectors(x, tile, top, left, tall, wide):
     """Fill the tile from a part of x that lies inside, by 128-bit loads, four of them under way at a time."""
     across, thread = np.int32(wide // 4), thread_number()
