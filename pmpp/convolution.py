@@ -375,11 +375,12 @@ PART = 32  # rows and columns of the mask that are in shared memory at a time
 @cuda.jit(device=True)
 def load_weights(mask, shared, first, r0, s0, rows, columns, lead, pitch):
     """Put rows x columns elements of the mask from (r0, s0) on into shared[first :], ``lead`` places to the right."""
-    i = np.int64(thread_number())
+    i = thread_number()
     while i < rows * pitch:
-        r, s = i // pitch, i % pitch - lead
+        r = np.uint32(i // np.uint32(pitch))
+        s = np.int64(i - r * pitch) - lead
         shared[first + i] = mask[r0 + r, s0 + s] if s >= 0 and s < columns else np.float32(0)
-        i += THREADS
+        i = np.uint32(i + THREADS)
 
 
 @cuda.jit(device=True)
@@ -439,14 +440,14 @@ def store_row(out, row, column, totals, t, aligned):
                     out[row + t, column + j] = totals[t, j]
 
 
-@cuda.jit
+@cuda.jit(max_registers=80)  # it would take 124, and more blocks wait less
 def vectorised_kernel(x, mask, out, border, aligned, lead, wide):
     shared = cuda.shared.array(0, np.float32, alignment=16)  # a tile with rows of `wide`, then a part of the mask
     totals = cuda.local.array((TALL, WIDE), np.float32)
     for t in range(TALL):
         for j in range(WIDE):
             totals[t, j] = 0
-    line, lane = np.int64(thread_number() // LANES), np.int64(thread_number() % LANES)
+    line, lane = np.int64(thread_number() // np.uint32(LANES)), np.int64(thread_number() % np.uint32(LANES))
     top, left = corner(x, TALL * LINES, WIDE * LANES)
     pitch = np.int32(wide - WIDE * LANES)  # of the mask's rows
     r0 = 0

@@ -111,7 +111,8 @@ def source(i, n, border):
 def element(x, row, column, border):
     """x[row, column], or what the border puts there."""
     row, column = source(row, x.shape[0], border), source(column, x.shape[1], border)
-    return x[row, column] if row >= 0 and column >= 0 else np.float32(0)
+    # Unsigned, so that the compiler need not see to indices that count from the end, as Python's do.
+    return x[np.uint64(row), np.uint64(column)] if row >= 0 and column >= 0 else np.float32(0)
 
 
 @cuda.jit(device=True)
@@ -130,7 +131,8 @@ def blocks_of(shape: tuple[int, ...], tall: int, wide: int) -> int:
 
 @cuda.jit(device=True)
 def thread_number():
-    return np.int32(cuda.threadIdx.y * cuda.blockDim.x + cuda.threadIdx.x)
+    # In 32 bits: a division of 64 takes a hundred instructions, and Numba makes 64 bits of everything else.
+    return np.uint32(cuda.threadIdx.y * cuda.blockDim.x + cuda.threadIdx.x)
 
 
 @cuda.jit(device=True)
@@ -144,7 +146,9 @@ def load_patch(x, tile, first, top, left, tall, wide, border):
     while y < tall:
         z = np.int64(cuda.threadIdx.x)
         while z < wide:
-            tile[first + y * wide + z] = x[top + y, left + z] if inside else element(x, top + y, left + z, border)
+            row, column = top + y, left + z
+            value = x[np.uint64(row), np.uint64(column)] if inside else element(x, row, column, border)
+            tile[np.uint32(first + y * wide + z)] = value
             z += cuda.blockDim.x
         y += cuda.blockDim.y
 
@@ -152,29 +156,30 @@ def load_patch(x, tile, first, top, left, tall, wide, border):
 @cuda.jit(device=True)
 def load_flat(x, tile, first):
     """Fill tile[first :] with all elements of a matrix, row after row, by all threads of a block."""
-    columns = x.shape[1]
-    i = np.int64(thread_number())
+    i = thread_number()
     while i < x.size:
-        tile[first + i] = x[i // columns, i % columns]
-        i += cuda.blockDim.x * cuda.blockDim.y
+        row = np.uint32(i // np.uint32(x.shape[1]))
+        tile[np.uint32(first + i)] = x[row, np.uint32(i - row * x.shape[1])]
+        i = np.uint32(i + cuda.blockDim.x * cuda.blockDim.y)
 
 
 @cuda.jit(device=True)
 def load_vector(x, tile, first):
     """The same for a vector."""
-    i = np.int64(thread_number())
+    i = thread_number()
     while i < x.size:
-        tile[first + i] = x[i]
-        i += cuda.blockDim.x * cuda.blockDim.y
+        tile[np.uint32(first + i)] = x[i]
+        i = np.uint32(i + cuda.blockDim.x * cuda.blockDim.y)
 
 
 @cuda.jit(device=True)
 def load_vectors(x, tile, top, left, tall, wide):
     """Fill the tile from a part of x that lies inside, by 128-bit loads, four of them under way at a time."""
-    across, thread = np.int32(wide // 4), thread_number()
-    y, z = thread // across, thread % across
+    across, thread = np.uint32(wide // 4), thread_number()
+    y = np.int64(thread // across)
+    z = np.int64(thread - y * across)
     # Rows that the threads load at a time. Some threads may be left over.
-    step = np.int64(cuda.blockDim.x * cuda.blockDim.y // across)
+    step = np.int64(np.uint32(cuda.blockDim.x * cuda.blockDim.y) // across)
     at, to = (top + y) * x.shape[1] + left + 4 * z, y * wide + 4 * z
     jump, leap = step * x.shape[1], step * wide
     if y < step:

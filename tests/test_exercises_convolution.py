@@ -60,6 +60,22 @@ def halo_of_zeros(x, mask, out):
 
 @wrong("convolution/halo", "divergent barrier")
 @cuda.jit
+def halo_barrier_in_a_branch(x, mask, out):
+    tile = cuda.shared.array(HALO, np.float32)
+    thread, first = cuda.threadIdx.x, cuda.blockIdx.x * BLOCK
+    for k in range(thread, HALO, BLOCK):
+        i = first + k - REACH
+        tile[k] = x[i] if i >= 0 and i < x.size else f0
+    if first + thread < x.size:
+        cuda.syncthreads()
+        total = f0
+        for s in range(2 * REACH + 1):
+            total += mask[s] * tile[thread + s]
+        out[first + thread] = total
+
+
+@wrong("convolution/halo", "uninitialised memory")
+@cuda.jit
 def halo_leaves_early(x, mask, out):
     tile = cuda.shared.array(HALO, np.float32)
     thread, first = cuda.threadIdx.x, cuda.blockIdx.x * BLOCK
@@ -89,7 +105,7 @@ def halo_without_a_tile(x, mask, out):
 
 WRONG += [
     ("convolution/halo", "uninitialised memory", halo_with(end=BLOCK)),
-    ("convolution/halo", "negative index", halo_with(guard=False)),
+    ("convolution/halo", "index out of bounds", halo_with(guard=False)),
     ("convolution/halo", "wrong result", halo_with(low=1)),
     ("convolution/halo", "missing barrier", halo_with(barrier=False)),
     ("convolution/halo", "mask turned over", halo_with(step=-1)),

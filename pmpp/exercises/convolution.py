@@ -221,7 +221,7 @@ EXERCISES = (
         cases=_strip_cases,
         answer=strip_answer,
         hints=(
-            f"Keep {STRIP} totals in cuda.local.array({STRIP}, np.float32): loops of constant length make it registers.",
+            f"Keep {STRIP} totals in cuda.local.array({STRIP}, np.float32): in loops of constant length, registers.",
             f"For each row r of the mask fill a window of {WINDOW}. Output j then adds mask[r, s] * window[j + s].",
             "Guard three things: the rows of the window, its columns, and each store.",
         ),
