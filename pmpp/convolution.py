@@ -28,6 +28,7 @@ from pmpp.convolution_parts import (
     PADS,
     SHARED,
     Problem,
+    block_for,
     blocks_of,
     corner,
     element,
@@ -36,6 +37,7 @@ from pmpp.convolution_parts import (
     load_patch,
     load_vector,
     load_vectors,
+    load_weights,
     problem_of,
     refuse_large,
     thread_number,
@@ -67,9 +69,9 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
     add("one", (1, 1), (1, 1), "zero")
     add("3x3", (9, 11), (3, 3), "zero")
-    add("3x3, reflected", (8, 40), (3, 3), "reflect")
+    add("3x3, reflected", (18, 40), (3, 3), "reflect")
     add("5x5, edge", (33, 31), (5, 5), "edge")
-    add("even mask", (12, 10), (4, 2), "reflect")
+    add("even mask", (20, 18), (4, 2), "reflect")
     add("even and odd", (7, 36), (2, 5), "edge")
     add("a tile and one", (33, 65), (3, 7), "zero")
     add("a row", (1, 70), (1, 5), "reflect")
@@ -110,10 +112,9 @@ DOWN, ACROSS = 8, 32  # without a tile a block has DOWN x ACROSS threads, and as
 TILE = 32  # with one it has TILE x TILE, but in the last rung
 
 
-def _run(kernel: typing.Any, p: Problem, shared: int = 0) -> typing.Any:
+def _run(kernel: typing.Any, p: Problem, down: int, across: int) -> typing.Any:
     if p.out.size:
-        launch = blocks_of(p.x.shape, TILE, TILE), (TILE, TILE), p.stream, 4 * shared
-        kernel[launch](p.x, p.mask, p.out, p.border)
+        kernel[blocks_of(p.x.shape, down, across), (across, down), p.stream](p.x, p.mask, p.out, p.border)
     return p.out
 
 
@@ -155,11 +156,7 @@ def basic(
 
     Leaves: each multiply-add loads two numbers, and the one from the mask is the same for all threads.
     """
-    p = problem_of(x, mask, border, out, stream)
-    if p.out.size:
-        blocks = blocks_of(p.x.shape, DOWN, ACROSS)
-        basic_kernel[blocks, (ACROSS, DOWN), p.stream](p.x, p.mask, p.out, p.border)
-    return p.out
+    return _run(basic_kernel, problem_of(x, mask, border, out, stream), DOWN, ACROSS)
 
 
 # ------------------------------------------------------------------------------------------------ constant memory
@@ -252,15 +249,31 @@ def tiled(x, mask, border="zero", *, out=None, stream=0):
     """A block loads what its outputs see, a tile with a halo, into shared memory once, and the mask beside it.
 
     Arguments, result and errors as in `basic`. Raises ValueError if mask and tile, 4 (R S + (R + 31) (S + 31)) bytes,
-    are more than 48 KB. Source: PMPP 4e section 7.4.
+    are more than 48 KB. For an image of fewer than 32 rows or columns the tile is longer the other way. Source: PMPP 4e
+    section 7.4.
 
     Leaves: the halo of 31 x 31 weights is thrice as large as the tile, and larger masks do not fit.
     """
     p = problem_of(x, mask, border, out, stream)
-    rows, columns = p.mask.shape
-    elements = p.mask.size + (rows + TILE - 1) * (columns + TILE - 1)
-    refuse_large(p.mask.shape, elements, "cached_halo or vectorised")
-    return _run(tiled_kernel, p, elements)
+    if not _tiled(p):
+        refuse_large(p.mask.shape, _tile_size(p.mask, TILE, TILE), "cached_halo or vectorised")
+    return p.out
+
+
+def _tile_size(mask: typing.Any, down: int, across: int) -> int:
+    return mask.size + (mask.shape[0] + down - 1) * (mask.shape[1] + across - 1)
+
+
+def _tiled(p: Problem) -> bool:
+    """Launch it, with longer blocks for an image that is thin; or False, if what a block sees does not fit."""
+    for block in (block_for(p.x.shape, TILE), (TILE, TILE)):
+        shared = 4 * _tile_size(p.mask, *block)
+        if shared <= SHARED:
+            if p.out.size:
+                launch = blocks_of(p.x.shape, *block), block[::-1], p.stream, shared
+                tiled_kernel[launch](p.x, p.mask, p.out, p.border)
+            return True
+    return False
 
 
 # ------------------------------------------------------------------------------------------------- the halo in a cache
@@ -302,7 +315,7 @@ def cached_halo(x, mask, border="zero", *, out=None, stream=0):
 
     Leaves: R S multiply-adds an output, though many masks are a column times a row and could do with R + S.
     """
-    return _run(cached_halo_kernel, problem_of(x, mask, border, out, stream))
+    return _run(cached_halo_kernel, problem_of(x, mask, border, out, stream), TILE, TILE)
 
 
 # ---------------------------------------------------------------------------------------------------- first along rows
@@ -352,7 +365,7 @@ def separable(x, mask, border="zero", *, out=None, stream=0):
         values = values_of(mask, p.mask, p.stream)
         pair = factors(values) if 4 * _separable_size(*values.shape) <= SHARED else None
         if pair is None:
-            return _run(cached_halo_kernel, p)
+            return _run(cached_halo_kernel, p, TILE, TILE)
         column, row = (device.to_device(vector, stream=p.stream) for vector in pair)
     if p.out.size:
         launch = blocks_of(p.x.shape, TILE, TILE), (TILE, TILE), p.stream, 4 * _separable_size(column.size, row.size)
@@ -370,17 +383,7 @@ TALL, WIDE = 4, 8  # outputs of a thread
 LINES, LANES = 16, 8  # threads of a block: together they make 64 x 64 outputs
 THREADS = LINES * LANES
 PART = 32  # rows and columns of the mask that are in shared memory at a time
-
-
-@cuda.jit(device=True)
-def load_weights(mask, shared, first, r0, s0, rows, columns, lead, pitch):
-    """Put rows x columns elements of the mask from (r0, s0) on into shared[first :], ``lead`` places to the right."""
-    i = thread_number()
-    while i < rows * pitch:
-        r = np.uint32(i // np.uint32(pitch))
-        s = np.int64(i - r * pitch) - lead
-        shared[first + i] = mask[r0 + r, s0 + s] if s >= 0 and s < columns else np.float32(0)
-        i = np.uint32(i + THREADS)
+THIN = 16  # with fewer rows or columns than these most of the 64 x 64 would lie outside
 
 
 @cuda.jit(device=True)
@@ -440,7 +443,7 @@ def store_row(out, row, column, totals, t, aligned):
                     out[row + t, column + j] = totals[t, j]
 
 
-@cuda.jit(max_registers=80)  # it would take 124, and more blocks wait less
+@cuda.jit(max_registers=80)  # left alone, the compiler takes 64, and loads too late to hide the wait
 def vectorised_kernel(x, mask, out, border, aligned, lead, wide):
     shared = cuda.shared.array(0, np.float32, alignment=16)  # a tile with rows of `wide`, then a part of the mask
     totals = cuda.local.array((TALL, WIDE), np.float32)
@@ -476,16 +479,17 @@ def vectorised_kernel(x, mask, out, border, aligned, lead, wide):
     store_row(out, row, column, totals, 3, aligned)
 
 
-@rung(vectorised_kernel)
+@rung(vectorised_kernel, tiled_kernel)
 def vectorised(x, mask, border="zero", *, out=None, stream=0):
     """A thread keeps 4 x 8 outputs in registers and slides along the rows of its tile, 128 bits at a time.
 
     Arguments, result and errors as in `basic`. A mask of more than 32 rows or columns is applied in parts of 32 x 32.
     Each row of the tile begins up to three elements early, at a multiple of 16 bytes, and so does the mask beside it.
-    If the rows of ``x`` or ``out`` do not begin at such multiples the kernel loads or stores single elements.
+    If the rows of ``x`` or ``out`` do not begin at such multiples the kernel loads or stores single elements. An image
+    of fewer than 16 rows or columns is left to `tiled`, unless the mask is too large for that.
     """
     p = problem_of(x, mask, border, out, stream)
-    if p.out.size:
+    if p.out.size and not (min(p.x.shape) < THIN and _tiled(p)):
         rows, columns = (min(PART, n) for n in p.mask.shape)
         lead = -(p.mask.shape[1] // 2) % 4
         pitch = -(-(lead + columns) // 4) * 4

@@ -129,6 +129,14 @@ def blocks_of(shape: tuple[int, ...], tall: int, wide: int) -> int:
     return -(-shape[0] // tall) * -(-shape[1] // wide)
 
 
+def block_for(shape: tuple[int, int], side: int) -> tuple[int, int]:
+    """Rows and columns of a block: side x side, or about as many that suit an image with fewer rows or columns."""
+    tall, wide = (1 << (n - 1).bit_length() if n else 1 for n in shape)  # rounded up to a power of two
+    down = min(tall, side * side // min(wide, side))
+    across = min(wide, side * side // min(down, side))
+    return min(down, side * side // across), across
+
+
 @cuda.jit(device=True)
 def thread_number():
     # In 32 bits: a division of 64 takes a hundred instructions, and Numba makes 64 bits of everything else.
@@ -193,3 +201,14 @@ def load_vectors(x, tile, top, left, tall, wide):
         while y < tall:
             store128(tile, to, load128(x, at))
             y, at, to = y + step, at + jump, to + leap
+
+
+@cuda.jit(device=True)
+def load_weights(mask, shared, first, r0, s0, rows, columns, lead, pitch):
+    """Put rows x columns elements of the mask from (r0, s0) on into shared[first :], ``lead`` places to the right."""
+    i = thread_number()
+    while i < rows * pitch:
+        r = np.uint32(i // np.uint32(pitch))
+        s = np.int64(i - r * pitch) - lead
+        shared[first + i] = mask[r0 + r, s0 + s] if s >= 0 and s < columns else np.float32(0)
+        i = np.uint32(i + cuda.blockDim.x * cuda.blockDim.y)

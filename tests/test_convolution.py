@@ -130,10 +130,28 @@ def test_any_shape_mask_border_and_alignment(rung, shape, mask, border, offset, 
     assert right(device.to_host(rung(misaligned(x, offset), w, border)), x, w, border)
 
 
-@pytest.mark.parametrize(("shape", "mask"), [((5, 70), (36, 2)), ((3, 68), (2, 41))])
+@pytest.mark.parametrize(("shape", "mask"), [((17, 70), (36, 2)), ((16, 68), (2, 41))])
 def test_a_mask_in_parts(shape, mask):
     x, w = normal(*shape), normal(*mask, seed=1)
     assert right(device.to_host(room.vectorised(x, w, "edge")), x, w, "edge")
+
+
+@interpreter_only
+@pytest.mark.parametrize(
+    ("shape", "block"), [((1, 2000), (1024, 1)), ((2000, 1), (1, 1024)), ((5, 5), (8, 8)), ((20, 3), (4, 32))]
+)
+def test_thin_images_have_long_tiles(shape, block):
+    x, mask = normal(*shape), normal(3, 2, seed=1)
+    for rung in (room.tiled, room.vectorised):
+        with simt.record() as reports:
+            result = device.to_host(rung(x, mask, "edge"))
+        assert [(report.kernel, report.block[:2]) for report in reports] == [("tiled_kernel", block)]
+        assert right(result, x, mask, "edge")
+
+
+def test_a_thin_image_under_a_large_mask():
+    x, mask = normal(2, 40), normal(30, 9, seed=1)  # 31 rows of 520 elements do not fit, 61 of 40 do
+    assert right(device.to_host(room.tiled(x, mask, "edge")), x, mask, "edge")
 
 
 @each_border
