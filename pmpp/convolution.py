@@ -12,8 +12,7 @@ an even R or S the centre is the element behind the middle, as in ``scipy.ndimag
 "mirror"), or that element again ("edge"; SciPy's "nearest").
 
 An element of x takes part in R S multiply-adds. The ladder climbs from fetching it for each of them to fetching it once
-from device memory and few times from shared memory. The forms for one and three dimensions are in
-`pmpp.convolution_dimensions`.
+from device memory and seldom from shared memory. For one and three dimensions see `pmpp.convolution_dimensions`.
 """
 
 from __future__ import annotations
@@ -76,8 +75,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     add("a tile and one", (33, 65), (3, 7), "zero")
     add("a row", (1, 70), (1, 5), "reflect")
     add("a column", (67, 1), (6, 1), "edge")
-    add("mask larger than the image", (3, 2), (9, 8), "zero")
-    add("mask larger than the image, edge", (2, 5), (5, 13), "edge")
+    add("mask larger than the image", (2, 5), (5, 13), "edge")
     add("no rows", (0, 5), (3, 3), "reflect")
     add("no columns", (4, 0), (3, 3), "edge")
     add("several tiles, aligned", (70, 136), (2, 7), "reflect")
@@ -96,8 +94,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 def tolerance(x: np.ndarray, mask: np.ndarray, border: str = "zero") -> typing.Any:
     """(R S + 8) 2^-24 sum |mask| |x|, and no less than the smallest float32.
 
-    A term goes through at most R S roundings. In `separable` it goes through R + S, and the two vectors stand for the
-    mask within 2^-22, which is 4 more; their own roundings are 2. Both are within R S + 8.
+    A term goes through at most R S roundings, or R + S + 6 in `separable` (which says why): both are within R S + 8.
     """
     size = np.where(np.isfinite(x), abs(x), 0)
     return (mask.size + 8) * 2.0**-24 * reference(size, abs(mask), border) + mask.size * 2.0**-149
@@ -225,7 +222,7 @@ def weighted_sum(total, shared, weights, values, n, step):
     return total
 
 
-@cuda.jit
+@cuda.jit(max_registers=32)  # two blocks of 1024 threads share the 65,536 registers of a multiprocessor
 def tiled_kernel(x, mask, out, border):
     shared = cuda.shared.array(0, np.float32)  # the mask, then the tile: the launch says how much
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
@@ -321,7 +318,7 @@ def cached_halo(x, mask, border="zero", *, out=None, stream=0):
 # ---------------------------------------------------------------------------------------------------- first along rows
 
 
-@cuda.jit
+@cuda.jit(max_registers=32)
 def separable_kernel(x, column, row, out, border):
     shared = cuda.shared.array(0, np.float32)  # both vectors, what the outputs see of x, the sums along its rows
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
@@ -484,9 +481,8 @@ def vectorised(x, mask, border="zero", *, out=None, stream=0):
     """A thread keeps 4 x 8 outputs in registers and slides along the rows of its tile, 128 bits at a time.
 
     Arguments, result and errors as in `basic`. A mask of more than 32 rows or columns is applied in parts of 32 x 32.
-    Each row of the tile begins up to three elements early, at a multiple of 16 bytes, and so does the mask beside it.
-    If the rows of ``x`` or ``out`` do not begin at such multiples the kernel loads or stores single elements. An image
-    of fewer than 16 rows or columns is left to `tiled`, unless the mask is too large for that.
+    If rows of ``x`` or ``out`` do not begin at multiples of 16 bytes it loads or stores single elements. An image of
+    fewer than 16 rows or columns is left to `tiled`, unless the mask is too large for that.
     """
     p = problem_of(x, mask, border, out, stream)
     if p.out.size and not (min(p.x.shape) < THIN and _tiled(p)):

@@ -111,8 +111,10 @@ def source(i, n, border):
 def element(x, row, column, border):
     """x[row, column], or what the border puts there."""
     row, column = source(row, x.shape[0], border), source(column, x.shape[1], border)
-    # Unsigned, so that the compiler need not see to indices that count from the end, as Python's do.
-    return x[np.uint64(row), np.uint64(column)] if row >= 0 and column >= 0 else np.float32(0)
+    # Loaded in any case, from somewhere: a branch would let no load begin before the last one has ended. Unsigned, so
+    # that the compiler need not see to indices that count from the end, as Python's do.
+    value = x[np.uint64(max(row, 0)), np.uint64(max(column, 0))]
+    return value if min(row, column) >= 0 else np.float32(0)
 
 
 @cuda.jit(device=True)
@@ -144,21 +146,40 @@ def thread_number():
 
 
 @cuda.jit(device=True)
+def pick(x, row, column, border, inside):
+    return x[np.uint64(row), np.uint64(column)] if inside else element(x, row, column, border)
+
+
+@cuda.jit(device=True)
+def fill(x, tile, first, top, left, tall, wide, border, inside):
+    step = np.int64(cuda.blockDim.y)
+    z = np.int64(cuda.threadIdx.x)
+    while z < wide:
+        y, row, column = np.int64(cuda.threadIdx.y), top + cuda.threadIdx.y, left + z
+        at, leap = np.uint32(first + y * wide + z), np.uint32(step * wide)
+        while y + 3 * step < tall:  # four loads under way at a time, where there are so many
+            a, b = pick(x, row, column, border, inside), pick(x, row + step, column, border, inside)
+            c = pick(x, row + 2 * step, column, border, inside)
+            d = pick(x, row + 3 * step, column, border, inside)
+            tile[at], tile[np.uint32(at + leap)] = a, b
+            tile[np.uint32(at + 2 * leap)], tile[np.uint32(at + 3 * leap)] = c, d
+            y, row, at = y + 4 * step, row + 4 * step, np.uint32(at + 4 * leap)
+        while y < tall:
+            tile[at] = pick(x, row, column, border, inside)
+            y, row, at = y + step, row + step, np.uint32(at + leap)
+        z += cuda.blockDim.x
+
+
+@cuda.jit(device=True)
 def load_patch(x, tile, first, top, left, tall, wide, border):
     """Fill tile[first :] with tall x wide elements of x from (top, left) on, row after row, by all threads of a block.
 
     Where all of them lie inside x, nobody asks about the border.
     """
-    inside = top >= 0 and left >= 0 and top + tall <= x.shape[0] and left + wide <= x.shape[1]
-    y = np.int64(cuda.threadIdx.y)
-    while y < tall:
-        z = np.int64(cuda.threadIdx.x)
-        while z < wide:
-            row, column = top + y, left + z
-            value = x[np.uint64(row), np.uint64(column)] if inside else element(x, row, column, border)
-            tile[np.uint32(first + y * wide + z)] = value
-            z += cuda.blockDim.x
-        y += cuda.blockDim.y
+    if top >= 0 and left >= 0 and top + tall <= x.shape[0] and left + wide <= x.shape[1]:
+        fill(x, tile, first, top, left, tall, wide, border, True)  # compiled for this case
+    else:
+        fill(x, tile, first, top, left, tall, wide, border, False)
 
 
 @cuda.jit(device=True)

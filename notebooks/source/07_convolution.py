@@ -33,7 +33,7 @@ import numpy as np
 
 from pmpp import convolution, cuda, simt
 from pmpp.convolution_dimensions import tiled_1d, tiled_3d
-from pmpp.convolution_parts import element, factors, load_patch, load_vectors, source
+from pmpp.convolution_parts import BORDERS, element, factors, load_patch, load_vectors, source
 from pmpp.lab import data, device, plots, record, roofline
 from pmpp.lab.exercise import check, exercise
 from pmpp.lab.room import show
@@ -192,7 +192,7 @@ show(source)
 # would have to do, and it checks the result.
 
 # %%
-x = np.random.default_rng(7).standard_normal((128, 128), dtype=np.float32)
+x = np.random.default_rng(7).standard_normal((256, 256), dtype=np.float32)
 five = np.random.default_rng(8).standard_normal((5, 5), dtype=np.float32)
 reports = {}
 
@@ -290,7 +290,8 @@ measured("basic", "constant_memory")
 
 # %% [markdown]
 # The loads of the mask are gone, and the rest is as it was: all those questions, and 25 loads of *x* for each pixel,
-# though neighbouring pixels see nearly the same elements.
+# though neighbouring pixels see nearly the same elements. The questions are the worse of the two. Without them, and
+# with its loops written out, such a kernel is several times as fast for 7 x 7.
 #
 # ## The third rung, `tiled`: a tile with its halo
 #
@@ -339,8 +340,8 @@ prediction = None  # three numbers
 # %%
 print(f"You said {prediction}")
 for side in (8, 16, 32):
-    grid, shared = (128 // side) ** 2, 4 * (25 + (side + 4) ** 2)
-    args = x, five, np.empty_like(x), convolution.BORDERS["edge"]
+    grid, shared = (256 // side) ** 2, 4 * (25 + (side + 4) ** 2)
+    args = x, five, np.empty_like(x), BORDERS["edge"]
     counted = simt.profile(convolution.tiled_kernel, grid, (side, side), args, sharedmem=shared).counters
     tile_bytes = counted["global_load_bytes"] - grid * 4 * five.size  # without the mask
     formula = 25 / 2 * (side / (side + 4)) ** 2
@@ -356,9 +357,10 @@ facts("basic", "constant_memory", "tiled")
 measured("basic", "constant_memory", "tiled")
 
 # %% [markdown]
-# What limits it now? Look at the last column. Each multiply-add of a warp reads shared memory twice, once for the
-# weight and once for the pixel. A multiprocessor can start four multiply-adds of a warp in a cycle, and shared memory
-# serves one wavefront. (For the weights the compiler helps: where they lie side by side it loads four at once.)
+# What limits it now? Each multiply-add of a warp reads shared memory twice, once for the weight and once for the pixel.
+# A multiprocessor could start four multiply-adds of warps in a cycle, and shared memory serves one wavefront. And the
+# loads want addresses, which are further instructions. Nsight Compute says that an instruction starts in nearly every
+# cycle, and that only one in ten of them is a multiply-add.
 #
 # ## The fourth rung, `cached_halo`: why load the halo at all?
 #
@@ -565,11 +567,14 @@ drawn(plots.ladder, "31x31")
 drawn(plots.roofline, "31x31")
 
 # %% [markdown]
-# With 31 x 31 weights more than half of the roof is reached. What is missing is in the loop itself: for each 128
-# multiply-adds there are five loads, eight moves of the window from register to register, and a few instructions to
-# count and to compare. With 7 x 7 weights the loop is short. Four of ten rows of the tile serve all four rows of
-# pixels, and the others are the edge of the mask, where the kernel asks. Then a block's load of its tile takes about
-# as long as its arithmetic, and nothing overlaps them but other blocks on the same multiprocessor.
+# With 31 x 31 weights more than half of the roof is reached. What is missing is in the loop: for each 128 multiply-adds
+# there are five loads, eight moves of the window from register to register, and instructions that count and compare.
+# Two of three instructions are multiply-adds.
+#
+# With 7 x 7 weights the loop is short. Only four of the ten rows that a thread reads serve all four rows of its pixels.
+# The others are the edge of the mask, where the kernel asks. And a block that loads its tile computes nothing
+# meanwhile; only other blocks on the same multiprocessor can fill the gap. Nsight Compute sees an instruction start in
+# about seven cycles of ten.
 #
 # ## Masks and images of all sizes
 
@@ -593,9 +598,10 @@ if "other shapes" in known:
         print(f"{entry.workload:26} {entry.contender:24}{entry.median_ms:9.3f} ms")
 
 # %% [markdown]
-# Where rows do not begin at multiples of 16 bytes, `vectorised` loads element by element. It shows at 4095 x 4097, and
-# hardly where arithmetic rules. An image of a single row or column is a poor fit for tiles of 64 x 64: most of a tile
-# lies outside. (`tiled_1d` is there for that.)
+# Where rows do not begin at multiples of 16 bytes, `vectorised` loads element by element. It shows under 7 x 7, and
+# hardly where arithmetic rules. An image of a few rows or columns would leave most of a 64 x 64 tile empty, so
+# `vectorised` hands it to `tiled`, whose blocks then become long and thin. And an image of a few thousand pixels is a
+# handful of tiles, too few for all multiprocessors.
 #
 # ## On your GPU
 #
@@ -725,11 +731,14 @@ assert check("convolution/strip", answers.strip_answer)
 # comes to a third of that. Registers and the number of threads set the end.
 #
 # *Without a check.* (1) The halo is (T + R − 1)² − T² of (T + R − 1)², so T ≥ (R − 1) / (√2 − 1), about 2.4 (R − 1).
-# For R = 31 that is 73, more than the 64 of `vectorised`. (2) Sums of a prefix: with s[i] = x[0] + ... + x[i] the sum of k
-# neighbours is a difference of two, s[i] − s[i − k]. In two dimensions it takes four elements of a *summed-area table*,
-# which is a scan along the rows and then one down the columns. In float32 large images lose digits, since the
-# differences are of large numbers. (3) It is 13 x 13. Applied as such it is 169 multiply-adds, and twice 7 x 7 is 98;
-# separable masks make it 26 against 28, and one pass over memory less.
+# For R = 31 that is 73, more than the 64 of `vectorised`.
+#
+# (2) Sums of a prefix: with s[i] = x[0] + ... + x[i] the sum of k neighbours is a difference of two, s[i] − s[i − k].
+# In two dimensions it takes four elements of a *summed-area table*, which is a scan along the rows and then one down
+# the columns. In float32 large images lose digits, since the differences are of large numbers.
+#
+# (3) It is 13 x 13. Applied as such it takes 169 multiply-adds, and twice 7 x 7 is 98. But these masks are separable,
+# which makes it 26 against 28, and one pass over memory instead of two.
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
 twice = convolution.reference(convolution.reference(x, blur), blur)
