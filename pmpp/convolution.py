@@ -222,7 +222,7 @@ def weighted_sum(total, shared, weights, values, n, step):
     return total
 
 
-@cuda.jit(max_registers=32)  # two blocks of 1024 threads share the 65,536 registers of a multiprocessor
+@cuda.jit
 def tiled_kernel(x, mask, out, border):
     shared = cuda.shared.array(0, np.float32)  # the mask, then the tile: the launch says how much
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
@@ -230,7 +230,7 @@ def tiled_kernel(x, mask, out, border):
     rows, columns = mask.shape
     tall, wide = cuda.blockDim.y + rows - 1, cuda.blockDim.x + columns - 1
     load_flat(mask, shared, 0)
-    load_patch(x, shared, mask.size, top - rows // 2, left - columns // 2, tall, wide, border)
+    load_patch(x, shared, mask.size, top - rows // 2, left - columns // 2, tall, wide, border, False)
     cuda.syncthreads()  # mask and tile are whole before anyone reads them
     total = np.float32(0)
     r = 0
@@ -318,7 +318,7 @@ def cached_halo(x, mask, border="zero", *, out=None, stream=0):
 # ---------------------------------------------------------------------------------------------------- first along rows
 
 
-@cuda.jit(max_registers=32)
+@cuda.jit
 def separable_kernel(x, column, row, out, border):
     shared = cuda.shared.array(0, np.float32)  # both vectors, what the outputs see of x, the sums along its rows
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
@@ -329,7 +329,7 @@ def separable_kernel(x, column, row, out, border):
     sums = tile + tall * wide
     load_vector(column, shared, 0)
     load_vector(row, shared, rows)
-    load_patch(x, shared, tile, top - rows // 2, left - columns // 2, tall, wide, border)
+    load_patch(x, shared, tile, top - rows // 2, left - columns // 2, tall, wide, border, False)
     cuda.syncthreads()
     y = np.int64(ty)
     while y < tall:  # the halo above and below has rows, too
@@ -461,7 +461,7 @@ def vectorised_kernel(x, mask, out, border, aligned, lead, wide):
             if aligned and y >= 0 and y + tall <= x.shape[0] and z >= 0 and z + wide <= x.shape[1]:
                 load_vectors(x, shared, y, z, tall, wide)
             else:
-                load_patch(x, shared, 0, y, z, tall, wide, border)
+                load_patch(x, shared, 0, y, z, tall, wide, border, True)
             load_weights(mask, shared, tall * wide, r0, s0, rows, columns, lead, pitch)
             cuda.syncthreads()
             at, weights_at = np.int32(TALL * line * wide + WIDE * lane), np.int32(tall * wide)

@@ -151,13 +151,13 @@ def pick(x, row, column, border, inside):
 
 
 @cuda.jit(device=True)
-def fill(x, tile, first, top, left, tall, wide, border, inside):
+def fill(x, tile, first, top, left, tall, wide, border, inside, several):
     step = np.int64(cuda.blockDim.y)
     z = np.int64(cuda.threadIdx.x)
     while z < wide:
         y, row, column = np.int64(cuda.threadIdx.y), top + cuda.threadIdx.y, left + z
         at, leap = np.uint32(first + y * wide + z), np.uint32(step * wide)
-        while y + 3 * step < tall:  # four loads under way at a time, where there are so many
+        while several and y + 3 * step < tall:
             a, b = pick(x, row, column, border, inside), pick(x, row + step, column, border, inside)
             c = pick(x, row + 2 * step, column, border, inside)
             d = pick(x, row + 3 * step, column, border, inside)
@@ -171,15 +171,16 @@ def fill(x, tile, first, top, left, tall, wide, border, inside):
 
 
 @cuda.jit(device=True)
-def load_patch(x, tile, first, top, left, tall, wide, border):
+def load_patch(x, tile, first, top, left, tall, wide, border, several):
     """Fill tile[first :] with tall x wide elements of x from (top, left) on, row after row, by all threads of a block.
 
-    Where all of them lie inside x, nobody asks about the border.
+    Where all of them lie inside x, nobody asks about the border. With ``several`` each thread has four loads under way
+    at a time, which takes more registers, and is worth it for few threads.
     """
     if top >= 0 and left >= 0 and top + tall <= x.shape[0] and left + wide <= x.shape[1]:
-        fill(x, tile, first, top, left, tall, wide, border, True)  # compiled for this case
+        fill(x, tile, first, top, left, tall, wide, border, True, several)  # compiled for this case
     else:
-        fill(x, tile, first, top, left, tall, wide, border, False)
+        fill(x, tile, first, top, left, tall, wide, border, False, several)
 
 
 @cuda.jit(device=True)
