@@ -36,7 +36,7 @@ from pmpp.convolution_dimensions import tiled_1d, tiled_3d
 from pmpp.convolution_parts import BORDERS, element, factors, load_patch, load_vectors, source
 from pmpp.lab import data, device, plots, record, roofline
 from pmpp.lab.exercise import check, exercise
-from pmpp.lab.room import show
+from pmpp.lab.room import Cost, show
 from pmpp.lab.style import STYLE
 
 plt.rcParams.update(STYLE | {"axes.grid": False})  # the workbook's look
@@ -145,18 +145,14 @@ def measured(*names, families=("7x7", "31x31")):
     """Print recorded times at 4096 x 4096."""
     try:
         store = record.load()
-        for family in families:
-            for entry in store.design("convolution", family):
-                if entry.contender in names:
-                    speed, share = entry.flops / entry.seconds / 1e12, roofline.bound(cost_of(entry), ceilings).seconds
-                    print(f"{family:6} {entry.contender:24}{entry.median_ms:8.3f} ms{speed:7.2f} TFLOP/s", end="")
-                    print(f"{share / entry.seconds:8.1%} of the roof")
+        entries = [entry for family in families for entry in store.design("convolution", family)]
     except record.RecordError as missing:
+        entries = []
         print("There are no times to show:", missing)
-
-
-def cost_of(entry):
-    return roofline.Cost(entry.flops, entry.bytes)
+    for entry in (entry for entry in entries if entry.contender in names):
+        least = roofline.bound(Cost(entry.flops, entry.bytes), ceilings).seconds
+        print(f"{entry.family:16}{entry.contender:26}{entry.median_ms:8.3f} ms", end="")
+        print(f"{entry.flops / entry.seconds / 1e12:7.2f} TFLOP/s{least / entry.seconds:7.1%} of the roof")
 
 
 measured("torch.conv2d", "cupy.ndimage.correlate")
@@ -195,8 +191,10 @@ show(source)
 x = np.random.default_rng(7).standard_normal((256, 256), dtype=np.float32)
 five = np.random.default_rng(8).standard_normal((5, 5), dtype=np.float32)
 reports = {}
+print(f"an image of {x.shape}, a mask of {five.shape}, the border is the edge")
 
 
+# %%
 def count(rung, mask=five, **options):
     """The report on the kernel that a rung launches for x; kept in reports."""
 
@@ -215,11 +213,10 @@ def count(rung, mask=five, **options):
 count(convolution.basic)
 
 # %% [markdown]
-# Look at the line with the multiply-add, and at those of `element` and `source`. Almost everything that the kernel
-# executes is the question about the border, asked 25 times a pixel, though the answer is nearly always that there is
-# none. Then each multiply-add takes two loads. For a warp the one from the mask is a single number.
-#
-# Per byte that it asks for, the kernel does little:
+# Nearly all instructions are on the line with the multiply-add. (What a device function does counts where it is
+# called.) One of them is the multiply-add and two are loads. For a warp the load from the mask is a single number. The
+# rest is the question about the border, asked 25 times a pixel, though the answer is nearly always that there is none.
+# And per byte that it asks for, the kernel does little:
 
 
 # %%
@@ -348,8 +345,9 @@ for side in (8, 16, 32):
     print(f"T = {side:2}: counted {counted['flops'] / tile_bytes:6.3f} FLOP/byte, by the formula {formula:6.3f}")
 
 # %% [markdown]
-# Count and formula agree to the last digit. A block of 32 x 32 threads is the largest there is. For 31 x 31 weights the
-# factor is (32 / 62)², about a quarter, which is still hundreds of times better than `basic`.
+# Count and formula agree. A block of 32 x 32 threads is the largest there is. For 31 x 31 weights the factor is
+# (32 / 62)², about a quarter, which is still hundreds of times better than `basic`. (Below the intensity is lower than
+# by the formula, since there the mask and the result count, too, and whole sectors.)
 
 # %%
 count(convolution.tiled)
@@ -381,8 +379,8 @@ measured("tiled", "cached_halo")
 # of one warp disagree, so both ways are gone one after the other. With 31 x 31 weights most of what a pixel sees is
 # halo anyway. The idea is sound, and its price is paid in the wrong place: in the inner loop.
 #
-# A lesson hides here. `basic` has the same caches behind it, and they work: it asks for many times the bytes that
-# device memory could deliver in its time. What a tile saves is less traffic than it seems, and more instructions.
+# A lesson hides here. `basic` has the same caches behind it, and they work: nearly every element that it asks for has
+# been asked for before. What a tile saves is less traffic to device memory than one would think, and more instructions.
 #
 # ## One dimension, and three
 #
@@ -395,7 +393,7 @@ figure, ax = plt.subplots(figsize=(7.8, 1.9), layout="constrained")
 ax.plot(row, color="#BBBBBB", label="row 80")
 ax.plot(smooth, color="#EE7733", label="mean of 15")
 ax.set(xlabel="column", ylabel="brightness")
-legend = ax.legend(loc="upper right")
+legend = ax.legend(loc="lower center")
 
 # %% [markdown]
 # In three dimensions the halo grows faster than one would think. A cube of 8 x 8 x 8 outputs has 512 threads, and
@@ -462,9 +460,10 @@ measured("separable", "torch.conv2d", "cupy.ndimage.correlate1d", families=("sep
 measured("tiled")
 
 # %% [markdown]
-# (The rates in the middle count R + S multiply-adds, as all contenders there apply two vectors.) The gain over `tiled`
-# is large where the mask is, and it is less than R S / (R + S). Loading the tile costs what it did, and each thread
-# still reads two words of shared memory for each multiply-add.
+# (The rates of the first lines count R + S multiply-adds, as all contenders there apply two vectors.) The gain over
+# `tiled` grows with the mask, and it is less than R S / (R + S). Loading the tile costs what it did, there are sums for
+# the halo, and each thread still takes a word of shared memory, and its address, for each multiply-add. Fewer
+# operations are a promise. The next rung does all R S of them again, and see what it takes.
 #
 # ## The sixth rung, `vectorised`: a window that slides through registers
 #
@@ -535,9 +534,13 @@ facts("tiled", "vectorised")
 
 # %% [markdown]
 # A warp that loads 512 bytes from shared memory takes at least four wavefronts, and here it takes eight: neighbouring
-# lanes begin 8 elements apart, so two of them meet in each bank. It does not matter. Eight wavefronts are eight cycles,
-# and the 128 multiply-adds that follow occupy the multiprocessor for 32. A bank conflict is only a fault where shared
-# memory is what one waits for.
+# lanes begin 8 elements apart, so two of them meet in each bank. A vector of weights, the same for all lanes, takes
+# two. So the five loads are 16 wavefronts, and as many cycles, and the 128 multiply-adds that follow occupy the
+# multiprocessor for 32. A bank conflict is only a fault where shared memory is what one waits for.
+#
+# (The instructions are many because most tiles of so small an image lie at its border, and are loaded element by
+# element. In a large image few do. The intensity is no better than that of `tiled` because lanes store 32 bytes apart:
+# each of two stores touches half of every sector, and the L2 cache puts the halves together.)
 
 # %%
 measured("basic", "constant_memory", "tiled", "cached_halo", "vectorised", "torch.conv2d")
@@ -545,7 +548,7 @@ measured("basic", "constant_memory", "tiled", "cached_halo", "vectorised", "torc
 # %% [markdown]
 # ## The ladder
 #
-# Of the roof, which for 7 x 7 is nearly level with the ridge and for 31 x 31 the arithmetic:
+# For 7 x 7 the roof is the memory, though only just. For 31 x 31 it is the arithmetic.
 
 # %%
 try:
@@ -582,8 +585,8 @@ drawn(plots.roofline, "31x31")
 drawn(plots.sweep, "masks")
 
 # %% [markdown]
-# The image is 4096 x 4096, and the mask grows. Small masks wait for memory: all rates there are low, and must be. The
-# rate of a large mask is that of the arithmetic. cuDNN changes its algorithm on the way.
+# The image is 4096 x 4096, and the mask grows. On the left memory sets the ceiling, and every rate there is low. On the
+# right arithmetic sets it, and the larger the mask, the more multiply-adds there are for each load of a tile.
 
 # %%
 drawn(plots.sweep, "images")
@@ -703,10 +706,10 @@ def halo_answer(x, mask, out):
         i = first + k - 2
         tile[k] = x[i] if i >= 0 and i < x.size else np.float32(0)
     cuda.syncthreads()
+    total = np.float32(0)
+    for s in range(5):
+        total += mask[s] * tile[thread + s]
     if first + thread < x.size:
-        total = np.float32(0)
-        for s in range(5):
-            total += mask[s] * tile[thread + s]
         out[first + thread] = total
 
 
