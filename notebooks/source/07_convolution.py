@@ -637,8 +637,8 @@ else:
 # - A mask of rank 1 takes R + S multiply-adds, not R S.
 # - When shared memory is the limit, keep a window in registers and slide it. Count multiply-adds for each load.
 #
-# Masks larger than about 30 x 30 are better applied with a Fourier transform, and many channels are better treated as a
-# matrix multiplication. Both have a chapter of their own.
+# The work of all rungs here grows with R S. For large masks a Fourier transform does less, and with many channels a
+# convolution is nearly a matrix multiplication. Both come in chapter 16.
 #
 # ## Exercises
 #
