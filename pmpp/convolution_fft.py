@@ -140,12 +140,19 @@ def whole_image_workspace(a: Layer) -> int:
     return planes * half + most * (2 * real + half)
 
 
+def _refuses_whole_images(a: Layer) -> str | None:
+    rows, columns = _extents(a)
+    if max(a.n * a.c, a.k * a.c // a.groups, a.n * a.k) * rows * columns > MOST:
+        return f"x must be smaller for transforms of whole images, {rows} x {columns}: take fewer a call"
+    return None
+
+
 def _whole_image(p: Problem) -> None:
     a = p.layer
     rows, columns = _extents(a)
     masks, size = a.k * a.c // a.groups, rows * (columns // 2 + 1)
-    if max(a.n * a.c, masks, a.n * a.k) * rows * columns > MOST:
-        raise ValueError(f"x must be smaller for transforms of whole images, {rows} x {columns}: take fewer a call")
+    if why := _refuses_whole_images(a):
+        raise ValueError(why)
     # All of it is asked for at once and given back to the pool, so that what follows finds room or nothing is begun.
     workspace("spectra of whole images", (whole_image_workspace(a),), stream=p.stream, dtype=np.uint8)
     spectra = []
@@ -239,7 +246,16 @@ def tiling_of(a: Layer, side: int | None = None) -> Tiling | None:
     return best
 
 
-def tiles_workspace(a: Layer) -> int:
+def refuses(layer: Layer) -> str | None:
+    """Why `tiles` and `register_tiled` cannot do a layer: there would be too many spectra. None if they can."""
+    tiling = tiling_of(layer)
+    if tiling is None:
+        return _refuses_whole_images(layer)
+    most = max(tiling.count(layer) * max(layer.c, layer.k), layer.k * layer.c // layer.groups)
+    return f"x must make fewer than 2^31 tiles, made {most}: take fewer images a call" if most > MOST else None
+
+
+def workspace_bytes(a: Layer) -> int:
     """Bytes that `tiles` and `register_tiled` need beside their arguments: the spectra of images, masks and results."""
     tiling = tiling_of(a)
     if tiling is None:
@@ -255,8 +271,8 @@ def _tiles(p: Problem, multiply: typing.Callable) -> None:
         return
     n, images, masks = tiling.side, tiling.count(a), a.k * a.c // a.groups
     planes = images * a.c, masks, images * a.k
-    if max(planes) > MOST:
-        raise ValueError(f"x must make fewer than 2^31 tiles, made {max(planes)}: take fewer images a call")
+    if why := refuses(a):
+        raise ValueError(why)
     spectra = workspace("spectra of tiles", (sum(planes) * tiling.size,), stream=p.stream, dtype=np.complex64)
     ends = planes[0] * tiling.size, (planes[0] + masks) * tiling.size
     x, w, sums = spectra[: ends[0]], spectra[ends[0] : ends[1]], spectra[ends[1] :]
@@ -284,7 +300,7 @@ def tiles(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False
     """Images are cut into overlapping tiles (overlap-save), each of which a block transforms in shared memory.
 
     Arguments, result and errors as in `whole_image`. A tile has 16, 32 or 64 points a side, whichever `tiling_of`
-    estimates to be cheapest; masks that span more than 64 are done as in `whole_image`. Bytes: `tiles_workspace`.
+    estimates to be cheapest; masks that span more than 64 are done as in `whole_image`. Bytes: `workspace_bytes`.
 
     Leaves: a product loads its two factors, 16 bytes for 8 operations, though 64 filters multiply the same spectra.
     """
