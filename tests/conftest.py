@@ -55,6 +55,9 @@ def _compile(kernel, *arguments, cc=(9, 0)):
     return _compiled(kernel, tuple(numba_type(argument) for argument in arguments), cc)
 
 
+_twins = {}  # by compute capability: kernels share device functions, and each is compiled once
+
+
 @functools.cache  # a room's rungs share kernels
 def _compiled(kernel, signature, cc):
     from numba import cuda
@@ -64,7 +67,7 @@ def _compiled(kernel, signature, cc):
     # Numba asks the device which architecture a device function is for.
     device_of = "numba.cuda.dispatcher.get_current_device"
     with mock.patch(device_of, return_value=mock.Mock(compute_capability=cc)):
-        function = _for_numba(getattr(kernel, "py_func", kernel), {})
+        function = _for_numba(getattr(kernel, "py_func", kernel), _twins.setdefault(cc, {}))
         return cuda.compile_ptx(function, signature, cc=cc, **options)[0]
 
 
