@@ -20,7 +20,7 @@ from pmpp.lab.room import Cost, rung
 from pmpp.lab.vector import load128, store128
 from pmpp.vector_add import vector_span
 
-RELU, LEAKY_RELU, SIGMOID, TANH, GELU, GELU_TANH, SILU = range(7)
+# The functions by name, and the number by which the kernels know each.
 NAMES = ("relu", "leaky_relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu")
 FUNCTIONS = dict(zip(NAMES, range(7), strict=True))
 RELU, LEAKY_RELU, SIGMOID, TANH, GELU, GELU_TANH, SILU = FUNCTIONS.values()

@@ -71,7 +71,7 @@ def workspace_bytes(layer: Layer) -> int:
 
 def _depth(layer: Layer) -> int:
     """Rows of a group's columns. Zeros fill them up to a multiple of the tile's depth."""
-    depth = matmul_batched.TILES[0].depth
+    depth = matmul_batched.DEPTH
     return layer.terms if is_product(layer) else -(-layer.terms // depth) * depth
 
 

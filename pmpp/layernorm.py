@@ -35,6 +35,7 @@ from pmpp.moments import (
 )
 
 BLOCK = 256  # threads a block
+MOST = 2**31 - 2**15  # columns: places in a row are counted in 32 bits, up to a block's 2^15 values beyond its end
 
 
 def reference(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float = 1e-5) -> np.ndarray:
@@ -83,6 +84,8 @@ def _arguments(x: typing.Any, weight: typing.Any, bias: typing.Any, eps: float, 
     columns = x.shape[1]
     if not columns:
         raise ValueError(f"x must have a column, had shape {x.shape}: the mean of nothing is not defined")
+    if columns > MOST:
+        raise ValueError(f"x must have at most {MOST} columns, had shape {x.shape}")
     weight = device.as_input("weight", weight, dtypes="float32", shape=(columns,), stream=stream)
     bias = device.as_input("bias", bias, dtypes="float32", shape=(columns,), stream=stream)
     if not eps >= 0:
@@ -100,7 +103,7 @@ def _ceil(a: int, b: int) -> int:
 
 @cuda.jit(device=True)
 def row_moments(x, row, partial):
-    """In all threads, the mean of a row and 1 over the number of its elements times their squared deviations."""
+    """In all threads, the mean and the biased variance of a row."""
     columns = x.shape[1]
     total, squares = f0, f0
     for i in range(cuda.threadIdx.x, columns, BLOCK):
@@ -142,8 +145,8 @@ def two_kernels(
     """One kernel finds the mean and the variance of each row, another normalises each element.
 
     Args:
-        x: a matrix of float32, shape (M, N), N > 0, contiguous in C order. Of an array with more dimensions the last
-            ones make the row, and the others say which: reshape it.
+        x: a matrix of float32, shape (M, N), 0 < N <= MOST, contiguous in C order. Of an array with more dimensions the
+            last ones make the row, and the others say which: reshape it.
         weight, bias: float32 of shape (N,).
         eps: added to the variance.
         out: a device array of shape (M, N) and float32 in C order, apart from ``x`` in memory, or None to allocate one.
@@ -409,10 +412,8 @@ def vectorised(x, weight, bias, eps=1e-5, *, out=None, stream=0):
     wide = columns % 4 == 0 and not any(device.address(array) % 16 for array in (x, weight, bias, out))
     units, most = columns // (4 if wide else 1), DEEP // (4 if wide else 1)
     multiprocessors = device.limits()["multiprocessors"]
-    crowd = rows >= 8 * multiprocessors
-    few = (
-        SHORT // (4 if wide else 2) if crowd else SHORT // (16 if wide else 4)
-    )  # without a crowd nobody else is waiting
+    crowd = rows >= 8 * multiprocessors  # without one nobody else is waiting, and a thread has fewer
+    few = SHORT // (4 if wide else 2) if crowd else SHORT // (16 if wide else 4)
     if units <= LARGEST * most:
         short = units <= few * (32 if crowd else LARGEST)
         lanes = _lanes(units, few) if short else max(32, _lanes(units, most))

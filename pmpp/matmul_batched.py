@@ -19,21 +19,22 @@ from pmpp import cuda
 from pmpp.lab import device
 from pmpp.lab.vector import load128, store128
 
-MOST = 2**31 - 1  # blocks of a grid
+MOST_BLOCKS, MOST_ELEMENTS = 2**31 - 1, 2**32 - 1  # of a grid; of an array, whose offsets are unsigned
+DEPTH = 8  # of the tiles of A and B that are in shared memory at a time
 PAD = 4  # a tile's rows begin 4 banks apart, so that stores down its columns are free of bank conflicts
 LANES_M, LANES_N = 8, 4  # a warp's lanes form a grid; a lane's part of C is pieces of 4 x 4, one grid apart
 
 
 class Tile(typing.NamedTuple):
-    """A block computes m x n of C from tiles of A and B that are ``depth`` deep; a thread computes 8 x ``columns``.
+    """A block computes m x n of C, a thread 8 x ``columns`` of that.
 
-    ``registers`` is the most a thread may have. ``speed`` is what a full GPU reaches with it, relative to the fastest.
+    ``registers`` is the most a thread may have. ``speed`` is that of a product that fills an H200, relative to the
+    fastest tile: measured for 4096 x 4096.
     """
 
     m: int
     n: int
     columns: int
-    depth: int
     registers: int
     speed: float
 
@@ -44,15 +45,18 @@ class Tile(typing.NamedTuple):
 
 
 TILES = (
-    Tile(128, 128, 16, 8, 255, 1.0),
-    Tile(64, 128, 8, 8, 128, 0.9),
-    Tile(128, 64, 8, 8, 128, 0.9),
-    Tile(64, 64, 8, 8, 128, 0.85),
+    Tile(128, 128, 16, 255, 1.0),
+    Tile(64, 128, 8, 168, 0.97),
+    Tile(128, 64, 8, 168, 0.97),
+    Tile(64, 64, 8, 168, 0.96),
 )
 GUARDED = TILES[1:]  # with checks at every element, 8 x 16 of C a thread do not fit into the registers
 
 
-def tile_for(batch: int, m: int, n: int, tiles: tuple[Tile, ...] = TILES) -> Tile:
+SHORT, FEW = 128, 128  # for so small a K more warps hide more than registers that are spilled to memory cost: measured
+
+
+def tile_for(batch: int, m: int, n: int, k: int, tiles: tuple[Tile, ...] = TILES) -> Tile:
     """The tile that should take least time: that of whole tiles, for the multiprocessor that gets most of them."""
     multiprocessors = device.limits()["multiprocessors"]
 
@@ -60,7 +64,8 @@ def tile_for(batch: int, m: int, n: int, tiles: tuple[Tile, ...] = TILES) -> Til
         blocks = batch * -(-m // tile.m) * -(-n // tile.n)
         return -(-blocks // multiprocessors) * tile.m * tile.n / tile.speed
 
-    return min(tiles, key=time)
+    best = min(tiles, key=time)
+    return best._replace(registers=FEW) if k <= SHORT and best.columns == 8 else best
 
 
 @cuda.jit(device=True)
@@ -97,21 +102,21 @@ def finished(value, least):
 
 @functools.cache
 def kernel_for(tile: Tile, aligned: bool) -> typing.Any:
-    """The kernel ``(a, b, bias, c, shape, relu)`` of a tile, to be launched with a block for each tile of each product.
+    """The kernel ``(a, b, bias, c, relu, sizes)`` of a tile, to be launched with a block for each tile of each product.
 
-    All arrays are flat; ``shape`` is (batches of A, of B, M, N, K). ``aligned``: K is a multiple of the depth, N of 4,
-    and every address of 16 bytes. The other one looks at each element's place.
+    ``sizes`` is (matrices in A, in B, M, N, K). ``aligned``: K is a multiple of DEPTH, N of 4, every address of 16
+    bytes; the arrays may then have any rank. The other one looks at each element's place.
     """
-    side_m, side_n, columns, depth, threads = tile.m, tile.n, tile.columns, tile.depth, tile.threads
-    pitch_a, pitch_b, rows = side_m + PAD, side_n + PAD, 2 * depth
+    side_m, side_n, columns, threads = tile.m, tile.n, tile.columns, tile.threads
+    pitch_a, pitch_b, rows = side_m + PAD, side_n + PAD, 2 * DEPTH
     warps_n = side_n // (LANES_N * columns)
-    vectors_a, vectors_b = side_m * depth // 4 // threads, side_n * depth // 4 // threads  # of a tile, for a thread
+    vectors_a, vectors_b = side_m * DEPTH // 4 // threads, side_n * DEPTH // 4 // threads  # of a tile, for a thread
 
     @cuda.jit(device=True)
     def place_a(v):
         """(i, k): where in A's tile this thread's vector number v begins. It lies along the depth."""
         at = v * threads + np.uint32(cuda.threadIdx.x)
-        return at // (depth // 4), at % (depth // 4) * 4
+        return at // (DEPTH // 4), at % (DEPTH // 4) * 4
 
     @cuda.jit(device=True)
     def place_b(v):
@@ -129,7 +134,7 @@ def kernel_for(tile: Tile, aligned: bool) -> typing.Any:
         return warp // warps_n * (LANES_M * 8) + y * 4, warp % warps_n * (LANES_N * columns) + x * 4
 
     @cuda.jit(device=True)
-    def fetch(a, b, batch_a, batch_b, first_row, first_column, k0, a_at, b_at, a_values, b_values):
+    def fetch(a, b, n, batch_a, batch_b, first_row, first_column, k0, a_at, b_at, a_values, b_values):
         """This thread's vectors of the tiles at depth k0, into registers. In memory they lie at a_at and b_at."""
         for v in range(vectors_a):
             i, k = place_a(v)
@@ -142,7 +147,7 @@ def kernel_for(tile: Tile, aligned: bool) -> typing.Any:
                 vector = quad(a, batch_a, row, k0 + k, a.shape[2] - k0 - k)
             for d in range(4):
                 a_values[v, d] = vector[d]
-            a_at[v] = np.uint32(a_at[v] + depth)
+            a_at[v] = np.uint32(a_at[v] + DEPTH)
         for v in range(vectors_b):
             k, j = place_b(v)
             if aligned:
@@ -152,7 +157,7 @@ def kernel_for(tile: Tile, aligned: bool) -> typing.Any:
                 vector = quad(b, batch_b, k0 + k, column, b.shape[2] - column if inside else 0)
             for d in range(4):
                 b_values[v, d] = vector[d]
-            b_at[v] = np.uint32(b_at[v] + depth * b.shape[2])
+            b_at[v] = np.uint32(b_at[v] + DEPTH * n)
 
     @cuda.jit(device=True)
     def keep(a_tile, b_tile, k0, a_values, b_values):
@@ -196,12 +201,12 @@ def kernel_for(tile: Tile, aligned: bool) -> typing.Any:
         step(a_tile, b_tile, a_from + 7 * pitch_a, b_from + 7 * pitch_b, totals)
 
     @cuda.jit(device=True)
-    def store(c, batch, row, column, bias, relu, totals):
+    def store(c, m, n, batch, row, column, bias, relu, totals):
         """The thread's part of C, finished: its first element is C[batch, row, column]."""
         least = np.float32(0) if relu else np.float32(-math.inf)
         for i in range(8):
             here = row + i // 4 * LANES_M * 4 + i % 4
-            if here < c.shape[1]:
+            if here < m:
                 add = bias[here] if bias.size else np.float32(0)
                 for j in range(0, columns, 4):
                     beside = column + j * LANES_N
@@ -213,23 +218,23 @@ def kernel_for(tile: Tile, aligned: bool) -> typing.Any:
                     )
                     if not aligned:
                         store_some(c, batch, here, beside, vector)
-                    elif beside < c.shape[2]:
-                        store128(c, (batch * c.shape[1] + here) * c.shape[2] + beside, vector)
+                    elif beside < n:
+                        store128(c, (batch * m + here) * n + beside, vector)
 
     @cuda.jit(max_registers=tile.registers)
-    def kernel(a, b, bias, c, relu):
+    def kernel(a, b, bias, c, relu, sizes):
         a_tile = cuda.shared.array((rows, pitch_a), np.float32, alignment=16)
         b_tile = cuda.shared.array((rows, pitch_b), np.float32, alignment=16)
         totals = cuda.local.array((8, columns), np.float32)
         a_values, b_values = cuda.local.array((vectors_a, 4), np.float32), cuda.local.array((vectors_b, 4), np.float32)
         a_at, b_at = cuda.local.array(vectors_a, np.uint32), cuda.local.array(vectors_b, np.uint32)
-        m, k, n = a.shape[1], a.shape[2], b.shape[2]
+        batches_a, batches_b, m, n, k = sizes
         # Tiles down a column of C are neighbours in time: they share a tile of B, which is then in the cache.
         block, tiles_m = np.uint32(cuda.blockIdx.x), np.uint32((m + side_m - 1) // side_m)
         tiles_n = np.uint32((n + side_n - 1) // side_n)
         first_row, block = np.int64(block % tiles_m) * side_m, np.uint32(block // tiles_m)
         first_column, batch = np.int64(block % tiles_n) * side_n, np.int64(block // tiles_n)
-        batch_a, batch_b = batch if a.shape[0] > 1 else np.int64(0), batch if b.shape[0] > 1 else np.int64(0)
+        batch_a, batch_b = batch if batches_a > 1 else np.int64(0), batch if batches_b > 1 else np.int64(0)
         for v in range(vectors_a):
             i, d = place_a(v)
             a_at[v] = (batch_a * m + min(first_row + i, m - 1)) * k + d
@@ -240,23 +245,25 @@ def kernel_for(tile: Tile, aligned: bool) -> typing.Any:
             for j in range(columns):
                 totals[i, j] = 0
         i0, j0 = lane_place()
-        fetch(a, b, batch_a, batch_b, first_row, first_column, 0, a_at, b_at, a_values, b_values)
+        fetch(a, b, n, batch_a, batch_b, first_row, first_column, 0, a_at, b_at, a_values, b_values)
         keep(a_tile, b_tile, 0, a_values, b_values)
         cuda.syncthreads()
-        now, k0 = 0, depth
-        while k0 < k:
-            fetch(a, b, batch_a, batch_b, first_row, first_column, k0, a_at, b_at, a_values, b_values)
-            eight_steps(a_tile, b_tile, now * pitch_a + i0, now * pitch_b + j0, totals)  # meanwhile the vectors travel
-            if depth == 16:
-                eight_steps(a_tile, b_tile, (now + 8) * pitch_a + i0, (now + 8) * pitch_b + j0, totals)
-            now = depth - now
-            keep(a_tile, b_tile, now, a_values, b_values)  # who reads that half is behind the last barrier
+        k0 = DEPTH
+        while k0 < k:  # two steps at a time: where each tile lies in shared memory is then a constant
+            fetch(a, b, n, batch_a, batch_b, first_row, first_column, k0, a_at, b_at, a_values, b_values)
+            eight_steps(a_tile, b_tile, i0, j0, totals)  # meanwhile the vectors travel
+            keep(a_tile, b_tile, DEPTH, a_values, b_values)  # who reads that half is behind the last barrier
             cuda.syncthreads()
-            k0 += depth
-        eight_steps(a_tile, b_tile, now * pitch_a + i0, now * pitch_b + j0, totals)
-        if depth == 16:
-            eight_steps(a_tile, b_tile, (now + 8) * pitch_a + i0, (now + 8) * pitch_b + j0, totals)
-        store(c, batch, first_row + i0, first_column + j0, bias, relu, totals)
+            k0 += DEPTH
+            if k0 < k:
+                fetch(a, b, n, batch_a, batch_b, first_row, first_column, k0, a_at, b_at, a_values, b_values)
+                eight_steps(a_tile, b_tile, DEPTH * pitch_a + i0, DEPTH * pitch_b + j0, totals)
+                keep(a_tile, b_tile, 0, a_values, b_values)
+                cuda.syncthreads()
+            k0 += DEPTH
+        last = DEPTH if max(k - 1, 0) // DEPTH % 2 else 0  # where the last step's tiles lie
+        eight_steps(a_tile, b_tile, last * pitch_a + i0, last * pitch_b + j0, totals)
+        store(c, m, n, batch, first_row + i0, first_column + j0, bias, relu, totals)
 
     return kernel
 
@@ -265,7 +272,8 @@ def kernel_for(tile: Tile, aligned: bool) -> typing.Any:
 
 
 @functools.cache
-def _no_bias() -> typing.Any:
+def no_bias() -> typing.Any:
+    """What `launch` takes for no bias."""
     return device.empty(0, np.float32)
 
 
@@ -300,25 +308,34 @@ def multiply(
         bias = device.as_input("bias", bias, dtypes="float32", ndim=1, shape=(m,), stream=stream)
     if not isinstance(relu, bool | np.bool_):
         raise TypeError(f"relu must be True or False, was {relu!r}")
+    for name, shape in (("a", a.shape), ("b", b.shape), ("out", (batch, m, n))):
+        if math.prod(shape) > MOST_ELEMENTS:
+            raise ValueError(
+                f"{name} must have fewer than 2^32 elements, has shape {shape}: take fewer matrices a call"
+            )
     out = device.as_output("out", out, shape=(batch, m, n), dtype="float32", stream=stream)
-    launch(a, b, _no_bias() if bias is None else bias, bool(relu), out, stream)
+    sizes = a.shape[0], b.shape[0], m, n, a.shape[2]
+    launch(a, b, no_bias() if bias is None else bias, bool(relu), out, sizes, stream)
     return out
 
 
-def launch(a: typing.Any, b: typing.Any, bias: typing.Any, relu: bool, c: typing.Any, stream: typing.Any) -> None:
-    """`multiply` into c, for device arrays that are known to fit; ``bias`` has no element if there is none."""
-    batch, m, n = c.shape
-    if not c.size:
+def launch(a: typing.Any, b: typing.Any, bias: typing.Any, relu: bool, c: typing.Any, sizes: tuple, stream: typing.Any):
+    """`multiply` into c, for device arrays that are known to fit ``sizes`` = (matrices in a, in b, M, N, K).
+
+    ``bias`` is `no_bias` if there is none. Arrays that `are_aligned` may have any rank, others must have 3 dimensions.
+    """
+    batch, (m, n) = max(sizes[:2]) if min(sizes[:2]) else 0, sizes[2:4]
+    if not batch * m * n:
         return
-    aligned = is_aligned(a, b, c)
-    tile = tile_for(batch, m, n, TILES if aligned else GUARDED)
+    aligned = are_aligned(a, b, c, sizes)
+    tile = tile_for(batch, m, n, sizes[4], TILES if aligned else GUARDED)
     blocks = batch * -(-m // tile.m) * -(-n // tile.n)
-    if blocks > MOST:
-        raise ValueError(f"out must have at most {MOST} tiles of {tile.m} x {tile.n}, had {blocks}: shape {c.shape}")
-    kernel_for(tile, aligned)[blocks, tile.threads, stream](a, b, bias, c, relu)
+    if blocks > MOST_BLOCKS:
+        raise ValueError(f"out must have at most 2^31 - 1 tiles of {tile.m} x {tile.n}, had {blocks}: sizes {sizes}")
+    kernel_for(tile, aligned)[blocks, tile.threads, stream](a, b, bias, c, relu, sizes)
 
 
-def is_aligned(a: typing.Any, b: typing.Any, c: typing.Any) -> bool:
+def are_aligned(a: typing.Any, b: typing.Any, c: typing.Any, sizes: tuple) -> bool:
     """Whether whole vectors and tiles of full depth can be read, and vectors be written."""
-    whole = a.shape[2] and a.shape[2] % TILES[0].depth == 0 and c.shape[2] % 4 == 0
-    return bool(whole) and all(device.address(x) % 16 == 0 for x in (a, b, c))
+    _, _, _, n, k = sizes
+    return k > 0 and k % DEPTH == 0 and n % 4 == 0 and all(device.address(x) % 16 == 0 for x in (a, b, c))

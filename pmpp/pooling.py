@@ -387,8 +387,8 @@ def vectorised(
     """A thread makes four outputs from 128-bit loads, all under way at once, and stores them together.
 
     Arguments, result and errors as in `naive`. There are kernels for windows of 2 x 2 side by side, and for max over
-    3 x 3 with stride 2 and padding 1. Their rows must be a multiple of 8 elements wide and begin at
-    multiples of 16 bytes, and nobody may ask for indices; all else is `narrow`.
+    3 x 3 with stride 2 and padding 1. Their rows must be a multiple of 8 elements wide and begin at multiples of 16
+    bytes, and nobody may ask for indices; all else is `narrow`.
 
     Leaves: a window as large as its plane keeps a single thread busy.
     """

@@ -22,21 +22,23 @@ from pmpp.lab.room import Cost, rung
 from pmpp.lab.vector import WIDTH
 from pmpp.softmax_parts import (
     BLOCK,
+    FILL,
     HELD,
     MAX,
     MEMBERS,
     SUM,
-    TILE,
     TINY,
+    TOGETHER,
     append,
     block_all,
     block_join,
     block_kernel,
     blocks_kernel,
+    elements_kernel,
     empty_kernel,
     join,
     lanes_kernel,
-    tile_kernel,
+    rows_kernel,
     warp_join,
 )
 
@@ -63,7 +65,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     """Small awkward inputs: a name, and ``(x, axis, log)``."""
     rng = np.random.default_rng(16) if rng is None else rng
     shapes = {"one": (1, 1), "one a row": (77, 1), "one row": (1, 1001), "no rows": (0, 5), "no columns": (5, 0)}
-    shapes |= {f"rows of {n}": (9, n) for n in (2, 3, 7, 8, 9, 10, 31, 32, 33, 64)}
+    shapes |= {f"rows of {n}": (9, n) for n in (2, 3, 4, 7, 8, 9, 10, 16, 31, 32, 33, 64)}
     shapes |= {"rows of a warp +1": (5, 1025), "rows of a block": (2, 4096), "longer than a block": (2, 9001)}
     shapes |= {"a vector": (300,), "a long row": (1, 40_001), "long rows": (3, 33_000)}
     made = {name: (rng.standard_normal(shape, dtype=np.float32), -1, False) for name, shape in shapes.items()}
@@ -87,6 +89,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made["non-finite, rising"] = (rising, -1, False)
     made["non-finite, axis 0"] = (_non_finite(rng, 50).T.copy(), 0, False)
     made["non-finite, long rows"] = (_non_finite(rng, 5000), -1, False)
+    made |= {f"non-finite, rows of {n}": (_non_finite(rng, n), -1, False) for n in (1, 3, 7)}
+    made["non-finite, rows of 4, log"] = (_non_finite(rng, 4), -1, True)
     return made
 
 
@@ -435,27 +439,37 @@ def columns(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, strea
 # The kernels of the last rung are in pmpp/softmax_parts.py, by how many threads hold a row.
 
 
-@rung(tile_kernel, lanes_kernel, block_kernel, blocks_kernel, empty_kernel)
+@rung(rows_kernel, elements_kernel, lanes_kernel, block_kernel, blocks_kernel, empty_kernel)
 def vectorised(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
     """A row is read once, 128 bits at a time, and waits in registers for its maximum and its sum.
 
     Arguments, result and errors as in `three_kernels`. How many threads hold a row depends on its length: up to 32
-    lanes, a block, or several blocks that tell each other what they found. Tiny rows that no vector fits pass through
-    shared memory, a thread to each. Left to `columns`: other axes than the last, float64 rows of more than 16,384,
-    float32 rows of more blocks than the GPU has multiprocessors, and an ``out`` that lies otherwise on 16-byte
-    boundaries than ``x``. Exponentials of float32 are the hardware's, good to 2 + 1.173 |x - max| ulp.
+    lanes, a block, or several blocks that tell each other what they found. Of the shortest rows, those that fill up to
+    three vectors are a thread's, and others have a lane for each element. Left to `columns`: other axes than the last,
+    float64 rows of more than 16,384, float32 rows of more blocks than the GPU has multiprocessors, and, of rows of more
+    than 16, an ``out`` that lies otherwise on 16-byte boundaries than ``x``. Exponentials of float32 are the
+    hardware's, good to 2 + 1.173 |x - max| ulp.
     """
     out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
     if rows is None:
         return out
     (outer, n, inner), width = rows.shape, WIDTH[rows.dtype.name]
-    offset, like, vectors = device.address(rows) % 16, (0,) * width, _up(n, width)
-    if inner > 1 or (offset and n < 2 * width) or offset != device.address(results) % 16:
+    if inner > 1:
         return columns(x, axis, log, out=out, stream=stream)
-    source, result, shift = rows.reshape(rows.size), results.reshape(rows.size), offset // rows.dtype.itemsize
-    if n % width and n <= TINY and not shift:
-        together = min(TILE // (n * width) * width, 4 * BLOCK)
-        tile_kernel[_up(outer, together), BLOCK, stream](source, result, n, together, like, none, log)
+    source, result, like = rows.reshape(rows.size), results.reshape(rows.size), (0,) * width
+    places = {device.address(array) % 16 for array in (rows, results)}
+    shift, vectors, fill = max(places) // rows.dtype.itemsize, _up(n, width), n // math.gcd(n, width)
+    if fill <= FILL and not shift:  # so many vectors hold whole rows
+        grid, vector = _up(rows.size, fill * width * BLOCK), (0,) * fill
+        rows_kernel[grid, BLOCK, stream](source, result, (0,) * n, vector, like, none, log)
+    elif n <= TINY and (n <= TINY // 2 or n % width or shift):  # longer ones that fit vectors are better off with them
+        levels, limits = (n - 1).bit_length(), device.limits()
+        room = limits["multiprocessors"] * limits["max_threads_per_multiprocessor"]
+        tree, together = (0,) * levels, (0,) * (TOGETHER if outer << levels > 2 * room else 1)
+        grid, block = _up(outer, len(together) * (BLOCK >> levels)), (1 << levels, BLOCK >> levels)
+        elements_kernel[grid, block, stream](source, result, n, tree, together, like, none, log)
+    elif len(places) > 1:
+        return columns(x, axis, log, out=out, stream=stream)
     elif vectors <= 32 * HELD:
         lanes = 8 if n % width or shift else 1
         while lanes < 32 and 4 * lanes < vectors:

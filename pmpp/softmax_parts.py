@@ -273,43 +273,71 @@ def blocks_kernel(x, out, n, chunk, parts, held, shift, like, none, log, slots):
     release(values, out, first, count, shift, like, held, thread, members, best, scale, log)
 
 
-# ------------------------------------------------------------------------------------------------- many rows in a tile
+# ------------------------------------------------------------------------------------------------------- tiny rows
+#
+# On an element of a row as short as this there is a handful of instructions to do. A kernel that has to find out which
+# elements a thread holds spends ten times as many on that. So the length of a row, or the height of the tree over it,
+# is known when a kernel is compiled: ``row``, ``vectors``, ``levels`` and ``together`` are tuples like ``like``, of
+# which only the length counts. Each length makes a kernel of its own, in which all loops are written out.
 
-TILE = 4096  # elements in shared memory, of whole rows of up to TINY
-TINY = 32
+FILL = 3  # vectors that a thread fills with whole rows
+ROOM = 4 * FILL
+TINY = 32  # elements in the longest row that has a lane for each of them
+TOGETHER = 4  # such rows that a lane has an element of, if there are many
 
 
 @cuda.jit
-def tile_kernel(x, out, n, rows, like, none, log):
-    tile = cuda.shared.array(TILE, x.dtype, alignment=16)
-    thread, width = cuda.threadIdx.x, len(like)
-    begin = cuda.blockIdx.x * rows * n
-    count = min(rows * n, x.size - begin)
-    whole = count - count % width
-    for i in range(thread * width, whole, BLOCK * width):
-        store128(tile, i, load128(x, begin + i))
-    if whole + thread < count:
-        tile[whole + thread] = x[begin + whole + thread]
-    cuda.syncthreads()
-    for first in range(thread * n, count, BLOCK * n):  # a thread has a row to itself, up to four times
+def rows_kernel(x, out, row, vectors, like, none, log):
+    values = cuda.local.array(ROOM, x.dtype)  # whole rows, and no other lane needs to know of them
+    n, width, count = len(row), len(like), len(like) * len(vectors)
+    first = cuda.grid(1) * count
+    if first + count <= x.size:
+        for k in range(len(vectors)):
+            v = load128(x, first + width * k)
+            for c in range(width):
+                values[width * k + c] = v[c]
+    else:
+        for i in range(count):
+            values[i] = x[first + i] if first + i < x.size else none[0]
+    for begin in range(0, count, n):
         best, total = none
-        i = first
-        while i < first + n:
-            best = max(best, tile[i])
-            i += 1
-        i = first
-        while i < first + n:
-            e = power(tile[i] - best, like)
+        for i in range(begin, begin + n):
+            best = max(best, values[i])
+        for i in range(begin, begin + n):
+            e = power(values[i] - best, like)
             total += e
-            tile[i] = tile[i] if log else e
-            i += 1
+            values[i] = values[i] if log else e
         scale = math.log(total) if log else np.float32(1) / total
-        i = first
-        while i < first + n:
-            tile[i] = tile[i] - best - scale if log else tile[i] * scale
-            i += 1
-    cuda.syncthreads()
-    for i in range(thread * width, whole, BLOCK * width):
-        store128(out, begin + i, load128(tile, i))
-    if whole + thread < count:
-        out[begin + whole + thread] = tile[whole + thread]
+        for i in range(begin, begin + n):
+            values[i] = values[i] - best - scale if log else values[i] * scale
+    if first + count <= x.size:
+        for k in range(len(vectors)):
+            store_vector(out, first + width * k, values, width * k, like)
+    else:
+        for i in range(count):
+            if first + i < x.size:
+                out[first + i] = values[i]
+
+
+@cuda.jit
+def elements_kernel(x, out, n, levels, together, like, none, log):
+    values, powers = cuda.local.array(TOGETHER, x.dtype), cuda.local.array(TOGETHER, x.dtype)
+    lane, step = cuda.threadIdx.x, cuda.blockDim.y * n
+    first = (cuda.blockIdx.x * len(together) * cuda.blockDim.y + cuda.threadIdx.y) * n + lane
+    end = x.size if lane < n else 0  # a lane beyond its row has no element, but takes part in the shuffles
+    for r in range(len(together)):
+        i = first + r * step
+        values[r] = x[np.uint64(i)] if i < end else none[0]  # unsigned: no code for places counted from the end
+    for r in range(len(together)):
+        best = max(none[0], values[r])
+        for k in range(len(levels)):
+            best = max(best, cuda.shfl_xor_sync(FULL, best, 1 << k))
+        values[r] -= best
+        powers[r] = power(values[r], like) if first + r * step < end else none[1]
+    for r in range(len(together)):
+        total = powers[r]
+        for k in range(len(levels)):
+            total += cuda.shfl_xor_sync(FULL, total, 1 << k)
+        i = first + r * step
+        if i < end:
+            out[np.uint64(i)] = values[r] - math.log(total) if log else powers[r] * (np.float32(1) / total)

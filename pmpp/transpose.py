@@ -240,9 +240,10 @@ def quads_kernel(x, out):
             store128(out, (row + j) * m + column, load128(tile, place + j * QUADS))
 
 
-# The swizzle. Shared memory serves 128-bit accesses 8 lanes at a time, and these must lie in different sixteenths of
-# its 128-byte rows modulo 8. In row r of the tile, vector v is kept at place v ^ (r // 4 % 8). Lanes that store go down
-# the rows at one v, lanes that load go along one row, and either way 8 neighbours have 8 different places modulo 8.
+# The swizzle. Shared memory serves 128-bit accesses 8 lanes at a time. All its banks together are 128 bytes wide, that
+# is 8 vectors, so the places of these 8 lanes must differ modulo 8. In row r of the tile, vector v is kept at place
+# v ^ (r // 4 % 8), in `pairs_kernel` at v ^ (r // 2 % 8). Lanes that store go down at one v, four rows apart (two), and
+# lanes that load go along one row: either way 8 neighbours have 8 different places modulo 8.
 
 
 @cuda.jit

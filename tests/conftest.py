@@ -39,10 +39,13 @@ def rng():
 
 # --------------------------------------------------------------------------------------------- kernels to PTX, no GPU
 
+#: The oldest architecture that CUDA 13 compiles for. Every later GPU runs PTX that was made for it.
+OLDEST = (7, 5)
+
 
 @pytest.fixture(scope="session")
 def ptx():
-    """``ptx(kernel, *arguments, cc=(9, 0)) -> str``: what Numba's compiler makes of a kernel.
+    """``ptx(kernel, *arguments, cc=OLDEST) -> str``: what Numba's compiler makes of a kernel.
 
     ``kernel`` is a function or a kernel of either backend. The arguments are Numba types, or values of the kind that a
     launch is given (arrays of either backend, NumPy arrays, numbers, tuples), of which only the types matter.
@@ -51,11 +54,8 @@ def ptx():
     return _compile
 
 
-def _compile(kernel, *arguments, cc=(9, 0)):
+def _compile(kernel, *arguments, cc=OLDEST):
     return _compiled(kernel, tuple(numba_type(argument) for argument in arguments), cc)
-
-
-_twins = {}  # by compute capability: kernels share device functions, and each is compiled once
 
 
 @functools.cache  # a room's rungs share kernels
@@ -67,8 +67,14 @@ def _compiled(kernel, signature, cc):
     # Numba asks the device which architecture a device function is for.
     device_of = "numba.cuda.dispatcher.get_current_device"
     with mock.patch(device_of, return_value=mock.Mock(compute_capability=cc)):
-        function = _for_numba(getattr(kernel, "py_func", kernel), _twins.setdefault(cc, {}))
+        function = _for_numba(getattr(kernel, "py_func", kernel), _twins(cc))
         return cuda.compile_ptx(function, signature, cc=cc, **options)[0]
+
+
+@functools.cache
+def _twins(cc):
+    """What `_for_numba` made for an architecture: a device function is compiled once for all kernels that call it."""
+    return {}
 
 
 def numba_type(value):
@@ -94,7 +100,10 @@ def numba_type(value):
 
 
 def _for_numba(function, made):
-    """A copy of a function whose globals and closure hold Numba's things where they held the interpreter's."""
+    """A copy of a function whose globals and closure hold Numba's things where they held the interpreter's.
+
+    ``made``: copies by function, and Numba's device functions by the interpreter's.
+    """
     if function in made:
         return made[function]
     names = set()
@@ -103,19 +112,17 @@ def _for_numba(function, made):
         code = pending.pop()
         names.update(code.co_names)
         pending += [constant for constant in code.co_consts if inspect.iscode(constant)]
-    names_only = {"__builtins__": __builtins__, "__name__": function.__module__}
-    twin = types.FunctionType(function.__code__, names_only, closure=function.__closure__)
-    twin.__defaults__, twin.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-    twin.__module__, twin.__qualname__ = function.__module__, function.__qualname__
+    cells = tuple(types.CellType() for _ in function.__closure__ or ())  # filled below: functions may name each other
+    scope = {"__builtins__": __builtins__, "__name__": function.__module__}
+    twin = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, cells)
+    twin.__kwdefaults__, twin.__module__ = function.__kwdefaults__, function.__module__
+    twin.__qualname__ = function.__qualname__
     made[function] = twin
     outer = function.__globals__
-    twin.__globals__.update({name: _thing_for_numba(outer[name], made) for name in names & outer.keys()})
-    if function.__closure__:
-        cells = tuple(types.CellType(_thing_for_numba(cell.cell_contents, made)) for cell in function.__closure__)
-        closed = types.FunctionType(twin.__code__, twin.__globals__, twin.__name__, twin.__defaults__, cells)
-        closed.__module__, closed.__qualname__ = function.__module__, function.__qualname__
-        made[function] = closed
-    return made[function]
+    scope.update({name: _thing_for_numba(outer[name], made) for name in names & outer.keys()})
+    for mine, theirs in zip(cells, function.__closure__ or (), strict=True):
+        mine.cell_contents = _thing_for_numba(theirs.cell_contents, made)
+    return twin
 
 
 def _thing_for_numba(thing, made):
@@ -129,7 +136,9 @@ def _thing_for_numba(thing, made):
     if type(thing).__name__ == "DeviceName":
         return functools.reduce(getattr, thing._path.split("."), cuda)
     if hasattr(thing, "py_func"):
-        return cuda.jit(device=True)(_for_numba(thing.py_func, made))
+        if thing not in made:
+            made[thing] = cuda.jit(device=True)(_for_numba(thing.py_func, made))
+        return made[thing]
     return thing
 
 
@@ -137,10 +146,17 @@ def _thing_for_numba(thing, made):
 
 
 class Spy:
-    """Stands where a kernel stood, launches it, and keeps the arguments of every launch in ``launches``."""
+    """Stands where a kernel stood, launches it, and keeps the arguments of every launch in ``launches``.
+
+    In the place of a function that makes kernels, it spies on what is made, and keeps these spies in ``made``.
+    """
 
     def __init__(self, kernel):
-        self.kernel, self.launches = kernel, []
+        self.kernel, self.launches, self.made = kernel, [], []
+
+    def __call__(self, *arguments):
+        self.made.append(Spy(self.kernel(*arguments)))
+        return self.made[-1]
 
     def __getattr__(self, name):
         return getattr(self.kernel, name)

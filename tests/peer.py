@@ -59,7 +59,7 @@ def folder() -> pathlib.Path | None:
 
 def missing() -> str:
     """What is not installed of that which the suite needs; empty if it can run."""
-    needed = [name for name in ("filecheck", "psutil", "numba") if importlib.util.find_spec(name) is None]
+    needed = [name for name in ("filecheck", "psutil", "ml_dtypes", "numba") if importlib.util.find_spec(name) is None]
     return ", ".join(needed if folder() else ["numba-cuda with its tests", *needed])
 
 

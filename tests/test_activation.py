@@ -4,7 +4,7 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from wrong import hazards, name_of, observe, total
+from wrong import hazards, misaligned, name_of, observe, total
 from wrong.activation import RUNGS as WRONG
 
 from pmpp import activation as room
@@ -40,12 +40,6 @@ def right(result, x, function="relu", bias=None, slope=0.01):
     finite = np.isfinite(expected)
     same = np.array_equal(result[~finite], expected[~finite].astype(F32), equal_nan=True)
     return same and bool((abs(result[finite] - expected[finite]) <= allowed[finite]).all())
-
-
-def misaligned(x, offset):
-    """A device array with the values of ``x`` that begins ``offset`` elements behind a 16-byte boundary."""
-    flat = np.concatenate([np.zeros(offset, x.dtype), x.reshape(-1)])
-    return device.to_device(flat)[offset:].reshape(x.shape) if x.size else device.to_device(x)
 
 
 def faults(activate):

@@ -1,20 +1,25 @@
 """Every exercise of every room: awkward cases, an answer that passes, and wrong answers that are found out."""
 
 import importlib
+import pkgutil
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import wrong as wrong_kernels
 from wrong import name_of
 
 from pmpp.lab.diagnosis import ADVICE, judge
 from pmpp.lab.exercise import exercise, exercises
 
 EXERCISES = list(exercises().values())
-ROOMS = sorted({one.name.partition("/")[0] for one in EXERCISES})
-ANSWERS = [answer for room in ROOMS for answer in getattr(importlib.import_module(f"wrong.{room}"), "ANSWERS", ())]
+COLLECTED = [importlib.import_module(f"wrong.{info.name}") for info in pkgutil.iter_modules(wrong_kernels.__path__)]
+ANSWERS = [answer for module in COLLECTED for answer in getattr(module, "ANSWERS", ())]
+RIGHT = [(one.name, one.answer) for one in EXERCISES]
+RIGHT += [pair for module in COLLECTED for pair in getattr(module, "ALSO_RIGHT", ())]
 SQUARE = {"softmax/causal"}  # a task about square matrices
+each_right = pytest.mark.parametrize(("name", "answer"), RIGHT, ids=lambda value: getattr(value, "__name__", None))
 each_exercise = pytest.mark.parametrize("one", EXERCISES, ids=[one.name for one in EXERCISES])
 
 
@@ -71,10 +76,17 @@ def test_no_expected_result_is_there_already(one):
             assert not np.array_equal(case.args[index], expected), f"{case.name}: args[{index}]"
 
 
-@each_exercise
-def test_the_answer_passes(one):
-    verdict = judge(one, one.answer)
+@each_right
+def test_a_right_answer_passes(name, answer):
+    verdict = judge(exercise(name), answer)
     assert verdict, verdict
+
+
+@each_right
+def test_a_right_answer_is_one_for_a_gpu_too(name, answer, ptx):
+    case = exercise(name).inputs[0]
+    if case.grid is not None:
+        assert ".entry" in ptx(answer, *case.args)
 
 
 @each_exercise
@@ -97,6 +109,8 @@ def test_each_exercise_has_wrong_answers(one):
     room = one.name.partition("/")[0]
     if (Path(__file__).parent / f"test_exercises_{room}.py").exists():
         return  # so many that they have a file of their own
-    mistakes = {wrong.mistake for wrong in ANSWERS if wrong.exercise == one.name}
+    wrong = [answer for answer in ANSWERS if answer.exercise == one.name]
+    assert len(wrong) >= 5
+    mistakes = {answer.mistake for answer in wrong}
     assert len(mistakes) >= 3, "at least three kinds of mistakes"
     assert {trap.mistake for trap in one.traps} <= mistakes, "each trap springs"

@@ -43,7 +43,6 @@ def test_the_record_is_current_and_every_difference_has_a_reason(launches, count
 
 
 def test_the_record_is_wide(launches):
-    assert len({(name.partition(":")[0], run.kernel) for name, run in launches.items()}) >= 24
     assert len({run.kernel for run in launches.values()}) >= 24
     rungs = {name for name in launches if name.startswith(("vector_add:", "matmul:", "reduction:", "transpose:"))}
     assert len(rungs) >= 22
@@ -138,7 +137,8 @@ def test_comments_and_layout_are_not_source():
 # ------------------------------------------------------------------------------------------------------------- commands
 
 
-def test_the_command_prints_the_table(capsys):
+def test_the_command_prints_the_table(capsys, counted, monkeypatch):
+    monkeypatch.setattr(agreement, "interpret", lambda: counted)
     assert agreement.main([]) == 0
     out, err = capsys.readouterr()
     assert not err

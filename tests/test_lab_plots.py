@@ -315,7 +315,8 @@ def test_no_library_hides_a_rung(made_up):
 
 
 def test_sweep_of_some(made_up):
-    figure = plots.sweep("matmul", record=made_up, only=["naive", "torch.matmul"])
+    figure = plots.sweep("matmul", record=made_up, only=["naive", "torch.matmul"], xlabel="side of a square")
+    assert figure.axes[0].get_xlabel() == "side of a square"
     labels = [line.get_label() for line in figure.axes[0].get_lines()]
     assert labels == ["naive", "torch.matmul", "the ceilings allow"]
 

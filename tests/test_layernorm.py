@@ -160,6 +160,13 @@ def test_bad_input(rung, name):
         rung(*arguments, **options)
 
 
+def test_more_columns_than_32_bits_count_are_refused(monkeypatch):
+    monkeypatch.setattr(room, "MOST", 4)
+    for rung in room.LADDER:
+        with pytest.raises(ValueError, match=r"x must have at most 4 columns, had shape \(4, 5\)"):
+            rung(X, C, C)
+
+
 # ------------------------------------------------------------------------------------------- what is launched, and read
 
 

@@ -41,8 +41,9 @@ def test_every_import_is_declared():
     provides = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml", "mpl_toolkits": "matplotlib"}
     comes_with = {"IPython": "ipykernel", "jupyter_client": "ipykernel", "numba": "numba-cuda"}
     comes_with |= {"llvmlite": "numba-cuda"}
-    optional = {"torch", "cupy", "cupyx", "cuda", "scipy"}  # scipy comes with scikit-learn, cuda with numba-cuda
+    optional = {"torch", "cupy", "cupyx", "cuda"}  # cuda comes with numba-cuda
     own = {"pmpp", "tests", "conftest", "corpus", "wrong"} | {path.stem for path in SOURCES}
+    known = own | optional | set(sys.stdlib_module_names)
     for path in SOURCES:
         tree = ast.parse(path.read_text())
         # Inside a test, an import may be part of what is tested.
@@ -52,7 +53,7 @@ def test_every_import_is_declared():
                 modules = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 modules = [node.module]
-            for module in {name.partition(".")[0] for name in modules} - own - optional - set(sys.stdlib_module_names):
+            for module in {name.partition(".")[0] for name in modules} - known:
                 package = provides.get(module) or comes_with.get(module) or module
                 assert package.lower() in declared, f"{path.relative_to(ROOT)} imports {module}"
 

@@ -7,6 +7,7 @@ from pmpp import simt
 from pmpp.simt import cuda
 
 LANES = [1, 100, 1 << 20]  # one block at a time, several, all
+BY_TURNS = ["blocks", "warps", "lanes"]
 
 
 @cuda.jit
@@ -18,13 +19,15 @@ def votes_of_a_block(x, out):
     out[2, i] = cuda.syncthreads_or(v)
 
 
-@pytest.mark.parametrize("block", [32, 40, 64])
-def test_counting_barriers_reduce_over_their_block(block):
+@pytest.mark.parametrize("schedule", ["lockstep", *BY_TURNS, "shuffled"])
+@pytest.mark.parametrize("block", [32, 40, 96])
+def test_counting_barriers_reduce_over_their_block(block, schedule):
     x = np.zeros((3, block), np.int32)
     x[1] = 3
     x[2, [0, block - 1]] = -1
     out = np.zeros((3, 3 * block), np.int64)
-    votes_of_a_block[3, block](x.ravel(), out)
+    with simt.schedule(schedule):
+        votes_of_a_block[3, block](x.ravel(), out)
     by_block = out.reshape(3, 3, block)
     assert (by_block == by_block[:, :, :1]).all()
     assert by_block[0, :, 0].tolist() == [0, block, 2]
@@ -35,16 +38,17 @@ def test_counting_barriers_reduce_over_their_block(block):
 @cuda.jit
 def votes_after_return(x, out):
     i = cuda.threadIdx.x
-    if i >= 20:
+    if i >= 40:
         return
     out[i] = cuda.syncthreads_count(x[i])
 
 
-def test_threads_that_returned_are_not_waited_for():
+@pytest.mark.parametrize("schedule", ["lockstep", *BY_TURNS])
+def test_threads_that_returned_are_not_waited_for(schedule):
     # Numba's own guard pattern returns before barriers; hardware since Volta releases a barrier when the rest arrived.
-    out = np.zeros(32, np.int32)
-    simt.profile(votes_after_return, 1, 32, (np.ones(32, np.int32), out), level="run")
-    assert out.tolist() == [20] * 20 + [0] * 12
+    out = np.zeros(96, np.int32)
+    simt.profile(votes_after_return, 1, 96, (np.ones(96, np.int32), out), level="run", schedule=schedule)
+    assert out.tolist() == [40] * 40 + [0] * 56
 
 
 @cuda.jit
@@ -94,6 +98,14 @@ def test_grid_sync_keeps_all_blocks_in_step(grid, block, lanes):
     with simt.batch_lanes(lanes):
         rotate_in_steps[grid, block](x, 5)
     np.testing.assert_array_equal(x, np.roll(np.arange(grid * block), 5))
+
+
+@pytest.mark.parametrize("schedule", ["blocks", "warps", "shuffled"])
+def test_grid_sync_keeps_blocks_that_take_turns_in_step(schedule):
+    x = np.arange(256, dtype=np.int32)
+    with simt.schedule(schedule):
+        rotate_in_steps[4, 64](x, 3)
+    np.testing.assert_array_equal(x, np.roll(np.arange(256), 3))
 
 
 @cuda.jit

@@ -69,6 +69,19 @@ def test_the_h200_is_the_one_that_the_record_was_made_on():
     assert 0.8 * gpu.fp32 < ceilings.fma_f32 < gpu.fp32
 
 
+def test_the_device_that_the_interpreter_imitates_is_the_h200_of_the_table():
+    gpu, imitated = gpus.gpu("H200"), cuda.get_current_device()
+    arch = gpu.architecture
+    assert imitated.compute_capability == gpu.compute_capability
+    assert (gpu.sms, gpu.l2) == (imitated.MULTIPROCESSOR_COUNT, imitated.L2_CACHE_SIZE)
+    assert (imitated.MAX_THREADS_PER_BLOCK, imitated.WARP_SIZE) == (gpus.MAX_THREADS, gpus.WARP)
+    assert arch.threads == imitated.MAX_THREADS_PER_MULTIPROCESSOR
+    assert arch.blocks == imitated.MAX_BLOCKS_PER_MULTIPROCESSOR
+    assert arch.registers == imitated.MAX_REGISTERS_PER_MULTIPROCESSOR
+    assert arch.shared == imitated.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+    assert arch.shared_block == imitated.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+
+
 def test_a_gpu_is_found_by_any_of_its_names():
     assert gpus.gpu("nvidia geforce rtx 4090") is gpus.gpu("RTX-4090")
     assert gpus.gpu("NVIDIA H100 SXM5").name == "H100"

@@ -360,3 +360,21 @@ def test_strides_of_new_memory():
     assert x.strides == (16, 4)
     with pytest.raises(simt.ArgumentError, match="strides"):
         cuda.device_array((2, 3), np.int32, strides=(3, 4))
+
+
+def test_floats_that_have_no_literal_are_made_of_words(ptx):
+    @cuda.jit
+    def kernel(out):
+        out[0], out[1], out[2] = float("inf"), -float("inf"), float("nan")
+
+    out = np.zeros(3, np.float32)
+    kernel[1, 1](out)
+    np.testing.assert_array_equal(out, [np.inf, -np.inf, np.nan])
+    assert ".entry" in ptx(kernel, out)
+
+    @cuda.jit
+    def wrong(out):
+        out[0] = float("x")
+
+    with pytest.raises(simt.UnsupportedError, match="could not convert string to float: 'x'"):
+        wrong[1, 1](out)

@@ -185,8 +185,10 @@ cuda.bf16.bfloat16_as_short(cuda.bf16.float2bfloat16(x)) f->h
 
 TYPES = {"e": np.float16, "f": np.float32, "d": np.float64, "i": np.int32, "l": np.int64, "h": np.int16,
          "F": np.complex64, "D": np.complex128}  # fmt: skip
-#: Relative to the length of the result.  The device's own Bessel functions lose their phase with the argument.
+#: Relative to the length of the result.
 TOLERANCE = {"f": 1e-6, "F": 1e-6, "d": 4e-15, "D": 4e-15}
+#: Bessel functions of float64: these differ by 9e-12 at most, and test_simt_edges.py holds ours to 1e-13.
+BESSEL = 2e-11
 
 
 def _table():
@@ -237,7 +239,7 @@ def test_the_table_of_the_gpu(compiled, k):
     out = np.zeros(len(rows), TYPES[output])
     getattr(compiled, f"k{k}")[1, len(rows)](*columns, out)
     tolerance = TOLERANCE.get(output, 0)
-    if any(name in expression for name in (".j", ".y")):
-        tolerance *= 1e6 if output == "d" else 10
+    if output == "d" and any(name in expression for name in (".j", ".y")):
+        tolerance = BESSEL
     for row, got, wanted in zip(rows, out, results, strict=True):
         assert _same(got, _number(wanted), tolerance), (row, got, wanted)

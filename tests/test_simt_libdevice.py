@@ -305,26 +305,22 @@ def rightly_rounded(exact, got, mode):
 
 
 OPERATIONS = {
-    "add": (lambda a, b: a + b, "fadd", "dadd"), "mul": (lambda a, b: a * b, "fmul", "dmul"),
-    "div": (lambda a, b: a / b, "fdiv", "ddiv"), "fma": (lambda a, b, c: a * b + c, "fmaf", "fma"),
-    "rcp": (lambda a: 1 / a, "frcp", "drcp"), "sub": (lambda a, b: a - b, "fsub", None),
+    **dict.fromkeys(("fadd", "dadd"), lambda a, b: a + b), **dict.fromkeys(("fmul", "dmul"), lambda a, b: a * b),
+    **dict.fromkeys(("fdiv", "ddiv"), lambda a, b: a / b), **dict.fromkeys(("frcp", "drcp"), lambda a: 1 / a),
+    **dict.fromkeys(("fmaf", "fma"), lambda a, b, c: a * b + c), "fsub": lambda a, b: a - b,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("operation", sorted(OPERATIONS))
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
 @pytest.mark.parametrize("mode", rounding.MODES)
-def test_arithmetic_is_rounded_once(operation, mode, dtype, rng):
-    exactly, single, double = OPERATIONS[operation]
-    name = single if dtype == np.float32 else double
-    if name is None:
-        return
+def test_arithmetic_is_rounded_once(name, mode, rng):
+    exactly, dtype = OPERATIONS[name], ROUTINES[f"{name}_{mode}"].result[0].type
     operands = [samples(dtype, 400, rng) for _ in ROUTINES[f"{name}_{mode}"].arguments]
-    if operation == "fma":
+    if name in ("fma", "fmaf"):
         with np.errstate(all="ignore"):
             product = (operands[0] * operands[1]).astype(dtype)
         operands[2] = np.where((rng.random(400) < 0.4) & np.isfinite(product), -product, operands[2])
-    if operation in ("div", "rcp"):
+    if name.endswith(("div", "rcp")):
         operands[-1][operands[-1] == 0] = 3
     got = apply(f"{name}_{mode}", *operands)
     for *row, found in zip(*operands, got, strict=True):
@@ -366,8 +362,8 @@ def test_overflow_depends_on_the_mode():
 
 
 def test_frsqrt_is_rounded_once(rng):
-    x = rng.uniform(1, 4, 2000).astype(np.float32)
-    for value, found in zip(x, apply("frsqrt_rn", x[:1000]), strict=False):
+    x = rng.uniform(1, 4, 1000).astype(np.float32)
+    for value, found in zip(x, apply("frsqrt_rn", x), strict=True):
         exact, got = Fraction(float(value)), Fraction(float(found))
         half = Fraction(float(np.spacing(found))) / 2
         assert (got - half) ** 2 * exact <= 1 <= (got + half) ** 2 * exact

@@ -137,9 +137,7 @@ def through_scratch_as_integers(scratch, same):
 def test_views_of_one_allocation_share_its_sectors():
     x = cuda.to_device(floats(64))
     report = profile(copy, 1, 32, x[:32], x[32:])
-    assert report.sectors == {"out": simt.report.Sectors(4, 4, 4)} or report.sectors == {
-        "x": simt.report.Sectors(4, 4, 4)
-    }
+    assert report.sectors == {"x": simt.report.Sectors(4, 4, 4)}  # by the name under which it was first touched
     # A different type, the same bytes, from the third sector on: what it loads has just been stored.
     (found,) = profile(through_scratch_as_integers, 1, 32, x[16:48], x[16:48].view(np.int32)).sectors.values()
     assert found == simt.report.Sectors(4, 4, 0)
@@ -189,7 +187,7 @@ def test_contention_of_global_atomics(x, passes, worst, peak, where):
         assert report.counters["atomic_requests"] == requests
         assert report.counters["atomic_lanes"] == x.size
         assert report.counters["atomic_passes"] == passes
-    assert report.sectors["bins"].store == len(set(x.tolist())) / 8 or len(set(x.tolist())) < 8
+    assert report.sectors["bins"].store == len(set((x // 8).tolist()))
 
 
 @cuda.jit

@@ -3,6 +3,7 @@
 The list is Numba's: each of these kernels was compiled with numba-cuda 0.30.4 and refused there too.
 """
 
+import contextlib
 import inspect
 import math
 import time
@@ -259,6 +260,21 @@ def test_unsupported_python_is_refused_with_its_line(kernel, fragment):
     assert names_line(caught.value, line_of(kernel, fragment)), str(caught.value)
     assert "Traceback" not in str(caught.value)
     assert caught.value.__class__ is not simt.HazardError
+
+
+@pytest.mark.parametrize("memory", [cuda.shared, cuda.local], ids=["shared", "local"])
+@pytest.mark.parametrize("alignment, refused", [(8, False), (1024, False), (None, False), (0, True), (-8, True),
+                                                (4, True), (24, True), (16.0, True), ("16", True)])  # fmt: skip
+def test_an_alignment_that_numba_does_not_take_is_refused(memory, alignment, refused):
+    array = memory.array
+
+    @cuda.jit
+    def kernel(x):
+        aligned = array(4, np.float32, alignment=alignment)
+        aligned[0] = 1
+
+    with pytest.raises(simt.UnsupportedError, match="the alignment is") if refused else contextlib.nullcontext():
+        kernel[1, 1](np.zeros(4))
 
 
 @cuda.jit

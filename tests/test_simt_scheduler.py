@@ -414,47 +414,6 @@ def test_a_seed_fixes_the_order_and_another_changes_it():
 
 
 @cuda.jit
-def votes(x, out):
-    i = cuda.grid(1)
-    out[0, i] = cuda.syncthreads_count(x[i])
-    out[1, i] = cuda.syncthreads_and(x[i])
-    out[2, i] = cuda.syncthreads_or(x[i])
-
-
-@pytest.mark.parametrize("schedule", ["blocks", "warps", "lanes", "shuffled"])
-@pytest.mark.parametrize("block", [32, 40, 96])
-def test_voting_barriers_by_turns(schedule, block):
-    x = np.zeros((3, block), np.int32)
-    x[1] = 3
-    x[2, [0, block - 1]] = -1
-    out = np.zeros((3, 3 * block), np.int64)
-    run(votes, 3, block, x.ravel(), out, schedule=schedule)
-    by_block = out.reshape(3, 3, block)
-    assert by_block[0, :, 0].tolist() == [0, block, 2]
-    assert (by_block[1, :, 0] != 0).tolist() == [False, True, False]
-    assert (by_block[2, :, 0] != 0).tolist() == [False, True, True]
-    assert (by_block == by_block[:, :, :1]).all()
-
-
-@cuda.jit
-def rotate(x, steps):
-    grid = cuda.cg.this_grid()
-    i = cuda.grid(1)
-    for _ in range(steps):
-        v = x[(i + 1) % x.size]
-        grid.sync()
-        x[i] = v
-        grid.sync()
-
-
-@pytest.mark.parametrize("schedule", ["blocks", "warps", "shuffled"])
-def test_grid_barriers_by_turns(schedule):
-    x = np.arange(256, dtype=np.int32)
-    run(rotate, 4, 64, x, 3, schedule=schedule)
-    np.testing.assert_array_equal(x, np.roll(np.arange(256), -3))
-
-
-@cuda.jit
 def two_barriers(out):
     if cuda.threadIdx.x < 32:
         out[cuda.threadIdx.x] = 1
@@ -466,21 +425,6 @@ def two_barriers(out):
 def test_warps_that_wait_at_different_barriers_are_told():
     report = simt.profile(two_barriers, 1, 64, (np.zeros(64),), level="check", schedule="warps")
     assert [h.kind for h in report.hazards] == ["divergent_barrier"]
-
-
-@cuda.jit
-def returns_early(x, out):
-    i = cuda.threadIdx.x
-    if i >= 40:
-        return
-    out[i] = cuda.syncthreads_count(x[i])
-
-
-@pytest.mark.parametrize("schedule", ["blocks", "warps", "lanes"])
-def test_threads_that_returned_are_not_waited_for(schedule):
-    out = np.zeros(96, np.int32)
-    simt.profile(returns_early, 1, 96, (np.ones(96, np.int32), out), level="run", schedule=schedule)
-    assert out.tolist() == [40] * 40 + [0] * 56
 
 
 @cuda.jit

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from wrong import hazards, name_of, observe, total
-from wrong.softmax import ONLINE, RIGHT
+from wrong.softmax import ELEMENTS, ONLINE, RIGHT
 from wrong.softmax import RUNGS as WRONG
 
 from pmpp import cuda
@@ -60,7 +60,17 @@ def test_a_rung_has_no_fault(rung):
     assert faults(rung) == []
 
 
-SOME = ["rows of 33", "rows of a warp +1", "far below 0", "axis 1 of three", "large", "non-finite, rising", "log"]
+SOME = [
+    "rows of 2",
+    "rows of 3",
+    "rows of 33",
+    "rows of a warp +1",
+    "far below 0",
+    "axis 1 of three",
+    "large",
+    "non-finite, rising",
+    "log",
+]
 
 
 @interpreter_only
@@ -70,7 +80,7 @@ def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
 
 
 @interpreter_only
-@pytest.mark.parametrize("softmax", [RIGHT, ONLINE], ids=["three passes", "online"])
+@pytest.mark.parametrize("softmax", [RIGHT, ONLINE, ELEMENTS], ids=["three passes", "online", "elements"])
 def test_the_kernels_that_the_wrong_ones_differ_from_are_right(softmax):
     assert faults(softmax, SOME) == []
 
@@ -98,7 +108,9 @@ def test_any_shape_axis_type_and_alignment(rung, log, shape, axis, dtype, offset
     assert right(device.to_host(rung(given, axis, log)), x, axis, log)
 
 
-@pytest.mark.parametrize("n", [1, 4, 7, 8, 9, 32, 33, 63, 64, 65, 127, 1023, 1024, 1025, 8191, 8193, 32_767])
+@pytest.mark.parametrize(
+    "n", [1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 32, 33, 63, 64, 65, 127, 1023, 1024, 1025, 8191, 8193, 32_767]
+)
 @pytest.mark.parametrize("offset", [0, 1, 3])
 def test_the_last_rung_at_every_edge(n, offset, rng):
     """Lengths on both sides of where another kernel takes over, and rows that begin anywhere between two vectors."""
@@ -120,9 +132,22 @@ def test_shares_add_up_to_one_and_do_not_change_with_a_shift(rung, rng):
     np.testing.assert_array_equal(shifted, result.astype(np.float32))
 
 
-def test_an_out_that_lies_otherwise_than_the_input(rng):
-    x = rng.standard_normal((4, 100)).astype(np.float32)
-    out = device.empty(401, np.float32)[1:].reshape(4, 100)
+@pytest.mark.parametrize("dtype", room.DTYPES)
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 17, 20])
+def test_tiny_rows_that_are_not_finite(n, dtype, rng):
+    x = rng.standard_normal((23, n)).astype(dtype)
+    x[0], x[1, :-1], x[5, 0], x[10, -1], x[22, n // 2] = -np.inf, -np.inf, np.nan, np.inf, np.nan
+    x[15, : n // 2], x[16] = -np.inf, np.finfo(dtype).min
+    base = np.concatenate([np.zeros(1, dtype), x.reshape(-1)])
+    for given in (device.to_device(x), device.to_device(base)[1:].reshape(x.shape)):
+        for log in (False, True):
+            assert right(device.to_host(room.vectorised(given, -1, log)), x, -1, log)
+
+
+@pytest.mark.parametrize("n", [4, 7, 20, 100])
+def test_an_out_that_lies_otherwise_than_the_input(n, rng):
+    x = rng.standard_normal((4, n)).astype(np.float32)
+    out = device.empty(4 * n + 1, np.float32)[1:].reshape(4, n)
     assert right(device.to_host(room.vectorised(x, out=out)), x)
 
 
@@ -260,19 +285,64 @@ def test_columns_read_along_the_rows():
 
 @interpreter_only
 @pytest.mark.parametrize(
-    ("shape", "kernel"),
+    ("shape", "dtype", "offset", "kernel"),
     [
-        ((40, 10), "tile_kernel"),
-        ((40, 64), "lanes_kernel"),
-        ((40, 33), "lanes_kernel"),
-        ((2, 1025), "block_kernel"),
-        ((2, 32_768), "block_kernel"),
-        ((1, 32_769), "blocks_kernel"),
+        *(((9, n), np.float32, 0, "rows_kernel") for n in (1, 2, 3, 4, 6, 8, 12)),
+        *(((9, n), np.float64, 0, "rows_kernel") for n in (1, 2, 3, 4, 6)),
+        *(((9, n), np.float32, 1, "elements_kernel") for n in (1, 4, 12, 20, 32)),
+        *(((9, n), np.float32, 0, "elements_kernel") for n in (5, 7, 10, 16, 17, 31)),
+        ((9, 8), np.float64, 0, "elements_kernel"),
+        ((9, 2), np.float64, 1, "elements_kernel"),
+        ((40, 20), np.float32, 0, "lanes_kernel"),
+        ((40, 32), np.float32, 0, "lanes_kernel"),
+        ((40, 33), np.float32, 0, "lanes_kernel"),
+        ((40, 64), np.float32, 3, "lanes_kernel"),
+        ((2, 1025), np.float32, 0, "block_kernel"),
+        ((2, 32_768), np.float32, 0, "block_kernel"),
+        ((1, 32_769), np.float32, 0, "blocks_kernel"),
     ],
 )
-def test_each_length_goes_to_its_kernel(shape, kernel):
-    _, reports = observe(room.vectorised, np.ones(shape, np.float32))
-    assert reports[-1].kernel == kernel
+def test_each_length_goes_to_its_kernel(shape, dtype, offset, kernel):
+    x = device.empty(math.prod(shape) + offset, dtype)
+    x.copy_to_device(np.ones(x.shape, dtype))
+    given = x[offset:].reshape(shape)
+    out = device.empty(x.shape, dtype)[offset:].reshape(shape)
+    result, reports = observe(lambda x: room.vectorised(x, out=out), given)
+    assert [report.kernel for report in reports][-1] == kernel
+    assert right(result, np.ones(shape, dtype))
+
+
+@interpreter_only
+def test_whole_rows_in_vectors_need_no_other_lane(rng):
+    for n, fill in {1: 1, 2: 1, 3: 3, 4: 1, 8: 2}.items():
+        x = rng.standard_normal((512 * fill, n) if n > 2 else (2048 // n, n)).astype(np.float32)
+        found = counted(room.vectorised, x)
+        assert found("global_load_requests") == found("global_store_requests") == x.size // 4 // 32
+        assert found("barriers") == found("thread_inst_shuffle") == 0
+        if fill == 1:
+            assert found("global_load_sectors") == found("global_store_sectors") == x.nbytes // 32
+
+
+@interpreter_only
+def test_a_lane_for_each_element_reads_it_once(rng):
+    x = rng.standard_normal((64, 10)).astype(np.float32)  # 16 lanes a row, so two rows a warp, and a tree of 4 levels
+    found = counted(room.vectorised, x)
+    assert found("global_load_requests") == found("global_store_requests") == 32
+    assert (found("thread_inst_shuffle"), found("barriers")) == (2 * 4 * 1024, 0)
+    assert x.nbytes // 32 <= found("global_load_sectors") <= 32 * 4  # 80 bytes a request are in 3 or 4 sectors
+
+
+@interpreter_only
+@pytest.mark.parametrize("rows", [127, 128, 129, 260])
+@pytest.mark.parametrize("log", [False, True])
+def test_many_tiny_rows_are_taken_four_at_a_time(monkeypatch, rng, rows, log):
+    limits = {**device.limits(), "multiprocessors": 1, "max_threads_per_multiprocessor": 256}
+    monkeypatch.setattr(device, "limits", lambda: limits)
+    x = rng.standard_normal((rows, 7)).astype(np.float32)
+    result, reports = observe(room.vectorised, x, -1, log)
+    assert right(result, x, -1, log)
+    together = 4 if rows > 64 else 1
+    assert reports[-1].grid[0] == -(-rows // (32 * together))
 
 
 def test_a_word_that_is_empty_is_no_maximum():

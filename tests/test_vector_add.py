@@ -4,7 +4,7 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from wrong import hazards, name_of, observe, total
+from wrong import hazards, misaligned, name_of, observe, total
 from wrong.vector_add import RUNGS as WRONG
 
 from pmpp import cuda, simt
@@ -29,11 +29,6 @@ def same(result, expected):
         np.signbit(result) & ~np.isnan(result), np.signbit(expected) & ~np.isnan(expected)
     )
     return signs and np.array_equal(result, expected, equal_nan=result.dtype.kind == "f")
-
-
-def misaligned(x, offset):
-    """A device array with the values of ``x`` that begins ``offset`` elements behind a 16-byte boundary."""
-    return device.to_device(np.concatenate([x[:1]] * offset + [x]))[offset:] if x.size else device.to_device(x)
 
 
 def faults(add):

@@ -481,18 +481,18 @@ print(f"(4 + 40) / 4 = {(4 + 40) // 4} warps. You said: {prediction}")
 # that we take a published figure.
 
 # %%
-recorded, LATENCY = record.load(), 480  # cycles, an idle H100: Luo et al., arXiv 2402.13499 (2024)
+recorded, LATENCY = record.load(), 700  # cycles; github.com/markdewing/AI_kernels, latency/data/h100sxm.dat
 ceilings = recorded.ceilings("vector_add")
 small = next(e for e in recorded.entries("vector_add", contender="one_thread_each") if e.workload == "2^10")
 beyond = small.seconds - ceilings.empty_kernel
 print(f"{small.workload} elements take {beyond * 1e9:.0f} ns more than nothing: {beyond * h200.clock:.0f} cycles")
-print(f"published for a load from the memory of an H100: about {LATENCY} cycles, {LATENCY / h200.clock * 1e9:.0f} ns")
+print(f"published for the memory of an idle H100: {LATENCY} cycles, at our clock {LATENCY / h200.clock * 1e9:.0f} ns")
 print(recorded.footer("vector_add"))
 
 # %% [markdown]
-# The published figure was measured by a chain of loads, each of which needs the result of the one before (Luo and
-# others, *Benchmarking and Dissecting the Nvidia Hopper GPU Architecture*). An H200 is not an H100, but we only need
-# the size of it.
+# M. Dewing measured the published figure by a chain of loads, each of which needs the result of the one before, through
+# up to 1.5 GB of an H100. Where the chain fits into the L2 cache, he has less than half of it. Other chains give other
+# figures, and an H200 is not an H100, but we only need the size of it.
 #
 # **Predict, then run.** Suppose a warp issues 10 instructions between two loads. How many warps does a scheduler need
 # to be busy all the time? And how many can a scheduler of the H200 have?
@@ -536,15 +536,15 @@ print(f"{an_sm:,.0f} bytes an SM, {an_sm / arch.threads:.1f} for each of its {ar
 print(f"You said: {prediction}")
 
 # %% [markdown]
-# One float for each thread, if every place for a thread is taken, and every thread is always waiting for a load. Now we
-# see what the thousands are for: they are there to wait. In the vector addition of chapter 2 each thread loads two
-# floats. That should be plenty. Is it?
+# Between one float and two for each thread, if every place for a thread is taken, and every thread is always waiting
+# for its loads. Now we see what the thousands are for: they are there to wait. In the vector addition of chapter 2
+# each thread loads two floats. That should do. Does it?
 
 # %%
 plots.ladder("vector_add")
 
 # %% [markdown]
-# It is not. `one_thread_each` has two loads a thread, and takes so few registers that an SM holds all the threads it
+# It does not. `one_thread_each` has two loads a thread, and takes so few registers that an SM holds all the threads it
 # can. Still it falls short of the roof. We use the law backwards. What the threads can have under way, divided by the
 # rate of loads that was measured, gives how long a byte's place was taken.
 
@@ -559,8 +559,8 @@ for entry in design[:3]:
     print(f"{taken * 1e9:5.0f} ns a byte, {taken / seconds:4.1f} times the latency")
 
 # %% [markdown]
-# In `one_thread_each` a place turns over several times more slowly than the bare latency. There are two reasons, and
-# the record cannot tell them apart. A thread is not always waiting for a load: it is started, computes its index, adds,
+# In `one_thread_each` a place turns over far more slowly than the bare latency. There are two reasons, and the record
+# cannot tell them apart. A thread is not always waiting for a load: it is started, computes its index, adds,
 # stores, and leaves; only then can another take its place. And latency grows under load, because requests queue. The
 # rungs show what helps. `grid_stride` keeps its threads, so places turn over faster. `vectorised` has four times as
 # much under way in each place, and now there is more than the memory can take: the bytes wait in the queue, at the
@@ -704,7 +704,8 @@ figure
 # %% [markdown]
 # No rung has fewer warps than the fastest, and the slow ones have all that fit. The registers bought something else:
 # numbers that need not be loaded again. Nor does the rung lack work to hide latency with. It has it within the thread:
-# each of its sums is a chain of multiply-adds of its own.
+# each of its sums is a chain of multiply-adds of its own. (A multiply-add can use the result of another after four
+# cycles, says NVIDIA's tuning guide for Volta. We take it that this still holds.)
 
 # %%
 totals, best = matmul.THREAD_M * matmul.THREAD_N, ladder["prefetched"]

@@ -86,7 +86,7 @@ def best(room, family, kind="rung"):
 
 families = {(room, family): best(room, family) for room in kept.rooms() for family in kept.families(room)}
 families = {key: entry for key, entry in families.items() if entry is not None}
-print(f"{len(families)} families of kernels with arithmetic, from {len(kept.rooms())} rooms")
+print(f"{len(families)} families of kernels with arithmetic, from {len({room for room, _ in families})} rooms")
 
 # %% [markdown]
 # **Predict, then run.** Write down for each of these whether memory or compute is its bound. (Hint: how often is an
@@ -116,7 +116,8 @@ def draw_all(ax):
         entry = next((e for (name, _), e in families.items() if name == room), None)
         if entry is not None:
             intensity, rate = entry.flops / entry.bytes, entry.flops / entry.seconds / 1e12
-            ax.plot(intensity, rate, "os^Dv"[k % 5], color=plt.cm.tab10(k), ls="", label=room)
+            marker, colour = plots.MARKERS[k % len(plots.MARKERS)], plots.COLOURS[k % len(plots.COLOURS)]
+            ax.plot(intensity, rate, marker, color=colour, ls="", label=room)
     ax.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="TFLOP/s", title=kept.footer())
 
 

@@ -163,7 +163,7 @@ for hazard in checked.hazards:
 
 # %% [markdown]
 # A thread overwrites its element while its neighbour may not have read it yet. The neighbour would then add a sum of
-# four where a sum of two was meant.  All must have read before any writes.
+# four where a sum of two was meant. All must have read before any writes.
 #
 # ### Work and steps
 #
@@ -560,8 +560,9 @@ figure
 # %% [markdown]
 # In the loop every element passes through as many roundings as there are elements after it; in the rungs through a tree
 # and, from tile to tile, a short chain. The bound for $k$ additions in a row is $k u \sum |x|$ with $u = 2^{-24}$
-# (Higham, section 4.2): $k = n$ for the loop, about $2 \log_2 n$ for the first rungs, and a run of 21 or a row, plus
-# the number of tiles, for those that look back. The tests allow each rung just that.
+# (N. Higham, *Accuracy and Stability of Numerical Algorithms*, section 4.2): $k = n$ for the loop, about $2 \log_2 n$
+# for the first rungs, and a run of 21 or a row, plus the number of tiles, for those that look back. The tests have
+# one bound for all rungs, in which all of these are added up.
 #
 # Two consequences. A running sum of positive numbers may *fall* by a rounding from one element to the next, because
 # neighbours in different tiles are put together in different ways:
@@ -856,7 +857,8 @@ assert check("scan/compact", compact_answer)
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
 steps = [256 - 2**k for k in range(8)]
-print("additions in a block of 256:", sum(steps), "- and counted:", reports["kogge_stone"].counters["flops"] // 672)
+counted = reports["kogge_stone"].counters["flops"] // (rows.size // BLOCK)
+print("additions in a block of 256:", sum(steps), "- and counted:", counted)
 
 # %% [markdown]
 # *Additions.* At distance $d$ all but the first $d$ threads add: $n \log_2 n - (n - 1)$ in all.

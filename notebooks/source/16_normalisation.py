@@ -466,7 +466,7 @@ print("one read:", eight.nbytes // 32, "- you said", prediction)
 #
 # Larger channels are read twice. The second time the kernel goes *backwards*, block by block: what was read last is
 # still in the L2 cache, and is used before it is pushed out. The cache holds 60 MB and the batch has 822, so in one of
-# three passes that can save 7 per cent at most. It costs two minus signs.
+# three passes that can save 7 per cent at most. It costs a few minus signs.
 
 # %%
 recorded("batchnorm", "vectorised", before="fused", family="training", per_element=12)
@@ -608,7 +608,8 @@ for columns in (3, 64, 1000, 1024, 4096, 32768, 40000):
     for run in launches:
         blocks = f"{run.grid[0]:4} x {run.grid[1]} blocks of {run.block[0]}"
         print(f"{x.shape[0]:5} rows of {columns:6}: {run.kernel:18} {blocks}")
-print("lanes for a row of 64:", layernorm._lanes(16, 4), "- you said", prediction)
+lanes = layernorm._lanes(16, 4)  # 16 vectors, 4 a lane
+print(f"lanes for a row of 64: {lanes}, rows in a warp: {32 // lanes} - you said", prediction)
 
 # %% [markdown]
 # Rows beyond 32,768 are not kept: they are read twice. Where there are few of them, as here, several blocks share one,

@@ -236,6 +236,10 @@ for name, report in {"naive": naive, "vectorised": pairs}.items():
 plots.access(pairs, "x")
 
 # %% [markdown]
+# Each panel is the first of two loads from a row: 16 bytes a lane, and lanes stand 32 bytes apart. So a request touches
+# 32 sectors and takes the left half of each. The second load takes the halves that are white here, and finds them in
+# the L1 cache, as in the picture before. Eight lanes cover a row of 64; the next eight go on two rows below.
+#
 # Windows of 3 x 3 with stride 2 and padding 1 need a ninth column on the left. The lane on the left has it in a
 # register. So each thread first takes the maximum of its three rows, column by column, and then one *shuffle* hands the
 # last column to the right. Lane 0 has no such neighbour in its warp, and loads the column. At the left edge of a row

@@ -275,10 +275,10 @@ print(sanitizers.table())
 
 # %% [markdown]
 # A *look-alike* is the correct kernel beside each bug: a tool should be silent there. Do not read this as a contest: we
-# planted the bugs, so 142 of 142 says that the interpreter does what it was built for, and not that it misses nothing.
-# compute-sanitizer sees the machine code that really runs, in programs of any size, in any language, and libraries too.
-# The interpreter sees a small launch of one kernel in Python, but it sees all of it: every access, its line and its
-# variable. They are good at different things. Use both.
+# planted the bugs. That the interpreter names every one says that it does what it was built for, and not that it misses
+# nothing. compute-sanitizer sees the machine code that really runs, in programs of any size, in any language, and
+# libraries too. The interpreter sees a small launch of one kernel in Python, but it sees all of it: every access, its
+# line and its variable. They are good at different things. Use both.
 #
 # ## Who runs when
 #

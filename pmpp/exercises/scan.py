@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from pmpp import cuda
@@ -17,10 +19,10 @@ def _blocks(n: int) -> int:
     return -(-n // BLOCK)  # rounded up
 
 
-def _by_blocks(x: np.ndarray, scan: object) -> np.ndarray:
+def _by_blocks(x: np.ndarray, scan: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """``scan`` of each block's elements by themselves, in float64."""
     parts = [x[first : first + BLOCK].astype(np.float64) for first in range(0, x.size, BLOCK)]
-    return np.concatenate([scan(part) for part in parts])  # type: ignore[operator]
+    return np.concatenate([scan(part) for part in parts])
 
 
 def _exclusive(x: np.ndarray) -> np.ndarray:
@@ -29,6 +31,11 @@ def _exclusive(x: np.ndarray) -> np.ndarray:
 
 def _reverse(x: np.ndarray) -> np.ndarray:
     return np.cumsum(x[::-1])[::-1]
+
+
+def _mirrored_once(x: np.ndarray) -> np.ndarray:
+    """Of a block with fewer elements than threads, the zeros behind them come first."""
+    return np.cumsum(np.r_[x, np.zeros(BLOCK - x.size)][::-1])[: x.size]
 
 
 def _segmented(x: np.ndarray, heads: np.ndarray) -> np.ndarray:
@@ -216,7 +223,7 @@ EXERCISES = (
             Trap(
                 "mirrored once",
                 "The sums are right, and in the reverse order: mirror on the way out, too.",
-                lambda x, out: {1: _by_blocks(x, lambda part: np.cumsum(part[::-1]))},
+                lambda x, out: {1: _by_blocks(x, _mirrored_once)},
             ),
         ),
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pmpp import cuda
@@ -99,7 +101,7 @@ def _planes_cases(rng: np.random.Generator) -> list[Case]:
     for n in (1, BLOCK - 1, BLOCK, BLOCK + 1, 2048):
         x = rng.standard_normal((n, 3), dtype=np.float32)
         args = x.reshape(-1), unwritten((3, n), np.float32)
-        cases.append(Case(f"{n} points", args, _tiles(n, BLOCK), BLOCK, {1: x.T}))
+        cases.append(Case(f"{n} point{'s' * (n > 1)}", args, _tiles(n, BLOCK), BLOCK, {1: x.T}))
     return cases
 
 
@@ -133,6 +135,13 @@ def swizzle_answer(x, out):
     cuda.syncthreads()
     if left + ty < out.shape[0] and top + tx < out.shape[1]:
         out[left + ty, top + tx] = tile[tx * TILE + (ty ^ tx)]
+
+
+def _swizzle_budget(case: Case) -> dict[str, tuple[float, str]]:
+    # A wavefront for each warp. Of itself `check` would advise padding, for which there is no room.
+    warps = math.prod(case.grid) * TILE
+    advice = "In each row and in each column of the tile, let the 32 places differ modulo 32."
+    return {"shared_load_wavefronts": (warps, advice), "shared_store_wavefronts": (warps, advice)}
 
 
 # -------------------------------------------------------------------------------------------------- transpose/coarsen
@@ -194,6 +203,7 @@ EXERCISES = (
         f"conflicts by putting the elements elsewhere in their rows. The launch has {TILE} x {TILE} threads a block.",
         parameters="x, out",
         cases=lambda rng: _matrices(rng, TILE, np.transpose, sharedmem=4 * TILE * TILE),
+        budget=_swizzle_budget,
         answer=swizzle_answer,
         hints=(
             "The bank of an element is its place modulo 32: here that is its column. All of a column is in one bank.",

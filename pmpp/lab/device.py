@@ -78,6 +78,7 @@ def backend() -> Backend:
     fault, gpu_present = gpu.fault()
     if fault is None:
         from numba import cuda
+        from numba.cuda import random  # noqa: F401  makes it an attribute of cuda
 
         # A lesson launches small grids on purpose; Numba would warn about each.
         cuda.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0

@@ -22,7 +22,7 @@ import numpy as np
 
 from pmpp import simt
 from pmpp.lab.exercise import Case, Exercise, Trap, Verdict
-from pmpp.lab.trial import Run, Source, attempt, bits, wrong_elements
+from pmpp.lab.trial import Run, Source, attempt, bits, wide, wrong_elements
 
 __all__ = ["ADVICE", "judge"]
 
@@ -208,8 +208,11 @@ class _Judge:
         if self.source.tests_with_equality(line):
             return self.hazard("guard off by one", run, hazard, said)
         tested = self.source.tests_around(line)
-        advice = "There is a test, but it lets this index through: test every index that is used." if tested else None
-        return self.hazard("missing guard", run, hazard, said, advice)
+        advice = (
+            "There is a test, but it lets this index through: test every index that is used. "
+            "If you do, look at how this one is computed."
+        )
+        return self.hazard("missing guard", run, hazard, said, advice if tested else None)
 
     def divergent_barrier(self, run: Run, hazard: simt.Hazard) -> Verdict:
         whole = hazard.variable.startswith(("syncthreads", "grid"))  # else a shuffle, a vote: for the lanes of a warp
@@ -222,7 +225,8 @@ class _Judge:
     def race(self, run: Run, hazard: simt.Hazard) -> Verdict:
         said = _said(hazard)
         if self.source.updates(hazard.variable, hazard.line):
-            return self.hazard("missing atomic", run, hazard)
+            alike = "the two blocks" in said and not self.source.knows_its_block()  # an atomic would only count twice
+            return self.hazard("only right for one block" if alike else "missing atomic", run, hazard)
         if "no barrier in between" in said:
             return self.hazard("missing barrier", run, hazard)
         again = {other.case for other, _ in self.met("race", hazard.line, hazard.variable)}
@@ -288,7 +292,7 @@ class _Judge:
                 "only right for one block", seen, later if self.source.knows_its_block() else None, case=run.case
             )
         got, before = run.results[index][wrong], run.case.args[index][wrong]
-        if got.dtype.kind == "f" and np.isnan(got).all() and np.isnan(before).all() and self.source.reads(output):
+        if got.dtype.kind in "fc" and np.isnan(got).all() and np.isnan(before).all() and self.source.reads(output):
             seen = f"{output} comes out as NaN, because the kernel reads it, and it holds nothing yet."
             return self.fault("uninitialised memory", seen, "Write an output before you read it.", case=run.case)
         if (bits(got) == bits(before)).all() and not _only_element_was_written(run, wrong):
@@ -322,7 +326,7 @@ class _Judge:
             for index in run.wrong:
                 if index not in foreseen:
                     return False
-                fixed = ~np.isnan(np.asarray(foreseen[index], np.float64))
+                fixed = ~np.isnan(wide(foreseen[index]))
                 differs = wrong_elements(run.results[index], foreseen[index], run.case.tolerance.get(index, 0)) & fixed
                 if not fixed.any() or differs.sum() > differs.size // 100:
                     return False
@@ -441,8 +445,8 @@ def _fills(case: Case) -> bool:
 def _nearly(run: Run) -> bool:
     """Whether each result is off by little: a thousand times what is allowed, and not a hundredth of the value."""
     for index, wrong in run.wrong.items():
-        got = np.asarray(run.results[index])[wrong].astype(np.float64)
-        expected = np.asarray(run.case.expected[index])[wrong].astype(np.float64)
+        got = wide(np.asarray(run.results[index])[wrong])
+        expected = wide(np.asarray(run.case.expected[index])[wrong])
         allowed = np.broadcast_to(run.case.tolerance.get(index, 0), wrong.shape)[wrong]
         error = np.abs(got - expected)
         if not (np.isfinite(error) & (error <= 1000 * allowed) & (error <= 0.01 * np.abs(expected))).all():
@@ -484,6 +488,8 @@ def _show(value: typing.Any) -> str:
     array = np.asarray(value)
     if array.ndim:
         return np.array2string(array, precision=6, threshold=8)
+    if array.dtype.kind == "c":
+        return f"{array.real:.6g}{array.imag:+.6g}j"
     return f"{array.item():.9g}" if array.dtype.kind == "f" else str(array.item())
 
 

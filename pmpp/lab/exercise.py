@@ -65,7 +65,7 @@ SEED = 20261121  # the same inputs on every run, so that a verdict can be talked
 def unwritten(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
     """An array for a kernel to write: NaN, or for integers bytes of 0x5A, so that what is left out shows."""
     dtype = np.dtype(dtype)
-    if dtype.kind == "f":
+    if dtype.kind in "fc":
         return np.full(shape, np.nan, dtype)
     out = np.empty(shape, dtype)
     out.reshape(-1).view(np.uint8)[:] = 0x5A

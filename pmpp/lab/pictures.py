@@ -169,7 +169,7 @@ def _draw_request(ax: Axes, one: Access, boxes: _Boxes, width: float) -> None:
     pitch = width / 32
     for sector, left in boxes.left.items():
         edge = "#555555" if sector in boxes.touched else "#DDDDDD"
-        ax.add_patch(Rectangle((left, low), SECTOR, high, facecolor="white", edgecolor=edge, linewidth=0.8, zorder=2))
+        ax.add_patch(Rectangle((left, low), SECTOR, high, facecolor="none", edgecolor=edge, linewidth=0.8, zorder=2))
     lines, colours = [], []
     for lane in range(31, -1, -1):  # where several lanes share bytes, the first is on top
         on = bool(one.active[lane])
@@ -184,9 +184,6 @@ def _draw_request(ax: Axes, one: Access, boxes: _Boxes, width: float) -> None:
             left, size = pieces[0]
             lines.append([((lane + 0.5) * pitch, top), (left + size / 2, high)])
             colours.append(face)
-    for patch in ax.patches:
-        if patch.get_zorder() == 2:
-            patch.set_facecolor("none")
     ax.add_collection(LineCollection(lines, colors=colours, linewidths=0.9))
     ax.set(xlim=(-2, width + 2), ylim=(low - 0.02, top + 0.26))
     ax.set_yticks([0.15, top + 0.12], ["memory", "lanes"])

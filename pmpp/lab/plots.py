@@ -320,11 +320,13 @@ def sweep(
     record: Record | None = None,
     family: str | None = None,
     only: Sequence[str] | None = None,
+    xlabel: str | None = None,
 ) -> Figure:
     """Rate over size for every rung and library of a room, over regions where launch, cache, memory or arithmetic rule.
 
     The dashed line is what the ceilings allow: the bound, but never less than an empty kernel. Data that fit in the
-    cache can be above it. ``only`` picks contenders. Raises RecordError if the room was not measured.
+    cache can be above it. ``only`` picks contenders. ``xlabel`` says what the size is, where the record has only its
+    letter. Raises RecordError if the room was not measured.
     """
     record = record or store.load()
     name = _name(room)
@@ -352,7 +354,7 @@ def sweep(
     sizes = sorted({entry.x: entry for entry in entries}.values(), key=lambda entry: entry.x)
     allowed = [rate(e, max(roof.bound(_cost(e), ceilings).seconds, ceilings.empty_kernel)) for e in sizes]
     ax.plot([entry.x for entry in sizes], allowed, "--", color="#333333", linewidth=1.2, label="the ceilings allow")
-    ax.set(xscale="log", yscale="log", xlabel=_size_label(sizes[-1]))
+    ax.set(xscale="log", yscale="log", xlabel=xlabel or _size_label(sizes[-1]))
     ax.set(ylabel=f"rate (T{'FLOP' if compute else 'B'}/s)", title=f"{name}: {family} over size")
     _size_axis(ax, [entry.x for entry in sizes])
     _plain(ax.yaxis)

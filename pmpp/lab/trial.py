@@ -94,17 +94,23 @@ def wrong_elements(got: typing.Any, expected: typing.Any, tolerance: typing.Any)
     try:
         got = np.asarray(got)
         expected, tolerance = np.asarray(expected), np.asarray(tolerance)
-        if got.shape != expected.shape or got.dtype.kind not in "biuf":
+        if got.shape != expected.shape or got.dtype.kind not in "biufc":
             return np.ones(expected.shape, bool)
     except (TypeError, ValueError):
         return np.ones(np.shape(expected), bool)
     if got.dtype.kind in "biu" and expected.dtype.kind in "biu" and not tolerance.any():
         return got != expected
-    if not tolerance.any() and got.dtype.kind == "f":
+    if not tolerance.any() and got.dtype.kind in "fc":
         expected = expected.astype(got.dtype)
     with np.errstate(all="ignore"):
-        a, b = got.astype(np.float64), expected.astype(np.float64)
+        a, b = wide(got), wide(expected)
         return ~((a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= tolerance))
+
+
+def wide(x: typing.Any) -> np.ndarray:
+    """In float64, or if it is complex in complex128."""
+    x = np.asarray(x)
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
 
 
 def bits(x: typing.Any) -> np.ndarray:

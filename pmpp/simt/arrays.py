@@ -194,6 +194,8 @@ class DeviceArray:
         return len(self._view)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:  # as in Numba; without it NumPy would be handed a copy after all
+            raise ValueError("`copy=False` is not possible: what is on the device is copied to the host")
         return np.array(self._view, dtype=dtype)
 
     def __repr__(self) -> str:

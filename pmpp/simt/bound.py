@@ -22,10 +22,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pmpp.simt.counting import SECTOR
-from pmpp.simt.gpus import SCHEDULERS, WARP, Gpu
+from pmpp.simt.gpus import SCHEDULERS, Gpu
+from pmpp.simt.lanes import WARP
 from pmpp.simt.tables import Table
 
-#: A resource that works this share of the longest time is as much to blame for it.
+#: Of resources that work at least this share of the longest time, the first is named.
 NEARLY = 0.9
 
 
@@ -44,10 +45,10 @@ class Bound:
     """The roofline time of one launch.
 
     seconds     no launch can be faster: the longest of the resources' `least`
-    resource    the name of that resource, or of an earlier one that is within a tenth: where multiply-adds fill the
-                slots of `issue`, they are what binds
+    resource    the name of the first resource within a tenth of that time: where multiply-adds fill the slots of
+                `issue`, they are what binds
     written     the longest of the resources' `written`, in seconds: a kernel that takes longer than this waits
-    binding     the name of that one, likewise
+    binding     the name of the first within a tenth of it
     resources   all of them, in a fixed order
     """
 
@@ -60,7 +61,7 @@ class Bound:
     resources: tuple[Resource, ...]
 
     def table(self) -> Table:
-        """The resources that have work, a row each; < marks the longest."""
+        """The resources that have work, a row each; < marks the ones named in the title, `resource` and `binding`."""
         rows = []
         for r in self.resources:
             if r.written:

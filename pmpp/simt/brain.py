@@ -12,20 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import half, libdevice, rounding
+from pmpp.simt import half, libdevice
 from pmpp.simt.dtypes import BFLOAT16, FLOAT16, HAS_BFLOAT16, INT8, UINT8, Value, cast
-from pmpp.simt.libdevice import Routine
 
 _KNOWN = BFLOAT16 if HAS_BFLOAT16 else FLOAT16  # without it there are only refusals, which need no type
 libdevice.TYPES["w"] = _KNOWN
 
 
-def _fma(a: Value, b: Value, c: Value) -> Value:
-    wide, lost = rounding.two_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
-    return rounding.narrow(rounding.to_odd(wide, np.where(np.isfinite(wide), lost, 0.0)), "rn", _KNOWN)
-
-
-ROUTINES = half.routines("w", _fma) | half.conversions("w", "bfloat16")
+ROUTINES = half.routines("w") | half.conversions("w", "bfloat16")
 
 _NUMPY = {"ushort": "uint16", "short": "int16", "uint": "uint32", "int": "int32", "ull": "uint64", "ll": "int64",
           "uchar": "uint8", "char": "int8", "float": "float32", "double": "float64"}  # fmt: skip
@@ -61,5 +55,3 @@ for _name, _routine in ROUTINES.items():
         BF16[_path] = libdevice.handler(_path, _routine)
 if not HAS_BFLOAT16:
     BF16 = {path: _refused(f"cuda.{path}") for path in BF16}
-
-__all__ = ["BF16", "ROUTINES", "Routine"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import dtypes, inference, intrinsics, libdevice, sync
+from pmpp.simt import dtypes, inference, intrinsics, libdevice, python, sync
 from pmpp.simt.errors import ArgumentError, UnsupportedError
 from pmpp.simt.frames import Frame, GridGroup, LocalFunction, is_number, kind_of, widen
 from pmpp.simt.inference import DryRun, Left
@@ -44,7 +44,7 @@ def call_value(f: Frame, callee: Any, args: list, keywords: dict, call: intrinsi
     if dtypes.as_dtype(callee) is not None:
         return cast_call(f, callee, args, line)
     path = intrinsics.device_path(callee)
-    handler = intrinsics.DEVICE.get(path) if path else intrinsics.python_function(callee)
+    handler = intrinsics.DEVICE.get(path) if path else python.handler(callee)
     if handler is None:
         raise f.m.error(f"{call.function} is {kind_of(callee)} and cannot be called", line, UnsupportedError)
     return handler(f, call, *args, **keywords)

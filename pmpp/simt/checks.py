@@ -151,9 +151,7 @@ def _report_uninitialised(m: Machine, storage: Storage, name: str, line: int, la
     m.hazard("uninitialised_read", storage.space, name, line, lane, message)
 
 
-def _report(
-    m: Machine, race: Race, where: np.ndarray, storage: Storage, name: str, line: int, verb: str
-) -> None:  # fmt: skip
+def _report(m: Machine, race: Race, where: np.ndarray, storage: Storage, name: str, line: int, verb: str) -> None:
     lane = int(where[race.lane])
     here = race.thread // m.lanes.width == m.lanes.first + lane // m.lanes.width
     remedy = "no barrier in between" if here else "nothing that orders the two blocks"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items, maths, operators, precision, ufuncs
+from pmpp.simt import calls, dtypes, flow, frames, intrinsics, items, maths, operators, precision, python, ufuncs
 from pmpp.simt.errors import SimtError, UnsupportedError
 from pmpp.simt.frames import Frame
 from pmpp.simt.machine import class_of, class_of_call
@@ -79,7 +79,7 @@ class Expressions(Names):
             frozen = thing.copy(order="K")  # Numba compiles the values in: what happens to the array later is not seen
             return lambda f: items.constant_array(f.m, frozen, name)
         if hasattr(thing, "__cuda_array_interface__") and not isinstance(thing, type):
-            return lambda f: items.captured_array(f.m, thing, name)
+            return lambda f: items.captured_array(f.m, thing)
         if isinstance(thing, tuple):
             parts = tuple(dtypes.constant(e) for e in thing)
             if None not in parts:
@@ -260,7 +260,7 @@ class Expressions(Names):
 
     def subscript(self, node: ast.Subscript) -> tuple[Expression, Expression, str, tuple[bool, ...]]:
         index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        literals = tuple(_is_literal(e) for e in index)
+        literals = tuple(precision.is_literal(e) for e in index)
         parts = [self.expr(e) for e in index]
         if isinstance(node.slice, ast.Tuple):
             indices: Expression = lambda f: tuple(p(f) for p in parts)  # noqa: E731
@@ -303,7 +303,7 @@ class Expressions(Names):
         dtype = dtypes.as_dtype(thing)
         if dtype is not None and thing not in (bool, int, float):
             return lambda f: calls.cast_call(f, dtype, [a(f) for a in args], line)
-        handler = intrinsics.python_function(thing) or ufuncs.handler(thing)
+        handler = python.handler(thing) or ufuncs.handler(thing)
         if handler is not None:
             return self.plain_call(handler, call, args, names, getattr(thing, "__name__", ""))
         py_func = getattr(thing, "py_func", None)
@@ -415,10 +415,6 @@ def _identical(a: Any, b: Any, wanted: bool) -> Any:
     if frames.is_number(a) and frames.is_number(b) and a.dtype == b.dtype:
         return COMPARE["Eq" if wanted else "NotEq"](a, b)
     return np.bool_((a is b) == wanted)
-
-
-def _is_literal(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
 
 
 def _plain(error: Exception) -> str:

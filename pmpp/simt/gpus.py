@@ -12,8 +12,8 @@ import html
 from dataclasses import dataclass
 
 from pmpp.simt.errors import LaunchError
+from pmpp.simt.lanes import WARP
 
-WARP = 32
 KIB, MIB = 1 << 10, 1 << 20
 
 #: Schedulers of a multiprocessor, each with a quarter of its registers; each issues one instruction a cycle.
@@ -25,6 +25,7 @@ REGISTER_UNIT = 256
 #: The most registers that one thread can have.
 MAX_REGISTERS = 255
 
+#: The most threads of a block.
 MAX_THREADS = 1024
 
 
@@ -219,9 +220,7 @@ def occupancy(threads: int, shared_bytes: int = 0, registers: int | None = None,
     limiter = min(limits, key=limits.__getitem__)
     blocks = limits[limiter]
     share = blocks * warps / arch.warps
-    return Occupancy(
-        chosen.name, threads, shared_bytes, registers, blocks, blocks * warps, share, limits, limiter
-    )  # fmt: skip
+    return Occupancy(chosen.name, threads, shared_bytes, registers, blocks, blocks * warps, share, limits, limiter)
 
 
 _gpu = gpu  # the parameter of the same name hides it

@@ -23,12 +23,6 @@ libdevice.TYPES |= {
 _INTEGERS = {"short": "h", "ushort": "H", "int": "i", "uint": "I", "ll": "l", "ull": "L"}
 
 
-def fma16(a: Value, b: Value, c: Value) -> Value:
-    """a * b + c of float16 in one rounding: the product is exact in float64, and the sum is rounded to odd."""
-    wide, lost = rounding.two_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
-    return rounding.narrow(rounding.to_odd(wide, np.where(np.isfinite(wide), lost, 0.0)), "rn", FLOAT16)
-
-
 def saturated(x: Value) -> Value:
     """Between 0 and 1; NaN becomes 0."""
     one = x.dtype.type(1)
@@ -78,9 +72,13 @@ FUNCTIONS: dict[str, Callable] = {
 }  # fmt: skip
 
 
-def routines(kind: str, fma: Callable) -> dict[str, Routine]:
-    """The functions that float16 ("e") and bfloat16 have in common, under the names without underscores."""
+def routines(kind: str) -> dict[str, Routine]:
+    """The functions that float16 ("e") and bfloat16 ("w") have in common, under the names without underscores."""
     two, one = f"{kind}{kind}->{kind}", f"{kind}->{kind}"
+
+    def fma(a: Value, b: Value, c: Value) -> Value:
+        return rounding.fma32(a, b, c, dtype=libdevice.TYPES[kind])
+
     binary = {"hadd": np.add, "hsub": np.subtract, "hmul": np.multiply}
     found = {name + suffix: Routine(two, f, 1) for name, f in binary.items() for suffix in ("", "_rn")}
     found |= {f"{name}_sat": Routine(two, lambda a, b, f=f: saturated(f(a, b)), 1) for name, f in binary.items()}
@@ -126,11 +124,10 @@ def conversions(kind: str, word: str) -> dict[str, Routine]:
 
 
 def _to_int(mode: str, dtype: np.dtype) -> Callable:
-    whole = {"rn": np.rint, "rz": np.trunc, "ru": np.ceil, "rd": np.floor}[mode]
     info = np.iinfo(dtype)
 
     def convert(x: Value) -> Value:
-        found = whole(x)
+        found = rounding.WHOLE[mode](x)
         if dtype.itemsize == 1:  # unlike a cast of a float32, these functions saturate
             found = np.clip(found.astype(np.float32), info.min, info.max)
         return dtypes.cast(found, dtype)
@@ -144,7 +141,7 @@ PUBLIC = {
     *FUNCTIONS,
 }  # fmt: skip
 
-ROUTINES = routines("e", fma16) | conversions("e", "half")
+ROUTINES = routines("e") | conversions("e", "half")
 
 #: `fp16.<name>` in a kernel.
 FP16: dict[str, Callable] = {}

@@ -60,7 +60,7 @@ def dry_machine(m: Machine) -> Machine:
 
 
 def _key(value: Any) -> Any:
-    if isinstance(value, (np.generic, np.ndarray)) or hasattr(value, "parts"):
+    if frames.is_number(value) or isinstance(value, frames.Mixed):
         return value.dtype.num
     if isinstance(value, tuple):
         return tuple(map(_key, value))
@@ -73,7 +73,7 @@ def _key(value: Any) -> Any:
 
 
 def _zero(value: Any) -> Any:
-    if isinstance(value, (np.generic, np.ndarray)) or hasattr(value, "parts"):
+    if frames.is_number(value) or isinstance(value, frames.Mixed):
         return value.dtype.type(0)
     if isinstance(value, Vector):
         return value.map(_zero)
@@ -136,10 +136,8 @@ def _dry_run(f: Frame, run: Callable[[Frame], Any], assigned: list[str]) -> tupl
             value = run(dry)
     except Exception:  # a path that fails to type is one that Numba prunes, or one that will complain when it is taken
         return None, []
-    found = [
-        (name, dry.vars[name].dtype) for name in assigned if isinstance(dry.vars.get(name), (np.generic, np.ndarray))
-    ]
-    return (value.dtype if isinstance(value, (np.generic, np.ndarray)) else None), found
+    found = [(name, dry.vars[name].dtype) for name in assigned if frames.is_number(dry.vars.get(name))]
+    return (value.dtype if frames.is_number(value) else None), found
 
 
 def merge(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -147,7 +145,7 @@ def merge(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     merged = {**before, **after}
     for name in before.keys() & after.keys():
         a, b = before[name], after[name]
-        if isinstance(a, (np.generic, np.ndarray)) and isinstance(b, (np.generic, np.ndarray)) and a.dtype != b.dtype:
+        if frames.is_number(a) and frames.is_number(b) and a.dtype != b.dtype:
             merged[name] = dtypes.unify(a.dtype, b.dtype).type(0)
     return merged
 

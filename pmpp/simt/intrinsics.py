@@ -1,4 +1,4 @@
-"""The device API: what each `cuda.*` name, Python builtin and `math` function does in a kernel.
+"""The device API: what each `cuda.*` name does in a kernel.
 
 A handler takes the frame, the call site and the evaluated arguments.  A kernel may have been written for the
 interpreter or for Numba; both kinds of objects are mapped to one path such as "atomic.add", without importing Numba.
@@ -7,10 +7,7 @@ interpreter or for Numba; both kinds of objects are mapped to one path such as "
 from __future__ import annotations
 
 import ast
-import builtins
-import cmath
 import math
-import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,16 +17,13 @@ import numpy as np
 from pmpp.simt import (
     atomics,
     brain,
-    complexes,
     dtypes,
-    flow,
     frames,
     half,
     hints,
     libdevice,
     maths,
     memory,
-    operators,
     records,
     rounding,
     sync,
@@ -38,7 +32,7 @@ from pmpp.simt import (
 )
 from pmpp.simt.dtypes import Value
 from pmpp.simt.errors import LaunchError, UnsupportedError
-from pmpp.simt.frames import Frame, GridGroup, Range, is_number
+from pmpp.simt.frames import Frame, GridGroup
 from pmpp.simt.machine import Machine
 from pmpp.simt.memory import Array, c_strides
 from pmpp.simt.storage import Storage, poison
@@ -191,12 +185,21 @@ def element_type(dtype: Any) -> np.dtype:
     return records.plain(found)
 
 
+def _check_alignment(alignment: Any) -> None:
+    """What Numba takes; memory here is aligned for any of it."""
+    given = alignment is not None
+    if given and not (isinstance(alignment, np.integer) and alignment >= 8 and not alignment & (alignment - 1)):
+        kind = frames.kind_of(alignment)
+        raise TypeError(f"the alignment is {alignment} ({kind}); it must be an integer, a power of two from 8 on")
+
+
 def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
     m, dtype, extents = f.m, element_type(dtype), _extents(shape)
     key = ("shared", call.site, dtype)
     array = m.shared.get(key)
     if array is not None:
         return array
+    _check_alignment(alignment)
     size = math.prod(extents)
     name = ast.unparse(call.node)
     if size == 0 and m.dry:
@@ -244,6 +247,7 @@ def _dynamic_shared(m: Machine, dtype: np.dtype, name: str) -> Array:
 
 def _local_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, shape: Any) -> Array:
     m, dtype, extents = f.m, element_type(dtype), _extents(shape)
+    _check_alignment(alignment)
     if m.dry:
         return Array(Storage("local", np.zeros((1, 1, 32), dtype)), dtype, extents, _strides(extents, dtype))
     array = f.arrays.get(call.site)
@@ -388,128 +392,3 @@ DEVICE: dict[str, Callable] = {
     "popc": _popc, "clz": _clz, "brev": _brev, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
     **libdevice.LIBDEVICE, **half.FP16, **brain.BF16, **hints.HINTS, **vectors.VECTORS,
 }  # fmt: skip
-
-
-# -- Python's own functions ------------------------------------------------------------------------------------------
-
-
-def _fold(pick: Callable) -> Callable:
-    def handler(f: Frame, call: Call, *values: Any) -> Value:
-        if len(values) == 1 and isinstance(values[0], tuple):
-            values = values[0]
-        result = values[0]
-        for value in values[1:]:
-            result = pick(result, value)
-        return result
-
-    return handler
-
-
-def _length(f: Frame, call: Call, value: Any) -> Value:
-    if isinstance(value, Array):
-        return np.int64(value.shape[0]) if isinstance(value.shape[0], int) else value.shape[0]
-    if isinstance(value, tuple):
-        return np.int64(len(value))
-    raise TypeError(f"{frames.kind_of(value)} has no length")
-
-
-def _range(f: Frame, call: Call, *bounds: Value) -> Range:
-    if not 1 <= len(bounds) <= 3 or not all(is_number(b) and b.dtype.kind in "iub" for b in bounds):
-        raise TypeError("range takes one to three integers")
-    kinds = {b.dtype for b in bounds}
-    if all(d.kind in "ib" and d.itemsize <= 4 for d in kinds):
-        dtype = dtypes.INT32
-    else:
-        dtype = dtypes.UINT64 if all(d.kind == "u" for d in kinds) else dtypes.INT64
-    first, last = (np.int64(0), bounds[0]) if len(bounds) == 1 else bounds[:2]
-    stride = bounds[2] if len(bounds) == 3 else np.int64(1)
-    return Range(first.astype(dtype), last.astype(dtype), stride.astype(dtype), dtype)
-
-
-_range.counts_itself = True  # type: ignore[attr-defined]
-_length.counts_itself = True  # type: ignore[attr-defined]
-
-
-def _enumerate(f: Frame, call: Call, source: Any, start: Value = np.int64(0)) -> Iterator:  # noqa: B008
-    return ((np.int64(int(start) + i), v) for i, v in builtins.enumerate(flow.elements(f, source, call.line)))
-
-
-def _zip(f: Frame, call: Call, *sources: Any) -> Iterator:
-    return builtins.zip(*(flow.elements(f, s, call.line) for s in sources), strict=False)
-
-
-def _print(f: Frame, call: Call, *values: Any) -> None:
-    """`print` from every active thread, in order."""
-    if f.m.dry:
-        return
-    lanes = f.m.lanes
-    shape = (lanes.blocks, lanes.width)
-    spread = [np.broadcast_to(v, shape) if is_number(v) else v for v in values]
-    for b, t in np.argwhere(f.mask.grid()):
-        print(*(v[b, t] if isinstance(v, np.ndarray) else v for v in spread))
-
-
-def _operator(name: str) -> Callable:
-    function = (operators.BINARY | operators.COMPARE)[name]
-
-    def call_operator(f: Frame, call: Call, *values: Value) -> Value:
-        result = function(*values)
-        if name in ("Pow", "Div"):
-            frames.check_operator(f, name, *values, call.line)
-        return result
-
-    return call_operator
-
-
-def _complex_log(f: Frame, call: Call, value: Value, base: Value | None = None) -> Value:
-    if base is None:
-        return complexes.CMATH["log"](value)
-    return _operator("Div")(f, call, *complexes.logarithms(value, base))
-
-
-def _divmod(f: Frame, call: Call, a: Value, b: Value) -> tuple[Value, Value]:
-    return operators.BINARY["FloorDiv"](a, b), operators.BINARY["Mod"](a, b)
-
-
-def _sum(f: Frame, call: Call, values: tuple) -> Value:
-    total: Value = np.int64(0)
-    for value in values:
-        total = operators.BINARY["Add"](total, value)
-    return total
-
-
-def _type(f: Frame, call: Call, value: Value) -> np.dtype:
-    return value.dtype
-
-
-def _simple(function: Callable) -> Callable:
-    return lambda f, call, *values: function(*values)
-
-
-_PYTHON: dict[Any, Callable] = {
-    min: _fold(operators.minimum), max: _fold(operators.maximum), abs: _simple(maths.absolute),
-    round: _simple(maths.round_half_even), len: _length, range: _range, int: _simple(maths.to_int),
-    float: _simple(maths.to_float), bool: _simple(dtypes.truth), enumerate: _enumerate, zip: _zip, print: _print,
-    complex: _simple(maths.to_complex), pow: _operator("Pow"), divmod: _divmod, sum: _sum, type: _type,
-}  # fmt: skip
-_OPERATORS = {
-    operator.add: "Add", operator.sub: "Sub", operator.mul: "Mult", operator.truediv: "Div",
-    operator.floordiv: "FloorDiv", operator.mod: "Mod", operator.pow: "Pow", operator.lshift: "LShift",
-    operator.rshift: "RShift", operator.and_: "BitAnd", operator.or_: "BitOr", operator.xor: "BitXor",
-    operator.lt: "Lt", operator.le: "LtE", operator.gt: "Gt", operator.ge: "GtE", operator.eq: "Eq",
-    operator.ne: "NotEq",
-}  # fmt: skip
-_PYTHON.update(
-    {function: _simple((operators.BINARY | operators.COMPARE)[name]) for function, name in _OPERATORS.items()}
-)
-_PYTHON.update({getattr(math, name): _simple(function) for name, function in maths.MATH.items() if hasattr(math, name)})
-_PYTHON.update({getattr(cmath, name): _simple(function) for name, function in complexes.CMATH.items()})
-_PYTHON[cmath.log] = _complex_log
-
-
-def python_function(thing: Any) -> Callable | None:
-    """The handler of a Python builtin or `math` function, or None."""
-    try:
-        return _PYTHON.get(thing)
-    except TypeError:  # unhashable
-        return None

@@ -29,7 +29,7 @@ def constant_array(m: Machine, values: np.ndarray, name: str) -> Array:
     return array
 
 
-def captured_array(m: Machine, thing: Any, name: str) -> Array:
+def captured_array(m: Machine, thing: Any) -> Array:
     """A global device array: the kernel holds its address, and sees and changes what is there now."""
     from pmpp.simt.arrays import as_cuda_array  # it imports what this module is imported by
 

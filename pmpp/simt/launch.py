@@ -18,6 +18,7 @@ from pmpp.simt import dtypes, records
 from pmpp.simt.arrays import DeviceArray, as_cuda_array
 from pmpp.simt.compiler import Function, compile_function
 from pmpp.simt.errors import ArgumentError, LaunchError
+from pmpp.simt.gpus import MAX_THREADS
 from pmpp.simt.host import Transfer
 from pmpp.simt.intrinsics import SHARED_LIMIT
 from pmpp.simt.machine import HAZARDS, LEVELS, Machine
@@ -28,7 +29,6 @@ from pmpp.simt.storage import poison
 from pmpp.simt.trace import Trace, Tracing
 from pmpp.simt.waiting import Waiting
 
-MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 

@@ -142,17 +142,15 @@ _add("if->f", {"jnf": special.jn, "ynf": _in_float64(lambda n, x: special.yn(n, 
 _both("d->i", {"ilogb": _ilogb})
 _both("d->l", {"llrint": lambda x: dtypes.cast(np.rint(x), INT64),
                "llround": lambda x: dtypes.cast(_round_away(x)[()], INT64)})  # fmt: skip
-_both("d->dd", {"sincos": lambda x: (np.sin(x), np.cos(x)), "sincospi": _half_turns})
-_both("d->dd", {"modf": np.modf})
+_both("d->dd", {"sincos": lambda x: (np.sin(x), np.cos(x)), "sincospi": _half_turns, "modf": np.modf})
 _both("d->di", {"frexp": np.frexp})
 _both("dd->di", {"remquo": _remquo})
 _add("dd->d", {"nextafter": np.nextafter})
 _add("ff->f", {"nextafterf": np.nextafter})
 _add("f->f", {"saturatef": lambda x: np.fmin(np.fmax(x, np.float32(0)), np.float32(1))})
 
-_FAST = {"cosf": "cosf", "exp10f": "exp10f", "expf": "expf", "log10f": "log10f", "log2f": "log2f", "logf": "logf",
-         "sincosf": "sincosf", "sinf": "sinf", "tanf": "tanf"}  # fmt: skip
-ROUTINES |= {f"fast_{name}": ROUTINES[accurate] for name, accurate in _FAST.items()}
+_FAST = ("cosf", "exp10f", "expf", "log10f", "log2f", "logf", "sincosf", "sinf", "tanf")
+ROUTINES |= {f"fast_{name}": ROUTINES[name] for name in _FAST}
 
 
 def _fast_divide(x: Value, y: Value) -> Value:
@@ -181,12 +179,7 @@ def _directed(function: Callable, mode: str) -> Callable:
 
 def _rounded_int(mode: str, dtype: np.dtype, seen: np.dtype) -> Callable:
     """A float as an integer type; the result is handed on as the signed type of the same width."""
-    whole = {"rn": np.rint, "rz": np.trunc, "ru": np.ceil, "rd": np.floor}[mode]
-
-    def convert(x: Value) -> Value:
-        return np.asarray(dtypes.cast(whole(x), dtype)).view(seen)
-
-    return convert
+    return lambda x: np.asarray(dtypes.cast(rounding.WHOLE[mode](x), dtype)).view(seen)
 
 
 def _from_int(dtype: np.dtype, integer: np.dtype, mode: str) -> Callable:

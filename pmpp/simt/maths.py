@@ -39,8 +39,10 @@ def to_int(a: Value) -> Value:
     return cast(a, INT64) if a.dtype.kind in "fbc" else a
 
 
-def to_float(a: Value) -> Value:
-    """`float(a)`: integers become float64, floats keep their type; bool has none in Numba."""
+def to_float(a: Value | str) -> Value:
+    """`float(a)`: integers and literals such as "inf" become float64, floats keep theirs; bool has none in Numba."""
+    if isinstance(a, str):
+        return np.float64(a)
     if a.dtype == BFLOAT16:
         raise TypeError("float() does not take a bfloat16: write np.float32(x)")
     if a.dtype == BOOL:

@@ -65,13 +65,11 @@ class Names:
 
     def level(self, name: str) -> int | None:
         """How many functions further out a variable lives: 0 for this one's own; None if it is no variable."""
-        names: Names | None = self
-        for level in range(64):
-            if names is None:
-                return None
+        names, level = self, 0
+        while names is not None:
             if name in names.locals:
                 return level
-            names = names.around
+            names, level = names.around, level + 1
         return None
 
     def refuse(self, node: ast.AST, message: str) -> UnsupportedError:

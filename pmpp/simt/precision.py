@@ -85,7 +85,7 @@ def _cause(f: Frame, operands: list[tuple[ast.expr, np.dtype]]) -> tuple[str, st
 
 
 def _describe(f: Frame, node: ast.expr, dtype: np.dtype) -> str:
-    if _is_literal(node):
+    if is_literal(node):
         return f"{dtype} literal {ast.unparse(node)}"
     return f"{dtype} {ast.unparse(node)}" if isinstance(node, (ast.Name, ast.Attribute)) else str(dtype)
 
@@ -95,7 +95,8 @@ def _cast(node: ast.expr) -> str:
     return f"np.float32({text if len(text) <= 40 else '...'})"
 
 
-def _is_literal(node: ast.expr) -> bool:
+def is_literal(node: ast.expr) -> bool:
+    """Whether an expression is a literal, or the negative of one."""
     return isinstance(node, ast.Constant) or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
 
 
@@ -217,7 +218,7 @@ def _origin(f: Frame, node: ast.expr, seen: set, integers: bool = False) -> tupl
     value = names.constant_value(node)
     if value is not None:
         if isinstance(value, (float, np.float64)) or (integers and isinstance(value, (int, np.integer))):
-            what = "" if _is_literal(node) else f"; {ast.unparse(node)} is {_kind(value)}"
+            what = "" if is_literal(node) else f"; {ast.unparse(node)} is {_kind(value)}"
             return what, _cast(node)
         return None
     if isinstance(node, ast.BinOp) and None not in map(names.constant_value, (node.left, node.right)):

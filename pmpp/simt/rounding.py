@@ -24,8 +24,9 @@ import numpy as np
 from pmpp.simt import dtypes
 from pmpp.simt.dtypes import FLOAT32, FLOAT64, Value
 
-#: rn: to nearest, ties to even; rz: towards zero; ru: up; rd: down.
-MODES = ("rn", "rz", "ru", "rd")
+#: The modes, and how each rounds to an integer.  rn: to nearest, ties to even; rz: towards zero; ru: up; rd: down.
+WHOLE = {"rn": np.rint, "rz": np.trunc, "ru": np.ceil, "rd": np.floor}
+MODES = tuple(WHOLE)
 
 _SMALL, _LARGE = 2.0**-200, 2.0**200
 
@@ -123,11 +124,11 @@ def sqrt32(a: Value, mode: str = "rn") -> Value:
     return np.sqrt(a) if mode == "rn" else narrow(np.sqrt(a.astype(np.float64)), mode)
 
 
-def fma32(a: Value, b: Value, c: Value, mode: str = "rn") -> Value:
-    """a * b + c of float32 in one rounding."""
+def fma32(a: Value, b: Value, c: Value, mode: str = "rn", dtype: np.dtype = FLOAT32) -> Value:
+    """a * b + c of float32, or of a shorter type, in one rounding: the product is exact, the sum is rounded to odd."""
     product, c64 = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
     wide, lost = two_sum(product, c64)
-    result = narrow(to_odd(wide, np.where(np.isfinite(wide), lost, 0.0)), mode)
+    result = narrow(to_odd(wide, np.where(np.isfinite(wide), lost, 0.0)), mode, dtype)
     return _zero_sign(result, product, c64, mode)
 
 

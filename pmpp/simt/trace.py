@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pmpp.simt.counting import neighbours_share
+from pmpp.simt.counting import BANK_BYTES, BANKS, SECTOR, neighbours_share
 from pmpp.simt.errors import ArgumentError, LaunchError, TraceError
 from pmpp.simt.lanes import WARP, Lanes, Mask
 
@@ -31,7 +31,6 @@ if typing.TYPE_CHECKING:
 
 LIMIT = 64 << 20  # bytes that a trace may take, unless told otherwise
 
-_SECTOR, _BANKS, _WORD = 32, 32, 4  # as in counting.py
 _NOBODY = np.iinfo(np.int32).max
 _OVERHEAD = 256  # bytes of Python objects around the arrays of one entry
 
@@ -82,14 +81,14 @@ class Access:
     def sectors(self) -> np.ndarray:
         """Numbers of the sectors of 32 bytes that the request touches, in order: sector s begins at byte 32 s."""
         first = self.addresses[self.active]
-        return np.unique(np.concatenate([(first + byte) // _SECTOR for byte in range(self.width)]))
+        return np.unique(np.concatenate([(first + byte) // SECTOR for byte in range(self.width)]))
 
     def groups(self) -> list[np.ndarray]:
         """The lanes that shared memory serves together: all 32, but 16 of 8 bytes and 8 of 16; active lanes only.
 
         Twice as many in a load in which neighbours share: see pmpp.simt.counting.
         """
-        size = WARP * _WORD // max(_WORD, self.width)
+        size = WARP * BANK_BYTES // max(BANK_BYTES, self.width)
         if self.kind == "load" and size < WARP and neighbours_share(self.addresses[None], self.active[None]).all():
             size *= 2
         lanes = np.arange(WARP).reshape(-1, size)
@@ -97,8 +96,8 @@ class Access:
 
     def words(self, lanes: np.ndarray) -> np.ndarray:
         """Numbers of the 4-byte words that each of `lanes` asks for, (lanes, words); word w lies in bank w % 32."""
-        first = self.addresses[lanes, None] // _WORD
-        return first + np.arange(max(1, self.width // _WORD))
+        first = self.addresses[lanes, None] // BANK_BYTES
+        return first + np.arange(max(1, self.width // BANK_BYTES))
 
     @property
     def wavefronts(self) -> int:
@@ -106,7 +105,7 @@ class Access:
         total = 0
         for lanes in self.groups():
             if len(lanes):
-                total += int(np.bincount(np.unique(self.words(lanes)) % _BANKS).max())
+                total += int(np.bincount(np.unique(self.words(lanes)) % BANKS).max())
         return total
 
 

@@ -62,7 +62,7 @@ def _assigned(loop: ast.AST, name: str) -> Iterator[ast.expr]:
     for node in ast.walk(loop):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
-        if value is None or not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
+        if value is None or not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             continue
         if any(isinstance(n, ast.Name) and n.id == name for target in targets for n in ast.walk(target)):
             yield value

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import types
 import typing
+from collections.abc import Callable
 
 import numpy as np
 
 from pmpp.lab import device
 
-__all__ = ["chunks", "integers", "normal", "view", "worst", "xp"]
+__all__ = ["chunks", "integers", "normal", "view", "with_options", "worst", "worst_of", "xp"]
 
 
 @functools.cache
@@ -82,3 +83,19 @@ def worst(error: typing.Any, tolerance: typing.Any) -> tuple[float, float]:
     # The tiny divisor keeps 0 / 0 out and makes any error over a tolerance of 0 the worst.
     index = int(xp().argmax(error / xp().maximum(tolerance, 1e-300)))
     return float(error[index]), float(tolerance[index])
+
+
+def worst_of(parts: typing.Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """The same for a result that is checked in parts: the worst of their ``worst``; (0, 0) if there is none."""
+    errors, tolerances = np.array([(0.0, 0.0), *parts]).T
+    return worst(view(errors), view(tolerances))
+
+
+def with_options(rung: typing.Any, *after: typing.Any, **named: typing.Any) -> Callable:
+    """The rung as a contender of its name that is called with arrays alone: further arguments are given here."""
+
+    def call(*arrays: typing.Any, out: typing.Any = None) -> typing.Any:
+        return rung(*arrays, *after, out=out, **named)
+
+    call.__name__ = rung.name
+    return call

@@ -12,7 +12,7 @@ from pmpp import batchnorm, cuda, moments
 from pmpp.lab import device
 from pmpp.lab.bench import Workload
 from pmpp.lab.vector import load128, store128
-from pmpp.workloads import normal, worst
+from pmpp.workloads import normal, with_options, worst, worst_of
 
 DESIGN = (256, 64, 112, 112)
 SWEEP = [(images, 64, 112, 112) for images in (1, 4, 16, 64)]
@@ -35,8 +35,7 @@ def verifier(training: bool, relu: bool = False) -> Callable[..., tuple[float, f
             return float("inf"), 0.0
         step = max(1, 2**25 * x.shape[1] // x.size)
         arrays = result, x, weight, bias, mean, var
-        found = [_channels(slice(c, c + step), *arrays, training, relu) for c in range(0, x.shape[1], step)]
-        return next((one for one in found if not one[0] <= one[1]), found[0])
+        return worst_of(_channels(slice(c, c + step), *arrays, training, relu) for c in range(0, x.shape[1], step))
 
     return verify
 
@@ -68,10 +67,6 @@ def _make(shape: tuple[int, ...]) -> Callable[[int], tuple]:
 def _named(name: str, function: Callable) -> Callable:
     function.__name__ = name
     return function
-
-
-def _with(rung: typing.Any, **options: typing.Any) -> Callable:
-    return _named(rung.name, lambda *args, out=None: rung(*args, out=out, **options))
 
 
 def _torch(training: bool, relu: bool = False) -> dict[str, Callable]:
@@ -120,11 +115,11 @@ def _workload(shape: tuple[int, ...], training: bool, rungs: tuple, *, family: s
 
 
 def _ladder(training: bool) -> tuple:
-    return tuple(_with(rung, training=training) for rung in batchnorm.LADDER)
+    return tuple(with_options(rung, training=training) for rung in batchnorm.LADDER)
 
 
 def _fused(training: bool) -> tuple:
-    return _named("relu inside", _with(batchnorm.vectorised, training=training, relu=True)), _apart(training)
+    return _named("relu inside", with_options(batchnorm.vectorised, training=training, relu=True)), _apart(training)
 
 
 WORKLOADS = [

@@ -12,7 +12,7 @@ from pmpp import pooling
 from pmpp.lab import device
 from pmpp.lab.bench import Workload
 from pmpp.pooling_parts import pair_of
-from pmpp.workloads import normal, worst, xp
+from pmpp.workloads import chunks, normal, with_options, worst, worst_of, xp
 
 DESIGN = (256, 64, 112, 112)
 SWEEP = [(images, 64, 112, 112) for images in (1, 4, 16, 64)]
@@ -41,9 +41,8 @@ def verifier(op: str, kernel: tuple, stride: tuple, padding: tuple) -> Callable[
 
     def verify(result: typing.Any, x: typing.Any) -> tuple[float, float]:
         step = max(1, 2**26 * len(x) // x.size)
-        parts = [slice(first, first + step) for first in range(0, len(x), step)]
-        found = [_images(result[part], x[part], op, kernel, stride, padding) for part in parts]
-        return next((one for one in found if not one[0] <= one[1]), found[0])
+        parts = chunks(len(x), step)
+        return worst_of(_images(result[part], x[part], op, kernel, stride, padding) for part in parts)
 
     return verify
 
@@ -78,14 +77,6 @@ def _windows(x, combine, outside, places, kernel, stride, padding) -> typing.Any
     return total
 
 
-def _with(rung: typing.Any, *options: typing.Any) -> Callable:
-    def call(x: typing.Any, *, out: typing.Any = None) -> typing.Any:
-        return rung(x, *options, out=out)
-
-    call.__name__ = rung.name
-    return call
-
-
 def _torch(op: str, whole: bool, kernel: tuple, stride: tuple, padding: tuple) -> dict[str, Callable]:
     if whole:
         return {"torch.adaptive_avg_pool2d": lambda torch, x, out: torch.nn.functional.adaptive_avg_pool2d(x, 1)}
@@ -111,7 +102,7 @@ def _workload(shape: tuple, options: tuple, rungs: tuple, family: str) -> Worklo
         cost=pooling.cost(planes, h, w, window, stride, padding),
         make=lambda seed: (normal(shape, seed),),
         output=lambda: device.empty((*shape[:2], *places), np.float32),
-        rungs=tuple(_with(rung, op, window, stride, padding) for rung in rungs),
+        rungs=tuple(with_options(rung, op, window, stride, padding) for rung in rungs),
         libraries=_torch(op, kernel is None, window, stride, padding),
         verify=verifier(op, window, stride, padding),
         design=shape == DESIGN,

@@ -12,7 +12,7 @@ from pmpp import scan
 from pmpp.lab.bench import Workload
 from pmpp.lab.room import Rung
 from pmpp.lab.timing import WrongResult
-from pmpp.workloads import chunks, integers, normal, view, worst, xp
+from pmpp.workloads import chunks, integers, normal, view, worst, worst_of, xp
 
 DESIGN = 2**28
 LARGE = 2**30
@@ -37,8 +37,7 @@ def verify(result: typing.Any, x: typing.Any) -> tuple[float, float]:
         bound = size + xp().cumsum(abs(x[part]), dtype=np.float64)
         pieces.append(worst(abs(result[part] - exact), additions * float(np.finfo(np.float32).eps) / 2 * bound))
         before, size = float(exact[-1]), float(bound[-1])
-    errors, tolerances = np.array(pieces).T
-    return worst(view(errors), view(tolerances))
+    return worst_of(pieces)
 
 
 def probe_of(n: int) -> Callable[[Callable], None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import typing
 
 import numpy as np
@@ -11,7 +10,7 @@ from pmpp import cuda, vector_add
 from pmpp.lab.bench import Workload
 from pmpp.lab.device import empty, to_host
 from pmpp.lab.room import Cost
-from pmpp.workloads import chunks, normal, worst
+from pmpp.workloads import chunks, normal, worst, worst_of
 
 DESIGN = 2**28
 SWEEP = [2**k for k in range(10, 29)]
@@ -23,25 +22,17 @@ def verify(result: typing.Any, x: typing.Any, y: typing.Any) -> tuple[float, flo
     """One addition is one rounding: half an ulp of each element."""
     if result.shape != x.shape:
         return float("inf"), 0.0
-    found = [(0.0, 0.0)]
+    found = []
     for part in chunks(x.size):
         expected = x[part].astype(np.float64) + y[part]
         found.append(worst(abs(result[part] - expected), abs(expected) * (np.finfo(np.float32).eps / 2)))
-    return max(found, key=_badness)
+    return worst_of(found)
 
 
 def verify_copy(result: typing.Any, x: typing.Any) -> tuple[float, float]:
     if result.shape != x.shape:
         return float("inf"), 0.0
-    found = [worst(abs(result[part] - x[part]), 0 * x[part]) for part in chunks(x.size)]
-    return max([(0.0, 0.0), *found], key=_badness)
-
-
-def _badness(pair: tuple[float, float]) -> float:
-    error, tolerance = pair
-    if math.isnan(error):
-        return float("inf")
-    return error / tolerance if tolerance else float("inf") if error else 0.0
+    return worst_of(worst(abs(result[part] - x[part]), 0 * x[part]) for part in chunks(x.size))
 
 
 def _add(n: int) -> Workload:

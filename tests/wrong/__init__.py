@@ -2,6 +2,8 @@
 
 ``RUNGS``: wrong versions of the room's function. The room's tests must find the reason in each, by the same check that
 the ladder passes. ``ANSWERS``: wrong answers to the room's exercises. The exercise check must name the mistake.
+``ALSO_RIGHT``: other right answers than the exercise's own, each as its name and a kernel. The check lets them pass.
+Where answers are many they are in ``<room>_answers.py``.
 """
 
 import typing
@@ -45,6 +47,12 @@ def observe(function: Callable, *arguments: typing.Any, **options: typing.Any) -
     with simt.record("check", collect=True) as reports:
         result = device.to_host(function(*arguments, **options))
     return result, reports
+
+
+def misaligned(x: np.ndarray, offset: int) -> typing.Any:
+    """A device array with the values of ``x`` that begins ``offset`` elements behind a 16-byte boundary."""
+    flat = np.concatenate([np.zeros(offset, x.dtype), x.reshape(-1)])
+    return device.to_device(flat)[offset:].reshape(x.shape) if x.size else device.to_device(x)
 
 
 def total(reports: list[simt.Report], counter: str) -> int:

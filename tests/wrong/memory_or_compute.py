@@ -142,5 +142,5 @@ ANSWERS = (
     WrongAnswer(MOMENTS, square_only, "wrong result", "as before the launch"),
     WrongAnswer(MOMENTS, fourth_power, "wrong result"),
     WrongAnswer(MOMENTS, one_too_few, "output not written"),
-    WrongAnswer(MOMENTS, strided_pairs, "uncoalesced"),
+    WrongAnswer(MOMENTS, strided_pairs, "uncoalesced", "Let neighbouring threads"),
 )

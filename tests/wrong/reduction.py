@@ -1,4 +1,4 @@
-"""Wrong reductions. Wrong answers to the exercises of chapter 10 are in tests/test_exercises_reduction.py."""
+"""Wrong reductions. Wrong answers to the exercises of chapter 10 are in tests/wrong/reduction_answers*.py."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Wrong scans. Wrong answers to the exercises of chapter 11 are in tests/test_exercises_scan.py."""
+"""Wrong scans. Wrong answers to the exercises of chapter 11 are in tests/wrong/scan_answers.py."""
 
 import numpy as np
 
@@ -6,12 +6,11 @@ from pmpp import cuda
 from pmpp.lab import device
 from pmpp.lab.vector import load128
 from pmpp.reduction import SUM, combine
-from pmpp.scan import OPERATORS, identity_of, tiles_of, words_for
+from pmpp.scan import BLOCK, OPERATORS, add_kernel, identity_of, kogge_stone_kernel, tiles_of, words_for
 from pmpp.scan_look_back import COMPLETE, NOTHING, PARTIAL, look_back, next_tile, publish, warp_combine_back
 from pmpp.scan_tile import scan_block
 from wrong import WrongRung
 
-BLOCK = 256
 SLOTS = BLOCK // 32 + 1
 
 
@@ -35,50 +34,38 @@ def scanner(kernel, name="", identity=identity_of, narrow=False):
             ends = ends.astype({"f": np.float32, "i": np.int32}[x.dtype.kind]).astype(x.dtype) if narrow else ends
             ufunc = {"sum": np.add, "max": np.maximum}[op]
             before = np.r_[identity_of(op, x.dtype), ufunc.accumulate(ends, dtype=x.dtype)[:-1]].astype(x.dtype)
-        add_before[blocks, BLOCK](out, device.to_device(before), OPERATORS[op])
+        add_kernel[blocks, BLOCK](out, device.to_device(before), OPERATORS[op], BLOCK)
         return out
 
     scan.__name__ = name or getattr(kernel, "py_func", kernel).__name__
     return scan
 
 
-@cuda.jit
-def add_before(out, before, op):
-    i = cuda.grid(1)
-    if i < out.size:
-        out[i] = combine(op, before[cuda.blockIdx.x], out[i])
+def steps(loop):
+    """A scan of blocks by `kogge_stone`'s kernel, with another loop between its first barrier and its last lines."""
 
-
-@cuda.jit
-def right_by_blocks(x, out, totals, op, identity, exclusive):
-    thread, i, distance = cuda.threadIdx.x, cuda.grid(1), 1
-    scanned = cuda.shared.array(BLOCK, out.dtype)
-    scanned[thread] = x[i] if i < x.size else identity
-    cuda.syncthreads()
-    while distance < BLOCK:
-        value = scanned[thread]
-        if thread >= distance:
-            value = combine(op, scanned[thread - distance], value)
+    @cuda.jit
+    def kernel(x, out, totals, op, identity, exclusive):
+        thread, i = cuda.threadIdx.x, cuda.grid(1)
+        scanned = cuda.shared.array(BLOCK, out.dtype)
+        scanned[thread] = x[i] if i < x.size else identity
         cuda.syncthreads()
-        scanned[thread] = value
-        cuda.syncthreads()
-        distance *= 2
-    if i < x.size:
-        if exclusive:
-            out[i] = scanned[thread - 1] if thread > 0 else identity
-        else:
-            out[i] = scanned[thread]
-    if thread == BLOCK - 1:
-        totals[cuda.blockIdx.x] = scanned[thread]
+        loop(op, scanned)
+        if i < x.size:
+            if exclusive:
+                out[i] = scanned[thread - 1] if thread > 0 else identity
+            else:
+                out[i] = scanned[thread]
+        if thread == BLOCK - 1:
+            totals[cuda.blockIdx.x] = scanned[thread]
+
+    return scanner(kernel, loop.py_func.__name__)
 
 
-@cuda.jit
-def no_barrier_between_read_and_write(x, out, totals, op, identity, exclusive):
+@cuda.jit(device=True)
+def no_barrier_between_read_and_write(op, scanned):
     """The scan that many a tutorial prints: some threads write before others have read."""
-    thread, i, distance = cuda.threadIdx.x, cuda.grid(1), 1
-    scanned = cuda.shared.array(BLOCK, out.dtype)
-    scanned[thread] = x[i] if i < x.size else identity
-    cuda.syncthreads()
+    thread, distance = cuda.threadIdx.x, 1
     while distance < BLOCK:
         value = scanned[thread]
         if thread >= distance:
@@ -86,21 +73,11 @@ def no_barrier_between_read_and_write(x, out, totals, op, identity, exclusive):
         scanned[thread] = value
         cuda.syncthreads()
         distance *= 2
-    if i < x.size:
-        if exclusive:
-            out[i] = scanned[thread - 1] if thread > 0 else identity
-        else:
-            out[i] = scanned[thread]
-    if thread == BLOCK - 1:
-        totals[cuda.blockIdx.x] = scanned[thread]
 
 
-@cuda.jit
-def no_barrier_after_the_write(x, out, totals, op, identity, exclusive):
-    thread, i, distance = cuda.threadIdx.x, cuda.grid(1), 1
-    scanned = cuda.shared.array(BLOCK, out.dtype)
-    scanned[thread] = x[i] if i < x.size else identity
-    cuda.syncthreads()
+@cuda.jit(device=True)
+def no_barrier_after_the_write(op, scanned):
+    thread, distance = cuda.threadIdx.x, 1
     while distance < BLOCK:
         value = scanned[thread]
         if thread >= distance:
@@ -109,21 +86,11 @@ def no_barrier_after_the_write(x, out, totals, op, identity, exclusive):
         scanned[thread] = value
         distance *= 2
     cuda.syncthreads()
-    if i < x.size:
-        if exclusive:
-            out[i] = scanned[thread - 1] if thread > 0 else identity
-        else:
-            out[i] = scanned[thread]
-    if thread == BLOCK - 1:
-        totals[cuda.blockIdx.x] = scanned[thread]
 
 
-@cuda.jit
-def a_barrier_for_some(x, out, totals, op, identity, exclusive):
-    thread, i, distance = cuda.threadIdx.x, cuda.grid(1), 1
-    scanned = cuda.shared.array(BLOCK, out.dtype)
-    scanned[thread] = x[i] if i < x.size else identity
-    cuda.syncthreads()
+@cuda.jit(device=True)
+def a_barrier_for_some(op, scanned):
+    thread, distance = cuda.threadIdx.x, 1
     while distance < BLOCK:
         if thread >= distance:
             value = combine(op, scanned[thread - distance], scanned[thread])
@@ -131,13 +98,35 @@ def a_barrier_for_some(x, out, totals, op, identity, exclusive):
             scanned[thread] = value
         cuda.syncthreads()
         distance *= 2
-    if i < x.size:
-        if exclusive:
-            out[i] = scanned[thread - 1] if thread > 0 else identity
-        else:
-            out[i] = scanned[thread]
-    if thread == BLOCK - 1:
-        totals[cuda.blockIdx.x] = scanned[thread]
+
+
+@cuda.jit(device=True)
+def without_the_way_down(op, scanned):
+    """Brent and Kung's tree, up only: right in elements 0, 1, 3, 7, ... and in the total."""
+    thread, distance = cuda.threadIdx.x, 1
+    while distance < BLOCK:
+        last = (thread + 1) * 2 * distance - 1
+        if last < BLOCK:
+            scanned[last] = combine(op, scanned[last - distance], scanned[last])
+        cuda.syncthreads()
+        distance *= 2
+
+
+@cuda.jit(device=True)
+def loses_nan(op, scanned):
+    thread, distance = cuda.threadIdx.x, 1
+    while distance < BLOCK:
+        value = scanned[thread]
+        if thread >= distance:
+            earlier = scanned[thread - distance]
+            if op == SUM:
+                value = earlier + value
+            elif earlier > value:
+                value = earlier
+        cuda.syncthreads()
+        scanned[thread] = value
+        cuda.syncthreads()
+        distance *= 2
 
 
 @cuda.jit
@@ -161,28 +150,6 @@ def leftovers(x, out, totals, op, identity, exclusive):
         out[i] = value if exclusive else combine(op, value, x[i])
     if thread == 0:
         totals[cuda.blockIdx.x] = total
-
-
-@cuda.jit
-def without_the_way_down(x, out, totals, op, identity, exclusive):
-    """Brent and Kung's tree, up only: right in elements 0, 1, 3, 7, ... and in the total."""
-    thread, i, distance = cuda.threadIdx.x, cuda.grid(1), 1
-    scanned = cuda.shared.array(BLOCK, out.dtype)
-    scanned[thread] = x[i] if i < x.size else identity
-    cuda.syncthreads()
-    while distance < BLOCK:
-        last = (thread + 1) * 2 * distance - 1
-        if last < BLOCK:
-            scanned[last] = combine(op, scanned[last - distance], scanned[last])
-        cuda.syncthreads()
-        distance *= 2
-    if i < x.size:
-        if exclusive:
-            out[i] = scanned[thread - 1] if thread > 0 else identity
-        else:
-            out[i] = scanned[thread]
-    if thread == 0:
-        totals[cuda.blockIdx.x] = scanned[BLOCK - 1]
 
 
 @cuda.jit
@@ -230,33 +197,6 @@ def total_without_the_last(x, out, totals, op, identity, exclusive):
         out[i] = value if exclusive else combine(op, value, mine)
     if thread == BLOCK - 1:
         totals[cuda.blockIdx.x] = value
-
-
-@cuda.jit
-def loses_nan(x, out, totals, op, identity, exclusive):
-    thread, i, distance = cuda.threadIdx.x, cuda.grid(1), 1
-    scanned = cuda.shared.array(BLOCK, out.dtype)
-    scanned[thread] = x[i] if i < x.size else identity
-    cuda.syncthreads()
-    while distance < BLOCK:
-        value = scanned[thread]
-        if thread >= distance:
-            earlier = scanned[thread - distance]
-            if op == SUM:
-                value = earlier + value
-            elif earlier > value:
-                value = earlier
-        cuda.syncthreads()
-        scanned[thread] = value
-        cuda.syncthreads()
-        distance *= 2
-    if i < x.size:
-        if exclusive:
-            out[i] = scanned[thread - 1] if thread > 0 else identity
-        else:
-            out[i] = scanned[thread]
-    if thread == BLOCK - 1:
-        totals[cuda.blockIdx.x] = scanned[thread]
 
 
 @cuda.jit
@@ -437,20 +377,20 @@ def without_a_look_at_the_address(x, out, totals, op, identity, exclusive):
 
 
 RUNGS = (
-    WrongRung(scanner(no_barrier_between_read_and_write), "race"),
-    WrongRung(scanner(no_barrier_after_the_write), "race"),
-    WrongRung(scanner(a_barrier_for_some), "divergent barrier"),
+    WrongRung(steps(no_barrier_between_read_and_write), "race"),
+    WrongRung(steps(no_barrier_after_the_write), "race"),
+    WrongRung(steps(a_barrier_for_some), "divergent barrier"),
     WrongRung(scanner(no_guard), "out of bounds"),
     WrongRung(scanner(leftovers), "uninitialised read"),
-    WrongRung(scanner(without_the_way_down), "wrong result"),
+    WrongRung(steps(without_the_way_down), "wrong result"),
     WrongRung(scanner(of_whole_blocks), "wrong result"),
     WrongRung(scanner(always_inclusive), "wrong result"),
     WrongRung(scanner(exclusive_by_subtraction), "wrong result"),
     WrongRung(scanner(total_without_the_last), "wrong result"),
-    WrongRung(scanner(loses_nan), "wrong result"),
+    WrongRung(steps(loses_nan), "wrong result"),
     WrongRung(scanner(in_float64), "float64"),  # and too little for a large int64
-    WrongRung(scanner(right_by_blocks, "from_zero", identity=lambda op, dtype: dtype.type(0)), "wrong result"),
-    WrongRung(scanner(right_by_blocks, "totals_in_32_bits", narrow=True), "wrong result"),
+    WrongRung(scanner(kogge_stone_kernel, "from_zero", identity=lambda op, dtype: dtype.type(0)), "wrong result"),
+    WrongRung(scanner(kogge_stone_kernel, "totals_in_32_bits", narrow=True), "wrong result"),
     WrongRung(scanner(without_a_look_at_the_address), "misaligned"),
     WrongRung(single_pass(chained(publish=publish_without_fence), "no_fence_before_the_flag"), "race"),
     WrongRung(single_pass(chained(publish=publish_flag_first), "flag_before_value"), "race"),
@@ -462,4 +402,4 @@ RUNGS = (
     WrongRung(single_pass(chained(look_back=look_back_to_the_neighbour), "to_the_neighbour"), "wrong result"),
     WrongRung(single_pass(chained(forgetful=True), "forgets_the_start_of_a_tile"), "wrong result"),
 )
-RIGHT = (scanner(right_by_blocks), single_pass(chained(), "right_by_looking_back"))
+RIGHT = (scanner(kogge_stone_kernel), single_pass(chained(), "right_by_looking_back"))

@@ -1,4 +1,4 @@
-"""Wrong softmaxes. Wrong answers to the exercises of chapter 16 are in tests/test_exercises_softmax.py."""
+"""Wrong softmaxes. Wrong answers to the exercises of chapter 16 are in tests/wrong/softmax_answers.py."""
 
 import math
 
@@ -7,8 +7,9 @@ import numpy as np
 from pmpp import cuda
 from pmpp import softmax as room
 from pmpp.lab import device
+from pmpp.lab.vector import load128, store128
 from pmpp.softmax import place
-from pmpp.softmax_parts import MAX, SUM, append, block_all, block_join, warp_all
+from pmpp.softmax_parts import FULL, MAX, SUM, append, block_all, block_join, rows_kernel, warp_all
 from wrong import WrongRung
 
 BLOCK = room.BLOCK
@@ -142,6 +143,83 @@ def thread_per_row(x, axis=-1, log=False):
     return out
 
 
+def by_elements(name, height=lambda n: (n - 1).bit_length(), absent=f0):
+    """Rows of up to 32, a lane for each element, right if left alone. Longer rows go to `fused`."""
+
+    @cuda.jit
+    def kernel(x, out, n, levels, log):
+        lane = cuda.threadIdx.x
+        i = (cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y) * n + lane
+        mine = lane < n and i < x.size
+        value = x[i] if mine else LOWEST
+        best = max(value, LOWEST)
+        for k in range(levels):
+            best = max(best, cuda.shfl_xor_sync(FULL, best, 1 << k))
+        e = math.exp(value - best) if mine else absent
+        added = e
+        for k in range(levels):
+            added += cuda.shfl_xor_sync(FULL, added, 1 << k)
+        if mine:
+            out[i] = value - best - math.log(added) if log else e / added
+
+    def run(x, axis=-1, log=False):
+        out, rows, results, none, log, _ = room._arguments(x, axis, log, None, 0)
+        if rows is None or rows.shape[1] > 32 or rows.shape[2] > 1 or none[0] != LOWEST:
+            return room.fused(x, axis, log)
+        n = rows.shape[1]
+        lanes = 1 << (n - 1).bit_length()
+        grid, block = -(-rows.shape[0] * lanes // BLOCK), (lanes, BLOCK // lanes)
+        kernel[grid, block](rows.reshape(rows.size), results.reshape(rows.size), n, height(n), log)
+        return out
+
+    run.__name__ = name
+    return run
+
+
+def in_pairs(kernel):
+    """``kernel(x, out)``, two rows of 2 a vector. Other rows go to `fused`."""
+
+    def run(x, axis=-1, log=False):
+        out, rows, results, none, log, _ = room._arguments(x, axis, log, None, 0)
+        if log or rows is None or rows.shape[1:] != (2, 1) or none[0] != LOWEST:
+            return room.fused(x, axis, log)
+        kernel[-(-rows.size // (4 * BLOCK)), BLOCK](rows.reshape(rows.size), results.reshape(rows.size))
+        return out
+
+    run.__name__ = getattr(kernel, "py_func", kernel).__name__
+    return run
+
+
+@cuda.jit
+def vector_beyond_the_end(x, out):
+    i = 4 * cuda.grid(1)
+    if i < x.size:
+        a, b, c, d = load128(x, i)
+        left, right = max(a, b), max(c, d)
+        a, b, c, d = math.exp(a - left), math.exp(b - left), math.exp(c - right), math.exp(d - right)
+        store128(out, i, (a / (a + b), b / (a + b), c / (c + d), d / (c + d)))
+
+
+@cuda.jit
+def without_the_rest(x, out):
+    i = 4 * cuda.grid(1)
+    if i + 4 <= x.size:
+        a, b, c, d = load128(x, i)
+        left, right = max(a, b), max(c, d)
+        a, b, c, d = math.exp(a - left), math.exp(b - left), math.exp(c - right), math.exp(d - right)
+        store128(out, i, (a / (a + b), b / (a + b), c / (c + d), d / (c + d)))
+
+
+def a_vector_is_a_row(x, axis=-1, log=False):
+    """Rows of 2 seen as rows of 4: what fills a vector is taken for one row."""
+    out, rows, results, none, log, _ = room._arguments(x, axis, log, None, 0)
+    if rows is None or rows.shape[1:] != (2, 1) or none[0] != LOWEST:
+        return room.fused(x, axis, log)
+    flat = rows.reshape(rows.size), results.reshape(rows.size)
+    rows_kernel[1, BLOCK](*flat, (0,) * 4, (0,), (0,) * 4, none, log)
+    return out
+
+
 def always_the_last_axis(x, axis=-1, log=False):
     return room.fused(x, -1, log)
 
@@ -153,6 +231,7 @@ def into_the_input(x, axis=-1, log=False):
 
 RIGHT = by_blocks(three_passes(), "three_passes")
 ONLINE = by_blocks(online(LOWEST, append), "online")
+ELEMENTS = by_elements("by_elements")
 RUNGS = [
     WrongRung(by_blocks(three_passes(shift=False), "no_shift"), "wrong result"),  # exp overflows
     WrongRung(by_blocks(three_passes(start=f0), "maximum_from_zero"), "wrong result"),  # and here all is 0
@@ -167,4 +246,10 @@ RUNGS = [
     WrongRung(thread_per_row, "traffic"),
     WrongRung(always_the_last_axis, "wrong result"),
     WrongRung(into_the_input, "input changed"),
+    WrongRung(by_elements("tree_too_low", height=lambda n: n.bit_length() - 1), "wrong result"),
+    WrongRung(by_elements("absent_lanes_count", absent=f1), "wrong result"),
+    WrongRung(by_elements("tree_over_several_rows", height=lambda n: 5), "wrong result"),
+    WrongRung(in_pairs(vector_beyond_the_end), "out of bounds"),
+    WrongRung(in_pairs(without_the_rest), "wrong result"),
+    WrongRung(a_vector_is_a_row, "wrong result"),
 ]

@@ -302,3 +302,77 @@ ANSWERS = (
     WrongAnswer("warps/active_lanes", lanes_mean_rounds, "wrong result"),
     WrongAnswer("warps/active_lanes", lanes_whole_warps_only, "wrong result"),
 )
+
+
+# ----------------------------------------------------------------------------------------------- other right answers
+
+ALSO_RIGHT: list[tuple[str, object]] = []
+
+
+def right(name):
+    return lambda kernel: ALSO_RIGHT.append((name, kernel)) or kernel
+
+
+@right("warps/branch")
+@cuda.jit
+def branch_by_even_and_odd_warps(x, out):
+    warp, lane = cuda.grid(1) // WARP, cuda.grid(1) % WARP
+    k = warp // 2 * WARP + lane
+    if k < x.size:
+        if warp % 2 == 0:
+            out[0, k] = math.sqrt(x[k])
+        else:
+            out[1, k] = x[k] * x[k]
+
+
+@right("warps/branch")
+@cuda.jit
+def branch_that_returns_early(x, out):
+    k = cuda.blockIdx.x * PAIRS + cuda.threadIdx.x % PAIRS
+    if k >= x.size:
+        return
+    value = x[k]
+    if cuda.threadIdx.x >= PAIRS:
+        out[1, k] = value * value
+        return
+    out[0, k] = math.sqrt(value)
+
+
+@right("warps/renumber")
+@cuda.jit
+def renumber_by_lane_and_warp(x, out):
+    y = cuda.threadIdx.y
+    row = cuda.blockIdx.y * ROWS + y // 8
+    column = cuda.blockIdx.x * COLUMNS + y % 8 * 4 + cuda.threadIdx.x
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = -x[row, column]
+
+
+@right("warps/renumber")
+@cuda.jit
+def renumber_whole_sectors(x, out):  # a warp is 8 x 4, and 8 float32 are a sector: nothing travels for nothing
+    thread = cuda.threadIdx.x * cuda.blockDim.y + cuda.threadIdx.y
+    row, column = cuda.blockIdx.y * ROWS + thread // WARP, cuda.blockIdx.x * COLUMNS + thread % WARP
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = -x[row, column]
+
+
+@right("warps/ragged")
+@cuda.jit
+def ragged_while(x, starts, scale, out):
+    row = cuda.blockIdx.x * 8 + cuda.threadIdx.x // WARP
+    if row >= scale.size:
+        return
+    factor, end = scale[row], starts[row + 1]
+    j = starts[row] + cuda.laneid
+    while j < end:
+        out[j] = factor * x[j]
+        j += WARP
+
+
+@right("warps/active_lanes")
+def lanes_by_padding(trips, block):
+    warps = -(-block // WARP)
+    padded = np.zeros((trips.size // block, warps * WARP), np.int64)
+    padded[:, :block] = trips.reshape(-1, block)
+    return trips.sum() / padded.reshape(-1, WARP).max(axis=1).sum()

@@ -1,28 +1,25 @@
-"""The exercises of chapter 16: answers that must pass, and wrong ones that must be found out, each for its reason."""
-
-from __future__ import annotations
+"""Answers to the exercises of chapter 16: wrong ones with their mistakes, and other right ones."""
 
 import math
 
 import numpy as np
-import pytest
 
 from pmpp import cuda
-from pmpp.exercises.softmax import BLOCK, EXERCISES, LOWEST, WARPS, ZERO, lane_max, lane_sum, row_max, row_sum
-from pmpp.lab.exercise import check, exercise
+from pmpp.exercises.softmax import BLOCK, LOWEST, WARPS, ZERO, lane_max, lane_sum, row_max, row_sum
+from wrong import WrongAnswer
 
-RIGHT: list[tuple[str, object]] = [(one.name, one.answer) for one in EXERCISES]
-WRONG: list[tuple[str, str, object]] = []
 ONE = np.float32(1)
+ANSWERS: list[WrongAnswer] = []
+ALSO_RIGHT: list[tuple[str, object]] = []
 
 
 def wrong(name, mistake):
     """The decorated kernel is a wrong answer to ``name``, and ``check`` must say ``mistake``."""
-    return lambda kernel: WRONG.append((name, mistake, kernel)) or kernel
+    return lambda kernel: ANSWERS.append(WrongAnswer(name, kernel, mistake)) or kernel
 
 
 def right(name):
-    return lambda kernel: RIGHT.append((name, kernel)) or kernel
+    return lambda kernel: ALSO_RIGHT.append((name, kernel)) or kernel
 
 
 # -- join
@@ -71,11 +68,11 @@ def join_without_the_maximum(m1, s1, m2, s2, m, s):
         s[i] = s1[i] * math.exp(m1[i] - top) + s2[i] * math.exp(m2[i] - top)
 
 
-WRONG += [
-    ("softmax/join", "not rescaled", join_with(False, False)),
-    ("softmax/join", "not rescaled", join_with(True, False)),
-    ("softmax/join", "missing guard", join_with(True, True, guard=False)),
-    ("softmax/join", "accidental float64", join_with(True, True, one=1.0)),
+ANSWERS += [
+    WrongAnswer("softmax/join", join_with(False, False), "not rescaled"),
+    WrongAnswer("softmax/join", join_with(True, False), "not rescaled"),
+    WrongAnswer("softmax/join", join_with(True, True, guard=False), "missing guard"),
+    WrongAnswer("softmax/join", join_with(True, True, one=1.0), "accidental float64"),
 ]
 
 
@@ -154,14 +151,14 @@ def log_without_guard(x, out):
         out[row, first + cuda.threadIdx.x] = x[row, first + cuda.threadIdx.x] - best - total
 
 
-WRONG += [
-    ("softmax/log", "wrong result", log_with(shift=False)),
-    ("softmax/log", "wrong result", log_with(start=ZERO)),
-    ("softmax/log", "wrong result", log_with(step=2 * BLOCK)),
-    ("softmax/log", "log of an underflow", log_with(share=True)),
-    ("softmax/log", "log missing", log_with(share=True, log=False)),
-    ("softmax/log", "accidental float64", log_with(one=1.0)),
-    ("softmax/log", "too many barriers", log_with(extra=True)),
+ANSWERS += [
+    WrongAnswer("softmax/log", log_with(shift=False), "wrong result"),
+    WrongAnswer("softmax/log", log_with(start=ZERO), "wrong result"),
+    WrongAnswer("softmax/log", log_with(step=2 * BLOCK), "wrong result"),
+    WrongAnswer("softmax/log", log_with(share=True), "log of an underflow"),
+    WrongAnswer("softmax/log", log_with(share=True, log=False), "log missing"),
+    WrongAnswer("softmax/log", log_with(one=1.0), "accidental float64"),
+    WrongAnswer("softmax/log", log_with(extra=True), "too many barriers"),
 ]
 
 
@@ -246,35 +243,9 @@ def causal_without_guard(x, out):
         out[row, i] = math.exp(x[row, i] - best) / total if i <= row else ZERO
 
 
-WRONG += [
-    ("softmax/causal", "looks ahead", causal_with(width=1, ahead=1000)),
-    ("softmax/causal", "looks ahead", causal_with(width=1)),
-    ("softmax/causal", "diagonal missing", causal_with(end=0, ahead=-1)),
-    ("softmax/causal", "wrong result", causal_with(end=0)),
+ANSWERS += [
+    WrongAnswer("softmax/causal", causal_with(width=1, ahead=1000), "looks ahead"),
+    WrongAnswer("softmax/causal", causal_with(width=1), "looks ahead"),
+    WrongAnswer("softmax/causal", causal_with(end=0, ahead=-1), "diagonal missing"),
+    WrongAnswer("softmax/causal", causal_with(end=0), "wrong result"),
 ]
-
-
-# ---------------------------------------------------------------------------------------------------------------- tests
-
-
-@pytest.mark.parametrize(("name", "mistake", "kernel"), WRONG, ids=lambda value: getattr(value, "__name__", None))
-def test_a_wrong_answer_is_found_out_for_its_reason(name, mistake, kernel):
-    verdict = check(name, kernel)
-    assert not verdict
-    assert verdict.mistake == mistake, verdict.message
-
-
-@pytest.mark.parametrize(("name", "kernel"), RIGHT, ids=lambda value: getattr(value, "__name__", None))
-def test_a_right_answer_passes(name, kernel):
-    verdict = check(name, kernel)
-    assert verdict, verdict.message
-
-
-@pytest.mark.parametrize(("name", "kernel"), RIGHT, ids=lambda value: getattr(value, "__name__", None))
-def test_a_right_answer_is_one_for_a_gpu_too(name, kernel, ptx):
-    assert ".entry" in ptx(kernel, *exercise(name).inputs[0].args)
-
-
-@pytest.mark.parametrize("name", [one.name for one in EXERCISES])
-def test_each_exercise_has_at_least_five_wrong_answers(name):
-    assert len([1 for exercise, _, _ in WRONG if exercise == name]) >= 5
