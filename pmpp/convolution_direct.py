@@ -5,9 +5,8 @@ Chapter: notebooks/16_convolution_layers.ipynb.  PMPP 4e ch. 16.
 A layer of C R S products an output reads each x for K filters and for up to R S places of the kernel, and each weight
 for every pixel of every image. The ladder climbs from fetching both for every product to fetching them once for many:
 through shared memory, then in registers, where a thread makes 8 filters times 8 pixels, and at last by sliding along a
-row, where neighbouring pixels see the same x. There is no workspace, and no restriction: any stride, padding, dilation
-and groups. With few channels, or one channel a group, there is too little for a matrix product to win by: here this
-is the algorithm to take.
+row, where neighbouring pixels see the same x. There is no workspace and no restriction. With few channels, or with one
+channel a group, a matrix product has too little to win by: here this is the algorithm to take.
 """
 
 from __future__ import annotations
@@ -44,12 +43,14 @@ reference = convolution_layer.reference
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     """Shared awkward layers, and some at the edges of tiles and of segments of a row of taps."""
     made = convolution_layer.inputs(rng)
-    del made["many channels"]  # tests/test_convolution_direct.py has chunks of channels, by less arithmetic
+    for name in ("many channels", "many filters", "7x7 s2 p3", "kernel as large as the image"):
+        del made[name]  # long for the interpreter: tests/test_convolution_direct.py has chunks and edges by less work
     rng = np.random.default_rng(7) if rng is None else rng
 
     def add(name: str, x: tuple, w: tuple, *options: typing.Any) -> None:
         made[name] = *(rng.standard_normal(shape, dtype=np.float32) for shape in (x, w)), None, *options
 
+    add("7x7 s2, one channel", (1, 1, 9, 10), (2, 1, 7, 7), 2, 3)
     add("nine taps a row, s1x2", (1, 1, 5, 24), (2, 1, 2, 9), (1, 2), (0, 4))
     add("six taps a row", (1, 1, 4, 20), (9, 1, 2, 6), 1, (0, 2))
     add("depthwise s2", (1, 3, 9, 8), (3, 1, 3, 3), 2, 1, 1, 3)
@@ -469,7 +470,6 @@ def strip_by_two_kernel(x, w, bias, out, relu, shape, window):
 
 
 def _single(p: Problem) -> bool:
-    """Whether the layer has so few filters a group; if so, a kernel is launched."""
     a = p.layer
     if a.c == a.groups and (a.r, a.s, a.dilation) == (3, 3, (1, 1)) and a.stride in ((1, 1), (2, 2)):
         threads = a.n * a.k * -(-a.p // STRIP) * a.q
