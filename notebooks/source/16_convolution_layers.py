@@ -1,0 +1,1302 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 16. Convolution layers
+#
+# *Seven loops, the bound of a network, sums in registers, im2col, implicit GEMM, Winograd's transforms, spectra,
+# workspace, rounding, and choosing. PMPP 4e ch. 7 and 16.*
+#
+# A network that looks at pictures does nearly all of its arithmetic in one formula: the *convolution layer*. There are
+# five well-known ways to compute it. All give the same numbers, up to rounding. They differ in how many
+# multiplications they do, in how many bytes they move, in how much memory they want besides the result, and in how
+# large the rounding is.
+#
+# **The question of this chapter: which way is the fastest for which layer, and can the shape of a layer tell?**
+#
+# Each way is a room: [direct](../pmpp/convolution_direct.py), [im2col](../pmpp/convolution_im2col.py),
+# [implicit](../pmpp/convolution_implicit.py), [winograd](../pmpp/convolution_winograd.py) and
+# [fft](../pmpp/convolution_fft.py). They build on the tiles of [chapter 5](05_matmul.ipynb), on the convolution of one
+# image with one mask in [chapter 7](07_convolution.ipynb), and on the transforms of [chapter 16, FFT](16_fft.ipynb).
+
+# %%
+from collections import Counter
+from fractions import Fraction
+from unittest import mock
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmpp import cuda, simt
+from pmpp.lab import data, device, maps, plots, record, roofline
+from pmpp.lab.exercise import check, exercise
+from pmpp.lab.room import show
+from pmpp.lab.style import STYLE, chart, foot
+
+plt.style.use(STYLE)
+print(device.describe().splitlines()[0])
+
+# %%
+from pmpp import convolution_direct, convolution_fft, convolution_im2col, convolution_implicit, convolution_winograd
+
+WAYS = ("direct", "im2col", "implicit", "winograd", "fft")
+COLOURS = dict(zip(WAYS, ("#332288", "#DDCC77", "#117733", "#CC6677", "#88CCEE"), strict=True))
+COLOURS["cudnn"] = "#444444"
+
+from pmpp import convolution_layer, convolution_layers
+from pmpp.convolution_layer import Layer
+from pmpp.workloads import _convolution_map as measured
+from pmpp.workloads._convolution import DESIGN, sums
+
+# %% [markdown]
+# ## A picture goes through a layer
+#
+# A layer takes an image as a stack of *channels*: for a photograph red, green and blue. A *filter* is a small stack of
+# weights, one for each channel and each place of a window. Lay it on the image, multiply each weight by the number
+# under it, and add everything up, over the window and over all channels. That is one number of the output. Then move
+# the window on by one pixel. Each filter makes one channel of the output.
+#
+# In a network the weights are learnt. Here are four that we can read: a mean, two that answer to edges, and one that
+# looks at a single pixel and takes blue away from red.
+
+# %%
+photo = np.ascontiguousarray(data.photograph()[::4, ::4].transpose(2, 0, 1)[None] / 255, np.float32)
+step = np.outer([1, 2, 1], [-1, 0, 1]) / 8
+filters = np.zeros((4, 3, 3, 3), np.float32)
+filters[0], filters[1], filters[2] = 1 / 27, step / 3, step.T / 3
+filters[3, 0, 1, 1], filters[3, 2, 1, 1] = 1, -1
+answers = device.to_host(convolution_direct.naive(photo, filters, None, 1, 1))
+print(f"image {photo.shape}, filters {filters.shape}, output {answers.shape}")
+
+# %%
+figure, axes = plt.subplots(1, 5, figsize=(7.8, 2.1), layout="constrained")
+axes[0].imshow(photo[0].transpose(1, 2, 0))
+for ax, channel in zip(axes[1:], answers[0], strict=True):
+    ax.imshow(channel, cmap="gray")
+for ax, title in zip(axes, ("3 channels in", "mean", "left to right", "top to bottom", "red - blue"), strict=True):
+    ax.set_title(title, fontsize=10)
+    ax.axis("off")
+
+# %% [markdown]
+# Four channels out. The next layer takes them as its input, with filters of four channels each.
+#
+# ### Seven loops
+#
+# With several images at once, the definition has seven loops. Here it is, slow and plainly right, with sums in float64.
+# It is the reference for all five ways.
+
+# %%
+show(convolution_layer.reference)
+
+# %% [markdown]
+# | letter | counts |
+# |---|---|
+# | N | images |
+# | C, H, W | channels of an image, its rows, its columns |
+# | K | filters, hence channels of the output |
+# | R, S | rows and columns of a filter's window |
+# | P, Q | rows and columns of an output channel |
+#
+# Four of the loops say *which* number of the output: n, k, p, q. Three say what is *added up* for it: c, r, s. (The
+# field calls it a convolution. To be exact it is a *correlation*: a convolution would turn the filter round first.)
+#
+# ### Where the window goes
+#
+# The remaining letters in the code say where the window is laid. *Padding* puts zeros around the image, so that the
+# window can stand at its edges, too (white in the picture). A *stride* of 2 moves the window two pixels at a time, so
+# that the output has half the rows and columns. *Dilation* pulls the window apart: its places are 2 pixels from each
+# other, with gaps between. Orange is the window at its first place, and a dot is wherever its first corner goes.
+
+
+# %%
+from matplotlib.colors import ListedColormap
+
+SHADES = ListedColormap(["#FFFFFF", "#D9D9D9", "#EE7733"])  # padding, image, window
+
+
+# %%
+def window(ax, layer, title):
+    """The image with its padding, the window at its first place, and a dot wherever its first corner goes."""
+    (a, b), (u, v), (d, e) = layer.padding, layer.stride, layer.dilation
+    cells = np.pad(np.ones((layer.h, layer.w)), ((a, a), (b, b)))
+    cells[: layer.r * d : d, : layer.s * e : e] = 2
+    edges = np.arange(cells.shape[1] + 1) - b - 0.5, np.arange(cells.shape[0] + 1) - a - 0.5
+    ax.pcolormesh(*edges, cells, cmap=SHADES, edgecolors="#999999", linewidth=0.5)
+    p, q = np.mgrid[: layer.p, : layer.q]
+    ax.plot(q * v - b, p * u - a, ".", color="black", markersize=5)
+    ax.set(aspect="equal", xlim=(-1.7, 7.7), ylim=(7.7, -1.7))
+    ax.set_title(f"{title}: {layer.p} x {layer.q} out", fontsize=10)
+    ax.axis("off")
+
+
+# %%
+figure, axes = plt.subplots(1, 4, figsize=(7.8, 2.2), layout="constrained")
+for ax, (name, number) in zip(axes, (("plain", 1), ("padding", 1), ("stride", 2), ("dilation", 2)), strict=True):
+    options = {} if name == "plain" else {name: (number, number)}
+    window(ax, Layer(1, 1, 7, 7, 1, 3, 3, **options), f"{name} {number}" if options else name)
+
+# %% [markdown]
+# *Groups* deal the channels and the filters out to separate layers side by side: a filter then sees the channels of its
+# own group only. In the extreme each channel is a group of its own, which is called *depthwise*. Filled is where a
+# filter (a row) has weights for a channel (a column).
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(5.4, 2.0), layout="constrained")
+for ax, groups in zip(axes, (1, 2, 8), strict=True):
+    joined = np.kron(np.eye(groups), np.ones((8 // groups, 8 // groups)))
+    ax.pcolormesh(joined, cmap="Purples", vmin=0, vmax=1.5, edgecolors="#CCCCCC", linewidth=0.5)
+    ax.set(title=f"groups={groups}", aspect="equal", xlabel="channel", xticks=[], yticks=[])
+    ax.invert_yaxis()
+label = axes[0].set_ylabel("filter")
+
+# %% [markdown]
+# **Predict, then run.** The first layer of the network ResNet-50 has images of 224 x 224, filters of 7 x 7, stride 2
+# and padding 3. How many rows has its output?
+
+# %%
+prediction = None  # rows
+
+# %%
+first = DESIGN[0]
+print(f"{first}: {first.p} rows, {first.q} columns; you said {prediction}")
+print(f"(224 + 2 * 3 - 7) // 2 + 1 = {(224 + 2 * 3 - 7) // 2 + 1}")
+
+# %% [markdown]
+# ## The bound: a network as data
+#
+# ResNet-50 (He et al., 2016) has 53 convolution layers, and is what convolution is measured by. Its list comes with the
+# package. Every layer has a cost: 2 N K P Q C R S operations, since a multiply-add is two, and the bytes of image,
+# weights and output, each moved once.
+#
+# **Predict, then run.** How many multiplications does the network do for one photograph?
+
+# %%
+prediction = None  # millions of multiplications
+
+# %%
+network = convolution_layer.resnet50(images=32)
+multiplications = sum(times * layer.cost.flops for layer, times in network.items()) / 2 / 32
+print(f"{sum(network.values())} layers of {len(network)} shapes; {multiplications / 1e6:,.0f} million multiplications")
+print(f"an image; you said {prediction}")
+for kernel in (7, 3, 1):
+    some = {layer: times for layer, times in network.items() if layer.r == kernel}
+    share = sum(times * layer.cost.flops for layer, times in some.items()) / 2 / 32 / multiplications
+    print(f"{kernel} x {kernel}: {sum(some.values()):2} layers, {share:4.0%} of the multiplications")
+
+# %% [markdown]
+# Where do these layers lie on the roofline? To the right of the ridge arithmetic is the bound, to the left memory. How
+# often is each number used? A number of x by K filters, from R S windows at most. A weight at N P Q places. And an
+# output is a sum of C R S products. Whichever of the three is used least decides the intensity.
+#
+# **Predict, then run.** Of the 53 layers, how many are left of the ridge when the network gets 32 photographs at once?
+# And when it gets one?
+
+# %%
+prediction = None, None  # layers left of the ridge: of 32 images, of one
+
+# %%
+try:
+    ceilings = roofline.ceilings()
+except record.RecordError:  # nothing measured yet: what the vendor promises for an H200
+    ceilings = roofline.Ceilings(4.8e12, 67e12, "datasheet of an H200", empty_kernel=2e-6, launch=1e-5)
+print(f"{ceilings.bandwidth / 1e12:.2f} TB/s, {ceilings.fma_f32 / 1e12:.1f} TFLOP/s: {ceilings.source}")
+for images in (32, 1):
+    layers = convolution_layer.resnet50(images)
+    left = sum(times for layer, times in layers.items() if layer.cost.intensity < ceilings.ridge)
+    least = sum(times * roofline.bound(layer.cost, ceilings).seconds for layer, times in layers.items())
+    print(f"{images:2} images: {left} layers left of the ridge; at least {least * 1e3:.2f} ms for all 53")
+print("you said", prediction)
+
+# %%
+figure, ax = chart(3.2)
+looks = {1: ("1 x 1", "o", "#44AA99"), 3: ("3 x 3", "s", "#AA4499"), 7: ("7 x 7", "D", "#999933")}
+for images, face in ((32, True), (1, False)):
+    for place, layer in enumerate(convolution_layer.resnet50(images)):
+        name, marker, colour = looks[layer.r]
+        ax.plot(place, layer.cost.intensity, marker, color=colour, mfc=colour if face else "white", ms=7, zorder=3)
+ax.axhline(ceilings.ridge, color="#333333")
+ax.text(22, ceilings.ridge * 0.93, "the ridge: below it memory is the bound", ha="right", va="top", fontsize=9)
+ax.set(yscale="log", ylim=(7, 900), xlabel="23 shapes of layers, in the order of the network", ylabel="FLOP/byte")
+for name, marker, colour in looks.values():
+    ax.plot([], [], marker, color=colour, label=name)
+ax.plot([], [], "o", color="#666666", mfc="white", label="one image")
+figure.legend(loc="outside right upper", title="32 images")
+plt.setp(ax.yaxis, major_formatter="{x:g}")
+figure
+
+# %% [markdown]
+# None, in either case. A convolution layer is like a large matrix product: each number is used many times, and a
+# perfect kernel would be bound by arithmetic. (Depthwise layers are not, nor those with a handful of channels. A
+# depthwise layer of 3 x 3 has 2.25 FLOP/byte.)
+#
+# Keep one thing in mind about this bound. It counts the multiplications *of the definition*. Two of the five ways do
+# fewer of them, and may lie above the roof.
+#
+# These seven layers go with us through the chapter: four kinds of ResNet-50's, from large images with few channels to
+# small images with many, and one with a large window.
+
+# %%
+for layer in DESIGN:
+    least = roofline.bound(layer.cost, ceilings)
+    figures = (
+        f"{layer.cost.flops / 1e9:7.2f} GFLOP {layer.cost.bytes / 1e6:6.1f} MB {layer.cost.intensity:7.1f} FLOP/byte"
+    )
+    print(f"{layer!s:27}{figures}; at least {least.seconds * 1e3:.3f} ms, set by {least.side}")
+
+# %% [markdown]
+# ### Two instruments
+#
+# The first counts. The interpreter runs the kernels of a rung on a toy layer, compares the result with float64, and
+# adds up what the hardware would have to do. `asked` are bytes in sectors of global memory that were asked for, and
+# `wavefronts` the passes that loads from shared memory take, for each multiply-add of the definition, of a whole warp.
+# A warp can do four multiply-adds in the time of one wavefront ([chapter 5](05_matmul.ipynb)): above 0.25 shared memory
+# is slower than the arithmetic.
+
+# %%
+toy = Layer(4, 8, 16, 16, 64, 3, 3, padding=(1, 1))
+rng = np.random.default_rng(16)
+x = rng.standard_normal((toy.n, toy.c, toy.h, toy.w), dtype=np.float32)
+w = rng.standard_normal((toy.k, toy.c, toy.r, toy.s), dtype=np.float32)
+exact = sums(x, w, toy)
+print(f"{toy}: {toy.cost.flops:,} FLOP, {toy.cost.bytes:,} bytes")
+
+
+# %%
+def profiled(rung):
+    """Run a rung in the interpreter: a report for each of its kernels, in order, and the output."""
+
+    def instead(kernel, launch):
+        shared = {"sharedmem": launch[3]} if len(launch) > 3 else {}
+        return lambda *given: found.append((kernel, simt.profile(kernel, *launch[:2], given, **shared)))
+
+    found = []
+    with mock.patch.object(type(rung.kernels[0]), "__getitem__", instead):
+        out = device.to_host(rung(x, w, None, toy.stride, toy.padding))
+    return found, out
+
+
+# %%
+def count(*rungs):
+    """Count rungs, and print what they asked for, for each multiply-add of a warp."""
+    for rung in rungs:
+        found, out = profiled(rung)
+        total = sum((Counter(report.counters) for _, report in found), Counter())
+        warp_adds = toy.cost.flops / 64
+        sectors = total["global_load_sectors"] + total["global_store_sectors"]
+        print(f"{rung.name:15}{32 * sectors / warp_adds:7.1f} bytes asked", end="")
+        print(f"{total['shared_load_wavefronts'] / warp_adds:7.3f} wavefronts", end="")
+        print(f"{total['warp_instructions'] / warp_adds:7.1f} instructions; error {abs(out - exact).max():.0e}")
+
+
+# %% [markdown]
+# The second remembers. Times are from a record: measured on a named GPU, in one run with cuDNN, NVIDIA's library for
+# such layers, which PyTorch calls. It was allowed to try its own algorithms and to keep the fastest.
+
+
+# %%
+def recorded(room, *families, only=()):
+    """Recorded times of a room's rungs, and of the libraries, on some of the seven layers."""
+    name = room.__name__.rpartition(".")[2]
+    try:
+        kept = record.load()
+        for family in families:
+            entries = kept.design(name, family)
+            for entry in [one for one in entries if one.kind == "library" or not only or one.contender in only]:
+                rate = f"{entry.flops / entry.seconds / 1e12:6.1f} TFLOP/s"
+                print(f"{entry.workload:27}{entry.contender:16}{entry.median_ms:8.3f} ms {rate}")
+    except record.RecordError:
+        print(f"No times to show: no record of {name} yet.")
+
+
+# %%
+def drawn(draw, *arguments, **options):
+    """The figure, or a sentence if nothing has been measured yet."""
+    try:
+        return draw(*arguments, **options)
+    except record.RecordError:
+        print(f"Nothing to draw: no record of {arguments[0]} yet.")
+
+
+# %% [markdown]
+# ## First way: direct
+#
+# ### `naive`: a thread for each output
+#
+# The outer four loops become threads, the inner three stay.
+
+# %%
+show(convolution_direct.naive_kernel)
+
+# %% [markdown]
+# **Predict, then run.** Neighbouring threads have neighbouring q. For one multiply-add a warp loads 32 numbers of x and
+# one weight, the same for all of its threads. How many bytes does it ask for?
+
+# %%
+prediction = None  # bytes, in sectors of 32
+
+# %%
+count(convolution_direct.naive)
+print("you said", prediction)
+
+# %% [markdown]
+# A row of 32 neighbours is 4 sectors, or 5 if it does not begin at a multiple of 32 bytes, and the weight is another.
+# (Some products are missing, where the window hangs over the edge.) That is 64 operations for some 150 bytes, far to
+# the left of the ridge, and what it asks for twice a cache has to answer.
+#
+# And look at the instructions. The multiply-add itself is one of them. The others work out four indices, in 64 bits,
+# and compare two of them with the edges of the image.
+#
+# ### `hoisted`: find the edges once
+#
+# Which rows and columns of the window lie inside the image depends on p and q alone, not on the channel. So the loops
+# can begin and end at the right place, and need no comparison inside.
+
+# %%
+show(convolution_direct.within)
+show(convolution_direct.hoisted_kernel)
+
+# %%
+count(convolution_direct.hoisted)
+recorded(convolution_direct, "7x7 c3 h224", only=("naive", "hoisted"))
+
+# %% [markdown]
+# The interpreter counts instructions of the source, and hardly sees a difference. A compiler does: an index of 64 bits
+# takes several instructions for each operation.
+#
+# ### `tiled`: windows overlap
+#
+# A pixel is seen by up to R S windows, and by all K filters. A block that makes a rectangle of outputs, for several
+# filters, needs only the *patch* of x under its windows, and its filters. It puts both into shared memory, some
+# channels at a time, as chapter 7 does with a tile and its halo and chapter 5 with its two tiles.
+
+# %%
+show(convolution_direct.tiled_kernel)
+show(convolution_direct.add_chunk)
+
+# %%
+count(convolution_direct.tiled)
+
+# %% [markdown]
+# The bytes are down by a factor of ten and more, and have moved to shared memory: two loads for each multiply-add, and
+# so two wavefronts, where a quarter could be afforded. It is the situation of `tiled` in chapter 5, and so is the cure.
+#
+# ### `register_tiled`: 8 filters times 8 pixels
+#
+# A thread keeps 64 sums in registers. For each place of the window it loads 8 weights, as two vectors of 16 bytes, and
+# 8 numbers of x, and multiplies each with each.
+
+# %%
+show(convolution_direct.add_tap)
+
+# %% [markdown]
+# **Predict, then run.** Ten loads for 64 multiply-adds. All lanes of a warp have the same filters, and a vector of 16
+# bytes is served to sixteen lanes at a time ([chapter 5](05_matmul.ipynb)): two wavefronts. How many wavefronts is that
+# for a multiply-add?
+
+# %%
+prediction = None  # wavefronts a multiply-add
+
+# %%
+count(convolution_direct.register_tiled)
+print("you said", prediction)
+recorded(convolution_direct, "7x7 c3 h224", only=("tiled", "register_tiled"))
+
+# %% [markdown]
+# ### `sliding`: neighbours see the same pixels
+#
+# Up to here a thread's pixels lay apart. Let them be neighbours in a row. Then pixel j sees at place s of the window
+# what pixel j + 1 saw at place s - 1. Four outputs and four places of the window need only seven numbers of x, two
+# vectors, and those stay in registers while the window slides over them.
+
+# %%
+figure, ax = plt.subplots(figsize=(5.6, 1.9), layout="constrained")
+style = {"ha": "center", "va": "center"}
+for output, place in np.ndindex(4, 4):
+    ax.add_patch(plt.Rectangle((output + place, -output), 0.94, 0.9, color=plots.COLOURS[place]))
+    ink = "black" if place == 3 else "white"
+    ax.text(output + place + 0.47, 0.45 - output, f"s={place}", color=ink, **style)
+ax.set(xlim=(-0.1, 8.1), ylim=(-3.1, 1.1), xticks=np.arange(8) + 0.47, xticklabels=[f"x[{i}]" for i in range(8)])
+ax.set_yticks(0.45 - np.arange(4), [f"output {j}" for j in range(4)])
+ax.set_title("Which place of the window sees which pixel: two vectors hold them all")
+ax.grid(visible=False)
+ax.tick_params(length=0)
+ax.spines[:].set_visible(False)
+
+# %%
+from pmpp import convolution_direct_parts
+
+show(convolution_direct_parts.segment)
+
+# %% [markdown]
+# With stride 2, neighbouring outputs lie two pixels apart. There the patch is stored with the even columns first and
+# then the odd ones, and each half slides as before.
+
+# %%
+recorded(convolution_direct, "7x7 c3 h224", "3x3 c64 h56", "3x3 c256 h14", only=("register_tiled", "sliding"))
+
+# %% [markdown]
+# For the first layer of the network, with its three channels and its large window, this way does well: what
+# neighbouring windows share is nearly all that can be shared. With 256 channels on images of 14 x 14 there is much
+# more, and the next ways will find it.
+#
+# ### `depthwise`: one filter a group
+#
+# If each channel has a filter of its own, there is no second filter to share x with, and 8 filters a thread would be 7
+# too many. There are only R S multiply-adds for each number of x, so memory is the bound again, and shared memory is a
+# detour. A thread of the last rung makes four outputs in a column, and asks for all that they see at once. Its
+# neighbours ask for nearly the same, and the first-level cache answers.
+
+
+# %%
+def compared(room, family, contender):
+    """Everything recorded in a family of workloads, against cuDNN."""
+    name = room.__name__.rpartition(".")[2]
+    try:
+        entries = record.load().entries(name, family=family)
+    except record.RecordError:
+        entries = print(f"No times to show: no record of {name} yet.") or ()
+    library = {one.workload: one for one in entries if one.contender == "torch.conv2d"}
+    for one in [one for one in entries if one.contender == contender and one.workload in library]:
+        ratio = library[one.workload].seconds / one.seconds
+        rates = f"{one.flops / one.seconds / 1e12:6.1f} TFLOP/s {one.bytes / one.seconds / 1e12:5.2f} TB/s"
+        print(f"{one.workload:35}{one.median_ms:8.3f} ms {rates}; {ratio:5.2f} times as fast as cuDNN")
+
+
+# %%
+compared(convolution_direct, "few channels", "sliding")
+compared(convolution_direct, "depthwise", "depthwise")
+
+# %%
+drawn(plots.ladder, "convolution_direct", family="7x7 c3 h224")
+
+# %% [markdown]
+# ## Second way: im2col
+#
+# Why invent the tiles of chapter 5 again? A convolution layer *is* a matrix product. Take what the window sees at one
+# place, C R S numbers, and write it down as a column. Do so for every place. The filters, written as rows, times these
+# columns are the output. The name of this is *im2col*: image to columns. Here it is in NumPy.
+
+# %%
+patches = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+columns = patches.transpose(0, 1, 4, 5, 2, 3).reshape(toy.n, toy.terms, toy.p * toy.q)
+product = w.reshape(toy.k, toy.terms) @ columns
+print(f"weights {(toy.k, toy.terms)} times columns {columns.shape}: {product.shape}")
+print("equal to the layer:", np.allclose(product.reshape(toy.shape), exact, atol=1e-4))
+
+# %% [markdown]
+# And here is a picture of it: a handwritten digit, and the columns that a window of 3 x 3 makes of it. Look for the
+# same pixels in several rows.
+
+# %%
+digit = np.pad(data.digits()[0][0], 1)
+seen = np.lib.stride_tricks.sliding_window_view(digit, (3, 3)).transpose(2, 3, 0, 1).reshape(9, 64)
+figure, axes = plt.subplots(1, 2, figsize=(7.8, 1.9), layout="constrained", width_ratios=(1, 5))
+axes[0].imshow(digit[1:-1, 1:-1], cmap="Purples")
+axes[1].imshow(seen, cmap="Purples", aspect="auto")
+axes[0].set(title="8 x 8", xticks=[], yticks=[])
+axes[1].set(
+    title=f"its columns: 9 x 64, {seen.size / 64:.0f} times the pixels", xlabel="place of the window", yticks=[]
+)
+hidden, label = plt.setp(axes, xticks=[]), axes[1].set_ylabel("r and s")
+
+# %% [markdown]
+# **Predict, then run.** This kernel writes the columns. Our toy layer's x is 1024 sectors. How many does the kernel
+# store?
+
+# %%
+prediction = None  # sectors
+
+# %%
+show(convolution_im2col.columns_kernel)
+
+# %%
+found, _ = profiled(convolution_im2col.batched)
+report = found[0][1]
+print(
+    f"{report.counters['global_store_sectors']:,} sectors stored, {report.counters['global_load_sectors']:,} asked for;"
+)
+print(f"you said {prediction}")
+
+# %% [markdown]
+# R S = 9 times as many as x has. Two threads that are neighbours read neighbours and write neighbours, so nothing is
+# wrong with the access. There is just so much of it. For the seven layers:
+
+# %%
+for layer in DESIGN:
+    least, wanted = layer.cost, 4 * layer.n * layer.terms * layer.p * layer.q
+    whole = "x itself" if convolution_im2col.is_product(layer) else f"{wanted / 2**20:9,.0f} MiB"
+    both = 0 if convolution_im2col.is_product(layer) else 2 * wanted / ceilings.bandwidth
+    space = convolution_im2col.workspace_bytes(layer) / 2**20
+    print(f"{layer!s:27} x {4 * layer.n * layer.c * layer.h * layer.w / 2**20:6.1f} MiB, columns {whole:>13},", end=" ")
+    print(f"workspace {space:5.0f} MiB; to write and read them {both * 1e3:5.2f} ms")
+
+# %% [markdown]
+# The last column is what the columns cost at the full speed of the memory. Compare it with the least times above: for
+# some layers it is as much as all the arithmetic. *Workspace* is what a call takes from device memory and gives back.
+# The room never holds more than a gigabyte of columns (unless one image has more): it makes those of some images,
+# multiplies, and goes on. Rows of zeros fill the columns up to whole tiles, so it may be a little more than their size.
+#
+# And where the window is 1 x 1, the columns are x: nothing is to be copied, and the layer is a plain product.
+#
+# The three rungs: the columns of an image at a time, and a product for each; the columns of many images, and all their
+# products in one launch; and no columns where none are needed. The second needs a product of many small matrices at
+# once, which is [matmul_batched](../pmpp/matmul_batched.py), with the kernel of chapter 5 inside.
+
+# %%
+count(convolution_im2col.batched)
+recorded(convolution_im2col, "7x7 c3 h224", "3x3 c64 h56")
+
+# %% [markdown]
+# `cupy.matmul` are our columns too, multiplied by cuBLAS: another product changes little, since the columns are what
+# takes time. The first rung shows what launches cost: two for each of 32 images. And here is the layer without columns:
+
+# %%
+drawn(plots.ladder, "convolution_im2col", family="1x1 c64 h56")
+
+# %% [markdown]
+# ## Third way: implicit GEMM
+#
+# (GEMM is the name of the matrix product in the oldest of its libraries.) The columns are a matrix that nobody wants to
+# see. A block of the product needs a tile of it in shared memory, and no more. So it gathers this tile from x itself:
+# row k of the matrix is a channel c and a place (r, s), column j is a place (p, q) in an image n, and where such an
+# element lies in x is arithmetic. The columns never touch memory. Nothing else changes: it is the kernel of chapter 5
+# with another way to fetch one of its two tiles.
+
+# %%
+show(convolution_implicit.element)
+show(convolution_implicit.tiled_kernel)
+
+# %% [markdown]
+# Where an element lies is a sum of two parts. One depends on the column alone: where in x the window's corner lies. The
+# other depends on the row alone: how far from the corner the element is. And whether it lies inside the image takes two
+# comparisons instead of four, since as an unsigned number a negative one is huge.
+#
+# The price is in `element`: divisions and remainders, two for (n, p, q) and four for (c, r, s). Each takes some twenty
+# instructions, and the element that is found takes part in 32 multiply-adds, one for each filter of the tile. Three
+# ideas make the gather cheap.
+#
+# - A thread keeps *one column* through the whole sum, so its (n, p, q) is worked out once (`register_tiled`). Its tile
+#   is 64 x 128, and so an element takes part in 64 multiply-adds. Why not 128 x 128, as in chapter 5? The early layers
+#   have 64 filters.
+# - What depends on the row alone is the same for all threads of all blocks. A small kernel writes it into *a table*,
+#   once (`vectorised`).
+# - With a table *any* order of the products will do. Take one that is cheap: eight channels at the same (r, s) are the
+#   same place in eight images, and one comparison serves eight loads (`by_channels`).
+
+# %%
+for rung in convolution_implicit.LADDER:
+    print(f"{rung.name}: {rung.idea}\n     Still wrong: {rung.leaves or 'nothing that we know how to mend.'}")
+
+# %% [markdown]
+# **Predict, then run.** The columns' matrix has 9 times the elements of x. With implicit GEMM every element of the
+# matrix is still fetched from x once for each tile of filters. Are fewer bytes asked for than with im2col?
+
+# %%
+prediction = None  # yes or no
+
+# %%
+count(convolution_implicit.tiled, convolution_implicit.register_tiled, convolution_implicit.by_channels)
+count(convolution_im2col.batched)
+print("you said", prediction)
+
+# %% [markdown]
+# (Our toy has 64 filters, which are one tile.) The columns are asked for once, straight from x. With im2col they are
+# asked for, written, and asked for again. And most of what is asked for comes from a cache: the same pixels for nine
+# rows of a tile.
+#
+# How does one thread gather? Here is the code of all the later rungs. `mode` is known when a kernel is compiled:
+# `CHANNELS` is the case of eight channels. `VECTORS` is for windows of 1 x 1, where neighbouring columns are neighbours
+# in memory, and nothing is to be checked.
+
+# %%
+from pmpp import convolution_implicit_parts
+
+show(convolution_implicit_parts.fetch)
+
+# %%
+print("workspace in MiB:", " " * 11, "im2col  implicit")
+for layer in DESIGN:
+    both = (room.workspace_bytes(layer) / 2**20 for room in (convolution_im2col, convolution_implicit))
+    print(f"{layer!s:27}", *(f"{size:8.2f}" for size in both))
+recorded(convolution_implicit, "3x3 c64 h56", "7x7 c3 h224", only=("tiled", "register_tiled", "divided"))
+
+# %% [markdown]
+# The last rung, `divided`, is for layers with few tiles. With 512 filters on images of 7 x 7 there are fewer blocks
+# than the GPU has places for: four on each of 132 multiprocessors. But each sum is long. So several blocks share one
+# tile, each adds up a part of the sum, and a second kernel adds the parts. It does so always in the same order: atomic
+# additions would need no second kernel, and would give another result on each run.
+
+# %%
+for layer in DESIGN[2:6]:
+    mode = convolution_implicit_parts.mode_of(layer)
+    once, shared = (convolution_implicit_parts.plan_of(layer, mode, way) for way in (False, True))
+    print(f"{layer!s:27} {once.blocks:4} tiles, sums of {layer.terms:4} products;", end=" ")
+    print(f"divided: {shared.blocks:4} blocks, {shared.parts} for a tile")
+
+# %%
+recorded(convolution_implicit, "3x3 c512 h7", only=("by_channels", "divided"))
+
+# %%
+drawn(plots.ladder, "convolution_implicit", family="3x3 c64 h56")
+
+# %% [markdown]
+# This is as far as the multiplications of the definition go: a matrix product, as fast as we can make one. To be faster
+# we must multiply less.
+#
+# ## Fourth way: Winograd
+#
+# ### Two outputs for four multiplications
+#
+# A window of three weights slides over a row. Two neighbouring outputs see four inputs:
+#
+# $$y_0 = d_0 g_0 + d_1 g_1 + d_2 g_2, \qquad y_1 = d_1 g_0 + d_2 g_1 + d_3 g_2.$$
+#
+# That is six multiplications. Four are enough:
+#
+# $$m_0 = (d_2 - d_0)(-g_0), \quad m_1 = (d_1 + d_2)\,\tfrac{g_0 + g_1 + g_2}{2}, \quad
+# m_2 = (d_2 - d_1)\,\tfrac{g_0 - g_1 + g_2}{2}, \quad m_3 = (d_3 - d_1)\,g_2,$$
+#
+# $$y_0 = m_0 + m_1 + m_2, \qquad y_1 = m_1 - m_2 + m_3.$$
+#
+# What has to be done to the weights alone is done once. Check it with numbers that do not round:
+
+# %%
+d, g = [Fraction(int(v)) for v in rng.integers(-9, 9, 4)], [Fraction(int(v)) for v in rng.integers(-9, 9, 3)]
+half = Fraction(1, 2)
+m = [(d[2] - d[0]) * -g[0], (d[1] + d[2]) * half * (g[0] + g[1] + g[2]), 0, (d[3] - d[1]) * g[2]]
+m[2] = (d[2] - d[1]) * half * (g[0] - g[1] + g[2])
+print("by four multiplications", m[0] + m[1] + m[2], "and", m[1] - m[2] + m[3])
+print("by the definition      ", *(sum(d[i + j] * g[j] for j in range(3)) for i in range(2)))
+
+# %% [markdown]
+# ### Where such formulas come from
+#
+# Multiply two polynomials, $g(t)$ with three coefficients and $e(t)$ with two. The product $s(t)$ has four, and a
+# polynomial with four coefficients is known by its values at four points. Now $s(t) = g(t)\,e(t)$ at each point, which
+# is *one* multiplication. So: take the values of $g$ and $e$ at four points (additions, if the points are simple),
+# multiply four times, and put $s$ together again (additions). The four points are 0, 1, -1 and "infinity", where a
+# polynomial's value is its last coefficient.
+#
+# In matrices: with $E$ and $G$ for taking values and $I$ for putting together, $s = I\,[(G g) * (E e)]$, where $*$
+# multiplies element by element. For given $g$ that is a matrix times $e$, namely $M = I \operatorname{diag}(G g)\, E$,
+# with $g$ going down its columns, one place lower in each. *Transposed*, the matrix has $g$ along its rows, one place
+# further in each, and that times four inputs $d$ is our sliding window:
+#
+# $$y = M^T d = E^T\,[(G g) * (I^T d)].$$
+#
+# The names in use are $A^T = E^T$ and $B^T = I^T$. This is the whole trick, and it works for any number of outputs *m*
+# and as many points as it takes, m + 2. It is written F(m, 3).
+
+# %%
+from pmpp.convolution_winograd_parts import POINTS, bound, cook_toom
+
+for name, matrix in zip(("A^T", "G", "B^T"), cook_toom(2), strict=True):
+    rows = ("  ".join(f"{value!s:>4}" for value in row) for row in matrix)
+    print(f"{name:4}", "\n     ".join(rows))
+
+# %% [markdown]
+# The rows of $G$ are the values of $g$ at 0, 1, -1 and infinity, divided by what makes $B^T$ free of fractions. The
+# room computes these matrices from the points, with Python's `Fraction`, so no coefficient is typed by hand.
+
+# %%
+show(cook_toom)
+
+# %% [markdown]
+# ### Two dimensions
+#
+# An image has rows and columns, and the trick works along both: transform the columns of a tile, then its rows.
+#
+# $$Y = A^T \left[ (G\, g\, G^T) * (B^T d\, B) \right] A$$
+#
+# A tile of $m \times m$ outputs takes $(m + 2)^2$ multiplications, where the definition takes $9 m^2$.
+#
+# **Predict, then run.** How many times fewer are that for m = 2, and for m = 4? And what keeps us from m = 100?
+
+# %%
+prediction = None, None  # factors
+
+# %%
+for m in (1, 2, 4, 6, 100):
+    print(
+        f"F({m} x {m}, 3 x 3): {(m + 2) ** 2:6,} instead of {9 * m * m:7,}: {9 * m * m / (m + 2) ** 2:.2f} times fewer"
+    )
+print("you said", prediction)
+
+
+# %%
+def tile_exactly(m):
+    """A random tile by F(m x m, 3 x 3) and by the definition, in fractions: are they equal?"""
+    a, g, b = cook_toom(m)
+    d = np.array([[Fraction(int(v)) for v in row] for row in rng.integers(-9, 9, (m + 2, m + 2))])
+    weights = np.array([[Fraction(int(v)) for v in row] for row in rng.integers(-9, 9, (3, 3))])
+    tile = a @ ((g @ weights @ g.T) * (b @ d @ b.T)) @ a.T
+    plain = [[(d[p : p + 3, q : q + 3] * weights).sum() for q in range(m)] for p in range(m)]
+    return np.array_equal(tile, plain)
+
+
+print("exactly equal:", tile_exactly(2), tile_exactly(4))
+
+# %% [markdown]
+# ### The layer
+#
+# Transforming a tile back is linear. So the sum over channels can be done *before* it, once for all channels, and
+# nothing of a product is transformed but the sum. What is left in the middle is, for each of the $(m + 2)^2$ elements
+# of a tile, a sum over channels of weight times image, for every filter and every tile: a matrix product. There are 16
+# or 36 of them. A transform's work grows with C + K, that of the products with C K. So the transforms are paid for
+# where there are many channels.
+
+# %%
+show(convolution_winograd.small_image_kernel)
+from pmpp import convolution_winograd_parts
+
+show(convolution_winograd_parts.image_four)
+
+# %% [markdown]
+# The kernel for the output goes the same way back, and `product_kernel` between them is a thread for each sum. Let us
+# count its operations for the toy layer, and those of the transforms. A rung launches four kernels: weights, images,
+# products, output.
+
+# %%
+for m in (2, 4):
+    elements, tiles = (m + 2) ** 2, toy.n * (toy.p // m) * (toy.q // m)
+    u, v, s = (np.zeros(elements * n, np.float32) for n in (toy.k * toy.c, toy.c * tiles, toy.k * tiles))
+    sizes = elements, elements, toy.k, tiles, toy.c
+    report = simt.profile(convolution_winograd.product_kernel, -(-s.size // 128), 128, (u, v, s, sizes))
+    products = report.counters["flops"]
+    found, _ = profiled({2: convolution_winograd.batched, 4: convolution_winograd.large_tiles}[m])
+    transforms = sum(found[place][1].counters["flops"] for place in (0, 1, 3))
+    print(f"F({m} x {m}, 3 x 3): products {products:,} FLOP, {toy.cost.flops / products:.2f} times fewer;", end=" ")
+    print(f"transforms {transforms:,}; together {toy.cost.flops / (products + transforms):.2f} times fewer")
+
+# %% [markdown]
+# 2.25 and 4 times fewer, as calculated. The toy has only 8 channels, so the transforms weigh much. With 512 they are a
+# few hundredths, counted in operations. In bytes they are more: see below.
+#
+# ### The rungs
+#
+# `small_tiles` is F(2 x 2, 3 x 3), with the simple product. `batched` gives the 16 products to `matmul_batched`.
+# `large_tiles` is F(4 x 4, 3 x 3), and `vectorised` reads and writes rows of a tile as vectors.
+
+# %%
+count(*convolution_winograd.LADDER)
+recorded(convolution_winograd, "3x3 c256 h14")
+
+# %% [markdown]
+# What is paid in memory? The transformed image has $(m + 2)^2$ numbers for each $m^2$ pixels: 4 times as many for m =
+# 2, 2.25 times for m = 4. It is written and read again, and so are the sums. The larger tile saves on both sides.
+
+# %%
+for layer in DESIGN[2:6]:
+    space, extra = convolution_winograd.workspace_bytes(layer), roofline.bound(layer.cost, ceilings).seconds / 4
+    moved = 2 * space / ceilings.bandwidth
+    print(f"{layer!s:27} workspace {space / 2**20:6.1f} MiB, written and read in {moved * 1e3:.3f} ms;", end=" ")
+    print(f"a quarter of the arithmetic takes {extra * 1e3:.3f} ms")
+
+# %%
+drawn(plots.ladder, "convolution_winograd", family="3x3 c64 h56")
+
+# %% [markdown]
+# ### Why not larger tiles
+#
+# In exact arithmetic any points will do. In float32 it matters: large powers of a point make large numbers that cancel
+# in the end, and their rounding errors do not. How much can an error grow? Put absolute values everywhere, so that
+# nothing cancels, and all inputs to 1: the definition gives 3, in each dimension.
+
+
+# %%
+def growth(m, points):
+    """The largest of |A^T| [(|G| 1) * (|B^T| 1)] over 3, squared for two dimensions."""
+    with mock.patch.dict(POINTS, {m: points}):
+        a, g, b = (abs(matrix) for matrix in cook_toom.__wrapped__(m))
+    return float(max(a @ (g.sum(axis=1) * b.sum(axis=1)))) ** 2 / 9
+
+
+for m, points in ((2, (0, 1, -1)), (4, (0, 1, -1, 2, -2)), (4, POINTS[4]), (6, (0, 1, -1, 2, -2, half, -half))):
+    named = ", ".join(str(point) for point in points)
+    print(f"F({m} x {m}) at {named:28} and infinity: numbers up to {growth(m, points):6.1f} times as large")
+
+# %% [markdown]
+# The points 0, 5/8, -5/8, 3/2, -3/2 are the room's. With 1 and 2 no multiplication would be needed in the transforms,
+# but errors could become several times larger. Beyond m = 4 it gets worse, and the transforms cost more than the
+# products save. Measured on the toy layer:
+
+# %%
+for rung in (convolution_direct.naive, convolution_winograd.batched, convolution_winograd.vectorised):
+    off = abs(profiled(rung)[1] - exact)
+    m = {"naive": 0, "batched": 2, "vectorised": 4}[rung.name]
+    allowed = bound(x, w, toy, m) if m else (toy.terms + 2) * 2.0**-24 * sums(abs(x), abs(w), toy)
+    named = f"F({m} x {m}, 3 x 3)" if m else "direct"
+    print(f"{named:15} largest error {off.max():.1e}, mean {off.mean():.1e}; {(off / allowed).max():.0%} of its bound")
+
+# %% [markdown]
+# F(4 x 4) is a few times less exact than a sum of products. A network does not notice. A program that compares results
+# to the last digit does. (The bounds hold for the worst case, and roundings cancel, so all stay far below.)
+#
+# ## Fifth way: FFT
+#
+# Winograd multiplies polynomials by their values at a few points. There is a set of points for which the transform is
+# cheap however many there are: the roots of unity. Values at these are the *spectrum*, and the way there and back is
+# the FFT. A correlation becomes a product of spectra, one multiplication of complex numbers for each frequency:
+#
+# $$\operatorname{spectrum}(y) = \operatorname{spectrum}(x) \cdot \overline{\operatorname{spectrum}(w)}.$$
+#
+# The size of the window does not occur in it. Here it is in NumPy, for a window of 15 x 15 in a tile of 64 x 64.
+
+# %%
+tile = photo[0, 0, 10:74, 40:104].astype(float)
+bell = np.exp(-((np.arange(15) - 7) ** 2) / 18)
+mask = np.outer(bell, bell) / bell.sum() ** 2
+blurred = np.fft.irfft2(np.fft.rfft2(tile) * np.conj(np.fft.rfft2(mask, tile.shape)))
+windows = np.lib.stride_tricks.sliding_window_view(tile, (15, 15))
+wanted = np.einsum("pqrs,rs", windows, mask)
+print(f"tile {tile.shape}, {wanted.shape} places of the window")
+print(f"largest difference at these places: {abs(blurred[:50, :50] - wanted).max():.0e}")
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(7.2, 2.5), layout="constrained")
+whole = np.einsum("pqrs,rs", np.lib.stride_tricks.sliding_window_view(photo[0, 0, 10:88, 40:118], (15, 15)), mask)
+pictures = {
+    "a tile of the photograph": tile,
+    "by spectra": blurred,
+    "wrong (dark)": 1.0 * (abs(blurred - whole) > 1e-6),
+}
+for ax, (title, picture) in zip(axes, pictures.items(), strict=True):
+    ax.imshow(picture, cmap="gray_r" if "wrong" in title else "gray")
+    ax.set(title=title, xticks=[], yticks=[])
+    ax.grid(visible=False)
+
+# %% [markdown]
+# On the right and at the bottom it is wrong. Spectra know no edge: what is beyond the right edge is the left one, and
+# the window has wrapped around. A tile of n x n gives (n - R + 1) x (n - S + 1) good outputs. So tiles overlap by R - 1
+# rows and S - 1 columns, and of each only the good part is kept (*overlap-save*).
+#
+# **Predict, then run.** A real tile of n x n has n (n / 2 + 1) different frequencies, each of which takes four real
+# multiplications for a pair of channel and filter. From which window on does a tile of 32 x 32 multiply less than the
+# definition?
+
+# %%
+prediction = None  # rows and columns of the window
+
+
+# %%
+def by_spectra(n, r):
+    """Multiplications for one output, for a channel and a filter, without the transforms."""
+    return 4 * n * (n / 2 + 1) / (n - r + 1) ** 2
+
+
+print("window   definition  ", *(f"tiles of {n:2}  " for n in (16, 32, 64)))
+for r in (1, 2, 3, 5, 7, 11, 15, 31):
+    spectra = (f"{by_spectra(n, r):11.2f}" if r <= n // 2 else " " * 11 for n in (16, 32, 64))
+    print(f"{r:2} x {r:<2} {r * r:11}", *spectra)
+print("you said", prediction)
+
+# %% [markdown]
+# From 2 x 2 on. A large tile takes few multiplications for an output, whatever the window. For 3 x 3 that is no better
+# than the 2.25 of F(4 x 4, 3 x 3), but for 15 x 15 it is dozens of times fewer than the definition. What spectra cost
+# is not in this table: the transforms, and bytes. All spectra are written to memory and read again, and each filter
+# becomes as large as a tile.
+
+# %%
+figure, ax = chart(3.0)
+r = np.arange(1, 32)
+ax.plot(r, r * r, color=COLOURS["direct"], label="definition: direct, im2col, implicit")
+for style, n in zip((":", "--", "-"), (16, 32, 64), strict=True):
+    fits = r[r <= n // 2]
+    ax.plot(fits, by_spectra(n, fits), style, color=COLOURS["fft"], label=f"spectra, tiles of {n}")
+for m, marker in ((2, "s"), (4, "D")):
+    ax.plot(3, (m + 2) ** 2 / m**2, marker, color=COLOURS["winograd"], label=f"Winograd, m = {m}", zorder=4)
+ax.set(yscale="log", xlabel="rows and columns of the window", ylabel="multiplications an output")
+ax.set_title("Multiplications for an output, a channel and a filter")
+plt.setp(ax.yaxis, major_formatter="{x:g}")
+figure.legend(loc="outside right upper")
+figure
+
+# %% [markdown]
+# ### The rungs
+#
+# `whole_image` pads images and filters to one power of two, and uses the transforms of [chapter 16, FFT](16_fft.ipynb)
+# as they are. `tiles` cuts images into tiles of 16, 32 or 64, each of which a block transforms in shared memory, both
+# axes in one kernel. In `register_tiled` the sums over channels are what they were for Winograd: a matrix product for
+# each frequency, of complex numbers, in registers.
+
+# %%
+show(convolution_fft.tiling_of)
+
+# %%
+count(*convolution_fft.LADDER)
+recorded(convolution_fft, "layer")
+
+# %% [markdown]
+# Our toy is not what this way is for: 3 x 3, and few channels. Note the bytes. For windows from 3 x 3 to 31 x 31, on
+# one and the same layer:
+
+# %%
+compared(convolution_fft, "masks", "register_tiled")
+
+# %%
+drawn(plots.ladder, "convolution_fft", family="layer")
+
+# %% [markdown]
+# A share of more than 100 % of the roof: the bound counts the multiplications of the definition, and these are not
+# done.
+#
+# ## The same numbers?
+#
+# Sums in another order round differently, and transforms round more. There is one more difference, which no tolerance
+# shows. **Predict, then run.** Put one NaN into an image of 32 x 32. With a window of 3 x 3 it is seen from 9 places.
+# How many outputs of a filter become NaN with each way?
+
+# %%
+prediction = None  # direct, im2col, implicit, winograd, fft
+
+# %%
+spoilt = rng.standard_normal((1, 8, 32, 32), dtype=np.float32)
+spoilt[0, 5, 14, 14] = np.nan
+print(f"you said {prediction}; ", end="")
+for name, room in convolution_layers.ROOMS.items():
+    out = device.to_host(room.LADDER[-1](spoilt, w, None, 1, 1))
+    print(f"{name} {np.isnan(out[0, 0]).sum()}", end="   ")
+
+# %% [markdown]
+# A transform mixes all numbers of a tile, and a NaN is in all of them afterwards. This is not wrong, but somebody who
+# looks for the origin of a NaN should know which way was taken.
+#
+# ## All five
+#
+# Now all five on the seven layers, measured in one run, in turn, with cuDNN. Every output was compared with float64. A
+# room's last rung stands for it.
+
+
+# %%
+def rows_of(name):
+    """A set of the record's layers, or none and a sentence."""
+    try:
+        return [row for row in measured.load()[1] if row.set == name]
+    except (OSError, record.RecordError):
+        print("All five have not been measured together yet.")
+        return []
+
+
+def source():
+    about = measured.load()[0]
+    return f"Recorded on {about['gpu']['name']}, {about['run']['date'][:10]}, revision {about['run']['revision']}"
+
+
+# %%
+design = rows_of("design")
+for row in design:
+    times = "  ".join(f"{name} {row.ms[name]:.3f}" if name in row.ms else f"{name}     -" for name in COLOURS)
+    print(f"{row.layer!s:27} {times}   {row.best}, {row.ms['cudnn'] / row.ours[row.best]:.2f} times as fast as cudnn")
+
+
+# %%
+def all_on_the_roof(rows):
+    """A column of marks is a layer. Filled: ours. Hollow: cuDNN."""
+    (figure, ax), reach = chart(4.6), np.array([8, ceilings.ridge, 9000])
+    ax.loglog(reach, [roofline.attainable(i, ceilings) / 1e12 for i in reach], color="#333333")
+    for (name, colour), marker in zip(COLOURS.items(), "os^DvP", strict=True):
+        some = [(row.layer.cost.intensity, row.layer.cost.flops / row.ms[name] / 1e9) for row in rows if name in row.ms]
+        face = "white" if name == "cudnn" else colour
+        ax.plot(*np.array(some).T, marker, color=colour, mfc=face, ms=8, label=name, linestyle="none", zorder=4)
+    for row in rows:
+        aside = {"c512": -0.04, "c256": 0.04}.get(f"c{row.layer.c}", 0)  # these two nearly meet
+        at = row.layer.cost.intensity * 10**aside, 0.02
+        name = f"{row.layer.r} x {row.layer.s}, {row.layer.c} channels"
+        ax.annotate(name, at, xycoords=("data", "axes fraction"), rotation=90, fontsize=8, color="#666666", ha="center")
+    return figure, ax
+
+
+# %%
+if design:
+    figure, ax = all_on_the_roof(design)
+    ax.set(
+        xlabel="FLOP/byte of the layer", ylabel="TFLOP/s, by the definition's count", title="Seven layers, five ways"
+    )
+    ax.set_ylim(ax.get_ylim()[0] / 6, None)
+    plt.setp((ax.xaxis, ax.yaxis), major_formatter="{x:g}")
+    figure.legend(loc="outside right upper")
+    foot(figure, source())
+figure if design else "Nothing to draw yet."
+
+# %% [markdown]
+# Each column of marks is a layer. What lies under the roof does the definition's multiplications, and is held up by
+# them or by memory. What lies above it does fewer.
+#
+# Time is one of three prices. The others are workspace and error. The error is that of the worst of some hundred
+# outputs, as a fraction of the sum of the sizes of its terms.
+
+# %%
+for row in design:
+    prices = (f"{name} {row.workspace[name] / 2**20:.0f} MiB, {row.error[name]:.0e}" for name in row.ours)
+    print(f"{row.layer!s:27}", "; ".join(prices))
+
+# %% [markdown]
+# ## The map
+#
+# Seven layers are seven points of a large space. Here is a larger piece of it: 144 layers, with as many filters as
+# channels, stride 1, and padding that keeps the size. From panel to panel the window grows. In a panel channels grow to
+# the right and images grow upwards. The colour is the fastest of our five, the number says how many times as fast as
+# cuDNN it is, and where cuDNN is faster the colour is pale.
+#
+# **Predict, then look.** You know now what each of the five is good at. Which colour will be where?
+
+# %%
+prediction = None  # left, right, bottom, top; small windows and large ones
+
+# %%
+panels = {}
+for row in rows_of("grid"):
+    factor = row.ms["cudnn"] / row.ours[row.best] if "cudnn" in row.ms else None
+    place = row.layer.c, row.layer.h
+    panels.setdefault(f"{row.layer.r} x {row.layer.s}", {})[place] = row.best, factor
+words = {"across": "channels and filters", "down": "rows and columns", "rival": "cuDNN"}
+title = "The fastest of five, and how many times as fast as cuDNN"
+maps.winners(panels, COLOURS, **words, title=title, footer=source()) if panels else "Nothing to draw yet."
+
+# %%
+for name, panel in panels.items():
+    wins = Counter(winner for winner, _ in panel.values())
+    ahead = [factor for _, factor in panel.values() if factor is not None]
+    mine = ", ".join(f"{algorithm} {wins[algorithm]}" for algorithm in WAYS if wins[algorithm])
+    print(f"{name:8} {mine}; faster than cuDNN in {sum(factor > 1 for factor in ahead)} of {len(ahead)}")
+
+# %% [markdown]
+# Read it with what each way pays:
+#
+# - **Few channels: direct.** All others turn the layer into matrix products whose sums run over channels. With 4 of
+#   them the sums are short, and a tile of 64 filters is mostly empty.
+# - **1 x 1: a matrix product.** There is no window, so im2col copies nothing, and im2col and implicit do the same.
+# - **3 x 3 with many channels: Winograd.** The transforms are paid for, and a quarter of the multiplications is left.
+# - **Large windows: FFT.** Its price does not depend on the window, that of the definition grows with its square. On
+#   small images it has to share a tile with much padding.
+# - **Between them: implicit.** It does nothing clever, needs hardly any workspace and never does badly.
+#
+# Where a map has a border, two ways take about the same time. There a little tuning moves the border, and nothing of
+# importance changes.
+#
+# ## Choosing
+#
+# A program does not want five functions. `convolution` takes the layer, and an algorithm by name, or `"auto"`.
+
+# %%
+small = rng.standard_normal((2, 3, 24, 24), dtype=np.float32)
+banks = rng.standard_normal((8, 3, 5, 5), dtype=np.float32)
+right = sums(small, banks, Layer(2, 3, 24, 24, 8, 5, 5, padding=(2, 2))).clip(0)
+for name in (*convolution_layers.ALGORITHMS, "auto"):
+    try:
+        out = convolution_layers.convolution(small, banks, padding=2, relu=True, algorithm=name)
+        print(f"{name:9} largest error {abs(device.to_host(out) - right).max():.0e}")
+    except (ValueError, OSError) as refused:
+        print(f"{name:9} {refused}")
+
+# %% [markdown]
+# There are two ways to choose, and libraries have both. One is to *measure*: `find` runs all candidates on the layer at
+# hand, ranks them by time, and remembers. It costs some runs, once, and is then right, on any GPU. cuDNN's search,
+# which PyTorch calls `benchmark`, is the same. (In the interpreter the times are the interpreter's. They rank nothing.)
+
+# %%
+ranking = convolution_layers.find(small, banks, padding=2)
+for one in ranking.candidates:
+    print(f"{one.algorithm:9}", one.note or f"workspace {one.workspace:9,} bytes, error {one.error:.0e}")
+
+# %% [markdown]
+# The other is to *predict* from the shape. What does a way do for a layer? It launches kernels, moves bytes, multiplies
+# in tiles that are not always full, and has steps that follow one another. `amounts` counts these, and each has a price
+# in milliseconds, fitted to measurements. The smallest sum is the choice.
+
+# %%
+show(convolution_layers.amounts)
+show(convolution_layers.predict)
+
+# %%
+try:
+    for layer in DESIGN:
+        print(f"{layer!s:27}", *(f"{name} {ms:.3f} ms  " for name, ms in convolution_layers.predict(layer).items()))
+except OSError:
+    print("No prices have been fitted yet.")
+
+# %% [markdown]
+# Is that good enough? It was fitted to the grid of the map and to eighty random layers. Here it is judged on others:
+# the layers of ResNet-50, and forty more random layers, with strides, groups and odd sizes. A choice counts as good if
+# it takes at most 10 % longer than the best.
+
+# %%
+for name in ("resnet50", "judge"):
+    rows = rows_of(name)
+    times = {row.layer: network.get(row.layer, 1) for row in rows}
+    found = np.repeat(measured.losses(rows), list(times.values())) if rows else np.array([])
+    if len(found):
+        print(f"{name:9}{len(found):3} layers: within 10 % of the best on {np.mean(found <= 1.1):.0%},", end=" ")
+        print(f"{found.mean():.3f} times the best time on average, {found.max():.2f} at most")
+
+# %%
+rows = rows_of("resnet50")
+for name in COLOURS if rows else ():
+    ran = [(row.ms.get(name), network[row.layer]) for row in rows]
+    some = sum(times for ms, times in ran if ms is not None)
+    total = f"{sum(ms * times for ms, times in ran):6.2f} ms" if some == 53 else f"can do {some} layers of 53"
+    print(f"{name:9} for all layers of ResNet-50: {total}")
+for words, key in (("the best of ours", lambda row: row.ours[row.best]), ("the least that the roof allows",
+                   lambda row: roofline.bound(row.layer.cost, ceilings).seconds * 1e3)):  # fmt: skip
+    if rows:
+        print(f"{words}: {sum(key(row) * network[row.layer] for row in rows):.2f} ms")
+
+# %% [markdown]
+# A search wants the kernels and some seconds, a prediction only a shape. A program that runs a network many times
+# searches. One that sees a layer once predicts. And where memory is short, both skip what wants too much:
+# `workspace_limit=` is in bytes, and with 0 the direct way remains, which never wants any.
+#
+# ## Exercises
+#
+# `check` runs your kernel in the interpreter, with every access checked, and says what it found. The answers are at the
+# end, folded away.
+#
+# ### 1. Two outputs, four multiplications
+
+# %%
+exercise("convolution_winograd/row")
+
+
+# %%
+@cuda.jit
+def row(x, u, out):
+    pass  # your code
+
+
+check("convolution_winograd/row", row)
+
+# %% [markdown]
+# ### 2. The weights, transformed
+
+# %%
+exercise("convolution_winograd/weights")
+
+
+# %%
+@cuda.jit
+def weights(w, u):
+    pass  # your code
+
+
+check("convolution_winograd/weights", weights)
+
+# %% [markdown]
+# ### 3. Where a row of the columns lies
+
+# %%
+exercise("convolution_implicit/table")
+
+
+# %%
+@cuda.jit
+def table(table, window, dilation, image):
+    pass  # your code
+
+
+check("convolution_implicit/table", table)
+
+# %% [markdown]
+# ### 4. A row by implicit GEMM
+
+# %%
+exercise("convolution_implicit/row")
+
+# %%
+from pmpp.exercises.convolution_implicit import ZERO, T
+
+
+@cuda.jit
+def gathered(x, w, padding, out):
+    f, q = cuda.blockIdx.y * T + cuda.threadIdx.y, cuda.blockIdx.x * T + cuda.threadIdx.x
+    total = ZERO  # your sum
+    if f < out.shape[0] and q < out.shape[1]:
+        out[f, q] = total
+
+
+check("convolution_implicit/row", gathered)
+
+# %% [markdown]
+# ### More, without a check
+#
+# - Winograd's way takes m + R - 1 points for m outputs and a window of R. How many multiplications an output takes
+#   F(4 x 4, 5 x 5)? And how many points is that in a row: which other F(m x m, R x R) needs the same, and so the same
+#   transform of the image?
+# - `refuses` of Winograd's room sends depthwise layers elsewhere. Count multiplications and bytes of a depthwise layer
+#   of 3 x 3: what would be saved, and what is the bound?
+#
+# ## Answers
+#
+# Open a cell only after you have tried.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+from pmpp.exercises import convolution_winograd as on_winograd
+
+show(on_winograd.row_answer)
+assert check("convolution_winograd/row", on_winograd.row_answer)
+
+# %% [markdown]
+# *Row.* Four products, `u[0]` to `u[3]` each once. The two in the middle serve both outputs: that is where the saving
+# is.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+show(on_winograd.weights_answer)
+assert check("convolution_winograd/weights", on_winograd.weights_answer)
+
+# %% [markdown]
+# *Weights.* One dimension after the other. Each of the 16 planes is written by neighbouring threads side by side, as
+# the matrix products want to read it.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+from pmpp.exercises import convolution_implicit as on_implicit
+
+show(on_implicit.table_answer)
+assert check("convolution_implicit/table", on_implicit.table_answer)
+
+# %% [markdown]
+# *Table.* Two divisions a row, once for the whole layer, instead of several for each element that is gathered.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+show(on_implicit.row_answer)
+assert check("convolution_implicit/row", on_implicit.row_answer)
+
+# %% [markdown]
+# *Row by implicit GEMM.* It is `tiled` of chapter 5. One load has been replaced, and its guard looks at both ends of
+# the row.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+for m, r in ((4, 5), (6, 3), (2, 7)):
+    points = m + r - 1
+    print(f"F({m} x {m}, {r} x {r}): {points} points, {points**2 / m**2:.2f} multiplications instead of {r * r}")
+alone = Layer(32, 144, 56, 56, 144, 3, 3, padding=(1, 1), groups=144)
+print(f"{alone}: {alone.cost.intensity:.2f} FLOP/byte, the ridge is at {ceilings.ridge:.0f}")
+
+# %% [markdown]
+# *Other windows.* F(4 x 4, 5 x 5), F(6 x 6, 3 x 3) and F(2 x 2, 7 x 7) have eight points a row each. The transform of
+# the image depends on the points alone, so one kernel would serve all three. But eight points round worse than six.
+#
+# *Depthwise.* It is far to the left of the ridge. Multiplications cost nothing there, and Winograd's arrays are more
+# bytes.
+#
+# ## What to take along
+#
+# - A convolution layer is a matrix product in disguise, and usually bound by arithmetic. Its three kinds of reuse are
+#   filters, places and channels.
+# - im2col shows the disguise and pays for it in memory. Implicit GEMM computes the same product, with a way to fetch
+#   instead of a matrix.
+# - To beat the roof, do less. Winograd and FFT know a polynomial by its values, and pay in bytes, workspace and
+#   rounding.
+# - No way is the best for all layers. Few channels, 3 x 3, large windows: each has its own. A library is fast because
+#   it has several and knows when to take which.
+# - Whoever compares two programs bit by bit should know which way each has taken.
+#
+# To read on: K. Chellapilla, S. Puri and P. Simard (2006) for im2col; S. Chetlur et al., *cuDNN: efficient primitives
+# for deep learning* (2014) for implicit GEMM and choosing; A. Lavin and S. Gray, *Fast algorithms for convolutional
+# neural networks* (2016); B. Barabasz et al. (2020) on its errors; M. Mathieu, M. Henaff and Y. LeCun (2014) for FFT.
