@@ -91,7 +91,8 @@ for ax, title in zip(axes, ("3 channels in", "mean", "left to right", "top to bo
 # ### Seven loops
 #
 # With several images at once, the definition has seven loops. Here it is, slow and plainly right, with sums in float64.
-# It is the reference for all five ways.
+# It is the reference for all five ways. (What we call the window is called the *kernel* in the code, as everywhere in
+# the field. In the text a kernel stays a function on a GPU.)
 
 # %%
 show(convolution_layer.reference)
@@ -159,7 +160,8 @@ label = axes[0].set_ylabel("filter")
 
 # %% [markdown]
 # **Predict, then run.** The first layer of the network ResNet-50 has images of 224 x 224, filters of 7 x 7, stride 2
-# and padding 3. How many rows has its output?
+# and padding 3. How many rows has its output? (A layer is written in one line: images, channels, rows and columns of an
+# image, filters, window, and what is unusual of stride, padding, dilation and groups.)
 
 # %%
 prediction = None  # rows
@@ -608,9 +610,9 @@ count(convolution_im2col.batched)
 print("you said", prediction)
 
 # %% [markdown]
-# (Our toy has 64 filters, which are one tile.) The columns are asked for once, straight from x. With im2col they are
-# asked for, written, and asked for again. And most of what is asked for comes from a cache: the same pixels for nine
-# rows of a tile.
+# (The 64 filters of our toy are one tile of the later rungs.) The columns are asked for once, straight from x. With
+# im2col they are asked for, written, and asked for again. And most of what is asked for comes from a cache: the same
+# pixels for nine rows of a tile.
 #
 # How does one thread gather? Here is the code of all the later rungs. `mode` is known when a kernel is compiled:
 # `CHANNELS` is the case of eight channels. `VECTORS` is for windows of 1 x 1, where neighbouring columns are neighbours
@@ -669,12 +671,11 @@ drawn(plots.ladder, "convolution_implicit", family="3x3 c64 h56")
 # What has to be done to the weights alone is done once. Check it with numbers that do not round:
 
 # %%
-d, g = [Fraction(int(v)) for v in rng.integers(-9, 9, 4)], [Fraction(int(v)) for v in rng.integers(-9, 9, 3)]
-half = Fraction(1, 2)
-m = [(d[2] - d[0]) * -g[0], (d[1] + d[2]) * half * (g[0] + g[1] + g[2]), 0, (d[3] - d[1]) * g[2]]
-m[2] = (d[2] - d[1]) * half * (g[0] - g[1] + g[2])
-print("by four multiplications", m[0] + m[1] + m[2], "and", m[1] - m[2] + m[3])
-print("by the definition      ", *(sum(d[i + j] * g[j] for j in range(3)) for i in range(2)))
+d0, d1, d2, d3, g0, g1, g2 = (Fraction(int(value)) for value in rng.integers(-9, 9, 7))
+m0, m1 = (d2 - d0) * -g0, (d1 + d2) * (g0 + g1 + g2) / 2
+m2, m3 = (d2 - d1) * (g0 - g1 + g2) / 2, (d3 - d1) * g2
+print("by four multiplications:", m0 + m1 + m2, "and", m1 - m2 + m3)
+print("by the definition:      ", d0 * g0 + d1 * g1 + d2 * g2, "and", d1 * g0 + d2 * g1 + d3 * g2)
 
 # %% [markdown]
 # ### Where such formulas come from
@@ -703,8 +704,9 @@ for name, matrix in zip(("A^T", "G", "B^T"), cook_toom(2), strict=True):
     print(f"{name:4}", "\n     ".join(rows))
 
 # %% [markdown]
-# The rows of $G$ are the values of $g$ at 0, 1, -1 and infinity, divided by what makes $B^T$ free of fractions. The
-# room computes these matrices from the points, with Python's `Fraction`, so no coefficient is typed by hand.
+# The rows of $G$ take the values of $g$ at 0, 1, -1 and infinity. The denominators in them belong to the putting
+# together, but there they would be divided by again and again. The room computes these matrices from the points, with
+# Python's `Fraction`, so no coefficient is typed by hand.
 
 # %%
 show(cook_toom)
@@ -751,7 +753,20 @@ print("exactly equal:", tile_exactly(2), tile_exactly(4))
 # nothing of a product is transformed but the sum. What is left in the middle is, for each of the $(m + 2)^2$ elements
 # of a tile, a sum over channels of weight times image, for every filter and every tile: a matrix product. There are 16
 # or 36 of them. A transform's work grows with C + K, that of the products with C K. So the transforms are paid for
-# where there are many channels.
+# where # there are many channels.
+#
+# Tiles of the output lie side by side. Tiles of the image overlap by two rows and columns, since the window reaches
+# beyond the output's tile.
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(6.2, 2.4), layout="constrained")
+for ax, side, name in zip(axes, (6, 4), ("image, with padding: 6 x 6", "output: 4 x 4"), strict=True):
+    extent = 14 if side == 6 else 12
+    ax.pcolormesh(np.zeros((extent, extent)), cmap=SHADES, vmin=0, vmax=2, edgecolors="#CCCCCC", linewidth=0.5)
+    for (top, left), colour in zip(((0, 0), (0, 4), (4, 4)), (COLOURS["winograd"], "#44AA99", "#332288"), strict=True):
+        ax.add_patch(plt.Rectangle((left, top), side, side, color=colour, alpha=0.4))
+    ax.set(title=name, aspect="equal", xticks=[], yticks=[])
+    ax.invert_yaxis()
 
 # %%
 show(convolution_winograd.small_image_kernel)
@@ -819,14 +834,19 @@ def growth(m, points):
     return float(max(a @ (g.sum(axis=1) * b.sum(axis=1)))) ** 2 / 9
 
 
-for m, points in ((2, (0, 1, -1)), (4, (0, 1, -1, 2, -2)), (4, POINTS[4]), (6, (0, 1, -1, 2, -2, half, -half))):
+for m, points in (
+    (2, (0, 1, -1)),
+    (4, (0, 1, -1, 2, -2)),
+    (4, POINTS[4]),
+    (6, (0, 1, -1, 2, -2, Fraction(1, 2), -Fraction(1, 2))),
+):
     named = ", ".join(str(point) for point in points)
     print(f"F({m} x {m}) at {named:28} and infinity: numbers up to {growth(m, points):6.1f} times as large")
 
 # %% [markdown]
-# The points 0, 5/8, -5/8, 3/2, -3/2 are the room's. With 1 and 2 no multiplication would be needed in the transforms,
-# but errors could become several times larger. Beyond m = 4 it gets worse, and the transforms cost more than the
-# products save. Measured on the toy layer:
+# The points 0, 5/8, -5/8, 3/2, -3/2 are the room's. With 1 and 2 the transforms need hardly a multiplication, but
+# errors can become several times larger. Beyond m = 4 it gets worse still, while less and less is saved. Measured on
+# the toy layer:
 
 # %%
 for rung in (convolution_direct.naive, convolution_winograd.batched, convolution_winograd.vectorised):
