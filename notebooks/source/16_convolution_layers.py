@@ -45,16 +45,21 @@ plt.style.use(STYLE)
 print(device.describe().splitlines()[0])
 
 # %%
-from pmpp import convolution_direct, convolution_fft, convolution_im2col, convolution_implicit, convolution_winograd
-
-WAYS = ("direct", "im2col", "implicit", "winograd", "fft")
-COLOURS = dict(zip(WAYS, ("#332288", "#DDCC77", "#117733", "#CC6677", "#88CCEE"), strict=True))
-COLOURS["cudnn"] = "#444444"
-
-from pmpp import convolution_layer, convolution_layers
+from pmpp import (
+    convolution_direct,
+    convolution_fft,
+    convolution_im2col,
+    convolution_implicit,
+    convolution_layer,
+    convolution_layers,
+    convolution_winograd,
+)
 from pmpp.convolution_layer import Layer
 from pmpp.workloads import _convolution_map as measured
 from pmpp.workloads._convolution import DESIGN, sums
+
+WAYS = ("direct", "im2col", "implicit", "winograd", "fft")
+COLOURS = dict(zip(WAYS, ("#332288", "#DDCC77", "#117733", "#CC6677", "#88CCEE"), strict=True)) | {"cudnn": "#444444"}
 
 # %% [markdown]
 # ## A picture goes through a layer
@@ -330,6 +335,22 @@ def drawn(draw, *arguments, **options):
 # %% [markdown]
 # ## First way: direct
 #
+# How fast can the definition be, if nothing is fetched twice that need not be? The first layer of the network is our
+# example, with its 3 channels, 64 filters of 7 x 7, and stride 2.
+#
+# **Predict, then run.** How often is a number of x used, in the middle of an image? And how often a weight?
+
+# %%
+prediction = None  # (uses of a number of x, uses of a weight)
+
+# %%
+uses = first.k * first.r * first.s / (first.stride[0] * first.stride[1])
+print(f"a number of x {uses:.0f} times, a weight {first.n * first.p * first.q:,} times; you said {prediction}")
+
+# %% [markdown]
+# By every filter, and by a quarter of the 49 places of the window, since it moves two pixels at a time. All rungs do
+# the same multiplications. They differ in where the numbers come from.
+#
 # ### `naive`: a thread for each output
 #
 # The outer four loops become threads, the inner three stay.
@@ -393,7 +414,9 @@ count(convolution_direct.tiled)
 # ### `register_tiled`: 8 filters times 8 pixels
 #
 # A thread keeps 64 sums in registers. For each place of the window it loads 8 weights, as two vectors of 16 bytes, and
-# 8 numbers of x, and multiplies each with each.
+# 8 numbers of x, and multiplies each with each. (The sums must *stay* in registers, and a register has no address:
+# every index of `totals` must be known when the kernel is compiled. One loop that the compiler does not write out, and
+# all 64 move to memory.)
 
 # %%
 show(convolution_direct.add_tap)
@@ -439,15 +462,25 @@ show(convolution_direct_parts.segment)
 
 # %% [markdown]
 # With stride 2, neighbouring outputs lie two pixels apart. There the patch is stored with the even columns first and
-# then the odd ones, and each half slides as before.
+# then the odd ones. Even places of the window see even columns, side by side, odd places see odd ones, and each half
+# slides as before.
+#
+# **Predict, then look.** For the first layer, a row of the window is 22 loads for 448 multiply-adds: 20 for each load,
+# where `register_tiled` had 6.4. How many times as fast is that?
+
+# %%
+prediction = None  # a factor
 
 # %%
 recorded(convolution_direct, "7x7 c3 h224", "3x3 c64 h56", "3x3 c256 h14", only=("register_tiled", "sliding"))
 
 # %% [markdown]
-# For the first layer of the network, with its three channels and its large window, this way does well: what
-# neighbouring windows share is nearly all that can be shared. With 256 channels on images of 14 x 14 there is much
-# more, and the next ways will find it.
+# Less than the loads promise. By now most of what is executed are multiply-adds, and much of the rest is staging: the
+# patch is few loads, but for each of them a thread has to work out where it is in x and where in shared memory. (It
+# once took divisions. Now `after` steps from one place to the next by additions.)
+#
+# For the first layer this way does well: what neighbouring windows share is nearly all that can be shared. With 256
+# channels on images of 14 x 14 there is more, and the next ways will find it.
 #
 # ### `depthwise`: one filter a group
 #
@@ -494,8 +527,9 @@ print(f"weights {(toy.k, toy.terms)} times columns {columns.shape}: {product.sha
 print("equal to the layer:", np.allclose(product.reshape(toy.shape), exact, atol=1e-4))
 
 # %% [markdown]
-# And here is a picture of it: a handwritten digit, and the columns that a window of 3 x 3 makes of it. Look for the
-# same pixels in several rows.
+# And here is a picture of it: a handwritten digit, and the columns that a window of 3 x 3 makes of it. Read down a
+# column, and it is what the window sees at one place. Read along a row, and it is the image itself, shifted by (r, s).
+# That is also how a kernel makes the matrix: neighbouring threads have neighbouring pixels.
 
 # %%
 digit = np.pad(data.digits()[0][0], 1)
@@ -528,8 +562,7 @@ print(
 print(f"you said {prediction}")
 
 # %% [markdown]
-# R S = 9 times as many as x has. Two threads that are neighbours read neighbours and write neighbours, so nothing is
-# wrong with the access. There is just so much of it. For the seven layers:
+# R S = 9 times as many as x has. Nothing is wrong with the access, there is just so much of it. For the seven layers:
 
 # %%
 for layer in DESIGN:
@@ -546,7 +579,9 @@ for layer in DESIGN:
 # The room never holds more than a gigabyte of columns (unless one image has more): it makes those of some images,
 # multiplies, and goes on. Rows of zeros fill the columns up to whole tiles, so it may be a little more than their size.
 #
-# And where the window is 1 x 1, the columns are x: nothing is to be copied, and the layer is a plain product.
+# With more filters the product grows and the columns do not: this way is for layers with many filters. And where the
+# window is 1 x 1, without stride, the columns are x. Nothing is to be copied, and the layer is a plain product. That is
+# so for 33 of ResNet-50's 53 layers.
 #
 # The three rungs: the columns of an image at a time, and a product for each; the columns of many images, and all their
 # products in one launch; and no columns where none are needed. The second needs a product of many small matrices at
@@ -769,9 +804,9 @@ for ax, side, name in zip(axes, (6, 4), ("image, with padding: 6 x 6", "output: 
     ax.invert_yaxis()
 
 # %%
-show(convolution_winograd.small_image_kernel)
 from pmpp import convolution_winograd_parts
 
+show(convolution_winograd.small_image_kernel)
 show(convolution_winograd_parts.image_four)
 
 # %% [markdown]
@@ -834,12 +869,8 @@ def growth(m, points):
     return float(max(a @ (g.sum(axis=1) * b.sum(axis=1)))) ** 2 / 9
 
 
-for m, points in (
-    (2, (0, 1, -1)),
-    (4, (0, 1, -1, 2, -2)),
-    (4, POINTS[4]),
-    (6, (0, 1, -1, 2, -2, Fraction(1, 2), -Fraction(1, 2))),
-):
+others = (0, 1, -1, 2, -2, Fraction(1, 2), -Fraction(1, 2))
+for m, points in ((2, POINTS[2]), (4, others[:5]), (4, POINTS[4]), (6, others)):
     named = ", ".join(str(point) for point in points)
     print(f"F({m} x {m}) at {named:28} and infinity: numbers up to {growth(m, points):6.1f} times as large")
 
@@ -1179,49 +1210,51 @@ for words, key in (("the best of ours", lambda row: row.ours[row.best]), ("the l
 # `check` runs your kernel in the interpreter, with every access checked, and says what it found. The answers are at the
 # end, folded away.
 #
-# ### 1. Two outputs, four multiplications
+# ### 1. Four filters at a time
 
 # %%
-exercise("convolution_winograd/row")
+exercise("convolution_direct/filters")
 
 
 # %%
 @cuda.jit
-def row(x, u, out):
+def filters_of_four(x, w, out):
     pass  # your code
 
 
-check("convolution_winograd/row", row)
+check("convolution_direct/filters", filters_of_four)
 
 # %% [markdown]
-# ### 2. The weights, transformed
+# ### 2. The columns
 
 # %%
-exercise("convolution_winograd/weights")
+exercise("convolution_im2col/columns")
 
 
 # %%
 @cuda.jit
-def weights(w, u):
+def columns_of(x, columns):
     pass  # your code
 
 
-check("convolution_winograd/weights", weights)
+check("convolution_im2col/columns", columns_of)
 
 # %% [markdown]
-# ### 3. Where a row of the columns lies
+# ### 3. The way back
+#
+# Training needs each layer backwards, too.
 
 # %%
-exercise("convolution_implicit/table")
+exercise("convolution_im2col/back")
 
 
 # %%
 @cuda.jit
-def table(table, window, dilation, image):
+def back(g, slope):
     pass  # your code
 
 
-check("convolution_implicit/table", table)
+check("convolution_im2col/back", back)
 
 # %% [markdown]
 # ### 4. A row by implicit GEMM
@@ -1244,6 +1277,36 @@ def gathered(x, w, padding, out):
 check("convolution_implicit/row", gathered)
 
 # %% [markdown]
+# ### 5. Two outputs, four multiplications
+
+# %%
+exercise("convolution_winograd/row")
+
+
+# %%
+@cuda.jit
+def row(x, u, out):
+    pass  # your code
+
+
+check("convolution_winograd/row", row)
+
+# %% [markdown]
+# ### 6. The weights, transformed
+
+# %%
+exercise("convolution_winograd/weights")
+
+
+# %%
+@cuda.jit
+def weights(w, u):
+    pass  # your code
+
+
+check("convolution_winograd/weights", weights)
+
+# %% [markdown]
 # ### More, without a check
 #
 # - Winograd's way takes m + R - 1 points for m outputs and a window of R. How many multiplications an output takes
@@ -1257,14 +1320,53 @@ check("convolution_implicit/row", gathered)
 # Open a cell only after you have tried.
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+from pmpp.exercises import convolution_direct as on_direct
+
+show(on_direct.filters_answer)
+assert check("convolution_direct/filters", on_direct.filters_answer)
+
+# %% [markdown]
+# *Filters.* The load of x stands outside of the loop over the filters. That is the first half of `add_tap`. The other
+# half are several pixels, so that the weights are loaded less often, too.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+from pmpp.exercises import convolution_im2col as on_im2col
+
+show(on_im2col.columns_answer)
+assert check("convolution_im2col/columns", on_im2col.columns_answer)
+
+# %% [markdown]
+# *Columns.* What is outside of the image is written like everything else. Otherwise the product would meet whatever the
+# workspace held before.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+show(on_im2col.back_answer)
+assert check("convolution_im2col/back", on_im2col.back_answer)
+
+# %% [markdown]
+# *Back.* The thread owns the result and gathers, instead of owning a column and scattering. So no two threads add to
+# one place, and no atomics are needed. (Turned round once more, it is a convolution with the filters turned by 180
+# degrees.)
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+from pmpp.exercises import convolution_implicit as on_implicit
+
+show(on_implicit.row_answer)
+assert check("convolution_implicit/row", on_implicit.row_answer)
+
+# %% [markdown]
+# *Row by implicit GEMM.* It is `tiled` of chapter 5. One load has been replaced, and its guard looks at both ends of
+# the row.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 from pmpp.exercises import convolution_winograd as on_winograd
 
 show(on_winograd.row_answer)
 assert check("convolution_winograd/row", on_winograd.row_answer)
 
 # %% [markdown]
-# *Row.* Four products, `u[0]` to `u[3]` each once. The two in the middle serve both outputs: that is where the saving
-# is.
+# *Two outputs.* Four products, one with each of `u[0]` to `u[3]`. The two in the middle serve both outputs: that is
+# where the saving is.
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 show(on_winograd.weights_answer)
@@ -1273,23 +1375,6 @@ assert check("convolution_winograd/weights", on_winograd.weights_answer)
 # %% [markdown]
 # *Weights.* One dimension after the other. Each of the 16 planes is written by neighbouring threads side by side, as
 # the matrix products want to read it.
-
-# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
-from pmpp.exercises import convolution_implicit as on_implicit
-
-show(on_implicit.table_answer)
-assert check("convolution_implicit/table", on_implicit.table_answer)
-
-# %% [markdown]
-# *Table.* Two divisions a row, once for the whole layer, instead of several for each element that is gathered.
-
-# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
-show(on_implicit.row_answer)
-assert check("convolution_implicit/row", on_implicit.row_answer)
-
-# %% [markdown]
-# *Row by implicit GEMM.* It is `tiled` of chapter 5. One load has been replaced, and its guard looks at both ends of
-# the row.
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 for m, r in ((4, 5), (6, 3), (2, 7)):
