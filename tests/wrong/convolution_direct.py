@@ -140,7 +140,7 @@ def depthwise_with(name, **parts):
             for r in range(3):
                 for s in range(3):
                     y, z = p + r - 1, q + s - 1
-                    if 0 <= y + low and y < height and 0 <= z + low and z < width + high:
+                    if y + low >= 0 and y < height and z + low >= 0 and z < width + high:
                         if turned:
                             total += x[c, y, z] * w[c, 2 - r, 2 - s]
                         else:

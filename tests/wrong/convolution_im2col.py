@@ -114,7 +114,7 @@ def columns_answer_with(name, **parts):
                     y, z = p + r - inward, q + s - inward
                     tap = 3 * s + r if crosswise else 3 * r + s
                     row = tap * channels + c if taps_first else 9 * c + tap
-                    if 0 <= y + low and y < height and 0 <= z + low and z < width:
+                    if y + low >= 0 and y < height and z + low >= 0 and z < width:
                         columns[row, pixel] = x[c, y, z]
                     elif zeros:
                         columns[row, pixel] = f0
@@ -143,7 +143,7 @@ def back_with(name, **parts):
                     p, q = y + 1 - r, z + 1 - s
                     if forward:
                         p, q = y + r - 1, z + s - 1
-                    if 0 <= p + low and p < height and 0 <= q < width:
+                    if p + low >= 0 and p < height and 0 <= q < width:
                         total += g[(0 if one_plane else 9 * c) + 3 * r + s, p * width + q]
             slope[c, y, z] = total
 
