@@ -158,7 +158,7 @@ def tiled(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False
     Returns ``out`` without waiting for the work to be done. Raises TypeError or ValueError that names the argument at
     fault. Source: PMPP 4e sections 5.4 and 16.4.
 
-    Leaves: four divisions for each element that is gathered, and every multiply-add waits for two loads.
+    Leaves: divisions for each element that is gathered, and every multiply-add waits for two loads.
     """
     problem = _problem(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
     a, plan = problem.layer, plan_of(problem.layer, ANY)

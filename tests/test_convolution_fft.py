@@ -148,13 +148,13 @@ def test_the_workspace_is_what_is_taken(monkeypatch):
 
     monkeypatch.setattr(room, "workspace", watched)
     room.register_tiled(x, w)
-    assert taken == [room.tiles_workspace(layer_of(x.shape, w.shape))]
+    assert taken == [room.workspace_bytes(layer_of(x.shape, w.shape))]
     taken.clear()
     room.whole_image(x, w)
     assert taken[0] == room.whole_image_workspace(layer_of(x.shape, w.shape))
     # 9 tiles of 50 x 50 in an image, half spectra of 64 x 33: 72 tiles of 64 + 64 channels, and 64 x 64 masks.
     assert room.tiling_of(LARGE) == room.Tiling(64, (50, 50), (3, 3))
-    assert room.tiles_workspace(LARGE) == 8 * 64 * 33 * (72 * 128 + 64 * 64)
+    assert room.workspace_bytes(LARGE) == 8 * 64 * 33 * (72 * 128 + 64 * 64)
 
 
 @each_rung

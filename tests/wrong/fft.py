@@ -257,14 +257,72 @@ def two_without_a_guard(z, a, b):
     b[line, k] = complex(half * q.imag, -half * q.real)
 
 
+@cuda.jit
+def stage_with_difference_before_sum(x, roots, s, out):
+    t = cuda.grid(1)
+    half = x.size // 2
+    if t < half:
+        j = t % s
+        a, b = x[t], x[t + half] * roots[j * (half // s)]
+        out[2 * t - j], out[2 * t - j + s] = a - b, a + b
+
+
+@cuda.jit
+def line_of_the_first_block(x, roots, out):
+    points = cuda.shared.array(POINTS, np.complex64)
+    t, n, half, s = cuda.threadIdx.x, x.shape[1], cuda.blockDim.x, 1
+    a, b = x[0, t], x[0, t + half]
+    while s < n:
+        j = t % s
+        b = b * roots[j * (half // s)]
+        points[2 * t - j], points[2 * t - j + s] = a + b, a - b
+        cuda.syncthreads()
+        a, b = points[t], points[t + half]
+        cuda.syncthreads()
+        s *= 2
+    out[cuda.blockIdx.x, t], out[cuda.blockIdx.x, t + half] = a, b
+
+
+@cuda.jit
+def line_with_a_barrier_for_some(x, roots, out):
+    points = cuda.shared.array(POINTS, np.complex64)
+    t, n, half, s = cuda.threadIdx.x, x.shape[1], cuda.blockDim.x, 1
+    a, b = x[cuda.blockIdx.x, t], x[cuda.blockIdx.x, t + half]
+    while s < n:
+        j = t % s
+        b = b * roots[j * (half // s)]
+        points[2 * t - j], points[2 * t - j + s] = a + b, a - b
+        if t < s:
+            cuda.syncthreads()
+        a, b = points[t], points[t + half]
+        cuda.syncthreads()
+        s *= 2
+    out[cuda.blockIdx.x, t], out[cuda.blockIdx.x, t + half] = a, b
+
+
+@cuda.jit
+def two_without_halves(z, a, b):
+    i = cuda.grid(1)
+    if i < z.size:
+        n = z.shape[1]
+        line, k = i // n, i % n
+        mirror = z[line, (n - k) % n].conjugate()
+        p, q = z[line, k] + mirror, z[line, k] - mirror
+        a[line, k], b[line, k] = p, complex(q.imag, -q.real)
+
+
 ANSWERS = [
     WrongAnswer("fft/stage", stage_without_a_guard, "missing guard"),
     WrongAnswer("fft/stage", stage_without_roots, "not turned"),
     WrongAnswer("fft/stage", stage_in_place, "in place"),
     WrongAnswer("fft/stage", stage_of_every_second_point, "wrong result"),
+    WrongAnswer("fft/stage", stage_with_difference_before_sum, "wrong result"),
     WrongAnswer("fft/line", line_without_its_first_barrier, "missing barrier"),
     WrongAnswer("fft/line", line_backwards, "backwards"),
     WrongAnswer("fft/line", line_with_reversed_bits, "bits reversed"),
+    WrongAnswer("fft/line", line_of_the_first_block, "only right for one block"),
+    WrongAnswer("fft/line", line_with_a_barrier_for_some, "divergent barrier"),
+    WrongAnswer("fft/two", two_without_halves, "wrong result"),
     WrongAnswer("fft/two", two_of_real_and_imaginary_parts, "real and imaginary parts"),
     WrongAnswer("fft/two", two_without_conjugation, "not conjugated"),
     WrongAnswer("fft/two", two_with_a_mirror_image_beyond_the_end, "index out of bounds"),
