@@ -500,11 +500,9 @@ def compared(room, family, contender):
         entries = print(f"No times to show: no record of {name} yet.") or ()
     library = {one.workload: one for one in entries if one.contender == "torch.conv2d"}
     for one in [one for one in entries if one.contender == contender and one.workload in library]:
-        rival = library[one.workload]
-        print(f"{one.workload:33}{one.median_ms:7.3f} ms {one.flops / one.seconds / 1e12:6.1f} TFLOP/s", end="")
-        print(
-            f"{one.bytes / one.seconds / 1e12:6.2f} TB/s; cuDNN {rival.median_ms:7.3f} ms, {rival.seconds / one.seconds:5.2f} x"
-        )
+        rival, rate = library[one.workload], f"{one.flops / one.seconds / 1e12:6.1f} TFLOP/s"
+        print(f"{one.workload:33}{one.median_ms:7.3f} ms {rate} {one.bytes / one.seconds / 1e12:5.2f} TB/s;", end=" ")
+        print(f"cuDNN {rival.median_ms:7.3f} ms, {rival.seconds / one.seconds:5.2f} x")
 
 
 # %%
