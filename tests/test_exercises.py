@@ -29,7 +29,7 @@ def blocks_of(case):
 
 @each_exercise
 def test_an_exercise_is_complete(one):
-    assert re.fullmatch(r"[a-z_]+/[a-z_]+", one.name)
+    assert re.fullmatch(r"[a-z][a-z0-9_]*/[a-z_]+", one.name)
     assert one.task.endswith(".")
     assert one.hints
     assert one.answer is not None

@@ -216,12 +216,22 @@ class Source:
         return found
 
     def tests_with_equality(self, line: int) -> bool:
-        """Whether one of these conditions has a <= or >= to run the line, or a > or < to return early."""
+        """Whether one of these conditions has a <= or >= to run the line, or a > or < to return early.
+
+        What is compared with a 0 is the lower end, and no mistake: ``0 <= y < height``.
+        """
         for test, runs in self.tests_around(line):
-            operators = [operator for part in ast.walk(test) if isinstance(part, ast.Compare) for operator in part.ops]
-            if any(isinstance(operator, ast.LtE | ast.GtE if runs else ast.Lt | ast.Gt) for operator in operators):
-                return True
+            wanted = ast.LtE | ast.GtE if runs else ast.Lt | ast.Gt
+            for part in ast.walk(test):
+                sides = [part.left, *part.comparators] if isinstance(part, ast.Compare) else []
+                for a, operator, b in zip(sides, part.ops if sides else (), sides[1:], strict=False):
+                    if isinstance(operator, wanted) and not (_is_zero(a) or _is_zero(b)):
+                        return True
         return False
+
+
+def _is_zero(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0
 
 
 def _is_element(node: ast.AST, name: str) -> bool:

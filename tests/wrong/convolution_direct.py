@@ -1,10 +1,10 @@
-"""Wrong direct convolutions."""
+"""Wrong direct convolutions, and wrong answers to the exercises about them."""
 
 import numpy as np
 
 from pmpp import convolution_layer, cuda
 from pmpp.convolution_layer import finish
-from wrong import WrongRung
+from wrong import WrongAnswer, WrongRung
 
 BLOCK = 64
 SIDE = 32  # elements of a staged row
@@ -116,4 +116,88 @@ RUNGS = (
     WrongRung(staged("read_before_all_is_staged", first_barrier=False), "race"),
     WrongRung(staged("staged_anew_too_soon", second_barrier=False), "race"),
     WrongRung(staged("nothing_around_the_image", filled=False), "uninitialised read"),
+)
+
+
+# ------------------------------------------------------------------------------------------------ answers: depthwise
+
+
+def depthwise_with(name, **parts):
+    """A depthwise layer with some of its parts exchanged."""
+    guard, low, high = parts.get("guard", True), parts.get("low", 0), parts.get("high", 0)
+    turned, first, slow = parts.get("turned", False), parts.get("first", False), parts.get("slow", False)
+    start = parts.get("start", f0)
+
+    @cuda.jit
+    def depthwise(x, w, out):
+        i = cuda.grid(1)
+        if not guard or i < out.size:
+            height, width = x.shape[1], x.shape[2]
+            c, p, q = i // width // height, i // width % height, i % width
+            if slow:
+                p, q = i % height, i // height % width
+            total = start
+            for r in range(3):
+                for s in range(3):
+                    y, z = p + r - 1, q + s - 1
+                    if y + low >= 0 and y < height and z + low >= 0 and z < width + high:
+                        if turned:
+                            total += x[c, y, z] * w[c, 2 - r, 2 - s]
+                        else:
+                            total += x[c, y, z] * w[0 if first else c, r, s]
+            out[c, p, q] = total
+
+    depthwise.py_func.__name__ = name
+    return depthwise
+
+
+# -------------------------------------------------------------------------------------------------- answers: filters
+
+
+def filters_with(name, **parts):
+    """Several filters at once with some of their parts exchanged."""
+    guard, again, one_channel = parts.get("guard", True), parts.get("again", False), parts.get("one_channel", False)
+    start, few, crosswise = parts.get("start", f0), parts.get("few", False), parts.get("crosswise", False)
+
+    @cuda.jit
+    def filters(x, w, out):
+        i = cuda.grid(1)
+        rows, columns = out.shape[1], out.shape[2]
+        if not guard or i < rows * columns:
+            p, q = i // columns, i % columns
+            a, b, c, d = start, start, start, start
+            for channel in range(1 if one_channel else x.shape[0]):
+                for r in range(3):
+                    for s in range(3):
+                        value = x[channel, p + r, q + s]
+                        y, z = (s, r) if crosswise else (r, s)
+                        a += value * w[0, channel, y, z]
+                        b += (x[channel, p + r, q + s] if again else value) * w[1, channel, y, z]
+                        c += (x[channel, p + r, q + s] if again else value) * w[2, channel, y, z]
+                        d += (x[channel, p + r, q + s] if again else value) * w[3, channel, y, z]
+            out[0, p, q] = a
+            out[1, p, q] = b
+            out[2, p, q] = c
+            if not few:
+                out[3, p, q] = d
+
+    filters.py_func.__name__ = name
+    return filters
+
+
+DEPTHWISE, FILTERS = "convolution_direct/depthwise", "convolution_direct/filters"
+ANSWERS = (
+    WrongAnswer(DEPTHWISE, depthwise_with("depthwise_without_guard", guard=False), "missing guard"),
+    WrongAnswer(DEPTHWISE, depthwise_with("depthwise_from_minus_one", low=1), "negative index"),
+    WrongAnswer(DEPTHWISE, depthwise_with("depthwise_one_too_far", high=1), "index out of bounds"),
+    WrongAnswer(DEPTHWISE, depthwise_with("depthwise_turned", turned=True), "kernel turned round"),
+    WrongAnswer(DEPTHWISE, depthwise_with("depthwise_by_the_first_filter", first=True), "one filter for all"),
+    WrongAnswer(DEPTHWISE, depthwise_with("depthwise_down_the_columns", slow=True), "uncoalesced"),
+    WrongAnswer(DEPTHWISE, depthwise_with("depthwise_in_float64", start=0.0), "accidental float64"),
+    WrongAnswer(FILTERS, filters_with("filters_without_guard", guard=False), "missing guard"),
+    WrongAnswer(FILTERS, filters_with("filters_load_again", again=True), "too much traffic"),
+    WrongAnswer(FILTERS, filters_with("filters_of_one_channel", one_channel=True), "only one channel"),
+    WrongAnswer(FILTERS, filters_with("filters_in_float64", start=0.0), "accidental float64"),
+    WrongAnswer(FILTERS, filters_with("filters_but_three", few=True), "output not written"),
+    WrongAnswer(FILTERS, filters_with("filters_crosswise", crosswise=True), "wrong result"),
 )

@@ -1,11 +1,11 @@
-"""Wrong columns: convolutions by a right matrix product of them."""
+"""Wrong columns, in convolutions by a right matrix product of them, and wrong answers to the exercises."""
 
 import numpy as np
 
 from pmpp import convolution_layer, cuda
 from pmpp.convolution_layer import finish
 from pmpp.lab import device
-from wrong import WrongRung
+from wrong import WrongAnswer, WrongRung
 
 BLOCK = 64
 f0 = np.float32(0)
@@ -84,4 +84,100 @@ RUNGS = (
     WrongRung(columns_with("first_image_for_all", first_image=True), "wrong result"),
     WrongRung(columns_with("wrapped_around", wrapped=True), "wrong result"),
     WrongRung(columns_with("last_tap_left_out", few=True), "wrong result"),
+)
+
+
+# --------------------------------------------------------------------------------------------------- answers: columns
+
+
+def columns_answer_with(name, **parts):
+    """The columns with some of their parts exchanged."""
+    guard, low, zeros = parts.get("guard", True), parts.get("low", 0), parts.get("zeros", True)
+    taps_first, crosswise, slow = (
+        parts.get("taps_first", False),
+        parts.get("crosswise", False),
+        parts.get("slow", False),
+    )
+    inward = parts.get("inward", 1)
+
+    @cuda.jit
+    def columns_of(x, columns):
+        i = cuda.grid(1)
+        if not guard or i < x.size:
+            channels, height, width = x.shape
+            c, pixel = i // columns.shape[1], i % columns.shape[1]
+            if slow:
+                c, pixel = i % channels, i // channels
+            p, q = pixel // width, pixel % width
+            for r in range(3):
+                for s in range(3):
+                    y, z = p + r - inward, q + s - inward
+                    tap = 3 * s + r if crosswise else 3 * r + s
+                    row = tap * channels + c if taps_first else 9 * c + tap
+                    if y + low >= 0 and y < height and z + low >= 0 and z < width:
+                        columns[row, pixel] = x[c, y, z]
+                    elif zeros:
+                        columns[row, pixel] = f0
+
+    columns_of.py_func.__name__ = name
+    return columns_of
+
+
+# ------------------------------------------------------------------------------------------------------ answers: back
+
+
+def back_with(name, **parts):
+    """The way back with some of its parts exchanged."""
+    guard, low, start = parts.get("guard", True), parts.get("low", 0), parts.get("start", f0)
+    forward, centre, one_plane = parts.get("forward", False), parts.get("centre", False), parts.get("one_plane", False)
+
+    @cuda.jit
+    def back(g, slope):
+        i = cuda.grid(1)
+        if not guard or i < slope.size:
+            height, width = slope.shape[1], slope.shape[2]
+            c, y, z = i // width // height, i // width % height, i % width
+            total = start
+            for r in range(1 if centre else 0, 2 if centre else 3):
+                for s in range(1 if centre else 0, 2 if centre else 3):
+                    p, q = y + 1 - r, z + 1 - s
+                    if forward:
+                        p, q = y + r - 1, z + s - 1
+                    if p + low >= 0 and p < height and 0 <= q < width:
+                        total += g[(0 if one_plane else 9 * c) + 3 * r + s, p * width + q]
+            slope[c, y, z] = total
+
+    back.py_func.__name__ = name
+    return back
+
+
+@cuda.jit
+def scattered(g, slope):
+    i = cuda.grid(1)
+    if i < slope.size:
+        height, width = slope.shape[1], slope.shape[2]
+        c, p, q = i // width // height, i // width % height, i % width
+        for r in range(3):
+            for s in range(3):
+                y, z = p + r - 1, q + s - 1
+                if 0 <= y < height and 0 <= z < width:
+                    slope[c, y, z] += g[9 * c + 3 * r + s, p * width + q]
+
+
+COLUMNS, BACK = "convolution_im2col/columns", "convolution_im2col/back"
+ANSWERS = (
+    WrongAnswer(COLUMNS, columns_answer_with("columns_without_guard", guard=False), "missing guard"),
+    WrongAnswer(COLUMNS, columns_answer_with("columns_from_minus_one", low=1), "negative index"),
+    WrongAnswer(COLUMNS, columns_answer_with("columns_without_zeros", zeros=False), "output not written"),
+    WrongAnswer(COLUMNS, columns_answer_with("columns_of_taps_first", taps_first=True), "taps before channels"),
+    WrongAnswer(COLUMNS, columns_answer_with("columns_crosswise", crosswise=True), "rows for columns"),
+    WrongAnswer(COLUMNS, columns_answer_with("columns_without_padding", inward=0), "wrong result"),
+    WrongAnswer(COLUMNS, columns_answer_with("columns_channel_by_channel", slow=True), "uncoalesced"),
+    WrongAnswer(BACK, back_with("back_without_guard", guard=False), "missing guard"),
+    WrongAnswer(BACK, back_with("back_forwards", forward=True), "the way there"),
+    WrongAnswer(BACK, back_with("back_of_the_centre", centre=True), "centre only"),
+    WrongAnswer(BACK, back_with("back_from_minus_one", low=1), "negative index"),
+    WrongAnswer(BACK, back_with("back_of_one_plane", one_plane=True), "hard-coded size"),
+    WrongAnswer(BACK, back_with("back_in_float64", start=0.0), "accidental float64"),
+    WrongAnswer(BACK, scattered, "missing atomic"),
 )
