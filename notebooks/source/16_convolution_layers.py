@@ -1005,9 +1005,11 @@ drawn(plots.ladder, "convolution_fft", family="layer")
 #
 # ## The same numbers?
 #
-# Sums in another order round differently, and transforms round more. There is one more difference, which no tolerance
-# shows. **Predict, then run.** Put one NaN into an image of 32 x 32. With a window of 3 x 3 it is seen from 9 places.
-# How many outputs of a filter become NaN with each way?
+# Sums in another order round differently, and transforms have roundings of their own. The next section has figures.
+# There is one more difference, which no tolerance shows.
+#
+# **Predict, then run.** Put one NaN into an image of 32 x 32. With a window of 3 x 3 it is seen from 9 places. How many
+# outputs of a filter become NaN with each way?
 
 # %%
 prediction = None  # direct, im2col, implicit, winograd, fft
@@ -1075,7 +1077,7 @@ if design:
     ax.set(
         xlabel="FLOP/byte of the layer", ylabel="TFLOP/s, by the definition's count", title="Seven layers, five ways"
     )
-    ax.set_ylim(ax.get_ylim()[0] / 6, None)
+    ax.set_ylim(ax.get_ylim()[0] / 12, None)  # room for the names of the layers
     plt.setp((ax.xaxis, ax.yaxis), major_formatter="{x:g}")
     figure.legend(loc="outside right upper")
     foot(figure, source())
@@ -1083,7 +1085,7 @@ figure if design else "Nothing to draw yet."
 
 # %% [markdown]
 # Each column of marks is a layer. What lies under the roof does the definition's multiplications, and is held up by
-# them or by memory. What lies above it does fewer.
+# them, by memory, or by having too few blocks. What lies above it does fewer.
 #
 # Time is one of three prices. The others are workspace and error. The error is that of the worst of some hundred
 # outputs, as a fraction of the sum of the sizes of its terms.
@@ -1094,6 +1096,10 @@ for row in design:
     print(f"{row.layer!s:27}", "; ".join(prices))
 
 # %% [markdown]
+# Winograd's errors are the largest, as they had to be. But look at the FFT's: they are often the smallest. A sum of
+# thousands of products, one after the other, rounds thousands of times, and a transform of 64 points only six times
+# along each axis. `divided` has the same advantage over one long sum.
+#
 # ## The map
 #
 # Seven layers are seven points of a large space. Here is a larger piece of it: 144 layers, with as many filters as
@@ -1124,18 +1130,23 @@ for name, panel in panels.items():
     print(f"{name:8} {mine}; faster than cuDNN in {sum(factor > 1 for factor in ahead)} of {len(ahead)}")
 
 # %% [markdown]
-# Read it with what each way pays:
+# Read it with what each way pays.
 #
-# - **Few channels: direct.** All others turn the layer into matrix products whose sums run over channels. With 4 of
-#   them the sums are short, and a tile of 64 filters is mostly empty.
-# - **1 x 1: a matrix product.** There is no window, so im2col copies nothing, and im2col and implicit do the same.
-# - **3 x 3 with many channels: Winograd.** The transforms are paid for, and a quarter of the multiplications is left.
-# - **Large windows: FFT.** Its price does not depend on the window, that of the definition grows with its square. On
-#   small images it has to share a tile with much padding.
-# - **Between them: implicit.** It does nothing clever, needs hardly any workspace and never does badly.
+# - **1 x 1: a matrix product.** There is no window, so im2col copies nothing, and im2col and implicit GEMM do the same
+#   work. Which of the two colours a cell has means little.
+# - **3 x 3: Winograd,** from some 16 channels on. The transforms are paid for, and a quarter of the multiplications is
+#   left.
+# - **Larger windows: FFT.** Its price hardly depends on the window, that of the definition grows with its square. Only
+#   on the smallest images most of a tile would be padding, and there implicit GEMM is ahead.
+# - **Few channels on large images: direct.** All others make matrix products, with sums over channels, for many filters
+#   at a time. With 4 of each the sums are short, and a tile is mostly empty. When the window grows, the FFT takes over
+#   here, too.
+# - **im2col** has no cell of its own where there are columns to be written. Implicit GEMM is the same product without
+#   them. As an idea it is behind three of the five.
 #
-# Where a map has a border, two ways take about the same time. There a little tuning moves the border, and nothing of
-# importance changes.
+# And where is cuDNN ahead? Mostly in the lowest rows. These layers take some ten microseconds. Time goes into launches,
+# of which some of our ways need four, and into waiting, with too few blocks to fill a large GPU. There a library's many
+# small special kernels count. They are not the layers that a network spends its time in.
 #
 # ## Choosing
 #
@@ -1179,10 +1190,9 @@ except OSError:
     print("No prices have been fitted yet.")
 
 # %% [markdown]
-# Is that good enough? It was fitted to the grid of the map and to eighty random layers. Here it is judged on others:
-# the layers of ResNet-50, and forty more random layers, with strides, groups and odd sizes. A choice counts as good if
-# it takes at most 10 % longer than the best. Then all 53 layers, one after the other, with each way and with the
-# choice.
+# Is that good enough? It was fitted to the layers of the map and to random ones. Here it is judged on others: the
+# layers of ResNet-50, and forty more random layers, with strides, groups and odd sizes. A choice counts as good if it
+# takes at most 10 % longer than the best. Then all 53 layers, one after the other, with each way and with the choice.
 
 # %%
 for name in ("resnet50", "judge"):
@@ -1405,8 +1415,8 @@ print(f"{alone}: {alone.cost.intensity:.2f} FLOP/byte, the ridge is at {ceilings
 #   instead of a matrix.
 # - To beat the roof, do less. Winograd and FFT know a polynomial by its values, and pay in bytes, workspace and
 #   rounding.
-# - No way is the best for all layers. Few channels, 3 x 3, large windows: each has its own. A library is fast because
-#   it has several and knows when to take which.
+# - No way is the best for all layers. 1 x 1, 3 x 3, large windows, few channels: each has its own. A library is fast
+#   because it has several and knows when to take which.
 # - Whoever compares two programs bit by bit should know which way each has taken.
 #
 # To read on: K. Chellapilla, S. Puri and P. Simard (2006) for im2col; S. Chetlur et al., *cuDNN: efficient primitives
