@@ -114,7 +114,7 @@ def _layouts(layer: Layer, style: Style, filter_warps: int, pixel_warps: int) ->
         )  # fmt: skip
         tile = _chunked(layer, tile)
         if tile.kernel_rows:
-            yield _time(layer, style, tile), tile
+            yield time_of(layer, style, tile), tile
 
 
 def _row(layer: Layer, style: Style, columns: int) -> tuple[int, int]:
@@ -142,7 +142,7 @@ def _chunked(layer: Layer, tile: Tile) -> Tile:
     return tile._replace(kernel_rows=rows)
 
 
-def _time(layer: Layer, style: Style, tile: Tile) -> float:
+def time_of(layer: Layer, style: Style, tile: Tile) -> float:
     """A model of the time, to choose by: a warp's multiply-adds, 30 instructions a load that it stages, and the bytes.
 
     A multiprocessor issues for 4 warps at a time, and moves about 20 bytes a cycle if all want some.

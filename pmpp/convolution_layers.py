@@ -10,13 +10,10 @@ others, "cuDNN: efficient primitives for deep learning", 2014).
 
 from __future__ import annotations
 
-import functools
-import json
 import time
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -29,6 +26,7 @@ from pmpp import (
     cuda,
 )
 from pmpp.convolution_layer import Layer, Problem, problem_of
+from pmpp.convolution_prices import guess
 from pmpp.lab import device, timing
 
 ROOMS = {
@@ -304,55 +302,10 @@ def samples_of(p: Problem) -> Samples:
 
 # ---------------------------------------------------------------------------------------------------------- by guessing
 
-TILE = 64  # filters, and outputs, of a block's part of a matrix product
-BLOCKS = 4 * 132  # such blocks on the GPU at once
-PRICES = Path(__file__).parent / "lab" / "recorded" / "convolution" / "prices.json"
-
-
-def product_of(algorithm: str, layer: Layer) -> tuple[int, int, int, int]:
-    """The matrix products behind an algorithm: how many, of how many rows, columns and terms in a sum.
-
-    Rows are filters and columns are places, or tiles of them, of all images.
-    """
-    filters, places = layer.k // layer.groups, layer.n * layer.p * layer.q
-    channels = layer.c // layer.groups
-    if algorithm == "winograd":
-        return 36 * layer.groups, filters, layer.n * -(-layer.p // 4) * -(-layer.q // 4), channels
-    if algorithm == "fft":
-        tiling = convolution_fft.tiling_of(layer)
-        if tiling is not None:
-            frequencies = tiling.size
-            return 4 * frequencies * layer.groups, filters, tiling.count(layer), channels
-    return layer.groups, filters, places, layer.terms
-
-
-def amounts(algorithm: str, layer: Layer) -> tuple[float, ...]:
-    """What an algorithm does for a layer, in units that have a price: see `predict`."""
-    count, rows, columns, depth = product_of(algorithm, layer)
-    blocks = count * -(-rows // TILE) * -(-columns // TILE)
-    return (
-        1.0,  # launches, and what a kernel needs to begin and end
-        layer.cost.bytes * 1e-9,
-        workspace_bytes(algorithm, layer) * 1e-9,
-        count * rows * columns * depth * 1e-12,  # multiply-adds
-        blocks * TILE**2 * depth * 1e-12,  # the same with the idle parts of tiles
-        -(-blocks // BLOCKS) * depth * 1e-6,  # steps that follow one another
-    )
-
-
-@functools.cache
-def prices() -> dict[str, list[float]]:
-    """Milliseconds for each unit of `amounts`, by algorithm: fitted to measurements of an H200."""
-    return json.loads(PRICES.read_text(encoding="utf-8"))["prices"]
-
 
 def predict(layer: Layer) -> dict[str, float]:
     """Milliseconds that each algorithm will take, about; without those that refuse the layer."""
-    known = {name: prices()[name] for name in ALGORITHMS if not refuses(name, layer)}
-    return {
-        name: sum(price * amount for price, amount in zip(row, amounts(name, layer), strict=True))
-        for name, row in known.items()
-    }
+    return {name: guess(name, layer) for name in ALGORITHMS if not refuses(name, layer)}
 
 
 def choose(layer: Layer) -> list[str]:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pmpp import convolution_prices
 from pmpp.convolution_layer import Layer, problem_of, resnet50
 from pmpp.lab import device, machine, roofline, timing
 from pmpp.lab.bench import _adapter, _fill_with_nan, _free_bytes
@@ -193,18 +194,24 @@ def load(path: Path = RECORD) -> tuple[dict, list[Measured]]:
 # ------------------------------------------------------------------------------------------------------------------ fit
 
 
-def fit(rows: typing.Sequence[Measured]) -> dict[str, list[float]]:
-    """Prices, none below 0, that make the squares of the relative errors of `predict` least over ``rows``."""
+def fit(rows: typing.Sequence[Measured]) -> dict[str, dict[str, float]]:
+    """Prices, none below 0, that make the squares of the relative errors of the guesses least over ``rows``.
+
+    An error counts less the slower the algorithm is beside the best: where it is not in question it may be far off.
+    """
     from scipy.optimize import nnls
 
-    from pmpp import convolution_layers as layers
-
     found = {}
-    for name in layers.ALGORITHMS:
-        seen = [row for row in rows if name in row.ms]
-        amounts = np.array([layers.amounts(name, row.layer) for row in seen])
-        prices, _ = nnls(amounts / np.array([[row.ms[name]] for row in seen]), np.ones(len(seen)))
-        found[name] = [float(f"{price:.4g}") for price in prices]
+    for algorithm, amounts_of in convolution_prices.AMOUNTS.items():
+        seen = [row for row in rows if algorithm in row.ms]
+        amounts = [amounts_of(row.layer) for row in seen]
+        names = list(dict.fromkeys(name for row in amounts for name in row))
+        matrix = np.array([[row.get(name, 0) for name in names] for row in amounts], np.float64)
+        times = np.array([row.ms[algorithm] for row in seen])
+        weights = np.array([row.ours[row.best] for row in seen]) / times
+        scale = np.maximum(matrix.max(axis=0), 1e-30)
+        solved, _ = nnls(matrix / scale * (weights / times)[:, None], weights)
+        found[algorithm] = {name: float(f"{price:.4g}") for name, price in zip(names, solved / scale, strict=True)}
     return found
 
 
@@ -220,14 +227,13 @@ def losses(rows: typing.Sequence[Measured]) -> list[float]:
 
 
 def _write_prices(path: Path) -> int:
-    from pmpp import convolution_layers as layers
-
     about, rows = load(path)
     prices = fit([row for row in rows if row.set in ("fit", "grid")])
     run = about["run"]
     kept = {"gpu": about["gpu"]["name"], "date": run["date"], "revision": run["revision"], "prices": prices}
-    layers.PRICES.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    layers.prices.cache_clear()
+    convolution_prices.PRICES.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    convolution_prices.prices.cache_clear()
+    convolution_prices.guess.cache_clear()
     for name in sorted({row.set for row in rows}):
         found = np.array(losses([row for row in rows if row.set == name]))
         print(f"{name:10}{len(found):5} layers: within 10 % of the best on {np.mean(found <= 1.1):.0%}", end="")
