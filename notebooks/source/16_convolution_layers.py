@@ -837,7 +837,7 @@ for m in (2, 4):
 
 # %%
 count(*convolution_winograd.LADDER)
-recorded(convolution_winograd, "3x3 c256 h14")
+recorded(convolution_winograd, "3x3 c64 h56")
 
 # %% [markdown]
 # What is paid in memory? The transformed image has $(m + 2)^2$ numbers for each $m^2$ pixels: 4 times as many for m =
@@ -1000,8 +1000,9 @@ compared(convolution_fft, "masks", "register_tiled")
 drawn(plots.ladder, "convolution_fft", family="layer")
 
 # %% [markdown]
-# A share of more than 100 % of the roof: the bound counts the multiplications of the definition, and these are not
-# done.
+# From window to window the time hardly grows, and neither does cuDNN's from some size on: it must have an FFT of its
+# own. A share of more than 100 % of the roof is no mistake. The bound counts the multiplications of the definition, and
+# these are not done.
 #
 # ## The same numbers?
 #
@@ -1174,20 +1175,26 @@ for one in sorted(ranking.candidates, key=lambda one: WAYS.index(one.algorithm))
     print(f"{one.algorithm:9}", one.note or f"workspace {one.workspace:9,} bytes, error {one.error:.0e}")
 
 # %% [markdown]
-# The other is to *predict* from the shape. What does a way do for a layer? It launches kernels, moves bytes, multiplies
-# in tiles that are not always full, and has steps that follow one another. `amounts` counts these, and each has a price
-# in milliseconds, fitted to measurements. The smallest sum is the choice.
+# The other is to *predict* from the shape. What does a way do for a layer? It launches kernels, reads and writes
+# arrays, and makes steps of products, on the multiprocessor that has most of them. Such amounts can be counted without
+# running anything. Each has a price, in milliseconds for a unit, and the prices are fitted to measurements. The
+# smallest sum is the choice. Here are Winograd's amounts:
 
 # %%
-show(convolution_layers.amounts)
-show(convolution_layers.predict)
+from pmpp import convolution_prices
+
+show(convolution_prices.winograd)
+show(convolution_prices.guess)
 
 # %%
-try:
-    for layer in DESIGN:
-        print(f"{layer!s:27}", *(f"{name} {ms:.3f} ms  " for name, ms in convolution_layers.predict(layer).items()))
-except OSError:
-    print("No prices have been fitted yet.")
+layer = DESIGN[2]
+prices = convolution_prices.prices()["winograd"]
+print(layer)
+for name, amount in convolution_prices.winograd(layer).items():
+    print(f"   {name:15} {amount:8.4f} units at {prices[name]:7.4f} ms: {amount * prices[name]:.4f} ms")
+guessed = convolution_layers.predict(layer)
+print("all ways:", ", ".join(f"{name} {ms:.3f} ms" for name, ms in guessed.items()))
+print("measured:", ", ".join(f"{name} {row.ms[name]:.3f} ms" for row in design[2:3] for name in guessed))
 
 # %% [markdown]
 # Is that good enough? It was fitted to the layers of the map and to random ones. Here it is judged on others: the
