@@ -258,6 +258,15 @@ def test_measured_points_lie_where_their_cost_and_time_put_them(made_up):
     assert best.get_label() == "vectorised 98%"
 
 
+def test_what_does_less_than_its_bound_counts_is_seen_above_the_roof(made_up):
+    quick = entry("matmul", "matmul", 4096, "by_spectra", "rung", 7.5, True)  # 7.5 times as fast as the roof allows
+    rooms = {"matmul": {"source": "0", "entries": [record.as_json(quick)]}}
+    both = record.Record(record.merge(made_up.data, made_up.data["gpu"], made_up.run(), rooms))
+    for figure in (plots.roofline(record=both), plots.roofline("matmul", record=both)):
+        assert figure.axes[0].get_ylim()[1] > 7.5 * 60
+        assert any(text.get_text().endswith("750%") for text in words(figure))
+
+
 def test_a_room_without_arithmetic_is_named_and_not_drawn(made_up):
     one = dataclasses.replace(next(iter(room_entries("vector_add"))), flops=0, design=True)
     rooms = {"transpose": {"source": "0", "entries": [record.as_json(one)]}}

@@ -953,7 +953,8 @@ print("you said", prediction)
 # From 2 x 2 on. A large tile takes few multiplications for an output, whatever the window. For 3 x 3 that is no better
 # than the 2.25 of F(4 x 4, 3 x 3), but for 15 x 15 it is dozens of times fewer than the definition. What spectra cost
 # is not in this table: the transforms, and bytes. All spectra are written to memory and read again, and each filter
-# becomes as large as a tile.
+# becomes as large as a tile. (In the next picture, and in those after it that compare the five ways, a colour is a way.
+# In the ladders a colour is a rung, as in all chapters.)
 
 # %%
 figure, ax = chart(3.0)
@@ -1147,7 +1148,9 @@ for name, panel in panels.items():
 #
 # And where is cuDNN ahead? Mostly in the lowest rows. These layers take some ten microseconds. Time goes into launches,
 # of which some of our ways need four, and into waiting, with too few blocks to fill a large GPU. There a library's many
-# small special kernels count. They are not the layers that a network spends its time in.
+# small special kernels count. They are not the layers that a network spends its time in. With 16 channels and large
+# windows there is another likely reason: our products of spectra are made in tiles of 32 filters, and half of each is
+# empty.
 #
 # ## Choosing
 #

@@ -220,7 +220,7 @@ def _draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, f
     edge = [low, ceilings.ridge, high]
     ax.plot(edge, [roof.attainable(x, ceilings) / 1e12 for x in edge], color="#333333", zorder=3)
     ax.plot([ceilings.ridge] * 2, [bottom, top], ":", color="#999999", linewidth=1, zorder=1)
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top * 2.5))
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, max([top, *(y for _, y in drawn)]) * 2.5))
     ax.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="rate (TFLOP/s)")
     _plain(ax.xaxis)
     _plain(ax.yaxis)
