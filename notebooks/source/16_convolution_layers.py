@@ -1025,8 +1025,9 @@ for name, room in convolution_layers.ROOMS.items():
     print(f"{name} {np.isnan(out[0, 0]).sum()}", end="   ")
 
 # %% [markdown]
-# A transform mixes all numbers of a tile, and a NaN is in all of them afterwards. This is not wrong, but somebody who
-# looks for the origin of a NaN should know which way was taken.
+# A transform mixes all numbers of a tile, and a NaN is in all of them afterwards. (Our FFT takes two tiles of real
+# numbers as one of complex ones. So a NaN reaches the tile that shares the transform, too, even one of another image.)
+# Whoever looks for the origin of a NaN should know which way was taken.
 #
 # ## All five
 #
