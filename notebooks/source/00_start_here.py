@@ -220,8 +220,10 @@ plots.roofline()
 #   highest.
 #
 # A share a little above 100 % is possible, because the bandwidth was measured by a copy, and work that writes
-# less than it reads is easier on the memory. A low dot is no bad kernel if the roof above it is low. Vector
-# addition does very few operations a second, and is as fast as it can be.
+# less than it reads is easier on the memory. A share of several hundred per cent is another matter: such a kernel
+# needs less arithmetic than the definition by which the bound is counted, as in the chapter on convolution layers. A
+# low dot is no bad kernel if the roof above it is low. Vector addition does very few operations a second, and is as
+# fast as it can be.
 #
 # ## How the workbook works
 #
