@@ -247,7 +247,7 @@ figure
 # Keep one thing in mind about this bound. It counts the multiplications *of the definition*. Two of the five ways do
 # fewer of them, and may lie above the roof.
 #
-# These seven layers go with us through the chapter: four kinds of ResNet-50's, from large images with few channels to
+# These seven layers go with us through the chapter: six of ResNet-50's, from large images with few channels to
 # small images with many, and one with a large window.
 
 # %%
