@@ -140,7 +140,7 @@ def naive(
 
 @cuda.jit(device=True)
 def within(start, step, count, extent):
-    """The first and the last but one of ``count`` places, ``step`` apart from ``start`` on, that are in an image."""
+    """Of ``count`` places, ``step`` apart from ``start`` on: the first in an image, and one past the last."""
     first = 0 if start >= 0 else (-start + step - 1) // step
     return np.int32(first), np.int32(min(count, max((extent - start + step - 1) // step, first)))
 

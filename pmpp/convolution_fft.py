@@ -7,7 +7,9 @@ what is left is the sum over channels, one complex product of matrices for each 
 for large masks. What it costs is memory for all spectra, and masks that are padded to the size of a transform. The
 ladder first transforms whole images, then overlapping tiles of them, then does the products as matrix products should
 be done. A stride thins out what has been computed in full; dilated masks are transformed with their zeros; groups are
-separate sums. An infinity or a NaN spoils its tile, in the channels that see it.
+separate sums. Two planes share a transform: neighbouring channels, or where their number is odd the last one and the
+first of the next tile or image. So an infinity or a NaN spoils its tile and the one beside it, which may be another
+image's, and the error of a plane is relative to the larger of the two.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
 
 def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False) -> np.ndarray:
-    """How far an element may be from `reference`: see `error_bound`."""
+    """How far an element may be from `reference`, if planes that share a transform are of a size: see `error_bound`."""
     a = convolution_layer.layer_of(x.shape, w.shape, stride, padding, dilation, groups)
     each, bound = a.k // groups, np.zeros((a.n, a.k))
     images = np.sqrt((x.astype(np.float64) ** 2).sum((2, 3)))

@@ -213,3 +213,25 @@ def test_torch_agrees(rung, name):
         expected = expected.clamp(min=0)
     result = device.to_host(rung(*tensors, *options))
     assert (np.abs(result - expected.cpu().numpy()) <= room.tolerance(x, w, bias, *options)).all()
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_large_plane_blurs_the_one_that_shares_its_transform_and_no_other(groups):
+    x, w = (np.random.default_rng(7).standard_normal(shape, dtype=np.float32) for shape in ((3, 2, 8, 8), (2, 2, 3, 3)))
+    w = w[:, : 2 // groups].copy()
+    x[0, 0] *= 1e6
+    arguments = x, w, None, 1, 1, 1, groups
+    expected, allowed = room.reference(*arguments), room.tolerance(*arguments)
+    for rung in room.LADDER:
+        off = abs(device.to_host(rung(*arguments)) - expected)
+        assert (off[0] <= allowed[0].max()).all()
+        assert (off[1:] <= allowed[1:]).all(), "with two channels no image shares a transform with another"
+
+
+def test_a_nan_reaches_only_the_plane_beside_its_own():
+    x, w = np.ones((3, 1, 8, 8), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    x[0, 0, 2, 3] = np.nan
+    for rung in room.LADDER:
+        spoilt = np.isnan(device.to_host(rung(x, w, None, 1, 1))).any((1, 2, 3))
+        assert spoilt[0]
+        assert not spoilt[2]
