@@ -131,8 +131,8 @@ figure.legend(loc="outside right upper")
 plt.show()
 
 # %% [markdown]
-# Two points reach or pass the roof on the right: Winograd's convolution and the one by FFT do fewer multiplications than
-# the definition that is counted here. Chapter 16 on layers tells how.
+# Two points reach or pass the roof on the right: Winograd's convolution and the one by FFT do fewer multiplications
+# than the definition that is counted here. Chapter 16 on layers tells how.
 #
 # Most of the workbook lives on the slope. There the height says nothing about a kernel's quality: a sum that
 # reaches the slope uses two per cent of the GPU's arithmetic, and no program can do better. What counts is
