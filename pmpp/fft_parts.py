@@ -226,7 +226,7 @@ def padded(place, pad):
 
     Of two numbers that have no bit in common the sum may be padded, or each of them: it comes to the same.
 
-    Shared memory serves eight lanes of 16 bytes at a time, from eight different sixteenths of 128 bytes. Lanes that
+    Shared memory serves eight lanes of 16 bytes at a time, from eight different eighths of 128 bytes. Lanes that
     store 2, 4 or 8 pairs apart then have them, and so have lanes that load side by side.
     """
     return place + (place >> 4 << 1) if pad else place

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -91,6 +93,21 @@ def halo_leaves_early(x, mask, out):
     out[first + thread] = total
 
 
+@wrong("convolution/halo", "clamped border")
+@cuda.jit
+def halo_clamped(x, mask, out):
+    tile = cuda.shared.array(HALO, np.float32)
+    thread, first = cuda.threadIdx.x, cuda.blockIdx.x * BLOCK
+    for k in range(thread, HALO, BLOCK):
+        tile[k] = x[min(max(first + k - REACH, 0), x.size - 1)]
+    cuda.syncthreads()
+    if first + thread < x.size:
+        total = f0
+        for s in range(2 * REACH + 1):
+            total += mask[s] * tile[thread + s]
+        out[first + thread] = total
+
+
 @wrong("convolution/halo", "too much traffic")
 @cuda.jit
 def halo_without_a_tile(x, mask, out):
@@ -148,6 +165,11 @@ def first_only(across, down):
 
 
 @cuda.jit(device=True)
+def length(across, down):
+    return math.sqrt(across * across + down * down)
+
+
+@cuda.jit(device=True)
 def larger(across, down):
     return max(abs(across), abs(down))
 
@@ -188,6 +210,7 @@ WRONG += [
     ("convolution/edges", "negative index", edges_with(at=unguarded)),
     ("convolution/edges", "not weighted", edges_with(middle=np.float32(1))),
     ("convolution/edges", "sign kept", edges_with(join=sum_with_signs)),
+    ("convolution/edges", "length of the slope", edges_with(join=length)),
     ("convolution/edges", "one direction only", edges_with(join=first_only)),
     ("convolution/edges", "wrong result", edges_with(join=larger)),
     ("convolution/edges", "missing guard", edges_with(guard=False)),
@@ -197,7 +220,9 @@ WRONG += [
 # -- strip
 
 
-def strip_with(low=0, high=0, row_guard=True, store_guard=True, exchanged=False, first_is=STRIP, centre=1, clear=True):
+def strip_with(
+    low=0, high=0, row_guard=True, store_guard=True, exchanged=False, first_is=STRIP, centre=1, clear=True, turned=0
+):
     @cuda.jit
     def strip(x, mask, out):
         thread, row = cuda.grid(2)
@@ -216,7 +241,9 @@ def strip_with(low=0, high=0, row_guard=True, store_guard=True, exchanged=False,
                         window[k] = x[y, z] if z >= low and z < x.shape[1] + high else f0
                     for s in range(3):
                         for j in range(STRIP):
-                            totals[j] += (mask[s, r] if exchanged else mask[r, s]) * window[j + s]
+                            totals[j] += (mask[s, r] if exchanged else mask[abs(turned - r), abs(turned - s)]) * window[
+                                j + s
+                            ]
             for j in range(STRIP):
                 if not store_guard or first + j < x.shape[1]:
                     out[row, first + j] = totals[j]
@@ -262,6 +289,7 @@ WRONG += [
     ("convolution/strip", "index out of bounds", strip_with(high=1)),
     ("convolution/strip", "missing guard", strip_with(store_guard=False)),
     ("convolution/strip", "negative index", strip_with(row_guard=False)),
+    ("convolution/strip", "mask turned over", strip_with(turned=2)),
     ("convolution/strip", "mask transposed", strip_with(exchanged=True)),
     ("convolution/strip", "wrong result", strip_with(centre=0)),
     ("convolution/strip", "uninitialised memory", strip_with(clear=False)),

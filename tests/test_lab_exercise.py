@@ -136,7 +136,9 @@ def for_900(x, y, out):
 
 
 @rejected(
-    ADD, "index out of bounds", r"with n = 65, thread 0 of block 1 reads x\[65\], but the last element is x\[64\]"
+    ADD,
+    "index out of bounds",
+    r"with n = 65, thread 0 of block 1 reads x\[65\], but the last element is x\[64\].* either this index needs a test",
 )
 @cuda.jit
 def the_neighbour(x, y, out):
@@ -506,3 +508,17 @@ def several_threads_write(x, y, out):
 
 def test_a_race_inside_one_statement():
     assert judge(ADD, several_threads_write).mistake == "race"
+
+
+@cuda.jit
+def neighbours_write_one_element(x, y, out):
+    i = cuda.grid(1)
+    if i + 1 < out.size:
+        out[i] = x[i]
+        out[i + 1] = y[i]
+
+
+def test_no_barrier_is_advised_where_two_threads_write_the_same_result():
+    verdict = judge(ADD, neighbours_write_one_element)
+    assert verdict.mistake == "race"
+    assert "no barrier mends: look at the index" in verdict.message

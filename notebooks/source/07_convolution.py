@@ -231,7 +231,7 @@ def facts(*names):
 
 
 facts("basic")
-print(f"{'at least':16}{'':34}{convolution.cost(*x.shape, 5, 5).intensity:8.2f} FLOP/byte")
+print(f"{'at best':16}{'':34}{convolution.cost(*x.shape, 5, 5).intensity:8.2f} FLOP/byte")
 
 # %% [markdown]
 # (The interpreter counts operations of the Python source. The compiler makes several instructions of some, and none
@@ -287,8 +287,7 @@ measured("basic", "constant_memory")
 
 # %% [markdown]
 # The loads of the mask are gone, and the rest is as it was: all those questions, and 25 loads of *x* for each pixel,
-# though neighbouring pixels see nearly the same elements. The questions are the worse of the two. Without them, and
-# with its loops written out, such a kernel is several times as fast for 7 x 7.
+# though neighbouring pixels see nearly the same elements.
 #
 # ## The third rung, `tiled`: a tile with its halo
 #
@@ -303,6 +302,7 @@ for ax, k in zip(axes, (3, 7, 31), strict=True):
     area[reach : reach + 32, reach : reach + 32] = 1
     ax.pcolormesh(area, cmap="Oranges", vmin=-0.5, vmax=1.5)
     ax.set(aspect="equal", xticks=[], yticks=[], title=f"{k} x {k}: {side**2 / 32**2:.2f} loads a pixel")
+note = figure.supxlabel("dark: the 32 x 32 outputs; light: their halo", fontsize=9)
 
 # %%
 show(convolution.tiled_kernel)
@@ -376,8 +376,8 @@ measured("tiled", "cached_halo")
 
 # %% [markdown]
 # It is slower, by far. Where an element is has to be found out for each multiply-add, and near the edge of a tile lanes
-# of one warp disagree, so both ways are gone one after the other. With 31 x 31 weights most of what a pixel sees is
-# halo anyway. The idea is sound, and its price is paid in the wrong place: in the inner loop.
+# of one warp disagree, so both ways are gone one after the other. With 31 x 31 weights four of ten elements that a
+# pixel sees are halo. The idea is sound, and its price is paid in the wrong place: in the inner loop.
 #
 # A lesson hides here. `basic` has the same caches behind it, and they work: nearly every element that it asks for has
 # been asked for before. What a tile saves is less traffic to device memory than one would think, and more instructions.
@@ -462,8 +462,9 @@ measured("tiled")
 # %% [markdown]
 # (The rates of the first lines count R + S multiply-adds, as all contenders there apply two vectors.) The gain over
 # `tiled` grows with the mask, and it is less than R S / (R + S). Loading the tile costs what it did, there are sums for
-# the halo, and each thread still takes a word of shared memory, and its address, for each multiply-add. Fewer
-# operations are a promise. The next rung does all R S of them again, and see what it takes.
+# the halo, and each thread still takes a word of shared memory, and its address, for each multiply-add. For 7 x 7 it is
+# not even enough to be faster than CuPy, which goes over the image twice. Fewer operations are a promise. The next rung
+# does all R S of them again, and see what it takes.
 #
 # ## The sixth rung, `vectorised`: a window that slides through registers
 #
@@ -535,8 +536,13 @@ facts("tiled", "vectorised")
 # %% [markdown]
 # A warp that loads 512 bytes from shared memory takes at least four wavefronts, and here it takes eight: neighbouring
 # lanes begin 8 elements apart, so two of them meet in each bank. A vector of weights, the same for all lanes, takes
-# two. So the five loads are 16 wavefronts, and as many cycles, and the 128 multiply-adds that follow occupy the
-# multiprocessor for 32. A bank conflict is only a fault where shared memory is what one waits for.
+# two: of 16 bytes a lane, the banks serve 16 lanes at a time where neighbours ask for the same, and 8 elsewhere (so we
+# measured it). So the five loads are 16 wavefronts, and as many cycles, and the 128 multiply-adds that follow occupy
+# the multiprocessor for 32.
+#
+# That is an eighth of a wavefront for each, inside a large mask. Under 5 x 5 a thread reads 8 rows of 4 vectors, and 40
+# vectors of weights: 8 x 4 x 8 + 40 x 2 = 336 wavefronts for 800 multiply-adds, as counted. A bank conflict is only a
+# fault where shared memory is what one waits for.
 #
 # (The instructions are many because most tiles of so small an image lie at its border, and are loaded element by
 # element. In a large image few do. The intensity is no better than that of `tiled` because lanes store 32 bytes apart:
@@ -582,14 +588,14 @@ drawn(plots.roofline, "31x31")
 # ## Masks and images of all sizes
 
 # %%
-drawn(plots.sweep, "masks")
+drawn(plots.sweep, "masks", xlabel="side of the mask (elements)", title="Square masks on an image of 4096 x 4096")
 
 # %% [markdown]
 # The image is 4096 x 4096, and the mask grows. On the left memory sets the ceiling, and every rate there is low. On the
 # right arithmetic sets it, and the larger the mask, the more multiply-adds there are for each load of a tile.
 
 # %%
-drawn(plots.sweep, "images")
+drawn(plots.sweep, "images", xlabel="side of the image (pixels)", title="Square images under a mask of 7 x 7")
 
 # %% [markdown]
 # The mask is 7 x 7, and the image grows. On the left there are only a few tiles: an image of 64 x 64 pixels is a single
@@ -603,8 +609,8 @@ if "other shapes" in known:
 # %% [markdown]
 # Where rows do not begin at multiples of 16 bytes, `vectorised` loads element by element. It shows under 7 x 7, and
 # hardly where arithmetic rules. An image of a few rows or columns would leave most of a 64 x 64 tile empty, so
-# `vectorised` hands it to `tiled`, whose blocks then become long and thin. And an image of a few thousand pixels is a
-# handful of tiles, too few for all multiprocessors.
+# `vectorised` hands it to `tiled`, whose blocks then become long and thin. And the last two images are too small. Even
+# 427 x 640 pixels are only 70 tiles, for 132 multiprocessors.
 #
 # ## On your GPU
 #
@@ -632,7 +638,7 @@ else:
 # - Say which way the mask lies, where its centre is, and what is beyond the border. Test with a mask that is not
 #   symmetric and has even sides, and with an image that is not square.
 # - Constant memory is for what all lanes read together. In Numba its values belong to the compiled kernel.
-# - A tile with a halo turns R S loads of a pixel into about one. Take the questions about borders out of the inner
+# - A tile with a halo turns R S loads of a pixel into one to four. Take the questions about borders out of the inner
 #   loop, and indices that may be negative, too.
 # - A mask of rank 1 takes R + S multiply-adds, not R S.
 # - When shared memory is the limit, keep a window in registers and slide it. Count multiply-adds for each load.
@@ -737,8 +743,9 @@ assert check("convolution/strip", answers.strip_answer)
 # For R = 31 that is 73, more than the 64 of `vectorised`.
 #
 # (2) Sums of a prefix: with s[i] = x[0] + ... + x[i] the sum of k neighbours is a difference of two, s[i] − s[i − k].
-# In two dimensions it takes four elements of a *summed-area table*, which is a scan along the rows and then one down
-# the columns. In float32 large images lose digits, since the differences are of large numbers.
+# That is one addition for the prefix and one for the difference, and along both axes it is four. A *summed-area table*
+# is a scan along the rows and then one down the columns; a sum takes four of its elements, in all five additions. In
+# float32 large images lose digits, since the differences are of large numbers.
 #
 # (3) It is 13 x 13. Applied as such it takes 169 multiply-adds, and twice 7 x 7 is 98. But these masks are separable,
 # which makes it 26 against 28, and one pass over memory instead of two.

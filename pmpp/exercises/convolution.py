@@ -57,6 +57,10 @@ def _without_halo(x: np.ndarray, mask: np.ndarray, out: np.ndarray) -> dict[int,
     return {2: np.concatenate(blocks)}
 
 
+def _clamped(x: np.ndarray, mask: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {2: reference(x, mask, "edge")}
+
+
 def _ahead(x: np.ndarray, mask: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
     padded = np.pad(x.astype(np.float64), (0, 2 * REACH))
     return {2: sum(np.float64(mask[s]) * padded[s : s + x.size] for s in range(mask.size))}
@@ -104,6 +108,10 @@ def _signed(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
 
 def _unweighted(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
     return {1: _gradient(x, mask=np.sign(ACROSS))}
+
+
+def _length(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {1: np.hypot(reference(x, ACROSS, "edge"), reference(x, ACROSS.T, "edge"))}
 
 
 def _across_only(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
@@ -155,6 +163,10 @@ def _strip_budget(case: Case) -> dict[str, tuple[float, str]]:
     return {"global_load_requests": (1.2 * needed, sentence)}
 
 
+def _turned_mask(x: np.ndarray, mask: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {2: reference(x, mask[::-1, ::-1])}
+
+
 def _transposed_mask(x: np.ndarray, mask: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
     return {2: reference(x, np.ascontiguousarray(mask.T))}
 
@@ -188,6 +200,7 @@ EXERCISES = (
                 "The outputs at the ends of a block see elements of the blocks beside it.",
                 _without_halo,
             ),
+            Trap("clamped border", "Beyond both ends x is 0, not the element at the end.", _clamped),
             Trap("centre in the wrong place", f"x[i] meets mask[{REACH}], the one in the middle.", _ahead),
         ),
     ),
@@ -209,6 +222,7 @@ EXERCISES = (
             Trap("zero border", "Beyond the border stands the element at the border, not 0.", _zero_border),
             Trap("sign kept", "An edge from light to dark is an edge as well: take absolute values.", _signed),
             Trap("not weighted", "The middle row of the mask counts twice.", _unweighted),
+            Trap("length of the slope", "The task asks for |A| + |B|, which takes no root.", _length),
             Trap("one direction only", "B is missing: it finds the edges that run from left to right.", _across_only),
         ),
     ),
@@ -226,6 +240,9 @@ EXERCISES = (
             "Guard three things: the rows of the window, its columns, and each store.",
         ),
         budget=_strip_budget,
-        traps=(Trap("mask transposed", "mask[r, s]: r goes down the rows, s along them.", _transposed_mask),),
+        traps=(
+            Trap("mask transposed", "mask[r, s]: r goes down the rows, s along them.", _transposed_mask),
+            Trap("mask turned over", "mask[0, 0] belongs to the neighbour above on the left.", _turned_mask),
+        ),
     ),
 )

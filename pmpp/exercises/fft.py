@@ -58,6 +58,27 @@ def _not_turned(x, roots, s, out):
     return {3: np.stack([halves[0] + halves[1], halves[0] - halves[1]], axis=1).reshape(x.size)}
 
 
+def _with_factors(x, s, factors):
+    """A stage that turns the j-th of a pair's second numbers by factors[j]."""
+    halves = x.astype(np.complex128).reshape(2, x.size // (2 * s), s)
+    odd = halves[1] * factors
+    return {3: np.stack([halves[0] + odd, halves[0] - odd], axis=1).reshape(x.size)}
+
+
+def _root_j(x, roots, s, out):
+    return _with_factors(x, s, roots[:s])
+
+
+def _twice(x, roots, s, out):
+    return _with_factors(x, s, np.exp(-2j * np.pi * np.arange(s) / s))
+
+
+def _sum_not_turned(x, roots, s, out):
+    halves = x.astype(np.complex128).reshape(2, x.size // (2 * s), s)
+    anything = np.full_like(halves[0], np.nan)
+    return {3: np.stack([halves[0] + halves[1], anything], axis=1).reshape(x.size)}
+
+
 def _in_place(x, roots, s, out):
     return {3: _stage(x, s).reshape(x.size // (2 * s), 2, s).swapaxes(0, 1).reshape(x.size)}
 
@@ -94,15 +115,32 @@ def _line_cases(rng: np.random.Generator) -> list[Case]:
     return cases
 
 
+def _line_budget(case: Case) -> dict[str, tuple[float, str]]:
+    # Two parts of each point are two requests of its warp.
+    stored = 2 * case.args[0].size / 32
+    return {"global_store_requests": (1.5 * stored, "Store each point once: keep the stages in shared memory.")}
+
+
 def _backwards(x, roots, out):
     return {2: np.fft.ifft(x.astype(np.complex128), norm="forward").astype(np.complex64)}
 
 
-def _reversed_bits(x, roots, out):
-    n = x.shape[1]
+def _order(n):
+    """Numbers below n with their bits reversed."""
     width = n.bit_length() - 1
-    order = [int(f"{k:0{width}b}"[::-1], 2) for k in range(n)]
-    return {2: np.fft.fft(x.astype(np.complex128)).astype(np.complex64)[:, order]}
+    return [int(f"{k:0{width}b}"[::-1], 2) for k in range(n)]
+
+
+def _reversed_bits(x, roots, out):
+    return {2: np.fft.fft(x.astype(np.complex128)).astype(np.complex64)[:, _order(x.shape[1])]}
+
+
+def _input_in_order(x, roots, out):
+    return {2: np.fft.fft(x.astype(np.complex128)[:, _order(x.shape[1])])}
+
+
+def _stage_missing(x, roots, out):
+    return {2: np.hstack([np.fft.fft(x[:, k::2].astype(np.complex128)) for k in (0, 1)])}
 
 
 # ------------------------------------------------------------------------------------------------------------- fft/two
@@ -138,6 +176,26 @@ def _parts(z, a, b):
     return {1: z.real.astype(np.complex64), 2: z.imag.astype(np.complex64)}
 
 
+def _sum_and_difference(z):
+    mirror = np.conj(np.roll(z[:, ::-1], 1, axis=1))
+    return z + mirror, z - mirror
+
+
+def _no_half(z, a, b):
+    p, q = _sum_and_difference(z)
+    return {1: p, 2: q / 1j}
+
+
+def _not_divided_by_i(z, a, b):
+    p, q = _sum_and_difference(z)
+    return {1: p / 2, 2: q / 2}
+
+
+def _times_i(z, a, b):
+    p, q = _sum_and_difference(z)
+    return {1: p / 2, 2: q / 2 * 1j}
+
+
 def _no_conjugate(z, a, b):
     mirror = np.roll(z[:, ::-1], 1, axis=1)
     return {1: (z + mirror) / 2, 2: (z - mirror) / 2j}
@@ -160,6 +218,9 @@ EXERCISES = (
         ),
         traps=(
             Trap("not turned", "This leaves out the factor: the second number is to be turned by a root.", _not_turned),
+            Trap("root number j", "roots[j] is exp(-2 pi i j / n), and exp(-pi i j / s) is asked for.", _root_j),
+            Trap("twice the angle", "This turns by exp(-2 pi i j / s): half of that angle is asked for.", _twice),
+            Trap("sum not turned", "The second number is to be turned before the sum, too.", _sum_not_turned),
             Trap("in place", "The results belong to places 2 t - j and 2 t - j + s, not to t and t + half.", _in_place),
         ),
     ),
@@ -176,9 +237,16 @@ EXERCISES = (
             "The results go to shared memory. The next stage's points are there at t and t + n / 2.",
             "Two barriers a stage: before anyone reads what was written, and before anyone overwrites what is read.",
         ),
+        budget=_line_budget,
         traps=(
             Trap("backwards", "This is the inverse transform, times n: check the sign of the angle.", _backwards),
             Trap("bits reversed", "All the numbers are right, in the order of their reversed bits.", _reversed_bits),
+            Trap(
+                "input not reversed",
+                "Stages in place want their input in the order of reversed bits; Stockham's write elsewhere.",
+                _input_in_order,
+            ),
+            Trap("last stage missing", "There are log2 n stages; the last one joins spectra of n / 2.", _stage_missing),
         ),
     ),
     Exercise(
@@ -196,6 +264,9 @@ EXERCISES = (
         ),
         traps=(
             Trap("real and imaginary parts", "Those of a spectrum are not the spectra of those of a signal.", _parts),
+            Trap("half forgotten", "The sum of the two is 2 A, and their difference 2 i B.", _no_half),
+            Trap("not divided by i", "The difference of the two is 2 i B: divide it by i, too.", _not_divided_by_i),
+            Trap("times i", "Dividing by i is multiplying by -i: this is -b.", _times_i),
             Trap("not conjugated", "The mirror image of the spectrum is to be conjugated, too.", _no_conjugate),
         ),
     ),

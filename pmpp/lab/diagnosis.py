@@ -39,7 +39,7 @@ ADVICE = {
     "missing guard": "The last block is only partly needed: test the index first.",
     "guard off by one": "The last valid index is one less than the size: test with <, not <=.",
     "hard-coded size": "Take sizes from the arguments: x.size, x.shape[0].",
-    "index out of bounds": "It happens for every size, so it is no missing guard: look at how the index is computed.",
+    "index out of bounds": "It happens for every size: either this index needs a test, or it is computed wrongly.",
     "negative index": "On a GPU it is not the last element, but what lies before the first: test the index.",
     "divergent barrier": "All threads of a block must reach the same cuda.syncthreads(): move it out of the branch.",
     "inactive lanes": "All lanes of the mask must make the call: move it out of the branch, with a neutral value.",
@@ -228,6 +228,9 @@ class _Judge:
             alike = "the two blocks" in said and not self.source.knows_its_block()  # an atomic would only count twice
             return self.hazard("only right for one block" if alike else "missing atomic", run, hazard)
         if "no barrier in between" in said:
+            if hazard.space == "global" and " writes " in said and " wrote on line " in said:
+                advice = "Two threads write the same element, which no barrier mends: look at the index."
+                return self.hazard("race", run, hazard, advice=advice)
             return self.hazard("missing barrier", run, hazard)
         again = {other.case for other, _ in self.met("race", hazard.line, hazard.variable)}
         alone = {other.case for other in self.runs if _blocks(other.case) == 1}

@@ -206,8 +206,10 @@ def _mark(
     if not cost.flops:
         return []
     rate = cost.flops / entry.seconds / 1e12
-    face = "white" if entry.kind == "library" else colour
-    ax.plot(cost.intensity, rate, marker, color=colour, mfc=face, markersize=7, alpha=alpha, zorder=4, label=label)
+    # A library is larger, hollow, and below: neither hides the other where they are equally fast.
+    face, size, order = ("white", 11, 3.5) if entry.kind == "library" else (colour, 7, 4)
+    style = {"color": colour, "mfc": face, "markersize": size, "alpha": alpha, "zorder": order, "label": label}
+    ax.plot(cost.intensity, rate, marker, **style)
     return [(cost.intensity, rate)]
 
 
@@ -321,12 +323,13 @@ def sweep(
     family: str | None = None,
     only: Sequence[str] | None = None,
     xlabel: str | None = None,
+    title: str | None = None,
 ) -> Figure:
     """Rate over size for every rung and library of a room, over regions where launch, cache, memory or arithmetic rule.
 
     The dashed line is what the ceilings allow: the bound, but never less than an empty kernel. Data that fit in the
     cache can be above it. ``only`` picks contenders. ``xlabel`` says what the size is, where the record has only its
-    letter. Raises RecordError if the room was not measured.
+    letter, and ``title`` what is compared. Raises RecordError if the room was not measured.
     """
     record = record or store.load()
     name = _name(room)
@@ -355,7 +358,7 @@ def sweep(
     allowed = [rate(e, max(roof.bound(_cost(e), ceilings).seconds, ceilings.empty_kernel)) for e in sizes]
     ax.plot([entry.x for entry in sizes], allowed, "--", color="#333333", linewidth=1.2, label="the ceilings allow")
     ax.set(xscale="log", yscale="log", xlabel=xlabel or _size_label(sizes[-1]))
-    ax.set(ylabel=f"rate (T{'FLOP' if compute else 'B'}/s)", title=f"{name}: {family} over size")
+    ax.set(ylabel=f"rate (T{'FLOP' if compute else 'B'}/s)", title=title or f"{name}: {family} over size")
     _size_axis(ax, [entry.x for entry in sizes])
     _plain(ax.yaxis)
     low, high = ax.get_ylim()

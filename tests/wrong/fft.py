@@ -155,6 +155,34 @@ def stage_in_place(x, roots, s, out):
         out[t], out[t + half] = x[t] + b, x[t] - b
 
 
+def stage_with(name, turned):
+    @cuda.jit
+    def stage(x, roots, s, out):
+        t = cuda.grid(1)
+        half = x.size // 2
+        if t < half:
+            j = t % s
+            out[2 * t - j], out[2 * t - j + s] = turned(x[t], x[t + half], roots, j, s, half)
+
+    stage.py_func.__name__ = name
+    return stage
+
+
+@cuda.jit(device=True)
+def by_root_j(a, b, roots, j, s, half):
+    return a + b * roots[j], a - b * roots[j]
+
+
+@cuda.jit(device=True)
+def by_twice_the_angle(a, b, roots, j, s, half):
+    return a + b * roots[j * (2 * half // s)], a - b * roots[j * (2 * half // s)]
+
+
+@cuda.jit(device=True)
+def only_the_difference(a, b, roots, j, s, half):
+    return a + b, (a - b) * roots[j * (half // s)]
+
+
 @cuda.jit
 def stage_of_every_second_point(x, roots, s, out):
     t = cuda.grid(1)
@@ -211,6 +239,51 @@ def line_with_reversed_bits(x, roots, out):
         s //= 2
     cuda.syncthreads()
     out[cuda.blockIdx.x, t], out[cuda.blockIdx.x, t + half] = points[t], points[t + half]
+
+
+@cuda.jit
+def line_in_place(x, roots, out):
+    points = cuda.shared.array(POINTS, np.complex64)
+    t, half, s = cuda.threadIdx.x, cuda.blockDim.x, 1
+    points[t], points[t + half] = x[cuda.blockIdx.x, t], x[cuda.blockIdx.x, t + half]
+    while s <= half:  # the textbook's stages, and nobody has put the input in the order of reversed bits
+        cuda.syncthreads()
+        j = t % s
+        a, b = points[2 * t - j], points[2 * t - j + s] * roots[j * (half // s)]
+        points[2 * t - j], points[2 * t - j + s] = a + b, a - b
+        s *= 2
+    cuda.syncthreads()
+    out[cuda.blockIdx.x, t], out[cuda.blockIdx.x, t + half] = points[t], points[t + half]
+
+
+@cuda.jit
+def line_without_its_last_stage(x, roots, out):
+    points = cuda.shared.array(POINTS, np.complex64)
+    t, n, half, s = cuda.threadIdx.x, x.shape[1], cuda.blockDim.x, 1
+    a, b = x[cuda.blockIdx.x, t], x[cuda.blockIdx.x, t + half]
+    while 2 * s < n:
+        j = t % s
+        b = b * roots[j * (half // s)]
+        points[2 * t - j], points[2 * t - j + s] = a + b, a - b
+        cuda.syncthreads()
+        a, b = points[t], points[t + half]
+        cuda.syncthreads()
+        s *= 2
+    out[cuda.blockIdx.x, t], out[cuda.blockIdx.x, t + half] = a, b
+
+
+@cuda.jit
+def line_in_device_memory(x, roots, out):
+    row, t, n, half, s = cuda.blockIdx.x, cuda.threadIdx.x, x.shape[1], cuda.blockDim.x, 1
+    a, b = x[row, t], x[row, t + half]
+    while s < n:
+        j = t % s
+        b = b * roots[j * (half // s)]
+        out[row, 2 * t - j], out[row, 2 * t - j + s] = a + b, a - b
+        cuda.syncthreads()
+        a, b = out[row, t], out[row, t + half]
+        cuda.syncthreads()
+        s *= 2
 
 
 @cuda.jit
@@ -311,7 +384,41 @@ def two_without_halves(z, a, b):
         a[line, k], b[line, k] = p, complex(q.imag, -q.real)
 
 
+def two_with(name, of_the_difference):
+    @cuda.jit
+    def two(z, a, b):
+        i = cuda.grid(1)
+        if i < z.size:
+            n = z.shape[1]
+            line, k, half = i // n, i % n, np.float32(0.5)
+            mirror = z[line, (n - k) % n].conjugate()
+            p, q = z[line, k] + mirror, z[line, k] - mirror
+            a[line, k] = complex(half * p.real, half * p.imag)
+            b[line, k] = of_the_difference(half * q.real, half * q.imag)
+
+    two.py_func.__name__ = name
+    return two
+
+
+@cuda.jit(device=True)
+def as_it_is(real, imag):
+    return complex(real, imag)
+
+
+@cuda.jit(device=True)
+def times_i(real, imag):
+    return complex(-imag, real)
+
+
 ANSWERS = [
+    WrongAnswer("fft/stage", stage_with("stage_by_root_j", by_root_j), "root number j"),
+    WrongAnswer("fft/stage", stage_with("stage_by_twice_the_angle", by_twice_the_angle), "twice the angle"),
+    WrongAnswer("fft/stage", stage_with("stage_turns_only_the_difference", only_the_difference), "sum not turned"),
+    WrongAnswer("fft/line", line_in_place, "input not reversed"),
+    WrongAnswer("fft/line", line_without_its_last_stage, "last stage missing"),
+    WrongAnswer("fft/line", line_in_device_memory, "too much traffic", "keep the stages in shared memory"),
+    WrongAnswer("fft/two", two_with("two_not_divided_by_i", as_it_is), "not divided by i"),
+    WrongAnswer("fft/two", two_with("two_times_i", times_i), "times i"),
     WrongAnswer("fft/stage", stage_without_a_guard, "missing guard"),
     WrongAnswer("fft/stage", stage_without_roots, "not turned"),
     WrongAnswer("fft/stage", stage_in_place, "in place"),
@@ -322,7 +429,7 @@ ANSWERS = [
     WrongAnswer("fft/line", line_with_reversed_bits, "bits reversed"),
     WrongAnswer("fft/line", line_of_the_first_block, "only right for one block"),
     WrongAnswer("fft/line", line_with_a_barrier_for_some, "divergent barrier"),
-    WrongAnswer("fft/two", two_without_halves, "wrong result"),
+    WrongAnswer("fft/two", two_without_halves, "half forgotten"),
     WrongAnswer("fft/two", two_of_real_and_imaginary_parts, "real and imaginary parts"),
     WrongAnswer("fft/two", two_without_conjugation, "not conjugated"),
     WrongAnswer("fft/two", two_with_a_mirror_image_beyond_the_end, "index out of bounds"),
