@@ -135,7 +135,7 @@ def window(ax, layer, title):
     cells = np.pad(np.ones((layer.h, layer.w)), ((a, a), (b, b)))
     cells[: layer.r * d : d, : layer.s * e : e] = 2
     edges = np.arange(cells.shape[1] + 1) - b - 0.5, np.arange(cells.shape[0] + 1) - a - 0.5
-    ax.pcolormesh(*edges, cells, cmap=SHADES, edgecolors="#999999", linewidth=0.5)
+    ax.pcolormesh(*edges, cells, cmap=SHADES, vmin=0, vmax=2, edgecolors="#999999", linewidth=0.5)
     p, q = np.mgrid[: layer.p, : layer.q]
     ax.plot(q * v - b, p * u - a, ".", color="black", markersize=5)
     ax.set(aspect="equal", xlim=(-1.7, 7.7), ylim=(7.7, -1.7))
@@ -215,6 +215,7 @@ try:
 except record.RecordError:  # nothing measured yet: what the vendor promises for an H200
     ceilings = roofline.Ceilings(4.8e12, 67e12, "datasheet of an H200", empty_kernel=2e-6, launch=1e-5)
 print(f"{ceilings.bandwidth / 1e12:.2f} TB/s, {ceilings.fma_f32 / 1e12:.1f} TFLOP/s: {ceilings.source}")
+print(f"the ridge is at {ceilings.ridge:.1f} FLOP/byte")
 for images in (32, 1):
     layers = convolution_layer.resnet50(images)
     left = sum(times for layer, times in layers.items() if layer.cost.intensity < ceilings.ridge)
@@ -370,7 +371,7 @@ count(convolution_direct.naive)
 print("you said", prediction)
 
 # %% [markdown]
-# A row of 32 neighbours is 4 sectors, or 5 if it does not begin at a multiple of 32 bytes, and the weight is another.
+# 32 neighbours in a row are 4 sectors, or 5 if they do not begin at a multiple of 32 bytes, and the weight is another.
 # (Some products are missing, where the window hangs over the edge.) That is 64 operations for some 150 bytes, far to
 # the left of the ridge, and what it asks for twice a cache has to answer.
 #
@@ -572,16 +573,19 @@ for layer in DESIGN:
     space = convolution_im2col.workspace_bytes(layer) / 2**20
     print(f"{layer!s:27} x {4 * layer.n * layer.c * layer.h * layer.w / 2**20:6.1f} MiB, columns {whole:>13},", end=" ")
     print(f"workspace {space:5.0f} MiB; to write and read them {both * 1e3:5.2f} ms")
+plain = sum(times for layer, times in network.items() if convolution_im2col.is_product(layer))
+print(f"ResNet-50: in {plain} of {sum(network.values())} layers the columns are x itself")
 
 # %% [markdown]
-# The last column is what the columns cost at the full speed of the memory. Compare it with the least times above: for
-# some layers it is as much as all the arithmetic. *Workspace* is what a call takes from device memory and gives back.
-# The room never holds more than a gigabyte of columns (unless one image has more): it makes those of some images,
-# multiplies, and goes on. Rows of zeros fill the columns up to whole tiles, so it may be a little more than their size.
+# The last number of a line is what the columns cost at the full speed of the memory. Compare it with the least times
+# above: for some layers it is nearly as much as all the arithmetic. *Workspace* is what a call takes from device memory
+# and gives back. The room never holds more than a gigabyte of columns (unless one image has more): it makes those of
+# some images, multiplies, and goes on. Rows of zeros fill the columns up to whole tiles, so it may be a little more
+# than their size.
 #
 # With more filters the product grows and the columns do not: this way is for layers with many filters. And where the
 # window is 1 x 1, without stride, the columns are x. Nothing is to be copied, and the layer is a plain product. That is
-# so for 33 of ResNet-50's 53 layers.
+# so for most of ResNet-50's layers.
 #
 # The three rungs: the columns of an image at a time, and a product for each; the columns of many images, and all their
 # products in one launch; and no columns where none are needed. The second needs a product of many small matrices at
@@ -592,8 +596,9 @@ count(convolution_im2col.batched)
 recorded(convolution_im2col, "7x7 c3 h224", "3x3 c64 h56")
 
 # %% [markdown]
-# `cupy.matmul` are our columns too, multiplied by cuBLAS: another product changes little, since the columns are what
-# takes time. The first rung shows what launches cost: two for each of 32 images. And here is the layer without columns:
+# `cupy.matmul` are our columns too, multiplied by cuBLAS: another product changes little, and the columns are paid for
+# in both. The first rung shows what it costs to go image by image: two launches for each of 32, and products that are
+# small for a large GPU. And here is the layer without columns:
 
 # %%
 drawn(plots.ladder, "convolution_im2col", family="1x1 c64 h56")
@@ -755,7 +760,7 @@ show(cook_toom)
 #
 # A tile of $m \times m$ outputs takes $(m + 2)^2$ multiplications, where the definition takes $9 m^2$.
 #
-# **Predict, then run.** How many times fewer are that for m = 2, and for m = 4? And what keeps us from m = 100?
+# **Predict, then run.** How many times fewer is that for m = 2, and for m = 4? And what keeps us from m = 100?
 
 # %%
 prediction = None, None  # factors
@@ -788,7 +793,7 @@ print("exactly equal:", tile_exactly(2), tile_exactly(4))
 # nothing of a product is transformed but the sum. What is left in the middle is, for each of the $(m + 2)^2$ elements
 # of a tile, a sum over channels of weight times image, for every filter and every tile: a matrix product. There are 16
 # or 36 of them. A transform's work grows with C + K, that of the products with C K. So the transforms are paid for
-# where # there are many channels.
+# where there are many channels.
 #
 # Tiles of the output lie side by side. Tiles of the image overlap by two rows and columns, since the window reaches
 # beyond the output's tile.
@@ -825,10 +830,15 @@ for m in (2, 4):
     transforms = sum(found[place][1].counters["flops"] for place in (0, 1, 3))
     print(f"F({m} x {m}, 3 x 3): products {products:,} FLOP, {toy.cost.flops / products:.2f} times fewer;", end=" ")
     print(f"transforms {transforms:,}; together {toy.cost.flops / (products + transforms):.2f} times fewer")
+wide = DESIGN[5]  # 512 channels, scaled up from the toy's counts for m = 4
+many = wide.n * -(-wide.p // m) * -(-wide.q // m)
+scales = wide.k * wide.c / (toy.k * toy.c), wide.c * many / (toy.c * tiles), wide.k * many / (toy.k * tiles)
+flops = sum(found[place][1].counters["flops"] * scale for place, scale in zip((0, 1, 3), scales, strict=True))
+print(f"{wide}: transforms {flops / (2 * elements * wide.k * wide.c * many):.1%} of the products")
 
 # %% [markdown]
-# 2.25 and 4 times fewer, as calculated. The toy has only 8 channels, so the transforms weigh much. With 512 they are a
-# few hundredths, counted in operations. In bytes they are more: see below.
+# 2.25 and 4 times fewer, as calculated. The toy has only 8 channels, so the transforms weigh much. With 512 they hardly
+# count in operations (the last line). In bytes they are more: see below.
 #
 # ### The rungs
 #
@@ -849,6 +859,9 @@ for layer in DESIGN[2:6]:
     moved = 2 * space / ceilings.bandwidth
     print(f"{layer!s:27} workspace {space / 2**20:6.1f} MiB, written and read in {moved * 1e3:.3f} ms;", end=" ")
     print(f"a quarter of the arithmetic takes {extra * 1e3:.3f} ms")
+
+# %% [markdown]
+# So the bytes cost about as much as the multiplications that are left, and with 64 channels more.
 
 # %%
 drawn(plots.ladder, "convolution_winograd", family="3x3 c64 h56")
@@ -950,11 +963,11 @@ for r in (1, 2, 3, 5, 7, 11, 15, 31):
 print("you said", prediction)
 
 # %% [markdown]
-# From 2 x 2 on. A large tile takes few multiplications for an output, whatever the window. For 3 x 3 that is no better
-# than the 2.25 of F(4 x 4, 3 x 3), but for 15 x 15 it is dozens of times fewer than the definition. What spectra cost
-# is not in this table: the transforms, and bytes. All spectra are written to memory and read again, and each filter
-# becomes as large as a tile. (In the next picture, and in those after it that compare the five ways, a colour is a way.
-# In the ladders a colour is a rung, as in all chapters.)
+# From 2 x 2 on. A large tile takes few multiplications for an output, whatever the window. For 3 x 3 that is about the
+# 2.25 of F(4 x 4, 3 x 3), but for 15 x 15 it is dozens of times fewer than the definition. What spectra cost is not in
+# this table: the transforms, and bytes. All spectra are written to memory and read again, and each filter becomes as
+# large as a tile. (In the next picture, and in those after it that compare the five ways, a colour is a way. In the
+# ladders a colour is a rung, as in all chapters.)
 
 # %%
 figure, ax = chart(3.0)
@@ -1002,7 +1015,7 @@ drawn(plots.ladder, "convolution_fft", family="layer")
 
 # %% [markdown]
 # The definition's multiplications grow by (31 / 3)², more than a hundredfold. The time grows little beside that, and
-# cuDNN's not at all from some size on: it must have an FFT of its own. A share of more than 100 % of the roof is no
+# cuDNN's not at all from some size on: it seems to have an FFT of its own. A share of more than 100 % of the roof is no
 # mistake. The bound counts the multiplications of the definition, and these are not done.
 #
 # ## The same numbers?
@@ -1023,10 +1036,17 @@ print(f"you said {prediction}; ", end="")
 for name, room in convolution_layers.ROOMS.items():
     out = device.to_host(room.LADDER[-1](spoilt, w, None, 1, 1))
     print(f"{name} {np.isnan(out[0, 0]).sum()}", end="   ")
+five = np.ascontiguousarray(spoilt[:, 1:6]), np.ascontiguousarray(w[:, 1:6])  # now the NaN is in the last channel
+out = device.to_host(convolution_fft.LADDER[-1](*five, None, 1, 1))
+print(f"\nfft of five of the eight channels {np.isnan(out[0, 0]).sum()}")
 
 # %% [markdown]
-# A transform mixes all numbers of a tile, and a NaN is in all of them afterwards. (Our FFT takes two tiles of real
-# numbers as one of complex ones. So a NaN reaches the tile that shares the transform, too, even one of another image.)
+# A transform mixes all numbers of a tile, and a NaN is in all outputs of the tile afterwards. Winograd's tiles make 4 x
+# 4 outputs, and here one of them sees the NaN. The FFT takes tiles of 16 for this layer, each for 14 x 14 outputs, and
+# four of them see it. (Two planes of real numbers share a transform, as one of complex ones: two channels, whose sum is
+# spoilt anyway. With an odd number of channels the last one shares with the next tile, even with another image's, and
+# that tile is spoilt, too. It is the second line.)
+#
 # Whoever looks for the origin of a NaN should know which way was taken.
 #
 # ## All five
@@ -1054,7 +1074,7 @@ def source():
 design = rows_of("design")
 for row in design:
     times = "  ".join(f"{name} {row.ms[name]:.3f}" if name in row.ms else f"{name}     -" for name in COLOURS)
-    print(f"{row.layer!s:27} {times}   {row.best}, {row.ms['cudnn'] / row.ours[row.best]:.2f} times as fast as cudnn")
+    print(f"{row.layer!s:27} {times} ms; {row.best}: {row.ms['cudnn'] / row.ours[row.best]:.2f} x cudnn's speed")
 
 
 # %%
@@ -1087,8 +1107,9 @@ if design:
 figure if design else "Nothing to draw yet."
 
 # %% [markdown]
-# Each column of marks is a layer. What lies under the roof does the definition's multiplications, and is held up by
-# them, by memory, or by having too few blocks. What lies above it does fewer.
+# Each column of marks is a layer. What lies above the roof does fewer multiplications than the definition. What lies
+# under it either does them all, and is held up by them, by memory, or by having too few blocks. Or it does fewer and
+# loses as much elsewhere, as the FFT does on windows of 3 x 3 and 7 x 7.
 #
 # Time is one of three prices. The others are workspace and error. The error is that of the worst of some hundred
 # outputs, as a fraction of the sum of the sizes of its terms.
@@ -1106,9 +1127,10 @@ for row in design:
 # ## The map
 #
 # Seven layers are seven points of a large space. Here is a larger piece of it: 144 layers, with as many filters as
-# channels, stride 1, and padding that keeps the size. From panel to panel the window grows. In a panel channels grow to
-# the right and images grow upwards. The colour is the fastest of our five, the number says how many times as fast as
-# cuDNN it is, and where cuDNN is faster the colour is pale.
+# channels, stride 1, and padding that keeps the size. There are 32 images, or fewer in the layers with most work. From
+# panel to panel the window grows. In a panel channels grow to the right and images grow upwards. The colour is the
+# fastest of our five, the number says how many times as fast as cuDNN it is, and where cuDNN is faster the colour is
+# pale.
 #
 # **Predict, then look.** You know now what each of the five is good at. Which colour will be where?
 
@@ -1131,27 +1153,33 @@ for name, panel in panels.items():
     ahead = [factor for _, factor in panel.values() if factor is not None]
     mine = ", ".join(f"{algorithm} {wins[algorithm]}" for algorithm in WAYS if wins[algorithm])
     print(f"{name:8} {mine}; faster than cuDNN in {sum(factor > 1 for factor in ahead)} of {len(ahead)}")
+behind = [row for row in (rows_of("grid") if panels else ()) if row.ms.get("cudnn", np.inf) < row.ours[row.best]]
+if behind:
+    low = sum(row.layer.h <= 28 for row in behind)
+    print(f"cuDNN is faster on {len(behind)}, of which {low} have images of at most 28 x 28.", end=" ")
+    print(f"Half of them take it less than {np.median([row.ms['cudnn'] for row in behind]):.3f} ms")
 
 # %% [markdown]
 # Read it with what each way pays.
 #
 # - **1 x 1: a matrix product.** There is no window, so im2col copies nothing, and im2col and implicit GEMM do the same
 #   work. Which of the two colours a cell has means little.
-# - **3 x 3: Winograd,** from some 16 channels on. The transforms are paid for, and a quarter of the multiplications is
-#   left.
+# - **3 x 3: Winograd,** from 64 channels on, and on smaller images from 16. The transforms are paid for, and a quarter
+#   of the multiplications is left.
 # - **Larger windows: FFT.** Its price hardly depends on the window, that of the definition grows with its square. Only
-#   on the smallest images most of a tile would be padding, and there implicit GEMM is ahead.
-# - **Few channels on large images: direct.** All others make matrix products, with sums over channels, for many filters
-#   at a time. With 4 of each the sums are short, and a tile is mostly empty. When the window grows, the FFT takes over
-#   here, too.
+#   on the smallest images most of a tile would be padding, and there implicit GEMM is often ahead.
+# - **Few channels, and not too large a window: direct,** mostly. All others make matrix products, with sums over
+#   channels, for many filters at a time. With 4 of each the sums are short, and a tile is mostly empty. When the window
+#   grows, the FFT takes over here, too.
 # - **im2col** has no cell of its own where there are columns to be written. Implicit GEMM is the same product without
 #   them. As an idea it is behind three of the five.
 #
-# And where is cuDNN ahead? Mostly in the lowest rows. These layers take some ten microseconds. Time goes into launches,
-# of which some of our ways need four, and into waiting, with too few blocks to fill a large GPU. There a library's many
-# small special kernels count. They are not the layers that a network spends its time in. With 16 channels and large
-# windows there is another likely reason: our products of spectra are made in tiles of 32 filters, and half of each is
-# empty.
+# And where is cuDNN ahead? Mostly in the lower rows. Half of these layers take a few hundredths of a millisecond at
+# most. There time goes into launches, of which some of our ways need four, and into waiting, with too few blocks to
+# fill a large GPU, and a library's many small special kernels count. Two more likely reasons, with large windows: our
+# products of spectra are made in tiles of 32 filters, and with 16 half of each is empty. And with 256 channels and as
+# many filters there are 65,536 windows to transform, each of which becomes as large as a tile, for small images that
+# are soon done.
 #
 # ## Choosing
 #
@@ -1229,9 +1257,10 @@ if rows:
     print(f"; by the definition's multiplications at least {least * 1e3:.2f} ms")
 
 # %% [markdown]
-# A search wants the kernels and some seconds, a prediction only a shape. A program that runs a network many times
-# searches. One that sees a layer once predicts. And where memory is short, both skip what wants too much:
-# `workspace_limit=` is in bytes, and with 0 there is still the direct way, which never wants any.
+# The prediction is near the best on most layers, and far off on a few. A search wants the kernels and some seconds, a
+# prediction only a shape. A program that runs a network many times searches. One that sees a layer once predicts. And
+# where memory is short, both skip what wants too much: `workspace_limit=` is in bytes, and with 0 there is still the
+# direct way, which never wants any.
 #
 # ## Exercises
 #
