@@ -112,7 +112,7 @@ def as_unsigned(column, width):
     return np.uint32(column) < np.uint32(width)
 
 
-def row(inside=both_ends, first=True, second=True, start=ZERO, padded=True, last=True, guard=True):
+def row(inside=both_ends, first=True, second=True, start=ZERO, padded=True, last=True, guard=True, channels_first=True):
     @cuda.jit
     def kernel(x, w, padding, out):
         w_tile, x_tile = cuda.shared.array((T, T), np.float32), cuda.shared.array((T, T), np.float32)
@@ -124,8 +124,9 @@ def row(inside=both_ends, first=True, second=True, start=ZERO, padded=True, last
             k = k0 + tx
             w_tile[ty, tx] = w[f, k // s, k % s] if f < w.shape[0] and k < terms else ZERO
             k = k0 + ty
-            column = q + k % s - (padding if padded else 0)
-            x_tile[ty, tx] = x[k // s, column] if k < terms and inside(column, x.shape[1]) else ZERO
+            channel, tap = (k // s, k % s) if channels_first else (k % w.shape[1], k // w.shape[1])
+            column = q + tap - (padding if padded else 0)
+            x_tile[ty, tx] = x[channel, column] if k < terms and inside(column, x.shape[1]) else ZERO
             if first:
                 cuda.syncthreads()
             for i in range(T):
@@ -160,6 +161,7 @@ WRONG += [
     ("convolution_implicit/row", "missing barrier", row(second=False)),
     ("convolution_implicit/row", "accidental float64", row(start=0.0)),
     ("convolution_implicit/row", "padding forgotten", row(padded=False)),
+    ("convolution_implicit/row", "channels fastest", row(channels_first=False)),
     ("convolution_implicit/row", "wrong result", row(last=False)),
     ("convolution_implicit/row", "missing guard", row(guard=False)),
 ]
@@ -176,6 +178,13 @@ def test_a_wrong_answer_is_named(name, mistake, kernel):
     verdict = check(name, kernel)
     assert not verdict
     assert verdict.mistake == mistake, verdict
+
+
+def test_one_filter_and_one_channel_are_named_in_the_singular():
+    names = [case.name for one in EXERCISES for case in one.inputs]
+    assert sum(name.startswith("1 filter of ") for name in names) == 1
+    assert sum(name.startswith("1 channel, ") for name in names) == 1
+    assert not any(name.startswith(("1 filters", "1 channels")) for name in names)
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)

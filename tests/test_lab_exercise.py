@@ -127,6 +127,23 @@ def one_too_many_go_on(x, y, out):
     out[i] = x[i] + y[i]
 
 
+@rejected(ADD, "guard off by one", "test with <, not <=")
+@cuda.jit
+def one_too_many_by_not(x, y, out):
+    i = cuda.grid(1)
+    if not (i <= out.size):
+        return
+    out[i] = x[i] + y[i]
+
+
+@rejected(ADD, "guard off by one", "test with <, not <=")
+@cuda.jit
+def one_too_many_by_not_beyond(x, y, out):
+    i = cuda.grid(1)
+    if out.size > 0 and not i > out.size:
+        out[i] = x[i] + y[i]
+
+
 @rejected(ADD, "hard-coded size", r"Line \d+ says 900", "if i < 900")
 @cuda.jit
 def for_900(x, y, out):
@@ -427,6 +444,15 @@ def a_guard_on_one_axis(x, out):
     column, row = cuda.grid(2)
     if row < x.shape[0]:
         out[column, row] = x[row, column]
+
+
+@rejected(TRANSPOSE, "missing guard", "There is a test, but it lets this index through")
+@cuda.jit
+def a_guard_by_not_on_one_axis(x, out):
+    column, row = cuda.grid(2)
+    if not (row < x.shape[0]):
+        return
+    out[column, row] = x[row, column]
 
 
 @rejected(TRANSPOSE, "uncoalesced", r"moves \d+(\.\d)? sectors a request where \d do; stores move", "out[column, row]")

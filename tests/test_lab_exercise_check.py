@@ -76,6 +76,12 @@ def test_a_budget_of_the_exercise(counter, mistake, said):
     assert verdict.message.endswith("That is enough.")
 
 
+def test_advice_of_the_exercise():
+    toy = Exercise("toy/add", "Add.", "x, y, out", add_cases, advice={"missing guard": "ask the size"})
+    assert judge(toy, no_guard).message.endswith(" Ask the size.")
+    assert judge(toy, one_too_many).message.endswith("test with <, not <=.")
+
+
 def test_a_result_that_is_nearly_right():
     def cases(rng):
         x = rng.random(200, dtype=np.float32) + 1

@@ -153,5 +153,6 @@ EXERCISES = (
             Trap("the way there", "The way back has the other sign: p = y + 1 - r.", _as_forward),
             Trap("centre only", "An element was copied up to nine times: add them all.", _centre),
         ),
+        advice={"missing atomic": "Gather: each thread owns one element of slope, and adds up what belongs to it."},
     ),
 )

@@ -32,7 +32,8 @@ def _table_cases(rng: np.random.Generator) -> list[Case]:
     ):
         terms = channels * window[0] * window[1]
         args = unwritten((terms, 3), np.int32), window, dilation, image
-        name = f"{channels} channels, a kernel of {window[0]} x {window[1]}, dilation {dilation}, images {image}"
+        many = f"{channels} channel{'s' * (channels > 1)}"
+        name = f"{many}, a window of {window[0]} x {window[1]}, dilation {dilation}, images {image}"
         cases.append(Case(name, args, -(-terms // BLOCK), BLOCK, {0: _table(*args)}))
     return cases
 
@@ -83,7 +84,8 @@ def _row_cases(rng: np.random.Generator) -> list[Case]:
         # A sum of n products is off by at most (n + 1) half units in the last place of the terms' sizes.
         allowed = (channels * kernel + 1) * 2.0**-24 * _row(abs(x), abs(w), padding) + 2.0**-149
         grid = -(-out.shape[1] // T), -(-filters // T)
-        name = f"{filters} filters of {channels} x {kernel}, {width} columns, padding {padding}"
+        many = f"{filters} filter{'s' * (filters > 1)}"
+        name = f"{many} of {channels} x {kernel}, {width} columns, padding {padding}"
         expected = {3: _row(x, w, padding)}
         cases.append(Case(name, (x, w, padding, out), grid, (T, T), expected, {3: allowed}))
     return cases
@@ -115,24 +117,30 @@ def _unpadded(x, w, padding, out) -> dict[int, np.ndarray]:
     return {3: _row(wide, w, 0)}
 
 
+def _channels_fastest(x, w, padding, out) -> dict[int, np.ndarray]:
+    """Product k takes x[k % C, q + k // C - padding], and the weight of (k // S, k % S)."""
+    filters, channels, kernel = w.shape
+    return {3: _row(x, w.reshape(filters, kernel, channels).swapaxes(1, 2), padding)}
+
+
 EXERCISES = (
     Exercise(
         "convolution_implicit/table",
-        task="Row k of the columns matrix is element (c, r, s) of the kernel: k = (c R + r) S + s. Write where it "
-        "lies, seen from the kernel's corner: table[k, 1] = how many rows down, table[k, 2] = how many columns to the "
+        task="Row k of the columns matrix is element (c, r, s) of the window: k = (c R + r) S + s. Write where it "
+        "lies, seen from the window's corner: table[k, 1] = how many rows down, table[k, 2] = how many columns to the "
         "right, table[k, 0] = how far in memory, in channels of (rows, columns) = image. window is (R, S) and dilation "
-        f"the distances between the kernel's rows and columns. table is int32. The launch has {BLOCK} threads a block, "
+        f"the distances between the window's rows and columns. table is int32. The launch has {BLOCK} threads a block, "
         "one for each k.",
         parameters="table, window, dilation, image",
         cases=_table_cases,
         answer=table_answer,
         hints=(
-            "s = k % S. What is left, k // S, counts rows of the kernel: r is that modulo R, c that divided by R.",
+            "s = k % S. What is left, k // S, counts rows of the window: r is that modulo R, c that divided by R.",
             "The dilation belongs to the rows down and the columns right; the distance in memory is made of those.",
         ),
         traps=(
             Trap("columns before rows", "s, the place in a row, runs fastest, then r, then c.", _columns_first),
-            Trap("dilation forgotten", "The kernel's rows lie dilation[0] rows of the image apart.", _without_dilation),
+            Trap("dilation forgotten", "The window's rows lie dilation[0] rows of the image apart.", _without_dilation),
         ),
     ),
     Exercise(
@@ -149,6 +157,13 @@ EXERCISES = (
             "Row k of column q is x[k // S, q + k % S - padding], or 0 if there is no such element.",
             "A comparison for each end: the column can lie left of the row, and right of it.",
         ),
-        traps=(Trap("padding forgotten", "The first place begins padding columns left of the row.", _unpadded),),
+        traps=(
+            Trap("padding forgotten", "The first place begins padding columns left of the row.", _unpadded),
+            Trap(
+                "channels fastest",
+                "The weights lie as k = c S + s: c is k // S and s is k % S, for x too.",
+                _channels_fastest,
+            ),
+        ),
     ),
 )

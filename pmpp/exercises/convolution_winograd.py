@@ -1,4 +1,4 @@
-"""Exercises of notebooks/16_convolution_layers.ipynb on Winograd: a row by F(2, 3), and a kernel's transform."""
+"""Exercises of notebooks/16_convolution_layers.ipynb on Winograd: a row by F(2, 3), and the filters' transform."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pmpp.lab.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 64  # threads a block
 FLOAT64 = "A literal such as 0.5 is float64, and makes a float64 of what it meets: write np.float32(0.5)."
+PRUNED = 5, 1000  # sizes of a row whose u is that of no g
 A, G, B = (matrix.astype(np.float64) for matrix in cook_toom(2))
 
 
@@ -32,11 +33,22 @@ def _row_cases(rng: np.random.Generator) -> list[Case]:
     for n in (3, 4, 5, 2 * BLOCK + 2, 2 * BLOCK + 3, 1000, 2001):
         x, g = rng.standard_normal(n, dtype=np.float32), rng.standard_normal(3)
         u = (G @ g).astype(np.float32)
+        pruned = n in PRUNED
+        if pruned:
+            u[1] = 0
         # Each value is rounded once in B^T, once as a product, twice in A^T; a second order is covered by a fifth.
         allowed = 5 * 2.0**-24 * _row(abs(x), abs(u), abs(A), abs(B))
         args = x, u, unwritten(n - 2, np.float32)
-        cases.append(Case(f"n = {n}", args, _blocks((n - 1) // 2), BLOCK, {2: _row(x, u)}, {2: allowed}))
+        name = f"n = {n}" + ", u[1] pruned" * pruned
+        cases.append(Case(name, args, _blocks((n - 1) // 2), BLOCK, {2: _row(x, u)}, {2: allowed}))
     return cases
+
+
+def _row_budget(case: Case) -> dict[str, tuple[float, str]]:
+    pairs = (case.args[2].size + 1) // 2
+    # Four additions, four products, four additions. Starting a sum at 0 may cost two more; six products cost 15.
+    sentence = "Two outputs take four multiplications: m = u * (B^T d), and both outputs are made of m1 and m2."
+    return {"flops": (1.2 * 12 * pairs, sentence), "flops_f64": (0, FLOAT64)}
 
 
 @cuda.jit
@@ -56,6 +68,15 @@ def _plus(x: np.ndarray, u: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray
 
 def _other_sign(x: np.ndarray, u: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
     return {2: _row(x, u, b=B * np.array([[-1], [1], [1], [1]]))}
+
+
+def _last_sign(x: np.ndarray, u: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {2: _row(x, u, b=B * np.array([[1], [1], [1], [-1]]))}
+
+
+def _taken_back(x: np.ndarray, u: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    """By g as it would be if u were G g."""
+    return {2: np.correlate(x.astype(np.float64), np.array([-u[0], u[1] - u[2], u[3]], np.float64), "valid")}
 
 
 # ---------------------------------------------------------------------------------------- convolution_winograd/weights
@@ -101,6 +122,14 @@ def _columns_first(w: np.ndarray, u: np.ndarray) -> dict[int, np.ndarray]:
     return {1: _transformed(w.swapaxes(2, 3), G)}
 
 
+def _positive(w: np.ndarray, u: np.ndarray) -> dict[int, np.ndarray]:
+    return {1: _transformed(w, G * np.array([[-1], [1], [1], [1]]))}
+
+
+def _not_halved(w: np.ndarray, u: np.ndarray) -> dict[int, np.ndarray]:
+    return {1: _transformed(w, np.sign(G))}
+
+
 def _mirrored(w: np.ndarray, u: np.ndarray) -> dict[int, np.ndarray]:
     return {1: _transformed(w[:, :, ::-1, ::-1], G)}
 
@@ -108,10 +137,11 @@ def _mirrored(w: np.ndarray, u: np.ndarray) -> dict[int, np.ndarray]:
 EXERCISES = (
     Exercise(
         "convolution_winograd/row",
-        task="One row by F(2, 3): out[i] = g[0] x[i] + g[1] x[i + 1] + g[2] x[i + 2], of which you are given only "
-        "u = G g, four numbers. x has n >= 3 elements, out n - 2, all float32. A thread makes the outputs 2 i and "
-        "2 i + 1 from four elements of x, with four multiplications: y = A^T [u * (B^T d)] with the matrices of the "
-        f"chapter. The last output may be alone. The launch has {BLOCK} threads a block, one for each two outputs.",
+        task="One row by F(2, 3). You are given the transformed filter u, four numbers: u = G g, so that out[i] = "
+        "g[0] x[i] + g[1] x[i + 1] + g[2] x[i + 2], or what pruning has left of it, which is G g for no g. x has "
+        "n >= 3 elements, out n - 2, all float32. A thread makes the outputs 2 i and 2 i + 1 from four elements of x, "
+        "with four multiplications: y = A^T [u * (B^T d)] with the matrices of the chapter. The last output may be "
+        f"alone. The launch has {BLOCK} threads a block, one for each two outputs.",
         parameters="x, u, out",
         cases=_row_cases,
         answer=row_answer,
@@ -120,6 +150,7 @@ EXERCISES = (
             "With m = u * (B^T d): the outputs are m0 + m1 + m2 and m1 - m2 + m3.",
             "If the last output is alone there is no d3. Its own sum does not need it.",
         ),
+        budget=_row_budget,
         traps=(
             Trap("all added", "The second output is m1 - m2 + m3: A^T has a -1 in its second row.", _plus),
             Trap(
@@ -127,13 +158,19 @@ EXERCISES = (
                 "Row 0 of B^T is d2 - d0 here, since row 0 of G is -g0: the signs must match.",
                 _other_sign,
             ),
+            Trap("last sign", "Row 3 of B^T is d3 - d1, and the second output is m1 - m2 + m3.", _last_sign),
+            Trap(
+                "filter taken back",
+                "A pruned u belongs to no g, and g takes six multiplications: use u itself, y = A^T [u * (B^T d)].",
+                _taken_back,
+            ),
         ),
     ),
     Exercise(
         "convolution_winograd/weights",
-        task="Transform kernels for F(2 x 2, 3 x 3): u[4 i + j, k, c] = (G w[k, c] G^T)[i, j]. w has shape "
+        task="Transform filters for F(2 x 2, 3 x 3): u[4 i + j, k, c] = (G w[k, c] G^T)[i, j]. w has shape "
         "(K, C, 3, 3), u (16, K, C), both float32. G's rows are (-1, 0, 0), (1/2, 1/2, 1/2), (1/2, -1/2, 1/2) and "
-        "(0, 0, 1). A thread does one kernel, and neighbours in memory are written by neighbours. "
+        "(0, 0, 1). A thread does one window, and neighbours in memory are written by neighbours. "
         f"The launch has {BLOCK} threads a block, one for each (k, c).",
         parameters="w, u",
         cases=_weights_cases,
@@ -146,7 +183,9 @@ EXERCISES = (
         budget=lambda case: {"flops_f64": (0, FLOAT64)},
         traps=(
             Trap("transposed", "u[4 i + j] is row i, column j: yours are exchanged.", _columns_first),
-            Trap("mirrored", "A layer correlates: its kernel is not turned around.", _mirrored),
+            Trap("mirrored", "A layer correlates: its window is not turned around.", _mirrored),
+            Trap("first sign", "Row 0 of G is (-1, 0, 0) here, since row 0 of B^T is d2 - d0.", _positive),
+            Trap("not halved", "The two rows in the middle of G have 1/2, not 1.", _not_halved),
         ),
     ),
 )

@@ -116,7 +116,8 @@ class _Judge:
         line: int | None = None,
     ) -> Verdict:
         seen = f"with {case.name}, {seen}" if case else seen
-        advice = _sentence(ADVICE[mistake] if advice is None else advice, mistake)
+        usual = self.exercise.advice.get(mistake, ADVICE.get(mistake, "")) if advice is None else advice
+        advice = _sentence(usual, mistake)
         code = self.source.code(line) if self.source else ""
         message = f"{mistake}: {seen} {advice}".strip()
         return Verdict(self.exercise.name, False, mistake, message, case.name if case else "", line, code)

@@ -146,6 +146,7 @@ class Exercise:
     hints       each says a little more than the one before
     answer      a right answer
     traps       wrong results to recognise
+    advice      {mistake: sentence} where the usual advice (`pmpp.lab.diagnosis.ADVICE`) is not for this task
     """
 
     name: str
@@ -156,6 +157,7 @@ class Exercise:
     hints: tuple[str, ...] = ()
     answer: typing.Any = None
     traps: tuple[Trap, ...] = ()
+    advice: Mapping[str, str] = field(default_factory=dict)
 
     @functools.cached_property
     def inputs(self) -> list[Case]:

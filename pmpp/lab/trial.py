@@ -220,14 +220,20 @@ class Source:
 
         What is compared with a 0 is the lower end, and no mistake: ``0 <= y < height``.
         """
-        for test, runs in self.tests_around(line):
-            wanted = ast.LtE | ast.GtE if runs else ast.Lt | ast.Gt
-            for part in ast.walk(test):
-                sides = [part.left, *part.comparators] if isinstance(part, ast.Compare) else []
-                for a, operator, b in zip(sides, part.ops if sides else (), sides[1:], strict=False):
-                    if isinstance(operator, wanted) and not (_is_zero(a) or _is_zero(b)):
-                        return True
-        return False
+        return any(_lets_equal_through(test, runs) for test, runs in self.tests_around(line))
+
+
+def _lets_equal_through(test: ast.AST, runs: bool) -> bool:
+    """Whether a comparison in it holds for equal sides, with the line run if it holds, or if it does not."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _lets_equal_through(test.operand, not runs)
+    if isinstance(test, ast.Compare):
+        wanted = ast.LtE | ast.GtE if runs else ast.Lt | ast.Gt
+        sides = [test.left, *test.comparators]
+        for a, operator, b in zip(sides, test.ops, sides[1:], strict=False):
+            if isinstance(operator, wanted) and not (_is_zero(a) or _is_zero(b)):
+                return True
+    return any(_lets_equal_through(part, runs) for part in ast.iter_child_nodes(test))
 
 
 def _is_zero(node: ast.AST) -> bool:

@@ -179,5 +179,5 @@ ANSWERS = (
     WrongAnswer(BACK, back_with("back_from_minus_one", low=1), "negative index"),
     WrongAnswer(BACK, back_with("back_of_one_plane", one_plane=True), "hard-coded size"),
     WrongAnswer(BACK, back_with("back_in_float64", start=0.0), "accidental float64"),
-    WrongAnswer(BACK, scattered, "missing atomic"),
+    WrongAnswer(BACK, scattered, "missing atomic", r"\. Gather: each thread owns one element of slope"),
 )

@@ -99,6 +99,49 @@ def row_of_lavin_and_gray(x, u, out):
             out[i + 1] = m1 - m2 + u[3] * (x[i + 3] - d1)
 
 
+@cuda.jit
+def row_of_the_last_sign(x, u, out):
+    i = 2 * cuda.grid(1)
+    if i < out.size:
+        d0, d1, d2 = x[i], x[i + 1], x[i + 2]
+        m1, m2 = u[1] * (d1 + d2), u[2] * (d2 - d1)
+        out[i] = u[0] * (d2 - d0) + m1 + m2
+        if i + 1 < out.size:
+            out[i + 1] = m1 - m2 - u[3] * (x[i + 3] - d1)
+
+
+@cuda.jit
+def row_by_the_filter(x, u, out):
+    i = 2 * cuda.grid(1)
+    if i < out.size:
+        g0, g1, g2 = -u[0], u[1] - u[2], u[3]
+        out[i] = g0 * x[i] + g1 * x[i + 1] + g2 * x[i + 2]
+        if i + 1 < out.size:
+            out[i + 1] = g0 * x[i + 1] + g1 * x[i + 2] + g2 * x[i + 3]
+
+
+@cuda.jit
+def row_of_six_products(x, u, out):
+    """Right for every u, with the products multiplied out."""
+    i = 2 * cuda.grid(1)
+    if i < out.size:
+        d1, d2, middle = x[i + 1], x[i + 2], u[1] - u[2]
+        out[i] = middle * d1 + (u[0] + u[1] + u[2]) * d2 - u[0] * x[i]
+        if i + 1 < out.size:
+            out[i + 1] = (u[1] + u[2] - u[3]) * d1 + middle * d2 + u[3] * x[i + 3]
+
+
+@cuda.jit
+def row_overlapping(x, u, out):
+    i = cuda.grid(1)  # the first output of a thread is 2 i
+    if i < out.size:
+        d0, d1, d2 = x[i], x[i + 1], x[i + 2]
+        m1, m2 = u[1] * (d1 + d2), u[2] * (d2 - d1)
+        out[i] = u[0] * (d2 - d0) + m1 + m2
+        if i + 1 < out.size:
+            out[i + 1] = m1 - m2 + u[3] * (x[i + 3] - d1)
+
+
 @cuda.jit(device=True)
 def four(g0, g1, g2):
     half = np.float32(0.5)
@@ -113,6 +156,12 @@ def four_in_float64(g0, g1, g2):
 @cuda.jit(device=True)
 def four_not_halved(g0, g1, g2):
     return -g0, g0 + g1 + g2, g0 - g1 + g2, g2
+
+
+@cuda.jit(device=True)
+def four_of_lavin_and_gray(g0, g1, g2):
+    half = np.float32(0.5)
+    return g0, half * (g0 + g1 + g2), half * (g0 - g1 + g2), g2
 
 
 def weights(name, *, function=four, guard=True, transposed=False, mirrored=False, filters_fastest=False):
@@ -148,10 +197,15 @@ ANSWERS = (
     WrongAnswer(ROW, row_leaves_the_last, "output not written"),
     WrongAnswer(ROW, row_all_added, "all added"),
     WrongAnswer(ROW, row_of_lavin_and_gray, "first sign"),
+    WrongAnswer(ROW, row_of_the_last_sign, "last sign"),
+    WrongAnswer(ROW, row_by_the_filter, "filter taken back"),
+    WrongAnswer(ROW, row_of_six_products, "too much work", "Two outputs take four multiplications"),
+    WrongAnswer(ROW, row_overlapping, "race", "Two threads write the same element, which no barrier mends"),
     WrongAnswer(WEIGHTS, weights("no_guard", guard=False), "missing guard"),
     WrongAnswer(WEIGHTS, weights("rows_and_columns", transposed=True), "transposed"),
     WrongAnswer(WEIGHTS, weights("turned_around", mirrored=True), "mirrored"),
     WrongAnswer(WEIGHTS, weights("in_float64", function=four_in_float64), "accidental float64"),
-    WrongAnswer(WEIGHTS, weights("not_halved", function=four_not_halved), "wrong result"),
+    WrongAnswer(WEIGHTS, weights("not_halved", function=four_not_halved), "not halved"),
+    WrongAnswer(WEIGHTS, weights("of_lavin_and_gray", function=four_of_lavin_and_gray), "first sign"),
     WrongAnswer(WEIGHTS, weights("filters_fastest", filters_fastest=True), "uncoalesced"),
 )
