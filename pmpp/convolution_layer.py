@@ -21,6 +21,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.lab import device
 from pmpp.lab.room import Cost
+from pmpp.pooling_parts import sizes_of
 
 MOST = 2**31 - 1  # elements of an array: the kernels count in 32 bits
 
@@ -192,19 +193,15 @@ class Problem(typing.NamedTuple):
     stream: typing.Any
 
 
-def _pair(name: str, value: typing.Any, least: int) -> tuple[int, int]:
-    pair = (value, value) if isinstance(value, int | np.integer) else value
-    whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(v, int | np.integer) for v in pair)
-    if not whole or isinstance(value, bool) or min(pair) < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, or two for rows and columns, was {value!r}")
-    return int(pair[0]), int(pair[1])
-
-
 def layer_of(x: tuple[int, ...], w: tuple[int, ...], stride=1, padding=0, dilation=1, groups=1) -> Layer:
     """The layer for arrays of shapes ``x`` and ``w``. Raises ValueError for parameters that make none."""
     if len(x) != 4 or len(w) != 4:
         raise ValueError(f"x and w must have 4 dimensions each, had shapes {x} and {w}")
-    stride, padding, dilation = _pair("stride", stride, 1), _pair("padding", padding, 0), _pair("dilation", dilation, 1)
+    stride, padding, dilation = (
+        sizes_of("stride", stride, 1),
+        sizes_of("padding", padding, 0),
+        sizes_of("dilation", dilation, 1),
+    )
     if isinstance(groups, bool) or not isinstance(groups, int | np.integer) or groups < 1:
         raise ValueError(f"groups must be an integer of at least 1, was {groups!r}")
     if min(w) < 1:

@@ -94,17 +94,17 @@ def convolution(
     if algorithm != "auto":
         if why := refuses(algorithm, problem.layer):
             raise ValueError(f"algorithm must be able to compute the layer, was {algorithm!r}: {why}")
-        return _run(algorithm, problem)
+        return run(algorithm, problem)
     names = [name for name in choose(problem.layer) if _fits(name, problem.layer, workspace_limit)]
     for name in names[:-1]:
         try:
-            return _run(name, problem)
+            return run(name, problem)
         except MemoryError:
             continue  # nothing has been written
-    return _run(names[-1], problem)
+    return run(names[-1], problem)
 
 
-def _run(name: str, p: Problem) -> typing.Any:
+def run(name: str, p: Problem) -> typing.Any:
     layer = p.layer
     bias = p.bias if p.bias.size else None
     options = bias, layer.stride, layer.padding, layer.dilation, layer.groups, p.relu
@@ -221,7 +221,7 @@ def _candidate(name: str, p: Problem, samples: Samples, limit: int | None, secon
     if not _fits(name, p.layer, limit):
         return Candidate(name, nothing, wanted, nothing, f"wants {wanted:,} bytes of workspace, {limit:,} are allowed")
     try:
-        taken = _time(lambda: _run(name, p), p.layer, seconds)
+        taken = _time(lambda: run(name, p), p.layer, seconds)
     except MemoryError as error:
         return Candidate(name, nothing, wanted, nothing, str(error))
     return Candidate(name, taken, wanted, samples.error(p.out))

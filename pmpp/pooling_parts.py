@@ -50,7 +50,8 @@ class Problem(typing.NamedTuple):
         return self.extent, self.places, self.window, self.stride, self.padding
 
 
-def _sizes(name: str, value: typing.Any, least: int) -> tuple[int, int]:
+def sizes_of(name: str, value: typing.Any, least: int) -> tuple[int, int]:
+    """``value`` as a pair of at least ``least``, or a ValueError that names the argument."""
     pair = (value, value) if isinstance(value, int | np.integer) else value
     whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(v, int | np.integer) for v in pair)
     if not whole or isinstance(value, bool) or min(pair) < least:
@@ -71,8 +72,8 @@ def problem_of(x, op, kernel, stride, padding, ceil_mode, count_include_pad, ret
         raise ValueError(f"op must be 'max' or 'average', was {op!r}")
     if return_indices and op != "max":
         raise ValueError(f"return_indices must be False for op={op!r}: only a maximum lies somewhere")
-    window, padding = _sizes("kernel", kernel, 1), _sizes("padding", padding, 0)
-    stride = window if stride is None else _sizes("stride", stride, 1)
+    window, padding = sizes_of("kernel", kernel, 1), sizes_of("padding", padding, 0)
+    stride = window if stride is None else sizes_of("stride", stride, 1)
     if any(2 * p > k for p, k in zip(padding, window, strict=True)):
         raise ValueError(f"padding must be at most half of the kernel, was {padding} for a kernel of {window}")
     extent = x.shape[2:]

@@ -72,7 +72,7 @@ def test_auto_keeps_to_the_workspace_that_it_is_allowed():
     ran = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers, "choose", lambda layer: [greedy, "im2col", "direct"])
-        patch.setattr(layers, "_run", lambda name, problem: ran.append(name))
+        patch.setattr(layers, "run", lambda name, problem: ran.append(name))
         layers.convolution(x, w, *options)
         layers.convolution(x, w, *options, workspace_limit=0)
     assert ran == [greedy, "direct"]
@@ -88,7 +88,7 @@ def test_auto_goes_on_where_there_is_no_memory(monkeypatch):
             raise MemoryError("no room")
 
     monkeypatch.setattr(layers, "choose", lambda layer: ["fft", "winograd", "direct", "implicit"])
-    monkeypatch.setattr(layers, "_run", run)
+    monkeypatch.setattr(layers, "run", run)
     layers.convolution(x, w, *options)
     assert ran == ["fft", "winograd", "direct"]
 

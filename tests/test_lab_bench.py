@@ -248,7 +248,7 @@ def workload(**changes):
 
 @pytest.fixture
 def plenty(monkeypatch):
-    monkeypatch.setattr(bench, "_free_bytes", lambda: 2**40)
+    monkeypatch.setattr(bench, "free_bytes", lambda: 2**40)
 
 
 def right(x, y):
@@ -321,7 +321,7 @@ def test_run_does_the_design_size_first_and_says_what_the_budget_left_out(plenty
 
 
 def test_run_leaves_out_what_does_not_fit(monkeypatch):
-    monkeypatch.setattr(bench, "_free_bytes", lambda: 100)
+    monkeypatch.setattr(bench, "free_bytes", lambda: 100)
     entries, notes = bench.run([workload(rungs=(right,))], timer=FakeTimer(), clock=FakeClock(1e-6))
     assert not entries
     assert "of GPU memory" in notes[0]

@@ -345,3 +345,14 @@ def test_crowded_labels_find_a_place_each():
     assert len(boxes) == 8
     for a, b in itertools.combinations(boxes, 2):
         assert not (a.x0 < b.x1 and b.x0 < a.x1 and a.y0 < b.y1 and b.y0 < a.y1)
+
+
+def test_drawn_is_the_figure_or_a_word_on_what_is_missing(capsys):
+    def missing(room):
+        raise record.RecordError(f"{room} has never been measured")
+
+    assert plots.drawn(lambda room, family: (room, family), "scan", family="cumsum") == ("scan", "cumsum")
+    assert plots.drawn(missing, "scan") is None
+    assert capsys.readouterr().out == "Nothing to draw: scan has never been measured\n"
+    with pytest.raises(ValueError, match="another fault"):
+        plots.drawn(lambda: (_ for _ in ()).throw(ValueError("another fault")))

@@ -716,14 +716,7 @@ on_the_roof(*names)
 
 
 # %%
-def drawn(plot, *arguments, **options):
-    try:
-        return plot(*arguments, **options)
-    except record.RecordError as missing:
-        print("Nothing to draw:", missing)
-
-
-drawn(plots.ladder, "matmul")
+plots.drawn(plots.ladder, "matmul")
 
 # %%
 found = {entry.contender: entry for entry in measured}
@@ -742,7 +735,7 @@ if names[0] in found and names[-1] in found:
 # A ladder has an order for one size. Over all sizes it looks different.
 
 # %%
-drawn(plots.sweep, "matmul", family="matmul")
+plots.drawn(plots.sweep, "matmul", family="matmul")
 
 # %% [markdown]
 # On the left the middle of the ladder leads: `tiled` and `coarsened` are ahead of the last three rungs. A product of

@@ -357,8 +357,7 @@ measured("basic", "constant_memory", "tiled")
 # %% [markdown]
 # What limits it now? Each multiply-add of a warp reads shared memory twice, once for the weight and once for the pixel.
 # A multiprocessor could start four multiply-adds of warps in a cycle, and shared memory serves one wavefront. And the
-# loads want addresses, which are further instructions. Nsight Compute says that an instruction starts in nearly every
-# cycle, and that only one in ten of them is a multiply-add.
+# loads want addresses, which are further instructions.
 #
 # ## The fourth rung, `cached_halo`: why load the halo at all?
 #
@@ -557,54 +556,46 @@ measured("basic", "constant_memory", "tiled", "cached_halo", "vectorised", "torc
 # For 7 x 7 the roof is the memory, though only just. For 31 x 31 it is the arithmetic.
 
 # %%
-try:
-    known = record.load().families("convolution")
-except record.RecordError:
-    known = ()
-
-
-def drawn(plot, family, **options):
-    return plot("convolution", family=family, **options) if family in known else print("not measured yet: make bench")
-
-
-drawn(plots.ladder, "7x7")
+plots.drawn(plots.ladder, "convolution", family="7x7")
 
 # %%
-drawn(plots.ladder, "31x31")
+plots.drawn(plots.ladder, "convolution", family="31x31")
 
 # %%
-drawn(plots.roofline, "31x31")
+plots.drawn(plots.roofline, "convolution", family="31x31")
 
 # %% [markdown]
 # With 31 x 31 weights more than half of the roof is reached. What is missing is in the loop: for each 128 multiply-adds
 # there are five loads, eight moves of the window from register to register, and instructions that count and compare.
-# Two of three instructions are multiply-adds.
 #
 # With 7 x 7 weights the loop is short. Only four of the ten rows that a thread reads serve all four rows of its pixels.
 # The others are the edge of the mask, where the kernel asks. And a block that loads its tile computes nothing
-# meanwhile; only other blocks on the same multiprocessor can fill the gap. Nsight Compute sees an instruction start in
-# about seven cycles of ten.
+# meanwhile; only other blocks on the same multiprocessor can fill the gap.
 #
 # ## Masks and images of all sizes
 
 # %%
-drawn(plots.sweep, "masks", xlabel="side of the mask (elements)", title="Square masks on an image of 4096 x 4096")
+words = {"xlabel": "side of the mask (elements)", "title": "Square masks on an image of 4096 x 4096"}
+plots.drawn(plots.sweep, "convolution", family="masks", **words)
 
 # %% [markdown]
 # The image is 4096 x 4096, and the mask grows. On the left memory sets the ceiling, and every rate there is low. On the
 # right arithmetic sets it, and the larger the mask, the more multiply-adds there are for each load of a tile.
 
 # %%
-drawn(plots.sweep, "images", xlabel="side of the image (pixels)", title="Square images under a mask of 7 x 7")
+words = {"xlabel": "side of the image (pixels)", "title": "Square images under a mask of 7 x 7"}
+plots.drawn(plots.sweep, "convolution", family="images", **words)
 
 # %% [markdown]
 # The mask is 7 x 7, and the image grows. On the left there are only a few tiles: an image of 64 x 64 pixels is a single
 # block for `vectorised`, so smaller tiles do better there. Shapes that fit nothing:
 
 # %%
-if "other shapes" in known:
+try:
     for entry in record.load().entries("convolution", family="other shapes"):
         print(f"{entry.workload:26} {entry.contender:24}{entry.median_ms:9.3f} ms")
+except record.RecordError as missing:
+    print(missing)
 
 # %% [markdown]
 # Where rows do not begin at multiples of 16 bytes, `vectorised` loads element by element. It shows under 7 x 7, and

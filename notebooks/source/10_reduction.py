@@ -700,16 +700,7 @@ for rung in reduction.LADDER[:-1]:
 
 
 # %%
-def drawn(draw, *arguments, **options):
-    """The figure, or a sentence if nothing has been measured yet."""
-    try:
-        figure = draw(*arguments, **options)
-    except record.RecordError as missing:
-        figure = str(missing)
-    return figure
-
-
-drawn(plots.ladder, "reduction")
+plots.drawn(plots.ladder, "reduction")
 
 # %% [markdown]
 # Two steps are large. From `interleaved` to `sequential` warps are let go. From `shared_tree` to `coarsened` threads
@@ -720,7 +711,7 @@ drawn(plots.ladder, "reduction")
 # intensity, and only the time differs.
 
 # %%
-drawn(plots.roofline, "reduction")
+plots.drawn(plots.roofline, "reduction")
 
 # %% [markdown]
 # Is the design size typical? Here is the rate over the size, for the rungs of the second half and the libraries.
@@ -730,7 +721,7 @@ drawn(plots.roofline, "reduction")
 
 # %%
 chosen = ("coarsened", "shuffle", "vectorised", "deterministic", "torch.sum", "cupy.sum")
-drawn(plots.sweep, "reduction", only=chosen)
+plots.drawn(plots.sweep, "reduction", only=chosen)
 
 # %% [markdown]
 # On the left all are *launch-bound*: the lines rise in proportion to the size, so the time is the same for all sizes,
@@ -739,7 +730,7 @@ drawn(plots.sweep, "reduction", only=chosen)
 # the memory counts, and the lines lie flat.
 
 # %%
-drawn(plots.cpu_gpu, "reduction")
+plots.drawn(plots.cpu_gpu, "reduction")
 
 # %% [markdown]
 # The last figure is a warning. The dashed line includes sending the vector to the GPU. That takes so much longer than

@@ -657,16 +657,7 @@ for rung in scan.LADDER[:-1]:
 
 
 # %%
-def drawn(draw, *arguments, **options):
-    """The figure, or a sentence if nothing has been measured yet."""
-    try:
-        figure = draw(*arguments, **options)
-    except record.RecordError as missing:
-        figure = str(missing)
-    return figure
-
-
-drawn(plots.ladder, "scan")
+plots.drawn(plots.ladder, "scan")
 
 # %% [markdown]
 # The trips of an element, four, three and two, set how far a rung can get; the bytes under way decide whether it gets
@@ -675,7 +666,7 @@ drawn(plots.ladder, "scan")
 # waited for: it does twice as many additions.
 
 # %%
-drawn(plots.roofline, "scan")
+plots.drawn(plots.roofline, "scan")
 
 # %% [markdown]
 # All rungs stand above one another, far to the left: a scan is as memory-bound as a copy.
@@ -684,7 +675,7 @@ drawn(plots.roofline, "scan")
 # the next figure, and who is ahead in the middle, where everything fits into the cache?
 
 # %%
-drawn(plots.sweep, "scan")
+plots.drawn(plots.sweep, "scan")
 
 # %% [markdown]
 # On the left the time hardly grows with the size, so the rate does: the launch is what one pays for, and `vectorised`
@@ -692,7 +683,7 @@ drawn(plots.sweep, "scan")
 # come from memory does `vectorised` leave PyTorch behind.
 
 # %%
-drawn(plots.cpu_gpu, "scan")
+plots.drawn(plots.cpu_gpu, "scan")
 
 # %% [markdown]
 # The dashed line has the call and both transfers in it. For a long vector the transfers alone take far longer than the

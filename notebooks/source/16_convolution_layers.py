@@ -324,15 +324,6 @@ def recorded(room, *families, only=()):
         print(f"No times to show: no record of {name} yet.")
 
 
-# %%
-def drawn(draw, *arguments, **options):
-    """The figure, or a sentence if nothing has been measured yet."""
-    try:
-        return draw(*arguments, **options)
-    except record.RecordError:
-        print(f"Nothing to draw: no record of {arguments[0]} yet.")
-
-
 # %% [markdown]
 # ## First way: direct
 #
@@ -511,7 +502,7 @@ compared(convolution_direct, "few channels", "sliding")
 compared(convolution_direct, "depthwise", "depthwise")
 
 # %%
-drawn(plots.ladder, "convolution_direct", family="7x7 c3 h224")
+plots.drawn(plots.ladder, "convolution_direct", family="7x7 c3 h224")
 
 # %% [markdown]
 # ## Second way: im2col
@@ -601,7 +592,7 @@ recorded(convolution_im2col, "7x7 c3 h224", "3x3 c64 h56")
 # small for a large GPU. And here is the layer without columns:
 
 # %%
-drawn(plots.ladder, "convolution_im2col", family="1x1 c64 h56")
+plots.drawn(plots.ladder, "convolution_im2col", family="1x1 c64 h56")
 
 # %% [markdown]
 # ## Third way: implicit GEMM
@@ -687,7 +678,7 @@ for layer in DESIGN[2:6]:
 recorded(convolution_implicit, "3x3 c512 h7", only=("by_channels", "divided"))
 
 # %%
-drawn(plots.ladder, "convolution_implicit", family="3x3 c64 h56")
+plots.drawn(plots.ladder, "convolution_implicit", family="3x3 c64 h56")
 
 # %% [markdown]
 # This is as far as the multiplications of the definition go: a matrix product, as fast as we can make one. To be faster
@@ -864,7 +855,7 @@ for layer in DESIGN[2:6]:
 # So the bytes cost about as much as the multiplications that are left, and with 64 channels more.
 
 # %%
-drawn(plots.ladder, "convolution_winograd", family="3x3 c64 h56")
+plots.drawn(plots.ladder, "convolution_winograd", family="3x3 c64 h56")
 
 # %% [markdown]
 # ### Why not larger tiles
@@ -1011,7 +1002,7 @@ prediction = None  # a factor
 compared(convolution_fft, "masks", "register_tiled")
 
 # %%
-drawn(plots.ladder, "convolution_fft", family="layer")
+plots.drawn(plots.ladder, "convolution_fft", family="layer")
 
 # %% [markdown]
 # The definition's multiplications grow by (31 / 3)², more than a hundredfold. The time grows little beside that, and

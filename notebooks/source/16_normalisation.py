@@ -474,19 +474,10 @@ recorded("batchnorm", "vectorised", before="fused", family="inference")
 
 
 # %%
-def drawn(draw, *arguments, **options):
-    """The figure, or a sentence if nothing has been measured yet."""
-    try:
-        figure = draw(*arguments, **options)
-    except record.RecordError as missing:
-        figure = str(missing)
-    return figure
-
-
-drawn(plots.ladder, "batchnorm", family="training")
+plots.drawn(plots.ladder, "batchnorm", family="training")
 
 # %%
-drawn(plots.ladder, "batchnorm", family="inference")
+plots.drawn(plots.ladder, "batchnorm", family="inference")
 
 # %% [markdown]
 # In inference the first three rungs are the same kernel, since there are no moments to find. In training remember that
@@ -494,10 +485,10 @@ drawn(plots.ladder, "batchnorm", family="inference")
 # another at about one operation a byte.
 
 # %%
-drawn(plots.roofline, "batchnorm", family="training")
+plots.drawn(plots.roofline, "batchnorm", family="training")
 
 # %%
-drawn(plots.sweep, "batchnorm", family="training")
+plots.drawn(plots.sweep, "batchnorm", family="training")
 
 # %% [markdown]
 # On the left a batch is one image, and a channel fits into the registers of one block: `vectorised` reads it once, in
@@ -617,7 +608,7 @@ print(f"lanes for a row of 64: {lanes}, rows in a warp: {32 // lanes} - you said
 
 # %%
 recorded("layernorm", "vectorised", before="warp_per_row")
-drawn(plots.ladder, "layernorm")
+plots.drawn(plots.ladder, "layernorm")
 
 # %% [markdown]
 # Here is the same number of elements, $2^{26}$, in rows of every length. **Predict, then look:** at which end does a
@@ -640,7 +631,7 @@ def by_length():
     return figure
 
 
-drawn(by_length)
+plots.drawn(by_length)
 
 # %% [markdown]
 # On the left. A row of 16 leaves half of a warp idle, and most of its loads fetch nothing new; a block for each row is

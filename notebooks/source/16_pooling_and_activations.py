@@ -291,26 +291,20 @@ measured("pooling", "global average", "narrow", "whole_planes")
 
 
 # %%
-def drawn(plot, room, **options):
-    """A figure from the record, or a word on why there is none."""
-    known = set(record.load().rooms()) if record.available() else set()
-    return plot(room, **options) if room in known else print("not measured yet: make bench")
-
-
-drawn(plots.ladder, "pooling", family="max 2x2")
+plots.drawn(plots.ladder, "pooling", family="max 2x2")
 
 # %%
-drawn(plots.ladder, "pooling", family="max 3x3")
+plots.drawn(plots.ladder, "pooling", family="max 3x3")
 
 # %% [markdown]
 # On the roofline all of them stand at the same place from left to right: the work and its least bytes are the same.
 # What differs is the height.
 
 # %%
-drawn(plots.roofline, "pooling", family="max 3x3")
+plots.drawn(plots.roofline, "pooling", family="max 3x3")
 
 # %%
-drawn(plots.sweep, "pooling", family="max 2x2")
+plots.drawn(plots.sweep, "pooling", family="max 2x2")
 
 # %% [markdown]
 # And shapes that suit no kernel: odd widths, few images, one row, single large planes. Here is how the last rung does
@@ -400,7 +394,7 @@ show(activation.activate)
 show(activation.vectorised_kernel)
 
 # %%
-drawn(plots.ladder, "activation", family="relu")
+plots.drawn(plots.ladder, "activation", family="relu")
 
 # %% [markdown]
 # There is next to nothing left to gain in this kernel.
@@ -441,7 +435,7 @@ measured("activation", "bias and relu", "elementwise", "vectorised", "fused")
 # effort on fusing.
 
 # %%
-drawn(plots.ladder, "activation", family="bias and relu")
+plots.drawn(plots.ladder, "activation", family="bias and relu")
 
 # %% [markdown]
 # Fusing has a limit, and it is arithmetic. Bias and GELU together are many instructions for eight bytes. Do they still

@@ -490,25 +490,16 @@ print(f"{report.grid[0]} blocks, {slots[0]} tickets, {len(report.hazards)} hazar
 
 
 # %%
-def drawn(draw, *arguments, **options):
-    """The figure, or a sentence if nothing has been measured yet."""
-    try:
-        figure = draw(*arguments, **options)
-    except record.RecordError as missing:
-        figure = str(missing)
-    return figure
-
-
-drawn(plots.ladder, "softmax", family="rows of 64")
+plots.drawn(plots.ladder, "softmax", family="rows of 64")
 
 # %%
-drawn(plots.ladder, "softmax", family="rows of 1024")
+plots.drawn(plots.ladder, "softmax", family="rows of 1024")
 
 # %%
-drawn(plots.ladder, "softmax", family="rows of 32768")
+plots.drawn(plots.ladder, "softmax", family="rows of 32768")
 
 # %%
-drawn(plots.ladder, "softmax", family="rows of 262144")
+plots.drawn(plots.ladder, "softmax", family="rows of 262144")
 
 # %% [markdown]
 # Not every rung is a step forward at every shape, and none was meant to be. `warp_per_row` is the same as `online` for
@@ -518,13 +509,13 @@ drawn(plots.ladder, "softmax", family="rows of 262144")
 # In the roofline all rungs stand above one another: the work is the same, only the time differs.
 
 # %%
-drawn(plots.roofline, "softmax", family="rows of 1024")
+plots.drawn(plots.roofline, "softmax", family="rows of 1024")
 
 # %% [markdown]
 # And over the length of a row, with $2^{26}$ elements in all:
 
 # %%
-drawn(plots.sweep, "softmax", family="sweep", xlabel="elements in a row")
+plots.drawn(plots.sweep, "softmax", family="sweep", xlabel="elements in a row")
 
 # %% [markdown]
 # Is the last rung ahead everywhere? Here is everything else that was measured, against PyTorch: lengths that fit no

@@ -108,7 +108,7 @@ def input_sets(set_bytes: int, l2_bytes: int, cache: str) -> int:
 # ------------------------------------------------------------------------------------------- one workload on this GPU
 
 
-def _adapter(package: str) -> tuple[types.ModuleType, Callable[[typing.Any], typing.Any]]:
+def adapter(package: str) -> tuple[types.ModuleType, Callable[[typing.Any], typing.Any]]:
     """A library, and what makes its kind of array of a device array without copying. Raises ImportError."""
     if package == "cuda":
         from pmpp.lab import device
@@ -152,7 +152,7 @@ class _Stage:
             found[_name(rung)] = self._contender(call, lambda x: x, self.workload.probe)
         for name, function in self.workload.libraries.items():
             try:
-                package, convert = _adapter(name.partition(".")[0])
+                package, convert = adapter(name.partition(".")[0])
             except ImportError as error:
                 notes.append(f"{name} was left out: {error}")
                 continue
@@ -174,7 +174,7 @@ class _Stage:
                 _poison_pools()
             else:
                 which = next(index for index, one in enumerate(sets) if one[0] is args[0])
-                _fill_with_nan(self.outputs[which])
+                fill_with_nan(self.outputs[which])
 
         def probed() -> None:
             probe(lambda *inputs: call(*inputs, *(() if workload.output is None else (workload.output(),))))
@@ -196,7 +196,7 @@ def _check(workload: Workload, result: typing.Any, inputs: tuple) -> tuple[float
     return workload.verify(view(result), *(view(x) for x in inputs))
 
 
-def _fill_with_nan(x: typing.Any) -> None:
+def fill_with_nan(x: typing.Any) -> None:
     from pmpp.workloads import view, xp
 
     if xp().__name__ == "cupy":
@@ -209,7 +209,7 @@ def _poison_pools() -> None:
     """Leave NaN in the memory that the next small result is likely to get: that of the last one, from its pool."""
     for package in ("cupy", "torch"):
         if package in sys.modules:
-            module, _ = _adapter(package)
+            module, _ = adapter(package)
             where = {"device": "cuda"} if package == "torch" else {}
             for count in (1, 2, 128, 256):
                 module.full((count,), math.nan, dtype=module.float32, **where)
@@ -312,7 +312,7 @@ def run(
         if remaining <= 0:
             notes.append(f"{workload.label} was left out: the budget of {budget:.0f} s is used up")
             continue
-        needed, free = _bytes_needed(workload, timer.l2_bytes), _free_bytes()
+        needed, free = _bytes_needed(workload, timer.l2_bytes), free_bytes()
         if needed > free:
             short = f"it needs {needed / 2**30:.3g} GiB of GPU memory, {free / 2**30:.3g} GiB are free"
             notes.append(f"{workload.label} was left out: {short}")
@@ -335,13 +335,13 @@ def _bytes_needed(workload: Workload, l2_bytes: int) -> int:
     return (input_sets(workload.cost.bytes, l2_bytes, workload.cache) + 4) * workload.cost.bytes
 
 
-def _free_bytes() -> int:
+def free_bytes() -> int:
     """Free GPU memory, after the pools of the libraries gave back what they keep."""
     from pmpp.lab import device
 
     for package in ("cupy", "torch"):
         if package in sys.modules:
-            module, _ = _adapter(package)
+            module, _ = adapter(package)
             module.cuda.empty_cache() if package == "torch" else module.get_default_memory_pool().free_all_blocks()
     return int(device.backend().cuda.current_context().get_memory_info().free)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -37,6 +37,7 @@ __all__ = [
     "counted_intensity",
     "cpu_gpu",
     "divergence",
+    "drawn",
     "heat",
     "ladder",
     "regions",
@@ -412,6 +413,15 @@ def _shade(ax: Axes, found: Sequence[tuple[str, float, float]]) -> None:
     if len(handles) > len(ax.get_lines()):
         legend.remove()
         ax.figure.legend(handles=handles, loc="outside right upper", alignment="left")
+
+
+def drawn(draw: Callable[..., Figure], *arguments: typing.Any, **options: typing.Any) -> Figure | None:
+    """The figure that ``draw`` makes; where nothing has been measured, print what is missing and go on."""
+    try:
+        return draw(*arguments, **options)
+    except store.RecordError as missing:
+        print("Nothing to draw:", missing)
+        return None
 
 
 # -------------------------------------------------------------------------------------------------------- CPU and GPU

@@ -25,7 +25,7 @@ import numpy as np
 from pmpp import convolution_prices
 from pmpp.convolution_layer import Layer, problem_of, resnet50
 from pmpp.lab import device, machine, roofline, timing
-from pmpp.lab.bench import _adapter, _fill_with_nan, _free_bytes
+from pmpp.lab.bench import adapter, fill_with_nan, free_bytes
 from pmpp.workloads import normal
 from pmpp.workloads._convolution import DESIGN, torch_conv2d
 
@@ -84,12 +84,12 @@ def measure_layer(layer: Layer) -> dict[str, typing.Any]:
     """A row of the record: milliseconds, workspace and error by algorithm, ``"cudnn"`` among them, and reasons."""
     from pmpp import convolution_layers as layers
 
-    _free_bytes()  # what the pools keep of the layer before
+    free_bytes()  # what the pools keep of the layer before
     x = normal((layer.n, layer.c, layer.h, layer.w), 1)
     w = normal((layer.k, layer.c // layer.groups, layer.r, layer.s), 2)
     options = layer.stride, layer.padding, layer.dilation, layer.groups
     problem = problem_of(x, w, None, *options, False, None, 0)
-    torch, as_tensor = _adapter("torch")
+    torch, as_tensor = adapter("torch")
     tensors = as_tensor(x), as_tensor(w)
     library = next(iter(torch_conv2d(layer).values()))
 
@@ -103,7 +103,7 @@ def measure_layer(layer: Layer) -> dict[str, typing.Any]:
             row["error"][name] = float(f"{error:.2g}")
             return error, LOOSE
 
-        options = {"poison": lambda: _fill_with_nan(problem.out), "set_bytes": layer.cost.bytes}
+        options = {"poison": lambda: fill_with_nan(problem.out), "set_bytes": layer.cost.bytes}
         return timing.Contender(call, [()], check, **options)
 
     contenders = {}
@@ -111,7 +111,7 @@ def measure_layer(layer: Layer) -> dict[str, typing.Any]:
         if why := layers.refuses(name, layer):
             row["notes"][name] = why
         else:
-            contenders[name] = contender(name, functools.partial(layers._run, name, problem))
+            contenders[name] = contender(name, functools.partial(layers.run, name, problem))
             row["workspace"][name] = layers.workspace_bytes(name, layer)
     contenders["cudnn"] = contender("cudnn", lambda: library(torch, *tensors, None))
     for name, found in timing.measure_together(contenders, timer=timing.gpu_timer(), rule=RULE).items():
