@@ -34,17 +34,17 @@ lint: $(VENV)/.dev ## check style, and that every file is formatted
 	$(BIN)/ruff format --check .
 
 notebooks: $(VENV)/.lab ## execute every chapter and write it with its outputs
-	$(BIN)/python -m pmpp.lab.notebooks
+	$(BIN)/python -m pmpp.lab.publish.notebooks
 
 bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
-	$(BIN)/python -m pmpp.lab.bench $(ROOMS)
+	$(BIN)/python -m pmpp.lab.measure.bench $(ROOMS)
 
 readme: $(VENV)/.lab ## write the picture and the table of README.md anew
-	$(BIN)/python -m pmpp.lab.readme
+	$(BIN)/python -m pmpp.lab.publish.readme
 
 instruments: $(VENV)/.test ## print how far the interpreter can be trusted: bugs caught, agreement with ncu, speed, a peer's tests
 	PMPP_BACKEND=simt $(BIN)/python -m tests.corpus
-	PMPP_BACKEND=simt $(BIN)/python -m pmpp.lab.agreement
+	PMPP_BACKEND=simt $(BIN)/python -m pmpp.lab.measure.agreement
 	PMPP_BACKEND=simt $(BIN)/python -m pmpp.simt.versus
 	PMPP_BACKEND=simt $(BIN)/python -m tests.peer
 
@@ -55,7 +55,7 @@ clean: ## remove .venv and what the tools leave behind
 # --- setting up ---------------------------------------------------------------------------------------------------
 
 # $(1): an extra of pyproject.toml. With it goes the extra that fits the driver, or $(2) where there is none.
-install = @gpu=$$($(BIN)/python -I pmpp/lab/gpu.py) && more=$${gpu:-$(2)} && extras="$(1)$${more:+,$$more}" && \
+install = @gpu=$$($(BIN)/python -I pmpp/runtime/gpu.py) && more=$${gpu:-$(2)} && extras="$(1)$${more:+,$$more}" && \
 	echo "Installing pmpp[$$extras] into $(VENV): a minute or two, this once." && \
 	$(PIP) install --quiet --editable ".[$$extras]" && touch $@
 

@@ -15,7 +15,7 @@ __all__ = ["__version__", "cuda"]
 def __getattr__(name: str) -> typing.Any:
     # Chosen when a kernel first asks: `import pmpp` stays light, and cannot fail for want of a GPU.
     if name == "cuda":
-        from pmpp.lab import device
+        from pmpp.runtime import device
 
         globals()["cuda"] = device.backend().cuda
         return globals()["cuda"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pmpp.lab import device
+from pmpp.runtime import device
 
 
 def main() -> int:

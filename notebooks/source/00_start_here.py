@@ -26,11 +26,17 @@ import os
 
 import matplotlib.pyplot as plt
 
-from pmpp import cuda, matmul, reduction, simt, vector_add
-from pmpp.lab import data, device, notebooks, plots, record, roofline
-from pmpp.lab.exercise import check
-from pmpp.lab.room import chapter_of, rooms, show
-from pmpp.lab.style import STYLE
+from pmpp import cuda, simt
+from pmpp.kernels import matmul, reduction, vector_add
+from pmpp.lab.draw import plots
+from pmpp.lab.draw.style import STYLE
+from pmpp.lab.measure import record, roofline
+from pmpp.lab.publish import notebooks
+from pmpp.lab.rooms import chapter_of, rooms
+from pmpp.lab.teach import data
+from pmpp.lab.teach.exercise import check
+from pmpp.lab.teach.source import show
+from pmpp.runtime import device
 
 plt.rcParams.update(STYLE)  # the workbook's look
 
@@ -130,7 +136,7 @@ print(f"You said: {prediction}")
 
 # %% [markdown]
 # The two lines about the GPU are both right, and they could hardly be further apart. A GPU has a memory of its own,
-# and the journey there costs more than the work. [Chapter 2](02_vector_add.ipynb) is about this. For now keep
+# and the journey there costs more than the work. [Chapter 4](04_vector_add.ipynb) is about this. For now keep
 # in mind that "how fast" needs a second question: from where to where?
 #
 # ## Two ceilings
@@ -247,7 +253,7 @@ report = simt.profile(negative, (16, 19), (32, 32), (photograph.copy(),))
 report
 
 # %% [markdown]
-# Chapter 2 explains the columns. For a taste: the hardware executes 32 threads together, a *warp*, and
+# Chapter 4 explains the columns. For a taste: the hardware executes 32 threads together, a *warp*, and
 # *instr.* counts what the warps executed. Memory moves in pieces of 32 bytes, called sectors, and *sect/req*
 # says how many a warp needed for one access. Here it is 3: one colour of 32 neighbouring pixels is 32 bytes,
 # but they lie scattered over 96, between the bytes of the other colours. A real GPU has such counters as
@@ -273,7 +279,7 @@ check("vector_add/saxpy", saxpy)
 # %% [markdown]
 # A block is always launched whole, so some threads have an index beyond the end of the vectors. Add the
 # guard, as you saw it in `one_thread_each_kernel`, and run the cell again. You may find that `check` has one
-# thing more to say. Solving it is part of chapter 2.
+# thing more to say. Solving it is part of chapter 4.
 #
 # ## The chapters
 
@@ -289,7 +295,7 @@ for source in notebooks.sources():
         print(f"{'':32} {room.__name__}: {' -> '.join(rung.name for rung in room.LADDER)}")
 
 # %% [markdown]
-# Chapters without kernels listed have no room of their own. `A_instruments` is an appendix on the interpreter: read it
+# Chapters without kernels listed have no room of their own. `98_instruments` is an appendix on the interpreter: read it
 # when you want to know what its numbers mean, and how far they can be trusted.
 #
-# The numbers of chapters leave room for more to come. Go on with [vector addition](02_vector_add.ipynb).
+# The numbers of chapters leave room for more to come. Go on with [vector addition](04_vector_add.ipynb).

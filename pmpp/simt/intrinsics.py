@@ -105,7 +105,7 @@ def device_path(thing: Any) -> str | None:
     if isinstance(thing, (int, float, np.generic, np.ndarray, tuple, str)) or thing is None:
         return None
     name = getattr(thing, "__name__", None)
-    if name in _TWINS and (getattr(thing, "__module__", "") == "pmpp.lab.vector" or hasattr(thing, "_defn")):
+    if name in _TWINS and (getattr(thing, "__module__", "") == "pmpp.runtime.vector" or hasattr(thing, "_defn")):
         return name
     module = getattr(thing, "__module__", None)
     if module in _NUMBA:

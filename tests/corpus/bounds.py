@@ -3,7 +3,7 @@
 import numpy as np
 
 from pmpp import cuda
-from pmpp.lab.vector import load128, store128
+from pmpp.runtime.vector import load128, store128
 
 from . import pair, ramp, zeros
 from .elsewhere import get

@@ -1,7 +1,7 @@
 """The corpus under compute-sanitizer: what the hardware's own tool finds in the same kernels.
 
     python -m tests.corpus.hardware FOLDER            on a machine with an NVIDIA GPU: runs all, leaves logs in FOLDER
-    python -m tests.corpus.hardware --read FOLDER     anywhere: reads the logs, writes pmpp/lab/recorded/sanitizers/
+    python -m tests.corpus.hardware --read FOLDER     anywhere: reads the logs, writes pmpp/recorded/sanitizers/
 
 Each tool sees all bugs in one process and all look-alikes in another, since its reports name a kernel, not a launch.
 A kernel that breaks the process, or hangs, ends it; the next process goes on behind it.
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.lab import sanitizers
+from pmpp.lab.measure import sanitizers
 
 from . import SUBJECTS, Pair, judge, pairs
 

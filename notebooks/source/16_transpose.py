@@ -1,0 +1,667 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 16. Coalescing
+#
+# *Sectors, requests, strides, misalignment, arrays of structures, shared-memory banks, padding, swizzling, coarsening.
+# PMPP 4e ch. 6, sections 6.1 to 6.3. The code is
+# [pmpp/kernels/transpose/ladder.py](../pmpp/kernels/transpose/ladder.py).*
+#
+# Turn a photograph on its side: what was a row becomes a column. Nothing is computed. Every number is read once and
+# written once, and it only lands in another place. A copy of the photograph moves exactly as many bytes.
+#
+# **The question of this chapter: must a transpose be slower than a copy, and if it is, what is it waiting for?**
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmpp import cuda, simt
+from pmpp.kernels import transpose
+from pmpp.kernels.transpose.exercises import planes_start, rotate_start, swizzle_start
+from pmpp.lab.draw import plots
+from pmpp.lab.draw.style import STYLE
+from pmpp.lab.measure import record, roofline
+from pmpp.lab.teach import data
+from pmpp.lab.teach.exercise import check, exercise
+from pmpp.lab.teach.source import show
+from pmpp.runtime import device
+from pmpp.runtime.vector import load128, store128
+
+plt.rcParams.update(STYLE | {"axes.grid": False})  # the workbook's look
+print(device.describe().splitlines()[0])
+
+# %%
+grey = data.photograph().mean(axis=2).astype(np.float32)
+figure, axes = plt.subplots(1, 2, figsize=(6, 3), layout="constrained")
+for ax, (title, picture) in zip(axes, {"x": grey, "its transpose": grey.T}.items(), strict=True):
+    ax.imshow(picture, cmap="gray")
+    ax.set_title(f"{title}: {picture.shape[0]} x {picture.shape[1]}")
+    ax.axis("off")
+
+# %% [markdown]
+# ## The bound
+#
+# There is no arithmetic, so the roofline has nothing to say: its horizontal axis is FLOP a byte, and here that is
+# zero. What is left is its slope, the bandwidth. All bytes of the matrix must come in once and go out once, and the
+# time of that is the bound. It is the time of a copy.
+#
+# **Predict, then run.** How many microseconds does a matrix of 16384 x 16384 float32 need at the very least?
+
+# %%
+prediction = None  # microseconds
+
+# %%
+ceilings = roofline.ceilings("transpose")
+cost = transpose.cost(16384, 16384)
+print(f"{cost.flops} FLOP, {cost.bytes / 1e9:.2f} GB at {ceilings.bandwidth / 1e12:.2f} TB/s ({ceilings.source})")
+print(f"at least {cost.bytes / ceilings.bandwidth * 1e6:.0f} us. You said: {prediction}")
+
+# %% [markdown]
+# Times in this chapter come from a record: measurements on a named GPU, checked and repeated, with the libraries in
+# the same run. The next cell has a helper that prints them. The share of the roof is the bound divided by the time.
+
+
+# %%
+def measured(*names):
+    """Print recorded times at the design size."""
+    try:
+        store = record.load()
+        for entry in store.design("transpose", "transpose"):
+            if entry.contender in names:
+                rate = entry.bytes / entry.seconds
+                share = f"{rate / store.ceilings('transpose').bandwidth:7.0%} of the roof"
+                print(f"{entry.contender:24}{entry.median_ms:8.3f} ms{rate / 1e12:7.2f} TB/s{share}")
+    except record.RecordError as missing:
+        print("There are no times to show:", missing)
+
+
+measured("torch.contiguous", "cupy.ascontiguousarray")
+
+# %% [markdown]
+# Two libraries, on the GPU of the record. They are far from the roof. There is something to find.
+#
+# ## The reference
+
+# %%
+show(transpose.reference)
+
+# %%
+corner = np.ascontiguousarray(grey[:40, :50])
+print("equal to NumPy:", np.array_equal(transpose.reference(corner), corner.T))
+
+# %% [markdown]
+# ## The microscope
+#
+# Chapter 4 said it in short: the 32 lanes of a *warp* execute one load together. That is one *request*, and memory
+# answers it in *sectors* of 32 bytes. Whoever needs one byte of a sector gets all of it. We look at this closely now,
+# one warp at a time.
+#
+# Our instrument is the interpreter. With `trace=True` it keeps not only counts but every access of one block: which
+# lane asked for which address.
+
+
+# %%
+@cuda.jit
+def probe(memory, first, stride, seen):
+    lane = cuda.threadIdx.x
+    seen[lane] = memory[first + stride * lane]
+
+
+memory, seen = np.zeros(2048, np.int32), np.zeros(32, np.int32)
+
+
+def warp(first, stride):
+    """The report on one warp that loads 32 elements."""
+    return simt.profile(probe, 1, 32, (memory, first, stride, seen), trace=True)
+
+
+# %% [markdown]
+# **Predict, then run.** Four accesses by one warp, elements of 4 bytes: neighbours from element 0 on; neighbours from
+# element 1 on; every second element; neighbours in reverse order. How many sectors does each touch?
+
+# %%
+prediction = None  # (from 0, from 1, every second, reversed)
+
+# %%
+accesses = {"from 0": (0, 1), "from 1": (1, 1), "every second": (0, 2), "reversed": (31, -1)}
+print(f"You said: {prediction}")
+plots.access({name: warp(*access) for name, access in accesses.items()}, "memory")
+
+# %% [markdown]
+# Each line runs from a lane to the bytes that it loads. Boxes are sectors, and what is white in a box travels for
+# nothing. Four things are to be seen.
+#
+# - Neighbours from a boundary on need 4 sectors, the least for 128 bytes. Such an access is *coalesced* (PMPP 6.1).
+# - Shifted by one element they need a fifth. *Misalignment* costs a fraction, and a warp that follows in the next
+#   128 bytes will probably find the fifth in the cache.
+# - A stride of 2 doubles the sectors, and half of every sector travels for nothing.
+# - The order does not matter. What counts is the set of sectors, not which lane asks for which.
+#
+# The stride is what hurts. Here is how far it goes, and what is left of each sector.
+
+# %%
+print("stride   sectors   bytes asked for   bytes moved   of use")
+for stride in (0, 1, 2, 3, 4, 8, 16, 32):
+    (load,) = warp(0, stride).trace.accesses("memory")
+    sectors, asked = len(load.sectors), 4 * np.unique(load.addresses).size
+    print(f"{stride:6} {sectors:9} {asked:17} {32 * sectors:13} {asked / (32 * sectors):8.1%}")
+
+# %% [markdown]
+# From a stride of 8 on, every lane has a sector to itself. It cannot get worse: 32 requests for 4 bytes each, as if
+# there were no warps. (A stride of 0 is the other end. All lanes want the same element, and one sector serves them
+# all, a *broadcast*.)
+#
+# ## Arrays of structures
+#
+# Strides come from how data are laid out. Take points in space with x, y and z. One may store point after point, an
+# *array of structures*: x0 y0 z0 x1 y1 z1 and so on. Or one stores all x, then all y, then all z, a *structure of
+# arrays*. In Python the difference is a shape: `(n, 3)` or `(3, n)`. This kernel moves the points in x.
+
+
+# %%
+@cuda.jit
+def move_structures(points, by):
+    i = cuda.grid(1)
+    if i < points.shape[0]:
+        points[i, 0] += by
+
+
+@cuda.jit
+def move_arrays(points, by):
+    i = cuda.grid(1)
+    if i < points.shape[1]:
+        points[0, i] += by
+
+
+# %% [markdown]
+# **Predict, then run.** How many sectors does a warp's load of x touch in each layout, and how many bytes must move
+# for every byte that is used?
+
+# %%
+prediction = None  # (sectors for structures, sectors for arrays)
+
+# %%
+n, by = 4096, np.float32(1)
+layouts = {"structures": (move_structures, (n, 3)), "arrays": (move_arrays, (3, n))}
+reports = {
+    name: simt.profile(kernel, n // 256, 256, (np.zeros(shape, np.float32), by), trace=True)
+    for name, (kernel, shape) in layouts.items()
+}
+print(f"You said: {prediction}")
+plots.access(reports, "points", kind="load")
+
+# %% [markdown]
+# The white stripes are y and z, which nobody asked for: two thirds of what travels.
+#
+# If a kernel uses x, y and z of each point, the rest of a sector is not lost: it waits in a cache for the next line,
+# if it is not driven out before. With arrays nothing depends on such luck. This is why libraries for GPUs keep their
+# data in arrays, one for each field.
+#
+# ## The first rung, `naive`: no tile
+#
+# Now the transpose. A matrix in C order has the neighbours of a row side by side. Neighbours in a column are a whole
+# row apart. Here is the plain kernel, one thread for each element. A block takes a square of 32 x 32 elements, its
+# *tile*, and `corner` says where that begins. (`z` goes on where `y` is full: a grid has at most 65,535 blocks along
+# `y`, and this room promises any number of columns.)
+
+# %%
+show(transpose.naive_kernel)
+
+# %%
+show(transpose.corner)
+
+# %% [markdown]
+# `row` and `column` are a thread's place in `x`, and lanes differ in `column`. So in `x[row, column]` the lanes lie
+# side by side. In `out[column, row]` they do not.
+#
+# **Predict, then run.** How many sectors a request for the load, and how many for the store?
+
+# %%
+prediction = None  # (load, store)
+
+# %%
+x = np.ascontiguousarray(grey[:512, :512])
+grid = 512 // 32, 512 // 32
+print(f"You said: {prediction}")
+naive = simt.profile(transpose.naive_kernel, grid, (32, 32), (x, np.empty_like(x)), trace=True)
+naive
+
+# %% [markdown]
+# The line with both accesses shows the mean of the two, (4 + 32) / 2. Here they are apart, for the first warp.
+
+# %%
+plots.access(naive, ["x", "out"])
+
+# %% [markdown]
+# The load is as good as can be, and the store as bad as can be. What does it cost?
+
+# %%
+measured("naive", "torch.contiguous")
+
+# %% [markdown]
+# Could we turn it round, and let lanes differ in the row? Then the store is coalesced, and the load is scattered. A
+# warp can also be a rectangle. If a block has 16 threads along `x`, a warp is two rows of 16.
+#
+# **Predict, then run.** A block of 8 x 32 threads makes each warp a rectangle of 8 x 4. How many sectors does it touch
+# on each side?
+
+# %%
+prediction = None  # (load, store)
+
+
+# %%
+@cuda.jit
+def plain(x, out):
+    column, row = cuda.grid(2)
+    out[column, row] = x[row, column]
+
+
+print("warp      load   store   sectors a request")
+for side in (32, 16, 8, 4, 2, 1):
+    blocks = 512 // side, 512 * side // 256
+    count = simt.profile(plain, blocks, (side, 256 // side), (x, np.empty_like(x))).counters
+    load, store = (count[f"global_{way}_sectors"] / count["global_load_requests"] for way in ("load", "store"))
+    print(f"{side:2} x {32 // side:<2} {load:7.0f} {store:7.0f}")
+print(f"You said: {prediction}")
+
+# %% [markdown]
+# A rectangle shares the damage, but no shape of a warp gets down to 4 on both sides. A row and a column of one matrix
+# are never neighbours both.
+
+# %% [markdown]
+# ## The second rung, `tiled`: turn the corner in shared memory
+#
+# Shared memory has no sectors. So let a block fetch a tile of 32 x 32 elements along the rows of `x`, put it there,
+# wait until it is whole, and write it along the rows of `out`. PMPP calls this *corner turning*.
+#
+# Follow the indices. When the tile is filled, lane `tx` of warp `ty` takes row `ty` and column `tx` of the tile, and
+# neighbouring lanes read neighbouring elements of `x`. When it is emptied, the same lane takes row `tx` and column
+# `ty`: the roles have changed. In `out` it writes row `left + ty` and column `top + tx`, so neighbouring lanes again
+# write neighbouring elements. The thread that stores an element is not the one that loaded it, hence the barrier.
+# Notice the two guards, too. A tile at the edge is cut off on different sides in `x` and in `out`.
+
+# %%
+show(transpose.tiled_kernel)
+
+# %%
+tiled = simt.profile(transpose.tiled_kernel, grid, (32, 32), (x, np.empty_like(x)), trace=True)
+tiled
+
+# %%
+plots.access({"naive": naive, "tiled": tiled}, "out")
+
+# %% [markdown]
+# The column *sect/req* is 4 on both sides now, and in the store nothing is white: every sector is moved once. The
+# traffic is that of a copy.
+
+# %%
+measured("naive", "tiled")
+
+# %% [markdown]
+# Better, and still nothing like a copy. So sectors were one fault, and there is another. The report has one more
+# number that stands out: *wave/req* in the last line.
+#
+# ## Banks
+#
+# Shared memory is divided into 32 *banks*. The word (4 bytes) at address `a` belongs to bank `a / 4 % 32`, and in one
+# pass, a *wavefront*, each bank serves one word. If the lanes of a warp want 32 words in 32 banks, one wavefront is
+# enough. If they want different words of one bank, they wait for one another: a *bank conflict*. (Several lanes that
+# want the same word do not; it is broadcast.)
+#
+# This kernel fills a tile row by row and reads its first column. The rows are `pitch` words apart. `cuda.syncwarp()`
+# is a barrier for the lanes of one warp only: what they wrote before it, they all can read after it.
+
+# %%
+MOST = 32 * 40
+
+
+@cuda.jit
+def first_column(pitch, out):
+    tile = cuda.shared.array(MOST, np.int32)
+    lane = cuda.threadIdx.x
+    for row in range(32):
+        tile[row * pitch + lane] = lane
+    cuda.syncwarp()
+    out[lane] = tile[lane * pitch]
+
+
+# %% [markdown]
+# **Predict, then run.** A column of a tile whose rows are 32 words apart takes 32 wavefronts. How many does it take
+# if they are 33 apart? And 34, 36, 40?
+
+# %%
+prediction = None  # (33, 34, 36, 40)
+
+# %%
+first, columns = np.empty(32, np.int32), {}
+for pitch in (32, 33, 34, 36, 40):
+    columns[f"pitch {pitch}"] = simt.profile(first_column, 1, 32, (pitch, first), trace=True)
+    (load,) = columns[f"pitch {pitch}"].trace.accesses("tile", kind="load")
+    banks = np.unique(load.addresses // 4 % 32).size
+    print(f"pitch {pitch}: {load.wavefronts:2} wavefronts, the column lies in {banks:2} banks")
+print(f"You said: {prediction}")
+
+# %% [markdown]
+# An odd number is best. The banks of a column are 0, pitch, 2 pitch and so on, modulo 32, and they come back to bank
+# 0 the later, the less pitch has in common with 32. In the picture a row is 128 bytes of shared memory, one word for
+# each bank. Coloured are the words that the lanes ask for, and the bars count them for each bank.
+
+# %%
+plots.banks({name: columns[name] for name in ("pitch 32", "pitch 33")}, "tile", kind="load")
+
+# %% [markdown]
+# On the left all elements of the column lie in one bank, which must be asked 32 times. On the right every row of the
+# tile begins one bank further on, and the column runs through all of them. A row of the tile does so in both, so
+# filling the tile was never the trouble.
+#
+# ## The third rung, `padded`: one column more
+#
+# The remedy is one column that nobody uses.
+
+# %%
+show(transpose.padded_kernel)
+
+# %%
+padded = simt.profile(transpose.padded_kernel, grid, (32, 32), (x, np.empty_like(x)))
+for name, report in {"tiled": tiled, "padded": padded}.items():
+    count = report.counters
+    print(f"{name:8} {count['shared_load_wavefronts'] / count['shared_load_requests']:4.0f} wavefronts a load")
+measured("tiled", "padded")
+
+# %% [markdown]
+# Nothing else is wrong with the access: each sector moves once, each request to shared memory is one wavefront. A
+# count of traffic finds no more to complain about. And the time is still not that of a copy.
+#
+# ## The fourth rung, `coarsened`: more to do for each thread
+#
+# Chapter 4 met the same riddle: the bytes are right, and there are too few *under way*. In `padded` a thread asks for
+# one element of 4 bytes and waits. Then it waits again, at the barrier, for the slowest of 1,024 threads. All that
+# time it could have had more loads on the road. Other blocks on the same multiprocessor could fill the gap, but there
+# is not room for many blocks of 1,024 threads: 2,048 threads are all that it holds.
+#
+# So give each thread more elements: a *coarser* thread (PMPP 6.3). The block shrinks to 32 x 4 threads, and each
+# moves eight elements of a column of the tile. Look at the order: first all loads, into registers, then all stores.
+
+# %%
+show(transpose.coarsened_kernel)
+
+# %% [markdown]
+# Why not load and store in one loop? The guard would be a branch around both, and the compiler keeps what is in it
+# together: each load would be waited for, and stored, before the next is asked for. Here there is no branch: `min`
+# keeps every index inside the matrix. (`np.uint32(cuda.threadIdx.x)` makes the index unsigned, so that no code is
+# spent on negative ones.)
+#
+# **Predict, then run.** Which of the counters does this change: requests, sectors, wavefronts?
+
+# %%
+prediction = None  # the counters that change
+
+# %%
+coarsened = simt.profile(transpose.coarsened_kernel, grid, (32, transpose.STEP), (x, np.empty_like(x)))
+names = ("global_load_requests", "global_load_sectors", "shared_load_wavefronts", "barriers")
+for name in names:
+    print(f"{name:24} padded {padded.counters[name]:8,}   coarsened {coarsened.counters[name]:8,}")
+print(f"You said: {prediction}")
+measured("padded", "coarsened")
+
+# %% [markdown]
+# The traffic is the same to the last sector, and so is everything else that we count. The memory was not asked for
+# too much; it was asked too late. Counters tell how much work there is. They do not tell when it is done.
+#
+# ## The fifth rung, `vectorised`: 128 bits at a time
+#
+# One thing is left from chapter 4: a lane can move 16 bytes with one instruction. For a transpose that seems of no
+# use. Four neighbours in a row of `x` belong to four different rows of `out`.
+#
+# But take four rows of four. A thread loads a square of 4 x 4 elements with four wide loads, one for each row. Now it
+# holds in registers four pieces of rows *of the result*, and each piece is again 16 bytes long. These go through
+# shared memory, so that a warp can store along a row of `out`. Compare the tuples: `a` to `d` are rows, and
+# `(a[0], b[0], c[0], d[0])` is a column. `load128` and `store128` count elements from the start of an array of any
+# shape, row after row, so row and column become one *flat* index, `row * n + column`.
+
+# %%
+show(transpose.quads_kernel)
+
+# %% [markdown]
+# Padding by one element is impossible here: 16-byte accesses need addresses that are multiples of 16. (Hence also
+# `alignment=16`: the tile itself must begin at one.) So the tile is *swizzled*: every piece stays in its row, but moves
+# to another place in it, `v ^ (r // 4 % 8)` for piece `v` of row `r`. (`^` is the exclusive or of the bits.) A swizzle
+# costs no memory. It loses nothing either: for a given row, `v ^ s` with a fixed `s` takes every place once. And who
+# knows the row finds the piece again by the same formula.
+#
+# Eight lanes are served at a time, as 8 x 16 bytes fill all 32 banks. When the tile is filled, eight neighbouring
+# lanes write the same piece of every fourth row. This kernel only fills the tile, with or without the swizzle, and the
+# picture shows those eight lanes.
+
+
+# %%
+@cuda.jit
+def fill(swizzled):
+    tile, zero = cuda.shared.array((64, 64), np.float32, alignment=16), np.float32(0)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    piece = ty ^ tx % 8 if swizzled else ty
+    store128(tile, 4 * tx * 64 + 4 * piece, (zero, zero, zero, zero))
+
+
+fills = {
+    name: simt.profile(fill, 1, (16, 16), (swizzled,), trace=True)
+    for name, swizzled in {"as it comes": False, "swizzled": True}.items()
+}
+plots.banks(fills, "tile")
+
+# %% [markdown]
+# **Predict, then run.** Each request is now for 512 bytes. How many sectors is that, and how many wavefronts must it
+# take in shared memory at least?
+
+# %%
+prediction = None  # (sectors a request, wavefronts a request)
+
+# %%
+wide = 512 // 64, 512 // 64  # the tile is 64 x 64 now, for 16 x 16 threads
+quads = simt.profile(transpose.quads_kernel, wide, (16, 16), (x, np.empty_like(x)), trace=True)
+for space, what in (("global", "sectors"), ("shared", "wavefronts")):
+    for way in ("load", "store"):
+        requests, units = quads.counters[f"{space}_{way}_requests"], quads.counters[f"{space}_{way}_{what}"]
+        print(f"{space} {way:5} {requests:6,} requests, {units / requests:4.0f} {what} each")
+print(f"You said: {prediction}")
+plots.access(quads, "x")
+
+# %%
+measured("coarsened", "vectorised")
+
+# %% [markdown]
+# A quarter of the requests, the same sectors, and no conflict. If rows do not begin at multiples of 16 bytes, because
+# the number of rows or columns is odd, say, `vectorised` falls back to the fourth rung. For elements of 8 bytes the
+# room has a second kernel, `pairs_kernel`: 16 bytes are two of them, and the square in the registers is 2 x 2.
+#
+# ## The ladder
+#
+# All rungs and the libraries on one page. The solid line is the bandwidth that a copy reaches.
+
+# %%
+known = set(record.load().rooms()) if record.available() else set()
+plots.ladder("transpose", family="transpose") if "transpose" in known else print("not measured yet: make bench")
+
+# %% [markdown]
+# There is no roofline to draw, since nothing is computed. The bars *are* the roofline: the share of its slope.
+#
+# From small to large. On the left the launch sets the pace, and the rungs differ little. In the middle both matrices
+# fit in the L2 cache, which is faster than the memory. On the right the memory rules, and the ladder stands upright.
+
+# %%
+plots.sweep("transpose", family="transpose") if "transpose" in known else print("not measured yet: make bench")
+
+# %% [markdown]
+# What to take along to other kernels:
+#
+# 1. Let lanes differ in the last index. Count sectors a request, not bytes.
+# 2. If one side must be scattered, do the turn in shared memory.
+# 3. There, count wavefronts a request. Pad by one, or swizzle where padding would break alignment.
+# 4. Right counters are not enough. Keep bytes under way: several independent loads a thread, as wide as they come.
+#
+# ## Exercises
+#
+# Each cell shows a task, with hints to open when you want one. `check` runs your kernel on awkward sizes, watches
+# every access, and tells you what it saw.
+
+# %%
+exercise("transpose/rotate")
+
+# %%
+simt.profile(rotate_start, (3, 2), (32, 32), (x[:64, :96].copy(), np.empty((96, 64), np.float32)))
+
+
+# %%
+@cuda.jit
+def rotate(x, out):
+    pass  # your code
+
+
+check("transpose/rotate", rotate)
+
+# %%
+exercise("transpose/planes")
+
+# %%
+simt.profile(planes_start, 4, 256, (np.zeros(3072, np.float32), np.empty((3, 1024), np.float32)))
+
+
+# %%
+@cuda.jit
+def planes(x, out):
+    pass  # your code
+
+
+check("transpose/planes", planes)
+
+# %%
+exercise("transpose/swizzle")
+
+# %%
+show(swizzle_start)
+
+
+# %%
+@cuda.jit
+def swizzle(x, out):
+    pass  # your code
+
+
+check("transpose/swizzle", swizzle)
+
+# %%
+exercise("transpose/coarsen")
+
+
+# %%
+@cuda.jit
+def coarsen(x, out):
+    pass  # your code
+
+
+check("transpose/coarsen", coarsen)
+
+# %% [markdown]
+# **Without a check.** `move_structures` has a stride of 3. Is a structure of four floats better or worse than one of
+# three? Count, then explain why libraries pad points to four numbers all the same. (Think of `load128`.)
+#
+# ## Answers
+#
+# The cells are folded. Open one when you have tried.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def rotate_answer(x, out):
+    tile = cuda.shared.array((32, 33), np.float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    top, left = cuda.blockIdx.y * 32, cuda.blockIdx.x * 32
+    if top + ty < x.shape[0] and left + tx < x.shape[1]:
+        tile[ty, tx] = x[top + ty, left + tx]
+    cuda.syncthreads()
+    if top + tx < x.shape[0] and left + ty < x.shape[1]:
+        out[left + ty, x.shape[0] - 1 - (top + tx)] = tile[tx, ty]  # lanes run backwards: the sectors are the same
+
+
+assert check("transpose/rotate", rotate_answer)
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def planes_answer(x, out):
+    part = cuda.shared.array(768, np.float32)
+    thread, first, i = cuda.threadIdx.x, cuda.blockIdx.x * 768, cuda.grid(1)
+    for j in range(thread, 768, 256):  # as they lie in memory, whatever they are
+        if first + j < x.size:
+            part[j] = x[first + j]
+    cuda.syncthreads()
+    for k in range(3):
+        if i < out.shape[1]:
+            out[k, i] = part[3 * thread + k]  # a stride of 3 words: odd, so 32 banks
+
+
+assert check("transpose/planes", planes_answer)
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def swizzle_answer(x, out):
+    tile = cuda.shared.array(0, np.float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    top, left = cuda.blockIdx.y * 32, cuda.blockIdx.x * 32
+    if top + ty < x.shape[0] and left + tx < x.shape[1]:
+        tile[ty * 32 + (tx ^ ty)] = x[top + ty, left + tx]
+    cuda.syncthreads()
+    if left + ty < out.shape[0] and top + tx < out.shape[1]:
+        out[left + ty, top + tx] = tile[tx * 32 + (ty ^ tx)]
+
+
+assert check("transpose/swizzle", swizzle_answer)
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def coarsen_answer(x, out):
+    tile = cuda.shared.array((32, 33), np.float32)
+    tx, ty, top, left = cuda.threadIdx.x, cuda.threadIdx.y, cuda.blockIdx.y * 32, cuda.blockIdx.x * 32
+    for i in range(0, 32, 8):
+        if top + ty + i < x.shape[0] and left + tx < x.shape[1]:
+            tile[ty + i, tx] = x[top + ty + i, left + tx]
+    cuda.syncthreads()
+    for i in range(0, 32, 8):
+        if left + ty + i < out.shape[0] and top + tx < out.shape[1]:
+            out[left + ty + i, top + tx] = tile[tx, ty + i]
+
+
+assert check("transpose/coarsen", coarsen_answer)
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def move_quads(points, by):
+    i = cuda.grid(1)
+    if i < points.shape[0]:
+        x, y, z, unused = load128(points, 4 * i)  # the flat index of points[i, 0]
+        store128(points, 4 * i, (x + by, y, z, unused))
+
+
+for name, kernel, fields in (("3, x", move_structures, 3), ("4, x", move_structures, 4), ("4, load128", move_quads, 4)):
+    count = simt.profile(kernel, n // 256, 256, (np.zeros((n, fields), np.float32), by)).counters
+    requests, sectors = count["global_load_requests"], count["global_load_sectors"]
+    print(f"floats: {name:11} {requests:4} requests, {sectors / requests:3.0f} sectors each")
+
+# %% [markdown]
+# *Four floats.* To get x alone, four are worse: the lanes lie 16 bytes apart, and a warp touches 16 sectors instead of
+# 12, and uses a quarter of them instead of a third. But with four every point begins at a multiple of 16 bytes. So
+# `load128` fetches a whole point with one request, for the same 16 sectors, while points of three floats need a request
+# for each field. The price is a number in four that nobody uses, in memory and on the way.

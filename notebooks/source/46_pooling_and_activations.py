@@ -1,0 +1,593 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 46. Pooling and activations
+#
+# *Windows, padding, ties, 32-bit places, what a cache does unasked, wide loads, shuffles at edges, epilogues. PMPP 4e
+# ch. 16, section 16.1. The code is [pmpp/kernels/pooling/ladder.py](../pmpp/kernels/pooling/ladder.py) and
+# [pmpp/kernels/activation/ladder.py](../pmpp/kernels/activation/ladder.py).*
+#
+# Between the layers of a network that multiply stand layers that hardly compute. *Pooling* makes one number of each
+# small window of an image, the largest or the mean. An *activation* changes every number by itself. And yet they take a
+# good part of the time of a convolutional network, because each of them reads and writes everything once more.
+#
+# **The questions of this chapter: how near does such a layer come to the time that its bytes need? And when can its
+# bytes be saved altogether?**
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmpp import cuda, simt
+from pmpp.kernels import activation, pooling
+from pmpp.lab.draw import plots
+from pmpp.lab.draw.style import STYLE
+from pmpp.lab.measure import record, roofline
+from pmpp.lab.teach import data
+from pmpp.lab.teach.exercise import check, exercise
+from pmpp.lab.teach.source import show
+from pmpp.runtime import device
+
+plt.rcParams.update(STYLE | {"axes.grid": False})  # the workbook's look
+print(device.describe().splitlines()[0])
+
+# %%
+grey = data.photograph().mean(axis=2).astype(np.float32)[:, :512]
+photo = grey.reshape(1, 1, *grey.shape)  # images, channels, rows, columns
+pictures = {
+    "x": photo,
+    "max 8x8": pooling.reference(photo, "max", 8),
+    "average 8x8": pooling.reference(photo, "average", 8),
+}
+figure, axes = plt.subplots(1, 3, figsize=(8, 3.2), layout="constrained")
+for ax, (title, picture) in zip(axes, pictures.items(), strict=True):
+    ax.imshow(picture[0, 0], cmap="gray")
+    ax.set_title(f"{title}: {picture.shape[2]} x {picture.shape[3]}")
+    ax.axis("off")
+
+# %% [markdown]
+# The mean blurs. The maximum keeps whatever stands out, and does not care where in the window it stood. That is what a
+# network wants from it: a feature that moves by a pixel is still the same feature.
+#
+# ## The bound of pooling
+#
+# Our case is an early layer of a large network: 256 images, 64 channels, 112 x 112 pixels. Windows of 2 x 2 lie side by
+# side, the *stride* is 2. Every element is needed once, and there is one result for four.
+#
+# **Predict, then run.** How many microseconds at least? And for windows of 3 x 3 with stride 2, which overlap, so that
+# an element belongs to up to four windows?
+
+# %%
+prediction = None  # (2 x 2, 3 x 3)
+
+# %%
+ceilings = roofline.ceilings("pooling")
+for name, window in {"2x2": (2,), "3x3 s2 p1": (3, 2, 1)}.items():
+    cost = pooling.cost(256 * 64, 112, 112, *window)
+    microseconds = cost.bytes / ceilings.bandwidth * 1e6
+    print(f"{name:10} {cost.intensity:.2f} FLOP a byte, {cost.bytes / 1e6:.0f} MB: at least {microseconds:.0f} us")
+print(f"with {ceilings.bandwidth / 1e12:.2f} TB/s ({ceilings.source}). You said: {prediction}")
+
+# %% [markdown]
+# The same. The bound counts each element of the input once, however many windows see it. Far below one FLOP a byte,
+# both lie on the slope of any roofline.
+#
+# Times in this chapter come from a record of a named GPU, checked and repeated, with PyTorch in the same run.
+
+
+# %%
+def measured(room, family, *names):
+    """Print recorded times at the design size."""
+    try:
+        store = record.load()
+        for entry in store.design(room, family):
+            if entry.contender in names or entry.kind == "library":
+                share = entry.bytes / entry.seconds / store.ceilings(room).bandwidth
+                print(f"{entry.contender:28}{entry.median_ms:8.3f} ms{share:7.0%} of the roof")
+    except record.RecordError as missing:
+        print("There are no times to show:", missing)
+
+
+measured("pooling", "max 2x2")
+measured("pooling", "max 3x3")
+
+# %% [markdown]
+# PyTorch's kernel always writes down where the maximum was, in 64 bits, since training will ask for it. That is 8 bytes
+# more for each result. It explains a part of the distance, and not the most of it.
+#
+# ## The reference, and what it settles
+#
+# A definition has corners, and most bugs in pooling live there. This room takes PyTorch's.
+
+# %%
+show(pooling.reference_with_indices)
+
+# %% [markdown]
+# - *Padding* lies around the input. It never wins a maximum. A mean counts it as zeros, or does not count it at all.
+# - In *ceil mode* a last window may hang over the edge, if it begins inside the input or in the padding on the left.
+# - Of equal elements the *first* is the one that is reported. A NaN beats everything, so that it is not lost.
+#
+# **Predict, then run.** Means over 2 x 2 windows of a 3 x 3 image of ones, stride 2, padding 1. What do they become if
+# the padding counts?
+
+# %%
+prediction = None  # four numbers
+
+# %%
+ones = np.ones((1, 1, 3, 3), np.float32)
+for counted in (True, False):
+    print(f"count_include_pad={counted!s:6}", pooling.reference(ones, "average", 2, 2, 1, False, counted).reshape(-1))
+print(f"You said: {prediction}")
+
+# %% [markdown]
+# With padding counted, the edges of every image turn darker. Whoever blurs a picture wants the second line.
+#
+# ## The first rung, `naive`: a thread for each result
+#
+# `i` counts through all results of all planes. A division takes a row out of it, another the plane.
+
+# %%
+show(pooling.naive_kernel)
+
+# %%
+show(pooling.span)
+show(pooling.walk)
+
+# %% [markdown]
+# **Predict, then run.** The lanes of a warp make neighbouring results, so their windows lie two columns apart. How many
+# sectors does one load of a warp touch, and how much of each is used by it?
+
+# %%
+prediction = None  # (sectors, share in use)
+
+
+# %%
+def reports_of(rung, *arguments, **options):
+    """What the interpreter saw of the last kernel that a rung launched."""
+    with simt.record(trace=True) as reports:
+        rung(*arguments, **options)
+    return reports[-1]
+
+
+maps = np.random.default_rng(0).standard_normal((2, 4, 32, 64), dtype=np.float32)
+naive = reports_of(pooling.naive, maps, "max", 2)
+print(f"You said: {prediction}")
+plots.access(naive, "x", kind="load")
+
+# %% [markdown]
+# A stride of two: eight sectors, and every second element. But the other half is what the same thread asks for next,
+# and by then the sectors lie in the L1 cache. The traffic to device memory is right. So the time?
+
+# %%
+measured("pooling", "max 2x2", "naive")
+
+# %% [markdown]
+# ## The second rung, `narrow`: cheaper places
+#
+# A GPU has no instruction for dividing integers. The compiler writes out some twenty instructions for 32 bits, and
+# several times as many for 64 bits. `naive` divides five times, by `//` and `%`, and in 64 bits, since that is what
+# Numba makes of `cuda.grid(1)` and of a size. The compiler is clever enough to test first whether 32 bits would do. The
+# tests remain, and so does the care for negative numbers, which Python rounds downwards. All of that is for a window of
+# four elements.
+
+# %%
+show(pooling.narrow_kernel)
+
+# %% [markdown]
+# The number of a result fits in 32 bits (if it does not, the rung falls back), and it is unsigned, so that nothing is
+# negative. A remainder is what is left when the product is taken away. Two divisions are left.
+
+# %%
+measured("pooling", "max 2x2", "naive", "narrow")
+
+# %% [markdown]
+# It helps, and that it helps says what the kernel is bound by: instructions, not bytes.
+#
+# ## The third rung, `shared`: does it pay?
+#
+# With 3 x 3 windows and stride 2, nine loads fetch four new elements. The textbook's answer is a tile in shared memory
+# with a halo (PMPP 7.4): a block loads what its windows see, once, waits, and reads the windows from there.
+
+# %%
+show(pooling.shared_kernel)
+
+# %% [markdown]
+# **Predict, then run.** Count requests to global memory for both. Then say which of the two is faster on the GPU.
+
+# %%
+prediction = None  # "narrow" or "shared"
+
+# %%
+print("            global: loads  sectors   shared: loads  wavefronts")
+for rung in (pooling.narrow, pooling.shared):
+    count = reports_of(rung, maps, "max", 3, 2, 1).counters
+    device_memory = f"{count['global_load_requests']:13}{count['global_load_sectors']:9}"
+    print(f"{rung.name:12}{device_memory}{count['shared_load_requests']:16}{count['shared_load_wavefronts']:12}")
+print(f"You said: {prediction}")
+measured("pooling", "max 3x3", "narrow", "shared")
+
+# %% [markdown]
+# It loses. Shared memory pays where it replaces traffic to device memory, or turns a scattered access into a
+# coalesced one. Here neither is the case. The overlap is small and close together in time, so the L1 cache, which is
+# the same silicon, had caught it already. What the tile adds is a barrier, another store and load for each element,
+# and more index arithmetic, in a kernel that was bound by its instructions. For 2 x 2 windows there is not even an
+# overlap. Large windows with stride 1, as in convolutions, are another matter.
+#
+# ## The fourth rung, `vectorised`: four results a thread
+#
+# So: fewer instructions for each byte, and more bytes under way. A thread takes two rows of eight neighbours with four
+# 128-bit loads, and has four results, one 128-bit store. It divides once, for four results. That needs rows that are a
+# multiple of eight long, so it is a kernel for this shape, and the rung looks at the shape before it launches.
+
+# %%
+show(pooling.pairs)
+show(pooling.max_pairs_kernel)
+
+# %%
+pairs = reports_of(pooling.vectorised, maps, "max", 2)
+for name, report in {"naive": naive, "vectorised": pairs}.items():
+    count = report.counters
+    print(f"{name:12}{count['global_load_requests']:5} loads and {count['global_store_requests']:4} stores by warps")
+plots.access(pairs, "x")
+
+# %% [markdown]
+# Each panel is the first of two loads from a row: 16 bytes a lane, and lanes stand 32 bytes apart. So a request touches
+# 32 sectors and takes the left half of each. The second load takes the halves that are white here, and finds them in
+# the L1 cache, as in the picture before. Eight lanes cover a row of 64; the next eight go on two rows below.
+#
+# Windows of 3 x 3 with stride 2 and padding 1 need a ninth column on the left. The lane on the left has it in a
+# register. So each thread first takes the maximum of its three rows, column by column, and then one *shuffle* hands the
+# last column to the right. Lane 0 has no such neighbour in its warp, and loads the column. At the left edge of a row
+# and at the top and bottom of a plane something inside the window stands in for what is outside: a maximum does not
+# mind seeing an element twice. (A mean would, which is why the room has no such kernel for it.)
+
+# %%
+show(pooling.max_threes_kernel)
+
+# %%
+measured("pooling", "max 2x2", "narrow", "vectorised")
+measured("pooling", "max 3x3", "narrow", "vectorised")
+measured("pooling", "average 2x2", "narrow", "vectorised")
+
+# %% [markdown]
+# A share above 100 % is no error. The ceiling is measured by a copy, which writes as much as it reads. Memory likes
+# reading better, and pooling writes only a quarter of what it reads.
+#
+# ## The last rung, `whole_planes`: a window as large as its plane
+#
+# Many networks end with a *global* average: each plane becomes its mean. By the letter that is pooling, with a window
+# of 112 x 112. **Predict, then run.** What happens if `narrow` does it? Look at neighbouring lanes.
+
+# %%
+prediction = None  # sectors a request
+
+# %%
+whole = maps.shape[2:]
+print(f"You said: {prediction}")
+many = np.ones((8, 4, *whole), np.float32)
+plots.access(reports_of(pooling.narrow, many, "average", whole), "x", kind="load")
+
+# %% [markdown]
+# Each lane walks through a plane of its own, and a warp touches 32 sectors for 32 numbers. And there are only as many
+# threads as planes. This is [chapter 30](30_reduction.ipynb)'s problem, many times over, and chapter 30's device
+# functions solve it: a block for each plane, four 128-bit loads under way in each thread, `block_combine` at the end.
+
+# %%
+show(pooling.planes_kernel)
+
+# %%
+measured("pooling", "global average", "narrow", "whole_planes")
+
+# %% [markdown]
+# With few and large planes, a block each would leave most of the GPU idle. Then a plane is cut into parts, and the same
+# kernel reduces what they make. With small planes a block would mostly wait at its barriers, and a warp does instead.
+#
+# ## All rungs of pooling
+
+
+# %%
+plots.drawn(plots.ladder, "pooling", family="max 2x2")
+
+# %%
+plots.drawn(plots.ladder, "pooling", family="max 3x3")
+
+# %% [markdown]
+# On the roofline all of them stand at the same place from left to right: the work and its least bytes are the same.
+# What differs is the height.
+
+# %%
+plots.drawn(plots.roofline, "pooling", family="max 3x3")
+
+# %%
+plots.drawn(plots.sweep, "pooling", family="max 2x2")
+
+# %% [markdown]
+# And shapes that suit no kernel: odd widths, few images, one row, single large planes. Here is how the last rung does
+# beside PyTorch. Below 1 the library is faster.
+
+
+# %%
+def against_the_library(room, family):
+    """Print the library's time over the last rung's for each workload of a family."""
+    known = record.load().rooms() if record.available() else ()
+    entries = record.load().entries(room, family=family) if room in known else ()
+    for workload in dict.fromkeys(entry.workload for entry in entries):
+        times = {entry.kind: entry.median_ms for entry in entries if entry.workload == workload}
+        print(f"{workload:36}{times['rung']:8.4f} ms{times['library'] / times['rung']:7.2f} x")
+
+
+against_the_library("pooling", "other shapes")
+
+# %% [markdown]
+# This room has fast kernels for what networks use most, and the plain `narrow` for the rest. That is where the library
+# is mostly ahead, if it is. The other losses are whole planes with an odd number of elements, 7 x 7 and 111 x 111. A
+# row of odd length cannot simply be read by 128-bit loads: only every fourth row begins at a multiple of 16 bytes.
+#
+# ## Activations
+#
+# Now to the functions. A network needs something that is not linear between its layers, or all of them together would
+# be one matrix.
+
+# %%
+v = np.linspace(-4, 4, 401, dtype=np.float32)
+figure, ax = plt.subplots(figsize=(6, 3), layout="constrained")
+for name in ("relu", "leaky_relu", "sigmoid", "tanh", "gelu", "silu"):
+    ax.plot(v, activation.reference(v, name, slope=0.1), label=name)
+ax.set_ylim(-1.2, 3)
+ax.set_xlabel("x")
+ax.legend(fontsize="small")
+None
+
+# %% [markdown]
+# ReLU is a comparison. GELU is $x\,\Phi(x)$ with the normal distribution $\Phi$, so it needs the error function: some
+# thirty instructions for each element.
+#
+# **Predict, then run.** On an H200, how much longer does GELU take than ReLU?
+
+# %%
+prediction = None  # times ReLU's time
+
+# %%
+print(f"You said: {prediction}")
+for name in ("relu", "tanh", "gelu", "silu"):
+    measured("activation", name, "elementwise", "vectorised")
+
+# %% [markdown]
+# Less than a tenth, once the kernel reads as it should, and in PyTorch's kernels nothing at all. Eight bytes an element
+# take so long that the arithmetic fits beside them. That is what *memory-bound* means: arithmetic is free, up to a
+# point. On a GPU with less bandwidth for as much arithmetic, still more of it would be.
+#
+# ## Right at the ends
+#
+# Small formulas hide large numbers. SiLU is $x / (1 + e^{-x})$.
+
+# %%
+extremes = np.array([-1000, -100, -np.inf, np.inf, np.nan], np.float32)
+with np.errstate(all="ignore"):
+    print("by the book:", extremes / (1 + np.exp(-extremes)))
+print("this room:  ", device.to_host(activation.fused(extremes, "silu")))
+
+# %% [markdown]
+# Minus infinity over infinity is NaN, where the limit is 0. (PyTorch has NaN there.) And the exponential of 1000
+# overflows, which happens to end well here, and in $e^x / (1 + e^x)$ does not. The cure is never to take the
+# exponential of a positive number.
+
+# %%
+show(activation.sigmoid)
+show(activation.activate)
+
+# %% [markdown]
+# `function` is the same in all threads, so no warp diverges over it. Look at ReLU: `zero if v <= zero else v` gives NaN
+# for NaN, since no comparison with NaN is true. `v if v > zero else zero` would be 0, and a network full of NaN would
+# look healthy.
+#
+# ## Elementwise, and 128 bits wide
+#
+# There is not much to see in these two rungs after chapter 4: a thread for each element, then a thread for each four.
+
+# %%
+show(activation.vectorised_kernel)
+
+# %%
+plots.drawn(plots.ladder, "activation", family="relu")
+
+# %% [markdown]
+# There is next to nothing left to gain in this kernel.
+#
+# ## `fused`: the bytes that need not move
+#
+# An activation rarely comes alone. The layer before it adds a *bias*, a number for each channel. In `vectorised` that
+# is a kernel of its own. It writes its sums to memory, and the next kernel reads them back. In `fused` the bias is
+# added in registers, on the way to the function.
+
+# %%
+show(activation.fused_kernel)
+
+# %% [markdown]
+# Which channel is it? Elements i to i + 3 mostly lie in one plane, and one division finds it. Where planes are no
+# multiple of four, the four may belong to two channels or more, and `add_bias` goes from one to the next.
+#
+# **Predict, then run.** How many bytes an element move in each, and what is the ratio of the times?
+
+# %%
+prediction = None  # (bytes apart, bytes fused, ratio)
+
+# %%
+bias = np.arange(4, dtype=np.float32)
+for rung in (activation.vectorised, activation.fused):
+    with simt.record() as reports:
+        rung(maps, "relu", bias)
+    sectors = sum(r.counters[f"global_{way}_sectors"] for r in reports for way in ("load", "store"))
+    print(f"{rung.name:12}{len(reports)} kernels, {32 * sectors / maps.size:5.1f} bytes an element in sectors")
+print(f"You said: {prediction}")
+measured("activation", "bias and relu", "elementwise", "vectorised", "fused")
+
+# %% [markdown]
+# Sixteen bytes against eight. (The interpreter counts a sector of the bias for each request. These come from a cache.)
+# No tuning of either of the two kernels could have gained as much. One step further, the function is applied by
+# the kernel that made the numbers, a matrix product or a convolution, in the registers that hold its results. Then the
+# activation costs *nothing* of its own. This is called an *epilogue*, and it is why compilers for networks spend their
+# effort on fusing.
+
+# %%
+plots.drawn(plots.ladder, "activation", family="bias and relu")
+
+# %% [markdown]
+# Fusing has a limit, and it is arithmetic. Bias and GELU together are many instructions for eight bytes. Do they still
+# fit beside them? And after that, other shapes of ReLU with a bias, beside PyTorch's two kernels:
+
+# %%
+measured("activation", "bias and gelu", "vectorised", "fused")
+against_the_library("activation", "bias and relu, other shapes")
+
+# %% [markdown]
+# Not quite: with GELU the fused kernel reaches three quarters of the roof, where with ReLU it reaches all of it. It is
+# still much faster than two kernels.
+#
+# What to take along to other kernels:
+#
+# 1. Write down the corners first: edges, ties, NaN, infinities. They are half of the definition.
+# 2. Bytes that are right are not enough. Count instructions for each byte, divisions above all.
+# 3. A cache does what shared memory would do, if the reuse is close by. Measure before you build a tile.
+# 4. A special shape may deserve a special kernel. Ask for the shape, and keep one that takes all.
+# 5. The fastest byte is the one that does not move: fuse.
+#
+# ## Exercises
+
+# %%
+exercise("pooling/edges")
+
+
+# %%
+@cuda.jit
+def edges(x, out):
+    pass  # your code
+
+
+check("pooling/edges", edges)
+
+# %%
+exercise("pooling/back")
+
+
+# %%
+@cuda.jit
+def back(slope, indices, out):
+    pass  # your code
+
+
+check("pooling/back", back)
+
+# %%
+exercise("activation/bias")
+
+
+# %%
+@cuda.jit
+def biased(x, bias, slope, out):
+    pass  # your code
+
+
+check("activation/bias", biased)
+
+# %%
+exercise("activation/gated")
+
+
+# %%
+@cuda.jit
+def gated(x, out):
+    pass  # your code
+
+
+check("activation/gated", gated)
+
+# %% [markdown]
+# **Without a check.** `pooling.vectorised` has no wide kernel when indices are wanted. How many bytes must move for
+# 2 x 2 windows with 64-bit indices, and with 8-bit ones that say which of the four it was? What is the bound for each?
+#
+# ## Answers
+#
+# The cells are folded. Open one when you have tried.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def edges_answer(x, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        h, w = x.shape[1], x.shape[2]
+        plane, row, column = i // w // h, i // w % h, i % w
+        total, count = np.float32(0), 0
+        for y in range(max(row - 1, 0), min(row + 2, h)):
+            for z in range(max(column - 1, 0), min(column + 2, w)):
+                total += x[plane, y, z]
+                count += 1
+        out[plane, row, column] = total / np.float32(count)  # float32 / int would be float64
+
+
+assert check("pooling/edges", edges_answer)
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def back_answer(slope, indices, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        h, w = out.shape[1], out.shape[2]
+        plane, row, column = i // w // h, i // w % h, i % w
+        y, z, value = row // 2, column // 2, np.float32(0)
+        if y < slope.shape[1] and z < slope.shape[2] and indices[plane, y, z] == row * w + column:
+            value = slope[plane, y, z]
+        out[plane, row, column] = value  # everyone writes: nobody has to set out to 0 before
+
+
+assert check("pooling/back", back_answer)
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def bias_answer(x, bias, slope, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        c, inner = x.shape[1], x.shape[2]
+        image, channel, place = i // inner // c, i // inner % c, i % inner
+        value = x[image, channel, place] + bias[channel]
+        out[image, channel, place] = value if value > np.float32(0) else value * slope
+
+
+assert check("activation/bias", bias_answer)
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def gated_answer(x, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        n = out.shape[1]
+        row, column = i // n, i % n
+        gate = x[row, column]
+        out[row, column] = gate * activation.sigmoid(gate) * x[row, n + column]
+
+
+assert check("activation/gated", gated_answer)
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+elements = 256 * 64 * 112 * 112
+for name, size in (("no indices", 0), ("64-bit indices", 8), ("8-bit indices", 1)):
+    moved = 4 * elements + (4 + size) * elements // 4
+    print(f"{name:15}{moved / 1e6:6.0f} MB, at least {moved / ceilings.bandwidth * 1e6:4.0f} us")
+
+# %% [markdown]
+# *Indices.* In 64 bits they are twice as many bytes as the results themselves, and make the bound two fifths longer.
+# One byte says as much, which of the four it was. The way back knows the window, so it can work out the rest.

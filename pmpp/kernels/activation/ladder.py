@@ -1,0 +1,356 @@
+"""Activation: a function of one number for each element, and a bias before it.
+
+Chapter: notebooks/46_pooling_and_activations.ipynb.  PMPP 4e ch. 16.
+
+Nothing is shared and nothing is read twice: the bound is the time to read the input once and to write the output once,
+for ReLU and, on a data-centre GPU, for the error function just as well. What can be saved is a trip to memory: the
+layer before has its result in registers, and whatever is applied there costs no bytes. That is an epilogue.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.vector_add import vector_span
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.vector import load128, store128
+
+# The functions by name, and the number by which the kernels know each.
+NAMES = ("relu", "leaky_relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu")
+FUNCTIONS = dict(zip(NAMES, range(7), strict=True))
+RELU, LEAKY_RELU, SIGMOID, TANH, GELU, GELU_TANH, SILU = FUNCTIONS.values()
+BLOCK = 256  # threads a block
+
+
+def reference(x: np.ndarray, function: str = "relu", bias: np.ndarray | None = None, slope: float = 0.01) -> np.ndarray:
+    """``function(x + bias)`` in float64, an element at a time; at infinity its limit."""
+    out = np.empty(x.shape)
+    for at in np.ndindex(x.shape):
+        # The sum is what float32 makes of it: how a function treats it is one question, how it was added another.
+        with np.errstate(all="ignore"):
+            value = float(x[at] if bias is None else np.float32(x[at] + bias[at[1]]))
+        out[at] = _exact(value, function, slope)
+    return out
+
+
+def _exact(v: float, function: str, slope: float) -> float:
+    if math.isnan(v):
+        return v
+    if function == "relu":
+        return max(v, 0.0)
+    if function == "leaky_relu":
+        return v if v > 0 else v * float(np.float32(slope))
+    if function == "tanh":
+        return math.tanh(v)
+    if v == -math.inf:
+        return 0.0 if function == "sigmoid" else -0.0
+    if function in ("sigmoid", "silu"):
+        sigmoid = 1 / (1 + math.exp(-v)) if v >= 0 else math.exp(v) / (1 + math.exp(v))
+        return sigmoid if function == "sigmoid" else v * sigmoid
+    if function == "gelu":
+        return v * math.erfc(-v / math.sqrt(2)) / 2
+    cube = v + 0.044715 * v**3 if abs(v) < 1e30 else v
+    return v * (1 + math.tanh(math.sqrt(2 / math.pi) * cube)) / 2
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
+    """Small awkward inputs: a name, and ``(x, function)`` or ``(x, function, bias)``."""
+    rng = np.random.default_rng(16) if rng is None else rng
+    x = np.linspace(-12, 12, 1001, dtype=np.float32)
+    extremes = np.array([0.0, -0.0, 1e-45, -1e-45, 1e-30, 88, -88, 104, -104, 1e4, -1e4, 3e38, -3e38], np.float32)
+    extremes = np.concatenate([extremes, np.array([np.inf, -np.inf, np.nan], np.float32)])
+    made: dict[str, tuple] = {}
+    for function in FUNCTIONS:
+        made[function] = x, function
+        made[f"{function}, extremes"] = extremes, function
+    tile = 4 * BLOCK
+    for n in (0, 1, 3, 4, 5, BLOCK - 1, BLOCK + 1, tile - 1, tile, tile + 1):
+        made[f"n = {n}"] = rng.standard_normal(n, dtype=np.float32), "relu"
+    shapes = {"images": (2, 3, 4, 8), "odd planes": (3, 5, 7, 7), "layer": (9, 12), "odd layer": (7, 13)}
+    shapes |= {"one channel": (4, 1, 6), "no images": (0, 4, 2), "a tile of images": (2, 3, 28, 28)}
+    for number, (name, shape) in enumerate(shapes.items()):
+        x, bias = rng.standard_normal(shape, dtype=np.float32), rng.standard_normal(shape[1], dtype=np.float32)
+        made[f"{name}, bias"] = x, list(FUNCTIONS)[number], bias
+    return made
+
+
+def tolerance(x: np.ndarray, function: str = "relu", bias: typing.Any = None, slope: float = 0.01) -> typing.Any:
+    """How far from the reference is right, element by element.
+
+    ReLU only selects; a leaky one rounds a product. exp, tanh and erf are good to 2 ulp (CUDA C++ programming guide,
+    "Mathematical functions"), and at most four roundings follow: 8 half-ulps of the result. The GELUs add 1 to what may
+    be nearly -1, and their argument is rounded before: there it is 8 half-ulps of x. Below 2^-126 a function may flush.
+    """
+    if function == "relu":
+        return 0.0
+    largest = abs(reference(x, function, bias, slope))
+    if function in ("gelu", "gelu_tanh"):
+        with np.errstate(invalid="ignore"):
+            shape = (1, -1) + (1,) * (x.ndim - 2)
+            largest = abs(x if bias is None else x + bias.reshape(shape)).astype(np.float64)
+        # From 6 on, what is left of the tail is less than what erf and tanh resolve: there they are -1 or 1.
+        largest = np.where(largest < 14, largest, np.where(np.isfinite(largest), largest, 0))
+    return 8 * 2.0**-24 * largest + 2.0**-126
+
+
+def cost(n: int, itemsize: int = 4) -> Cost:
+    """One operation an element, as for ReLU; ``x`` read once, the result written once. A bias is too small to count."""
+    return Cost(flops=n, bytes=2 * n * itemsize)
+
+
+def _arguments(
+    x: typing.Any, function: str, bias: typing.Any, slope: float, out: typing.Any, stream: typing.Any
+) -> tuple:
+    """``(x, code, bias or None, elements of a channel in a row, slope, out, result, stream)``, arrays flat."""
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=np.float32, ndim=None, stream=stream)
+    if not isinstance(function, str) or function not in FUNCTIONS:
+        raise ValueError(f"function must be one of {', '.join(FUNCTIONS)}, was {function!r}")
+    if isinstance(slope, bool) or not isinstance(slope, int | float | np.number):
+        raise TypeError(f"slope must be a number, was {type(slope).__name__}")
+    inner = 1
+    if bias is not None:
+        if x.ndim < 2:
+            raise ValueError(f"x must have 2 dimensions or more to have a bias, had shape {x.shape}")
+        bias = device.as_input("bias", bias, dtypes=np.float32, shape=(x.shape[1],), stream=stream)
+        inner = math.prod(x.shape[2:])
+    result = device.as_output("out", out, shape=x.shape, dtype=np.float32, stream=stream)
+    flat = x.reshape(-1), FUNCTIONS[function], bias, inner
+    return *flat, np.float32(slope), result.reshape(-1), result, stream
+
+
+# ------------------------------------------------------------------------------------------------------- the functions
+
+
+@cuda.jit(device=True)
+def sigmoid(v):
+    """1 / (1 + exp(-v)), by an exponential that cannot overflow: of -|v|."""
+    one = np.float32(1)
+    e = math.exp(-abs(v))
+    return (one if v >= np.float32(0) else e) / (one + e)
+
+
+@cuda.jit(device=True)
+def above(v):
+    """v, or a number so low that the function is at its limit: minus infinity times 0 would be NaN."""
+    low = np.float32(-128)
+    return low if v < low else v
+
+
+@cuda.jit(device=True)
+def activate(function, v, slope):
+    """The function of one number. All threads take the same branch: it is one function a launch."""
+    zero, half, one = np.float32(0), np.float32(0.5), np.float32(1)
+    if function == RELU:
+        return zero if v <= zero else v  # NaN <= 0 is false: it passes
+    if function == LEAKY_RELU:
+        return v if v > zero else v * slope
+    if function == SIGMOID:
+        return sigmoid(v)
+    if function == TANH:
+        return math.tanh(v)
+    if function == SILU:
+        v = above(v)
+        return v * sigmoid(v)
+    if function == GELU:
+        v = above(v)
+        return half * v * (one + math.erf(v * np.float32(0.7071067811865476)))  # 1 / sqrt(2)
+    v = above(v)
+    cube = np.float32(0.044715) * v * v * v
+    return half * v * (one + math.tanh(np.float32(0.7978845608028654) * (v + cube)))  # sqrt(2 / pi)
+
+
+# -------------------------------------------------------------------------------------------------- a thread an element
+
+
+@cuda.jit
+def elementwise_kernel(x, function, slope, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = activate(function, x[i], slope)
+
+
+@cuda.jit
+def bias_kernel(x, bias, inner, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = x[i] + bias[i // inner % bias.size]
+
+
+@rung(elementwise_kernel, bias_kernel)
+def elementwise(
+    x: typing.Any,
+    function: str = "relu",
+    bias: typing.Any = None,
+    *,
+    slope: float = 0.01,
+    out: typing.Any = None,
+    stream: typing.Any = 0,
+) -> typing.Any:
+    """One thread for each element; a bias is added by a kernel of its own before.
+
+    Args:
+        x: an array of any shape, float32, contiguous; with a bias (N, C, ...).
+        function: "relu", "leaky_relu", "sigmoid", "tanh", "gelu" (with the error function), "gelu_tanh" (its
+            approximation) or "silu" (x times its sigmoid).
+        bias: (C,), float32, added before; or None.
+        slope: of "leaky_relu" for negative numbers.
+        out: a device array like ``x``, which it may be, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out`` without waiting for the work to be done. NaN stays NaN. At minus infinity "gelu", "gelu_tanh" and
+    "silu" give their limit -0.0 (where PyTorch gives NaN). Raises TypeError or ValueError that names the argument at
+    fault. Source: PMPP 4e section 16.1; D. Hendrycks and K. Gimpel, Gaussian Error Linear Units (arXiv:1606.08415);
+    S. Elfwing and others, Sigmoid-weighted linear units (arXiv:1702.03118).
+
+    Leaves: a thread asks for 4 bytes and is over.
+    """
+    x, code, bias, inner, slope, out, result, stream = _arguments(x, function, bias, slope, out, stream)
+    if x.size:
+        blocks = -(-x.size // BLOCK)
+        if bias is not None:
+            bias_kernel[blocks, BLOCK, stream](x, bias, inner, out)
+            x = out
+        elementwise_kernel[blocks, BLOCK, stream](x, code, slope, out)
+    return result
+
+
+# ------------------------------------------------------------------------------------------------------- 128 bits wide
+
+
+@cuda.jit(device=True)
+def activate_vector(function, v, slope):
+    """The function of four numbers."""
+    return (
+        activate(function, v[0], slope),
+        activate(function, v[1], slope),
+        activate(function, v[2], slope),
+        activate(function, v[3], slope),
+    )
+
+
+@cuda.jit
+def vectorised_kernel(x, function, slope, out, head, tail):
+    thread = cuda.grid(1)
+    i = head + 4 * thread
+    if i < tail:
+        store128(out, i, activate_vector(function, load128(x, i), slope))
+    # What lies before and after the vectors, one element a thread.
+    if thread < head:
+        out[thread] = activate(function, x[thread], slope)
+    if tail + thread < x.size:
+        out[tail + thread] = activate(function, x[tail + thread], slope)
+
+
+@cuda.jit(device=True)
+def add_bias(v, i, bias, inner):
+    """Elements i to i + 3 and what their channels add. Each channel has ``inner`` neighbours at a time."""
+    plane = np.int64(np.uint64(i) // np.uint64(inner))  # no sign: a division of numbers below 2^32 takes 32 bits
+    place = i - plane * inner
+    channel = np.int64(np.uint64(plane) % np.uint64(bias.size))
+    b = bias[channel]
+    if place + 4 <= inner:
+        return v[0] + b, v[1] + b, v[2] + b, v[3] + b
+    place, channel = after(place, channel, inner, bias.size)
+    c = bias[channel]
+    place, channel = after(place, channel, inner, bias.size)
+    d = bias[channel]
+    place, channel = after(place, channel, inner, bias.size)
+    return v[0] + b, v[1] + c, v[2] + d, v[3] + bias[channel]
+
+
+@cuda.jit(device=True)
+def after(place, channel, inner, channels):
+    """The next place, and its channel."""
+    if place + 1 < inner:
+        return place + 1, channel
+    return 0, channel + 1 if channel + 1 < channels else 0
+
+
+@cuda.jit(device=True)
+def biased(x, i, bias, inner):
+    """One element and its bias."""
+    return x[i] + bias[i // inner % bias.size]
+
+
+@cuda.jit
+def bias_vectors_kernel(x, bias, inner, out, head, tail):
+    thread = cuda.grid(1)
+    i = head + 4 * thread
+    if i < tail:
+        store128(out, i, add_bias(load128(x, i), i, bias, inner))
+    if thread < head:
+        out[thread] = biased(x, thread, bias, inner)
+    if tail + thread < x.size:
+        out[tail + thread] = biased(x, tail + thread, bias, inner)
+
+
+def _span(x: typing.Any, out: typing.Any) -> tuple[int, int, int]:
+    """Blocks, and the elements [head:tail] that are whole vectors in both; if they lie differently, there are none."""
+    head, tail, _ = vector_span(x, out)
+    threads = max(head, (tail - head) // 4, x.size - tail)
+    return -(-threads // BLOCK), head, tail
+
+
+@rung(vectorised_kernel, bias_vectors_kernel)
+def vectorised(
+    x: typing.Any, function: str = "relu", bias: typing.Any = None, *, slope=0.01, out=None, stream=0
+) -> typing.Any:
+    """A thread loads 128 bits, works on four numbers, and stores 128 bits.
+
+    Arguments, result and errors as in `elementwise`. What is no whole 16-byte vector of ``x`` and of ``out`` is moved
+    4 bytes at a time. A thread has one load, not several: where as much is written as is read, four loads
+    a thread reached less of an H200's bandwidth than `pmpp.kernels.vector_add.copy` does with one.
+
+    Leaves: with a bias, what one kernel has just written the next one reads back: 16 bytes an element instead of 8.
+    """
+    x, code, bias, inner, slope, out, result, stream = _arguments(x, function, bias, slope, out, stream)
+    if x.size:
+        blocks, head, tail = _span(x, out)
+        if bias is not None:
+            bias_vectors_kernel[blocks, BLOCK, stream](x, bias, inner, out, head, tail)
+            x = out
+            blocks, head, tail = _span(x, out)
+        vectorised_kernel[blocks, BLOCK, stream](x, code, slope, out, head, tail)
+    return result
+
+
+# ------------------------------------------------------------------------------------------------------ as an epilogue
+
+
+@cuda.jit
+def fused_kernel(x, bias, inner, function, slope, out, head, tail):
+    thread = cuda.grid(1)
+    i = head + 4 * thread
+    if i < tail:
+        store128(out, i, activate_vector(function, add_bias(load128(x, i), i, bias, inner), slope))
+    if thread < head:
+        out[thread] = activate(function, biased(x, thread, bias, inner), slope)
+    if tail + thread < x.size:
+        out[tail + thread] = activate(function, biased(x, tail + thread, bias, inner), slope)
+
+
+@rung(fused_kernel, vectorised_kernel)
+def fused(
+    x: typing.Any, function: str = "relu", bias: typing.Any = None, *, slope=0.01, out=None, stream=0
+) -> typing.Any:
+    """The bias is added in registers, on the way to the function: one kernel, which reads once and writes once.
+
+    Arguments, result and errors as in `elementwise`. Without a bias it is `vectorised`.
+    """
+    x, code, bias, inner, slope, out, result, stream = _arguments(x, function, bias, slope, out, stream)
+    if x.size:
+        blocks, head, tail = _span(x, out)
+        if bias is None:
+            vectorised_kernel[blocks, BLOCK, stream](x, code, slope, out, head, tail)
+        else:
+            fused_kernel[blocks, BLOCK, stream](x, bias, inner, code, slope, out, head, tail)
+    return result
+
+
+LADDER = (elementwise, vectorised, fused)

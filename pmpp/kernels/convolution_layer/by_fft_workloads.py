@@ -1,0 +1,41 @@
+"""What is measured of ``by_fft``: a layer with a large mask, masks of 3 x 3 to 31 x 31, other layers."""
+
+from __future__ import annotations
+
+import typing
+
+import numpy as np
+
+from pmpp.kernels.convolution_layer import by_fft
+from pmpp.kernels.convolution_layer.definition import Layer
+from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, SQUARES, workload
+from pmpp.lab.measure.arrays import xp
+
+
+def bound(x: typing.Any, w: typing.Any, layer: Layer) -> typing.Any:
+    """`convolution_fft.error_bound` for arrays of NumPy or CuPy."""
+    each, group = layer.k // layer.groups, layer.c // layer.groups
+    wide = w.astype(np.float64)
+    images = xp().sqrt((x.astype(np.float64) ** 2).sum((2, 3)))
+    masks, sums = xp().sqrt((wide**2).sum((2, 3))), abs(wide).sum((2, 3))
+    found = []
+    for g in range(layer.groups):
+        seen, filters = images[:, g * group : (g + 1) * group], slice(g * each, (g + 1) * each)
+        found.append(by_fft.error_bound(layer, seen @ masks[filters].T, seen @ sums[filters].T))
+    return xp().broadcast_to(xp().concatenate(found, 1)[:, :, None, None], layer.shape)
+
+
+MASKS = [Layer(8, 64, 128, 128, 64, extent, extent, padding=(extent // 2, extent // 2)) for extent in (3, 7, 11, 31)]
+OTHER = [
+    *[FIRST, SQUARES[0]],
+    Layer(8, 64, 128, 128, 64, 15, 15, (2, 2), (7, 7)),
+    Layer(8, 64, 128, 128, 64, 15, 15, padding=(7, 7), groups=64),  # depthwise: nothing to sum over
+    Layer(1, 1, 1024, 1024, 1, 31, 31, padding=(15, 15)),
+    Layer(3, 17, 77, 91, 33, 9, 9, padding=(4, 4)),
+]
+
+WORKLOADS = [
+    workload(LARGE, by_fft.LADDER, "layer", bound=bound, design=True, quick=True),
+    *(workload(layer, by_fft.LADDER[-1:], "masks", bound=bound) for layer in MASKS),
+    *(workload(layer, by_fft.LADDER[-1:], "other layers", bound=bound) for layer in OTHER),
+]

@@ -1,0 +1,264 @@
+"""What the five algorithms of a convolution layer share: its shape, definition, awkward inputs, cost, and arguments.
+
+A layer takes images x of shape (N, C, H, W) and weights w of shape (K, C / groups, R, S) to (N, K, P, Q):
+
+    out[n, k, p, q] = bias[k] + the sum over c, r, s of x[n, c, p u + r d - a, q v + s e - b] w[k, c, r, s]
+
+with stride (u, v), padding (a, b) and dilation (d, e); outside the image x is 0. With groups the channels are dealt to
+as many separate layers. It is a correlation, as in every deep-learning library. Source: PMPP 4e section 16.2; PyTorch's
+Conv2d.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.pooling.windows import sizes_of
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost
+
+MOST = 2**31 - 1  # elements of an array: the kernels count in 32 bits
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """The shape of a convolution layer. Pairs are for rows and columns."""
+
+    n: int
+    c: int
+    h: int
+    w: int
+    k: int
+    r: int
+    s: int
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    @property
+    def p(self) -> int:
+        """Rows of an output image."""
+        return extent_out(self.h, self.r, self.stride[0], self.padding[0], self.dilation[0])
+
+    @property
+    def q(self) -> int:
+        """Columns of an output image."""
+        return extent_out(self.w, self.s, self.stride[1], self.padding[1], self.dilation[1])
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape of the output."""
+        return self.n, self.k, self.p, self.q
+
+    @property
+    def terms(self) -> int:
+        """Products in one element of the output."""
+        return self.c // self.groups * self.r * self.s
+
+    @property
+    def cost(self) -> Cost:
+        """Direct arithmetic, 2 N K P Q C R S / groups; x, w and the output moved once, in float32."""
+        weights, outputs = self.k * self.terms, math.prod(self.shape)
+        return Cost(flops=2 * outputs * self.terms, bytes=4 * (self.n * self.c * self.h * self.w + weights + outputs))
+
+    def __str__(self) -> str:
+        """As in ``"n32 c64 h56 k64 3x3 s2 p1"``: what has its usual value is left out."""
+        height = f"h{self.h}" if self.h == self.w else f"h{self.h}x{self.w}"
+        words = [f"n{self.n} c{self.c} {height} k{self.k} {self.r}x{self.s}"]
+        for letter, pair, usual in (("s", self.stride, 1), ("p", self.padding, 0), ("d", self.dilation, 1)):
+            if pair != (usual, usual):
+                words.append(f"{letter}{pair[0]}" if pair[0] == pair[1] else f"{letter}{pair[0]}x{pair[1]}")
+        return " ".join(words + [f"g{self.groups}"] * (self.groups != 1))
+
+
+def extent_out(extent: int, kernel: int, stride: int = 1, padding: int = 0, dilation: int = 1) -> int:
+    """Places of a kernel along one axis."""
+    return (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def resnet50(images: int = 32) -> dict[Layer, int]:
+    """The convolution layers of ResNet-50 for 224 x 224 pictures, each with how many times it occurs: 53 in all.
+
+    Source: He et al., "Deep residual learning for image recognition" (2016), table 1; the stride of a block lies in its
+    3 x 3 layer, as in the libraries of today.
+    """
+    found: dict[Layer, int] = {Layer(images, 3, 224, 224, 64, 7, 7, (2, 2), (3, 3)): 1}
+
+    def add(c: int, extent: int, k: int, kernel: int, stride: int = 1) -> None:
+        padding = (kernel // 2, kernel // 2)
+        layer = Layer(images, c, extent, extent, k, kernel, kernel, (stride, stride), padding)
+        found[layer] = found.get(layer, 0) + 1
+
+    channels, extent = 64, 56
+    for width, blocks, first_stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for block in range(blocks):
+            stride = first_stride if block == 0 else 1
+            add(channels, extent, width, 1)
+            add(width, extent, width, 3, stride)
+            add(width, extent // stride, 4 * width, 1)
+            if block == 0:
+                add(channels, extent, 4 * width, 1, stride)  # the shortcut, where the shape changes
+            channels, extent = 4 * width, extent // stride
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- the bands of the rooms
+
+
+def reference(
+    x: np.ndarray, w: np.ndarray, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False
+) -> np.ndarray:
+    """The layer's output in float64: one sum of products after another, straight from the definition."""
+    a = layer_of(x.shape, w.shape, stride, padding, dilation, groups)
+    out = np.zeros(a.shape)
+    for n, k, p, q in np.ndindex(out.shape):
+        group, total = k // (a.k // groups), np.float64(0)
+        for c, r, s in np.ndindex(w.shape[1:]):
+            row = p * a.stride[0] + r * a.dilation[0] - a.padding[0]
+            column = q * a.stride[1] + s * a.dilation[1] - a.padding[1]
+            if 0 <= row < a.h and 0 <= column < a.w:
+                total += np.float64(x[n, group * w.shape[1] + c, row, column]) * np.float64(w[k, c, r, s])
+        total += 0 if bias is None else np.float64(bias[k])
+        out[n, k, p, q] = 0 if relu and total < 0 else total
+    return out
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
+    """Small awkward layers: ``(x, w, bias, stride, padding, dilation, groups, relu)``, some without the last ones."""
+    rng = np.random.default_rng(5) if rng is None else rng
+    made: dict[str, tuple] = {}
+
+    def add(name: str, x: tuple, w: tuple, *options: typing.Any, bias: bool = False) -> None:
+        values = rng.standard_normal(x, dtype=np.float32), rng.standard_normal(w, dtype=np.float32)
+        made[name] = *values, rng.standard_normal(w[0], dtype=np.float32) if bias else None, *options
+
+    add("one", (1, 1, 1, 1), (1, 1, 1, 1))
+    add("3x3 p1", (2, 3, 8, 8), (4, 3, 3, 3), 1, 1)
+    add("3x3 p1, odd, bias, ReLU", (1, 5, 7, 9), (6, 5, 3, 3), 1, 1, 1, 1, True, bias=True)
+    add("1x1", (2, 6, 5, 7), (9, 6, 1, 1))
+    add("1x1 s2, bias", (1, 4, 7, 8), (5, 4, 1, 1), 2, bias=True)
+    add("7x7 s2 p3", (1, 3, 15, 16), (5, 3, 7, 7), 2, 3)
+    add("3x2 s2x1 p1x0 d1x2", (2, 2, 9, 8), (3, 2, 3, 2), (2, 1), (1, 0), (1, 2))
+    add("dilated", (1, 2, 11, 10), (3, 2, 3, 3), 1, 2, 2)
+    add("two groups", (1, 4, 6, 5), (6, 2, 3, 3), 1, 1, 1, 2)
+    add("depthwise, ReLU", (2, 5, 6, 7), (5, 1, 3, 3), 1, 1, 1, 5, True)
+    add("two filters a channel", (1, 3, 5, 6), (6, 1, 3, 3), 1, 1, 1, 3, bias=True)
+    add("padding beyond the kernel", (1, 1, 3, 4), (2, 1, 2, 2), 1, 3)
+    add("kernel as large as the image", (2, 3, 5, 4), (3, 3, 5, 4))
+    add("a row", (1, 2, 1, 37), (2, 2, 1, 5), 1, (0, 2))
+    add("a column", (1, 2, 33, 1), (3, 2, 3, 1), 1, (1, 0))
+    add("many filters", (1, 2, 4, 4), (67, 2, 3, 3), 1, 1)
+    add("many channels", (1, 35, 4, 5), (3, 35, 3, 3), 1, 1)
+    add("no images", (0, 3, 4, 4), (2, 3, 3, 3))
+    x, w = np.arange(-18, 18, dtype=np.float32).reshape(1, 1, 6, 6), np.zeros((1, 1, 3, 3), np.float32)
+    w[0, 0, 0, 2] = 1  # a shift: one wrong sign or swapped axis moves it elsewhere
+    return made | {"shift": (x, w, None, 1, 1)}
+
+
+def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False) -> np.ndarray:
+    """How far a sum of products in float32 may be from `reference`, an element.
+
+    n products and a bias, summed in any order, are off by at most (n + 1) 2^-24 times the sum of the terms' sizes
+    (Higham, "Accuracy and stability of numerical algorithms", 2e, section 3.1; terms of second order are dropped, and
+    covered by one rounding more). ReLU never makes an error larger.
+    """
+    size = reference(abs(x), abs(w), None if bias is None else abs(bias), stride, padding, dilation, groups)
+    return (math.prod(w.shape[1:]) + 2) * 2.0**-24 * size + 2.0**-149
+
+
+def cost(n: int, c: int, h: int, w: int, k: int, r: int = 3, s: int = 3, stride=1, padding=1, dilation=1, groups=1):
+    """`Layer.cost` of such a layer: what the definition asks for. Some algorithms do with fewer multiplications."""
+    return layer_of((n, c, h, w), (k, c // groups, r, s), stride, padding, dilation, groups).cost
+
+
+# ------------------------------------------------------------------------------------------------------------ arguments
+
+
+class Problem(typing.NamedTuple):
+    """A validated call: contiguous device arrays of rank 4, 4, 1 and 4. ``bias`` has no element if there is none."""
+
+    x: typing.Any
+    w: typing.Any
+    bias: typing.Any
+    out: typing.Any
+    layer: Layer
+    relu: bool
+    stream: typing.Any
+
+
+def layer_of(x: tuple[int, ...], w: tuple[int, ...], stride=1, padding=0, dilation=1, groups=1) -> Layer:
+    """The layer for arrays of shapes ``x`` and ``w``. Raises ValueError for parameters that make none."""
+    if len(x) != 4 or len(w) != 4:
+        raise ValueError(f"x and w must have 4 dimensions each, had shapes {x} and {w}")
+    stride, padding, dilation = (
+        sizes_of("stride", stride, 1),
+        sizes_of("padding", padding, 0),
+        sizes_of("dilation", dilation, 1),
+    )
+    if isinstance(groups, bool) or not isinstance(groups, int | np.integer) or groups < 1:
+        raise ValueError(f"groups must be an integer of at least 1, was {groups!r}")
+    if min(w) < 1:
+        raise ValueError(f"w must have no extent of 0, had shape {w}")
+    if w[0] % groups:
+        raise ValueError(f"groups must divide the {w[0]} filters of w, was {groups}")
+    if x[1] != w[1] * groups:
+        raise ValueError(f"x must have {w[1] * groups} channels, {w[1]} for each of {groups} groups, had {x[1]}")
+    layer = Layer(*x, w[0], *w[2:], stride, padding, dilation, int(groups))
+    if min(x[2:]) < 1 or layer.p < 1 or layer.q < 1:
+        reach = tuple(d * (n - 1) + 1 for d, n in zip(dilation, w[2:], strict=True))
+        raise ValueError(f"x must have room for a kernel that spans {reach} with padding {padding}, had {x[2:]}")
+    return layer
+
+
+@functools.cache
+def _nothing() -> typing.Any:
+    return device.empty(0, np.float32)
+
+
+def problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream) -> Problem:
+    """The arguments of a rung, checked. Raises TypeError or ValueError that names the argument at fault."""
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=np.float32, ndim=4, stream=stream)
+    w = device.as_input("w", w, dtypes=np.float32, ndim=4, stream=stream)
+    layer = layer_of(x.shape, w.shape, stride, padding, dilation, groups)
+    bias = _nothing() if bias is None else device.as_input("bias", bias, dtypes=np.float32, ndim=1, stream=stream)
+    if bias.size not in (0, layer.k) or (bias is not _nothing() and not bias.size):
+        raise ValueError(f"bias must have shape ({layer.k},), a number for each filter of w, had {bias.shape}")
+    for name, shape in (("x", x.shape), ("w", w.shape), ("out", layer.shape)):
+        if math.prod(shape) > MOST:
+            raise ValueError(f"{name} must have at most 2^31 - 1 elements, has shape {shape}: take fewer images a call")
+    if not isinstance(relu, bool | np.bool_):
+        raise TypeError(f"relu must be True or False, was {relu!r}")
+    out = device.as_output("out", out, shape=layer.shape, dtype=np.float32, stream=stream)
+    return Problem(x, w, bias, out, layer, bool(relu), stream)
+
+
+def workspace(
+    what: str, shape: tuple[int, ...], *, stream: typing.Any = 0, dtype: typing.Any = np.float32
+) -> typing.Any:
+    """A device array for intermediate results: to be asked for before anything is written.
+
+    Raises MemoryError that says how many bytes were wanted, and what for.
+    """
+    wanted = math.prod(shape) * np.dtype(dtype).itemsize
+    try:
+        return device.empty(shape, dtype, stream=stream)
+    except Exception as error:  # CuPy's, Numba's and NumPy's errors have no common class
+        if isinstance(error, MemoryError) or "OUT_OF_MEMORY" in str(error):
+            raise MemoryError(f"no room for {what}: {wanted:,} bytes of workspace were wanted") from error
+        raise
+
+
+@cuda.jit(device=True)
+def finish(total, bias, k, relu):
+    """The epilogue: what is stored for a sum of filter k. A NaN stays one."""
+    if bias.size:
+        total += bias[np.uint32(k)]
+    return np.float32(0) if relu and total < 0 else total

@@ -1,0 +1,323 @@
+"""Exercises of chapter 12, notebooks/12_matmul.ipynb: matrix multiplication."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
+
+TILE = 16  # the side of a tile, and of a block, where a tile is read along its rows
+WARP = 32  # where it is read down its columns: a warp is then one row of the block
+WIDE, PADDED = 2 * TILE, WARP + 1  # Numba wants the shape of a shared array in constants: no sums in it
+
+FLOAT64 = "keep the sum in float32: np.float32(0), not 0.0, which is a float64 and makes a float64 of what it meets"
+
+
+def _tiles(extent: int, side: int = TILE) -> int:
+    return -(-extent // side)
+
+
+def _matrix(rng: np.random.Generator, rows: int, columns: int, whole: bool) -> np.ndarray:
+    """Whole numbers without 0, so that every lost or doubled product shows; or normally distributed numbers."""
+    if whole:
+        return (rng.integers(1, 8, (rows, columns)) * rng.choice([-1, 1], (rows, columns))).astype(np.float32)
+    return rng.standard_normal((rows, columns), dtype=np.float32)
+
+
+def _tolerance(a: np.ndarray, b: np.ndarray, whole: bool) -> np.ndarray | float:
+    """0 for whole numbers: every sum stays far below 2^24, and is exact in any order.
+
+    Else k products are each rounded once, and at most k times more as they are added: (k + 1) eps / 2 of
+    sum |a_ik b_kj| (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
+    """
+    if whole:
+        return 0.0
+    half_eps = float(np.finfo(np.float32).eps) / 2
+    return (a.shape[1] + 1) * half_eps * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64))
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a.astype(np.float64) @ b.astype(np.float64)
+
+
+# ---------------------------------------------------------------------------------------------------- matmul/any_size
+
+
+def _any_size_cases(rng: np.random.Generator) -> list[Case]:
+    def case(m: int, n: int, k: int, whole: bool = True) -> Case:
+        a, b = _matrix(rng, m, k, whole), _matrix(rng, k, n, whole)
+        return Case(
+            name=f"a of {m} x {k} and b of {k} x {n}",
+            args=(a, b, unwritten((m, n), np.float32)),
+            grid=(_tiles(n), _tiles(m)),
+            block=(TILE, TILE),
+            expected={2: _product(a, b)},
+            tolerance={2: _tolerance(a, b, whole)},
+        )
+
+    shapes = [(16, 32, 16), (15, 16, 16), (16, 17, 16), (16, 16, 21), (1, 1, 1), (33, 18, 1), (7, 40, 35)]
+    return [case(*shape) for shape in shapes] + [case(35, 21, 50, whole=False), case(72, 40, 56)]
+
+
+@cuda.jit
+def any_size_answer(a, b, c):
+    a_tile = cuda.shared.array((TILE, TILE), np.float32)
+    b_tile = cuda.shared.array((TILE, TILE), np.float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    row, column = cuda.blockIdx.y * TILE + y, cuda.blockIdx.x * TILE + x
+    total = np.float32(0)
+    for k0 in range(0, a.shape[1], TILE):
+        a_tile[y, x] = a[row, k0 + x] if row < a.shape[0] and k0 + x < a.shape[1] else np.float32(0)
+        b_tile[y, x] = b[k0 + y, column] if k0 + y < b.shape[0] and column < b.shape[1] else np.float32(0)
+        cuda.syncthreads()
+        for k in range(TILE):
+            total += a_tile[y, k] * b_tile[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+
+ANY_SIZE = Exercise(
+    name="matmul/any_size",
+    task="c = a @ b for matrices of any size, in blocks of 16 x 16 threads with tiles of 16 x 16. The kernel that is "
+    "given is right if every extent is a multiple of 16: mend it.",
+    parameters="a, b, c",
+    cases=_any_size_cases,
+    budget=lambda case: {"flops_f64": (0, FLOAT64)},
+    hints=(
+        "Three accesses can leave their matrix: two loads and a store. Each has its own condition.",
+        "A place in a tile beyond the edge still takes part in the sum. Which number changes no sum?",
+        "A thread that has no element of c still loads for others, and every thread must reach the barriers.",
+    ),
+    answer=any_size_answer,
+)
+
+
+# -------------------------------------------------------------------------------------------------- matmul/transposed
+
+
+def _transposed_cases(rng: np.random.Generator) -> list[Case]:
+    def case(m: int, n: int, k: int, whole: bool = True) -> Case:
+        a, b = _matrix(rng, m, k, whole), _matrix(rng, n, k, whole)
+        return Case(
+            name=f"a of {m} x {k} and b of {n} x {k}",
+            args=(a, b, unwritten((m, n), np.float32)),
+            grid=(_tiles(n, WARP), _tiles(m, WARP)),
+            block=(WARP, WARP),
+            expected={2: _product(a, b.T)},
+            tolerance={2: _tolerance(a, b.T, whole)},
+        )
+
+    shapes = [(32, 64, 32), (32, 32, 32), (32, 33, 64), (1, 1, 1), (20, 49, 7)]
+    return [case(*shape) for shape in shapes] + [case(35, 50, 21, whole=False), case(64, 96, 64)]
+
+
+def _transposed_budget(case: Case) -> dict[str, tuple[int, str]]:
+    a, b, _ = case.args
+    steps = _tiles(a.shape[1], WARP) * _tiles(a.shape[0], WARP) * _tiles(b.shape[0], WARP)  # pairs of tiles
+    column = "threads that {} down a column of a tile of 32 columns all meet in one bank: pad the tile"
+    return {
+        # In each step a warp loads a row of 32 elements of each tile: 4 sectors.
+        "global_load_sectors": (
+            steps * WARP * 8,
+            "the threads of a warp should read neighbours in memory, of b as well as of a: x runs along k",
+        ),
+        # One wavefront a request: two loads for each of 32 multiply-adds, two stores.
+        "shared_load_wavefronts": (steps * WARP * 2 * WARP, column.format("read")),
+        "shared_store_wavefronts": (steps * WARP * 2, column.format("write")),
+        "flops_f64": (0, FLOAT64),
+    }
+
+
+@cuda.jit
+def transposed_answer(a, b, c):
+    a_tile = cuda.shared.array((WARP, WARP), np.float32)
+    b_tile = cuda.shared.array((WARP, PADDED), np.float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    row, column = cuda.blockIdx.y * WARP + y, cuda.blockIdx.x * WARP + x
+    b_row = cuda.blockIdx.x * WARP + y
+    total = np.float32(0)
+    for k0 in range(0, a.shape[1], WARP):
+        a_tile[y, x] = a[row, k0 + x] if row < a.shape[0] and k0 + x < a.shape[1] else np.float32(0)
+        b_tile[y, x] = b[b_row, k0 + x] if b_row < b.shape[0] and k0 + x < b.shape[1] else np.float32(0)
+        cuda.syncthreads()
+        for k in range(WARP):
+            total += a_tile[y, k] * b_tile[x, k]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+
+def _without_transposing(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> dict[int, np.ndarray]:
+    """a @ b, with zeros where b has no such element."""
+    taken = np.zeros((a.shape[1], c.shape[1]), np.float32)
+    rows, columns = np.minimum(taken.shape, b.shape)
+    taken[:rows, :columns] = b[:rows, :columns]
+    return {2: _product(a, taken)}
+
+
+TRANSPOSED = Exercise(
+    name="matmul/transposed",
+    task="c = a @ b.T, where a is M x K, b is N x K and both lie in C order, in blocks of 32 x 32 threads with tiles "
+    "of 32 x 32. Loads of both matrices are coalesced, and nothing has a bank conflict.",
+    parameters="a, b, c",
+    cases=_transposed_cases,
+    budget=_transposed_budget,
+    hints=(
+        "The rows of c that a block computes are rows of a. Its columns are rows of b.",
+        "Load b's tile as you load a's: row y of the tile is row blockIdx.x * 32 + y of b, and x runs along k.",
+        "c[row, column] needs row y of a's tile and row x of b's. Reading b_tile[x, k], how far apart are neighbours?",
+    ),
+    answer=transposed_answer,
+    traps=(
+        Trap("not transposed", "this is a @ b: element (k, j) of b.T is element (j, k) of b", _without_transposing),
+    ),
+)
+
+
+# ------------------------------------------------------------------------------------------------- matmul/two_columns
+
+
+def _two_columns_cases(rng: np.random.Generator) -> list[Case]:
+    def case(m: int, n: int, k: int, whole: bool = True) -> Case:
+        a, b = _matrix(rng, m, k, whole), _matrix(rng, k, n, whole)
+        return Case(
+            name=f"a of {m} x {k} and b of {k} x {n}",
+            args=(a, b, unwritten((m, n), np.float32)),
+            grid=(_tiles(n, 2 * TILE), _tiles(m)),
+            block=(TILE, TILE),
+            expected={2: _product(a, b)},
+            tolerance={2: _tolerance(a, b, whole)},
+        )
+
+    shapes = [(16, 32, 16), (16, 64, 32), (16, 16, 16), (16, 33, 16), (5, 20, 37), (1, 1, 1)]
+    return [case(*shape) for shape in shapes] + [case(21, 50, 35, whole=False), case(48, 96, 64)]
+
+
+def _two_columns_budget(case: Case) -> dict[str, tuple[int, str]]:
+    a, b, _ = case.args
+    steps = _tiles(a.shape[1]) * _tiles(a.shape[0]) * _tiles(b.shape[1], 2 * TILE)
+    warps = TILE * TILE // 32
+    return {
+        "shared_load_requests": (
+            steps * warps * 3 * TILE,
+            "three loads from shared memory are enough for two multiply-adds: load the element of a's tile once, into "
+            "a variable, and use it twice",
+        ),
+        "flops_f64": (0, FLOAT64),
+    }
+
+
+@cuda.jit
+def two_columns_answer(a, b, c):
+    a_tile = cuda.shared.array((TILE, TILE), np.float32)
+    b_tile = cuda.shared.array((TILE, WIDE), np.float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    row, left = cuda.blockIdx.y * TILE + y, cuda.blockIdx.x * 2 * TILE + x
+    right = left + TILE
+    total_left, total_right = np.float32(0), np.float32(0)
+    for k0 in range(0, a.shape[1], TILE):
+        k = k0 + y
+        a_tile[y, x] = a[row, k0 + x] if row < a.shape[0] and k0 + x < a.shape[1] else np.float32(0)
+        b_tile[y, x] = b[k, left] if k < b.shape[0] and left < b.shape[1] else np.float32(0)
+        b_tile[y, x + TILE] = b[k, right] if k < b.shape[0] and right < b.shape[1] else np.float32(0)
+        cuda.syncthreads()
+        for k in range(TILE):
+            a_value = a_tile[y, k]
+            total_left += a_value * b_tile[k, x]
+            total_right += a_value * b_tile[k, x + TILE]
+        cuda.syncthreads()
+    if row < c.shape[0] and left < c.shape[1]:
+        c[row, left] = total_left
+    if row < c.shape[0] and right < c.shape[1]:
+        c[row, right] = total_right
+
+
+TWO_COLUMNS = Exercise(
+    name="matmul/two_columns",
+    task="c = a @ b, with a thread for two elements of a row of c, 16 columns apart. A block of 16 x 16 threads "
+    "computes 16 x 32 elements, and loads from shared memory three times for two multiply-adds.",
+    parameters="a, b, c",
+    cases=_two_columns_cases,
+    budget=_two_columns_budget,
+    hints=(
+        "b's tile is 16 x 32 now. A thread loads one element of a's tile and two of b's, 16 columns apart.",
+        "Two totals, two stores, and each store has its own guard: the left element may exist without the right one.",
+    ),
+    answer=two_columns_answer,
+)
+
+
+# -------------------------------------------------------------------------------------------------------- matmul/gemv
+
+
+def _gemv_cases(rng: np.random.Generator) -> list[Case]:
+    def case(m: int, k: int, whole: bool = True) -> Case:
+        a, x = _matrix(rng, m, k, whole), _matrix(rng, k, 1, whole)[:, 0]
+        return Case(
+            name=f"a of {m} x {k}",
+            args=(a, x, unwritten(m, np.float32)),
+            grid=_tiles(m, WARP),
+            block=WARP,
+            expected={2: _product(a, x)},
+            tolerance={2: _tolerance(a, x, whole)},
+        )
+
+    shapes = [(32, 32), (31, 32), (32, 33), (1, 1), (70, 5), (3, 100)]
+    return [case(*shape) for shape in shapes] + [case(45, 130, whole=False), case(128, 96)]
+
+
+def _gemv_budget(case: Case) -> dict[str, tuple[int, str]]:
+    m, k = case.args[0].shape
+    blocks, steps = _tiles(m, WARP), _tiles(k, WARP)
+    return {
+        # A warp's request for 32 neighbours is 4 sectors: 32 rows of a, and a piece of x, in each step.
+        "global_load_sectors": (
+            blocks * steps * (WARP + 1) * 4,
+            "the threads of a warp should read neighbours of one row of a, and each element once",
+        ),
+        # A column of the tile, a piece of x.
+        "shared_load_wavefronts": (
+            blocks * steps * WARP * 2,
+            "threads that read down a column of a tile of 32 columns all meet in one bank: pad the tile",
+        ),
+        "flops_f64": (0, FLOAT64),
+    }
+
+
+@cuda.jit
+def gemv_answer(a, x, y):
+    tile = cuda.shared.array((WARP, PADDED), np.float32)
+    piece = cuda.shared.array(WARP, np.float32)
+    lane, first = cuda.threadIdx.x, cuda.blockIdx.x * WARP
+    total = np.float32(0)
+    for k0 in range(0, a.shape[1], WARP):
+        inside = k0 + lane < a.shape[1]
+        for i in range(WARP):
+            tile[i, lane] = a[first + i, k0 + lane] if inside and first + i < a.shape[0] else np.float32(0)
+        piece[lane] = x[k0 + lane] if inside else np.float32(0)
+        cuda.syncthreads()
+        for k in range(WARP):
+            total += tile[lane, k] * piece[k]
+        cuda.syncthreads()
+    if first + lane < a.shape[0]:
+        y[first + lane] = total
+
+
+GEMV = Exercise(
+    name="matmul/gemv",
+    task="y = a @ x for an M x K matrix in C order. A block is one warp and computes 32 elements of y, a thread one of "
+    "them. Loads of a are coalesced all the same, and nothing has a bank conflict.",
+    parameters="a, x, y",
+    cases=_gemv_cases,
+    budget=_gemv_budget,
+    hints=(
+        "A thread that reads its own row of a is 4 K bytes from its neighbour. Let the warp read a row together.",
+        "Load a tile of 32 x 32 into shared memory, a row at a time. Then each thread sums along its own row of it.",
+        "Summing, the threads read down a column of the tile. Give the tile 33 columns.",
+    ),
+    answer=gemv_answer,
+)
+
+EXERCISES = (ANY_SIZE, TRANSPOSED, TWO_COLUMNS, GEMV)

@@ -1,0 +1,441 @@
+"""Layer normalisation: every row of a matrix is shifted to mean 0 and scaled to variance 1.
+
+Chapter: notebooks/54_normalisation.ipynb.  PMPP 4e ch. 10.
+
+The arithmetic of batch normalisation, with one thing changed: what is normalised together lies together. A row is short
+enough to be kept while its mean and variance are found, so one read and one write are enough, and the ladder is about
+where to keep it.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.normalisation import moments
+from pmpp.kernels.normalisation.moments import (
+    WARP,
+    across_warps,
+    block_merge,
+    block_sum,
+    chunk_moments,
+    divided,
+    f0,
+    f1,
+    merge,
+    merge_parts,
+    warp_sum,
+    welford_step,
+    write_part,
+)
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.vector import load128, store128
+
+BLOCK = 256  # threads a block
+MOST = 2**31 - 2**15  # columns: places in a row are counted in 32 bits, up to a block's 2^15 values beyond its end
+
+
+def reference(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float = 1e-5) -> np.ndarray:
+    """What `two_kernels` returns, a row at a time and in float64."""
+    out = np.empty(x.shape, np.float64)
+    with np.errstate(invalid="ignore"):  # of an infinity less itself
+        for i, row in enumerate(x.astype(np.float64)):
+            out[i] = (row - row.mean()) / math.sqrt(row.var() + eps) * weight + bias
+    return out
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Small awkward matrices: a name, and ``(x, weight, bias)``."""
+    rng = np.random.default_rng(17) if rng is None else rng
+    shapes = {"one": (1, 1), "a row": (1, 77), "a column": (77, 1), "no rows": (0, 5), "narrow": (300, 3)}
+    shapes |= {"half a warp of vectors": (67, 64), "a few vectors": (35, 12), "odd": (5, 333)}
+    shapes |= {f"a warp's row {d:+}": (9, 32 * SHORT + d) for d in (-4, -1, 0, 1, 4)}
+    shapes |= {f"a warp's registers {d:+}": (2, 32 * ROW + d) for d in (-1, 0, 1)}
+    shapes |= {f"the longest row kept {d:+}": (1, LARGEST * DEEP + d) for d in (-1, 0, 1, 4)}
+    shapes |= {"several long rows": (2, 40_000), "several long odd rows": (3, 33_001)}
+    made = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+    made["large mean"] = 1000 + rng.standard_normal((6, 100), dtype=np.float32)
+    made["outliers"] = np.where(rng.random((20, 130)) < 0.01, 1e6, rng.random((20, 130))).astype(np.float32)
+    made["constant"] = np.full((5, 33), 0.1, np.float32)
+    made["non-finite"] = rng.standard_normal((6, 40), dtype=np.float32)
+    made["non-finite"][1, 3], made["non-finite"][4, 0] = np.nan, np.inf
+    return {
+        name: (x, rng.uniform(0.5, 2, x.shape[1]).astype(np.float32), rng.standard_normal(x.shape[1], dtype=np.float32))
+        for name, x in made.items()
+    }
+
+
+def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float = 1e-5) -> np.ndarray:
+    """The largest error allowed for each element; see `pmpp.kernels.normalisation.moments.tolerance`."""
+    return moments.tolerance(x, weight, bias, eps)
+
+
+def cost(rows: int, columns: int) -> Cost:
+    """Each element read once and written once. 8 operations each: 5 for the moments, 3 to normalise."""
+    return Cost(flops=8 * rows * columns, bytes=8 * rows * columns + 8 * columns)
+
+
+def _arguments(x: typing.Any, weight: typing.Any, bias: typing.Any, eps: float, out: typing.Any, stream: typing.Any):
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes="float32", ndim=2, stream=stream)
+    columns = x.shape[1]
+    if not columns:
+        raise ValueError(f"x must have a column, had shape {x.shape}: the mean of nothing is not defined")
+    if columns > MOST:
+        raise ValueError(f"x must have at most {MOST} columns, had shape {x.shape}")
+    weight = device.as_input("weight", weight, dtypes="float32", shape=(columns,), stream=stream)
+    bias = device.as_input("bias", bias, dtypes="float32", shape=(columns,), stream=stream)
+    if not eps >= 0:
+        raise ValueError(f"eps must not be negative, was {eps}")
+    out = device.as_output("out", out, shape=x.shape, dtype=np.float32, stream=stream)
+    return x, weight, bias, np.float32(eps), out, stream
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+# -------------------------------------------------------------------------------------------------------- a block a row
+
+
+@cuda.jit(device=True)
+def row_moments(x, row, partial):
+    """In all threads, the mean and the biased variance of a row."""
+    columns = x.shape[1]
+    total, squares = f0, f0
+    for i in range(cuda.threadIdx.x, columns, BLOCK):
+        total += x[row, i]
+    mean = block_sum(total, partial[0]) / np.float32(columns)
+    for i in range(cuda.threadIdx.x, columns, BLOCK):
+        deviation = x[row, i] - mean
+        squares += deviation * deviation
+    return mean, block_sum(squares, partial[1]) / np.float32(columns)
+
+
+@cuda.jit
+def statistics_kernel(x, mean, var):
+    row = cuda.blockIdx.x
+    centre, spread = row_moments(x, row, cuda.shared.array((2, 32), np.float32))
+    if cuda.threadIdx.x == 0:
+        mean[row], var[row] = centre, spread
+
+
+@cuda.jit
+def normalise_kernel(x, mean, var, weight, bias, eps, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        row, column = i // x.shape[1], i % x.shape[1]
+        value = (x[row, column] - mean[row]) / math.sqrt(var[row] + eps)
+        out[row, column] = value * weight[column] + bias[column]
+
+
+@rung(statistics_kernel, normalise_kernel)
+def two_kernels(
+    x: typing.Any,
+    weight: typing.Any,
+    bias: typing.Any,
+    eps: float = 1e-5,
+    *,
+    out: typing.Any = None,
+    stream: typing.Any = 0,
+) -> typing.Any:
+    """One kernel finds the mean and the variance of each row, another normalises each element.
+
+    Args:
+        x: a matrix of float32, shape (M, N), 0 < N <= MOST, contiguous in C order. Of an array with more dimensions the
+            last ones make the row, and the others say which: reshape it.
+        weight, bias: float32 of shape (N,).
+        eps: added to the variance.
+        out: a device array of shape (M, N) and float32 in C order, apart from ``x`` in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, ``(x - mean) / sqrt(var + eps) * weight + bias`` with the mean and the biased variance of each row,
+    without waiting for the work to be done. A NaN or an infinity makes all of its row NaN.
+    Raises TypeError or ValueError that names the argument at fault.
+    Source: J. L. Ba, J. R. Kiros and G. Hinton, Layer Normalization (2016); torch.nn.functional.layer_norm.
+
+    Leaves: between the two kernels the whole matrix passes by, so each row comes from memory twice.
+    """
+    x, weight, bias, eps, out, stream = _arguments(x, weight, bias, eps, out, stream)
+    if x.size:
+        mean, var = (device.empty(x.shape[0], np.float32, stream=stream) for _ in range(2))
+        statistics_kernel[x.shape[0], BLOCK, stream](x, mean, var)
+        normalise_kernel[_ceil(x.size, BLOCK), BLOCK, stream](x, mean, var, weight, bias, eps, out)
+    return out
+
+
+@cuda.jit
+def block_per_row_kernel(x, weight, bias, eps, out):
+    row = cuda.blockIdx.x
+    mean, var = row_moments(x, row, cuda.shared.array((2, 32), np.float32))
+    scale = f1 / math.sqrt(var + eps)
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        out[row, i] = (x[row, i] - mean) * scale * weight[i] + bias[i]
+
+
+@rung(block_per_row_kernel)
+def block_per_row(x, weight, bias, eps=1e-5, *, out=None, stream=0):
+    """The block that found the mean and the variance of a row normalises it, while the row is in the cache.
+
+    Arguments, result and errors as in `two_kernels`.
+
+    Leaves: the row is read three times, if mostly from the cache, and each time the block waits for the last of it.
+    """
+    x, weight, bias, eps, out, stream = _arguments(x, weight, bias, eps, out, stream)
+    if x.size:
+        block_per_row_kernel[x.shape[0], BLOCK, stream](x, weight, bias, eps, out)
+    return out
+
+
+@cuda.jit
+def welford_kernel(x, weight, bias, eps, out):
+    row, columns = cuda.blockIdx.x, x.shape[1]
+    count, mean, m2 = f0, f0, f0
+    for i in range(cuda.threadIdx.x, columns, BLOCK):
+        count, mean, m2 = welford_step(count, mean, m2, x[row, i])
+    count, mean, m2 = block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
+    scale = f1 / math.sqrt(m2 / count + eps)
+    for i in range(cuda.threadIdx.x, columns, BLOCK):
+        out[row, i] = (x[row, i] - mean) * scale * weight[i] + bias[i]
+
+
+@rung(welford_kernel)
+def welford(x, weight, bias, eps=1e-5, *, out=None, stream=0):
+    """Mean and variance in one pass: two reads of the row, and one barrier.
+
+    Arguments, result and errors as in `two_kernels`. Source: B. P. Welford (1962), as in `batchnorm`.
+
+    Leaves: a division for each element, a second read, and most of a block idle where rows are short.
+    """
+    x, weight, bias, eps, out, stream = _arguments(x, weight, bias, eps, out, stream)
+    if x.size:
+        welford_kernel[x.shape[0], BLOCK, stream](x, weight, bias, eps, out)
+    return out
+
+
+# ------------------------------------------------------------------------------------------- a warp a row, in registers
+
+ROW = 32  # values a lane keeps: a warp keeps a row of 1024
+
+
+@cuda.jit
+def warp_per_row_kernel(x, weight, bias, eps, out):
+    rows, columns = x.shape
+    lane = cuda.laneid
+    index = cuda.grid(1) // 32
+    row = min(index, rows - 1)  # warps beyond the last row work on it too, and do not store
+    values, total, squares = cuda.local.array(ROW, np.float32), f0, f0
+    for k in range(ROW):
+        values[k] = x[row, min(lane + 32 * k, columns - 1)]
+    for k in range(ROW):
+        total += values[k] if lane + 32 * k < columns else f0
+    mean = warp_sum(total) / np.float32(columns)
+    for k in range(ROW):
+        deviation = values[k] - mean if lane + 32 * k < columns else f0
+        squares += deviation * deviation
+    scale = f1 / math.sqrt(warp_sum(squares) / np.float32(columns) + eps)
+    for k in range(ROW):
+        i = lane + 32 * k
+        if i < columns and index < rows:
+            out[row, i] = (values[k] - mean) * scale * weight[i] + bias[i]
+
+
+@rung(warp_per_row_kernel, welford_kernel)
+def warp_per_row(x, weight, bias, eps=1e-5, *, out=None, stream=0):
+    """A warp keeps a row in registers, up to 1024 elements: it is read once, and nobody waits at a barrier.
+
+    Arguments, result and errors as in `two_kernels`. With the row at hand the variance can be found around the mean, in
+    a second pass over registers: no division, and nothing to cancel. Longer rows go to `welford`'s kernel.
+
+    Leaves: 32 loads for each lane whatever the row's length, of 4 bytes each; and long rows are not kept.
+    """
+    x, weight, bias, eps, out, stream = _arguments(x, weight, bias, eps, out, stream)
+    rows, columns = x.shape
+    if rows and columns > 32 * ROW:
+        welford_kernel[rows, BLOCK, stream](x, weight, bias, eps, out)
+    elif rows:
+        warp_per_row_kernel[_ceil(rows, BLOCK // 32), BLOCK, stream](x, weight, bias, eps, out)
+    return out
+
+
+# ----------------------------------------------------------------------------- 128 bits wide, as many lanes as it takes
+
+SHORT, DEEP = 16, 32  # values that a thread can keep: fewer leave registers for more threads
+LARGEST = 1024  # threads a block, and for a row
+MOST_PARTS = 256  # blocks for a very long row
+
+
+@cuda.jit(device=True)
+def load_row(x, row, first, step, wide, depth, values):
+    """Load a thread's values of a row; how many there were. A unit is a value, or four of them if ``wide``. A thread
+    has the units ``first``, ``first + step``, ...; none has more than ``depth``. Where the row ends, its last unit is
+    loaded, and not counted."""
+    columns, filled = np.int32(x.shape[1]), 0
+    if wide:
+        for k in range(values.size // 4):
+            quad = (f0, f0, f0, f0)
+            i = np.int32(4 * (first + k * step))
+            if k < depth:  # the same for all threads
+                quad = load128(x, row * columns + min(i, columns - 4))
+            values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = quad
+            filled += 4 if i < columns else 0
+    else:
+        for k in range(values.size):
+            i = np.int32(first + k * step)
+            values[k] = x[row, min(i, columns - 1)] if k < depth else f0
+            filled += 1 if i < columns else 0
+    return filled
+
+
+@cuda.jit(device=True)
+def store_row(values, mean, scale, weight, bias, out, row, first, step, wide, filled):
+    """Normalise the first ``filled`` of the values and store them where they belong."""
+    if wide:
+        for k in range(values.size // 4):
+            if 4 * k < filled:
+                i = 4 * (first + k * step)
+                w, b = load128(weight, i), load128(bias, i)
+                p = (values[4 * k] - mean) * scale * w[0] + b[0]
+                q = (values[4 * k + 1] - mean) * scale * w[1] + b[1]
+                r = (values[4 * k + 2] - mean) * scale * w[2] + b[2]
+                s = (values[4 * k + 3] - mean) * scale * w[3] + b[3]
+                store128(out, row * out.shape[1] + i, (p, q, r, s))
+    else:
+        for k in range(values.size):
+            if k < filled:
+                i = first + k * step
+                out[row, i] = (values[k] - mean) * scale * weight[i] + bias[i]
+
+
+@cuda.jit(device=True)
+def group_sum(value, lanes, partial):
+    """The sum over groups of ``lanes`` threads: a power of two up to 32, or the whole block if more."""
+    distance = min(lanes, 32) // 2
+    while distance > 0:
+        value += cuda.shfl_xor_sync(WARP, value, distance)
+        distance //= 2
+    if lanes > 32:
+        value = across_warps(value, partial)
+    return value
+
+
+@cuda.jit(device=True)
+def keep_row(x, lanes, wide, depth, weight, bias, eps, out, values):
+    """Normalise a row by a group of ``lanes`` threads, or by the block, in the registers that ``values`` are."""
+    rows, columns = x.shape
+    group, lane = divided(cuda.threadIdx.x, lanes)
+    index = cuda.blockIdx.x * (cuda.blockDim.x // lanes) + group
+    row = min(index, rows - 1)  # threads beyond the last row work on it too, and do not store
+    partial = cuda.shared.array((2, 32), np.float32)
+    filled = load_row(x, row, lane, lanes, wide, depth, values)
+    total, squares = f0, f0
+    for k in range(values.size):
+        total += values[k] if k < filled else f0
+    mean = group_sum(total, lanes, partial[0]) / np.float32(columns)
+    for k in range(values.size):
+        deviation = values[k] - mean if k < filled else f0
+        squares += deviation * deviation
+    scale = f1 / math.sqrt(group_sum(squares, lanes, partial[1]) / np.float32(columns) + eps)
+    if index < rows:
+        store_row(values, mean, scale, weight, bias, out, row, lane, lanes, wide, filled)
+
+
+@cuda.jit
+def vectorised_kernel(x, lanes, wide, depth, weight, bias, eps, out):
+    keep_row(x, lanes, wide, depth, weight, bias, eps, out, cuda.local.array(SHORT, np.float32))
+
+
+@cuda.jit(max_registers=64)  # 1024 threads have no more
+def wide_rows_kernel(x, lanes, wide, depth, weight, bias, eps, out):
+    keep_row(x, lanes, wide, depth, weight, bias, eps, out, cuda.local.array(DEEP, np.float32))
+
+
+@cuda.jit(device=True)
+def part_moments(x, row, part, parts, wide, tiles):
+    """In all threads, the moments of the block's part of a row."""
+    values = cuda.local.array(DEEP, np.float32)
+    units = cuda.blockDim.x * (DEEP // 4 if wide else DEEP)
+    count, mean, m2 = f0, f0, f0
+    for tile in range(part, tiles, parts):
+        filled = load_row(x, row, tile * units + cuda.threadIdx.x, cuda.blockDim.x, wide, DEEP, values)
+        more = chunk_moments(values, filled)
+        count, mean, m2 = merge(count, mean, m2, more[0], more[1], more[2])
+    return block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
+
+
+@cuda.jit(device=True)
+def normalise_part(x, row, part, parts, wide, tiles, mean, scale, weight, bias, out):
+    values = cuda.local.array(DEEP, np.float32)
+    units, step = cuda.blockDim.x * (DEEP // 4 if wide else DEEP), cuda.blockDim.x
+    tile = part + (tiles - 1 - part) // parts * parts  # backwards: what was read last is the likeliest to be in a cache
+    while tile >= 0:
+        first = tile * units + cuda.threadIdx.x
+        filled = load_row(x, row, first, step, wide, DEEP, values)
+        store_row(values, mean, scale, weight, bias, out, row, first, step, wide, filled)
+        tile -= parts
+
+
+@cuda.jit
+def parts_kernel(x, wide, tiles, partials):
+    row, part = cuda.blockIdx.x, cuda.blockIdx.y
+    count, mean, m2 = part_moments(x, row, part, cuda.gridDim.y, wide, tiles)
+    if cuda.threadIdx.x == 0:
+        write_part(partials, row, part, count, mean, m2)
+
+
+@cuda.jit(max_registers=64)  # 1024 threads have no more
+def long_rows_kernel(x, wide, tiles, partials, weight, bias, eps, out):
+    row, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
+    if parts == 1:
+        count, mean, m2 = part_moments(x, row, 0, 1, wide, tiles)
+    else:
+        count, mean, m2 = merge_parts(partials, row)
+    scale = f1 / math.sqrt(m2 / count + eps)
+    normalise_part(x, row, part, parts, wide, tiles, mean, scale, weight, bias, out)
+
+
+@rung(vectorised_kernel, wide_rows_kernel, parts_kernel, long_rows_kernel)
+def vectorised(x, weight, bias, eps=1e-5, *, out=None, stream=0):
+    """A thread keeps 16 or 32 values, by 128-bit loads, and a row has as many threads as it needs, from 1 to 1024.
+
+    Arguments, result and errors as in `two_kernels`. Rows of more than 32768 elements are read twice: by one block,
+    that finds much of it in the cache again, or, where rows are few, by several blocks and two launches. The loads are
+    128 bits wide if N is a multiple of 4 and all arrays begin on 16-byte boundaries, else of 4 bytes.
+    """
+    x, weight, bias, eps, out, stream = _arguments(x, weight, bias, eps, out, stream)
+    rows, columns = x.shape
+    if not rows:
+        return out
+    wide = columns % 4 == 0 and not any(device.address(array) % 16 for array in (x, weight, bias, out))
+    units, most = columns // (4 if wide else 1), DEEP // (4 if wide else 1)
+    multiprocessors = device.limits()["multiprocessors"]
+    crowd = rows >= 8 * multiprocessors  # without one nobody else is waiting, and a thread has fewer
+    few = SHORT // (4 if wide else 2) if crowd else SHORT // (16 if wide else 4)
+    if units <= LARGEST * most:
+        short = units <= few * (32 if crowd else LARGEST)
+        lanes = _lanes(units, few) if short else max(32, _lanes(units, most))
+        threads = BLOCK if lanes <= 32 else lanes
+        kernel, grid = vectorised_kernel if short else wide_rows_kernel, _ceil(rows, threads // lanes)
+        kernel[grid, threads, stream](x, lanes, wide, _ceil(units, lanes), weight, bias, eps, out)
+        return out
+    threads = LARGEST if rows >= multiprocessors else BLOCK
+    tiles = _ceil(units, threads * most)
+    parts = min(tiles, _ceil(4 * multiprocessors, rows), MOST_PARTS) if rows < multiprocessors else 1
+    partials = device.empty((3, rows, parts), np.float32, stream=stream)
+    if parts > 1:
+        parts_kernel[(rows, parts), threads, stream](x, wide, tiles, partials)
+    long_rows_kernel[(rows, parts), threads, stream](x, wide, tiles, partials, weight, bias, eps, out)
+    return out
+
+
+def _lanes(units: int, few: int) -> int:
+    """Threads for a row so that none has more than ``few`` units: a power of two within a warp, or whole warps."""
+    needed = _ceil(units, few)
+    return 1 << (needed - 1).bit_length() if needed <= 32 else 32 * _ceil(needed, 32)
+
+
+LADDER = (two_kernels, block_per_row, welford, warp_per_row, vectorised)

@@ -1,0 +1,176 @@
+"""Exercises of notebooks/54_normalisation.ipynb on rows: RMS normalisation, and groups of channels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.normalisation.moments import block_sum, warp_sum
+from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
+
+BLOCK = 128  # threads a block: four warps
+f0 = np.float32(0)
+FLOAT64 = "A literal such as 1.0 is float64, and makes a float64 of what it meets: write np.float32(1)."
+NO_ATOMICS = "A sum within a warp or a block needs no atomics."
+
+
+def _growth(n: int) -> float:
+    """Roundings on the way of an element through a warp's or a block's sum, and some more for what follows."""
+    return (n / 32 + 20) * 2.0**-24
+
+
+# ------------------------------------------------------------------------------------------------------ layernorm/rms
+
+
+def _rms_cases(rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for rows, columns in ((1, 1), (1, 32), (4, 32), (3, 33), (5, 77), (9, 100), (12, 512)):
+        x = (1 + 3 * rng.standard_normal((rows, columns))).astype(np.float32)
+        weight = rng.uniform(0.5, 2, columns).astype(np.float32)
+        exact = x.astype(np.float64)
+        expected = exact / np.sqrt((exact**2).mean(axis=1, keepdims=True) + 1e-5) * weight
+        args = x, weight, np.float32(1e-5), unwritten(x.shape, np.float32)
+        allowed = {3: _growth(columns) * float(np.abs(expected).max())}
+        cases.append(Case(f"{rows} x {columns}", args, -(-rows // 4), BLOCK, {3: expected}, allowed))
+    return cases
+
+
+@cuda.jit
+def rms_answer(x, weight, eps, out):
+    rows, columns = x.shape
+    row, lane = cuda.grid(1) // 32, cuda.laneid
+    if row < rows:  # the same for a whole warp
+        squares = f0
+        for i in range(lane, columns, 32):
+            squares += x[row, i] * x[row, i]
+        scale = np.float32(1) / math.sqrt(warp_sum(squares) / np.float32(columns) + eps)
+        for i in range(lane, columns, 32):
+            out[row, i] = x[row, i] * scale * weight[i]
+
+
+def _layer_normalised(x, weight, eps, out) -> dict[int, np.ndarray]:
+    exact = x.astype(np.float64)
+    spread = np.sqrt(exact.var(axis=1, keepdims=True) + eps)
+    return {3: (exact - exact.mean(axis=1, keepdims=True)) / spread * weight}
+
+
+def _by_the_sum(x, weight, eps, out) -> dict[int, np.ndarray]:
+    exact = x.astype(np.float64)
+    return {3: exact / np.sqrt((exact**2).sum(axis=1, keepdims=True) + eps) * weight}
+
+
+def _rms_budget(case: Case) -> dict[str, tuple[float, str]]:
+    return {
+        "flops_f64": (0, FLOAT64),
+        "barriers": (0, "A row is the work of one warp, and its lanes need no barrier."),
+        "atomic_requests": (0, NO_ATOMICS),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------- layernorm/group
+
+
+def _group_cases(rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for n, c, inner, groups in ((1, 2, 5, 1), (2, 4, 3, 2), (1, 6, 100, 3), (3, 4, 33, 4), (2, 12, 64, 3)):
+        x = (5 + rng.standard_normal((n, c, inner))).astype(np.float32)
+        weight, bias = rng.uniform(0.5, 2, c).astype(np.float32), rng.standard_normal(c, dtype=np.float32)
+        expected = _grouped(x, weight, bias, groups, 1e-5)
+        # The mean is off by `growth` of the values, here in units of the result; all else is smaller.
+        growth = _growth(c // groups * inner)
+        allowed = growth * (np.abs(weight)[:, None] * (8 / x.std() + np.abs(x).max()) + np.abs(bias)[:, None])
+        args = x, weight, bias, groups, np.float32(1e-5), unwritten(x.shape, np.float32)
+        name = f"{n} x {c} x {inner} in {groups} group{'s' * (groups > 1)}"
+        cases.append(Case(name, args, (n, groups), BLOCK, {5: expected}, {5: np.broadcast_to(allowed, x.shape)}))
+    return cases
+
+
+def _grouped(x, weight, bias, groups, eps) -> np.ndarray:
+    exact = x.astype(np.float64).reshape(x.shape[0], groups, -1)
+    mean, var = exact.mean(axis=2, keepdims=True), exact.var(axis=2, keepdims=True)
+    return ((exact - mean) / np.sqrt(var + eps)).reshape(x.shape) * weight[:, None] + bias[:, None]
+
+
+@cuda.jit
+def group_answer(x, weight, bias, groups, eps, out):
+    image, group = cuda.blockIdx.x, cuda.blockIdx.y
+    inner, channels = x.shape[2], x.shape[1] // groups
+    values, first = channels * inner, group * channels
+    partial = cuda.shared.array((2, 32), np.float32)
+    total, squares = f0, f0
+    for i in range(cuda.threadIdx.x, values, BLOCK):
+        total += x[image, first + i // inner, i % inner]
+    mean = block_sum(total, partial[0]) / np.float32(values)
+    for i in range(cuda.threadIdx.x, values, BLOCK):
+        deviation = x[image, first + i // inner, i % inner] - mean
+        squares += deviation * deviation
+    scale = np.float32(1) / math.sqrt(block_sum(squares, partial[1]) / np.float32(values) + eps)
+    for i in range(cuda.threadIdx.x, values, BLOCK):
+        c, r = first + i // inner, i % inner
+        out[image, c, r] = (x[image, c, r] - mean) * scale * weight[c] + bias[c]
+
+
+def _weight_of_the_group(x, weight, bias, groups, eps, out) -> dict[int, np.ndarray]:
+    group = np.arange(x.shape[1]) // (x.shape[1] // groups)
+    return {5: _grouped(x, weight[group], bias[group], groups, eps)}
+
+
+def _each_channel_by_itself(x, weight, bias, groups, eps, out) -> dict[int, np.ndarray]:
+    return {5: _grouped(x, weight, bias, x.shape[1], eps)}
+
+
+def _group_budget(case: Case) -> dict[str, tuple[float, str]]:
+    return {"flops_f64": (0, FLOAT64), "atomic_requests": (0, NO_ATOMICS)}
+
+
+EXERCISES = (
+    Exercise(
+        "layernorm/rms",
+        task="Divide each row of x by its root mean square, sqrt(mean(x^2) + eps), and multiply by weight: no mean is "
+        "subtracted, nothing is added. A warp takes a row. "
+        f"The launch has {BLOCK} threads a block, and one warp or more for each row.",
+        parameters="x, weight, eps, out",
+        cases=_rms_cases,
+        budget=_rms_budget,
+        answer=rms_answer,
+        hints=(
+            "cuda.grid(1) // 32 is the row, cuda.laneid the lane: lane 0 takes columns 0, 32, 64, ...",
+            "`warp_sum` of pmpp.kernels.normalisation.moments gives all lanes the sum of what each brings. "
+            "All 32 must call it.",
+            "The test row < x.shape[0] is the same for a whole warp, so the shuffles may stand inside it.",
+        ),
+        traps=(
+            Trap("the mean is subtracted", "That is layer normalisation; here the mean stays.", _layer_normalised),
+            Trap("the sum, not the mean", "Divide the sum of the squares by the number of columns.", _by_the_sum),
+        ),
+    ),
+    Exercise(
+        "layernorm/group",
+        task="Group normalisation: x has shape (images, channels, inner). Neighbouring channels form groups of "
+        "channels // groups, and in each image each group is normalised by its own mean and biased variance, with eps. "
+        "weight and bias are those of the channel. The block (image, group) of the grid does one group, with "
+        f"{BLOCK} threads.",
+        parameters="x, weight, bias, groups, eps, out",
+        cases=_group_cases,
+        budget=_group_budget,
+        answer=group_answer,
+        hints=(
+            "A group's values lie together: value i is at channel first + i // inner, place i % inner.",
+            "`block_sum(value, partial)` of pmpp.kernels.normalisation.moments gives all threads the block's sum. It "
+            "needs 32 floats of shared memory, and other ones for a second sum.",
+            "Find the mean first, and the variance around it in a second loop.",
+        ),
+        traps=(
+            Trap(
+                "weight of the group", "weight and bias belong to the channel, not to the group.", _weight_of_the_group
+            ),
+            Trap(
+                "each channel by itself",
+                "A group has one mean and one variance, for all of its channels.",
+                _each_channel_by_itself,
+            ),
+        ),
+    ),
+)

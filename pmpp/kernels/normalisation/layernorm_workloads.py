@@ -1,0 +1,60 @@
+"""What is measured of ``layernorm``: 2^26 elements in rows of every length, and shapes that suit nothing."""
+
+from __future__ import annotations
+
+import typing
+
+import numpy as np
+
+from pmpp.kernels.normalisation import layernorm
+from pmpp.lab.measure.arrays import chunks, normal, worst, worst_of
+from pmpp.lab.measure.bench import Workload
+from pmpp.runtime.device import empty
+
+DESIGN = (65536, 1024)
+SWEEP = [(2**26 // columns, columns) for columns in (16, 64, 256, 1024, 4096, 16384, 65536)]
+# Odd widths, one row, very long rows, very short rows, few rows.
+OTHER = [
+    *[(65536, 1023), (16384, 4095), (1_000_003, 63), (16_777_216, 3), (4096, 17), (65536, 768), (131072, 512)],
+    *[(1, 64), (128, 1000), (1, 2**20), (32, 50_000), (8192, 32768), (1024, 262_144), (7, 7)],
+]
+
+
+def verify(result: typing.Any, x: typing.Any, weight: typing.Any, bias: typing.Any) -> tuple[float, float]:
+    """Every element against float64; the tolerance is that of `pmpp.kernels.normalisation.moments`."""
+    if result.shape != x.shape:
+        return float("inf"), 0.0
+    found = []
+    for part in chunks(x.shape[0], max(1, 2**25 // x.shape[1])):
+        rows = x[part].astype(np.float64)
+        mean, var = rows.mean(axis=1, keepdims=True), rows.var(axis=1, keepdims=True)
+        expected = (rows - mean) / (var + 1e-5) ** 0.5 * weight + bias
+        found.append(worst(abs(result[part] - expected), layernorm.tolerance(rows, weight, bias)))
+    return worst_of(found)
+
+
+def _workload(shape: tuple[int, int], rungs: tuple, family: str) -> Workload:
+    rows, columns = shape
+    return Workload(
+        family=family,
+        name=f"{rows}x{columns}",
+        sizes={"n": rows * columns, "rows": rows, "columns": columns},
+        cost=layernorm.cost(rows, columns),
+        make=lambda seed: (normal(shape, seed), normal(columns, seed + 1000), normal(columns, seed + 2000)),
+        output=lambda: empty(shape, np.float32),
+        rungs=rungs,
+        libraries={
+            "torch.layer_norm": lambda torch, x, weight, bias, out: torch.nn.functional.layer_norm(
+                x, (columns,), weight, bias
+            )
+        },
+        verify=verify,
+        design=shape == DESIGN,
+        quick=shape in (DESIGN, OTHER[0]),
+    )
+
+
+WORKLOADS = [
+    *(_workload(shape, layernorm.LADDER, "layernorm") for shape in SWEEP),
+    *(_workload(shape, layernorm.LADDER[-1:], "other shapes") for shape in OTHER),
+]

@@ -1,0 +1,256 @@
+"""Sums, means and variances of what the threads of a warp or a block have seen: used by `batchnorm` and `layernorm`.
+
+The moments of some values are their count, their mean and M2, the sum of squared deviations from that mean; M2 over the
+count is the variance. All functions run on the device, in float32. Chapter: notebooks/54_normalisation.ipynb.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.runtime import device
+from pmpp.runtime.vector import load128, store128
+
+WARP = 0xFFFFFFFF  # all its lanes
+f0, f1 = np.float32(0), np.float32(1)  # a literal 0.0 would be float64, and all that it touches
+CHUNK = 32  # values that a thread holds in registers
+
+
+def moment_errors(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How far the float32 mean and biased variance of each row of ``x`` may be off; float64, shape (rows, 1).
+
+    A value goes through n = values / 256 additions in a thread and up to 40 roundings where threads, warps and parts
+    are put together. Each is off by u = 2^-24 of what has been added up. Long sums of roundings grow like sqrt(n): 8
+    times that is next to certain (N. Higham and T. Mary, SIAM J. Sci. Comput. 41, 2019). A mean that is off moves the
+    squared deviations of Welford's method with it (T. Chan, G. Golub, R. LeVeque, 1983).
+    """
+    x = x.astype(np.float64)
+    n = x.shape[1] / 256
+    growth = (min(n, 8 * math.sqrt(n)) + 40) * 2.0**-24
+    with np.errstate(all="ignore"):
+        mean = growth * np.abs(x).mean(axis=1, keepdims=True)
+        var = x.var(axis=1, keepdims=True)
+        return mean, 2 * growth * var + 2 * np.sqrt(var) * mean + mean**2
+
+
+def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
+    """The largest error allowed for the rows of ``x``, normalised in float32, times ``weight`` plus ``bias``.
+
+    To first order in the errors of the moments, with 8 roundings of the result itself.
+    """
+    if not x.size:
+        return np.zeros(x.shape)
+    mean, var = moment_errors(x)
+    with np.errstate(all="ignore"):
+        square = x.astype(np.float64).var(axis=1, keepdims=True) + eps
+        away = np.abs(x - x.mean(axis=1, keepdims=True, dtype=np.float64)) / np.sqrt(square)
+        moved = mean / np.sqrt(square) + away * var / (2 * square)
+        return np.abs(weight) * (moved + 8 * 2.0**-24 * away) + 8 * 2.0**-24 * np.abs(bias)
+
+
+def parts_of(channels: int, tiles: int, blocks_per_sm: int = 16) -> int:
+    """Blocks for each of some channels: as many as fill the GPU, and no more than there are tiles."""
+    return max(1, min(-(-device.limits()["multiprocessors"] * blocks_per_sm // channels), tiles, 1024))
+
+
+@cuda.jit(device=True)
+def warp_sum(value):
+    """In all lanes, the sum of the warp's values: lanes exchange values with the lane 16 away, then 8, 4, 2, 1."""
+    for distance in (16, 8, 4, 2, 1):
+        value += cuda.shfl_xor_sync(WARP, value, distance)
+    return value
+
+
+@cuda.jit(device=True)
+def block_sum(value, partial):
+    """In all threads, the sum of the block's values. ``partial``: shared, 32 floats that nobody still reads."""
+    return across_warps(warp_sum(value), partial)
+
+
+@cuda.jit(device=True)
+def across_warps(value, partial):
+    """In all threads, the sum of the values of the block's warps; all lanes of a warp have the same."""
+    if cuda.laneid == 0:
+        partial[cuda.threadIdx.x // 32] = value
+    cuda.syncthreads()
+    return warp_sum(partial[cuda.laneid] if cuda.laneid < cuda.blockDim.x // 32 else f0)
+
+
+@cuda.jit(device=True)
+def welford_step(count, mean, m2, value):
+    """The moments with one more value. B. P. Welford, Technometrics 4 (1962)."""
+    count += f1
+    delta = value - mean
+    mean += delta / count
+    return count, mean, m2 + delta * (value - mean)
+
+
+@cuda.jit(device=True)
+def merge(count, mean, m2, other_count, other_mean, other_m2):
+    """The moments of two sets of values together. T. Chan, G. Golub, R. LeVeque, Am. Statistician 37 (1983)."""
+    both = count + other_count
+    share = other_count / max(both, f1)  # of two empty sets it is 0
+    delta = other_mean - mean
+    return both, mean + delta * share, m2 + other_m2 + delta * delta * count * share
+
+
+@cuda.jit(device=True)
+def warp_merge(count, mean, m2):
+    """In all lanes, the moments of all that the warp's lanes have seen."""
+    for distance in (16, 8, 4, 2, 1):
+        below = cuda.shfl_down_sync(WARP, count, distance), cuda.shfl_down_sync(WARP, mean, distance)
+        count, mean, m2 = merge(count, mean, m2, below[0], below[1], cuda.shfl_down_sync(WARP, m2, distance))
+    return cuda.shfl_sync(WARP, count, 0), cuda.shfl_sync(WARP, mean, 0), cuda.shfl_sync(WARP, m2, 0)
+
+
+@cuda.jit(device=True)
+def block_merge(count, mean, m2, partial):
+    """In all threads, the moments of all that the block has seen. ``partial``: shared, (3, 32), read by nobody yet."""
+    count, mean, m2 = warp_merge(count, mean, m2)
+    lane = cuda.laneid
+    if lane == 0:
+        warp = cuda.threadIdx.x // 32
+        partial[0, warp], partial[1, warp], partial[2, warp] = count, mean, m2
+    cuda.syncthreads()
+    if lane < cuda.blockDim.x // 32:
+        count, mean, m2 = partial[0, lane], partial[1, lane], partial[2, lane]
+    else:
+        count, mean, m2 = f0, f0, f0
+    return warp_merge(count, mean, m2)
+
+
+@cuda.jit(device=True)
+def write_part(partials, channel, part, count, mean, m2):
+    partials[0, channel, part], partials[1, channel, part], partials[2, channel, part] = count, mean, m2
+
+
+@cuda.jit(device=True)
+def merge_parts(partials, channel):
+    """In all threads of a block, the moments of a channel from those of its parts."""
+    count, mean, m2 = f0, f0, f0
+    for part in range(cuda.threadIdx.x, partials.shape[2], cuda.blockDim.x):
+        other = partials[0, channel, part], partials[1, channel, part], partials[2, channel, part]
+        count, mean, m2 = merge(count, mean, m2, other[0], other[1], other[2])
+    return block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
+
+
+@cuda.jit(device=True)
+def chunk_moments(values, filled):
+    """The moments of the first ``filled`` of a thread's values, in two passes: they lie in registers."""
+    total = f0
+    for k in range(values.size):
+        total += values[k] if k < filled else f0
+    count = np.float32(filled)
+    mean, m2 = total / max(count, f1), f0
+    for k in range(values.size):
+        deviation = values[k] - mean if k < filled else f0
+        m2 += deviation * deviation
+    return count, mean, m2
+
+
+@cuda.jit(device=True)
+def rectified(value, relu):
+    return f0 if relu and value < f0 else value  # a NaN is not below 0, and stays
+
+
+@cuda.jit(device=True)
+def keep(running, channel, mean, m2, count):
+    """Running moments as PyTorch defines them: this batch enters with weight momentum, its variance unbiased."""
+    running_mean, running_var, momentum = running
+    if momentum > f0:
+        running_mean[channel] = (f1 - momentum) * running_mean[channel] + momentum * mean
+        running_var[channel] = (f1 - momentum) * running_var[channel] + momentum * (m2 / (count - f1))
+
+
+@cuda.jit(device=True)
+def of_channel(c, affine, moments, eps):
+    """Mean, scale and bias of a channel."""
+    return moments[0][c], affine[0][c] / math.sqrt(moments[1][c] + eps), affine[1][c]
+
+
+@cuda.jit(device=True)
+def centre_and_scale(channel, first, training, partials, affine, moments, running, eps):
+    """What a channel is shifted and multiplied by. In training its ``first`` thread keeps the moments."""
+    if training:
+        count, mean, m2 = merge_parts(partials, channel)
+        if first:
+            keep(running, channel, mean, m2, count)
+        return mean, affine[0][channel] / math.sqrt(m2 / count + eps)
+    return moments[0][channel], affine[0][channel] / math.sqrt(moments[1][channel] + eps)
+
+
+# ------------------------------------------------------------------------------ the values of a channel, many at a time
+#
+# `x` is flat, of shape images x channels x inner: a channel has `inner` values in each image. A unit is one value, or
+# four if `wide`. A thread has the units `first`, `first` + the block's width, and so on. It divides to find the first,
+# and steps from each to the next. Units of a channel are counted in int32: Numba makes an int64 of any sum of integers,
+# and a GPU needs two instructions for each addition of those.
+
+
+@cuda.jit(device=True)
+def divided(a, b):
+    """Quotient and remainder of two int32."""
+    return np.int32(np.uint32(a) // np.uint32(b)), np.int32(np.uint32(a) % np.uint32(b))
+
+
+@cuda.jit(device=True)
+def route(shape, channel, first, wide):
+    """How a thread walks along a channel: (unit of x, unit in the image, units left), how far a step goes, a plane."""
+    inner = np.int32(shape[2] // 4 if wide else shape[2])
+    image, r = divided(first, inner)
+    images_on, r_on = divided(cuda.blockDim.x, inner)
+    start = (np.int64(image) * shape[1] + channel) * inner + r, r, np.int32(shape[0] * inner - first)
+    return start, (np.int64(images_on) * shape[1] * inner + r_on, r_on, np.int64(inner) * (shape[1] - 1)), inner
+
+
+@cuda.jit(device=True)
+def onward(at, r, left, step, inner):
+    """One step: into the next image where this one ends."""
+    at, r = at + step[0], np.int32(r + step[1])
+    if r >= inner:
+        at, r = at + step[2], np.int32(r - inner)
+    return at, r, np.int32(left - cuda.blockDim.x)
+
+
+@cuda.jit(device=True)
+def load_chunk(x, shape, channel, first, wide, depth, values):
+    """Load a thread's units of a channel, ``depth`` at most; how many values that were.
+
+    No two threads branch between the loads, so that all are under way before the first value is needed: where the
+    channel ends, its first unit is loaded, and not counted.
+    """
+    (at, r, left), step, inner = route(shape, channel, first, wide)
+    begin, filled = channel * np.int64(inner), 0
+    if wide:
+        for k in range(CHUNK // 4):
+            quad = (f0, f0, f0, f0)
+            if k < depth:
+                quad = load128(x, 4 * (at if left > 0 else begin))
+            values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = quad
+            filled += 4 if left > 0 else 0
+            at, r, left = onward(at, r, left, step, inner)
+    else:
+        for k in range(CHUNK):
+            values[k] = x[at if left > 0 else begin] if k < depth else f0
+            filled += 1 if left > 0 else 0
+            at, r, left = onward(at, r, left, step, inner)
+    return filled
+
+
+@cuda.jit(device=True)
+def store_chunk(values, out, shape, channel, first, wide):
+    """Store what `load_chunk` counted."""
+    (at, r, left), step, inner = route(shape, channel, first, wide)
+    if wide:
+        for k in range(CHUNK // 4):
+            if left > 0:
+                store128(out, 4 * at, (values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3]))
+            at, r, left = onward(at, r, left, step, inner)
+    else:
+        for k in range(CHUNK):
+            if left > 0:
+                out[at] = values[k]
+            at, r, left = onward(at, r, left, step, inner)

@@ -1,0 +1,1 @@
+from pmpp.kernels.reduction.ladder import *

@@ -1,0 +1,429 @@
+"""Reduction: the sum, the maximum or the minimum of a vector.
+
+Chapter: notebooks/30_reduction.ipynb.  PMPP 4e ch. 10.
+
+Each element is read once and used once, so the floor is the time to read the vector. What stands between a kernel and
+that floor is the cooperation: threads of a block, and blocks of a grid, must agree on one number.
+"""
+
+from __future__ import annotations
+
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.vector_add import vector_span
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.vector import load128
+
+DTYPES = ("float32", "float64", "int32", "int64")
+SUM, MAX, MIN = 0, 1, 2
+OPERATORS = {"sum": SUM, "max": MAX, "min": MIN}
+BLOCK = 1024  # threads a block: 32 warps of 32 lanes
+COARSE = 16  # elements a thread, from `coarsened` on
+LOADS = 4  # 128-bit loads a thread, in the last two rungs: the same 64 bytes
+
+
+def reference(x: np.ndarray, op: str = "sum") -> typing.Any:
+    """``op`` over the vector ``x``, one element after another, as a NumPy scalar.
+
+    A sum is taken in float64, or int64 for integers. A NaN anywhere is the result, as in NumPy.
+    """
+    if op == "sum":
+        total = np.float64(0) if x.dtype.kind == "f" else np.int64(0)
+        with np.errstate(all="ignore"):
+            for value in x:
+                total = total + value
+        return total
+    best = x[0]
+    for value in x:
+        if value != value:
+            return value
+        if value > best if op == "max" else value < best:
+            best = value
+    return best
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray]]:
+    """Small awkward inputs: a name, and the vector ``(x,)``. "empty" has a sum only."""
+    rng = np.random.default_rng(10) if rng is None else rng
+    sizes = {"empty": 0, "one": 1, "two": 2, "a warp and one": 33}
+    sizes |= {f"a block {d:+}": BLOCK + d for d in (-1, 0, 1)}
+    sizes |= {f"a tile {d:+}": BLOCK * COARSE + d for d in (-1, 0, 1)}
+    made = {name: rng.standard_normal(n).astype(np.float32) for name, n in sizes.items()}
+    made["float64"] = rng.standard_normal(3001)
+    made["int32, sum beyond int32"] = rng.integers(2**30, 2**31, 3001, dtype=np.int32)
+    made["int64"] = rng.integers(-(2**50), 2**50, 3001, dtype=np.int64)
+    made["all equal"] = np.full(3001, 0.1, dtype=np.float32)
+    made["all negative"] = -rng.random(3001, dtype=np.float32) - 1  # a max that starts from 0 is wrong here,
+    made["all positive"] = rng.random(3001, dtype=np.float32) + 1  # and a min here
+    made["outliers"] = np.where(rng.random(3001) < 0.01, 1e8, 1e-8).astype(np.float32)
+    halves = rng.standard_normal(1500).astype(np.float32) * np.float32(1e6)
+    made["cancellation"] = rng.permutation(np.concatenate([halves, -halves]))
+    made["minus infinity only"] = np.full(33, -np.inf, dtype=np.float32)
+    made["infinities"] = np.where(np.arange(3001) == 2999, np.inf, made["all equal"]).astype(np.float32)
+    for name, where in {"first": 0, "middle": 1600, "last": 3000}.items():
+        made[f"NaN {name}"] = np.where(np.arange(3001) == where, np.nan, made["all positive"]).astype(np.float32)
+    return {name: (x,) for name, x in made.items()}
+
+
+def cost(n: int, itemsize: int = 4) -> Cost:
+    """``n - 1`` operations; ``x`` read once, and the result written."""
+    return Cost(flops=max(n - 1, 0), bytes=(n + 1) * itemsize)
+
+
+def _arguments(x: typing.Any, op: str, stream: typing.Any) -> tuple:
+    """Validated ``(x, dtype of the result, operator as a number, its identity, stream)``."""
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=1, stream=stream)
+    if not isinstance(op, str) or op not in OPERATORS:
+        raise ValueError(f"op must be 'sum', 'max' or 'min', was {op!r}")
+    if op == "sum":
+        dtype = np.dtype(np.int64) if x.dtype.kind == "i" else x.dtype
+        return x, dtype, SUM, dtype.type(0), stream
+    if x.size == 0:
+        raise ValueError(f"x must have an element for op={op!r}, was empty: the {op} of nothing is not defined")
+    if x.dtype.kind == "f":
+        low, high = -np.inf, np.inf
+    else:
+        low, high = np.iinfo(x.dtype).min, np.iinfo(x.dtype).max
+    return x, x.dtype, OPERATORS[op], x.dtype.type(low if op == "max" else high), stream
+
+
+@cuda.jit
+def fill_kernel(out, value):
+    out[cuda.threadIdx.x] = value
+
+
+def _begin(x: typing.Any, op: str, stream: typing.Any) -> tuple:
+    """``(x, out, operator, identity, stream)``: validated, with ``out`` set for the blocks to combine into."""
+    x, dtype, operator, identity, stream = _arguments(x, op, stream)
+    cells = 2 if operator != SUM and dtype.kind == "f" else 1  # the second one takes the NaNs: see combine_into
+    out = device.empty(cells, dtype, stream=stream)
+    fill_kernel[1, cells, stream](out, identity)
+    return x, out, operator, identity, stream
+
+
+def _finish(out: typing.Any, operator: int, stream: typing.Any) -> typing.Any:
+    if out.size == 1:
+        return out
+    finish_kernel[1, 1, stream](out, operator)
+    return out[:1]
+
+
+def _blocks(elements: int, tile: int) -> int:
+    return -(-elements // tile)  # rounded up
+
+
+@cuda.jit(device=True)
+def combine(op, a, b):
+    """``a`` and ``b`` under the operator, which is the same in all threads: no warp diverges over it."""
+    if op == SUM:
+        return a + b
+    if op == MAX:
+        return a if a > b or a != a else b  # a != a: a is NaN, and stays
+    return a if a < b or a != a else b
+
+
+@cuda.jit(device=True)
+def combine_into(op, out, value):
+    """The same with ``out[0]``, which all blocks share: read, combined and written as one step."""
+    if op == SUM:
+        cuda.atomic.add(out, 0, value)
+    elif value != value:  # atomic.max and min lose a NaN, so it is kept apart
+        cuda.atomic.add(out, 1, value)
+    elif op == MAX:
+        cuda.atomic.max(out, 0, value)
+    else:
+        cuda.atomic.min(out, 0, value)
+
+
+@cuda.jit
+def finish_kernel(out, op):
+    out[0] = combine(op, out[0], out[1])
+
+
+@cuda.jit
+def interleaved_kernel(x, work, out, op):
+    thread = cuda.threadIdx.x
+    i = cuda.grid(1)
+    if i < x.size:
+        work[i] = x[i]
+    cuda.syncthreads()
+
+    stride = 1
+    while stride < BLOCK:
+        if thread % (2 * stride) == 0 and i + stride < x.size:
+            work[i] = combine(op, work[i], work[i + stride])
+        cuda.syncthreads()
+        stride *= 2
+
+    if thread == 0:
+        combine_into(op, out, work[i])
+
+
+@rung(interleaved_kernel)
+def interleaved(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+    """A tree of neighbours in global memory: pairs combine, then pairs of pairs, until a block has one value.
+
+    Args:
+        x: a contiguous vector (n,) of float32, float64, int32 or int64.
+        op: "sum", "max" or "min".
+        stream: the stream to work on.
+
+    Returns a device array of shape (1,), without waiting for the work to be done. Its dtype is that of ``x``, but int64
+    for the sum of an int32. A NaN anywhere is the result. An empty sum is 0.
+    Raises TypeError or ValueError that names the argument at fault; ValueError for the max or min of an empty ``x``.
+    Source: PMPP 4e section 10.3 for one block, 10.7 for many.
+
+    Leaves: the threads that still work are scattered, one here and one there, so every warp stays busy for a few lanes.
+    """
+    x, out, operator, _, stream = _begin(x, op, stream)
+    if x.size:
+        work = device.empty(x.size, out.dtype, stream=stream)
+        interleaved_kernel[_blocks(x.size, BLOCK), BLOCK, stream](x, work, out, operator)
+    return _finish(out, operator, stream)
+
+
+@cuda.jit
+def sequential_kernel(x, work, out, op):
+    thread = cuda.threadIdx.x
+    i = cuda.grid(1)
+    if i < x.size:
+        work[i] = x[i]
+    cuda.syncthreads()
+
+    stride = BLOCK // 2
+    while stride > 0:
+        if thread < stride and i + stride < x.size:
+            work[i] = combine(op, work[i], work[i + stride])
+        cuda.syncthreads()
+        stride //= 2
+
+    if thread == 0:
+        combine_into(op, out, work[i])
+
+
+@rung(sequential_kernel)
+def sequential(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+    """The first half of the threads takes from the second half: whole warps work, on neighbours, or whole warps rest.
+
+    Arguments, result and errors as in `interleaved`. Source: PMPP 4e sections 10.4 and 10.5.
+
+    Leaves: every level of the tree goes out to global memory and back, and needs a copy of ``x`` to write on.
+    """
+    x, out, operator, _, stream = _begin(x, op, stream)
+    if x.size:
+        work = device.empty(x.size, out.dtype, stream=stream)
+        sequential_kernel[_blocks(x.size, BLOCK), BLOCK, stream](x, work, out, operator)
+    return _finish(out, operator, stream)
+
+
+@cuda.jit
+def shared_tree_kernel(x, out, op, identity):
+    thread = cuda.threadIdx.x
+    i = cuda.grid(1)
+    partial = cuda.shared.array(BLOCK, out.dtype)
+    partial[thread] = x[i] if i < x.size else identity
+    cuda.syncthreads()
+
+    stride = BLOCK // 2
+    while stride > 0:
+        if thread < stride:
+            partial[thread] = combine(op, partial[thread], partial[thread + stride])
+        cuda.syncthreads()
+        stride //= 2
+
+    if thread == 0:
+        combine_into(op, out, partial[0])
+
+
+@rung(shared_tree_kernel)
+def shared_tree(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+    """The tree grows in shared memory: global memory is read once and not written.
+
+    Arguments, result and errors as in `interleaved`. Source: PMPP 4e section 10.6.
+
+    Leaves: 1024 threads and eleven barriers for 1024 elements, and half of the threads have nothing to do but load.
+    """
+    x, out, operator, identity, stream = _begin(x, op, stream)
+    if x.size:
+        shared_tree_kernel[_blocks(x.size, BLOCK), BLOCK, stream](x, out, operator, identity)
+    return _finish(out, operator, stream)
+
+
+@cuda.jit
+def coarsened_kernel(x, out, op, identity):
+    thread = cuda.threadIdx.x
+    first = cuda.blockIdx.x * BLOCK * COARSE + thread
+    total = identity
+    for k in range(COARSE):
+        i = first + k * BLOCK
+        if i < x.size:
+            total = combine(op, total, x[i])
+
+    partial = cuda.shared.array(BLOCK, out.dtype)
+    partial[thread] = total
+    cuda.syncthreads()
+    stride = BLOCK // 2
+    while stride > 0:
+        if thread < stride:
+            partial[thread] = combine(op, partial[thread], partial[thread + stride])
+        cuda.syncthreads()
+        stride //= 2
+
+    if thread == 0:
+        combine_into(op, out, partial[0])
+
+
+@rung(coarsened_kernel)
+def coarsened(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+    """Each thread first combines COARSE elements by itself, so a tree, its barriers and its atomic serve 16384.
+
+    Arguments, result and errors as in `interleaved`. Source: PMPP 4e section 10.8.
+
+    Leaves: the tree still has eleven barriers, and the whole block waits at each for the few warps that work.
+    """
+    x, out, operator, identity, stream = _begin(x, op, stream)
+    if x.size:
+        coarsened_kernel[_blocks(x.size, BLOCK * COARSE), BLOCK, stream](x, out, operator, identity)
+    return _finish(out, operator, stream)
+
+
+@cuda.jit(device=True)
+def warp_combine(op, value):
+    """In lane 0, the 32 values of the warp combined: each lane takes a value from the register of a higher lane."""
+    for distance in (16, 8, 4, 2, 1):
+        value = combine(op, value, cuda.shfl_down_sync(0xFFFFFFFF, value, distance))
+    return value
+
+
+@cuda.jit(device=True)
+def block_combine(op, value, partial):
+    """In thread 0, the BLOCK values of the block combined. ``partial``: a shared array of 32, one for each warp."""
+    thread = cuda.threadIdx.x
+    value = warp_combine(op, value)
+    if cuda.laneid == 0:
+        partial[thread // 32] = value
+    cuda.syncthreads()
+    if thread < 32:
+        value = warp_combine(op, partial[thread])
+    return value
+
+
+@cuda.jit
+def shuffle_kernel(x, out, op, identity):
+    thread = cuda.threadIdx.x
+    first = cuda.blockIdx.x * BLOCK * COARSE + thread
+    total = identity
+    for k in range(COARSE):
+        i = first + k * BLOCK
+        if i < x.size:
+            total = combine(op, total, x[i])
+
+    total = block_combine(op, total, cuda.shared.array(32, out.dtype))
+    if thread == 0:
+        combine_into(op, out, total)
+
+
+@rung(shuffle_kernel)
+def shuffle(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+    """Lanes of a warp pass values from register to register: 32 warps make 32 values, one warp makes them one.
+
+    Arguments, result and errors as in `interleaved`. Source: CUDA C++ programming guide, "Warp shuffle functions".
+
+    Leaves: sixteen loads a thread, each with an address and a test of its own: more instructions than bytes.
+    """
+    x, out, operator, identity, stream = _begin(x, op, stream)
+    if x.size:
+        shuffle_kernel[_blocks(x.size, BLOCK * COARSE), BLOCK, stream](x, out, operator, identity)
+    return _finish(out, operator, stream)
+
+
+@cuda.jit(device=True)
+def combine_vector(op, v):
+    """The elements of one 128-bit vector combined: four of 32 bits, or two of 64."""
+    if len(v) == 4:
+        return combine(op, combine(op, v[0], v[1]), combine(op, v[2], v[3]))
+    return combine(op, v[0], v[1])
+
+
+@cuda.jit(device=True)
+def combine_tile(x, op, identity, head, tail, width):
+    """This thread's share of its block's LOADS * BLOCK vectors of x[head:tail], combined."""
+    thread = cuda.threadIdx.x
+    step = BLOCK * width
+    i = head + cuda.blockIdx.x * LOADS * step + thread * width
+    total = identity
+    if i + 3 * step < tail:  # all four loads are under way before the first is used
+        a, b = load128(x, i), load128(x, i + step)
+        c, d = load128(x, i + 2 * step), load128(x, i + 3 * step)
+        ab = combine(op, combine_vector(op, a), combine_vector(op, b))
+        total = combine(op, ab, combine(op, combine_vector(op, c), combine_vector(op, d)))
+    else:
+        for j in range(i, tail, step):
+            total = combine(op, total, combine_vector(op, load128(x, j)))
+    if cuda.blockIdx.x == 0:  # and what lies before and after the vectors
+        if thread < head:
+            total = combine(op, total, x[thread])
+        if tail + thread < x.size:
+            total = combine(op, total, x[tail + thread])
+    return total
+
+
+@cuda.jit
+def vectorised_kernel(x, out, op, identity, head, tail, width):
+    total = combine_tile(x, op, identity, head, tail, width)
+    total = block_combine(op, total, cuda.shared.array(32, out.dtype))
+    if cuda.threadIdx.x == 0:
+        combine_into(op, out, total)
+
+
+@rung(vectorised_kernel)
+def vectorised(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+    """A thread asks for its 64 bytes at once, by four 128-bit loads.
+
+    Arguments, result and errors as in `interleaved`. What lies before the first 16-byte boundary of ``x`` and after the
+    last, at most three elements each, is left to block 0.
+
+    Leaves: blocks add to the result in the order in which they finish, so the last bits of a float sum change from run
+    to run.
+    """
+    x, out, operator, identity, stream = _begin(x, op, stream)
+    if x.size:
+        head, tail, width = vector_span(x)
+        blocks = max(1, _blocks(tail - head, LOADS * BLOCK * width))
+        vectorised_kernel[blocks, BLOCK, stream](x, out, operator, identity, head, tail, width)
+    return _finish(out, operator, stream)
+
+
+@cuda.jit
+def deterministic_kernel(x, partials, op, identity, head, tail, width):
+    total = combine_tile(x, op, identity, head, tail, width)
+    total = block_combine(op, total, cuda.shared.array(32, partials.dtype))
+    if cuda.threadIdx.x == 0:
+        partials[cuda.blockIdx.x] = total
+
+
+@rung(deterministic_kernel)
+def deterministic(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+    """Blocks write their results down, and the same kernel reduces those: each addition has its place in one tree.
+
+    Arguments, result and errors as in `interleaved`. A sum has the same bits on every run and on every GPU, as long as
+    ``x`` lies the same way on 16-byte boundaries. There are no atomics, so nothing need be set beforehand: up to 2^14
+    elements of 32 bits take 1 launch, up to 2^28 take 2, up to 2^42 take 3.
+    """
+    x, dtype, operator, identity, stream = _arguments(x, op, stream)
+    while True:
+        head, tail, width = vector_span(x)
+        blocks = max(1, _blocks(tail - head, LOADS * BLOCK * width))
+        partials = device.empty(blocks, dtype, stream=stream)
+        deterministic_kernel[blocks, BLOCK, stream](x, partials, operator, identity, head, tail, width)
+        if blocks == 1:
+            return partials
+        x = partials
+
+
+LADDER = (interleaved, sequential, shared_tree, coarsened, shuffle, vectorised, deterministic)

@@ -1,0 +1,277 @@
+"""Exercises of notebooks/34_scan.ipynb: exclusive, reverse and segmented scans of a block, and stream compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
+
+BLOCK = 256  # threads a block
+FLOAT64 = "A literal such as 0.0 is float64, and makes a float64 of what it is added to: write np.float32(0)."
+ENOUGH = "A scan of 256 elements has eight steps: two barriers for each, and one or two beside."
+ALONE = "The block's threads find it out among themselves: no atomics are needed."
+
+
+def _blocks(n: int) -> int:
+    return -(-n // BLOCK)  # rounded up
+
+
+def _by_blocks(x: np.ndarray, scan: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """``scan`` of each block's elements by themselves, in float64."""
+    parts = [x[first : first + BLOCK].astype(np.float64) for first in range(0, x.size, BLOCK)]
+    return np.concatenate([scan(part) for part in parts])
+
+
+def _exclusive(x: np.ndarray) -> np.ndarray:
+    return np.r_[0, np.cumsum(x)[:-1]]
+
+
+def _reverse(x: np.ndarray) -> np.ndarray:
+    return np.cumsum(x[::-1])[::-1]
+
+
+def _mirrored_once(x: np.ndarray) -> np.ndarray:
+    """Of a block with fewer elements than threads, the zeros behind them come first."""
+    return np.cumsum(np.r_[x, np.zeros(BLOCK - x.size)][::-1])[: x.size]
+
+
+def _segmented(x: np.ndarray, heads: np.ndarray) -> np.ndarray:
+    out, running = np.empty(x.size), 0.0
+    for i in range(x.size):
+        running = float(x[i]) + (0.0 if heads[i] or i % BLOCK == 0 else running)
+        out[i] = running
+    return out
+
+
+SIZES = (1, 33, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 9 * BLOCK + 77)
+
+
+def _budget(case: Case) -> dict[str, tuple[float, str]]:
+    return {
+        "flops_f64": (0, FLOAT64),
+        "barriers": (18 * case.grid, ENOUGH),
+        "atomic_requests": (0, ALONE),
+    }
+
+
+@cuda.jit(device=True)
+def block_scan(scanned):
+    """Running sums of the block's BLOCK values in shared memory, in place. Waits before it begins, and at the end."""
+    thread, distance = cuda.threadIdx.x, 1
+    cuda.syncthreads()
+    while distance < BLOCK:
+        value = scanned[thread]
+        if thread >= distance:
+            value += scanned[thread - distance]
+        cuda.syncthreads()
+        scanned[thread] = value
+        cuda.syncthreads()
+        distance *= 2
+
+
+# ------------------------------------------------------------------------------------------------------ scan/exclusive
+
+
+def _exclusive_cases(rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for n in SIZES:
+        x = rng.integers(1, 8, n).astype(np.float32)  # whole and never 0: exact in any order, and a lost one shows
+        args = x, unwritten(n, np.float32)
+        cases.append(Case(f"n = {n}", args, _blocks(n), BLOCK, {1: _by_blocks(x, _exclusive)}))
+    return cases
+
+
+@cuda.jit
+def exclusive_answer(x, out):
+    thread, i = cuda.threadIdx.x, cuda.grid(1)
+    scanned = cuda.shared.array(BLOCK, np.float32)
+    scanned[thread] = x[i] if i < x.size else np.float32(0)
+    block_scan(scanned)
+    if i < x.size:
+        out[i] = scanned[thread - 1] if thread > 0 else np.float32(0)
+
+
+# -------------------------------------------------------------------------------------------------------- scan/reverse
+
+
+def _reverse_cases(rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for n in SIZES:
+        x = rng.integers(1, 8, n).astype(np.float32)
+        args = x, unwritten(n, np.float32)
+        cases.append(Case(f"n = {n}", args, _blocks(n), BLOCK, {1: _by_blocks(x, _reverse)}))
+    return cases
+
+
+@cuda.jit
+def reverse_answer(x, out):
+    thread, i = cuda.threadIdx.x, cuda.grid(1)
+    scanned = cuda.shared.array(BLOCK, np.float32)
+    scanned[BLOCK - 1 - thread] = x[i] if i < x.size else np.float32(0)
+    block_scan(scanned)
+    if i < x.size:
+        out[i] = scanned[BLOCK - 1 - thread]
+
+
+# ------------------------------------------------------------------------------------------------------ scan/segmented
+
+
+def _segmented_cases(rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for n in SIZES:
+        x = rng.integers(1, 8, n).astype(np.float32)
+        heads = (rng.random(n) < 0.05).astype(np.uint8)
+        heads[-1] = 1
+        args = x, heads, unwritten(n, np.float32)
+        cases.append(Case(f"n = {n}", args, _blocks(n), BLOCK, {2: _segmented(x, heads)}))
+    return cases
+
+
+@cuda.jit
+def segmented_answer(x, heads, out):
+    thread, i, distance = cuda.threadIdx.x, cuda.grid(1), 1
+    scanned, head = cuda.shared.array(BLOCK, np.float32), cuda.shared.array(BLOCK, np.uint8)
+    scanned[thread] = x[i] if i < x.size else np.float32(0)
+    head[thread] = heads[i] if i < x.size else 1
+    cuda.syncthreads()
+    while distance < BLOCK:
+        value, seen = scanned[thread], head[thread]
+        if thread >= distance and seen == 0:
+            value += scanned[thread - distance]
+            seen = head[thread - distance]
+        cuda.syncthreads()
+        scanned[thread], head[thread] = value, seen
+        cuda.syncthreads()
+        distance *= 2
+    if i < x.size:
+        out[i] = scanned[thread]
+
+
+# -------------------------------------------------------------------------------------------------------- scan/compact
+
+
+def _compact_cases(rng: np.random.Generator) -> list[Case]:
+    def case(name: str, x: np.ndarray) -> Case:
+        x = x.astype(np.float32)
+        kept = x > 0
+        out = unwritten(x.size + 1, np.float32)
+        expected = out.copy()
+        expected[: kept.sum()] = x[kept]
+        return Case(name, (x, np.r_[0, np.cumsum(kept)[:-1]], out), _blocks(x.size), BLOCK, {2: expected})
+
+    return [
+        case("one positive number", np.array([3.0])),
+        case("a block of positive numbers", 1 + rng.random(BLOCK)),
+        case("the positive ones at the end", np.r_[-np.ones(40), 1 + np.arange(9)]),
+        case("many zeros", rng.integers(-1, 3, BLOCK + 1)),
+        case("three blocks less one", rng.standard_normal(3 * BLOCK - 1)),
+        case("twenty blocks and a bit", rng.standard_normal(20 * BLOCK + 7)),
+    ]
+
+
+@cuda.jit
+def compact_answer(x, before, out):
+    i = cuda.grid(1)
+    if i < x.size and x[i] > 0:
+        out[before[i]] = x[i]
+
+
+EXERCISES = (
+    Exercise(
+        "scan/exclusive",
+        task="out[i] is the sum of those elements of x that stand before i in i's own block: an exclusive scan of each "
+        f"block. The launch has {BLOCK} threads a block, and one thread or more for each element. `block_scan` makes "
+        "inclusive running sums of a shared array in place.",
+        parameters="x, out",
+        cases=_exclusive_cases,
+        budget=_budget,
+        answer=exclusive_answer,
+        hints=(
+            f"Put the elements into a shared array of {BLOCK} float32. What does a thread beyond the end bring?",
+            "The exclusive sum of an element is the inclusive one of its neighbour.",
+            "Thread 0 has no neighbour: scanned[-1] would be the last element.",
+        ),
+        traps=(
+            Trap(
+                "inclusive",
+                "An exclusive sum does not count the element itself.",
+                lambda x, out: {1: _by_blocks(x, np.cumsum)},
+            ),
+        ),
+    ),
+    Exercise(
+        "scan/reverse",
+        task="out[i] is the sum of x[i] and all elements behind it in its block: a scan from right to left. The launch "
+        f"has {BLOCK} threads a block, and one thread or more for each element. Use `block_scan` as it is.",
+        parameters="x, out",
+        cases=_reverse_cases,
+        budget=_budget,
+        answer=reverse_answer,
+        hints=(
+            "Nobody says that thread t has to put its element into scanned[t].",
+            "In a mirror right to left is left to right.",
+        ),
+        traps=(
+            Trap(
+                "forwards",
+                "These are the sums up to each element, not from each element on.",
+                lambda x, out: {1: _by_blocks(x, np.cumsum)},
+            ),
+            Trap(
+                "mirrored once",
+                "The sums are right, and in the reverse order: mirror on the way out, too.",
+                lambda x, out: {1: _by_blocks(x, _mirrored_once)},
+            ),
+        ),
+    ),
+    Exercise(
+        "scan/segmented",
+        task="Running sums that begin afresh at each i with heads[i] = 1, and at the beginning of each block. heads is "
+        f"uint8, 0 or 1. The launch has {BLOCK} threads a block, and one thread or more for each element.",
+        parameters="x, heads, out",
+        cases=_segmented_cases,
+        budget=_budget,
+        answer=segmented_answer,
+        hints=(
+            "Begin with the loop of `block_scan`, and with a second shared array, for the heads.",
+            "A thread that has met a head adds nothing more.",
+            "After a step an element stands for a stretch twice as long. Is there a head in it?",
+        ),
+        traps=(
+            Trap(
+                "heads ignored",
+                "A head begins a new sum.",
+                lambda x, heads, out: {2: _by_blocks(x, np.cumsum)},
+            ),
+        ),
+    ),
+    Exercise(
+        "scan/compact",
+        task="Stream compaction: write the elements of x that are greater than 0 to out, one after another, in their "
+        "order. before[i] is the number of such elements before i: an exclusive scan. What is left of out stays as it "
+        "was.",
+        parameters="x, before, out",
+        cases=_compact_cases,
+        answer=compact_answer,
+        budget=lambda case: {"atomic_requests": (0, "The scan has already counted: no atomics are needed.")},
+        hints=(
+            "Each thread has one element, or none. Which of them write?",
+            "If three elements are kept before mine, mine goes to place 3.",
+        ),
+        traps=(
+            Trap(
+                "not moved",
+                "The elements are the right ones, each in its old place: before[i] is the new one.",
+                lambda x, before, out: {2: np.r_[np.where(x > 0, x, out[:-1]), out[-1:]]},
+            ),
+            Trap(
+                "one place too far",
+                "If nothing is kept before an element, it goes to place 0.",
+                lambda x, before, out: {2: np.r_[out[:1], x[x > 0], out][: out.size]},
+            ),
+        ),
+    ),
+)

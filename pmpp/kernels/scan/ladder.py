@@ -1,0 +1,480 @@
+"""Scan: the running sum, or the running maximum, of a vector.
+
+Chapter: notebooks/34_scan.ipynb.  PMPP 4e ch. 11.
+
+Each element is read once and written once, so the floor is the time of a copy. What stands in the way is order: the
+last element needs all the others. A block scans its own tile quickly; what it lacks is what came before the tile.
+
+This file has the kernels and rungs. What a block does within its tile, from `coarsened` on, is in
+`pmpp.kernels.scan.tile`; how
+tiles learn from each other while they run is in `pmpp.kernels.scan.look_back`. `pmpp.kernels.scan.segmented` is built
+from the same.
+"""
+
+from __future__ import annotations
+
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.reduction import MAX, SUM, combine, warp_combine
+from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, look_back_words, next_tile, publish, publish_word
+from pmpp.kernels.scan.tile import (
+    BLOCK,
+    COARSE,
+    SLOTS,
+    TILE,
+    load_four_rows,
+    load_tile,
+    scan_block,
+    scan_four,
+    scan_run,
+    scan_warps,
+    store_four,
+    store_tile,
+)
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost, rung
+
+DTYPES = ("float32", "float64", "int32", "int64")
+OPERATORS = {"sum": SUM, "max": MAX}
+TWICE = 2 * BLOCK  # elements a block, in `brent_kung`
+VECTOR_BLOCK = 512  # threads a block, in the last rung
+VECTORS = 4  # 128-bit vectors a thread
+VECTOR_TILE = VECTOR_BLOCK * VECTORS * 4
+
+
+def reference(x: np.ndarray, op: str = "sum", *, exclusive: bool = False) -> np.ndarray:
+    """The scan of ``x``, one element after another; of a sum in float64, or in int64 for integers.
+
+    Element i combines x[0] to x[i], or to x[i - 1] if ``exclusive``. A NaN makes every later element NaN.
+    """
+    running = identity_of(op, x.dtype)
+    if op == "sum":
+        running = np.float64(0) if x.dtype.kind == "f" else np.int64(0)
+    out = np.empty(x.size, type(running))
+    with np.errstate(all="ignore"):
+        for i, value in enumerate(x):
+            if exclusive:
+                out[i] = running
+            if op == "sum":
+                running = running + value
+            elif value > running or value != value:
+                running = value
+            if not exclusive:
+                out[i] = running
+    return out
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray]]:
+    """Small awkward inputs: a name, and the vector ``(x,)``."""
+    rng = np.random.default_rng(11) if rng is None else rng
+    sizes = {"empty": 0, "one": 1, "two": 2, "a warp and one": 33}
+    for name, n in {"a block": BLOCK, "a tile": TILE, "a vector tile": VECTOR_TILE}.items():
+        sizes |= {f"{name} {d:+}": n + d for d in (-1, 0, 1)}
+    sizes["40 tiles and a bit"] = 40 * TILE + 77  # more than one look at 32 tiles
+    made = {name: rng.integers(-9, 10, n).astype(np.float32) for name, n in sizes.items()}
+    made["float64"] = rng.standard_normal(3 * TILE + 1)
+    made["int32"] = rng.integers(-99, 100, 3 * TILE + 1, dtype=np.int32)
+    made["int64"] = rng.integers(-(2**50), 2**50, 3 * TILE + 1, dtype=np.int64)
+    made["real numbers"] = rng.standard_normal(3 * TILE + 5).astype(np.float32)
+    made["all negative"] = -rng.random(TILE + 9, dtype=np.float32) - 1  # a max that starts from 0 is wrong here
+    made["a jump at the start"] = np.r_[1e8, np.full(TILE + 9, 1e-3)].astype(np.float32)
+    made["infinity late"] = np.where(np.arange(TILE + 9) == TILE, np.inf, 1).astype(np.float32)
+    made["NaN in the second tile"] = np.where(np.arange(3 * TILE) == TILE + 7, np.nan, 1).astype(np.float32)
+    return {name: (x,) for name, x in made.items()}
+
+
+def cost(n: int, itemsize: int = 4) -> Cost:
+    """``n - 1`` operations; ``x`` read once and the result written once."""
+    return Cost(flops=max(n - 1, 0), bytes=2 * n * itemsize)
+
+
+def identity_of(op: str, dtype: np.dtype) -> typing.Any:
+    """What leaves every value as it is: 0 for a sum, the least value for a maximum."""
+    if op == "sum":
+        return dtype.type(0)
+    return dtype.type(-np.inf if dtype.kind == "f" else np.iinfo(dtype).min)
+
+
+def checked_arguments(x: typing.Any, op: str, exclusive: bool, stream: typing.Any) -> tuple:
+    """Validated ``(x, out, operator as a number, its identity, stream)``."""
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=1, stream=stream)
+    if not isinstance(op, str) or op not in OPERATORS:
+        raise ValueError(f"op must be 'sum' or 'max', was {op!r}")
+    if not isinstance(exclusive, bool):
+        raise TypeError(f"exclusive must be True or False, was {exclusive!r}")
+    out = device.empty(x.size, x.dtype, stream=stream)
+    return x, out, OPERATORS[op], identity_of(op, x.dtype), stream
+
+
+def tiles_of(n: int, tile: int) -> int:
+    """How many tiles n elements are."""
+    return -(-n // tile)  # rounded up
+
+
+# ------------------------------------------------------------- three launches: scan the tiles, scan their totals, add
+
+
+@cuda.jit
+def add_kernel(out, before, op, tile):
+    """Combine each element of a tile with what came before the tile."""
+    first = np.int64(cuda.blockIdx.x) * tile
+    i = first + cuda.threadIdx.x
+    end = min(first + tile, out.size)
+    start = before[cuda.blockIdx.x]
+    while i < end:
+        out[i] = combine(op, start, out[i])
+        i += cuda.blockDim.x
+
+
+def _scan_by_tiles(kernel: typing.Any, tile: int, x: typing.Any, out: typing.Any, *rest: typing.Any) -> None:
+    """Scan ``x`` into ``out`` with a kernel that scans each tile by itself and writes down its total.
+
+    The totals are scanned in the same way, exclusively: entry t is then what came before tile t.
+    """
+    operator, identity, exclusive, stream = rest
+    tiles = tiles_of(x.size, tile)
+    if not tiles:
+        return
+    totals = device.empty(tiles, x.dtype, stream=stream)
+    kernel[tiles, BLOCK, stream](x, out, totals, operator, identity, exclusive)
+    if tiles > 1:
+        before = device.empty(tiles, x.dtype, stream=stream)
+        _scan_by_tiles(kernel, tile, totals, before, operator, identity, True, stream)
+        add_kernel[tiles, BLOCK, stream](out, before, operator, tile)
+
+
+@cuda.jit
+def kogge_stone_kernel(x, out, totals, op, identity, exclusive):
+    thread = cuda.threadIdx.x
+    i = cuda.grid(1)
+    scanned = cuda.shared.array(BLOCK, out.dtype)
+    scanned[thread] = x[i] if i < x.size else identity
+    cuda.syncthreads()
+
+    distance = 1
+    while distance < BLOCK:
+        value = scanned[thread]
+        if thread >= distance:
+            value = combine(op, scanned[thread - distance], value)
+        cuda.syncthreads()  # all have read before any writes
+        scanned[thread] = value
+        cuda.syncthreads()
+        distance *= 2
+
+    if i < x.size:
+        if exclusive:
+            out[i] = scanned[thread - 1] if thread > 0 else identity
+        else:
+            out[i] = scanned[thread]
+    if thread == BLOCK - 1:
+        totals[cuda.blockIdx.x] = scanned[thread]
+
+
+@rung(kogge_stone_kernel, add_kernel)
+def kogge_stone(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+    """Each element combines with the one 1, then 2, then 4 before it: after log n steps it has them all.
+
+    Args:
+        x: a contiguous vector (n,) of float32, float64, int32 or int64.
+        op: "sum" or "max".
+        exclusive: element i of the result combines x[0] to x[i - 1] (element 0 is the identity), else up to x[i].
+        stream: the stream to work on.
+
+    Returns a new device array (n,) of ``x``'s dtype, without waiting for the work to be done. Sums of integers wrap. A
+    NaN makes every later element NaN. The order of a float sum is a tree's, so its last bits differ from NumPy's.
+    Raises TypeError or ValueError that names the argument at fault.
+    Source: Kogge and Stone, IEEE Trans. Computers C-22 (1973); PMPP 4e section 11.2, and 11.6 for many blocks.
+
+    Leaves: n log n operations where n would do, and two barriers for each of the steps.
+    """
+    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
+    _scan_by_tiles(kogge_stone_kernel, BLOCK, x, out, operator, identity, exclusive, stream)
+    return out
+
+
+@cuda.jit
+def brent_kung_kernel(x, out, totals, op, identity, exclusive):
+    thread = cuda.threadIdx.x
+    first = np.int64(cuda.blockIdx.x) * TWICE + thread
+    scanned = cuda.shared.array(TWICE, out.dtype)
+    scanned[thread] = x[first] if first < x.size else identity
+    scanned[thread + BLOCK] = x[first + BLOCK] if first + BLOCK < x.size else identity
+    cuda.syncthreads()
+
+    distance = 1
+    while distance <= BLOCK:  # up the tree: totals of 2, 4, 8, ... elements
+        last = (thread + 1) * 2 * distance - 1
+        if last < TWICE:
+            scanned[last] = combine(op, scanned[last - distance], scanned[last])
+        cuda.syncthreads()
+        distance *= 2
+    distance = BLOCK // 2
+    while distance > 0:  # and down: each total is handed to the elements behind it
+        last = (thread + 1) * 2 * distance - 1
+        if last + distance < TWICE:
+            scanned[last + distance] = combine(op, scanned[last], scanned[last + distance])
+        cuda.syncthreads()
+        distance //= 2
+
+    for k in range(2):
+        element = thread + k * BLOCK
+        i = first + k * BLOCK
+        if i < x.size:
+            if exclusive:
+                out[i] = scanned[element - 1] if element > 0 else identity
+            else:
+                out[i] = scanned[element]
+    if thread == 0:
+        totals[cuda.blockIdx.x] = scanned[TWICE - 1]
+
+
+@rung(brent_kung_kernel, add_kernel)
+def brent_kung(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+    """A tree adds up pairs, and walks back down to fill the gaps: 2n operations.
+
+    Arguments, result and errors as in `kogge_stone`.
+    Source: Brent and Kung, "A regular layout for parallel adders" (1982); PMPP 4e section 11.3.
+
+    Leaves: twice as many steps, in most of which most threads stand by, and strides that put the lanes into one bank.
+    """
+    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
+    _scan_by_tiles(brent_kung_kernel, TWICE, x, out, operator, identity, exclusive, stream)
+    return out
+
+
+@cuda.jit
+def coarsened_kernel(x, out, totals, op, identity, exclusive):
+    thread = cuda.threadIdx.x
+    first = np.int64(cuda.blockIdx.x) * TILE
+    scanned = cuda.shared.array(TILE, out.dtype)
+    load_tile(x, first, identity, scanned)
+    total = scan_run(op, scanned)  # 1: each thread scans its own
+
+    ends = cuda.shared.array(BLOCK, out.dtype)
+    ends[thread] = total
+    cuda.syncthreads()
+    distance = 1
+    while distance < BLOCK:  # 2: the block scans their totals
+        if thread >= distance:
+            total = combine(op, ends[thread - distance], total)
+        cuda.syncthreads()
+        ends[thread] = total
+        cuda.syncthreads()
+        distance *= 2
+
+    before = ends[thread - 1] if thread > 0 else identity  # 3: each thread adds what came before its own
+    store_tile(out, first, op, before, identity, scanned, exclusive)
+    if thread == BLOCK - 1:
+        totals[cuda.blockIdx.x] = total
+
+
+@rung(coarsened_kernel, add_kernel)
+def coarsened(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+    """Each thread scans 21 elements by itself, so the parallel scan, which wastes work, is of one in 21.
+
+    Arguments, result and errors as in `kogge_stone`. Source: PMPP 4e section 11.5.
+
+    Leaves: eight steps with two barriers each, all of them to scan 256 numbers.
+    """
+    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
+    _scan_by_tiles(coarsened_kernel, TILE, x, out, operator, identity, exclusive, stream)
+    return out
+
+
+@cuda.jit
+def shuffle_kernel(x, out, totals, op, identity, exclusive):
+    first = np.int64(cuda.blockIdx.x) * TILE
+    scanned = cuda.shared.array(TILE, out.dtype)
+    load_tile(x, first, identity, scanned)
+    before, total = scan_block(op, identity, scan_run(op, scanned), cuda.shared.array(SLOTS, out.dtype))
+    store_tile(out, first, op, before, identity, scanned, exclusive)
+    if cuda.threadIdx.x == 0:
+        totals[cuda.blockIdx.x] = total
+
+
+@rung(shuffle_kernel, add_kernel)
+def shuffle(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+    """Lanes pass values from register to register, and one number a warp goes through shared memory: two barriers.
+
+    Arguments, result and errors as in `kogge_stone`.
+    Source: CUDA C++ programming guide, "Warp shuffle functions"; Sengupta, Harris and Garland, NVR-2008-003.
+
+    Leaves: the tiles are scanned, written, read again to add what came before them, and written again: four trips.
+    """
+    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
+    _scan_by_tiles(shuffle_kernel, TILE, x, out, operator, identity, exclusive, stream)
+    return out
+
+
+# ------------------------------------------------------------------ three launches: add up the tiles, scan, scan again
+
+
+@cuda.jit
+def totals_kernel(x, totals, op, identity):
+    """The total of each tile."""
+    first = np.int64(cuda.blockIdx.x) * TILE + cuda.threadIdx.x
+    total = identity
+    for k in range(COARSE):
+        i = first + k * BLOCK
+        if i < x.size:
+            total = combine(op, total, x[i])
+    total = warp_combine(op, total)
+    _, total = scan_warps(op, identity, cuda.shfl_sync(0xFFFFFFFF, total, 0), cuda.shared.array(SLOTS, totals.dtype))
+    if cuda.threadIdx.x == 0:
+        totals[cuda.blockIdx.x] = total
+
+
+@cuda.jit
+def scan_from_kernel(x, out, starts, op, identity, exclusive):
+    """Scan each tile, from what came before it on."""
+    first = np.int64(cuda.blockIdx.x) * TILE
+    scanned = cuda.shared.array(TILE, out.dtype)
+    load_tile(x, first, identity, scanned)
+    before, _ = scan_block(op, identity, scan_run(op, scanned), cuda.shared.array(SLOTS, out.dtype))
+    start = starts[cuda.blockIdx.x]
+    store_tile(out, first, op, combine(op, start, before), start, scanned, exclusive)
+
+
+@rung(totals_kernel, shuffle_kernel, scan_from_kernel)  # and add_kernel, where the totals are more than a tile
+def hierarchical(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+    """The tiles are added up first and scanned once, with what came before them at hand: three trips, not four.
+
+    Arguments, result and errors as in `kogge_stone`.
+    Source: Merrill and Grimshaw, "Parallel scan for stream architectures" (2009), reduce-then-scan.
+
+    Leaves: ``x`` is still read twice.
+    """
+    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
+    tiles = tiles_of(x.size, TILE)
+    if tiles:
+        totals = device.empty(tiles, x.dtype, stream=stream)
+        before = device.empty(tiles, x.dtype, stream=stream)
+        totals_kernel[tiles, BLOCK, stream](x, totals, operator, identity)
+        _scan_by_tiles(shuffle_kernel, TILE, totals, before, operator, identity, True, stream)
+        scan_from_kernel[tiles, BLOCK, stream](x, out, before, operator, identity, exclusive)
+    return out
+
+
+# ------------------------------------------------------------------------------- one launch: tiles talk to each other
+
+
+@cuda.jit
+def clear_kernel(words):
+    i = cuda.grid(1)
+    if i < words.size:
+        words[i] = 0
+
+
+def words_for(tiles: int, stream: typing.Any) -> typing.Any:
+    """A counter of tiles handed out, and a word for each tile, all NOTHING. A single tile asks nobody: any words do."""
+    words = device.empty(tiles + 1, np.int64, stream=stream)
+    if tiles > 1:
+        clear_kernel[tiles_of(words.size, BLOCK), BLOCK, stream](words)
+    return words
+
+
+@cuda.jit
+def single_pass_kernel(x, out, states, values, op, identity, exclusive):
+    tile = next_tile(states, cuda.shared.array(1, np.int64))
+    first = tile * TILE
+    scanned = cuda.shared.array(TILE, out.dtype)
+    load_tile(x, first, identity, scanned)
+    before, total = scan_block(op, identity, scan_run(op, scanned), cuda.shared.array(SLOTS, out.dtype))
+
+    start = cuda.shared.array(1, out.dtype)
+    if cuda.threadIdx.x < 32:
+        if cuda.threadIdx.x == 0:
+            publish(states, values, tile, PARTIAL, total)
+        earlier = look_back(states, values, tile, op, identity)
+        if cuda.threadIdx.x == 0:
+            publish(states, values, tile, COMPLETE, combine(op, earlier, total))
+            start[0] = earlier
+    cuda.syncthreads()
+    store_tile(out, first, op, combine(op, start[0], before), start[0], scanned, exclusive)
+
+
+@rung(clear_kernel, single_pass_kernel)
+def single_pass(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+    """Each tile publishes its total and looks back at those before it, while they run: one read and one write.
+
+    Arguments, result and errors as in `kogge_stone`.
+    Source: Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", NVR-2016-002.
+
+    Leaves: one float a load, and two fences and two accesses to learn one number from another block.
+    """
+    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
+    tiles = tiles_of(x.size, TILE)
+    if tiles:
+        values = device.empty((2, tiles), x.dtype, stream=stream)
+        states = words_for(tiles, stream)
+        single_pass_kernel[tiles, BLOCK, stream](x, out, states, values, operator, identity, exclusive)
+    return out
+
+
+# --------------------------------------------------------------------------------------------- 128 bits at a time
+
+
+@cuda.jit(device=True, forceinline=True)
+def scan_rows(x, out, words, op, identity, exclusive, aligned):
+    """A warp scans its four rows of 128 elements in registers, and shared memory carries one number a warp."""
+    tile = next_tile(words, cuda.shared.array(1, np.int64))
+    whole = aligned and (tile + 1) * VECTOR_TILE <= x.size
+    i = tile * VECTOR_TILE + cuda.threadIdx.x // 32 * (128 * VECTORS) + 4 * cuda.laneid
+    a, b, c, d = load_four_rows(x, i, identity, whole)
+    a, end_a = scan_four(op, identity, a)
+    b, end_b = scan_four(op, end_a, b)
+    c, end_c = scan_four(op, end_b, c)
+    d, end_d = scan_four(op, end_c, d)
+    before, total = scan_warps(op, identity, end_d, cuda.shared.array(SLOTS, out.dtype))
+
+    # The total of this tile, the end of the one before it, and its own end. Shared memory gives them back x's dtype:
+    # Numba adds two int32 to an int64, and that would not fit beside the state.
+    tiles = cuda.shared.array(3, out.dtype)
+    if cuda.threadIdx.x < 32:
+        if cuda.threadIdx.x == 0:
+            tiles[0] = total
+            publish_word(words, tile, PARTIAL, tiles[0])
+        earlier = look_back_words(words, tile, op, identity, out)
+        if cuda.threadIdx.x == 0:
+            tiles[1] = earlier
+            tiles[2] = combine(op, earlier, total)
+            publish_word(words, tile, COMPLETE, tiles[2])
+    cuda.syncthreads()
+    before = combine(op, tiles[1], before)
+    store_four(out, i, op, before, before, a, exclusive, whole)
+    store_four(out, i + 128, op, before, combine(op, before, end_a), b, exclusive, whole)
+    store_four(out, i + 256, op, before, combine(op, before, end_b), c, exclusive, whole)
+    store_four(out, i + 384, op, before, combine(op, before, end_c), d, exclusive, whole)
+
+
+@cuda.jit
+def vectorised_kernel(x, out, words, op, identity, exclusive, aligned):
+    if op == SUM:  # the compiler then makes a version of each, and no operation asks for the operator
+        scan_rows(x, out, words, SUM, identity, exclusive, aligned)
+    else:
+        scan_rows(x, out, words, MAX, identity, exclusive, aligned)
+
+
+@rung(clear_kernel, vectorised_kernel)  # and single_pass's, for elements of 64 bits
+def vectorised(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+    """Four 128-bit loads a thread are under way at once, and what a tile publishes fits into one word.
+
+    Arguments, result and errors as in `kogge_stone`. Elements of 64 bits leave no room for the state beside them, so
+    float64 and int64 go to `single_pass`.
+    """
+    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
+    if x.dtype.itemsize == 8:
+        return single_pass(x, op, exclusive=exclusive, stream=stream)
+    tiles = tiles_of(x.size, VECTOR_TILE)
+    if tiles:
+        words = words_for(tiles, stream)
+        aligned = device.address(x) % 16 == 0
+        vectorised_kernel[tiles, VECTOR_BLOCK, stream](x, out, words, operator, identity, exclusive, aligned)
+    return out
+
+
+LADDER = (kogge_stone, brent_kung, coarsened, shuffle, hierarchical, single_pass, vectorised)

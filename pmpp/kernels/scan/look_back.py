@@ -1,0 +1,105 @@
+"""Tiles of a scan that talk to each other while they run: device functions for `single_pass` and `vectorised`.
+
+A tile publishes its own total (PARTIAL), then looks back until it knows what came before it, and publishes the total up
+to its end (COMPLETE). Two forms: state and value apart, for any dtype, and both in one word of 64 bits.
+
+Every tile waits for earlier ones only, and tiles are numbered in the order in which their blocks begin. So the earliest
+unfinished tile never waits, and all come to an end, however few blocks the GPU runs at a time.
+Source: Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", NVR-2016-002.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.reduction import combine
+
+NOTHING, PARTIAL, COMPLETE = 0, 1, 2  # what a tile has published: nothing, its own total, the total up to its end
+
+
+@cuda.jit(device=True)
+def next_tile(states, box):
+    """The number of the tile this block takes: tiles are handed out in order, to blocks that are running.
+
+    ``states[0]`` counts them, if there is more than one. ``box``: a shared array that carries the number from thread 0
+    to the others.
+    """
+    if cuda.threadIdx.x == 0:
+        box[0] = cuda.atomic.add(states, 0, 1) if cuda.gridDim.x > 1 else 0
+    cuda.syncthreads()
+    return box[0]
+
+
+@cuda.jit(device=True)
+def publish(states, values, tile, state, value):
+    """Write a tile's value, and only then say that it is there. A single tile has nobody to tell."""
+    if cuda.gridDim.x > 1:
+        values[state - 1, tile] = value
+        cuda.threadfence()
+        cuda.atomic.exch(states, tile + 1, state)
+
+
+@cuda.jit(device=True)
+def warp_combine_back(op, value):
+    """In lane 0, the warp's values combined, those of the higher lanes first."""
+    for distance in (1, 2, 4, 8, 16):
+        value = combine(op, cuda.shfl_down_sync(0xFFFFFFFF, value, distance), value)
+    return value
+
+
+@cuda.jit(device=True)
+def look_back(states, values, tile, op, identity):
+    """In lane 0 of a warp, everything before ``tile`` combined. The warp looks at 32 earlier tiles at a time."""
+    before = identity
+    last = tile - 1  # lane 0 looks at this one, lane 1 at the one before it
+    while last >= 0:
+        mine = last - cuda.laneid
+        state = np.int64(COMPLETE)
+        if mine >= 0:
+            state = cuda.atomic.add(states, mine + 1, 0)  # an atomic reads memory each time, unlike states[mine + 1]
+            while state == NOTHING:
+                state = cuda.atomic.add(states, mine + 1, 0)
+        cuda.syncwarp()  # the lanes leave the loop one by one; together they need one fence
+        cuda.threadfence()
+        value = values[state - 1, mine] if mine >= 0 else identity  # nothing lies before the first tile
+        complete = cuda.ballot_sync(0xFFFFFFFF, state == COMPLETE)
+        nearest = cuda.ffs(complete) - 1 if complete else 31
+        if cuda.laneid > nearest:
+            value = identity  # the nearest complete total includes it
+        before = combine(op, warp_combine_back(op, value), before)
+        if complete:
+            break
+        last -= 32
+    return before
+
+
+@cuda.jit(device=True)
+def publish_word(words, tile, state, value):
+    """State and value in one word of 64 bits: whoever sees the one sees the other, and no fence is needed."""
+    if cuda.gridDim.x > 1:
+        word = np.int64(state) << 32 | np.int64(np.uint32(value.view(np.int32)))
+        cuda.atomic.exch(words, tile + 1, word)
+
+
+@cuda.jit(device=True)
+def look_back_words(words, tile, op, identity, out):
+    """In lane 0 of a warp, everything before ``tile`` combined; ``out`` says of which type."""
+    before = identity
+    last = tile - 1
+    while last >= 0:
+        mine = last - cuda.laneid
+        word = np.int64(COMPLETE) << 32 | np.int64(np.uint32(identity.view(np.int32)))
+        if mine >= 0:
+            word = cuda.atomic.add(words, mine + 1, 0)
+            while word >> 32 == NOTHING:
+                word = cuda.atomic.add(words, mine + 1, 0)
+        cuda.syncwarp()
+        complete = cuda.ballot_sync(0xFFFFFFFF, word >> 32 == COMPLETE)
+        nearest = cuda.ffs(complete) - 1 if complete else 31
+        value = np.int32(word).view(out.dtype) if cuda.laneid <= nearest else identity
+        before = combine(op, warp_combine_back(op, value), before)
+        if complete:
+            break
+        last -= 32
+    return before

@@ -1,0 +1,200 @@
+"""Segmented scan: many scans of unequal length in one vector, each from its own start.
+
+Chapter: notebooks/34_scan.ipynb, beside the room `pmpp.kernels.scan`.
+
+A head marks where a segment begins. Take pairs of a flag and a value, with the operator
+
+    (f, a) and then (g, b)  ->  (f or g, b if g else a + b)
+
+It is associative, so every scan can be made a segmented one by scanning pairs. One pass with decoupled look-back gains
+by it: a tile with a head in it knows the total up to its end without asking anybody.
+Source: Schwartz, "Ultracomputers", ACM TOPLAS 2 (1980); Blelloch, "Prefix sums and their applications" (1990).
+"""
+
+from __future__ import annotations
+
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.reduction import combine
+from pmpp.kernels.scan.ladder import checked_arguments, tiles_of, words_for
+from pmpp.kernels.scan.ladder import reference as scan_reference
+from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, next_tile, publish
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost
+
+__all__ = ["cost", "inputs", "reference", "segmented_scan", "segmented_scan_kernel"]
+
+BLOCK = 256  # threads a block: 8 warps
+WARPS = BLOCK // 32
+SLOTS = WARPS + 1  # the ends of the warps, and what came before the first
+COARSE = 15  # elements a thread: odd, as in `pmpp.kernels.scan.tile`, and few enough for values and flags in 48 KB
+TILE = BLOCK * COARSE
+
+
+def reference(x: np.ndarray, heads: np.ndarray, op: str = "sum", *, exclusive: bool = False) -> np.ndarray:
+    """`scan.reference` of each segment by itself: float64, or int64, for sums. Element 0 always begins one."""
+    begins = np.flatnonzero(np.r_[x.size > 0, heads[1:] != 0])
+    parts = [scan_reference(part, op, exclusive=exclusive) for part in np.split(x, begins[1:])]
+    return np.concatenate(parts)
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Small awkward inputs: a name, and ``(x, heads)``."""
+    rng = np.random.default_rng(12) if rng is None else rng
+    some = 3 * TILE + 5
+    at = np.arange(some)
+    marks = {
+        "no head": at < 0,
+        "every element a head": at >= 0,
+        "a head every third": at % 3 == 0,
+        "a head at each tile's first": at % TILE == 0,
+        "a head at each tile's last": at % TILE == TILE - 1,
+        "a head at each run's last": at % COARSE == COARSE - 1,
+        "a head at each warp's first": at % (32 * COARSE) == 0,
+        "few heads": rng.random(some) < 3 / some,
+        "many heads": rng.random(some) < 0.2,
+    }
+    made = {name: (rng.integers(-9, 10, some).astype(np.float32), heads) for name, heads in marks.items()}
+    for n in (0, 1, 33, TILE - 1, TILE, TILE + 1):
+        made[f"{n} elements"] = rng.integers(-9, 10, n).astype(np.float32), rng.random(n) < 0.01
+    long = 40 * TILE + 77  # one segment over more than one look at 32 tiles
+    made["one head in 40 tiles"] = rng.integers(-9, 10, long).astype(np.float32), np.arange(long) == 4 * TILE + 9
+    made["float64"] = rng.standard_normal(some), marks["few heads"]
+    made["int32"] = rng.integers(-(2**31), 2**31, some, dtype=np.int32), marks["few heads"]
+    made["int64"] = rng.integers(-(2**50), 2**50, some, dtype=np.int64), marks["many heads"]
+    made["real numbers"] = rng.standard_normal(some).astype(np.float32), marks["few heads"]
+    made["all negative"] = -rng.random(some, dtype=np.float32) - 1, marks["few heads"]
+    nan = np.where(at == TILE + 7, np.nan, 1).astype(np.float32)  # up to the next head, and no further
+    made["NaN in the second tile"] = nan, at % (2 * TILE) == 0
+    return made
+
+
+def cost(n: int, itemsize: int = 4) -> Cost:
+    """``n - 1`` operations; ``x`` and a byte of heads read once, and the result written once."""
+    return Cost(flops=max(n - 1, 0), bytes=n * (2 * itemsize + 1))
+
+
+@cuda.jit(device=True)
+def follow(op, earlier, flag, value):
+    """The value of ``earlier`` and then (flag, value): a head starts afresh."""
+    return value if flag else combine(op, earlier, value)
+
+
+@cuda.jit(device=True)
+def warp_scan_pairs(op, flag, value):
+    """In each lane, the pairs of the lanes up to it combined; ``flag`` is 0 or 1."""
+    for distance in (1, 2, 4, 8, 16):
+        earlier_flag = cuda.shfl_up_sync(0xFFFFFFFF, flag, distance)
+        earlier = cuda.shfl_up_sync(0xFFFFFFFF, value, distance)
+        if cuda.laneid >= distance:
+            value = follow(op, earlier, flag, value)
+            flag = flag | earlier_flag
+    return flag, value
+
+
+@cuda.jit(device=True)
+def scan_block_pairs(op, identity, flag, value, flags, values):
+    """The pair before this thread in its block, then the pair of the whole block; ``flag, value``: the thread's own.
+
+    ``flags, values``: shared arrays of SLOTS.
+    """
+    flag, value = warp_scan_pairs(op, flag, value)
+    warp = cuda.threadIdx.x // 32
+    if cuda.laneid == 31:
+        flags[warp + 1], values[warp + 1] = flag, value
+    if cuda.threadIdx.x == 0:
+        flags[0], values[0] = 0, identity
+    earlier_flag = cuda.shfl_up_sync(0xFFFFFFFF, flag, 1)
+    earlier = cuda.shfl_up_sync(0xFFFFFFFF, value, 1)
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        for w in range(WARPS):  # eight pairs: a tree would not be shorter
+            values[w + 1] = follow(op, values[w], flags[w + 1], values[w + 1])
+            flags[w + 1] = flags[w + 1] | flags[w]
+    cuda.syncthreads()
+    before_flag, before = flags[warp], values[warp]
+    if cuda.laneid > 0:
+        before = follow(op, before, earlier_flag, earlier)
+        before_flag = before_flag | earlier_flag
+    return before_flag, before, flags[WARPS], values[WARPS]
+
+
+@cuda.jit
+def segmented_scan_kernel(x, heads, out, states, published, op, identity, exclusive):
+    thread = cuda.threadIdx.x
+    tile = next_tile(states, cuda.shared.array(1, np.int64))
+    first = tile * TILE
+    scanned = cuda.shared.array(TILE, out.dtype)
+    head = cuda.shared.array(TILE, np.uint8)
+    for k in range(COARSE):
+        element = k * BLOCK + thread
+        inside = first + element < x.size
+        scanned[element] = x[first + element] if inside else identity
+        head[element] = inside and heads[first + element] != 0
+    cuda.syncthreads()
+
+    mine = thread * COARSE
+    flag, run = np.int32(head[mine]), scanned[mine]
+    for k in range(1, COARSE):
+        flag = flag | np.int32(head[mine + k])
+        scanned[mine + k] = follow(op, scanned[mine + k - 1], head[mine + k], scanned[mine + k])
+        run = scanned[mine + k]
+    flags, values = cuda.shared.array(SLOTS, np.int32), cuda.shared.array(SLOTS, out.dtype)
+    seen, before, any_head, total = scan_block_pairs(op, identity, flag, run, flags, values)
+
+    start = cuda.shared.array(1, out.dtype)
+    if thread < 32:
+        if thread == 0:
+            # What comes before a head does not matter to what comes after it: the total is already complete.
+            publish(states, published, tile, COMPLETE if any_head else PARTIAL, total)
+        earlier = look_back(states, published, tile, op, identity)
+        if thread == 0:
+            start[0] = earlier
+            if not any_head:
+                publish(states, published, tile, COMPLETE, combine(op, earlier, total))
+    cuda.syncthreads()
+
+    before = follow(op, start[0], seen, before)
+    open_run = True  # until the first head of this thread's run, what came before belongs to it
+    for k in range(COARSE):
+        open_run = open_run and head[mine + k] == 0
+        if open_run:
+            scanned[mine + k] = combine(op, before, scanned[mine + k])
+    cuda.syncthreads()
+    for k in range(COARSE):
+        element = k * BLOCK + thread
+        if first + element < out.size:
+            if not exclusive:
+                out[first + element] = scanned[element]
+            elif head[element] != 0:
+                out[first + element] = identity
+            else:
+                out[first + element] = scanned[element - 1] if element > 0 else start[0]
+
+
+def segmented_scan(
+    x: typing.Any, heads: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0
+) -> typing.Any:
+    """Scan every segment of ``x`` from its own start, in one pass.
+
+    Args:
+        x: a contiguous vector (n,) of float32, float64, int32 or int64.
+        heads: a contiguous vector (n,) of bool or uint8; what is not 0 begins a segment, and so does element 0.
+        op: "sum" or "max".
+        exclusive: a segment begins with the identity (0, or the least value), and its last element counts for nothing.
+        stream: the stream to work on.
+
+    Returns a new device array (n,) of ``x``'s dtype, without waiting for the work to be done. Sums of integers wrap. A
+    NaN makes the rest of its segment NaN. Raises TypeError or ValueError that names the argument at fault.
+    """
+    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
+    heads = device.as_input("heads", heads, dtypes=("bool", "uint8"), ndim=1, shape=(x.size,), stream=stream)
+    tiles = tiles_of(x.size, TILE)
+    if tiles:
+        published = device.empty((2, tiles), x.dtype, stream=stream)
+        states = words_for(tiles, stream)
+        segmented_scan_kernel[tiles, BLOCK, stream](x, heads, out, states, published, operator, identity, exclusive)
+    return out

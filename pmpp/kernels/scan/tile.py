@@ -1,0 +1,145 @@
+"""What happens inside one tile of a scan: device functions for the rungs of `pmpp.kernels.scan` from `coarsened` on.
+
+A block loads its tile, each thread scans a run of neighbours by itself, and the ends of the runs are scanned together.
+Nothing here knows of other tiles; `pmpp.kernels.scan.look_back` does.
+"""
+
+from __future__ import annotations
+
+from pmpp import cuda
+from pmpp.kernels.reduction import combine
+from pmpp.runtime.vector import load128, store128
+
+BLOCK = 256  # threads a block: 8 warps
+COARSE = 21  # elements a thread: odd, so lanes 21 elements apart use 32 banks; 23 loads are no longer unrolled
+TILE = BLOCK * COARSE
+SLOTS = 33  # room for the ends of up to 32 warps, and for what came before the first
+
+
+@cuda.jit(device=True)
+def load_tile(x, first, identity, scanned):
+    """x[first:first + TILE] into the shared array ``scanned``; neighbouring lanes load neighbouring elements."""
+    for k in range(COARSE):
+        element = k * BLOCK + cuda.threadIdx.x
+        scanned[element] = x[first + element] if first + element < x.size else identity
+    cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def scan_run(op, scanned):
+    """Scan this thread's COARSE neighbours in shared memory; returns their total."""
+    mine = cuda.threadIdx.x * COARSE
+    for k in range(1, COARSE):
+        scanned[mine + k] = combine(op, scanned[mine + k - 1], scanned[mine + k])
+    return scanned[mine + COARSE - 1]
+
+
+@cuda.jit(device=True)
+def store_tile(out, first, op, before, start, scanned, exclusive):
+    """Add to each thread's run what came ``before`` it, and write the tile; ``start``: what came before the tile."""
+    mine = cuda.threadIdx.x * COARSE
+    for k in range(COARSE):
+        scanned[mine + k] = combine(op, before, scanned[mine + k])
+    cuda.syncthreads()
+    for k in range(COARSE):
+        element = k * BLOCK + cuda.threadIdx.x
+        if first + element < out.size:
+            if exclusive:
+                out[first + element] = scanned[element - 1] if element > 0 else start
+            else:
+                out[first + element] = scanned[element]
+
+
+@cuda.jit(device=True)
+def warp_scan(op, value):
+    """In each lane, the values of the lanes up to it combined."""
+    for distance in (1, 2, 4, 8, 16):
+        earlier = cuda.shfl_up_sync(0xFFFFFFFF, value, distance)
+        if cuda.laneid >= distance:
+            value = combine(op, earlier, value)
+    return value
+
+
+@cuda.jit(device=True)
+def scan_warps(op, identity, total, ends):
+    """What came before this warp in its block, and the total of the block; ``total``: the warp's own.
+
+    ``ends``: a shared array of SLOTS.
+    """
+    warp, warps = cuda.threadIdx.x // 32, cuda.blockDim.x // 32
+    if cuda.laneid == 0:
+        ends[warp + 1] = total
+    cuda.syncthreads()
+    if warp == 0:
+        end = warp_scan(op, ends[cuda.laneid + 1] if cuda.laneid < warps else identity)
+        cuda.syncwarp()
+        if cuda.laneid < warps:
+            ends[cuda.laneid + 1] = end
+        if cuda.laneid == 0:
+            ends[0] = identity
+    cuda.syncthreads()
+    return ends[warp], ends[warps]
+
+
+@cuda.jit(device=True)
+def scan_block(op, identity, value, ends):
+    """What came before this thread in its block, and the total of the block; ``value``: this thread's own."""
+    scanned = warp_scan(op, value)
+    before, total = scan_warps(op, identity, cuda.shfl_sync(0xFFFFFFFF, scanned, 31), ends)
+    earlier = cuda.shfl_up_sync(0xFFFFFFFF, scanned, 1)
+    return combine(op, before, earlier) if cuda.laneid > 0 else before, total
+
+
+@cuda.jit(device=True)
+def load_rest(x, i, identity):
+    """x[i] to x[i + 3], with the identity beyond the end."""
+    a = x[i] if i < x.size else identity
+    b = x[i + 1] if i + 1 < x.size else identity
+    c = x[i + 2] if i + 2 < x.size else identity
+    d = x[i + 3] if i + 3 < x.size else identity
+    return a, b, c, d
+
+
+@cuda.jit(device=True)
+def load_four_rows(x, i, identity, whole):
+    """A lane's part of four rows of 128 elements; ``whole``: they are inside of ``x`` and on 16 bytes."""
+    if whole:  # all four loads are under way before the first is used
+        return load128(x, i), load128(x, i + 128), load128(x, i + 256), load128(x, i + 384)
+    a, b = load_rest(x, i, identity), load_rest(x, i + 128, identity)
+    return a, b, load_rest(x, i + 256, identity), load_rest(x, i + 384, identity)
+
+
+@cuda.jit(device=True)
+def scan_four(op, before, four):
+    """Scan a warp's row of 128 elements, four a lane, from ``before`` on; returns them and their end, in all lanes."""
+    a = four[0]
+    b = combine(op, a, four[1])
+    c = combine(op, b, four[2])
+    d = combine(op, c, four[3])
+    scanned = warp_scan(op, d)
+    end = combine(op, before, cuda.shfl_sync(0xFFFFFFFF, scanned, 31))
+    earlier = cuda.shfl_up_sync(0xFFFFFFFF, scanned, 1)
+    if cuda.laneid > 0:
+        before = combine(op, before, earlier)
+    return (combine(op, before, a), combine(op, before, b), combine(op, before, c), combine(op, before, d)), end
+
+
+@cuda.jit(device=True)
+def store_four(out, i, op, before, first, four, exclusive, whole):
+    """Write a row, combined with what came before the warp; ``first``: the element before the row, if exclusive."""
+    a, b, c, d = combine(op, before, four[0]), combine(op, before, four[1]), combine(op, before, four[2]), four[3]
+    d = combine(op, before, d)
+    if exclusive:
+        earlier = cuda.shfl_up_sync(0xFFFFFFFF, d, 1)
+        a, b, c, d = earlier if cuda.laneid > 0 else first, a, b, c
+    if whole:
+        store128(out, i, (a, b, c, d))
+    else:
+        if i < out.size:
+            out[i] = a
+        if i + 1 < out.size:
+            out[i + 1] = b
+        if i + 2 < out.size:
+            out[i + 2] = c
+        if i + 3 < out.size:
+            out[i + 3] = d

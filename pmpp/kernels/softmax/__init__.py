@@ -1,0 +1,1 @@
+from pmpp.kernels.softmax.ladder import *

@@ -1,0 +1,496 @@
+"""Softmax: the elements of each row as shares of one, exp(x - max) / sum(exp(x - max)), or the logarithms of these.
+
+Chapter: notebooks/50_softmax.ipynb.  PMPP 4e ch. 10 and 16.
+
+An element is read once and written once; all the arithmetic in between hides behind that. But nothing can be written
+before the whole row is known: its maximum, and then its sum. So the question is where a row waits in the meantime. The
+first rungs read it again, from wherever it is by then. The last one keeps it in registers, of a few lanes, a block or
+several blocks, whatever the length of a row asks for.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.softmax.rows import (
+    BLOCK,
+    FILL,
+    HELD,
+    MAX,
+    MEMBERS,
+    SUM,
+    TINY,
+    TOGETHER,
+    append,
+    block_all,
+    block_join,
+    block_kernel,
+    blocks_kernel,
+    elements_kernel,
+    empty_kernel,
+    join,
+    lanes_kernel,
+    rows_kernel,
+    warp_join,
+)
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.vector import WIDTH
+
+DTYPES = ("float32", "float64")
+
+
+def reference(x: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
+    """Softmax along ``axis``, or its logarithm, a row after the other, in float64.
+
+    A row with a NaN or a +inf in it is NaN throughout, and so is a row of nothing but -inf: 0 / 0. Elsewhere -inf gives
+    0, or -inf for the logarithm. These are PyTorch's definitions too.
+    """
+    out = np.empty(x.shape, np.float64)
+    rows, results = np.moveaxis(x.astype(np.float64), axis, -1), np.moveaxis(out, axis, -1)
+    with np.errstate(all="ignore"):
+        for row in np.ndindex(rows.shape[:-1] if x.size else (0,)):
+            below = rows[row] - rows[row].max()
+            total = np.exp(below).sum()
+            results[row] = below - np.log(total) if log else np.exp(below) / total
+    return out
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
+    """Small awkward inputs: a name, and ``(x, axis, log)``."""
+    rng = np.random.default_rng(16) if rng is None else rng
+    shapes = {"one": (1, 1), "one a row": (77, 1), "one row": (1, 1001), "no rows": (0, 5), "no columns": (5, 0)}
+    shapes |= {f"rows of {n}": (9, n) for n in (2, 3, 4, 7, 8, 9, 10, 16, 31, 32, 33, 64)}
+    shapes |= {"rows of a warp +1": (5, 1025), "rows of a block": (2, 4096), "longer than a block": (2, 9001)}
+    shapes |= {"a vector": (300,), "a long row": (1, 40_001), "long rows": (3, 33_000)}
+    made = {name: (rng.standard_normal(shape, dtype=np.float32), -1, False) for name, shape in shapes.items()}
+    made["log"] = (made["rows of 64"][0], -1, True)
+    made["log of long rows"] = (made["long rows"][0], -1, True)
+    cube = rng.standard_normal((3, 50, 40), dtype=np.float32)
+    made |= {f"axis {axis} of three": (cube, axis, False) for axis in range(3)}
+    made |= {"axis 0, log": (cube, 0, True), "a tall column": (cube.reshape(-1, 1), 0, False)}
+    made["float64"] = (rng.standard_normal((5, 333)), -1, False)
+    made["float64, a long row"] = (rng.standard_normal((1, 17_001)), 1, False)
+    made["float64, axis 0, log"] = (rng.standard_normal((33, 7)), 0, True)
+    made["all equal"] = (np.full((4, 100), 0.1, np.float32), -1, False)
+    made["large"] = (rng.uniform(-1e4, 1e4, (4, 1000)).astype(np.float32), -1, False)  # exp(89) is past float32
+    made["large, log"] = (made["large"][0], -1, True)
+    made["far below 0"] = (made["rows of 64"][0] - 1000, -1, False)  # a maximum that begins at 0 stays there
+    made["extremes"] = (rng.permutation(np.float32([3.4e38, -3.4e38, 0, 1e-45] * 9)).reshape(1, -1), -1, False)
+    for log in (False, True):
+        made[f"non-finite{', log' * log}"] = (_non_finite(rng, 64), -1, log)
+    rising = np.linspace(-50, 50, 1100, dtype=np.float32)[None].repeat(2, 0)  # every maximum is overtaken
+    rising[1, :700] = -np.inf
+    made["non-finite, rising"] = (rising, -1, False)
+    made["non-finite, axis 0"] = (_non_finite(rng, 50).T.copy(), 0, False)
+    made["non-finite, long rows"] = (_non_finite(rng, 5000), -1, False)
+    made |= {f"non-finite, rows of {n}": (_non_finite(rng, n), -1, False) for n in (1, 3, 7)}
+    made["non-finite, rows of 4, log"] = (_non_finite(rng, 4), -1, True)
+    return made
+
+
+def _non_finite(rng: np.random.Generator, n: int) -> np.ndarray:
+    x = rng.standard_normal((6, n)).astype(np.float32)
+    x[0, rng.random(n) < 0.5] = -np.inf
+    x[1] = -np.inf
+    x[2, : n // 2] = -np.inf  # more than a thread, or a warp, sees at first
+    x[3, -1] = np.inf
+    x[4, n // 2] = np.nan
+    x[5, :-1] = -np.inf
+    return x
+
+
+def tolerance(x: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
+    """How far from `reference` a right result in the dtype of ``x`` may be, element by element.
+
+    With u half an eps: x - max is rounded, by u of its size, and the hardware's exponential is good to 2 + 1.173 of its
+    size in ulp, each 2 u: a relative error of (4 + 3.35 |x - max|) u. log is good to 2 ulp. A term of the sum goes
+    through additions, and in the online form through rescalings, each good to 6 u: at most n / 8 + 16 one after
+    another, whose errors add like a random walk; four times its size is allowed (Higham and Mary, 2019). Below the
+    smallest normal number, the spacing there. Source: CUDA C++ programming guide, "Mathematical functions".
+    """
+    if not x.size:
+        return np.zeros(x.shape)
+    u, wide = np.finfo(x.dtype).eps / 2, x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        below = np.abs(wide - wide.max(axis=axis, keepdims=True))
+        below = np.where(np.isfinite(below), below, 0)
+        shares = np.nan_to_num(reference(x, axis))
+        total = 3.35 * (shares * below).sum(axis=axis, keepdims=True) + 4 + 24 * math.sqrt(x.shape[axis] / 8 + 16)
+        if log:
+            result = np.nan_to_num(np.abs(reference(x, axis, log=True)), posinf=0)
+            return u * (below + total + 4 * math.log(x.shape[axis]) + 2 * result)
+    return u * shares * (3.35 * below + 4 + total + 6) + 4 * float(np.finfo(x.dtype).smallest_subnormal)
+
+
+def cost(m: int, n: int, itemsize: int = 4) -> Cost:
+    """m rows of n: each element is compared, subtracted from, raised, added and divided, read once and written once."""
+    return Cost(flops=5 * m * n, bytes=2 * m * n * itemsize)
+
+
+def _arguments(x: Any, axis: int, log: bool, out: Any, stream: Any) -> tuple:
+    """``(out, x and out as (outer, n, inner), none, log, stream)``: softmax runs along the n.
+
+    ``none`` is the maximum and the sum of no elements: the lowest finite number, and 0.
+    """
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=DTYPES, stream=stream)
+    try:
+        along = operator.index(axis)
+    except TypeError:
+        raise TypeError(f"axis must be an integer, was {axis!r}") from None
+    if not -x.ndim <= along < x.ndim:
+        raise ValueError(f"axis must be from {-x.ndim} to {x.ndim - 1} for x of shape {x.shape}, was {along}")
+    if not isinstance(log, bool | np.bool_):
+        raise TypeError(f"log must be True or False, was {log!r}")
+    out = device.as_output("out", out, shape=x.shape, dtype=x.dtype, stream=stream)
+    along %= x.ndim
+    if not x.size:
+        return out, None, None, None, log, stream
+    shape = (math.prod(x.shape[:along]), x.shape[along], math.prod(x.shape[along + 1 :]))
+    return (
+        out,
+        x.reshape(shape),
+        out.reshape(shape),
+        (x.dtype.type(np.finfo(x.dtype).min), x.dtype.type(0)),
+        bool(log),
+        stream,
+    )
+
+
+def _up(elements: int, parts: int) -> int:
+    return -(-elements // parts)  # rounded up
+
+
+@cuda.jit(device=True)
+def place(x, row):
+    """Where in ``x``, seen as (outer, n, inner), a row lies: it is x[a, :, b]."""
+    if x.shape[2] == 1:  # the last axis needs no division, which takes about a hundred instructions
+        return row, 0
+    return row // x.shape[2], row % x.shape[2]
+
+
+@cuda.jit(device=True)
+def share(value, highest, total, log):
+    """An element of the result."""
+    if log:
+        return value - highest - math.log(total)
+    return math.exp(value - highest) / total
+
+
+# ------------------------------------------------------------------------------------------------- a block for each row
+#
+# A maximum begins at the lowest finite number, not at -inf: then x - maximum is never inf - inf before all of a row has
+# been seen, and exp(-inf - lowest) is the 0 it should be. A row of nothing but -inf ends as 0 / 0, which is NaN.
+
+
+@cuda.jit
+def highest_kernel(x, highest, none):
+    a, b = place(x, cuda.blockIdx.x)
+    best = none[0]
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        best = max(best, x[a, i, b])
+    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), none[0])
+    if cuda.threadIdx.x == 0:
+        highest[cuda.blockIdx.x] = best
+
+
+@cuda.jit
+def total_kernel(x, highest, total, none):
+    a, b = place(x, cuda.blockIdx.x)
+    best, added = highest[cuda.blockIdx.x], none[1]
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        added += math.exp(x[a, i, b] - best)
+    added = block_all(SUM, added, cuda.shared.array(32, x.dtype), none[1])
+    if cuda.threadIdx.x == 0:
+        total[cuda.blockIdx.x] = added
+
+
+@cuda.jit
+def normalise_kernel(x, highest, total, out, log):
+    a, b = place(x, cuda.blockIdx.x)
+    best, added = highest[cuda.blockIdx.x], total[cuda.blockIdx.x]
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        out[a, i, b] = share(x[a, i, b], best, added, log)
+
+
+@rung(highest_kernel, total_kernel, normalise_kernel)
+def three_kernels(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
+    """The definition, a kernel for each part of it: the maximum of each row, then the sum, then the shares.
+
+    Args:
+        x: an array of any shape but (), of float32 or float64, contiguous in C order.
+        axis: the rows run along it; from -x.ndim to x.ndim - 1.
+        log: give the logarithms of the shares: x - max - log(sum).
+        out: a device array of the shape and dtype of ``x``, apart from ``x`` in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out`` without waiting for the work to be done. A row with a NaN or a +inf in it becomes NaN, and so does a
+    row of nothing but -inf; other -inf become 0, or -inf with ``log``. Raises TypeError or ValueError that names the
+    argument at fault. Source: PMPP 4e section 10.6 for the reductions; the shift by the maximum is folklore.
+
+    Leaves: three kernels read all of ``x``, so a row has left the caches before it is needed again.
+    """
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is not None:
+        blocks = rows.shape[0] * rows.shape[2]
+        highest, total = (device.empty(blocks, rows.dtype, stream=stream) for _ in range(2))
+        highest_kernel[blocks, BLOCK, stream](rows, highest, none)
+        total_kernel[blocks, BLOCK, stream](rows, highest, total, none)
+        normalise_kernel[blocks, BLOCK, stream](rows, highest, total, results, log)
+    return out
+
+
+@cuda.jit
+def fused_kernel(x, out, none, log):
+    a, b = place(x, cuda.blockIdx.x)
+    best, added = none
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        best = max(best, x[a, i, b])
+    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), none[0])
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        added += math.exp(x[a, i, b] - best)
+    added = block_all(SUM, added, cuda.shared.array(32, x.dtype), none[1])
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        out[a, i, b] = share(x[a, i, b], best, added, log)
+
+
+@rung(fused_kernel)
+def fused(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
+    """One kernel does all three for a row before it turns to the next, while the row is still in a cache.
+
+    Arguments, result and errors as in `three_kernels`.
+
+    Leaves: a row is read three times, and one that is too long for the caches comes from memory each time.
+    """
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is not None:
+        fused_kernel[rows.shape[0] * rows.shape[2], BLOCK, stream](rows, results, none, log)
+    return out
+
+
+@cuda.jit
+def online_kernel(x, out, none, log):
+    a, b = place(x, cuda.blockIdx.x)
+    best, added = none
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        best, added = append(best, added, x[a, i, b])
+    highests, totals = cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype)
+    best, added = block_join(best, added, highests, totals, none)
+    for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+        out[a, i, b] = share(x[a, i, b], best, added, log)
+
+
+@rung(online_kernel)
+def online(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
+    """Maximum and sum in one pass: when the maximum grows, the sum so far is rescaled to the new one.
+
+    Arguments, result and errors as in `three_kernels`. Source: M. Milakov and N. Gimelshein, Online normalizer
+    calculation for softmax (2018).
+
+    Leaves: 256 threads meet at a barrier for every row, even for one of 64 elements.
+    """
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is not None:
+        online_kernel[rows.shape[0] * rows.shape[2], BLOCK, stream](rows, results, none, log)
+    return out
+
+
+# -------------------------------------------------------------------------------------------------- a warp for each row
+
+SHORT = 1024  # elements in the longest row that is left to a warp
+WARPS = BLOCK // 32
+
+
+@cuda.jit
+def warp_per_row_kernel(x, out, none, log):
+    row = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32
+    if row >= x.shape[0] * x.shape[2]:
+        return  # a whole warp
+    a, b = place(x, row)
+    best, added = none
+    for i in range(cuda.laneid, x.shape[1], 32):
+        best, added = append(best, added, x[a, i, b])
+    best, added = warp_join(best, added)
+    for i in range(cuda.laneid, x.shape[1], 32):
+        out[a, i, b] = share(x[a, i, b], best, added, log)
+
+
+@rung(warp_per_row_kernel, online_kernel)
+def warp_per_row(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
+    """A short row is a warp's: its lanes agree by shuffles, without a barrier. Longer rows stay with `online`.
+
+    Arguments, result and errors as in `three_kernels`.
+
+    Leaves: a very long row is one block's work, so a few of them leave most of the GPU idle.
+    """
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is not None:
+        count = rows.shape[0] * rows.shape[2]
+        if rows.shape[1] <= SHORT:
+            warp_per_row_kernel[_up(count, WARPS), BLOCK, stream](rows, results, none, log)
+        else:
+            online_kernel[count, BLOCK, stream](rows, results, none, log)
+    return out
+
+
+# ------------------------------------------------------------------------------------------------ several blocks a row
+
+CHUNK = 8192  # elements of a row that a block takes
+
+
+@cuda.jit
+def part_kernel(x, highests, totals, none):
+    parts = -(-x.shape[1] // CHUNK)
+    a, b = place(x, cuda.blockIdx.x // parts)
+    first = cuda.blockIdx.x % parts * CHUNK
+    best, added = none
+    for i in range(first + cuda.threadIdx.x, min(first + CHUNK, x.shape[1]), BLOCK):
+        best, added = append(best, added, x[a, i, b])
+    best, added = block_join(best, added, cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype), none)
+    if cuda.threadIdx.x == 0:
+        highests[cuda.blockIdx.x], totals[cuda.blockIdx.x] = best, added
+
+
+@cuda.jit
+def whole_kernel(x, out, highests, totals, none, log):
+    parts = -(-x.shape[1] // CHUNK)
+    row, first = cuda.blockIdx.x // parts, cuda.blockIdx.x % parts * CHUNK
+    a, b = place(x, row)
+    best, added = none
+    for part in range(row * parts + cuda.threadIdx.x, (row + 1) * parts, BLOCK):
+        best, added = join(best, added, highests[part], totals[part])
+    best, added = block_join(best, added, cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype), none)
+    for i in range(first + cuda.threadIdx.x, min(first + CHUNK, x.shape[1]), BLOCK):
+        out[a, i, b] = share(x[a, i, b], best, added, log)
+
+
+@rung(part_kernel, whole_kernel, warp_per_row_kernel, online_kernel)
+def split_row(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
+    """Several blocks share a long row: each finds the maximum and sum of its part, and a second kernel joins these.
+
+    Arguments, result and errors as in `three_kernels`. Rows of up to CHUNK elements are left to `warp_per_row`.
+
+    Leaves: along any other axis than the last the lanes of a warp read far apart, 32 sectors for 32 elements.
+    """
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is None:
+        return out
+    if rows.shape[1] <= CHUNK:
+        return warp_per_row(x, axis, log, out=out, stream=stream)
+    blocks = rows.shape[0] * rows.shape[2] * _up(rows.shape[1], CHUNK)
+    highests, totals = (device.empty(blocks, rows.dtype, stream=stream) for _ in range(2))
+    part_kernel[blocks, BLOCK, stream](rows, highests, totals, none)
+    whole_kernel[blocks, BLOCK, stream](rows, results, highests, totals, none, log)
+    return out
+
+
+# --------------------------------------------------------------------------------------------------- along another axis
+
+
+@cuda.jit
+def columns_kernel(x, out, none, log):
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    count, row = x.shape[0] * x.shape[2], cuda.blockIdx.x * cuda.blockDim.x + tx
+    a, b = place(x, min(row, count - 1))
+    best, added = none
+    for i in range(ty, x.shape[1], cuda.blockDim.y):
+        best, added = append(best, added, x[a, i, b])
+    highests, totals = cuda.shared.array(1024, x.dtype), cuda.shared.array(1024, x.dtype)
+    highests[ty * cuda.blockDim.x + tx], totals[ty * cuda.blockDim.x + tx] = best, added
+    cuda.syncthreads()
+    best, added = none
+    for part in range(tx, cuda.blockDim.x * cuda.blockDim.y, cuda.blockDim.x):
+        best, added = join(best, added, highests[part], totals[part])
+    if row < count:
+        for i in range(ty, x.shape[1], cuda.blockDim.y):
+            out[a, i, b] = share(x[a, i, b], best, added, log)
+
+
+@rung(columns_kernel, part_kernel, whole_kernel, warp_per_row_kernel, online_kernel)
+def columns(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
+    """Along another axis than the last, a warp takes 32 rows: its lanes lie side by side across them.
+
+    Arguments, result and errors as in `three_kernels`. The last axis is left to `split_row`.
+
+    Leaves: along the last axis, a row is read a second time, 4 bytes a lane, and its exponentials are taken thrice.
+    """
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is None:
+        return out
+    outer, n, inner = rows.shape
+    if inner == 1 or (inner < 8 and n > CHUNK):
+        return split_row(x, axis, log, out=out, stream=stream)
+    height = 1
+    while height < 32 and 8 * height < n:
+        height *= 2
+    width = max(32, BLOCK // height)
+    columns_kernel[_up(outer * inner, width), (width, height), stream](rows, results, none, log)
+    return out
+
+
+# --------------------------------------------------------------------------------------------------- a row is read once
+#
+# The kernels of the last rung are in pmpp/kernels/softmax/rows.py, by how many threads hold a row.
+
+
+@rung(rows_kernel, elements_kernel, lanes_kernel, block_kernel, blocks_kernel, empty_kernel)
+def vectorised(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
+    """A row is read once, 128 bits at a time, and waits in registers for its maximum and its sum.
+
+    Arguments, result and errors as in `three_kernels`. How many threads hold a row depends on its length: up to 32
+    lanes, a block, or several blocks that tell each other what they found. Of the shortest rows, those that fill up to
+    three vectors are a thread's, and others have a lane for each element. Left to `columns`: other axes than the last,
+    float64 rows of more than 16,384, float32 rows of more blocks than the GPU has multiprocessors, and, of rows of more
+    than 16, an ``out`` that lies otherwise on 16-byte boundaries than ``x``. Exponentials of float32 are the
+    hardware's, good to 2 + 1.173 |x - max| ulp.
+    """
+    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
+    if rows is None:
+        return out
+    (outer, n, inner), width = rows.shape, WIDTH[rows.dtype.name]
+    if inner > 1:
+        return columns(x, axis, log, out=out, stream=stream)
+    source, result, like = rows.reshape(rows.size), results.reshape(rows.size), (0,) * width
+    places = {device.address(array) % 16 for array in (rows, results)}
+    shift, vectors, fill = max(places) // rows.dtype.itemsize, _up(n, width), n // math.gcd(n, width)
+    if fill <= FILL and not shift:  # so many vectors hold whole rows
+        grid, vector = _up(rows.size, fill * width * BLOCK), (0,) * fill
+        rows_kernel[grid, BLOCK, stream](source, result, (0,) * n, vector, like, none, log)
+    elif n <= TINY and (n <= TINY // 2 or n % width or shift):  # longer ones that fit vectors are better off with them
+        levels, limits = (n - 1).bit_length(), device.limits()
+        room = limits["multiprocessors"] * limits["max_threads_per_multiprocessor"]
+        tree, together = (0,) * levels, (0,) * (TOGETHER if outer << levels > 2 * room else 1)
+        grid, block = _up(outer, len(together) * (BLOCK >> levels)), (1 << levels, BLOCK >> levels)
+        elements_kernel[grid, block, stream](source, result, n, tree, together, like, none, log)
+    elif len(places) > 1:
+        return columns(x, axis, log, out=out, stream=stream)
+    elif vectors <= 32 * HELD:
+        lanes = 8 if n % width or shift else 1
+        while lanes < 32 and 4 * lanes < vectors:
+            lanes *= 2
+        grid, block = _up(outer * lanes, BLOCK), (lanes, BLOCK // lanes)
+        lanes_kernel[grid, block, stream](source, result, n, _up(vectors, lanes), shift, like, none, log)
+    elif vectors <= 1024 * HELD:
+        threads = 32 * _up(vectors, 32 * HELD)
+        held = _up(vectors, threads)
+        block_kernel[outer, threads, stream](source, result, n, held, shift, like, none, log)
+    else:
+        parts = _up(vectors, MEMBERS * HELD)
+        if parts > device.limits()["multiprocessors"] or width != 4:
+            return columns(x, axis, log, out=out, stream=stream)
+        chunk = width * _up(vectors, parts)
+        parts = _up(n, chunk)
+        slots = device.empty(1 + outer * parts, np.int64, stream=stream)
+        empty_kernel[_up(slots.size, BLOCK), BLOCK, stream](slots)
+        grid, held = outer * parts, _up(chunk, width * MEMBERS)
+        blocks_kernel[grid, MEMBERS, stream](source, result, n, chunk, parts, held, shift, like, none, log, slots)
+    return out
+
+
+LADDER = (three_kernels, fused, online, warp_per_row, split_row, columns, vectorised)

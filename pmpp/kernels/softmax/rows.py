@@ -1,0 +1,343 @@
+"""Parts of rows, for `pmpp.kernels.softmax`: how threads agree on a maximum and a sum, and rows that wait in registers.
+
+A part of a row is held by a group of threads, the members: a few lanes, or a block. Each has ``held`` vectors of 16
+bytes, up to HELD, and one element more, since a part need not begin or end at a multiple of 16 bytes. ``first`` and
+``count`` say where in the flat ``x`` the part lies, and ``shift`` where ``x`` begins, in elements after such a
+multiple. ``like`` is a tuple as long as a vector has elements. Its length is known when a kernel is compiled, so the
+loops over it and over HELD are unrolled, every index into ``values`` is a constant, and the compiler can keep it in
+registers. ``k < held`` is the same in all threads: the branch skips what a short row has no need of. ``none`` is what
+no elements make: the lowest finite number, and a sum of 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.runtime.vector import load128, store128
+
+BLOCK = 256  # threads a block, where nothing else is said
+FULL = 0xFFFFFFFF  # all lanes of a warp take part
+MAX, SUM = 0, 1
+
+
+@cuda.jit(device=True)
+def combine(op, a, b):
+    return max(a, b) if op == MAX else a + b
+
+
+@cuda.jit(device=True)
+def warp_all(op, value):
+    """The 32 values of a warp combined, in every lane: each takes from the lane whose number differs in one bit."""
+    for distance in (16, 8, 4, 2, 1):
+        value = combine(op, value, cuda.shfl_xor_sync(FULL, value, distance))
+    return value
+
+
+@cuda.jit(device=True)
+def block_all(op, value, partial, identity):
+    """The values of a block's threads combined, in every thread. ``partial``: a shared array of 32, used only here."""
+    thread, lane = cuda.threadIdx.x, cuda.laneid
+    value = warp_all(op, value)
+    if lane == 0:
+        partial[thread // 32] = value
+    cuda.syncthreads()
+    return warp_all(op, partial[lane] if lane < cuda.blockDim.x // 32 else identity)
+
+
+@cuda.jit(device=True)
+def append(highest, total, value):
+    """The maximum, and the sum relative to it, of a row with one element more."""
+    top = max(highest, value)
+    return top, total * math.exp(highest - top) + math.exp(value - top)
+
+
+@cuda.jit(device=True)
+def join(highest, total, other_highest, other_total):
+    """The maximum, and the sum relative to it, of two parts of a row together."""
+    top = max(highest, other_highest)
+    return top, total * math.exp(highest - top) + other_total * math.exp(other_highest - top)
+
+
+@cuda.jit(device=True)
+def warp_join(highest, total):
+    """The 32 parts of a row that the lanes of a warp have seen, in every lane."""
+    for distance in (16, 8, 4, 2, 1):
+        other_highest = cuda.shfl_xor_sync(FULL, highest, distance)
+        other_total = cuda.shfl_xor_sync(FULL, total, distance)
+        highest, total = join(highest, total, other_highest, other_total)
+    return highest, total
+
+
+@cuda.jit(device=True)
+def block_join(highest, total, highests, totals, none):
+    """The same for the threads of a block. ``highests`` and ``totals``: shared arrays of 32, used only here."""
+    thread, lane = cuda.threadIdx.x, cuda.laneid
+    highest, total = warp_join(highest, total)
+    if lane == 0:
+        highests[thread // 32], totals[thread // 32] = highest, total
+    cuda.syncthreads()
+    highest, total = none
+    if lane < cuda.blockDim.x // 32:
+        highest, total = highests[lane], totals[lane]
+    return warp_join(highest, total)
+
+
+# -------------------------------------------------------------------------------------------------- a part in registers
+
+HELD = 8
+EACH = 33  # room for 4 * HELD elements and the one more, which is the last
+
+
+@cuda.jit(device=True)
+def power(below, like):
+    """exp(below): of a float32 by the hardware's own exponential, good to 2 + 1.173 |below| ulp."""
+    if len(like) == 4:
+        return cuda.libdevice.fast_expf(below)
+    return math.exp(below)
+
+
+@cuda.jit(device=True)
+def vectors_of(first, count, shift, like):
+    """Where the first whole vector of a part begins, and how many vectors there are."""
+    head = -(first + shift) & (len(like) - 1)
+    return first + head, (count - head) // len(like)
+
+
+@cuda.jit(device=True)
+def loose(member, first, start, vectors, like):
+    """Which element of a part is this member's one more, if it is less than the part's length."""
+    return member if first + member < start else member + vectors * len(like)
+
+
+@cuda.jit(device=True)
+def hold(values, x, first, count, shift, like, held, member, members):
+    """This member's elements into ``values``. No load waits for another; beyond the last vector that one is read."""
+    start, vectors = vectors_of(first, count, shift, like)
+    for k in range(HELD):
+        if k < held:
+            v = load128(x, start + len(like) * min(member + k * members, vectors - 1))
+            for c in range(len(like)):
+                values[len(like) * k + c] = v[c]
+    i = loose(member, first, start, vectors, like)
+    values[EACH - 1] = x[first + i] if i < count else -np.inf
+
+
+@cuda.jit(device=True)
+def highest_of(values, none, vectors, like, held, member, members):
+    """The largest of a member's elements. What lies beyond the last of the ``vectors`` becomes -inf."""
+    best = max(none[0], values[EACH - 1])
+    for k in range(HELD):
+        if k < held:
+            for c in range(len(like) * k, len(like) * (k + 1)):
+                values[c] = values[c] if member + k * members < vectors else -np.inf
+                best = max(best, values[c])
+    return best
+
+
+@cuda.jit(device=True)
+def total_of(values, like, held, best, log):
+    """The sum of the exponentials, which take the place of the elements unless the logarithm is asked for."""
+    last = power(values[EACH - 1] - best, like)
+    total = last
+    for k in range(HELD):
+        if k < held:
+            for c in range(len(like) * k, len(like) * (k + 1)):
+                e = power(values[c] - best, like)
+                total += e
+                values[c] = values[c] if log else e
+    values[EACH - 1] = values[EACH - 1] if log else last
+    return total
+
+
+@cuda.jit(device=True)
+def store_vector(out, i, values, k, like):
+    if len(like) == 4:
+        store128(out, i, (values[k], values[k + 1], values[k + 2], values[k + 3]))
+    else:
+        store128(out, i, (values[k], values[k + 1]))
+
+
+@cuda.jit(device=True)
+def release(values, out, first, count, shift, like, held, member, members, best, scale, log):
+    """The shares of what is held to where it came from: values * scale, or with ``log`` values - best - scale."""
+    start, vectors = vectors_of(first, count, shift, like)
+    for k in range(HELD):
+        if k < held:
+            for c in range(len(like) * k, len(like) * (k + 1)):
+                values[c] = values[c] - best - scale if log else values[c] * scale
+            if member + k * members < vectors:
+                store_vector(out, start + len(like) * (member + k * members), values, len(like) * k, like)
+    i = loose(member, first, start, vectors, like)
+    if i < count:
+        out[first + i] = values[EACH - 1] - best - scale if log else values[EACH - 1] * scale
+
+
+# -------------------------------------------------------------------------------------------------------------- kernels
+
+
+@cuda.jit(device=True)
+def lanes_all(op, value, lanes):
+    """The values of groups of ``lanes`` neighbouring lanes combined, in every lane of each."""
+    for distance in (16, 8, 4, 2, 1):
+        if distance < lanes:
+            value = combine(op, value, cuda.shfl_xor_sync(FULL, value, distance))
+    return value
+
+
+@cuda.jit
+def lanes_kernel(x, out, n, held, shift, like, none, log):
+    values = cuda.local.array(EACH, x.dtype)
+    member, lanes = cuda.threadIdx.x, cuda.blockDim.x
+    row = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y
+    first = min(row * n, x.size - n)  # beyond the last row the last one, for the shuffles want all lanes
+    hold(values, x, first, n, shift, like, held, member, lanes)
+    vectors = vectors_of(first, n, shift, like)[1]
+    best = lanes_all(MAX, highest_of(values, none, vectors, like, held, member, lanes), lanes)
+    total = lanes_all(SUM, total_of(values, like, held, best, log), lanes)
+    scale = math.log(total) if log else np.float32(1) / total
+    if row * n < x.size:
+        release(values, out, first, n, shift, like, held, member, lanes, best, scale, log)
+
+
+@cuda.jit(max_registers=64)
+def block_kernel(x, out, n, held, shift, like, none, log):
+    values = cuda.local.array(EACH, x.dtype)
+    first, member, members = cuda.blockIdx.x * n, cuda.threadIdx.x, cuda.blockDim.x
+    hold(values, x, first, n, shift, like, held, member, members)
+    vectors = vectors_of(first, n, shift, like)[1]
+    best = highest_of(values, none, vectors, like, held, member, members)
+    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), none[0])
+    total = total_of(values, like, held, best, log)
+    total = block_all(SUM, total, cuda.shared.array(32, x.dtype), none[1])
+    scale = math.log(total) if log else np.float32(1) / total
+    release(values, out, first, n, shift, like, held, member, members, best, scale, log)
+
+
+# Several blocks hold a row. Each writes down what it found, maximum and sum as the halves of one 64-bit word. A word
+# that is not EMPTY is complete, and nothing else is passed on, so no fence is needed. Then the block waits for those
+# of the other blocks of its row.
+#
+# That ends, in whatever order blocks begin: a block takes the next part when it begins, and parts go out row by row. If
+# all resident blocks waited, look at the first row that is not done. A part of it that nobody has taken yet means that
+# fewer blocks are resident than the row has parts, and the host sees to it that the GPU holds more.
+
+EMPTY = -1  # no maximum has these bits: as a float32 they are NaN
+MEMBERS = 256
+
+
+@cuda.jit
+def empty_kernel(slots):
+    i = cuda.grid(1)
+    if i < slots.size:
+        slots[i] = EMPTY if i > 0 else 0
+
+
+@cuda.jit(max_registers=64)
+def blocks_kernel(x, out, n, chunk, parts, held, shift, like, none, log, slots):
+    values, ticket = cuda.local.array(EACH, np.float32), cuda.shared.array(1, np.int64)
+    whole = cuda.shared.array(2, np.float32)
+    thread, members = cuda.threadIdx.x, cuda.blockDim.x
+    if thread == 0:
+        ticket[0] = cuda.atomic.add(slots, 0, 1)  # parts of a row go to blocks that begin one after another
+    cuda.syncthreads()
+    row = ticket[0] // parts
+    begin = (ticket[0] - row * parts) * chunk
+    first, count = row * n + begin, min(chunk, n - begin)
+    hold(values, x, first, count, shift, like, held, thread, members)
+    vectors = vectors_of(first, count, shift, like)[1]
+    own = highest_of(values, none, vectors, like, held, thread, members)
+    own = block_all(MAX, own, cuda.shared.array(32, np.float32), none[0])
+    total = total_of(values, like, held, own, log)
+    total = block_all(SUM, total, cuda.shared.array(32, np.float32), none[1])
+    if thread < 32:
+        if thread == 0:
+            word = np.int64(cuda.libdevice.float_as_int(own)) << 32
+            word |= np.int64(cuda.libdevice.float_as_int(total)) & 0xFFFFFFFF
+            cuda.atomic.exch(slots, 1 + ticket[0], word)
+        best, total = none
+        for i in range(1 + row * parts + thread, 1 + (row + 1) * parts, 32):
+            word = cuda.atomic.add(slots, i, 0)
+            while word == EMPTY:
+                word = cuda.atomic.add(slots, i, 0)
+            other_best = cuda.libdevice.int_as_float(np.int32(word >> 32))
+            best, total = join(best, total, other_best, cuda.libdevice.int_as_float(np.int32(word)))
+        best, total = warp_join(best, total)
+        if thread == 0:
+            whole[0], whole[1] = best, total
+    cuda.syncthreads()
+    best, total = whole[0], whole[1]
+    scale = math.log(total) if log else power(own - best, like) / total
+    release(values, out, first, count, shift, like, held, thread, members, best, scale, log)
+
+
+# ------------------------------------------------------------------------------------------------------- tiny rows
+#
+# On an element of a row as short as this there is a handful of instructions to do. A kernel that has to find out which
+# elements a thread holds spends ten times as many on that. So the length of a row, or the height of the tree over it,
+# is known when a kernel is compiled: ``row``, ``vectors``, ``levels`` and ``together`` are tuples like ``like``, of
+# which only the length counts. Each length makes a kernel of its own, in which all loops are written out.
+
+FILL = 3  # vectors that a thread fills with whole rows
+ROOM = 4 * FILL
+TINY = 32  # elements in the longest row that has a lane for each of them
+TOGETHER = 4  # such rows that a lane has an element of, if there are many
+
+
+@cuda.jit
+def rows_kernel(x, out, row, vectors, like, none, log):
+    values = cuda.local.array(ROOM, x.dtype)  # whole rows, and no other lane needs to know of them
+    n, width, count = len(row), len(like), len(like) * len(vectors)
+    first = cuda.grid(1) * count
+    if first + count <= x.size:
+        for k in range(len(vectors)):
+            v = load128(x, first + width * k)
+            for c in range(width):
+                values[width * k + c] = v[c]
+    else:
+        for i in range(count):
+            values[i] = x[first + i] if first + i < x.size else none[0]
+    for begin in range(0, count, n):
+        best, total = none
+        for i in range(begin, begin + n):
+            best = max(best, values[i])
+        for i in range(begin, begin + n):
+            e = power(values[i] - best, like)
+            total += e
+            values[i] = values[i] if log else e
+        scale = math.log(total) if log else np.float32(1) / total
+        for i in range(begin, begin + n):
+            values[i] = values[i] - best - scale if log else values[i] * scale
+    if first + count <= x.size:
+        for k in range(len(vectors)):
+            store_vector(out, first + width * k, values, width * k, like)
+    else:
+        for i in range(count):
+            if first + i < x.size:
+                out[first + i] = values[i]
+
+
+@cuda.jit
+def elements_kernel(x, out, n, levels, together, like, none, log):
+    values, powers = cuda.local.array(TOGETHER, x.dtype), cuda.local.array(TOGETHER, x.dtype)
+    lane, step = cuda.threadIdx.x, cuda.blockDim.y * n
+    first = (cuda.blockIdx.x * len(together) * cuda.blockDim.y + cuda.threadIdx.y) * n + lane
+    end = x.size if lane < n else 0  # a lane beyond its row has no element, but takes part in the shuffles
+    for r in range(len(together)):
+        i = first + r * step
+        values[r] = x[np.uint64(i)] if i < end else none[0]  # unsigned: no code for places counted from the end
+    for r in range(len(together)):
+        best = max(none[0], values[r])
+        for k in range(len(levels)):
+            best = max(best, cuda.shfl_xor_sync(FULL, best, 1 << k))
+        values[r] -= best
+        powers[r] = power(values[r], like) if first + r * step < end else none[1]
+    for r in range(len(together)):
+        total = powers[r]
+        for k in range(len(levels)):
+            total += cuda.shfl_xor_sync(FULL, total, 1 << k)
+        i = first + r * step
+        if i < end:
+            out[np.uint64(i)] = values[r] - math.log(total) if log else powers[r] * (np.float32(1) / total)

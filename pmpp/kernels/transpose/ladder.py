@@ -1,0 +1,289 @@
+"""Transpose: the columns of a matrix become its rows.
+
+Chapter: notebooks/16_transpose.ipynb.  PMPP 4e ch. 6.
+
+No arithmetic at all: every element is read once and written once, so the bound is the time of a copy. What stands in
+the way is that neighbours in a row of the result are a whole row apart in the input. Threads of a warp can lie side by
+side in one of the two, not in both. The ladder moves the crossing from device memory, which answers in sectors of 32
+bytes, into shared memory, which has 32 banks, and then keeps enough bytes under way to fill the memory's bandwidth.
+"""
+
+from __future__ import annotations
+
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.vector import WIDTH, load128, store128
+
+DTYPES = ("float32", "float64", "int32", "int64")
+
+
+def reference(x: np.ndarray) -> np.ndarray:
+    """The transpose of an M x N matrix, N x M, an element at a time."""
+    out = np.empty(x.shape[::-1], x.dtype)
+    for row, column in np.ndindex(x.shape):
+        out[column, row] = x[row, column]
+    return out
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray]]:
+    """Small awkward matrices: a name, and ``(x,)``."""
+    rng = np.random.default_rng(6) if rng is None else rng
+    shapes = {"one": (1, 1), "row": (1, 77), "column": (77, 1)}
+    shapes |= {"no rows": (0, 5), "no columns": (5, 0), "empty": (0, 0)}
+    shapes |= {f"a tile {d:+}": (TILE + d, TILE + d) for d in (-1, 0, 1)}
+    shapes |= {f"a tile of vectors {d:+}": (QUADS + d, QUADS + d) for d in (-4, -1, 0, 1, 4)}
+    shapes |= {"rows of whole vectors": (63, 64), "columns of whole vectors": (64, 63), "several tiles": (140, 200)}
+    made = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+    made["float64"] = rng.standard_normal((70, 66))
+    made["float64, odd"] = rng.standard_normal((35, 33))
+    made["int32"] = rng.integers(-(2**31), 2**31, (68, 36), dtype=np.int32)
+    made["int64"] = rng.integers(-(2**63), 2**63 - 1, (34, 38), dtype=np.int64)
+    extremes = np.array([0.0, -0.0, 1e-45, 3.4e38, np.inf, -np.inf, np.nan], dtype=np.float32)
+    made["non-finite"] = np.tile(extremes, (8, 4))
+    return {name: (x,) for name, x in made.items()}
+
+
+def tolerance(x: np.ndarray) -> float:
+    """0: elements are moved, not computed."""
+    return 0.0
+
+
+def cost(m: int, n: int, itemsize: int = 4) -> Cost:
+    """No arithmetic; each element of an m x n matrix read once and written once."""
+    return Cost(flops=0, bytes=2 * m * n * itemsize)
+
+
+def _arguments(x: typing.Any, out: typing.Any, stream: typing.Any) -> tuple:
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=2, stream=stream)
+    out = device.as_output("out", out, shape=x.shape[::-1], dtype=x.dtype, stream=stream)
+    return x, out, stream
+
+
+# ----------------------------------------------------------------------------------------------- which block does what
+
+MOST = 65535  # blocks along y or z; along x there may be 2^31 - 1
+
+
+def _grid(shape: tuple[int, ...], side: int) -> tuple[int, int, int]:
+    """One block for each square tile: x counts tiles down the rows, y along the columns, and z goes on where y is full.
+
+    So blocks that start together write side by side in ``out``: on an H200 that is the faster order for wide accesses.
+    """
+    down, along = (-(-extent // side) for extent in shape)
+    return down, min(along, MOST), -(-along // MOST)
+
+
+@cuda.jit(device=True)
+def corner(side):
+    """Row and column of ``x`` where the block's tile begins."""
+    return cuda.blockIdx.x * side, (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * side
+
+
+def _run(kernel, block, x, out, stream):
+    x, out, stream = _arguments(x, out, stream)
+    if x.size:
+        kernel[_grid(x.shape, TILE), block, stream](x, out)
+    return out
+
+
+# ---------------------------------------------------------------------------------------------------- without any tile
+
+TILE = 32  # a block transposes a square of TILE x TILE elements; a warp is a row of it
+
+
+@cuda.jit
+def naive_kernel(x, out):
+    top, left = corner(TILE)
+    row, column = top + cuda.threadIdx.y, left + cuda.threadIdx.x
+    if row < x.shape[0] and column < x.shape[1]:
+        out[column, row] = x[row, column]
+
+
+@rung(naive_kernel)
+def naive(x: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+    """One thread for each element; a warp reads along a row.
+
+    Args:
+        x: a matrix of shape (M, N), M and N >= 0, of float32, float64, int32 or int64, contiguous in C order.
+        out: a device array of shape (N, M) and the same dtype in C order, apart from ``x`` in memory, or None to
+            allocate one.
+        stream: the stream to work on.
+
+    Returns ``out`` without waiting for the work to be done. Raises TypeError or ValueError that names the argument at
+    fault. Source: PMPP 4e section 6.1.
+
+    Leaves: a warp writes down a column, so each of its stores touches 32 sectors to fill an eighth of each.
+    """
+    return _run(naive_kernel, (TILE, TILE), x, out, stream)
+
+
+# --------------------------------------------------------------------------------------------------- in shared memory
+
+
+@cuda.jit
+def tiled_kernel(x, out):
+    tile = cuda.shared.array((TILE, TILE), x.dtype)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    top, left = corner(TILE)
+    if top + ty < x.shape[0] and left + tx < x.shape[1]:
+        tile[ty, tx] = x[top + ty, left + tx]
+    cuda.syncthreads()  # the tile is whole before anyone reads it
+    if left + ty < out.shape[0] and top + tx < out.shape[1]:
+        out[left + ty, top + tx] = tile[tx, ty]
+
+
+@rung(tiled_kernel)
+def tiled(x: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+    """A block loads a square along its rows, and stores it along the rows of the result: both sides are coalesced.
+
+    Arguments, result and errors as in `naive`. Source: PMPP 4e sections 5.3 and 6.1 (corner turning); G. Ruetsch and
+    P. Micikevicius, Optimizing Matrix Transpose in CUDA (NVIDIA, 2009).
+
+    Leaves: a warp reads a column of the tile, and all of it lies in one bank: 32 wavefronts for one request.
+    """
+    return _run(tiled_kernel, (TILE, TILE), x, out, stream)
+
+
+PITCH = TILE + 1  # one column more, and each row of the tile begins a bank further on
+
+
+@cuda.jit
+def padded_kernel(x, out):
+    tile = cuda.shared.array((TILE, PITCH), x.dtype)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    top, left = corner(TILE)
+    if top + ty < x.shape[0] and left + tx < x.shape[1]:
+        tile[ty, tx] = x[top + ty, left + tx]
+    cuda.syncthreads()
+    if left + ty < out.shape[0] and top + tx < out.shape[1]:
+        out[left + ty, top + tx] = tile[tx, ty]
+
+
+@rung(padded_kernel)
+def padded(x: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+    """One unused column in the tile spreads its columns over all banks.
+
+    Arguments, result and errors as in `naive`. Source: as `tiled`.
+
+    Leaves: a thread loads one element, waits for it, and then for all the others of its block at the barrier.
+    """
+    return _run(padded_kernel, (TILE, TILE), x, out, stream)
+
+
+EACH = 8  # elements a thread, in one column
+STEP = TILE // EACH  # rows between them: a block is TILE x STEP threads
+
+
+@cuda.jit
+def coarsened_kernel(x, out):
+    tile = cuda.shared.array((TILE, PITCH), x.dtype)
+    values = cuda.local.array(EACH, x.dtype)
+    tx, ty = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y)  # unsigned: no index is negative
+    top, left = corner(TILE)
+    # No branch between the loads, so that all are under way before the first value is needed: what would lie beyond an
+    # edge is loaded from the edge, and never stored.
+    row, last, column = top + ty, x.shape[0] - 1, min(left + tx, x.shape[1] - 1)
+    for i in range(EACH):
+        values[i] = x[min(row + i * STEP, last), column]
+    for i in range(EACH):
+        tile[ty + i * STEP, tx] = values[i]
+    cuda.syncthreads()
+    row, column = left + ty, top + tx
+    for i in range(EACH):
+        if row + i * STEP < out.shape[0] and column < out.shape[1]:
+            out[row + i * STEP, column] = tile[tx, ty + i * STEP]
+
+
+@rung(coarsened_kernel)
+def coarsened(x: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+    """A thread moves eight elements, and asks for all of them before it waits for the first.
+
+    Arguments, result and errors as in `naive`. Source: PMPP 4e section 6.3.
+
+    Leaves: a request is for 4 bytes a lane, where the hardware can move 16.
+    """
+    return _run(coarsened_kernel, (TILE, STEP), x, out, stream)
+
+
+# ------------------------------------------------------------------------------------------------------- 128 bits wide
+
+SPAN = 16  # a block is SPAN x SPAN threads; its tile is SPAN vectors of 16 bytes wide, and as high
+QUADS, PAIRS = 4 * SPAN, 2 * SPAN  # the tile's side, for elements of 4 and of 8 bytes
+
+
+@cuda.jit
+def quads_kernel(x, out):
+    tile = cuda.shared.array((QUADS, QUADS), x.dtype, alignment=16)
+    tx, ty = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y)
+    top, left = corner(QUADS)
+    (m, n), row, column = x.shape, top + 4 * ty, left + 4 * tx
+    if row < m and column < n:
+        # A square of 4 x 4 is turned in registers, and lands in the tile as four pieces of rows of the result.
+        i = row * n + column
+        a, b, c, d = load128(x, i), load128(x, i + n), load128(x, i + 2 * n), load128(x, i + 3 * n)
+        place = 4 * tx * QUADS + 4 * (ty ^ tx % 8)  # swizzled: see below
+        store128(tile, place, (a[0], b[0], c[0], d[0]))
+        store128(tile, place + QUADS, (a[1], b[1], c[1], d[1]))
+        store128(tile, place + 2 * QUADS, (a[2], b[2], c[2], d[2]))
+        store128(tile, place + 3 * QUADS, (a[3], b[3], c[3], d[3]))
+    cuda.syncthreads()
+    row, column = left + 4 * ty, top + 4 * tx
+    if row < n and column < m:
+        place = 4 * ty * QUADS + 4 * (tx ^ ty % 8)
+        for j in range(4):
+            store128(out, (row + j) * m + column, load128(tile, place + j * QUADS))
+
+
+# The swizzle. Shared memory serves 128-bit accesses 8 lanes at a time. All its banks together are 128 bytes wide, that
+# is 8 vectors, so the places of these 8 lanes must differ modulo 8. In row r of the tile, vector v is kept at place
+# v ^ (r // 4 % 8), in `pairs_kernel` at v ^ (r // 2 % 8). Lanes that store go down at one v, four rows apart (two), and
+# lanes that load go along one row: either way 8 neighbours have 8 different places modulo 8.
+
+
+@cuda.jit
+def pairs_kernel(x, out):
+    tile = cuda.shared.array((PAIRS, PAIRS), x.dtype, alignment=16)
+    tx, ty = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y)
+    top, left = corner(PAIRS)
+    (m, n), row, column = x.shape, top + 2 * ty, left + 2 * tx
+    if row < m and column < n:
+        i = row * n + column
+        a, b = load128(x, i), load128(x, i + n)
+        place = 2 * tx * PAIRS + 2 * (ty ^ tx % 8)
+        store128(tile, place, (a[0], b[0]))
+        store128(tile, place + PAIRS, (a[1], b[1]))
+    cuda.syncthreads()
+    row, column = left + 2 * ty, top + 2 * tx
+    if row < n and column < m:
+        place = 2 * ty * PAIRS + 2 * (tx ^ ty % 8)
+        for j in range(2):
+            store128(out, (row + j) * m + column, load128(tile, place + j * PAIRS))
+
+
+@rung(quads_kernel, pairs_kernel, coarsened_kernel)
+def vectorised(x: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+    """Every access is 128 bits wide: a thread turns a small square in registers, and the tile between is swizzled.
+
+    Arguments, result and errors as in `naive`. 128-bit access needs rows that begin at multiples of 16 bytes, in both
+    matrices: if M or N is no multiple of 4 (of 2 for 8-byte elements), or an array begins elsewhere, this is
+    `coarsened`.
+    """
+    x, out, stream = _arguments(x, out, stream)
+    width = WIDTH[x.dtype.name]
+    if not x.size:
+        return out
+    if any(extent % width for extent in x.shape) or any(device.address(array) % 16 for array in (x, out)):
+        coarsened_kernel[_grid(x.shape, TILE), (TILE, STEP), stream](x, out)
+    else:
+        kernel = quads_kernel if width == 4 else pairs_kernel
+        kernel[_grid(x.shape, width * SPAN), (SPAN, SPAN), stream](x, out)
+    return out
+
+
+LADDER = (naive, tiled, padded, coarsened, vectorised)

@@ -1,0 +1,1 @@
+from pmpp.kernels.vector_add.ladder import *

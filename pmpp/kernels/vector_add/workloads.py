@@ -1,0 +1,123 @@
+"""What is measured of ``vector_add``: adding two vectors, copying one, and transfers to and from the GPU."""
+
+from __future__ import annotations
+
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.vector_add import ladder as vector_add
+from pmpp.lab.measure.arrays import chunks, normal, worst, worst_of
+from pmpp.lab.measure.bench import Workload
+from pmpp.runtime.device import empty, to_host
+from pmpp.runtime.rung import Cost
+
+DESIGN = 2**28
+SWEEP = [2**k for k in range(10, 29)]
+COLD = 2**26  # from here on nothing stays in a cache from one launch to the next
+TRANSFERS = [2**k for k in range(12, 31, 2)]  # bytes
+
+
+def verify(result: typing.Any, x: typing.Any, y: typing.Any) -> tuple[float, float]:
+    """One addition is one rounding: half an ulp of each element."""
+    if result.shape != x.shape:
+        return float("inf"), 0.0
+    found = []
+    for part in chunks(x.size):
+        expected = x[part].astype(np.float64) + y[part]
+        found.append(worst(abs(result[part] - expected), abs(expected) * (np.finfo(np.float32).eps / 2)))
+    return worst_of(found)
+
+
+def verify_copy(result: typing.Any, x: typing.Any) -> tuple[float, float]:
+    if result.shape != x.shape:
+        return float("inf"), 0.0
+    return worst_of(worst(abs(result[part] - x[part]), 0 * x[part]) for part in chunks(x.size))
+
+
+def _add(n: int) -> Workload:
+    return Workload(
+        family="add",
+        name=_power(n),
+        sizes={"n": n},
+        cost=vector_add.cost(n),
+        make=lambda seed: (normal(n, seed), normal(n, seed + 1000)),
+        output=lambda: empty(n, np.float32),
+        rungs=vector_add.LADDER,
+        libraries={
+            "torch.add": lambda torch, x, y, out: torch.add(x, y, out=out),
+            "cupy.add": lambda cupy, x, y, out: cupy.add(x, y, out=out),
+        },
+        verify=verify,
+        design=n == DESIGN,
+        cache="cold" if n >= COLD else "warm",
+        host={"numpy.add": lambda x, y, out: np.add(x, y, out=out)},
+        host_args=lambda x, y: (to_host(x), to_host(y), np.zeros(n, np.float32)),
+        end_to_end=True,
+        quick=n in (2**10, 2**20, DESIGN),
+    )
+
+
+def _copy(n: int) -> Workload:
+    def memcpy(cuda: typing.Any, x: typing.Any, out: typing.Any) -> typing.Any:
+        out.copy_to_device(x)
+        return out
+
+    return Workload(
+        family="copy",
+        name=_power(n),
+        sizes={"n": n},
+        cost=Cost(flops=0, bytes=8 * n),
+        make=lambda seed: (normal(n, seed),),
+        output=lambda: empty(n, np.float32),
+        rungs=(vector_add.copy,),
+        libraries={"cuda.memcpy": memcpy, "torch.copy_": lambda torch, x, out: out.copy_(x)},
+        verify=verify_copy,
+        cache="cold",
+        quick=True,
+    )
+
+
+def _transfer(direction: str, size: int) -> Workload:
+    def host_args() -> tuple:
+        pageable = np.ones(size, np.uint8)
+        pinned = cuda.pinned_array(size, np.uint8)
+        pinned[:] = 1  # memory that was never written has no pages behind it yet
+        return cuda.to_device(pageable), pageable, pinned
+
+    def copy(x: typing.Any, host: np.ndarray) -> None:
+        x.copy_to_device(host) if direction == "host to device" else x.copy_to_host(host)
+
+    return Workload(
+        family=direction,
+        name=_bytes(size),
+        sizes={"bytes": size},
+        cost=Cost(flops=0, bytes=size),
+        cache="warm",
+        host={
+            "pageable": lambda x, pageable, pinned: copy(x, pageable),
+            "pinned": lambda x, pageable, pinned: copy(x, pinned),
+        },
+        host_args=host_args,
+        host_kind="transfer",
+        quick=size == TRANSFERS[-1],
+    )
+
+
+def _power(n: int) -> str:
+    return f"2^{n.bit_length() - 1}"
+
+
+def _bytes(size: int) -> str:
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= scale:
+            return f"{size // scale} {unit}"
+    return f"{size} B"
+
+
+WORKLOADS = [
+    *(_add(n) for n in SWEEP),
+    *(_copy(n) for n in (2**28, 2**30)),
+    *(_transfer(direction, size) for direction in ("host to device", "device to host") for size in TRANSFERS),
+]

@@ -1,0 +1,277 @@
+"""Exercises of notebooks/08_warps.ipynb: branching by warp, numbering threads, a loop for a warp, active lanes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
+
+WARP = 32
+BLOCK = 256  # threads a block in one dimension
+WARPS = BLOCK // WARP
+
+
+def _blocks(n: int, each: int) -> int:
+    return -(-n // each)  # rounded up
+
+
+# ------------------------------------------------------------------------------------------------------ warps/branch
+
+PAIRS = BLOCK // 2  # elements of x a block: two threads for each
+
+
+def _branch_cases(rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for n in (1, 31, PAIRS - 1, PAIRS, PAIRS + 1, 1000):
+        x = rng.uniform(1, 2, n).astype(np.float32)
+        # Equal to the last bit: the root and the product of float32 are rounded once, here and there.
+        expected = np.stack([np.sqrt(x), x * x])
+        cases.append(Case(f"n = {n}", (x, unwritten((2, n), np.float32)), _blocks(n, PAIRS), BLOCK, {1: expected}))
+    return cases
+
+
+# The kernel to start from: right, and every warp goes both ways.
+@cuda.jit
+def branch_start(x, out):
+    i = cuda.grid(1)
+    k = i // 2
+    if k < x.size:
+        if i % 2 == 0:
+            out[0, k] = math.sqrt(x[k])
+        else:
+            out[1, k] = x[k] * x[k]
+
+
+@cuda.jit
+def branch_answer(x, out):
+    thread = cuda.threadIdx.x
+    k = cuda.blockIdx.x * PAIRS + thread % PAIRS
+    if k < x.size:
+        if thread < PAIRS:  # whole warps: PAIRS is a multiple of 32
+            out[0, k] = math.sqrt(x[k])
+        else:
+            out[1, k] = x[k] * x[k]
+
+
+def _branch_budget(case: Case) -> dict[str, tuple[float, str]]:
+    # The guard may diverge in the last warp of each row.
+    advice = "In each warp all lanes must want the same: let thread // 32 decide between root and square, not i % 2."
+    return {"divergent_branches": (4, advice)}
+
+
+def _rows_swapped(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {1: np.stack([x * x, np.sqrt(x)])}
+
+
+# ---------------------------------------------------------------------------------------------------- warps/renumber
+
+ACROSS, DOWN = 4, 64  # threads a block along x and y
+COLUMNS, ROWS = WARP, ACROSS * DOWN // WARP  # what a block has to cover: a row of it for each warp
+
+
+def _renumber_cases(rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for h, w in ((1, 1), (ROWS, COLUMNS), (ROWS - 1, COLUMNS + 1), (3, 100), (41, 70), (64, 96)):
+        x = rng.standard_normal((h, w), dtype=np.float32)
+        grid = _blocks(w, COLUMNS), _blocks(h, ROWS)
+        args = x, unwritten((h, w), np.float32)
+        cases.append(Case(f"x of {h} x {w}", args, grid, (ACROSS, DOWN), {1: -x}))
+    return cases
+
+
+# The kernel to start from: right, but a warp is 4 columns wide, and half of each sector travels for nothing.
+@cuda.jit
+def renumber_start(x, out):
+    part, ty = cuda.threadIdx.y // ROWS, cuda.threadIdx.y % ROWS
+    row, column = cuda.blockIdx.y * ROWS + ty, cuda.blockIdx.x * COLUMNS + part * ACROSS + cuda.threadIdx.x
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = -x[row, column]
+
+
+@cuda.jit
+def renumber_answer(x, out):
+    thread = cuda.threadIdx.y * ACROSS + cuda.threadIdx.x  # as the hardware counts
+    row, column = cuda.blockIdx.y * ROWS + thread // WARP, cuda.blockIdx.x * COLUMNS + thread % WARP
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = -x[row, column]
+
+
+# ------------------------------------------------------------------------------------------------------ warps/ragged
+
+
+def _ragged_cases(rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for rows, longest in ((1, 5), (WARPS - 1, 70), (WARPS, 40), (WARPS + 1, 100), (5 * WARPS, 300)):
+        lengths = rng.integers(0, longest + 1, rows)  # a row may be empty
+        lengths[rng.integers(rows)] = longest
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        x = rng.standard_normal(starts[-1], dtype=np.float32)
+        scale = rng.uniform(1, 2, rows).astype(np.float32)
+        expected = x * np.repeat(scale, lengths)
+        args = x, starts, scale, unwritten(x.size, np.float32)
+        name = f"{rows} row" + "s" * (rows > 1) + f" of up to {longest} numbers"
+        cases.append(Case(name, args, _blocks(rows, WARPS), BLOCK, {3: expected}))
+    return cases
+
+
+# The kernel to start from: right, and a warp is busy as long as the longest of its 32 rows.
+@cuda.jit
+def ragged_start(x, starts, scale, out):
+    row = cuda.grid(1)
+    if row < scale.size:
+        for j in range(starts[row], starts[row + 1]):
+            out[j] = scale[row] * x[j]
+
+
+@cuda.jit
+def ragged_answer(x, starts, scale, out):
+    row, lane = cuda.grid(1) // WARP, cuda.threadIdx.x % WARP
+    if row < scale.size:
+        for j in range(starts[row] + lane, starts[row + 1], WARP):
+            out[j] = scale[row] * x[j]
+
+
+def _ragged_budget(case: Case) -> dict[str, tuple[float, str]]:
+    advice = "Each element is to be written once: let the lanes of a warp begin at different elements."
+    return {"global_store_bytes": (case.args[0].nbytes, advice)}
+
+
+def _every_row_by_the_first(x, starts, scale, out):
+    return {3: x * scale[0]}
+
+
+# ------------------------------------------------------------------------------------------------ warps/active_lanes
+
+
+def active_lanes_answer(trips, block):
+    active = executed = 0
+    for first in range(0, trips.size, block):  # a block
+        threads = trips[first : first + block]
+        for lane in range(0, block, WARP):  # a warp of it, the last one perhaps not full
+            warp = threads[lane : lane + WARP]
+            active += int(warp.sum())
+            executed += int(warp.max())
+    return active / executed
+
+
+def _active_lanes_cases(rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for block, blocks, most in ((32, 1, 9), (64, 3, 50), (40, 1, 9), (40, 4, 20), (100, 5, 100), (256, 4, 1000)):
+        trips = rng.integers(0, most + 1, (blocks, block))
+        trips[:, ::WARP] = np.maximum(trips[:, ::WARP], 1 + np.arange(-(-block // WARP)))  # no warp without a round
+        trips = trips.reshape(-1)
+        expected = np.float64(active_lanes_answer(trips, block))
+        # Sums of integers are exact; only the division rounds, and a mean of ratios would round more often.
+        name = f"{blocks} block{'s' * (blocks > 1)} of {block} threads"
+        cases.append(Case(name, (trips, block), None, None, {0: expected}, {0: 1e-12 * expected}))
+    return cases
+
+
+def _by_warp(trips: np.ndarray, block: int) -> np.ndarray:
+    """A row for each warp; -1 where a warp has no thread."""
+    whole = np.full((trips.size // block, _blocks(block, WARP) * WARP), -1)
+    whole[:, :block] = trips.reshape(-1, block)
+    return whole.reshape(-1, WARP)
+
+
+def _cut_through_blocks(trips: np.ndarray, block: int) -> dict[int, np.ndarray]:
+    whole = np.zeros(_blocks(trips.size, WARP) * WARP)
+    whole[: trips.size] = trips
+    return {0: trips.sum() / whole.reshape(-1, WARP).max(axis=1).sum()}
+
+
+def _mean_of_warps(trips: np.ndarray, block: int) -> dict[int, np.ndarray]:
+    warps = _by_warp(trips, block)
+    return {0: np.mean(np.maximum(warps, 0).sum(axis=1) / warps.max(axis=1))}
+
+
+def _longest_of_all(trips: np.ndarray, block: int) -> dict[int, np.ndarray]:
+    return {0: trips.sum() / (trips.max() * _by_warp(trips, block).shape[0])}
+
+
+def _longest_of_block(trips: np.ndarray, block: int) -> dict[int, np.ndarray]:
+    longest = trips.reshape(-1, block).max(axis=1)
+    return {0: trips.sum() / (longest.sum() * _blocks(block, WARP))}
+
+
+def _a_share(trips: np.ndarray, block: int) -> dict[int, np.ndarray]:
+    return {0: active_lanes_answer(trips, block) / WARP}
+
+
+# ------------------------------------------------------------------------------------------------------------------
+
+
+EXERCISES = (
+    Exercise(
+        "warps/branch",
+        task="out[0] holds the square roots of x, and out[1] its squares; x is float32, and two threads work for each "
+        "element. branch_start does it, and every warp computes both. Let each warp do one of the two. The launch has "
+        f"{BLOCK} threads a block, and a block for each {PAIRS} elements.",
+        parameters="x, out",
+        cases=_branch_cases,
+        budget=_branch_budget,
+        answer=branch_answer,
+        hints=(
+            "Which threads of a block share a warp? Thread t is in warp t // 32.",
+            f"{PAIRS} threads are four whole warps. Let the first half of the block take the roots.",
+            f"Then element k of thread t is blockIdx.x * {PAIRS} + t % {PAIRS}.",
+        ),
+        traps=(Trap("rows swapped", "The roots belong into row 0 of out, the squares into row 1.", _rows_swapped),),
+    ),
+    Exercise(
+        "warps/renumber",
+        task=f"out = -x for a float32 matrix. The launch is given: {ACROSS} x {DOWN} threads a block, and a block for "
+        f"each {COLUMNS} columns and {ROWS} rows of x, with blockIdx.x along the columns. renumber_start takes "
+        f"threadIdx.x for a column, so that a warp is {ACROSS} columns wide. Number the threads anew, so that a warp "
+        "takes 32 neighbours of a row.",
+        parameters="x, out",
+        cases=_renumber_cases,
+        answer=renumber_answer,
+        hints=(
+            "In which order does the hardware count the threads of a block? threadIdx.x counts fastest.",
+            f"thread = threadIdx.y * {ACROSS} + threadIdx.x; its warp is thread // 32, its lane thread % 32.",
+            f"A block has {ACROSS * DOWN} threads, {ROWS} warps: as many as it has rows to do.",
+        ),
+    ),
+    Exercise(
+        "warps/ragged",
+        task="Rows of different lengths lie one after another in x: row r has the elements starts[r] to "
+        "starts[r + 1] - 1, and may be empty. Multiply each by its own factor: out[j] = scale[r] * x[j], all float32. "
+        "ragged_start gives a row to each thread, so that lanes wait for the longest row, and no two of them read "
+        f"neighbours. Give a row to each warp. The launch has {BLOCK} threads a block, and a block for each {WARPS} "
+        "rows.",
+        parameters="x, starts, scale, out",
+        cases=_ragged_cases,
+        budget=_ragged_budget,
+        answer=ragged_answer,
+        hints=(
+            "Which row does warp w of the grid take, and how does a thread compute w from cuda.grid(1)?",
+            "The lanes of a warp walk through the row side by side, in steps of 32. Where does lane l begin?",
+        ),
+        traps=(Trap("one factor for all", "Each row has its own factor: scale[row].", _every_row_by_the_first),),
+    ),
+    Exercise(
+        "warps/active_lanes",
+        task="No kernel this time, but a function of the host. In a launch of whole blocks of `block` threads, one "
+        "after another, thread t runs through a loop trips[t] times. Return how many lanes of a warp are active, on "
+        "average over all rounds that all warps execute. trips is a NumPy array of int64, and no warp has only zeros.",
+        parameters="trips, block",
+        cases=_active_lanes_cases,
+        answer=active_lanes_answer,
+        hints=(
+            "A warp executes as many rounds as its slowest lane needs.",
+            "The average is a sum over a sum: lanes that were active, over rounds that warps executed.",
+            "Warps are cut from one block. If `block` is no multiple of 32, the last warp of each is not full.",
+        ),
+        traps=(
+            Trap("warps across blocks", "No warp has threads of two blocks: cut each by itself.", _cut_through_blocks),
+            Trap("mean of means", "A warp with many rounds counts more: divide the sums.", _mean_of_warps),
+            Trap("all wait for all", "A warp waits for its own slowest lane, not for the whole grid.", _longest_of_all),
+            Trap("all wait for the block", "A warp does not wait for the others of its block.", _longest_of_block),
+            Trap("a share", "This is the share of 32 lanes: the number of lanes was asked for.", _a_share),
+        ),
+    ),
+)

@@ -1,0 +1,489 @@
+"""Pictures of measurements: the roofline, a ladder, a sweep over sizes, CPU beside GPU.
+
+Each function returns a matplotlib ``Figure`` that shows itself in a notebook and leaves pyplot alone. Figures are drawn
+from recorded measurements (``lab.measure.record``); the line at the bottom says from which GPU, day and revision. A
+rung has one colour and one marker everywhere: those of its place in the ladder. The palette can be told apart with any
+kind of colour vision; libraries are grey.
+
+Pictures of one launch in the interpreter (``access``, ``banks``, ``divergence``, ``heat``) are from
+``pmpp.lab.draw.pictures``.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogFormatter
+
+from pmpp.lab.draw.pictures import access, banks, divergence, heat
+from pmpp.lab.draw.style import SMALL, chart, foot, label_points, styled
+from pmpp.lab.measure import record as store
+from pmpp.lab.measure import roofline as roof
+from pmpp.lab.measure.record import Entry, Record
+from pmpp.runtime.rung import Cost, room_name
+
+__all__ = [
+    "COLOURS",
+    "MARKERS",
+    "access",
+    "banks",
+    "colours",
+    "counted_intensity",
+    "cpu_gpu",
+    "divergence",
+    "drawn",
+    "heat",
+    "ladder",
+    "regions",
+    "roofline",
+    "sweep",
+    "transfers",
+]
+
+# Of Paul Tol's "muted" the first nine; then what is left for longer ladders.
+COLOURS = (
+    *("#332288", "#CC6677", "#117733", "#DDCC77", "#88CCEE", "#882255", "#44AA99", "#999933", "#AA4499"),
+    *("#661100", "#6699CC", "#000000"),
+)
+MARKERS = "osD^vP<>X*hp"
+LIBRARY_COLOURS = ("#444444", "#888888", "#AAAAAA", "#666666")
+OWN_COLOUR = "#EE7733"  # the reader's own kernels: in no ladder
+REGION_COLOURS = {
+    "launch-bound": "#F5E6E6",
+    "in cache": "#E1ECF4",
+    "memory-bound": "#F2F2F2",
+    "compute-bound": "#E8F3E4",
+}
+
+
+def _name(room: str | types.ModuleType) -> str:
+    return room if isinstance(room, str) else room_name(room)
+
+
+def colours(record: Record, room: str | types.ModuleType) -> dict[str, tuple[str, str]]:
+    """Colour and marker of every contender of a room: rungs by their place in the ladder, libraries in greys."""
+    names: dict[str, list[str]] = {kind: [] for kind in store.KINDS}
+    # The design size first: it has the whole ladder in order.
+    for entry in sorted(record.entries(_name(room)), key=lambda entry: not entry.design):
+        if entry.contender not in names[entry.kind]:
+            names[entry.kind].append(entry.contender)
+    found = {}
+    for kind, members in names.items():
+        palette = LIBRARY_COLOURS if kind in ("library", "numpy") else COLOURS
+        for place, name in enumerate(members):
+            found[name] = palette[place % len(palette)], MARKERS[place % len(MARKERS)]
+    return found
+
+
+def _cost(entry: Entry) -> Cost:
+    return Cost(entry.flops, entry.bytes)
+
+
+def _share(entry: Entry, ceilings: roof.Ceilings) -> float:
+    return roof.share(_cost(entry), entry.seconds, ceilings)
+
+
+def _best(entries: Iterable[Entry], kind: str) -> Entry | None:
+    return min((entry for entry in entries if entry.kind == kind), key=lambda entry: entry.median_ms, default=None)
+
+
+def _title(name: str, entry: Entry) -> str:
+    return f"{name}: {entry.workload}" if entry.family == name else f"{name}: {entry.family}, {entry.workload}"
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:.3g} ms" if milliseconds >= 0.1 else f"{milliseconds * 1e3:.3g} us"
+
+
+def _rate(tera: float) -> str:
+    return f"{tera:.3g} TFLOP/s" if tera >= 1 else f"{tera * 1e3:.3g} GFLOP/s"
+
+
+class _Minor(LogFormatter):
+    """Plain numbers at minor ticks, where matplotlib would label them: on a short axis."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
+def _plain(axis: typing.Any) -> None:
+    """Write 0.01 and 100 on a logarithmic axis, not powers of ten."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(_Minor())
+
+
+# ---------------------------------------------------------------------------------------------------------- roofline
+
+
+@styled
+def roofline(
+    room: str | types.ModuleType | None = None,
+    *,
+    record: Record | None = None,
+    family: str | None = None,
+    reports: Mapping[str, typing.Any] | None = None,
+) -> Figure:
+    """The roofline: rate over arithmetic intensity, under the two ceilings of the GPU.
+
+    Args:
+        room: the rungs and libraries of one room at its design size; None draws the best rung of every room, with its
+            other rungs faint.
+        record: the measurements; ``record.load()`` by default. family: which of the room's workloads.
+        reports: ``{"mine": report}`` with Reports of ``pmpp.simt``: each is drawn at its *counted* intensity, FLOP over
+            32 bytes for each sector of global memory, at the height of the roof there. That is what it could reach, a
+            prediction, and marked as one.
+
+    A measured point lies at the least bytes that the work needs (``Cost``): its distance from the roof is all that can
+    be gained. Raises RecordError if there is no measurement, ValueError for a report without arithmetic or traffic.
+    """
+    record = record or store.load()
+    figure, ax = chart(4.8)
+    name = None if room is None else _name(room)
+    ceilings = record.ceilings(name)
+    points: list[tuple[float, float, str, str]] = []  # to be labelled
+    drawn: list[tuple[float, float]] = []
+    notes = []
+    if name is None:
+        for number, each in enumerate(record.rooms()):
+            best = _best(record.design(each), "rung")
+            if best is None or not best.flops:
+                notes.append(f"{each} does no arithmetic and is not drawn")
+                continue
+            colour = COLOURS[number % len(COLOURS)]
+            for entry in record.design(each):
+                if entry.kind == "rung" and entry is not best:
+                    drawn += _mark(ax, entry, colour, ".", alpha=0.45)
+            for x, y in _mark(ax, best, colour, "o"):
+                # By the room's own ceilings, as everywhere else: rooms can be measured on different days.
+                points.append((x, y, f"{each} {_share(best, record.ceilings(each)):.0%}", colour))
+        ax.set_title("The best rung of each room and its share of the roof; small dots are the rungs before it")
+    else:
+        # All lie above one another, at the intensity of the least cost: a legend names them without crowding.
+        look = colours(record, name)
+        entries = [entry for entry in record.design(name, family) if entry.kind in ("rung", "library")]
+        for entry in entries:
+            drawn += _mark(ax, entry, *look[entry.contender], f"{entry.contender} {_share(entry, ceilings):.0%}")
+        ax.set_title(_title(name, entries[0]))
+        figure.legend(loc="outside right upper", alignment="left", title="share of the roof", title_fontsize=SMALL)
+    for label, report in (reports or {}).items():
+        x = counted_intensity(report)
+        y = roof.attainable(x, ceilings) / 1e12
+        ax.plot(x, y, "*", color=OWN_COLOUR, mfc="white", mew=1.5, markersize=13, zorder=5)
+        points.append((x, y, f"{label}\nat most {_rate(y)}, predicted", OWN_COLOUR))
+    drawn += [(x, y) for x, y, *_ in points]
+    _draw_roof(ax, ceilings, drawn)
+    low, high = ax.get_xlim()
+    along = [low * (high / low) ** (i / 300) for i in range(301)]
+    predicted = ["Stars are predicted from counted traffic, not measured"] if reports else []
+    foot(figure, ". ".join([record.footer(name), *predicted, *notes]))
+    label_points(ax, points, [*drawn, *((x, roof.attainable(x, ceilings) / 1e12) for x in along)])
+    return figure
+
+
+def counted_intensity(report: typing.Any) -> float:
+    """FLOP a byte of a ``pmpp.simt`` Report, by the sectors of 32 bytes that its loads and stores touch.
+
+    Raises ValueError if it counted no traffic or no arithmetic: then it has no place on a roofline.
+    """
+    counters = report.counters
+    moved = 32 * (counters["global_load_sectors"] + counters["global_store_sectors"])
+    if not moved or not counters["flops"]:
+        what = "no global memory traffic" if not moved else "no floating-point arithmetic"
+        raise ValueError(f"the report counted {what}, so it has no place on a roofline; profile it at level 'count'")
+    return counters["flops"] / moved
+
+
+def _mark(
+    ax: Axes, entry: Entry, colour: str, marker: str, label: str = "_", alpha: float = 1.0
+) -> list[tuple[float, float]]:
+    """Draw a measured point; where it lies, or nothing if it does no arithmetic and so has no place."""
+    cost = _cost(entry)
+    if not cost.flops:
+        return []
+    rate = cost.flops / entry.seconds / 1e12
+    # A library is larger, hollow, and below: neither hides the other where they are equally fast.
+    face, size, order = ("white", 11, 3.5) if entry.kind == "library" else (colour, 7, 4)
+    style = {"color": colour, "mfc": face, "markersize": size, "alpha": alpha, "zorder": order, "label": label}
+    ax.plot(cost.intensity, rate, marker, **style)
+    return [(cost.intensity, rate)]
+
+
+def _draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, float]]) -> None:
+    """The two ceilings and the ridge, over an area that holds what is ``drawn``."""
+    top = ceilings.fma_f32 / 1e12
+    xs = [ceilings.ridge, *(x for x, _ in drawn)]
+    low, high = min(min(xs) / 4, ceilings.ridge / 40), max(xs) * 12
+    bottom = min([roof.attainable(min(xs), ceilings) / 1e12, *(y for _, y in drawn)]) / 4
+    edge = [low, ceilings.ridge, high]
+    ax.plot(edge, [roof.attainable(x, ceilings) / 1e12 for x in edge], color="#333333", zorder=3)
+    ax.plot([ceilings.ridge] * 2, [bottom, top], ":", color="#999999", linewidth=1, zorder=1)
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, max([top, *(y for _, y in drawn)]) * 2.5))
+    ax.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="rate (TFLOP/s)")
+    _plain(ax.xaxis)
+    _plain(ax.yaxis)
+    style = {"fontsize": SMALL, "color": "#333333", "va": "bottom"}
+    ax.text(high / 1.1, top * 1.06, f"multiply-add {top:.3g} TFLOP/s", ha="right", **style)
+    x, slope = math.sqrt(low * ceilings.ridge), ceilings.bandwidth / 1e12
+    turned = {"rotation": math.degrees(math.atan(slope)), "rotation_mode": "anchor", "transform_rotates_text": True}
+    ax.text(x, x * slope * 1.12, f"memory {slope:.3g} TB/s", ha="center", **style, **turned)
+    label = ax.annotate(
+        f"ridge: {ceilings.ridge:.3g} FLOP/byte",
+        (ceilings.ridge, 0),
+        (4, 5),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        fontsize=SMALL,
+        color="#666666",
+    )
+    ax.figure.draw_without_rendering()  # settles the width of the axes
+    if label.get_window_extent().x1 > ax.get_window_extent().x1:
+        label.set(ha="right", position=(-4, 5))  # no room on the right: left of the line
+
+
+# ------------------------------------------------------------------------------------------------------------ ladder
+
+
+@styled
+def ladder(room: str | types.ModuleType, *, record: Record | None = None, family: str | None = None) -> Figure:
+    """The rungs of a room from naive to fast, and the libraries: share of the roof as bars, times beside them.
+
+    The dashed line is the best library. 100 % is the bound of ``roofline.bound``. What reads more than it writes can
+    pass it by some per cent, since the ceiling is measured by a copy. Raises RecordError if the room was not measured.
+    """
+    record = record or store.load()
+    name = _name(room)
+    entries = [entry for entry in record.design(name, family) if entry.kind in ("rung", "library")]
+    ceilings = record.ceilings(name)
+    look = colours(record, name)
+    figure, ax = chart(1.7 + 0.36 * len(entries))
+    shares = [_share(entry, ceilings) for entry in entries]
+    for row, (entry, share) in enumerate(zip(entries, shares, strict=True)):
+        ax.barh(row, 100 * share, height=0.66, color=look[entry.contender][0])
+        for x, text in ((1.13, _ms(entry.median_ms)), (1.24, f"{share:.1%}")):
+            ax.text(x, row, text, transform=ax.get_yaxis_transform(), va="center", ha="right", fontsize=SMALL)
+    side = roof.bound(_cost(entries[0]), ceilings).side
+    ceiling = f"{ceilings.bandwidth / 1e12:.3g} TB/s" if side == "memory" else _rate(ceilings.fma_f32 / 1e12)
+    ax.axvline(100, color="#333333", linewidth=1.2)
+    library = _best(entries, "library")
+    if library is not None:
+        ax.axvline(100 * _share(library, ceilings), color="#333333", linewidth=1.2, linestyle="--")
+    ax.set_yticks(range(len(entries)), [entry.contender for entry in entries])
+    ax.set_ylim(len(entries) - 0.4, -0.6)  # naive on top: the reader climbs down the page
+    ax.set_xlim(0, 100 * max(1.02, 1.02 * max(shares)))
+    ax.grid(False, axis="y")
+    dashed = ". Dashed: the best library" if library else ""
+    ax.set_xlabel(f"share of the roof (%). Solid: the {side} ceiling, {ceiling}{dashed}")
+    ax.set_title(_title(name, entries[0]))
+    foot(figure, record.footer(name))
+    return figure
+
+
+# ------------------------------------------------------------------------------------------------------------- sweep
+
+
+def regions(entries: Iterable[Entry], ceilings: roof.Ceilings, l2_bytes: int) -> list[tuple[str, float, float]]:
+    """What bounds each size, from the record: ``(name, from, to)`` along the size, neighbours joined.
+
+    Launch-bound: the bound is shorter than an empty kernel. Compute-bound: arithmetic sets the bound. In cache: all
+    bytes fit in the L2 cache, where repeated launches find them. Memory-bound: the rest. Borders lie midway between two
+    sizes, on the logarithmic axis.
+    """
+    sizes = {entry.x: entry for entry in entries}
+    kinds = []
+    for x in sorted(sizes):
+        bound = roof.bound(_cost(sizes[x]), ceilings)
+        if bound.seconds < ceilings.empty_kernel:
+            kind = "launch-bound"
+        elif bound.side == "compute":
+            kind = "compute-bound"
+        else:
+            kind = "in cache" if sizes[x].bytes <= l2_bytes else "memory-bound"
+        kinds.append((x, kind))
+    found: list[tuple[str, float, float]] = []
+    for place, (x, kind) in enumerate(kinds):
+        start = math.sqrt(kinds[place - 1][0] * x) if place else float(x)
+        end = math.sqrt(x * kinds[place + 1][0]) if place + 1 < len(kinds) else float(x)
+        if found and found[-1][0] == kind:
+            found[-1] = (kind, found[-1][1], end)
+        else:
+            found.append((kind, start, end))
+    return found
+
+
+@styled
+def sweep(
+    room: str | types.ModuleType,
+    *,
+    record: Record | None = None,
+    family: str | None = None,
+    only: Sequence[str] | None = None,
+    xlabel: str | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Rate over size for every rung and library of a room, over regions where launch, cache, memory or arithmetic rule.
+
+    The dashed line is what the ceilings allow: the bound, but never less than an empty kernel. Data that fit in the
+    cache can be above it. ``only`` picks contenders. ``xlabel`` says what the size is, where the record has only its
+    letter, and ``title`` what is compared. Raises RecordError if the room was not measured.
+    """
+    record = record or store.load()
+    name = _name(room)
+    family = family or record.families(name)[0]
+    entries = [e for e in record.entries(name, family=family) if e.kind in ("rung", "library")]
+    entries = [e for e in entries if only is None or e.contender in only]
+    if not entries:
+        raise store.RecordError(f"{record.where} has no sweep of {family!r} in room {name!r}")
+    ceilings = record.ceilings(name)
+    look = colours(record, name)
+    compute = roof.bound(_cost(max(entries, key=lambda entry: entry.x)), ceilings).side == "compute"
+
+    def rate(entry: Entry, seconds: float) -> float:
+        return (entry.flops if compute else entry.bytes) / seconds / 1e12
+
+    figure, ax = chart(4.6)
+    for contender in dict.fromkeys(entry.contender for entry in entries):
+        mine = sorted((entry for entry in entries if entry.contender == contender), key=lambda entry: entry.x)
+        colour, marker = look[contender]
+        face = "white" if mine[0].kind == "library" else colour
+        rates = [rate(entry, entry.seconds) for entry in mine]
+        order = 2 if mine[0].kind == "library" else 3  # no library hides a rung
+        line = {"color": colour, "marker": marker, "mfc": face, "zorder": order}
+        ax.plot([entry.x for entry in mine], rates, **line, label=contender)
+    sizes = sorted({entry.x: entry for entry in entries}.values(), key=lambda entry: entry.x)
+    allowed = [rate(e, max(roof.bound(_cost(e), ceilings).seconds, ceilings.empty_kernel)) for e in sizes]
+    ax.plot([entry.x for entry in sizes], allowed, "--", color="#333333", linewidth=1.2, label="the ceilings allow")
+    ax.set(xscale="log", yscale="log", xlabel=xlabel or _size_label(sizes[-1]))
+    ax.set(ylabel=f"rate (T{'FLOP' if compute else 'B'}/s)", title=title or f"{name}: {family} over size")
+    _size_axis(ax, [entry.x for entry in sizes])
+    _plain(ax.yaxis)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high * (high / low) ** 0.12)  # a band on top for the names of the regions
+    foot(figure, record.footer(name))
+    _shade(ax, regions(entries, ceilings, record.l2_bytes))
+    return figure
+
+
+def _size_label(entry: Entry) -> str:
+    key = next(iter(entry.sizes))
+    if key == "bytes":
+        return "size (bytes)"
+    if len(entry.sizes) > 1:
+        return f"size {key}"  # of several: neither all elements nor the side of a square
+    # A matrix of n x n has far more bytes than a vector of n.
+    return f"size {key} (elements)" if entry.bytes < 100 * entry.x else f"size {key} (rows and columns)"
+
+
+def _size_axis(ax: Axes, sizes: Sequence[int]) -> None:
+    """Ticks at powers of two, at most nine."""
+    powers = range(math.ceil(math.log2(min(sizes))), math.floor(math.log2(max(sizes))) + 1)
+    chosen = powers[:: max(1, math.ceil(len(powers) / 9))]
+    small = max(sizes) <= 2**14
+    ax.set_xticks([2**k for k in chosen], [str(2**k) if small else f"$2^{{{k}}}$" for k in chosen])
+    ax.xaxis.minorticks_off()
+    ax.set_xlim(min(sizes) / 1.25, max(sizes) * 1.25)
+
+
+def _shade(ax: Axes, found: Sequence[tuple[str, float, float]]) -> None:
+    """Colour the regions and name them on top: in two lines if narrow, in the legend if too narrow even for that."""
+    low, high = ax.get_xlim()
+    spans = [[name, start, end] for name, start, end in found]
+    spans[0][1], spans[-1][2] = low, high
+    for name, start, end in spans:
+        ax.axvspan(start, end, color=REGION_COLOURS[name], zorder=0, linewidth=0)
+    handles: list[typing.Any] = list(ax.get_lines())
+    # The legend decides how much width the axes keep, so it comes before the names are measured.
+    legend = ax.figure.legend(handles=handles, loc="outside right upper", alignment="left")
+    ax.figure.draw_without_rendering()
+    style = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": SMALL, "in_layout": False}
+    for name, start, end in spans:
+        width = ax.transData.transform((end, 1))[0] - ax.transData.transform((start, 1))[0] - 4
+        for text in (name, name.replace("-", "-\n").replace(" ", "\n")):
+            label = ax.text(math.sqrt(start * end), 0.985, text, **style)
+            if label.get_window_extent().width <= width:
+                break
+            label.remove()
+        else:
+            handles.append(Patch(color=REGION_COLOURS[name], label=name))
+    if len(handles) > len(ax.get_lines()):
+        legend.remove()
+        ax.figure.legend(handles=handles, loc="outside right upper", alignment="left")
+
+
+def drawn(draw: Callable[..., Figure], *arguments: typing.Any, **options: typing.Any) -> Figure | None:
+    """The figure that ``draw`` makes; where nothing has been measured, print what is missing and go on."""
+    try:
+        return draw(*arguments, **options)
+    except store.RecordError as missing:
+        print("Nothing to draw:", missing)
+        return None
+
+
+# -------------------------------------------------------------------------------------------------------- CPU and GPU
+
+
+@styled
+def cpu_gpu(room: str | types.ModuleType, *, record: Record | None = None, family: str | None = None) -> Figure:
+    """Time over size: NumPy on the CPU, the last rung's kernel alone, and the same with both transfers and the call.
+
+    Raises RecordError if the room has no CPU measurements.
+    """
+    record = record or store.load()
+    name = _name(room)
+    cpu = [entry for entry in record.entries(name, kind="numpy") if family in (None, entry.family)]
+    if not cpu:
+        raise store.RecordError(f"{record.where} has no CPU measurements of room {name!r}")
+    cpu = sorted((entry for entry in cpu if entry.family == cpu[0].family), key=lambda entry: entry.x)
+    last = [entry for entry in record.design(name, cpu[0].family) if entry.kind == "rung"][-1].contender
+    gpu = sorted(record.entries(name, family=cpu[0].family, contender=last), key=lambda entry: entry.x)
+    colour, marker = colours(record, name)[last]
+    figure, ax = chart()
+    style = {"color": colour, "marker": marker}
+    ax.plot([e.x for e in cpu], [e.median_ms for e in cpu], "x-", color="#666666", label=f"CPU: {cpu[0].contender}")
+    whole = [(entry.x, entry.end_to_end_ms) for entry in gpu if entry.end_to_end_ms is not None]
+    if whole:
+        label = f"GPU: {last}, call and transfers included"
+        ax.plot(*zip(*whole, strict=True), **style, linestyle="--", mfc="white", label=label)
+    ax.plot([e.x for e in gpu], [e.median_ms for e in gpu], **style, label=f"GPU: {last}, kernel alone")
+    ax.set(xscale="log", yscale="log", ylabel="time (ms)", xlabel=_size_label(cpu[-1]))
+    ax.set_title(f"{name}: {cpu[0].family} on the CPU and on the GPU")
+    _size_axis(ax, [entry.x for entry in [*cpu, *gpu]])
+    _plain(ax.yaxis)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high * (high / low) ** 0.3)  # the legend's room
+    ax.legend(loc="upper left")
+    run = record.run(name)
+    numpy = f"NumPy {run['versions'].get('numpy', 'unknown')} (on one core, but for products of matrices)"
+    foot(figure, f"{record.footer(name)}\nCPU: {run['cpu']}; {numpy}")
+    return figure
+
+
+@styled
+def transfers(room: str | types.ModuleType, *, record: Record | None = None) -> Figure:
+    """Rate of transfers between host and device over their size, from pageable and from pinned host memory."""
+    record = record or store.load()
+    name = _name(room)
+    entries = record.entries(name, kind="transfer")
+    if not entries:
+        raise store.RecordError(f"{record.where} has no transfers in room {name!r}")
+    look = colours(record, name)
+    figure, ax = chart()
+    for family, contender in dict.fromkeys((entry.family, entry.contender) for entry in entries):
+        mine = [entry for entry in entries if (entry.family, entry.contender) == (family, contender)]
+        mine.sort(key=lambda entry: entry.x)
+        colour, marker = look[contender]
+        line = {"color": colour, "marker": marker, "linestyle": "-" if family.startswith("host") else "--"}
+        rates = [entry.bytes / entry.seconds / 1e9 for entry in mine]
+        ax.plot([entry.x for entry in mine], rates, **line, label=f"{family}, {contender}")
+    ax.set(xscale="log", yscale="log", xlabel="size (bytes)", ylabel="rate (GB/s)")
+    ax.set_title("Transfers between host and device")
+    _size_axis(ax, [entry.x for entry in entries])
+    _plain(ax.yaxis)
+    ax.legend(loc="lower right")
+    foot(figure, record.footer(name))
+    return figure

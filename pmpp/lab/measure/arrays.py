@@ -1,0 +1,101 @@
+"""What ``make bench`` measures, a module a room: ``WORKLOADS``, a list of ``pmpp.lab.measure.bench.Workload``.
+
+Rooms know no library and instruments know no room, so what joins them stands here. Below is what the workloads share:
+inputs made on the GPU, and views for checking results there in float64, by CuPy where it is installed and by NumPy on
+the host where it is not.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from collections.abc import Callable
+
+import numpy as np
+
+from pmpp.runtime import device
+
+__all__ = ["chunks", "integers", "normal", "view", "with_options", "worst", "worst_of", "xp"]
+
+
+@functools.cache
+def xp() -> types.ModuleType:
+    """CuPy if it is installed and kernels run on a GPU, else NumPy."""
+    if device.on_gpu():
+        try:
+            import cupy
+        except ImportError:
+            return np
+        return cupy
+    return np
+
+
+def view(x: typing.Any) -> typing.Any:
+    """Any array or number as an array of ``xp()``: no copy on the GPU, a transfer where ``xp()`` is NumPy."""
+    if xp() is not np:
+        return xp().asarray(x)
+    if hasattr(x, "cpu"):  # a torch tensor
+        return x.cpu().numpy()
+    return device.to_host(x) if hasattr(x, "copy_to_host") else np.asarray(x)
+
+
+def _on_device(x: typing.Any) -> typing.Any:
+    if isinstance(x, np.ndarray):
+        return device.to_device(x)
+    from numba import cuda
+
+    # Without CuPy's stream in it, so that Numba does not wait for that stream at every launch.
+    return cuda.from_cuda_array_interface({**x.__cuda_array_interface__, "stream": None}, owner=x, sync=False)
+
+
+def normal(shape: int | tuple[int, ...], seed: int) -> typing.Any:
+    """A device array of normally distributed float32. Never time zeros: they can run faster, and they hide faults."""
+    if xp() is np:
+        return _on_device(np.random.default_rng(seed).standard_normal(shape, dtype=np.float32))
+    return _on_device(xp().random.RandomState(seed).standard_normal(shape, dtype=np.float32))
+
+
+def integers(shape: int | tuple[int, ...], seed: int, largest: int, dtype: typing.Any = np.float32) -> typing.Any:
+    """A device array of float32, or of ``dtype``, with whole numbers in [-largest, largest].
+
+    While sums of them stay below 2^24 float32 holds them exactly in any order, so a check on them needs no tolerance.
+    """
+    if xp() is np:
+        return _on_device(np.random.default_rng(seed).integers(-largest, largest + 1, shape).astype(dtype))
+    drawn = xp().random.RandomState(seed).randint(-largest, largest + 1, shape, dtype=np.int32)
+    return _on_device(drawn.astype(dtype))
+
+
+def chunks(n: int, size: int = 2**26) -> typing.Iterator[slice]:
+    """Slices that cover range(n): a check in float64 of all at once would want several times the inputs' memory."""
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def worst(error: typing.Any, tolerance: typing.Any) -> tuple[float, float]:
+    """Error and tolerance of the element that comes closest to its tolerance, or is furthest over it; NaN is worst."""
+    # float64, where 1e-300 below is not 0 as it would be in float32.
+    error, tolerance = (xp().ravel(x).astype(np.float64) for x in (error, tolerance))
+    if not error.size:
+        return 0.0, 0.0
+    if bool(xp().isnan(error).any()):
+        return float("nan"), float(xp().max(tolerance))
+    # The tiny divisor keeps 0 / 0 out and makes any error over a tolerance of 0 the worst.
+    index = int(xp().argmax(error / xp().maximum(tolerance, 1e-300)))
+    return float(error[index]), float(tolerance[index])
+
+
+def worst_of(parts: typing.Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """The same for a result that is checked in parts: the worst of their ``worst``; (0, 0) if there is none."""
+    errors, tolerances = np.array([(0.0, 0.0), *parts]).T
+    return worst(view(errors), view(tolerances))
+
+
+def with_options(rung: typing.Any, *after: typing.Any, **named: typing.Any) -> Callable:
+    """The rung as a contender of its name that is called with arrays alone: further arguments are given here."""
+
+    def call(*arrays: typing.Any, out: typing.Any = None) -> typing.Any:
+        return rung(*arrays, *after, out=out, **named)
+
+    call.__name__ = rung.name
+    return call

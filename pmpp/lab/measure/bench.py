@@ -1,0 +1,474 @@
+"""Measures the rooms on this machine's GPU beside the libraries, prints a table and records it.
+
+    python -m pmpp.lab.measure.bench [room ...] [--quick] [--out PATH] [--budget SECONDS]
+
+What is measured is said by ``pmpp/workloads/<room>.py``: a list ``WORKLOADS``. How, by ``pmpp.lab.measure.timing``.
+Where it is kept, by ``pmpp.lab.measure.record``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import math
+import sys
+import time
+import types
+import typing
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pmpp.lab.measure import environment, record, roofline, timing
+from pmpp.lab.measure.record import Entry, Record, RecordError, load
+from pmpp.lab.measure.timing import Timing, WrongResult, measure, measure_host, measure_together
+from pmpp.lab.rooms import room_named, subject_of, workload_modules
+from pmpp.runtime.rung import Cost, Rung
+
+__all__ = [
+    "Entry",
+    "Record",
+    "RecordError",
+    "Timing",
+    "Workload",
+    "WrongResult",
+    "load",
+    "main",
+    "measure",
+    "measure_host",
+    "measure_together",
+    "run",
+    "table",
+]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One problem of one size, and who is to solve it.
+
+    Attributes:
+        family: what is computed (``"sum"``). A sweep is all workloads of a family.
+        name: the size in words (``"2^28"``). sizes: the same in numbers; the first is the sweep's horizontal axis.
+        cost: the least that any version must do.
+        make: ``make(seed)`` -> the inputs, device arrays.
+        output: ``output()`` -> a device array for the result, given to rungs as ``out=`` and to libraries as their last
+            argument; None if they make their own.
+        rungs: the contenders of the room, rungs or plain functions.
+        libraries: ``{"torch.add": lambda torch, x, y, out: ...}``; the part before the point is the package, which is
+            imported, handed in first, and given its own kind of arrays. ``"cuda"`` is the backend.
+        verify: ``verify(result, *inputs) -> (error, tolerance)`` of the worst element, with CuPy arrays where CuPy is
+            installed, else NumPy's. probe: ``probe(call)``, further checks of a rung on inputs of its own.
+        design: the size that the ladder is judged by. cache: ``"cold"`` or ``"warm"``, as in
+        ``pmpp.lab.measure.timing``.
+        host: ``{"numpy.add": f}``, timed by the host's clock; ``host_args(*inputs)`` makes their arguments, by default
+            NumPy copies of the inputs. host_kind: ``"numpy"`` or ``"transfer"``.
+        end_to_end: also time the last rung from NumPy arrays to a NumPy array.
+        quick: part of ``--quick``.
+    """
+
+    family: str
+    name: str
+    sizes: Mapping[str, int]
+    cost: Cost
+    make: Callable[[int], tuple] = lambda seed: ()
+    output: Callable[[], typing.Any] | None = None
+    rungs: Sequence[Rung | Callable] = ()
+    libraries: Mapping[str, Callable] = field(default_factory=dict)
+    verify: Callable[..., tuple[float, float]] | None = None
+    probe: Callable[[Callable], object] | None = None
+    design: bool = False
+    cache: str = "cold"
+    host: Mapping[str, Callable] = field(default_factory=dict)
+    host_args: Callable[..., tuple] | None = None
+    host_kind: str = "numpy"
+    end_to_end: bool = False
+    quick: bool = False
+
+    @property
+    def weight(self) -> int:
+        """How many timings this is."""
+        return len(self.rungs) + len(self.libraries) + len(self.host) + self.end_to_end
+
+    @property
+    def label(self) -> str:
+        return f"{self.family} {self.name}"
+
+
+MOST_SETS = 16  # of inputs to rotate over
+
+
+def input_sets(set_bytes: int, l2_bytes: int, cache: str) -> int:
+    """How many input sets: one if the cache is to be warm, else enough for twice the L2 cache, from 2 to 16."""
+    if cache == "warm":
+        return 1
+    return min(MOST_SETS, max(2, math.ceil(2 * l2_bytes / max(set_bytes, 1))))
+
+
+# ------------------------------------------------------------------------------------------- one workload on this GPU
+
+
+def adapter(package: str) -> tuple[types.ModuleType, Callable[[typing.Any], typing.Any]]:
+    """A library, and what makes its kind of array of a device array without copying. Raises ImportError."""
+    if package == "cuda":
+        from pmpp.runtime import device
+
+        return device.backend().cuda, lambda x: x
+    module = importlib.import_module(package)
+    if package == "torch":
+        # The baseline is float32 arithmetic, not the tensor cores' 19-bit TF32.
+        module.backends.cuda.matmul.allow_tf32 = False
+        module.backends.cudnn.allow_tf32 = False
+        module.backends.cudnn.benchmark = True  # it measures its algorithms at the first call and keeps the fastest
+        return module, lambda x: module.as_tensor(x, device="cuda")
+    return module, module.asarray
+
+
+def _name(rung: Rung | Callable) -> str:
+    return getattr(rung, "name", None) or rung.__name__
+
+
+def _rung_call(rung: Rung | Callable, output: bool) -> Callable:
+    if not output:
+        return rung
+    if "out" not in inspect.signature(rung).parameters:
+        return lambda *args: rung(*args[:-1])
+    return lambda *args: rung(*args[:-1], out=args[-1])
+
+
+class _Stage:
+    """The inputs and outputs of one workload, shared by its contenders."""
+
+    def __init__(self, workload: Workload, count: int) -> None:
+        self.workload = workload
+        self.inputs = [workload.make(seed) for seed in range(1, count + 1)]
+        self.outputs = [workload.output() for _ in range(count)] if workload.output else None
+
+    def contenders(self) -> tuple[dict[str, timing.Contender], list[str]]:
+        """Rungs first, then the libraries that are installed; and a sentence for each that is not."""
+        found, notes = {}, []
+        for rung in self.workload.rungs:
+            call = _rung_call(rung, self.outputs is not None)
+            found[_name(rung)] = self._contender(call, lambda x: x, self.workload.probe)
+        for name, function in self.workload.libraries.items():
+            try:
+                package, convert = adapter(name.partition(".")[0])
+            except ImportError as error:
+                notes.append(f"{name} was left out: {error}")
+                continue
+            found[name] = self._contender(lambda *args, f=function, p=package: f(p, *args), convert, None)
+        return found, notes
+
+    def _contender(self, call: Callable, convert: Callable, probe: Callable | None) -> timing.Contender:
+        workload = self.workload
+        outputs = [()] * len(self.inputs) if self.outputs is None else [(out,) for out in self.outputs]
+        pairs = list(zip(self.inputs, outputs, strict=True))
+        sets = [tuple(convert(x) for x in (*inputs, *out)) for inputs, out in pairs]
+
+        def check(result: typing.Any, *args: typing.Any) -> tuple[float, float]:
+            which = next(index for index, one in enumerate(sets) if one[0] is args[0])
+            return _check(workload, result, self.inputs[which])
+
+        def poison(*args: typing.Any) -> None:
+            if self.outputs is None:
+                _poison_pools()
+            else:
+                which = next(index for index, one in enumerate(sets) if one[0] is args[0])
+                fill_with_nan(self.outputs[which])
+
+        def probed() -> None:
+            probe(lambda *inputs: call(*inputs, *(() if workload.output is None else (workload.output(),))))
+
+        return timing.Contender(
+            call,
+            sets,
+            check=check if workload.verify else None,
+            poison=poison,
+            probe=probed if probe else None,
+            cache=workload.cache,
+            set_bytes=workload.cost.bytes,
+        )
+
+
+def _check(workload: Workload, result: typing.Any, inputs: tuple) -> tuple[float, float]:
+    from pmpp.lab.measure.arrays import view
+
+    return workload.verify(view(result), *(view(x) for x in inputs))
+
+
+def fill_with_nan(x: typing.Any) -> None:
+    from pmpp.lab.measure.arrays import view, xp
+
+    if xp().__name__ == "cupy":
+        view(x)[...] = math.nan
+    else:
+        x.copy_to_device(xp().full(x.shape, math.nan, x.dtype))
+
+
+def _poison_pools() -> None:
+    """Leave NaN in the memory that the next small result is likely to get: that of the last one, from its pool."""
+    for package in ("cupy", "torch"):
+        if package in sys.modules:
+            module, _ = adapter(package)
+            where = {"device": "cuda"} if package == "torch" else {}
+            for count in (1, 2, 128, 256):
+                module.full((count,), math.nan, dtype=module.float32, **where)
+
+
+def _measure_workload(
+    workload: Workload, seconds: float, timer: timing.GpuTimer, clock: Callable[[], float]
+) -> tuple[list[Entry], list[str]]:
+    """The workload's entries, and a sentence for what was left out or failed. ``seconds`` is for each contender."""
+    from pmpp.runtime import device
+
+    entries: list[Entry] = []
+    stage = _Stage(workload, input_sets(workload.cost.bytes, timer.l2_bytes, workload.cache))
+    contenders, notes = stage.contenders()
+    outcome = measure_together(contenders, timer=timer, rule=timing.Rule(max_seconds=seconds), clock=clock)
+    rungs = [_name(rung) for rung in workload.rungs]
+    for name, timed in outcome.items():
+        if isinstance(timed, Exception):
+            notes.append(_failure(workload, name, timed))
+        else:
+            entries.append(_entry(workload, name, "rung" if name in rungs else "library", timed))
+
+    def on_host(function: Callable, args: tuple) -> Timing:
+        check = (lambda result: _check(workload, result, stage.inputs[0])) if workload.verify else None
+        finish = timer.synchronize
+        return measure_host(lambda: function(*args), check=check, finish=finish, max_seconds=seconds, clock=clock)
+
+    for name, function in workload.host.items():
+        try:
+            timed = on_host(function, (workload.host_args or _numpy)(*stage.inputs[0]))
+            entries.append(_entry(workload, name, workload.host_kind, timed))
+        except Exception as error:  # as in measure_together: who fails gets no time, and costs the others nothing
+            notes.append(_failure(workload, name, error))
+    last = next(
+        (place for place, one in enumerate(entries) if workload.end_to_end and one.contender == rungs[-1]), None
+    )
+    if last is not None:
+        try:
+            whole = on_host(lambda *args: device.to_host(workload.rungs[-1](*args)), _numpy(*stage.inputs[0]))
+            entries[last] = replace(entries[last], end_to_end_ms=whole.median * 1e3)
+        except Exception as error:
+            notes.append(_failure(workload, f"{rungs[-1]}, end to end,", error))
+    return entries, notes
+
+
+def _failure(workload: Workload, name: str, error: Exception) -> str:
+    return f"{name} on {workload.label} FAILED: {type(error).__name__}: {error}"
+
+
+def _numpy(*inputs: typing.Any) -> tuple:
+    from pmpp.runtime import device
+
+    return tuple(device.to_host(x) for x in inputs)
+
+
+def _entry(workload: Workload, name: str, kind: str, timed: Timing) -> Entry:
+    return Entry(
+        family=workload.family,
+        workload=workload.name,
+        sizes=dict(workload.sizes),
+        design=workload.design,
+        cache=workload.cache,
+        contender=name,
+        kind=kind,
+        median_ms=timed.median * 1e3,
+        low_ms=timed.low * 1e3,
+        high_ms=timed.high * 1e3,
+        repeats=timed.repeats,
+        batch=timed.batch,
+        settled=timed.settled,
+        method=timed.method,
+        flops=workload.cost.flops,
+        bytes=workload.cost.bytes,
+        error=timed.error,
+        tolerance=timed.tolerance,
+        call_ms=None if timed.call is None else timed.call * 1e3,
+    )
+
+
+def run(
+    workloads: Sequence[Workload],
+    *,
+    budget: float = 120.0,
+    progress: Callable[[Iterable], Iterable] = iter,
+    timer: timing.GpuTimer | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[list[Entry], list[str]]:
+    """Measure ``workloads`` in about ``budget`` seconds: their entries, and a sentence for everything left out.
+
+    The design sizes come first, so that a short budget drops sweeps. Raises RuntimeError without a GPU.
+    """
+    timer = timer or timing.gpu_timer()
+    began = clock()
+    entries: list[Entry] = []
+    notes: list[str] = []
+    order = sorted(workloads, key=lambda workload: not workload.design)  # stable: otherwise as written
+    left = sum(workload.weight for workload in order)
+    for workload in progress(order):
+        remaining = budget - (clock() - began)
+        if remaining <= 0:
+            notes.append(f"{workload.label} was left out: the budget of {budget:.0f} s is used up")
+            continue
+        needed, free = _bytes_needed(workload, timer.l2_bytes), free_bytes()
+        if needed > free:
+            short = f"it needs {needed / 2**30:.3g} GiB of GPU memory, {free / 2**30:.3g} GiB are free"
+            notes.append(f"{workload.label} was left out: {short}")
+            continue
+        seconds = min(1.5, 0.7 * remaining / max(left, 1))  # the rest goes to compiling and checking
+        left -= workload.weight
+        try:
+            measured, more = _measure_workload(workload, seconds, timer, clock)
+        except Exception as error:  # one workload must not cost the others their measurements
+            notes.append(f"{workload.label} FAILED: {type(error).__name__}: {error}")
+            continue
+        entries += measured
+        notes += more
+    place = {(workload.family, workload.name): number for number, workload in enumerate(workloads)}
+    return sorted(entries, key=lambda entry: place[entry.family, entry.workload]), notes
+
+
+def _bytes_needed(workload: Workload, l2_bytes: int) -> int:
+    # The check in float64 wants about as much again as four float32 sets.
+    return (input_sets(workload.cost.bytes, l2_bytes, workload.cache) + 4) * workload.cost.bytes
+
+
+def free_bytes() -> int:
+    """Free GPU memory, after the pools of the libraries gave back what they keep."""
+    from pmpp.runtime import device
+
+    for package in ("cupy", "torch"):
+        if package in sys.modules:
+            module, _ = adapter(package)
+            module.cuda.empty_cache() if package == "torch" else module.get_default_memory_pool().free_all_blocks()
+    return int(device.backend().cuda.current_context().get_memory_info().free)
+
+
+# ---------------------------------------------------------------------------------------------------------- the table
+
+
+def table(rec: Record, rooms: Iterable[str] | None = None) -> str:
+    """The record as text, one line a measurement: time, rate, share of the roof, speed against the best library."""
+    lines = []
+    for room in rooms or rec.rooms():
+        ceilings = rec.ceilings(room)
+        entries = rec.entries(room)
+        head = f"{'contender':20}{'ms':>11}{'+-%':>7}{'rate':>14}{'roof':>8}{'library':>9}{'call us':>9}"
+        lines += [f"{room}: {rec.footer(room)}", f"  {'workload':24}{head}"]
+        for entry in entries:
+            spread = 50 * (entry.high_ms - entry.low_ms) / entry.median_ms
+            line = f"  {entry.family + ' ' + entry.workload:24}{entry.contender:20}{entry.median_ms:11.5f}{spread:6.1f}"
+            line += f"{' ' if entry.settled else '*'}{rate(entry, ceilings):>14}"
+            on_gpu = entry.kind in ("rung", "library")
+            share = roofline.share(Cost(entry.flops, entry.bytes), entry.seconds, ceilings) if on_gpu else None
+            line += f"{share:8.1%}" if share is not None else " " * 8
+            same = [e for e in entries if (e.family, e.workload) == (entry.family, entry.workload)]
+            rivals = [e.median_ms for e in same if e.kind == "library"]
+            line += f"{min(rivals) / entry.median_ms:9.3f}" if rivals and entry.kind == "rung" else " " * 9
+            line += f"{entry.call_ms * 1e3:9.1f}" if entry.call_ms is not None else ""
+            line += f"  end to end {entry.end_to_end_ms:.4g} ms" if entry.end_to_end_ms is not None else ""
+            lines.append(line.rstrip())
+    return "\n".join([*lines, "* the interval was still wide when the time was used up"])
+
+
+def rate(entry: Entry, ceilings: roofline.Ceilings) -> str:
+    """The rate that the entry's bound is about: ``"4.21 TB/s"`` or ``"43.8 TFLOP/s"``."""
+    compute = roofline.bound(Cost(entry.flops, entry.bytes), ceilings).side == "compute"
+    value, unit = (entry.flops, "FLOP/s") if compute else (entry.bytes, "B/s")
+    value /= entry.seconds
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if value >= scale:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"
+
+
+# ----------------------------------------------------------------------------------------------------- command line
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line. Returns 0; 1 if a contender failed; 2 if nothing could be measured."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pmpp.lab.measure.bench", description="Measure the rooms on this GPU and record it."
+    )
+    parser.add_argument("rooms", nargs="*", help="rooms to measure (default: all)")
+    parser.add_argument("--quick", action="store_true", help="a few sizes, for a look: recorded only with --out")
+    parser.add_argument("--out", type=Path, help="the record to merge into (default: the shipped one of this GPU)")
+    parser.add_argument("--budget", type=float, default=420.0, help="seconds, about, for all (default: %(default)g)")
+    options = parser.parse_args(argv)
+    modules = workload_modules()
+    known = list(modules)
+    unknown = [room for room in options.rooms if room not in known]
+    if unknown:
+        print(f"there are no workloads for {', '.join(unknown)}; there are for: {', '.join(known)}", file=sys.stderr)
+        return 2
+    from pmpp.runtime import device
+
+    try:
+        if not device.on_gpu():
+            print(f"bench needs an NVIDIA GPU, but {device.backend().why}.", file=sys.stderr)
+            return 2
+        return _bench(options.rooms or known, options)
+    except (device.BackendError, RecordError) as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    # Small sizes are part of a sweep; Numba warns about each.
+    warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
+    began = time.perf_counter()
+    gpu = environment.describe_gpu()
+    path = options.out or record.RECORDED / record.slug(gpu["name"])
+    keep = bool(options.out) or not options.quick
+    old = load(path).data if keep and path.exists() else None  # now: a broken file should not cost a run
+    ceilings = roofline.measure_ceilings()
+    print(
+        f"{gpu['name']}: copy {ceilings.bandwidth / 1e12:.3f} TB/s, "
+        f"multiply-add {ceilings.fma_f32 / 1e12:.1f} TFLOP/s, "
+        f"empty kernel {ceilings.empty_kernel * 1e6:.2f} us, launch {ceilings.launch * 1e6:.1f} us"
+    )
+    plan = {room: _workloads(room, options.quick) for room in rooms}
+
+    def least(room: str) -> float:
+        return sum(roofline.bound(workload.cost, ceilings).seconds for workload in plan[room])
+
+    # A room's share of the budget goes by its number of timings; what light rooms leave is there for the heavy ones.
+    plan = {room: plan[room] for room in sorted(plan, key=least)}
+    left = sum(workload.weight for workloads in plan.values() for workload in workloads)
+    measured, failed = {}, False
+    for room, workloads in plan.items():
+        weight = sum(workload.weight for workload in workloads)
+        budget = (options.budget - (time.perf_counter() - began)) * weight / max(left, 1)
+        left -= weight
+        entries, notes = run(workloads, budget=budget, progress=lambda items, room=room: tqdm(items, desc=room))
+        failed |= any("FAILED" in note for note in notes)
+        print("".join(f"{room}: {note}\n" for note in notes), end="")
+        if entries:
+            module = room_named(room)
+            stored = [record.as_json(entry) for entry in entries]
+            source = record.source_digest(module)
+            measured[room] = {"subject": subject_of(module), "source": source, "notes": notes, "entries": stored}
+    if not measured:
+        print("nothing was measured, and nothing is recorded", file=sys.stderr)
+        return 2
+    data = record.merge(old, gpu, environment.describe_run(ceilings), measured)
+    print(table(Record(data), measured))
+    if keep:
+        record.write(data, path)
+    where = f"recorded in {path}" if keep else "a quick look is not recorded without --out"
+    print(f"{where}; {time.perf_counter() - began:.0f} s")
+    return int(failed)
+
+
+def _workloads(room: str, quick: bool) -> list[Workload]:
+    found = importlib.import_module(f"pmpp.lab.measure.arrays.{room}").WORKLOADS
+    return [workload for workload in found if workload.quick or not quick]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,378 @@
+"""The store of measurements: a folder a GPU under ``pmpp/recorded/``, with a JSON file a subject; bench writes it.
+
+A file holds ``runs`` (when, where and with which versions something was measured, and the ceilings of that run) and
+``rooms``. A room's block names its run and has one entry a workload and contender. A room is replaced whole, so its
+entries always come from one run. No figure in a file is typed by hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import tempfile
+import tokenize
+import types
+import typing
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from pmpp.lab.measure.roofline import Ceilings
+from pmpp.runtime.rung import room_name
+
+__all__ = ["RECORDED", "Entry", "Record", "RecordError", "available", "load", "merge", "slug", "source_digest", "write"]
+
+RECORDED = Path(__file__).parents[2] / "recorded"
+SCHEMA = 2
+KINDS = ("rung", "library", "numpy", "transfer")
+_NUMBER = (int, float)
+
+
+class RecordError(ValueError):
+    """A record is missing, or is not what its schema says. The message names the file and the field."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contender on one workload. Times are milliseconds.
+
+    Attributes:
+        family: what is computed (``"sum"``); a sweep is one family over its sizes. workload: its size in words.
+        sizes: the numbers behind ``workload``; the first is the sweep's horizontal axis.
+        cache: ``"cold"`` (inputs come from device memory) or ``"warm"`` (the same inputs again and again).
+        contender: a rung's name, a library's call (``"torch.sum"``), or a kind of transfer. kind: see ``KINDS``.
+        median_ms, low_ms, high_ms: the median, and the 95 % confidence interval of the median.
+        settled: whether that interval became as narrow as was asked for. method: how the time was taken.
+        flops, bytes: the least any version must do, not what this one did.
+        error, tolerance: the worst element of the checked output, or None where the result cannot be wrong.
+        call_ms: host time of one call, without waiting for the GPU. end_to_end_ms: NumPy arrays in, NumPy array out.
+    """
+
+    family: str
+    workload: str
+    sizes: dict[str, int]
+    design: bool
+    cache: str
+    contender: str
+    kind: str
+    median_ms: float
+    low_ms: float
+    high_ms: float
+    repeats: int
+    batch: int
+    settled: bool
+    method: str
+    flops: int
+    bytes: int
+    error: float | None = None
+    tolerance: float | None = None
+    call_ms: float | None = None
+    end_to_end_ms: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The median, in seconds."""
+        return self.median_ms / 1e3
+
+    @property
+    def x(self) -> int:
+        """The size that a sweep draws along its horizontal axis."""
+        return next(iter(self.sizes.values()))
+
+
+_ENTRY_TYPES: dict[str, tuple] = {
+    **dict.fromkeys(("family", "workload", "cache", "contender", "kind", "method"), (str,)),
+    **dict.fromkeys(("design", "settled"), (bool,)),
+    **dict.fromkeys(("repeats", "batch", "flops", "bytes"), (int,)),
+    **dict.fromkeys(("median_ms", "low_ms", "high_ms"), _NUMBER),
+    **dict.fromkeys(("error", "tolerance", "call_ms", "end_to_end_ms"), (*_NUMBER, types.NoneType)),
+    "sizes": (dict,),
+}
+_OPTIONAL = {"error", "tolerance", "call_ms", "end_to_end_ms"}
+_RUN_FIELDS = ("date", "revision", "driver", "cuda", "cpu", "versions", "ceilings")
+
+
+class Record:
+    """A checked record, read-only. ``data`` is the JSON as it lies in the file."""
+
+    def __init__(self, data: dict, where: str = "record") -> None:
+        check_schema(data, where)
+        self.data = data
+        self.where = where
+        self._entries = {
+            room: tuple(Entry(**entry) for entry in block["entries"]) for room, block in data["rooms"].items()
+        }
+
+    @property
+    def gpu(self) -> str:
+        """The GPU's name, as its driver gives it."""
+        return self.data["gpu"]["name"]
+
+    @property
+    def l2_bytes(self) -> int:
+        return self.data["gpu"]["l2_bytes"]
+
+    def rooms(self) -> tuple[str, ...]:
+        """The names of the rooms that have entries."""
+        return tuple(self._entries)
+
+    def entries(self, room: str, **where: typing.Any) -> tuple[Entry, ...]:
+        """The room's entries whose fields equal ``where``: ``record.entries("reduction", kind="rung", design=True)``.
+
+        Raises RecordError if the room is not in the record.
+        """
+        if room not in self._entries:
+            known = ", ".join(self._entries) or "none"
+            raise RecordError(f"{self.where} has no measurements of room {room!r}; it has: {known}")
+        return tuple(e for e in self._entries[room] if all(getattr(e, key) == value for key, value in where.items()))
+
+    def families(self, room: str) -> tuple[str, ...]:
+        """What was measured in the room, in the order of the record."""
+        return tuple(dict.fromkeys(entry.family for entry in self.entries(room)))
+
+    def design(self, room: str, family: str | None = None) -> tuple[Entry, ...]:
+        """The contenders at the room's design size: rungs first in ladder order, then libraries.
+
+        ``family`` defaults to the first that has a design size. Raises RecordError if none has.
+        """
+        found = [e for e in self.entries(room, design=True) if family in (None, e.family)]
+        if not found:
+            raise RecordError(f"{self.where} has no measurement of {room!r} at its design size")
+        return tuple(e for e in found if (e.family, e.workload) == (found[0].family, found[0].workload))
+
+    def run(self, room: str | None = None) -> dict:
+        """Date, revision, versions and ceilings of the run that measured ``room``; of the newest run by default."""
+        if room is None:
+            return max(self.data["runs"].values(), key=lambda run: run["date"])
+        self.entries(room)
+        return self.data["runs"][self.data["rooms"][room]["run"]]
+
+    def ceilings(self, room: str | None = None) -> Ceilings:
+        """The ceilings measured in the same run as ``room``; in the newest run by default."""
+        return Ceilings(**self.run(room)["ceilings"])
+
+    def footer(self, room: str | None = None) -> str:
+        """Where figures drawn from this record come from, in one line."""
+        run = self.run(room)
+        return f"Recorded on {self.gpu}, {run['date'][:10]}, revision {run['revision']}"
+
+    def stale(self, module: types.ModuleType) -> list[str]:
+        """Why the record no longer describes the room ``module``; empty if it does."""
+        room = room_name(module)
+        if room not in self._entries:
+            return [f"{room} has never been measured on {self.gpu}"]
+        reasons = []
+        measured = {entry.contender for entry in self.entries(room, design=True, kind="rung")}
+        ladder = {rung.name for rung in module.LADDER}
+        if ladder - measured:
+            reasons.append(f"{room}: not measured: {', '.join(sorted(ladder - measured))}")
+        if measured - ladder:
+            reasons.append(f"{room}: measured but no longer in the ladder: {', '.join(sorted(measured - ladder))}")
+        if self.data["rooms"][room]["source"] != source_digest(module):
+            reasons.append(f"{room}: its source changed after it was measured")
+        return reasons
+
+
+def slug(gpu: str) -> str:
+    """A GPU's name as a file name: ``"NVIDIA H200"`` -> ``"nvidia-h200"``."""
+    return re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
+
+
+def available(folder: Path | None = None) -> list[Path]:
+    """The folders of the GPUs whose records are shipped, newest measurement first."""
+    paths = [path for path in sorted((folder or RECORDED).iterdir()) if path.is_dir() and files_of(path)]
+    return sorted(paths, key=lambda path: load(path).run()["date"], reverse=True)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files with measurements of rooms in a GPU's folder; other records may lie beside them."""
+    return [path for path in sorted(folder.glob("*.json")) if "rooms" in _read(path)]
+
+
+def load(source: str | Path | None = None) -> Record:
+    """A record: of a GPU by its slug (``"nvidia-h200"``), from a folder or a file, or by default what fits best.
+
+    The default is this machine's GPU if it has been measured, else the record with the newest measurement.
+    Raises RecordError if there is none, or if the file breaks the schema.
+    """
+    if source is not None:
+        return _open(Path(source) if isinstance(source, Path) or "/" in source else RECORDED / source)
+    here = _own_path()
+    if here is not None and here.is_dir():
+        return _open(here)
+    paths = available()
+    if not paths:
+        raise RecordError(f"no measurements are recorded in {RECORDED}; on a machine with a GPU run: make bench")
+    return _open(paths[0])
+
+
+def _open(path: Path) -> Record:
+    if not path.is_dir():
+        return Record(_read(path), str(path))
+    parts = [_read(file) for file in files_of(path)]
+    if not parts:
+        raise RecordError(f"there is no record at {path}")
+    whole = {"schema": SCHEMA, "gpu": parts[0].get("gpu"), "runs": {}, "rooms": {}}
+    for file, part in zip(files_of(path), parts, strict=True):
+        check_schema(part, str(file))
+        if part["gpu"]["name"] != whole["gpu"]["name"]:
+            raise RecordError(f"{file} is of {part['gpu']['name']}, but the files beside it of {whole['gpu']['name']}")
+        whole["runs"] |= part["runs"]
+        whole["rooms"] |= part["rooms"]
+    return Record(whole, str(path))
+
+
+def _own_path() -> Path | None:
+    from pmpp.runtime import device
+
+    if not device.on_gpu():
+        return None
+    name = device.backend().cuda.get_current_device().name
+    return RECORDED / slug(name.decode() if isinstance(name, bytes) else name)
+
+
+def _read(path: Path) -> dict:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecordError(f"there is no record at {path}") from None
+    except json.JSONDecodeError as error:
+        raise RecordError(f"{path} is not JSON: {error}") from None
+
+
+def check_schema(data: typing.Any, where: str) -> None:
+    """Raise RecordError, naming the field, unless ``data`` is a record of this schema."""
+
+    def need(ok: bool, what: str) -> None:
+        if not ok:
+            raise RecordError(f"{where}: {what}")
+
+    need(isinstance(data, dict), "a record is a JSON object")
+    need(data.get("schema") == SCHEMA, f"schema is {data.get('schema')!r}; this version reads {SCHEMA}")
+    for key in ("gpu", "runs", "rooms"):
+        need(isinstance(data.get(key), dict), f"{key!r} is missing or not an object")
+    for key, kind in (("name", str), ("l2_bytes", int), ("sms", int), ("memory_bytes", int)):
+        need(isinstance(data["gpu"].get(key), kind), f"gpu.{key} is missing or not a {kind.__name__}")
+    need(bool(data["runs"]), "'runs' is empty")
+    ceilings = {field.name for field in fields(Ceilings)}
+    for name, run in data["runs"].items():
+        for key in _RUN_FIELDS:
+            need(isinstance(run, dict) and key in run, f"runs.{name}.{key} is missing")
+        need(set(run["ceilings"]) == ceilings, f"runs.{name}.ceilings must have exactly: {', '.join(sorted(ceilings))}")
+    for room, block in data["rooms"].items():
+        at = f"rooms.{room}"
+        need(
+            isinstance(block, dict) and {"subject", "run", "source", "entries"} <= set(block),
+            f"{at} lacks subject, run, source or entries",
+        )
+        need(block["run"] in data["runs"], f"{at}.run is {block['run']!r}, which is not in runs")
+        for number, entry in enumerate(block["entries"]):
+            _check_entry(entry, f"{where}: {at}.entries[{number}]")
+
+
+def _check_entry(entry: dict, at: str) -> None:
+    unknown = set(entry) - set(_ENTRY_TYPES)
+    missing = set(_ENTRY_TYPES) - set(entry) - _OPTIONAL
+    if unknown or missing:
+        raise RecordError(f"{at}: missing fields {sorted(missing)}, unknown fields {sorted(unknown)}")
+    for key, value in entry.items():
+        # bool is an int to Python, and a count that reads `true` is a mistake.
+        if not isinstance(value, _ENTRY_TYPES[key]) or (isinstance(value, bool) and bool not in _ENTRY_TYPES[key]):
+            raise RecordError(f"{at}.{key} is {value!r}, which is not a {_ENTRY_TYPES[key][0].__name__}")
+    if entry["kind"] not in KINDS:
+        raise RecordError(f"{at}.kind is {entry['kind']!r}; it is one of {', '.join(KINDS)}")
+    if not entry["sizes"]:
+        raise RecordError(f"{at}.sizes is empty")
+    if not 0 < entry["low_ms"] <= entry["median_ms"] <= entry["high_ms"]:
+        raise RecordError(f"{at}: low_ms, median_ms and high_ms must be positive and in this order")
+    if entry.get("error") is not None and not entry["error"] <= entry["tolerance"]:
+        raise RecordError(f"{at}: the error {entry['error']} is over its tolerance {entry['tolerance']}")
+
+
+def merge(old: dict | None, gpu: dict, run: dict, rooms: dict[str, dict]) -> dict:
+    """``old`` with ``rooms`` measured in ``run`` put in their place. Other rooms stay, with the runs they came from.
+
+    ``rooms`` maps a room to ``{"subject": ..., "source": ..., "entries": [...]}``. Raises RecordError if ``old`` is of
+    another GPU.
+    """
+    old = old or {"schema": SCHEMA, "gpu": gpu, "runs": {}, "rooms": {}}
+    if old["gpu"]["name"] != gpu["name"]:
+        raise RecordError(f"the record is of {old['gpu']['name']}, but this machine has {gpu['name']}")
+    name = run["date"]
+    merged = {**old["rooms"], **{room: {"run": name, **block} for room, block in rooms.items()}}
+    used = {block["run"] for block in merged.values()} | {name}
+    runs = {key: value for key, value in {**old["runs"], name: run}.items() if key in used}
+    return {"schema": SCHEMA, "gpu": gpu, "runs": runs, "rooms": merged}
+
+
+def write(data: dict, path: Path) -> None:
+    """Check ``data``, then write it: to one file if ``path`` ends in .json, else a file a subject into that folder.
+
+    Each file is replaced in one step: a reader sees the old one or the new one, never half.
+    """
+    check_schema(data, str(path))
+    if path.suffix == ".json":
+        return _replace(data, path)
+    for subject in {block["subject"] for block in data["rooms"].values()}:
+        rooms = {room: block for room, block in data["rooms"].items() if block["subject"] == subject}
+        runs = {name: data["runs"][name] for name in dict.fromkeys(block["run"] for block in rooms.values())}
+        _replace({**data, "runs": runs, "rooms": rooms}, path / f"{subject}.json")
+    return None
+
+
+def _replace(data: dict, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(_dump(data))
+        os.chmod(temporary, 0o644)  # mkstemp gives 0600; the record is shipped
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _dump(data: dict) -> str:
+    """JSON with one entry a line, so that a diff shows which measurement changed."""
+    lines = []
+    for room, block in data["rooms"].items():
+        head = json.dumps({key: value for key, value in block.items() if key != "entries"})[1:-1]
+        rows = ",\n".join(f"   {json.dumps(entry)}" for entry in block["entries"])
+        lines.append(f'  {json.dumps(room)}: {{{head}, "entries": [\n{rows}\n  ]}}')
+    head = json.dumps({key: value for key, value in data.items() if key != "rooms"}, indent=1)[:-2]
+    return f'{head},\n "rooms": {{\n' + ",\n".join(lines) + "\n }\n}\n"
+
+
+def as_json(entry: Entry) -> dict:
+    """The entry as it is stored: seven significant digits, absent figures left out."""
+    stored = {}
+    for key, value in asdict(entry).items():
+        if value is not None:
+            stored[key] = float(f"{value:.7g}") if isinstance(value, float) else value
+    return stored
+
+
+def source_digest(module: types.ModuleType) -> str:
+    """A digest of the module's code without comments, docstrings and layout: it changes when the kernels may have."""
+    text = Path(typing.cast(str, module.__file__)).read_text(encoding="utf-8")
+    return hashlib.sha256(bare_source(text).encode()).hexdigest()[:16]
+
+
+def bare_source(text: str) -> str:
+    """Python source without comments, docstrings and blank lines."""
+    lines = text.splitlines(keepends=True)
+    previous = tokenize.NEWLINE
+    drop = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        docstring = token.type == tokenize.STRING and previous in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+        if token.type == tokenize.COMMENT or docstring:
+            drop.append((token.start, token.end))
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            previous = token.type
+    # The text is cut, not its tokens joined: the tokens of an f-string differ between versions of Python.
+    for (row, column), (last_row, last_column) in reversed(drop):
+        lines[row - 1 : last_row] = [lines[row - 1][:column] + lines[last_row - 1][last_column:]]
+    return "\n".join(line.rstrip() for line in "".join(lines).splitlines() if line.strip())

@@ -1,0 +1,162 @@
+"""The numbers of README.md: the table of the rooms and the roofline, from the code and the recorded measurements.
+
+::
+
+    python -m pmpp.lab.publish.readme            write both anew (make readme)
+    python -m pmpp.lab.publish.readme --check    exit with 1 if either is stale
+
+The text between the two markers is replaced, everything else is written by hand. The picture carries a digest of what
+it was drawn from, so that checking it needs neither the fonts nor the matplotlib that drew it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import re
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+
+from pmpp.lab.measure import record as store
+from pmpp.lab.measure import roofline
+from pmpp.lab.measure.record import Entry, Record
+from pmpp.lab.rooms import chapter_of, pmpp_section, rooms, subject_of
+from pmpp.runtime.rung import Cost, room_name
+
+__all__ = ["count_tests", "main", "picture_is_current", "table"]
+
+ROOT = Path(__file__).parents[3]
+README = ROOT / "README.md"
+PICTURE = store.RECORDED / "roofline.svg"
+BEGIN, END = "<!-- rooms: written by make readme -->", "<!-- end of rooms -->"
+
+
+def count_tests(path: Path) -> int:
+    """The test functions in a file. Parameters and drawn examples make each one many more cases."""
+    if not path.is_file():
+        return 0
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return sum(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for node in ast.walk(tree))
+
+
+def table(record: Record | None) -> str:
+    """The table of the rooms in Markdown; without a record the measured columns say so."""
+    lines = [
+        "| Room | Chapter | PMPP | Tests | Best rung, of the roof | Against the best library |",
+        "|---|---|---|--:|--:|--:|",
+    ]
+    for room in rooms():
+        name, subject = room_name(room), subject_of(room)
+        chapter, tests = chapter_of(room), f"tests/kernels/{subject}/test_{name}.py"
+        cells = [
+            f"[{name}]({room.__name__.replace('.', '/')}.py)",
+            f"[{Path(chapter).stem}]({chapter})",
+            pmpp_section(room),
+            f"[{count_tests(ROOT / tests)}]({tests})",
+            *_measured(room, record),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    if record:
+        lines += ["", _caption(record)]
+    return "\n".join(lines)
+
+
+def _caption(record: Record) -> str:
+    run = record.run()
+    names = {"cupy-cuda13x": "CuPy", "cupy-cuda12x": "CuPy", "cupy": "CuPy", "torch": "PyTorch"}
+    versions = [f"{names[name]} {version}" for name, version in run["versions"].items() if name in names and version]
+    beside = f", with {' and '.join(versions)} in the same run" if versions else ""
+    return f"Measured on one {record.gpu}, {run['date'][:10]}{beside}; `make bench` measures yours."
+
+
+def _measured(room: types.ModuleType, record: Record | None) -> tuple[str, str]:
+    name = room_name(room)
+    if record is None or name not in record.rooms():
+        return "not measured", "not measured"
+    entries = record.design(name)
+    best = _fastest(entries, "rung")
+    if best is None:
+        return "not measured", "not measured"
+    share = roofline.share(Cost(best.flops, best.bytes), best.seconds, record.ceilings(name))
+    library = _fastest(entries, "library")
+    against = f"{library.seconds / best.seconds:.2f} × `{library.contender}`" if library else "none measured"
+    return f"{share:.0%} (`{best.contender}`)", against
+
+
+def _fastest(entries: Sequence[Entry], kind: str) -> Entry | None:
+    return min((entry for entry in entries if entry.kind == kind), key=lambda entry: entry.median_ms, default=None)
+
+
+def _load() -> Record | None:
+    try:
+        return store.load(store.available()[0])
+    except IndexError:
+        return None
+
+
+def _digest(record: Record) -> str:
+    where = Path(record.where)
+    files = store.files_of(where) if where.is_dir() else [where]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+def _mark(record: Record) -> str:
+    return f"<!-- drawn by make readme from {Path(record.where).name}, sha256 {_digest(record)} -->"
+
+
+def picture_is_current(record: Record, picture: Path = PICTURE) -> bool:
+    """Whether the picture was drawn from this very record."""
+    return picture.is_file() and _mark(record) in picture.read_text(encoding="utf-8")
+
+
+def _draw(record: Record, picture: Path) -> None:
+    import matplotlib
+
+    from pmpp.lab.draw import plots
+
+    # The same bytes from the same record: no date, and ids from a fixed salt.
+    with matplotlib.rc_context({"svg.hashsalt": "pmpp", "svg.fonttype": "path"}):
+        figure = plots.roofline(record=record)
+        figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight")
+    text = re.sub(r"[ \t]+$", "", picture.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    head, tag, body = text.partition("<svg ")
+    picture.write_text(f"{head}{_mark(record)}\n{tag}{body}", encoding="utf-8")
+
+
+def _with_table(text: str, new: str) -> str:
+    begin, end = text.find(BEGIN), text.find(END)
+    if begin < 0 or end < begin:
+        raise SystemExit(f"README.md has lost its markers: it needs {BEGIN} and, after it, {END}")
+    return f"{text[: begin + len(BEGIN)]}\n\n{new}\n\n{text[end:]}"
+
+
+def main(arguments: Sequence[str] | None = None, readme: Path = README, picture: Path = PICTURE) -> int:
+    """The command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pmpp.lab.publish.readme", description="Write the numbers of README.md."
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if anything is stale")
+    chosen = parser.parse_args(arguments)
+
+    record = _load()
+    text = readme.read_text(encoding="utf-8")
+    new = _with_table(text, table(record))
+    stale = [readme.name] if new != text else []
+    if record and not picture_is_current(record, picture):
+        stale.append(picture.name)
+    if chosen.check:
+        if stale:
+            print(f"stale: {', '.join(stale)}. Run: make readme", file=sys.stderr)
+        return int(bool(stale))
+    readme.write_text(new, encoding="utf-8")
+    if picture.name in stale:
+        _draw(record, picture)
+    print(f"written: {', '.join(stale)}" if stale else "nothing to do")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""Exercises: `check()` runs a reader's kernel on awkward inputs, and says what a good teacher would say.
+
+    from pmpp.lab.teach.exercise import check
+    check("vector_add/saxpy", my_kernel)
+
+An exercise is data. ``pmpp/exercises/<room>.py`` holds ``EXERCISES``, a tuple of `Exercise`; an exercise makes its own
+`Case` s: the arguments of a launch, its geometry, and what the outputs must then hold. To write one::
+
+    def _scale_cases(rng):
+        cases = []
+        for n in (1, 255, 256, 257, 5000):      # a block and one more or less; one size that fits the blocks exactly
+            x = rng.standard_normal(n, dtype=np.float32)
+            args = np.float32(3), x, unwritten(n, np.float32)
+            cases.append(Case(f"n = {n}", args, grid=-(-n // 256), block=256,
+                              expected={2: 3.0 * x.astype(np.float64)}, tolerance={2: 2**-24 * np.abs(3 * x)}))
+        return cases
+
+    @cuda.jit
+    def scale_answer(a, x, out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = a * x[i]
+
+    EXERCISES = (
+        Exercise("room/scale", "Write out = a * x.", parameters="a, x, out", cases=_scale_cases, answer=scale_answer),
+    )
+
+- Order the cases from small to large: the first that shows a mistake is the one that the reader is told about. Name a
+  case so that it reads after "with". Have more than one size, one case with a single block, one that fills its blocks
+  exactly, and for two dimensions no square. The counters are judged on the largest.
+- Outputs start as `unwritten()`, so what the kernel leaves out shows. An output that the kernel adds to starts as 0.
+  Where an element must stay as it was, ``expected`` holds what it was. Array arguments without an entry in ``expected``
+  are inputs, and must not change.
+- Say in a comment where a tolerance comes from. Where there is none, the result must be equal.
+- ``answer`` sets the budget: a kernel may move half as many sectors again, and so on (see `pmpp.lab.teach.diagnosis`).
+  ``budget`` is for what it should say itself, or set tighter: ``lambda case: {"atomic_requests": (blocks, "One atomic a
+  block is enough.")}``.
+- ``traps`` name a wrong result that can be foreseen: a `Trap` computes what the mistake would give.
+- A case with ``grid=None`` is for a function that runs on the host: ``answer(*args)`` is called, and ``expected[0]``
+  is what it must return, an array (of either side) or a number. What it launches in the interpreter is checked.
+- tests/wrong/<room>.py has wrong answers, and tests/contract/test_exercises.py shows that each is found out for its
+  reason.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import html
+import importlib
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from pmpp.lab.rooms import exercise_modules
+from pmpp.lab.teach.source import in_notebook
+
+__all__ = ["Case", "Exercise", "Trap", "Verdict", "check", "exercise", "exercises", "unwritten"]
+
+SEED = 20261121  # the same inputs on every run, so that a verdict can be talked about
+
+
+def unwritten(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
+    """An array for a kernel to write: NaN, or for integers bytes of 0x5A, so that what is left out shows."""
+    dtype = np.dtype(dtype)
+    if dtype.kind in "fc":
+        return np.full(shape, np.nan, dtype)
+    out = np.empty(shape, dtype)
+    out.reshape(-1).view(np.uint8)[:] = 0x5A
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One launch: ``kernel[grid, block, 0, sharedmem](*args)``, and what the outputs must then hold.
+
+    name       reads after "with": "n = 1025"
+    args       NumPy arrays and numbers, in the order of the exercise's parameters; each launch gets fresh copies
+    grid       blocks, an int or a tuple; None: the answer is a function of the host
+    block      threads a block, an int or a tuple
+    expected   {index in args: array of the argument's shape}; the array arguments not in it are inputs
+    tolerance  {index in args: largest error allowed, a number or an array}; 0 where there is none
+    sharedmem  bytes of dynamic shared memory
+    """
+
+    name: str
+    args: tuple
+    grid: int | tuple[int, ...] | None
+    block: int | tuple[int, ...] | None
+    expected: Mapping[int, typing.Any]
+    tolerance: Mapping[int, typing.Any] = field(default_factory=dict)
+    sharedmem: int = 0
+
+    def __post_init__(self) -> None:
+        for index, value in self.expected.items() if self.grid is not None else ():
+            argument = self.args[index]
+            if not isinstance(argument, np.ndarray) or argument.shape != np.shape(value):
+                raise ValueError(
+                    f"case {self.name!r}: expected[{index}] must have the shape of the array args[{index}]"
+                )
+        if stray := set(self.tolerance) - set(self.expected):
+            raise ValueError(
+                f"case {self.name!r}: there is a tolerance for {sorted(stray)}, but nothing expected there"
+            )
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """The arguments that are arrays."""
+        return [argument for argument in self.args if isinstance(argument, np.ndarray)]
+
+    @property
+    def size(self) -> int:
+        """Elements in all its arrays."""
+        return sum(array.size for array in self.arrays)
+
+    @property
+    def largest(self) -> int:
+        """Elements in its largest array."""
+        return max((array.size for array in self.arrays), default=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Trap:
+    """A mistake that can be foreseen: ``wrong(*args)`` gives the outputs, ``{index: array}``, that it would lead to.
+
+    A kernel whose result is that one, in every case that it gets wrong, is told ``mistake`` and ``sentence``. NaN
+    stands for any value, and one element in a hundred may differ. It is given copies, outputs as before the launch.
+    """
+
+    mistake: str
+    sentence: str
+    wrong: Callable[..., dict[int, np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Exercise:
+    """A task, and all that is needed to judge an answer; how to write one is in the module's docstring.
+
+    name        "room/task"
+    task        what to write, in a sentence or two
+    parameters  the kernel's parameters in order: "x, y, out"
+    cases       ``cases(rng)`` gives the list of `Case`, from small to large
+    budget      ``budget(case)`` gives {counter: (limit, sentence)} for the largest case, beside what ``answer`` implies
+    hints       each says a little more than the one before
+    answer      a right answer
+    traps       wrong results to recognise
+    advice      {mistake: sentence} where the usual advice (`pmpp.lab.teach.diagnosis.ADVICE`) is not for this task
+    """
+
+    name: str
+    task: str
+    parameters: str
+    cases: Callable[[np.random.Generator], list[Case]]
+    budget: Callable[[Case], dict[str, tuple[float, str]]] | None = None
+    hints: tuple[str, ...] = ()
+    answer: typing.Any = None
+    traps: tuple[Trap, ...] = ()
+    advice: Mapping[str, str] = field(default_factory=dict)
+
+    @functools.cached_property
+    def inputs(self) -> list[Case]:
+        """The cases, made once, always the same."""
+        return self.cases(np.random.default_rng(SEED))
+
+    def __repr__(self) -> str:
+        return f"{self.name}({self.parameters}): {self.task}"
+
+    def _repr_html_(self) -> str:
+        hints = "".join(
+            f"<details><summary>Hint {i}</summary>{html.escape(hint)}</details>" for i, hint in enumerate(self.hints, 1)
+        )
+        name, task, parameters = map(html.escape, (self.name, self.task, self.parameters))
+        return f"<p><b>{name}</b> {task}</p><p>Parameters: <code>{parameters}</code></p>{hints}"
+
+
+@dataclass(frozen=True, repr=False)
+class Verdict:
+    """What `check` found. True if the answer passed.
+
+    exercise, passed
+    mistake   its name, such as "missing guard"; "" if the answer passed
+    message   what was seen, in which case, on which line, and what to do; begins with the mistake
+    case      the name of the case that shows it, or ""
+    line      the line of the reader's source, counted in its file or cell, or None
+    code      that line
+    """
+
+    exercise: str
+    passed: bool
+    mistake: str
+    message: str
+    case: str = ""
+    line: int | None = None
+    code: str = ""
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __repr__(self) -> str:
+        quoted = f"\n    {self.line} | {self.code}" if self.line and self.code else ""
+        return f"{self.exercise}: {self.message}{quoted}"
+
+    def _repr_html_(self) -> str:
+        colour = "#2ca02c" if self.passed else "#d62728"
+        quoted = f"<br><code>{self.line} | {html.escape(self.code)}</code>" if self.line and self.code else ""
+        return (
+            f"<div style='border-left:4px solid {colour};padding-left:0.8em'><b>{html.escape(self.exercise)}</b>: "
+            f"{html.escape(self.message)}{quoted}</div>"
+        )
+
+
+def exercises() -> dict[str, Exercise]:
+    """Every exercise by name, room by room."""
+    modules = [importlib.import_module(name) for name in exercise_modules().values()]
+    return {one.name: one for module in modules for one in module.EXERCISES}
+
+
+def exercise(name: str) -> Exercise:
+    """The exercise of that name; in a notebook it shows its task and hints. ValueError if there is none."""
+    found = exercises()
+    if name not in found:
+        close = difflib.get_close_matches(name, found, n=3, cutoff=0.3) or sorted(found)
+        raise ValueError(f"there is no exercise {name!r}; there is {', '.join(map(repr, close))}")
+    return found[name]
+
+
+def check(name: str, answer: typing.Any) -> Verdict:
+    """Judge an answer to an exercise: does it compute the right thing, for every input, safely, and without waste?
+
+    Args:
+        name: the exercise, such as "vector_add/saxpy".
+        answer: a kernel, made with ``@cuda.jit`` on either backend, or the plain function of one. Not launched before.
+
+    The kernel runs in the interpreter, on a machine with a GPU too: with every access checked, on every case of the
+    exercise. A wrong answer is a Verdict, never an exception. A notebook shows the Verdict that a cell ends in;
+    elsewhere it is printed. Raises ValueError if there is no such exercise.
+    """
+    from pmpp.lab.teach.diagnosis import judge
+
+    verdict = judge(exercise(name), answer)
+    if not in_notebook():
+        print(verdict)
+    return verdict

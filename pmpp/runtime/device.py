@@ -1,0 +1,508 @@
+"""Which backend runs the kernels, and the arrays and streams that they are given.
+
+The backend is Numba on an NVIDIA GPU where one is usable, else the interpreter. ``PMPP_BACKEND=numba`` or ``simt``
+overrides the choice. Nothing here imports Numba, CuPy or the interpreter before a kernel or an array is asked for.
+
+Every rung passes its arguments through ``as_input``, ``as_output`` and ``as_stream``. They copy and cast nothing behind
+the caller's back: an array that does not fit is an error that names the argument, what it was, and what is accepted.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import platform
+import types
+import typing
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pmpp.runtime import gpu, translate
+
+__all__ = [
+    "Backend",
+    "BackendError",
+    "BackendWarning",
+    "address",
+    "as_input",
+    "as_output",
+    "as_stream",
+    "backend",
+    "describe",
+    "empty",
+    "limits",
+    "on_gpu",
+    "to_device",
+    "to_host",
+]
+
+
+class BackendError(RuntimeError):
+    """The backend that was asked for cannot work. The message is one sentence and says what to do."""
+
+
+class BackendWarning(UserWarning):
+    """There is a GPU, but kernels run in the interpreter."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """``name`` ("numba" or "simt"), ``why`` this one (a clause), and ``cuda``, the module kernels are written in."""
+
+    name: str
+    why: str
+    cuda: types.ModuleType
+
+
+# ---------------------------------------------------------------------------------------------- choosing the backend
+
+
+@functools.cache
+def backend() -> Backend:
+    """The backend in use, chosen once a process.
+
+    Raises BackendError if ``PMPP_BACKEND`` names no backend, or names one that cannot work here.
+    """
+    wanted = os.environ.get("PMPP_BACKEND", "").strip().lower()
+    if wanted not in ("", "numba", "simt"):
+        raise BackendError(
+            f"PMPP_BACKEND must be 'numba' or 'simt', or unset to choose by the machine; was {wanted!r}."
+        )
+    if wanted == "simt":
+        return _interpreter("PMPP_BACKEND=simt asks for it")
+    fault, gpu_present = gpu.fault()
+    if fault is None:
+        from numba import cuda
+        from numba.cuda import random  # noqa: F401  makes it an attribute of cuda
+
+        # A lesson launches small grids on purpose; Numba would warn about each.
+        cuda.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+        translate.install()
+        return Backend("numba", "PMPP_BACKEND=numba asks for it" if wanted else "a usable NVIDIA GPU was found", cuda)
+    if wanted == "numba":
+        raise BackendError(f"PMPP_BACKEND=numba asks for a GPU, but {fault}.")
+    if gpu_present:
+        warnings.warn(f"Kernels run in the interpreter although there is a GPU: {fault}.", BackendWarning, stacklevel=2)
+    return _interpreter(fault)
+
+
+def _interpreter(why: str) -> Backend:
+    from pmpp.simt import cuda
+
+    return Backend("simt", why, cuda)
+
+
+def on_gpu() -> bool:
+    """Whether kernels run on a GPU."""
+    return backend().name == "numba"
+
+
+# ------------------------------------------------------------------------------------------------ what the machine is
+
+_LIMITS = {
+    "max_threads_per_block": "MAX_THREADS_PER_BLOCK",
+    "max_block_x": "MAX_BLOCK_DIM_X",
+    "max_block_y": "MAX_BLOCK_DIM_Y",
+    "max_block_z": "MAX_BLOCK_DIM_Z",
+    "max_grid_x": "MAX_GRID_DIM_X",
+    "max_grid_y": "MAX_GRID_DIM_Y",
+    "max_grid_z": "MAX_GRID_DIM_Z",
+    "max_shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK",  # bytes
+    "max_shared_memory_per_multiprocessor": "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR",  # bytes
+    "max_registers_per_block": "MAX_REGISTERS_PER_BLOCK",
+    "max_threads_per_multiprocessor": "MAX_THREADS_PER_MULTIPROCESSOR",
+    "multiprocessors": "MULTIPROCESSOR_COUNT",
+    "l2_cache": "L2_CACHE_SIZE",  # bytes
+    "warp_size": "WARP_SIZE",
+}
+
+
+@functools.cache
+def limits() -> Mapping[str, typing.Any]:
+    """The current device's ``name``, ``compute_capability`` and limits (sizes in bytes).
+
+    In the interpreter these are the limits of the GPU that it imitates.
+    """
+    device = backend().cuda.get_current_device()
+    found: dict[str, typing.Any] = {"name": gpu.text(device.name)}
+    found["compute_capability"] = tuple(device.compute_capability)
+    for key, attribute in _LIMITS.items():
+        value = getattr(device, attribute, None)
+        if value is not None:
+            found[key] = int(value)
+    return types.MappingProxyType(found)
+
+
+def describe() -> str:
+    """What ``python -m pmpp`` prints: the backend and why, the device and its limits, versions, and what is missing.
+
+    Raises BackendError where ``backend()`` does.
+    """
+    import pmpp
+
+    chosen, limit = backend(), limits()
+    real = chosen.name == "numba"
+    device = f"{limit['name']}, compute capability {gpu.dotted(limit['compute_capability'])}"
+    if real:
+        device += f", driver for CUDA {gpu.dotted(gpu.driver()[0])}"
+    else:
+        device = f"none: {device}"
+    a_block = (
+        f"{limit['max_threads_per_block']} threads, {limit['max_shared_memory_per_block'] // 1024} KiB shared memory"
+    )
+    packages = [
+        "numpy",
+        "matplotlib",
+        "numba",
+        "numba-cuda",
+        "cupy-cuda13x",
+        "cupy-cuda12x",
+        "torch",
+        "jupyterlab",
+        "pytest",
+    ]
+    versions = [f"{package} {found}" for package in packages if (found := gpu.version(package))]
+    lines = [
+        f"pmpp {pmpp.__version__}: kernels run {'on the GPU' if real else 'in the interpreter'}, because {chosen.why}.",
+        f"device    {device}",
+        f"limits    {a_block} a block; {limit.get('multiprocessors', '?')} multiprocessors",
+        f"versions  Python {platform.python_version()}, {', '.join(versions)}",
+    ]
+    wanted = {
+        "jupyterlab": 'JupyterLab, for the chapters: make lab, or pip install -e ".[lab]"',
+        "pytest": 'pytest, for the tests: make test, or pip install -e ".[test]"',
+    }
+    if real:
+        wanted["cupy"] = f'CuPy, for fast allocation and library baselines: pip install -e ".[{gpu.extra()}]"'
+        wanted["torch"] = "PyTorch, for more library baselines (optional): pip install torch"
+    missing = [words for module, words in wanted.items() if importlib.util.find_spec(module) is None]
+    return "\n".join(lines + [f"missing   {words}" for words in missing or ["nothing"]])
+
+
+# ------------------------------------------------------------------------------------------------------------- arrays
+
+
+def to_device(x: npt.ArrayLike, *, stream: typing.Any = 0) -> typing.Any:
+    """A device array with a copy of ``x``, a NumPy array (or what ``numpy.asarray`` takes)."""
+    return backend().cuda.to_device(np.asarray(x), stream=as_stream(stream))
+
+
+def to_host(x: typing.Any) -> np.ndarray:
+    """``x`` as a NumPy array: a device array is copied once the work queued before it is done; NumPy arrays pass."""
+    if isinstance(x, np.ndarray):
+        return x
+    if hasattr(x, "copy_to_host"):
+        return x.copy_to_host()
+    if hasattr(x, "__cuda_array_interface__") and on_gpu():
+        return _wrap("x", x, 0).copy_to_host()
+    raise TypeError(f"x must be a device array or a NumPy array, was {_kind(x)}")
+
+
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: typing.Any = 0) -> typing.Any:
+    """A device array with undefined contents, in C order.
+
+    On a GPU the memory comes from CuPy's pool if CuPy is installed: ``cuda.device_array`` asks the driver on every
+    call, which costs more than many kernels. The pool reuses memory in the order of ``stream``.
+    """
+    shape = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    cuda = backend().cuda
+    cupy = _cupy()
+    if cupy is None or 0 in shape:
+        return cuda.device_array(shape, dtype)
+    handle = _stream_handle(stream)
+    if handle:
+        with _cupy_stream(cupy, handle):
+            array = cupy.empty(shape, dtype)
+    else:
+        array = cupy.empty(shape, dtype)
+    interface = {"shape": shape, "typestr": array.dtype.str, "data": (array.data.ptr, False), "version": 3}
+    return cuda.from_cuda_array_interface(interface, owner=array, sync=False)
+
+
+def _cupy_stream(cupy: types.ModuleType, handle: int) -> typing.Any:
+    """CuPy's view of a stream that it did not make."""
+    if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14
+
+        class Protocol:
+            def __cuda_stream__(self) -> tuple[int, int]:
+                return 0, handle  # version of the protocol, stream
+
+        return cupy.cuda.Stream.from_external(Protocol())
+    return cupy.cuda.ExternalStream(handle)
+
+
+@functools.cache
+def _cupy() -> types.ModuleType | None:
+    if not on_gpu():
+        return None
+    try:
+        import cupy
+
+        cupy.empty(1)  # an installation for another CUDA version imports, and fails here
+    except Exception:  # CuPy is a convenience: whatever is wrong with it, Numba's own allocator works
+        return None
+    return cupy
+
+
+def address(x: typing.Any) -> int:
+    """The address of a device array's first element: what a 128-bit access needs to be a multiple of 16 bytes."""
+    if hasattr(x, "device_ctypes_pointer"):
+        return x.device_ctypes_pointer.value or 0
+    return int(x.__cuda_array_interface__["data"][0])
+
+
+@functools.lru_cache(maxsize=256)
+def _accepted(dtypes: typing.Any) -> tuple[frozenset[np.dtype], str]:
+    several = dtypes if isinstance(dtypes, tuple) else (dtypes,)
+    kinds = [np.dtype(one) for one in several]
+    return frozenset(kinds), _either([str(kind) for kind in kinds])
+
+
+def _either(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
+
+
+def _kind(x: typing.Any) -> str:
+    name = f"{type(x).__module__}.{type(x).__qualname__}"
+    return name.removeprefix("builtins.") if x is not None else "None"
+
+
+def as_input(
+    name: str,
+    x: typing.Any,
+    *,
+    dtypes: typing.Any,
+    ndim: int | tuple[int, ...] | None = None,
+    shape: tuple[int | None, ...] | None = None,
+    layout: str = "C",
+    stream: typing.Any = 0,
+) -> typing.Any:
+    """``x`` as a device array that a kernel can be given, after checking it.
+
+    Args:
+        name: what the caller calls the argument; every error begins with it.
+        x: a device array of the backend, or on a GPU anything with ``__cuda_array_interface__`` (CuPy, PyTorch, ...),
+            which is wrapped, not copied; or a NumPy array, which is transferred.
+        dtypes: the dtype or the tuple of dtypes accepted.
+        ndim: the rank or the tuple of ranks accepted; None accepts any but 0.
+        shape: the exact shape; None in it accepts any extent there.
+        layout: "C" (contiguous in C order), "CF" (in C or in Fortran order) or "any".
+        stream: the stream that the kernel will be launched on.
+
+    Raises:
+        TypeError: not an array, not on this backend, or of another dtype.
+        ValueError: another rank, shape or layout, or on another device.
+    """
+    if isinstance(x, np.ndarray):
+        if isinstance(x, np.ma.MaskedArray):
+            raise TypeError(f"{name} must be a plain array, was a masked one: fill it first, as in x.filled(0)")
+        _check(name, x, dtypes, ndim, shape, layout)
+        if layout == "any":
+            x = np.ascontiguousarray(x)  # the transfer copies in any case, and can only copy what is contiguous
+        return backend().cuda.to_device(x, stream=as_stream(stream))
+    array = _device_array(name, x, stream)
+    _check(name, array, dtypes, ndim, shape, layout)
+    return array
+
+
+def as_output(
+    name: str,
+    out: typing.Any,
+    *,
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    stream: typing.Any = 0,
+) -> typing.Any:
+    """``out`` as a device array of that shape and dtype in C order, or a new one if ``out`` is None.
+
+    Raises what ``as_input`` raises; TypeError for a NumPy array, because a result stays on the device; and ValueError
+    for a read-only array.
+    """
+    if out is None:
+        return empty(shape, dtype, stream=stream)
+    if isinstance(out, np.ndarray):
+        use = "leave it out, or give pmpp.runtime.device.empty(shape, dtype)"
+        raise TypeError(f"{name} must be a device array, was a NumPy array: {use}")
+    if _read_only(out):
+        raise ValueError(f"{name} must be writable, was a read-only array")
+    array = _device_array(name, out, stream)
+    _check(name, array, dtype, None, tuple(shape), "C")
+    return array
+
+
+def _check(name: str, x: typing.Any, dtypes: typing.Any, ndim: typing.Any, shape: typing.Any, layout: str) -> None:
+    accepted, words = _accepted(dtypes)
+    given = x.shape
+    if x.dtype not in accepted:
+        raise TypeError(f"{name} must be {words}, was {x.dtype}")
+    if ndim is None:
+        if not given:
+            raise ValueError(f"{name} must have at least 1 dimension, had none")
+    elif len(given) != ndim and (isinstance(ndim, int) or len(given) not in ndim):
+        ranks = _either([str(rank) for rank in ([ndim] if isinstance(ndim, int) else ndim)])
+        raise ValueError(
+            f"{name} must have {ranks} dimension{'s' * (ranks != '1')}, had {len(given)}: its shape was {given}"
+        )
+    if shape is not None and given != shape and not _fits(given, shape):
+        raise ValueError(f"{name} must have shape {_shape_words(shape)}, had {given}")
+    if layout == "any" or _contiguous(given, x.strides, x.dtype.itemsize):
+        return
+    if layout == "CF" and _contiguous(given[::-1], x.strides[::-1], x.dtype.itemsize):
+        return
+    was = f"had shape {given} and strides {tuple(x.strides)} bytes"
+    raise ValueError(
+        f"{name} must be contiguous in {'C or Fortran' if layout == 'CF' else 'C'} order, {was}: copy it first"
+    )
+
+
+def _fits(given: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
+    return len(given) == len(shape) and all(want in (None, have) for have, want in zip(given, shape, strict=True))
+
+
+def _shape_words(shape: tuple[int | None, ...]) -> str:
+    words = ", ".join("any" if extent is None else str(extent) for extent in shape)
+    return f"({words},)" if len(shape) == 1 else f"({words})"
+
+
+def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    if 0 in shape:
+        return True
+    expected = itemsize
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def _read_only(x: typing.Any) -> bool:
+    if hasattr(x, "copy_to_host"):
+        return False  # the backend's own arrays have no such state
+    interface = _interface_or_none(x)
+    return isinstance(interface, Mapping) and bool(interface.get("data", (0, False))[1])
+
+
+def _interface_or_none(x: typing.Any) -> typing.Any:
+    try:
+        return x.__cuda_array_interface__
+    except Exception:  # PyTorch's raises several kinds of errors; _interface() explains them
+        return None
+
+
+# Module by name rather than isinstance: neither Numba nor the interpreter may be imported for the other's sake.
+def _device_array(name: str, x: typing.Any, stream: typing.Any) -> typing.Any:
+    origin = type(x).__module__
+    if origin.startswith("pmpp.simt") and hasattr(x, "copy_to_host"):
+        if on_gpu():
+            raise TypeError(f"{name} must be on the GPU, was an array of the interpreter: pass x.copy_to_host()")
+        return x
+    if origin.startswith("numba.cuda") and hasattr(x, "copy_to_host") and on_gpu():
+        if _device_count() > 1:
+            _check_device(name, address(x))
+        return x
+    if not on_gpu():
+        if _is_torch(x):
+            hint = "x.numpy()" if getattr(x.device, "type", "") == "cpu" else "x.cpu().numpy()"
+            raise TypeError(f"{name} must be a NumPy array or an array of the interpreter, was {_kind(x)}: pass {hint}")
+        raise TypeError(f"{name} must be a NumPy array or an array of the interpreter, was {_kind(x)}")
+    return _wrap(name, x, _stream_handle(stream))
+
+
+def _is_torch(x: typing.Any) -> bool:
+    return type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "device")
+
+
+def _interface(name: str, x: typing.Any) -> Mapping[str, typing.Any]:
+    """``x.__cuda_array_interface__``, or an error that says why it has none."""
+    if _is_torch(x):
+        if x.device.type != "cuda":
+            raise TypeError(f"{name} must be on the GPU, was a torch tensor on {x.device}: pass x.cuda()")
+        if x.requires_grad:
+            raise TypeError(f"{name} must be a plain array, was a torch tensor that requires grad: pass x.detach()")
+    try:
+        interface = x.__cuda_array_interface__
+    except AttributeError:
+        accepted = "a NumPy array or an array on the GPU (Numba, CuPy, PyTorch)"
+        raise TypeError(f"{name} must be {accepted}, was {_kind(x)}") from None
+    except Exception as error:
+        raise TypeError(f"{name} cannot be used: {_kind(x)} gives no address ({gpu.one_line(error)})") from error
+    if not isinstance(interface, Mapping) or not {"shape", "typestr", "data"} <= interface.keys():
+        raise TypeError(f"{name} cannot be used: the __cuda_array_interface__ of {_kind(x)} is not complete")
+    if interface.get("mask") is not None:
+        raise TypeError(f"{name} must be a plain array, was a masked one")
+    return interface
+
+
+def _wrap(name: str, x: typing.Any, handle: int) -> typing.Any:
+    """A Numba view of a foreign GPU array, to be used on the stream with that handle."""
+    interface = _interface(name, x)
+    pointer = interface["data"][0]
+    cuda = backend().cuda
+    if 0 in interface["shape"]:
+        return cuda.device_array(tuple(interface["shape"]), np.dtype(interface["typestr"]))  # its pointer may be null
+    if _device_count() > 1:
+        _check_device(name, pointer)
+    producer = interface.get("stream")
+    # Work is in order already on one stream; 0 and 1 both mean the default stream. Numba would wait on the host in
+    # every case, and a captured stream must not be waited for.
+    if producer is not None and (0 if producer == 1 else producer) != handle:
+        cuda.external_stream(producer).synchronize()
+    return cuda.from_cuda_array_interface({**interface, "stream": None}, owner=x, sync=False)
+
+
+@functools.cache
+def _device_count() -> int:
+    return len(backend().cuda.gpus)
+
+
+def _check_device(name: str, pointer: int) -> None:
+    owner, current = _device_of(pointer), backend().cuda.get_current_device().id
+    if owner != current:
+        raise ValueError(f"{name} must be on GPU {current}, the current device, was on GPU {owner}")
+
+
+def _device_of(pointer: int) -> int:
+    from numba.cuda.cudadrv import driver
+
+    attribute = driver.binding.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(driver.driver.cuPointerGetAttribute(attribute, driver.binding.CUdeviceptr(pointer)))
+
+
+# ------------------------------------------------------------------------------------------------------------ streams
+
+
+def as_stream(stream: typing.Any) -> typing.Any:
+    """A stream that a launch accepts: 0 (the default stream), the backend's own, or on a GPU CuPy's or PyTorch's.
+
+    Raises TypeError for anything else, a raw pointer included: nothing tells it from a wrong number.
+    """
+    if type(stream) is int and stream == 0:
+        return 0
+    origin = type(stream).__module__
+    if on_gpu():
+        if origin.startswith("numba.cuda") and hasattr(stream, "handle"):
+            return stream
+        if origin.partition(".")[0] in ("cupy", "torch"):
+            pointer = getattr(stream, "ptr" if origin.startswith("cupy") else "cuda_stream", None)
+            if isinstance(pointer, int):
+                return backend().cuda.external_stream(pointer) if pointer else 0
+        raise TypeError(f"stream must be 0, or a Numba, CuPy or PyTorch stream, was {_stream_words(stream)}")
+    if origin.startswith("pmpp.simt") and hasattr(stream, "synchronize") and not hasattr(stream, "copy_to_host"):
+        return stream
+    raise TypeError(f"stream must be 0 or a stream of the interpreter, cuda.stream(), was {_stream_words(stream)}")
+
+
+def _stream_words(stream: typing.Any) -> str:
+    return repr(stream) if isinstance(stream, int | float | str) else _kind(stream)
+
+
+def _stream_handle(stream: typing.Any) -> int:
+    if type(stream) is int and stream == 0:
+        return 0
+    handle = int(as_stream(stream))
+    return 0 if handle == 1 else handle  # 1 is the driver's name for the default stream

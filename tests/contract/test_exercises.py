@@ -1,0 +1,118 @@
+"""Every exercise of every room: awkward cases, an answer that passes, and wrong answers that are found out."""
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pmpp.lab.rooms import exercise_modules
+from pmpp.lab.teach.diagnosis import ADVICE, judge
+from pmpp.lab.teach.exercise import exercise, exercises
+from tests import kernels
+from tests.support.wrong import name_of
+
+EXERCISES = list(exercises().values())
+FILES = pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}.")
+COLLECTED = [importlib.import_module(info.name) for info in FILES if re.search(r"\.(wrong|answers)(_\w+)?$", info.name)]
+ANSWERS = [answer for module in COLLECTED for answer in getattr(module, "ANSWERS", ())]
+RIGHT = [(one.name, one.answer) for one in EXERCISES]
+RIGHT += [pair for module in COLLECTED for pair in getattr(module, "ALSO_RIGHT", ())]
+SQUARE = {"softmax/causal"}  # a task about square matrices
+each_right = pytest.mark.parametrize(("name", "answer"), RIGHT, ids=lambda value: getattr(value, "__name__", None))
+each_exercise = pytest.mark.parametrize("one", EXERCISES, ids=[one.name for one in EXERCISES])
+
+
+def blocks_of(case):
+    return int(np.prod(case.grid))
+
+
+@each_exercise
+def test_an_exercise_is_complete(one):
+    assert re.fullmatch(r"[a-z][a-z0-9_]*/[a-z_]+", one.name)
+    assert one.task.endswith(".")
+    assert one.hints
+    assert one.answer is not None
+
+
+def test_names_are_unique():
+    modules = {room: importlib.import_module(name) for room, name in exercise_modules().items()}
+    assert [one.name for module in modules.values() for one in module.EXERCISES] == [one.name for one in EXERCISES]
+    for room, module in modules.items():
+        assert all(one.name.startswith(f"{room}/") for one in module.EXERCISES)
+
+
+@each_exercise
+def test_the_cases_are_awkward(one):
+    cases = one.inputs
+    assert len({case.name for case in cases}) == len(cases)
+    assert len({tuple(array.shape for array in case.arrays) for case in cases}) >= 3
+    if cases[0].grid is not None:
+        assert any(blocks_of(case) == 1 for case in cases), "a mistake that needs two blocks must not show here"
+        assert any(blocks_of(case) > 1 for case in cases), "and must show here"
+        shapes = [array.shape for case in cases for array in case.arrays if array.ndim == 2]
+        square = all(rows == columns for rows, columns in shapes)
+        assert not shapes or not square or one.name in SQUARE, "a square hides rows taken for columns"
+    for case in cases:
+        assert case.size < 100_000, f"{case.name} is not small"
+        names = [name.strip() for name in one.parameters.split(",")]
+        assert len(names) == len(case.args), case.name
+
+
+@each_exercise
+def test_the_cases_are_the_same_every_time(one):
+    again = one.cases(np.random.default_rng(20261121))
+    for first, second in zip(one.inputs, again, strict=True):
+        for a, b in zip(first.args, second.args, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@each_exercise
+def test_no_expected_result_is_there_already(one):
+    """An answer that writes nothing must be wrong everywhere, or what it leaves out would not show."""
+    for case in one.inputs:
+        for index, expected in case.expected.items() if case.grid is not None else ():
+            assert not np.array_equal(case.args[index], expected), f"{case.name}: args[{index}]"
+
+
+@each_right
+def test_a_right_answer_passes(name, answer):
+    verdict = judge(exercise(name), answer)
+    assert verdict, verdict
+
+
+@each_right
+def test_a_right_answer_is_one_for_a_gpu_too(name, answer, ptx):
+    case = exercise(name).inputs[0]
+    if case.grid is not None:
+        assert ".entry" in ptx(answer, *case.args)
+
+
+@each_exercise
+def test_nothing_is_no_answer(one):
+    assert judge(one, None).mistake == "not started"
+
+
+@pytest.mark.parametrize("wrong", ANSWERS, ids=map(name_of, ANSWERS))
+def test_a_wrong_answer_is_rejected_for_its_reason(wrong):
+    one = exercise(wrong.exercise)
+    verdict = judge(one, wrong.kernel)
+    assert not verdict
+    assert verdict.mistake == wrong.mistake, verdict
+    assert wrong.mistake in ADVICE or wrong.mistake in {trap.mistake for trap in one.traps}
+    assert re.search(wrong.said, verdict.message), verdict
+
+
+@each_exercise
+def test_each_exercise_has_wrong_answers(one):
+    room = one.name.partition("/")[0]
+    folder = Path(kernels.__file__).parent
+    if list(folder.glob(f"{room}/test_exercises.py")) + list(folder.glob(f"*/test_exercises_{room}.py")):
+        return  # so many that they have a file of their own
+    wrong = [answer for answer in ANSWERS if answer.exercise == one.name]
+    assert len(wrong) >= 5
+    mistakes = {answer.mistake for answer in wrong}
+    assert len(mistakes) >= 3, "at least three kinds of mistakes"
+    assert {trap.mistake for trap in one.traps} <= mistakes, "each trap springs"

@@ -1,0 +1,163 @@
+"""The project's own files agree with one another."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import pmpp
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+SOURCES = sorted(path for folder in ("pmpp", "tests") for path in (ROOT / folder).rglob("*.py"))
+
+
+def names(requirements):
+    return {re.match(r"[\w.-]+", requirement)[0].lower() for requirement in requirements}
+
+
+def test_the_base_needs_no_cuda_and_no_numba():
+    base = PROJECT["project"]["dependencies"]
+    assert not [name for name in names(base) if re.search(r"numba|cuda|cupy|torch|nvidia", name)]
+    assert any(re.fullmatch(r"numpy>=[\d.]+,<2\.5", requirement) for requirement in base)
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_cuda_packages_stay_off_macos(extra):
+    for requirement in EXTRAS[extra]:
+        if re.match(r"numba-cuda|cupy", requirement):
+            assert requirement.endswith("; sys_platform != 'darwin'")
+
+
+def test_every_import_is_declared():
+    declared = names(PROJECT["project"]["dependencies"]).union(*[names(EXTRAS[extra]) for extra in EXTRAS])
+    provides = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml", "mpl_toolkits": "matplotlib"}
+    comes_with = {"IPython": "ipykernel", "jupyter_client": "ipykernel", "numba": "numba-cuda"}
+    comes_with |= {"llvmlite": "numba-cuda"}
+    optional = {"torch", "cupy", "cupyx", "cuda"}  # cuda comes with numba-cuda
+    own = {"pmpp", "tests"}
+    known = own | optional | set(sys.stdlib_module_names)
+    for path in SOURCES:
+        tree = ast.parse(path.read_text())
+        # Inside a test, an import may be part of what is tested.
+        for node in tree.body if "tests" in path.parts else ast.walk(tree):
+            modules = []
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                modules = [node.module]
+            for module in {name.partition(".")[0] for name in modules} - known:
+                package = provides.get(module) or comes_with.get(module) or module
+                assert package.lower() in declared, f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_the_version_has_one_source():
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", pmpp.__version__)
+
+
+def test_conda_users_get_the_same():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert environment["name"] == PROJECT["project"]["name"]
+    python, pip, section = environment["dependencies"]
+    assert python == "python" + PROJECT["project"]["requires-python"]
+    assert pip == "pip"
+    (line,) = section["pip"]
+    path, extras = re.fullmatch(r"-e (\S+?)\[(.+)\]", line).groups()
+    assert path == "."
+    assert set(extras.split(",")) <= EXTRAS.keys()
+    assert {"lab", "test"} < set(extras.split(","))
+
+
+def test_the_makefile_installs_extras_that_exist():
+    text = (ROOT / "Makefile").read_text()
+    found = re.findall(r"\$\(call install,([\w-]+),([\w-]*)\)", text)
+    assert len(found) == 3
+    assert {extra for pair in found for extra in pair if extra} <= EXTRAS.keys()
+
+
+def test_make_lists_its_targets():
+    outside = {
+        name: value for name, value in os.environ.items() if not name.startswith("MAKE")
+    }  # not within `make test`
+    result = subprocess.run(["make", "help"], cwd=ROOT, env=outside, capture_output=True, text=True, check=True)
+    targets = [line.split()[1] for line in result.stdout.splitlines()]
+    known = ["help", "lab", "test", "test-gpu", "lint", "notebooks", "bench", "readme", "instruments", "clean"]
+    assert targets == known
+
+
+def test_make_says_so_if_python_is_too_old(tmp_path):
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+    (tmp_path / "pyproject.toml").write_text("")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python"):
+        (tools / name).write_text("#!/bin/sh\nexit 1\n")
+        (tools / name).chmod(0o755)
+    result = subprocess.run(
+        ["make", ".venv/.test"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": f"{tools}:/usr/bin:/bin", "MAKEFLAGS": ""},
+    )
+    assert result.returncode != 0
+    assert result.stderr.startswith("pmpp needs Python 3.11 or later, and found none on the path")
+
+
+@pytest.mark.parametrize("name", [".github/workflows/ci.yml", ".pre-commit-config.yaml"])
+def test_the_yaml_files_parse(name):
+    assert yaml.safe_load((ROOT / name).read_text())
+
+
+def test_ci_runs_one_script():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    steps = [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
+    assert "bash .ci/run" in steps
+    script = (ROOT / ".ci/run").read_text()
+    for command in ("make lint", "make test", "pmpp.lab.publish.notebooks --check", "pmpp.lab.publish.readme --check"):
+        assert command in script
+
+
+def test_every_ignored_rule_has_its_reason():
+    ignored = False
+    for line in (ROOT / "pyproject.toml").read_text().splitlines():
+        if re.match(r"(ignore|\"[^\"]+\\*\") = \[", line):
+            ignored = True
+        elif line == "]":
+            ignored = False
+        elif ignored:
+            assert re.match(r'    "[A-Z]+\d+", # .{10}', line), line
+
+
+def imports(nodes):
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_instruments_know_no_room():
+    """Below `kernels` nothing imports a room; `lab.rooms` finds them through the package alone."""
+    for floor in ("lab", "runtime", "simt"):
+        for path in (ROOT / "pmpp" / floor).rglob("*.py"):
+            found = set(imports(ast.walk(ast.parse(path.read_text()))))
+            assert not [name for name in found if re.match(r"pmpp\.kernels\.", name)], path
+
+
+def test_the_interpreter_knows_neither_numba_nor_an_instrument():
+    for path in (ROOT / "pmpp" / "simt").rglob("*.py"):
+        found = set(imports(ast.parse(path.read_text()).body))
+        assert not [name for name in found if re.match(r"numba|pmpp\.lab", name)], path
+    code = "import sys, pmpp.simt; print({'numba', 'llvmlite', 'pmpp.lab'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout == "set()\n"

@@ -1,0 +1,200 @@
+"""The contract of a room, held to every room: its shape, its inputs, its results, and that its kernels compile."""
+
+import ast
+import functools
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pmpp import simt
+from pmpp.lab.rooms import chapter_of, pmpp_section, rooms, subject_of
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost, Rung, room_name
+from tests.support.compiled import numba_type
+
+ROOT = Path(__file__).parents[2]
+ROOMS = rooms()
+NAMES = [room_name(module) for module in ROOMS]
+RUNGS = [rung for module in ROOMS for rung in module.LADDER]
+each_room = pytest.mark.parametrize("room", ROOMS, ids=NAMES)
+each_rung = pytest.mark.parametrize("rung", RUNGS, ids=[f"{rung.room}.{rung.name}" for rung in RUNGS])
+
+
+def module_of(rung):
+    return ROOMS[NAMES.index(rung.room)]
+
+
+def top_level(room):
+    return ast.parse(inspect.getsource(room)).body
+
+
+def defined_at(room):
+    """Each top-level name and the position of its definition."""
+    found = {}
+    for position, node in enumerate(top_level(room)):
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = position
+        elif isinstance(node, ast.Assign):
+            found.update((target.id, position) for target in node.targets if isinstance(target, ast.Name))
+    return found
+
+
+def kernels_of(room):
+    """The room's kernels, each once, in the order of the ladder."""
+    return list(dict.fromkeys(kernel for rung in room.LADDER for kernel in rung.kernels))
+
+
+def kernel_name(kernel):
+    return getattr(kernel, "py_func", kernel).__name__
+
+
+def own(room, kernels):
+    """Those that are written in the room's file, and not in one that was split off it by algorithm."""
+    return [kernel for kernel in kernels if getattr(kernel, "py_func", kernel).__module__ == room.__name__]
+
+
+# ------------------------------------------------------------------------------------------------------- its shape
+
+
+@each_room
+def test_the_docstring_names_subject_chapter_and_section(room):
+    assert re.match(r"[A-Z][^\n]*: [^\n]+\.\n", room.__doc__), "the first line: Subject: what it is."
+    assert re.fullmatch(r"notebooks/\d\d_\w+\.ipynb", chapter_of(room))
+    assert pmpp_section(room)
+
+
+@each_room
+def test_the_bands_are_in_order(room):
+    at = defined_at(room)
+    bands = [at[name] for name in ("reference", "inputs", "cost")]
+    assert bands == sorted(bands)
+    assert max(bands) < min(at[kernel_name(kernel)] for kernel in own(room, kernels_of(room)))
+    assert at["LADDER"] == len(top_level(room)) - 1, "LADDER comes last"
+    for rung in room.LADDER:
+        for kernel in own(room, rung.kernels):
+            assert at[kernel_name(kernel)] < at[rung.name], f"{kernel_name(kernel)} stands before its rung"
+    order = [at[rung.name] for rung in room.LADDER]
+    assert order == sorted(order), "the rungs stand in the order of the ladder"
+
+
+@each_room
+def test_the_ladder_has_every_rung_once(room):
+    rungs = [value for value in vars(room).values() if isinstance(value, Rung)]
+    assert set(room.LADDER) == {rung for rung in rungs if rung.fn.__module__ == room.__name__}
+    assert len(set(room.LADDER)) == len(room.LADDER) >= 2
+
+
+@each_room
+def test_a_room_has_its_tests_its_wrong_kernels_and_its_chapter(room):
+    name, subject = room_name(room), subject_of(room)
+    chapter = Path(chapter_of(room))
+    source = chapter.parent / "source" / f"{chapter.stem}.py"
+    folder = ROOT / "tests" / "kernels" / subject
+    tests = folder / f"test_{name}.py"
+    wrong = folder / ("wrong.py" if name == subject else f"wrong_{name}.py")
+    for path in (tests, wrong, chapter, source):
+        assert (ROOT / path).is_file(), f"{path} is missing"
+    if room not in SAY_HOW_FAR:
+        assert "def test_a_rung_has_no_fault(" in tests.read_text(), "define `tolerance`, or compare with the reference"
+
+
+@each_rung
+def test_a_rung_is_named_for_its_idea(rung):
+    assert not re.search(r"_?v?\d+$", rung.name), "a number rots"
+    assert rung.idea.endswith("."), "the docstring's first line is a sentence"
+    if rung is not module_of(rung).LADDER[-1]:
+        assert rung.leaves, "Leaves: is the fault that the next rung mends"
+
+
+@each_rung
+def test_a_rung_takes_a_stream_by_name(rung):
+    stream = inspect.signature(rung).parameters["stream"]
+    assert stream.kind is inspect.Parameter.KEYWORD_ONLY
+    assert stream.default == 0
+
+
+# ------------------------------------------------------------------------------------------- its inputs and results
+
+
+@each_room
+def test_the_inputs_are_small_awkward_and_the_same_every_time(room):
+    once, again = room.inputs(), room.inputs()
+    assert len(once) >= 8
+    for name, arguments in once.items():
+        assert isinstance(arguments, tuple), name
+        arrays = [argument for argument in arguments if isinstance(argument, np.ndarray)]
+        assert arrays, name
+        assert sum(array.nbytes for array in arrays) < 2**20, f"{name} is not small"
+        for first, second in zip(arguments, again[name], strict=True):
+            np.testing.assert_array_equal(first, second)
+
+
+@each_room
+def test_the_cost_is_a_cost(room):
+    parameters = inspect.signature(room.cost).parameters.values()
+    required = [one for one in parameters if one.default is inspect.Parameter.empty]
+    small, large = room.cost(*[64] * len(required)), room.cost(*[128] * len(required))
+    assert isinstance(small, Cost)
+    assert 0 < small.bytes < large.bytes
+    assert small.flops == large.flops == 0 or 0 < small.flops < large.flops  # a transpose only moves
+
+
+@each_rung
+def test_a_rung_leaves_its_inputs_alone_and_returns_a_device_array(rung):
+    arguments = next(iter(module_of(rung).inputs().values()))
+    before = [np.copy(argument) for argument in arguments]
+    result = rung(*arguments)
+    assert hasattr(result, "copy_to_host")
+    for argument, copy in zip(arguments, before, strict=True):
+        np.testing.assert_array_equal(argument, copy)
+
+
+@functools.cache
+def solved(room):
+    """The room's inputs by name, each with the reference's result and how far from it is right."""
+    cases = room.inputs().items()
+    return {name: (arguments, room.reference(*arguments), room.tolerance(*arguments)) for name, arguments in cases}
+
+
+# A room without `tolerance` has derived in tests/test_<room>.py how far is right, and runs every input there.
+SAY_HOW_FAR = [room for room in ROOMS if hasattr(room, "tolerance")]
+CASES = [(rung, name) for room in SAY_HOW_FAR for rung in room.LADDER for name in room.inputs()]
+
+
+@pytest.mark.parametrize(("rung", "name"), CASES, ids=[f"{rung.room}.{rung.name}-{name}" for rung, name in CASES])
+def test_a_rung_accepts_every_input_and_is_right(rung, name):
+    arguments, expected, allowed = solved(module_of(rung))[name]
+    result = device.to_host(rung(*arguments))
+    assert result.size == np.size(expected)
+    expected = np.reshape(expected, result.shape)
+    allowed = np.broadcast_to(allowed, result.shape)
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(result[~finite], expected[~finite].astype(result.dtype))
+    wide = np.complex128 if result.dtype.kind == "c" else np.float64
+    error = np.abs(result[finite].astype(wide) - expected[finite].astype(wide))
+    assert (error <= allowed[finite]).all(), f"off by {error.max()}, allowed {allowed[finite].max()}"
+
+
+# ------------------------------------------------------------------------------------------------ its kernels, compiled
+
+
+@each_rung
+def test_every_kernel_compiles(rung, spy, ptx, monkeypatch):
+    """Each kernel is compiled for the very types that the rung launches it with, over all inputs of the room.
+
+    It is compiled for the oldest GPU alone: that one can do least, and later ones run what was made for it.
+    """
+    room = module_of(rung)
+    spies = [spy(room, kernel) for kernel in rung.kernels]
+    # No rung looks at a result before it returns, so the interpreter need not compute any to show how it is called.
+    monkeypatch.setattr(simt.cuda.Configured, "__call__", lambda self, *arguments: None)
+    for arguments in room.inputs().values():
+        rung(*arguments)
+    for spied in spies:
+        for watched in spied.made[:1] or [spied]:  # one of the kernels that were made is as good as the next
+            assert watched.launches, f"{kernel_name(watched.kernel)} was never launched"
+            for launch in {tuple(map(numba_type, launch)) for launch in watched.launches}:
+                assert ".entry" in ptx(watched.kernel, *launch)

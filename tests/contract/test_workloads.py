@@ -1,0 +1,64 @@
+"""The checks of `make bench`: no time is recorded without them, so they let right results pass, and wrong ones not."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+from pmpp.lab.measure import bench
+from pmpp.lab.rooms import rooms, workload_modules
+from pmpp.runtime import device
+from pmpp.runtime.rung import room_name
+
+SMALL = 2**19  # bytes and operations that the least of a family may need, to be run here
+
+
+def smallest_of_families():
+    for room in rooms():
+        name = room_name(room)
+        workloads = importlib.import_module(workload_modules()[name]).WORKLOADS
+        checked = [one for one in workloads if one.rungs and one.verify]
+        for family in dict.fromkeys(one.family for one in checked):
+            least = min((one for one in checked if one.family == family), key=lambda one: one.cost.bytes)
+            if max(least.cost.bytes, least.cost.flops) <= SMALL:
+                yield pytest.param(least, id=f"{name}: {least.label}")
+
+
+SMALLEST = list(smallest_of_families())
+
+
+def passes(workload, result, inputs):
+    error, tolerance = bench._check(workload, result, inputs)
+    return error <= tolerance
+
+
+def test_rooms_have_a_small_workload():
+    assert len({one.id.partition(":")[0] for one in SMALLEST}) >= 10
+
+
+@pytest.mark.parametrize("workload", SMALLEST)
+def test_right_results_pass_and_wrong_ones_do_not(workload):
+    inputs = workload.make(1)
+    *_, rung = workload.rungs
+    result = device.to_host(rung(*inputs))
+    assert passes(workload, result, inputs)
+    for place in {0, result.size // 2, result.size - 1}:
+        for value in (np.nan, 1.01 * result.flat[place] + 0.01):
+            wrong = result.copy()
+            wrong.flat[place] = value
+            assert not passes(workload, wrong, inputs), f"element {place} is {value}, not {result.flat[place]}"
+
+
+@pytest.mark.parametrize("workload", [one for one in SMALLEST if one.values[0].probe])
+def test_a_probe_sees_one_lost_element(workload):
+    *_, rung = workload.rungs
+    workload.probe(rung)
+
+    def forgetful(*inputs):
+        first, *others = (device.to_host(x) for x in inputs)
+        last = np.flatnonzero(first)[-1]
+        first.flat[last] = 0
+        return rung(device.to_device(first), *map(device.to_device, others))
+
+    with pytest.raises(bench.WrongResult):
+        workload.probe(forgetful)

@@ -1,0 +1,146 @@
+"""Wrong answers to the exercises of notebooks/20_memory_or_compute.ipynb."""
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.memory_or_compute.exercises import moments_start
+from tests.support.wrong import WrongAnswer
+
+
+@cuda.jit
+def powers_one_by_one(x, c, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = x[i]
+        total = c[0]
+        power = value
+        for k in range(1, c.size):
+            total += c[k] * power
+            power *= value
+        out[i] = total
+
+
+@cuda.jit
+def loads_each_time(x, c, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        total = c[c.size - 1]
+        for k in range(c.size - 2, -1, -1):
+            total = total * x[i] + c[k]
+        out[i] = total
+
+
+@cuda.jit
+def horner_in_float64(x, c, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = x[i]
+        total = 0.0
+        for k in range(c.size - 1, -1, -1):
+            total = total * value + c[k]
+        out[i] = total
+
+
+@cuda.jit
+def coefficients_backwards(x, c, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = x[i]
+        total = c[0]
+        for k in range(1, c.size):
+            total = total * value + c[k]
+        out[i] = total
+
+
+@cuda.jit
+def forgets_the_constant(x, c, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = x[i]
+        total = c[c.size - 1]
+        for k in range(c.size - 2, 0, -1):
+            total = total * value + c[k]
+        out[i] = total * value
+
+
+@cuda.jit
+def horner_no_guard(x, c, out):
+    i = cuda.grid(1)
+    value = x[i]
+    total = c[c.size - 1]
+    for k in range(c.size - 2, -1, -1):
+        total = total * value + c[k]
+    out[i] = total
+
+
+@cuda.jit
+def reads_back(x, square, cube):
+    i = cuda.grid(1)
+    if i < x.size:
+        value = x[i]
+        square[i] = value * value
+        cube[i] = square[i] * value
+
+
+@cuda.jit
+def cube_in_float64(x, square, cube):
+    i = cuda.grid(1)
+    if i < x.size:
+        value = x[i]
+        square[i] = value * value
+        cube[i] = 1.0 * value * value * value
+
+
+@cuda.jit
+def square_only(x, square, cube):
+    i = cuda.grid(1)
+    if i < x.size:
+        value = x[i]
+        square[i] = value * value
+
+
+@cuda.jit
+def fourth_power(x, square, cube):
+    i = cuda.grid(1)
+    if i < x.size:
+        value = x[i]
+        square[i] = value * value
+        cube[i] = value * value * value * value
+
+
+@cuda.jit
+def one_too_few(x, square, cube):
+    i = cuda.grid(1)
+    if i < x.size - 1:
+        value = x[i]
+        square[i] = value * value
+        cube[i] = value * value * value
+
+
+@cuda.jit
+def strided_pairs(x, square, cube):
+    first = np.int64(2) * cuda.grid(1)
+    for i in range(first, first + 2):
+        if i < x.size:
+            value = x[i]
+            square[i] = value * value
+            cube[i] = value * value * value
+
+
+POLYNOMIAL, MOMENTS = "memory_or_compute/polynomial", "memory_or_compute/moments"
+
+ANSWERS = (
+    WrongAnswer(POLYNOMIAL, powers_one_by_one, "too much work", "Begin with the last coefficient"),
+    WrongAnswer(POLYNOMIAL, loads_each_time, "too much traffic", "Load x.i. once"),
+    WrongAnswer(POLYNOMIAL, horner_in_float64, "accidental float64"),
+    WrongAnswer(POLYNOMIAL, coefficients_backwards, "wrong result"),
+    WrongAnswer(POLYNOMIAL, forgets_the_constant, "wrong result"),
+    WrongAnswer(POLYNOMIAL, horner_no_guard, "missing guard"),
+    WrongAnswer(MOMENTS, moments_start, "too much traffic", "need not come from memory again"),
+    WrongAnswer(MOMENTS, reads_back, "too much traffic"),
+    WrongAnswer(MOMENTS, cube_in_float64, "accidental float64"),
+    WrongAnswer(MOMENTS, square_only, "wrong result", "as before the launch"),
+    WrongAnswer(MOMENTS, fourth_power, "wrong result"),
+    WrongAnswer(MOMENTS, one_too_few, "output not written"),
+    WrongAnswer(MOMENTS, strided_pairs, "uncoalesced", "Let neighbouring threads"),
+)

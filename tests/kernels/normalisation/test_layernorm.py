@@ -1,0 +1,235 @@
+"""Layer normalisation: results, arguments, and what each rung reads and launches."""
+
+import math
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from pmpp import cuda
+from pmpp.kernels.normalisation import layernorm as room
+from pmpp.runtime import device
+from tests.kernels.normalisation.wrong_layernorm import RIGHT
+from tests.kernels.normalisation.wrong_layernorm import RUNGS as WRONG
+from tests.support.wrong import hazards, name_of, observe, total
+
+INPUTS = room.inputs()
+F32 = np.float32
+each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
+interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
+
+
+# -------------------------------------------------------------------------------------------------------------- results
+
+
+def right(result, x, weight, bias, eps=1e-5):
+    with np.errstate(all="ignore"):
+        expected = room.reference(x, weight, bias, eps)
+    if result.dtype != F32 or result.shape != x.shape:
+        return False
+    finite = np.isfinite(expected)
+    allowed = room.tolerance(x, weight, bias, eps)
+    same = np.array_equal(result[~finite], expected[~finite].astype(F32), equal_nan=True)
+    return same and bool((np.abs(result[finite] - expected[finite]) <= allowed[finite]).all())
+
+
+def faults(normalise, names=INPUTS):
+    """All that is wrong with a layer normalisation, worst first. The ladder has none; each of tests/wrong has one."""
+    for name in names:
+        x, weight, bias = INPUTS[name]
+        given = device.to_device(x)
+        result, reports = observe(normalise, given, weight, bias, 1e-3)
+        found = hazards(reports)
+        if not found and x.size:
+            found += ["wrong result"] * (not right(result, x, weight, bias, 1e-3))
+            found += ["input changed"] * (not np.array_equal(given.copy_to_host(), x, equal_nan=True))
+        found += ["float64"] * (total(reports, "flops_f64") > 0)
+        found += ["traffic"] * (total(reports, "global_store_bytes") > 2 * x.nbytes + 1024)
+        if found:
+            return found
+    return []
+
+
+@each_rung
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_rung_has_no_fault(rung, name):
+    assert faults(rung, [name]) == []
+
+
+SOME = ["a row", "half a warp of vectors", "odd", "large mean", "a few vectors", "non-finite", "constant"]
+
+
+@interpreter_only
+@pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
+def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
+    assert faults(wrong.function, SOME)[:1] == [wrong.reason]
+
+
+def test_the_right_kernel_that_they_are_made_from_is_right():
+    assert faults(RIGHT, SOME) == []
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_the_reference_is_pytorchs(name):
+    torch = pytest.importorskip("torch")
+    x, weight, bias = INPUTS[name]
+    if not np.isfinite(x).all():
+        pytest.skip("nothing to compare")
+    given = (torch.from_numpy(array.astype(np.float64)) for array in (x, weight, bias))
+    x64, *affine = given
+    expected = torch.nn.functional.layer_norm(x64, x.shape[1:], *affine, eps=1e-3)
+    np.testing.assert_allclose(room.reference(x, weight, bias, 1e-3), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_the_reference_by_hand():
+    out = room.reference(np.array([[1, 3], [5, 5]], F32), np.array([2, 3], F32), np.array([0, 1], F32), eps=1e-12)
+    np.testing.assert_allclose(out, [[-2, 4], [0, 1]], atol=1e-9)
+
+
+@each_rung
+@hypothesis.given(
+    rows=st.integers(0, 20),
+    columns=st.one_of(st.integers(1, 40), st.integers(1, 1200)),
+    whole=st.booleans(),
+    offsets=st.tuples(*[st.integers(0, 4)] * 4),
+    seed=st.integers(0, 99),
+)
+@hypothesis.settings(max_examples=6)
+def test_any_shape_and_alignment(rung, rows, columns, whole, offsets, seed):
+    if whole:
+        columns, offsets = 4 * columns, tuple(4 * (offset // 4) for offset in offsets)
+    rng = np.random.default_rng(seed)
+
+    def made(offset, *shape):
+        flat = rng.standard_normal(offset + math.prod(shape), dtype=F32)
+        if not math.prod(shape):
+            return np.zeros(shape, F32), device.to_device(np.zeros(shape, F32))
+        return flat[offset:].reshape(shape), device.to_device(flat)[offset:].reshape(shape)
+
+    (x, given), (weight, w), (bias, b) = (
+        made(offsets[0], rows, columns),
+        made(offsets[1], columns),
+        made(offsets[2], columns),
+    )
+    out = made(offsets[3], rows, columns)[1]
+    rung(given, w, b, out=out)
+    assert right(out.copy_to_host(), x, weight, bias)
+
+
+def test_a_large_mean_costs_no_more_than_the_rounding_of_the_mean(rng):
+    """Where a sum of squares would have lost everything: a variance of 1 beside a squared mean of 1e8."""
+    x = (1e4 + rng.standard_normal((7, 500))).astype(F32)
+    ones = np.ones(500, F32)
+    for rung in room.LADDER:
+        result = device.to_host(rung(x, ones, 0 * ones))
+        np.testing.assert_allclose(result, room.reference(x, ones, 0 * ones), atol=5e-3)
+
+
+@each_rung
+def test_output_and_stream(rung):
+    x, weight, bias = INPUTS["odd"]
+    out, stream = device.to_device(np.full(x.shape, np.nan, F32)), cuda.stream()
+    assert rung(x, weight, bias, out=out, stream=stream) is out
+    stream.synchronize()
+    assert right(out.copy_to_host(), x, weight, bias)
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+X, C = np.ones((4, 5), F32), np.ones(5, F32)
+BAD = {
+    "another dtype": ((X.astype(np.float64), C, C), {}, TypeError, "x must be float32, was float64"),
+    "a vector": ((C, C, C), {}, ValueError, "x must have 2 dimensions, had 1"),
+    "every other": ((X[::2], C, C), {}, ValueError, "x must be contiguous in C order"),
+    "no columns": ((X[:, :0].copy(), C[:0], C[:0]), {}, ValueError, r"x must have a column, had shape \(4, 0\)"),
+    "another weight": ((X, C[:2], C), {}, ValueError, r"weight must have shape \(5,\), had \(2,\)"),
+    "another bias": ((X, C, C.astype(np.float16)), {}, TypeError, "bias must be float32, was float16"),
+    "eps": ((X, C, C, -1e-5), {}, ValueError, "eps must not be negative, was -1e-05"),
+    "eps that is no number": ((X, C, C, math.nan), {}, ValueError, "eps must not be negative, was nan"),
+    "an output on the host": ((X, C, C), {"out": X}, TypeError, "out must be a device array, was a NumPy array"),
+    "a stream's name": ((X, C, C), {"stream": "fast"}, TypeError, "stream must be 0.*, was 'fast'"),
+}
+
+
+@each_rung
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(rung, name):
+    arguments, options, error, words = BAD[name]
+    with pytest.raises(error, match=words):
+        rung(*arguments, **options)
+
+
+def test_more_columns_than_32_bits_count_are_refused(monkeypatch):
+    monkeypatch.setattr(room, "MOST", 4)
+    for rung in room.LADDER:
+        with pytest.raises(ValueError, match=r"x must have at most 4 columns, had shape \(4, 5\)"):
+            rung(X, C, C)
+
+
+# ------------------------------------------------------------------------------------------- what is launched, and read
+
+
+def launched(rung, rows, columns):
+    x = np.random.default_rng(3).standard_normal((rows, columns), dtype=F32)
+    _, reports = observe(rung, x, np.ones(columns, F32), np.zeros(columns, F32))
+    return reports
+
+
+# The last column: how often weight and bias are read for each row. Two rows share a warp of the last rung; and the rung
+# before makes 32 loads a lane, here 24 of them of the row's last element.
+@interpreter_only
+@pytest.mark.parametrize(
+    "name, times, barriers, beside",
+    [("block_per_row", 3, 2, 2), ("welford", 2, 1, 2), ("warp_per_row", 1, 0, 2 + 24 / 32), ("vectorised", 1, 0, 1)],
+)
+def test_how_often_a_row_is_read_and_how_often_a_block_waits(name, times, barriers, beside):
+    rows, columns = 1056, 256  # rows enough for a crowd
+    (report,) = launched(getattr(room, name), rows, columns)
+    assert report.counters["global_load_sectors"] * 8 == pytest.approx((times + beside) * rows * columns, rel=0.01)
+    assert report.counters["barriers"] == barriers * report.grid[0]
+
+
+@interpreter_only
+@pytest.mark.parametrize(
+    "rows, columns, kernels",
+    [
+        (4, 64, ["vectorised_kernel"]),
+        (3, 4096, ["vectorised_kernel"]),  # few rows: many threads for each
+        (1100, 64, ["vectorised_kernel"]),
+        (1100, 520, ["wide_rows_kernel"]),
+        (3, 32768, ["wide_rows_kernel"]),
+        (3, 32772, ["parts_kernel", "long_rows_kernel"]),
+        (1, 32769, ["parts_kernel", "long_rows_kernel"]),
+    ],
+)
+def test_the_way_that_a_row_takes(rows, columns, kernels):
+    assert [report.kernel for report in launched(room.vectorised, rows, columns)] == kernels
+
+
+def test_threads_for_a_row():
+    """A power of two that shares a warp, or whole warps."""
+    assert [room._lanes(units, 4) for units in (1, 4, 5, 16, 17, 128)] == [1, 1, 2, 4, 8, 32]
+    assert [room._lanes(units, 4) for units in (129, 256, 257, 4096)] == [64, 64, 96, 1024]
+
+
+@interpreter_only
+def test_whole_vectors_take_a_quarter_of_the_requests():
+    (wide,), (odd,) = (launched(room.vectorised, 4, columns) for columns in (1024, 1023))
+    assert wide.counters["global_store_requests"] == 4 * 1024 / 4 / 32
+    assert odd.counters["global_store_requests"] >= 4 * 1023 / 32
+
+
+# --------------------------------------------------------------------------------------------------- other libraries
+
+
+@pytest.mark.gpu
+@each_rung
+def test_torch_agrees_on_the_gpu(rung):
+    torch = pytest.importorskip("torch")
+    for name, (x, weight, bias) in INPUTS.items():
+        if x.size and np.isfinite(x).all():
+            given = [torch.from_numpy(array).cuda() for array in (x, weight, bias)]
+            expected = torch.nn.functional.layer_norm(given[0], x.shape[1:], *given[1:]).cpu().numpy()
+            result = device.to_host(rung(*given))
+            assert (np.abs(result - expected) <= 2 * room.tolerance(x, weight, bias)).all(), name

@@ -1,0 +1,251 @@
+"""Answers to the exercises of chapter 50: wrong ones with their mistakes, and other right ones."""
+
+import math
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.softmax.exercises import BLOCK, LOWEST, WARPS, ZERO, lane_max, lane_sum, row_max, row_sum
+from tests.support.wrong import WrongAnswer
+
+ONE = np.float32(1)
+ANSWERS: list[WrongAnswer] = []
+ALSO_RIGHT: list[tuple[str, object]] = []
+
+
+def wrong(name, mistake):
+    """The decorated kernel is a wrong answer to ``name``, and ``check`` must say ``mistake``."""
+    return lambda kernel: ANSWERS.append(WrongAnswer(name, kernel, mistake)) or kernel
+
+
+def right(name):
+    return lambda kernel: ALSO_RIGHT.append((name, kernel)) or kernel
+
+
+# -- join
+
+
+def join_with(rescale_first, rescale_second, guard=True, one=ONE):
+    @cuda.jit
+    def join(m1, s1, m2, s2, m, s):
+        i = cuda.grid(1)
+        if not guard or i < m.size:
+            top = max(m1[i], m2[i])
+            m[i] = top
+            first = one * s1[i] * (math.exp(m1[i] - top) if rescale_first else ONE)
+            s[i] = first + s2[i] * (math.exp(m2[i] - top) if rescale_second else ONE)
+
+    return join
+
+
+@right("softmax/join")
+@cuda.jit
+def join_by_the_smaller(m1, s1, m2, s2, m, s):
+    i = cuda.grid(1)
+    if i < m.size:
+        high, low, high_sum, low_sum = m1[i], m2[i], s1[i], s2[i]
+        if high < low:
+            high, low, high_sum, low_sum = low, high, low_sum, high_sum
+        m[i] = high
+        s[i] = high_sum + low_sum * math.exp(low - high)
+
+
+@wrong("softmax/join", "wrong result")
+@cuda.jit
+def join_through_zero(m1, s1, m2, s2, m, s):
+    i = cuda.grid(1)
+    if i < m.size:
+        m[i] = max(m1[i], m2[i])
+        s[i] = (s1[i] * math.exp(m1[i]) + s2[i] * math.exp(m2[i])) / math.exp(m[i])
+
+
+@wrong("softmax/join", "wrong result")
+@cuda.jit
+def join_without_the_maximum(m1, s1, m2, s2, m, s):
+    i = cuda.grid(1)
+    if i < m.size:
+        top = max(m1[i], m2[i])
+        s[i] = s1[i] * math.exp(m1[i] - top) + s2[i] * math.exp(m2[i] - top)
+
+
+ANSWERS += [
+    WrongAnswer("softmax/join", join_with(False, False), "not rescaled"),
+    WrongAnswer("softmax/join", join_with(True, False), "not rescaled"),
+    WrongAnswer("softmax/join", join_with(True, True, guard=False), "missing guard"),
+    WrongAnswer("softmax/join", join_with(True, True, one=1.0), "accidental float64"),
+]
+
+
+# -- log
+
+
+def log_with(start=LOWEST, shift=True, share=False, log=True, step=BLOCK, one=ONE, extra=False):
+    @cuda.jit
+    def log_softmax(x, out):
+        row, n, best, total = cuda.blockIdx.x, x.shape[1], start, ZERO
+        for i in range(cuda.threadIdx.x, n, step):
+            best = max(best, x[row, i])
+        best = row_max(best)
+        if extra:
+            cuda.syncthreads()
+        best = best if shift else ZERO
+        for i in range(cuda.threadIdx.x, n, step):
+            total += one * math.exp(x[row, i] - best)
+        total = row_sum(total)
+        for i in range(cuda.threadIdx.x, n, BLOCK):
+            if share:
+                e = math.exp(x[row, i] - best) / total
+                out[row, i] = math.log(e) if log and e > ZERO else (-np.float32(np.inf) if log else e)
+            else:
+                out[row, i] = x[row, i] - best - math.log(total)
+
+    return log_softmax
+
+
+@right("softmax/log")
+@cuda.jit
+def log_online(x, out):
+    row, n, best, total = cuda.blockIdx.x, x.shape[1], LOWEST, ZERO
+    for i in range(cuda.threadIdx.x, n, BLOCK):
+        top = max(best, x[row, i])
+        total = total * math.exp(best - top) + math.exp(x[row, i] - top)
+        best = top
+    whole = row_max(best)
+    total = math.log(row_sum(total * math.exp(best - whole)))
+    for i in range(cuda.threadIdx.x, n, BLOCK):
+        out[row, i] = x[row, i] - whole - total
+
+
+@wrong("softmax/log", "inactive lanes")
+@cuda.jit
+def log_with_reductions_in_a_branch(x, out):
+    row, n, i = cuda.blockIdx.x, x.shape[1], cuda.threadIdx.x
+    if i < n:
+        best, total = LOWEST, ZERO
+        while i < n:
+            best = max(best, x[row, i])
+            i += BLOCK
+        best = row_max(best)
+        i = cuda.threadIdx.x
+        while i < n:
+            total += math.exp(x[row, i] - best)
+            i += BLOCK
+        total = math.log(row_sum(total))
+        i = cuda.threadIdx.x
+        while i < n:
+            out[row, i] = x[row, i] - best - total
+            i += BLOCK
+
+
+@wrong("softmax/log", "missing guard")
+@cuda.jit
+def log_without_guard(x, out):
+    row, best, total = cuda.blockIdx.x, LOWEST, ZERO
+    for first in range(0, x.shape[1], BLOCK):
+        best = max(best, x[row, first + cuda.threadIdx.x])
+    best = row_max(best)
+    for first in range(0, x.shape[1], BLOCK):
+        total += math.exp(x[row, first + cuda.threadIdx.x] - best)
+    total = math.log(row_sum(total))
+    for first in range(0, x.shape[1], BLOCK):
+        out[row, first + cuda.threadIdx.x] = x[row, first + cuda.threadIdx.x] - best - total
+
+
+ANSWERS += [
+    WrongAnswer("softmax/log", log_with(shift=False), "wrong result"),
+    WrongAnswer("softmax/log", log_with(start=ZERO), "wrong result"),
+    WrongAnswer("softmax/log", log_with(step=2 * BLOCK), "wrong result"),
+    WrongAnswer("softmax/log", log_with(share=True), "log of an underflow"),
+    WrongAnswer("softmax/log", log_with(share=True, log=False), "log missing"),
+    WrongAnswer("softmax/log", log_with(one=1.0), "accidental float64"),
+    WrongAnswer("softmax/log", log_with(extra=True), "too many barriers"),
+]
+
+
+# -- causal
+
+
+def causal_with(end=1, ahead=0, width=0):
+    """The first loops end at row + end or at n, the last one masks from row + ahead on."""
+
+    @cuda.jit
+    def causal(x, out):
+        row, n = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32, x.shape[0]
+        if row < n:
+            best, total = LOWEST, ZERO
+            last = n if width else row + end
+            for i in range(cuda.laneid, last, 32):
+                best = max(best, x[row, i])
+            best = lane_max(best)
+            for i in range(cuda.laneid, last, 32):
+                total += math.exp(x[row, i] - best)
+            total = lane_sum(total)
+            for i in range(cuda.laneid, n, 32):
+                out[row, i] = math.exp(x[row, i] - best) / total if i <= row + ahead else ZERO
+
+    return causal
+
+
+@wrong("softmax/causal", "output not written")
+@cuda.jit
+def causal_without_the_zeros(x, out):
+    row = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32
+    if row < x.shape[0]:
+        best, total = LOWEST, ZERO
+        for i in range(cuda.laneid, row + 1, 32):
+            best = max(best, x[row, i])
+        best = lane_max(best)
+        for i in range(cuda.laneid, row + 1, 32):
+            total += math.exp(x[row, i] - best)
+        total = lane_sum(total)
+        for i in range(cuda.laneid, row + 1, 32):
+            out[row, i] = math.exp(x[row, i] - best) / total
+
+
+@wrong("softmax/causal", "inactive lanes")
+@cuda.jit
+def causal_with_idle_lanes_left_out(x, out):
+    row, n, i = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32, x.shape[0], cuda.laneid
+    if row < n:
+        if i <= row:
+            best, total = LOWEST, ZERO
+            while i <= row:
+                best = max(best, x[row, i])
+                i += 32
+            best = lane_max(best)
+            i = cuda.laneid
+            while i <= row:
+                total += math.exp(x[row, i] - best)
+                i += 32
+            total = lane_sum(total)
+            i = cuda.laneid
+            while i <= row:
+                out[row, i] = math.exp(x[row, i] - best) / total
+                i += 32
+        i = row + 1 + cuda.laneid
+        while i < n:
+            out[row, i] = ZERO
+            i += 32
+
+
+@wrong("softmax/causal", "missing guard")
+@cuda.jit
+def causal_without_guard(x, out):
+    row, n = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32, x.shape[0]
+    best, total = LOWEST, ZERO
+    for i in range(cuda.laneid, row + 1, 32):
+        best = max(best, x[row, i])
+    best = lane_max(best)
+    for i in range(cuda.laneid, row + 1, 32):
+        total += math.exp(x[row, i] - best)
+    total = lane_sum(total)
+    for i in range(cuda.laneid, n, 32):
+        out[row, i] = math.exp(x[row, i] - best) / total if i <= row else ZERO
+
+
+ANSWERS += [
+    WrongAnswer("softmax/causal", causal_with(width=1, ahead=1000), "looks ahead"),
+    WrongAnswer("softmax/causal", causal_with(width=1), "looks ahead"),
+    WrongAnswer("softmax/causal", causal_with(end=0, ahead=-1), "diagonal missing"),
+    WrongAnswer("softmax/causal", causal_with(end=0), "wrong result"),
+]

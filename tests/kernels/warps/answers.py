@@ -1,0 +1,378 @@
+"""Wrong answers to the exercises of chapter 8."""
+
+import math
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.warps.exercises import branch_start, ragged_start, renumber_start
+from tests.support.wrong import WrongAnswer
+
+WARP, BLOCK, PAIRS, WARPS = 32, 256, 128, 8
+ACROSS, COLUMNS, ROWS = 4, 32, 8
+
+# ------------------------------------------------------------------------------------------------------ warps/branch
+
+
+@cuda.jit
+def branch_by_half_warps(x, out):
+    i = cuda.grid(1)
+    k, lane = i // WARP * 16 + i % 16, i % WARP
+    if k < x.size:
+        if lane < 16:
+            out[0, k] = math.sqrt(x[k])
+        else:
+            out[1, k] = x[k] * x[k]
+
+
+@cuda.jit
+def branch_without_guard(x, out):
+    thread = cuda.threadIdx.x
+    k = cuda.blockIdx.x * PAIRS + thread % PAIRS
+    if thread < PAIRS:
+        out[0, k] = math.sqrt(x[k])
+    else:
+        out[1, k] = x[k] * x[k]
+
+
+@cuda.jit
+def branch_guard_off_by_one(x, out):
+    thread = cuda.threadIdx.x
+    k = cuda.blockIdx.x * PAIRS + thread % PAIRS
+    if k <= x.size:
+        if thread < PAIRS:
+            out[0, k] = math.sqrt(x[k])
+        else:
+            out[1, k] = x[k] * x[k]
+
+
+@cuda.jit
+def branch_with_guard_of_the_thread(x, out):
+    i, thread = cuda.grid(1), cuda.threadIdx.x
+    k = cuda.blockIdx.x * PAIRS + thread % PAIRS
+    if i < x.size:
+        if thread < PAIRS:
+            out[0, k] = math.sqrt(x[k])
+        else:
+            out[1, k] = x[k] * x[k]
+
+
+@cuda.jit
+def branch_swapped(x, out):
+    thread = cuda.threadIdx.x
+    k = cuda.blockIdx.x * PAIRS + thread % PAIRS
+    if k < x.size:
+        if thread < PAIRS:
+            out[1, k] = math.sqrt(x[k])
+        else:
+            out[0, k] = x[k] * x[k]
+
+
+@cuda.jit
+def branch_of_the_first_block(x, out):
+    thread = cuda.threadIdx.x
+    k = thread % PAIRS
+    if k < x.size:
+        if thread < PAIRS:
+            out[0, k] = math.sqrt(x[k])
+        else:
+            out[1, k] = x[k] * x[k]
+
+
+@cuda.jit
+def branch_by_blocks(x, out):  # each block does one of the two, so the other is missing
+    k = cuda.grid(1) // 2
+    if k < x.size:
+        if cuda.blockIdx.x % 2 == 0:
+            out[0, k] = math.sqrt(x[k])
+        else:
+            out[1, k] = x[k] * x[k]
+
+
+@cuda.jit
+def branch_in_float64(x, out):
+    thread = cuda.threadIdx.x
+    k = cuda.blockIdx.x * PAIRS + thread % PAIRS
+    if k < x.size:
+        if thread < PAIRS:
+            out[0, k] = math.sqrt(x[k])
+        else:
+            out[1, k] = np.float64(x[k]) * x[k]
+
+
+# ---------------------------------------------------------------------------------------------------- warps/renumber
+
+
+@cuda.jit
+def renumber_by_parts(x, out):  # a column of ROWS to each 8 threads along y
+    thread = cuda.threadIdx.x * cuda.blockDim.y + cuda.threadIdx.y
+    row, column = cuda.blockIdx.y * ROWS + thread % ROWS, cuda.blockIdx.x * COLUMNS + thread // ROWS
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = -x[row, column]
+
+
+@cuda.jit
+def renumber_lanes_down(x, out):
+    thread = cuda.threadIdx.y * ACROSS + cuda.threadIdx.x
+    row, column = cuda.blockIdx.y * ROWS + thread % ROWS, cuda.blockIdx.x * COLUMNS + thread // ROWS
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = -x[row, column]
+
+
+@cuda.jit
+def renumber_without_guard(x, out):
+    thread = cuda.threadIdx.y * ACROSS + cuda.threadIdx.x
+    row, column = cuda.blockIdx.y * ROWS + thread // WARP, cuda.blockIdx.x * COLUMNS + thread % WARP
+    out[row, column] = -x[row, column]
+
+
+@cuda.jit
+def renumber_with_half_a_guard(x, out):
+    thread = cuda.threadIdx.y * ACROSS + cuda.threadIdx.x
+    row, column = cuda.blockIdx.y * ROWS + thread // WARP, cuda.blockIdx.x * COLUMNS + thread % WARP
+    if row < x.shape[0]:
+        out[row, column] = -x[row, column]
+
+
+@cuda.jit
+def renumber_blocks_of_the_launch(x, out):  # as if a block covered as many rows and columns as it has threads
+    thread = cuda.threadIdx.y * ACROSS + cuda.threadIdx.x
+    row, column = cuda.blockIdx.y * 64 + thread // WARP, cuda.blockIdx.x * ACROSS + thread % WARP
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = -x[row, column]
+
+
+@cuda.jit
+def renumber_by_rows_of_four(x, out):
+    row, column = cuda.blockIdx.y * ROWS + cuda.threadIdx.y, cuda.blockIdx.x * COLUMNS + cuda.threadIdx.x
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = -x[row, column]
+
+
+@cuda.jit
+def renumber_in_place(x, out):
+    thread = cuda.threadIdx.y * ACROSS + cuda.threadIdx.x
+    row, column = cuda.blockIdx.y * ROWS + thread // WARP, cuda.blockIdx.x * COLUMNS + thread % WARP
+    if row < x.shape[0] and column < x.shape[1]:
+        x[row, column] = -x[row, column]
+        out[row, column] = x[row, column]
+
+
+# ------------------------------------------------------------------------------------------------------ warps/ragged
+
+
+@cuda.jit
+def ragged_in_pieces(x, starts, scale, out):  # each lane its own piece of the row
+    row, lane = cuda.grid(1) // WARP, cuda.threadIdx.x % WARP
+    if row < scale.size:
+        each = (starts[row + 1] - starts[row] + WARP - 1) // WARP
+        first = starts[row] + lane * each
+        for j in range(first, min(first + each, starts[row + 1])):
+            out[j] = scale[row] * x[j]
+
+
+@cuda.jit
+def ragged_by_lane_zero(x, starts, scale, out):
+    row, lane = cuda.grid(1) // WARP, cuda.threadIdx.x % WARP
+    if row < scale.size and lane == 0:
+        for j in range(starts[row], starts[row + 1]):
+            out[j] = scale[row] * x[j]
+
+
+@cuda.jit
+def ragged_without_guard(x, starts, scale, out):
+    row, lane = cuda.grid(1) // WARP, cuda.threadIdx.x % WARP
+    for j in range(starts[row] + lane, starts[row + 1], WARP):
+        out[j] = scale[row] * x[j]
+
+
+@cuda.jit
+def ragged_all_lanes_alike(x, starts, scale, out):
+    row = cuda.grid(1) // WARP
+    if row < scale.size:
+        for j in range(starts[row], starts[row + 1]):
+            out[j] = scale[row] * x[j]
+
+
+@cuda.jit
+def ragged_one_round(x, starts, scale, out):
+    row, lane = cuda.grid(1) // WARP, cuda.threadIdx.x % WARP
+    if row < scale.size:
+        j = starts[row] + lane
+        if j < starts[row + 1]:
+            out[j] = scale[row] * x[j]
+
+
+@cuda.jit
+def ragged_steps_of_the_block(x, starts, scale, out):
+    row, lane = cuda.grid(1) // WARP, cuda.threadIdx.x % WARP
+    if row < scale.size:
+        for j in range(starts[row] + lane, starts[row + 1], BLOCK):
+            out[j] = scale[row] * x[j]
+
+
+@cuda.jit
+def ragged_warp_of_the_block(x, starts, scale, out):
+    row, lane = cuda.threadIdx.x // WARP, cuda.threadIdx.x % WARP
+    if row < scale.size:
+        for j in range(starts[row] + lane, starts[row + 1], WARP):
+            out[j] = scale[row] * x[j]
+
+
+@cuda.jit
+def ragged_with_the_first_factor(x, starts, scale, out):
+    row, lane = cuda.grid(1) // WARP, cuda.threadIdx.x % WARP
+    if row < scale.size:
+        for j in range(starts[row] + lane, starts[row + 1], WARP):
+            out[j] = scale[0] * x[j]
+
+
+# ------------------------------------------------------------------------------------------------ warps/active_lanes
+
+
+def warps_of(trips, block):
+    """A list of the warps of each block."""
+    blocks = [trips[first : first + block] for first in range(0, trips.size, block)]
+    return [[one[lane : lane + WARP] for lane in range(0, block, WARP)] for one in blocks]
+
+
+def lanes_through_the_grid(trips, block):
+    warps = [trips[first : first + WARP] for first in range(0, trips.size, WARP)]
+    return sum(w.sum() for w in warps) / sum(w.max() for w in warps)
+
+
+def lanes_mean_of_means(trips, block):
+    return np.mean([w.sum() / w.max() for one in warps_of(trips, block) for w in one])
+
+
+def lanes_slowest_of_all(trips, block):
+    return trips.sum() / (trips.max() * sum(map(len, warps_of(trips, block))))
+
+
+def lanes_slowest_of_block(trips, block):
+    return trips.sum() / sum(max(w.max() for w in one) * len(one) for one in warps_of(trips, block))
+
+
+def lanes_as_a_share(trips, block):
+    warps = [w for one in warps_of(trips, block) for w in one]
+    return sum(w.sum() for w in warps) / sum(WARP * w.max() for w in warps)
+
+
+def lanes_mean_rounds(trips, block):
+    return trips.mean()
+
+
+def lanes_whole_warps_only(trips, block):
+    warps = [w for one in warps_of(trips, block) for w in one if w.size == WARP]
+    return sum(w.sum() for w in warps) / sum(w.max() for w in warps)
+
+
+ANSWERS = (
+    WrongAnswer("warps/branch", branch_start, "too much divergence", "branches diverge where 4"),
+    WrongAnswer("warps/branch", branch_by_half_warps, "too much divergence", "thread // 32"),
+    WrongAnswer("warps/branch", branch_without_guard, "missing guard", r"x\[\d+\]"),
+    WrongAnswer("warps/branch", branch_guard_off_by_one, "guard off by one"),
+    WrongAnswer("warps/branch", branch_with_guard_of_the_thread, "output not written"),
+    WrongAnswer("warps/branch", branch_swapped, "rows swapped", "roots belong into row 0"),
+    WrongAnswer("warps/branch", branch_of_the_first_block, "only right for one block"),
+    WrongAnswer("warps/branch", branch_by_blocks, "output not written"),
+    WrongAnswer("warps/branch", branch_in_float64, "accidental float64"),
+    WrongAnswer("warps/renumber", renumber_start, "uncoalesced", "sectors a request where 4 do"),
+    WrongAnswer("warps/renumber", renumber_by_parts, "uncoalesced"),
+    WrongAnswer("warps/renumber", renumber_lanes_down, "uncoalesced"),
+    WrongAnswer("warps/renumber", renumber_without_guard, "missing guard"),
+    WrongAnswer("warps/renumber", renumber_with_half_a_guard, "missing guard", "test every index"),
+    WrongAnswer("warps/renumber", renumber_blocks_of_the_launch, "output not written"),
+    WrongAnswer("warps/renumber", renumber_by_rows_of_four, "output not written"),
+    WrongAnswer("warps/renumber", renumber_in_place, "input changed"),
+    WrongAnswer("warps/ragged", ragged_start, "uncoalesced"),
+    WrongAnswer("warps/ragged", ragged_in_pieces, "uncoalesced"),
+    WrongAnswer("warps/ragged", ragged_by_lane_zero, "idle threads", "of the 32 threads"),
+    WrongAnswer("warps/ragged", ragged_without_guard, "missing guard"),
+    WrongAnswer("warps/ragged", ragged_all_lanes_alike, "too much traffic", "written once"),
+    WrongAnswer("warps/ragged", ragged_one_round, "output not written"),
+    WrongAnswer("warps/ragged", ragged_steps_of_the_block, "output not written"),
+    WrongAnswer("warps/ragged", ragged_warp_of_the_block, "only right for one block"),
+    WrongAnswer("warps/ragged", ragged_with_the_first_factor, "one factor for all"),
+    WrongAnswer("warps/active_lanes", lanes_through_the_grid, "warps across blocks"),
+    WrongAnswer("warps/active_lanes", lanes_mean_of_means, "mean of means"),
+    WrongAnswer("warps/active_lanes", lanes_slowest_of_all, "all wait for all"),
+    WrongAnswer("warps/active_lanes", lanes_slowest_of_block, "all wait for the block"),
+    WrongAnswer("warps/active_lanes", lanes_as_a_share, "a share"),
+    WrongAnswer("warps/active_lanes", lanes_mean_rounds, "wrong result"),
+    WrongAnswer("warps/active_lanes", lanes_whole_warps_only, "wrong result"),
+)
+
+
+# ----------------------------------------------------------------------------------------------- other right answers
+
+ALSO_RIGHT: list[tuple[str, object]] = []
+
+
+def right(name):
+    return lambda kernel: ALSO_RIGHT.append((name, kernel)) or kernel
+
+
+@right("warps/branch")
+@cuda.jit
+def branch_by_even_and_odd_warps(x, out):
+    warp, lane = cuda.grid(1) // WARP, cuda.grid(1) % WARP
+    k = warp // 2 * WARP + lane
+    if k < x.size:
+        if warp % 2 == 0:
+            out[0, k] = math.sqrt(x[k])
+        else:
+            out[1, k] = x[k] * x[k]
+
+
+@right("warps/branch")
+@cuda.jit
+def branch_that_returns_early(x, out):
+    k = cuda.blockIdx.x * PAIRS + cuda.threadIdx.x % PAIRS
+    if k >= x.size:
+        return
+    value = x[k]
+    if cuda.threadIdx.x >= PAIRS:
+        out[1, k] = value * value
+        return
+    out[0, k] = math.sqrt(value)
+
+
+@right("warps/renumber")
+@cuda.jit
+def renumber_by_lane_and_warp(x, out):
+    y = cuda.threadIdx.y
+    row = cuda.blockIdx.y * ROWS + y // 8
+    column = cuda.blockIdx.x * COLUMNS + y % 8 * 4 + cuda.threadIdx.x
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = -x[row, column]
+
+
+@right("warps/renumber")
+@cuda.jit
+def renumber_whole_sectors(x, out):  # a warp is 8 x 4, and 8 float32 are a sector: nothing travels for nothing
+    thread = cuda.threadIdx.x * cuda.blockDim.y + cuda.threadIdx.y
+    row, column = cuda.blockIdx.y * ROWS + thread // WARP, cuda.blockIdx.x * COLUMNS + thread % WARP
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = -x[row, column]
+
+
+@right("warps/ragged")
+@cuda.jit
+def ragged_while(x, starts, scale, out):
+    row = cuda.blockIdx.x * 8 + cuda.threadIdx.x // WARP
+    if row >= scale.size:
+        return
+    factor, end = scale[row], starts[row + 1]
+    j = starts[row] + cuda.laneid
+    while j < end:
+        out[j] = factor * x[j]
+        j += WARP
+
+
+@right("warps/active_lanes")
+def lanes_by_padding(trips, block):
+    warps = -(-block // WARP)
+    padded = np.zeros((trips.size // block, warps * WARP), np.int64)
+    padded[:, :block] = trips.reshape(-1, block)
+    return trips.sum() / padded.reshape(-1, WARP).max(axis=1).sum()

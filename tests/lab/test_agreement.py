@@ -1,0 +1,213 @@
+"""The interpreter counts what the hardware counted, or it is said why not: the shipped record, and the tool itself."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from pmpp import cuda
+from pmpp.lab.measure import agreement, nsight, record
+from pmpp.lab.measure.agreement import Case, Reason
+from pmpp.runtime import device
+
+FACTOR = 2
+
+
+@cuda.jit(device=True)
+def scaled(value):
+    return value * FACTOR
+
+
+@cuda.jit
+def scale(x, out):
+    i = cuda.grid(1)
+    out[i] = scaled(x[i])
+
+
+@pytest.fixture(scope="module")
+def counted():
+    return agreement.interpret()
+
+
+@pytest.fixture(scope="module")
+def launches():
+    return agreement.recorded()[1]
+
+
+# --------------------------------------------------------------------------------------------------- the shipped record
+
+
+def test_the_record_is_current_and_every_difference_has_a_reason(launches, counted):
+    found = agreement.faults(launches, counted)
+    assert not found, "\n".join([*found, "measure on a GPU: python -m pmpp.lab.measure.agreement --gpu RECORD --stale"])
+
+
+def test_the_record_is_wide(launches):
+    assert len({run.kernel for run in launches.values()}) >= 24
+    rungs = {name for name in launches if name.startswith(("vector_add:", "matmul:", "reduction:", "transpose:"))}
+    assert len(rungs) >= 22
+    runs = agreement.recorded()[0]
+    assert all({"gpu", "revision", "ncu", "versions"} <= run.keys() for run in runs.values())
+
+
+def test_without_a_reason_the_counts_are_the_same(launches, counted):
+    every = agreement.rows(launches, counted)
+    assert {row.metric for row in every} == {metric.name for metric in agreement.METRICS}
+    for row in every:
+        assert row.hardware == row.interpreter or row.reason, row
+    # Stores and barriers are never merged or dropped: no reason is good enough.
+    for row in every:
+        if row.metric.startswith(("global store requests", "shared store", "barriers", "flops in float64")):
+            assert row.hardware == row.interpreter, row
+    # Floating-point operations are the same, but for routines, a loop of compare-and-swap, and one that is not due.
+    other_flops = {row.case for row in every if row.metric == "flops" and row.differs}
+    assert other_flops == {"division", "square root", "atomic, float sum, shared", "shuffle"}
+
+
+def test_the_counters_of_the_caches_agree_with_the_machine_code(launches):
+    pairs = [(m, run) for m in agreement.METRICS if m.unit for run in launches.values()]
+    assert sum(metric.hardware(run) == run.values[metric.unit] for metric, run in pairs) >= 0.98 * len(pairs)
+
+
+# -------------------------------------------------------------------------------------------------------- what it finds
+
+
+def _with(monkeypatch, name, **changes):
+    changed = tuple(dataclasses.replace(c, **changes) if c.name == name else c for c in agreement.cases())
+    monkeypatch.setattr(agreement, "cases", lambda: changed)
+
+
+def test_a_difference_without_a_reason_is_a_fault(launches, counted, monkeypatch):
+    _with(monkeypatch, "shuffle", differs={})
+    found = agreement.faults(launches, counted)
+    assert "shuffle: flops: 16512 on the hardware, 20480 here, and no reason" in found
+    assert len(found) == 2  # and the divergent branches
+    assert "UNEXPLAINED" in agreement.table(agreement.rows(launches, counted))
+
+
+def test_a_reason_without_a_difference_is_a_fault(launches, counted, monkeypatch):
+    _with(monkeypatch, "load, coalesced", differs={"barriers": Reason("so it seems", "BAR.SYNC")})
+    assert agreement.faults(launches, counted) == [
+        "load, coalesced: barriers: a reason, but no difference",
+        "load, coalesced: barriers: the reason speaks of BAR.SYNC, which it did not execute",
+    ]
+
+
+def test_a_changed_kernel_makes_its_record_stale(launches, counted, monkeypatch):
+    _with(monkeypatch, "load, coalesced", target=scale)
+    assert agreement.faults(launches, counted) == [
+        "load, coalesced: its source or its arguments changed since it was recorded"
+    ]
+
+
+def test_what_is_not_recorded_and_what_is_no_more(launches, counted):
+    some = {name: run for name, run in launches.items() if name != "vote"}
+    some["gone"] = launches["vote"]
+    found = agreement.faults(some, counted)
+    assert found == ["gone: recorded, but no longer in the catalogue", "vote: not recorded"]
+
+
+def test_a_wrong_counter_is_found(launches, counted):
+    counters = counted["load, off by one"]["counters"]
+    wrong = counted | {
+        "load, off by one": counted["load, off by one"] | {"counters": counters | {"global_load_sectors": 512}}
+    }
+    found = agreement.faults(launches, wrong)
+    assert found == ["load, off by one: global load sectors: 640 on the hardware, 512 here, and no reason"]
+
+
+def test_the_digest_sees_source_constants_functions_and_arguments(monkeypatch):
+    x = np.arange(4.0)
+    case = Case("scale", scale, lambda: (x, x), 1, 4)
+    digest = case.digest
+    assert dataclasses.replace(case, name="other", differs={"flops": Reason("because")}).digest == digest
+    assert dataclasses.replace(case, grid=2).digest != digest
+    assert dataclasses.replace(case, args=lambda: (x, x + 1)).digest != digest
+    assert dataclasses.replace(case, args=lambda: (x.astype("f4"), x)).digest != digest
+    monkeypatch.setitem(scaled.py_func.__globals__, "FACTOR", 3)
+    assert case.digest != digest  # it is read by a function that the kernel calls
+
+
+def test_comments_and_layout_are_not_source():
+    one = "def f(x):  # why\n    # how\n    return x\n"
+    other = 'def f(x):\n    """What,\n    and how."""\n\n    return x\n'
+    assert record.bare_source(one) == record.bare_source(other) == "def f(x):\n    return x"
+
+
+# ------------------------------------------------------------------------------------------------------------- commands
+
+
+def test_the_command_prints_the_table(capsys, counted, monkeypatch):
+    monkeypatch.setattr(agreement, "interpret", lambda: counted)
+    assert agreement.main([]) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    assert "0 of them unexplained" in out
+    assert "grid-stride loop\n  global load sectors" in out
+
+
+def test_the_command_fails_on_a_stale_record(tmp_path, capsys, counted, monkeypatch):
+    monkeypatch.setattr(agreement, "interpret", lambda: counted)
+    data = json.loads(agreement.RECORD.read_text())
+    data["launches"]["vote"]["digest"] = "of another kernel"
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(data))
+    assert agreement.main(["--record", str(path)]) == 1
+    assert "vote: its source or its arguments changed" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(device.on_gpu(), reason="there is a GPU")
+def test_measuring_needs_a_gpu(tmp_path):
+    with pytest.raises(RuntimeError, match="kernels run in the interpreter"):
+        agreement.measure(tmp_path / "record.json")
+
+
+# --------------------------------------------------------------------------------------------------------------- nsight
+
+RAW = """"ID","Kernel Name","Block Size","Grid Size","Device","one.sum","other.ratio"
+"","","","","","inst",""
+"0","room::first_kernel[abi:v1,abc](Array<float, 1, C>)","(32, 4, 1)","(5, 3, 1)","0","1,024","2.50"
+"1","cudapy::second(long)","(256, 1, 1)","(1, 1, 1)","0","0","7"
+"""
+SOURCE = """"Kernel Name","first"
+
+"Address","Source","# Samples","Instructions Executed","Predicated-On Thread Instructions Executed"
+"0x0","      LDC R1, c[0x0][0x28]","2","8","256"
+"0x1","@P0   EXIT","2","8","56"
+"0x2","      LDG.E R2, desc[UR4][R2.64]","2","7","200"
+"0x3","@!P1  LDG.E R2, desc[UR4][R2.64]","2","7","100"
+"0x4","      LDG.E R2, desc[UR4][R2.64]","2","7","200"
+"0x5","      STG.E desc[UR4][R2.64], R3","2","0","0"
+"Kernel Name","second"
+"Address","Source","Instructions Executed","Predicated-On Thread Instructions Executed"
+"0x0","      BAR.SYNC.DEFER_BLOCKING 0x0","3","96"
+"""
+
+
+def test_reading_a_report():
+    first, second = nsight._launches(RAW, SOURCE, ["one.sum", "other.ratio"])
+    assert first == {
+        "kernel": "first_kernel",
+        "grid": [5, 3, 1],
+        "block": [32, 4, 1],
+        "values": [1024, 2.5],
+        "opcodes": {"@EXIT": [8, 56], "LDG.E": [14, 400], "@LDG.E": [7, 100]},  # no constants, nothing that never ran
+    }
+    assert second["kernel"] == "second"
+    assert second["opcodes"] == {"BAR.SYNC.DEFER_BLOCKING": [3, 96]}
+
+
+def test_without_the_profiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match="ncu is not on the path"):
+        nsight.version()
+
+
+def test_a_failing_profiler_is_quoted(monkeypatch, tmp_path):
+    fake = tmp_path / "ncu"
+    fake.write_text("#!/bin/sh\necho '==ERROR== no permission to read the counters'\nexit 9\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match="status 9:\n==ERROR== no permission"):
+        nsight.profile(["true"], ["a"], {})

@@ -1,0 +1,411 @@
+"""Timing and the bench command, without a GPU: clocks and events are fakes."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+
+from pmpp.lab.measure import bench, environment, record, timing
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost
+from tests.lab.test_record import CEILINGS, block, data, entry
+
+
+class FakeTimer:
+    """Hands out scripted seconds a call, and runs the calls so that results and order can be looked at."""
+
+    MOST_DELAY = 0.05
+
+    def __init__(self, script=None, queued=True, l2_bytes=1000):
+        self.script, self.queued, self.l2_bytes = iter(script or ()), queued, l2_bytes
+        self.samples, self.flushed, self.delays, self.warmed = [], [], [], 0
+
+    def synchronize(self):
+        pass
+
+    def sample(self, calls, *, before=None, flush=False, delay=0.0):
+        if before is not None:
+            before()
+            self.warmed += 1
+        for call in calls:
+            call()
+        self.samples.append(len(calls))
+        self.flushed.append(flush)
+        self.delays.append(delay)
+        queued = self.queued(delay) if callable(self.queued) else self.queued
+        return timing.Sample(next(self.script, 1e-3), 2e-5, queued)
+
+
+class FakeClock:
+    """Every look at the clock takes ``step`` seconds."""
+
+    def __init__(self, step=0.01):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+# ------------------------------------------------------------------------------------------------------- statistics
+
+
+def test_interval_of_the_median_by_hand():
+    # n = 6: P(all on one side) = 2 / 64 < 5 %, so the extremes; n = 12: k = 3, since 2 (1 + 12 + 66) / 4096 = 3.9 %.
+    assert timing.median_interval([3, 1, 2, 6, 5, 4]) == (1, 6)
+    assert timing.median_interval(range(1, 13)) == (3, 10)
+    assert timing.median_interval([7]) == (7, 7)
+    assert timing.median_interval([1, 2, 3]) == (1, 3)
+    with pytest.raises(ValueError, match="no samples"):
+        timing.median_interval([])
+
+
+@pytest.mark.parametrize("n", [6, 9, 25, 100, 400])
+def test_interval_covers_the_median_as_often_as_it_says(n):
+    samples = np.random.default_rng(n).exponential(size=(2000, n))
+    covered = [low <= math.log(2) <= high for low, high in map(timing.median_interval, samples)]
+    assert np.mean(covered) > 0.935  # 95 %, less three standard errors of 2000 trials
+
+
+def test_rule_stops_when_the_spread_is_known():
+    rule = timing.Rule(spread=0.02, min_repeats=12, max_seconds=1.0)
+    assert not rule.stop([1.0] * 11, spent=0.1)
+    assert rule.stop([1.0] * 12, spent=0.1)
+    assert not rule.stop([1.0, 1.1] * 6, spent=0.1)
+
+
+def test_rule_stops_when_the_time_is_used_up_but_never_after_one_sample():
+    rule = timing.Rule(max_seconds=1.0, at_least=3)
+    assert not rule.stop([1.0, 2.0], spent=5.0)
+    assert rule.stop([1.0, 2.0, 3.0], spent=5.0)
+    assert rule.stop([1.0, 2.0] * 150, spent=0.1)  # max_repeats
+
+
+def test_rule_gives_fast_contenders_their_seconds():
+    rule = timing.Rule(min_seconds=0.2)
+    assert not rule.stop([1.0] * 20, spent=0.1)
+    assert rule.stop([1.0] * 20, spent=0.2)
+
+
+# -------------------------------------------------------------------------------------------------------- measuring
+
+
+def test_median_spread_and_host_time_of_scripted_samples():
+    # The first sample chooses the batch and is not counted.
+    timer = FakeTimer([1e-3, *[1e-3 * (1 + i / 1000) for i in range(40)]])
+    timed = timing.measure(lambda x: x, [(1,), (2,)], timer=timer, clock=FakeClock(1e-6), spread=0.01)
+    counted = [1e-3 * (1 + i / 1000) for i in range(timed.repeats)]
+    assert timed.median == pytest.approx(statistics.median(counted))
+    assert timed.low <= timed.median <= timed.high
+    assert timed.settled
+    assert timed.call == 2e-5
+    assert timed.batch == 1
+    assert "queued behind a delay kernel" in timed.method
+
+
+def test_short_kernels_are_timed_in_batches():
+    timer = FakeTimer([1e-5] * 100)
+    timed = timing.measure(lambda: None, [()], timer=timer, clock=FakeClock(1e-6))
+    assert timed.batch == 20
+    assert set(timer.samples[1:]) == {20}
+    assert "20 launches a sample" in timed.method
+
+
+def test_cold_inputs_rotate():
+    seen = []
+    timer = FakeTimer()
+    timing.measure(seen.append, [(1,), (2,), (3,)], timer=timer, set_bytes=1000, clock=FakeClock(1e-6))
+    assert seen[:6] == [1, 2, 3, 1, 2, 3]
+    assert not any(timer.flushed)
+
+
+def test_cache_is_overwritten_where_rotation_is_not_enough():
+    timer = FakeTimer([1e-6] * 100)
+    timed = timing.measure(lambda x: None, [(1,), (2,)], timer=timer, set_bytes=10, clock=FakeClock(1e-6))
+    assert all(timer.flushed)
+    assert timed.batch == 1  # the second launch of a batch would find the cache warm
+    assert "L2 overwritten" in timed.method
+
+
+def test_warm_inputs_are_used_once_before_each_sample():
+    timer = FakeTimer()
+    timed = timing.measure(lambda x: None, [(1,)], timer=timer, cache="warm", clock=FakeClock(1e-6))
+    assert timer.warmed == len(timer.samples)
+    assert not any(timer.flushed)
+    assert "warm" in timed.method
+
+
+def test_delay_grows_until_everything_is_queued():
+    timer = FakeTimer(queued=lambda delay: delay > 1e-3)
+    timed = timing.measure(lambda: None, [()], timer=timer, clock=FakeClock(1e-6))
+    assert max(timer.delays) < 3e-3
+    assert "queued behind" in timed.method
+
+
+def test_a_contender_that_waits_for_the_gpu_is_said_to():
+    timed = timing.measure(lambda: None, [()], timer=FakeTimer(queued=False), clock=FakeClock(1e-6))
+    assert "host time included" in timed.method
+
+
+def test_wrong_result_gets_no_time():
+    timer = FakeTimer()
+    with pytest.raises(timing.WrongResult, match="off by 2, and 1 is allowed"):
+        timing.measure(lambda: 3, [()], timer=timer, check=lambda result: (2.0, 1.0))
+    assert timer.samples == []
+
+
+def test_nan_is_wrong():
+    with pytest.raises(timing.WrongResult):
+        timing.measure(lambda: 3, [()], timer=FakeTimer(), check=lambda result: (math.nan, 1.0))
+
+
+def test_the_last_timed_output_was_poisoned_and_is_checked():
+    # Right the first time, and then it writes nothing: only the poison tells.
+    out = np.zeros(1)
+    calls = []
+
+    def lazy(out):
+        if not calls:
+            out[0] = 1
+        calls.append(1)
+        return out
+
+    def poison(out):
+        out[0] = math.nan
+
+    with pytest.raises(timing.WrongResult):
+        timing.measure(
+            lazy,
+            [(out,)],
+            timer=FakeTimer(),
+            clock=FakeClock(1e-6),
+            check=lambda result, out: (abs(result[0] - 1), 0.0),
+            poison=poison,
+        )
+    assert len(calls) > 12
+
+
+def test_rivals_take_turns_and_a_failure_costs_only_itself():
+    order = []
+
+    def broken():
+        raise ValueError("no such kernel")
+
+    contenders = {
+        "a": timing.Contender(lambda: order.append("a"), [()]),
+        "broken": timing.Contender(broken, [()]),
+        "b": timing.Contender(lambda: order.append("b"), [()]),
+    }
+    outcome = timing.measure_together(contenders, timer=FakeTimer(), clock=FakeClock(1e-6))
+    assert list(outcome) == ["a", "broken", "b"]
+    assert isinstance(outcome["broken"], ValueError)
+    assert isinstance(outcome["a"], timing.Timing)
+    timed = "".join(order)
+    assert "abababab" in timed
+
+
+def test_probe_comes_before_timing():
+    def probe():
+        raise timing.WrongResult("lost an element")
+
+    timer = FakeTimer()
+    outcome = timing.measure_together({"a": timing.Contender(lambda: None, [()], probe=probe)}, timer=timer)
+    assert str(outcome["a"]) == "lost an element"
+    assert timer.samples == []
+
+
+def test_measure_host_by_a_fake_clock():
+    timed = timing.measure_host(lambda: 7, check=lambda result: (0.0, 0.0), clock=FakeClock(0.5), min_repeats=7)
+    assert timed.median == pytest.approx(0.5)
+    assert timed.repeats == 3  # 0.5 s each: the time is used up
+    assert not timed.settled
+    assert timed.call is None
+    with pytest.raises(timing.WrongResult):
+        timing.measure_host(lambda: 7, check=lambda result: (1.0, 0.5), clock=FakeClock(0.5))
+
+
+def test_timing_without_a_gpu_is_refused():
+    if device.on_gpu():
+        pytest.skip("there is a GPU")
+    with pytest.raises(RuntimeError, match="timing needs a GPU"):
+        timing.measure(lambda: None, [()])
+
+
+# ------------------------------------------------------------------------------------------------------------ running
+
+
+def workload(**changes):
+    values = {
+        "family": "add", "name": "8", "sizes": {"n": 8}, "cost": Cost(8, 96), "cache": "warm",
+        "make": lambda seed: (np.full(8, seed, np.float32), np.ones(8, np.float32)),
+        "rungs": (lambda x, y: x + y,),
+        "verify": lambda result, x, y: (float(abs(result - (x + y)).max()), 0.0),
+    }  # fmt: skip
+    return bench.Workload(**{**values, **changes})
+
+
+@pytest.fixture
+def plenty(monkeypatch):
+    monkeypatch.setattr(bench, "free_bytes", lambda: 2**40)
+
+
+def right(x, y):
+    return x + y
+
+
+def wrong(x, y):
+    return x - y
+
+
+def test_run_gives_entries_and_says_what_failed(plenty):
+    work = workload(rungs=(right, wrong), host={"numpy.add": np.add}, design=True)
+    entries, notes = bench.run([work], timer=FakeTimer(), clock=FakeClock(0.01))
+    assert [(one.contender, one.kind) for one in entries] == [("right", "rung"), ("numpy.add", "numpy")]
+    assert entries[0].error == 0
+    assert entries[0].design
+    assert len(notes) == 1
+    assert notes[0].startswith("wrong on add 8 FAILED: WrongResult")
+
+
+def test_end_to_end_goes_from_numpy_to_numpy(plenty, monkeypatch):
+    monkeypatch.setattr(device, "to_host", np.asarray)
+    seen = []
+
+    def slow(x, y):
+        seen.append(type(x))
+        return right(x, y)
+
+    def with_output(x, y, out):
+        return np.add(x, y, out=out)
+
+    work = workload(
+        rungs=(right, slow),
+        end_to_end=True,
+        host={"numpy.add": with_output},
+        host_args=lambda x, y: (x, y, np.zeros(8, np.float32)),
+    )
+    entries, notes = bench.run([work], timer=FakeTimer(), clock=FakeClock(0.01))
+    assert notes == []
+    assert [one.contender for one in entries] == ["right", "slow", "numpy.add"]
+    assert entries[0].end_to_end_ms is None
+    assert entries[1].end_to_end_ms > 0
+    assert set(seen) == {np.ndarray}
+
+
+def test_a_failure_on_the_host_costs_only_itself(plenty):
+    def breaks(x, y):
+        raise MemoryError("none left")
+
+    work = workload(rungs=(right,), host={"numpy.add": breaks, "numpy.sum": wrong})
+    entries, notes = bench.run([work], timer=FakeTimer(), clock=FakeClock(0.01))
+    assert [one.contender for one in entries] == ["right"]
+    assert notes[0] == "numpy.add on add 8 FAILED: MemoryError: none left"
+    assert "numpy.sum on add 8 FAILED: WrongResult" in notes[1]
+
+
+def test_run_leaves_out_libraries_that_are_not_installed(plenty):
+    work = workload(rungs=(right,), libraries={"no_such_package.add": lambda package, x, y: x + y})
+    entries, notes = bench.run([work], timer=FakeTimer(), clock=FakeClock(0.01))
+    assert len(entries) == 1
+    assert "no_such_package.add was left out" in notes[0]
+
+
+def test_run_does_the_design_size_first_and_says_what_the_budget_left_out(plenty):
+    works = [workload(name="4", rungs=(right,)), workload(name="8", rungs=(right,), design=True)]
+    clock = FakeClock(1.0)
+    entries, notes = bench.run(works, timer=FakeTimer(), clock=clock, budget=1.5)
+    assert [one.workload for one in entries] == ["8"]
+    assert notes == ["add 4 was left out: the budget of 2 s is used up"]
+
+
+def test_run_leaves_out_what_does_not_fit(monkeypatch):
+    monkeypatch.setattr(bench, "free_bytes", lambda: 100)
+    entries, notes = bench.run([workload(rungs=(right,))], timer=FakeTimer(), clock=FakeClock(1e-6))
+    assert not entries
+    assert "of GPU memory" in notes[0]
+
+
+def test_number_of_input_sets():
+    assert bench.input_sets(10, 1000, "warm") == 1
+    assert bench.input_sets(10**9, 1000, "cold") == 2
+    assert bench.input_sets(500, 1000, "cold") == 4
+    assert bench.input_sets(1, 1000, "cold") == bench.MOST_SETS
+
+
+def test_out_is_given_only_to_rungs_that_take_it():
+    def takes(x, *, out=None):
+        return out
+
+    def makes(x):
+        return x
+
+    assert bench._rung_call(takes, True)(1, 2) == 2
+    assert bench._rung_call(makes, True)(1, 2) == 1
+    assert bench._rung_call(makes, False)(1) == 1
+
+
+# ------------------------------------------------------------------------------------------------- machine and command
+
+
+def test_revision_is_given_by_the_environment_where_there_is_no_git(monkeypatch):
+    monkeypatch.setenv("PMPP_REVISION", "abc1234-dirty")
+    assert environment.revision() == "abc1234-dirty"
+    monkeypatch.delenv("PMPP_REVISION")
+    monkeypatch.setattr(environment, "_output", lambda *command: "")
+    assert environment.revision() == "unknown"
+    monkeypatch.setattr(
+        environment, "_output", lambda *command: "1234567" if "rev-parse" in command else " M pmpp/a.py"
+    )
+    assert environment.revision() == "1234567-dirty"
+
+
+def test_versions_name_what_is_installed():
+    assert environment.versions()["numpy"] == np.__version__
+
+
+def test_the_table_shows_share_library_and_doubt():
+    rows = entry(settled=False), entry(contender="torch.sum", kind="library", median_ms=0.95)
+    text = bench.table(record.Record(data(reduction=block(*rows))))
+    assert "0.950" in text  # the best library over the rung
+    assert "1.00000  10.0*" in text
+    assert "20.0" in text  # microseconds of host time
+    assert text.endswith("when the time was used up")
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "ms", "expected"),
+    [
+        (1, 4 * 10**9, 1.0, "4 TB/s"),
+        (60 * 10**9, 1, 1.0, "60 TFLOP/s"),
+        (0, 2000, 1.0, "2 MB/s"),
+        (0, 2, 1.0, "2e+03 B/s"),
+    ],
+)
+def test_rate_in_words(flops, moved, ms, expected):
+    assert bench.rate(entry(flops=flops, bytes=moved, median_ms=ms, low_ms=ms, high_ms=ms), CEILINGS) == expected
+
+
+def test_bench_without_a_gpu_says_so_in_one_sentence(capsys):
+    if device.on_gpu():
+        pytest.skip("there is a GPU")
+    assert bench.main([]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("bench needs an NVIDIA GPU, but ")
+    assert said.count("\n") == 1
+
+
+def test_bench_names_the_rooms_it_knows(capsys):
+    assert bench.main(["attic"]) == 2
+    assert "no workloads for attic" in capsys.readouterr().err
+
+
+def test_bench_refuses_a_backend_that_is_none(monkeypatch, capsys):
+    def refuse():
+        raise device.BackendError("PMPP_BACKEND must be 'numba' or 'simt', was 'x'.")
+
+    monkeypatch.setattr(device, "on_gpu", refuse)
+    assert bench.main([]) == 2
+    assert "PMPP_BACKEND" in capsys.readouterr().err

@@ -1,0 +1,130 @@
+"""The chapters' tool: what it writes, and what it finds wrong."""
+
+import nbformat
+import pytest
+
+from pmpp.lab.publish import notebooks
+
+SOURCE = """\
+# %% [markdown]
+# # A title
+
+# %%
+1 + 1
+
+# %% jupyter={"source_hidden": true}
+print("an answer")
+
+# %%
+1 + 1
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "00_try.py").write_text(SOURCE)
+    return tmp_path
+
+
+def written(folder, change=None):
+    """Write the notebook as an execution would, with a change."""
+    pytest.importorskip("jupytext", reason="chapters need the extra 'lab'")
+    (path,) = notebooks.sources(folder=folder)
+    notebook = notebooks.read_source(path)
+    for count, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
+        cell.execution_count = count
+        cell.outputs = [nbformat.v4.new_output("execute_result", {"text/plain": "2"}, execution_count=count)]
+    if change:
+        change(notebook)
+    nbformat.write(notebook, folder / "00_try.ipynb")
+    return notebooks.faults(path)
+
+
+def test_a_notebook_that_agrees(folder, capsys):
+    assert written(folder) == []
+    assert notebooks.main(["--check"], folder) == 0
+    assert capsys.readouterr().out == "1 chapters agree with their sources\n"
+
+
+def test_the_same_source_gives_the_same_notebook(folder):
+    pytest.importorskip("jupytext")
+    (path,) = notebooks.sources(folder=folder)
+    once, again = notebooks.read_source(path), notebooks.read_source(path)
+    assert once == again
+    assert len({cell.id for cell in once.cells}) == 4, "equal cells have ids of their own"
+    nbformat.validate(once)
+
+
+def edit(notebook):
+    notebook.cells[1].source = "1 + 2"
+
+
+def show_answer(notebook):
+    del notebook.cells[2].metadata["jupyter"]
+
+
+def skip(notebook):
+    notebook.cells[2].execution_count = None
+
+
+def fail(notebook):
+    notebook.cells[1].outputs = [nbformat.v4.new_output("error", ename="NameError", evalue="x", traceback=[])]
+
+
+def warn(notebook):
+    notebook.cells[1].outputs = [nbformat.v4.new_output("stream", name="stderr", text="a.py:1\nUserWarning: hm")]
+
+
+def address(notebook):
+    notebook.cells[1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="<function f at 0x7f01aabb>")]
+
+
+def version(notebook):
+    notebook.metadata.language_info["version"] = "3.11.7"
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (edit, "notebooks/00_try.ipynb differs from its source"),
+        (show_answer, "notebooks/00_try.ipynb differs from its source"),
+        (skip, "notebooks/00_try.ipynb was not executed from top to bottom"),
+        (fail, "notebooks/00_try.ipynb, code cell 1 ends in NameError"),
+        (warn, "notebooks/00_try.ipynb, code cell 1 writes to stderr: UserWarning: hm"),
+        (address, "notebooks/00_try.ipynb, code cell 1 shows an address (at 0x7f01aabb), which differs in every run"),
+        (version, "notebooks/00_try.ipynb has other metadata than this tool writes"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_wrong_is_named(folder, change, fault):
+    assert written(folder, change) == [fault]
+
+
+def test_a_missing_notebook_and_a_missing_source(folder, capsys):
+    pytest.importorskip("jupytext")
+    (folder / "99_orphan.ipynb").write_text("{}")
+    assert notebooks.main(["--check"], folder) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "notebooks/00_try.ipynb is missing\nnotebooks/99_orphan.ipynb has no source\n"
+    assert printed.err == "Run: make notebooks\n"
+
+
+def test_an_unknown_chapter(folder):
+    with pytest.raises(SystemExit, match="no such chapter: 11_none; there are 00_try"):
+        notebooks.main(["11_none"], folder)
+
+
+def test_executing(folder):
+    for package in ("jupytext", "nbclient", "ipykernel"):
+        pytest.importorskip(package, reason="chapters need the extra 'lab'")
+    (path,) = notebooks.sources(folder=folder)
+    notebook, seconds = notebooks.execute(path)
+    assert seconds > 0
+    assert notebook.cells[1].outputs[0].data["text/plain"] == "2"
+    assert notebook.cells[2].outputs[0].text == "an answer\n"
+    nbformat.write(notebook, folder / "00_try.ipynb")
+    assert notebooks.faults(path) == []
+    path.write_text(SOURCE + "\n# %%\n1 / 0\n")
+    with pytest.raises(notebooks.ChapterError, match=r"00_try: a cell failed[\s\S]*1 / 0[\s\S]*ZeroDivisionError"):
+        notebooks.execute(path)

@@ -1,0 +1,359 @@
+"""Figures, drawn from a record made up here: colours, footers, units, regions, and labels that do not meet."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import subprocess
+import sys
+import types
+
+import matplotlib
+import pytest
+from matplotlib.text import Text
+
+from pmpp.lab.draw import plots, style
+from pmpp.lab.measure import record, roofline
+from pmpp.runtime.rung import Cost
+
+CEILINGS = roofline.Ceilings(bandwidth=4e12, fma_f32=60e12, source="a test", empty_kernel=2e-6, launch=15e-6)
+L2 = 60 * 2**20
+LADDERS = {
+    "vector_add": ("add", ("one_thread_each", "grid_stride", "vectorised"), "torch.add"),
+    "reduction": (
+        "sum",
+        ("interleaved", "sequential", "shared_tree", "coarsened", "shuffle", "vectorised", "deterministic"),
+        "torch.sum",
+    ),
+    "matmul": (
+        "matmul",
+        (
+            "naive",
+            "coalesced",
+            "tiled",
+            "coarsened",
+            "register_tiled",
+            "vectorised",
+            "prefetched",
+        ),
+        "torch.matmul",
+    ),
+}
+
+
+def cost_of(room, n):
+    return {"vector_add": Cost(n, 12 * n), "reduction": Cost(n - 1, 4 * n + 4), "matmul": Cost(2 * n**3, 12 * n * n)}[
+        room
+    ]
+
+
+def entry(room, family, n, contender, kind, share, design, **more):
+    cost = cost_of(room, n)
+    ms = max(roofline.bound(cost, CEILINGS).seconds / share, CEILINGS.empty_kernel) * 1e3
+    return record.Entry(
+        family=family,
+        workload=str(n),
+        sizes={"n": n},
+        design=design,
+        cache="cold",
+        contender=contender,
+        kind=kind,
+        median_ms=ms,
+        low_ms=ms,
+        high_ms=ms,
+        repeats=12,
+        batch=1,
+        settled=True,
+        method="made up",
+        flops=cost.flops,
+        bytes=cost.bytes,
+        **more,
+    )
+
+
+def room_entries(room):
+    family, ladder, library = LADDERS[room]
+    sizes = [2**k for k in (range(6, 14) if room == "matmul" else range(10, 29))]
+    for n in sizes:
+        design = n == sizes[-2]
+        for place, name in enumerate(ladder):
+            whole = {"end_to_end_ms": 0.3 + n / 1e6} if name == ladder[-1] else {}
+            yield entry(room, family, n, name, "rung", 0.98 * (place + 1) / len(ladder), design, **whole)
+        yield entry(room, family, n, library, "library", 0.97, design)
+        yield entry(room, family, n, library.replace("torch", "cupy"), "library", 0.96, design)
+        yield entry(room, family, n, library.replace("torch", "numpy"), "numpy", 0.01, design)
+    if room == "vector_add":
+        for direction, n in itertools.product(("host to device", "device to host"), (2**12, 2**20, 2**30)):
+            for memory in ("pageable", "pinned"):
+                yield dataclasses.replace(
+                    entry(room, direction, n, memory, "transfer", 0.01, False), sizes={"bytes": n}, flops=0, bytes=n
+                )
+
+
+@pytest.fixture(scope="module")
+def made_up():
+    run = {
+        "date": "2026-01-02T03:04:05Z",
+        "revision": "abc1234",
+        "driver": "0",
+        "cuda": "0",
+        "cpu": "a CPU, 16 cores",
+        "versions": {"numpy": "2.4"},
+        "ceilings": dataclasses.asdict(CEILINGS),
+    }
+    gpu = {"name": "NVIDIA Test 1", "sms": 132, "l2_bytes": L2, "memory_bytes": 2**37}
+    rooms = {room: {"source": "0", "entries": [record.as_json(one) for one in room_entries(room)]} for room in LADDERS}
+    return record.Record(record.merge(None, gpu, run, rooms), "made up")
+
+
+def report(flops, loads, stores):
+    counters = {"flops": flops, "global_load_sectors": loads, "global_store_sectors": stores}
+    return types.SimpleNamespace(counters=counters)
+
+
+MINE = {"mine": report(2 * 64**3, 64**3 // 4, 512), "mine, tiled": report(2 * 64**3, 2**11, 512)}
+FIGURES = {
+    "roofline": lambda made_up: plots.roofline(record=made_up),
+    "roofline with reports": lambda made_up: plots.roofline(record=made_up, reports=MINE),
+    "transfers": lambda made_up: plots.transfers("vector_add", record=made_up),
+    "roofline of vector_add": lambda made_up: plots.roofline("vector_add", record=made_up),
+    "ladder of matmul": lambda made_up: plots.ladder("matmul", record=made_up),
+    "ladder of reduction": lambda made_up: plots.ladder("reduction", record=made_up),
+    "sweep of vector_add": lambda made_up: plots.sweep("vector_add", record=made_up),
+    "sweep of reduction": lambda made_up: plots.sweep("reduction", record=made_up),
+    "sweep of matmul": lambda made_up: plots.sweep("matmul", record=made_up),
+    "CPU and GPU": lambda made_up: plots.cpu_gpu("vector_add", record=made_up),
+    "room with reports": lambda made_up: plots.roofline("matmul", record=made_up, reports=MINE),
+}
+
+
+@pytest.fixture(scope="module", params=FIGURES)
+def figure(request, made_up):
+    return FIGURES[request.param](made_up)
+
+
+def words(figure):
+    """The texts that are drawn: a tick beyond the limits of its axis is not."""
+    outside = set()
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+            outside |= {
+                label for tick in ticks if not low <= tick.get_loc() <= high for label in (tick.label1, tick.label2)
+            }
+    return [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible() and t not in outside]
+
+
+def test_every_figure_says_where_its_figures_come_from(figure):
+    assert figure.get_supxlabel().startswith("Recorded on NVIDIA Test 1, 2026-01-02, revision abc1234")
+
+
+def test_every_axis_of_numbers_has_its_unit(figure):
+    for ax in figure.axes:
+        assert ax.get_title(loc="left") or ax.get_title()
+        for axis in (ax.xaxis, ax.yaxis):
+            names = [label.get_text() for label in axis.get_ticklabels()]
+            of_numbers = not any(name.replace("_", "").replace(".", "").isalpha() for name in names)
+            if of_numbers:
+                assert axis.get_label_text().count("("), axis.get_label_text()
+
+
+def test_nothing_is_smaller_than_the_footer(figure):
+    assert min(text.get_fontsize() for text in words(figure)) >= style.FOOTER
+
+
+def test_no_two_texts_meet_and_none_is_cut_off(figure):
+    figure.draw_without_rendering()
+    boxes = []
+    for text in words(figure):
+        if text.get_rotation() % 90:
+            continue  # along the roof: its upright box is mostly empty
+        box = text.get_window_extent()
+        label = text.get_text()
+        assert figure.bbox.x0 <= box.x0 + 1, label
+        assert box.x1 <= figure.bbox.x1 + 1, label
+        assert figure.bbox.y0 <= box.y0 + 1, label
+        assert box.y1 <= figure.bbox.y1 + 1, label
+        boxes.append((label, box))
+    for (one, a), (other, b) in itertools.combinations(boxes, 2):
+        overlap = min(min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0))
+        assert overlap <= 1, f"{one!r} meets {other!r}"
+
+
+def test_a_notebook_shows_it(made_up):
+    assert plots.ladder("vector_add", record=made_up)._repr_png_()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_no_state_of_the_session_is_left_or_used(made_up):
+    before = dict(matplotlib.rcParams)
+    plots.ladder("reduction", record=made_up)
+    assert dict(matplotlib.rcParams) == before
+    code = "import sys, pmpp.lab.draw.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_colours_are_unique_in_a_ladder_and_the_same_everywhere(made_up):
+    for room, (_, ladder, library) in LADDERS.items():
+        look = plots.colours(made_up, room)
+        assert [look[name][0] for name in ladder] == list(plots.COLOURS[: len(ladder)])
+        assert len({look[name] for name in ladder}) == len(ladder)
+        assert look[library][0] in plots.LIBRARY_COLOURS
+    drawn = {line.get_label(): line.get_color() for line in plots.sweep("matmul", record=made_up).axes[0].get_lines()}
+    bars = [bar.get_facecolor() for bar in plots.ladder("matmul", record=made_up).axes[0].patches]
+    for place, name in enumerate(LADDERS["matmul"][1]):
+        assert drawn[name] == plots.COLOURS[place]
+        assert matplotlib.colors.to_hex(bars[place]).upper() == plots.COLOURS[place].upper()
+
+
+def test_palette_has_no_colour_twice():
+    assert len(set(plots.COLOURS)) == len(plots.COLOURS) == len(plots.MARKERS)
+    assert not set(plots.COLOURS) & {*plots.LIBRARY_COLOURS, plots.OWN_COLOUR}
+
+
+def test_regions_by_hand(made_up):
+    # 12 n bytes at 4 TB/s are shorter than 2 us below n = 666,667, and fit in 60 MiB up to n = 5,242,880.
+    found = plots.regions(made_up.entries("vector_add", family="add"), CEILINGS, L2)
+    assert [name for name, *_ in found] == ["launch-bound", "in cache", "memory-bound"]
+    assert found[0][1:] == pytest.approx((2**10, 2**19.5))
+    assert found[1][1:] == pytest.approx((2**19.5, 2**22.5))
+    assert found[2][1:] == pytest.approx((2**22.5, 2**28))
+    # 2 n^3 FLOP at 60 TFLOP/s are shorter than 2 us below n = 392.
+    found = plots.regions(made_up.entries("matmul"), CEILINGS, L2)
+    assert [name for name, *_ in found] == ["launch-bound", "compute-bound"]
+    assert found[0][2] == pytest.approx(2**8.5)
+
+
+def test_counted_intensity_by_hand():
+    assert plots.counted_intensity(report(64, 1, 1)) == 1.0
+    with pytest.raises(ValueError, match="no floating-point arithmetic"):
+        plots.counted_intensity(report(0, 1, 1))
+    with pytest.raises(ValueError, match="no global memory traffic"):
+        plots.counted_intensity(report(1, 0, 0))
+
+
+def test_the_readers_kernel_lies_on_the_roof_and_is_marked_as_predicted(made_up):
+    figure = plots.roofline("matmul", record=made_up, reports={"mine": report(64, 1, 1)})
+    star = next(line for line in figure.axes[0].get_lines() if line.get_marker() == "*")
+    assert star.get_xdata()[0] == 1.0
+    assert star.get_ydata()[0] == pytest.approx(4.0)
+    assert any(text.get_text() == "mine\nat most 4 TFLOP/s, predicted" for text in words(figure))
+    assert "predicted from counted traffic, not measured" in figure.get_supxlabel()
+
+
+def test_no_label_is_lost_for_want_of_room(made_up):
+    names = [f"a kernel with a long name, number {place}" for place in range(6)]
+    figure = plots.roofline(
+        "matmul", record=made_up, reports={name: report(1000 + i, 3, 1) for i, name in enumerate(names)}
+    )
+    said = {text.get_text().partition("\n")[0] for text in words(figure)}
+    assert said >= set(names)
+
+
+def test_measured_points_lie_where_their_cost_and_time_put_them(made_up):
+    figure = plots.roofline("vector_add", record=made_up)
+    best = next(line for line in figure.axes[0].get_lines() if line.get_label().startswith("vectorised"))
+    assert best.get_xdata()[0] == pytest.approx(1 / 12)
+    assert best.get_ydata()[0] == pytest.approx(0.98 * 4 / 12)
+    assert best.get_label() == "vectorised 98%"
+
+
+def test_what_does_less_than_its_bound_counts_is_seen_above_the_roof(made_up):
+    quick = entry("matmul", "matmul", 4096, "by_spectra", "rung", 7.5, True)  # 7.5 times as fast as the roof allows
+    rooms = {"matmul": {"source": "0", "entries": [record.as_json(quick)]}}
+    both = record.Record(record.merge(made_up.data, made_up.data["gpu"], made_up.run(), rooms))
+    for figure in (plots.roofline(record=both), plots.roofline("matmul", record=both)):
+        assert figure.axes[0].get_ylim()[1] > 7.5 * 60
+        assert any(text.get_text().endswith("750%") for text in words(figure))
+
+
+def test_a_room_without_arithmetic_is_named_and_not_drawn(made_up):
+    one = dataclasses.replace(next(iter(room_entries("vector_add"))), flops=0, design=True)
+    rooms = {"transpose": {"source": "0", "entries": [record.as_json(one)]}}
+    both = record.merge(made_up.data, made_up.data["gpu"], made_up.run(), rooms)
+    figure = plots.roofline(record=record.Record(both))
+    assert "transpose does no arithmetic and is not drawn" in figure.get_supxlabel()
+
+
+def test_modules_are_rooms_too(made_up):
+    module = types.ModuleType("pmpp.kernels.reduction")
+    assert plots.ladder(module, record=made_up).axes[0].get_title(loc="left").startswith("reduction")
+
+
+def test_what_was_not_measured_is_said(made_up):
+    for draw in (plots.roofline, plots.ladder, plots.sweep, plots.cpu_gpu, plots.transfers):
+        with pytest.raises(record.RecordError, match="no measurements of room 'attic'"):
+            draw("attic", record=made_up)
+    with pytest.raises(record.RecordError, match="no transfers"):
+        plots.transfers("matmul", record=made_up)
+    with pytest.raises(record.RecordError, match="no sweep of 'product'"):
+        plots.sweep("matmul", family="product", record=made_up)
+
+
+def test_each_room_has_its_share_of_its_own_ceiling(made_up):
+    # Measured later, and with twice the bandwidth: the same time is half the share.
+    rooms = {"vector_add": {"source": "0", "entries": [record.as_json(one) for one in room_entries("vector_add")]}}
+    ceilings = dataclasses.asdict(dataclasses.replace(CEILINGS, bandwidth=8e12))
+    run = {**made_up.run("vector_add"), "date": "2026-02-03T03:04:05Z", "ceilings": ceilings}
+    figure = plots.roofline(record=record.Record(record.merge(made_up.data, made_up.data["gpu"], run, rooms)))
+    said = {text.get_text() for text in words(figure)}
+    assert {"vector_add 49%", "reduction 98%"} <= said
+
+
+def test_ridge_label_stays_inside_the_axes(made_up):
+    for room in (None, *LADDERS):
+        figure = plots.roofline(room, record=made_up)
+        figure.draw_without_rendering()
+        label = next(text for text in figure.axes[0].texts if text.get_text().startswith("ridge"))
+        assert label.get_window_extent().x1 <= figure.axes[0].get_window_extent().x1
+
+
+def test_ticks_of_a_short_axis_are_plain_too():
+    figure, ax = style.chart()
+    ax.set(yscale="log", ylim=(0.3, 0.95))
+    plots._plain(ax.yaxis)
+    figure.draw_without_rendering()
+    names = [label.get_text() for label in ax.get_yticklabels(which="both") if label.get_text()]
+    assert "0.6" in names
+    assert all("10^" not in name and "e" not in name for name in names)
+
+
+def test_no_library_hides_a_rung(made_up):
+    lines = {line.get_label(): line for line in plots.sweep("reduction", record=made_up).axes[0].get_lines()}
+    assert lines["deterministic"].get_zorder() > lines["torch.sum"].get_zorder()
+
+
+def test_sweep_of_some(made_up):
+    figure = plots.sweep("matmul", record=made_up, only=["naive", "torch.matmul"], xlabel="side of a square")
+    assert figure.axes[0].get_xlabel() == "side of a square"
+    labels = [line.get_label() for line in figure.axes[0].get_lines()]
+    assert labels == ["naive", "torch.matmul", "the ceilings allow"]
+
+
+def test_figures_can_be_saved(made_up):
+    buffer = io.BytesIO()
+    plots.ladder("vector_add", record=made_up).savefig(buffer, format="svg")
+    assert b"</svg>" in buffer.getvalue()
+
+
+def test_crowded_labels_find_a_place_each():
+    figure, ax = style.chart()
+    ax.set(xlim=(0, 10), ylim=(0, 10))
+    style.label_points(ax, [(5, 5 + 0.05 * i, f"point number {i}", "#000000") for i in range(8)], [])
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in ax.texts if text.get_text()]
+    assert len(boxes) == 8
+    for a, b in itertools.combinations(boxes, 2):
+        assert not (a.x0 < b.x1 and b.x0 < a.x1 and a.y0 < b.y1 and b.y0 < a.y1)
+
+
+def test_drawn_is_the_figure_or_a_word_on_what_is_missing(capsys):
+    def missing(room):
+        raise record.RecordError(f"{room} has never been measured")
+
+    assert plots.drawn(lambda room, family: (room, family), "scan", family="cumsum") == ("scan", "cumsum")
+    assert plots.drawn(missing, "scan") is None
+    assert capsys.readouterr().out == "Nothing to draw: scan has never been measured\n"
+    with pytest.raises(ValueError, match="another fault"):
+        plots.drawn(lambda: (_ for _ in ()).throw(ValueError("another fault")))

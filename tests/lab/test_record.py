@@ -1,0 +1,201 @@
+"""Records of measurements: what survives a file, what is refused, and when they are stale."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+
+import pytest
+
+from pmpp.lab.measure import record, roofline
+
+CEILINGS = roofline.Ceilings(4e12, 60e12, "a test", 2e-6, 15e-6)
+GPU = {"name": "NVIDIA Test 1", "compute_capability": [9, 0], "sms": 132, "l2_bytes": 2**26, "memory_bytes": 2**37}
+
+
+def entry(**changes):
+    values = {
+        "family": "sum",
+        "workload": "2^10",
+        "sizes": {"n": 1024},
+        "design": True,
+        "cache": "cold",
+        "contender": "shuffle",
+        "kind": "rung",
+        "median_ms": 1.0,
+        "low_ms": 0.9,
+        "high_ms": 1.1,
+        "repeats": 12,
+        "batch": 1,
+        "settled": True,
+        "method": "a test",
+        "flops": 1023,
+        "bytes": 4100,
+        "error": 0.0,
+        "tolerance": 1.0,
+        "call_ms": 0.02,
+    }
+    return record.Entry(**{**values, **changes})
+
+
+def run_of(date="2026-11-21T08:00:00Z"):
+    return {
+        "date": date,
+        "revision": "abc1234",
+        "driver": "580",
+        "cuda": "13.0",
+        "cpu": "a CPU",
+        "versions": {},
+        "ceilings": dataclasses.asdict(CEILINGS),
+    }
+
+
+def block(*entries):
+    return {"source": "0123", "notes": [], "entries": [record.as_json(one) for one in entries]}
+
+
+def data(**rooms):
+    return record.merge(None, GPU, run_of(), rooms or {"reduction": block(entry())})
+
+
+def test_a_record_survives_the_file(tmp_path):
+    path = tmp_path / "gpu.json"
+    record.write(data(), path)
+    found = record.load(path)
+    assert found.gpu == "NVIDIA Test 1"
+    assert found.entries("reduction") == (entry(),)
+    assert found.ceilings("reduction") == CEILINGS
+    assert found.footer("reduction") == "Recorded on NVIDIA Test 1, 2026-11-21, revision abc1234"
+    assert list(tmp_path.iterdir()) == [path]  # nothing temporary stays
+
+
+def test_entries_are_found_by_their_fields():
+    smaller = entry(workload="2^9", sizes={"n": 512}, design=False)
+    rows = smaller, entry(), entry(contender="torch.sum", kind="library")
+    found = record.Record(data(reduction=block(*rows)))
+    assert [one.contender for one in found.design("reduction")] == ["shuffle", "torch.sum"]
+    assert found.entries("reduction", kind="library") == (rows[2],)
+    assert found.entries("reduction", design=False)[0].x == 512
+    assert found.families("reduction") == ("sum",)
+
+
+def test_merging_keeps_other_rooms_and_the_runs_they_came_from():
+    first = data(reduction=block(entry()), matmul=block(entry(family="matmul")))
+    second = record.merge(first, GPU, run_of("2026-12-01T00:00:00Z"), {"matmul": block(entry(median_ms=1.05))})
+    assert second["rooms"]["reduction"] == first["rooms"]["reduction"]
+    assert second["rooms"]["matmul"]["run"] == "2026-12-01T00:00:00Z"
+    assert len(second["runs"]) == 2
+    third = record.merge(second, GPU, run_of("2026-12-02T00:00:00Z"), {"reduction": block(entry())})
+    assert sorted(third["runs"]) == ["2026-12-01T00:00:00Z", "2026-12-02T00:00:00Z"]  # a run without rooms goes
+    assert record.Record(third).run()["date"] == "2026-12-02T00:00:00Z"
+
+
+def test_merging_another_gpu_is_refused():
+    with pytest.raises(record.RecordError, match="NVIDIA Test 1, but this machine has NVIDIA Test 2"):
+        record.merge(data(), {**GPU, "name": "NVIDIA Test 2"}, run_of(), {})
+
+
+def broken(change):
+    found = json.loads(json.dumps(data()))
+    change(found, found["rooms"]["reduction"]["entries"][0])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda all, one: all.update(schema=0), "schema is 0"),
+        (lambda all, one: all.pop("runs"), "'runs' is missing"),
+        (lambda all, one: all["gpu"].pop("l2_bytes"), "gpu.l2_bytes"),
+        (lambda all, one: next(iter(all["runs"].values())).pop("driver"), "driver is missing"),
+        (lambda all, one: next(iter(all["runs"].values()))["ceilings"].pop("launch"), "ceilings must have exactly"),
+        (lambda all, one: all["rooms"]["reduction"].update(run="never"), "not in runs"),
+        (lambda all, one: one.pop("median_ms"), r"entries\[0\].*missing fields \['median_ms'\]"),
+        (lambda all, one: one.update(speed=1), r"unknown fields \['speed'\]"),
+        (lambda all, one: one.update(repeats=True), "repeats is True"),
+        (lambda all, one: one.update(median_ms="1"), "median_ms is '1'"),
+        (lambda all, one: one.update(kind="guess"), "kind is 'guess'"),
+        (lambda all, one: one.update(low_ms=2.0), "in this order"),
+        (lambda all, one: one.update(low_ms=0.0), "positive"),
+        (lambda all, one: one.update(error=2.0), "over its tolerance"),
+        (lambda all, one: one.update(sizes={}), "sizes is empty"),
+    ],
+)
+def test_schema_names_the_fault(change, message):
+    with pytest.raises(record.RecordError, match=message):
+        record.Record(broken(change), "a.json")
+
+
+def test_broken_data_never_reach_the_file(tmp_path):
+    path = tmp_path / "gpu.json"
+    record.write(data(), path)
+    before = path.read_text()
+    with pytest.raises(record.RecordError):
+        record.write(broken(lambda all, one: one.update(kind="guess")), path)
+    assert path.read_text() == before
+
+
+def test_missing_and_unreadable_records_are_named(tmp_path, monkeypatch):
+    with pytest.raises(record.RecordError, match="there is no record at"):
+        record.load(tmp_path / "none.json")
+    (tmp_path / "half.json").write_text("{")
+    with pytest.raises(record.RecordError, match="not JSON"):
+        record.load(tmp_path / "half.json")
+    monkeypatch.setattr(record, "RECORDED", tmp_path / "empty")
+    monkeypatch.setattr(record, "_own_path", lambda: None)
+    with pytest.raises(record.RecordError, match="make bench"):
+        record.load()
+    with pytest.raises(record.RecordError, match="no measurements of room 'scan'"):
+        record.Record(data()).entries("scan")
+
+
+def test_the_newest_record_is_the_default(tmp_path, monkeypatch):
+    for name, date in (("old", "2025-01-01T00:00:00Z"), ("new", "2026-01-01T00:00:00Z")):
+        gpu = {**GPU, "name": f"NVIDIA {name}"}
+        rooms = {"reduction": block(entry())}
+        record.write(record.merge(None, gpu, run_of(date), rooms), tmp_path / f"{record.slug(gpu['name'])}.json")
+    monkeypatch.setattr(record, "RECORDED", tmp_path)
+    monkeypatch.setattr(record, "_own_path", lambda: None)
+    assert record.load().gpu == "NVIDIA new"
+    assert record.load("nvidia-old").gpu == "NVIDIA old"
+
+
+def room_module(tmp_path, text, rungs=("shuffle",)):
+    module = types.ModuleType("pmpp.kernels.reduction")
+    path = tmp_path / "reduction.py"
+    path.write_text(text)
+    module.__file__ = str(path)
+    module.LADDER = [types.SimpleNamespace(name=name) for name in rungs]
+    return module
+
+
+def test_staleness_follows_the_code_and_not_its_prose(tmp_path):
+    code = '"""A docstring."""\nX = "text"  # why\n\n\ndef f(x):\n    """Doc."""\n    return f"{x} {X}"\n'
+    prose = '"""Another."""\nX = "text"\ndef f(x):\n    """Doc, longer."""\n\n    # because\n    return f"{x} {X}"\n'
+    module = room_module(tmp_path, code)
+    digest = record.source_digest(module)
+    found = record.Record(data(reduction={**block(entry()), "source": digest}))
+    assert found.stale(module) == []
+    assert found.stale(room_module(tmp_path, prose)) == []
+    assert found.stale(room_module(tmp_path, code.replace('"text"', '"other"'))) == [
+        "reduction: its source changed after it was measured"
+    ]
+    assert "not measured: faster" in found.stale(room_module(tmp_path, code, ("shuffle", "faster")))[0]
+    assert "no longer in the ladder: shuffle" in found.stale(room_module(tmp_path, code, ()))[0]
+
+
+def test_stored_figures_are_numbers_of_json():
+    stored = record.as_json(entry(median_ms=1 / 3, error=None, tolerance=None))
+    assert stored["median_ms"] == 0.3333333
+    assert "error" not in stored
+    assert record.Entry(**stored).error is None
+
+
+def test_shipped_records_hold_the_schema():
+    for path in sorted(record.RECORDED.glob("*.json")):
+        found = record.load(path)
+        assert path.stem == record.slug(found.gpu)
+        for room in found.rooms():
+            assert found.design(room)
+            assert "synthetic" not in found.run(room)["revision"]

@@ -1,0 +1,68 @@
+"""Wrong kernels, a module a room, each with the reason for which it must be rejected.
+
+``RUNGS``: wrong versions of the room's function. The room's tests must find the reason in each, by the same check that
+the ladder passes. ``ANSWERS``: wrong answers to the room's exercises. The exercise check must name the mistake.
+``ALSO_RIGHT``: other right answers than the exercise's own, each as its name and a kernel. The check lets them pass.
+Where answers are many they are in ``<room>_answers.py``.
+"""
+
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pmpp import simt
+from pmpp.runtime import device
+
+
+@dataclass(frozen=True)
+class WrongRung:
+    """``function`` is called as the rungs are. ``reason``: the first thing that the room's check must find."""
+
+    function: Callable
+    reason: str
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """``kernel`` answers ``exercise``, and makes ``mistake``; the verdict says ``said``, a pattern."""
+
+    exercise: str
+    kernel: typing.Any
+    mistake: str
+    said: str = ""
+
+
+def name_of(wrong: WrongRung | WrongAnswer) -> str:
+    if isinstance(wrong, WrongRung):
+        return wrong.function.__name__
+    return f"{wrong.exercise}: {getattr(wrong.kernel, 'py_func', wrong.kernel).__name__}"
+
+
+def observe(function: Callable, *arguments: typing.Any, **options: typing.Any) -> tuple[np.ndarray, list[simt.Report]]:
+    """The result on the host, and a report of each launch: checked, with hazards collected. None on a GPU."""
+    if device.on_gpu():
+        return device.to_host(function(*arguments, **options)), []
+    with simt.record("check", collect=True) as reports:
+        result = device.to_host(function(*arguments, **options))
+    return result, reports
+
+
+def misaligned(x: np.ndarray, offset: int) -> typing.Any:
+    """A device array with the values of ``x`` that begins ``offset`` elements behind a 16-byte boundary."""
+    flat = np.concatenate([np.zeros(offset, x.dtype), x.reshape(-1)])
+    return device.to_device(flat)[offset:].reshape(x.shape) if x.size else device.to_device(x)
+
+
+def total(reports: list[simt.Report], counter: str) -> int:
+    """A counter over all launches."""
+    return sum(report.counters[counter] for report in reports)
+
+
+def hazards(reports: list[simt.Report]) -> list[str]:
+    """What the sanitizers found, in the order of its weight: a race after an access out of bounds means little."""
+    kinds = ("out_of_bounds", "divergent_barrier", "race", "uninitialised_read")
+    found = [hazard for report in reports for hazard in report.hazards]
+    found.sort(key=lambda hazard: kinds.index(hazard.kind))
+    return [hazard.kind.replace("_", " ") for hazard in found]
