@@ -83,7 +83,7 @@ def test_the_bands_are_in_order(room):
 @each_room
 def test_the_ladder_has_every_rung_once(room):
     rungs = [value for value in vars(room).values() if isinstance(value, Rung)]
-    assert set(room.LADDER) == {rung for rung in rungs if rung.fn.__module__ == room.__name__}
+    assert set(room.LADDER) == {rung for rung in rungs if rung.launch.__module__ == room.__name__}
     assert len(set(room.LADDER)) == len(room.LADDER) >= 2
 
 

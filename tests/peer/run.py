@@ -297,7 +297,7 @@ class Server:
     """A process that runs modules."""
 
     def __init__(self) -> None:
-        root = pathlib.Path(__file__).parents[2]
+        root = str(pathlib.Path(__file__).parents[2])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.peer", "--serve"],

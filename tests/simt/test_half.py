@@ -41,7 +41,7 @@ def test_operators_with_float16_and_complex_have_numbas_types(name):
     for a in TYPES:
         for b in TYPES:
             if not {a, b} & {"float16", "complex64", "complex128"}:
-                continue  # test_simt_typing.py has those
+                continue  # test_typing.py has those
             expected = numba_result(context, BINARY[name], (types[a], types[b]))
             got = ours(function, np.dtype(a).type(1), np.dtype(b).type(1))
             if got != expected:
@@ -299,7 +299,7 @@ def test_the_kernel_of_bfloat16_compiles(ptx):
 
 @pytest.mark.skipif(dtypes.HAS_BFLOAT16, reason="ml_dtypes is installed")
 def test_without_its_package_bfloat16_is_refused_with_the_line():
-    with pytest.raises(simt.UnsupportedError, match=r"test_simt_half.py:\d+: .*needs bfloat16.*ml_dtypes"):
+    with pytest.raises(simt.UnsupportedError, match=r"test_half.py:\d+: .*needs bfloat16.*ml_dtypes"):
         brain_sum[1, 4](np.ones(4, np.float32), np.ones((6, 4), np.float32))
     with pytest.raises(simt.UnsupportedError, match="ml_dtypes"):
         cuda.bfloat16(1)

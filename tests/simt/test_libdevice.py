@@ -124,7 +124,7 @@ def test_a_function_that_does_not_exist_is_named_with_its_line():
         x[0] = cuda.libdevice.sinq(x[0])
 
     line = inspect.getsourcelines(wrong.py_func)[1] + 2
-    with pytest.raises(simt.UnsupportedError, match=rf"test_simt_libdevice.py:{line}: .*libdevice.sinq"):
+    with pytest.raises(simt.UnsupportedError, match=rf"test_libdevice.py:{line}: .*libdevice.sinq"):
         wrong[1, 1](np.zeros(1))
 
 

@@ -18,7 +18,7 @@ ALIASES = {
 def refused(kernel, *arguments, match):
     """The kernel is refused in its last line, for that reason."""
     lines, first = inspect.getsourcelines(kernel.py_func)
-    with pytest.raises(simt.UnsupportedError, match=rf"test_simt_vectors.py:{first + len(lines) - 1}: .*{match}"):
+    with pytest.raises(simt.UnsupportedError, match=rf"test_vectors.py:{first + len(lines) - 1}: .*{match}"):
         kernel[1, 1](*arguments)
 
 
