@@ -10,7 +10,8 @@ import pytest
 from pmpp import simt
 from pmpp.lab import device, record
 from pmpp.lab.room import rooms
-from pmpp.simt import cuda, gpus
+from pmpp.simt import cuda
+from pmpp.simt.machine import gpus
 
 
 def floats(*shape):

@@ -6,6 +6,7 @@ from corpus import SUBJECTS, judge, pairs
 
 from pmpp import simt
 from pmpp.simt import cuda
+from pmpp.simt.machine.machine import LEVELS
 
 PAIRS = pairs()
 each_pair = pytest.mark.parametrize("pair", PAIRS, ids=[pair.name for pair in PAIRS])
@@ -46,7 +47,7 @@ def test_warps_in_random_order_change_neither(pair, seed):
 
 @each_pair
 def test_results_do_not_depend_on_the_level(pair):
-    results = [judge.run(pair, True, level=level)[1][-1] for level in simt.machine.LEVELS]
+    results = [judge.run(pair, True, level=level)[1][-1] for level in LEVELS]
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
 

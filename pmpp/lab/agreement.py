@@ -38,7 +38,7 @@ import numpy as np
 
 from pmpp.lab import device, machine, nsight, record
 from pmpp.lab.room import Rung
-from pmpp.simt.tables import Table
+from pmpp.simt import Table
 
 __all__ = [
     "METRICS", "Case", "Launch", "Metric", "Reason", "Row", "by_metric", "by_reason", "cases", "faults", "interpret",
