@@ -74,7 +74,7 @@ def lay_over() -> None:
     from numba.cuda.cudadrv import devicearray, devices, driver
 
     from pmpp.simt import cuda
-    from pmpp.simt.errors import UnsupportedError
+    from pmpp.simt.values.errors import UnsupportedError
 
     # The host's functions are replaced.  Types, signatures and the names that mean something in a kernel stay Numba's:
     # the interpreter knows them as well as its own.

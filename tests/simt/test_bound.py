@@ -12,7 +12,8 @@ from pmpp.lab.measure import record
 from pmpp.lab.rooms import room_named, rooms
 from pmpp.runtime import device
 from pmpp.runtime.rung import room_name
-from pmpp.simt import cuda, gpus
+from pmpp.simt import cuda
+from pmpp.simt.machine import gpus
 
 
 def floats(*shape):
