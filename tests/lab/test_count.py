@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from pmpp import cuda, lab, simt
+from pmpp.kernels.convolution_layer import direct
 from pmpp.kernels.normalisation import batchnorm
 from pmpp.kernels.reduction import ladder as reduction
 from pmpp.kernels.vector_add import ladder as vector_add
 from pmpp.lab.measure import count as counting
+from pmpp.lab.measure import record
+from pmpp.lab.teach import results
 from pmpp.runtime import device
 
 
@@ -151,3 +154,28 @@ print(type(reduction.vectorised_kernel).__module__.partition(".")[0], counted.re
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PMPP_", "NUMBA_"))}
     done = subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=False)
     assert done.stdout == "numba [4096.] True\n", done.stderr
+
+
+def test_traffic_is_for_each_multiply_add():
+    x = np.ones(1 << 14, np.float32)
+    counted = lab.count(vector_add.vectorised, x, x)
+    counters = counted.counters
+    assert counters["global_load_sectors"] + counters["global_store_sectors"] == 3 * x.nbytes // 32
+    # As if a sum were a multiply-add: 12 bytes for each, 384 for those of a warp.
+    assert results.traffic(counted, 2 * x.size).startswith("  384.0 bytes asked  0.000 wavefronts")
+    with pytest.raises(ValueError, match=r"^flops must be positive, was 0$"):
+        results.traffic(counted, 0)
+
+
+def test_recorded_times_are_printed_or_missing(monkeypatch, tmp_path, capsys):
+    results.recorded(direct, "7x7 c3 h224", only=("sliding",))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-5] for line in lines] == ["sliding", "torch.conv2d"]
+    results.compared(direct, "depthwise", "depthwise", "torch.conv2d")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert all(line.endswith(" x") and "TB/s; torch.conv2d" in line for line in lines)
+    monkeypatch.setattr(record, "RECORDED", tmp_path)
+    results.recorded(direct, "7x7 c3 h224")
+    results.compared(direct, "depthwise", "depthwise", "torch.conv2d")
+    assert capsys.readouterr().out.count("There are no times to show") == 2
