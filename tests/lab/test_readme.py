@@ -40,9 +40,9 @@ def measured(tmp_path, monkeypatch):
         entries += [entry(name, "torch.one", "library", 5.0), entry(name, "cupy.one", "library", 6.0)]
         blocks[name] = {"subject": name, "source": "0", "entries": entries}
     run = RUN | {"ceilings": CEILINGS, "versions": {"cupy": "14.2.0", "torch": "2.11.0", "numpy": "2.4.6"}}
-    record.write(record.merge(None, GPU, run, blocks), tmp_path / "nvidia-test.json")
+    record.write(record.merge(None, GPU, run, blocks), tmp_path / "nvidia-test")
     monkeypatch.setattr(record, "RECORDED", tmp_path)
-    return record.load(tmp_path / "nvidia-test.json")
+    return record.load(tmp_path / "nvidia-test")
 
 
 def test_the_table_has_every_room():
