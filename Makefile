@@ -5,16 +5,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# For your own arguments: make lab LAB_ARGS=--no-browser, make test PYTEST_ARGS="-k reduction", make bench ROOMS=matmul
+# For your own arguments: make lab LAB_ARGS=--no-browser, make test PYTEST_ARGS="-k reduction", make bench ROOMS=matmul,
+# make attest ONLY="tests/kernels/scan notebooks/34_scan", make attest ONLY=--stale, make stale STALE_ARGS=--check
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
+ONLY ?=
+STALE_ARGS ?=
 
 # JupyterLab refuses to run as root unless told to; in a container there is often nobody else.
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu lint notebooks bench readme instruments clean
+.PHONY: help lab test test-gpu attest stale lint notebooks bench readme instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -28,6 +31,12 @@ test: $(VENV)/.test ## run the tests; needs no GPU
 
 test-gpu: $(VENV)/.test ## run the same tests on the GPU
 	PMPP_BACKEND=numba $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+attest: $(VENV)/.test ## run the tests and execute the chapters on this GPU, and record what passed
+	$(BIN)/python -m pmpp.lab.measure.attest $(ONLY)
+
+stale: $(VENV)/.lab ## print what has changed since it passed or was measured on a GPU; needs none
+	@$(BIN)/python -m pmpp.lab.measure.stale $(STALE_ARGS)
 
 lint: $(VENV)/.dev ## check style, and that every file is formatted
 	$(BIN)/ruff check .

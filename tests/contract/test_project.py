@@ -89,7 +89,8 @@ def test_make_lists_its_targets():
     }  # not within `make test`
     result = subprocess.run(["make", "help"], cwd=ROOT, env=outside, capture_output=True, text=True, check=True)
     targets = [line.split()[1] for line in result.stdout.splitlines()]
-    known = ["help", "lab", "test", "test-gpu", "lint", "notebooks", "bench", "readme", "instruments", "clean"]
+    known = ["help", "lab", "test", "test-gpu", "attest", "stale", "lint", "notebooks", "bench", "readme"]
+    known += ["instruments", "clean"]
     assert targets == known
 
 
@@ -123,7 +124,13 @@ def test_ci_runs_one_script():
     steps = [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
     assert "bash .ci/run" in steps
     script = (ROOT / ".ci/run").read_text()
-    for command in ("make lint", "make test", "pmpp.lab.publish.notebooks --check", "pmpp.lab.publish.readme --check"):
+    for command in (
+        "make lint",
+        "make test",
+        "stale",
+        "pmpp.lab.publish.notebooks --check",
+        "pmpp.lab.publish.readme --check",
+    ):
         assert command in script
 
 

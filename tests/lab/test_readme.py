@@ -38,7 +38,7 @@ def measured(tmp_path, monkeypatch):
         slow, fast, *_ = (rung.name for rung in room.LADDER)
         entries = [entry(name, slow, "rung", 8.0), entry(name, fast, "rung", 4.0)]
         entries += [entry(name, "torch.one", "library", 5.0), entry(name, "cupy.one", "library", 6.0)]
-        blocks[name] = {"subject": name, "source": "0", "entries": entries}
+        blocks[name] = {"subject": name, "sources": {}, "entries": entries}
     run = RUN | {"ceilings": CEILINGS, "versions": {"cupy": "14.2.0", "torch": "2.11.0", "numpy": "2.4.6"}}
     record.write(record.merge(None, GPU, run, blocks), tmp_path / "nvidia-test")
     monkeypatch.setattr(record, "RECORDED", tmp_path)
