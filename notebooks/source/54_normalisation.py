@@ -13,7 +13,8 @@
 # # 54. Normalisation
 #
 # *Mean and variance in one pass, how float32 gets a variance wrong, merging partial results, fusing, keeping a row in
-# registers. PMPP 4e ch. 10 has the reductions that this builds on; the numerics are from the papers named below.*
+# registers. PMPP 4e: chapter 10; 5e: chapter 10. The book has the reductions that this builds on; the numerics are from
+# the papers named below.*
 #
 # A neural network learns badly when the numbers in it drift: one channel has values around 200, another around 0.01,
 # and a step that suits one is absurd for the other. So most networks *normalise* between their layers: they shift what
@@ -846,3 +847,5 @@ for name, x in (("raised", raised), ("an outlier first", outlier_first)):
 # - A memory-bound kernel is fast when bytes move once. Keep what you will need again: in registers, or by order in a
 #   cache. Fuse what would read it again.
 # - With the data in registers the plainest algorithm is the best one.
+#
+# Go on with [chapter 58](58_fft.ipynb): the Fourier transform, and how often its numbers travel.
