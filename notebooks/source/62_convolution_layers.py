@@ -1190,7 +1190,9 @@ for name in (*dispatch.ALGORITHMS, "auto"):
 # which PyTorch calls `benchmark`, is the same. (In the interpreter the times are the interpreter's. They rank nothing.)
 
 # %%
-ranking = dispatch.find(small, banks, padding=2)
+from pmpp.kernels.convolution_layer.find import find
+
+ranking = find(small, banks, padding=2)
 for one in sorted(ranking.candidates, key=lambda one: WAYS.index(one.algorithm)):
     print(f"{one.algorithm:9}", one.note or f"workspace {one.workspace:9,} bytes, error {one.error:.0e}")
 
