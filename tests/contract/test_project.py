@@ -146,14 +146,6 @@ def imports(nodes):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_instruments_know_no_room():
-    """Below `kernels` nothing imports a room; `lab.rooms` finds them through the package alone."""
-    for floor in ("lab", "runtime", "simt"):
-        for path in (ROOT / "pmpp" / floor).rglob("*.py"):
-            found = set(imports(ast.walk(ast.parse(path.read_text()))))
-            assert not [name for name in found if re.match(r"pmpp\.kernels\.", name)], path
-
-
 def test_the_interpreter_knows_neither_numba_nor_an_instrument():
     for path in (ROOT / "pmpp" / "simt").rglob("*.py"):
         found = set(imports(ast.parse(path.read_text()).body))
