@@ -5,16 +5,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# For your own arguments: make lab LAB_ARGS=--no-browser, make test PYTEST_ARGS="-k reduction", make bench ROOMS=matmul
+# For your own arguments: make lab LAB_ARGS=--no-browser, make test PYTEST_ARGS="-k reduction", make bench ROOMS=matmul,
+# make room NAME=histogram NUMBER=38
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
+NAME ?=
+NUMBER ?=
 
 # JupyterLab refuses to run as root unless told to; in a container there is often nobody else.
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu lint notebooks bench readme instruments clean
+.PHONY: help lab test test-gpu lint notebooks bench readme room instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -41,6 +44,9 @@ bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 
 readme: $(VENV)/.lab ## write the picture and the table of README.md anew
 	$(BIN)/python -m pmpp.lab.publish.readme
+
+room: $(VENV)/.lab ## write the skeleton of a new room, as in make room NAME=histogram
+	@$(BIN)/python -m pmpp.lab.publish.skeleton $(NAME) $(if $(NUMBER),--number $(NUMBER))
 
 instruments: $(VENV)/.test ## print how far the interpreter can be trusted: bugs caught, agreement with ncu, speed, a peer's tests
 	PMPP_BACKEND=simt $(BIN)/python -m tests.corpus
