@@ -62,7 +62,7 @@ clean: ## remove .venv and what the tools leave behind
 
 # $(1): an extra of pyproject.toml. With it goes the extra that fits the driver, or $(2) where there is none.
 install = @gpu=$$($(BIN)/python -I pmpp/runtime/gpu.py) && more=$${gpu:-$(2)} && extras="$(1)$${more:+,$$more}" && \
-	echo "Installing pmpp[$$extras] into $(VENV): a minute or two, this once." && \
+	echo "Installing pmpp-workbook[$$extras] into $(VENV): a minute or two, this once." && \
 	$(PIP) install --quiet --editable ".[$$extras]" && touch $@
 
 $(VENV)/.lab: pyproject.toml | $(BIN)/python

@@ -63,6 +63,20 @@ def test_the_version_has_one_source():
     assert re.fullmatch(r"\d+\.\d+\.\d+", pmpp.__version__)
 
 
+def test_the_distribution_has_a_name_of_its_own():
+    assert PROJECT["project"]["name"] == "pmpp-workbook"  # pmpp on the package index is somebody else's
+    assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["pmpp"]
+
+
+def test_a_wheel_has_the_package_with_its_data_and_nothing_else():
+    wheel = pytest.importorskip("hatchling.builders.wheel", reason='hatchling is missing: pip install -e ".[test]"')
+    found = {file.distribution_path for file in wheel.WheelBuilder(str(ROOT)).recurse_included_files()}
+    assert {path.partition("/")[0] for path in found} == {"pmpp"}
+    data = [path for path in (ROOT / "pmpp").rglob("*") if path.suffix in (".json", ".svg", ".txt")]
+    assert len(data) > len(list((ROOT / "pmpp/recorded").glob("*/*.json"))) > 0
+    assert {path.relative_to(ROOT).as_posix() for path in (*data, *(ROOT / "pmpp").rglob("*.py"))} <= found
+
+
 def test_conda_users_get_the_same():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     assert environment["name"] == PROJECT["project"]["name"]
