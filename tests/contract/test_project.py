@@ -128,6 +128,20 @@ def test_make_says_so_if_python_is_too_old(tmp_path):
     assert result.stderr.startswith("pmpp needs Python 3.11 or later, and found none on the path")
 
 
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_what_the_pages_name_is_there(page):
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    paths = re.findall(r"`((?:notebooks|pmpp|tests)/[\w./-]+)`", text)  # those with <name> in them are no paths
+    modules = re.findall(r"python -m ((?:pmpp|tests)[\w.]*)", text)
+    paths += [name.replace(".", "/") for name in modules]
+    missing = [path for path in (*links, *paths) if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists()]
+    assert paths
+    assert missing == []
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets
+
+
 @pytest.mark.parametrize("name", [".github/workflows/ci.yml", ".pre-commit-config.yaml"])
 def test_the_yaml_files_parse(name):
     assert yaml.safe_load((ROOT / name).read_text())
