@@ -7,17 +7,20 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # For your own arguments: make lab LAB_ARGS=--no-browser, make test PYTEST_ARGS="-k reduction", make bench ROOMS=matmul,
 # make attest ONLY="tests/kernels/scan notebooks/34_scan", make attest ONLY=--stale, make stale STALE_ARGS=--check
+# make room NAME=histogram NUMBER=38
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
 ONLY ?=
 STALE_ARGS ?=
+NAME ?=
+NUMBER ?=
 
 # JupyterLab refuses to run as root unless told to; in a container there is often nobody else.
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu attest stale lint notebooks bench readme instruments clean
+.PHONY: help lab test test-gpu attest stale lint notebooks bench readme room instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -51,6 +54,9 @@ bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 readme: $(VENV)/.lab ## write the picture and the table of README.md anew
 	$(BIN)/python -m pmpp.lab.publish.readme
 
+room: $(VENV)/.lab ## write the skeleton of a new room, as in make room NAME=histogram
+	@$(BIN)/python -m pmpp.lab.publish.skeleton $(NAME) $(if $(NUMBER),--number $(NUMBER))
+
 instruments: $(VENV)/.test ## print how far the interpreter can be trusted: bugs caught, agreement with ncu, speed, a peer's tests
 	PMPP_BACKEND=simt $(BIN)/python -m tests.corpus
 	PMPP_BACKEND=simt $(BIN)/python -m pmpp.lab.measure.agreement
@@ -65,7 +71,7 @@ clean: ## remove .venv and what the tools leave behind
 
 # $(1): an extra of pyproject.toml. With it goes the extra that fits the driver, or $(2) where there is none.
 install = @gpu=$$($(BIN)/python -I pmpp/runtime/gpu.py) && more=$${gpu:-$(2)} && extras="$(1)$${more:+,$$more}" && \
-	echo "Installing pmpp[$$extras] into $(VENV): a minute or two, this once." && \
+	echo "Installing pmpp-workbook[$$extras] into $(VENV): a minute or two, this once." && \
 	$(PIP) install --quiet --editable ".[$$extras]" && touch $@
 
 $(VENV)/.lab: pyproject.toml | $(BIN)/python

@@ -1,10 +1,12 @@
 """The README's table and picture: what is in them, and when they count as stale."""
 
+from pathlib import Path
+
 import pytest
 
 from pmpp.lab.measure import record
 from pmpp.lab.publish import readme
-from pmpp.lab.rooms import rooms, subject_of
+from pmpp.lab.rooms import chapter_of, rooms, subject_of
 from pmpp.runtime.rung import room_name
 
 TEXT = f"# Title\n\n{readme.BEGIN}\n\nold\n\n{readme.END}\n\nThe rest.\n"
@@ -53,6 +55,18 @@ def test_the_table_has_every_room():
         assert line.startswith(f"| [{name}](pmpp/kernels/{subject_of(room)}/")
         assert line.endswith("| not measured | not measured |")
         assert len(line.split(" | ")) == 6
+
+
+def test_chapters_without_a_room_are_named(tmp_path):
+    (tmp_path / "source").mkdir()
+    taught = [chapter_of(room) for room in rooms()]
+    assert readme.without_room(tmp_path) == ""
+    (tmp_path / "source" / f"{Path(taught[0]).stem}.py").write_text("# # 4. With a room\n")
+    assert readme.without_room(tmp_path) == ""
+    (tmp_path / "source/05_two.py").write_text("# %% [markdown]\n# # 5. Two words\n# # no title\n")
+    (tmp_path / "source/01_bare.py").write_text("")
+    links = "[01_bare](notebooks/01_bare.ipynb), [Two words](notebooks/05_two.ipynb)"
+    assert readme.without_room(tmp_path) == f"Chapters without a room: {links}."
 
 
 def test_tests_are_counted_without_running_them(tmp_path):

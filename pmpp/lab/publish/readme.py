@@ -1,4 +1,4 @@
-"""The numbers of README.md: the table of the rooms and the roofline, from the code and the recorded measurements.
+"""README.md's table of the rooms, its chapters without a room, and its roofline, from the code and the measurements.
 
 ::
 
@@ -23,10 +23,11 @@ from pathlib import Path
 from pmpp.lab.measure import record as store
 from pmpp.lab.measure import roofline
 from pmpp.lab.measure.record import Entry, Record
+from pmpp.lab.publish.notebooks import NOTEBOOKS, sources
 from pmpp.lab.rooms import chapter_of, pmpp_section, rooms, subject_of
 from pmpp.runtime.rung import Cost, room_name
 
-__all__ = ["count_tests", "main", "picture_is_current", "table"]
+__all__ = ["count_tests", "main", "picture_is_current", "table", "without_room"]
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "README.md"
@@ -62,6 +63,17 @@ def table(record: Record | None) -> str:
     if record:
         lines += ["", _caption(record)]
     return "\n".join(lines)
+
+
+def without_room(folder: Path = NOTEBOOKS) -> str:
+    """The chapters that teach no room, in reading order, as a sentence with links; "" if there is none."""
+    taught = {Path(chapter_of(room)).stem for room in rooms()}
+    links = []
+    for path in sources(folder=folder):
+        if path.stem not in taught:
+            found = re.search(r"^# # (?:\d+\. )?(.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            links.append(f"[{found[1] if found else path.stem}](notebooks/{path.stem}.ipynb)")
+    return f"Chapters without a room: {', '.join(links)}." if links else ""
 
 
 def _caption(record: Record) -> str:
@@ -143,7 +155,7 @@ def main(arguments: Sequence[str] | None = None, readme: Path = README, picture:
 
     record = _load()
     text = readme.read_text(encoding="utf-8")
-    new = _with_table(text, table(record))
+    new = _with_table(text, "\n\n".join(filter(None, [table(record), without_room()])))
     stale = [readme.name] if new != text else []
     if record and not picture_is_current(record, picture):
         stale.append(picture.name)
