@@ -137,7 +137,8 @@ class Storage:
 
     def launch_ended(self, *, checked: bool) -> None:
         """After a launch that did not keep track of writes, or once all is written, all counts as written."""
-        if self.init is not None and (not checked or self.init.all()):
+        init = self.init
+        if init is not None and (not checked or init.all()):
             self.written()
 
     def mark_written(self, view: np.ndarray) -> None:
