@@ -22,8 +22,8 @@ _usual = 0  # the limit before the first of them
 
 @contextlib.contextmanager
 def deep_calls() -> Iterator[None]:
-    """Inside, Python nests at least DEEP calls; afterwards as many as before, unless somebody else changed the limit."""
-    global _inside, _usual  # noqa: PLW0603  the limit is the process's, and so is its account
+    """Inside, Python nests at least DEEP calls; then as many as before, unless somebody else changed the limit."""
+    global _inside, _usual  # noqa: PLW0603
     with _lock:
         if _inside == 0:
             _usual = sys.getrecursionlimit()

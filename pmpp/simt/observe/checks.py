@@ -165,7 +165,7 @@ class Sanitizers:
         if storage.space == "shared" and known.one_row:
             columns = lanes.linear_thread[0]
             if mask.bits is not None:
-                columns = np.flatnonzero(np.broadcast_to(mask.bits[0], lanes.width))
+                columns = np.flatnonzero(np.broadcast_to(mask.bits[0], lanes.width)).astype(np.int64, copy=False)
             cells, me, where = (
                 np.broadcast_to(at, (1, lanes.width))[0, columns],
                 lanes.first * lanes.width + columns,
@@ -177,7 +177,7 @@ class Sanitizers:
             me = where + lanes.first * lanes.width
         parts = storage.values.itemsize // known.unit
         if parts > 1:
-            cells = (cells[:, None] * parts + np.arange(parts)).reshape(-1)
+            cells = (cells[:, None] * parts + np.arange(parts, dtype=np.int64)).reshape(-1)
             me, where = np.repeat(me, parts), np.repeat(where, parts)
         return cells, me, where
 
