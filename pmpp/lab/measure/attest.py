@@ -166,7 +166,9 @@ def run_chapter(
 def _environment(root: Path, given: Mapping[str, str] | None) -> dict[str, str]:
     """A process's environment: it finds the package at ``root``, opens no window and draws no progress bar."""
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "MPLBACKEND": "agg", "TQDM_DISABLE": "1", **(given or {})}
+    # Options of pytest would choose among the tests, and its workers' names are of another run.
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    return {**inherited, "PYTHONPATH": path, "MPLBACKEND": "agg", "TQDM_DISABLE": "1", **(given or {})}
 
 
 # ----------------------------------------------------------------------------------------------------------- recording
