@@ -279,7 +279,6 @@ def count(*rungs):
 # %% [markdown]
 # The second remembers. Times are from a record: measured on a named GPU, in one run with cuDNN, NVIDIA's library for
 # such layers, which PyTorch calls. It was allowed to try its own algorithms and to keep the fastest.
-
 #
 # ## The rungs
 #

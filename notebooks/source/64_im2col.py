@@ -151,6 +151,7 @@ print(f"ResNet-50: in {plain} of {sum(network.values())} layers the columns are 
 #
 # With more filters the product grows and the columns do not: this way is for layers with many filters. And where the
 # window is 1 x 1, without stride, the columns are x. Nothing is to be copied, and the layer is a plain product. That is
+# so for most of ResNet-50's layers.
 #
 # ## The rungs
 #
@@ -178,20 +179,20 @@ recorded(im2col, "7x7 c3 h224", "3x3 c64 h56")
 # `cupy.matmul` are our columns too, multiplied by cuBLAS: another product changes little, and the columns are paid for
 # in both. The first rung shows what it costs to go image by image: two launches for each of 32, and products that are
 # small for a large GPU.
-
-# %%
-plots.drawn(plots.ladder, "im2col", family="3x3 c64 h56")
-
-# %% [markdown]
-# And here is a layer without columns, where the window is 1 x 1:
+#
+# ## All rungs
+#
+# Here is the layer where the window is 1 x 1. The first two rungs copy x all the same.
 
 # %%
 plots.drawn(plots.ladder, "im2col", family="1x1 c64 h56")
 
 # %%
-plots.drawn(plots.roofline, "im2col", family="3x3 c64 h56")
+plots.drawn(plots.roofline, "im2col", family="1x1 c64 h56")
 
 # %% [markdown]
+# This layer lies close to the ridge: a copy of x more, and memory would be the bound.
+#
 # ## What to take along
 #
 # - A convolution layer is a matrix product in disguise. A layer of 1 x 1 without stride does not even wear the
@@ -270,7 +271,7 @@ print(f"{layer}: the columns take {moved * 1e3:.2f} ms, one filter {a_filter * 1
 print(f"with {10 * moved / a_filter:,.0f} filters the columns are a tenth")
 
 # %% [markdown]
-# *Filters.* The columns do not depend on the filters, so their share falls as filters are added. Networks have
-# hundreds, seldom more. The next chapter keeps the product and does without the columns.
+# *Filters.* The columns do not depend on the filters, so their share falls as filters are added. Most layers
+# have fewer than that. The next chapter keeps the product and does without the columns.
 #
 # Go on with [chapter 66](66_implicit_gemm.ipynb).

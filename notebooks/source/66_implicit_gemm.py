@@ -18,7 +18,7 @@
 #
 # A convolution layer is a matrix product: filters times columns, where a column is what the window sees at one place.
 # [Chapter 64](64_im2col.ipynb) wrote these columns to memory, R S times the size of the image, and read them again.
-# Often that cost nearly as much as the arithmetic.
+# For some layers that costs nearly as much as all their arithmetic.
 #
 # But the columns are a matrix that nobody wants to see. A block of the product needs a tile of it in shared memory, and
 # no more. So it can gather this tile from the image itself. (GEMM is the name of the matrix product in the oldest of
@@ -91,7 +91,7 @@ def count(*rungs):
 # such an element lies in x is arithmetic. The columns never touch memory. Nothing else changes: it is the kernel of
 # [chapter 12](12_matmul.ipynb) with another way to fetch one of its two tiles.
 #
-# In NumPy it is one line to say which element of x stands where. Zeros stand for the padding.
+# In NumPy it takes a few lines to say which element of x stands where. Zeros stand for the padding.
 
 # %%
 j, k = np.arange(toy.p * toy.q), np.arange(toy.terms)

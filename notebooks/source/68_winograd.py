@@ -239,9 +239,10 @@ print(f"{wide}: transforms {flops / (2 * elements * wide.k * wide.c * many):.1%}
 #
 # ## The rungs
 #
-# `small_tiles` is F(2 x 2, 3 x 3), with the simple product. `batched` gives the 16 products to `matmul_batched`.
+# `small_tiles` is F(2 x 2, 3 x 3), with the simple product. `batched` gives the 16 products to the batched matrix
+# product of [chapter 64](64_im2col.ipynb).
 # `large_tiles` is F(4 x 4, 3 x 3), and `vectorised` reads and writes rows of a tile as vectors.
-
+#
 # **Predict, then run.** `small_tiles` and `batched` do the same multiplications. Which of the three columns will fall
 # most from one to the other?
 

@@ -63,8 +63,7 @@ for r in (3, 7, 15, 31):
 # %% [markdown]
 # ## A correlation is a product of spectra
 #
-# One multiplication of complex numbers for each frequency:
-# the FFT. A correlation becomes a product of spectra, one multiplication of complex numbers for each frequency:
+# A correlation becomes a product of spectra, one multiplication of complex numbers for each frequency:
 #
 # $$\operatorname{spectrum}(y) = \operatorname{spectrum}(x) \cdot \overline{\operatorname{spectrum}(w)}.$$
 #
@@ -245,9 +244,11 @@ print("right:", np.allclose(by_tiles(row, bell_of_9), np.correlate(row, bell_of_
 # %% [markdown]
 # ### 2. On paper
 #
-# - How large may the window be before a tile of 64 x 64 does more multiplications for an output than one of 128 x 128?
-# - Why are the spectra of real images only half as long as those of complex ones, and why does a plane of the last room
-#   share its transform with another plane?
+# - Count the transforms, too: one of a real tile takes about 5 n² log n operations (the logarithm to base 2), and a
+#   product of complex numbers that is added up takes 8. With 64 channels and 64 filters, which tile takes the fewest
+#   operations for windows of 3 x 3, 7 x 7 and 15 x 15?
+# - Why is the spectrum of a real image only half as long as that of a complex one? And how can two planes of real
+#   numbers share one complex transform?
 #
 # ## Answers
 #
@@ -274,14 +275,23 @@ assert np.allclose(by_tiles_answer(row, bell_of_9), np.correlate(row, bell_of_9,
 # *Overlap-save.* Tiles begin `good` points apart and are `n` long, so they overlap by what the window reaches beyond.
 # The last tile is filled up with zeros.
 
+
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
-worse = next(r for r in range(1, 65) if by_spectra(64, r) > by_spectra(128, r))
-small, large = by_spectra(64, worse), by_spectra(128, worse)
-print(f"from {worse} x {worse} on a tile of 128 x 128 needs fewer: {large:.2f} instead of {small:.2f}")
+def operations(n, r, channels=64, filters=64):
+    """Operations for one output, for a channel and a filter: products, and the transforms of images and outputs."""
+    products = 8 * n * (n / 2 + 1)
+    transforms = (channels + filters) * 5 * n * n * np.log2(n) / (channels * filters)
+    return (products + transforms) / (n - r + 1) ** 2
+
+
+for r in (3, 7, 15):
+    tiles = ", ".join(f"{n}: {operations(n, r):.1f}" for n in (16, 32, 64, 128) if n > r)
+    print(f"{r:2} x {r:<2} by the definition {2 * r * r:3}, by tiles of {tiles}")
 
 # %% [markdown]
-# *Tiles.* The larger tile wastes a smaller part on the rim, at once, and its transform has one stage more along each
-# axis, which is not counted here. What speaks against it is shared memory: a block must hold the tile.
+# *Tiles.* A larger tile wastes a smaller part of it on the rim, and its transform has more stages. For 3 x 3 the two
+# are nearly even. For large windows the rim decides. What speaks against large tiles is shared memory: a block must
+# hold one.
 #
 # *Halves.* The spectrum of a real row at -f is the conjugate of that at f, so one half says all. And a complex
 # transform has room for two real planes, one as the real part and one as the imaginary part. Their spectra can be told

@@ -54,13 +54,13 @@ network = definition.resnet50(images=32)  # {layer: how often}
 #
 # The definition's multiplications and the bytes of a layer set a bound, and two of the five ways get under it, since
 # they multiply less. So the least time of a layer is known only when all ways have been tried. Here are the seven
-# layers that we compare them on, and which ways refuse a layer, with their reason.
+# layers that we compare them on, the ways that can compute each of them, and why Winograd's cannot always.
 
 # %%
 for layer in DESIGN:
     least = roofline.bound(layer.cost, ceilings)
-    cannot = [name for name in WAYS if dispatch.refuses(name, layer)]
-    print(f"{layer!s:27} at least {least.seconds * 1e3:.3f} ms; not for {', '.join(cannot) or 'none'}")
+    can = [name for name in WAYS if not dispatch.refuses(name, layer)]
+    print(f"{layer!s:27} at least {least.seconds * 1e3:.3f} ms; {', '.join(can)}")
 print("winograd:", dispatch.refuses("winograd", DESIGN[0]))
 
 # %% [markdown]
@@ -170,7 +170,8 @@ for row in design:
 # %% [markdown]
 # Winograd's errors are the largest, as they had to be. But look at the FFT's: they are often the smallest. A sum of
 # thousands of products, one after the other, rounds thousands of times, and a transform of 64 points only six times
-# along each axis. `divided` has the same advantage over one long sum.
+# along each axis. The last rung of
+# implicit GEMM, which divides its sums, has the same advantage over one long sum.
 #
 # ## The map
 #
