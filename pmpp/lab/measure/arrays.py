@@ -1,8 +1,6 @@
-"""What ``make bench`` measures, a module a room: ``WORKLOADS``, a list of ``pmpp.lab.measure.bench.Workload``.
+"""What workloads share: inputs made on the GPU, and views for checking results there in float64.
 
-Rooms know no library and instruments know no room, so what joins them stands here. Below is what the workloads share:
-inputs made on the GPU, and views for checking results there in float64, by CuPy where it is installed and by NumPy on
-the host where it is not.
+Results are checked by CuPy where it is installed, and by NumPy on the host where it is not.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m pmpp.lab.measure.bench [room ...] [--quick] [--out PATH] [--budget SECONDS]
 
-What is measured is said by ``pmpp/workloads/<room>.py``: a list ``WORKLOADS``. How, by ``pmpp.lab.measure.timing``.
+What is measured is said by a subject's ``workloads.py`` or ``<room>_workloads.py``: a list ``WORKLOADS``. How, by ``pmpp.lab.measure.timing``.
 Where it is kept, by ``pmpp.lab.measure.record``.
 """
 
