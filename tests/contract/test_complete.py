@@ -26,6 +26,22 @@ def rooms_of(subject):
     return [name.rpartition(".")[2] for name in own if has_ladder(TREES[name])]
 
 
+def strings_in(node):
+    """The strings that stand in a list, tuple, set or dictionary, as elements, keys or values."""
+    inside = [*getattr(node, "elts", ()), *getattr(node, "keys", ()), *getattr(node, "values", ())]
+    return {one.value for one in inside if isinstance(one, ast.Constant)}
+
+
+@pytest.mark.parametrize("folder", ["pmpp/lab", "pmpp/runtime", "tests/contract", "tests/support"])
+def test_no_list_of_rooms_is_kept_by_hand(folder):
+    names = {subject if room == "ladder" else room for subject in SUBJECTS for room in rooms_of(subject)}
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict):
+                listed = strings_in(node) & names
+                assert len(listed) < 3, f"{path.relative_to(ROOT)}, line {node.lineno}: {sorted(listed)}"
+
+
 @each_subject
 def test_nothing_is_still_empty(subject):
     left = slots(subject)

@@ -1,6 +1,6 @@
 """What workloads share: inputs made on the GPU, and views for checking results there in float64.
 
-That is done by CuPy where it is installed, and by NumPy on the host where it is not.
+Results are checked by CuPy where it is installed, and by NumPy on the host where it is not.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m pmpp.lab.measure.bench [room ...] [--quick] [--out PATH] [--budget SECONDS]
 
-What is measured is said by a room's ``workloads.py``: a list ``WORKLOADS``. How, by ``pmpp.lab.measure.timing``.
-Where it is kept, by ``pmpp.lab.measure.record``.
+A subject's ``workloads.py`` or ``<room>_workloads.py`` says what is measured: a list ``WORKLOADS``.
+`pmpp.lab.measure.timing` says how, and `pmpp.lab.measure.record` where it is kept.
 """
 
 from __future__ import annotations
