@@ -31,6 +31,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmpp import cuda, lab, simt
+from pmpp.kernels import common
 from pmpp.kernels.normalisation import batchnorm, layernorm, moments
 from pmpp.lab.draw import plots
 from pmpp.lab.draw.style import STYLE, chart
@@ -132,8 +133,8 @@ def hasty_kernel(x, out):
     for i in range(cuda.threadIdx.x, x.size, cuda.blockDim.x):
         total += x[i]
         squares += x[i] * x[i]
-    mean = moments.block_sum(total, partial[0]) / np.float32(x.size)
-    out[0] = moments.block_sum(squares, partial[1]) / np.float32(x.size) - mean * mean
+    mean = common.block_sum(total, partial[0]) / np.float32(x.size)
+    out[0] = common.block_sum(squares, partial[1]) / np.float32(x.size) - mean * mean
 
 
 # %% [markdown]
@@ -598,7 +599,7 @@ for columns in (3, 64, 1000, 1024, 4096, 32768, 40000):
     for run in lab.count(layernorm.vectorised, x, x[0], x[0]).reports:
         blocks = f"{run.grid[0]:4} x {run.grid[1]} blocks of {run.block[0]}"
         print(f"{x.shape[0]:5} rows of {columns:6}: {run.kernel:18} {blocks}")
-lanes = layernorm._lanes(16, 4)  # 16 vectors, 4 a lane
+lanes = layernorm.lanes_for(16, 4)  # 16 vectors, 4 a lane
 print(f"lanes for a row of 64: {lanes}, rows in a warp: {32 // lanes} - you said", prediction)
 
 # %% [markdown]
@@ -685,7 +686,7 @@ check("batchnorm/running", keep)
 # `warp_sum` gives every lane the sum.
 
 # %%
-show(moments.warp_sum)
+show(common.warp_sum)
 exercise("layernorm/rms")
 
 
@@ -781,7 +782,7 @@ def rms_answer(x, weight, eps, out):
         squares = np.float32(0)
         for i in range(lane, columns, 32):
             squares += x[row, i] * x[row, i]
-        scale = np.float32(1) / (moments.warp_sum(squares) / np.float32(columns) + eps) ** np.float32(0.5)
+        scale = np.float32(1) / (common.warp_sum(squares) / np.float32(columns) + eps) ** np.float32(0.5)
         for i in range(lane, columns, 32):
             out[row, i] = x[row, i] * scale * weight[i]
 
@@ -800,7 +801,7 @@ def group_sum(x, first, values, mean, power, partial):
     total = f0
     for i in range(cuda.threadIdx.x, values, 128):
         total += (x[cuda.blockIdx.x, first + i // x.shape[2], i % x.shape[2]] - mean) ** power
-    return moments.block_sum(total, partial)
+    return common.block_sum(total, partial)
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
