@@ -32,7 +32,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmpp import cuda, simt
-from pmpp.kernels import softmax
+from pmpp.kernels import common, softmax
 from pmpp.kernels.softmax import BLOCK
 from pmpp.lab.draw import plots
 from pmpp.lab.draw.style import STYLE, chart
@@ -148,12 +148,13 @@ for shape in SHAPES:
 # ## Rung 1: `three_kernels`
 #
 # The definition asks for three passes, so the first version is three kernels: a maximum, a sum, and the quotient. Each
-# gives a row to a block. `block_all` is the tree of chapter 30 with one change: its shuffles cross (`shfl_xor_sync`),
+# gives a row to a block. `block_sum` is the tree of chapter 30 with one change: its shuffles cross (`shfl_xor_sync`),
 # so that at the end *every* thread has the result.
 
 # %%
 show(softmax.total_kernel)
-show(softmax.block_all)
+show(common.warp_sum)
+show(common.sum_across_warps)
 
 # %% [markdown]
 # A detail: `none` is what no elements make, a pair of the lowest finite number and a sum of 0. Why does the maximum not
@@ -169,7 +170,7 @@ prediction = None  # your number
 # %%
 rows = np.random.default_rng(0).standard_normal((64, 1024, 1)).astype(np.float32)
 out, highest, total = np.empty_like(rows), np.empty(64, np.float32), np.empty(64, np.float32)
-none = np.float32(np.finfo(np.float32).min), np.float32(0)
+none = softmax.Part(np.float32(np.finfo(np.float32).min), np.float32(0))
 reports = {}
 
 

@@ -40,7 +40,7 @@ def as_number(name: str, value: typing.Any, low: float = -math.inf, high: float 
     return np.float32(value)
 
 
-def as_integer(name: str, value: typing.Any, low: int) -> int:
+def as_integer(name: str, value: typing.Any, low: float = -math.inf) -> int:
     """``value`` as an int of at least ``low``. Raises TypeError for what is no integer (a bool is none), ValueError.
 
     >>> as_integer("groups", np.int32(4), 1)
