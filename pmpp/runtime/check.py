@@ -31,6 +31,8 @@ def as_number(name: str, value: typing.Any, low: float = -math.inf, high: float 
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, was {value!r}")
+    if value != value:
+        raise ValueError(f"{name} must be a number, was nan")
     if not low <= value <= high:
         if high == math.inf:
             words = "must not be negative" if low == 0 else f"must be at least {low}"

@@ -282,9 +282,10 @@ def vectorised(p):
     """
     width = WIDTH[p.x.dtype.name]
     if any(extent % width for extent in p.x.shape) or any(device.address(array) % 16 for array in (p.x, p.result)):
-        return coarsened.launch(p)
-    kernel = quads_kernel if width == 4 else pairs_kernel
-    kernel[tiles_of(p.x.shape, width * SPAN), (SPAN, SPAN), p.stream](p.x, p.result)
+        coarsened.launch(p)
+    else:
+        kernel = quads_kernel if width == 4 else pairs_kernel
+        kernel[tiles_of(p.x.shape, width * SPAN), (SPAN, SPAN), p.stream](p.x, p.result)
 
 
 LADDER = (naive, tiled, padded, coarsened, vectorised)
