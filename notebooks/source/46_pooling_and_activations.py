@@ -380,7 +380,7 @@ print("this room:  ", device.to_host(activation.fused(extremes, "silu")))
 # exponential of a positive number.
 
 # %%
-show(activation.sigmoid)
+show(activation.logistic)
 show(activation.activate)
 
 # %% [markdown]
@@ -573,7 +573,7 @@ def gated_answer(x, out):
         n = out.shape[1]
         row, column = i // n, i % n
         gate = x[row, column]
-        out[row, column] = gate * activation.sigmoid(gate) * x[row, n + column]
+        out[row, column] = gate * activation.logistic(gate) * x[row, n + column]
 
 
 assert check("activation/gated", gated_answer)
