@@ -9,12 +9,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
+MUTANTS_ARGS ?=
 
 # JupyterLab refuses to run as root unless told to; in a container there is often nobody else.
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu lint notebooks bench readme instruments clean
+.PHONY: help lab test test-gpu mutants lint notebooks bench readme instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -28,6 +29,9 @@ test: $(VENV)/.test ## run the tests; needs no GPU
 
 test-gpu: $(VENV)/.test ## run the same tests on the GPU
 	PMPP_BACKEND=numba $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+mutants: $(VENV)/.test ## change kernels at random and see whether a test notices; ROOMS=... MUTANTS_ARGS="--seed 1"
+	PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m tests.support.mutants $(ROOMS) $(MUTANTS_ARGS)
 
 lint: $(VENV)/.dev ## check style, and that every file is formatted
 	$(BIN)/ruff check .
