@@ -49,7 +49,7 @@ readme: $(VENV)/.lab ## write the picture and the table of README.md anew
 instruments: $(VENV)/.test ## print how far the interpreter can be trusted: bugs caught, agreement with ncu, speed, a peer's tests
 	PMPP_BACKEND=simt $(BIN)/python -m tests.corpus
 	PMPP_BACKEND=simt $(BIN)/python -m pmpp.lab.measure.agreement
-	PMPP_BACKEND=simt $(BIN)/python -m pmpp.simt.versus
+	PMPP_BACKEND=simt $(BIN)/python -m tests.support.versus
 	PMPP_BACKEND=simt $(BIN)/python -m tests.peer
 
 clean: ## remove .venv and what the tools leave behind

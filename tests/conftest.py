@@ -9,6 +9,8 @@ import os
 os.environ.setdefault("PMPP_CHECK", "1")  # a plain `pytest` checks every launch, too
 os.environ.setdefault("MPLBACKEND", "agg")  # no windows
 
+import sys
+
 import hypothesis
 import numpy as np
 import pytest
@@ -46,13 +48,14 @@ def ptx():
 
 @pytest.fixture
 def spy(monkeypatch):
-    """``spy(module, kernel) -> Spy``: put one in place of a kernel that is a global of ``module``."""
+    """``spy(kernel) -> Spy``: put one in place of a kernel, in every module of a subject that has it as a global."""
 
-    def place(module, kernel):
-        spies = [Spy(kernel)]
-        for name, value in list(vars(module).items()):
-            if value is kernel:
-                monkeypatch.setattr(module, name, spies[0])
-        return spies[0]
+    def place(kernel):
+        placed = Spy(kernel)
+        for module in [module for name, module in sys.modules.items() if name.startswith("pmpp.kernels.")]:
+            for name, value in list(vars(module).items()):
+                if value is kernel:
+                    monkeypatch.setattr(module, name, placed)
+        return placed
 
     return place

@@ -23,12 +23,11 @@
 # Python?**
 
 # %%
-from unittest import mock
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, simt
+from pmpp import cuda, lab, simt
 from pmpp.kernels import matmul
 from pmpp.lab.draw import plots
 from pmpp.lab.draw.style import STYLE, chart, foot
@@ -174,24 +173,18 @@ assert matmul.BLOCK == matmul.TILE == 32  # the text counts on it
 print(f"matrices of {N} x {N}: {matmul.cost(N, N, N).intensity:.1f} FLOP/byte, were each moved once")
 
 # %% [markdown]
-# The next cell calls a rung and looks over its shoulder: what the rung launches is run by the interpreter, which
-# counts. (On a machine with a GPU, too: hence the detour by `mock`.) The result is compared with NumPy's, so that we
-# only count kernels that are right.
+# `lab.count` calls a rung and looks over its shoulder: what the rung launches is run by the interpreter, which counts
+# (on a machine with a GPU, too). The result is compared with NumPy's, so that we only count kernels that are right.
 
 
 # %%
 def count(rung):
     """The report on the kernel that a rung launches for the toy matrices; kept in reports."""
-
-    def instead(kernel, launch):
-        return lambda *arguments: caught.append(simt.profile(kernel, *launch[:2], arguments, trace=middle))
-
-    caught, middle = [], simt.Tracing(blocks=[(1, 1)])  # for pictures of what this block does
-    with mock.patch.object(type(rung.kernels[0]), "__getitem__", instead):
-        c = device.to_host(rung(a, b))
-    report = reports[rung.name] = caught[0]
+    middle = simt.Tracing(blocks=[(1, 1)])  # for pictures of what this block does
+    counted = lab.count(rung, a, b, trace=middle)
+    report = reports[rung.name] = counted.reports[0]
     print(f"{rung.name}: {report.grid[:2]} blocks of {report.block[:2]} threads;", end=" ")
-    print(f"largest difference from NumPy {abs(c - a @ b).max():.0e}")
+    print(f"largest difference from NumPy {abs(counted.result - a @ b).max():.0e}")
     return report
 
 

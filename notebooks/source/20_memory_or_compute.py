@@ -24,7 +24,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, simt
+from pmpp import cuda, lab, simt
 from pmpp.kernels import matmul, vector_add
 from pmpp.kernels.memory_or_compute.exercises import moments_start
 from pmpp.lab.draw import plots
@@ -34,7 +34,6 @@ from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost
-from pmpp.simt.gpus import GPUS
 
 plt.rcParams.update(STYLE)  # the workbook's look
 print(device.describe().splitlines()[0])
@@ -175,11 +174,11 @@ plots.sweep("vector_add")
 # ## The data type decides
 #
 # A float64 is twice the bytes. It is also another unit of the GPU, and how many of those there are is a question of
-# price. The table is that of the interpreter; each GPU's row has its source in `pmpp/simt/gpus.py`.
+# price. The table is that of the interpreter; each GPU's row has its source in `pmpp/simt/machine/gpus.py`.
 
 # %%
 print(f"{'GPU':28}{'TB/s':>6}{'TFLOP/s f32':>13}{'f64':>7}   ridge f32   ridge f64 (FLOP a byte)")
-for gpu in GPUS:
+for gpu in simt.GPUS:
     rates = gpu.fp32, gpu.fp64
     print(f"{gpu.name:28}{gpu.bandwidth / 1e12:6.2f}{rates[0] / 1e12:13.1f}{rates[1] / 1e12:7.2f}"
           f"{rates[0] / gpu.bandwidth:12.1f}{rates[1] / gpu.bandwidth:12.1f}")  # fmt: skip
@@ -192,7 +191,7 @@ for gpu in GPUS:
 prediction = None  # names
 
 # %%
-print([gpu.name for gpu in GPUS if gpu.fp64 / gpu.bandwidth < 1.0])
+print([gpu.name for gpu in simt.GPUS if gpu.fp64 / gpu.bandwidth < 1.0])
 print(f"You said: {prediction}")
 
 # %% [markdown]
@@ -208,8 +207,7 @@ print(f"You said: {prediction}")
 # %%
 a = np.random.default_rng(0).standard_normal((256, 256), dtype=np.float32)
 for rung in matmul.LADDER[:3]:
-    with simt.record() as reports:
-        rung(a, a)
+    reports = lab.count(rung, a, a).reports
     bound = max((report.bound("H200") for report in reports), key=lambda b: b.written)
     print(f"{rung.name:14} at least {bound.seconds * 1e6:6.2f} us ({bound.resource}),"
           f" as written {bound.written * 1e6:7.2f} us ({bound.binding})")  # fmt: skip

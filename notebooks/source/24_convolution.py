@@ -26,12 +26,11 @@
 # kernel?**
 
 # %%
-from unittest import mock
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, simt
+from pmpp import cuda, lab, simt
 from pmpp.kernels import convolution
 from pmpp.kernels.convolution.borders import BORDERS, element, factors, load_patch, load_vectors, source
 from pmpp.kernels.convolution.dimensions import tiled_1d, tiled_3d
@@ -189,8 +188,8 @@ show(source)
 # (`corner` finds a block's first pixel. Blocks are numbered in one dimension, since a grid has at most 65,535 along
 # `y`, and an image may have any number of rows.)
 #
-# Now under the microscope. The next cell runs what a rung launches in the interpreter, which counts what the hardware
-# would have to do, and it checks the result.
+# Now under the microscope. `lab.count` runs what a rung launches in the interpreter, on a machine with a GPU, too, and
+# counts what the hardware would have to do. The next cells also check the result.
 
 # %%
 x = np.random.default_rng(7).standard_normal((256, 256), dtype=np.float32)
@@ -202,16 +201,10 @@ print(f"an image of {x.shape}, a mask of {five.shape}, the border is the edge")
 # %%
 def count(rung, mask=five, **options):
     """The report on the kernel that a rung launches for x; kept in reports."""
-
-    def instead(kernel, launch):
-        return lambda *arguments: caught.append(simt.profile(kernel, *launch[:2], arguments, sharedmem=sum(launch[3:])))
-
-    caught = []
-    with mock.patch.object(type(convolution.basic_kernel), "__getitem__", instead):
-        out = device.to_host(rung(x, mask, "edge", **options))
-    reports[rung.name] = caught[0]
-    print(f"{rung.name}: largest error {abs(out - convolution.reference(x, mask, 'edge')).max():.0e}")
-    return caught[0]
+    counted = lab.count(rung, x, mask, "edge", **options)
+    reports[rung.name] = counted.reports[0]
+    print(f"{rung.name}: largest error {abs(counted.result - convolution.reference(x, mask, 'edge')).max():.0e}")
+    return reports[rung.name]
 
 
 # %%

@@ -29,7 +29,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, simt
+from pmpp import cuda, lab, simt
 from pmpp.kernels import reduction
 from pmpp.kernels.reduction import BLOCK, COARSE, SUM
 from pmpp.lab.draw import plots
@@ -669,8 +669,7 @@ print("On this GPU blocks finish in any order." if device.on_gpu() else "In the 
 # %%
 for rung in (reduction.vectorised, reduction.deterministic):
     for x in (pixels[:1024], pixels):
-        with simt.record() as launches:  # on a GPU it stays empty: there Numba launches
-            rung(device.to_device(x))
+        launches = lab.count(rung, x).reports
         print(f"{rung.name:14} {x.size:7,} numbers:", *(f"{run.kernel} ({run.grid[0]} blocks)" for run in launches))
 recorded("deterministic", before="vectorised")
 

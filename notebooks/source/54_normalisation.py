@@ -29,7 +29,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, simt
+from pmpp import cuda, lab, simt
 from pmpp.kernels.normalisation import batchnorm, layernorm, moments
 from pmpp.lab.draw import plots
 from pmpp.lab.draw.style import STYLE, chart
@@ -356,17 +356,13 @@ prediction = None  # your number
 # %%
 reports = {}
 for name in ("two_pass", "welford", "split"):
-    with simt.record() as launches:
-        getattr(batchnorm, name)(batch, ones, zeros)
-    reports[name] = launches
-    for run in launches:
+    reports[name] = lab.count(getattr(batchnorm, name), batch, ones, zeros).reports
+    for run in reports[name]:
         print(f"{name:10} {run.kernel:17} {run.grid} blocks of {run.block[0]}")
 print("you said", prediction)
 recorded("batchnorm", "split", before="welford", family="training", per_element=12)
 
 # %% [markdown]
-# (On a GPU the list stays empty: there Numba launches, and the interpreter sees nothing.)
-#
 # ## Rung 4: `fused`
 #
 # What is left is waste in small change. A third launch to merge a few numbers. And `normalise_kernel`, for every
@@ -458,11 +454,9 @@ prediction = None  # your numbers
 # %%
 eight = batch[:8].copy()
 for rung in batchnorm.LADDER:
-    with simt.record() as launches:
-        rung(eight, ones, zeros)
-    loaded = sum(run.counters["global_load_sectors"] for run in launches)
-    requests = sum(run.counters["global_load_requests"] for run in launches)
-    print(f"{rung.name:12} {len(launches)} launches, {loaded:7,} sectors by {requests:6,} requests")
+    counted = lab.count(rung, eight, ones, zeros)
+    loaded, requests = (counted.counters[f"global_load_{what}"] for what in ("sectors", "requests"))
+    print(f"{rung.name:12} {len(counted.reports)} launches, {loaded:7,} sectors by {requests:6,} requests")
 print("one read:", eight.nbytes // 32, "- you said", prediction)
 
 # %% [markdown]
@@ -600,9 +594,7 @@ prediction = None  # lanes, rows
 # %%
 for columns in (3, 64, 1000, 1024, 4096, 32768, 40000):
     x = np.ones((1100 if columns < 2000 else 2, columns), np.float32)
-    with simt.record() as launches:
-        layernorm.vectorised(x, x[0], x[0])
-    for run in launches:
+    for run in lab.count(layernorm.vectorised, x, x[0], x[0]).reports:
         blocks = f"{run.grid[0]:4} x {run.grid[1]} blocks of {run.block[0]}"
         print(f"{x.shape[0]:5} rows of {columns:6}: {run.kernel:18} {blocks}")
 lanes = layernorm._lanes(16, 4)  # 16 vectors, 4 a lane

@@ -1,4 +1,4 @@
-"""What a room is made of: rungs and their least cost.
+"""What a room is made of: rungs, the problem that each solves, and its least cost.
 
 A room is a module below ``pmpp.kernels`` with one family of kernels in it and a ``LADDER``: its rungs from naive to
 fast. CONTRIBUTING.md says how to write one, and tests/contract/ holds every room to it.
@@ -6,7 +6,6 @@ fast. CONTRIBUTING.md says how to write one, and tests/contract/ holds every roo
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 import types
@@ -14,7 +13,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Cost", "Rung", "room_name", "rung"]
+__all__ = ["Cost", "Problem", "Rung", "room_name", "rung"]
 
 
 @dataclass(frozen=True)
@@ -40,30 +39,112 @@ class Cost:
         return Cost(self.flops + other.flops, self.bytes + other.bytes)
 
 
-class Rung:
-    """One step of a ladder: a function from device arrays to device arrays, and the kernels that it launches.
+class Problem:
+    """One call of a rung, checked: what its kernels read, where they write, and on which stream.
+
+    A room's ``arguments`` makes it. The room's own fields are attributes, named as the arguments are: ``p.x``.
 
     Attributes:
-        name: the function's name. room: its module's name.
-        idea: the docstring's first line. leaves: the fault that the next rung mends, or ``""``.
-        kernels: the kernels, in the order given to ``@rung``. fn: the undecorated function.
+        result: what the call returns, an array or a tuple of arrays.
+        stream: the stream to work on.
+        begin, finish: ``None``, or functions of the problem that run before and after every rung: they set the cell
+            that blocks add to, or put together what they left. ``begin`` may make ``result``.
+        done: nothing is left to compute, because no output has an element or because ``arguments`` has filled them.
     """
 
-    def __init__(self, fn: Callable, kernels: tuple) -> None:
-        self.fn = fn
+    def __init__(
+        self,
+        result: typing.Any,
+        *,
+        stream: typing.Any = 0,
+        begin: Callable[[Problem], None] | None = None,
+        finish: Callable[[Problem], None] | None = None,
+        done: bool = False,
+        **fields: typing.Any,
+    ) -> None:
+        self.__dict__.update(fields)
+        self.result = result
+        self.stream = stream
+        self.begin = begin
+        self.finish = finish
+        outputs = result if isinstance(result, tuple) else (result,)
+        self.done = done or not any(output is None or output.size for output in outputs)
+
+    def replace(self, **fields: typing.Any) -> Problem:
+        """A copy with other values in some fields, for a rung that hands a part of its work to another."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, **fields)
+        return other
+
+    def __repr__(self) -> str:
+        return f"<problem with {', '.join(self.__dict__)}>"
+
+    if typing.TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> typing.Any: ...
+
+
+class Rung:
+    """One step of a ladder: a function from arrays to device arrays, and the kernels that it launches.
+
+    A call goes through the room's ``arguments``, which checks and allocates; then the decorated function launches.
+
+    Attributes:
+        name: the function's name. room: the name of its room.
+        idea: the docstring's first line. leaves: the fault that the next rung mends, or ``""``.
+        kernels: the kernels, in the order given to ``@rung``.
+        arguments: the room's function that makes a `Problem` of a call.
+        launch: the decorated function, which takes a `Problem` and checks nothing.
+    """
+
+    def __init__(self, launch: Callable, kernels: tuple, arguments: Callable, begin: bool) -> None:
+        self.launch = launch
         self.kernels = kernels
-        self.name = fn.__name__
-        self.room = room_name(fn.__module__)
-        doc = inspect.cleandoc(fn.__doc__ or "")
+        self.arguments = arguments
+        self.begins = begin
+        self.name = launch.__name__
+        self.room = room_name(launch.__module__)
+        doc = inspect.cleandoc(launch.__doc__ or "")
         self.idea = doc.partition("\n")[0].strip()
         if not self.idea:
             raise TypeError(f"rung {self.room}.{self.name} needs a docstring whose first line is its idea")
         found = re.search(r"^Leaves:(.*?)(?:\n\s*\n|\Z)", doc, re.MULTILINE | re.DOTALL)
         self.leaves = " ".join(found.group(1).split()) if found else ""
-        functools.update_wrapper(self, fn)
+        self.__module__, self.__name__, self.__qualname__ = launch.__module__, launch.__name__, launch.__qualname__
+        if arguments is None:
+            self.__doc__, self.__signature__ = launch.__doc__, inspect.signature(launch)
+            return
+        self.__signature__ = inspect.signature(arguments).replace(return_annotation=inspect.Signature.empty)
+        # help() of an object that is no function prints its docstring alone, so the signature stands there, too.
+        shared = inspect.cleandoc(arguments.__doc__ or "")
+        self.__doc__ = f"{self.name}{self.__signature__}\n\n{doc}\n\n{shared}".rstrip() + "\n"
 
     def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
-        return self.fn(*args, **kwargs)
+        if self.arguments is None:  # TODO: rooms that are not converted yet
+            return self.launch(*args, **kwargs)
+        try:
+            p = self.arguments(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # about a value
+            said = str(error).partition("() ")[
+                2
+            ]  # about the call itself, which names a function that the caller never saw
+            raise TypeError(f"{self.name} {said}: call it as {self.name}{self.__signature__}") from None
+        return self.run(p)
+
+    def run(self, p: Problem) -> typing.Any:
+        """Compute the result of a problem that was checked before."""
+        if p.done:
+            return p.result
+        if p.begin is not None and self.begins:
+            p.begin(p)
+        made = self.launch(p)
+        if made is not None:
+            p.result = made
+        if p.finish is not None:
+            p.finish(p)
+        return p.result
 
     def __repr__(self) -> str:
         return f"<rung {self.room}.{self.name}: {self.idea}>"
@@ -82,11 +163,26 @@ def room_name(module: str | types.ModuleType) -> str:
     return subject.rpartition(".")[2] if last == "ladder" else last
 
 
-def rung(*kernels: typing.Any) -> Callable[[Callable], Rung]:
-    """Make the decorated function a rung that launches ``kernels``.
+def rung(*kernels: typing.Any, arguments: Callable | None = None, begin: bool = True) -> Callable[[Callable], Rung]:
+    """Make the decorated function, which takes a `Problem`, a rung that launches ``kernels``.
 
-    Raises TypeError, at import, if no kernel is named or the function has no docstring.
+    The rung is called with what the room's ``arguments`` takes. It checks, allocates, leaves out the launch where no
+    output has an element, and returns the problem's ``result``, or what the function returns instead of it.
+
+    Args:
+        kernels: every kernel that the function may launch, itself or through a helper.
+        arguments: makes the `Problem`; by default the module's function of that name.
+        begin: whether the problem's ``begin`` runs first. False for a rung that needs nothing to be set beforehand.
+
+    Raises TypeError, at import, if no kernel is named, if there is no ``arguments``, or if there is no docstring.
     """
     if not kernels or (len(kernels) == 1 and isinstance(kernels[0], types.FunctionType)):
         raise TypeError("write @rung(kernel, ...): name the kernels that the rung launches")
-    return lambda fn: Rung(fn, kernels)
+
+    def make(launch: Callable) -> Rung:
+        found = arguments or launch.__globals__.get("arguments")
+        if not callable(found) and found is not None:
+            raise TypeError(f"{launch.__module__} needs a function `arguments` before its rung {launch.__name__}")
+        return Rung(launch, kernels, found, begin)
+
+    return make

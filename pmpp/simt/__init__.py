@@ -10,13 +10,32 @@ It executes a kernel's Python source over NumPy arrays that hold one variable of
 each counter as Nsight Compute does; `report.occupancy(gpu)` and `report.bound(gpu)` say what a GPU of `simt.GPUS` could
 make of it.  With `trace=True` the report also keeps who touched which address when, for `pmpp.lab.plots` to draw.
 
+Its floors, from the top; each imports only from those below, and a test holds it:
+
+    host            launches, device arrays, reports, and the rest of numba.cuda's host side
+    front, observe  front: from a kernel's source to closures over lanes.  observe: counters, sanitizers, traces
+    api             what the names of `cuda` do in a kernel
+    machine         lanes and masks, memory, schedules, one launch while it runs
+    values          numbers with Numba's types, and what operators and functions make of them
+
 A thread-instruction costs some nanoseconds, whatever the grid.  A launch takes at most 64 MiB beyond its arrays and the
-shared and local memory of 65,536 threads (machine.py has the account); `python -m pmpp.simt.versus` measures both.
+shared and local memory of 65,536 threads (machine/machine.py has the account); `python -m tests.support.versus`
+measures both.
 """
 
-from pmpp.simt import cuda, random
-from pmpp.simt.counting import COUNTERS
-from pmpp.simt.errors import (
+from pmpp.simt.front.accidental_float64 import KernelWarning
+from pmpp.simt.host import cuda, random
+from pmpp.simt.host.launch import profile, record
+from pmpp.simt.host.refusals import refusal
+from pmpp.simt.host.report import Report
+from pmpp.simt.machine.gpus import GPUS, Gpu, occupancy
+from pmpp.simt.machine.machine import batch_lanes, loop_limit
+from pmpp.simt.machine.scheduler import schedule
+from pmpp.simt.observe.counting import COUNTERS
+from pmpp.simt.observe.metrics import METRICS
+from pmpp.simt.observe.tables import Table
+from pmpp.simt.observe.trace import Access, Heat, Step, Trace, Tracing
+from pmpp.simt.values.errors import (
     ArgumentError,
     Hazard,
     HazardError,
@@ -26,21 +45,12 @@ from pmpp.simt.errors import (
     TraceError,
     UnsupportedError,
 )
-from pmpp.simt.gpus import GPUS, Gpu, occupancy
-from pmpp.simt.launch import profile, record
-from pmpp.simt.machine import batch_lanes, loop_limit
-from pmpp.simt.metrics import METRICS
-from pmpp.simt.precision import KernelWarning
-from pmpp.simt.refusals import refusal
-from pmpp.simt.report import Report
-from pmpp.simt.scheduler import schedule
-from pmpp.simt.trace import Access, Heat, Step, Trace, Tracing
 
 cuda.random = random  # its device functions are made with cuda.jit
 
 __all__ = [
     "COUNTERS", "GPUS", "METRICS", "Access", "ArgumentError", "Gpu", "Hazard", "HazardError", "Heat", "KernelWarning",
-    "LaunchError", "OutOfBoundsError", "Report", "SimtError", "Step", "Trace", "TraceError", "Tracing",
+    "LaunchError", "OutOfBoundsError", "Report", "SimtError", "Step", "Table", "Trace", "TraceError", "Tracing",
     "UnsupportedError", "batch_lanes", "cuda", "loop_limit", "occupancy",
     "profile", "record", "refusal", "schedule",
 ]  # fmt: skip

@@ -83,7 +83,7 @@ def test_the_bands_are_in_order(room):
 @each_room
 def test_the_ladder_has_every_rung_once(room):
     rungs = [value for value in vars(room).values() if isinstance(value, Rung)]
-    assert set(room.LADDER) == {rung for rung in rungs if rung.fn.__module__ == room.__name__}
+    assert set(room.LADDER) == {rung for rung in rungs if rung.launch.__module__ == room.__name__}
     assert len(set(room.LADDER)) == len(room.LADDER) >= 2
 
 
@@ -188,7 +188,7 @@ def test_every_kernel_compiles(rung, spy, ptx, monkeypatch):
     It is compiled for the oldest GPU alone: that one can do least, and later ones run what was made for it.
     """
     room = module_of(rung)
-    spies = [spy(room, kernel) for kernel in rung.kernels]
+    spies = [spy(kernel) for kernel in rung.kernels]
     # No rung looks at a result before it returns, so the interpreter need not compute any to show how it is called.
     monkeypatch.setattr(simt.cuda.Configured, "__call__", lambda self, *arguments: None)
     for arguments in room.inputs().values():

@@ -215,7 +215,7 @@ def test_check_prints_its_verdict(capsys):
 
 @pytest.mark.usefixtures("catalogue")
 def test_in_a_notebook_the_verdict_shows_itself(capsys, monkeypatch):
-    monkeypatch.setattr(exercise, "_in_notebook", lambda: True)
+    monkeypatch.setattr(exercise, "in_notebook", lambda: True)
     verdict = exercise.check("toy/add", one_too_many)
     assert capsys.readouterr().out == ""
     shown = verdict._repr_html_()

@@ -52,7 +52,7 @@ def run_of(date="2026-11-21T08:00:00Z"):
 
 
 def block(*entries):
-    return {"source": "0123", "notes": [], "entries": [record.as_json(one) for one in entries]}
+    return {"subject": "reduction", "source": "0123", "notes": [], "entries": [record.as_json(one) for one in entries]}
 
 
 def data(**rooms):
@@ -154,7 +154,7 @@ def test_the_newest_record_is_the_default(tmp_path, monkeypatch):
     for name, date in (("old", "2025-01-01T00:00:00Z"), ("new", "2026-01-01T00:00:00Z")):
         gpu = {**GPU, "name": f"NVIDIA {name}"}
         rooms = {"reduction": block(entry())}
-        record.write(record.merge(None, gpu, run_of(date), rooms), tmp_path / f"{record.slug(gpu['name'])}.json")
+        record.write(record.merge(None, gpu, run_of(date), rooms), tmp_path / record.slug(gpu["name"]))
     monkeypatch.setattr(record, "RECORDED", tmp_path)
     monkeypatch.setattr(record, "_own_path", lambda: None)
     assert record.load().gpu == "NVIDIA new"

@@ -1,6 +1,6 @@
 """What of numba-cuda's suite is run, at which level, and what cannot pass, with the reason.
 
-Names are those of numba-cuda 0.30.4.  `test_simt_peer.py` holds this table to the truth: a test that passes although it
+Names are those of numba-cuda 0.30.4.  `simt/test_peer.py` holds this table to the truth: a test that passes although it
 is excluded is an error, as is one that fails and is not, and a name that no test bears.
 """
 

@@ -74,7 +74,7 @@ def lay_over() -> None:
     from numba.cuda.cudadrv import devicearray, devices, driver
 
     from pmpp.simt import cuda
-    from pmpp.simt.errors import UnsupportedError
+    from pmpp.simt.values.errors import UnsupportedError
 
     # The host's functions are replaced.  Types, signatures and the names that mean something in a kernel stay Numba's:
     # the interpreter knows them as well as its own.
@@ -297,7 +297,7 @@ class Server:
     """A process that runs modules."""
 
     def __init__(self) -> None:
-        root = pathlib.Path(__file__).parents[2]
+        root = str(pathlib.Path(__file__).parents[2])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.peer", "--serve"],

@@ -9,9 +9,11 @@ import pytest
 
 from pmpp import simt
 from pmpp.lab.measure import record
-from pmpp.lab.rooms import rooms
+from pmpp.lab.rooms import room_named, rooms
 from pmpp.runtime import device
-from pmpp.simt import cuda, gpus
+from pmpp.runtime.rung import room_name
+from pmpp.simt import cuda
+from pmpp.simt.machine import gpus
 
 
 def floats(*shape):
@@ -276,7 +278,7 @@ SIZES = {
 def measured():
     kept = record.load()
     for room in rooms():
-        name = room.__name__.rpartition(".")[2]
+        name = room_name(room)
         if name in SIZES:
             family, size, make = SIZES[name]
             entries = kept.entries(name, family=family, kind="rung")
@@ -305,7 +307,7 @@ def test_the_last_rungs_come_close_to_their_bound_at_the_design_size():
         ("vector_add", "vectorised", "add", 1 << 20, 1 << 28, lambda n: (floats(n), floats(n))),
         ("transpose", "vectorised", "transpose", 1024, 16384, lambda n: (floats(n, n),)),
     ):
-        room = next(r for r in rooms() if r.__name__.endswith(name))
+        room = room_named(name)
         rung = next(r for r in room.LADDER if r.name == contender)
         with simt.record("count") as reports:
             rung(*make(small))

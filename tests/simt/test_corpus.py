@@ -5,6 +5,7 @@ import pytest
 
 from pmpp import simt
 from pmpp.simt import cuda
+from pmpp.simt.machine.machine import LEVELS
 from tests.corpus import SUBJECTS, judge, pairs
 
 PAIRS = pairs()
@@ -46,7 +47,7 @@ def test_warps_in_random_order_change_neither(pair, seed):
 
 @each_pair
 def test_results_do_not_depend_on_the_level(pair):
-    results = [judge.run(pair, True, level=level)[1][-1] for level in simt.machine.LEVELS]
+    results = [judge.run(pair, True, level=level)[1][-1] for level in LEVELS]
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
 

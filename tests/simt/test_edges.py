@@ -16,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmpp import simt
-from pmpp.simt import arithmetic, complexes, cuda, dtypes, names, operators, rounding, special
+from pmpp.simt import cuda
+from pmpp.simt.front import names
+from pmpp.simt.values import arithmetic, complexes, dtypes, operators, rounding, special
 
 # -- remainders ------------------------------------------------------------------------------------------------------
 

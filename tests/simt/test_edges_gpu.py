@@ -187,7 +187,7 @@ TYPES = {"e": np.float16, "f": np.float32, "d": np.float64, "i": np.int32, "l": 
          "F": np.complex64, "D": np.complex128}  # fmt: skip
 #: Relative to the length of the result.
 TOLERANCE = {"f": 1e-6, "F": 1e-6, "d": 4e-15, "D": 4e-15}
-#: Bessel functions of float64: these differ by 9e-12 at most, and test_simt_edges.py holds ours to 1e-13.
+#: Bessel functions of float64: these differ by 9e-12 at most, and test_edges.py holds ours to 1e-13.
 BESSEL = 2e-11
 
 

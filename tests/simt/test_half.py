@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from pmpp import simt
-from pmpp.simt import brain, cuda, dtypes, half, maths, operators
+from pmpp.simt import cuda
+from pmpp.simt.api.bfloat16 import BF16
+from pmpp.simt.api.float16 import FP16, FUNCTIONS, ROUTINES
+from pmpp.simt.api.intrinsics import device_path
+from pmpp.simt.values import dtypes, maths, operators
 from tests.support.seen_types import REFUSED, numba_context, numba_result
 
 TYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
@@ -41,7 +45,7 @@ def test_operators_with_float16_and_complex_have_numbas_types(name):
     for a in TYPES:
         for b in TYPES:
             if not {a, b} & {"float16", "complex64", "complex128"}:
-                continue  # test_simt_typing.py has those
+                continue  # test_typing.py has those
             expected = numba_result(context, BINARY[name], (types[a], types[b]))
             got = ours(function, np.dtype(a).type(1), np.dtype(b).type(1))
             if got != expected:
@@ -112,13 +116,13 @@ def test_every_fp16_function_of_numba_is_here_with_its_types():
 
     missing, wrong = set(), {}
     for name, thing in vars(fp16).items():
-        path = simt.intrinsics.device_path(thing) if callable(thing) else None
+        path = device_path(thing) if callable(thing) else None
         if path is None or not path.startswith("fp16.") or name == "atomicAdd":
             continue
-        if path not in half.FP16 or f"fp16.{name}" not in half.FP16:
+        if path not in FP16 or f"fp16.{name}" not in FP16:
             missing.add(name)
             continue
-        routine = half.ROUTINES[path.removeprefix("fp16.").removeprefix("__")]
+        routine = ROUTINES[path.removeprefix("fp16.").removeprefix("__")]
         mine = {(tuple(map(str, routine.arguments)), str(routine.result[0]))}
         if cases(thing) != mine:
             wrong[name] = (mine, cases(thing))
@@ -130,12 +134,12 @@ def test_every_bf16_function_of_numba_is_here():
     from numba.cuda import bf16
 
     named = {
-        name: simt.intrinsics.device_path(thing)
+        name: device_path(thing)
         for name, thing in vars(bf16).items()
         if callable(thing) and getattr(thing, "__module__", "").endswith("_internal.cuda_bf16")
     }
     assert len(named) > 150
-    assert {n for n, path in named.items() if path not in brain.BF16 or f"bf16.{n}" not in brain.BF16} == set()
+    assert {n for n, path in named.items() if path not in BF16 or f"bf16.{n}" not in BF16} == set()
 
 
 # ------------------------------------------------------------------------------------------------------------ values
@@ -183,19 +187,19 @@ def test_arithmetic_is_rounded_once(rng, ptx):
     assert ".entry" in ptx(arithmetic, a, b, c, out)
 
 
-@pytest.mark.parametrize("name", sorted(half.FUNCTIONS))
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_functions_are_those_of_float64_rounded(name, rng):
     oracle = {"hrcp": lambda x: 1 / x, "hrsqrt": lambda x: x**-0.5, "hrint": round, "htanh_approx": math.tanh,
               "hexp10": lambda x: 10.0**x}.get(name) or getattr(math, name.removeprefix("h"))  # fmt: skip
     x = rng.uniform(0.1, 4, 100).astype(np.float16)
     expected = np.array([oracle(float(v)) for v in x]).astype(np.float16)
-    np.testing.assert_array_equal(half.ROUTINES[name](x), expected)
+    np.testing.assert_array_equal(ROUTINES[name](x), expected)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_edges():
     nan, inf = np.nan, np.inf
-    one = half.ROUTINES
+    one = ROUTINES
     h = lambda *values: np.array(values, np.float16)  # noqa: E731
     np.testing.assert_array_equal(one["hmax"](h(nan, 1, -0.0), h(2, nan, 0.0)), [2, 1, 0])
     assert not np.signbit(one["hmax"](h(-0.0), h(0.0)))[0]
@@ -299,7 +303,7 @@ def test_the_kernel_of_bfloat16_compiles(ptx):
 
 @pytest.mark.skipif(dtypes.HAS_BFLOAT16, reason="ml_dtypes is installed")
 def test_without_its_package_bfloat16_is_refused_with_the_line():
-    with pytest.raises(simt.UnsupportedError, match=r"test_simt_half.py:\d+: .*needs bfloat16.*ml_dtypes"):
+    with pytest.raises(simt.UnsupportedError, match=r"test_half.py:\d+: .*needs bfloat16.*ml_dtypes"):
         brain_sum[1, 4](np.ones(4, np.float32), np.ones((6, 4), np.float32))
     with pytest.raises(simt.UnsupportedError, match="ml_dtypes"):
         cuda.bfloat16(1)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pmpp import simt
-from pmpp.simt import cuda, host
+from pmpp.simt import cuda
+from pmpp.simt.host import context
 
 
 @cuda.jit
@@ -56,7 +57,7 @@ def test_no_public_name_of_numba_cuda_is_missing():
     assert [name for name in names if name not in dir(cuda)] == []
 
 
-@pytest.mark.parametrize("name", sorted(host.REFUSED))
+@pytest.mark.parametrize("name", sorted(context.REFUSED))
 def test_what_is_refused_says_why_in_one_sentence(name):
     with pytest.raises(simt.UnsupportedError) as found:
         getattr(cuda, name)(1)

@@ -9,6 +9,7 @@ import pytest
 
 from pmpp import simt
 from pmpp.simt import cuda
+from tests.support import versus
 
 
 def line_of(kernel, fragment):
@@ -383,8 +384,6 @@ def test_importing_the_interpreter_imports_neither_numba_nor_a_room():
 
 
 def test_the_kernels_of_the_speed_comparison_are_right_at_every_level():
-    from pmpp.simt import versus
-
     for level in ("run", "count", "check"):
         times = versus.in_interpreter(level, repeats=1)  # raises if a result is wrong
         assert len(times) == 4

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from pmpp import simt
-from pmpp.simt import cuda, libdevice, rounding
+from pmpp.simt import cuda
+from pmpp.simt.api import libdevice
+from pmpp.simt.api.intrinsics import device_path
+from pmpp.simt.values import rounding
 
 ROUTINES = libdevice.ROUTINES
 SPECIAL = {
@@ -79,9 +82,7 @@ def test_numbas_own_functions_are_recognised():
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     from numba.cuda import libdevice as numbas
 
-    assert {simt.intrinsics.device_path(getattr(numbas, name)) for name in ROUTINES} == {
-        f"libdevice.{name}" for name in ROUTINES
-    }
+    assert {device_path(getattr(numbas, name)) for name in ROUTINES} == {f"libdevice.{name}" for name in ROUTINES}
 
 
 @pytest.mark.parametrize("name", sorted(ROUTINES))
@@ -124,7 +125,7 @@ def test_a_function_that_does_not_exist_is_named_with_its_line():
         x[0] = cuda.libdevice.sinq(x[0])
 
     line = inspect.getsourcelines(wrong.py_func)[1] + 2
-    with pytest.raises(simt.UnsupportedError, match=rf"test_simt_libdevice.py:{line}: .*libdevice.sinq"):
+    with pytest.raises(simt.UnsupportedError, match=rf"test_libdevice.py:{line}: .*libdevice.sinq"):
         wrong[1, 1](np.zeros(1))
 
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from pmpp import simt
-from pmpp.simt import cuda, versus
-from pmpp.simt.metrics import BARRIER, CLASSES, CONVERSION, SHUFFLE, SPECIAL, classify
+from pmpp.simt import cuda
+from pmpp.simt.host.report import Contention, Sectors
+from pmpp.simt.machine.instructions import BARRIER, CLASSES, CONVERSION, SHUFFLE, SPECIAL, classify
+from tests.support import versus
 
 MIX = [c.name for c in CLASSES]
 
@@ -92,7 +94,7 @@ def read_four_times(x, out):
 def test_a_sector_read_again_is_not_a_new_one():
     report = profile(read_four_times, 2, 128, floats(256), floats(256))
     assert report.counters["global_load_sectors"] == 4 * 8 * 4
-    assert report.sectors == {"x": simt.report.Sectors(32, 0, 32), "out": simt.report.Sectors(0, 32, 0)}
+    assert report.sectors == {"x": Sectors(32, 0, 32), "out": Sectors(0, 32, 0)}
 
 
 @cuda.jit
@@ -121,9 +123,9 @@ def through_scratch(x, scratch, out):
 
 
 def test_memory_need_not_deliver_what_the_launch_has_stored():
-    assert profile(double_in_place, 1, 64, floats(64)).sectors == {"x": simt.report.Sectors(8, 8, 8)}
+    assert profile(double_in_place, 1, 64, floats(64)).sectors == {"x": Sectors(8, 8, 8)}
     found = profile(through_scratch, 1, 64, floats(64), floats(64), floats(64)).sectors
-    assert found["scratch"] == simt.report.Sectors(8, 8, 0)
+    assert found["scratch"] == Sectors(8, 8, 0)
     assert found["x"].needed == 8
 
 
@@ -137,10 +139,10 @@ def through_scratch_as_integers(scratch, same):
 def test_views_of_one_allocation_share_its_sectors():
     x = cuda.to_device(floats(64))
     report = profile(copy, 1, 32, x[:32], x[32:])
-    assert report.sectors == {"x": simt.report.Sectors(4, 4, 4)}  # by the name under which it was first touched
+    assert report.sectors == {"x": Sectors(4, 4, 4)}  # by the name under which it was first touched
     # A different type, the same bytes, from the third sector on: what it loads has just been stored.
     (found,) = profile(through_scratch_as_integers, 1, 32, x[16:48], x[16:48].view(np.int32)).sectors.values()
-    assert found == simt.report.Sectors(4, 4, 0)
+    assert found == Sectors(4, 4, 0)
 
 
 @cuda.jit
@@ -183,7 +185,7 @@ def test_contention_of_global_atomics(x, passes, worst, peak, where):
             report = profile(histogram, 2, 64, x.astype(np.int32), bins)
         found = report.contention["bins"]
         requests = -(-x.size // 32)
-        assert found == simt.report.Contention("global", requests, x.size, passes, worst, peak, where)
+        assert found == Contention("global", requests, x.size, passes, worst, peak, where)
         assert report.counters["atomic_requests"] == requests
         assert report.counters["atomic_lanes"] == x.size
         assert report.counters["atomic_passes"] == passes
@@ -209,8 +211,8 @@ def test_contention_of_shared_atomics_is_that_of_one_block():
     for lanes in (64, 1 << 20):
         with simt.batch_lanes(lanes):
             report = profile(shared_histogram, 4, 64, x, np.zeros(16, np.int32))
-        assert report.contention["local"] == simt.report.Contention("shared", 8, 256, 6 * 2 + 2 * 32, 32, 64, 9)
-        assert report.contention["bins"] == simt.report.Contention("global", 4, 64, 4, 1, 4, 0)
+        assert report.contention["local"] == Contention("shared", 8, 256, 6 * 2 + 2 * 32, 32, 64, 9)
+        assert report.contention["bins"] == Contention("global", 4, 64, 4, 1, 4, 0)
         assert report.counters["global_atomic_sectors"] == 4 * 2
         assert report.shared_bytes == 64
 
@@ -223,7 +225,7 @@ def one_cell(out):
 @pytest.mark.parametrize("threads, lanes", [(40, 80), (64, 128)])
 def test_contention_where_every_lane_has_the_same_address(threads, lanes):
     report = profile(one_cell, 2, threads, np.zeros(1, np.int32))
-    assert report.contention["out"] == simt.report.Contention("global", 4, lanes, lanes, 32, lanes, 0)
+    assert report.contention["out"] == Contention("global", 4, lanes, lanes, 32, lanes, 0)
 
 
 # -- instruction mix -------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The interpreter's types, second half: unary operators, casts, builtins, math, names, scalars, range.
 
-The method is the one of test_simt_typing.py.
+The method is the one of test_typing.py.
 """
 
 import math

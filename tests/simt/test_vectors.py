@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from pmpp import simt
-from pmpp.simt import complexes, cuda, hints, vectors
+from pmpp.simt import cuda
+from pmpp.simt.api import cache_hints, vectors
+from pmpp.simt.api.intrinsics import device_path
+from pmpp.simt.values import complexes, maths
 
 ALIASES = {
     "char": "int8", "short": "int16", "int": "int32", "longlong": "int64", "uchar": "uint8", "ushort": "uint16",
@@ -18,7 +21,7 @@ ALIASES = {
 def refused(kernel, *arguments, match):
     """The kernel is refused in its last line, for that reason."""
     lines, first = inspect.getsourcelines(kernel.py_func)
-    with pytest.raises(simt.UnsupportedError, match=rf"test_simt_vectors.py:{first + len(lines) - 1}: .*{match}"):
+    with pytest.raises(simt.UnsupportedError, match=rf"test_vectors.py:{first + len(lines) - 1}: .*{match}"):
         kernel[1, 1](*arguments)
 
 
@@ -62,7 +65,7 @@ def test_every_vector_type_of_numba_is_here():
     for stub in stubs._vector_type_stubs:
         names = [stub.__name__, *stub.aliases]
         wrong |= {name for name in names if name not in vectors.VECTORS or not hasattr(cuda, name)}
-        assert simt.intrinsics.device_path(stub) == stub.__name__
+        assert device_path(stub) == stub.__name__
     assert wrong == set()
 
 
@@ -162,7 +165,7 @@ def test_cache_hints_load_and_store(ptx):
 
 def test_hints_are_for_global_memory_numbers_and_indices_of_one_type():
     x = np.ones((4, 4), np.float32)
-    assert set(hints.HINTS) == {*hints.LOADS, *hints.STORES}
+    assert set(cache_hints.HINTS) == {*cache_hints.LOADS, *cache_hints.STORES}
 
     @cuda.jit
     def shared(x):
@@ -272,8 +275,8 @@ def test_values_of_cmath(name, rng):
 @pytest.mark.parametrize("given, expected", [("float32", "complex64"), ("float64", "complex128"),
                                              ("int64", "complex128")])  # fmt: skip
 def test_complex_of_a_number(given, expected):
-    assert simt.maths.to_complex(np.dtype(given).type(2)).dtype == expected
-    assert simt.maths.to_complex(np.dtype(given).type(2), np.dtype(given).type(3)) == 2 + 3j
+    assert maths.to_complex(np.dtype(given).type(2)).dtype == expected
+    assert maths.to_complex(np.dtype(given).type(2), np.dtype(given).type(3)) == 2 + 3j
 
 
 def test_what_numba_refuses_of_complex_numbers_is_refused():

@@ -44,7 +44,7 @@ def numba_type(value):
     if isinstance(value, nt.Type):
         return value
     if isinstance(value, tuple):
-        return nt.Tuple([numba_type(item) for item in value])
+        return nt.BaseTuple.from_types([numba_type(item) for item in value], type(value))
     if isinstance(value, bool | np.bool_):
         return nt.boolean
     if isinstance(value, int):

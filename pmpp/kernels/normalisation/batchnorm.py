@@ -9,15 +9,19 @@ before all of its channel have been seen. In training that is two reads and a wr
 from __future__ import annotations
 
 import math
-import typing
 
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.normalisation import moments
-from pmpp.kernels.normalisation.columns import column_parts, normalise_columns
+from pmpp.kernels.common import blocks
+from pmpp.kernels.normalisation import columns, moments
 from pmpp.kernels.normalisation.moments import (
     CHUNK,
+    Affine,
+    Epilogue,
+    Moments,
+    Running,
+    Shape,
     block_merge,
     block_sum,
     centre_and_scale,
@@ -37,7 +41,8 @@ from pmpp.kernels.normalisation.moments import (
 )
 from pmpp.kernels.vector_add import vector_span
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.check import as_flag, as_number
+from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
 BLOCK = 256  # threads a block
@@ -114,28 +119,53 @@ def cost(n: int, c: int = 64, inner: int = 1, training: bool = True) -> Cost:
     return Cost(flops=(9 if training else 4) * n * c * inner, bytes=8 * n * c * inner + 8 * c)
 
 
-class _Call(typing.NamedTuple):
-    """A rung's arguments, checked, as its kernels take them; ``x`` and ``target`` as images x channels x inner."""
+def arguments(
+    x,
+    weight,
+    bias,
+    running_mean=None,
+    running_var=None,
+    *,
+    training=True,
+    momentum=0.1,
+    eps=1e-5,
+    relu=False,
+    out=None,
+    stream=0,
+) -> Problem:
+    """Normalise every channel of a batch: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
-    x: typing.Any
-    affine: tuple  # weight, bias
-    moments: tuple  # mean and variance to normalise by; in training they are still to be found
-    running: tuple  # running mean, running variance, momentum; momentum 0: nothing is to be kept
-    finish: tuple  # eps, relu
-    target: typing.Any
-    out: typing.Any
-    training: bool
-    stream: typing.Any
+    Args:
+        x: float32 of shape (N, C) or (N, C, ...) with one to three further dimensions, contiguous. Fewer than 2^31
+            values a channel; to train on, at least 2.
+        weight, bias: float32 of shape (C,).
+        running_mean, running_var: float32 of shape (C,), both or neither. In training device arrays, which are updated:
+            (1 - momentum) of the old and momentum of the batch's mean and unbiased variance. In inference they are used
+            instead of the batch's, and needed.
+        training: True to normalise by the moments of the batch, False by the running ones.
+        momentum: from 0 to 1. For what PyTorch's momentum=None does, give 1 / k in the k-th batch.
+        eps: what is added to the variance, 0 or more.
+        relu: True to set negative results to 0.
+        out: a device array like ``x`` in C order, or None to allocate one; apart from ``x`` in memory.
+        stream: the stream to work on.
 
+    Returns ``out``, without waiting for the work to be done. The variance is the biased one. A NaN or an infinity makes
+    all of its channel NaN.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+    Source: S. Ioffe and C. Szegedy, Batch Normalization (2015), algorithm 1; PyTorch's torch.nn.functional.batch_norm.
 
-def _arguments(
-    x, weight, bias, running_mean, running_var, out, stream, *, training=True, momentum=0.1, eps=1e-5, relu=False
-) -> _Call:
+    >>> from pmpp.kernels.normalisation import batchnorm
+    >>> batchnorm.vectorised(np.float32([[1], [3]]), np.float32([1]), np.float32([0]), eps=0).copy_to_host()
+    array([[-1.],
+           [ 1.]], dtype=float32)
+    """
     stream = device.as_stream(stream)
+    training, relu = as_flag("training", training), as_flag("relu", relu)
+    momentum, eps = as_number("momentum", momentum, 0, 1), as_number("eps", eps, 0)
     x = device.as_input("x", x, dtypes="float32", ndim=(2, 3, 4, 5), stream=stream)
-    n, c = x.shape[:2]
-    inner = math.prod(x.shape[2:])
-    per_channel = {"shape": (c,), "stream": stream}
+    shape = Shape(*x.shape[:2], math.prod(x.shape[2:]))
+    channels, values = shape.channels, shape.images * shape.inner
+    per_channel = {"shape": (channels,), "stream": stream}
     weight = device.as_input("weight", weight, dtypes="float32", **per_channel)
     bias = device.as_input("bias", bias, dtypes="float32", **per_channel)
     if (running_mean is None) != (running_var is None):
@@ -148,30 +178,29 @@ def _arguments(
     elif running_mean is not None:
         running_mean = device.as_input("running_mean", running_mean, dtypes="float32", **per_channel)
         running_var = device.as_input("running_var", running_var, dtypes="float32", **per_channel)
-    if training and c and n * inner < 2:
+    if training and channels and values < 2:
         raise ValueError(f"x must have two values a channel or more to train on, had shape {x.shape}")
-    if n * inner >= 2**31:
-        raise ValueError(f"x must have fewer than 2^31 values a channel, had {n * inner}")
-    if not 0 <= momentum <= 1:
-        raise ValueError(f"momentum must be from 0 to 1, was {momentum}")
-    if not eps >= 0:
-        raise ValueError(f"eps must not be negative, was {eps}")
+    if values >= 2**31:
+        raise ValueError(f"x must have fewer than 2^31 values a channel, had {values}")
     out = device.as_output("out", out, shape=x.shape, dtype=np.float32, stream=stream)
-    target = out
-    if x.ndim != 3 and x.size:
-        x, target = x.reshape(n, c, inner), out.reshape(n, c, inner)
-    if training:
-        moments = tuple(device.empty(c, np.float32, stream=stream) for _ in range(2))
-    else:
-        moments = running_mean, running_var
     keeps = training and running_mean is not None
-    running = (running_mean, running_var, np.float32(momentum)) if keeps else (*moments, f0)
-    finish = np.float32(eps), bool(relu)
-    return _Call(x, (weight, bias), moments, running, finish, target, out, bool(training), stream)
-
-
-def _ceil(a: int, b: int) -> int:
-    return -(-a // b)
+    if training:
+        moments = Moments(*(device.empty(channels, np.float32, stream=stream) for _ in range(2)))
+    else:
+        moments = Moments(running_mean, running_var)
+    three = x.ndim == 3 or not x.size
+    return Problem(
+        out,
+        stream=stream,
+        x=x if three else x.reshape(shape),  # images x channels x inner
+        out=out if three else out.reshape(shape),
+        shape=shape,
+        affine=Affine(weight, bias),
+        moments=moments,  # what to normalise by; in training still to be found
+        running=Running(running_mean, running_var, momentum) if keeps else Running(*moments, f0),
+        epilogue=Epilogue(eps, relu),
+        training=training,
+    )
 
 
 # ----------------------------------------------------------------------------------- a block a channel, an element each
@@ -194,64 +223,34 @@ def two_pass_kernel(x, moments, running):
     m2 = block_sum(m2, partial[1])
 
     if cuda.threadIdx.x == 0:
-        moments[0][channel], moments[1][channel] = mean, m2 / count
+        moments.mean[channel], moments.var[channel] = mean, m2 / count
         keep(running, channel, mean, m2, count)
 
 
 @cuda.jit
-def normalise_kernel(x, affine, moments, finish, out):
+def normalise_kernel(x, affine, moments, epilogue, out):
     i = cuda.grid(1)
     _, channels, inner = x.shape
     if i < x.size:
         image, c, r = i // (channels * inner), i // inner % channels, i % inner
-        value = (x[image, c, r] - moments[0][c]) / math.sqrt(moments[1][c] + finish[0])
-        out[image, c, r] = rectified(value * affine[0][c] + affine[1][c], finish[1])
+        value = (x[image, c, r] - moments.mean[c]) / math.sqrt(moments.var[c] + epilogue.eps)
+        out[image, c, r] = rectified(value * affine.weight[c] + affine.bias[c], epilogue.relu)
 
 
 @rung(two_pass_kernel, normalise_kernel)
-def two_pass(
-    x: typing.Any,
-    weight: typing.Any,
-    bias: typing.Any,
-    running_mean: typing.Any = None,
-    running_var: typing.Any = None,
-    *,
-    out: typing.Any = None,
-    stream: typing.Any = 0,
-    **options: typing.Any,
-) -> typing.Any:
+def two_pass(p):
     """A block finds the mean of its channel, then in a second pass the variance around it; then all is normalised.
-
-    Args:
-        x: float32 of shape (N, C) or (N, C, ...) with one to three further dimensions, contiguous. Fewer than 2^31
-            values a channel; to train on, at least 2.
-        weight, bias: float32 of shape (C,).
-        running_mean, running_var: float32 of shape (C,), both or neither. In training device arrays, which are updated:
-            (1 - momentum) of the old and momentum of the batch's mean and unbiased variance. In inference they are used
-            instead of the batch's, and needed.
-        out: a device array like ``x`` in C order, or None to allocate one; apart from ``x`` in memory.
-        stream: the stream to work on.
-        options: ``training`` (True); ``momentum`` (0.1), from 0 to 1: for PyTorch's momentum=None give 1 / k in the
-            k-th batch; ``eps`` (1e-5), added to the variance; ``relu`` (False): negative results become 0.
-
-    Returns ``out``, ``(x - mean) / sqrt(var + eps) * weight + bias``, without waiting for the work to be done. The
-    variance there is the biased one. A NaN or an infinity makes all of its channel NaN.
-    Raises TypeError or ValueError that names the argument at fault.
-    Source: S. Ioffe and C. Szegedy, Batch Normalization (2015), algorithm 1; PyTorch's torch.nn.functional.batch_norm.
 
     Leaves: the batch is read twice before a third read normalises it.
     """
-    call = _arguments(x, weight, bias, running_mean, running_var, out, stream, **options)
-    if call.x.size:
-        if call.training:
-            two_pass_kernel[call.x.shape[1], BLOCK, call.stream](call.x, call.moments, call.running)
-        _normalise(call)
-    return call.out
+    if p.training:
+        two_pass_kernel[p.shape.channels, BLOCK, p.stream](p.x, p.moments, p.running)
+    normalise(p)
 
 
-def _normalise(call: _Call) -> None:
-    blocks = _ceil(call.x.size, BLOCK)
-    normalise_kernel[blocks, BLOCK, call.stream](call.x, call.affine, call.moments, call.finish, call.target)
+def normalise(p):
+    """Launch the kernel that normalises an element a thread."""
+    normalise_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.affine, p.moments, p.epilogue, p.out)
 
 
 # --------------------------------------------------------------------------------------------- both moments in one pass
@@ -265,33 +264,31 @@ def welford_kernel(x, moments, running):
     count, mean, m2 = block_merge(count, mean, m2, partial)
 
     if cuda.threadIdx.x == 0:
-        moments[0][channel], moments[1][channel] = mean, m2 / count
+        moments.mean[channel], moments.var[channel] = mean, m2 / count
         keep(running, channel, mean, m2, count)
 
 
 @rung(welford_kernel, normalise_kernel)
-def welford(x, weight, bias, running_mean=None, running_var=None, *, out=None, stream=0, **options):
+def welford(p):
     """Mean and variance in one pass: each thread corrects both with every value, and threads merge what they have.
 
-    Arguments, result and errors as in `two_pass`. Source: B. P. Welford (1962); T. Chan, G. Golub, R. LeVeque (1983).
+    Source: B. P. Welford (1962); T. Chan, G. Golub, R. LeVeque (1983).
 
     Leaves: as many blocks as channels, and a GPU has room for many more.
     """
-    call = _arguments(x, weight, bias, running_mean, running_var, out, stream, **options)
-    if call.x.size:
-        if call.training:
-            welford_kernel[call.x.shape[1], BLOCK, call.stream](call.x, call.moments, call.running)
-        _normalise(call)
-    return call.out
+    if p.training:
+        welford_kernel[p.shape.channels, BLOCK, p.stream](p.x, p.moments, p.running)
+    normalise(p)
 
 
 # ----------------------------------------------------------------------------------------- several blocks for a channel
 
 
-def _partials(call: _Call, tile: int) -> typing.Any:
-    """Room for 3 x channels x parts: moments of each part. A tile is what a block reads at once."""
-    n, c, inner = call.x.shape
-    return device.empty((3, c, parts_of(c, _ceil(n * inner, tile))), np.float32, stream=call.stream)
+def partials_of(p, tile):
+    """Room for 3 x channels x parts: the moments of each part. A tile is what a block reads at once."""
+    channels = p.shape.channels
+    parts = parts_of(channels, blocks(p.shape.images * p.shape.inner, tile))
+    return device.empty((3, channels, parts), np.float32, stream=p.stream)
 
 
 @cuda.jit
@@ -311,59 +308,49 @@ def merge_kernel(partials, moments, running):
     channel = cuda.blockIdx.x
     count, mean, m2 = merge_parts(partials, channel)
     if cuda.threadIdx.x == 0:
-        moments[0][channel], moments[1][channel] = mean, m2 / count
+        moments.mean[channel], moments.var[channel] = mean, m2 / count
         keep(running, channel, mean, m2, count)
 
 
 @rung(split_kernel, merge_kernel, normalise_kernel)
-def split(x, weight, bias, running_mean=None, running_var=None, *, out=None, stream=0, **options):
+def split(p):
     """Several blocks share a channel, write down the moments of their parts, and a second kernel merges these.
-
-    Arguments, result and errors as in `two_pass`.
 
     Leaves: a third launch, and to normalise an element three divisions and a root, all the same for a whole channel.
     """
-    call = _arguments(x, weight, bias, running_mean, running_var, out, stream, **options)
-    if call.x.size:
-        if call.training:
-            partials = _partials(call, BLOCK)
-            split_kernel[partials.shape[1:], BLOCK, call.stream](call.x, partials)
-            merge_kernel[call.x.shape[1], 32, call.stream](partials, call.moments, call.running)
-        _normalise(call)
-    return call.out
+    if p.training:
+        partials = partials_of(p, BLOCK)
+        split_kernel[partials.shape[1:], BLOCK, p.stream](p.x, partials)
+        merge_kernel[p.shape.channels, 32, p.stream](partials, p.moments, p.running)
+    normalise(p)
 
 
 # ---------------------------------------------------------------------------------- once a channel, not once an element
 
 
 @cuda.jit
-def fused_kernel(x, training, partials, affine, moments, running, finish, out):
+def fused_kernel(x, training, partials, affine, moments, running, epilogue, out):
     images, _, inner = x.shape
     channel, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     first = part == 0 and cuda.threadIdx.x == 0
-    mean, scale = centre_and_scale(channel, first, training, partials, affine, moments, running, finish[0])
-    bias = affine[1][channel]
+    mean, scale = centre_and_scale(channel, first, training, partials, affine, moments, running, epilogue.eps)
+    bias = affine.bias[channel]
     for i in range(part * BLOCK + cuda.threadIdx.x, images * inner, parts * BLOCK):
         image, r = i // inner, i % inner
-        out[image, channel, r] = rectified((x[image, channel, r] - mean) * scale + bias, finish[1])
+        out[image, channel, r] = rectified((x[image, channel, r] - mean) * scale + bias, epilogue.relu)
 
 
 @rung(split_kernel, fused_kernel)
-def fused(x, weight, bias, running_mean=None, running_var=None, *, out=None, stream=0, **options):
+def fused(p):
     """The kernel that normalises merges the parts itself: two launches, and one root and one division a thread.
-
-    Arguments, result and errors as in `two_pass`.
 
     Leaves: a load moves 4 bytes, and its thread waits for it before it asks for the next.
     """
-    call = _arguments(x, weight, bias, running_mean, running_var, out, stream, **options)
-    if call.x.size:
-        partials = _partials(call, BLOCK)
-        grid = partials.shape[1:]
-        if call.training:
-            split_kernel[grid, BLOCK, call.stream](call.x, partials)
-        fused_kernel[grid, BLOCK, call.stream](call.x, call.training, partials, *call[1:5], call.target)
-    return call.out
+    partials = partials_of(p, BLOCK)
+    grid = partials.shape[1:]
+    if p.training:
+        split_kernel[grid, BLOCK, p.stream](p.x, partials)
+    fused_kernel[grid, BLOCK, p.stream](p.x, p.training, partials, p.affine, p.moments, p.running, p.epilogue, p.out)
 
 
 # -------------------------------------------------------------------------------------- 128 bits wide, and many at once
@@ -390,25 +377,25 @@ def parts_kernel(x, shape, wide, tiles, partials):
 
 
 @cuda.jit(max_registers=64)
-def vectorised_kernel(x, shape, tiles, partials, affine, moments, running, finish, out):
+def vectorised_kernel(x, shape, tiles, partials, affine, moments, running, epilogue, out):
     # Backwards: what was read last is in the cache still, and is used first.
     channel, part, parts = cuda.gridDim.x - 1 - cuda.blockIdx.x, cuda.gridDim.y - 1 - cuda.blockIdx.y, cuda.gridDim.y
     values = cuda.local.array(CHUNK, np.float32)
     units = cuda.blockDim.x * CHUNK // 4
     first = part == 0 and cuda.threadIdx.x == 0
-    mean, scale = centre_and_scale(channel, first, True, partials, affine, moments, running, finish[0])
+    mean, scale = centre_and_scale(channel, first, True, partials, affine, moments, running, epilogue.eps)
     tile = part + (tiles - 1 - part) // parts * parts
     while tile >= 0:
         unit = tile * units + cuda.threadIdx.x
         load_chunk(x, shape, channel, unit, True, CHUNK, values)
         for k in range(CHUNK):
-            values[k] = rectified((values[k] - mean) * scale + affine[1][channel], finish[1])
+            values[k] = rectified((values[k] - mean) * scale + affine.bias[channel], epilogue.relu)
         store_chunk(values, out, shape, channel, unit, True)
         tile -= parts
 
 
 @cuda.jit(max_registers=64)  # 1024 threads have no more
-def channel_kernel(x, shape, wide, depth, affine, running, finish, out):
+def channel_kernel(x, shape, wide, depth, affine, running, epilogue, out):
     channel, thread = cuda.blockIdx.x, cuda.threadIdx.x
     values = cuda.local.array(CHUNK, np.float32)
     filled = load_chunk(x, shape, channel, thread, wide, depth, values)
@@ -416,14 +403,14 @@ def channel_kernel(x, shape, wide, depth, affine, running, finish, out):
     count, mean, m2 = block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
     if thread == 0:
         keep(running, channel, mean, m2, count)
-    scale, bias = affine[0][channel] / math.sqrt(m2 / count + finish[0]), affine[1][channel]
+    scale, bias = affine.weight[channel] / math.sqrt(m2 / count + epilogue.eps), affine.bias[channel]
     for k in range(CHUNK):
-        values[k] = rectified((values[k] - mean) * scale + bias, finish[1])
+        values[k] = rectified((values[k] - mean) * scale + bias, epilogue.relu)
     store_chunk(values, out, shape, channel, thread, wide)
 
 
 @cuda.jit
-def flat_kernel(x, shape, head, tail, affine, moments, finish, out):
+def flat_kernel(x, shape, head, tail, affine, moments, epilogue, out):
     """All elements as they lie: [head:tail] are whole vectors. With few values a plane they are of several channels."""
     _, channels, inner = shape
     thread, begin = np.int32(cuda.threadIdx.x), head + cuda.blockIdx.x * np.int64(FLAT * BLOCK)
@@ -438,61 +425,71 @@ def flat_kernel(x, shape, head, tail, affine, moments, finish, out):
             i = 4 * (thread + k * BLOCK)
             planes, r = divided(first_r + i, inner)
             c = divided(first_c + planes, channels)[1]
-            mean, scale, bias = of_channel(c, affine, moments, finish[0])
+            mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
             for j in range(4):
                 if r == inner:  # here begins the next plane
                     r, c = np.int32(0), np.int32(c + 1 if c + 1 < channels else 0)
-                    mean, scale, bias = of_channel(c, affine, moments, finish[0])
-                values[4 * k + j] = rectified((values[4 * k + j] - mean) * scale + bias, finish[1])
+                    mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
+                values[4 * k + j] = rectified((values[4 * k + j] - mean) * scale + bias, epilogue.relu)
                 r = np.int32(r + 1)
             if begin + i < tail:
                 store128(out, begin + i, (values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3]))
     for outside in range(cuda.grid(1), head + x.size - tail, cuda.gridsize(1)):
         i = outside if outside < head else outside - head + tail
-        mean, scale, bias = of_channel(i // inner % channels, affine, moments, finish[0])
-        out[i] = rectified((x[i] - mean) * scale + bias, finish[1])
+        mean, scale, bias = of_channel(i // inner % channels, affine, moments, epilogue.eps)
+        out[i] = rectified((x[i] - mean) * scale + bias, epilogue.relu)
 
 
-@rung(channel_kernel, parts_kernel, vectorised_kernel, merge_kernel, normalise_kernel, flat_kernel)
-def vectorised(x, weight, bias, running_mean=None, running_var=None, *, out=None, stream=0, **options):
+@rung(
+    channel_kernel,
+    parts_kernel,
+    vectorised_kernel,
+    merge_kernel,
+    normalise_kernel,
+    flat_kernel,
+    columns.column_parts_kernel,
+    columns.columns_kernel,
+)
+def vectorised(p):
     """A thread asks for many values at once, 128 bits at a time, and finds their moments in registers.
 
-    Arguments, result and errors as in `two_pass`. How, depends on the shape. A channel of up to 32768 values fits into
-    the registers of one block, and is read once. A larger one is read by several blocks, and then once more, backwards,
-    for what is still in the cache. Planes of fewer than NARROW values are read by `pmpp.kernels.normalisation.columns`.
+    The shape decides which kernels run. A channel of up to 32768 values fits into the registers of one block, and is
+    read once. A larger one is read by several blocks, and then once more, backwards, for what is still in the cache.
+    Planes of fewer than NARROW values are read by `pmpp.kernels.normalisation.columns`.
     """
-    call = _arguments(x, weight, bias, running_mean, running_var, out, stream, **options)
-    if not call.x.size:
-        return call.out
-    n, c, inner = shape = call.x.shape
-    x, target, stream = call.x.reshape(n * c * inner), call.target.reshape(n * c * inner), call.stream
-    wide = inner % 4 == 0 and device.address(x) % 16 == device.address(target) % 16 == 0
-    units, most = n * inner // (4 if wide else 1), CHUNK // (4 if wide else 1)  # in a channel, and in a thread
-    if call.training and units <= LARGEST * most and (inner >= NARROW or x.size <= SMALL):
-        each = most if c > 2 * device.limits()["multiprocessors"] else max(1, most // 4)  # few channels: more threads
-        threads = min(LARGEST, 32 * _ceil(units, 32 * each))
-        depth = _ceil(units, threads)
-        channel_kernel[c, threads, stream](x, shape, wide, depth, call.affine, call.running, call.finish, target)
-        return call.out
-    if call.training and inner < NARROW:
-        partials = column_parts(x, shape, stream)
-    elif call.training:
-        partials, tiles = _partials(call, BLOCK * CHUNK), _ceil(units, BLOCK * most)
-        parts_kernel[partials.shape[1:], BLOCK, stream](x, shape, wide, tiles, partials)
+    shape, affine, stream = p.shape, p.affine, p.stream
+    x, out = p.x.reshape(p.x.size), p.out.reshape(p.x.size)
+    wide = shape.inner % 4 == 0 and device.address(x) % 16 == device.address(out) % 16 == 0
+    values = shape.images * shape.inner
+    units, most = values // (4 if wide else 1), CHUNK // (4 if wide else 1)  # in a channel, and in a thread
+    if p.training and units <= LARGEST * most and (shape.inner >= NARROW or x.size <= SMALL):
+        # Few channels leave room on the GPU for more threads on each.
+        each = most if shape.channels > 2 * device.limits()["multiprocessors"] else max(1, most // 4)
+        threads = min(LARGEST, 32 * blocks(units, 32 * each))
+        depth = blocks(units, threads)
+        channel_kernel[shape.channels, threads, stream](x, shape, wide, depth, affine, p.running, p.epilogue, out)
+        return
+    if p.training and shape.inner < NARROW:
+        partials = columns.column_parts(x, shape, stream)
+    elif p.training:
+        partials, tiles = partials_of(p, BLOCK * CHUNK), blocks(units, BLOCK * most)
+        grid = partials.shape[1:]
+        parts_kernel[grid, BLOCK, stream](x, shape, wide, tiles, partials)
         if wide:
-            vectorised_kernel[partials.shape[1:], BLOCK, stream](x, shape, tiles, partials, *call[1:5], target)
-            return call.out
-    if call.training:
-        merge_kernel[c, 32, stream](partials, call.moments, call.running)
+            vectorised_kernel[grid, BLOCK, stream](
+                x, shape, tiles, partials, affine, p.moments, p.running, p.epilogue, out
+            )
+            return
+    if p.training:
+        merge_kernel[shape.channels, 32, stream](partials, p.moments, p.running)
     if x.size <= SMALL:
-        _normalise(call)
-    elif inner < NARROW and c * inner >= 32:
-        normalise_columns(x, shape, *call[1:3], call.finish, target, stream)
+        normalise(p)
+    elif shape.inner < NARROW and shape.channels * shape.inner >= 32:
+        columns.normalise_columns(x, shape, affine, p.moments, p.epilogue, out, stream)
     else:
-        head, tail, _ = vector_span(x, target)
-        blocks = max(1, _ceil(tail - head, FLAT * BLOCK))
-        flat_kernel[blocks, BLOCK, stream](x, shape, head, tail, *call[1:3], call.finish, target)
-    return call.out
+        head, tail, _ = vector_span(x, out)
+        grid = max(1, blocks(tail - head, FLAT * BLOCK))
+        flat_kernel[grid, BLOCK, stream](x, shape, head, tail, affine, p.moments, p.epilogue, out)
 
 
 LADDER = (two_pass, welford, split, fused, vectorised)

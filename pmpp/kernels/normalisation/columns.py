@@ -11,8 +11,13 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.normalisation.moments import (
     CHUNK,
+    Affine,
+    Epilogue,
+    Moments,
+    Shape,
     chunk_moments,
     divided,
     f0,
@@ -59,12 +64,12 @@ def column_parts_kernel(x, shape, width, tiles, partials):
         write_part(partials, column // inner, column % inner * parts + part, count, mean, m2)
 
 
-def column_parts(x: typing.Any, shape: tuple[int, int, int], stream: typing.Any) -> typing.Any:
+def column_parts(x: typing.Any, shape: Shape, stream: typing.Any) -> typing.Any:
     """The moments of all channels of a flat ``x``, whose shape is images x channels x inner: 3 x channels x parts."""
     n, c, inner = shape
     width = min(32, c * inner)
-    blocks, tiles = -(-c * inner // width), -(-n // (CHUNK * (BLOCK // width)))
-    grid = blocks, parts_of(blocks, tiles)
+    across, tiles = blocks(c * inner, width), blocks(n, CHUNK * (BLOCK // width))
+    grid = across, parts_of(across, tiles)
     partials = device.empty((3, c, inner * grid[1]), np.float32, stream=stream)
     column_parts_kernel[grid, BLOCK, stream](x, shape, width, tiles, partials)
     return partials
@@ -74,12 +79,12 @@ FEW = 16  # values a thread normalises before it goes on
 
 
 @cuda.jit
-def columns_kernel(x, shape, tiles, affine, moments, finish, out):
+def columns_kernel(x, shape, tiles, affine, moments, epilogue, out):
     images, channels, inner = shape
     row, lane = divided(cuda.threadIdx.x, 32)
     rows, columns, column = BLOCK // 32, channels * inner, cuda.blockIdx.x * 32 + lane
     if column < columns:
-        mean, scale, bias = of_channel(column // inner, affine, moments, finish[0])
+        mean, scale, bias = of_channel(column // inner, affine, moments, epilogue.eps)
         values = cuda.local.array(FEW, np.float32)
         tile = tiles - 1 - cuda.blockIdx.y  # backwards: what was read last is in the cache still
         while tile >= 0:
@@ -89,21 +94,21 @@ def columns_kernel(x, shape, tiles, affine, moments, finish, out):
                 values[k] = x[at + k * rows * columns if left > k * rows else column]
             for k in range(FEW):
                 if left > k * rows:
-                    out[at + k * rows * columns] = rectified((values[k] - mean) * scale + bias, finish[1])
+                    out[at + k * rows * columns] = rectified((values[k] - mean) * scale + bias, epilogue.relu)
             tile -= cuda.gridDim.y
 
 
 def normalise_columns(
     x: typing.Any,
-    shape: tuple[int, int, int],
-    affine: tuple,
-    moments: tuple,
-    finish: tuple,
+    shape: Shape,
+    affine: Affine,
+    moments: Moments,
+    epilogue: Epilogue,
     out: typing.Any,
     stream: typing.Any,
 ) -> None:
     """Normalise a flat ``x`` into ``out``, where 32 columns or more lie side by side."""
     n, c, inner = shape
-    blocks, tiles = -(-c * inner // 32), -(-n // (FEW * (BLOCK // 32)))
-    grid = blocks, parts_of(blocks, tiles)
-    columns_kernel[grid, BLOCK, stream](x, shape, tiles, affine, moments, finish, out)
+    across, tiles = blocks(c * inner, 32), blocks(n, FEW * (BLOCK // 32))
+    grid = across, parts_of(across, tiles)
+    columns_kernel[grid, BLOCK, stream](x, shape, tiles, affine, moments, epilogue, out)

@@ -15,9 +15,9 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP
 from pmpp.kernels.normalisation import moments
 from pmpp.kernels.normalisation.moments import (
-    WARP,
     across_warps,
     block_merge,
     block_sum,
@@ -316,7 +316,7 @@ def group_sum(value, lanes, partial):
     """The sum over groups of ``lanes`` threads: a power of two up to 32, or the whole block if more."""
     distance = min(lanes, 32) // 2
     while distance > 0:
-        value += cuda.shfl_xor_sync(WARP, value, distance)
+        value += cuda.shfl_xor_sync(FULL_WARP, value, distance)
         distance //= 2
     if lanes > 32:
         value = across_warps(value, partial)

@@ -7,16 +7,54 @@ count is the variance. All functions run on the device, in float32. Chapter: not
 from __future__ import annotations
 
 import math
+import typing
 
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.runtime import device
 from pmpp.runtime.vector import load128, store128
 
-WARP = 0xFFFFFFFF  # all its lanes
 f0, f1 = np.float32(0), np.float32(1)  # a literal 0.0 would be float64, and all that it touches
 CHUNK = 32  # values that a thread holds in registers
+
+
+class Shape(typing.NamedTuple):
+    """A batch as the kernels see it: every channel has ``inner`` values in each image."""
+
+    images: int
+    channels: int
+    inner: int
+
+
+class Affine(typing.NamedTuple):
+    """What a normalised value is multiplied by, and what is added to it: float32 of shape (C,)."""
+
+    weight: typing.Any
+    bias: typing.Any
+
+
+class Moments(typing.NamedTuple):
+    """The mean and the biased variance of each channel: float32 of shape (C,)."""
+
+    mean: typing.Any
+    var: typing.Any
+
+
+class Running(typing.NamedTuple):
+    """Mean and variance over past batches, float32 of shape (C,), and how much a new batch counts: 0 keeps nothing."""
+
+    mean: typing.Any
+    var: typing.Any
+    momentum: np.float32
+
+
+class Epilogue(typing.NamedTuple):
+    """What is added to the variance before its root is taken, and whether negative results become 0."""
+
+    eps: np.float32
+    relu: bool
 
 
 def moment_errors(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -53,14 +91,14 @@ def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -
 
 def parts_of(channels: int, tiles: int, blocks_per_sm: int = 16) -> int:
     """Blocks for each of some channels: as many as fill the GPU, and no more than there are tiles."""
-    return max(1, min(-(-device.limits()["multiprocessors"] * blocks_per_sm // channels), tiles, 1024))
+    return max(1, min(blocks(device.limits()["multiprocessors"] * blocks_per_sm, channels), tiles, 1024))
 
 
 @cuda.jit(device=True)
 def warp_sum(value):
     """In all lanes, the sum of the warp's values: lanes exchange values with the lane 16 away, then 8, 4, 2, 1."""
     for distance in (16, 8, 4, 2, 1):
-        value += cuda.shfl_xor_sync(WARP, value, distance)
+        value += cuda.shfl_xor_sync(FULL_WARP, value, distance)
     return value
 
 
@@ -101,9 +139,9 @@ def merge(count, mean, m2, other_count, other_mean, other_m2):
 def warp_merge(count, mean, m2):
     """In all lanes, the moments of all that the warp's lanes have seen."""
     for distance in (16, 8, 4, 2, 1):
-        below = cuda.shfl_down_sync(WARP, count, distance), cuda.shfl_down_sync(WARP, mean, distance)
-        count, mean, m2 = merge(count, mean, m2, below[0], below[1], cuda.shfl_down_sync(WARP, m2, distance))
-    return cuda.shfl_sync(WARP, count, 0), cuda.shfl_sync(WARP, mean, 0), cuda.shfl_sync(WARP, m2, 0)
+        below = cuda.shfl_down_sync(FULL_WARP, count, distance), cuda.shfl_down_sync(FULL_WARP, mean, distance)
+        count, mean, m2 = merge(count, mean, m2, below[0], below[1], cuda.shfl_down_sync(FULL_WARP, m2, distance))
+    return cuda.shfl_sync(FULL_WARP, count, 0), cuda.shfl_sync(FULL_WARP, mean, 0), cuda.shfl_sync(FULL_WARP, m2, 0)
 
 
 @cuda.jit(device=True)
@@ -159,16 +197,16 @@ def rectified(value, relu):
 @cuda.jit(device=True)
 def keep(running, channel, mean, m2, count):
     """Running moments as PyTorch defines them: this batch enters with weight momentum, its variance unbiased."""
-    running_mean, running_var, momentum = running
+    momentum = running.momentum
     if momentum > f0:
-        running_mean[channel] = (f1 - momentum) * running_mean[channel] + momentum * mean
-        running_var[channel] = (f1 - momentum) * running_var[channel] + momentum * (m2 / (count - f1))
+        running.mean[channel] = (f1 - momentum) * running.mean[channel] + momentum * mean
+        running.var[channel] = (f1 - momentum) * running.var[channel] + momentum * (m2 / (count - f1))
 
 
 @cuda.jit(device=True)
 def of_channel(c, affine, moments, eps):
     """Mean, scale and bias of a channel."""
-    return moments[0][c], affine[0][c] / math.sqrt(moments[1][c] + eps), affine[1][c]
+    return moments.mean[c], affine.weight[c] / math.sqrt(moments.var[c] + eps), affine.bias[c]
 
 
 @cuda.jit(device=True)
@@ -178,8 +216,8 @@ def centre_and_scale(channel, first, training, partials, affine, moments, runnin
         count, mean, m2 = merge_parts(partials, channel)
         if first:
             keep(running, channel, mean, m2, count)
-        return mean, affine[0][channel] / math.sqrt(m2 / count + eps)
-    return moments[0][channel], affine[0][channel] / math.sqrt(moments[1][channel] + eps)
+        return mean, affine.weight[channel] / math.sqrt(m2 / count + eps)
+    return moments.mean[channel], affine.weight[channel] / math.sqrt(moments.var[channel] + eps)
 
 
 # ------------------------------------------------------------------------------ the values of a channel, many at a time
@@ -199,11 +237,15 @@ def divided(a, b):
 @cuda.jit(device=True)
 def route(shape, channel, first, wide):
     """How a thread walks along a channel: (unit of x, unit in the image, units left), how far a step goes, a plane."""
-    inner = np.int32(shape[2] // 4 if wide else shape[2])
+    inner = np.int32(shape.inner // 4 if wide else shape.inner)
     image, r = divided(first, inner)
     images_on, r_on = divided(cuda.blockDim.x, inner)
-    start = (np.int64(image) * shape[1] + channel) * inner + r, r, np.int32(shape[0] * inner - first)
-    return start, (np.int64(images_on) * shape[1] * inner + r_on, r_on, np.int64(inner) * (shape[1] - 1)), inner
+    start = (np.int64(image) * shape.channels + channel) * inner + r, r, np.int32(shape.images * inner - first)
+    return (
+        start,
+        (np.int64(images_on) * shape.channels * inner + r_on, r_on, np.int64(inner) * (shape.channels - 1)),
+        inner,
+    )
 
 
 @cuda.jit(device=True)

@@ -13,9 +13,10 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.vector_add import vector_span
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128
 
 DTYPES = ("float32", "float64", "int32", "int64")
@@ -74,22 +75,40 @@ def cost(n: int, itemsize: int = 4) -> Cost:
     return Cost(flops=max(n - 1, 0), bytes=(n + 1) * itemsize)
 
 
-def _arguments(x: typing.Any, op: str, stream: typing.Any) -> tuple:
-    """Validated ``(x, dtype of the result, operator as a number, its identity, stream)``."""
+def arguments(x, op="sum", *, stream=0) -> Problem:
+    """Reduce a vector to one number.
+
+    Args:
+        x: a contiguous vector (n,) of float32, float64, int32 or int64. For "max" and "min", n >= 1.
+        op: "sum", "max" or "min".
+        stream: the stream to work on.
+
+    Returns a device array of shape (1,), without waiting for the work to be done. Its dtype is that of ``x``, but int64
+    for the sum of an int32. A NaN anywhere is the result. An empty sum is 0.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> from pmpp.kernels import reduction
+    >>> reduction.vectorised(np.arange(5, dtype=np.int32)).copy_to_host()
+    array([10])
+    """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=DTYPES, ndim=1, stream=stream)
     if not isinstance(op, str) or op not in OPERATORS:
         raise ValueError(f"op must be 'sum', 'max' or 'min', was {op!r}")
+    dtype = np.dtype(np.int64) if op == "sum" and x.dtype.kind == "i" else x.dtype
     if op == "sum":
-        dtype = np.dtype(np.int64) if x.dtype.kind == "i" else x.dtype
-        return x, dtype, SUM, dtype.type(0), stream
-    if x.size == 0:
+        identity = dtype.type(0)
+    elif x.size == 0:
         raise ValueError(f"x must have an element for op={op!r}, was empty: the {op} of nothing is not defined")
-    if x.dtype.kind == "f":
-        low, high = -np.inf, np.inf
+    elif dtype.kind == "f":
+        identity = dtype.type(-np.inf if op == "max" else np.inf)
     else:
-        low, high = np.iinfo(x.dtype).min, np.iinfo(x.dtype).max
-    return x, x.dtype, OPERATORS[op], x.dtype.type(low if op == "max" else high), stream
+        identity = dtype.type(np.iinfo(dtype).min if op == "max" else np.iinfo(dtype).max)
+    p = Problem(None, stream=stream, begin=begin, finish=finish, x=x, op=OPERATORS[op], identity=identity, dtype=dtype)
+    if not x.size:
+        begin(p)  # the sum of nothing
+        p.done = True
+    return p
 
 
 @cuda.jit
@@ -97,24 +116,18 @@ def fill_kernel(out, value):
     out[cuda.threadIdx.x] = value
 
 
-def _begin(x: typing.Any, op: str, stream: typing.Any) -> tuple:
-    """``(x, out, operator, identity, stream)``: validated, with ``out`` set for the blocks to combine into."""
-    x, dtype, operator, identity, stream = _arguments(x, op, stream)
-    cells = 2 if operator != SUM and dtype.kind == "f" else 1  # the second one takes the NaNs: see combine_into
-    out = device.empty(cells, dtype, stream=stream)
-    fill_kernel[1, cells, stream](out, identity)
-    return x, out, operator, identity, stream
+def begin(p):
+    """Make the cell that all blocks combine into, and set it to the identity."""
+    cells = 2 if p.op != SUM and p.dtype.kind == "f" else 1  # the second one takes the NaNs: see combine_into
+    p.result = device.empty(cells, p.dtype, stream=p.stream)
+    fill_kernel[1, cells, p.stream](p.result, p.identity)
 
 
-def _finish(out: typing.Any, operator: int, stream: typing.Any) -> typing.Any:
-    if out.size == 1:
-        return out
-    finish_kernel[1, 1, stream](out, operator)
-    return out[:1]
-
-
-def _blocks(elements: int, tile: int) -> int:
-    return -(-elements // tile)  # rounded up
+def finish(p):
+    """Put the two cells of a float maximum or minimum together."""
+    if p.result.size == 2:
+        finish_kernel[1, 1, p.stream](p.result, p.op)
+        p.result = p.result[:1]
 
 
 @cuda.jit(device=True)
@@ -165,26 +178,15 @@ def interleaved_kernel(x, work, out, op):
 
 
 @rung(interleaved_kernel)
-def interleaved(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+def interleaved(p):
     """A tree of neighbours in global memory: pairs combine, then pairs of pairs, until a block has one value.
 
-    Args:
-        x: a contiguous vector (n,) of float32, float64, int32 or int64.
-        op: "sum", "max" or "min".
-        stream: the stream to work on.
-
-    Returns a device array of shape (1,), without waiting for the work to be done. Its dtype is that of ``x``, but int64
-    for the sum of an int32. A NaN anywhere is the result. An empty sum is 0.
-    Raises TypeError or ValueError that names the argument at fault; ValueError for the max or min of an empty ``x``.
     Source: PMPP 4e section 10.3 for one block, 10.7 for many.
 
     Leaves: the threads that still work are scattered, one here and one there, so every warp stays busy for a few lanes.
     """
-    x, out, operator, _, stream = _begin(x, op, stream)
-    if x.size:
-        work = device.empty(x.size, out.dtype, stream=stream)
-        interleaved_kernel[_blocks(x.size, BLOCK), BLOCK, stream](x, work, out, operator)
-    return _finish(out, operator, stream)
+    work = device.empty(p.x.size, p.dtype, stream=p.stream)
+    interleaved_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, work, p.result, p.op)
 
 
 @cuda.jit
@@ -207,18 +209,15 @@ def sequential_kernel(x, work, out, op):
 
 
 @rung(sequential_kernel)
-def sequential(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+def sequential(p):
     """The first half of the threads takes from the second half: whole warps work, on neighbours, or whole warps rest.
 
-    Arguments, result and errors as in `interleaved`. Source: PMPP 4e sections 10.4 and 10.5.
+    Source: PMPP 4e sections 10.4 and 10.5.
 
     Leaves: every level of the tree goes out to global memory and back, and needs a copy of ``x`` to write on.
     """
-    x, out, operator, _, stream = _begin(x, op, stream)
-    if x.size:
-        work = device.empty(x.size, out.dtype, stream=stream)
-        sequential_kernel[_blocks(x.size, BLOCK), BLOCK, stream](x, work, out, operator)
-    return _finish(out, operator, stream)
+    work = device.empty(p.x.size, p.dtype, stream=p.stream)
+    sequential_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, work, p.result, p.op)
 
 
 @cuda.jit
@@ -241,17 +240,14 @@ def shared_tree_kernel(x, out, op, identity):
 
 
 @rung(shared_tree_kernel)
-def shared_tree(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+def shared_tree(p):
     """The tree grows in shared memory: global memory is read once and not written.
 
-    Arguments, result and errors as in `interleaved`. Source: PMPP 4e section 10.6.
+    Source: PMPP 4e section 10.6.
 
     Leaves: 1024 threads and eleven barriers for 1024 elements, and half of the threads have nothing to do but load.
     """
-    x, out, operator, identity, stream = _begin(x, op, stream)
-    if x.size:
-        shared_tree_kernel[_blocks(x.size, BLOCK), BLOCK, stream](x, out, operator, identity)
-    return _finish(out, operator, stream)
+    shared_tree_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.result, p.op, p.identity)
 
 
 @cuda.jit
@@ -279,24 +275,21 @@ def coarsened_kernel(x, out, op, identity):
 
 
 @rung(coarsened_kernel)
-def coarsened(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+def coarsened(p):
     """Each thread first combines COARSE elements by itself, so a tree, its barriers and its atomic serve 16384.
 
-    Arguments, result and errors as in `interleaved`. Source: PMPP 4e section 10.8.
+    Source: PMPP 4e section 10.8.
 
     Leaves: the tree still has eleven barriers, and the whole block waits at each for the few warps that work.
     """
-    x, out, operator, identity, stream = _begin(x, op, stream)
-    if x.size:
-        coarsened_kernel[_blocks(x.size, BLOCK * COARSE), BLOCK, stream](x, out, operator, identity)
-    return _finish(out, operator, stream)
+    coarsened_kernel[blocks(p.x.size, BLOCK * COARSE), BLOCK, p.stream](p.x, p.result, p.op, p.identity)
 
 
 @cuda.jit(device=True)
 def warp_combine(op, value):
     """In lane 0, the 32 values of the warp combined: each lane takes a value from the register of a higher lane."""
     for distance in (16, 8, 4, 2, 1):
-        value = combine(op, value, cuda.shfl_down_sync(0xFFFFFFFF, value, distance))
+        value = combine(op, value, cuda.shfl_down_sync(FULL_WARP, value, distance))
     return value
 
 
@@ -329,17 +322,14 @@ def shuffle_kernel(x, out, op, identity):
 
 
 @rung(shuffle_kernel)
-def shuffle(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+def shuffle(p):
     """Lanes of a warp pass values from register to register: 32 warps make 32 values, one warp makes them one.
 
-    Arguments, result and errors as in `interleaved`. Source: CUDA C++ programming guide, "Warp shuffle functions".
+    Source: CUDA C++ programming guide, "Warp shuffle functions".
 
     Leaves: sixteen loads a thread, each with an address and a test of its own: more instructions than bytes.
     """
-    x, out, operator, identity, stream = _begin(x, op, stream)
-    if x.size:
-        shuffle_kernel[_blocks(x.size, BLOCK * COARSE), BLOCK, stream](x, out, operator, identity)
-    return _finish(out, operator, stream)
+    shuffle_kernel[blocks(p.x.size, BLOCK * COARSE), BLOCK, p.stream](p.x, p.result, p.op, p.identity)
 
 
 @cuda.jit(device=True)
@@ -382,21 +372,18 @@ def vectorised_kernel(x, out, op, identity, head, tail, width):
 
 
 @rung(vectorised_kernel)
-def vectorised(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+def vectorised(p):
     """A thread asks for its 64 bytes at once, by four 128-bit loads.
 
-    Arguments, result and errors as in `interleaved`. What lies before the first 16-byte boundary of ``x`` and after the
+    What lies before the first 16-byte boundary of ``x`` and after the
     last, at most three elements each, is left to block 0.
 
     Leaves: blocks add to the result in the order in which they finish, so the last bits of a float sum change from run
     to run.
     """
-    x, out, operator, identity, stream = _begin(x, op, stream)
-    if x.size:
-        head, tail, width = vector_span(x)
-        blocks = max(1, _blocks(tail - head, LOADS * BLOCK * width))
-        vectorised_kernel[blocks, BLOCK, stream](x, out, operator, identity, head, tail, width)
-    return _finish(out, operator, stream)
+    head, tail, width = vector_span(p.x)
+    grid = max(1, blocks(tail - head, LOADS * BLOCK * width))
+    vectorised_kernel[grid, BLOCK, p.stream](p.x, p.result, p.op, p.identity, head, tail, width)
 
 
 @cuda.jit
@@ -407,21 +394,21 @@ def deterministic_kernel(x, partials, op, identity, head, tail, width):
         partials[cuda.blockIdx.x] = total
 
 
-@rung(deterministic_kernel)
-def deterministic(x: typing.Any, op: str = "sum", *, stream: typing.Any = 0) -> typing.Any:
+@rung(deterministic_kernel, begin=False)
+def deterministic(p):
     """Blocks write their results down, and the same kernel reduces those: each addition has its place in one tree.
 
-    Arguments, result and errors as in `interleaved`. A sum has the same bits on every run and on every GPU, as long as
-    ``x`` lies the same way on 16-byte boundaries. There are no atomics, so nothing need be set beforehand: up to 2^14
-    elements of 32 bits take 1 launch, up to 2^28 take 2, up to 2^42 take 3.
+    A sum has the same bits on every run and on every GPU, as long as ``x`` lies the same way on 16-byte boundaries.
+    There are no atomics, so nothing need be set beforehand: up to 2^14 elements of 32 bits take 1 launch, up to 2^28
+    take 2, up to 2^42 take 3.
     """
-    x, dtype, operator, identity, stream = _arguments(x, op, stream)
+    x = p.x
     while True:
         head, tail, width = vector_span(x)
-        blocks = max(1, _blocks(tail - head, LOADS * BLOCK * width))
-        partials = device.empty(blocks, dtype, stream=stream)
-        deterministic_kernel[blocks, BLOCK, stream](x, partials, operator, identity, head, tail, width)
-        if blocks == 1:
+        grid = max(1, blocks(tail - head, LOADS * BLOCK * width))
+        partials = device.empty(grid, p.dtype, stream=p.stream)
+        deterministic_kernel[grid, BLOCK, p.stream](x, partials, p.op, p.identity, head, tail, width)
+        if grid == 1:
             return partials
         x = partials
 

@@ -12,8 +12,9 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import WIDTH, load128, store128
 
 DTYPES = ("float32", "float64", "int32", "int64")
@@ -53,16 +54,26 @@ def cost(n: int, itemsize: int = 4) -> Cost:
     return Cost(flops=n, bytes=3 * n * itemsize)
 
 
-def _arguments(x: typing.Any, y: typing.Any, out: typing.Any, stream: typing.Any) -> tuple:
+def arguments(x, y, *, out=None, stream=0) -> Problem:
+    """Add two vectors.
+
+    Args:
+        x, y: contiguous vectors of one length (n,), n >= 0, and of one dtype: float32, float64, int32 or int64.
+        out: a device array of the same shape and dtype, or None to allocate one. It may be ``x`` or ``y``.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. Integers wrap around, as in NumPy.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> from pmpp.kernels import vector_add
+    >>> vector_add.vectorised(np.float32([1, 2, 3]), np.float32([10, 20, 30])).copy_to_host()
+    array([11., 22., 33.], dtype=float32)
+    """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=DTYPES, ndim=1, stream=stream)
     y = device.as_input("y", y, dtypes=x.dtype, shape=x.shape, stream=stream)
     out = device.as_output("out", out, shape=x.shape, dtype=x.dtype, stream=stream)
-    return x, y, out, stream
-
-
-def _blocks(threads: int) -> int:
-    return -(-threads // BLOCK)  # rounded up
+    return Problem(out, stream=stream, x=x, y=y)
 
 
 @cuda.jit
@@ -73,23 +84,14 @@ def one_thread_each_kernel(x, y, out):
 
 
 @rung(one_thread_each_kernel)
-def one_thread_each(x: typing.Any, y: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def one_thread_each(p):
     """One thread adds one pair of elements, and the grid is as long as the vectors.
 
-    Args:
-        x, y: vectors of one length (n,), n >= 0, and one dtype: float32, float64, int32 or int64; contiguous.
-        out: a device array of the same shape and dtype, or None to allocate one. It may be ``x`` or ``y``.
-        stream: the stream to work on.
-
-    Returns ``out`` without waiting for the work to be done. Integers wrap around, as in NumPy.
-    Raises TypeError or ValueError that names the argument at fault. Source: PMPP 4e section 2.5.
+    Source: PMPP 4e section 2.5.
 
     Leaves: a thread has only 8 bytes under way, then it is over, and a new block must be launched in its place.
     """
-    x, y, out, stream = _arguments(x, y, out, stream)
-    if x.size:
-        one_thread_each_kernel[_blocks(x.size), BLOCK, stream](x, y, out)
-    return out
+    one_thread_each_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.y, p.result)
 
 
 @cuda.jit
@@ -99,33 +101,41 @@ def grid_stride_kernel(x, y, out):
 
 
 @rung(grid_stride_kernel)
-def grid_stride(x: typing.Any, y: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def grid_stride(p):
     """As many threads as the GPU holds at once walk over the vectors, in strides of the whole grid.
 
-    Arguments, result and errors as in `one_thread_each`.
+    Source: M. Harris, "CUDA Pro Tip: Write Flexible Kernels with Grid-Stride Loops" (2013).
 
     Leaves: each load asks for 4 bytes, and a thread waits for them before it asks for the next.
     """
-    x, y, out, stream = _arguments(x, y, out, stream)
-    if x.size:
-        resident = device.limits()["multiprocessors"] * BLOCKS_PER_SM
-        grid_stride_kernel[min(_blocks(x.size), resident), BLOCK, stream](x, y, out)
-    return out
+    resident = device.limits()["multiprocessors"] * BLOCKS_PER_SM
+    grid_stride_kernel[min(blocks(p.x.size, BLOCK), resident), BLOCK, p.stream](p.x, p.y, p.result)
 
 
-def vector_span(*arrays: typing.Any) -> tuple[int, int, int]:
-    """``(head, tail, width)``: elements [head:tail] of each array are whole 16-byte vectors of ``width`` elements.
+class Span(typing.NamedTuple):
+    """Elements [head:tail] of an array are whole 16-byte vectors of ``width`` elements."""
 
-    The span is the longest there is. It is empty, ``(0, 0, width)``, if the arrays lie differently on 16-byte
-    boundaries: a slice such as x[1:] beside a whole y. Arrays: 1-D device arrays of one size and dtype.
+    head: int
+    tail: int
+    width: int
+
+
+def vector_span(*arrays: typing.Any) -> Span:
+    """The longest span of whole 16-byte vectors that 1-D device arrays of one size and dtype have in common.
+
+    It is empty, ``(0, 0, width)``, if the arrays lie differently on 16-byte boundaries: a slice such as x[1:] beside a
+    whole y.
+
+    >>> vector_span(device.to_device(np.zeros(10, np.float32)))
+    Span(head=0, tail=8, width=4)
     """
     size, dtype = arrays[0].size, arrays[0].dtype
     width = WIDTH[dtype.name]
     offsets = {device.address(array) % 16 for array in arrays}
     if len(offsets) > 1:
-        return 0, 0, width
+        return Span(0, 0, width)
     head = min(-offsets.pop() % 16 // dtype.itemsize, size)
-    return head, size - (size - head) % width, width
+    return Span(head, size - (size - head) % width, width)
 
 
 @cuda.jit(device=True)
@@ -149,18 +159,15 @@ def vectorised_kernel(x, y, out, head, tail, width):
 
 
 @rung(vectorised_kernel)
-def vectorised(x: typing.Any, y: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def vectorised(p):
     """One thread adds one 128-bit vector: four 32-bit or two 64-bit elements by two loads and one store.
 
-    Arguments, result and errors as in `one_thread_each`. Where ``x``, ``y`` and ``out`` lie differently on 16-byte
-    boundaries (see `vector_span`), each thread adds one element.
+    Where ``x``, ``y`` and ``out`` lie differently on 16-byte boundaries (see `vector_span`), each thread adds one
+    element. Source: PTX ISA, "Vectors" in ld and st; PMPP 5e section 6.3.
     """
-    x, y, out, stream = _arguments(x, y, out, stream)
-    if x.size:
-        head, tail, width = vector_span(x, y, out)
-        threads = max(head, (tail - head) // width, x.size - tail)
-        vectorised_kernel[_blocks(threads), BLOCK, stream](x, y, out, head, tail, width)
-    return out
+    head, tail, width = vector_span(p.x, p.y, p.result)
+    threads = max(head, (tail - head) // width, p.x.size - tail)
+    vectorised_kernel[blocks(threads, BLOCK), BLOCK, p.stream](p.x, p.y, p.result, head, tail, width)
 
 
 # The same with nothing to add, and no rung: the yardstick for what a kernel can get out of this GPU's memory.
@@ -176,10 +183,19 @@ def copy_kernel(x, out, head, tail, width):
         out[tail + thread] = x[tail + thread]
 
 
-def copy(x: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def copy(x, *, out=None, stream=0):
     """``x`` copied on the device by 128-bit loads and stores: 2 n elements moved, no arithmetic.
 
-    Arguments, result and errors as in `one_thread_each`, without ``y``.
+    Args:
+        x: a contiguous vector (n,), n >= 0, of float32, float64, int32 or int64.
+        out: a device array of the same shape and dtype, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> copy(np.arange(3.0)).copy_to_host()
+    array([0., 1., 2.])
     """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=DTYPES, ndim=1, stream=stream)
@@ -187,7 +203,7 @@ def copy(x: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> ty
     if x.size:
         head, tail, width = vector_span(x, out)
         threads = max(head, (tail - head) // width, x.size - tail)
-        copy_kernel[_blocks(threads), BLOCK, stream](x, out, head, tail, width)
+        copy_kernel[blocks(threads, BLOCK), BLOCK, stream](x, out, head, tail, width)
     return out
 
 

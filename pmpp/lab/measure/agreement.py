@@ -43,7 +43,7 @@ from pmpp.lab.measure import nsight, record
 from pmpp.lab.measure.record import RECORDED
 from pmpp.runtime import device
 from pmpp.runtime.rung import Rung
-from pmpp.simt.tables import Table
+from pmpp.simt import Table
 
 __all__ = [
     "METRICS", "Case", "Launch", "Metric", "Reason", "Row", "by_metric", "by_reason", "cases", "faults", "interpret",

@@ -182,7 +182,7 @@ def slug(gpu: str) -> str:
 
 def available(folder: Path | None = None) -> list[Path]:
     """The folders of the GPUs whose records are shipped, newest measurement first."""
-    paths = [path for path in sorted((folder or RECORDED).iterdir()) if path.is_dir() and files_of(path)]
+    paths = [path for path in sorted((folder or RECORDED).glob("*")) if path.is_dir() and files_of(path)]
     return sorted(paths, key=lambda path: load(path).run()["date"], reverse=True)
 
 

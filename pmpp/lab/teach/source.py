@@ -17,7 +17,7 @@ __all__ = ["in_notebook", "show", "source_of"]
 def _functions(obj: typing.Any) -> list[Callable]:
     """The Python functions behind a rung (its kernels first), a kernel or a function."""
     if isinstance(obj, Rung):
-        return [function for kernel in obj.kernels for function in _functions(kernel)] + [obj.fn]
+        return [function for kernel in obj.kernels for function in _functions(kernel)] + [obj.launch]
     function = inspect.unwrap(getattr(obj, "py_func", obj))
     if not inspect.isfunction(function):
         raise TypeError(f"show() takes a rung, a kernel or a function, not {type(obj).__name__}")

@@ -275,7 +275,7 @@ def test_passes_do_not_show(monkeypatch):
 
 
 def test_wide_kernels_run_where_they_can(spy):
-    image, sums = spy(room, room.wide_image_kernel), spy(room, room.wide_sums_kernel)
+    image, sums = spy(room.wide_image_kernel), spy(room, room.wide_sums_kernel)
     for shape, padding, offset, ran in (
         ((1, 2, 5, 8), 1, 0, (1, 1)),
         ((1, 2, 5, 8), 1, 1, (0, 1)),  # x begins elsewhere

@@ -318,7 +318,7 @@ def test_whole_vectors_take_a_quarter_of_the_requests():
 def test_the_kernels_of_columns_compile(spy, ptx):
     """They belong to no rung, so the contract of a room does not look at them."""
     for kernel in (columns.column_parts_kernel, columns.columns_kernel):
-        watched = spy(columns, kernel)
+        watched = spy(kernel)
         room.vectorised(*INPUTS["large N x C"])
         assert ".entry" in ptx(kernel, *watched.launches[0])
 

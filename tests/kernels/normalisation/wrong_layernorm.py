@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.normalisation.moments import WARP, block_merge, block_sum, warp_sum, welford_step
+from pmpp.kernels.common import FULL_WARP
+from pmpp.kernels.normalisation.moments import block_merge, block_sum, warp_sum, welford_step
 from pmpp.runtime import device
 from tests.support.wrong import WrongAnswer, WrongRung
 
@@ -103,14 +104,14 @@ def scale_in_float64(squares, mean, columns, eps):
 def sum_in_lane_0(value):
     """Shuffled down: only lane 0 has it all."""
     for distance in (16, 8, 4, 2, 1):
-        value += cuda.shfl_down_sync(WARP, value, distance)
+        value += cuda.shfl_down_sync(FULL_WARP, value, distance)
     return value
 
 
 @cuda.jit(device=True)
 def sum_of_half_a_warp(value):
     for distance in (8, 4, 2, 1):
-        value += cuda.shfl_xor_sync(WARP, value, distance)
+        value += cuda.shfl_xor_sync(FULL_WARP, value, distance)
     return value
 
 

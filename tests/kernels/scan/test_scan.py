@@ -369,7 +369,7 @@ def test_counters_of_vectorised():
 
 
 def test_vectorised_keeps_everything_in_registers(ptx, spy):
-    watched = spy(room, room.vectorised_kernel)
+    watched = spy(room.vectorised_kernel)
     room.vectorised(np.ones(9, np.float32))
     text = ptx(watched.kernel, *watched.launches[0])
     assert ".local" not in text

@@ -144,7 +144,7 @@ def test_bad_input(arguments, error, words):
 
 
 def test_the_kernel_compiles_for_every_type(spy, ptx):
-    watched = spy(module, module.segmented_scan_kernel)
+    watched = spy(module.segmented_scan_kernel)
     for dtype in scan.DTYPES:
         segmented_scan(np.ones(3, dtype), np.ones(3, np.bool_))
     segmented_scan(np.ones(3, np.float32), np.ones(3, np.uint8))

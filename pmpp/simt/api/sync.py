@@ -1,0 +1,146 @@
+"""Barriers and fences: who must arrive, and what they order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.machine.frames import Frame
+from pmpp.simt.machine.instructions import BARRIER
+from pmpp.simt.machine.lanes import WARP, Mask
+from pmpp.simt.machine.machine import Machine
+from pmpp.simt.values import dtypes
+
+ALL_LANES = 0xFFFFFFFF
+
+
+def alive(m: Machine) -> np.ndarray:
+    """Lanes that have not returned from the kernel, as a (B, T) array."""
+    everyone = m.batch.lanes.full.grid()
+    return everyone if m.batch.exited is None else everyone & ~m.batch.exited
+
+
+def arrive(f: Frame, line: int, what: str = "syncthreads()") -> np.ndarray:
+    """Check that in each block all threads that still run are here, or none; returns which blocks are."""
+    m, mask = f.m, f.mask
+    known = m.batch.barrier_known
+    if known is not None and known[0] is mask and known[1] is m.batch.exited:
+        return known[2]
+    active = mask.grid()
+    here = active.any(axis=1)
+    missing = alive(m) & ~active & here[:, None]
+    if missing.any():
+        lane = int(np.argmax(missing))
+        m.hazard("divergent_barrier", "register", what, line, lane,
+                 f"{{who}} does not reach the {what} at which other threads of its block wait")  # fmt: skip
+    m.batch.barrier_known = (mask, m.batch.exited, here)
+    return here
+
+
+def barrier(f: Frame, call: Any, what: str = "syncthreads()") -> None:
+    """`cuda.syncthreads()`."""
+    m, line = f.m, call.line
+    if m.counts is not None:
+        m.counts.instruction(line, f.mask, BARRIER)
+    if m.turns is not None:
+        m.turns.barrier(f.mask, line, what)
+        return
+    here = arrive(f, line, what)
+    if m.counts is not None:
+        m.counts.barrier(line, int(np.count_nonzero(here)))
+    if m.checks is not None:
+        m.checks.block_barrier(m.batch.lanes, here)
+
+
+barrier.counts_itself = True  # type: ignore[attr-defined]
+
+
+def voting_barrier(combine: str):
+    """`syncthreads_count`, `_and`, `_or`: a barrier that also combines one integer a thread over the block."""
+
+    def vote(f: Frame, call: Any, predicate: Any) -> np.ndarray:
+        if predicate.dtype.kind not in "iu":
+            raise TypeError(f"the predicate is {predicate.dtype}; Numba takes an integer here: int32(...)")
+        what, lanes, voters = f"syncthreads_{combine}()", f.m.batch.lanes, f.mask.grid()
+        yes = np.broadcast_to(dtypes.truth(predicate), (lanes.blocks, lanes.width)) & voters
+        if f.m.turns is not None:
+            if f.m.counts is not None:
+                f.m.counts.instruction(call.line, f.mask, BARRIER)
+            voters, yes = f.m.turns.vote(f.mask, call.line, what, yes)
+        else:
+            barrier(f, call, what)
+        if combine == "count":
+            return yes.sum(axis=1, keepdims=True).astype(np.int32)
+        if combine == "or":
+            return yes.any(axis=1, keepdims=True).astype(np.int32)
+        return (yes | ~voters).all(axis=1, keepdims=True).astype(np.int32)
+
+    vote.counts_itself = True  # type: ignore[attr-defined]
+    return vote
+
+
+def grid_barrier(f: Frame, line: int) -> None:
+    """`cuda.cg.this_grid().sync()`: all threads of all blocks."""
+    m = f.m
+    if m.counts is not None:
+        m.counts.instruction(line, f.mask, BARRIER)
+    if m.turns is not None:
+        m.turns.grid_barrier(f.mask, line)
+        return
+    missing = alive(m) & ~f.mask.grid()
+    if missing.any():
+        m.hazard("divergent_barrier", "register", "grid.sync()", line, int(np.argmax(missing)),
+                 "{who} does not reach the grid.sync() at which other threads wait")  # fmt: skip
+    m.settle()
+    if m.counts is not None:
+        m.counts.barrier(line, m.batch.lanes.blocks)
+    if m.checks is not None:
+        m.checks.grid_barrier()
+
+
+def fence(f: Frame, call: Any) -> None:
+    """`cuda.threadfence()`: earlier writes become visible to other blocks before later ones."""
+    if f.m.checks is not None:
+        f.m.checks.fence(f.mask)
+
+
+def block_fence(f: Frame, call: Any) -> None:
+    """`cuda.threadfence_block()`: orders writes as seen by the same block; it is not a barrier."""
+    if f.m.checks is not None:
+        f.m.checks.block_fence(f.mask)
+
+
+def members(f: Frame, call: Any, value: Any, what: str) -> Mask:
+    """Check a warp operation's member mask: every named lane that still runs must be here, and only those."""
+    m, mask = f.m, f.mask
+    if value.dtype.kind not in "iu":
+        raise TypeError(f"the member mask is {value.dtype}; it must be an integer")
+    full = value.size == 1 and int(np.asarray(value).reshape(-1)[0]) & ALL_LANES == ALL_LANES
+    if full and mask is m.batch.lanes.full:
+        return mask
+    lanes = m.batch.lanes
+    bit = np.left_shift(np.int64(1), lanes.lane.astype(np.int64))
+    named = np.broadcast_to((value.astype(np.int64) & bit) != 0, (lanes.blocks, lanes.width))
+    active = mask.grid()
+    stray = active & ~named
+    if stray.any():
+        m.hazard("divergent_barrier", "register", what, call.line, int(np.argmax(stray)),
+                 f"{{who}} calls {what} but its own bit is not set in the member mask")  # fmt: skip
+    rows = active.reshape(lanes.blocks, lanes.warps, WARP)
+    # Lanes of one warp may call the same operation with different masks on different branches: each group waits for
+    # its own.
+    wanted = named.reshape(rows.shape) & rows.any(axis=2, keepdims=True)
+    if value.size == 1 or value.shape[1] == 1:
+        missing = wanted.reshape(active.shape) & alive(m) & ~active
+        if missing.any():
+            m.hazard("divergent_barrier", "register", what, call.line, int(np.argmax(missing)),
+                     f"{{who}} is named in the member mask of {what} but does not reach it")  # fmt: skip
+    return mask
+
+
+def warp_barrier(f: Frame, call: Any, mask: Any = None) -> None:
+    """`cuda.syncwarp(mask)`: orders memory accesses among the lanes of a warp."""
+    members(f, call, np.int64(ALL_LANES) if mask is None else mask, "syncwarp()")
+    if f.m.checks is not None:
+        f.m.checks.warp_barrier(f.mask)

@@ -1,0 +1,181 @@
+"""Calls: device functions, conversions and methods."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.api import intrinsics, libdevice, sync
+from pmpp.simt.front import inference, python
+from pmpp.simt.front.inference import DryRun, Left
+from pmpp.simt.front.variables import LocalFunction, widen
+from pmpp.simt.machine.frames import Frame, GridGroup, kind_of
+from pmpp.simt.machine.instructions import CONTROL, CONVERSION
+from pmpp.simt.machine.machine import Site
+from pmpp.simt.machine.memory import Array, c_strides
+from pmpp.simt.machine.storage import Storage
+from pmpp.simt.values import dtypes
+from pmpp.simt.values.dtypes import is_number
+from pmpp.simt.values.errors import ArgumentError, UnsupportedError
+from pmpp.simt.values.records import pitch
+
+#: Device functions may call themselves, to this depth.
+CALL_DEPTH = 128
+
+
+def call_value(f: Frame, callee: Any, args: list, keywords: dict, call: intrinsics.Call) -> Any:
+    """Call whatever an expression gave: a device function, one defined in the kernel, a type, a name of `cuda`."""
+    line = call.line
+    if f.mask is None:
+        return np.int64(0)
+    if isinstance(callee, LocalFunction):
+        return _call(f, callee.function, args, keywords, call, callee.frame)
+    py_func = getattr(callee, "py_func", None)
+    if py_func is not None:
+        result, declared = None, getattr(callee, "device_types", None)
+        if declared is not None:
+            result, kinds = declared
+            args = [dtypes.cast(a, k) if isinstance(k, np.dtype) else a for a, k in zip(args, kinds, strict=False)]
+        value = _call(f, f.function.compiled(py_func), args, keywords, call, None)
+        return widen(value, result)
+    if dtypes.as_dtype(callee) is not None:
+        return cast_call(f, callee, args, line)
+    path = intrinsics.device_path(callee)
+    handler = intrinsics.DEVICE.get(path) if path else python.handler(callee)
+    if handler is None:
+        raise f.m.error(f"{call.function} is {kind_of(callee)} and cannot be called", line, UnsupportedError)
+    return handler(f, call, *args, **keywords)
+
+
+def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.Call, outer: Frame | None) -> Any:
+    """A device function runs with variables of its own, in the caller's lanes."""
+    m, line, name = f.m, call.line, call.function
+    try:
+        bound = function.signature.bind(*args, **keywords)
+    except TypeError as error:
+        raise m.error(f"{name}: {error}", line, ArgumentError) from error
+    for parameter in function.signature.parameters.values():
+        if parameter.name not in bound.arguments:
+            default = dtypes.constant(parameter.default)
+            bound.arguments[parameter.name] = parameter.default if default is None else default
+    if f.depth >= CALL_DEPTH:
+        message = f"{name} calls itself more than {CALL_DEPTH} deep: recursion needs an end, and a GPU's stack is small"
+        raise m.error(message, line)
+    if m.dry and f.depth >= inference.DEPTH:
+        raise DryRun
+    inner = Frame(m, function, f.mask, f)
+    inner.outer, inner.call = outer, call
+    constant = zip(function.params, call.literals, strict=False)
+    inner.literals = frozenset(p for p, known in constant if known is True or known in f.literals)
+    inner.vars.update(bound.arguments)
+    if m.counts is not None:
+        m.counts.instruction(line, f.mask, CONTROL)
+    around = m.place.site
+    if around is not None or function.source_file != m.launch.source_file:
+        m.place.site = Site.of(around, line, dict(zip(function.params, map(ast.unparse, call.node.args), strict=False)))
+    with contextlib.suppress(Left):  # how a dry run returns
+        function.activate(inner)
+    m.place.site, m.place.line = around, line
+    if function.returns > 1 and not m.dry and is_number(inner.value):
+        start = Frame(m, function, f.mask, f)
+        start.outer = outer
+        start.vars = dict(bound.arguments)
+        return widen(inner.value, function.paths.of_value(start, _returned(function)))
+    return inner.value
+
+
+def _returned(function: Any) -> Callable[[Frame], Any]:
+    """A dry run of a whole function: the common type of what it returns."""
+
+    def run(g: Frame) -> Any:
+        with contextlib.suppress(Left):
+            function.activate(g)
+        return g.value
+
+    return run
+
+
+def cast_call(f: Frame, dtype: Any, args: list, line: int) -> Any:
+    """`float32(x)`: a conversion."""
+    dtype = dtypes.as_dtype(dtype)
+    if dtype is None or len(args) != 1 or not is_number(args[0]):
+        given = ", ".join(map(kind_of, args))
+        raise f.m.error(f"{dtype}({given}) is not a conversion: it takes one number", line, UnsupportedError)
+    if f.m.counts is not None and f.mask is not None:
+        f.m.counts.instruction(line, f.mask, CONVERSION)
+    return dtypes.cast(args[0], dtype)
+
+
+def method(f: Frame, value: Any, name: str, args: list, line: int) -> Any:
+    """A method call on a run-time value."""
+    if isinstance(value, GridGroup) and name == "sync" and not args:
+        sync.grid_barrier(f, line)
+        return None
+    if is_number(value) and name == "bit_count" and not args and value.dtype.kind in "iu":
+        if f.m.counts is not None and f.mask is not None:
+            f.m.counts.instruction(line, f.mask)
+        return libdevice.popcount(value).astype(value.dtype)[()]  # of the pattern: Python counts those of abs(x)
+    if isinstance(value, Array) and name == "view" and len(args) == 1:
+        return _reinterpreted(f, value, args[0], line)
+    if isinstance(value, Array) and name == "reshape":
+        return _reshaped(f, value, args[0] if len(args) == 1 and isinstance(args[0], tuple) else tuple(args), line)
+    if is_number(value) and not args and name == "conjugate":
+        return np.conjugate(value)
+    if is_number(value) and name == "view" and len(args) == 1 and (dtype := dtypes.as_dtype(args[0])) is not None:
+        if dtype.itemsize != value.dtype.itemsize:
+            message = f"{value.dtype} cannot be viewed as {dtype}: the sizes differ"
+            raise f.m.error(message, line, UnsupportedError)
+        return value.view(dtype)
+    raise f.m.error(f"{kind_of(value)} has no method {name}() in a kernel", line, UnsupportedError)
+
+
+def _reinterpreted(f: Frame, array: Array, kind: Any, line: int) -> Array:
+    """`x.view(dtype)`: the same bytes as numbers of another type; the last axis must be contiguous."""
+    dtype = dtypes.as_dtype(kind)
+    old, storage = array.dtype, array.storage
+    if dtype is None or dtype.names or old.names or dtype.kind not in "biufc":
+        raise f.m.error(f"view() takes a type of numbers, and an array of them, not {kind}", line, UnsupportedError)
+    if f.m.dry:
+        return Array(Storage(storage.space, np.zeros((1,) * storage.values.ndim, dtype)), dtype, array.shape,
+                     array.strides, 0)  # fmt: skip
+    if storage.space == "local" or not isinstance(array.offset, (int, np.integer)) or storage.unit != old.itemsize:
+        raise f.m.error("view() works on arrays in global and shared memory that are alike in every thread", line,
+                        UnsupportedError)  # fmt: skip
+    *outer, last = array.shape
+    if array.ndim == 0 or array.strides[-1] != 1 or last * old.itemsize % dtype.itemsize:
+        raise f.m.error(f"{last} elements of {old} cannot be seen as {dtype} without a copy", line)
+    start = array.offset * old.itemsize
+    if start % dtype.itemsize or any(s * old.itemsize % dtype.itemsize for s in array.strides[:-1]):
+        raise f.m.error(f"misaligned: this view of {dtype} starts at byte {start}", line)
+    row = storage.values.shape[-1] * old.itemsize
+    if row % dtype.itemsize and storage.space == "shared":
+        raise f.m.error(f"{row} bytes of shared memory are not a whole number of {dtype}", line)
+    raw = storage.values.view(np.uint8)[..., : row - row % dtype.itemsize]
+    seen = storage.leaves.get(dtype)
+    if seen is None:
+        storage.cells.refine(dtype.itemsize)
+        seen = storage.leaves[dtype] = Storage(storage.space, raw.view(dtype), name=storage.name, cells=storage.cells)
+    strides = (*(s * old.itemsize // dtype.itemsize for s in array.strides[:-1]), 1)
+    shape = (*outer, last * old.itemsize // dtype.itemsize)
+    return Array(seen, dtype, shape, strides, start // dtype.itemsize)
+
+
+def _reshaped(f: Frame, array: Array, extents: tuple, line: int) -> Array:
+    """`x.reshape(shape)`: another shape of the same elements, which must lie in C order."""
+    step = pitch(array.dtype)
+    shape = tuple(int(n) for n in extents if isinstance(n, np.generic))
+    if len(shape) == len(extents) and -1 in shape:
+        rest = math.prod(n for n in shape if n != -1)
+        shape = tuple(array.size() // rest if n == -1 and rest else n for n in shape)
+    if (
+        len(shape) != len(extents)
+        or math.prod(shape) != array.size()
+        or (array.size() and array.strides != c_strides(array.shape, step))
+    ):
+        raise f.m.error(f"an array of shape {array.shape} cannot be reshaped to {shape} without a copy", line)
+    return Array(array.storage, array.dtype, shape, c_strides(shape, step), array.offset)

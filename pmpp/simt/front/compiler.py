@@ -1,0 +1,371 @@
+"""From a kernel's Python source to functions that execute it over lanes.
+
+Each syntax node is turned once into a Python closure: an expression's takes a frame and returns a value, a
+statement's takes a frame and changes it.  A frame is one activation of one function: its variables and the mask of
+lanes that execute it. Control flow is masks: an `if` runs both sides, each under the lanes that chose it; a loop runs
+until its last lane leaves.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import os
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.front import flow, indexing, variables
+from pmpp.simt.front.expressions import REFUSED, Expression, Expressions
+from pmpp.simt.front.inference import Paths
+from pmpp.simt.front.names import own_nodes
+from pmpp.simt.front.variables import LocalFunction
+from pmpp.simt.front.waiting import may_wait
+from pmpp.simt.machine.frames import Frame
+from pmpp.simt.values.errors import UnsupportedError
+
+Statement = Callable[[Frame], None]
+
+
+class Function:
+    """A compiled kernel or device function."""
+
+    def __init__(self, py_func: Callable) -> None:
+        self.py_func = py_func
+        self.name = py_func.__name__
+        self.signature = inspect.signature(py_func)
+        parse = _parse_lambda if self.name == "<lambda>" else _parse
+        tree, self.file, self.source_file, self.first_line = parse(py_func)
+        self._compile(tree, None)
+
+    @classmethod
+    def inside(cls, tree: ast.FunctionDef | ast.Lambda, around: _Compiler) -> Function:
+        """A function that is defined inside another one."""
+        made, outer = cls.__new__(cls), around.function
+        made.py_func, made.file, made.source_file = outer.py_func, outer.file, outer.source_file
+        made.first_line, made.name = tree.lineno, getattr(tree, "name", "lambda")
+        if tree.args.defaults:
+            raise around.refuse(tree, "a function inside a kernel takes no default values")
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        made.signature = inspect.Signature([inspect.Parameter(a.arg, kind) for a in tree.args.args])
+        made._compile(tree, around)
+        return made
+
+    def _compile(self, tree: ast.FunctionDef | ast.Lambda, around: _Compiler | None) -> None:
+        self.params = [a.arg for a in (*tree.args.posonlyargs, *tree.args.args)]
+        if tree.args.vararg or tree.args.kwarg or tree.args.kwonlyargs:
+            raise UnsupportedError(
+                f"{self.file}:{tree.lineno}: {self.name}: a kernel takes plain positional parameters"
+            )
+        compiler = self.names = _Compiler(self, tree, around)
+        body = tree.body if isinstance(tree, ast.FunctionDef) else [ast.copy_location(ast.Return(tree.body), tree)]
+        self.paths = Paths([tree], compiler.locals)
+        self.paths.read = self.params
+        self.returns = sum(isinstance(n, ast.Return) and n.value is not None for n in own_nodes(tree))
+        self.body = compiler.block(body, top=True)
+        self._uses, self.callees, self.literal_shapes = compiler.uses, compiler.callees, compiler.literal_shapes
+        self._may_wait = may_wait(tree)
+
+    @staticmethod
+    def compiled(py_func: Callable) -> Function:
+        """A device function that this one calls; only when it runs is it known which, and whether it can be."""
+        return compile_function(py_func)
+
+    def activate(self, frame: Frame) -> None:
+        """Run the body in a frame whose parameters are set."""
+        self.body(frame)
+
+    def uses(self, seen: frozenset = frozenset()) -> set[str]:
+        """The device names that this function and those it calls may use."""
+        used = set(self._uses)
+        for py_func in self.callees:
+            if py_func not in seen:
+                used |= compile_function(py_func).uses(seen | {py_func})
+        return used
+
+    def may_wait(self, seen: frozenset = frozenset()) -> bool:
+        """Whether this function or one that it calls has a loop that another thread may have to end."""
+        return self._may_wait or any(
+            compile_function(py_func).may_wait(seen | {py_func}) for py_func in self.callees if py_func not in seen
+        )
+
+
+@functools.lru_cache(maxsize=1024)
+def compile_function(py_func: Callable) -> Function:
+    """Compile once a function object; running a notebook cell again makes a new function object."""
+    return Function(py_func)
+
+
+def _parse(py_func: Callable) -> tuple[ast.FunctionDef, str, str, int]:
+    code = py_func.__code__
+    path = code.co_filename
+    linecache.checkcache(path)
+    try:
+        lines, first = inspect.getsourcelines(py_func)
+    except (OSError, TypeError) as error:
+        raise UnsupportedError(
+            f"{py_func.__name__} has no source that can be read (made with exec, or typed into a plain python prompt); "
+            "the interpreter runs source, so put the kernel into a file or a notebook cell"
+        ) from error
+    try:
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except SyntaxError as error:
+        raise UnsupportedError(
+            f"{path}:{first}: cannot read the source of {py_func.__name__} on its own: {error.msg}"
+        ) from error
+    ast.increment_lineno(tree, first - 1)
+    node = tree.body[0]
+    if not isinstance(node, ast.FunctionDef):
+        raise UnsupportedError(
+            f"{path}:{first}: a kernel is a function made with def, not a {type(node).__name__.lower()}"
+        )
+    return node, _shown(path), path, first
+
+
+def _shown(path: str) -> str:
+    """A file as messages name it."""
+    if "ipykernel_" in path:
+        return "this notebook's cell"
+    return os.path.relpath(path) if os.path.isabs(path) and path.startswith(os.getcwd() + os.sep) else path
+
+
+def _parse_lambda(py_func: Callable) -> tuple[ast.Lambda, str, str, int]:
+    """A lambda is part of a statement: the one at the place in the file that its code remembers."""
+    code = py_func.__code__
+    path, line = code.co_filename, code.co_firstlineno
+    linecache.checkcache(path)
+    where = [(a, c) for a, _, c, _ in code.co_positions() if a is not None and c is not None and (a, c) != (line, 0)]
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except SyntaxError:
+        tree = ast.Module([], [])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda) and node.lineno == line:
+            start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+            if all(start <= place < end for place in where):
+                return node, _shown(path), path, line
+    raise UnsupportedError(f"{path}:{line}: the source of this lambda cannot be found; make it a function with def")
+
+
+class _Compiler(Expressions):
+    """Compiles a function: its statements here, their expressions in the base class."""
+
+    def block(self, body: list[ast.stmt], *, top: bool = False) -> Statement:
+        """Compile a list of statements."""
+        steps = [self.stmt(s) for s in body]
+        lines = [_traced_line(s) for s in body]
+
+        def watched(f: Frame) -> None:
+            m, trace = f.m, f.m.trace
+            for step, line in zip(steps, lines, strict=True):
+                if line is not None:
+                    trace.step(m.place.site or line, f.mask)
+                step(f)
+                if f.mask is None:
+                    return
+                if top:
+                    f.live = f.mask
+
+        def run(f: Frame) -> None:
+            if f.m.trace is not None and not f.m.dry:
+                watched(f)
+                return
+            for step in steps:
+                step(f)
+                if f.mask is None:
+                    return
+
+        def run_top(f: Frame) -> None:
+            if f.m.trace is not None and not f.m.dry:
+                watched(f)
+                return
+            for step in steps:
+                step(f)
+                if f.mask is None:
+                    return
+                f.live = f.mask  # at this depth every lane that has not returned is here
+
+        return run_top if top else run
+
+    def stmt(self, node: ast.stmt) -> Statement:
+        """Compile a statement; the closure notes its line, so that any error can say where it happened."""
+        for kind, name in REFUSED.items():
+            if isinstance(node, kind):
+                raise self.refuse(node, f"{name} does not exist on the device")
+        method = getattr(self, "stmt_" + type(node).__name__, None)
+        if method is None:
+            raise self.refuse(node, f"{type(node).__name__} is not supported in a kernel")
+        return method(node)
+
+    def stmt_Pass(self, node: ast.Pass) -> Statement:
+        return lambda f: None
+
+    def stmt_Expr(self, node: ast.Expr) -> Statement:
+        if isinstance(node.value, ast.Constant):
+            return lambda f: None
+        value = self.expr_Call(node.value, used=False) if isinstance(node.value, ast.Call) else self.expr(node.value)
+        line = node.lineno
+
+        def ex(f: Frame) -> None:
+            f.m.place.line = line
+            value(f)
+
+        return ex
+
+    def stmt_Assert(self, node: ast.Assert) -> Statement:
+        test, line, text = self.expr(node.test), node.lineno, f"assert {ast.unparse(node.test)} fails"
+
+        def ex(f: Frame) -> None:
+            f.m.place.line = line
+            variables.check_assertion(f, test(f), text, line)
+
+        return ex
+
+    def stmt_Raise(self, node: ast.Raise) -> Statement:
+        line, text = node.lineno, ast.unparse(node)
+
+        def ex(f: Frame) -> None:
+            f.m.place.line = line
+            variables.check_assertion(f, np.False_, text, line)
+
+        return ex
+
+    def stmt_Assign(self, node: ast.Assign) -> Statement:
+        value, line = self.expr(node.value), node.lineno
+        targets = [self.target(t) for t in node.targets]
+
+        def ex(f: Frame) -> None:
+            f.m.place.line = line
+            v = value(f)
+            for assign in targets:
+                assign(f, v)
+
+        return ex
+
+    def stmt_AnnAssign(self, node: ast.AnnAssign) -> Statement:
+        if node.value is None:
+            return lambda f: None
+        return self.stmt_Assign(ast.copy_location(ast.Assign([node.target], node.value), node))
+
+    def target(self, node: ast.expr) -> Callable[[Frame, Any], None]:
+        """Compile the left side of an assignment."""
+        line = node.lineno
+        if isinstance(node, ast.Name):
+            name = node.id
+            return lambda f, v: variables.assign(f, name, v, line)
+        if isinstance(node, ast.Tuple):
+            parts = [self.target(e) for e in node.elts]
+
+            def unpack(f: Frame, v: Any) -> None:
+                values = variables.unpack(f, v, len(parts), line)
+                for part, each in zip(parts, values, strict=True):
+                    part(f, each)
+
+            return unpack
+        if isinstance(node, ast.Subscript):
+            base, indices, name, literals = self.subscript(node)
+            return lambda f, v: indexing.set_item(f, base(f), indices(f), v, name, line, literals)
+        if isinstance(node, ast.Attribute):
+            record, field, text = self.expr(node.value), node.attr, ast.unparse(node)
+            return lambda f, v: indexing.set_attribute(f, record(f), field, v, text, line)
+        raise self.refuse(node, f"cannot assign to {ast.unparse(node)} in a kernel")
+
+    def stmt_AugAssign(self, node: ast.AugAssign) -> Statement:
+        operate, value, line = self.binary(node.op, node), self.expr(node.value), node.lineno
+        if isinstance(node.op, ast.Div):
+            operate = variables.inplace_division(operate)
+        if isinstance(node.target, ast.Name):
+            name = node.target.id
+
+            def ex(f: Frame) -> None:
+                f.m.place.line = line
+                old = variables.read_variable(f, name, line)
+                variables.assign(f, name, operate(f, old, value(f), line), line)
+
+            return ex
+        if isinstance(node.target, ast.Attribute):
+            record, field, text = self.expr(node.target.value), node.target.attr, ast.unparse(node.target)
+
+            def ex_field(f: Frame) -> None:
+                f.m.place.line = line
+                base = record(f)
+                old = indexing.attribute(f, base, field, line, text)
+                indexing.set_attribute(f, base, field, operate(f, old, value(f), line), text, line)
+
+            return ex_field
+        if not isinstance(node.target, ast.Subscript):
+            raise self.refuse(node, f"cannot assign to {ast.unparse(node.target)} in a kernel")
+        base, indices, name, literals = self.subscript(node.target)
+
+        def ex_item(f: Frame) -> None:
+            f.m.place.line = line
+            array, where = base(f), indices(f)
+            old = indexing.get_item(f, array, where, name, line, literals)
+            indexing.set_item(f, array, where, operate(f, old, value(f), line), name, line, literals)
+
+        return ex_item
+
+    def stmt_FunctionDef(self, node: ast.FunctionDef) -> Statement:
+        if node.decorator_list:
+            raise self.refuse(node, "a function inside a kernel takes no decorator")
+        function, name, line = Function.inside(node, self), node.name, node.lineno
+        return lambda f: variables.assign(f, name, LocalFunction(function, f), line)
+
+    def expr_Lambda(self, node: ast.Lambda) -> Expression:
+        function = Function.inside(node, self)
+        return lambda f: LocalFunction(function, f)
+
+    def stmt_If(self, node: ast.If) -> Statement:
+        test, body, line = self.expr(node.test), self.block(node.body), node.lineno
+        orelse = self.block(node.orelse) if node.orelse else None
+        paths = self.paths(node)
+        return lambda f: flow.run_if(f, test, body, orelse, line, paths)
+
+    def stmt_While(self, node: ast.While) -> Statement:
+        test = self.expr(node.test)
+        body, orelse = self.loop_parts(node)
+        line = node.lineno
+        paths = self.paths(node)
+        return lambda f: flow.run_while(f, test, body, orelse, line, paths)
+
+    def stmt_For(self, node: ast.For) -> Statement:
+        iterable, assign, line = self.expr(node.iter), self.target(node.target), node.lineno
+        body, orelse = self.loop_parts(node)
+        paths = self.paths(node)
+        return lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths)
+
+    def loop_parts(self, node: ast.For | ast.While) -> tuple[Statement, Statement | None]:
+        return self.block(node.body), self.block(node.orelse) if node.orelse else None
+
+    def stmt_Break(self, node: ast.Break) -> Statement:
+        return flow.run_break
+
+    def stmt_Continue(self, node: ast.Continue) -> Statement:
+        return flow.run_continue
+
+    def stmt_Return(self, node: ast.Return) -> Statement:
+        if node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None):
+            return lambda f: flow.run_return(f, None)
+        value, line = self.expr(node.value), node.lineno
+
+        def ex(f: Frame) -> None:
+            f.m.place.line = line
+            if f.caller is None:
+                raise f.m.error("a kernel cannot return a value: write it to an output array", line, UnsupportedError)
+            flow.run_return(f, value(f))
+
+        return ex
+
+
+def _traced_line(node: ast.stmt) -> int | None:
+    """The line of a statement that a trace notes as a step; branches note themselves, a round at a time."""
+    if isinstance(node, (ast.If, ast.While, ast.For, ast.Pass, ast.FunctionDef)):
+        return None
+    return None if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) else node.lineno
+
+
+__all__ = ["Function", "compile_function"]

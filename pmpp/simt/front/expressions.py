@@ -1,0 +1,428 @@
+"""Expressions: from syntax nodes to closures that take a frame and return a value."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import functools
+import inspect
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.api import intrinsics
+from pmpp.simt.front import accidental_float64, calls, flow, indexing, python, ufuncs, variables
+from pmpp.simt.front.names import DYNAMIC, Names
+from pmpp.simt.machine.frames import Frame
+from pmpp.simt.machine.instructions import FP16, FP64, INTEGER, SPECIAL, class_of, class_of_call, classify
+from pmpp.simt.values import dtypes, maths, operators
+from pmpp.simt.values.dtypes import is_number
+from pmpp.simt.values.errors import SimtError, UnsupportedError
+from pmpp.simt.values.operators import BINARY, COMPARE, UNARY
+
+Expression = Callable[[Frame], Any]
+
+DOUBLE = dtypes.FLOAT64.num
+
+REFUSED = {
+    ast.Dict: "a dict", ast.DictComp: "a dict comprehension", ast.List: "a list", ast.ListComp: "a list comprehension",
+    ast.Set: "a set", ast.SetComp: "a set comprehension", ast.GeneratorExp: "a generator", ast.JoinedStr: "an f-string",
+    ast.Await: "await", ast.Yield: "yield", ast.YieldFrom: "yield", ast.Starred: "a starred argument", ast.Try: "try",
+    ast.With: "with", ast.Import: "import", ast.ImportFrom: "import", ast.Global: "global",
+    ast.Nonlocal: "nonlocal", ast.ClassDef: "a class", ast.Delete: "del", ast.Match: "match",
+    ast.NamedExpr: "an assignment expression",
+}  # fmt: skip
+
+
+class Expressions(Names):
+    """Compiles expressions."""
+
+    def expr(self, node: ast.expr) -> Expression:
+        """Compile an expression."""
+        for kind, name in REFUSED.items():
+            if isinstance(node, kind):
+                raise self.refuse(node, f"{name} does not exist on the device")
+        method = getattr(self, "expr_" + type(node).__name__, None)
+        if method is None:
+            raise self.refuse(node, f"{type(node).__name__} is not supported in a kernel")
+        return method(node)
+
+    def expr_Constant(self, node: ast.Constant) -> Expression:
+        value = node.value
+        if value is None or isinstance(value, str) or value is Ellipsis:
+            return lambda f: value
+        typed = dtypes.constant(value)
+        if typed is None:
+            raise self.refuse(node, f"the literal {value!r} does not fit 64 bits")
+        return lambda f: typed
+
+    def expr_Name(self, node: ast.Name) -> Expression:
+        name, line = node.id, node.lineno
+        level = self.level(name)
+        if level is not None:
+            return lambda f: variables.read_variable(f, name, line, level)
+        thing = self.static(node)
+        if thing is DYNAMIC:
+            raise self.refuse(node, f"the name {name!r} is not defined")
+        return self.known(node, thing, name)
+
+    def known(self, node: ast.expr, thing: Any, name: str) -> Expression:
+        """An expression whose Python object is known now: a constant, an index, a type, a constant array."""
+        path = intrinsics.device_path(thing)
+        if path in intrinsics.SPECIAL:
+            special = intrinsics.SPECIAL[path]
+            return lambda f: special(f.m)
+        if path is not None and path not in intrinsics.NAMESPACES and path not in intrinsics.DEVICE:
+            raise self.refuse(node, f"cuda.{path} is not supported by the interpreter")
+        if isinstance(thing, np.ndarray):
+            frozen = thing.copy(order="K")  # Numba compiles the values in: what happens to the array later is not seen
+            return lambda f: indexing.constant_array(f.m, frozen, name)
+        if hasattr(thing, "__cuda_array_interface__") and not isinstance(thing, type):
+            return lambda f: indexing.captured_array(f.m, thing)
+        if isinstance(thing, tuple):
+            parts = tuple(dtypes.constant(e) for e in thing)
+            if None not in parts:
+                return lambda f: parts
+        typed = dtypes.constant(thing)
+        if typed is not None:
+            return lambda f: typed
+        return lambda f: thing
+
+    def expr_Attribute(self, node: ast.Attribute) -> Expression:
+        thing = self.static(node)
+        if thing is not DYNAMIC:
+            return self.known(node, thing, ast.unparse(node))
+        static_base = self.static(node.value)
+        if static_base is not DYNAMIC and not isinstance(static_base, (np.ndarray, np.generic)):
+            raise self.refuse(node, f"{ast.unparse(node.value)} has no {node.attr}")
+        base, attribute, line, text = self.expr(node.value), node.attr, node.lineno, ast.unparse(node)
+        return lambda f: indexing.attribute(f, base(f), attribute, line, text)
+
+    def expr_BinOp(self, node: ast.BinOp) -> Expression:
+        left, right, line = self.expr(node.left), self.expr(node.right), node.lineno
+        operate = self.binary(node.op, node)
+
+        def ev(f: Frame) -> Any:
+            return operate(f, left(f), right(f), line)
+
+        return ev
+
+    def binary(self, op: ast.operator, node: ast.AST) -> Callable:
+        name = type(op).__name__
+        if name not in BINARY:
+            raise self.refuse(node, "matrix multiplication with @ does not exist on the device")
+        function = BINARY[name]
+        flop = function.flop
+        nodes = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
+        template = f"{{}} {variables.SYMBOLS[name]} {{}}"
+        # A compiler multiplies by the reciprocal of a power of two, and multiplies out a constant integer power.
+        constant = self.constant_value(nodes[1])
+        divides = name == "Div" and (constant is None or math.frexp(constant)[0] not in (0.5, -0.5))
+        powers = name == "Pow" and not isinstance(constant, (int, np.integer))
+        if name == "Pow" and isinstance(node, ast.BinOp):
+            exponent = self.constant_exponent(node.right)
+            function = function if exponent is None else operators.constant_power(exponent)
+        may_raise = name in ("Pow", "Div")
+
+        def operate(f: Frame, a: Any, b: Any, line: int) -> Any:
+            try:
+                result = function(a, b)
+            except (AttributeError, TypeError, ValueError) as error:
+                raise variables.bad_operands(f, name, a, b, line) from error
+            if may_raise:
+                variables.check_operator(f, name, a, b, line)
+            m = f.m
+            if m.counts is not None:
+                kind = SPECIAL if divides or (powers and result.dtype.kind == "f") else class_of(result.dtype)
+                if flop:
+                    m.counts.flops(line, f.mask, result.dtype, kind=kind)
+                else:
+                    m.counts.instruction(line, f.mask, kind)
+                if result.dtype.num == DOUBLE and (a.dtype != result.dtype or b.dtype != result.dtype):
+                    accidental_float64.arises(f, node, [(nodes[0], a.dtype), (nodes[1], b.dtype)], template)
+            return result
+
+        return operate
+
+    def expr_UnaryOp(self, node: ast.UnaryOp) -> Expression:
+        if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+            typed = dtypes.constant(-node.operand.value)
+            return lambda f: typed
+        operand, line = self.expr(node.operand), node.lineno
+        name = type(node.op).__name__
+        function = UNARY[name]
+
+        def ev(f: Frame) -> Any:
+            a = operand(f)
+            try:
+                result = function(a)
+            except (AttributeError, TypeError) as error:
+                raise variables.bad_operands(f, name, a, None, line) from error
+            if f.m.counts is not None:
+                f.m.counts.instruction(line, f.mask, class_of(result.dtype))
+            return result
+
+        return ev
+
+    def expr_Compare(self, node: ast.Compare) -> Expression:
+        line = node.lineno
+        first = self.expr(node.left)
+        sides = itertools.pairwise([node.left, *node.comparators])
+        rest = [(self.comparison(op, *two), self.expr(two[1])) for op, two in zip(node.ops, sides, strict=True)]
+        if len(rest) == 1:
+            compare, second = rest[0]
+            return lambda f: compare(f, first(f), second(f), line)
+
+        def chain(f: Frame) -> Any:
+            left, result = first(f), None
+            for compare, second in rest:
+                right = second(f)
+                now = compare(f, left, right, line)
+                result = now if result is None else np.logical_and(result, now)
+                left = right
+            return result
+
+        return chain
+
+    def comparison(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Callable:
+        name = type(op).__name__
+        if name in ("Is", "IsNot"):
+            return lambda f, a, b, line: _identical(a, b, name == "Is")
+        if name in ("In", "NotIn"):
+            return lambda f, a, b, line: indexing.contains(f, a, b, name == "In", line)
+        function = COMPARE[name]
+        # A compiler compares in float32 after all if the other side is a literal that float32 holds exactly.
+        exact = [self.exact_in_float32(side) for side in (left, right)]
+        template = f"{{}} {variables.SYMBOLS[name]} {{}}"
+
+        def compare(f: Frame, a: Any, b: Any, line: int) -> Any:
+            if isinstance(a, enum.Enum) and isinstance(b, enum.Enum) and name in ("Eq", "NotEq"):
+                return np.bool_((a == b) == (name == "Eq"))
+            try:
+                result = function(a, b)
+            except (AttributeError, TypeError) as error:
+                raise variables.bad_operands(f, name, a, b, line) from error
+            if f.m.counts is not None:
+                kind, other = class_of(a.dtype), class_of(b.dtype)
+                if a.dtype != b.dtype and FP16 <= max(kind, other) <= FP64:
+                    if exact[1] and kind != INTEGER:
+                        other = kind
+                    elif exact[0] and other != INTEGER:
+                        kind = other
+                    else:
+                        kind = other = class_of(dtypes.arithmetic(a.dtype, b.dtype))
+                        if kind == FP64:
+                            operands = [(left, a.dtype), (right, b.dtype)]
+                            accidental_float64.arises(f, left, operands, template, "compares in float64")
+                f.m.counts.instruction(line, f.mask, max(kind, other))
+            return result
+
+        return compare
+
+    def exact_in_float32(self, node: ast.expr) -> bool:
+        """Whether an expression is a constant that float32 holds exactly."""
+        value = self.constant_value(node)
+        if value is None:
+            return False
+        with np.errstate(over="ignore"):
+            return float(np.float32(value)) == value
+
+    def expr_BoolOp(self, node: ast.BoolOp) -> Expression:
+        parts = [self.expr(e) for e in node.values]
+        is_and = isinstance(node.op, ast.And)
+        paths = self.paths(*node.values)
+        return lambda f: flow.short_circuit(f, parts, is_and, paths)
+
+    def expr_IfExp(self, node: ast.IfExp) -> Expression:
+        test, yes, no = self.expr(node.test), self.expr(node.body), self.expr(node.orelse)
+        line = node.lineno
+        sides = {yes: self.paths(node.body), no: self.paths(node.orelse)}
+
+        def ev(f: Frame) -> Any:
+            result = flow.conditional(f, test, yes, no, line, sides)
+            if (
+                f.m.warnings is not None
+                and is_number(result)
+                and result.dtype.num == DOUBLE
+                and id(node) not in f.m.warnings.asked
+            ):
+                f.m.warnings.asked.add(id(node))
+                kinds = [(node.body, sides[yes].of_value(f, yes)), (node.orelse, sides[no].of_value(f, no))]
+                if all(dtype is not None for _, dtype in kinds) and kinds[0][1] != kinds[1][1]:
+                    accidental_float64.arises(f, node, kinds, "{} or {}")
+            return result
+
+        return ev
+
+    def expr_Tuple(self, node: ast.Tuple) -> Expression:
+        parts = [self.expr(e) for e in node.elts]
+        return lambda f: tuple(p(f) for p in parts)
+
+    def expr_Slice(self, node: ast.Slice) -> Expression:
+        parts = [self.expr(e) if e is not None else None for e in (node.lower, node.upper, node.step)]
+        return lambda f: slice(*(p(f) if p is not None else None for p in parts))
+
+    def subscript(self, node: ast.Subscript) -> tuple[Expression, Expression, str, tuple[bool, ...]]:
+        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        literals = tuple(accidental_float64.is_literal(e) for e in index)
+        parts = [self.expr(e) for e in index]
+        if isinstance(node.slice, ast.Tuple):
+            indices: Expression = lambda f: tuple(p(f) for p in parts)  # noqa: E731
+        else:
+            only = parts[0]
+
+            def indices(f: Frame) -> tuple:
+                value = only(f)
+                return value if isinstance(value, tuple) else (value,)
+
+        return self.expr(node.value), indices, ast.unparse(node.value), literals
+
+    def expr_Subscript(self, node: ast.Subscript) -> Expression:
+        base, indices, name, literals = self.subscript(node)
+        line = node.lineno
+        return lambda f: indexing.get_item(f, base(f), indices(f), name, line, literals)
+
+    def expr_Call(self, node: ast.Call, *, used: bool = True) -> Expression:
+        args, names = [], []
+        for a in node.args:
+            args.append(self.expr(a))
+        for k in node.keywords:
+            if k.arg is None:
+                raise self.refuse(node, "** does not exist on the device")
+            names.append((k.arg, self.expr(k.value)))
+        thing = self.static(node.func)
+        line = node.lineno
+        literals = tuple(self.literal_argument(a) for a in node.args)
+        first = ast.unparse(node.args[0]) if node.args else ""
+        call = intrinsics.Call(line, used, first, id(node), node, literals)
+        if thing is DYNAMIC:
+            if isinstance(node.func, ast.Attribute):
+                base, attribute = self.expr(node.func.value), node.func.attr
+                return lambda f: calls.method(f, base(f), attribute, [a(f) for a in args], line)
+            function = self.expr(node.func)
+            return lambda f: calls.call_value(f, function(f), [a(f) for a in args], {k: v(f) for k, v in names}, call)
+        path = intrinsics.device_path(thing)
+        if path is not None:
+            return self.device_call(node, path, call, args, names)
+        dtype = dtypes.as_dtype(thing)
+        if dtype is not None and thing not in (bool, int, float):
+            return lambda f: calls.cast_call(f, dtype, [a(f) for a in args], line)
+        handler = python.handler(thing) or ufuncs.handler(thing)
+        if handler is not None:
+            return self.plain_call(handler, call, args, names, getattr(thing, "__name__", ""))
+        py_func = getattr(thing, "py_func", None)
+        if py_func is not None:
+            self.callees.append(py_func)
+            return lambda f: calls.call_value(f, thing, [a(f) for a in args], {k: v(f) for k, v in names}, call)
+        raise self.refuse(node, self.unknown_call(node, thing))
+
+    def literal_argument(self, node: ast.expr) -> bool | str:
+        """Whether an argument is a constant; a parameter answers with its name, since that is up to the caller."""
+        if isinstance(node, ast.Name) and node.id in self.function.params:
+            return node.id
+        return isinstance(self.static_int(node), (int, np.integer, tuple))
+
+    def unknown_call(self, node: ast.Call, thing: Any) -> str:
+        name = ast.unparse(node.func)
+        if inspect.isfunction(thing):
+            return f"{name} is a plain Python function; a kernel calls functions made with @cuda.jit(device=True)"
+        if type(thing).__module__ == "numpy" or getattr(thing, "__module__", "") == "numpy":
+            return f"{name} does not run on the device; write math.{name.rpartition('.')[2]} or a loop"
+        return f"{name} cannot be called in a kernel"
+
+    def device_call(self, node: ast.Call, path: str, call: intrinsics.Call, args: list, names: list) -> Expression:
+        handler = intrinsics.DEVICE.get(path)
+        if handler is None:
+            raise self.refuse(node, f"cuda.{path} is not supported by the interpreter")
+        self.uses.add(path)
+        if path in ("grid", "gridsize") and (len(args) != 1 or self.static(node.args[0]) not in (1, 2, 3)):
+            raise self.refuse(node, f"the argument of cuda.{path} must be the literal 1, 2 or 3")
+        if path in ("shared.array", "local.array"):
+            return self.array_call(node, handler, call, args, names)
+        return self.plain_call(handler, call, args, names, path)
+
+    def array_call(
+        self, node: ast.Call, handler: Callable, call: intrinsics.Call, args: list, names: list
+    ) -> Expression:
+        """`cuda.shared.array(shape, dtype)`: the shape is needed before the kernel runs."""
+        shape_node = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "shape"), None)
+        shape = DYNAMIC if shape_node is None else self.static_int(shape_node)
+        rest, keywords = args[1:], [(k, v) for k, v in names if k != "shape"]
+        dtype_node = (
+            node.args[1] if len(node.args) > 1 else next((k.value for k in node.keywords if k.arg == "dtype"), None)
+        )
+        dtype = DYNAMIC if dtype_node is None else self.static(dtype_node)
+        if dtype is not DYNAMIC:
+            try:
+                intrinsics.element_type(dtype)
+            except TypeError as error:
+                raise self.refuse(node, f"{call.function}: {error}") from error
+        if shape is not DYNAMIC:
+            return self.plain_call(functools.partial(handler, shape=shape), call, rest, keywords)
+        refusal = self.refuse(
+            node,
+            f"the shape of {call.function} must be constant, and Numba computes nothing with constants: write a number "
+            "or the name of a global, as in PITCH = W + 1 outside the kernel "
+            "(for a size chosen at launch use cuda.shared.array(0, dtype) and the launch's fourth parameter)",
+        )
+        wanted = {n.id for n in ast.walk(shape_node) if isinstance(n, ast.Name)} if shape_node is not None else set()
+        if not wanted or not wanted <= set(self.function.params):
+            raise refusal
+        self.literal_shapes.append(refusal)
+        extents = self.expr(shape_node)
+
+        def ev(f: Frame) -> Any:
+            if not wanted <= f.literals:  # a device function's argument is constant if its caller passes a constant
+                raise refusal
+            shape = extents(f)
+            make = functools.partial(handler, shape=shape)
+            return make(f, call, *(a(f) for a in rest), **{k: v(f) for k, v in keywords})
+
+        return ev
+
+    def plain_call(
+        self, handler: Callable, call: intrinsics.Call, args: list, names: list, name: str = ""
+    ) -> Expression:
+        silent = getattr(handler, "counts_itself", False) or isinstance(handler, functools.partial)
+        line, kind = call.line, classify(name)
+        plain = name in _NUMERIC or name in maths.MATH
+
+        def ev(f: Frame) -> Any:
+            values = [a(f) for a in args]
+            if f.mask is None:
+                return np.int64(0)
+            keywords = {k: v(f) for k, v in names}
+            f.m.place.line = line
+            try:
+                result = handler(f, call, *values, **keywords)
+            except SimtError:
+                raise
+            except (TypeError, ValueError, AttributeError) as error:
+                raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error)}", line, UnsupportedError) from error
+            if f.m.counts is not None and not silent:
+                f.m.counts.instruction(line, f.mask, class_of_call(result, values) if kind is None else kind)
+                if plain and is_number(result) and result.dtype.num == DOUBLE:
+                    given = [(n, v.dtype) for n, v in zip(call.node.args, values, strict=False) if is_number(v)]
+                    if any(dtype.num != DOUBLE for _, dtype in given):
+                        accidental_float64.arises(f, call.node, given, f"{name}({', '.join('{}' for _ in given)})")
+            return result
+
+        return ev
+
+
+#: Python's functions whose result has the common type of their arguments.
+_NUMERIC = ("min", "max", "pow", "float", "abs", "sum", "divmod", "fma", "cbrt")
+
+
+def _identical(a: Any, b: Any, wanted: bool) -> Any:
+    """`a is b`: numbers have no identity on the device, so of two of one type it asks whether they are equal."""
+    if is_number(a) and is_number(b) and a.dtype == b.dtype:
+        return COMPARE["Eq" if wanted else "NotEq"](a, b)
+    return np.bool_((a is b) == wanted)
+
+
+def _plain(error: Exception) -> str:
+    return str(error).replace("handler() ", "").replace("() takes", " takes")

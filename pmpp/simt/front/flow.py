@@ -1,0 +1,295 @@
+"""Control flow over masks: who executes what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.front import inference
+from pmpp.simt.front.indexing import get_item
+from pmpp.simt.front.inference import Paths
+from pmpp.simt.front.variables import Range, common_zero, condition, select, widen
+from pmpp.simt.front.waiting import Watch
+from pmpp.simt.machine.frames import Frame, Loop, kind_of
+from pmpp.simt.machine.lanes import Mask, union
+from pmpp.simt.machine.memory import Array
+from pmpp.simt.values import dtypes
+from pmpp.simt.values.dtypes import is_number
+from pmpp.simt.values.errors import UnsupportedError
+
+# -- expressions that choose lanes -----------------------------------------------------------------------------------
+
+
+def short_circuit(f: Frame, parts: list[Callable], is_and: bool, paths: Paths) -> Any:
+    """`a and b`, `a or b`: the right side runs only in the lanes that the left side leaves undecided."""
+    if f.m.dry:
+        values = [part(f) for part in parts]
+        return common_zero(values)
+    result = _short_circuit(f, parts, is_and)
+    return widen(result, paths.of_value(f, lambda g: short_circuit(g, parts, is_and, paths)))
+
+
+def _short_circuit(f: Frame, parts: list[Callable], is_and: bool) -> Any:
+    outer, line = f.mask, f.m.place.line
+    result = parts[0](f)
+    try:
+        for part in parts[1:]:
+            c = condition(f, result, line)
+            if isinstance(c, np.bool_):
+                if bool(c) != is_and:
+                    return result
+                result = part(f)
+                continue
+            undecided, _ = f.mask.split(c if is_and else ~c)
+            if undecided is None:
+                return result
+            f.mask = undecided
+            value = part(f)
+            result = select(f, c if is_and else ~c, value, result, line)
+    finally:
+        f.mask = outer
+    return result
+
+
+def conditional(f: Frame, test: Callable, yes: Callable, no: Callable, line: int, paths: dict[Callable, Paths]) -> Any:
+    """`a if test else b`, each side evaluated only in its lanes."""
+    outer = f.mask
+    c = condition(f, test(f), line)
+    if f.m.dry:
+        return common_zero([yes(f), no(f)])
+    true, false = ((outer, None) if c else (None, outer)) if isinstance(c, np.bool_) else outer.split(c)
+    if true is None or false is None:
+        taken, other = (no, yes) if true is None else (yes, no)
+        result, kind = taken(f), paths[other].of_value(f, other)
+        return result if kind is None or not is_number(result) else widen(result, dtypes.unify(result.dtype, kind))
+    try:
+        f.mask = true
+        a = yes(f)
+        f.mask = false
+        b = no(f)
+    finally:
+        f.mask = outer
+    return select(f, c, a, b, line)
+
+
+# -- statements ------------------------------------------------------------------------------------------------------
+
+
+def run_if(f: Frame, test: Callable, body: Callable, orelse: Callable | None, line: int, paths: Paths) -> None:
+    """Both sides run, each under its lanes; a side without lanes is skipped."""
+    m, outer = f.m, f.mask
+    m.place.line = line
+    c = condition(f, test(f), line)
+    if m.dry:
+        paths.rehearse(f, lambda: inference.branches(f, [body, orelse or (lambda g: None)]))
+        return
+    if isinstance(c, np.bool_):
+        yes, no = (outer, None) if c else (None, outer)
+    else:
+        yes, no = outer.split(c)
+    if m.counts is not None:
+        m.branch(line, outer, yes, no)
+    after_yes, after_no = yes, no
+    if yes is not None:
+        f.mask = yes
+        body(f)
+        after_yes = f.mask
+    if no is not None and orelse is not None:
+        f.mask = no
+        orelse(f)
+        after_no = f.mask
+    f.mask = outer if after_yes is yes and after_no is no else union(after_yes, after_no)
+    if paths.assigned and (yes is None or no is None):
+        paths.settle(f, lambda g: run_if(g, test, body, orelse, line, paths), line)
+
+
+def run_while(f: Frame, test: Callable, body: Callable, orelse: Callable | None, line: int, paths: Paths) -> None:
+    """Repeat while any lane's test holds."""
+    m, outer, loop = f.m, f.mask, Loop()
+    if m.dry:
+        paths.rehearse(f, lambda: inference.rounds(f, lambda g: (test(g), body(g)), orelse))
+        return
+    if paths.assigned:
+        paths.settle(f, lambda g: inference.rounds(g, lambda h: (test(h), body(h)), None, head=True), line, "head")
+    f.loops.append(loop)
+    current, done = outer, None
+    watch = Watch(f, line)
+    while current is not None:
+        f.mask, m.place.line = current, line
+        c = condition(f, test(f), line)
+        if isinstance(c, np.bool_):
+            going, leaving = (current, None) if c else (None, current)
+        else:
+            going, leaving = current.split(c)
+        if m.counts is not None:
+            m.branch(line, current, going, leaving)
+        done = union(done, leaving)
+        if going is None:
+            break
+        f.mask, loop.continued = going, None
+        body(f)
+        current = union(f.mask, loop.continued)
+        watch.check(current, endless=True)
+    f.loops.pop()
+    _after_loop(f, outer, done, loop, orelse)
+    if paths.breaks and paths.assigned and f.mask is not None:
+        paths.settle(f, lambda g: run_while(g, test, body, orelse, line, paths), line)
+
+
+def run_for(
+    f: Frame,
+    iterable: Callable,
+    assign_target: Callable,
+    body: Callable,
+    orelse: Callable | None,
+    line: int,
+    paths: Paths,
+) -> None:
+    """Repeat over a range, a tuple, an array, enumerate or zip."""
+    m, outer, loop = f.m, f.mask, Loop()
+    m.place.line = line
+    source = iterable(f)
+    if m.dry:
+        if isinstance(source, tuple):
+            _of_one_type(f, source, line)
+        paths.rehearse(f, lambda: _dry_for(f, source, assign_target, body, orelse))
+        return
+    if paths.assigned:
+        paths.settle(f, lambda g: _dry_for(g, iterable(g), assign_target, body, None, head=True), line, "head")
+    f.loops.append(loop)
+    loop.current, done = outer, None
+    watch = Watch(f, line) if m.turns is not None or m.launch.can_begin_again else None
+    for going, leaving, value in _rounds(f, source, loop, line):
+        if m.counts is not None:
+            m.branch(line, loop.current, going, leaving)
+        done = union(done, leaving)
+        if going is None:
+            break
+        f.mask, loop.continued = going, None
+        assign_target(f, value)
+        body(f)
+        loop.current = union(f.mask, loop.continued)
+        if watch is not None:
+            watch.check(loop.current, endless=False)
+        if loop.current is None:
+            break
+        m.place.line = line
+    f.loops.pop()
+    _after_loop(f, outer, done, loop, orelse)
+    if paths.breaks and paths.assigned and f.mask is not None:
+        paths.settle(f, lambda g: run_for(g, iterable, assign_target, body, orelse, line, paths), line)
+
+
+def _dry_for(
+    f: Frame, source: Any, assign_target: Callable, body: Callable, orelse: Callable | None, *, head: bool = False
+) -> None:
+    value = source.dtype.type(0) if isinstance(source, (Range, Array)) else next(iter(source))
+    inference.rounds(f, lambda g: (assign_target(g, value), body(g)), orelse, head=head)
+
+
+def _after_loop(f: Frame, outer: Mask, done: Mask | None, loop: Loop, orelse: Callable | None) -> None:
+    if orelse is not None and done is not None:
+        f.mask = done
+        orelse(f)
+        done = f.mask
+    after = union(done, loop.broken)
+    f.mask = outer if after is not None and after.lanes == outer.lanes else after
+
+
+def _rounds(f: Frame, source: Any, loop: Loop, line: int) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
+    """For each round: the lanes that do it, the lanes that are through, and the loop variable's value."""
+    if isinstance(source, Range):
+        yield from _range_rounds(f, source, loop, line)
+        return
+    for value in elements(f, source, line):
+        yield loop.current, None, value
+    yield None, loop.current, None
+
+
+def _range_rounds(f: Frame, r: Range, loop: Loop, line: int) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
+    if all(isinstance(v, np.generic) or v.size == 1 for v in (r.start, r.stop, r.step)):
+        start, stop, step = (
+            int(v if isinstance(v, np.generic) else v.reshape(-1)[0]) for v in (r.start, r.stop, r.step)
+        )
+        if step == 0:
+            raise f.m.error("range() step must not be zero", line)
+        make = r.dtype.type
+        for i in range(start, stop, step):
+            yield loop.current, None, make(i)
+        yield None, loop.current, None
+        return
+    active = loop.current.bits
+    if np.any((r.step == 0) & (True if active is None else active)):
+        raise f.m.error("range() step must not be zero", line)
+    value = np.broadcast_to(r.start, np.broadcast_shapes(*(np.shape(v) for v in (r.start, r.stop, r.step))))
+    up = np.asarray(r.step) > 0
+    while True:
+        more = np.where(up, value < r.stop, value > r.stop)
+        going, leaving = loop.current.split(more)
+        yield going, leaving, value
+        value = (value + r.step).astype(r.dtype, copy=False)
+
+
+def _of_one_type(f: Frame, source: Any, line: int) -> None:
+    kinds = [v.dtype if is_number(v) else (getattr(v, "dtype", type(v)), getattr(v, "ndim", 0)) for v in source]
+    if any(kind != kinds[0] for kind in kinds):
+        given = ", ".join(map(kind_of, source))
+        raise f.m.error(f"a loop over a tuple takes elements of one type, not {given}", line, UnsupportedError)
+
+
+def elements(f: Frame, source: Any, line: int) -> Iterator[Any]:
+    """The values of anything but a range that a `for` can run over."""
+    if isinstance(source, (tuple, list)):
+        _of_one_type(f, source, line)
+        yield from source
+    elif isinstance(source, Array):
+        extent = source.shape[0]
+        for i in range(int(extent)):
+            yield get_item(f, source, (np.int64(i),), source.storage.name, line, (True,))
+    elif isinstance(source, Iterator):
+        yield from source
+    elif isinstance(source, Range):
+        if not all(isinstance(v, np.generic) for v in (source.start, source.stop, source.step)):
+            raise f.m.error(
+                "zip and enumerate take a range whose bounds are the same for every thread", line, UnsupportedError
+            )
+        yield from (source.dtype.type(i) for i in range(int(source.start), int(source.stop), int(source.step)))
+    else:
+        raise f.m.error(f"cannot loop over {kind_of(source)}", line, UnsupportedError)
+
+
+def run_break(f: Frame) -> None:
+    """The active lanes leave the innermost loop."""
+    if f.m.dry:
+        if f.loops:  # not when the loop itself is outside of what is asked about
+            f.loops[-1].exits.append(dict(f.vars))
+        raise inference.Left
+    loop = f.loops[-1]
+    loop.broken, f.mask = union(loop.broken, f.mask), None
+
+
+def run_continue(f: Frame) -> None:
+    """The active lanes skip the rest of this round."""
+    if f.m.dry:
+        if f.loops:
+            f.loops[-1].continues.append(dict(f.vars))
+        raise inference.Left
+    loop = f.loops[-1]
+    loop.continued, f.mask = union(loop.continued, f.mask), None
+
+
+def run_return(f: Frame, value: Any) -> None:
+    """The active lanes leave the function."""
+    if f.m.dry:
+        if value is not None:
+            f.value = value if f.value is None else common_zero([f.value, value]) if is_number(value) else value
+        raise inference.Left
+    if value is not None:
+        f.value = value if f.returned is None else select(f, f.mask.grid(), value, f.value, f.m.place.line)
+    f.returned, f.mask = union(f.returned, f.mask), None
+    if f.caller is None:
+        gone = f.returned.grid()
+        batch = f.m.batch
+        batch.exited = gone if f.m.turns is None or batch.exited is None else batch.exited | gone

@@ -1,0 +1,335 @@
+"""Subscripts and attributes: elements, views and slices of arrays, items of tuples."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.machine import memory
+from pmpp.simt.machine.frames import Frame, kind_of
+from pmpp.simt.machine.machine import Machine
+from pmpp.simt.machine.memory import Array, Storage
+from pmpp.simt.values import dtypes, operators, records
+from pmpp.simt.values.dtypes import is_number
+from pmpp.simt.values.errors import UnsupportedError
+from pmpp.simt.values.vectors import Vector
+
+
+def constant_array(m: Machine, values: np.ndarray, name: str) -> Array:
+    """A global NumPy array: Numba compiles its values into the kernel."""
+    key = ("constant", id(values))
+    array = m.constants.get(key)
+    if array is None:
+        copy = np.array(values, records.plain(values.dtype), order="C", subok=False)
+        if not records.supported(copy.dtype):
+            raise m.error(f"the global array {name} holds {copy.dtype}; a kernel takes numbers", kind=UnsupportedError)
+        storage = Storage("const", copy.reshape(-1), name=name)
+        strides = memory.c_strides(copy.shape, records.pitch(copy.dtype))
+        array = m.constants[key] = Array(storage, copy.dtype, copy.shape, strides)
+    return array
+
+
+def captured_array(m: Machine, thing: Any) -> Array:
+    """A global device array: the kernel holds its address, and sees and changes what is there now."""
+    key = ("captured", id(thing))
+    array = m.constants.get(key)
+    if array is None:
+        array = m.constants[key] = m.launch.capture(thing)
+    return array
+
+
+def get_item(f: Frame, base: Any, indices: tuple, name: str, line: int, literals: tuple[bool, ...]) -> Any:
+    """`base[indices]`: an element, a view, or a tuple's item."""
+    if isinstance(base, Array):
+        if records.is_record(base.dtype) and (base.ndim == 0 or isinstance(indices[0], str)):
+            return load_field(f, base, _field_name(f, base, indices, name, line), f"{name}[{indices[0]!r}]", line)
+        if len(indices) == base.ndim and not any(isinstance(i, slice) for i in indices):
+            literals = literals if len(literals) == len(indices) else (False,) * len(indices)
+            at, mask = memory.position(f.m, f.mask, base, indices, name, line, literals)
+            if records.is_record(base.dtype):
+                return Array(base.storage, base.dtype, (), (), memory.lose(at, f.mask, mask))
+            if mask is None:
+                return base.dtype.type(0)
+            return memory.load(f.m, mask, base, at, name, line)
+        return _view(f, base, indices, name, line)
+    if isinstance(base, tuple):
+        if len(indices) == 1 and isinstance(indices[0], slice):
+            return base[
+                slice(*(None if v is None else int(v) for v in (indices[0].start, indices[0].stop, indices[0].step)))
+            ]
+        if len(indices) == 1 and is_number(indices[0]) and indices[0].size == 1:
+            i = int(indices[0] if isinstance(indices[0], np.generic) else indices[0].reshape(-1)[0])
+            if -len(base) <= i < len(base):
+                return base[i]
+            raise f.m.error(f"{name}[{i}] is outside a tuple of {len(base)}", line, UnsupportedError)
+        return _tuple_lookup(f, base, indices, name, line)
+    if isinstance(base, enum.EnumMeta) and len(indices) == 1 and indices[0] in base.__members__:
+        return base[indices[0]]
+    raise f.m.error(f"{name} is {kind_of(base)} and cannot be indexed", line, UnsupportedError)
+
+
+def _tuple_lookup(f: Frame, base: tuple, indices: tuple, name: str, line: int) -> Any:
+    if len(indices) != 1 or not is_number(indices[0]):
+        raise f.m.error(f"{name} is a tuple and takes one integer index", line, UnsupportedError)
+    if len({v.dtype for v in base if is_number(v)}) != 1 or not all(map(is_number, base)):
+        raise f.m.error(f"{name} holds different types, so its index must be a constant", line, UnsupportedError)
+    result = base[0]
+    for i, value in enumerate(base[1:], 1):
+        result = np.where(indices[0] == i, value, result)
+    return result
+
+
+def _view(f: Frame, base: Array, indices: tuple, name: str, line: int) -> Array:
+    """An array of fewer elements: some axes indexed, others sliced or left whole."""
+    if len(indices) > base.ndim:
+        raise f.m.error(f"{name} has {base.ndim} axes and cannot take {len(indices)} indices", line, UnsupportedError)
+    offset, shape, strides = base.offset, [], []
+    for axis, extent in enumerate(base.shape):
+        stride = base.strides[axis]
+        index = indices[axis] if axis < len(indices) else slice(None)
+        if isinstance(index, slice):
+            start, count, step = _slice(f, index, extent, line)
+            offset = offset + start * stride
+            shape.append(count)
+            strides.append(stride * step)
+        else:
+            template = ", ".join("?" if k == axis else ":" for k in range(base.ndim))
+            index = memory.as_index(f.m, index, name)
+            index, inside = memory.in_bounds(
+                f.m, f.mask, index, extent, name, base.storage.space, template, line, False
+            )
+            offset = memory.lose(offset + index * stride, f.mask, inside)
+    return Array(base.storage, base.dtype, tuple(shape), tuple(strides), offset)
+
+
+def _slice(f: Frame, s: slice, extent: Any, line: int) -> tuple[Any, Any, int]:
+    step = 1 if s.step is None else _uniform(s.step)
+    if step is None:
+        raise f.m.error("the step of a slice must be the same for every thread", line, UnsupportedError)
+    parts = [None if v is None else _uniform(v) for v in (s.start, s.stop)]
+    fixed = all(v is None or p is not None for v, p in zip((s.start, s.stop), parts, strict=True))
+    if fixed and isinstance(extent, int):
+        start, stop, step = slice(parts[0], parts[1], step).indices(extent)
+        return start, len(range(start, stop, step)), step
+    if step != 1:
+        raise f.m.error("a slice whose bounds differ between threads must have step 1", line, UnsupportedError)
+    start, stop = (0 if s.start is None else s.start), (extent if s.stop is None else s.stop)
+    start, stop = (np.clip(np.where(np.less(v, 0), v + extent, v), 0, extent) for v in (start, stop))
+    return start, np.maximum(stop - start, 0), 1
+
+
+def _uniform(value: Any) -> int | None:
+    return int(np.asarray(value).reshape(-1)[0]) if np.size(value) == 1 else None
+
+
+def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: int, literals: tuple[bool, ...]) -> None:
+    """`base[indices] = value`."""
+    if f.mask is None:
+        return
+    if not isinstance(base, Array):
+        raise f.m.error(f"{name} is {kind_of(base)} and its items cannot be assigned", line, UnsupportedError)
+    if records.is_record(base.dtype):
+        if base.ndim == 0 or isinstance(indices[0], str):
+            field = _field_name(f, base, indices, name, line)
+            store_field(f, base, field, value, f"{name}[{indices[0]!r}]", line)
+            return
+        if len(indices) == base.ndim and not any(isinstance(i, slice) for i in indices):
+            _copy_record(f, get_item(f, base, indices, name, line, literals), value, name, line)
+            return
+    if len(indices) != base.ndim or any(isinstance(i, slice) for i in indices):
+        view = _view(f, base, indices, name, line)
+        if not all(isinstance(n, int) for n in view.shape):
+            raise f.m.error(
+                "assigning to a slice whose length differs between threads is not supported", line, UnsupportedError
+            )
+        for where in np.ndindex(*view.shape):
+            at = tuple(np.int64(i) for i in where)
+            each = get_item(f, value, at, name, line, (True,) * len(at)) if isinstance(value, Array) else value
+            set_item(f, view, at, each, name, line, (True,) * len(at))
+        return
+    if not is_number(value):
+        raise f.m.error(f"cannot store {kind_of(value)} in {name}, an array of {base.dtype}", line, UnsupportedError)
+    if value.dtype.kind == "c" and base.dtype.kind != "c":
+        hint = "store its .real, its .imag or abs()"
+        raise f.m.error(
+            f"cannot store {value.dtype} in {name}, an array of {base.dtype}: {hint}", line, UnsupportedError
+        )
+    literals = literals if len(literals) == len(indices) else (False,) * len(indices)
+    at, mask = memory.position(f.m, f.mask, base, indices, name, line, literals)
+    if mask is not None:
+        memory.store(f.m, mask, base, at, value, name, line)
+
+
+def _part(f: Frame, array: Array, name: str, line: int) -> Array:
+    """`x.real` and `x.imag` of an array: views, every other number of the same bytes."""
+    if array.dtype.kind != "c" and name == "real":
+        return array
+    if array.dtype.kind != "c" or array.storage.space == "local" or array.storage.unit != array.dtype.itemsize:
+        what = "a local array or of a field" if array.dtype.kind == "c" else f"an array of {array.dtype}"
+        raise f.m.error(f"the interpreter has no .{name} of {what}: take it of an element", line, UnsupportedError)
+    storage = array.storage if f.m.dry else array.storage.as_real()
+    strides = tuple(2 * s for s in array.strides)
+    dtype = np.dtype(f"f{array.dtype.itemsize // 2}")
+    return Array(storage, dtype, array.shape, strides, 2 * array.offset + (name == "imag"))
+
+
+_OF_ARRAYS = ("shape", "size", "ndim", "strides", "itemsize", "nbytes", "dtype", "T", "real", "imag")
+
+
+def attribute(f: Frame, value: Any, name: str, line: int, variable: str = "") -> Any:
+    """An attribute of a run-time value; `variable` is the whole expression as written."""
+    if isinstance(value, Array):
+        if records.is_record(value.dtype) and name in value.dtype.names and (value.ndim == 0 or name not in _OF_ARRAYS):
+            return load_field(f, value, name, variable, line)
+        found = (
+            None
+            if value.ndim == 0 and records.is_record(value.dtype)
+            else {
+                "shape": lambda: tuple(np.int64(n) if isinstance(n, int) else n for n in value.shape),
+                "size": lambda: np.int64(value.size()) if isinstance(value.size(), int) else value.size(),
+                "ndim": lambda: np.int64(value.ndim),
+                "strides": lambda: tuple(np.int64(s * _step_bytes(value)) for s in value.strides),
+                "itemsize": lambda: np.int64(value.dtype.itemsize),
+                "nbytes": lambda: np.int64(value.size() * value.dtype.itemsize),
+                "dtype": lambda: value.dtype,
+                "T": value.transposed,
+                "real": lambda: _part(f, value, "real", line),
+                "imag": lambda: _part(f, value, "imag", line),
+            }.get(name)
+        )
+        if found is not None:
+            return found()
+        if records.is_record(value.dtype):
+            fields = ", ".join(value.dtype.names)
+            raise f.m.error(f"the record {variable.rpartition('.')[0]} has no field {name}; it has {fields}", line,
+                            UnsupportedError)  # fmt: skip
+    elif isinstance(value, Vector) and value.member(name) is not None:
+        return value.member(name)
+    elif name in getattr(value, "_fields", ()) or (is_number(value) and name in ("real", "imag")):
+        return getattr(value, name)
+    elif isinstance(value, np.dtype) and name == "type":
+        return value
+    elif isinstance(value, enum.Enum) and name == "value" and dtypes.constant(value.value) is not None:
+        return dtypes.constant(value.value)
+    raise f.m.error(f"{kind_of(value)} has no attribute {name} in a kernel", line, UnsupportedError)
+
+
+# -- records ---------------------------------------------------------------------------------------------------------
+
+
+def _step_bytes(array: Array) -> int:
+    return 1 if records.is_record(array.dtype) else array.storage.unit
+
+
+def _field_name(f: Frame, base: Array, indices: tuple, name: str, line: int) -> str:
+    """The field that a subscript names: by its name, or by its place if that is a constant."""
+    names = base.dtype.names
+    index = indices[0] if len(indices) == 1 else None
+    if isinstance(index, np.integer) and -len(names) <= index < len(names):
+        return names[int(index)]
+    if isinstance(index, str) and index in names:
+        return index
+    raise f.m.error(
+        f"the record {name} takes the name of a field ({', '.join(names)}), not {indices if index is None else index}",
+        line, UnsupportedError,
+    )  # fmt: skip
+
+
+def _field(base: Array, field: str) -> Array:
+    """A field of a record, or of each record in an array."""
+    dtype, start = base.dtype.fields[field][:2]
+    inner = dtype.shape
+    dtype = records.plain(dtype.base)
+    shape, strides = base.shape + inner, base.strides + memory.c_strides(inner, dtype.itemsize)
+    offset = base.offset + start
+    if records.is_record(dtype):
+        return Array(base.storage, dtype, shape, strides, offset)
+    storage = base.storage.leaf(dtype)
+    return Array(storage, dtype, shape, tuple(s // storage.unit for s in strides), offset // storage.unit)
+
+
+def _aligned(f: Frame, base: Array, field: str, name: str, line: int) -> None:
+    """Refuse what Numba refuses: a number of one record that does not lie at a multiple of its size.
+
+    Through an array of fields, `records["x"][i]`, Numba loads such numbers byte by byte.
+    """
+    dtype, start = base.dtype.fields[field][:2]
+    size = records.alignment(dtype.base)
+    if base.ndim == 0 and start % size:
+        raise f.m.error(
+            f"{name} lies at byte {start} of its record, and a {dtype.base} must lie at a multiple of {size}: Numba "
+            f"says that it is not aligned; make the dtype with align=True, or write array[{field!r}][i]", line,
+            UnsupportedError,
+        )  # fmt: skip
+
+
+def load_field(f: Frame, base: Array, field: str, name: str, line: int) -> Any:
+    """A field of a record: its number, or a view where the field is a record or an array, or `base` an array."""
+    _aligned(f, base, field, name, line)
+    part = _field(base, field)
+    return part if part.ndim or records.is_record(part.dtype) else _number(f, part, name, line)
+
+
+def _number(f: Frame, part: Array, name: str, line: int) -> Any:
+    at, mask = memory.position(f.m, f.mask, part, (), name, line, ())
+    return memory.load(f.m, mask, part, at, name, line)
+
+
+def set_attribute(f: Frame, base: Any, field: str, value: Any, name: str, line: int) -> None:
+    """`record.field = value` where the left side may be anything."""
+    if not isinstance(base, Array) or not records.is_record(base.dtype) or base.ndim or field not in base.dtype.names:
+        what = kind_of(base)
+        raise f.m.error(f"cannot assign to {name}: {what} has no field {field} to assign to", line, UnsupportedError)
+    store_field(f, base, field, value, name, line)
+
+
+def store_field(f: Frame, base: Array, field: str, value: Any, name: str, line: int) -> None:
+    """`record.field = value`."""
+    if f.mask is None:
+        return
+    _aligned(f, base, field, name, line)
+    _assign(f, _field(base, field), value, name, line)
+
+
+def _assign(f: Frame, part: Array, value: Any, name: str, line: int) -> None:
+    """Store into a number, a record or every element of an array."""
+    if part.ndim:
+        set_item(f, part, (slice(None),), value, name, line, (True,))
+    elif records.is_record(part.dtype):
+        _copy_record(f, part, value, name, line)
+    elif is_number(value):
+        at, mask = memory.position(f.m, f.mask, part, (), name, line, ())
+        memory.store(f.m, mask, part, at, value, name, line)
+    else:
+        raise f.m.error(f"cannot store {kind_of(value)} in {name}, a {part.dtype}", line, UnsupportedError)
+
+
+def _copy_record(f: Frame, target: Array, source: Any, name: str, line: int) -> None:
+    """`a[i] = b[j]` of records, number by number; all are read before the first is written."""
+    if not isinstance(source, Array) or source.ndim or source.dtype != target.dtype:
+        raise f.m.error(
+            f"cannot store {kind_of(source)} in {name}, which holds records of {target.dtype}", line, UnsupportedError
+        )
+    if f.mask is None or f.m.dry:
+        return
+    numbers = [_leaf(source, kind, start) for kind, start in records.leaves(source.dtype)]
+    values = [_number(f, part, name, line) for part in numbers]
+    for (kind, start), value in zip(records.leaves(target.dtype), values, strict=True):
+        _assign(f, _leaf(target, kind, start), value, name, line)
+
+
+def _leaf(record: Array, dtype: np.dtype, start: int) -> Array:
+    storage = record.storage.leaf(dtype)
+    return Array(storage, dtype, (), (), (record.offset + start) // storage.unit)
+
+
+def contains(f: Frame, a: Any, b: Any, wanted: bool, line: int) -> Any:
+    """`a in (x, y, z)`."""
+    if not isinstance(b, tuple):
+        raise f.m.error(f"`in` takes a tuple, not {kind_of(b)}", line, UnsupportedError)
+    found: Any = np.False_
+    for each in b:
+        found = np.logical_or(found, operators.COMPARE["Eq"](a, each))
+    return found if wanted else np.logical_not(found)

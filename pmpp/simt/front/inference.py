@@ -1,0 +1,206 @@
+"""Types on the paths not taken.
+
+Numba types a variable once, for all paths: `v = x[i] if inside else 0.0` is float64 in every thread, although x holds
+float32 and even if no thread is outside.  The interpreter runs only the paths that some lane takes, so it must ask
+what the others would have made of a variable; otherwise a result's precision would depend on who happens to share a
+batch.
+
+It asks by a dry run: the same closures, on one warp of zeros, with memory switched off and every branch entered.
+Answers are kept for each statement and the types of the variables that it reads, so that the question is asked once.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.front import variables
+from pmpp.simt.machine.frames import Frame
+from pmpp.simt.machine.machine import Machine
+from pmpp.simt.values import dtypes
+from pmpp.simt.values.dtypes import is_number
+from pmpp.simt.values.errors import SimtError
+from pmpp.simt.values.vectors import Vector
+
+#: Depth of calls that a dry run follows.
+DEPTH = 6
+
+
+class DryRun(Exception):
+    """Raised where a dry run cannot tell."""
+
+
+class Left(Exception):
+    """Raised by `return`, `break` and `continue` in a dry run: what follows does not see this path's variables."""
+
+
+class DryLoop:
+    """Variables of the paths that leave a loop, and of those that go on with its next round."""
+
+    def __init__(self) -> None:
+        self.exits: list[dict[str, Any]] = []
+        self.continues: list[dict[str, Any]] = []
+
+    @property
+    def leavers(self) -> int:
+        """How many paths have left this round or the loop."""
+        return len(self.exits) + len(self.continues)
+
+
+def dry_machine(m: Machine) -> Machine:
+    """A launch of one warp in which memory, counters and hazards are off."""
+    one_warp = dataclasses.replace(
+        m.launch, grid=(1, 1, 1), block=(32, 1, 1), level="run", raises=frozenset(), dynamic_shared=0,
+        cooperative=False, schedule="lockstep", can_begin_again=False,
+    )  # fmt: skip
+    dry = Machine(one_warp, dry=True)
+    dry.constants = m.constants
+    return dry
+
+
+def _key(value: Any) -> Any:
+    if is_number(value) or isinstance(value, variables.Mixed):
+        return value.dtype.num
+    if isinstance(value, tuple):
+        return tuple(map(_key, value))
+    if isinstance(value, Vector):
+        return value.kind
+    dtype = getattr(value, "dtype", None)
+    if dtype is None or not hasattr(value, "shape"):
+        return type(value)
+    return dtype if dtype.names else dtype.num, len(value.shape)
+
+
+def _zero(value: Any) -> Any:
+    if is_number(value) or isinstance(value, variables.Mixed):
+        return value.dtype.type(0)
+    if isinstance(value, Vector):
+        return value.map(_zero)
+    return tuple(map(_zero, value)) if isinstance(value, tuple) else value
+
+
+class Paths:
+    """The types of one statement or expression over all its paths."""
+
+    __slots__ = ("_known", "_rehearsed", "assigned", "breaks", "read")
+
+    def __init__(self, nodes: Iterable[ast.AST], local_names: set[str]) -> None:
+        names = [n for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)]
+        self.breaks = any(isinstance(n, ast.Break) for node in nodes for n in ast.walk(node))
+        self.assigned = sorted({n.id for n in names if isinstance(n.ctx, ast.Store)})
+        self.read = sorted({n.id for n in names if n.id in local_names})
+        self._known: dict[Any, Any] = {}
+        self._rehearsed: dict[Any, dict[str, Any]] = {}
+
+    def _ask(self, f: Frame, run: Callable[[Frame], Any], what: str = "") -> Any:
+        variables = f.vars
+        key = (what, *[_key(variables[n]) if n in variables else None for n in self.read])
+        if key not in self._known:
+            self._known[key] = _dry_run(f, run, self.assigned)
+        return self._known[key]
+
+    def rehearse(self, f: Frame, run: Callable[[], None]) -> None:
+        """Inside a dry run: what the statement does to the variables, from memory where it is known."""
+        key = tuple([_key(f.vars[n]) if n in f.vars else None for n in self.read])
+        found = self._rehearsed.get(key)
+        if found is None:
+            before = f.value, [loop.leavers for loop in f.loops]
+            run()
+            if before == (f.value, [loop.leavers for loop in f.loops]):  # a jump inside must be met each time
+                self._rehearsed[key] = {name: f.vars[name] for name in self.assigned if name in f.vars}
+        else:
+            f.vars.update(found)
+
+    def of_value(self, f: Frame, run: Callable[[Frame], Any]) -> np.dtype | None:
+        """The dtype that an expression would have, or None if that cannot be told or it is no number."""
+        return self._ask(f, run)[0]
+
+    def settle(self, f: Frame, run: Callable[[Frame], Any], line: int, what: str = "") -> None:
+        """Give each variable that the statement assigns the type it has over all paths, in the active lanes."""
+        for name, dtype in self._ask(f, run, what)[1]:
+            value = f.vars.get(name)
+            if isinstance(value, variables.Mixed) and f.mask is not None:
+                value = value.read(f, f.mask, line)
+            if is_number(value) and value.dtype != dtype:
+                variables.assign(f, name, dtypes.cast(value, dtypes.unify(value.dtype, dtype)), line)
+
+
+def _dry_run(f: Frame, run: Callable[[Frame], Any], assigned: list[str]) -> tuple[np.dtype | None, list]:
+    m = dry_machine(f.m)
+    dry = type(f)(m, f.function, m.batch.lanes.full, f.caller)
+    dry.depth, dry.outer = 0, f.outer
+    dry.vars = {name: _zero(value) for name, value in f.vars.items()}
+    try:
+        with np.errstate(all="ignore"):
+            value = run(dry)
+    except Exception:  # a path that fails to type is one that Numba prunes, or one that will complain when it is taken
+        return None, []
+    found = [(name, dry.vars[name].dtype) for name in assigned if is_number(dry.vars.get(name))]
+    return (value.dtype if is_number(value) else None), found
+
+
+def merge(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Variables after two paths: numbers in their common type."""
+    merged = {**before, **after}
+    for name in before.keys() & after.keys():
+        a, b = before[name], after[name]
+        if is_number(a) and is_number(b) and a.dtype != b.dtype:
+            merged[name] = dtypes.unify(a.dtype, b.dtype).type(0)
+    return merged
+
+
+def branches(f: Frame, bodies: list[Callable[[Frame], Any]]) -> None:
+    """Dry run of an `if`: every body from the same start, then the common types of those that go on."""
+    start, results, left = f.vars, [], 0
+    for body in bodies:
+        f.vars = dict(start)
+        try:
+            body(f)
+        except Left:
+            left += 1
+        except Exception as error:  # see _dry_run
+            if f.m.refused is None and isinstance(error, SimtError):
+                f.m.refused = error
+            continue
+        else:
+            results.append(f.vars)
+    if left == len(bodies):
+        raise Left
+    f.vars = results[0] if results else start
+    for other in results[1:]:
+        f.vars = merge(f.vars, other)
+
+
+def rounds(
+    f: Frame, body: Callable[[Frame], Any], orelse: Callable[[Frame], None] | None, *, head: bool = False
+) -> None:
+    """Dry run of a loop: from zero rounds to as many as it takes for the types to settle.
+
+    `head` stops at the types with which a round begins; paths that break join only behind the loop.
+    """
+    loop = DryLoop()
+    f.loops.append(loop)
+    try:
+        for _ in range(3):
+            before, loop.continues = dict(f.vars), []
+            try:
+                body(f)
+            except Left:
+                f.vars = before
+            for path in loop.continues:
+                f.vars = merge(f.vars, path)
+            f.vars = merge(before, f.vars)
+            if all(_key(before.get(n)) == _key(v) for n, v in f.vars.items()):
+                break
+    finally:
+        f.loops.pop()
+    if head:
+        return
+    if orelse is not None:
+        branches(f, [orelse, lambda g: None])
+    for path in loop.exits:
+        f.vars = merge(f.vars, path)

@@ -1,0 +1,143 @@
+"""Python's own functions in a kernel: builtins, and those of `math`, `cmath` and `operator`.
+
+A handler takes the frame, the call site and the evaluated arguments, as those of intrinsics.py do.
+"""
+
+from __future__ import annotations
+
+import builtins
+import cmath
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.api.intrinsics import Call
+from pmpp.simt.front import flow, variables
+from pmpp.simt.front.variables import Range
+from pmpp.simt.machine.frames import Frame, kind_of
+from pmpp.simt.machine.memory import Array
+from pmpp.simt.values import complexes, dtypes, maths, operators
+from pmpp.simt.values.dtypes import Value, is_number
+
+
+def _fold(pick: Callable) -> Callable:
+    def fold(f: Frame, call: Call, *values: Any) -> Value:
+        if len(values) == 1 and isinstance(values[0], tuple):
+            values = values[0]
+        result = values[0]
+        for value in values[1:]:
+            result = pick(result, value)
+        return result
+
+    return fold
+
+
+def _length(f: Frame, call: Call, value: Any) -> Value:
+    if isinstance(value, Array):
+        return np.int64(value.shape[0]) if isinstance(value.shape[0], int) else value.shape[0]
+    if isinstance(value, tuple):
+        return np.int64(len(value))
+    raise TypeError(f"{kind_of(value)} has no length")
+
+
+def _range(f: Frame, call: Call, *bounds: Value) -> Range:
+    if not 1 <= len(bounds) <= 3 or not all(is_number(b) and b.dtype.kind in "iub" for b in bounds):
+        raise TypeError("range takes one to three integers")
+    kinds = {b.dtype for b in bounds}
+    if all(d.kind in "ib" and d.itemsize <= 4 for d in kinds):
+        dtype = dtypes.INT32
+    else:
+        dtype = dtypes.UINT64 if all(d.kind == "u" for d in kinds) else dtypes.INT64
+    first, last = (np.int64(0), bounds[0]) if len(bounds) == 1 else bounds[:2]
+    stride = bounds[2] if len(bounds) == 3 else np.int64(1)
+    return Range(first.astype(dtype), last.astype(dtype), stride.astype(dtype), dtype)
+
+
+_range.counts_itself = True  # type: ignore[attr-defined]
+_length.counts_itself = True  # type: ignore[attr-defined]
+
+
+def _enumerate(f: Frame, call: Call, source: Any, start: Value = np.int64(0)) -> Iterator:  # noqa: B008
+    return ((np.int64(int(start) + i), v) for i, v in builtins.enumerate(flow.elements(f, source, call.line)))
+
+
+def _zip(f: Frame, call: Call, *sources: Any) -> Iterator:
+    return builtins.zip(*(flow.elements(f, s, call.line) for s in sources), strict=False)
+
+
+def _print(f: Frame, call: Call, *values: Any) -> None:
+    """`print` from every active thread, in order."""
+    if f.m.dry:
+        return
+    lanes = f.m.batch.lanes
+    shape = (lanes.blocks, lanes.width)
+    spread = [np.broadcast_to(v, shape) if is_number(v) else v for v in values]
+    for b, t in np.argwhere(f.mask.grid()):
+        print(*(v[b, t] if isinstance(v, np.ndarray) else v for v in spread))
+
+
+def _operator(name: str) -> Callable:
+    function = (operators.BINARY | operators.COMPARE)[name]
+
+    def call_operator(f: Frame, call: Call, *values: Value) -> Value:
+        result = function(*values)
+        if name in ("Pow", "Div"):
+            variables.check_operator(f, name, *values, call.line)
+        return result
+
+    return call_operator
+
+
+def _complex_log(f: Frame, call: Call, value: Value, base: Value | None = None) -> Value:
+    if base is None:
+        return complexes.CMATH["log"](value)
+    return _operator("Div")(f, call, *complexes.logarithms(value, base))
+
+
+def _divmod(f: Frame, call: Call, a: Value, b: Value) -> tuple[Value, Value]:
+    return operators.BINARY["FloorDiv"](a, b), operators.BINARY["Mod"](a, b)
+
+
+def _sum(f: Frame, call: Call, values: tuple) -> Value:
+    total: Value = np.int64(0)
+    for value in values:
+        total = operators.BINARY["Add"](total, value)
+    return total
+
+
+def _type(f: Frame, call: Call, value: Value) -> np.dtype:
+    return value.dtype
+
+
+def _simple(function: Callable) -> Callable:
+    return lambda f, call, *values: function(*values)
+
+
+_PYTHON: dict[Any, Callable] = {
+    min: _fold(operators.minimum), max: _fold(operators.maximum), abs: _simple(maths.absolute),
+    round: _simple(maths.round_half_even), len: _length, range: _range, int: _simple(maths.to_int),
+    float: _simple(maths.to_float), bool: _simple(dtypes.truth), enumerate: _enumerate, zip: _zip, print: _print,
+    complex: _simple(maths.to_complex), pow: _operator("Pow"), divmod: _divmod, sum: _sum, type: _type,
+}  # fmt: skip
+_OPERATORS = {
+    operator.add: "Add", operator.sub: "Sub", operator.mul: "Mult", operator.truediv: "Div",
+    operator.floordiv: "FloorDiv", operator.mod: "Mod", operator.pow: "Pow", operator.lshift: "LShift",
+    operator.rshift: "RShift", operator.and_: "BitAnd", operator.or_: "BitOr", operator.xor: "BitXor",
+    operator.lt: "Lt", operator.le: "LtE", operator.gt: "Gt", operator.ge: "GtE", operator.eq: "Eq",
+    operator.ne: "NotEq",
+}  # fmt: skip
+_PYTHON.update({function: _operator(name) for function, name in _OPERATORS.items()})
+_PYTHON.update({getattr(math, name): _simple(function) for name, function in maths.MATH.items() if hasattr(math, name)})
+_PYTHON.update({getattr(cmath, name): _simple(function) for name, function in complexes.CMATH.items()})
+_PYTHON[cmath.log] = _complex_log
+
+
+def handler(thing: Any) -> Callable | None:
+    """The handler of a Python builtin or `math` function, or None."""
+    try:
+        return _PYTHON.get(thing)
+    except TypeError:  # unhashable
+        return None

@@ -1,0 +1,220 @@
+"""Frames: one activation of one function by a set of lanes, and the variables it holds."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.machine.frames import Frame, kind_of
+from pmpp.simt.machine.lanes import Mask, union
+from pmpp.simt.machine.memory import Array
+from pmpp.simt.values import dtypes, operators
+from pmpp.simt.values.dtypes import is_number
+from pmpp.simt.values.errors import SimtError, UnsupportedError
+from pmpp.simt.values.vectors import Vector
+
+
+@dataclass(frozen=True)
+class Range:
+    """`range(start, stop, step)` with typed, possibly lane-varying bounds."""
+
+    start: Any
+    stop: Any
+    step: Any
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class LocalFunction:
+    """A function defined inside a kernel, and the frame whose variables it sees."""
+
+    function: Any
+    frame: Frame
+
+
+class Mixed:
+    """A variable that lanes on different branches gave different types: (mask, value) pairs.
+
+    Numba types each assignment by itself and unifies where branches meet.  So the parts are kept apart until lanes of
+    several parts read the variable together.
+    """
+
+    def __init__(self, parts: list[tuple[Mask, Any]]) -> None:
+        self.parts = parts
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The common type of all parts."""
+        return functools.reduce(dtypes.unify, (value.dtype for _, value in self.parts))
+
+    def read(self, f: Frame, mask: Mask, line: int) -> Any:
+        """The value in the lanes of `mask`."""
+        here = [(part, value) for part, value in self.parts if mask.overlaps(part)]
+        value = here[0][1]
+        for part, other in here[1:]:
+            value = select(f, part.bits, other, value, line)
+        return value
+
+
+# -- variables -------------------------------------------------------------------------------------------------------
+
+
+def read_variable(f: Frame, name: str, line: int, level: int = 0) -> Any:
+    """The value of a variable, of this function or of the one `level` definitions further out.
+
+    An error where an active lane never assigned it.
+    """
+    holder = f
+    for _ in range(level):
+        holder = holder.outer
+    try:
+        value = holder.vars[name]
+    except KeyError:
+        raise f.m.error(f"the variable {name!r} is read before it is assigned", line, UnsupportedError) from None
+    defined = holder.partial.get(name) if holder.partial else None
+    if defined is not None and f.mask is not None and not defined.covers(f.mask):
+        lane = int(np.argmax(f.mask.without(defined.bits).grid()))
+        message = "{who} reads {name}, which it never assigned: only another branch did"
+        f.m.hazard("uninitialised_read", "register", name, line, lane, message)
+    return value.read(f, f.mask, line) if isinstance(value, Mixed) and f.mask is not None else value
+
+
+def assign(f: Frame, name: str, value: Any, line: int) -> None:
+    """Assign under the mask; where only some lanes assign, the others keep what they had."""
+    mask, variables = f.mask, f.vars
+    if mask is None:
+        return
+    if mask is f.live:
+        variables[name] = value
+        if f.partial:
+            f.partial.pop(name, None)
+        return
+    defined = f.partial.get(name)
+    if name not in variables or (defined is not None and mask.covers(defined)):
+        variables[name] = value
+        f.partial[name] = mask
+        return
+    old = variables[name]
+    if isinstance(old, Mixed) or (is_number(old) and is_number(value) and old.dtype != value.dtype):
+        parts = old.parts if isinstance(old, Mixed) else [(f.m.batch.lanes.full, old)]
+        kept = [(rest, each) for part, each in parts if (rest := part.without(mask.bits)) is not None]
+        variables[name] = Mixed([*kept, (mask, value)])
+    else:
+        variables[name] = select(f, mask.bits, value, old, line)
+    if defined is not None:
+        both = union(defined, mask)
+        if both.covers(f.live):
+            del f.partial[name]
+        else:
+            f.partial[name] = both
+
+
+def select(f: Frame, bits: np.ndarray | None, a: Any, b: Any, line: int) -> Any:
+    """`a` in the lanes of `bits`, `b` in the others, in the type that Numba gives a variable with both."""
+    if (
+        a is b
+        or bits is None
+        or (isinstance(a, LocalFunction) and isinstance(b, LocalFunction) and a.function is b.function)
+    ):
+        return a
+    if is_number(a) and is_number(b):
+        dtype = dtypes.unify(a.dtype, b.dtype)
+        a, b = dtypes.cast(a, dtype), dtypes.cast(b, dtype)
+        if isinstance(a, np.generic) and isinstance(b, np.generic) and a == b:
+            return a
+        return np.where(bits, a, b)
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return tuple(select(f, bits, x, y, line) for x, y in zip(a, b, strict=True))
+    if isinstance(a, Vector) and isinstance(b, Vector) and a.kind == b.kind:
+        return a.map(lambda x, y: select(f, bits, x, y, line), b)
+    if isinstance(a, Array) and isinstance(b, Array):
+        same = a.storage is b.storage and a.strides == b.strides and a.shape == b.shape
+        if same:
+            return Array(a.storage, a.dtype, a.shape, a.strides, np.where(bits, a.offset, b.offset))
+        raise f.m.error(
+            "lanes of one batch hold different arrays in one variable; index one array instead", line, UnsupportedError
+        )
+    raise f.m.error(f"cannot hold {kind_of(a)} in some lanes and {kind_of(b)} in others", line, UnsupportedError)
+
+
+def bad_operands(f: Frame, operator: str, a: Any, b: Any, line: int) -> SimtError:
+    """The error for an operator that does not take these operands."""
+    operands = kind_of(a) if b is None else f"{kind_of(a)} and {kind_of(b)}"
+    hint = "; a kernel works on elements: index the array" if isinstance(a, Array) or isinstance(b, Array) else ""
+    message = f"the operator {SYMBOLS.get(operator, operator)} does not take {operands}{hint}"
+    return f.m.error(message, line, UnsupportedError)
+
+
+SYMBOLS = {
+    "Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "FloorDiv": "//", "Mod": "%", "Pow": "**", "LShift": "<<",
+    "RShift": ">>", "BitAnd": "&", "BitOr": "|", "BitXor": "^", "USub": "-", "UAdd": "+", "Invert": "~", "Not": "not",
+    "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=", "Eq": "==", "NotEq": "!=",
+}  # fmt: skip
+
+
+def inplace_division(operate: Callable) -> Callable:
+    """`a /= b`: Numba does not compile it for two integers, because the result is a float."""
+
+    def divide(f: Frame, a: Any, b: Any, line: int) -> Any:
+        if is_number(a) and is_number(b) and dtypes.is_int(a.dtype) and dtypes.is_int(b.dtype):
+            raise f.m.error(
+                "/= on two integers does not compile in Numba: write x = x / y, or x //= y", line, UnsupportedError
+            )
+        return operate(f, a, b, line)
+
+    return divide
+
+
+def unpack(f: Frame, value: Any, count: int, line: int) -> tuple:
+    """Split a tuple over `count` targets."""
+    if not isinstance(value, tuple):
+        raise f.m.error(f"cannot unpack {kind_of(value)}", line, UnsupportedError)
+    if len(value) != count:
+        raise f.m.error(f"a tuple of {len(value)} cannot be unpacked into {count} names", line, UnsupportedError)
+    return value
+
+
+def condition(f: Frame, value: Any, line: int) -> np.ndarray | np.bool_:
+    """A value as a condition: a NumPy bool where it is the same for every lane, else an array of bools."""
+    if not is_number(value):
+        if value is None or isinstance(value, (bool, str)):
+            return np.bool_(bool(value))
+        raise f.m.error(f"{kind_of(value)} is not a condition", line, UnsupportedError)
+    value = dtypes.truth(value)
+    return value.reshape(-1)[0] if value.size == 1 else value
+
+
+def common_zero(values: list) -> Any:
+    """In a dry run: a zero of the type that all values have in common."""
+    if not all(map(is_number, values)):
+        return values[0]
+    dtype = values[0].dtype
+    for value in values[1:]:
+        dtype = dtypes.unify(dtype, value.dtype)
+    return dtype.type(0)
+
+
+def widen(value: Any, dtype: np.dtype | None) -> Any:
+    return value if dtype is None or not is_number(value) or value.dtype == dtype else dtypes.cast(value, dtype)
+
+
+def check_operator(f: Frame, name: str, a: Any, b: Any, line: int) -> None:
+    """An error where Numba raises an exception: complex division by zero, the least integer as an exponent."""
+    found = operators.raises(name, a, b)
+    if found is not None and np.any(found[0]):
+        check_assertion(f, ~found[0], found[1], line)
+
+
+def check_assertion(f: Frame, value: Any, text: str, line: int) -> None:
+    """`assert` and `raise`: an error in the first lane that fails.  (A GPU reports it with debug=True only.)"""
+    if f.m.dry:
+        return
+    c = condition(f, value, line)
+    failed, _ = f.mask.split(np.broadcast_to(~c, (1, 1)) if isinstance(c, np.bool_) else ~c)
+    if failed is not None:
+        block, thread = f.m.batch.lanes.threads_at(int(np.argmax(failed.grid())))
+        raise f.m.error(f"{text} in thread {thread} of block {block}", line)

@@ -1,0 +1,278 @@
+"""Device arrays: memory that kernels work on, as the host sees it."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import weakref
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pmpp.simt.machine.memory import Array
+from pmpp.simt.machine.storage import Storage, poison
+from pmpp.simt.values import records
+from pmpp.simt.values.errors import ArgumentError, LaunchError, UnsupportedError
+
+#: Simulated addresses: allocations lie this many bytes apart, and so begin at a multiple of 256 as the CUDA driver's
+#: do.
+_SPACING = 1 << 40
+_next_address = itertools.count(_SPACING, _SPACING)
+
+
+#: Arrays whose simulated address has been handed out, by the start of their allocation.
+_owners: weakref.WeakValueDictionary[int, DeviceArray] = weakref.WeakValueDictionary()
+
+
+class DeviceArray:
+    """An array in the interpreter's device memory; a drop-in for Numba's DeviceNDArray.
+
+    Attributes: shape, strides (bytes), dtype, ndim, size, nbytes, itemsize, flags, T.  Slicing gives views of the same
+    memory.
+    """
+
+    def __init__(self, storage: Storage, view: np.ndarray, address: int | None = None) -> None:
+        self._storage, self._view = storage, view
+        self._base = next(_next_address) if address is None else address
+        self.stream: Any = 0
+
+    shape = property(lambda self: self._view.shape)
+    strides = property(lambda self: self._view.strides)
+    dtype = property(lambda self: self._view.dtype)
+    ndim = property(lambda self: self._view.ndim)
+    size = property(lambda self: self._view.size)
+    nbytes = alloc_size = property(lambda self: self._view.nbytes)
+    itemsize = property(lambda self: self._view.itemsize)
+    flags = property(lambda self: self._view.flags)
+    T = property(lambda self: self.transpose())
+
+    @classmethod
+    def holding(cls, values: np.ndarray, *, fresh: bool = False) -> DeviceArray:
+        """Take ownership of a contiguous array; `fresh` memory counts as never written."""
+        flat = values.reshape(-1, order="A" if values.ndim < 2 or values.flags.c_contiguous else "F")
+        init = np.zeros(flat.size, np.bool_) if fresh else None
+        return cls(Storage("global", flat, init=init), values)
+
+    def _like(self, view: np.ndarray) -> DeviceArray:
+        return DeviceArray(self._storage, view, self._base)
+
+    def _offset(self) -> int:
+        """Bytes from the start of the allocation to the first element of this view."""
+        if not self._view.size:
+            return 0
+        return self._view.__array_interface__["data"][0] - self._storage.values.__array_interface__["data"][0]
+
+    @property
+    def device_ctypes_pointer(self) -> ctypes.c_void_p:
+        """The simulated address of the first element; it means something to alignment checks only."""
+        return ctypes.c_void_p(self._base + self._offset())
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """As on a GPU, but the address is simulated: only `as_cuda_array` of the interpreter knows what is there."""
+        _owners[self._base] = self
+        return {
+            "shape": self.shape,
+            "strides": None if self.is_c_contiguous() else self.strides,
+            "typestr": self.dtype.str,
+            "data": ((self.device_ctypes_pointer.value or 0) if self.size else 0, not self._storage.writeable),
+            "stream": None,
+            "version": 3,
+        }
+
+    def _argument(self) -> Array:
+        """The array as a kernel sees it."""
+        storage, size = self._storage, self.dtype.itemsize
+        if records.is_record(self.dtype):
+            size = 1
+        elif records.is_record(storage.layout):  # a field of records
+            storage = storage.leaf(self.dtype)
+            size = storage.unit
+        return Array(storage, self.dtype, self.shape, tuple(s // size for s in self.strides), self._offset() // size)
+
+    def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
+        """A copy in host memory, or into `ary` of the same shape and dtype."""
+        if ary is None:
+            return self._view.copy(order="A")
+        if ary.shape != self.shape or ary.dtype != self.dtype:
+            raise ArgumentError(f"ary is {ary.dtype}{ary.shape}; the device array is {self.dtype}{self.shape}")
+        ary[...] = self._view
+        return ary
+
+    def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
+        """Overwrite with an array of the same shape and dtype."""
+        source = ary._view if isinstance(ary, DeviceArray) else np.asarray(ary)
+        if source.shape != self.shape or source.dtype != self.dtype:
+            raise ArgumentError(f"ary is {source.dtype}{source.shape}; the device array is {self.dtype}{self.shape}")
+        self._view[...] = source
+        self._storage.mark_written(self._view)
+
+    def is_c_contiguous(self) -> bool:
+        """Whether the elements lie in C order without gaps."""
+        return self._view.flags.c_contiguous
+
+    def is_f_contiguous(self) -> bool:
+        """Whether the elements lie in Fortran order without gaps."""
+        return self._view.flags.f_contiguous
+
+    def reshape(self, *shape: Any, order: str = "C") -> DeviceArray:
+        """A view of another shape; an error where that would need a copy."""
+        view = self._view.reshape(*shape, order=order)
+        if view.size and not np.shares_memory(view, self._view):
+            raise ArgumentError(
+                f"an array of shape {self.shape} and strides {self.strides} cannot be reshaped without a copy"
+            )
+        return self._like(view)
+
+    def ravel(self, order: str = "C") -> DeviceArray:
+        """A 1-D view."""
+        return self.reshape(-1, order=order)
+
+    def transpose(self, axes: tuple[int, ...] | None = None) -> DeviceArray:
+        """The transposed matrix: as in Numba a copy in C order, unlike NumPy's view, and of two axes only."""
+        turned = self._view.transpose(axes)
+        if self.ndim < 2 or turned.strides == self.strides:
+            return self
+        if self.ndim > 2:
+            raise NotImplementedError(f"Numba transposes matrices only, not arrays of {self.ndim} axes")
+        return DeviceArray.holding(np.ascontiguousarray(turned))
+
+    def bind(self, stream: Any = 0) -> DeviceArray:
+        """The same memory, with another default stream; here all streams are one."""
+        bound = self._like(self._view)
+        bound.stream = stream
+        return bound
+
+    def view(self, dtype: Any) -> DeviceArray:
+        """The same bytes as another type."""
+        view, whole = self._view.view(dtype), self._storage.values
+        size = view.dtype.itemsize
+        if records.is_record(view.dtype) or records.is_record(whole.dtype):  # their cells are not one to an element
+            self._storage.written()
+            values = whole.view(np.uint8) if records.is_record(view.dtype) else view.reshape(-1)
+            return DeviceArray(Storage("global", values, layout=view.dtype), view, self._base)
+        if whole.nbytes % size or self._offset() % size:  # does not fall on elements of the new type
+            return DeviceArray(Storage("global", view.reshape(-1)), view, self._base)
+        self._storage.cells.refine(size)
+        return DeviceArray(Storage("global", whole.view(dtype), cells=self._storage.cells), view, self._base)
+
+    def split(self, section: int, stream: Any = 0) -> Iterator[DeviceArray]:
+        """Views of `section` elements each along the only axis; the last may be shorter."""
+        if self.ndim != 1:
+            raise ArgumentError(f"split takes an array of one axis; this one has {self.ndim}")
+        return (self[at : at + section] for at in range(0, self.size, section))
+
+    def squeeze(self, axis: Any = None, stream: Any = 0) -> DeviceArray:
+        """A view without the axes of extent 1."""
+        return self._like(self._view.squeeze(axis))
+
+    def getitem(self, item: Any, stream: Any = 0) -> Any:
+        """`self[item]`."""
+        return self[item]
+
+    def setitem(self, key: Any, value: Any, stream: Any = 0) -> None:
+        """`self[key] = value`."""
+        self[key] = value
+
+    def get_ipc_handle(self) -> NoReturn:
+        """Not here."""
+        raise UnsupportedError("get_ipc_handle: memory of the interpreter belongs to this process and cannot be shared")
+
+    def __getitem__(self, item: Any) -> Any:
+        part = self._view[item]
+        return self._like(part) if isinstance(part, np.ndarray) else part
+
+    def __setitem__(self, item: Any, value: Any) -> None:
+        self._view[item] = value._view if isinstance(value, DeviceArray) else value
+        items = item if isinstance(item, tuple) else (item,)
+        whole = any(i is Ellipsis for i in items)
+        self._storage.mark_written(self._view[items if whole else (*items, Ellipsis)])  # an array, even of one element
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:  # as in Numba; without it NumPy would be handed a copy after all
+            raise ValueError("`copy=False` is not possible: what is on the device is copied to the host")
+        return np.array(self._view, dtype=dtype)
+
+    def __repr__(self) -> str:
+        return f"DeviceArray(shape={self.shape}, dtype={self.dtype})"
+
+
+def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceArray | None = None) -> DeviceArray:
+    """Copy a host array to device memory; C or Fortran order is kept."""
+    if isinstance(obj, DeviceArray):
+        return obj
+    values = np.asarray(obj)
+    if not records.supported(values.dtype):
+        raise ArgumentError(f"obj is {_what(obj)}; device memory holds numbers, and records of numbers")
+    if values.dtype != (dtype := records.plain(values.dtype)) or values.dtype.type is not dtype.type:
+        values = values.view(dtype)
+    if not (values.flags.c_contiguous or values.flags.f_contiguous):
+        raise LaunchError(f"obj is not contiguous (strides {values.strides}); copy it with np.ascontiguousarray first")
+    if to is not None:
+        to.copy_to_device(values)
+        return to
+    return DeviceArray.holding(
+        values.copy(order="F" if values.flags.f_contiguous and not values.flags.c_contiguous else "C")
+    )
+
+
+def device_array(
+    shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0
+) -> DeviceArray:
+    """Uninitialised device memory: here NaN or -1, and at level "check" it is a hazard to read it before writing."""
+    extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    dtype = records.plain(np.dtype(dtype))
+    if strides is not None:
+        strides = (strides,) if isinstance(strides, (int, np.integer)) else tuple(strides)
+        if len(strides) != len(extents) or any(s < 0 or s % dtype.itemsize for s in strides):
+            raise ArgumentError(f"strides is {strides}; of shape {extents} and {dtype} it is one multiple of "
+                                f"{dtype.itemsize} bytes an axis, 0 or more")  # fmt: skip
+        reach = sum((n - 1) * s for n, s in zip(extents, strides, strict=True)) if math.prod(extents) else 0
+        flat = poison((reach // dtype.itemsize + 1 if math.prod(extents) else 0,), dtype)
+        storage = Storage("global", flat, init=np.zeros(flat.size, np.bool_))
+        return DeviceArray(storage, np.ndarray(extents, dtype, flat.data, strides=strides))
+    values = poison(extents, dtype)
+    if order == "F":
+        values = values.reshape(extents[::-1]).T
+    return DeviceArray.holding(values, fresh=True)
+
+
+def device_array_like(ary: Any, stream: Any = 0) -> DeviceArray:
+    """Uninitialised device memory of the shape, dtype and order of `ary`."""
+    strides = ary.strides
+    fortran = ary.ndim > 1 and strides[0] == ary.dtype.itemsize and strides[0] < strides[-1]
+    return device_array(ary.shape, ary.dtype, order="F" if fortran else "C")
+
+
+def is_cuda_array(obj: Any) -> bool:
+    """Whether `obj` is device memory of this backend."""
+    return isinstance(obj, DeviceArray)
+
+
+def as_cuda_array(obj: Any, sync: bool = True) -> DeviceArray:
+    """`obj` as a device array, without a copy; the interpreter knows only its own."""
+    if isinstance(obj, DeviceArray):
+        return obj
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is not None:
+        address = interface["data"][0]
+        owner = _owners.get(address - address % _SPACING)
+        if owner is not None:
+            values = owner._storage.values
+            start = address - owner._base
+            view = np.ndarray(interface["shape"], interface["typestr"], values.data, start, interface.get("strides"))
+            return owner._like(view)
+    raise ArgumentError(f"obj is {_what(obj)}; the interpreter has its own device memory only: use cuda.to_device(obj)")
+
+
+def _what(obj: Any) -> str:
+    return (
+        f"an array of {obj.dtype}"
+        if isinstance(obj, np.ndarray)
+        else f"of type {type(obj).__module__}.{type(obj).__qualname__}"
+    )

@@ -1,0 +1,387 @@
+"""Launching: from a configured call to batches of lanes, and back to the caller's arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import enum
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.front.accidental_float64 import Warnings
+from pmpp.simt.front.compiler import Function, compile_function
+from pmpp.simt.host.arrays import DeviceArray, as_cuda_array
+from pmpp.simt.host.context import Transfer
+from pmpp.simt.host.report import Report
+from pmpp.simt.machine.frames import Frame
+from pmpp.simt.machine.gpus import MAX_THREADS, SHARED_LIMIT
+from pmpp.simt.machine.lanes import Mask
+from pmpp.simt.machine.machine import HAZARDS, LEVELS, Launch, Machine
+from pmpp.simt.machine.memory import Array
+from pmpp.simt.machine.scheduler import Waiting, checked, grains, run_by_turns, run_lockstep
+from pmpp.simt.machine.storage import poison
+from pmpp.simt.observe.checks import Sanitizers
+from pmpp.simt.observe.counters import Counters
+from pmpp.simt.observe.trace import Trace, Tracing
+from pmpp.simt.values import dtypes, records
+from pmpp.simt.values.errors import ArgumentError, LaunchError
+
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+
+#: Where a report is wanted, only what makes the rest meaningless stops the kernel.
+_FATAL = frozenset({"out_of_bounds"})
+
+_recording: contextvars.ContextVar[tuple[str, frozenset[str], bool | Tracing, list[Report]] | None] = (
+    contextvars.ContextVar("recording", default=None)
+)
+
+
+def dimensions(what: str, extent: Any, limits: tuple[int, int, int]) -> tuple[int, int, int]:
+    """A grid or block as three positive ints, or an error that names it."""
+    parts = extent if isinstance(extent, (tuple, list)) else (extent,)
+    if not 1 <= len(parts) <= 3:
+        raise LaunchError(f"{what} is {extent!r}; it must be an int or a tuple of one to three ints")
+    sizes = []
+    for part, limit in zip(parts, limits, strict=False):
+        if isinstance(part, bool) or not isinstance(part, (int, np.integer)):
+            raise ArgumentError(f"{what} is {extent!r}; its extents must be ints, not {type(part).__name__}")
+        if part < 1:
+            raise LaunchError(f"{what} is {extent!r}; each extent must be at least 1")
+        if part > limit:
+            raise LaunchError(f"{what} is {extent!r}; the largest extents are {limits}")
+        sizes.append(int(part))
+    return (*sizes, *(1,) * (3 - len(sizes)))  # type: ignore[return-value]
+
+
+def configure(grid: Any, block: Any, sharedmem: Any = 0) -> tuple[tuple, tuple, int]:
+    """Check a launch configuration."""
+    grid = dimensions("the grid", grid, MAX_GRID)
+    block = dimensions("the block", block, MAX_BLOCK)
+    threads = block[0] * block[1] * block[2]
+    if threads > MAX_THREADS:
+        raise LaunchError(f"the block has {threads} threads; a block has at most {MAX_THREADS}")
+    if isinstance(sharedmem, bool) or not isinstance(sharedmem, (int, np.integer)) or sharedmem < 0:
+        raise LaunchError(f"sharedmem is {sharedmem!r}; it must be a number of bytes, 0 or more")
+    if sharedmem > SHARED_LIMIT:
+        raise LaunchError(
+            f"sharedmem is {sharedmem:,} bytes; a block has {SHARED_LIMIT:,} unless the kernel opts in to more"
+        )
+    return grid, block, int(sharedmem)
+
+
+def _choose(function: Function, args: tuple, signatures: list[list] | None) -> list | None:
+    """The first declared signature whose array types fit; a kernel without signatures takes anything."""
+    if not signatures:
+        return None
+    for types in signatures:
+        if len(types) != len(args):
+            raise ArgumentError(
+                f"the signature of {function.name}() declares {len(types)} arguments; {len(args)} were given"
+            )
+        arrays = [(t, a) for t, a in zip(types, args, strict=True) if hasattr(t, "axes")]
+        if all(hasattr(a, "dtype") and a.dtype == t.dtype and a.ndim == t.ndim for t, a in arrays):
+            return types
+    if len(signatures) == 1:
+        return signatures[0]
+    given = ", ".join(f"{a.dtype}[{', '.join(':' * a.ndim)}]" if hasattr(a, "ndim") else type(a).__name__ for a in args)
+    raise ArgumentError(
+        f"No matching definition: no signature of {function.name}() fits the arguments ({given}); "
+        f"it declares {signatures}"
+    )
+
+
+class _Arguments:
+    """Kernel arguments as values, and what must be copied back to the caller afterwards."""
+
+    def __init__(self, function: Function, args: tuple, signatures: list[list] | None) -> None:
+        names = list(function.signature.parameters)
+        if len(args) != len(names):
+            raise ArgumentError(
+                f"{function.name}() takes {len(names)} arguments ({', '.join(names)}), but {len(args)} were given"
+            )
+        types = _choose(function, args, signatures)
+        self.back: list[Callable[[], None]] = []
+        self.arrays: list[Array] = []
+        self.values = {
+            name: self.convert(f"argument {name!r} of {function.name}()", value, types[i] if types else None)
+            for i, (name, value) in enumerate(zip(names, args, strict=True))
+        }
+
+    def convert(self, what: str, value: Any, declared: Any) -> Any:
+        if isinstance(value, DeviceArray):
+            array = value._argument()
+        elif isinstance(value, np.ndarray):
+            array = self.host(what, value)
+        elif isinstance(value, Transfer):
+            if isinstance(value.value, np.ndarray):
+                array = self.host(what, value.value, into=value.into, back=value.back)
+            else:
+                array = as_cuda_array(value.value)._argument()
+        elif isinstance(value, np.void) and value.dtype.names:
+            array = self.record(what, value)
+        elif isinstance(value, tuple):
+            parts = [self.convert(what, v, None) for v in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        elif hasattr(value, "copy_to_host") and hasattr(
+            value, "copy_to_device"
+        ):  # a Numba device array, being profiled
+            copy = value.copy_to_host()
+            self.back.append(lambda: value.copy_to_device(copy))
+            array = self.host(what, copy)
+        elif hasattr(value, "__cuda_array_interface__") and hasattr(value, "get") and hasattr(value, "set"):  # CuPy's
+            fetched = value.get()
+            self.back.append(lambda: value.set(fetched))
+            array = self.host(what, fetched)
+        elif hasattr(value, "__cuda_array_interface__"):
+            array = as_cuda_array(value)._argument()
+        elif isinstance(value, enum.Enum) and not isinstance(value, int):
+            return value
+        else:
+            typed = dtypes.constant(value)
+            if typed is None:
+                raise ArgumentError(
+                    f"{what} is of type {type(value).__name__}; a kernel takes device arrays, NumPy arrays and numbers"
+                )
+            if declared is not None and not isinstance(declared, np.dtype):
+                raise ArgumentError(f"{what} is a number; its signature declares an array")
+            return typed if declared is None else dtypes.cast(typed, declared)
+        if declared is not None and not hasattr(declared, "axes"):
+            raise ArgumentError(f"{what} is an array; its signature declares {declared}")
+        if declared is not None and (declared.dtype != array.dtype or declared.ndim != array.ndim):
+            raise ArgumentError(f"{what} is a {array.ndim}-D array of {array.dtype}; its signature declares {declared}")
+        self.arrays.append(array)
+        return array
+
+    def capture(self, contents: list | None, thing: Any) -> Array:
+        """A device array that is a global, treated like an argument; `contents` as that method gave them."""
+        array = as_cuda_array(thing)._argument()
+        if all(array.storage is not known.storage for known in self.arrays):
+            self.arrays.append(array)
+            if contents is not None:
+                contents.append(array.storage.contents())
+        return array
+
+    def contents(self) -> list:
+        """Copies of what the arrays hold, for a launch that may have to begin again."""
+        return [array.storage.contents() for array in self.arrays]
+
+    def restore(self, contents: list) -> None:
+        """Put back what `contents` kept."""
+        for array, kept in zip(self.arrays, contents, strict=True):
+            array.storage.restore(kept)
+
+    def launch_ended(self, level: str) -> None:
+        """Keep account of what the launch has written."""
+        for array in self.arrays:
+            array.storage.launch_ended(checked=level == "check")
+
+    def host(self, what: str, value: np.ndarray, *, into: bool = True, back: bool = True) -> Array:
+        """A host array is copied to the device, and back when the kernel is done, as Numba does."""
+        if not records.supported(value.dtype):
+            raise ArgumentError(f"{what} holds {value.dtype}; a kernel takes numbers, and records of numbers")
+        if not (value.flags.c_contiguous or value.flags.f_contiguous):
+            raise LaunchError(
+                f"{what} is not contiguous (strides {value.strides}); copy it with np.ascontiguousarray first"
+            )
+        copy = value.astype(records.plain(value.dtype), order="K", subok=False)
+        if not into:
+            copy[...] = poison(copy.shape, copy.dtype)
+        if not back:
+            pass
+        elif value.flags.writeable:
+            self.back.insert(0, lambda: np.copyto(value, copy))
+        else:
+            copy.flags.writeable = False
+        return DeviceArray.holding(copy, fresh=not into)._argument()
+
+    def record(self, what: str, value: np.void) -> Array:
+        """One record of host memory goes to the device and back, like an array of one."""
+        one = np.array([value], records.plain(value.dtype))
+        array = self.host(what, one)
+
+        def back() -> None:
+            for name in one.dtype.names:
+                value[name] = one[0][name]
+
+        self.back.append(back)
+        return Array(array.storage, array.dtype, (), (), 0)
+
+
+def launch(
+    py_func: Callable,
+    grid: Any,
+    block: Any,
+    args: tuple,
+    *,
+    level: str,
+    raises: frozenset[str],
+    sharedmem: Any = 0,
+    signatures: list | None = None,
+    schedule: str | None = None,
+    seed: int = 0,
+    trace: bool | Tracing = False,
+) -> Report:
+    """Run a kernel at a level and return its report; arrays are changed in place."""
+    if level not in LEVELS:
+        raise LaunchError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
+    grid, block, sharedmem = configure(grid, block, sharedmem)
+    name, seed = checked(schedule, seed)
+    function = compile_function(py_func)
+    arguments = _Arguments(function, args, signatures)
+    again = name == "auto" and function.may_wait()
+    kept = arguments.contents() if again else None
+    uses = function.uses()
+    attempts = grains(name, uses) if again or name != "auto" else ("lockstep",)
+    told = Launch(
+        function.name, function.file, function.source_file, grid, block, level, raises, sharedmem,
+        cooperative=not uses.isdisjoint(("this_grid", "cg.this_grid")),
+        arguments=arguments.values,
+        capture=functools.partial(arguments.capture, kept),
+    )  # fmt: skip
+    recursion_limit = sys.getrecursionlimit()
+    try:
+        if function.callees:  # each call in the kernel nests several Python calls here
+            sys.setrecursionlimit(max(recursion_limit, 20_000))
+        for grain in attempts:
+            shown = f"shuffled, seed {seed}" if grain == "shuffled" else grain
+            m = Machine(dataclasses.replace(told, schedule=shown, can_begin_again=again and grain == "lockstep"))
+            try:
+                watch(m, trace, args)
+                execute(m, function, grain, seed)
+                report = Report(m, _source_of(function))
+                break
+            except Waiting:
+                if grain == attempts[-1]:
+                    raise
+                arguments.launch_ended(level)
+                arguments.restore(kept)
+            finally:
+                m.unplug()
+    finally:
+        sys.setrecursionlimit(recursion_limit)
+        arguments.launch_ended(level)
+    for copy_back in arguments.back:
+        copy_back()
+    return report
+
+
+def _source_of(function: Function) -> tuple[str, int, int]:
+    """File, first and last line of a kernel."""
+    lines, _ = inspect.getsourcelines(function.py_func)
+    return function.source_file, function.first_line, function.first_line + len(lines) - 1
+
+
+def watch(m: Machine, trace: bool | Tracing, given: tuple) -> None:
+    """Plug in the observers that the launch's level asks for; `given` are the arguments as the caller passed them."""
+    if m.launch.level != "run":
+        m.counts, m.warnings = Counters(m), Warnings()
+    if m.launch.level == "check":
+        m.checks = Sanitizers(m)
+    if trace is not False:
+        m.trace = Trace(trace, m, given)
+
+
+def execute(m: Machine, function: Function, grain: str, seed: int) -> None:
+    """Run the kernel: all lanes of a batch in lockstep, or blocks, warps or lanes by turns."""
+
+    def run(mask: Mask) -> Mask | None:
+        with np.errstate(all="ignore"):
+            frame = Frame(m, function, mask)
+            frame.vars.update(m.launch.arguments)
+            function.activate(frame)
+        return frame.returned
+
+    if grain == "lockstep":
+        run_lockstep(m, run)
+    else:
+        run_by_turns(m, run, grain, seed)
+
+
+def plain_launch(
+    py_func: Callable, grid: Any, block: Any, args: tuple, sharedmem: Any, signatures: list | None
+) -> None:
+    """`kernel[grid, block](...)`: at the level of the enclosing `record`, else of the environment."""
+    recording = _recording.get()
+    if recording is not None:
+        level, raises, trace, reports = recording
+        reports.append(
+            launch(
+                py_func, grid, block, args, level=level, raises=raises, sharedmem=sharedmem, signatures=signatures,
+                trace=trace,
+            )
+        )  # fmt: skip
+        return
+    level = "check" if os.environ.get("PMPP_CHECK", "") not in ("", "0") else "run"
+    launch(py_func, grid, block, args, level=level, raises=HAZARDS, sharedmem=sharedmem, signatures=signatures)
+
+
+def profile(
+    kernel: Any,
+    grid: Any,
+    block: Any,
+    args: tuple,
+    *,
+    level: str = "count",
+    sharedmem: int = 0,
+    collect: bool = False,
+    schedule: str | None = None,
+    seed: int = 0,
+    trace: bool | Tracing = False,
+) -> Report:
+    """Run a kernel in the interpreter and report what it did.
+
+    kernel   a kernel of the interpreter, of Numba (its source is interpreted), or a plain function
+    grid     blocks, an int or a tuple of up to three
+    block    threads a block, likewise
+    args     its arguments; arrays are changed as by a real launch
+    level    "run" (results only), "count" (and counters), "check" (and hazards)
+    collect  gather accesses out of bounds in `report.hazards` too: the load gives 0, the store is dropped
+    schedule, seed  who runs when, as in `simt.schedule`; "shuffled" runs warps in random order between barriers
+    trace    keep who touched what in `report.trace`: of block 0 if True, of others with simt.Tracing; TraceError if
+             that takes more than its limit of memory
+
+    Hazards are in `report.hazards`, the first of a kind on each line; but an access out of bounds raises
+    OutOfBoundsError unless told to collect.  Also raises LaunchError, ArgumentError and UnsupportedError.
+    """
+    py_func = getattr(kernel, "py_func", kernel)
+    if not inspect.isfunction(py_func):
+        raise ArgumentError(
+            f"kernel is {type(kernel).__name__}; it must be a kernel made with @cuda.jit, or a function"
+        )
+    if not isinstance(args, (tuple, list)):
+        raise ArgumentError(f"args is {type(args).__name__}; it must be a tuple of the kernel's arguments")
+    raises = frozenset() if collect else _FATAL
+    return launch(
+        py_func,
+        grid,
+        block,
+        tuple(args),
+        level=level,
+        raises=raises,
+        sharedmem=sharedmem,
+        schedule=schedule,
+        seed=seed,
+        trace=trace,
+    )
+
+
+@contextlib.contextmanager
+def record(level: str = "count", collect: bool = True, trace: bool | Tracing = False) -> Iterator[list[Report]]:
+    """Record every launch inside the block: `with simt.record() as reports: shuffle(x)`.
+
+    `collect` and `trace` are as in `profile`.
+    """
+    reports: list[Report] = []
+    token = _recording.set((level, frozenset() if collect else _FATAL, trace, reports))
+    try:
+        yield reports
+    finally:
+        _recording.reset(token)

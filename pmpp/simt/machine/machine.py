@@ -1,0 +1,293 @@
+"""One launch: what it was told, the batch of blocks that runs in lockstep, the place in the source, its hazards.
+
+Memory.  A launch takes at most 64 MiB beyond its arrays, whatever its grid: blocks run in batches of 65,536 lanes, so
+that a value of every lane is 512 KiB at most, and a kernel has a few dozen at a time.  To that come
+
+    shared memory   that of all blocks of a batch: 96 MiB at most, where 2,048 blocks of one warp take 48 KiB each
+    local arrays    65,536 times the bytes of one
+    "count"         a sixteenth of the arrays, for their unique sectors (a tenth of those both loaded and stored), and
+                    4 bytes an element of those that atomics update
+    "check"         57 bytes an element of the arrays for the race detector, and 112 a block of 256 threads
+
+A cooperative grid is one batch, because all its blocks wait for one another; on a GPU, too, it must fit as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.machine.gpus import SHARED_LIMIT
+from pmpp.simt.machine.lanes import WARP, Lanes, Mask
+from pmpp.simt.machine.protocols import Checks, Counts, Steps, Turns
+from pmpp.simt.machine.storage import Storage, add_up
+from pmpp.simt.values.errors import Hazard, LaunchError, SimtError, hazard_error
+
+LEVELS = ("run", "count", "check")
+
+HAZARDS = frozenset({"race", "out_of_bounds", "uninitialised_read", "divergent_barrier"})
+
+#: Lanes a batch.  Large enough that NumPy's cost per call is small, small enough that a batch's values stay in the
+#: CPU's cache.
+#: A constant, not a function of the machine's memory, so that results are the same everywhere.
+BATCH_LANES = 1 << 16
+
+#: Rounds after which a `while` loop is taken to be endless; `loop_limit` changes it.
+LOOP_LIMIT = 1_000_000
+
+_batch_lanes: contextvars.ContextVar[int] = contextvars.ContextVar("batch_lanes", default=BATCH_LANES)
+
+_loop_limit: contextvars.ContextVar[int] = contextvars.ContextVar("loop_limit", default=LOOP_LIMIT)
+
+
+@contextlib.contextmanager
+def batch_lanes(lanes: int) -> Iterator[None]:
+    """Run launches inside the block with at most this many lanes a batch (at least one block).  For tests."""
+    token = _batch_lanes.set(lanes)
+    try:
+        yield
+    finally:
+        _batch_lanes.reset(token)
+
+
+@contextlib.contextmanager
+def loop_limit(rounds: int) -> Iterator[None]:
+    """Stop a `while` loop inside the block after this many rounds, with an error."""
+    token = _loop_limit.set(rounds)
+    try:
+        yield
+    finally:
+        _loop_limit.reset(token)
+
+
+def _unknown(thing: Any) -> Any:
+    raise SimtError(f"{thing!r} is not memory of this launch")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launch is told, and what never changes while it runs.
+
+    name, file      of the kernel, as messages name them
+    source_file     the file whose lines the report shows
+    grid, block     extents, three each
+    level           "run", "count" or "check"
+    raises          kinds of hazards that end the launch; the others are kept
+    dynamic_shared  bytes of shared memory that the launch gives each block
+    cooperative     whether the kernel waits for the whole grid
+    arguments       of the kernel, by name
+    schedule        "lockstep", or who takes turns: "blocks", "warps", "lanes", "shuffled, seed 0"
+    can_begin_again whether another schedule can be tried if threads turn out to wait for one another
+    capture         turns a device array that the kernel uses as a global into memory of the launch
+    loop_limit, batch_lanes  what the functions of these names say
+    """
+
+    name: str
+    file: str
+    source_file: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    level: str = "run"
+    raises: frozenset[str] = frozenset()
+    dynamic_shared: int = 0
+    cooperative: bool = False
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    schedule: str = "lockstep"
+    can_begin_again: bool = False
+    capture: Callable[[Any], Any] = _unknown
+    loop_limit: int = field(default_factory=_loop_limit.get)
+    batch_lanes: int = field(default_factory=_batch_lanes.get)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block, the last one perhaps in part."""
+        return -(-self.block[0] * self.block[1] * self.block[2] // WARP)
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether warps run in random order."""
+        return self.schedule.startswith("shuffled")
+
+
+class Batch:
+    """Blocks that are under way together, and what they have in common until they end."""
+
+    __slots__ = ("barrier_known", "exited", "lanes", "shared", "shared_bytes")
+
+    def __init__(self, lanes: Lanes) -> None:
+        self.lanes = lanes
+        self.exited: np.ndarray | None = None  # lanes that have returned from the kernel
+        self.barrier_known: tuple | None = None  # the last mask that passed a barrier, so that loops check it once
+        self.shared: dict[object, Any] = {}  # arrays in shared memory, by call site
+        self.shared_bytes = 0
+
+
+class Site(int):
+    """A line of the report's file that calls into another file; `names` are that file's parameters as passed."""
+
+    names: dict[str, str]
+
+    @classmethod
+    def of(cls, around: Site | None, line: int, arguments: dict[str, str]) -> Site:
+        """The site of a call; within a call that already left the report's file, its line stands for all."""
+        site = cls(around or line)
+        known = around.names if around else {}
+        site.names = {parameter: known.get(text, text) for parameter, text in arguments.items()}
+        return site
+
+
+class Place:
+    """Where execution is: the line of the statement under way and, within another file, the site of the call."""
+
+    __slots__ = ("line", "site")
+
+    def __init__(self) -> None:
+        self.line = 0
+        self.site: Site | None = None
+
+
+class Machine:
+    """A launch while it runs.
+
+    launch    what it was told; constant
+    batch     the blocks under way
+    place     where they are in the source
+    dry       memory is switched off and every branch entered: see front/inference.py
+    counts, checks, trace, turns  observers and scheduler, or None: see protocols.py
+    warnings  what the front end keeps of what it warns of, or None if nobody asks
+    reads, writes  loads and stores so far: a loop that only reads may be waiting
+    hazards   those met and kept: the first of each kind on each line
+    """
+
+    def __init__(self, launch: Launch, *, dry: bool = False) -> None:
+        self.launch, self.dry = launch, dry
+        self.batch = Batch(Lanes((1, 1, 1), (WARP, 1, 1), 0, 1))
+        self.place = Place()
+        self.counts: Counts | None = None
+        self.checks: Checks | None = None
+        self.trace: Steps | None = None
+        self.turns: Turns | None = None
+        self.warnings: Any = None
+        self.reads = self.writes = 0
+        self.hazards: dict[tuple, Hazard] = {}
+        self.refused: SimtError | None = None  # in a dry run: the first error on a branch
+        self.constants: dict[object, Any] = {}  # global arrays that the kernel uses
+        self.pending: dict[Storage, list[tuple]] = {}  # postponed floating-point atomics
+        self.shared_peak = 0  # bytes of shared memory that a block's arrays take
+
+    # -- batches -----------------------------------------------------------------------------------------------------
+
+    def batches(self) -> Iterator[Lanes]:
+        """The blocks of the grid, a batch at a time.  A cooperative grid is one batch: its barriers span all blocks."""
+        launch = self.launch
+        step = launch.blocks if launch.cooperative else max(1, launch.batch_lanes // (launch.warps * WARP))
+        for first in range(0, launch.blocks, step):
+            lanes = Lanes(launch.grid, launch.block, first, min(step, launch.blocks - first))
+            self.batch = Batch(lanes)
+            if self.checks is not None:
+                self.checks.batch_begins()
+            yield lanes
+            self.settle()
+            lanes.cached_grid.clear()  # masks and lanes refer to each other, and would keep it for a while
+            if self.counts is not None:
+                self.counts.batch_ends()
+
+    def take_shared(self, size: int, line: int) -> None:
+        """Give each block `size` more bytes of shared memory, or say that it has no more."""
+        batch = self.batch
+        batch.shared_bytes += size
+        self.shared_peak = max(self.shared_peak, batch.shared_bytes)
+        if batch.shared_bytes > SHARED_LIMIT:
+            message = f"this block's shared arrays take {batch.shared_bytes:,} bytes; a block has {SHARED_LIMIT:,}"
+            raise self.error(message, line, LaunchError)
+
+    def settle(self) -> None:
+        """Apply postponed atomics."""
+        pending, self.pending = self.pending, {}
+        for storage, entries in pending.items():
+            add_up(storage, entries)
+
+    def settle_one(self, storage: Storage) -> None:
+        """Apply those of one storage, which is about to be read."""
+        entries = self.pending.pop(storage, None)
+        if entries is not None:
+            add_up(storage, entries)
+
+    def unplug(self) -> None:
+        """The launch is over: observers and machine let go of each other, so that what they hold is freed at once."""
+        if self.trace is not None:
+            self.trace.close()
+        self.counts = self.checks = self.trace = self.turns = None
+
+    # -- what observers are told -------------------------------------------------------------------------------------
+
+    def branch(self, line: int, mask: Mask, taken: Mask | None, not_taken: Mask | None) -> None:
+        """Tell of one test.  (Only where instructions are counted.)"""
+        self.counts.branch(line, mask, taken, not_taken)
+        if self.trace is not None:
+            self.trace.step(self.place.site or line, mask, taken, branch=True)
+
+    def access(
+        self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
+    ) -> None:
+        """Tell of one load or store.  (Only where instructions are counted.)"""
+        self.counts.access(kind, line, addresses, mask, width, storage, name)
+        if self.trace is not None:
+            self.trace.access(kind, self.place.site or line, addresses, mask, width, storage, name)
+
+    # -- hazards -----------------------------------------------------------------------------------------------------
+
+    def where(self, line: int | None = None) -> str:
+        """`file:line: in kernel: `, the start of every message."""
+        place = self.place
+        return f"{self.launch.file}:{place.site or line or place.line}: in {self.launch.name}: "
+
+    def error(self, message: str, line: int | None = None, kind: type[SimtError] = SimtError) -> SimtError:
+        """An exception that begins with the place."""
+        return kind(self.where(line) + message)
+
+    def hazard(self, kind: str, space: str, variable: str, line: int, lane: int, message: str) -> None:
+        """Report a hazard of the thread at flat position `lane` of this batch: raise it or keep it, by its kind.
+
+        In the message, {who} stands for the thread and {name} for the variable.
+        """
+        if self.dry:
+            return
+        site = self.place.site
+        if site is not None:
+            line, variable = int(site), site.names.get(variable, variable)
+        block, thread = self.batch.lanes.threads_at(lane)
+        text = message.format(who=self.named(block, thread), name=variable)
+        found = Hazard(kind, space, variable, line, block, thread, f"line {line}: {text}")
+        if kind in self.launch.raises:
+            raise hazard_error(found, self.where(line))
+        self.hazards.setdefault((kind, space, variable, line), found)  # the first on a line tells the story
+
+    def named(self, block: tuple[int, int, int], thread: tuple[int, int, int]) -> str:
+        """A thread in words, with the axes that the launch uses."""
+        return f"thread {_show(thread, self.launch.block)} of block {_show(block, self.launch.grid)}"
+
+    def other_thread(self, flat: int) -> str:
+        """Names a thread by its id in the padded grid of the whole launch, for messages."""
+        block, thread = divmod(int(flat), self.batch.lanes.width)
+        gx, gy, _ = self.launch.grid
+        bx, by, _ = self.launch.block
+        where = (block % gx, block // gx % gy, block // (gx * gy))
+        inside = (thread % bx, thread // bx % by, thread // (bx * by))
+        return self.named(where, inside)
+
+
+def _show(index: tuple[int, int, int], extent: tuple[int, int, int]) -> str:
+    """Only the axes that the launch uses: `5`, or `(5, 2)`."""
+    used = 3 if extent[2] > 1 else 2 if extent[1] > 1 else 1
+    return str(index[0]) if used == 1 else str(index[:used])

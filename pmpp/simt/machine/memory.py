@@ -1,0 +1,286 @@
+"""Memory: arrays as a kernel sees them, their loads and stores, and what each access costs and risks.
+
+A `Storage` is one allocation (storage.py); an `Array` is a view of it with a shape and strides, both in elements.  An
+access turns its indices into one position a lane, checks bounds axis by axis (memory beyond a row is the next row, not
+an error, to the hardware; to a reader it is a bug), then gathers or scatters under the mask.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pmpp.simt.machine.lanes import Mask
+from pmpp.simt.machine.machine import Machine
+from pmpp.simt.machine.storage import Storage, gather, lane_of, scatter
+from pmpp.simt.values import dtypes, records
+from pmpp.simt.values.dtypes import Value
+from pmpp.simt.values.errors import UnsupportedError
+
+
+class Array:
+    """A view of a storage: what the name of an array is bound to inside a kernel.
+
+    Strides and offset count elements, of records bytes.  A single record is an array without axes.
+    """
+
+    __slots__ = ("dtype", "offset", "shape", "storage", "strides")
+
+    def __init__(self, storage: Storage, dtype: np.dtype, shape: tuple, strides: tuple, offset: object = 0) -> None:
+        self.storage, self.dtype, self.shape, self.strides, self.offset = storage, dtype, shape, strides, offset
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def size(self) -> int:
+        """Number of elements; all extents are plain ints except in slices that differ between lanes."""
+        n = 1
+        for extent in self.shape:
+            n = n * extent
+        return n
+
+    def transposed(self) -> Array:
+        """`x.T`."""
+        return Array(self.storage, self.dtype, self.shape[::-1], self.strides[::-1], self.offset)
+
+    def contiguous(self) -> bool:
+        """Whether the elements lie next to each other in C or F order."""
+        for order in (range(self.ndim - 1, -1, -1), range(self.ndim)):
+            expected = records.pitch(self.dtype)
+            for axis in order:
+                if self.shape[axis] != 1 and self.strides[axis] != expected:
+                    break
+                expected *= self.shape[axis]
+            else:
+                return True
+        return False
+
+
+def c_strides(shape: tuple[int, ...], step: int = 1) -> tuple[int, ...]:
+    """Strides of a C-ordered array, in elements or in what else `step` says of one."""
+    strides = []
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+# -- from indices to positions ---------------------------------------------------------------------------------------
+
+
+def _pick(m: Machine, value: object, lane: int) -> int:
+    """The value of a scalar or lane array in one lane."""
+    array = np.asarray(value)
+    if array.size == 1:
+        return array.reshape(-1)[0]
+    b, t = divmod(lane, m.batch.lanes.width)
+    return np.broadcast_to(array, (m.batch.lanes.blocks, m.batch.lanes.width))[b, t]
+
+
+def as_index(m: Machine, value: Value, name: str) -> Value:
+    """An index as int64."""
+    if not isinstance(value, (np.generic, np.ndarray)) or value.dtype.kind not in "iu":
+        kind = value.dtype if isinstance(value, (np.generic, np.ndarray)) else type(value).__name__
+        raise m.error(f"{name} is indexed by {kind}; an index must be an integer", kind=UnsupportedError)
+    return value if value.dtype == dtypes.INT64 else value.astype(dtypes.INT64)
+
+
+def in_bounds(
+    m: Machine, mask: Mask, index: Value, extent: object, name: str, space: str, axis: str, line: int, literal: bool
+) -> tuple[Value, Mask | None]:
+    """Check one axis.  Returns a safe index for every lane, and the mask without the lanes that are out of bounds."""
+    if m.dry:
+        return np.int64(0), mask
+    if isinstance(index, np.generic) and isinstance(extent, int):
+        i = int(index)
+        if 0 <= i < extent:
+            return index, mask
+        if -extent <= i < 0 and (literal or m.checks is None):
+            return np.int64(i + extent), mask
+        index = np.full((1, 1), i, np.int64)
+    elif isinstance(extent, int) and index.size and int(index.view(np.uint64).max()) < extent:
+        return index, mask  # even the inactive lanes are inside
+    index = np.asarray(index) if np.ndim(index) else np.full((1, 1), int(index), np.int64)
+    active = np.True_ if mask.bits is None else mask.bits
+    negative = active & (index < 0)
+    outside = active & ((index >= extent) | (index < -np.asarray(extent)))
+    if outside.any():
+        lane = lane_of(m.batch.lanes, outside)
+        n, i = int(_pick(m, extent, lane)), int(_pick(m, index, lane))
+        valid = f"valid indices are 0 to {n - 1}" if n else "the array is empty"
+        m.hazard("out_of_bounds", space, name, line, lane, f"{{who}} accesses {{name}}[{_axis(axis, i)}], but {valid}")
+        mask = mask.without(np.broadcast_to(outside, np.broadcast_shapes(outside.shape, (1, 1))))
+    if m.checks is not None and not literal and (negative & ~outside).any():
+        lane = lane_of(m.batch.lanes, negative & ~outside)
+        i = int(_pick(m, index, lane))
+        m.hazard(
+            "out_of_bounds", space, name, line, lane,
+            f"{{who}} accesses {{name}}[{_axis(axis, i)}]: a negative index wraps around to the end",
+        )  # fmt: skip
+    wrapped = np.where(index < 0, index + extent, index)
+    last = np.maximum(np.asarray(extent) - 1, 0)
+    return np.clip(wrapped, 0, last), mask
+
+
+def _axis(template: str, index: int) -> str:
+    return template.replace("?", str(index))
+
+
+#: The offset of a view or record in lanes whose index was out of bounds: they read nothing and write nothing.
+LOST = -(1 << 60)
+
+
+def lose(offset: Value | int, before: Mask, after: Mask | None) -> Value | int:
+    """Offsets of a view, where only the lanes of `after` had an index inside."""
+    if after is before:
+        return offset
+    return np.where(False if after is None else after.grid(), offset, LOST) if before is not None else offset
+
+
+def position(
+    m: Machine, mask: Mask, array: Array, indices: tuple, name: str, line: int, literals: tuple[bool, ...]
+) -> tuple[Value, Mask | None]:
+    """Element position in the storage for each lane, and the lanes that may access it."""
+    total: Value | int = array.offset
+    if isinstance(total, np.ndarray) and total.size and total.min() < 0:
+        mask = mask.without(total < 0)
+        if mask is None:
+            return np.int64(0), None
+        total = np.maximum(total, 0)
+    rank = len(indices)
+    for axis, index in enumerate(indices):
+        template = ", ".join("?" if k == axis else ":" for k in range(rank)) if rank > 1 else "?"
+        index = as_index(m, index, name)
+        index, mask = in_bounds(
+            m, mask, index, array.shape[axis], name, array.storage.space, template, line, literals[axis]
+        )
+        if mask is None:
+            return np.int64(0), None
+        stride = array.strides[axis]
+        total = total + (index if isinstance(stride, int) and stride == 1 else index * stride)
+    if isinstance(array.offset, np.ndarray):  # an inactive lane's view may begin behind the end
+        total = np.minimum(total, max(0, _extent(array.storage) - 1))
+    return (np.int64(total) if isinstance(total, int) else total), mask
+
+
+# -- loads and stores ------------------------------------------------------------------------------------------------
+
+
+def load(m: Machine, mask: Mask, array: Array, at: Value, name: str, line: int) -> Value:
+    """Load one element a lane."""
+    if m.dry:
+        return array.dtype.type(0)
+    storage = array.storage
+    m.reads += storage.space != "local"
+    if m.pending:
+        m.settle_one(storage)
+    if m.counts is not None and storage.space in ("global", "shared"):
+        m.access("load", line, at * storage.unit, mask, array.dtype.itemsize, storage, name)
+    if m.checks is not None:
+        m.checks.read(mask, storage, at, name, line)
+    return gather(m.batch.lanes, storage, storage.values, at)
+
+
+def store(m: Machine, mask: Mask, array: Array, at: Value, value: Value, name: str, line: int) -> None:
+    """Store one element a lane; the value is cast to the array's dtype as the device casts."""
+    if m.dry:
+        return
+    storage = array.storage
+    writable(m, storage, name, line)
+    if m.pending:
+        m.settle_one(storage)
+    value = dtypes.cast(value, array.dtype)
+    if m.counts is not None and storage.space in ("global", "shared"):
+        m.access("store", line, at * storage.unit, mask, array.dtype.itemsize, storage, name)
+    _write(m, mask, storage, at, value, name, line)
+
+
+def writable(m: Machine, storage: Storage, name: str, line: int) -> None:
+    """Refuse to write to constant memory and to read-only arrays."""
+    if storage.space == "const" or not storage.writeable:
+        what = "constant memory" if storage.space == "const" else "a read-only array"
+        raise m.error(f"{name} is {what} and cannot be written", line)
+
+
+def _write(m: Machine, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> None:
+    m.writes += 1
+    several = m.checks is not None and m.checks.write(mask, storage, at, value, name, line)
+    scatter(m.batch.lanes, storage, mask, at, value)
+    if several:
+        m.checks.written(mask, storage, at, value, name, line)
+
+
+# -- 128-bit access --------------------------------------------------------------------------------------------------
+
+
+def _vector_positions(m: Machine, mask: Mask, array: Array, index: Value, name: str, line: int) -> tuple:
+    if array.dtype.itemsize not in (4, 8) or array.dtype.kind not in "iuf":
+        raise m.error(f"128-bit access takes 4- and 8-byte numbers; {name} holds {array.dtype}", line)
+    if not array.contiguous():
+        raise m.error(f"128-bit access needs a contiguous array; {name} has strides {array.strides}", line)
+    count = 16 // array.dtype.itemsize
+    flat = Array(array.storage, array.dtype, (array.size(),), (1,), array.offset)
+    first, mask = position(m, mask, flat, (index,), name, line, (False,))
+    if mask is None:
+        return first, None, count
+    # The last element of the four must be inside as well.
+    _, mask = position(m, mask, flat, (index + np.int64(count - 1),), name, line, (False,))
+    if mask is None:
+        return first, None, count
+    crooked = first % count != 0
+    crooked = crooked & (True if mask.bits is None else mask.bits)
+    if np.any(crooked):
+        lane = lane_of(m.batch.lanes, np.asarray(crooked))
+        block, thread = m.batch.lanes.threads_at(lane)
+        i = int(_pick(m, index, lane))
+        raise m.error(
+            f"misaligned 128-bit access: thread {thread} of block {block} uses {name}[{i}], "
+            f"which does not start a group of {count} (16 bytes)", line,
+        )  # fmt: skip
+    return first, mask, count
+
+
+def load_vector(m: Machine, mask: Mask, array: Array, index: Value, name: str, line: int) -> tuple[Value, ...]:
+    """16 bytes a lane in one access, as a tuple of elements."""
+    if m.dry:
+        return (array.dtype.type(0),) * (16 // array.dtype.itemsize)
+    storage = array.storage
+    if m.pending:
+        m.settle_one(storage)
+    first, mask, count = _vector_positions(m, mask, array, as_index(m, index, name), name, line)
+    if mask is None:
+        return tuple(array.dtype.type(0) for _ in range(count))
+    if m.counts is not None and storage.space in ("global", "shared"):
+        m.access("load", line, first * array.dtype.itemsize, mask, 16, storage, name)
+    # Inactive lanes may hold any index; the last group that fits keeps their gather inside.
+    first = np.minimum(first, max(0, _extent(storage) - count))
+    at = [first + np.int64(k) for k in range(count)]
+    if m.checks is not None:
+        for each in at:
+            m.checks.read(mask, storage, each, name, line)
+    return tuple(gather(m.batch.lanes, storage, storage.values, each) for each in at)
+
+
+def store_vector(m: Machine, mask: Mask, array: Array, index: Value, values: tuple, name: str, line: int) -> None:
+    """16 bytes a lane in one access."""
+    if m.dry:
+        return
+    storage = array.storage
+    writable(m, storage, name, line)
+    if m.pending:
+        m.settle_one(storage)
+    first, mask, count = _vector_positions(m, mask, array, as_index(m, index, name), name, line)
+    if mask is None:
+        return
+    if not isinstance(values, tuple) or len(values) != count:
+        raise m.error(f"store128 to {array.dtype} takes a tuple of {count} values", line)
+    if m.counts is not None and storage.space in ("global", "shared"):
+        m.access("store", line, first * array.dtype.itemsize, mask, 16, storage, name)
+    first = np.minimum(first, max(0, _extent(storage) - count))
+    for k, value in enumerate(values):
+        _write(m, mask, storage, first + np.int64(k), dtypes.cast(value, array.dtype), name, line)
+
+
+def _extent(storage: Storage) -> int:
+    return storage.values.shape[1] if storage.space == "shared" else storage.values.shape[0]

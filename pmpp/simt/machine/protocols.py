@@ -1,0 +1,116 @@
+"""What can be plugged into a machine: observers of what it does, and the scheduler by whose turns it works.
+
+The machine imports no observer.  Whoever launches a kernel decides what is looked at, makes the observers and hands
+them over (host/launch.py); where there is none, nothing is told.  An observer sees everything and changes nothing that
+a kernel computes, so results never depend on which are there.
+
+    Counts   counters by source line, as a profiler's            level "count" and "check"
+    Checks   races, and reads of what nobody wrote               level "check"
+    Steps    each access and each statement, in order            trace=True
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from pmpp.simt.machine.instructions import INTEGER
+from pmpp.simt.machine.lanes import Lanes, Mask
+from pmpp.simt.machine.storage import Storage
+from pmpp.simt.values.dtypes import Value
+
+
+class Counts(Protocol):
+    """Told of each instruction.  Lines are those of the source under way: it charges them to the report's file."""
+
+    def instruction(self, line: int, mask: Mask, kind: int = INTEGER) -> None:
+        """One instruction of the active lanes, of a class of the instruction mix."""
+
+    def flops(self, line: int, mask: Mask, dtype: np.dtype, each: int = 1, kind: int | None = None) -> None:
+        """One instruction that is `each` floating-point operations a lane if `dtype` is floating."""
+
+    def branch(self, line: int, mask: Mask, taken: Mask | None, not_taken: Mask | None) -> None:
+        """One test, and the lanes that go either way."""
+
+    def access(
+        self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
+    ) -> None:
+        """One "load" or "store" of `width` bytes a lane; addresses are bytes from the start of the storage."""
+
+    def atomic(self, line: int, at: Value, positions: np.ndarray, mask: Mask, storage: Storage, name: str) -> None:
+        """One atomic: the element of each lane, and the active lanes' positions in the flattened storage."""
+
+    def barrier(self, line: int, blocks: int) -> None:
+        """So many blocks have passed a barrier (its instruction is told by itself)."""
+
+    def batch_ends(self) -> None:
+        """The blocks under way have ended: their shared memory is another block's next time."""
+
+
+class Checks(Protocol):
+    """Told of each access before it happens, and of whatever orders accesses; reports hazards to the machine."""
+
+    def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
+        """A load."""
+
+    def write(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> bool:
+        """A store; whether several lanes store to one element, so that `written` is to be told afterwards."""
+
+    def written(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> None:
+        """That store has happened."""
+
+    def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
+        """An atomic."""
+
+    def batch_begins(self) -> None:
+        """Other blocks are under way."""
+
+    def block_barrier(self, lanes: Lanes, here: np.ndarray) -> None:
+        """A barrier in those blocks of `lanes` for which `here` holds."""
+
+    def warp_barrier(self, mask: Mask) -> None:
+        """A `syncwarp` of these lanes."""
+
+    def grid_barrier(self) -> None:
+        """A barrier of the whole grid."""
+
+    def fence(self, mask: Mask) -> None:
+        """A fence between blocks."""
+
+    def block_fence(self, mask: Mask) -> None:
+        """A fence within blocks."""
+
+
+class Steps(Protocol):
+    """Told of each access and each statement, with the line of the report's file."""
+
+    def access(
+        self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
+    ) -> None:
+        """One "load", "store" or "atomic"; addresses as in Counts."""
+
+    def step(self, line: int, mask: Mask, taken: Mask | None = None, *, branch: bool = False) -> None:
+        """One statement, or one test and the lanes that go on inside."""
+
+    def close(self) -> None:
+        """The launch is over."""
+
+
+class Turns(Protocol):
+    """The scheduler, where threads take turns: how a thread gives its turn away (see scheduler.py)."""
+
+    def idle(self, line: int, *, frozen: bool, endless: bool) -> None:
+        """A loop has gone round without writing anything."""
+
+    def pause(self, line: int) -> None:
+        """A loop has gone round many times."""
+
+    def barrier(self, mask: Mask, line: int, what: str) -> None:
+        """A block-wide barrier."""
+
+    def vote(self, mask: Mask, line: int, what: str, yes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A barrier that collects a vote: the voters of the whole block, and what they voted."""
+
+    def grid_barrier(self, mask: Mask, line: int) -> None:
+        """`grid.sync()`."""

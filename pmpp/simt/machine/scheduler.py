@@ -1,0 +1,416 @@
+"""Schedules: which threads run when, for kernels in which threads wait for one another.
+
+In lockstep every thread of a batch executes the same statement at the same time.  That is fast, and it is how a
+barrier-only kernel may run; but a thread that waits in a loop for a value which another thread has yet to write would
+wait for ever.  Here the threads take turns instead.  A *fiber* is a block, a warp or a single lane that runs by itself
+until it must wait: at a barrier, or in a loop whose rounds read memory and write none.  Then another one gets the turn.
+
+    "blocks"    blocks in order; the threads of a block in lockstep
+    "warps"     and the warps of a block in order, each up to its next barrier
+    "lanes"     and single lanes, for locks taken by several lanes of one warp; not with warp operations, which need
+                the warp together; counters are then those of lanes that have fully diverged
+    "shuffled"  warps, drawn at random from eight blocks at a time
+
+Blocks begin in order (shuffled: in random order), each when those before it have ended or wait.  A GPU keeps only so
+many blocks resident, and a block that has not begun writes nothing: if all resident blocks wait, the launch would hang
+there, and is refused here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.machine.gpus import gpu, occupancy
+from pmpp.simt.machine.lanes import WARP, Lanes, Mask
+from pmpp.simt.machine.machine import Batch, Machine, Place
+from pmpp.simt.values.errors import LaunchError, SimtError
+
+SCHEDULES = ("auto", "lockstep", "blocks", "warps", "lanes", "shuffled")
+
+#: The GPU that is imagined here: it says how many blocks are resident at once.
+GPU = gpu("H200")
+
+#: Each waiting fiber holds an operating-system thread.
+MAX_FIBERS = 1024
+
+#: Blocks from which a shuffled schedule draws.
+WINDOW = 8
+
+_WARP_OPERATIONS = ("shfl", "vote", "all_sync", "any_sync", "eq_sync", "ballot", "match", "syncwarp", "activemask")
+
+#: Idle rounds of a loop after which the next fiber gets the turn.
+PATIENCE = 4
+
+#: Runs the kernel from its start to its end in the lanes of a mask; returns those that left it by a `return`.
+Run = Callable[[Mask], Mask | None]
+
+_chosen: contextvars.ContextVar[tuple[str, int]] = contextvars.ContextVar("schedule", default=("auto", 0))
+
+
+class Waiting(SimtError):
+    """Threads wait for one another in a way that this schedule cannot resolve; another one may."""
+
+
+@contextlib.contextmanager
+def schedule(name: str, seed: int = 0) -> Iterator[None]:
+    """Run the launches inside the block under a schedule: "auto", "lockstep", "blocks", "warps", "lanes", "shuffled".
+
+    "auto" runs in lockstep, and where threads wait for one another starts again with blocks, then warps, then lanes.
+    `seed` is that of "shuffled": the same seed gives the same order.
+    """
+    token = _chosen.set(checked(name, seed))
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def checked(name: Any, seed: Any) -> tuple[str, int]:
+    """A schedule and its seed, or LaunchError; None stands for what the enclosing `schedule` says."""
+    if name is None:
+        return _chosen.get()
+    if name not in SCHEDULES:
+        raise LaunchError(f"schedule is {name!r}; it must be one of {', '.join(SCHEDULES)}")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise LaunchError(f"seed is {seed!r}; it must be an int, 0 or more")
+    return name, int(seed)
+
+
+def grains(name: str, uses: set[str]) -> tuple[str, ...]:
+    """The schedules to try, in order, for a kernel that uses these names of `cuda`."""
+    if name != "auto":
+        return (name,)
+    together = any(used.startswith(_WARP_OPERATIONS) for used in uses)
+    return ("lockstep", "blocks", "warps") if together else ("lockstep", "blocks", "warps", "lanes")
+
+
+# -- fibers ----------------------------------------------------------------------------------------------------------
+
+READY, SPINNING, AT_BARRIER, AT_GRID, DONE = "ready", "spinning", "at a barrier", "at grid.sync()", "done"
+
+
+class _Cancelled(BaseException):
+    """Ends a fiber whose launch has failed elsewhere."""
+
+
+class Block:
+    """One block: a batch of its own, and the fibers into which it is divided."""
+
+    def __init__(self, m: Machine, index: int) -> None:
+        self.batch = Batch(Lanes(m.launch.grid, m.launch.block, index, 1))
+        self.lanes = self.batch.lanes
+        self.fibers: list[Fiber] = []
+        self.votes: list[tuple[np.ndarray, np.ndarray]] = []  # (voters, their votes) of the barrier being waited at
+        self.result: tuple[np.ndarray, np.ndarray] | None = None
+        self.ran_through = np.zeros((1, self.lanes.width), np.bool_)  # lanes that have ended, but not by a `return`
+
+
+class Fiber:
+    """Some lanes of a block, on an operating-system thread of their own.  Only one fiber runs at a time."""
+
+    def __init__(self, block: Block, mask: Mask) -> None:
+        self.block, self.mask, self.state = block, mask, READY
+        self.line, self.barrier = 0, ""  # where it waits, and for what
+        self.returned: np.ndarray | np.bool_ = np.False_  # lanes that ended by a `return`
+        self.frozen = False  # spinning, and its last rounds changed none of its variables
+        self.endless = False  # spinning in a loop without a bound of its own
+        self.seen = -1  # the launch's writes when it last went round idly
+        self.place = Place()
+        self.thread: threading.Thread | None = None
+        self.turn = threading.Semaphore(0)
+
+
+class Scheduler:
+    """Runs a launch fiber by fiber."""
+
+    def __init__(self, m: Machine, run: Run, grain: str, seed: int) -> None:
+        self.m, self.execute = m, run
+        self.grain = "warps" if grain == "shuffled" else grain
+        self.random = np.random.default_rng(seed) if grain == "shuffled" else None
+        order = np.arange(m.launch.blocks) if self.random is None else self.random.permutation(m.launch.blocks)
+        self.waiting_blocks = iter(order.tolist())
+        self.unstarted = m.launch.blocks
+        self.fibers: list[Fiber] = []  # those that are not done
+        self.blocks: list[Block] = []
+        self.current: Fiber
+        self.ran_through: Block | None = None  # a block with threads that have ended, but not by a `return`
+        self.idle_turns = 0
+        self.main = threading.Semaphore(0)
+        self.failure: BaseException | None = None
+        self.cancelled = False
+
+    # -- the launching thread ----------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run every block to its end, or raise what a fiber raised."""
+        try:
+            while (fiber := self._next()) is not None:
+                self._resume(fiber)
+        finally:
+            self.cancelled = True
+            for fiber in self.fibers:
+                if fiber.thread is not None:
+                    fiber.turn.release()
+                    fiber.thread.join()
+
+    def _next(self) -> Fiber | None:
+        if self.random is not None:
+            while len(self.blocks) < min(WINDOW, self._resident()) and self._start():
+                pass
+        ready = [f for f in self.fibers if f.state == READY]
+        if ready:
+            return ready[0] if self.random is None else ready[self.random.integers(len(ready))]
+        now = self.m.writes
+        spinning = [f for f in self.fibers if f.state == SPINNING]
+        news = [f for f in spinning if f.seen != now]
+        if news:
+            self.idle_turns = 0
+            return news[0] if self.random is None else news[self.random.integers(len(news))]
+        if len(self.blocks) < self._resident() and self._start():
+            return self._next()
+        if not self.fibers:
+            return None
+        self.idle_turns += 1
+        long = self.idle_turns * PATIENCE > self.m.launch.loop_limit and any(f.endless for f in spinning)
+        if not spinning or long or all(f.frozen for f in spinning):
+            raise self._stuck(spinning)
+        self.fibers.remove(spinning[0])  # the others first, next time
+        self.fibers.append(spinning[0])
+        return spinning[0]
+
+    def _resident(self) -> int:
+        """How many blocks the GPU holds at once, by their threads and the shared memory seen so far."""
+        m = self.m
+        if m.launch.cooperative:
+            return m.launch.blocks
+        x, y, z = m.launch.block
+        shared = m.launch.dynamic_shared + max((block.batch.shared_bytes for block in self.blocks), default=0)
+        return GPU.sms * occupancy(x * y * z, shared, gpu=GPU).blocks
+
+    def _start(self) -> bool:
+        """Begin the next block, if there is one."""
+        index = next(self.waiting_blocks, None)
+        if index is None:
+            return False
+        block = Block(self.m, index)
+        lanes = block.lanes
+        size = {"blocks": lanes.width, "warps": WARP, "lanes": 1}[self.grain]
+        number = np.arange(lanes.width)[None, :] // size
+        everyone = lanes.full.grid()
+        for k in range(lanes.width // size):
+            bits = everyone & (number == k)
+            if bits.all():
+                block.fibers.append(Fiber(block, lanes.full))
+            elif bits.any():
+                block.fibers.append(Fiber(block, Mask(lanes, bits)))
+        if len(self.fibers) + len(block.fibers) > MAX_FIBERS:
+            waiting = next(f for f in self.fibers if f.state != READY)
+            raise self.m.error(
+                f"more than {MAX_FIBERS:,} {self.grain} wait at once, one of them here: the interpreter keeps no more; "
+                "launch fewer",
+                waiting.line,
+            )
+        self.fibers += block.fibers
+        self.blocks.append(block)
+        self.unstarted -= 1
+        return True
+
+    def _resume(self, fiber: Fiber) -> None:
+        m = self.m
+        self.current = fiber
+        m.batch, m.place = fiber.block.batch, fiber.place
+        if fiber.thread is None:
+            context = contextvars.copy_context()
+            fiber.thread = threading.Thread(target=context.run, args=(self._body, fiber), daemon=True)
+            fiber.thread.start()
+        else:
+            fiber.turn.release()
+        self.main.acquire()
+        if self.failure is not None:
+            raise self.failure
+        if fiber.state == DONE:
+            fiber.thread.join()
+            self._ended(fiber)
+
+    def _ended(self, fiber: Fiber) -> None:
+        block = fiber.block
+        gone = fiber.mask.grid()
+        block.ran_through |= gone & ~fiber.returned
+        if block.ran_through.any():
+            self.ran_through = block
+        batch = block.batch
+        batch.exited = gone.copy() if batch.exited is None else batch.exited | gone
+        self.fibers.remove(fiber)
+        block.fibers.remove(fiber)
+        if not block.fibers:
+            self.blocks.remove(block)
+        if not self._release_block(block):
+            self._release_grid()
+
+    def _stuck(self, spinning: list[Fiber]) -> SimtError:
+        """Nobody can go on: say who waits where, and why that does not end."""
+        m = self.m
+        if not spinning:
+            fiber = self.fibers[0]
+            others = next((f for f in self.fibers if f.state != fiber.state), fiber)
+            return Waiting(
+                m.where(fiber.line) + f"{self._who(fiber)} waits {fiber.state}, while {self._who(others)} waits "
+                f"{others.state} on line {others.line}: neither can go on"
+            )
+        fiber = spinning[0]
+        text = f"{self._who(fiber)} waits in this loop for a value that no thread will write"
+        held = next((f for f in self.fibers if f.state == AT_BARRIER and f.block is fiber.block), None)
+        if held is not None:
+            text += f": {self._who(held)} waits at the barrier on line {held.line} until it arrives"
+        elif self.unstarted:
+            text += (
+                f": the {len(self.blocks):,} blocks that fit on the GPU at once ({GPU.name}, {GPU.sms} SMs) all wait, "
+                f"and the other {self.unstarted:,} begin only when one of them ends"
+            )
+        elif self.grain != "lanes":
+            unit = "block" if self.grain == "blocks" else "warp"
+            text += f", unless it is a thread of its own {unit}, which here cannot go on before this loop ends"
+        return Waiting(m.where(fiber.line) + text)
+
+    def _who(self, fiber: Fiber) -> str:
+        block, thread = fiber.block.lanes.threads_at(int(np.argmax(fiber.mask.grid())))
+        return self.m.named(block, thread)
+
+    # -- inside a fiber ----------------------------------------------------------------------------------------------
+
+    def _body(self, fiber: Fiber) -> None:
+        try:
+            returned = self.execute(fiber.mask)
+            if returned is not None:
+                fiber.returned = returned.grid()
+        except _Cancelled:
+            return
+        except BaseException as error:  # handed to the launching thread, which raises it
+            self.failure = error
+        fiber.state = DONE
+        self.main.release()
+
+    def _wait(self, state: str, line: int) -> None:
+        """Give the turn away until it comes back."""
+        fiber = self.current
+        fiber.state, fiber.line = state, line
+        self.main.release()
+        fiber.turn.acquire()
+        if self.cancelled:
+            raise _Cancelled
+        fiber.state = READY
+
+    def idle(self, line: int, *, frozen: bool, endless: bool) -> None:
+        """A loop has gone round without writing anything: let somebody else write."""
+        fiber = self.current
+        now = self.m.writes
+        fiber.frozen, fiber.endless, fiber.seen = frozen and fiber.seen == now, endless, now
+        self._wait(SPINNING, line)
+
+    def pause(self, line: int) -> None:
+        """A loop has gone round many times: let the others have a turn."""
+        self.fibers.remove(self.current)
+        self.fibers.append(self.current)
+        self._wait(READY, line)
+
+    def barrier(self, mask: Mask, line: int, what: str) -> None:
+        """A block-wide barrier: wait until every fiber of the block that has not ended is at one."""
+        self.current.barrier = what
+        self._check_lanes(mask, line, what)
+        self._wait_at(AT_BARRIER, line)
+
+    def vote(self, mask: Mask, line: int, what: str, yes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A barrier that collects a vote: the voters of the whole block, and what they voted."""
+        fiber = self.current
+        fiber.block.votes.append((mask.grid(), yes))
+        self.barrier(mask, line, what)
+        return fiber.block.result
+
+    def grid_barrier(self, mask: Mask, line: int) -> None:
+        """`grid.sync()`: wait until every fiber of the grid that has not ended is at one."""
+        self.current.barrier = "grid.sync()"
+        self._check_lanes(mask, line, "grid.sync()")
+        self._wait_at(AT_GRID, line)
+
+    def _check_lanes(self, mask: Mask, line: int, what: str) -> None:
+        gone = self.m.batch.exited
+        missing = self.current.mask.grid() & ~mask.grid()
+        missing = missing if gone is None else missing & ~gone
+        if missing.any():
+            self.m.hazard("divergent_barrier", "register", what, line, int(np.argmax(missing)),
+                       f"{{who}} does not reach the {what} at which other threads of its block wait")  # fmt: skip
+
+    def _wait_at(self, state: str, line: int) -> None:
+        fiber = self.current
+        fiber.state, fiber.line = state, line
+        if not (self._release_block(fiber.block) if state == AT_BARRIER else self._release_grid()):
+            self._wait(state, line)
+
+    def _release_block(self, block: Block) -> bool:
+        """Let a block go on if all that is left of it waits at a barrier; whether it did."""
+        fibers, m = block.fibers, self.m
+        if not fibers or any(f.state != AT_BARRIER for f in fibers):
+            return False
+        first = fibers[0]
+        other = next((f for f in fibers if f.line != first.line), None)
+        if other is not None:
+            m.hazard("divergent_barrier", "register", other.barrier, other.line, int(np.argmax(other.mask.grid())),
+                     f"{{who}} waits at this barrier while other threads of its block wait at the one on line "
+                     f"{first.line}")  # fmt: skip
+        if block.ran_through.any():
+            self._never_arrived(block, first)
+        if block.votes:
+            voters, votes = zip(*block.votes, strict=True)
+            block.result, block.votes = (np.logical_or.reduce(voters), np.logical_or.reduce(votes)), []
+        if m.counts is not None:
+            m.counts.barrier(first.line, 1)
+        if m.checks is not None:
+            m.checks.block_barrier(block.lanes, np.ones(1, np.bool_))
+        self._go(fibers)
+        return True
+
+    def _release_grid(self) -> bool:
+        fibers, m = self.fibers, self.m
+        if self.unstarted or not fibers or any(f.state != AT_GRID for f in fibers):
+            return False
+        if self.ran_through is not None:
+            self._never_arrived(self.ran_through, fibers[0])
+        m.settle()
+        if m.counts is not None:
+            m.counts.barrier(fibers[0].line, m.launch.blocks)
+        if m.checks is not None:
+            m.checks.grid_barrier()
+        self._go(fibers)
+        return True
+
+    def _never_arrived(self, block: Block, waiting: Fiber) -> None:
+        """Threads have run through the kernel's end past a barrier.  (After a `return` nobody waits for them.)"""
+        m = self.m
+        current, m.batch = m.batch, block.batch
+        whose = "others" if waiting.barrier == "grid.sync()" else "others of its block"
+        m.hazard("divergent_barrier", "register", waiting.barrier, waiting.line, int(np.argmax(block.ran_through)),
+                 f"{{who}} has ended without reaching the {waiting.barrier} at which {whose} wait")  # fmt: skip
+        m.batch = current
+
+    def _go(self, fibers: list[Fiber]) -> None:
+        for fiber in fibers:
+            fiber.state = READY
+
+
+def run_lockstep(m: Machine, run: Run) -> None:
+    """All blocks of a batch in lockstep, batch after batch."""
+    for lanes in m.batches():
+        run(lanes.full)
+
+
+def run_by_turns(m: Machine, run: Run, grain: str, seed: int) -> None:
+    """Blocks, warps or lanes by turns."""
+    m.turns = scheduler = Scheduler(m, run, grain, seed)
+    scheduler.run()
+    m.settle()

@@ -1,0 +1,230 @@
+"""Storage: one allocation, and what is known of each of its elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pmpp.simt.machine.lanes import Lanes, Mask
+from pmpp.simt.values import records
+from pmpp.simt.values.dtypes import Value
+
+#: What memory that nobody wrote holds here: NaN, or a large negative number, so that reading it shows.
+POISON_BYTE = 0xFF
+
+
+def poison(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Memory that nobody wrote: NaN in floats, -1 or the largest value in integers."""
+    array = np.empty(shape, dtype)
+    array.reshape(-1).view(np.uint8).fill(POISON_BYTE)
+    return array
+
+
+class Cells:
+    """Which parts of an allocation somebody has written, cell by cell.
+
+    A cell is `unit` bytes, an element of the smallest type through which the allocation is seen.
+    """
+
+    __slots__ = ("__weakref__", "init", "one_row", "unit")
+
+    def __init__(self, unit: int, init: np.ndarray | None, one_row: bool) -> None:
+        self.unit, self.init = unit, init
+        self.one_row = one_row  # shared memory: one row of cells stands for all blocks
+
+    def refine(self, unit: int) -> None:
+        """Make cells no larger than `unit` bytes."""
+        parts = self.unit // unit
+        if parts > 1:
+            self.unit = unit
+            self.init = None if self.init is None else np.repeat(self.init, parts, axis=-1)
+
+
+class Storage:
+    """One allocation in one memory space, as elements of one type.
+
+    The array `values` has the shape
+
+        global, const   (N,)       one copy
+        shared          (B, N)     one copy a block of the batch
+        local           (N, B, T)  one copy a thread
+
+    Where several types see the same bytes, each has its storage and all share `cells`.  Records are accessed through
+    their `leaves`: the same memory as numbers of one type, which have cells of their own.
+    """
+
+    __slots__ = (
+        "cells", "layout", "leaves", "name", "real_parts", "space", "unit", "values", "whole", "writeable"
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        space: str,
+        values: np.ndarray,
+        *,
+        name: str = "",
+        init: np.ndarray | None = None,
+        cells: Cells | None = None,
+        unit: int = 0,
+        layout: np.dtype | None = None,
+    ) -> None:
+        self.space, self.values, self.name = space, values, name
+        self.unit = unit or values.dtype.itemsize  # bytes from one position to the next
+        self.layout = layout or values.dtype  # what it holds, where `values` are but its bytes
+        self.leaves: dict[np.dtype, Storage] = {}
+        self.writeable = values.flags.writeable
+        self.cells = cells or Cells(values.itemsize, init, space == "shared")
+        self.real_parts: Storage | None = None
+        self.whole: Storage | None = None
+
+    def as_real(self) -> Storage:
+        """The same bytes as real numbers, two for each complex one."""
+        if self.real_parts is None:
+            unit = self.values.itemsize // 2
+            self.cells.refine(unit)
+            self.real_parts = Storage(self.space, self.values.view(f"f{unit}"), name=self.name, cells=self.cells)
+            self.real_parts.whole = self
+        return self.real_parts
+
+    @property
+    def init(self) -> np.ndarray | None:
+        """Which cells somebody wrote; None if all are."""
+        return self.cells.init
+
+    @init.setter
+    def init(self, written: np.ndarray | None) -> None:
+        self.cells.init = written
+
+    def leaf(self, dtype: np.dtype) -> Storage:
+        """The numbers of one type in memory that holds records."""
+        found = self.leaves.get(dtype)
+        if found is None:
+            unit = records.unit(self.layout, dtype)
+            if self.space == "local":  # each number of each thread lies for itself
+                extent, *lanes = self.values.shape
+                values = poison((extent * self.layout.itemsize // unit, *lanes), dtype)
+            else:
+                values = records.overlapping(self.values.view(np.uint8), dtype, unit)
+            shape = (1, values.shape[1]) if self.space == "shared" else values.shape
+            init = None if self.init is None else np.zeros(shape, np.bool_)
+            found = self.leaves[dtype] = Storage(self.space, values, name=self.name, init=init, unit=unit)
+            found.writeable = self.writeable or self.space == "local"
+        return found
+
+    def parts(self) -> tuple[Storage, ...]:
+        """This storage and its leaves."""
+        return (self, *self.leaves.values())
+
+    def written(self) -> None:
+        """From now on all of it counts as written."""
+        for part in self.parts():
+            part.init = None
+
+    def contents(self) -> tuple:
+        """A copy of what is here and what of it counts as written."""
+        inits = {kind: part.init for kind, part in ((None, self), *self.leaves.items())}
+        kept = {kind: None if init is None else init.copy() for kind, init in inits.items()}
+        return self.values.copy() if self.writeable else self.values, kept
+
+    def restore(self, contents: tuple) -> None:
+        """Put back what `contents` kept."""
+        values, inits = contents
+        if not self.writeable:
+            return
+        self.values[...] = values
+        self.leaves = {kind: part for kind, part in self.leaves.items() if kind in inits}
+        for kind, part in ((None, self), *self.leaves.items()):
+            part.init = None if inits[kind] is None else inits[kind].copy()
+
+    def launch_ended(self, *, checked: bool) -> None:
+        """After a launch that did not keep track of writes, or once all is written, all counts as written."""
+        if self.init is not None and (not checked or self.init.all()):
+            self.written()
+
+    def mark_written(self, view: np.ndarray) -> None:
+        """The host has written the elements of a view of `values`."""
+        init = self.init
+        if init is None or not view.size:
+            return
+        if records.is_record(self.layout):
+            self.written()
+            return
+        if not np.may_share_memory(view, self.values):  # a copy that a list of indices made
+            self.init = None
+            return
+        parts = self.values.itemsize // self.cells.unit
+        start = view.__array_interface__["data"][0] - self.values.__array_interface__["data"][0]
+        offset = start // self.cells.unit
+        strides = [s // self.cells.unit for s in view.strides]
+        np.ndarray((*view.shape, parts), np.bool_, init, offset, (*strides, 1))[...] = True
+        if init.all():
+            self.init = None
+
+
+def add_up(storage: Storage, postponed: list[tuple]) -> None:
+    """Apply postponed floating-point atomics, block by block, so that the sum does not depend on the batch.
+
+    postponed   (ufunc, positions, operands, blocks), in the order in which they were executed
+    """
+    for ufunc in {entry[0] for entry in postponed}:
+        entries = [entry for entry in postponed if entry[0] is ufunc]
+        at, values, block = (np.concatenate([entry[i] for entry in entries]) for i in (1, 2, 3))
+        if len(entries) > 1:
+            order = np.argsort(block, kind="stable")
+            at, values = at[order], values[order]
+        ufunc.at(storage.values, at, values)
+
+
+def flat_position(lanes: Lanes, storage: Storage, at: Value) -> Value:
+    """Position in the storage's flattened array: shared and local memory have one copy a block or thread."""
+    if storage.space == "shared":
+        return at + lanes.block_row * storage.values.shape[1]
+    if storage.space == "local":
+        return at * lanes.size + lanes.block_row * lanes.width + lanes.linear_thread
+    return at
+
+
+def gather(lanes: Lanes, storage: Storage, source: np.ndarray, at: Value) -> Value:
+    """One element a lane of the storage's values, or of an array of the same shape."""
+    if storage.space == "shared":
+        if at.ndim == 0:
+            k = int(at)
+            return source[:, k : k + 1].copy()
+        if at.shape[0] == 1:
+            return source.take(at[0], axis=1)
+        return source.reshape(-1).take(flat_position(lanes, storage, at))
+    if storage.space == "local":
+        return source[int(at)].copy() if at.ndim == 0 else source.reshape(-1).take(flat_position(lanes, storage, at))
+    return source.take(at)
+
+
+def selected(lanes: Lanes, mask: Mask, *values: Value) -> list[np.ndarray]:
+    """Each value in the active lanes only, as flat arrays in lane order."""
+    shape = (lanes.blocks, lanes.width)
+    if mask.bits is None:
+        return [np.broadcast_to(v, shape).reshape(-1) for v in values]
+    bits = mask.grid()
+    return [np.broadcast_to(v, shape)[bits] for v in values]
+
+
+def scatter(lanes: Lanes, storage: Storage, mask: Mask, at: Value, value: Value) -> None:
+    """Store one element a lane; where several lanes store to one element, the last wins."""
+    target = storage.values
+    if storage.space == "shared" and at.ndim and at.shape[0] == 1 and (mask.bits is None or mask.bits.shape[0] == 1):
+        columns = at[0] if at.size == lanes.width else np.broadcast_to(at[0], lanes.width)
+        value = np.broadcast_to(value, (lanes.blocks, lanes.width))
+        if mask.bits is not None:
+            on = np.broadcast_to(mask.bits, (1, lanes.width))[0]
+            columns, value = columns[on], value[:, on]
+        target[:, columns] = value
+        return
+    if storage.space == "local" and at.ndim == 0:
+        where = True if mask.bits is None else mask.bits
+        np.copyto(target[int(at)], value, where=where)
+        return
+    positions, values = selected(lanes, mask, flat_position(lanes, storage, at), value)
+    target.reshape(-1)[positions] = values
+
+
+def lane_of(lanes: Lanes, bad: np.ndarray) -> int:
+    """Flat position of the first lane where `bad` holds."""
+    return int(np.argmax(np.broadcast_to(bad, (lanes.blocks, lanes.width))))

@@ -1,0 +1,235 @@
+"""The sanitizers of level "check" for loads, stores and atomics: races, and reads of what nobody wrote."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+
+from pmpp.simt.machine.lanes import WARP, Lanes, Mask
+from pmpp.simt.machine.machine import Machine
+from pmpp.simt.machine.storage import Cells, Storage, flat_position, gather, lane_of, selected
+from pmpp.simt.observe.shadow import Clock, Race, Shadow
+from pmpp.simt.values.dtypes import Value
+
+
+class Sanitizers:
+    """What the sanitizers know of a launch: an observer of the machine (machine/protocols.py, Checks)."""
+
+    def __init__(self, m: Machine) -> None:
+        self._m = m
+        self._clock = Clock(m.launch.blocks, m.launch.warps)
+        self._shadows: weakref.WeakKeyDictionary[Cells, Shadow] = weakref.WeakKeyDictionary()
+        self._alike = True  # all blocks of this batch have passed the same barriers
+
+    # -- accesses ----------------------------------------------------------------------------------------------------
+
+    def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
+        """Report a read of what nobody wrote, or of what another thread may be writing now."""
+        if storage.space == "local":
+            self._check_local(mask, storage, at, name, line)
+        elif storage.writeable and storage.space != "const":
+            cells, me, where = self._touched(mask, storage, at)
+            self._check_init(storage, cells, where, name, line)
+            clock, width = self._clock, self._m.batch.lanes.width
+            clock.tick()
+            shadow = self._shadow(storage)
+            race = shadow.on_read(clock, cells, me, self._m.place.site or line, self._floor(storage), width)
+            if race is not None:
+                self._report(race, where, storage, name, line, "reads")
+
+    def write(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> bool:
+        """Report a write of what another thread may be reading or writing now.
+
+        Returns whether several lanes write one element: `written` then says whether they write different values.
+        """
+        lanes = self._m.batch.lanes
+        if storage.space == "local":
+            if storage.init is not None:
+                if at.ndim == 0:
+                    np.copyto(storage.init[int(at)], True, where=True if mask.bits is None else mask.bits)
+                else:
+                    storage.init.reshape(-1)[selected(lanes, mask, flat_position(lanes, storage, at))[0]] = True
+            return False
+        cells, me, where = self._touched(mask, storage, at)
+        if storage.init is not None:
+            storage.init.reshape(-1)[cells] = True
+
+        def same() -> np.ndarray:
+            full = _bits(gather(lanes, storage, storage.values, at)) == _bits(value)
+            full = np.broadcast_to(full, (lanes.blocks, lanes.width))
+            return full.all(axis=0)[where] if storage.cells.one_row else full.reshape(-1)[where]
+
+        clock = self._clock
+        clock.tick()
+        shadow, line_shown = self._shadow(storage), self._m.place.site or line
+        races, several = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), lanes.width, same)
+        for race in races:
+            self._report(race, where, storage, name, line, "writes")
+        return several
+
+    def written(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> None:
+        """Several lanes have written one element: report it if one of them does not find there what it wrote."""
+        lanes = self._m.batch.lanes
+        lost = _bits(gather(lanes, storage, storage.values, at)) != _bits(value)
+        lost = lost if mask.bits is None else lost & mask.bits
+        if lost.any():
+            self._m.hazard(
+                "race", storage.space, name, line, lane_of(lanes, lost),
+                "{who} and another thread write different values to the same element of {name} in one statement",
+            )  # fmt: skip
+
+    def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
+        """Report an atomic on what nobody wrote, or on what another thread may be accessing otherwise now."""
+        clock = self._clock
+        if storage.space == "local":
+            self._check_local(mask, storage, at, name, line)
+        else:
+            cells, me, where = self._touched(mask, storage, at)
+            if storage.init is not None:
+                self._check_init(storage, cells, where, name, line)
+                storage.init.reshape(-1)[cells] = True
+            clock.tick()
+            shadow, line_shown = self._shadow(storage), self._m.place.site or line
+            width = self._m.batch.lanes.width
+            for race in shadow.on_update(clock, cells, me, line_shown, self._floor(storage), width)[:1]:
+                self._report(race, where, storage, name, line, "updates")
+        who = self._warps(mask)
+        clock.blocks.on_atomic(who, clock.now, clock.block_barrier)
+        clock.warps_inside.on_atomic(who, clock.now)
+
+    # -- what orders accesses ----------------------------------------------------------------------------------------
+
+    def batch_begins(self) -> None:
+        """Other blocks are under way, none of which has passed a barrier."""
+        self._alike = True
+
+    def block_barrier(self, lanes: Lanes, here: np.ndarray) -> None:
+        """A barrier in those blocks of `lanes` for which `here` holds."""
+        self._alike &= bool(here.all())
+        self._clock.block_barrier[np.flatnonzero(here) + lanes.first] = self._clock.tick()
+
+    def warp_barrier(self, mask: Mask) -> None:
+        """A `syncwarp` of these lanes."""
+        lanes, bits = mask.of, mask.grid()
+        here = bits.reshape(lanes.blocks, lanes.warps, WARP).any(axis=2)
+        self._alike &= bool((here == here[0]).all())
+        rows, columns = np.nonzero(bits)
+        self._clock.warp_barrier(rows + lanes.first, columns)
+
+    def grid_barrier(self) -> None:
+        """A barrier of the whole grid."""
+        clock = self._clock
+        clock.grid_barrier = clock.tick()
+        clock.block_barrier[:] = clock.now
+
+    def fence(self, mask: Mask) -> None:
+        """A fence between blocks, which is one within them, too."""
+        who, now = self._warps(mask), self._clock.tick()
+        self._clock.blocks.on_fence(who, now, self._clock.block_barrier)
+        self._clock.warps_inside.on_fence(who, now)
+
+    def block_fence(self, mask: Mask) -> None:
+        """A fence within blocks."""
+        self._clock.warps_inside.on_fence(self._warps(mask), self._clock.tick())
+
+    def _warps(self, mask: Mask) -> tuple[np.ndarray, np.ndarray]:
+        """Block of the launch and warp of the block, for each warp with an active lane."""
+        lanes = mask.of
+        here = mask.grid().reshape(lanes.blocks, lanes.warps, WARP).any(axis=2)
+        rows, warps = np.nonzero(here)
+        return rows + lanes.first, warps
+
+    def _floor(self, storage: Storage) -> int:
+        """A time before which every access to the storage is ordered before all that is to come."""
+        if storage.space == "shared":
+            lanes = self._m.batch.lanes
+            return int(self._clock.block_barrier[lanes.first : lanes.first + lanes.blocks].min())
+        return self._clock.grid_barrier
+
+    # -- cells and shadows -------------------------------------------------------------------------------------------
+
+    def _touched(self, mask: Mask, storage: Storage, at: Value) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For each active lane: its cell, the thread's id, and the lane's flat position.
+
+        Shared memory that every block so far used in the same way needs one row of cells for all blocks; the first
+        access that differs between blocks gives each its own.  An element of several cells takes as many entries.
+        """
+        lanes, known = self._m.batch.lanes, storage.cells
+        if storage.space == "shared" and known.one_row:
+            alike = np.ndim(at) == 0 or at.shape[0] == 1
+            if not (alike and self._alike and (mask.bits is None or mask.bits.shape[0] == 1)):
+                self._split_rows(storage)
+        if storage.space == "shared" and known.one_row:
+            columns = lanes.linear_thread[0]
+            if mask.bits is not None:
+                columns = np.flatnonzero(np.broadcast_to(mask.bits[0], lanes.width))
+            cells, me, where = (
+                np.broadcast_to(at, (1, lanes.width))[0, columns],
+                lanes.first * lanes.width + columns,
+                columns,
+            )
+        else:
+            ids = lanes.block_row * lanes.width + lanes.linear_thread
+            cells, where = selected(lanes, mask, flat_position(lanes, storage, at), ids)
+            me = where + lanes.first * lanes.width
+        parts = storage.values.itemsize // known.unit
+        if parts > 1:
+            cells = (cells[:, None] * parts + np.arange(parts)).reshape(-1)
+            me, where = np.repeat(me, parts), np.repeat(where, parts)
+        return cells, me, where
+
+    def _split_rows(self, storage: Storage) -> None:
+        known, blocks = storage.cells, storage.values.shape[0]
+        shadow = self._shadow(storage)
+        known.one_row = False
+        if known.init is not None:
+            known.init = np.repeat(known.init, blocks, axis=0)
+        shadow.repeat(blocks, self._m.batch.lanes.width)
+
+    def _shadow(self, storage: Storage) -> Shadow:
+        """The shadow of an allocation's cells, as fine as they are now."""
+        known = storage.cells
+        shadow = self._shadows.get(known)
+        if shadow is None:
+            elements = storage.values.shape[1] if known.one_row else storage.values.size
+            shadow = self._shadows[known] = Shadow(elements * (storage.values.itemsize // known.unit), known.unit)
+        elif shadow.unit != known.unit:  # the allocation has been seen through a smaller type since
+            shadow.refine(known.unit, self._m.batch.lanes.width)
+        return shadow
+
+    def _check_local(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
+        if storage.init is not None:
+            lanes = self._m.batch.lanes
+            fresh = ~gather(lanes, storage, storage.init, at)
+            fresh = fresh if mask.bits is None else fresh & mask.bits
+            if fresh.any():
+                self._report_uninitialised(storage, name, line, lane_of(lanes, fresh))
+
+    def _check_init(self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int) -> None:
+        if storage.init is not None:
+            written = storage.init.reshape(-1)[cells]
+            if not written.all():
+                self._report_uninitialised(storage, name, line, int(where[np.argmin(written)]))
+
+    # -- reports -----------------------------------------------------------------------------------------------------
+
+    def _report_uninitialised(self, storage: Storage, name: str, line: int, lane: int) -> None:
+        message = "{who} reads an element of {name} that nothing has written"
+        self._m.hazard("uninitialised_read", storage.space, name, line, lane, message)
+
+    def _report(self, race: Race, where: np.ndarray, storage: Storage, name: str, line: int, verb: str) -> None:
+        lane, lanes = int(where[race.lane]), self._m.batch.lanes
+        here = race.thread // lanes.width == lanes.first + lane // lanes.width
+        remedy = "no barrier in between" if here else "nothing that orders the two blocks"
+        earlier = f"{self._m.other_thread(race.thread)} {race.verb} on line {race.line}"
+        message = f"{{who}} {verb} an element of {{name}} that {earlier}, with {remedy}"
+        self._m.hazard("race", storage.space, name, line, lane, message)
+
+
+def _bits(value: Value) -> np.ndarray:
+    """The value's bits, so that NaN equals itself."""
+    value = np.ascontiguousarray(value) if np.ndim(value) else np.full((1, 1), value)
+    if value.dtype.kind in "iub":
+        return value
+    return value.view({2: np.uint16, 4: np.uint32, 8: np.uint64}.get(value.dtype.itemsize, value.dtype))

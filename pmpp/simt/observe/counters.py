@@ -1,0 +1,151 @@
+"""The counters of one launch, by source line: what the machine tells of becomes what a profiler would report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pmpp.simt.machine.instructions import CONTROL, FLOAT_CLASS, INTEGER, MEMORY, class_of
+from pmpp.simt.machine.lanes import Mask
+from pmpp.simt.machine.machine import Machine
+from pmpp.simt.machine.storage import Storage
+from pmpp.simt.observe import counting
+from pmpp.simt.observe.counting import COUNTERS, SECTOR, Contention, Footprint
+from pmpp.simt.values.dtypes import Value
+
+_INDEX = {name: i for i, name in enumerate(COUNTERS)}
+WARP_INSTRUCTIONS, THREAD_INSTRUCTIONS = _INDEX["warp_instructions"], _INDEX["thread_instructions"]
+FLOPS, FLOPS_F16, FLOPS_F64 = _INDEX["flops"], _INDEX["flops_f16"], _INDEX["flops_f64"]
+BRANCHES, DIVERGENT = _INDEX["branches"], _INDEX["divergent_branches"]
+BARRIERS, ATOMICS = _INDEX["barriers"], _INDEX["atomic_requests"]
+ATOMIC_LANES, ATOMIC_PASSES = _INDEX["atomic_lanes"], _INDEX["atomic_passes"]
+ATOMIC_SECTORS = _INDEX["global_atomic_sectors"]
+_MIX, _THREAD_MIX = _INDEX["inst_integer"], _INDEX["thread_inst_integer"]
+_UNITS = ("requests", "sectors", "bytes", "wavefronts", "bank_conflicts")
+_TRAFFIC = {
+    (space, kind): tuple(_INDEX.get(f"{space}_{kind}_{unit}") for unit in _UNITS)
+    for space in ("global", "shared")
+    for kind in ("load", "store")
+}
+
+
+class Counters:
+    """The counters of a launch: an observer of the machine (machine/protocols.py, Counts).
+
+    lines              for each line of the report's file the counters in the order of COUNTERS
+    footprints         of arrays in global memory, by name
+    contention         of arrays that atomics update, by memory space and name
+    merged_wavefronts  of shared memory, if neighbouring accesses were merged into 128-bit ones
+    """
+
+    def __init__(self, m: Machine) -> None:
+        self._m = m
+        self.lines: dict[int, list[int]] = {}
+        self.merged_wavefronts = 0.0
+        self.contention: dict[tuple[str, str], Contention] = {}
+        #: For each storage: the footprint of its allocation, the sector at which it begins there, the allocation.
+        self._touched: dict[int, tuple[Footprint, int, np.ndarray]] = {}
+
+    @property
+    def footprints(self) -> list[Footprint]:
+        """One for each allocation in global memory that was touched."""
+        return list({id(found): found for found, _, _ in self._touched.values()}.values())
+
+    def at(self, line: int) -> list[int]:
+        """The counters of a source line; what a function of another file does is charged to the line that calls it."""
+        line = self._m.place.site or line
+        counts = self.lines.get(line)
+        if counts is None:
+            counts = self.lines[line] = [0] * len(COUNTERS)
+        return counts
+
+    def instruction(self, line: int, mask: Mask, kind: int = INTEGER) -> list[int]:
+        """Count one instruction of the active lanes, in a class of the mix; returns the line's counters for more."""
+        counts = self.at(line)
+        warps, lanes = mask.warps, mask.lanes
+        counts[WARP_INSTRUCTIONS] += warps
+        counts[THREAD_INSTRUCTIONS] += lanes
+        counts[_MIX + kind] += warps
+        counts[_THREAD_MIX + kind] += lanes
+        return counts
+
+    def flops(self, line: int, mask: Mask, dtype: np.dtype, each: int = 1, kind: int | None = None) -> None:
+        """Count one instruction that is `each` floating-point operations a lane if `dtype` is floating."""
+        if dtype.kind not in "fV":  # bfloat16 is a V to NumPy
+            self.instruction(line, mask, class_of(dtype) if kind is None else kind)
+            return
+        counts = self.instruction(line, mask, FLOAT_CLASS[dtype.itemsize] if kind is None else kind)
+        counts[FLOPS] += each * mask.lanes
+        if dtype.itemsize != 4:
+            counts[FLOPS_F64 if dtype.itemsize == 8 else FLOPS_F16] += each * mask.lanes
+
+    def branch(self, line: int, mask: Mask, taken: Mask | None, not_taken: Mask | None) -> None:
+        """Count one branch; it diverges in the warps that have lanes on both sides."""
+        counts = self.instruction(line, mask, CONTROL)
+        counts[BRANCHES] += mask.warps
+        if taken is not None and not_taken is not None:
+            counts[DIVERGENT] += taken.warps + not_taken.warps - mask.warps
+
+    def access(
+        self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
+    ) -> None:
+        """Count one load or store of `width` bytes a lane; addresses are bytes from the start of the storage."""
+        counts = self.instruction(line, mask, MEMORY)
+        space = storage.space
+        requests, sectors, size, wavefronts, conflicts = _TRAFFIC[space, kind]
+        counts[requests] += mask.warps
+        if space == "global":
+            touched = self._footprint(storage, name, kind)
+            counts[sectors] += counting.sectors(addresses, width, mask, touched)
+            counts[size] += width * mask.lanes
+        else:
+            found, conflicting = counting.wavefronts(addresses, width, mask, load=kind == "load")
+            counts[wavefronts] += found
+            counts[conflicts] += conflicting
+            self.merged_wavefronts += found * min(width, 16) / 16
+
+    def atomic(self, line: int, at: Value, positions: np.ndarray, mask: Mask, storage: Storage, name: str) -> None:
+        """Count one atomic: the element of each lane, and the active lanes' positions in the flattened storage."""
+        counts = self.instruction(line, mask, MEMORY)
+        counts[ATOMICS] += mask.warps
+        counts[ATOMIC_LANES] += mask.lanes
+        turns, worst = counting.passes(at, mask)
+        counts[ATOMIC_PASSES] += turns
+        space, width = storage.space, storage.values.dtype.itemsize
+        if space == "global":
+            touched = self._footprint(storage, name, "store")
+            counts[ATOMIC_SECTORS] += counting.sectors(at * width, width, mask, touched)
+        found = self.contention.get((space, name))
+        if found is None:
+            found = self.contention[space, name] = Contention(name, space)
+        found.requests += mask.warps
+        found.lanes += mask.lanes
+        found.passes += turns
+        found.worst_warp = max(found.worst_warp, worst)
+        found.add(positions, storage.values)
+
+    def barrier(self, line: int, blocks: int) -> None:
+        """Count a barrier that so many blocks have passed."""
+        self.at(line)[BARRIERS] += blocks
+
+    def batch_ends(self) -> None:
+        """Keep the peaks of shared memory, which is another block's next time."""
+        for found in self.contention.values():
+            if found.space == "shared":
+                found.close()
+
+    def _footprint(self, storage: Storage, name: str, kind: str) -> Callable[[np.ndarray], None]:
+        """What to tell the sectors that an access touches: views of one allocation share one bitmap."""
+        known = self._touched.get(id(storage))
+        if known is None:
+            values = owner = storage.values
+            while isinstance(owner.base, np.ndarray):
+                owner = owner.base
+            start = values.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+            same = next((f for f, _, o in self._touched.values() if o is owner), None)
+            shared = same or Footprint(name, owner.nbytes)
+            known = self._touched[id(storage)] = (shared, start // SECTOR, owner)
+        found, shift, _ = known
+        mark = found.on_load if kind == "load" else found.on_store
+        return mark if shift == 0 else lambda sectors: mark(sectors + shift)

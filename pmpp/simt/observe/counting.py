@@ -1,0 +1,243 @@
+"""Counters: what a profiler on a real GPU would report, counted from the lanes' addresses.
+
+Global memory.  A request is one warp executing one access.  The memory system moves sectors of 32 bytes, so the
+traffic of a request is the number of different sectors that its active lanes touch: 4 when 32 lanes read 32
+neighbouring float32, 32 when each lane reads its own row of a wide matrix.
+
+Shared memory.  32 banks, each 4 bytes wide, serve one word a cycle each.  Lanes that want different words of one bank
+wait for each other; the number of passes is the number of wavefronts.  8-byte accesses are served half a warp at a
+time, 16-byte accesses a quarter of a warp at a time.  A load in which neighbours share serves twice as many lanes at a
+time: if in the whole warp all lanes ask for the same element as the lane beside them (0 and 1, 2 and 3, ...), or all
+for the same as the lane two further (0 and 2, 1 and 3, ...), where a lane that is not active asks for anything.  Bank
+conflicts are the passes beyond the first of each group of lanes.  No manual says so; `pmpp.lab.agreement` has 480
+patterns of loads and 240 of stores in which an H200 does.
+
+Instructions are counted at source level: every operator, comparison, cast, load, store and device call is one, and a
+branch is one.  A compiler merges, hoists and fuses, so compare requests, sectors, wavefronts and FLOPs with hardware,
+not these.  Division and the functions that a special function unit (MUFU) takes part in are one `special` instruction
+each.  In machine code they are more (as seen in SASS for sm_90): a float32 division is MUFU.RCP with some eight
+multiply-adds, sqrt MUFU.RSQ with a few, exp MUFU.EX2 with six, tanh MUFU.EX2 and MUFU.RCP with eleven.  The accurate
+sin, cos and log use no MUFU but some fifteen multiply-adds, which take longer than one MUFU would.
+
+Unique sectors.  A bitmap an array, with one byte a sector, remembers which sectors a launch has touched: what memory
+must move even if a cache forgets nothing.
+
+Atomics.  Lanes of a warp that update one address take turns: a request has as many passes as its most wanted address
+has lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pmpp.simt.machine.lanes import WARP, Lanes, Mask
+from pmpp.simt.observe.metrics import LINE_METRICS
+
+SECTOR = 32
+_SECTOR_BITS = 5
+BANKS = 32
+BANK_BYTES = 4
+
+#: Counters kept by source line, in the order in which Counters hold them.
+COUNTERS = tuple(LINE_METRICS)
+
+_NONE = np.int64(1) << np.int64(62)  # larger than any address: stands for an inactive lane
+
+
+def _warps_of(of: Lanes, addresses: np.ndarray, mask: Mask) -> tuple[np.ndarray, np.ndarray | None, int]:
+    """Addresses a warp a row, the same for the active lanes (None: all), and how often each row stands for a block."""
+    bits = mask.bits
+    rows = max(addresses.shape[0], 1 if bits is None else bits.shape[0])
+    shape = (rows, of.width)
+    spread = np.broadcast_to(addresses, shape).reshape(-1, WARP)
+    active = None if bits is None else np.broadcast_to(bits, shape).reshape(-1, WARP)
+    return spread, active, of.blocks // rows
+
+
+def _distinct_a_row(keys: np.ndarray, active: np.ndarray | None) -> np.ndarray:
+    """Number of different keys among the active lanes of each row."""
+    if active is not None:
+        keys = np.where(active, keys, _NONE)
+    steps = keys[:, 1:] - keys[:, :-1]
+    if steps.size and steps.min() < 0:  # lanes out of order: the common case of rising addresses needs no sort
+        keys = np.sort(keys, axis=1)
+        steps = keys[:, 1:] - keys[:, :-1]
+    new = steps != 0
+    if active is None:
+        return 1 + np.count_nonzero(new, axis=1)
+    return (keys[:, 0] != _NONE) + np.count_nonzero(new & (keys[:, 1:] != _NONE), axis=1)
+
+
+def sectors(
+    addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, touched: Callable[[np.ndarray], None] | None = None
+) -> int:
+    """Sectors moved by one access whose lanes start at these byte addresses.
+
+    `touched` is given the numbers of these sectors, in any order, and some more than once.
+    """
+    of = mask.of
+    if addresses.size == 1:  # every lane the same address
+        first = int(addresses.reshape(-1)[0])
+        last = (first + itemsize - 1) // SECTOR
+        if touched is not None:
+            touched(np.arange(first // SECTOR, last + 1))
+        return mask.warps * (last - first // SECTOR + 1)
+    if addresses.shape[1] == 1:
+        addresses = np.broadcast_to(addresses, (addresses.shape[0], of.width))
+    rows, active, repeat = _warps_of(of, addresses, mask)
+    if SECTOR % itemsize == 0 and not (addresses & (itemsize - 1)).any():
+        keys = rows >> _SECTOR_BITS
+    else:
+        # Elements that straddle sectors: list both ends, and what lies between.
+        steps = range(0, itemsize + SECTOR - 1, SECTOR)
+        keys = np.concatenate([np.minimum(rows + step, rows + itemsize - 1) >> _SECTOR_BITS for step in steps], axis=1)
+        active = None if active is None else np.concatenate([active] * len(steps), axis=1)
+    if touched is not None:
+        touched(keys if active is None else keys[active])
+    return int(_distinct_a_row(keys, active).sum()) * repeat
+
+
+def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *, load: bool = True) -> tuple[int, int]:
+    """Passes through the banks of shared memory for one access whose lanes start at these byte addresses.
+
+    Returns these wavefronts, and those of them that bank conflicts cause.
+    """
+    of = mask.of
+    words = max(1, itemsize // BANK_BYTES)
+    if addresses.size == 1 or addresses.shape[1] == 1:
+        if words == 1:
+            return mask.warps, 0
+        addresses = np.broadcast_to(addresses, (addresses.shape[0] if addresses.ndim else 1, of.width))
+    rows, active, repeat = _warps_of(of, addresses, mask)
+    if words == 1 and active is None:
+        low = rows.min(axis=1, keepdims=True)
+        if int((rows - low).max()) < BANKS * BANK_BYTES - BANK_BYTES + 1 and not (rows & (BANK_BYTES - 1)).any():
+            return rows.shape[0] * repeat, 0  # all within 32 neighbouring words: no two in one bank
+    parts = [(rows, active, WARP // words)]  # and the lanes that are served together
+    if load and words > 1:
+        share = neighbours_share(rows, active)
+        if share.any():
+            parts = [
+                (rows[warps], None if active is None else active[warps], lanes)
+                for warps, lanes in ((share, 2 * WARP // words), (~share, WARP // words))
+            ]
+    total = groups = 0
+    for starts, lanes_on, lanes in parts:
+        first = starts.reshape(-1, lanes) >> 2
+        keys = np.concatenate([first + w for w in range(words)], axis=1)
+        on = None if lanes_on is None else np.concatenate([lanes_on.reshape(-1, lanes)] * words, axis=1)
+        degree = _conflict_degree(keys, on)
+        total += int(degree.sum())
+        groups += int(np.count_nonzero(degree))
+    return total * repeat, (total - groups) * repeat
+
+
+def neighbours_share(rows: np.ndarray, active: np.ndarray | None) -> np.ndarray:
+    """Whether in each warp all active lanes ask for what their neighbours at distance 1, or all at distance 2, do."""
+    found = np.zeros(len(rows), np.bool_)
+    for distance in (1, 2):
+        pairs = (len(rows), WARP // (2 * distance), 2, distance)
+        one, other = np.moveaxis(rows.reshape(pairs), 2, 0)
+        same = one == other
+        if active is not None:
+            one, other = np.moveaxis(active.reshape(pairs), 2, 0)
+            same |= ~(one & other)
+        found |= same.all(axis=(1, 2))
+    return found
+
+
+def _conflict_degree(words: np.ndarray, active: np.ndarray | None) -> np.ndarray:
+    """The most different words that any one bank is asked for, row by row."""
+    words = np.sort(words if active is None else np.where(active, words, _NONE), axis=1)
+    fresh = np.ones(words.shape, np.bool_)
+    fresh[:, 1:] = words[:, 1:] != words[:, :-1]
+    fresh &= words != _NONE
+    row, column = np.nonzero(fresh)
+    loads = np.bincount(row * BANKS + words[row, column] % BANKS, minlength=words.shape[0] * BANKS)
+    return loads.reshape(-1, BANKS).max(axis=1)
+
+
+def passes(addresses: np.ndarray | np.generic, mask: Mask) -> tuple[int, int]:
+    """Turns that one atomic takes: over all warps, and in the worst of them, the most lanes on one address."""
+    of = mask.of
+    if addresses.size == 1 or addresses.shape[1] == 1:  # a warp's lanes all want one address
+        if mask.bits is None:
+            return of.size, WARP
+        lanes = np.count_nonzero(mask.grid().reshape(-1, WARP), axis=1)
+        return int(lanes.sum()), int(lanes.max())
+    rows, active, repeat = _warps_of(of, addresses, mask)
+    keys = np.sort(rows if active is None else np.where(active, rows, _NONE), axis=1)
+    real = keys != _NONE
+    most = real[:, 0].astype(np.int64)
+    for step in range(1, WARP):  # lane k and lane k + step of a sorted row are equal: step + 1 lanes on one address
+        alike = ((keys[:, step:] == keys[:, :-step]) & real[:, step:]).any(axis=1)
+        if not alike.any():
+            break
+        most[alike] = step + 1
+    return int(most.sum()) * repeat, int(most.max())
+
+
+class Footprint:
+    """Which sectors of one array a launch has touched.  Its size is a sixteenth of the array's, or a tenth at most.
+
+    load, store   one flag a sector, or None before the first access of this kind
+    fresh         sectors that were stored before they were loaded: a load of them needs nothing from memory
+    """
+
+    def __init__(self, name: str, nbytes: int) -> None:
+        self.name = name
+        self.sectors = -(-nbytes // SECTOR) + 1
+        self.load: np.ndarray | None = None
+        self.store: np.ndarray | None = None
+        self.fresh: np.ndarray | None = None
+
+    def on_load(self, sectors: np.ndarray) -> None:
+        """Remember a load."""
+        if self.load is None:
+            self.load = np.zeros(self.sectors, np.bool_)
+            self.fresh = None if self.store is None else self.store.copy()
+        self.load[sectors] = True
+
+    def on_store(self, sectors: np.ndarray) -> None:
+        """Remember a store."""
+        if self.store is None:
+            self.store = np.zeros(self.sectors, np.bool_)
+            self.fresh = None if self.load is None else np.zeros(self.sectors, np.bool_)
+        self.store[sectors] = True
+        if self.load is not None:
+            self.fresh[sectors[~self.load[sectors]]] = True
+
+    def totals(self) -> tuple[int, int, int]:
+        """Sectors loaded, sectors stored, and those loaded that memory had to deliver."""
+        load, store = (0 if bits is None else int(np.count_nonzero(bits)) for bits in (self.load, self.store))
+        spared = 0 if self.fresh is None or self.load is None else int(np.count_nonzero(self.load & self.fresh))
+        return load, store, load - spared
+
+
+class Contention:
+    """How often the addresses of one array were updated by atomics."""
+
+    def __init__(self, name: str, space: str) -> None:
+        self.name, self.space = name, space
+        self.requests = self.lanes = self.passes = 0
+        self.worst_warp = 0  # most lanes of one warp on one address
+        self.updates: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by array, and in it by element
+        self.peak, self.where = 0, 0  # most updates of one element, and which
+
+    def add(self, positions: np.ndarray, values: np.ndarray) -> None:
+        """Count updates of these elements of an array; of shared memory, (blocks, elements)."""
+        _, updates = self.updates.setdefault(id(values), (values, np.zeros(values.size, np.uint32)))
+        if 4 * positions.size > values.size:
+            updates += np.bincount(positions, minlength=values.size).astype(np.uint32)
+        else:
+            np.add.at(updates, positions, np.uint32(1))
+
+    def close(self) -> None:
+        """Keep the peak, and forget the rest: shared memory is another block's next time."""
+        for values, updates in self.updates.values():
+            at = int(np.argmax(updates)) if updates.size else 0
+            if updates.size and int(updates[at]) > self.peak:
+                self.peak, self.where = int(updates[at]), at % values.shape[-1]
+        self.updates.clear()
