@@ -30,6 +30,7 @@ import re
 import resource
 import signal
 import sys
+import tempfile
 import time
 import tomllib
 import types
@@ -250,18 +251,18 @@ def in_random_order(mutants: Iterable[Mutant], seed: int) -> Iterator[Mutant]:
 
 
 def _forked(work: Callable[[], object]) -> tuple[int, int]:
-    """Do some work in a fork of this process; its pid, and a file descriptor that will have what it returns."""
-    read, write = os.pipe()
+    """Do some work in a fork of this process: its pid, and the descriptor of a file that will have what it returns."""
+    answer, path = tempfile.mkstemp()
+    os.unlink(path)
     pid = os.fork()
     if pid:
-        os.close(write)
-        return pid, read
+        return pid, answer
     status = 1
     try:
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, 1), os.dup2(nothing, 2)
         resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))
-        os.write(write, json.dumps(work()).encode())
+        os.write(answer, json.dumps(work()).encode())
         status = 0
     finally:
         os._exit(status)
@@ -273,15 +274,15 @@ def _all_of(jobs: int, tasks: Iterable[tuple[object, Callable[[], object]]]) -> 
     while True:
         while len(running) < jobs and (task := next(tasks, None)) is not None:
             name, work = task
-            pid, read = _forked(work)
-            running[pid] = name, read
+            pid, answer = _forked(work)
+            running[pid] = name, answer
         if not running:
             return
         pid, _ = os.wait()
         if pid in running:
-            name, read = running.pop(pid)
-            with open(read, "rb") as pipe:
-                said = pipe.read()
+            name, answer = running.pop(pid)
+            said = os.pread(answer, 2**30, 0)
+            os.close(answer)
             yield name, json.loads(said) if said else None
 
 
@@ -297,11 +298,11 @@ def _passes(item: pytest.Item, following: pytest.Item | None, seconds: float) ->
     return not any(report.failed for report in reports)
 
 
-def _once(item: pytest.Item) -> Callable[[], object]:
-    """Run a test as it is: does it pass, how long does it take, and which functions are compiled for it?"""
+def _as_they_are(items: list[pytest.Item]) -> Callable[[], object]:
+    """Run tests: for each, does it pass, how long does it take, and which functions are compiled for it?"""
 
     def run() -> object:
-        seen, lines_of = set(), inspect.getsourcelines
+        seen, lines_of, found = set(), inspect.getsourcelines, []
 
         def watched(thing: object) -> tuple[list[str], int]:
             if isinstance(thing, types.FunctionType):
@@ -309,9 +310,16 @@ def _once(item: pytest.Item) -> Callable[[], object]:
             return lines_of(thing)
 
         inspect.getsourcelines = watched
-        begin = time.process_time()
-        passes = _passes(item, None, 600)
-        return passes, time.process_time() - begin, sorted(seen)
+        modules = [module for name, module in sys.modules.items() if name.startswith("pmpp.simt.front")]
+        caches = [thing for module in modules for thing in vars(module).values() if hasattr(thing, "cache_clear")]
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            for cache in caches:
+                cache.cache_clear()  # so that each test compiles what it launches
+            seen.clear()
+            begin = time.process_time()
+            passes = _passes(item, following, 600)
+            found.append((passes, time.process_time() - begin, sorted(seen)))
+        return found
 
     return run
 
@@ -368,12 +376,14 @@ class Trial:
         alone = sum(subject_of(module) == subject_of(other) for other in rooms()) == 1
         tests = [item for item in items if _is_of(item, name, subject_of(module), alone)]
         took, compiled_by = {}, collections.defaultdict(list)
-        for item, said in _all_of(self.options.jobs, ((item, _once(item)) for item in tests)):
-            if said is None or not said[0]:
-                raise pytest.UsageError(f"{item.nodeid} fails before anything is changed")
-            took[item] = said[1]
-            for function in said[2]:
-                compiled_by[tuple(function)].append(item)
+        parts = [tests[i : i + 50] for i in range(0, len(tests), 50)]
+        for part, said in _all_of(self.options.jobs, ((part, _as_they_are(part)) for part in parts)):
+            for item, (passes, seconds, functions) in zip(part, said or [(False, 0, [])] * len(part), strict=True):
+                if not passes:
+                    raise pytest.UsageError(f"{item.nodeid} fails before anything is changed")
+                took[item] = seconds
+                for function in functions:
+                    compiled_by[tuple(function)].append(item)
         made = []
         for path in sorted(map(str, folder.glob("*.py"))):
             if not path.endswith(("exercises.py", "workloads.py")):
@@ -436,10 +446,9 @@ def main(arguments: list[str] | None = None) -> int:
     named = [room_name(room_named(name)) for name in options.rooms] or [room_name(room) for room in rooms()]
     trial = Trial(named, options)
     folders = sorted({str(ROOT / "tests" / "kernels" / subject_of(room_named(name))) for name in named})
-    status = pytest.main(
-        ["-q", "-s", "--no-header", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", f"--rootdir={ROOT}",
-         str(ROOT / "tests" / "contract" / "test_rooms.py"), *folders], plugins=[trial],
-    )  # fmt: skip
+    quick = ["-q", "-s", "--no-header", "--tb=line", "--assert=plain", "-p", "no:cacheprovider"]
+    warnings = ["-W", "ignore::RuntimeWarning"]  # a mutant's overflow is no reason to reject it
+    status = pytest.main([*quick, *warnings, str(ROOT / "tests" / "contract"), *folders], plugins=[trial])
     return 1 if trial.survivors else int(status)
 
 
