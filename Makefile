@@ -15,12 +15,13 @@ ONLY ?=
 STALE_ARGS ?=
 NAME ?=
 NUMBER ?=
+MUTANTS_ARGS ?=
 
 # JupyterLab refuses to run as root unless told to; in a container there is often nobody else.
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu attest stale lint notebooks bench readme room instruments clean
+.PHONY: help lab test test-gpu attest stale mutants lint notebooks bench readme room instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -40,6 +41,9 @@ attest: $(VENV)/.test ## run the tests and execute the chapters on this GPU, and
 
 stale: $(VENV)/.lab ## print what has changed since it passed or was measured on a GPU; needs none
 	@$(BIN)/python -m pmpp.lab.measure.stale $(STALE_ARGS)
+
+mutants: $(VENV)/.test ## change kernels at random and see whether a test notices; ROOMS=... MUTANTS_ARGS="--seed 1"
+	PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m tests.support.mutants $(ROOMS) $(MUTANTS_ARGS)
 
 lint: $(VENV)/.dev ## check style, and that every file is formatted
 	$(BIN)/ruff check .

@@ -103,7 +103,20 @@ def test_make_lists_its_targets():
     }  # not within `make test`
     result = subprocess.run(["make", "help"], cwd=ROOT, env=outside, capture_output=True, text=True, check=True)
     targets = [line.split()[1] for line in result.stdout.splitlines()]
-    known = ["help", "lab", "test", "test-gpu", "attest", "stale", "lint", "notebooks", "bench", "readme", "room"]
+    known = [
+        "help",
+        "lab",
+        "test",
+        "test-gpu",
+        "attest",
+        "stale",
+        "mutants",
+        "lint",
+        "notebooks",
+        "bench",
+        "readme",
+        "room",
+    ]
     known += ["instruments", "clean"]
     assert targets == known
 
