@@ -10,8 +10,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
-NAME ?=
-NUMBER ?=
+NAME :=
+NUMBER :=
 
 # JupyterLab refuses to run as root unless told to; in a container there is often nobody else.
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)

@@ -71,7 +71,8 @@ def test_a_subject_names_its_chapters(subject):
 
 
 @each_subject
-def test_a_subject_has_exercises(subject):
+def test_a_subject_has_exercises_and_tests(subject):
+    assert (ROOT / "tests/kernels" / subject).is_dir(), f"tests/kernels/{subject}/ is missing"
     names = [name.rpartition(".")[2] for name in TREES if name.startswith(f"pmpp.kernels.{subject}.")]
     assert [name for name in names if name.endswith("exercises")], f"pmpp/kernels/{subject}/exercises.py is missing"
 
