@@ -6,9 +6,9 @@ import re
 import pytest
 
 from pmpp.lab.publish.skeleton import slots
-from tests.support.imports import ROOT, modules
+from tests.support.imports import ROOT, files
 
-KERNELS = modules("pmpp.kernels")
+KERNELS = files("pmpp.kernels")
 TREES = {name: ast.parse(path.read_text()) for name, path in KERNELS.items()}
 SUBJECTS = sorted({name.split(".")[2] for name in KERNELS if name.count(".") >= 3} - {"common"})
 CHAPTERS = {path.stem for path in (ROOT / "notebooks/source").glob("*.py")}

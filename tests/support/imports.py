@@ -6,7 +6,11 @@
     python -m tests.support.imports pmpp.lab   the same for the folders of one package
 
 Nothing is imported to find out. Imports below ``if TYPE_CHECKING`` and inside functions count, and so does
-``import_module`` with a name written out. A test says in which order the folders lie, from the top down (`FLOORS`).
+``import_module`` with a name written out. `FLOORS` has the order of the folders that is agreed, from the top down.
+
+    imports            every import of a package, with its line; `going_up` names those that go up
+    modules, grouped   the same as a graph of modules or of folders
+    levels, circles    the floors that a graph has by itself, and units that import one another
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import ast
 import sys
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -40,8 +44,8 @@ class Import(typing.NamedTuple):
     line: int
 
 
-def modules(package: str, root: Path = ROOT) -> dict[str, Path]:
-    """Every module of a package by its full name, the packages themselves among them."""
+def files(package: str, root: Path = ROOT) -> dict[str, Path]:
+    """The file of every module of a package by its full name, the packages themselves among them."""
     found = {}
     for path in sorted((root / package.replace(".", "/")).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
@@ -78,10 +82,10 @@ def imports(package: str, root: Path = ROOT) -> list[Import]:
     import of ``pmpp.runtime.device``. A name that a package provides lazily is an import of the module that it is from.
     """
     top = package.partition(".")[0]
-    known = modules(top, root)
+    known = files(top, root)
     lazy = {f"{top}.{name}": module for name, module in lazily_provided(known[top]).items()}
     found = set()
-    for source, path in modules(package, root).items():
+    for source, path in files(package, root).items():
         inside = source if path.name == "__init__.py" else source.rpartition(".")[0]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             for name in _named(node, inside):
@@ -98,7 +102,7 @@ def folder(module: str, package: str) -> str:
     return "" if inside else rest.partition(".")[0]
 
 
-def upwards(package: str, floors: Sequence[str], found: Sequence[Import]) -> list[str]:
+def going_up(package: str, floors: Sequence[str], found: Sequence[Import]) -> list[str]:
     """Every import of a folder by one that lies below it, or beside an order that does not have it: where, and what."""
     wrong = []
     for source, target, line in found:
@@ -113,7 +117,7 @@ def upwards(package: str, floors: Sequence[str], found: Sequence[Import]) -> lis
     return wrong
 
 
-def picture(package: str, floors: Sequence[str], found: Sequence[Import]) -> str:
+def drawn(package: str, floors: Sequence[str], found: Sequence[Import]) -> str:
     """The folders as levels from the top down, each with arrows to what it imports and how often."""
     arrows = Counter((folder(one.source, package), folder(one.target, package)) for one in found)
     inside = sorted({name for arrow in arrows for name in arrow if name} - set(floors))
@@ -127,16 +131,135 @@ def picture(package: str, floors: Sequence[str], found: Sequence[Import]) -> str
     return "\n".join(line.rstrip() for line in lines)
 
 
+# -------------------------------------------------------------------------------------- graphs of modules or folders
+
+#: For each unit, a module or a folder, the units that it imports.
+Graph = dict[str, set[str]]
+
+
+def modules(folder: str, root: Path = ROOT) -> Graph:
+    """The modules below a folder by dotted name, and which of them each imports.
+
+    >>> "pmpp.runtime.gpu" in modules("pmpp/runtime")["pmpp.runtime.device"]
+    True
+    """
+    package = folder.strip("/").replace("/", ".")
+    graph: Graph = {name: set() for name in files(package, root)}
+    for source, target, _ in imports(package, root):
+        if target in graph and target != source:
+            graph[source].add(target)
+    return graph
+
+
+def grouped(graph: Mapping[str, Iterable[str]], unit: Callable[[str], str]) -> Graph:
+    """The same imports between larger units: `unit` names that of a module."""
+    found: Graph = {unit(name): set() for name in graph}
+    for name, imported in graph.items():
+        found[unit(name)] |= {unit(other) for other in imported} - {unit(name)}
+    return found
+
+
+def below(folder: str) -> Callable[[str], str]:
+    """A unit for `grouped`: the subfolder or file of `folder` that a module belongs to.
+
+    >>> below("pmpp/simt")("pmpp.simt.machine.lanes")
+    'machine'
+    """
+    prefix = folder.strip("/").replace("/", ".") + "."
+    return lambda name: name.removeprefix(prefix).partition(".")[0] if name.startswith(prefix) else "__init__"
+
+
+def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Units that import one another, a sorted list for each group of them (Tarjan's strongly connected components)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(unit: str) -> None:
+        order[unit] = lowest[unit] = len(order)
+        path.append(unit)
+        for other in sorted(graph.get(unit, ())):
+            if other not in order:
+                visit(other)
+                lowest[unit] = min(lowest[unit], lowest[other])
+            elif other in path:
+                lowest[unit] = min(lowest[unit], order[other])
+        if lowest[unit] == order[unit]:
+            group = path[path.index(unit) :]
+            del path[path.index(unit) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for unit in sorted(graph):
+        if unit not in order:
+            visit(unit)
+    return found
+
+
+def levels(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Units as floors, the lowest first: a unit stands one above the highest unit that it imports.
+
+    Raises ValueError where units import one another, because then there are no floors.
+    """
+    if found := circles(graph):
+        raise ValueError(f"these import one another: {'; '.join(', '.join(group) for group in found)}")
+    floor: dict[str, int] = {}
+
+    def height(unit: str) -> int:
+        if unit not in floor:
+            floor[unit] = 1 + max((height(other) for other in graph[unit]), default=-1)
+        return floor[unit]
+
+    for unit in graph:
+        height(unit)
+    return [sorted(unit for unit in graph if floor[unit] == k) for k in range(max(floor.values(), default=-1) + 1)]
+
+
+def upwards(graph: Mapping[str, Iterable[str]], floors: Iterable[Iterable[str]]) -> list[str]:
+    """The arrows that do not go down, as text; `floors` are units from the highest floor to the lowest.
+
+    Units of one floor may not import each other.  A unit without a floor is an error, too: it must be given one.
+    """
+    height = {unit: k for k, floor in enumerate(floors) for unit in floor}
+    wrong = [f"{unit} has no floor" for unit in graph if unit not in height]
+    for unit, imported in sorted(graph.items()):
+        wrong += [
+            f"{unit} -> {other}"
+            for other in sorted(imported)
+            if unit in height and other in height and height[other] <= height[unit]
+        ]
+    return wrong
+
+
+def picture(graph: Mapping[str, Iterable[str]]) -> str:
+    """The floors from the top, each unit with what it imports; circles are named where there are any."""
+    if found := circles(graph):
+        groups = {unit: " + ".join(group) for group in found for unit in group}
+        merged = grouped(graph, lambda unit: groups.get(unit, unit))
+        lines = ["Units that import one another are shown as one.", picture(merged)]
+        return "\n".join(lines)
+    lines = []
+    for k, floor in reversed(list(enumerate(levels(graph)))):
+        for unit in floor:
+            imported = ", ".join(sorted(graph[unit]))
+            lines.append(f"{k:3}  {unit}" + (f"  ->  {imported}" if imported else ""))
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------------------------------------------------- the command
+
+
 def main(packages: Sequence[str], write: Callable[[str], typing.Any] = print) -> int:
     """Print the levels of each package; the number of packages with an import that goes up."""
     failed = 0
     for package in packages or FLOORS:
         found, floors = imports(package), FLOORS.get(package, ())
-        write(f"{package}\n{picture(package, floors, found)}")
+        write(f"{package}\n{drawn(package, floors, found)}")
         if not floors:
             write("no order of its folders is agreed: add a line to FLOORS\n")
             continue
-        wrong = upwards(package, floors, found)
+        wrong = going_up(package, floors, found)
         failed += bool(wrong)
         write("\n".join(f"up: {line}" for line in wrong) or "no import goes up")
         for (source, target), why in ALLOWED.items():
