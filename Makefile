@@ -13,9 +13,9 @@ PYTEST_ARGS ?=
 ROOMS ?=
 ONLY ?=
 STALE_ARGS ?=
-NAME ?=
-NUMBER ?=
 MUTANTS_ARGS ?=
+NAME :=
+NUMBER :=
 
 # JupyterLab refuses to run as root unless told to; in a container there is often nobody else.
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
