@@ -38,7 +38,13 @@ def test_cuda_packages_stay_off_macos(extra):
 
 def test_every_import_is_declared():
     declared = names(PROJECT["project"]["dependencies"]).union(*[names(EXTRAS[extra]) for extra in EXTRAS])
-    provides = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml", "mpl_toolkits": "matplotlib", "_pytest": "pytest"}
+    provides = {
+        "sklearn": "scikit-learn",
+        "PIL": "pillow",
+        "yaml": "pyyaml",
+        "mpl_toolkits": "matplotlib",
+        "_pytest": "pytest",
+    }
     comes_with = {"IPython": "ipykernel", "jupyter_client": "ipykernel", "numba": "numba-cuda"}
     comes_with |= {"llvmlite": "numba-cuda"}
     optional = {"torch", "cupy", "cupyx", "cuda"}  # cuda comes with numba-cuda
