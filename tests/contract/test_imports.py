@@ -6,7 +6,20 @@ import re
 
 import pytest
 
-from tests.support.imports import ALLOWED, FLOORS, ROOT, Import, drawn, files, folder, going_up, imports, main
+from tests.support.imports import (
+    ALLOWED,
+    FLOORS,
+    ROOT,
+    Import,
+    circles,
+    drawn,
+    files,
+    folder,
+    going_up,
+    imports,
+    main,
+    modules,
+)
 
 KERNELS = "pmpp.kernels"
 PACKAGE = imports("pmpp")
@@ -57,6 +70,15 @@ def met_before(source, target):
 @pytest.mark.parametrize("package", FLOORS)
 def test_imports_run_downwards(package):
     assert going_up(package, FLOORS[package], imports(package)) == []
+
+
+@pytest.mark.parametrize("package", ["pmpp/kernels", "pmpp/runtime"])
+def test_no_two_modules_import_each_other(package):
+    assert circles(modules(package)) == []
+
+
+def test_a_circle_is_found():
+    assert circles({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}) == [["a", "b", "c"]]
 
 
 def test_every_exception_is_needed():
