@@ -35,7 +35,6 @@ from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost
-from pmpp.simt.gpus import GPUS
 
 plt.rcParams.update(STYLE)  # the workbook's look
 print(device.describe().splitlines()[0])
@@ -181,7 +180,7 @@ plots.sweep("vector_add")
 
 # %%
 print(f"{'GPU':28}{'TB/s':>6}{'TFLOP/s f32':>13}{'f64':>7}   ridge f32   ridge f64 (FLOP a byte)")
-for gpu in GPUS:
+for gpu in simt.GPUS:
     rates = gpu.fp32, gpu.fp64
     print(f"{gpu.name:28}{gpu.bandwidth / 1e12:6.2f}{rates[0] / 1e12:13.1f}{rates[1] / 1e12:7.2f}"
           f"{rates[0] / gpu.bandwidth:12.1f}{rates[1] / gpu.bandwidth:12.1f}")  # fmt: skip
@@ -194,7 +193,7 @@ for gpu in GPUS:
 prediction = None  # names
 
 # %%
-print([gpu.name for gpu in GPUS if gpu.fp64 / gpu.bandwidth < 1.0])
+print([gpu.name for gpu in simt.GPUS if gpu.fp64 / gpu.bandwidth < 1.0])
 print(f"You said: {prediction}")
 
 # %% [markdown]
