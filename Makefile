@@ -5,17 +5,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# For your own arguments: make lab LAB_ARGS=--no-browser, make test PYTEST_ARGS="-k reduction", make bench ROOMS=matmul
+# For your own arguments: make lab LAB_ARGS=--no-browser, make test PYTEST_ARGS="-k reduction", make bench ROOMS=matmul,
+# make attest ONLY="tests/kernels/scan notebooks/34_scan", make attest ONLY=--stale, make stale STALE_ARGS=--check
+# make room NAME=histogram NUMBER=38
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
 MUTANTS_ARGS ?=
+ONLY ?=
+STALE_ARGS ?=
+NAME ?=
+NUMBER ?=
 
 # JupyterLab refuses to run as root unless told to; in a container there is often nobody else.
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu mutants lint notebooks bench readme instruments clean
+.PHONY: help lab test test-gpu attest stale mutants lint notebooks bench readme room instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -29,6 +35,12 @@ test: $(VENV)/.test ## run the tests; needs no GPU
 
 test-gpu: $(VENV)/.test ## run the same tests on the GPU
 	PMPP_BACKEND=numba $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+attest: $(VENV)/.test ## run the tests and execute the chapters on this GPU, and record what passed
+	$(BIN)/python -m pmpp.lab.measure.attest $(ONLY)
+
+stale: $(VENV)/.lab ## print what has changed since it passed or was measured on a GPU; needs none
+	@$(BIN)/python -m pmpp.lab.measure.stale $(STALE_ARGS)
 
 mutants: $(VENV)/.test ## change kernels at random and see whether a test notices; ROOMS=... MUTANTS_ARGS="--seed 1"
 	PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m tests.support.mutants $(ROOMS) $(MUTANTS_ARGS)
@@ -46,6 +58,9 @@ bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 readme: $(VENV)/.lab ## write the picture and the table of README.md anew
 	$(BIN)/python -m pmpp.lab.publish.readme
 
+room: $(VENV)/.lab ## write the skeleton of a new room, as in make room NAME=histogram
+	@$(BIN)/python -m pmpp.lab.publish.skeleton $(NAME) $(if $(NUMBER),--number $(NUMBER))
+
 instruments: $(VENV)/.test ## print how far the interpreter can be trusted: bugs caught, agreement with ncu, speed, a peer's tests
 	PMPP_BACKEND=simt $(BIN)/python -m tests.corpus
 	PMPP_BACKEND=simt $(BIN)/python -m pmpp.lab.measure.agreement
@@ -60,7 +75,7 @@ clean: ## remove .venv and what the tools leave behind
 
 # $(1): an extra of pyproject.toml. With it goes the extra that fits the driver, or $(2) where there is none.
 install = @gpu=$$($(BIN)/python -I pmpp/runtime/gpu.py) && more=$${gpu:-$(2)} && extras="$(1)$${more:+,$$more}" && \
-	echo "Installing pmpp[$$extras] into $(VENV): a minute or two, this once." && \
+	echo "Installing pmpp-workbook[$$extras] into $(VENV): a minute or two, this once." && \
 	$(PIP) install --quiet --editable ".[$$extras]" && touch $@
 
 $(VENV)/.lab: pyproject.toml | $(BIN)/python

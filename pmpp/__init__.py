@@ -2,21 +2,32 @@
 
 Kernels are written against one name, ``from pmpp import cuda``. It is ``numba.cuda`` where a GPU is usable and
 ``pmpp.simt.cuda``, the interpreter, everywhere else. ``python -m pmpp`` says which one is in use and why.
+
+``show`` displays a kernel's source, and ``check`` runs a reader's answer to an exercise::
+
+    from pmpp import check, cuda, show
 """
 
 from __future__ import annotations
 
+import importlib
 import typing
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "cuda"]
+__all__ = ["__version__", "check", "cuda", "show"]
+
+# Found when it is first asked for: `import pmpp` stays light, and cannot fail for want of a GPU.
+LAZY = {"cuda": "pmpp.runtime.device", "check": "pmpp.lab.teach.exercise", "show": "pmpp.lab.teach.source"}
 
 
 def __getattr__(name: str) -> typing.Any:
-    # Chosen when a kernel first asks: `import pmpp` stays light, and cannot fail for want of a GPU.
-    if name == "cuda":
-        from pmpp.runtime import device
+    if name not in LAZY:
+        raise AttributeError(f"module 'pmpp' has no attribute {name!r}")
+    module = importlib.import_module(LAZY[name])
+    value = module.backend().cuda if name == "cuda" else getattr(module, name)
+    globals()[name] = value
+    return value
 
-        globals()["cuda"] = device.backend().cuda
-        return globals()["cuda"]
-    raise AttributeError(f"module 'pmpp' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LAZY})

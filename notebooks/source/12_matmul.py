@@ -13,7 +13,7 @@
 # # 12. Matrix multiplication
 #
 # *From memory-bound to compute-bound by tiling: coalescing, shared memory, barriers, bank conflicts, register tiles,
-# 128-bit access. PMPP 4e section 3.4, ch. 5 and ch. 6. The code is
+# 128-bit access. PMPP 4e: section 3.4, chapters 5 and 6; 5e: section 3.4, chapters 5, 6 and 15. The code is
 # [pmpp/kernels/matmul/ladder.py](../pmpp/kernels/matmul/ladder.py).*
 #
 # Two programs multiply the same two matrices on the same chip. One is the obvious kernel of ten lines. The other is
@@ -555,7 +555,7 @@ print("Still wrong:", matmul.coarsened.leaves)
 
 # %% [markdown]
 # Nearly half of the loads are gone, and the estimate has nearly doubled. The record lies above it again, because the
-# compiler joins loads: [appendix A](98_instruments.ipynb) has what a GPU executed of both kernels.
+# compiler joins loads: [chapter 98](98_instruments.ipynb) has what a GPU executed of both kernels.
 #
 # ## The fifth rung, `register_tiled`: a tile in registers
 #
@@ -650,7 +650,7 @@ times("register_tiled", "vectorised", "cupy.matmul")
 # %% [markdown]
 # As many sectors, and a quarter of the requests: the bytes are the same, and it takes fewer instructions to ask for
 # them. The wavefronts are half as many. Lanes of a warp lie in squares of 2 x 2, so neighbours ask for the same vector,
-# and shared memory then serves sixteen lanes at a time instead of eight ([appendix A](98_instruments.ipynb) has more).
+# and shared memory then serves sixteen lanes at a time instead of eight ([chapter 98](98_instruments.ipynb) has more).
 # 128-bit access wants rows that begin at multiples of 16 bytes. Where that is not so, the rung works on padded copies.
 #
 # ## To the top: load while you multiply
@@ -995,3 +995,6 @@ thread = np.arange(32)
 for pitch in (matmul.SIDE, matmul.PITCH):
     banks = (thread % matmul.DEPTH * pitch + thread // matmul.DEPTH) % 32
     print(f"a pitch of {pitch}: {np.bincount(banks).max()} wavefronts for a store into A's tile")
+
+# %% [markdown]
+# Go on with [chapter 16](16_transpose.ipynb): how threads should ask memory for what they need.

@@ -12,8 +12,9 @@
 # %% [markdown]
 # # 20. Memory or compute?
 #
-# *The roofline of the whole workbook, the ridge, sizes, data types, other GPUs. PMPP 4e section 5.1 and chapter 6. It
-# draws on the rooms of all chapters so far and of some to come; their names are enough here.*
+# *The roofline of the whole workbook, the ridge, sizes, data types, other GPUs. PMPP 4e: section 5.1 and chapter 6; 5e:
+# section 5.1 and chapter 6. It draws on the rooms of all chapters so far and of some to come; their names are enough
+# here.*
 #
 # A kernel must move bytes and must do arithmetic. The GPU does both at once, so one of the two is what you wait for,
 # and work that goes into the other is wasted. Nobody should have to run a kernel to find out which.
@@ -135,7 +136,8 @@ plt.show()
 
 # %% [markdown]
 # Two points reach or pass the roof on the right: Winograd's convolution and the one by FFT do fewer multiplications
-# than the definition that is counted here. [Chapter 62](62_convolution_layers.ipynb) tells how.
+# than the definition that is counted here. Chapters [68](68_winograd.ipynb) and
+# [70](70_convolution_by_fft.ipynb) tell how.
 #
 # Most of the workbook lives on the slope. There the height says nothing about a kernel's quality: a sum that
 # reaches the slope uses two per cent of the GPU's arithmetic, and no program can do better. What counts is
@@ -287,3 +289,6 @@ assert check("memory_or_compute/moments", moments_answer)
 # %% jupyter={"source_hidden": true} tags=["answer"]
 degree = next(d for d in range(1, 1000) if 2 * d / 8 > ceilings.ridge)
 print(f"from degree {degree} on: 2 x {degree} operations for 8 bytes are more than {ceilings.ridge:.1f} FLOP a byte")
+
+# %% [markdown]
+# Go on with [chapter 24](24_convolution.ipynb): weighted sums of neighbours, on photographs.

@@ -12,8 +12,8 @@
 # %% [markdown]
 # # 24. Convolution
 #
-# *Masks, borders, constant memory, tiles with a halo, caches, separable masks, register tiles. PMPP 4e ch. 7. The code
-# is [pmpp/kernels/convolution/ladder.py](../pmpp/kernels/convolution/ladder.py).*
+# *Masks, borders, constant memory, tiles with a halo, caches, separable masks, register tiles. PMPP 4e: chapter 7; 5e:
+# chapter 7. The code is [pmpp/kernels/convolution/ladder.py](../pmpp/kernels/convolution/ladder.py).*
 #
 # Blur a photograph. Sharpen it. Find its edges. Each of these replaces every pixel by a weighted sum of its
 # neighbours, and they differ only in the weights. The same sum is the heart of the networks that tell what is on the
@@ -633,7 +633,7 @@ else:
 # - When shared memory is the limit, keep a window in registers and slide it. Count multiply-adds for each load.
 #
 # The work of all rungs here grows with R S. For large masks a Fourier transform does less, and with many channels a
-# convolution is nearly a matrix multiplication. Both come in [chapter 62](62_convolution_layers.ipynb).
+# convolution is nearly a matrix multiplication. Both come from [chapter 62](62_direct_convolution.ipynb) on.
 #
 # ## Exercises
 #
@@ -747,3 +747,6 @@ print(f"once with {wide.size} x {wide.size}: equal inside, within {abs(twice - o
 for r in (3, 31):
     t = int(np.ceil((r - 1) / (2**0.5 - 1)))
     print(f"R = {r}: from T = {t} on, {1 - (t / (t + r - 1)) ** 2:.1%} of the loads are halo")
+
+# %% [markdown]
+# Go on with [chapter 30](30_reduction.ipynb): how thousands of threads agree on one number.

@@ -13,7 +13,7 @@
 # # 30. Reduction
 #
 # *Reduction trees, divergence, barriers and races, shared memory, coarsening, shuffles, the order of float additions.
-# PMPP 4e ch. 10 and sections 4.3 and 4.5.*
+# PMPP 4e: chapter 10, sections 4.3 and 4.5; 5e: chapter 10, sections 4.3 and 4.5.*
 #
 # To find how bright a photograph is, add up its pixels and divide by how many there are. One processor adds them one
 # after another. A GPU has hundreds of thousands of threads under way at once, and each of them can add. But in the end
@@ -22,8 +22,8 @@
 #
 # **The question of this chapter: how do thousands of threads agree on one number, and what does agreeing cost?** A
 # sum, a maximum or a minimum of many values is a *reduction*. We make one fast in six steps, and repeatable in a
-# seventh. The code is the room `pmpp/kernels/reduction/ladder.py`. What we need from chapters [2](04_vector_add.ipynb)
-# and [5](12_matmul.ipynb) is said again in a sentence where we need it.
+# seventh. The code is the room `pmpp/kernels/reduction/ladder.py`. What we need from chapters [4](04_vector_add.ipynb)
+# and [12](12_matmul.ipynb) is said again in a sentence where we need it.
 
 # %%
 import matplotlib.pyplot as plt
@@ -1021,3 +1021,5 @@ for level, stride in ((simple_level, 16), (convergent_level, 32)):  # the fifth 
 # lanes, trips to memory. The ladder pays that price ever more rarely: whole warps rest, the tree moves closer to the
 # registers, and most of the work is done before anybody has to agree. The same pattern, much work alone and then
 # little together, returns in nearly every chapter that follows.
+#
+# Go on with [chapter 34](34_scan.ipynb), where all sums on the way are wanted, too.

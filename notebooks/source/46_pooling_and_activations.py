@@ -12,8 +12,8 @@
 # %% [markdown]
 # # 46. Pooling and activations
 #
-# *Windows, padding, ties, 32-bit places, what a cache does unasked, wide loads, shuffles at edges, epilogues. PMPP 4e
-# ch. 16, section 16.1. The code is [pmpp/kernels/pooling/ladder.py](../pmpp/kernels/pooling/ladder.py) and
+# *Windows, padding, ties, 32-bit places, what a cache does unasked, wide loads, shuffles at edges, epilogues. PMPP 4e:
+# section 16.1; 5e: chapter 19. The code is [pmpp/kernels/pooling/ladder.py](../pmpp/kernels/pooling/ladder.py) and
 # [pmpp/kernels/activation/ladder.py](../pmpp/kernels/activation/ladder.py).*
 #
 # Between the layers of a network that multiply stand layers that hardly compute. *Pooling* makes one number of each
@@ -380,7 +380,7 @@ print("this room:  ", device.to_host(activation.fused(extremes, "silu")))
 # exponential of a positive number.
 
 # %%
-show(activation.sigmoid)
+show(activation.logistic)
 show(activation.activate)
 
 # %% [markdown]
@@ -573,7 +573,7 @@ def gated_answer(x, out):
         n = out.shape[1]
         row, column = i // n, i % n
         gate = x[row, column]
-        out[row, column] = gate * activation.sigmoid(gate) * x[row, n + column]
+        out[row, column] = gate * activation.logistic(gate) * x[row, n + column]
 
 
 assert check("activation/gated", gated_answer)
@@ -588,3 +588,5 @@ for name, size in (("no indices", 0), ("64-bit indices", 8), ("8-bit indices", 1
 # %% [markdown]
 # *Indices.* In 64 bits they are twice as many bytes as the results themselves, and make the bound two fifths longer.
 # One byte says as much, which of the four it was. The way back knows the window, so it can work out the rest.
+#
+# Go on with [chapter 50](50_softmax.ipynb): softmax, where a whole row must be read before any of it can be written.

@@ -13,7 +13,7 @@
 # # 50. Softmax
 #
 # *Overflow and how to avoid it, passes over memory, a sum that rescales itself, rows in registers, lengths known to the
-# compiler, blocks that wait for each other. PMPP 4e ch. 10 and 16.*
+# compiler, blocks that wait for each other. PMPP 4e: chapters 10 and 16; 5e: chapters 10 and 20.*
 #
 # A classifier gives every class a score. Softmax makes probabilities of them: of a row of numbers $x$ it makes
 #
@@ -32,7 +32,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmpp import cuda, simt
-from pmpp.kernels import softmax
+from pmpp.kernels import common, softmax
 from pmpp.kernels.softmax import BLOCK
 from pmpp.lab.draw import plots
 from pmpp.lab.draw.style import STYLE, chart
@@ -148,12 +148,13 @@ for shape in SHAPES:
 # ## Rung 1: `three_kernels`
 #
 # The definition asks for three passes, so the first version is three kernels: a maximum, a sum, and the quotient. Each
-# gives a row to a block. `block_all` is the tree of chapter 30 with one change: its shuffles cross (`shfl_xor_sync`),
+# gives a row to a block. `block_sum` is the tree of chapter 30 with one change: its shuffles cross (`shfl_xor_sync`),
 # so that at the end *every* thread has the result.
 
 # %%
 show(softmax.total_kernel)
-show(softmax.block_all)
+show(common.warp_sum)
+show(common.sum_across_warps)
 
 # %% [markdown]
 # A detail: `none` is what no elements make, a pair of the lowest finite number and a sum of 0. Why does the maximum not
@@ -169,7 +170,7 @@ prediction = None  # your number
 # %%
 rows = np.random.default_rng(0).standard_normal((64, 1024, 1)).astype(np.float32)
 out, highest, total = np.empty_like(rows), np.empty(64, np.float32), np.empty(64, np.float32)
-none = np.float32(np.finfo(np.float32).min), np.float32(0)
+none = softmax.Part(np.float32(np.finfo(np.float32).min), np.float32(0))
 reports = {}
 
 
@@ -708,3 +709,5 @@ print(f"{(1 / np.arange(1, n + 1)).sum():.2f}; in ascending order {n} times")
 # that no thread stands idle meanwhile: the last rung reads a row once, and asks for all of it at once. The trick that
 # made one pass of two, a partial result that can be rescaled when more is known, is the heart of FlashAttention, where
 # the row never exists at all.
+#
+# Go on with [chapter 54](54_normalisation.ipynb): rows and channels with mean 0 and variance 1.

@@ -13,7 +13,8 @@
 # # 54. Normalisation
 #
 # *Mean and variance in one pass, how float32 gets a variance wrong, merging partial results, fusing, keeping a row in
-# registers. PMPP 4e ch. 10 has the reductions that this builds on; the numerics are from the papers named below.*
+# registers. PMPP 4e: chapter 10; 5e: chapter 10. The book has the reductions that this builds on; the numerics are from
+# the papers named below.*
 #
 # A neural network learns badly when the numbers in it drift: one channel has values around 200, another around 0.01,
 # and a step that suits one is absurd for the other. So most networks *normalise* between their layers: they shift what
@@ -30,6 +31,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmpp import cuda, lab, simt
+from pmpp.kernels import common
 from pmpp.kernels.normalisation import batchnorm, layernorm, moments
 from pmpp.lab.draw import plots
 from pmpp.lab.draw.style import STYLE, chart
@@ -131,8 +133,8 @@ def hasty_kernel(x, out):
     for i in range(cuda.threadIdx.x, x.size, cuda.blockDim.x):
         total += x[i]
         squares += x[i] * x[i]
-    mean = moments.block_sum(total, partial[0]) / np.float32(x.size)
-    out[0] = moments.block_sum(squares, partial[1]) / np.float32(x.size) - mean * mean
+    mean = common.block_sum(total, partial[0]) / np.float32(x.size)
+    out[0] = common.block_sum(squares, partial[1]) / np.float32(x.size) - mean * mean
 
 
 # %% [markdown]
@@ -597,7 +599,7 @@ for columns in (3, 64, 1000, 1024, 4096, 32768, 40000):
     for run in lab.count(layernorm.vectorised, x, x[0], x[0]).reports:
         blocks = f"{run.grid[0]:4} x {run.grid[1]} blocks of {run.block[0]}"
         print(f"{x.shape[0]:5} rows of {columns:6}: {run.kernel:18} {blocks}")
-lanes = layernorm._lanes(16, 4)  # 16 vectors, 4 a lane
+lanes = layernorm.lanes_for(16, 4)  # 16 vectors, 4 a lane
 print(f"lanes for a row of 64: {lanes}, rows in a warp: {32 // lanes} - you said", prediction)
 
 # %% [markdown]
@@ -684,7 +686,7 @@ check("batchnorm/running", keep)
 # `warp_sum` gives every lane the sum.
 
 # %%
-show(moments.warp_sum)
+show(common.warp_sum)
 exercise("layernorm/rms")
 
 
@@ -780,7 +782,7 @@ def rms_answer(x, weight, eps, out):
         squares = np.float32(0)
         for i in range(lane, columns, 32):
             squares += x[row, i] * x[row, i]
-        scale = np.float32(1) / (moments.warp_sum(squares) / np.float32(columns) + eps) ** np.float32(0.5)
+        scale = np.float32(1) / (common.warp_sum(squares) / np.float32(columns) + eps) ** np.float32(0.5)
         for i in range(lane, columns, 32):
             out[row, i] = x[row, i] * scale * weight[i]
 
@@ -799,7 +801,7 @@ def group_sum(x, first, values, mean, power, partial):
     total = f0
     for i in range(cuda.threadIdx.x, values, 128):
         total += (x[cuda.blockIdx.x, first + i // x.shape[2], i % x.shape[2]] - mean) ** power
-    return moments.block_sum(total, partial)
+    return common.block_sum(total, partial)
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
@@ -846,3 +848,5 @@ for name, x in (("raised", raised), ("an outlier first", outlier_first)):
 # - A memory-bound kernel is fast when bytes move once. Keep what you will need again: in registers, or by order in a
 #   cache. Fuse what would read it again.
 # - With the data in registers the plainest algorithm is the best one.
+#
+# Go on with [chapter 58](58_fft.ipynb): the Fourier transform, and how often its numbers travel.

@@ -13,8 +13,9 @@
 # # 58. The fast Fourier transform
 #
 # *Roots of unity, stages and butterflies, Stockham's order, trips through memory, three stages in registers, padding,
-# columns, rounding errors, half spectra. It prepares the convolution by FFT of [chapter
-# 62](62_convolution_layers.ipynb). The code is [pmpp/kernels/fft/ladder.py](../pmpp/kernels/fft/ladder.py).*
+# columns, rounding errors, half spectra. PMPP 4e: section 16.5; 5e: chapter 19. The book only names it. This chapter
+# prepares [chapter 70](70_convolution_by_fft.ipynb). The code is
+# [pmpp/kernels/fft/ladder.py](../pmpp/kernels/fft/ladder.py).*
 #
 # The *discrete Fourier transform* says how much of each frequency is in a row of n numbers:
 #
@@ -574,3 +575,5 @@ assert check("fft/two", two_answer)
 # *Radix 16.* 4,096 = 16 x 16 x 16: three passes and two exchanges, instead of four and three. But a thread then holds
 # 16 points of each line, with two lines 64 numbers, and needs at least as many registers as it may have if two blocks
 # of 512 threads are to be on a multiprocessor. With one line a thread it fits, and its accesses are 8 bytes wide again.
+#
+# Go on with [chapter 62](62_direct_convolution.ipynb): the convolution layer, computed by its definition.

@@ -63,6 +63,20 @@ def test_the_version_has_one_source():
     assert re.fullmatch(r"\d+\.\d+\.\d+", pmpp.__version__)
 
 
+def test_the_distribution_has_a_name_of_its_own():
+    assert PROJECT["project"]["name"] == "pmpp-workbook"  # pmpp on the package index is somebody else's
+    assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["pmpp"]
+
+
+def test_a_wheel_has_the_package_with_its_data_and_nothing_else():
+    wheel = pytest.importorskip("hatchling.builders.wheel", reason='hatchling is missing: pip install -e ".[test]"')
+    found = {file.distribution_path for file in wheel.WheelBuilder(str(ROOT)).recurse_included_files()}
+    assert {path.partition("/")[0] for path in found} == {"pmpp"}
+    data = [path for path in (ROOT / "pmpp").rglob("*") if path.suffix in (".json", ".svg", ".txt")]
+    assert len(data) > len(list((ROOT / "pmpp/recorded").glob("*/*.json"))) > 0
+    assert {path.relative_to(ROOT).as_posix() for path in (*data, *(ROOT / "pmpp").rglob("*.py"))} <= found
+
+
 def test_conda_users_get_the_same():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     assert environment["name"] == PROJECT["project"]["name"]
@@ -89,7 +103,8 @@ def test_make_lists_its_targets():
     }  # not within `make test`
     result = subprocess.run(["make", "help"], cwd=ROOT, env=outside, capture_output=True, text=True, check=True)
     targets = [line.split()[1] for line in result.stdout.splitlines()]
-    known = ["help", "lab", "test", "test-gpu", "lint", "notebooks", "bench", "readme", "instruments", "clean"]
+    known = ["help", "lab", "test", "test-gpu", "attest", "stale", "lint", "notebooks", "bench", "readme", "room"]
+    known += ["instruments", "clean"]
     assert targets == known
 
 
@@ -113,6 +128,20 @@ def test_make_says_so_if_python_is_too_old(tmp_path):
     assert result.stderr.startswith("pmpp needs Python 3.11 or later, and found none on the path")
 
 
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_what_the_pages_name_is_there(page):
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    paths = re.findall(r"`((?:notebooks|pmpp|tests)/[\w./-]+)`", text)  # those with <name> in them are no paths
+    modules = re.findall(r"python -m ((?:pmpp|tests)[\w.]*)", text)
+    paths += [name.replace(".", "/") for name in modules]
+    missing = [path for path in (*links, *paths) if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists()]
+    assert paths
+    assert missing == []
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets
+
+
 @pytest.mark.parametrize("name", [".github/workflows/ci.yml", ".pre-commit-config.yaml"])
 def test_the_yaml_files_parse(name):
     assert yaml.safe_load((ROOT / name).read_text())
@@ -123,7 +152,13 @@ def test_ci_runs_one_script():
     steps = [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
     assert "bash .ci/run" in steps
     script = (ROOT / ".ci/run").read_text()
-    for command in ("make lint", "make test", "pmpp.lab.publish.notebooks --check", "pmpp.lab.publish.readme --check"):
+    for command in (
+        "make lint",
+        "make test",
+        "stale",
+        "pmpp.lab.publish.notebooks --check",
+        "pmpp.lab.publish.readme --check",
+    ):
         assert command in script
 
 
@@ -144,14 +179,6 @@ def imports(nodes):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def test_instruments_know_no_room():
-    """Below `kernels` nothing imports a room; `lab.rooms` finds them through the package alone."""
-    for floor in ("lab", "runtime", "simt"):
-        for path in (ROOT / "pmpp" / floor).rglob("*.py"):
-            found = set(imports(ast.walk(ast.parse(path.read_text()))))
-            assert not [name for name in found if re.match(r"pmpp\.kernels\.", name)], path
 
 
 def test_the_interpreter_knows_neither_numba_nor_an_instrument():

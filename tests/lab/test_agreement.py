@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from pmpp import cuda
-from pmpp.lab.measure import agreement, nsight, record
+from pmpp.lab.measure import agreement, nsight
 from pmpp.lab.measure.agreement import Case, Reason
+from pmpp.lab.measure.sources import bare_source
 from pmpp.runtime import device
 
 FACTOR = 2
@@ -132,7 +133,7 @@ def test_the_digest_sees_source_constants_functions_and_arguments(monkeypatch):
 def test_comments_and_layout_are_not_source():
     one = "def f(x):  # why\n    # how\n    return x\n"
     other = 'def f(x):\n    """What,\n    and how."""\n\n    return x\n'
-    assert record.bare_source(one) == record.bare_source(other) == "def f(x):\n    return x"
+    assert bare_source(one) == bare_source(other) == "def f(x):\n    return x"
 
 
 # ------------------------------------------------------------------------------------------------------------- commands

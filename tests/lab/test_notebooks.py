@@ -1,9 +1,10 @@
 """The chapters' tool: what it writes, and what it finds wrong."""
 
-import nbformat
 import pytest
 
 from pmpp.lab.publish import notebooks
+
+nbformat = pytest.importorskip("nbformat", reason="chapters need the extra 'lab'")
 
 SOURCE = """\
 # %% [markdown]

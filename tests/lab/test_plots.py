@@ -104,7 +104,7 @@ def made_up():
     }
     gpu = {"name": "NVIDIA Test 1", "sms": 132, "l2_bytes": L2, "memory_bytes": 2**37}
     rooms = {
-        room: {"subject": room, "source": "0", "entries": [record.as_json(one) for one in room_entries(room)]}
+        room: {"subject": room, "sources": {}, "entries": [record.as_json(one) for one in room_entries(room)]}
         for room in LADDERS
     }
     return record.Record(record.merge(None, gpu, run, rooms), "made up")
@@ -264,7 +264,7 @@ def test_measured_points_lie_where_their_cost_and_time_put_them(made_up):
 
 def test_what_does_less_than_its_bound_counts_is_seen_above_the_roof(made_up):
     quick = entry("matmul", "matmul", 4096, "by_spectra", "rung", 7.5, True)  # 7.5 times as fast as the roof allows
-    rooms = {"matmul": {"subject": "matmul", "source": "0", "entries": [record.as_json(quick)]}}
+    rooms = {"matmul": {"subject": "matmul", "sources": {}, "entries": [record.as_json(quick)]}}
     both = record.Record(record.merge(made_up.data, made_up.data["gpu"], made_up.run(), rooms))
     for figure in (plots.roofline(record=both), plots.roofline("matmul", record=both)):
         assert figure.axes[0].get_ylim()[1] > 7.5 * 60
@@ -273,7 +273,7 @@ def test_what_does_less_than_its_bound_counts_is_seen_above_the_roof(made_up):
 
 def test_a_room_without_arithmetic_is_named_and_not_drawn(made_up):
     one = dataclasses.replace(next(iter(room_entries("vector_add"))), flops=0, design=True)
-    rooms = {"transpose": {"subject": "transpose", "source": "0", "entries": [record.as_json(one)]}}
+    rooms = {"transpose": {"subject": "transpose", "sources": {}, "entries": [record.as_json(one)]}}
     both = record.merge(made_up.data, made_up.data["gpu"], made_up.run(), rooms)
     figure = plots.roofline(record=record.Record(both))
     assert "transpose does no arithmetic and is not drawn" in figure.get_supxlabel()
@@ -299,7 +299,7 @@ def test_each_room_has_its_share_of_its_own_ceiling(made_up):
     rooms = {
         "vector_add": {
             "subject": "vector_add",
-            "source": "0",
+            "sources": {},
             "entries": [record.as_json(one) for one in room_entries("vector_add")],
         }
     }

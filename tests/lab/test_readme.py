@@ -1,13 +1,16 @@
 """The README's table and picture: what is in them, and when they count as stale."""
 
+from pathlib import Path
+
 import pytest
 
 from pmpp.lab.measure import record
-from pmpp.lab.publish import readme
-from pmpp.lab.rooms import rooms, subject_of
+from pmpp.lab.publish import book, notebooks, readme
+from pmpp.lab.rooms import chapter_of, rooms, subject_of
 from pmpp.runtime.rung import room_name
 
-TEXT = f"# Title\n\n{readme.BEGIN}\n\nold\n\n{readme.END}\n\nThe rest.\n"
+(ROOMS, END_OF_ROOMS), (BOOK, END_OF_BOOK) = readme.MARKERS["rooms"], readme.MARKERS["book"]
+TEXT = f"# Title\n\n{ROOMS}\n\nold\n\n{END_OF_ROOMS}\n\n{BOOK}\n{END_OF_BOOK}\n\nThe rest.\n"
 
 
 @pytest.fixture
@@ -38,11 +41,12 @@ def measured(tmp_path, monkeypatch):
         slow, fast, *_ = (rung.name for rung in room.LADDER)
         entries = [entry(name, slow, "rung", 8.0), entry(name, fast, "rung", 4.0)]
         entries += [entry(name, "torch.one", "library", 5.0), entry(name, "cupy.one", "library", 6.0)]
-        blocks[name] = {"subject": name, "source": "0", "entries": entries}
+        blocks[name] = {"subject": name, "sources": {}, "entries": entries}
     run = RUN | {"ceilings": CEILINGS, "versions": {"cupy": "14.2.0", "torch": "2.11.0", "numpy": "2.4.6"}}
-    record.write(record.merge(None, GPU, run, blocks), tmp_path / "nvidia-test.json")
-    monkeypatch.setattr(record, "RECORDED", tmp_path)
-    return record.load(tmp_path / "nvidia-test.json")
+    (tmp_path / "recorded" / "nvidia-test").mkdir(parents=True)
+    record.write(record.merge(None, GPU, run, blocks), tmp_path / "recorded" / "nvidia-test" / "rooms.json")
+    monkeypatch.setattr(record, "RECORDED", tmp_path / "recorded")
+    return record.load(tmp_path / "recorded" / "nvidia-test")
 
 
 def test_the_table_has_every_room():
@@ -53,6 +57,18 @@ def test_the_table_has_every_room():
         assert line.startswith(f"| [{name}](pmpp/kernels/{subject_of(room)}/")
         assert line.endswith("| not measured | not measured |")
         assert len(line.split(" | ")) == 6
+
+
+def test_chapters_without_a_room_are_named(tmp_path):
+    (tmp_path / "source").mkdir()
+    taught = [chapter_of(room) for room in rooms()]
+    assert readme.without_room(tmp_path) == ""
+    (tmp_path / "source" / f"{Path(taught[0]).stem}.py").write_text("# # 4. With a room\n")
+    assert readme.without_room(tmp_path) == ""
+    (tmp_path / "source/05_two.py").write_text("# %% [markdown]\n# # 5. Two words\n# # no title\n")
+    (tmp_path / "source/01_bare.py").write_text("")
+    links = "[01_bare](notebooks/01_bare.ipynb), [Two words](notebooks/05_two.ipynb)"
+    assert readme.without_room(tmp_path) == f"Chapters without a room: {links}."
 
 
 def test_tests_are_counted_without_running_them(tmp_path):
@@ -95,9 +111,97 @@ def test_a_room_that_was_not_measured_says_so(measured):
     assert row.endswith("| not measured | not measured |")
 
 
-@pytest.mark.parametrize("text", ["# Title\n", f"{readme.END}\n{readme.BEGIN}\n", f"{readme.BEGIN}\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Title\n",
+        f"{END_OF_ROOMS}\n{ROOMS}\n{BOOK}\n{END_OF_BOOK}\n",
+        f"{ROOMS}\n{BOOK}\n{END_OF_BOOK}\n",
+        f"{ROOMS}\n{END_OF_ROOMS}\n{BOOK}\n",
+    ],
+)
 def test_lost_markers_are_an_error(files, text):
     files[0].write_text(text)
     with pytest.raises(SystemExit, match=r"README\.md has lost its markers"):
         readme.main([], *files)
     assert files[0].read_text() == text
+
+
+# ---------------------------------------------------------------------------------------------------- beside the book
+
+
+@pytest.fixture
+def chapter(tmp_path):
+    """``chapter(name, sentence) -> path``: a source whose first cell has that sentence."""
+
+    def write(name, sentence):
+        path = tmp_path / f"{name}.py"
+        path.write_text(f"# ---\n# ---\n\n# %% [markdown]\n# # Title\n#\n# *About.\n# {sentence}*\n\n# %%\n1 + 1\n")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "chapters"),
+    [
+        ("chapter 4", (4,)),
+        ("chapters 2 and 3, sections 4.1 to 4.7, 6.1 and 20.5", (2, 3, 4, 6, 20)),
+        ("chapters 2 to 4, section 3.1", (2, 3, 4)),
+        ("section 10.7", (10,)),
+        ("none", ()),
+    ],
+)
+def test_lists_of_sections_are_read(text, chapters):
+    assert book.chapters_in(text) == chapters
+
+
+@pytest.mark.parametrize("text", ["", "ch. 4", "chapter four", "chapters 2, and 3", "chapter 4 or 5"])
+def test_other_lists_are_refused(text):
+    with pytest.raises(ValueError, match="expected such as"):
+        book.chapters_in(text)
+
+
+def test_a_chapter_names_both_editions(chapter):
+    path = chapter(
+        "04_try", "PMPP 4e: chapter 1 and section 5.1; 5e: sections 6.1,\n# 6.3 and chapter 12. The code is here."
+    )
+    assert book.cited(path) == ((1, 5), (6, 12))
+    assert book.cited(chapter("08_try", "PMPP 4e: section 5.1; 5e: none.")) == ((5,), ())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("PMPP 4e ch. 7.", "needs a sentence"),
+        ("PMPP 4e: chapter 7.", "needs a sentence"),
+        ("PMPP 4e: ch. 7; 5e: none.", "PMPP 4e: expected such as"),
+        ("PMPP 4e: chapter 7; 5e: seven.", "PMPP 5e: expected such as"),
+        ("PMPP 4e: chapter 24; 5e: chapter 24.", "PMPP 4e has no chapter 24"),
+    ],
+)
+def test_a_sentence_that_is_not_clear_is_an_error(chapter, sentence, words):
+    with pytest.raises(ValueError, match=f"^04_try.py.*{words}"):
+        book.cited(chapter("04_try", sentence))
+
+
+def test_the_book_has_a_row_a_subject(chapter):
+    first = chapter("04_one", "PMPP 4e: chapter 11; 5e: chapters 11 and 12.")
+    second = chapter("08_two", "PMPP 4e: none; 5e: section 12.2.")
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in book.table([first, second]).splitlines()[2:]}
+    assert len(rows) == len(book.SUBJECTS)
+    assert rows["Scan"] == "| Scan | 11 | 11 | [4](notebooks/04_one.ipynb) |"
+    assert rows["Filter"] == "| Filter |  | 12 | [4](notebooks/04_one.ipynb), [8](notebooks/08_two.ipynb) |"
+    assert rows["Merge"] == "| Merge | 12 | 13 | not yet |"
+
+
+def test_each_edition_is_whole():
+    """Chapters 1 to 23 of the 4th edition and 1 to 24 of the 5th, each once."""
+    for place, last in ((1, 23), (2, 24)):
+        assert sorted(row[place] for row in book.SUBJECTS if row[place]) == list(range(1, last + 1))
+
+
+def test_every_chapter_stands_in_the_table():
+    table = book.table(notebooks.sources())
+    for path in notebooks.sources():
+        assert f"(notebooks/{path.stem}.ipynb)" in table

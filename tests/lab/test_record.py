@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import types
 
 import pytest
 
 from pmpp.lab.measure import record, roofline
+from pmpp.lab.measure.sources import Sources
 
 CEILINGS = roofline.Ceilings(4e12, 60e12, "a test", 2e-6, 15e-6)
 GPU = {"name": "NVIDIA Test 1", "compute_capability": [9, 0], "sms": 132, "l2_bytes": 2**26, "memory_bytes": 2**37}
@@ -52,7 +52,13 @@ def run_of(date="2026-11-21T08:00:00Z"):
 
 
 def block(*entries):
-    return {"subject": "reduction", "source": "0123", "notes": [], "entries": [record.as_json(one) for one in entries]}
+    sources = {"pmpp/kernels/reduction/ladder.py": "0123"}
+    return {
+        "subject": "reduction",
+        "sources": sources,
+        "notes": [],
+        "entries": [record.as_json(one) for one in entries],
+    }
 
 
 def data(**rooms):
@@ -161,28 +167,41 @@ def test_the_newest_record_is_the_default(tmp_path, monkeypatch):
     assert record.load("nvidia-old").gpu == "NVIDIA old"
 
 
-def room_module(tmp_path, text, rungs=("shuffle",)):
-    module = types.ModuleType("pmpp.kernels.reduction")
-    path = tmp_path / "reduction.py"
-    path.write_text(text)
-    module.__file__ = str(path)
-    module.LADDER = [types.SimpleNamespace(name=name) for name in rungs]
-    return module
+LADDER = "pmpp/kernels/reduction/ladder.py"
+
+
+def room(root, text, rungs="shuffle,"):
+    """A repository with one room."""
+    (root / LADDER).parent.mkdir(parents=True, exist_ok=True)
+    (root / LADDER).write_text(f"{text}\nLADDER = ({rungs})\n")
+    return Sources(root)
+
+
+def measured(now, *entries):
+    return record.Record(data(reduction={**block(*(entries or [entry()])), "sources": now.of_room("reduction")}))
 
 
 def test_staleness_follows_the_code_and_not_its_prose(tmp_path):
     code = '"""A docstring."""\nX = "text"  # why\n\n\ndef f(x):\n    """Doc."""\n    return f"{x} {X}"\n'
     prose = '"""Another."""\nX = "text"\ndef f(x):\n    """Doc, longer."""\n\n    # because\n    return f"{x} {X}"\n'
-    module = room_module(tmp_path, code)
-    digest = record.source_digest(module)
-    found = record.Record(data(reduction={**block(entry()), "source": digest}))
-    assert found.stale(module) == []
-    assert found.stale(room_module(tmp_path, prose)) == []
-    assert found.stale(room_module(tmp_path, code.replace('"text"', '"other"'))) == [
-        "reduction: its source changed after it was measured"
+    now = room(tmp_path, code)
+    found = measured(now)
+    assert found.stale("reduction", now) == []
+    assert found.stale("reduction", room(tmp_path, prose)) == []
+    assert found.stale("reduction", room(tmp_path, code.replace('"text"', '"other"'))) == [
+        f"measured 2026-11-21; since then changed: {LADDER}"
     ]
-    assert "not measured: faster" in found.stale(room_module(tmp_path, code, ("shuffle", "faster")))[0]
-    assert "no longer in the ladder: shuffle" in found.stale(room_module(tmp_path, code, ()))[0]
+
+
+def test_a_rung_that_was_never_measured_makes_a_record_stale(tmp_path):
+    now = room(tmp_path, "", "shuffle, faster")
+    assert measured(now).stale("reduction", now) == ["not measured: faster"]
+    # Measured at another size than the design's is measured; and what is no rung may be measured beside them.
+    beside = entry(contender="faster", design=False), entry(contender="relu apart")
+    assert measured(now, entry(), *beside).stale("reduction", now) == []
+    assert record.Record(data(matmul=block(entry()))).stale("reduction", now) == ["never measured on NVIDIA Test 1"]
+    with pytest.raises(ValueError, match="room must be one of reduction, was 'attic'"):
+        measured(now).stale("attic", now)
 
 
 def test_stored_figures_are_numbers_of_json():
@@ -193,9 +212,10 @@ def test_stored_figures_are_numbers_of_json():
 
 
 def test_shipped_records_hold_the_schema():
-    for path in sorted(record.RECORDED.glob("*.json")):
-        found = record.load(path)
-        assert path.stem == record.slug(found.gpu)
-        for room in found.rooms():
-            assert found.design(room)
-            assert "synthetic" not in found.run(room)["revision"]
+    folders = record.available()
+    assert folders
+    for folder in folders:
+        found = record.load(folder)
+        assert folder.name == record.slug(found.gpu)
+        for name in found.rooms():
+            assert found.design(name)

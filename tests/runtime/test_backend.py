@@ -24,6 +24,14 @@ def test_importing_pmpp_chooses_nothing():
     assert python(code, PMPP_BACKEND="nonsense").stdout == "set()\n"
 
 
+def test_what_readers_call_is_found_when_asked_for():
+    code = "import pmpp, sys; before = 'pmpp.lab' in sys.modules; from pmpp import check, cuda, show; "
+    code += "from pmpp.lab.teach import exercise, source; from pmpp import simt; "
+    code += "print(before, check is exercise.check, show is source.show, cuda is simt.cuda, 'show' in dir(pmpp))"
+    assert python(code, PMPP_BACKEND="simt").stdout == "False True True True True\n"
+    assert "module 'pmpp' has no attribute 'nonsense'" in python("import pmpp; pmpp.nonsense").stderr
+
+
 def test_the_interpreter_can_be_asked_for():
     result = python("from pmpp.runtime import device as d; b = d.backend(); print(b.name, b.why)", PMPP_BACKEND="simt")
     assert result.stdout == "simt PMPP_BACKEND=simt asks for it\n"

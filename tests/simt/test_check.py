@@ -3,6 +3,7 @@
 A bug is marked in its source by the comment `# HERE`; a race may be reported at either of its two accesses.
 """
 
+import html
 import inspect
 
 import numpy as np
@@ -395,6 +396,43 @@ def test_report_show_prints_the_annotated_source(capsys):
     printed = capsys.readouterr().out + (text or "")
     assert "out[i] = x[i]" in printed
     assert "out_of_bounds" in printed or "out of bounds" in printed
-    html = report._repr_html_()
-    assert "out[i] = x[i]" in html
-    assert "<" in html
+    shown = report._repr_html_()
+    assert "out[i] = x[i]" in shown
+    assert "<" in shown
+
+
+@cuda.jit(device=True)
+def third(x, out, i):
+    out[i] = x[i] / 3.0
+
+
+@cuda.jit
+def twice_wrong(x, y, out):
+    tile = cuda.shared.array(64, np.float32)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
+    tile[t] = x[i] + y[i]  # both may be too short
+    out[i] = tile[63 - t] * 0.5  # no barrier, and a float64 literal
+
+
+def test_the_html_shows_every_finding_of_a_line():
+    args = np.zeros(40, np.float32), np.zeros(50, np.float32), np.zeros(64, np.float32)
+    report = simt.profile(twice_wrong, 1, 64, args, level="check", collect=True)
+    found = [*report.hazards, *report.warnings]
+    assert len({(each.kind, each.line) for each in found}) < len(found)  # two of one kind on one line
+    assert len({each.kind for each in found if each.line == found[-1].line}) > 1  # and two kinds on another
+    shown = report._repr_html_()
+    for each in found:
+        assert shown.count(f"{each.kind}: {html.escape(each.message)}") == 1
+    assert shown.count("background:") == len({each.line for each in found})
+
+
+def test_the_html_shows_findings_in_a_device_function_at_every_level():
+    @cuda.jit
+    def kernel(x, out):
+        third(x, out, cuda.grid(1))
+
+    report = simt.profile(kernel, 1, 64, (np.zeros(40), np.zeros(64)), level="run", collect=True)
+    (found,) = report.hazards
+    assert f"{found.kind}: {html.escape(found.message)}" in report._repr_html_()
+    assert "out[i] = x[i] / 3.0" in report._repr_html_()

@@ -1,73 +1,106 @@
-"""Which module imports which, read from the source: `python -m tests.support.imports [folder]` prints it by folders.
+"""Who imports whom: every import of a package, read from the source, and those that go up.
 
-Every import counts, also those inside functions and those for type checkers only: each says that one file cannot be
-understood without another.  Nothing is executed.
+::
 
-    modules   the files of a package and the imports among them
-    levels    units (a unit is a module, or a folder) as floors: each only imports from floors below its own
-    circles   units that import one another, directly or by way of others
+    python -m tests.support.imports            the folders as levels, with arrows, and every import that goes up
+    python -m tests.support.imports pmpp.lab   the same for the folders of one package
+
+Nothing is imported to find out. Imports below ``if TYPE_CHECKING`` and inside functions count, and so does
+``import_module`` with a name written out. A test says in which order the folders lie, from the top down (`FLOORS`).
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import typing
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).parents[2]
 
-#: For each unit the units that it imports.
-Graph = dict[str, set[str]]
+# From the top down. A folder may import what stands after it. One line a package whose folders have an order.
+FLOORS = {
+    "pmpp": ("__main__", "parallel", "nn", "kernels", "lab", "runtime", "simt"),
+    "pmpp.lab": ("publish", "draw", "teach", "measure", "rooms"),
+    "pmpp.simt": ("host", "front", "observe", "api", "machine", "values"),
+}
 
-
-def modules(folder: str, root: Path = ROOT) -> Graph:
-    """The modules below a folder by dotted name, and which of them each imports.
-
-    >>> "pmpp.simt.machine.lanes" in modules("pmpp/simt")["pmpp.simt.machine.storage"]
-    True
-    """
-    files = {_dotted(path.relative_to(root)): path for path in sorted((root / folder).rglob("*.py"))}
-    return {name: set(_imports(name, path, files)) - {name} for name, path in files.items()}
-
-
-def _dotted(path: Path) -> str:
-    parts = path.with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+# Imports that go up all the same, each with the reason.
+ALLOWED = {
+    ("pmpp.lab.rooms", "pmpp.kernels"): "it walks through the package to find the rooms, and names none",
+}
 
 
-def _imports(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    """The known modules that a file imports, wherever in the file it does."""
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            inside = {f"{base}.{alias.name}" for alias in node.names}
-            yield from inside & known.keys()
-            # `from package import name` also needs the package's own file, unless every name is a module of it.
-            if base in known and not inside <= known.keys():
-                yield base
+class Import(typing.NamedTuple):
+    """``line`` of module ``source`` imports ``target``: a module of the package, or a name outside of it."""
+
+    source: str
+    target: str
+    line: int
 
 
-def grouped(graph: Mapping[str, Iterable[str]], unit: Callable[[str], str]) -> Graph:
-    """The same imports between larger units: `unit` names that of a module."""
-    found: Graph = {unit(name): set() for name in graph}
-    for name, imported in graph.items():
-        found[unit(name)] |= {unit(other) for other in imported} - {unit(name)}
+def modules(package: str, root: Path = ROOT) -> dict[str, Path]:
+    """Every module of a package by its full name, the packages themselves among them."""
+    found = {}
+    for path in sorted((root / package.replace(".", "/")).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
 
-def below(folder: str) -> Callable[[str], str]:
-    """A unit for `grouped`: the subfolder or file of `folder` that a module belongs to.
+def lazily_provided(path: Path) -> dict[str, str]:
+    """What ``LAZY`` of a package's ``__init__`` promises: each name, and the full name of its module."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == ["LAZY"]:
+            return ast.literal_eval(node.value)
+    return {}
 
-    >>> below("pmpp/simt")("pmpp.simt.machine.lanes")
-    'machine'
+
+def _named(node: ast.AST, package: str) -> Iterator[str]:
+    """The full names that a node imports: of ``from a import b`` this is ``a.b``, a module or what is in it."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+        base = ".".join([*above, *filter(None, [node.module])])
+        yield from (f"{base}.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+            yield node.args[0].value
+
+
+def imports(package: str, root: Path = ROOT) -> list[Import]:
+    """Every import that a module of ``package`` makes, at any depth of the source.
+
+    The target is a module of the top-level package where it is one, so that ``from pmpp.runtime import device`` is an
+    import of ``pmpp.runtime.device``. A name that a package provides lazily is an import of the module that it is from.
     """
-    prefix = folder.strip("/").replace("/", ".") + "."
-    return lambda name: name.removeprefix(prefix).partition(".")[0] if name.startswith(prefix) else "__init__"
+    top = package.partition(".")[0]
+    known = modules(top, root)
+    lazy = {f"{top}.{name}": module for name, module in lazily_provided(known[top]).items()}
+    found = set()
+    for source, path in modules(package, root).items():
+        inside = source if path.name == "__init__.py" else source.rpartition(".")[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for name in _named(node, inside):
+                target = lazy.get(name, name)
+                while target not in known and "." in target and target.partition(".")[0] == top:
+                    target = target.rpartition(".")[0]
+                found.add(Import(source, target if target in known else name, node.lineno))
+    return sorted(found)
+
+
+def graph(package: str, found: Sequence[Import]) -> dict[str, set[str]]:
+    """Which modules of a package each of them imports, without what a package imports of itself."""
+    known = modules(package)
+    arrows: dict[str, set[str]] = {name: set() for name in known}
+    for source, target, _ in found:
+        if source in known and target in known and source != target:
+            arrows[source].add(target)
+    return arrows
 
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
@@ -98,62 +131,59 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
     return found
 
 
-def levels(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """Units as floors, the lowest first: a unit stands one above the highest unit that it imports.
-
-    Raises ValueError where units import one another, because then there are no floors.
-    """
-    if found := circles(graph):
-        raise ValueError(f"these import one another: {'; '.join(', '.join(group) for group in found)}")
-    floor: dict[str, int] = {}
-
-    def height(unit: str) -> int:
-        if unit not in floor:
-            floor[unit] = 1 + max((height(other) for other in graph[unit]), default=-1)
-        return floor[unit]
-
-    for unit in graph:
-        height(unit)
-    return [sorted(unit for unit in graph if floor[unit] == k) for k in range(max(floor.values(), default=-1) + 1)]
+def folder(module: str, package: str) -> str:
+    """The part of ``package`` that a module belongs to: "lab" of pmpp for ``pmpp.lab.rooms``; "" if it is no part."""
+    inside, _, rest = module.partition(f"{package}.")
+    return "" if inside else rest.partition(".")[0]
 
 
-def upwards(graph: Mapping[str, Iterable[str]], floors: Iterable[Iterable[str]]) -> list[str]:
-    """The arrows that do not go down, as text; `floors` are units from the highest floor to the lowest.
-
-    Units of one floor may not import each other.  A unit without a floor is an error, too: it must be given one.
-    """
-    height = {unit: k for k, floor in enumerate(floors) for unit in floor}
-    wrong = [f"{unit} has no floor" for unit in graph if unit not in height]
-    for unit, imported in sorted(graph.items()):
-        wrong += [
-            f"{unit} -> {other}"
-            for other in sorted(imported)
-            if unit in height and other in height and height[other] <= height[unit]
-        ]
+def upwards(package: str, floors: Sequence[str], found: Sequence[Import]) -> list[str]:
+    """Every import of a folder by one that lies below it, or beside an order that does not have it: where, and what."""
+    wrong = []
+    for source, target, line in found:
+        low, high = folder(source, package), folder(target, package)
+        if not low or not high or low == high or (source, target) in ALLOWED:
+            continue
+        missing = [name for name in (low, high) if name not in floors]
+        if missing:
+            wrong.append(f"{source}, line {line}: {missing[0]} has no floor in {package}")
+        elif floors.index(high) < floors.index(low):
+            wrong.append(f"{source}, line {line}: {low} imports {target}, which is above it")
     return wrong
 
 
-def picture(graph: Mapping[str, Iterable[str]]) -> str:
-    """The floors from the top, each unit with what it imports; circles are named where there are any."""
-    if found := circles(graph):
-        groups = {unit: " + ".join(group) for group in found for unit in group}
-        merged = grouped(graph, lambda unit: groups.get(unit, unit))
-        lines = ["Units that import one another are shown as one.", picture(merged)]
-        return "\n".join(lines)
+def picture(package: str, floors: Sequence[str], found: Sequence[Import]) -> str:
+    """The folders as levels from the top down, each with arrows to what it imports and how often."""
+    arrows = Counter((folder(one.source, package), folder(one.target, package)) for one in found)
+    inside = sorted({name for arrow in arrows for name in arrow if name} - set(floors))
     lines = []
-    for k, floor in reversed(list(enumerate(levels(graph)))):
-        for unit in floor:
-            imported = ", ".join(sorted(graph[unit]))
-            lines.append(f"{k:3}  {unit}" + (f"  ->  {imported}" if imported else ""))
-    return "\n".join(lines)
+    for name in (*floors, *inside):
+        to = [(other, times) for (low, other), times in arrows.items() if low == name and other not in ("", name)]
+        to.sort(key=lambda pair: (*floors, *inside).index(pair[0]))
+        arrow = f"  -> {', '.join(f'{other} ({times})' for other, times in to)}" if to else ""
+        there = any(name in pair for pair in arrows)
+        lines.append(f"{name:12}{arrow}" if there else f"{name:12}  (nothing there yet)")
+    return "\n".join(line.rstrip() for line in lines)
 
 
-def main(folders: list[str]) -> None:
-    """Print the folders of each folder as floors."""
-    for folder in folders or ["pmpp", "pmpp/simt"]:
-        print(f"{folder}, as floors: each imports only from floors below")
-        print(picture(grouped(modules(folder), below(folder))))
+def main(packages: Sequence[str], write: Callable[[str], typing.Any] = print) -> int:
+    """Print the levels of each package; the number of packages with an import that goes up."""
+    failed = 0
+    for package in packages or FLOORS:
+        found, floors = imports(package), FLOORS.get(package, ())
+        write(f"{package}\n{picture(package, floors, found)}")
+        if not floors:
+            write("no order of its folders is agreed: add a line to FLOORS\n")
+            continue
+        wrong = upwards(package, floors, found)
+        failed += bool(wrong)
+        write("\n".join(f"up: {line}" for line in wrong) or "no import goes up")
+        for (source, target), why in ALLOWED.items():
+            if folder(source, package) and folder(target, package):
+                write(f"{source} may import {target}: {why}")
+        write("")
+    return failed
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(bool(main(sys.argv[1:])))

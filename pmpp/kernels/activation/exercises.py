@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.activation.ladder import sigmoid
+from pmpp.kernels.activation.ladder import logistic
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 128  # threads a block
@@ -85,7 +85,7 @@ def gated_answer(x, out):
         n = out.shape[1]
         row, column = i // n, i % n
         gate = x[row, column]
-        out[row, column] = gate * sigmoid(gate) * x[row, n + column]
+        out[row, column] = gate * logistic(gate) * x[row, n + column]
 
 
 def _swapped(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
@@ -132,7 +132,7 @@ EXERCISES = (
         task="The gated unit of many language models (SwiGLU): a row of x has 2 n numbers, n gates and then n values. "
         "out[r, j] = silu(x[r, j]) * x[r, n + j], and silu(v) = v * sigmoid(v). x has shape (rows, 2 n), out has "
         f"(rows, n), float32. The launch has {BLOCK} threads a block, one for each element of out. Kernels can call "
-        "pmpp.kernels.activation.sigmoid.",
+        "pmpp.kernels.activation.logistic, which is the sigmoid.",
         parameters="x, out",
         cases=_gated_cases,
         answer=gated_answer,

@@ -15,9 +15,11 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.vector_add import vector_span
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.check import as_number
+from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
 # The functions by name, and the number by which the kernels know each.
@@ -103,33 +105,56 @@ def cost(n: int, itemsize: int = 4) -> Cost:
     return Cost(flops=n, bytes=2 * n * itemsize)
 
 
-def _arguments(
-    x: typing.Any, function: str, bias: typing.Any, slope: float, out: typing.Any, stream: typing.Any
-) -> tuple:
-    """``(x, code, bias or None, elements of a channel in a row, slope, out, result, stream)``, arrays flat."""
+def arguments(x, function="relu", bias=None, *, slope=0.01, out=None, stream=0) -> Problem:
+    """Apply a function to every element, after a bias is added where one is given.
+
+    Args:
+        x: an array of any shape, float32, contiguous; with a bias (N, C, ...).
+        function: "relu", "leaky_relu", "sigmoid", "tanh", "gelu" (with the error function), "gelu_tanh" (its
+            approximation) or "silu" (x times its sigmoid).
+        bias: (C,), float32, added before; or None.
+        slope: the factor of "leaky_relu" for negative numbers. The other functions do not use it.
+        out: a device array like ``x``, which it may be, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. NaN stays NaN. At minus infinity "gelu", "gelu_tanh" and
+    "silu" give their limit -0.0 (where PyTorch gives NaN).
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+    Source: PMPP 4e section 16.1; D. Hendrycks and K. Gimpel, Gaussian Error Linear Units (arXiv:1606.08415);
+    S. Elfwing and others, Sigmoid-weighted linear units (arXiv:1702.03118).
+
+    >>> from pmpp.kernels import activation
+    >>> activation.fused(np.float32([[-1, 2]]), "relu", np.float32([0, 0.5])).copy_to_host()
+    array([[0. , 2.5]], dtype=float32)
+    """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=np.float32, ndim=None, stream=stream)
     if not isinstance(function, str) or function not in FUNCTIONS:
         raise ValueError(f"function must be one of {', '.join(FUNCTIONS)}, was {function!r}")
-    if isinstance(slope, bool) or not isinstance(slope, int | float | np.number):
-        raise TypeError(f"slope must be a number, was {type(slope).__name__}")
-    inner = 1
+    slope = as_number("slope", slope)
     if bias is not None:
         if x.ndim < 2:
             raise ValueError(f"x must have 2 dimensions or more to have a bias, had shape {x.shape}")
         bias = device.as_input("bias", bias, dtypes=np.float32, shape=(x.shape[1],), stream=stream)
-        inner = math.prod(x.shape[2:])
-    result = device.as_output("out", out, shape=x.shape, dtype=np.float32, stream=stream)
-    flat = x.reshape(-1), FUNCTIONS[function], bias, inner
-    return *flat, np.float32(slope), result.reshape(-1), result, stream
+    out = device.as_output("out", out, shape=x.shape, dtype=np.float32, stream=stream)
+    return Problem(
+        out,
+        stream=stream,
+        x=x.reshape(-1),
+        out=out.reshape(-1),
+        function=FUNCTIONS[function],
+        bias=bias,
+        inner=math.prod(x.shape[2:]),  # neighbours of one channel
+        slope=slope,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- the functions
 
 
 @cuda.jit(device=True)
-def sigmoid(v):
-    """1 / (1 + exp(-v)), by an exponential that cannot overflow: of -|v|."""
+def logistic(v):
+    """The sigmoid 1 / (1 + exp(-v)), by an exponential that cannot overflow: of -|v|."""
     one = np.float32(1)
     e = math.exp(-abs(v))
     return (one if v >= np.float32(0) else e) / (one + e)
@@ -151,12 +176,12 @@ def activate(function, v, slope):
     if function == LEAKY_RELU:
         return v if v > zero else v * slope
     if function == SIGMOID:
-        return sigmoid(v)
+        return logistic(v)
     if function == TANH:
         return math.tanh(v)
     if function == SILU:
         v = above(v)
-        return v * sigmoid(v)
+        return v * logistic(v)
     if function == GELU:
         v = above(v)
         return half * v * (one + math.erf(v * np.float32(0.7071067811865476)))  # 1 / sqrt(2)
@@ -183,41 +208,16 @@ def bias_kernel(x, bias, inner, out):
 
 
 @rung(elementwise_kernel, bias_kernel)
-def elementwise(
-    x: typing.Any,
-    function: str = "relu",
-    bias: typing.Any = None,
-    *,
-    slope: float = 0.01,
-    out: typing.Any = None,
-    stream: typing.Any = 0,
-) -> typing.Any:
+def elementwise(p):
     """One thread for each element; a bias is added by a kernel of its own before.
-
-    Args:
-        x: an array of any shape, float32, contiguous; with a bias (N, C, ...).
-        function: "relu", "leaky_relu", "sigmoid", "tanh", "gelu" (with the error function), "gelu_tanh" (its
-            approximation) or "silu" (x times its sigmoid).
-        bias: (C,), float32, added before; or None.
-        slope: of "leaky_relu" for negative numbers.
-        out: a device array like ``x``, which it may be, or None to allocate one.
-        stream: the stream to work on.
-
-    Returns ``out`` without waiting for the work to be done. NaN stays NaN. At minus infinity "gelu", "gelu_tanh" and
-    "silu" give their limit -0.0 (where PyTorch gives NaN). Raises TypeError or ValueError that names the argument at
-    fault. Source: PMPP 4e section 16.1; D. Hendrycks and K. Gimpel, Gaussian Error Linear Units (arXiv:1606.08415);
-    S. Elfwing and others, Sigmoid-weighted linear units (arXiv:1702.03118).
 
     Leaves: a thread asks for 4 bytes and is over.
     """
-    x, code, bias, inner, slope, out, result, stream = _arguments(x, function, bias, slope, out, stream)
-    if x.size:
-        blocks = -(-x.size // BLOCK)
-        if bias is not None:
-            bias_kernel[blocks, BLOCK, stream](x, bias, inner, out)
-            x = out
-        elementwise_kernel[blocks, BLOCK, stream](x, code, slope, out)
-    return result
+    x, grid = p.x, blocks(p.x.size, BLOCK)
+    if p.bias is not None:
+        bias_kernel[grid, BLOCK, p.stream](x, p.bias, p.inner, p.out)
+        x = p.out
+    elementwise_kernel[grid, BLOCK, p.stream](x, p.function, p.slope, p.out)
 
 
 # ------------------------------------------------------------------------------------------------------- 128 bits wide
@@ -290,34 +290,30 @@ def bias_vectors_kernel(x, bias, inner, out, head, tail):
         out[tail + thread] = biased(x, tail + thread, bias, inner)
 
 
-def _span(x: typing.Any, out: typing.Any) -> tuple[int, int, int]:
+def grid_and_span(x, out) -> tuple[int, int, int]:
     """Blocks, and the elements [head:tail] that are whole vectors in both; if they lie differently, there are none."""
     head, tail, _ = vector_span(x, out)
     threads = max(head, (tail - head) // 4, x.size - tail)
-    return -(-threads // BLOCK), head, tail
+    return blocks(threads, BLOCK), head, tail
 
 
 @rung(vectorised_kernel, bias_vectors_kernel)
-def vectorised(
-    x: typing.Any, function: str = "relu", bias: typing.Any = None, *, slope=0.01, out=None, stream=0
-) -> typing.Any:
+def vectorised(p):
     """A thread loads 128 bits, works on four numbers, and stores 128 bits.
 
-    Arguments, result and errors as in `elementwise`. What is no whole 16-byte vector of ``x`` and of ``out`` is moved
-    4 bytes at a time. A thread has one load, not several: where as much is written as is read, four loads
-    a thread reached less of an H200's bandwidth than `pmpp.kernels.vector_add.copy` does with one.
+    What is no whole 16-byte vector of ``x`` and of ``out`` is moved 4 bytes at a time. A thread has one load, not
+    several: where as much is written as is read, four loads a thread reached less of an H200's bandwidth than
+    `pmpp.kernels.vector_add.copy` does with one.
 
     Leaves: with a bias, what one kernel has just written the next one reads back: 16 bytes an element instead of 8.
     """
-    x, code, bias, inner, slope, out, result, stream = _arguments(x, function, bias, slope, out, stream)
-    if x.size:
-        blocks, head, tail = _span(x, out)
-        if bias is not None:
-            bias_vectors_kernel[blocks, BLOCK, stream](x, bias, inner, out, head, tail)
-            x = out
-            blocks, head, tail = _span(x, out)
-        vectorised_kernel[blocks, BLOCK, stream](x, code, slope, out, head, tail)
-    return result
+    x = p.x
+    if p.bias is not None:
+        grid, head, tail = grid_and_span(x, p.out)
+        bias_vectors_kernel[grid, BLOCK, p.stream](x, p.bias, p.inner, p.out, head, tail)
+        x = p.out
+    grid, head, tail = grid_and_span(x, p.out)
+    vectorised_kernel[grid, BLOCK, p.stream](x, p.function, p.slope, p.out, head, tail)
 
 
 # ------------------------------------------------------------------------------------------------------ as an epilogue
@@ -336,21 +332,16 @@ def fused_kernel(x, bias, inner, function, slope, out, head, tail):
 
 
 @rung(fused_kernel, vectorised_kernel)
-def fused(
-    x: typing.Any, function: str = "relu", bias: typing.Any = None, *, slope=0.01, out=None, stream=0
-) -> typing.Any:
+def fused(p):
     """The bias is added in registers, on the way to the function: one kernel, which reads once and writes once.
 
-    Arguments, result and errors as in `elementwise`. Without a bias it is `vectorised`.
+    Without a bias it is `vectorised`.
     """
-    x, code, bias, inner, slope, out, result, stream = _arguments(x, function, bias, slope, out, stream)
-    if x.size:
-        blocks, head, tail = _span(x, out)
-        if bias is None:
-            vectorised_kernel[blocks, BLOCK, stream](x, code, slope, out, head, tail)
-        else:
-            fused_kernel[blocks, BLOCK, stream](x, bias, inner, code, slope, out, head, tail)
-    return result
+    if p.bias is None:
+        vectorised.launch(p)
+    else:
+        grid, head, tail = grid_and_span(p.x, p.out)
+        fused_kernel[grid, BLOCK, p.stream](p.x, p.bias, p.inner, p.function, p.slope, p.out, head, tail)
 
 
 LADDER = (elementwise, vectorised, fused)

@@ -9,20 +9,21 @@ import numpy as np
 from pmpp.kernels.convolution_layer import by_fft
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, SQUARES, workload
-from pmpp.lab.measure.arrays import xp
+from pmpp.lab.measure.arrays import library_of
 
 
 def bound(x: typing.Any, w: typing.Any, layer: Layer) -> typing.Any:
-    """`convolution_fft.error_bound` for arrays of NumPy or CuPy."""
+    """`by_fft.error_bound` for arrays of NumPy or CuPy."""
+    xp = library_of(x)
     each, group = layer.k // layer.groups, layer.c // layer.groups
     wide = w.astype(np.float64)
-    images = xp().sqrt((x.astype(np.float64) ** 2).sum((2, 3)))
-    masks, sums = xp().sqrt((wide**2).sum((2, 3))), abs(wide).sum((2, 3))
+    images = xp.sqrt((x.astype(np.float64) ** 2).sum((2, 3)))
+    masks, sums = xp.sqrt((wide**2).sum((2, 3))), abs(wide).sum((2, 3))
     found = []
     for g in range(layer.groups):
         seen, filters = images[:, g * group : (g + 1) * group], slice(g * each, (g + 1) * each)
         found.append(by_fft.error_bound(layer, seen @ masks[filters].T, seen @ sums[filters].T))
-    return xp().broadcast_to(xp().concatenate(found, 1)[:, :, None, None], layer.shape)
+    return xp.broadcast_to(xp.concatenate(found, 1)[:, :, None, None], layer.shape)
 
 
 MASKS = [Layer(8, 64, 128, 128, 64, extent, extent, padding=(extent // 2, extent // 2)) for extent in (3, 7, 11, 31)]

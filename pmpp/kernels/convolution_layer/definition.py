@@ -19,8 +19,8 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.pooling.windows import sizes_of
 from pmpp.runtime import device
+from pmpp.runtime.check import as_pair
 from pmpp.runtime.rung import Cost
 
 MOST = 2**31 - 1  # elements of an array: the kernels count in 32 bits
@@ -198,9 +198,9 @@ def layer_of(x: tuple[int, ...], w: tuple[int, ...], stride=1, padding=0, dilati
     if len(x) != 4 or len(w) != 4:
         raise ValueError(f"x and w must have 4 dimensions each, had shapes {x} and {w}")
     stride, padding, dilation = (
-        sizes_of("stride", stride, 1),
-        sizes_of("padding", padding, 0),
-        sizes_of("dilation", dilation, 1),
+        as_pair("stride", stride, 1),
+        as_pair("padding", padding, 0),
+        as_pair("dilation", dilation, 1),
     )
     if isinstance(groups, bool) or not isinstance(groups, int | np.integer) or groups < 1:
         raise ValueError(f"groups must be an integer of at least 1, was {groups!r}")

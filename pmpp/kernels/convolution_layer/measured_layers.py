@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pmpp.kernels.convolution_layer.definition import Layer
-from pmpp.lab.measure.arrays import normal, worst, xp
+from pmpp.lab.measure.arrays import library_of, normal, worst
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime import device
 
@@ -35,9 +35,10 @@ def with_layer(rung: typing.Any, layer: Layer, **options: typing.Any) -> Callabl
 def sums(x: typing.Any, w: typing.Any, layer: Layer) -> typing.Any:
     """The output in float64, of NumPy or CuPy arrays: a matrix product for each element of the kernel."""
     (a, b), (u, v), (d, e) = layer.padding, layer.stride, layer.dilation
-    x = xp().pad(x.astype(np.float64), ((0, 0), (0, 0), (a, a), (b, b)))
+    xp = library_of(x)
+    x = xp.pad(x.astype(np.float64), ((0, 0), (0, 0), (a, a), (b, b)))
     w, group = w.astype(np.float64), layer.c // layer.groups
-    out = xp().zeros(layer.shape)
+    out = xp.zeros(layer.shape)
     for g in range(layer.groups):
         filters = slice(g * layer.k // layer.groups, (g + 1) * layer.k // layer.groups)
         for r in range(layer.r):

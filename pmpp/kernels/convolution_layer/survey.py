@@ -7,7 +7,7 @@
 The layers: those of ResNet-50, shapes drawn at random (forty to judge the choice by, others to fit it to), and a grid
 of channels x image size x kernel size. Each is run by every algorithm and by cuDNN (PyTorch, benchmark mode, TF32 off),
 in turn, in one process; every output is compared with float64 at the places of
-`pmpp.kernels.convolution_layer.dispatch.samples_of`.
+`pmpp.kernels.convolution_layer.find.samples_of`.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def sets() -> dict[str, list[Layer]]:
 def measure_layer(layer: Layer) -> dict[str, typing.Any]:
     """A row of the record: milliseconds, workspace and error by algorithm, ``"cudnn"`` among them, and reasons."""
     from pmpp.kernels.convolution_layer import dispatch as layers
+    from pmpp.kernels.convolution_layer import find
 
     free_bytes()  # what the pools keep of the layer before
     x = normal((layer.n, layer.c, layer.h, layer.w), 1)
@@ -97,7 +98,7 @@ def measure_layer(layer: Layer) -> dict[str, typing.Any]:
     tensors = as_tensor(x), as_tensor(w)
     library = next(iter(torch_conv2d(layer).values()))
 
-    samples = layers.samples_of(problem)
+    samples = find.samples_of(problem)
     row: dict[str, typing.Any] = {"ms": {}, "workspace": {}, "error": {}, "notes": {}}
 
     def contender(name: str, call: typing.Callable) -> timing.Contender:

@@ -8,7 +8,7 @@ from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.measured_layers import SQUARES, workload
 from pmpp.kernels.convolution_layer.winograd import LADDER
 from pmpp.kernels.convolution_layer.winograd_transforms import bound
-from pmpp.lab.measure.arrays import xp
+from pmpp.lab.measure.arrays import library_of
 from pmpp.lab.measure.bench import Workload
 
 LAST = LADDER[-1:]
@@ -25,7 +25,7 @@ SWEEP = [Layer(n, 64, 56, 56, 64, 3, 3, **P1) for n in (4, 16)]
 
 
 def _allowed(x: typing.Any, w: typing.Any, layer: Layer) -> typing.Any:
-    return bound(x, w, layer, 4, xp=xp())
+    return bound(x, w, layer, 4, xp=library_of(x))
 
 
 def _workload(layer: Layer, rungs: tuple, family: str, **more: typing.Any) -> Workload:

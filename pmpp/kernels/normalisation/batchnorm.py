@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import blocks
+from pmpp.kernels.common import block_sum, blocks
 from pmpp.kernels.normalisation import columns, moments
 from pmpp.kernels.normalisation.moments import (
     CHUNK,
@@ -23,7 +23,6 @@ from pmpp.kernels.normalisation.moments import (
     Running,
     Shape,
     block_merge,
-    block_sum,
     centre_and_scale,
     chunk_moments,
     divided,

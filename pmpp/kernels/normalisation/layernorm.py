@@ -9,30 +9,29 @@ where to keep it.
 
 from __future__ import annotations
 
+import functools
 import math
 import typing
 
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP
+from pmpp.kernels.common import FULL_WARP, block_sum, blocks, round_up, sum_across_warps, warp_sum
 from pmpp.kernels.normalisation import moments
 from pmpp.kernels.normalisation.moments import (
-    across_warps,
     block_merge,
-    block_sum,
     chunk_moments,
     divided,
     f0,
     f1,
     merge,
     merge_parts,
-    warp_sum,
     welford_step,
     write_part,
 )
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.check import as_number
+from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
 BLOCK = 256  # threads a block
@@ -79,24 +78,38 @@ def cost(rows: int, columns: int) -> Cost:
     return Cost(flops=8 * rows * columns, bytes=8 * rows * columns + 8 * columns)
 
 
-def _arguments(x: typing.Any, weight: typing.Any, bias: typing.Any, eps: float, out: typing.Any, stream: typing.Any):
+def arguments(x, weight, bias, eps=1e-5, *, out=None, stream=0) -> Problem:
+    """Normalise every row of a matrix: ``(x - mean) / sqrt(var + eps) * weight + bias``.
+
+    Args:
+        x: a matrix of float32, shape (M, N), 0 < N <= MOST, contiguous in C order. Reshape an array of more dimensions:
+            the last ones make the row.
+        weight, bias: float32 of shape (N,).
+        eps: what is added to the variance, 0 or more.
+        out: a device array of shape (M, N) and float32 in C order, apart from ``x`` in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. Mean and variance are those of the row, and the variance
+    is the biased one. A NaN or an infinity makes all of its row NaN.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+    Source: J. L. Ba, J. R. Kiros and G. Hinton, Layer Normalization (2016); PyTorch's torch.nn.functional.layer_norm.
+
+    >>> from pmpp.kernels.normalisation import layernorm
+    >>> layernorm.vectorised(np.float32([[1, 3]]), np.float32([1, 2]), np.float32([0, 5]), eps=0).copy_to_host()
+    array([[-1.,  7.]], dtype=float32)
+    """
     stream = device.as_stream(stream)
+    eps = as_number("eps", eps, 0)
     x = device.as_input("x", x, dtypes="float32", ndim=2, stream=stream)
-    columns = x.shape[1]
+    rows, columns = x.shape
     if not columns:
         raise ValueError(f"x must have a column, had shape {x.shape}: the mean of nothing is not defined")
     if columns > MOST:
         raise ValueError(f"x must have at most {MOST} columns, had shape {x.shape}")
     weight = device.as_input("weight", weight, dtypes="float32", shape=(columns,), stream=stream)
     bias = device.as_input("bias", bias, dtypes="float32", shape=(columns,), stream=stream)
-    if not eps >= 0:
-        raise ValueError(f"eps must not be negative, was {eps}")
     out = device.as_output("out", out, shape=x.shape, dtype=np.float32, stream=stream)
-    return x, weight, bias, np.float32(eps), out, stream
-
-
-def _ceil(a: int, b: int) -> int:
-    return -(-a // b)
+    return Problem(out, stream=stream, x=x, weight=weight, bias=bias, eps=eps, rows=rows, columns=columns)
 
 
 # -------------------------------------------------------------------------------------------------------- a block a row
@@ -134,38 +147,14 @@ def normalise_kernel(x, mean, var, weight, bias, eps, out):
 
 
 @rung(statistics_kernel, normalise_kernel)
-def two_kernels(
-    x: typing.Any,
-    weight: typing.Any,
-    bias: typing.Any,
-    eps: float = 1e-5,
-    *,
-    out: typing.Any = None,
-    stream: typing.Any = 0,
-) -> typing.Any:
+def two_kernels(p):
     """One kernel finds the mean and the variance of each row, another normalises each element.
-
-    Args:
-        x: a matrix of float32, shape (M, N), 0 < N <= MOST, contiguous in C order. Of an array with more dimensions the
-            last ones make the row, and the others say which: reshape it.
-        weight, bias: float32 of shape (N,).
-        eps: added to the variance.
-        out: a device array of shape (M, N) and float32 in C order, apart from ``x`` in memory, or None to allocate one.
-        stream: the stream to work on.
-
-    Returns ``out``, ``(x - mean) / sqrt(var + eps) * weight + bias`` with the mean and the biased variance of each row,
-    without waiting for the work to be done. A NaN or an infinity makes all of its row NaN.
-    Raises TypeError or ValueError that names the argument at fault.
-    Source: J. L. Ba, J. R. Kiros and G. Hinton, Layer Normalization (2016); torch.nn.functional.layer_norm.
 
     Leaves: between the two kernels the whole matrix passes by, so each row comes from memory twice.
     """
-    x, weight, bias, eps, out, stream = _arguments(x, weight, bias, eps, out, stream)
-    if x.size:
-        mean, var = (device.empty(x.shape[0], np.float32, stream=stream) for _ in range(2))
-        statistics_kernel[x.shape[0], BLOCK, stream](x, mean, var)
-        normalise_kernel[_ceil(x.size, BLOCK), BLOCK, stream](x, mean, var, weight, bias, eps, out)
-    return out
+    mean, var = (device.empty(p.rows, np.float32, stream=p.stream) for _ in range(2))
+    statistics_kernel[p.rows, BLOCK, p.stream](p.x, mean, var)
+    normalise_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, mean, var, p.weight, p.bias, p.eps, p.result)
 
 
 @cuda.jit
@@ -178,17 +167,12 @@ def block_per_row_kernel(x, weight, bias, eps, out):
 
 
 @rung(block_per_row_kernel)
-def block_per_row(x, weight, bias, eps=1e-5, *, out=None, stream=0):
+def block_per_row(p):
     """The block that found the mean and the variance of a row normalises it, while the row is in the cache.
-
-    Arguments, result and errors as in `two_kernels`.
 
     Leaves: the row is read three times, if mostly from the cache, and each time the block waits for the last of it.
     """
-    x, weight, bias, eps, out, stream = _arguments(x, weight, bias, eps, out, stream)
-    if x.size:
-        block_per_row_kernel[x.shape[0], BLOCK, stream](x, weight, bias, eps, out)
-    return out
+    block_per_row_kernel[p.rows, BLOCK, p.stream](p.x, p.weight, p.bias, p.eps, p.result)
 
 
 @cuda.jit
@@ -204,17 +188,14 @@ def welford_kernel(x, weight, bias, eps, out):
 
 
 @rung(welford_kernel)
-def welford(x, weight, bias, eps=1e-5, *, out=None, stream=0):
+def welford(p):
     """Mean and variance in one pass: two reads of the row, and one barrier.
 
-    Arguments, result and errors as in `two_kernels`. Source: B. P. Welford (1962), as in `batchnorm`.
+    Source: B. P. Welford (1962), as in `batchnorm`.
 
     Leaves: a division for each element, a second read, and most of a block idle where rows are short.
     """
-    x, weight, bias, eps, out, stream = _arguments(x, weight, bias, eps, out, stream)
-    if x.size:
-        welford_kernel[x.shape[0], BLOCK, stream](x, weight, bias, eps, out)
-    return out
+    welford_kernel[p.rows, BLOCK, p.stream](p.x, p.weight, p.bias, p.eps, p.result)
 
 
 # ------------------------------------------------------------------------------------------- a warp a row, in registers
@@ -245,21 +226,18 @@ def warp_per_row_kernel(x, weight, bias, eps, out):
 
 
 @rung(warp_per_row_kernel, welford_kernel)
-def warp_per_row(x, weight, bias, eps=1e-5, *, out=None, stream=0):
-    """A warp keeps a row in registers, up to 1024 elements: it is read once, and nobody waits at a barrier.
+def warp_per_row(p):
+    """A warp keeps a row in registers, up to 1024 elements: it is read once, and no warp waits at a barrier.
 
-    Arguments, result and errors as in `two_kernels`. With the row at hand the variance can be found around the mean, in
-    a second pass over registers: no division, and nothing to cancel. Longer rows go to `welford`'s kernel.
+    The variance is found around the mean, in a second pass over registers: no division, and nothing cancels. Longer
+    rows go to `welford`.
 
     Leaves: 32 loads for each lane whatever the row's length, of 4 bytes each; and long rows are not kept.
     """
-    x, weight, bias, eps, out, stream = _arguments(x, weight, bias, eps, out, stream)
-    rows, columns = x.shape
-    if rows and columns > 32 * ROW:
-        welford_kernel[rows, BLOCK, stream](x, weight, bias, eps, out)
-    elif rows:
-        warp_per_row_kernel[_ceil(rows, BLOCK // 32), BLOCK, stream](x, weight, bias, eps, out)
-    return out
+    if p.columns > 32 * ROW:
+        welford.launch(p)
+    else:
+        warp_per_row_kernel[blocks(p.rows, BLOCK // 32), BLOCK, p.stream](p.x, p.weight, p.bias, p.eps, p.result)
 
 
 # ----------------------------------------------------------------------------- 128 bits wide, as many lanes as it takes
@@ -271,9 +249,11 @@ MOST_PARTS = 256  # blocks for a very long row
 
 @cuda.jit(device=True)
 def load_row(x, row, first, step, wide, depth, values):
-    """Load a thread's values of a row; how many there were. A unit is a value, or four of them if ``wide``. A thread
-    has the units ``first``, ``first + step``, ...; none has more than ``depth``. Where the row ends, its last unit is
-    loaded, and not counted."""
+    """Load a thread's values of a row, and return how many there were.
+
+    A unit is one value, or four if ``wide``. A thread has the units ``first``, ``first + step`` and so on, at most
+    ``depth`` of them. Beyond the end of the row it loads the row's last unit, and does not count it.
+    """
     columns, filled = np.int32(x.shape[1]), 0
     if wide:
         for k in range(values.size // 4):
@@ -319,7 +299,7 @@ def group_sum(value, lanes, partial):
         value += cuda.shfl_xor_sync(FULL_WARP, value, distance)
         distance //= 2
     if lanes > 32:
-        value = across_warps(value, partial)
+        value = sum_across_warps(value, partial)
     return value
 
 
@@ -398,44 +378,79 @@ def long_rows_kernel(x, wide, tiles, partials, weight, bias, eps, out):
     normalise_part(x, row, part, parts, wide, tiles, mean, scale, weight, bias, out)
 
 
-@rung(vectorised_kernel, wide_rows_kernel, parts_kernel, long_rows_kernel)
-def vectorised(x, weight, bias, eps=1e-5, *, out=None, stream=0):
-    """A thread keeps 16 or 32 values, by 128-bit loads, and a row has as many threads as it needs, from 1 to 1024.
+class Kept(typing.NamedTuple):
+    """How rows that fit into registers are shared out.
 
-    Arguments, result and errors as in `two_kernels`. Rows of more than 32768 elements are read twice: by one block,
-    that finds much of it in the cache again, or, where rows are few, by several blocks and two launches. The loads are
-    128 bits wide if N is a multiple of 4 and all arrays begin on 16-byte boundaries, else of 4 bytes.
+    A block of ``threads`` has ``lanes`` threads for each of its rows, and each thread has at most ``depth`` units.
+    ``short``: a thread keeps SHORT values, else DEEP.
     """
-    x, weight, bias, eps, out, stream = _arguments(x, weight, bias, eps, out, stream)
-    rows, columns = x.shape
-    if not rows:
-        return out
-    wide = columns % 4 == 0 and not any(device.address(array) % 16 for array in (x, weight, bias, out))
+
+    short: bool
+    grid: int
+    threads: int
+    lanes: int
+    depth: int
+
+
+class Split(typing.NamedTuple):
+    """How long rows are shared out: to ``parts`` blocks each, which read ``tiles`` tiles of a row by turns."""
+
+    grid: tuple[int, int]
+    threads: int
+    tiles: int
+    parts: int
+
+
+@functools.lru_cache(maxsize=1024)
+def plan(rows: int, columns: int, wide: bool, multiprocessors: int) -> Kept | Split:
+    """How the rows of a matrix are shared out; ``wide``: by loads of 128 bits.
+
+    >>> plan(rows=65536, columns=1024, wide=True, multiprocessors=132)
+    Kept(short=False, grid=8192, threads=256, lanes=32, depth=8)
+    """
     units, most = columns // (4 if wide else 1), DEEP // (4 if wide else 1)
-    multiprocessors = device.limits()["multiprocessors"]
-    crowd = rows >= 8 * multiprocessors  # without one nobody else is waiting, and a thread has fewer
+    crowd = rows >= 8 * multiprocessors  # with fewer rows there is room for more threads, and each has less to do
     few = SHORT // (4 if wide else 2) if crowd else SHORT // (16 if wide else 4)
     if units <= LARGEST * most:
         short = units <= few * (32 if crowd else LARGEST)
-        lanes = _lanes(units, few) if short else max(32, _lanes(units, most))
+        lanes = lanes_for(units, few) if short else max(32, lanes_for(units, most))
         threads = BLOCK if lanes <= 32 else lanes
-        kernel, grid = vectorised_kernel if short else wide_rows_kernel, _ceil(rows, threads // lanes)
-        kernel[grid, threads, stream](x, lanes, wide, _ceil(units, lanes), weight, bias, eps, out)
-        return out
+        return Kept(short, blocks(rows, threads // lanes), threads, lanes, blocks(units, lanes))
     threads = LARGEST if rows >= multiprocessors else BLOCK
-    tiles = _ceil(units, threads * most)
-    parts = min(tiles, _ceil(4 * multiprocessors, rows), MOST_PARTS) if rows < multiprocessors else 1
-    partials = device.empty((3, rows, parts), np.float32, stream=stream)
-    if parts > 1:
-        parts_kernel[(rows, parts), threads, stream](x, wide, tiles, partials)
-    long_rows_kernel[(rows, parts), threads, stream](x, wide, tiles, partials, weight, bias, eps, out)
-    return out
+    tiles = blocks(units, threads * most)
+    parts = min(tiles, blocks(4 * multiprocessors, rows), MOST_PARTS) if rows < multiprocessors else 1
+    return Split((rows, parts), threads, tiles, parts)
 
 
-def _lanes(units: int, few: int) -> int:
-    """Threads for a row so that none has more than ``few`` units: a power of two within a warp, or whole warps."""
-    needed = _ceil(units, few)
-    return 1 << (needed - 1).bit_length() if needed <= 32 else 32 * _ceil(needed, 32)
+def lanes_for(units: int, few: int) -> int:
+    """Threads for a row so that none has more than ``few`` units: a power of two within a warp, or whole warps.
+
+    >>> lanes_for(16, 4), lanes_for(17, 4), lanes_for(129, 4)
+    (4, 8, 64)
+    """
+    needed = blocks(units, few)
+    return 1 << (needed - 1).bit_length() if needed <= 32 else round_up(needed, 32)
+
+
+@rung(vectorised_kernel, wide_rows_kernel, parts_kernel, long_rows_kernel)
+def vectorised(p):
+    """A thread keeps 16 or 32 values, by 128-bit loads, and a row has as many threads as it needs, from 1 to 1024.
+
+    Rows of more than 32768 elements are read twice: by one block, which finds much of the row in the cache again, or,
+    where rows are few, by several blocks and two launches. The loads are 128 bits wide if N is a multiple of 4 and all
+    arrays begin on 16-byte boundaries, else of 4 bytes.
+    """
+    x, weight, bias, out, stream = p.x, p.weight, p.bias, p.result, p.stream
+    wide = p.columns % 4 == 0 and not any(device.address(array) % 16 for array in (x, weight, bias, out))
+    how = plan(p.rows, p.columns, wide, device.limits()["multiprocessors"])
+    if isinstance(how, Kept):
+        kernel = vectorised_kernel if how.short else wide_rows_kernel
+        kernel[how.grid, how.threads, stream](x, how.lanes, wide, how.depth, weight, bias, p.eps, out)
+        return
+    partials = device.empty((3, *how.grid), np.float32, stream=stream)
+    if how.parts > 1:
+        parts_kernel[how.grid, how.threads, stream](x, wide, how.tiles, partials)
+    long_rows_kernel[how.grid, how.threads, stream](x, wide, how.tiles, partials, weight, bias, p.eps, out)
 
 
 LADDER = (two_kernels, block_per_row, welford, warp_per_row, vectorised)

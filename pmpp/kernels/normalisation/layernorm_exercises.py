@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.normalisation.moments import block_sum, warp_sum
+from pmpp.kernels.common import block_sum, blocks, warp_sum
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 128  # threads a block: four warps
@@ -33,7 +33,7 @@ def _rms_cases(rng: np.random.Generator) -> list[Case]:
         expected = exact / np.sqrt((exact**2).mean(axis=1, keepdims=True) + 1e-5) * weight
         args = x, weight, np.float32(1e-5), unwritten(x.shape, np.float32)
         allowed = {3: _growth(columns) * float(np.abs(expected).max())}
-        cases.append(Case(f"{rows} x {columns}", args, -(-rows // 4), BLOCK, {3: expected}, allowed))
+        cases.append(Case(f"{rows} x {columns}", args, blocks(rows, 4), BLOCK, {3: expected}, allowed))
     return cases
 
 
@@ -137,8 +137,7 @@ EXERCISES = (
         answer=rms_answer,
         hints=(
             "cuda.grid(1) // 32 is the row, cuda.laneid the lane: lane 0 takes columns 0, 32, 64, ...",
-            "`warp_sum` of pmpp.kernels.normalisation.moments gives all lanes the sum of what each brings. "
-            "All 32 must call it.",
+            "`warp_sum` of pmpp.kernels.common gives all lanes the sum of what each brings. All 32 must call it.",
             "The test row < x.shape[0] is the same for a whole warp, so the shuffles may stand inside it.",
         ),
         traps=(
@@ -158,7 +157,7 @@ EXERCISES = (
         answer=group_answer,
         hints=(
             "A group's values lie together: value i is at channel first + i // inner, place i % inner.",
-            "`block_sum(value, partial)` of pmpp.kernels.normalisation.moments gives all threads the block's sum. It "
+            "`block_sum(value, partial)` of pmpp.kernels.common gives all threads the block's sum. It "
             "needs 32 floats of shared memory, and other ones for a second sum.",
             "Find the mean first, and the variance around it in a second loop.",
         ),

@@ -1,4 +1,4 @@
-"""Sums, means and variances of what the threads of a warp or a block have seen: used by `batchnorm` and `layernorm`.
+"""Means and variances of what the threads of a warp or a block have seen: used by `batchnorm` and `layernorm`.
 
 The moments of some values are their count, their mean and M2, the sum of squared deviations from that mean; M2 over the
 count is the variance. All functions run on the device, in float32. Chapter: notebooks/54_normalisation.ipynb.
@@ -92,29 +92,6 @@ def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -
 def parts_of(channels: int, tiles: int, blocks_per_sm: int = 16) -> int:
     """Blocks for each of some channels: as many as fill the GPU, and no more than there are tiles."""
     return max(1, min(blocks(device.limits()["multiprocessors"] * blocks_per_sm, channels), tiles, 1024))
-
-
-@cuda.jit(device=True)
-def warp_sum(value):
-    """In all lanes, the sum of the warp's values: lanes exchange values with the lane 16 away, then 8, 4, 2, 1."""
-    for distance in (16, 8, 4, 2, 1):
-        value += cuda.shfl_xor_sync(FULL_WARP, value, distance)
-    return value
-
-
-@cuda.jit(device=True)
-def block_sum(value, partial):
-    """In all threads, the sum of the block's values. ``partial``: shared, 32 floats that nobody still reads."""
-    return across_warps(warp_sum(value), partial)
-
-
-@cuda.jit(device=True)
-def across_warps(value, partial):
-    """In all threads, the sum of the values of the block's warps; all lanes of a warp have the same."""
-    if cuda.laneid == 0:
-        partial[cuda.threadIdx.x // 32] = value
-    cuda.syncthreads()
-    return warp_sum(partial[cuda.laneid] if cuda.laneid < cuda.blockDim.x // 32 else f0)
 
 
 @cuda.jit(device=True)

@@ -9,28 +9,22 @@ for each window that sees it, and asking for four bytes at a time. Windows, padd
 
 from __future__ import annotations
 
+import functools
 import math
 import typing
 
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.pooling.windows import (
-    OPERATORS,
-    Problem,
-    combine_share,
-    finish,
-    pair_of,
-    pooled_extent,
-    problem_of,
-    span,
-    walk,
-)
+from pmpp.kernels.common import FULL_WARP, SHARED_LIMIT, blocks
+from pmpp.kernels.pooling.windows import axes_of, combine_share, finish, pair_of, pooled_extent, span, walk
 from pmpp.kernels.reduction import MAX, SUM, block_combine, combine, warp_combine
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.check import as_flag, as_pair
+from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
+OPERATORS = {"max": MAX, "average": SUM}
 BLOCK = 256  # threads a block
 NARROW = 2**31  # from here on outputs are counted in 64 bits; and more blocks than these a grid cannot have
 
@@ -117,43 +111,20 @@ def cost(planes: int, h: int, w: int, kernel=2, stride=None, padding=0, ceil_mod
     return Cost(flops=planes * places * (kh * kw - 1), bytes=4 * planes * (h * w + places))
 
 
-# ------------------------------------------------------------------------------------------------ a thread an output
-
-
-@cuda.jit
-def naive_kernel(x, out, indices, op, padded, extent, places, window, stride, padding):
-    i = cuda.grid(1)
-    if i < out.size:
-        column, row, plane = i % places[1], i // places[1] % places[0], i // places[1] // places[0]
-        top, bottom, tall = span(row, window[0], stride[0], padding[0], extent[0])
-        left, right, wide = span(column, window[1], stride[1], padding[1], extent[1])
-        first = (plane * extent[0] + top) * extent[1] + left
-        value, y, z = walk(x, first, extent[1], bottom - top, right - left, op)
-        out[i] = finish(value, op, padded, tall * wide, (bottom - top) * (right - left))
-        if indices.size:
-            indices[i] = (top + y) * extent[1] + left + z
-
-
-def _naive(p: Problem) -> None:
-    blocks = -(-p.out.size // BLOCK)
-    naive_kernel[blocks, BLOCK, p.stream](p.x, p.out, p.indices, p.op, p.padded, *p.geometry)
-
-
-@rung(naive_kernel)
-def naive(
-    x: typing.Any,
-    op: str = "max",
-    kernel: typing.Any = 2,
-    stride: typing.Any = None,
-    padding: typing.Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
+def arguments(
+    x,
+    op="max",
+    kernel=2,
+    stride=None,
+    padding=0,
+    ceil_mode=False,
+    count_include_pad=True,
     *,
-    return_indices: bool = False,
-    out: typing.Any = None,
-    stream: typing.Any = 0,
-) -> typing.Any:
-    """One thread for each output walks through its window.
+    return_indices=False,
+    out=None,
+    stream=0,
+) -> Problem:
+    """Reduce each window of each feature map to one number.
 
     Args:
         x: feature maps of shape (N, C, H, W), H and W >= 1, float32, contiguous.
@@ -170,125 +141,165 @@ def naive(
 
     Returns a device array (N, C, places, places), see `pooled_extent`, without waiting for the work to be done. A
     window with a NaN gives NaN (its index is that of the last NaN), as in PyTorch. Dilated windows are not supported.
-    Raises TypeError or ValueError that names the argument at fault. Source: PMPP 4e section 16.1; PyTorch's MaxPool2d
-    and AvgPool2d.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+    Source: PMPP 4e section 16.1; PyTorch's MaxPool2d and AvgPool2d.
+
+    >>> from pmpp.kernels import pooling
+    >>> pooling.vectorised(np.arange(8, dtype=np.float32).reshape(1, 1, 2, 4)).copy_to_host()
+    array([[[[5., 7.]]]], dtype=float32)
+    """
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=np.float32, ndim=4, stream=stream)
+    if not isinstance(op, str) or op not in OPERATORS:
+        raise ValueError(f"op must be 'max' or 'average', was {op!r}")
+    ceil_mode, padded = as_flag("ceil_mode", ceil_mode), as_flag("count_include_pad", count_include_pad)
+    return_indices = as_flag("return_indices", return_indices)
+    if return_indices and op != "max":
+        raise ValueError(f"return_indices must be False for op={op!r}: only a maximum lies somewhere")
+    window, padding = as_pair("kernel", kernel, 1), as_pair("padding", padding, 0)
+    stride = window if stride is None else as_pair("stride", stride, 1)
+    rows, columns = axes_of(x.shape[2:], window, stride, padding, ceil_mode)
+    shape = (*x.shape[:2], rows.places, columns.places)
+    out = device.as_output("out", out, shape=shape, dtype=np.float32, stream=stream)
+    indices = device.empty(shape, np.int64, stream=stream) if return_indices else no_indices()
+    return Problem(
+        (out, indices) if return_indices else out,
+        stream=stream,
+        x=x.reshape(-1),
+        out=out.reshape(-1),
+        indices=indices.reshape(-1),
+        op=OPERATORS[op],
+        padded=padded,
+        planes=x.shape[0] * x.shape[1],
+        rows=rows,
+        columns=columns,
+    )
+
+
+@functools.cache
+def no_indices():
+    """The empty array that kernels are given if nobody wants indices. It is on no device in particular."""
+    return device.empty(0, np.int64)
+
+
+# ------------------------------------------------------------------------------------------------ a thread an output
+
+
+@cuda.jit
+def naive_kernel(x, out, indices, op, padded, rows, columns):
+    i = cuda.grid(1)
+    if i < out.size:
+        column, row = i % columns.places, i // columns.places % rows.places
+        plane = i // columns.places // rows.places
+        top, bottom, tall = span(row, rows)
+        left, right, wide = span(column, columns)
+        first = (plane * rows.extent + top) * columns.extent + left
+        value, y, z = walk(x, first, columns.extent, bottom - top, right - left, op)
+        out[i] = finish(value, op, padded, tall * wide, (bottom - top) * (right - left))
+        if indices.size:
+            indices[i] = (top + y) * columns.extent + left + z
+
+
+@rung(naive_kernel)
+def naive(p):
+    """One thread for each output walks through its window.
 
     Leaves: five divisions of 64 bits to find out where an output lies: more instructions than the window itself.
     """
-    options = kernel, stride, padding, ceil_mode, count_include_pad, return_indices, out, stream
-    p, result = problem_of(x, op, *options)
-    if p.out.size:
-        _naive(p)
-    return result
+    grid = blocks(p.out.size, BLOCK)
+    naive_kernel[grid, BLOCK, p.stream](p.x, p.out, p.indices, p.op, p.padded, p.rows, p.columns)
 
 
 # ---------------------------------------------------------------------------------------------------- places in 32 bits
 
 
 @cuda.jit
-def narrow_kernel(x, out, indices, op, padded, extent, places, window, stride, padding):
+def narrow_kernel(x, out, indices, op, padded, rows, columns):
     i = np.uint32(cuda.grid(1))
     if i < out.size:
-        line = np.uint32(i // np.uint32(places[1]))  # a row of outputs, counted through all planes
-        plane = np.int64(line // np.uint32(places[0]))
-        row, column = line - plane * places[0], i - line * places[1]
-        top, bottom, tall = span(row, window[0], stride[0], padding[0], extent[0])
-        left, right, wide = span(column, window[1], stride[1], padding[1], extent[1])
-        first = (plane * extent[0] + top) * extent[1] + left
-        value, y, z = walk(x, first, extent[1], bottom - top, right - left, op)
+        line = np.uint32(i // np.uint32(columns.places))  # a row of outputs, counted through all planes
+        plane = np.int64(line // np.uint32(rows.places))
+        row, column = line - plane * rows.places, i - line * columns.places
+        top, bottom, tall = span(row, rows)
+        left, right, wide = span(column, columns)
+        first = (plane * rows.extent + top) * columns.extent + left
+        value, y, z = walk(x, first, columns.extent, bottom - top, right - left, op)
         out[i] = finish(value, op, padded, tall * wide, (bottom - top) * (right - left))
         if indices.size:
-            indices[i] = (top + y) * extent[1] + left + z
+            indices[i] = (top + y) * columns.extent + left + z
 
 
-def _narrow(p: Problem) -> None:
-    if p.out.size >= NARROW:
-        _naive(p)
-        return
-    blocks = -(-p.out.size // BLOCK)
-    narrow_kernel[blocks, BLOCK, p.stream](p.x, p.out, p.indices, p.op, p.padded, *p.geometry)
-
-
-@rung(narrow_kernel)
-def narrow(
-    x, op="max", kernel=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
-    *, return_indices=False, out=None, stream=0,
-):  # fmt: skip
+@rung(narrow_kernel, naive_kernel)
+def narrow(p):
     """The same with two divisions of 32 bits: a remainder is a product and a difference.
 
-    Arguments, result and errors as in `naive`. With 2^31 outputs or more it is `naive`.
+    With 2^31 outputs or more it is `naive`.
 
     Leaves: where windows overlap an element is loaded again for each of them.
     """
-    options = kernel, stride, padding, ceil_mode, count_include_pad, return_indices, out, stream
-    p, result = problem_of(x, op, *options)
-    if p.out.size:
-        _narrow(p)
-    return result
+    if p.out.size >= NARROW:
+        naive.launch(p)
+    else:
+        grid = blocks(p.out.size, BLOCK)
+        narrow_kernel[grid, BLOCK, p.stream](p.x, p.out, p.indices, p.op, p.padded, p.rows, p.columns)
 
 
 # ---------------------------------------------------------------------------------------------------- in shared memory
 
 TALL, WIDE = 8, 32  # outputs of a block, one for each thread
-PATCH = 48 * 1024 // 4  # elements of shared memory that every GPU has for a block
 
 
 @cuda.jit
-def shared_kernel(x, out, indices, op, padded, extent, places, window, stride, padding):
+def shared_kernel(x, out, indices, op, padded, rows, columns):
     patch = cuda.shared.array(0, np.float32)  # the launch says how much
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-    across, down = np.uint32((places[1] + WIDE - 1) // WIDE), np.uint32((places[0] + TALL - 1) // TALL)
+    across, down = np.uint32((columns.places + WIDE - 1) // WIDE), np.uint32((rows.places + TALL - 1) // TALL)
     block = np.uint32(cuda.blockIdx.x)
     line = np.uint32(block // across)
     plane = np.int64(line // down)
     row, column = TALL * (line - plane * down), WIDE * np.int64(block - line * across)  # the block's first output
     # What all windows of the block see, from their top left corner on; beyond the edges nothing is loaded.
-    top, left = max(row * stride[0] - padding[0], 0), max(column * stride[1] - padding[1], 0)
-    bottom = min((row + TALL - 1) * stride[0] - padding[0] + window[0], extent[0])
-    right = min((column + WIDE - 1) * stride[1] - padding[1] + window[1], extent[1])
+    top, left = max(row * rows.stride - rows.padding, 0), max(column * columns.stride - columns.padding, 0)
+    bottom = min((row + TALL - 1) * rows.stride - rows.padding + rows.window, rows.extent)
+    right = min((column + WIDE - 1) * columns.stride - columns.padding + columns.window, columns.extent)
     pitch = right - left
     y = ty
     while y < bottom - top:
         z = tx
         while z < pitch:
-            patch[y * pitch + z] = x[(plane * extent[0] + top + y) * extent[1] + left + z]
+            patch[y * pitch + z] = x[(plane * rows.extent + top + y) * columns.extent + left + z]
             z += WIDE
         y += TALL
     cuda.syncthreads()  # the patch is whole before anyone reads it
 
     row, column = row + ty, column + tx
-    if row < places[0] and column < places[1]:
-        y0, y1, tall = span(row, window[0], stride[0], padding[0], extent[0])
-        z0, z1, wide = span(column, window[1], stride[1], padding[1], extent[1])
+    if row < rows.places and column < columns.places:
+        y0, y1, tall = span(row, rows)
+        z0, z1, wide = span(column, columns)
         value, y, z = walk(patch, (y0 - top) * pitch + z0 - left, pitch, y1 - y0, z1 - z0, op)
-        i = (plane * places[0] + row) * places[1] + column
+        i = (plane * rows.places + row) * columns.places + column
         out[i] = finish(value, op, padded, tall * wide, (y1 - y0) * (z1 - z0))
         if indices.size:
-            indices[i] = (y0 + y) * extent[1] + z0 + z
+            indices[i] = (y0 + y) * columns.extent + z0 + z
 
 
-@rung(shared_kernel, narrow_kernel)
-def shared(
-    x, op="max", kernel=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
-    *, return_indices=False, out=None, stream=0,
-):  # fmt: skip
+@rung(shared_kernel, narrow_kernel, naive_kernel)
+def shared(p):
     """A block loads what its 8 x 32 windows see into shared memory, each element once, and the windows overlap there.
 
-    Arguments, result and errors as in `naive`. If what the windows of a block see is more than 48 KB, this is `narrow`.
-    Source: PMPP 4e section 7.4 (tiles with a halo).
+    If what the windows of a block see is more than 48 KB, this is `narrow`. Source: PMPP 4e section 7.4 (tiles with a
+    halo).
 
     Leaves: an element comes once from device memory, as it did before, since the L1 cache had the rest; 4 bytes a load.
     """
-    options = kernel, stride, padding, ceil_mode, count_include_pad, return_indices, out, stream
-    p, result = problem_of(x, op, *options)
-    elements = ((TALL - 1) * p.stride[0] + p.window[0]) * ((WIDE - 1) * p.stride[1] + p.window[1])
-    blocks = p.planes * -(-p.places[0] // TALL) * -(-p.places[1] // WIDE)
-    if p.out.size and elements <= PATCH and blocks < NARROW:
-        launch = shared_kernel[blocks, (WIDE, TALL), p.stream, 4 * elements]
-        launch(p.x, p.out, p.indices, p.op, p.padded, *p.geometry)
-    elif p.out.size:
-        _narrow(p)
-    return result
+    tall = (TALL - 1) * p.rows.stride + p.rows.window
+    wide = (WIDE - 1) * p.columns.stride + p.columns.window
+    grid = p.planes * blocks(p.rows.places, TALL) * blocks(p.columns.places, WIDE)
+    if 4 * tall * wide <= SHARED_LIMIT and grid < NARROW:
+        launch = shared_kernel[grid, (WIDE, TALL), p.stream, 4 * tall * wide]
+        launch(p.x, p.out, p.indices, p.op, p.padded, p.rows, p.columns)
+    else:
+        narrow.launch(p)
 
 
 # ------------------------------------------------------------------------------------------------------- 128 bits wide
@@ -356,7 +367,7 @@ def max_threes_kernel(x, out, count, vectors, rows, height):
     first, second, third = column + above * width, column + row * width, column + below * width
     p, q, r, s = largest_of_rows(x, first, second, third)
     t, u, v, w = largest_of_rows(x, first + 4, second + 4, third + 4)
-    left = cuda.shfl_up_sync(0xFFFFFFFF, w, 1)  # the lane on the left has the column that is missing
+    left = cuda.shfl_up_sync(FULL_WARP, w, 1)  # the lane on the left has the column that is missing
     if place == 0:
         left = p
     elif cuda.laneid == 0:
@@ -365,48 +376,39 @@ def max_threes_kernel(x, out, count, vectors, rows, height):
         store128(out, 4 * np.uint64(i), (largest(left, p, q), largest(q, r, s), largest(s, t, u), largest(u, v, w)))
 
 
-def _wide(p: Problem) -> bool:
-    """Whether one of the wide kernels does it; if so, it is launched."""
-    vectors = p.places[1] // 4
-    kind = p.window, p.stride, p.padding
-    fits = p.extent[1] % 8 == 0 and p.out.size < NARROW and not p.indices.size
-    if not fits or device.address(p.x) % 16 or device.address(p.out) % 16:
+def launch_wide(p) -> bool:
+    """Launch the kernel that is made for windows of this kind. If there is none, launch nothing and return False."""
+    rows, columns = p.rows, p.columns
+    if columns.extent % 8 or p.out.size >= NARROW or p.indices.size:
         return False
-    count, rows = np.uint32(p.out.size // 4), np.uint32(p.places[0])
-    launch = -(-int(count) // BLOCK), BLOCK, p.stream
-    if kind == ((2, 2), (2, 2), (0, 0)) and p.places[0] == p.extent[0] // 2:
+    if device.address(p.x) % 16 or device.address(p.out) % 16:
+        return False
+    threads, vectors, lines = np.uint32(p.out.size // 4), np.uint32(columns.places // 4), np.uint32(rows.places)
+    launch = blocks(int(threads), BLOCK), BLOCK, p.stream
+    kind = {(axis.window, axis.stride, axis.padding) for axis in (rows, columns)}
+    if kind == {(2, 2, 0)} and rows.places == rows.extent // 2:
         kernel = max_pairs_kernel if p.op == MAX else average_pairs_kernel
-        kernel[launch](p.x, p.out, count, np.uint32(vectors), rows, p.extent[0] % 2 == 1)
-    elif (
-        p.op == MAX
-        and kind == ((3, 3), (2, 2), (1, 1))
-        and 2 * p.places[0] <= p.extent[0] + 1
-        and 2 * p.places[1] == p.extent[1]
-    ):
-        max_threes_kernel[launch](p.x, p.out, count, np.uint32(vectors), rows, np.uint32(p.extent[0]))
-    else:
-        return False
-    return True
+        kernel[launch](p.x, p.out, threads, vectors, lines, rows.extent % 2 == 1)
+        return True
+    fits = 2 * rows.places <= rows.extent + 1 and 2 * columns.places == columns.extent
+    if kind == {(3, 2, 1)} and p.op == MAX and fits:
+        max_threes_kernel[launch](p.x, p.out, threads, vectors, lines, np.uint32(rows.extent))
+        return True
+    return False
 
 
-@rung(max_pairs_kernel, average_pairs_kernel, max_threes_kernel, narrow_kernel)
-def vectorised(
-    x, op="max", kernel=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
-    *, return_indices=False, out=None, stream=0,
-):  # fmt: skip
+@rung(max_pairs_kernel, average_pairs_kernel, max_threes_kernel, narrow_kernel, naive_kernel)
+def vectorised(p):
     """A thread makes four outputs from 128-bit loads, all under way at once, and stores them together.
 
-    Arguments, result and errors as in `naive`. There are kernels for windows of 2 x 2 side by side, and for max over
-    3 x 3 with stride 2 and padding 1. Their rows must be a multiple of 8 elements wide and begin at multiples of 16
-    bytes, and nobody may ask for indices; all else is `narrow`.
+    There are kernels for windows of 2 x 2 side by side, and for max over 3 x 3 with stride 2 and padding 1. Their rows
+    must be a multiple of 8 elements wide and begin at multiples of 16 bytes, and nobody may ask for indices; all else
+    is `narrow`.
 
     Leaves: a window as large as its plane keeps a single thread busy.
     """
-    options = kernel, stride, padding, ceil_mode, count_include_pad, return_indices, out, stream
-    p, result = problem_of(x, op, *options)
-    if p.out.size and not _wide(p):
-        _narrow(p)
-    return result
+    if not launch_wide(p):
+        narrow.launch(p)
 
 
 # -------------------------------------------------------------------------------------------------------- whole planes
@@ -444,46 +446,46 @@ def small_planes_kernel(x, out, op, identity, elements, width, divisor):
             out[plane] = total / divisor
 
 
-def _planes(x, out, op, planes, elements, divisor, stream) -> None:
+def reduce_planes(x, out, op, planes, elements, divisor, stream) -> None:
     """One number for each of ``planes`` times ``elements`` neighbours in ``x``."""
     identity = np.float32(0 if op == SUM else -np.inf)
     width = 4 if elements % 4 == 0 and device.address(x) % 16 == 0 else 1
     if elements <= SMALL:
-        small_planes_kernel[-(-32 * planes // BLOCK), BLOCK, stream](x, out, op, identity, elements, width, divisor)
+        grid = blocks(32 * planes, BLOCK)
+        small_planes_kernel[grid, BLOCK, stream](x, out, op, identity, elements, width, divisor)
         return
-    parts = 1 if planes >= MANY else -(-elements // SHARE)
+    parts = 1 if planes >= MANY else blocks(elements, SHARE)
     if parts == 1:
-        share = elements
-        planes_kernel[planes, BLOCK, stream](x, out, op, identity, elements, 1, share, width, divisor)
+        planes_kernel[planes, BLOCK, stream](x, out, op, identity, elements, 1, elements, width, divisor)
         return
     partials = device.empty(planes * parts, np.float32, stream=stream)
     one = np.float32(1)
     planes_kernel[planes * parts, BLOCK, stream](x, partials, op, identity, elements, parts, SHARE, width, one)
-    _planes(partials, out, op, planes, parts, divisor, stream)
+    reduce_planes(partials, out, op, planes, parts, divisor, stream)
 
 
-@rung(planes_kernel, small_planes_kernel, max_pairs_kernel, average_pairs_kernel, max_threes_kernel, narrow_kernel)
-def whole_planes(
-    x, op="max", kernel=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
-    *, return_indices=False, out=None, stream=0,
-):  # fmt: skip
+@rung(
+    planes_kernel,
+    small_planes_kernel,
+    max_pairs_kernel,
+    average_pairs_kernel,
+    max_threes_kernel,
+    narrow_kernel,
+    naive_kernel,
+)
+def whole_planes(p):
     """A window as large as its plane is a reduction: a block for each plane, or a warp for a small one.
 
-    Arguments, result and errors as in `naive`. With few planes each is cut into parts of SHARE elements, a block for
-    each, and what these make is reduced again. All other windows, and whole planes of fewer than 32 elements or with
-    indices, are left to `vectorised`.
+    With few planes each is cut into parts of SHARE elements, a block for each, and what these make is reduced again.
+    All other windows, and whole planes of fewer than 32 elements or with indices, are left to `vectorised`.
     """
-    options = kernel, stride, padding, ceil_mode, count_include_pad, return_indices, out, stream
-    p, result = problem_of(x, op, *options)
-    elements = math.prod(p.extent)
-    if not p.out.size:
-        return result
-    if p.window == p.extent and p.padding == (0, 0) and elements >= 32 and not p.indices.size:
+    elements = p.rows.extent * p.columns.extent
+    whole = all(axis.window == axis.extent and axis.padding == 0 for axis in (p.rows, p.columns))
+    if whole and elements >= 32 and not p.indices.size:
         divisor = np.float32(elements if p.op == SUM else 1)
-        _planes(p.x, p.out, p.op, p.planes, elements, divisor, p.stream)
-    elif not _wide(p):
-        _narrow(p)
-    return result
+        reduce_planes(p.x, p.out, p.op, p.planes, elements, divisor, p.stream)
+    else:
+        vectorised.launch(p)
 
 
 LADDER = (naive, narrow, shared, vectorised, whole_planes)

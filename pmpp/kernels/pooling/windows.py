@@ -1,4 +1,4 @@
-"""What the rungs of `pmpp.kernels.pooling` share: their arguments, where a window lies, and a walk through it."""
+"""What the rungs of `pmpp.kernels.pooling` share: where a window lies, and a walk through it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.reduction import MAX, SUM, combine, combine_vector
-from pmpp.runtime import device
 from pmpp.runtime.vector import load128
-
-OPERATORS = {"max": MAX, "average": SUM}
 
 
 def pooled_extent(extent: int, kernel: int, stride: int, padding: int, ceil_mode: bool = False) -> int:
@@ -28,79 +25,43 @@ def pair_of(value: typing.Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int | np.integer) else tuple(value)
 
 
-class Problem(typing.NamedTuple):
-    """A validated call. ``x``, ``out`` and ``indices`` are flat views; ``indices`` is empty if nobody wants them."""
+class Axis(typing.NamedTuple):
+    """The sizes along one axis of the maps, rows or columns: ``window`` is how many elements a window has there."""
 
-    x: typing.Any
-    out: typing.Any
-    indices: typing.Any
-    op: int
-    padded: bool
-    planes: int
-    extent: tuple[int, int]
-    places: tuple[int, int]
-    window: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    stream: typing.Any
-
-    @property
-    def geometry(self) -> tuple:
-        """The pairs of sizes, in the order in which the kernels take them."""
-        return self.extent, self.places, self.window, self.stride, self.padding
+    extent: int  # of the input
+    places: int  # of the output: how many windows there are
+    window: int
+    stride: int
+    padding: int
 
 
-def sizes_of(name: str, value: typing.Any, least: int) -> tuple[int, int]:
-    """``value`` as a pair of at least ``least``, or a ValueError that names the argument."""
-    pair = (value, value) if isinstance(value, int | np.integer) else value
-    whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(v, int | np.integer) for v in pair)
-    if not whole or isinstance(value, bool) or min(pair) < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, or two for rows and columns, was {value!r}")
-    return int(pair[0]), int(pair[1])
+@functools.lru_cache(maxsize=256)
+def axes_of(extents, windows, strides, paddings, ceil_mode) -> tuple[Axis, Axis]:
+    """The axis of rows and the axis of columns.
 
+    Raises ValueError, which names ``x`` or ``padding``, if there is no room for a window or too much padding.
 
-@functools.cache
-def _nothing() -> typing.Any:
-    return device.empty(0, np.int64)
-
-
-def problem_of(x, op, kernel, stride, padding, ceil_mode, count_include_pad, return_indices, out, stream):
-    """``(problem, result)``: the result is ``out``, or ``(out, indices)``."""
-    stream = device.as_stream(stream)
-    x = device.as_input("x", x, dtypes=np.float32, ndim=4, stream=stream)
-    if not isinstance(op, str) or op not in OPERATORS:
-        raise ValueError(f"op must be 'max' or 'average', was {op!r}")
-    if return_indices and op != "max":
-        raise ValueError(f"return_indices must be False for op={op!r}: only a maximum lies somewhere")
-    window, padding = sizes_of("kernel", kernel, 1), sizes_of("padding", padding, 0)
-    stride = window if stride is None else sizes_of("stride", stride, 1)
-    if any(2 * p > k for p, k in zip(padding, window, strict=True)):
-        raise ValueError(f"padding must be at most half of the kernel, was {padding} for a kernel of {window}")
-    extent = x.shape[2:]
-    axes = zip(extent, window, stride, padding, strict=True)
-    places = tuple(pooled_extent(*axis, bool(ceil_mode)) for axis in axes)
-    if min(extent) < 1 or min(places) < 1:
-        raise ValueError(f"x must have room for a window of {window} with padding {padding}, had planes of {extent}")
-    shape = (*x.shape[:2], *places)
-    out = device.as_output("out", out, shape=shape, dtype=np.float32, stream=stream)
-    indices = device.empty(shape, np.int64, stream=stream) if return_indices else None
-    flat = _nothing() if indices is None else indices.reshape(-1)
-    planes = x.shape[0] * x.shape[1]
-    sizes = extent, places, window, stride, padding
-    problem = Problem(
-        x.reshape(-1), out.reshape(-1), flat, OPERATORS[op], bool(count_include_pad), planes, *sizes, stream
-    )
-    return problem, (out, indices) if return_indices else out
+    >>> axes_of((9, 24), (3, 3), (2, 2), (1, 1), False)[0]
+    Axis(extent=9, places=5, window=3, stride=2, padding=1)
+    """
+    if any(2 * p > k for p, k in zip(paddings, windows, strict=True)):
+        raise ValueError(f"padding must be at most half of the kernel, was {paddings} for a kernel of {windows}")
+    sizes = list(zip(extents, windows, strides, paddings, strict=True))
+    rows, columns = (Axis(n, pooled_extent(n, k, s, p, ceil_mode), k, s, p) for n, k, s, p in sizes)
+    if min(extents) < 1 or min(rows.places, columns.places) < 1:
+        raise ValueError(f"x must have room for a window of {windows} with padding {paddings}, had planes of {extents}")
+    return rows, columns
 
 
 # ---------------------------------------------------------------------------------------------------------- one window
 
 
 @cuda.jit(device=True)
-def span(place, window, stride, padding, extent):
+def span(place, axis):
     """Along one axis: where the window begins in the input, where it ends, and its length with the padding."""
-    start = place * stride - padding
-    return max(start, 0), min(start + window, extent), min(start + window, extent + padding) - start
+    start = place * axis.stride - axis.padding
+    end = start + axis.window
+    return max(start, 0), min(end, axis.extent), min(end, axis.extent + axis.padding) - start
 
 
 @cuda.jit(device=True)

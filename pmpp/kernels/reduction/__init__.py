@@ -1,6 +1,9 @@
 """Reduction: the sum, the maximum or the minimum of a vector.
 
-Room: ``ladder``, for chapter 30. ``sum``, ``max`` and ``min`` take the rung to use.
+The threads of a block and the blocks of a grid agree on one number: trees, warp shuffles, atomics, and a result that is
+the same in every run.
+The room is `pmpp.kernels.reduction.ladder`, and its chapter notebooks/30_reduction.ipynb.
+`sum`, `max` and `min` take the rung to use.
 """
 
 from pmpp.kernels.reduction.ladder import *

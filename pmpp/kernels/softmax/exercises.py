@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import block_max, block_sum, blocks, warp_max, warp_sum
 from pmpp.kernels.softmax.ladder import reference, tolerance
-from pmpp.kernels.softmax.rows import MAX, SUM, block_all, warp_all
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 128  # threads a block
@@ -22,25 +22,25 @@ OVERFLOW = "exp of a large number is inf, and inf / inf is NaN: subtract the row
 @cuda.jit(device=True)
 def row_max(value):
     """The largest of the block's values, in every thread. It has one barrier."""
-    return block_all(MAX, value, cuda.shared.array(32, np.float32), LOWEST)
+    return block_max(value, cuda.shared.array(32, np.float32))
 
 
 @cuda.jit(device=True)
 def row_sum(value):
     """The sum of the block's values, in every thread. It has one barrier."""
-    return block_all(SUM, value, cuda.shared.array(32, np.float32), ZERO)
+    return block_sum(value, cuda.shared.array(32, np.float32))
 
 
 @cuda.jit(device=True)
 def lane_max(value):
     """The largest of the warp's 32 values, in every lane."""
-    return warp_all(MAX, value)
+    return warp_max(value)
 
 
 @cuda.jit(device=True)
 def lane_sum(value):
     """The sum of the warp's 32 values, in every lane."""
-    return warp_all(SUM, value)
+    return warp_sum(value)
 
 
 # ------------------------------------------------------------------------------------------------------- softmax/join
@@ -54,7 +54,7 @@ def _join_cases(rng: np.random.Generator) -> list[Case]:
         # The differences are rounded, the exponentials good to 2 ulp, and two products and a sum rounded.
         allowed = 2.0**-24 * total * (12 + np.abs(m1 - m2).clip(max=100))
         args = m1, s1, m2, s2, unwritten(m1.size, np.float32), unwritten(m1.size, np.float32)
-        return Case(name, args, -(-m1.size // BLOCK), BLOCK, {4: highest, 5: total}, {5: allowed})
+        return Case(name, args, blocks(m1.size, BLOCK), BLOCK, {4: highest, 5: total}, {5: allowed})
 
     def parts(n: int, spread: float) -> list[np.ndarray]:
         maxima, sums = rng.standard_normal((2, n)) * spread, rng.uniform(1, 100, (2, n))
@@ -150,7 +150,7 @@ def _causal_cases(rng: np.random.Generator) -> list[Case]:
         seen = np.where(np.tril(np.ones((n, n), bool)), x, np.float32(-np.inf))
         args = x, unwritten(x.shape, np.float32)
         allowed = tolerance(seen) + tolerance(x)  # the second for traps, which compare what should be 0
-        return Case(name, args, -(-n // WARPS), BLOCK, {1: reference(seen)}, {1: allowed})
+        return Case(name, args, blocks(n, WARPS), BLOCK, {1: reference(seen)}, {1: allowed})
 
     cases = [case(f"n = {n}", _rows((n, n), rng)) for n in (1, 2, WARPS, 31, 32, 33, 65)]
     cases.append(case("scores around 500", _rows((40, 40), rng) + 500))

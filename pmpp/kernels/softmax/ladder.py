@@ -10,24 +10,23 @@ several blocks, whatever the length of a row asks for.
 
 from __future__ import annotations
 
+import functools
 import math
-import operator
-from typing import Any
+import typing
 
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import block_max, block_sum, blocks
 from pmpp.kernels.softmax.rows import (
     BLOCK,
     FILL,
     HELD,
-    MAX,
     MEMBERS,
-    SUM,
     TINY,
     TOGETHER,
+    Part,
     append,
-    block_all,
     block_join,
     block_kernel,
     blocks_kernel,
@@ -39,7 +38,8 @@ from pmpp.kernels.softmax.rows import (
     warp_join,
 )
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.check import as_flag, as_integer
+from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import WIDTH
 
 DTYPES = ("float32", "float64")
@@ -133,38 +133,44 @@ def cost(m: int, n: int, itemsize: int = 4) -> Cost:
     return Cost(flops=5 * m * n, bytes=2 * m * n * itemsize)
 
 
-def _arguments(x: Any, axis: int, log: bool, out: Any, stream: Any) -> tuple:
-    """``(out, x and out as (outer, n, inner), none, log, stream)``: softmax runs along the n.
+def arguments(x, axis=-1, log=False, *, out=None, stream=0) -> Problem:
+    """The elements of each row as shares of one, ``exp(x - max) / sum(exp(x - max))``.
 
-    ``none`` is the maximum and the sum of no elements: the lowest finite number, and 0.
+    Args:
+        x: an array of any shape but (), of float32 or float64, contiguous in C order.
+        axis: the rows run along it; from -x.ndim to x.ndim - 1.
+        log: True for the logarithms of the shares, ``x - max - log(sum(exp(x - max)))``.
+        out: a device array of the shape and dtype of ``x``, apart from ``x`` in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. A row that has a NaN or a +inf becomes NaN, and so does a
+    row of nothing but -inf. Other -inf become 0, or -inf with ``log``.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+    Source: PyTorch's torch.softmax and torch.log_softmax.
+
+    >>> from pmpp.kernels import softmax
+    >>> softmax.vectorised(np.float32([[0, 0, 0, 0], [9, 9, -np.inf, -np.inf]])).copy_to_host()
+    array([[0.25, 0.25, 0.25, 0.25],
+           [0.5 , 0.5 , 0.  , 0.  ]], dtype=float32)
     """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=DTYPES, stream=stream)
-    try:
-        along = operator.index(axis)
-    except TypeError:
-        raise TypeError(f"axis must be an integer, was {axis!r}") from None
+    along = as_integer("axis", axis)
     if not -x.ndim <= along < x.ndim:
         raise ValueError(f"axis must be from {-x.ndim} to {x.ndim - 1} for x of shape {x.shape}, was {along}")
-    if not isinstance(log, bool | np.bool_):
-        raise TypeError(f"log must be True or False, was {log!r}")
+    log = as_flag("log", log)
     out = device.as_output("out", out, shape=x.shape, dtype=x.dtype, stream=stream)
     along %= x.ndim
-    if not x.size:
-        return out, None, None, None, log, stream
-    shape = (math.prod(x.shape[:along]), x.shape[along], math.prod(x.shape[along + 1 :]))
-    return (
+    outer, n, inner = math.prod(x.shape[:along]), x.shape[along], math.prod(x.shape[along + 1 :])
+    return Problem(
         out,
-        x.reshape(shape),
-        out.reshape(shape),
-        (x.dtype.type(np.finfo(x.dtype).min), x.dtype.type(0)),
-        bool(log),
-        stream,
+        stream=stream,
+        x=x.reshape((outer, n, inner)) if x.size else x,  # softmax runs along the n
+        out=out.reshape((outer, n, inner)) if x.size else out,
+        rows=outer * inner,
+        log=log,
+        none=Part(x.dtype.type(np.finfo(x.dtype).min), x.dtype.type(0)),
     )
-
-
-def _up(elements: int, parts: int) -> int:
-    return -(-elements // parts)  # rounded up
 
 
 @cuda.jit(device=True)
@@ -177,7 +183,7 @@ def place(x, row):
 
 @cuda.jit(device=True)
 def share(value, highest, total, log):
-    """An element of the result."""
+    """An element of the result, from its value and the row's maximum and sum."""
     if log:
         return value - highest - math.log(total)
     return math.exp(value - highest) / total
@@ -192,10 +198,10 @@ def share(value, highest, total, log):
 @cuda.jit
 def highest_kernel(x, highest, none):
     a, b = place(x, cuda.blockIdx.x)
-    best = none[0]
+    best = none.highest
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         best = max(best, x[a, i, b])
-    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), none[0])
+    best = block_max(best, cuda.shared.array(32, x.dtype))
     if cuda.threadIdx.x == 0:
         highest[cuda.blockIdx.x] = best
 
@@ -203,10 +209,10 @@ def highest_kernel(x, highest, none):
 @cuda.jit
 def total_kernel(x, highest, total, none):
     a, b = place(x, cuda.blockIdx.x)
-    best, added = highest[cuda.blockIdx.x], none[1]
+    best, added = highest[cuda.blockIdx.x], none.total
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         added += math.exp(x[a, i, b] - best)
-    added = block_all(SUM, added, cuda.shared.array(32, x.dtype), none[1])
+    added = block_sum(added, cuda.shared.array(32, x.dtype))
     if cuda.threadIdx.x == 0:
         total[cuda.blockIdx.x] = added
 
@@ -220,30 +226,17 @@ def normalise_kernel(x, highest, total, out, log):
 
 
 @rung(highest_kernel, total_kernel, normalise_kernel)
-def three_kernels(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
+def three_kernels(p):
     """The definition, a kernel for each part of it: the maximum of each row, then the sum, then the shares.
 
-    Args:
-        x: an array of any shape but (), of float32 or float64, contiguous in C order.
-        axis: the rows run along it; from -x.ndim to x.ndim - 1.
-        log: give the logarithms of the shares: x - max - log(sum).
-        out: a device array of the shape and dtype of ``x``, apart from ``x`` in memory, or None to allocate one.
-        stream: the stream to work on.
-
-    Returns ``out`` without waiting for the work to be done. A row with a NaN or a +inf in it becomes NaN, and so does a
-    row of nothing but -inf; other -inf become 0, or -inf with ``log``. Raises TypeError or ValueError that names the
-    argument at fault. Source: PMPP 4e section 10.6 for the reductions; the shift by the maximum is folklore.
+    Source: PMPP 4e section 10.6 for the reductions; the shift by the maximum is folklore.
 
     Leaves: three kernels read all of ``x``, so a row has left the caches before it is needed again.
     """
-    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
-    if rows is not None:
-        blocks = rows.shape[0] * rows.shape[2]
-        highest, total = (device.empty(blocks, rows.dtype, stream=stream) for _ in range(2))
-        highest_kernel[blocks, BLOCK, stream](rows, highest, none)
-        total_kernel[blocks, BLOCK, stream](rows, highest, total, none)
-        normalise_kernel[blocks, BLOCK, stream](rows, highest, total, results, log)
-    return out
+    highest, total = (device.empty(p.rows, p.x.dtype, stream=p.stream) for _ in range(2))
+    highest_kernel[p.rows, BLOCK, p.stream](p.x, highest, p.none)
+    total_kernel[p.rows, BLOCK, p.stream](p.x, highest, total, p.none)
+    normalise_kernel[p.rows, BLOCK, p.stream](p.x, highest, total, p.out, p.log)
 
 
 @cuda.jit
@@ -252,26 +245,21 @@ def fused_kernel(x, out, none, log):
     best, added = none
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         best = max(best, x[a, i, b])
-    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), none[0])
+    best = block_max(best, cuda.shared.array(32, x.dtype))
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         added += math.exp(x[a, i, b] - best)
-    added = block_all(SUM, added, cuda.shared.array(32, x.dtype), none[1])
+    added = block_sum(added, cuda.shared.array(32, x.dtype))
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         out[a, i, b] = share(x[a, i, b], best, added, log)
 
 
 @rung(fused_kernel)
-def fused(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
+def fused(p):
     """One kernel does all three for a row before it turns to the next, while the row is still in a cache.
-
-    Arguments, result and errors as in `three_kernels`.
 
     Leaves: a row is read three times, and one that is too long for the caches comes from memory each time.
     """
-    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
-    if rows is not None:
-        fused_kernel[rows.shape[0] * rows.shape[2], BLOCK, stream](rows, results, none, log)
-    return out
+    fused_kernel[p.rows, BLOCK, p.stream](p.x, p.out, p.none, p.log)
 
 
 @cuda.jit
@@ -287,18 +275,14 @@ def online_kernel(x, out, none, log):
 
 
 @rung(online_kernel)
-def online(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
+def online(p):
     """Maximum and sum in one pass: when the maximum grows, the sum so far is rescaled to the new one.
 
-    Arguments, result and errors as in `three_kernels`. Source: M. Milakov and N. Gimelshein, Online normalizer
-    calculation for softmax (2018).
+    Source: M. Milakov and N. Gimelshein, Online normalizer calculation for softmax (2018).
 
     Leaves: 256 threads meet at a barrier for every row, even for one of 64 elements.
     """
-    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
-    if rows is not None:
-        online_kernel[rows.shape[0] * rows.shape[2], BLOCK, stream](rows, results, none, log)
-    return out
+    online_kernel[p.rows, BLOCK, p.stream](p.x, p.out, p.none, p.log)
 
 
 # -------------------------------------------------------------------------------------------------- a warp for each row
@@ -322,21 +306,15 @@ def warp_per_row_kernel(x, out, none, log):
 
 
 @rung(warp_per_row_kernel, online_kernel)
-def warp_per_row(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
-    """A short row is a warp's: its lanes agree by shuffles, without a barrier. Longer rows stay with `online`.
+def warp_per_row(p):
+    """A warp takes a short row: its lanes agree by shuffles, without a barrier. Longer rows go to `online`.
 
-    Arguments, result and errors as in `three_kernels`.
-
-    Leaves: a very long row is one block's work, so a few of them leave most of the GPU idle.
+    Leaves: one block works on a very long row, so a few such rows leave most of the GPU idle.
     """
-    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
-    if rows is not None:
-        count = rows.shape[0] * rows.shape[2]
-        if rows.shape[1] <= SHORT:
-            warp_per_row_kernel[_up(count, WARPS), BLOCK, stream](rows, results, none, log)
-        else:
-            online_kernel[count, BLOCK, stream](rows, results, none, log)
-    return out
+    if p.x.shape[1] > SHORT:
+        online.launch(p)
+    else:
+        warp_per_row_kernel[blocks(p.rows, WARPS), BLOCK, p.stream](p.x, p.out, p.none, p.log)
 
 
 # ------------------------------------------------------------------------------------------------ several blocks a row
@@ -371,23 +349,20 @@ def whole_kernel(x, out, highests, totals, none, log):
 
 
 @rung(part_kernel, whole_kernel, warp_per_row_kernel, online_kernel)
-def split_row(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
+def split_row(p):
     """Several blocks share a long row: each finds the maximum and sum of its part, and a second kernel joins these.
 
-    Arguments, result and errors as in `three_kernels`. Rows of up to CHUNK elements are left to `warp_per_row`.
+    Rows of up to CHUNK elements go to `warp_per_row`.
 
     Leaves: along any other axis than the last the lanes of a warp read far apart, 32 sectors for 32 elements.
     """
-    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
-    if rows is None:
-        return out
-    if rows.shape[1] <= CHUNK:
-        return warp_per_row(x, axis, log, out=out, stream=stream)
-    blocks = rows.shape[0] * rows.shape[2] * _up(rows.shape[1], CHUNK)
-    highests, totals = (device.empty(blocks, rows.dtype, stream=stream) for _ in range(2))
-    part_kernel[blocks, BLOCK, stream](rows, highests, totals, none)
-    whole_kernel[blocks, BLOCK, stream](rows, results, highests, totals, none, log)
-    return out
+    if p.x.shape[1] <= CHUNK:
+        warp_per_row.launch(p)
+        return
+    grid = p.rows * blocks(p.x.shape[1], CHUNK)
+    highests, totals = (device.empty(grid, p.x.dtype, stream=p.stream) for _ in range(2))
+    part_kernel[grid, BLOCK, p.stream](p.x, highests, totals, p.none)
+    whole_kernel[grid, BLOCK, p.stream](p.x, p.out, highests, totals, p.none, p.log)
 
 
 # --------------------------------------------------------------------------------------------------- along another axis
@@ -413,25 +388,22 @@ def columns_kernel(x, out, none, log):
 
 
 @rung(columns_kernel, part_kernel, whole_kernel, warp_per_row_kernel, online_kernel)
-def columns(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
+def columns(p):
     """Along another axis than the last, a warp takes 32 rows: its lanes lie side by side across them.
 
-    Arguments, result and errors as in `three_kernels`. The last axis is left to `split_row`.
+    The last axis goes to `split_row`.
 
-    Leaves: along the last axis, a row is read a second time, 4 bytes a lane, and its exponentials are taken thrice.
+    Leaves: along the last axis a row is read twice, 4 bytes a lane, and each element costs three exponentials.
     """
-    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
-    if rows is None:
-        return out
-    outer, n, inner = rows.shape
+    _, n, inner = p.x.shape
     if inner == 1 or (inner < 8 and n > CHUNK):
-        return split_row(x, axis, log, out=out, stream=stream)
+        split_row.launch(p)
+        return
     height = 1
     while height < 32 and 8 * height < n:
         height *= 2
     width = max(32, BLOCK // height)
-    columns_kernel[_up(outer * inner, width), (width, height), stream](rows, results, none, log)
-    return out
+    columns_kernel[blocks(p.rows, width), (width, height), p.stream](p.x, p.out, p.none, p.log)
 
 
 # --------------------------------------------------------------------------------------------------- a row is read once
@@ -439,58 +411,105 @@ def columns(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, strea
 # The kernels of the last rung are in pmpp/kernels/softmax/rows.py, by how many threads hold a row.
 
 
-@rung(rows_kernel, elements_kernel, lanes_kernel, block_kernel, blocks_kernel, empty_kernel)
-def vectorised(x: Any, axis: int = -1, log: bool = False, *, out: Any = None, stream: Any = 0) -> Any:
-    """A row is read once, 128 bits at a time, and waits in registers for its maximum and its sum.
+class Plan(typing.NamedTuple):
+    """Who holds a row, the launch of that kernel, and the sizes that it is told after ``x`` and ``out``.
 
-    Arguments, result and errors as in `three_kernels`. How many threads hold a row depends on its length: up to 32
-    lanes, a block, or several blocks that tell each other what they found. Of the shortest rows, those that fill up to
-    three vectors are a thread's, and others have a lane for each element. Left to `columns`: other axes than the last,
-    float64 rows of more than 16,384, float32 rows of more blocks than the GPU has multiprocessors, and, of rows of more
-    than 16, an ``out`` that lies otherwise on 16-byte boundaries than ``x``. Exponentials of float32 are the
-    hardware's, good to 2 + 1.173 |x - max| ulp.
+    ``slots``: cells in which the blocks of a row tell each other what they found.
     """
-    out, rows, results, none, log, stream = _arguments(x, axis, log, out, stream)
-    if rows is None:
-        return out
-    (outer, n, inner), width = rows.shape, WIDTH[rows.dtype.name]
-    if inner > 1:
-        return columns(x, axis, log, out=out, stream=stream)
-    source, result, like = rows.reshape(rows.size), results.reshape(rows.size), (0,) * width
-    places = {device.address(array) % 16 for array in (rows, results)}
-    shift, vectors, fill = max(places) // rows.dtype.itemsize, _up(n, width), n // math.gcd(n, width)
-    if fill <= FILL and not shift:  # so many vectors hold whole rows
-        grid, vector = _up(rows.size, fill * width * BLOCK), (0,) * fill
-        rows_kernel[grid, BLOCK, stream](source, result, (0,) * n, vector, like, none, log)
-    elif n <= TINY and (n <= TINY // 2 or n % width or shift):  # longer ones that fit vectors are better off with them
-        levels, limits = (n - 1).bit_length(), device.limits()
-        room = limits["multiprocessors"] * limits["max_threads_per_multiprocessor"]
-        tree, together = (0,) * levels, (0,) * (TOGETHER if outer << levels > 2 * room else 1)
-        grid, block = _up(outer, len(together) * (BLOCK >> levels)), (1 << levels, BLOCK >> levels)
-        elements_kernel[grid, block, stream](source, result, n, tree, together, like, none, log)
-    elif len(places) > 1:
-        return columns(x, axis, log, out=out, stream=stream)
-    elif vectors <= 32 * HELD:
+
+    holder: str
+    grid: int
+    block: typing.Any
+    sizes: tuple
+    slots: int = 0
+
+
+@functools.lru_cache(maxsize=1024)
+def plan(rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors: int, resident: int) -> Plan | None:
+    """Which threads hold the rows of a matrix in registers; None if nobody can.
+
+    Args:
+        rows, n: the shape.
+        width: elements in a vector of 16 bytes.
+        shift: elements from a 16-byte boundary to where ``x`` begins.
+        alike: whether ``out`` begins as far from one.
+        multiprocessors, resident: the GPU's multiprocessors, and how many threads they hold together.
+
+    >>> plan(65536, 1024, 4, 0, True, 132, 132 * 2048)
+    Plan(holder='lanes', grid=8192, block=(32, 8), sizes=(1024, 8, 0), slots=0)
+    """
+    vectors, fill = blocks(n, width), n // math.gcd(n, width)
+    if fill <= FILL and alike and not shift:  # so many vectors hold whole rows
+        return Plan("thread", blocks(rows * n, fill * width * BLOCK), BLOCK, ((0,) * n, (0,) * fill))
+    if n <= TINY and (n <= TINY // 2 or n % width or shift):  # longer ones that fit vectors are better off with them
+        levels = (n - 1).bit_length()
+        tree, together = (0,) * levels, (0,) * (TOGETHER if rows << levels > 2 * resident else 1)
+        grid, block = blocks(rows, len(together) * (BLOCK >> levels)), (1 << levels, BLOCK >> levels)
+        return Plan("lane for each element", grid, block, (n, tree, together))
+    if not alike:
+        return None
+    if vectors <= 32 * HELD:
         lanes = 8 if n % width or shift else 1
         while lanes < 32 and 4 * lanes < vectors:
             lanes *= 2
-        grid, block = _up(outer * lanes, BLOCK), (lanes, BLOCK // lanes)
-        lanes_kernel[grid, block, stream](source, result, n, _up(vectors, lanes), shift, like, none, log)
-    elif vectors <= 1024 * HELD:
-        threads = 32 * _up(vectors, 32 * HELD)
-        held = _up(vectors, threads)
-        block_kernel[outer, threads, stream](source, result, n, held, shift, like, none, log)
+        return Plan("lanes", blocks(rows * lanes, BLOCK), (lanes, BLOCK // lanes), (n, blocks(vectors, lanes), shift))
+    if vectors <= 1024 * HELD:
+        threads = 32 * blocks(vectors, 32 * HELD)
+        return Plan("block", rows, threads, (n, blocks(vectors, threads), shift))
+    parts = blocks(vectors, MEMBERS * HELD)
+    if parts > multiprocessors or width != 4:
+        return None
+    chunk = width * blocks(vectors, parts)
+    parts = blocks(n, chunk)
+    sizes = n, chunk, parts, blocks(chunk, width * MEMBERS), shift
+    return Plan("blocks", rows * parts, MEMBERS, sizes, slots=1 + rows * parts)
+
+
+@rung(
+    rows_kernel,
+    elements_kernel,
+    lanes_kernel,
+    block_kernel,
+    blocks_kernel,
+    empty_kernel,
+    columns_kernel,
+    part_kernel,
+    whole_kernel,
+)  # and those of warp_per_row, where out and x lie differently on 16-byte boundaries: no input of the room does that
+def vectorised(p):
+    """A row is read once, 128 bits at a time, and waits in registers for its maximum and its sum.
+
+    How many threads hold a row depends on its length: up to 32 lanes, a block, or several blocks that tell each other
+    what they found. A thread holds whole rows if these fill one to three vectors; other rows of up to 32 elements have
+    a lane for each element.
+
+    Some rows go to `columns`: along other axes than the last; of float64, with more than 16,384 elements; of float32,
+    if they need more blocks than the GPU has multiprocessors; and, if longer than 16, where ``out`` and ``x`` lie
+    differently on 16-byte boundaries. Exponentials of float32 are the hardware's, good to 2 + 1.173 |x - max| ulp.
+    """
+    _, n, inner = p.x.shape
+    limits, width = device.limits(), WIDTH[p.x.dtype.name]
+    x_at, out_at = (device.address(array) % 16 // p.x.dtype.itemsize for array in (p.x, p.out))
+    multiprocessors = limits["multiprocessors"]
+    resident = multiprocessors * limits["max_threads_per_multiprocessor"]
+    shift = max(x_at, out_at)
+    how = plan(p.rows, n, width, shift, x_at == out_at, multiprocessors, resident) if inner == 1 else None
+    if how is None:
+        columns.launch(p)
+        return
+    x, out, like = p.x.reshape(p.x.size), p.out.reshape(p.x.size), (0,) * width
+    if how.holder == "thread":
+        rows_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log)
+    elif how.holder == "lane for each element":
+        elements_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log)
+    elif how.holder == "lanes":
+        lanes_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log)
+    elif how.holder == "block":
+        block_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log)
     else:
-        parts = _up(vectors, MEMBERS * HELD)
-        if parts > device.limits()["multiprocessors"] or width != 4:
-            return columns(x, axis, log, out=out, stream=stream)
-        chunk = width * _up(vectors, parts)
-        parts = _up(n, chunk)
-        slots = device.empty(1 + outer * parts, np.int64, stream=stream)
-        empty_kernel[_up(slots.size, BLOCK), BLOCK, stream](slots)
-        grid, held = outer * parts, _up(chunk, width * MEMBERS)
-        blocks_kernel[grid, MEMBERS, stream](source, result, n, chunk, parts, held, shift, like, none, log, slots)
-    return out
+        slots = device.empty(how.slots, np.int64, stream=p.stream)
+        empty_kernel[blocks(how.slots, BLOCK), BLOCK, p.stream](slots)
+        blocks_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log, slots)
 
 
 LADDER = (three_kernels, fused, online, warp_per_row, split_row, columns, vectorised)

@@ -1,50 +1,38 @@
 """Parts of rows, for `pmpp.kernels.softmax`: how threads agree on a maximum and a sum, and rows that wait in registers.
 
-A part of a row is held by a group of threads, the members: a few lanes, or a block. Each has ``held`` vectors of 16
-bytes, up to HELD, and one element more, since a part need not begin or end at a multiple of 16 bytes. ``first`` and
-``count`` say where in the flat ``x`` the part lies, and ``shift`` where ``x`` begins, in elements after such a
-multiple. ``like`` is a tuple as long as a vector has elements. Its length is known when a kernel is compiled, so the
-loops over it and over HELD are unrolled, every index into ``values`` is a constant, and the compiler can keep it in
-registers. ``k < held`` is the same in all threads: the branch skips what a short row has no need of. ``none`` is what
-no elements make: the lowest finite number, and a sum of 0.
+A group of threads, its members, holds a part of a row: a few lanes do, or a block. Each member has ``held`` vectors of
+16 bytes, at most HELD. It has one element more, because a part need not begin or end at a multiple of 16 bytes.
+``first`` and ``count`` say where in the flat ``x`` the part lies. ``shift`` is how many elements after a multiple of 16
+bytes ``x`` begins.
+
+``like`` is a tuple as long as a vector has elements. Its length is known when a kernel is compiled. So the loops over
+it and over HELD are unrolled, every index into ``values`` is a constant, and the compiler can keep ``values`` in
+registers. ``k < held`` is the same in all threads: the branch skips what a short row does not need. ``none`` is the
+`Part` that no elements make.
 """
 
 from __future__ import annotations
 
 import math
+import typing
 
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP, block_max, block_sum
 from pmpp.runtime.vector import load128, store128
 
 BLOCK = 256  # threads a block, where nothing else is said
-FULL = 0xFFFFFFFF  # all lanes of a warp take part
-MAX, SUM = 0, 1
 
 
-@cuda.jit(device=True)
-def combine(op, a, b):
-    return max(a, b) if op == MAX else a + b
+class Part(typing.NamedTuple):
+    """What has been seen of a row: its maximum, and the sum of exp(x - maximum).
 
+    Of no elements they are the lowest finite number and 0, in the dtype of the row.
+    """
 
-@cuda.jit(device=True)
-def warp_all(op, value):
-    """The 32 values of a warp combined, in every lane: each takes from the lane whose number differs in one bit."""
-    for distance in (16, 8, 4, 2, 1):
-        value = combine(op, value, cuda.shfl_xor_sync(FULL, value, distance))
-    return value
-
-
-@cuda.jit(device=True)
-def block_all(op, value, partial, identity):
-    """The values of a block's threads combined, in every thread. ``partial``: a shared array of 32, used only here."""
-    thread, lane = cuda.threadIdx.x, cuda.laneid
-    value = warp_all(op, value)
-    if lane == 0:
-        partial[thread // 32] = value
-    cuda.syncthreads()
-    return warp_all(op, partial[lane] if lane < cuda.blockDim.x // 32 else identity)
+    highest: typing.Any
+    total: typing.Any
 
 
 @cuda.jit(device=True)
@@ -63,17 +51,20 @@ def join(highest, total, other_highest, other_total):
 
 @cuda.jit(device=True)
 def warp_join(highest, total):
-    """The 32 parts of a row that the lanes of a warp have seen, in every lane."""
+    """In every lane, what the 32 lanes of a warp have seen of a row together."""
     for distance in (16, 8, 4, 2, 1):
-        other_highest = cuda.shfl_xor_sync(FULL, highest, distance)
-        other_total = cuda.shfl_xor_sync(FULL, total, distance)
+        other_highest = cuda.shfl_xor_sync(FULL_WARP, highest, distance)
+        other_total = cuda.shfl_xor_sync(FULL_WARP, total, distance)
         highest, total = join(highest, total, other_highest, other_total)
     return highest, total
 
 
 @cuda.jit(device=True)
 def block_join(highest, total, highests, totals, none):
-    """The same for the threads of a block. ``highests`` and ``totals``: shared arrays of 32, used only here."""
+    """In every thread, what the threads of a block have seen of a row together.
+
+    ``highests`` and ``totals``: shared arrays of 32, used only here.
+    """
     thread, lane = cuda.threadIdx.x, cuda.laneid
     highest, total = warp_join(highest, total)
     if lane == 0:
@@ -101,20 +92,23 @@ def power(below, like):
 
 @cuda.jit(device=True)
 def vectors_of(first, count, shift, like):
-    """Where the first whole vector of a part begins, and how many vectors there are."""
+    """Where the first whole vector of a part begins, and how many whole vectors it has."""
     head = -(first + shift) & (len(like) - 1)
     return first + head, (count - head) // len(like)
 
 
 @cuda.jit(device=True)
 def loose(member, first, start, vectors, like):
-    """Which element of a part is this member's one more, if it is less than the part's length."""
+    """Which element of a part is this member's extra one. From the part's length on, it has none."""
     return member if first + member < start else member + vectors * len(like)
 
 
 @cuda.jit(device=True)
 def hold(values, x, first, count, shift, like, held, member, members):
-    """This member's elements into ``values``. No load waits for another; beyond the last vector that one is read."""
+    """Load this member's elements into ``values``. No load waits for another.
+
+    A member that has fewer vectors than others loads the part's last vector again.
+    """
     start, vectors = vectors_of(first, count, shift, like)
     for k in range(HELD):
         if k < held:
@@ -128,7 +122,7 @@ def hold(values, x, first, count, shift, like, held, member, members):
 @cuda.jit(device=True)
 def highest_of(values, none, vectors, like, held, member, members):
     """The largest of a member's elements. What lies beyond the last of the ``vectors`` becomes -inf."""
-    best = max(none[0], values[EACH - 1])
+    best = max(none.highest, values[EACH - 1])
     for k in range(HELD):
         if k < held:
             for c in range(len(like) * k, len(like) * (k + 1)):
@@ -162,7 +156,7 @@ def store_vector(out, i, values, k, like):
 
 @cuda.jit(device=True)
 def release(values, out, first, count, shift, like, held, member, members, best, scale, log):
-    """The shares of what is held to where it came from: values * scale, or with ``log`` values - best - scale."""
+    """Store the shares of what is held where it came from: values * scale, or with ``log`` values - best - scale."""
     start, vectors = vectors_of(first, count, shift, like)
     for k in range(HELD):
         if k < held:
@@ -179,11 +173,20 @@ def release(values, out, first, count, shift, like, held, member, members, best,
 
 
 @cuda.jit(device=True)
-def lanes_all(op, value, lanes):
-    """The values of groups of ``lanes`` neighbouring lanes combined, in every lane of each."""
+def lanes_max(value, lanes):
+    """In every lane, the largest value of its group of ``lanes`` neighbouring lanes, a power of two."""
     for distance in (16, 8, 4, 2, 1):
         if distance < lanes:
-            value = combine(op, value, cuda.shfl_xor_sync(FULL, value, distance))
+            value = max(value, cuda.shfl_xor_sync(FULL_WARP, value, distance))
+    return value
+
+
+@cuda.jit(device=True)
+def lanes_sum(value, lanes):
+    """In every lane, the sum of its group of ``lanes`` neighbouring lanes, a power of two."""
+    for distance in (16, 8, 4, 2, 1):
+        if distance < lanes:
+            value += cuda.shfl_xor_sync(FULL_WARP, value, distance)
     return value
 
 
@@ -192,11 +195,11 @@ def lanes_kernel(x, out, n, held, shift, like, none, log):
     values = cuda.local.array(EACH, x.dtype)
     member, lanes = cuda.threadIdx.x, cuda.blockDim.x
     row = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y
-    first = min(row * n, x.size - n)  # beyond the last row the last one, for the shuffles want all lanes
+    first = min(row * n, x.size - n)  # lanes beyond the last row take it again: the shuffles need all lanes
     hold(values, x, first, n, shift, like, held, member, lanes)
-    vectors = vectors_of(first, n, shift, like)[1]
-    best = lanes_all(MAX, highest_of(values, none, vectors, like, held, member, lanes), lanes)
-    total = lanes_all(SUM, total_of(values, like, held, best, log), lanes)
+    _, vectors = vectors_of(first, n, shift, like)
+    best = lanes_max(highest_of(values, none, vectors, like, held, member, lanes), lanes)
+    total = lanes_sum(total_of(values, like, held, best, log), lanes)
     scale = math.log(total) if log else np.float32(1) / total
     if row * n < x.size:
         release(values, out, first, n, shift, like, held, member, lanes, best, scale, log)
@@ -207,22 +210,23 @@ def block_kernel(x, out, n, held, shift, like, none, log):
     values = cuda.local.array(EACH, x.dtype)
     first, member, members = cuda.blockIdx.x * n, cuda.threadIdx.x, cuda.blockDim.x
     hold(values, x, first, n, shift, like, held, member, members)
-    vectors = vectors_of(first, n, shift, like)[1]
+    _, vectors = vectors_of(first, n, shift, like)
     best = highest_of(values, none, vectors, like, held, member, members)
-    best = block_all(MAX, best, cuda.shared.array(32, x.dtype), none[0])
+    best = block_max(best, cuda.shared.array(32, x.dtype))
     total = total_of(values, like, held, best, log)
-    total = block_all(SUM, total, cuda.shared.array(32, x.dtype), none[1])
+    total = block_sum(total, cuda.shared.array(32, x.dtype))
     scale = math.log(total) if log else np.float32(1) / total
     release(values, out, first, n, shift, like, held, member, members, best, scale, log)
 
 
 # Several blocks hold a row. Each writes down what it found, maximum and sum as the halves of one 64-bit word. A word
-# that is not EMPTY is complete, and nothing else is passed on, so no fence is needed. Then the block waits for those
-# of the other blocks of its row.
+# that is not EMPTY is complete, and nothing else is passed on, so no fence is needed. Then the block waits for the
+# words of the other blocks of its row.
 #
-# That ends, in whatever order blocks begin: a block takes the next part when it begins, and parts go out row by row. If
-# all resident blocks waited, look at the first row that is not done. A part of it that nobody has taken yet means that
-# fewer blocks are resident than the row has parts, and the host sees to it that the GPU holds more.
+# No block waits forever, in whatever order blocks begin. A block takes the next part when it begins, and parts are
+# handed out row by row. Suppose that all resident blocks waited, and look at the first row that is not done. One of its
+# parts has not been taken, so fewer blocks are resident than a row has parts. But the host uses this kernel only where
+# a row has no more parts than the GPU has multiprocessors, and each of these holds at least one block.
 
 EMPTY = -1  # no maximum has these bits: as a float32 they are NaN
 MEMBERS = 256
@@ -247,11 +251,11 @@ def blocks_kernel(x, out, n, chunk, parts, held, shift, like, none, log, slots):
     begin = (ticket[0] - row * parts) * chunk
     first, count = row * n + begin, min(chunk, n - begin)
     hold(values, x, first, count, shift, like, held, thread, members)
-    vectors = vectors_of(first, count, shift, like)[1]
+    _, vectors = vectors_of(first, count, shift, like)
     own = highest_of(values, none, vectors, like, held, thread, members)
-    own = block_all(MAX, own, cuda.shared.array(32, np.float32), none[0])
+    own = block_max(own, cuda.shared.array(32, np.float32))
     total = total_of(values, like, held, own, log)
-    total = block_all(SUM, total, cuda.shared.array(32, np.float32), none[1])
+    total = block_sum(total, cuda.shared.array(32, np.float32))
     if thread < 32:
         if thread == 0:
             word = np.int64(cuda.libdevice.float_as_int(own)) << 32
@@ -275,10 +279,10 @@ def blocks_kernel(x, out, n, chunk, parts, held, shift, like, none, log, slots):
 
 # ------------------------------------------------------------------------------------------------------- tiny rows
 #
-# On an element of a row as short as this there is a handful of instructions to do. A kernel that has to find out which
-# elements a thread holds spends ten times as many on that. So the length of a row, or the height of the tree over it,
-# is known when a kernel is compiled: ``row``, ``vectors``, ``levels`` and ``together`` are tuples like ``like``, of
-# which only the length counts. Each length makes a kernel of its own, in which all loops are written out.
+# An element of so short a row needs a handful of instructions. A kernel that has to find out which elements a thread
+# holds spends ten times as many on that. So the length of a row, or the height of the tree over it, is known when a
+# kernel is compiled: ``row``, ``vectors``, ``levels`` and ``together`` are tuples like ``like``, of which only the
+# length counts. Each length makes a kernel of its own, in which all loops are written out.
 
 FILL = 3  # vectors that a thread fills with whole rows
 ROOM = 4 * FILL
@@ -298,7 +302,7 @@ def rows_kernel(x, out, row, vectors, like, none, log):
                 values[width * k + c] = v[c]
     else:
         for i in range(count):
-            values[i] = x[first + i] if first + i < x.size else none[0]
+            values[i] = x[first + i] if first + i < x.size else none.highest
     for begin in range(0, count, n):
         best, total = none
         for i in range(begin, begin + n):
@@ -327,17 +331,17 @@ def elements_kernel(x, out, n, levels, together, like, none, log):
     end = x.size if lane < n else 0  # a lane beyond its row has no element, but takes part in the shuffles
     for r in range(len(together)):
         i = first + r * step
-        values[r] = x[np.uint64(i)] if i < end else none[0]  # unsigned: no code for places counted from the end
+        values[r] = x[np.uint64(i)] if i < end else none.highest  # unsigned: no code for places counted from the end
     for r in range(len(together)):
-        best = max(none[0], values[r])
+        best = max(none.highest, values[r])
         for k in range(len(levels)):
-            best = max(best, cuda.shfl_xor_sync(FULL, best, 1 << k))
+            best = max(best, cuda.shfl_xor_sync(FULL_WARP, best, 1 << k))
         values[r] -= best
-        powers[r] = power(values[r], like) if first + r * step < end else none[1]
+        powers[r] = power(values[r], like) if first + r * step < end else none.total
     for r in range(len(together)):
         total = powers[r]
         for k in range(len(levels)):
-            total += cuda.shfl_xor_sync(FULL, total, 1 << k)
+            total += cuda.shfl_xor_sync(FULL_WARP, total, 1 << k)
         i = first + r * step
         if i < end:
             out[np.uint64(i)] = values[r] - math.log(total) if log else powers[r] * (np.float32(1) / total)

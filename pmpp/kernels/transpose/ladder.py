@@ -10,13 +10,12 @@ bytes, into shared memory, which has 32 banks, and then keeps enough bytes under
 
 from __future__ import annotations
 
-import typing
-
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import WIDTH, load128, store128
 
 DTYPES = ("float32", "float64", "int32", "int64")
@@ -58,11 +57,28 @@ def cost(m: int, n: int, itemsize: int = 4) -> Cost:
     return Cost(flops=0, bytes=2 * m * n * itemsize)
 
 
-def _arguments(x: typing.Any, out: typing.Any, stream: typing.Any) -> tuple:
+def arguments(x, *, out=None, stream=0) -> Problem:
+    """Transpose a matrix.
+
+    Args:
+        x: a matrix of shape (M, N), M and N >= 0, of float32, float64, int32 or int64, contiguous in C order.
+        out: a device array of shape (N, M) and the same dtype in C order, apart from ``x`` in memory, or None to
+            allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> from pmpp.kernels import transpose
+    >>> transpose.vectorised(np.float32([[1, 2, 3], [4, 5, 6]])).copy_to_host()
+    array([[1., 4.],
+           [2., 5.],
+           [3., 6.]], dtype=float32)
+    """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=DTYPES, ndim=2, stream=stream)
     out = device.as_output("out", out, shape=x.shape[::-1], dtype=x.dtype, stream=stream)
-    return x, out, stream
+    return Problem(out, stream=stream, x=x)
 
 
 # ----------------------------------------------------------------------------------------------- which block does what
@@ -70,26 +86,23 @@ def _arguments(x: typing.Any, out: typing.Any, stream: typing.Any) -> tuple:
 MOST = 65535  # blocks along y or z; along x there may be 2^31 - 1
 
 
-def _grid(shape: tuple[int, ...], side: int) -> tuple[int, int, int]:
-    """One block for each square tile: x counts tiles down the rows, y along the columns, and z goes on where y is full.
+def tiles_of(shape: tuple[int, ...], side: int) -> tuple[int, int, int]:
+    """The grid with one block for each square tile of ``side`` x ``side`` elements.
 
-    So blocks that start together write side by side in ``out``: on an H200 that is the faster order for wide accesses.
+    x counts tiles down the rows, y along the columns, and z goes on where y is full. So blocks that start together
+    write side by side in ``out``: on an H200 that is the faster order for wide accesses.
+
+    >>> tiles_of((33, 64), 32)
+    (2, 2, 1)
     """
-    down, along = (-(-extent // side) for extent in shape)
-    return down, min(along, MOST), -(-along // MOST)
+    down, along = blocks(shape[0], side), blocks(shape[1], side)
+    return down, min(along, MOST), blocks(along, MOST)
 
 
 @cuda.jit(device=True)
 def corner(side):
     """Row and column of ``x`` where the block's tile begins."""
     return cuda.blockIdx.x * side, (cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y) * side
-
-
-def _run(kernel, block, x, out, stream):
-    x, out, stream = _arguments(x, out, stream)
-    if x.size:
-        kernel[_grid(x.shape, TILE), block, stream](x, out)
-    return out
 
 
 # ---------------------------------------------------------------------------------------------------- without any tile
@@ -106,21 +119,14 @@ def naive_kernel(x, out):
 
 
 @rung(naive_kernel)
-def naive(x: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def naive(p):
     """One thread for each element; a warp reads along a row.
 
-    Args:
-        x: a matrix of shape (M, N), M and N >= 0, of float32, float64, int32 or int64, contiguous in C order.
-        out: a device array of shape (N, M) and the same dtype in C order, apart from ``x`` in memory, or None to
-            allocate one.
-        stream: the stream to work on.
-
-    Returns ``out`` without waiting for the work to be done. Raises TypeError or ValueError that names the argument at
-    fault. Source: PMPP 4e section 6.1.
+    Source: PMPP 4e section 6.1.
 
     Leaves: a warp writes down a column, so each of its stores touches 32 sectors to fill an eighth of each.
     """
-    return _run(naive_kernel, (TILE, TILE), x, out, stream)
+    naive_kernel[tiles_of(p.x.shape, TILE), (TILE, TILE), p.stream](p.x, p.result)
 
 
 # --------------------------------------------------------------------------------------------------- in shared memory
@@ -139,15 +145,15 @@ def tiled_kernel(x, out):
 
 
 @rung(tiled_kernel)
-def tiled(x: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def tiled(p):
     """A block loads a square along its rows, and stores it along the rows of the result: both sides are coalesced.
 
-    Arguments, result and errors as in `naive`. Source: PMPP 4e sections 5.3 and 6.1 (corner turning); G. Ruetsch and
-    P. Micikevicius, Optimizing Matrix Transpose in CUDA (NVIDIA, 2009).
+    Source: PMPP 4e sections 5.3 and 6.1 (corner turning); G. Ruetsch and P. Micikevicius, Optimizing Matrix Transpose
+    in CUDA (NVIDIA, 2009).
 
     Leaves: a warp reads a column of the tile, and all of it lies in one bank: 32 wavefronts for one request.
     """
-    return _run(tiled_kernel, (TILE, TILE), x, out, stream)
+    tiled_kernel[tiles_of(p.x.shape, TILE), (TILE, TILE), p.stream](p.x, p.result)
 
 
 PITCH = TILE + 1  # one column more, and each row of the tile begins a bank further on
@@ -166,14 +172,14 @@ def padded_kernel(x, out):
 
 
 @rung(padded_kernel)
-def padded(x: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def padded(p):
     """One unused column in the tile spreads its columns over all banks.
 
-    Arguments, result and errors as in `naive`. Source: as `tiled`.
+    Source: as `tiled`.
 
     Leaves: a thread loads one element, waits for it, and then for all the others of its block at the barrier.
     """
-    return _run(padded_kernel, (TILE, TILE), x, out, stream)
+    padded_kernel[tiles_of(p.x.shape, TILE), (TILE, TILE), p.stream](p.x, p.result)
 
 
 EACH = 8  # elements a thread, in one column
@@ -201,14 +207,14 @@ def coarsened_kernel(x, out):
 
 
 @rung(coarsened_kernel)
-def coarsened(x: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def coarsened(p):
     """A thread moves eight elements, and asks for all of them before it waits for the first.
 
-    Arguments, result and errors as in `naive`. Source: PMPP 4e section 6.3.
+    Source: PMPP 4e section 6.3.
 
     Leaves: a request is for 4 bytes a lane, where the hardware can move 16.
     """
-    return _run(coarsened_kernel, (TILE, STEP), x, out, stream)
+    coarsened_kernel[tiles_of(p.x.shape, TILE), (TILE, STEP), p.stream](p.x, p.result)
 
 
 # ------------------------------------------------------------------------------------------------------- 128 bits wide
@@ -267,23 +273,19 @@ def pairs_kernel(x, out):
 
 
 @rung(quads_kernel, pairs_kernel, coarsened_kernel)
-def vectorised(x: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def vectorised(p):
     """Every access is 128 bits wide: a thread turns a small square in registers, and the tile between is swizzled.
 
-    Arguments, result and errors as in `naive`. 128-bit access needs rows that begin at multiples of 16 bytes, in both
-    matrices: if M or N is no multiple of 4 (of 2 for 8-byte elements), or an array begins elsewhere, this is
-    `coarsened`.
+    A 128-bit access needs rows that begin at multiples of 16 bytes, in both matrices. If M or N is no multiple of 4 (of
+    2 for 8-byte elements), or if an array begins elsewhere, this is `coarsened`.
+    Source: PTX ISA, "Vectors" in ld and st.
     """
-    x, out, stream = _arguments(x, out, stream)
-    width = WIDTH[x.dtype.name]
-    if not x.size:
-        return out
-    if any(extent % width for extent in x.shape) or any(device.address(array) % 16 for array in (x, out)):
-        coarsened_kernel[_grid(x.shape, TILE), (TILE, STEP), stream](x, out)
+    width = WIDTH[p.x.dtype.name]
+    if any(extent % width for extent in p.x.shape) or any(device.address(array) % 16 for array in (p.x, p.result)):
+        coarsened.launch(p)
     else:
         kernel = quads_kernel if width == 4 else pairs_kernel
-        kernel[_grid(x.shape, width * SPAN), (SPAN, SPAN), stream](x, out)
-    return out
+        kernel[tiles_of(p.x.shape, width * SPAN), (SPAN, SPAN), p.stream](p.x, p.result)
 
 
 LADDER = (naive, tiled, padded, coarsened, vectorised)

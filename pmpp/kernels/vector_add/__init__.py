@@ -1,6 +1,9 @@
-"""Vector addition: the first kernels, and how many bytes they keep under way.
+"""Vector addition: the sum of two vectors, element by element.
 
-Room: ``ladder``, for chapter 4. ``add`` is the rung to use.
+The first kernels of the workbook: one thread for each element, a loop over the grid, 128-bit loads. `copy`, which adds
+nothing, measures what the memory can do.
+The room is `pmpp.kernels.vector_add.ladder`, and its chapter notebooks/04_vector_add.ipynb.
+`add` is the rung to use.
 """
 
 from pmpp.kernels.vector_add.ladder import *

@@ -39,8 +39,9 @@ from pathlib import Path
 import numpy as np
 
 from pmpp.lab.measure import environment as machine
-from pmpp.lab.measure import nsight, record
+from pmpp.lab.measure import nsight
 from pmpp.lab.measure.record import RECORDED
+from pmpp.lab.measure.sources import bare_source
 from pmpp.runtime import device
 from pmpp.runtime.rung import Rung
 from pmpp.simt import Table
@@ -112,7 +113,7 @@ def _code(function: typing.Any, seen: set) -> list[str]:
         return []
     seen.add(function)
     source = inspect.getsource(function)
-    pieces = [record.bare_source(textwrap.dedent(source))]
+    pieces = [bare_source(textwrap.dedent(source))]
     for name in sorted(set(re.findall(r"[^\W\d]\w*", source))):
         value = function.__globals__.get(name)
         if isinstance(value, (bool, int, float, str, tuple)):

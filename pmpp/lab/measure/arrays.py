@@ -1,8 +1,6 @@
-"""What ``make bench`` measures, a module a room: ``WORKLOADS``, a list of ``pmpp.lab.measure.bench.Workload``.
+"""What workloads share: inputs made on the GPU, and views for checking results there in float64.
 
-Rooms know no library and instruments know no room, so what joins them stands here. Below is what the workloads share:
-inputs made on the GPU, and views for checking results there in float64, by CuPy where it is installed and by NumPy on
-the host where it is not.
+Results are checked by CuPy where it is installed, and by NumPy on the host where it is not.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import numpy as np
 
 from pmpp.runtime import device
 
-__all__ = ["chunks", "integers", "normal", "view", "with_options", "worst", "worst_of", "xp"]
+__all__ = ["chunks", "integers", "library_of", "normal", "view", "with_options", "worst", "worst_of", "xp"]
 
 
 @functools.cache
@@ -29,6 +27,11 @@ def xp() -> types.ModuleType:
             return np
         return cupy
     return np
+
+
+def library_of(x: typing.Any) -> types.ModuleType:
+    """The library that ``x`` is an array of: NumPy, or else what ``xp()`` is. CuPy does not take NumPy's arrays."""
+    return np if isinstance(x, np.ndarray) else xp()
 
 
 def view(x: typing.Any) -> typing.Any:

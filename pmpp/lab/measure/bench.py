@@ -2,8 +2,8 @@
 
     python -m pmpp.lab.measure.bench [room ...] [--quick] [--out PATH] [--budget SECONDS]
 
-What is measured is said by ``pmpp/workloads/<room>.py``: a list ``WORKLOADS``. How, by ``pmpp.lab.measure.timing``.
-Where it is kept, by ``pmpp.lab.measure.record``.
+A subject's ``workloads.py`` or ``<room>_workloads.py`` says what is measured: a list ``WORKLOADS``.
+`pmpp.lab.measure.timing` says how, and `pmpp.lab.measure.record` where it is kept.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 
 from pmpp.lab.measure import environment, record, roofline, timing
 from pmpp.lab.measure.record import Entry, Record, RecordError, load
+from pmpp.lab.measure.sources import Sources
 from pmpp.lab.measure.timing import Timing, WrongResult, measure, measure_host, measure_together
 from pmpp.lab.rooms import room_named, subject_of, workload_modules
 from pmpp.runtime.rung import Cost, Rung
@@ -432,6 +433,7 @@ def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
         f"multiply-add {ceilings.fma_f32 / 1e12:.1f} TFLOP/s, "
         f"empty kernel {ceilings.empty_kernel * 1e6:.2f} us, launch {ceilings.launch * 1e6:.1f} us"
     )
+    sources = Sources()
     plan = {room: _workloads(room, options.quick) for room in rooms}
 
     def least(room: str) -> float:
@@ -449,10 +451,8 @@ def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
         failed |= any("FAILED" in note for note in notes)
         print("".join(f"{room}: {note}\n" for note in notes), end="")
         if entries:
-            module = room_named(room)
-            stored = [record.as_json(entry) for entry in entries]
-            source = record.source_digest(module)
-            measured[room] = {"subject": subject_of(module), "source": source, "notes": notes, "entries": stored}
+            subject, stored = subject_of(room_named(room)), [record.as_json(entry) for entry in entries]
+            measured[room] = {"subject": subject, "sources": sources.of_room(room), "notes": notes, "entries": stored}
     if not measured:
         print("nothing was measured, and nothing is recorded", file=sys.stderr)
         return 2
@@ -466,7 +466,7 @@ def _bench(rooms: Sequence[str], options: argparse.Namespace) -> int:
 
 
 def _workloads(room: str, quick: bool) -> list[Workload]:
-    found = importlib.import_module(f"pmpp.lab.measure.arrays.{room}").WORKLOADS
+    found = importlib.import_module(workload_modules()[room]).WORKLOADS
     return [workload for workload in found if workload.quick or not quick]
 
 

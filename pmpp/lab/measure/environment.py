@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pmpp.lab.measure.roofline import Ceilings
 
-__all__ = ["describe_gpu", "describe_run", "revision", "versions"]
+__all__ = ["describe_gpu", "describe_machine", "describe_run", "revision", "versions"]
 
 
 def revision() -> str:
@@ -49,8 +49,8 @@ def describe_gpu() -> dict:
     }
 
 
-def describe_run(ceilings: Ceilings, *, now: datetime.datetime | None = None) -> dict:
-    """When, where and with what: the ``runs`` entry of a record."""
+def describe_machine(*, now: datetime.datetime | None = None) -> dict:
+    """When, where and with what something was run."""
     from pmpp.runtime import device
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -64,10 +64,15 @@ def describe_run(ceilings: Ceilings, *, now: datetime.datetime | None = None) ->
         "cuda": ".".join(map(str, cuda_version)),
         "cpu": f"{_cpu_name()}, {cores} cores",
         "versions": {"python": platform.python_version(), **versions()},
-        "ceilings": {
-            key: float(f"{value:.7g}") if isinstance(value, float) else value for key, value in asdict(ceilings).items()
-        },
     }
+
+
+def describe_run(ceilings: Ceilings, *, now: datetime.datetime | None = None) -> dict:
+    """The same with the ceilings of that run: the ``runs`` entry of a record of measurements."""
+    rounded = {
+        key: float(f"{value:.7g}") if isinstance(value, float) else value for key, value in asdict(ceilings).items()
+    }
+    return {**describe_machine(now=now), "ceilings": rounded}
 
 
 def versions() -> dict[str, str]:

@@ -1,31 +1,29 @@
 """The store of measurements: a folder a GPU under ``pmpp/recorded/``, with a JSON file a subject; bench writes it.
 
 A file holds ``runs`` (when, where and with which versions something was measured, and the ceilings of that run) and
-``rooms``. A room's block names its run and has one entry a workload and contender. A room is replaced whole, so its
-entries always come from one run. No figure in a file is typed by hand.
+``rooms``. A room's block names its run, has the digest of each source that the measurement depends on, and one entry a
+workload and contender. A room is replaced whole, so its entries always come from one run. No figure in a file is typed
+by hand.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import os
 import re
 import tempfile
-import tokenize
 import types
 import typing
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from pmpp.lab.measure.roofline import Ceilings
-from pmpp.runtime.rung import room_name
+from pmpp.lab.measure.sources import Sources, difference
 
-__all__ = ["RECORDED", "Entry", "Record", "RecordError", "available", "load", "merge", "slug", "source_digest", "write"]
+__all__ = ["RECORDED", "Entry", "Record", "RecordError", "available", "load", "merge", "slug", "write"]
 
 RECORDED = Path(__file__).parents[2] / "recorded"
-SCHEMA = 2
+SCHEMA = 3
 KINDS = ("rung", "library", "numpy", "transfer")
 _NUMBER = (int, float)
 
@@ -158,21 +156,20 @@ class Record:
         run = self.run(room)
         return f"Recorded on {self.gpu}, {run['date'][:10]}, revision {run['revision']}"
 
-    def stale(self, module: types.ModuleType) -> list[str]:
-        """Why the record no longer describes the room ``module``; empty if it does."""
-        room = room_name(module)
+    def stale(self, room: str, now: Sources) -> list[str]:
+        """Why the record no longer describes the room as it is ``now``; empty if it does.
+
+        Raises ValueError, with the names that there are, if there is no such room.
+        """
+        sources = now.of_room(room)
         if room not in self._entries:
-            return [f"{room} has never been measured on {self.gpu}"]
-        reasons = []
-        measured = {entry.contender for entry in self.entries(room, design=True, kind="rung")}
-        ladder = {rung.name for rung in module.LADDER}
-        if ladder - measured:
-            reasons.append(f"{room}: not measured: {', '.join(sorted(ladder - measured))}")
-        if measured - ladder:
-            reasons.append(f"{room}: measured but no longer in the ladder: {', '.join(sorted(measured - ladder))}")
-        if self.data["rooms"][room]["source"] != source_digest(module):
-            reasons.append(f"{room}: its source changed after it was measured")
-        return reasons
+            return [f"never measured on {self.gpu}"]
+        # At any size: a rung for special shapes is not measured at the size that the others are judged by.
+        measured = {entry.contender for entry in self.entries(room, kind="rung")}
+        missing = [rung for rung in now.ladder(now.rooms()[room]) if rung not in measured]
+        reasons = [f"not measured: {', '.join(missing)}"] if missing else []
+        changed = difference(self.data["rooms"][room]["sources"], sources)
+        return reasons + ([f"measured {self.run(room)['date'][:10]}; since then {changed}"] if changed else [])
 
 
 def slug(gpu: str) -> str:
@@ -264,9 +261,10 @@ def check_schema(data: typing.Any, where: str) -> None:
     for room, block in data["rooms"].items():
         at = f"rooms.{room}"
         need(
-            isinstance(block, dict) and {"subject", "run", "source", "entries"} <= set(block),
-            f"{at} lacks subject, run, source or entries",
+            isinstance(block, dict) and {"subject", "run", "sources", "entries"} <= set(block),
+            f"{at} lacks subject, run, sources or entries",
         )
+        need(isinstance(block["sources"], dict), f"{at}.sources is not an object")
         need(block["run"] in data["runs"], f"{at}.run is {block['run']!r}, which is not in runs")
         for number, entry in enumerate(block["entries"]):
             _check_entry(entry, f"{where}: {at}.entries[{number}]")
@@ -294,7 +292,7 @@ def _check_entry(entry: dict, at: str) -> None:
 def merge(old: dict | None, gpu: dict, run: dict, rooms: dict[str, dict]) -> dict:
     """``old`` with ``rooms`` measured in ``run`` put in their place. Other rooms stay, with the runs they came from.
 
-    ``rooms`` maps a room to ``{"subject": ..., "source": ..., "entries": [...]}``. Raises RecordError if ``old`` is of
+    ``rooms`` maps a room to ``{"subject": ..., "sources": ..., "entries": [...]}``. Raises RecordError if ``old`` is of
     another GPU.
     """
     old = old or {"schema": SCHEMA, "gpu": gpu, "runs": {}, "rooms": {}}
@@ -353,26 +351,3 @@ def as_json(entry: Entry) -> dict:
         if value is not None:
             stored[key] = float(f"{value:.7g}") if isinstance(value, float) else value
     return stored
-
-
-def source_digest(module: types.ModuleType) -> str:
-    """A digest of the module's code without comments, docstrings and layout: it changes when the kernels may have."""
-    text = Path(typing.cast(str, module.__file__)).read_text(encoding="utf-8")
-    return hashlib.sha256(bare_source(text).encode()).hexdigest()[:16]
-
-
-def bare_source(text: str) -> str:
-    """Python source without comments, docstrings and blank lines."""
-    lines = text.splitlines(keepends=True)
-    previous = tokenize.NEWLINE
-    drop = []
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        docstring = token.type == tokenize.STRING and previous in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-        if token.type == tokenize.COMMENT or docstring:
-            drop.append((token.start, token.end))
-        if token.type not in (tokenize.COMMENT, tokenize.NL):
-            previous = token.type
-    # The text is cut, not its tokens joined: the tokens of an f-string differ between versions of Python.
-    for (row, column), (last_row, last_column) in reversed(drop):
-        lines[row - 1 : last_row] = [lines[row - 1][:column] + lines[last_row - 1][last_column:]]
-    return "\n".join(line.rstrip() for line in "".join(lines).splitlines() if line.strip())

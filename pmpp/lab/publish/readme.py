@@ -1,12 +1,12 @@
-"""The numbers of README.md: the table of the rooms and the roofline, from the code and the recorded measurements.
+"""The tables of README.md and its roofline, from the code, the chapters and the recorded measurements.
 
 ::
 
-    python -m pmpp.lab.publish.readme            write both anew (make readme)
-    python -m pmpp.lab.publish.readme --check    exit with 1 if either is stale
+    python -m pmpp.lab.publish.readme            write them anew (make readme)
+    python -m pmpp.lab.publish.readme --check    exit with 1 if any is stale
 
-The text between the two markers is replaced, everything else is written by hand. The picture carries a digest of what
-it was drawn from, so that checking it needs neither the fonts nor the matplotlib that drew it.
+The text between the markers of a table is replaced, everything else is written by hand. The picture carries a digest of
+what it was drawn from, so that checking it needs neither the fonts nor the matplotlib that drew it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from pathlib import Path
 from pmpp.lab.measure import record as store
 from pmpp.lab.measure import roofline
 from pmpp.lab.measure.record import Entry, Record
+from pmpp.lab.publish import book, notebooks
+from pmpp.lab.publish.notebooks import NOTEBOOKS, sources
 from pmpp.lab.rooms import chapter_of, pmpp_section, rooms, subject_of
 from pmpp.runtime.rung import Cost, room_name
 
-__all__ = ["count_tests", "main", "picture_is_current", "table"]
+__all__ = ["count_tests", "main", "picture_is_current", "table", "without_room"]
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "README.md"
 PICTURE = store.RECORDED / "roofline.svg"
-BEGIN, END = "<!-- rooms: written by make readme -->", "<!-- end of rooms -->"
+MARKERS = {name: (f"<!-- {name}: written by make readme -->", f"<!-- end of {name} -->") for name in ("rooms", "book")}
 
 
 def count_tests(path: Path) -> int:
@@ -62,6 +64,17 @@ def table(record: Record | None) -> str:
     if record:
         lines += ["", _caption(record)]
     return "\n".join(lines)
+
+
+def without_room(folder: Path = NOTEBOOKS) -> str:
+    """The chapters that teach no room, in reading order, as a sentence with links; "" if there is none."""
+    taught = {Path(chapter_of(room)).stem for room in rooms()}
+    links = []
+    for path in sources(folder=folder):
+        if path.stem not in taught:
+            found = re.search(r"^# # (?:\d+\. )?(.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            links.append(f"[{found[1] if found else path.stem}](notebooks/{path.stem}.ipynb)")
+    return f"Chapters without a room: {', '.join(links)}." if links else ""
 
 
 def _caption(record: Record) -> str:
@@ -126,24 +139,26 @@ def _draw(record: Record, picture: Path) -> None:
     picture.write_text(f"{head}{_mark(record)}\n{tag}{body}", encoding="utf-8")
 
 
-def _with_table(text: str, new: str) -> str:
-    begin, end = text.find(BEGIN), text.find(END)
+def _with_table(text: str, name: str, new: str) -> str:
+    first, last = MARKERS[name]
+    begin, end = text.find(first), text.find(last)
     if begin < 0 or end < begin:
-        raise SystemExit(f"README.md has lost its markers: it needs {BEGIN} and, after it, {END}")
-    return f"{text[: begin + len(BEGIN)]}\n\n{new}\n\n{text[end:]}"
+        raise SystemExit(f"README.md has lost its markers: it needs {first} and, after it, {last}")
+    return f"{text[: begin + len(first)]}\n\n{new}\n\n{text[end:]}"
 
 
 def main(arguments: Sequence[str] | None = None, readme: Path = README, picture: Path = PICTURE) -> int:
     """The command; returns its exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m pmpp.lab.publish.readme", description="Write the numbers of README.md."
+        prog="python -m pmpp.lab.publish.readme", description="Write the tables of README.md and its picture."
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if anything is stale")
     chosen = parser.parse_args(arguments)
 
     record = _load()
     text = readme.read_text(encoding="utf-8")
-    new = _with_table(text, table(record))
+    new = _with_table(text, "rooms", "\n\n".join(filter(None, [table(record), without_room()])))
+    new = _with_table(new, "book", book.table(notebooks.sources()))
     stale = [readme.name] if new != text else []
     if record and not picture_is_current(record, picture):
         stale.append(picture.name)

@@ -28,7 +28,7 @@ __all__ = ["ADVICE", "judge"]
 
 SECTORS, TRAFFIC, WAVEFRONTS, ATOMICS = 1.5, 2.5, 1.5, 1.5  # times what the answer needs
 
-# What to do about each mistake. The names are the vocabulary of all exercises, and of tests/wrong.
+# What to do about each mistake. The names are the vocabulary of all exercises and their tests.
 ADVICE = {
     "not started": "",
     "not a kernel": "",

@@ -1,9 +1,9 @@
 """Exercises: `check()` runs a reader's kernel on awkward inputs, and says what a good teacher would say.
 
-    from pmpp.lab.teach.exercise import check
+    from pmpp import check
     check("vector_add/saxpy", my_kernel)
 
-An exercise is data. ``pmpp/exercises/<room>.py`` holds ``EXERCISES``, a tuple of `Exercise`; an exercise makes its own
+An exercise is data. A subject's ``exercises.py`` holds ``EXERCISES``, a tuple of `Exercise`; an exercise makes its own
 `Case` s: the arguments of a launch, its geometry, and what the outputs must then hold. To write one::
 
     def _scale_cases(rng):
@@ -38,8 +38,8 @@ An exercise is data. ``pmpp/exercises/<room>.py`` holds ``EXERCISES``, a tuple o
 - ``traps`` name a wrong result that can be foreseen: a `Trap` computes what the mistake would give.
 - A case with ``grid=None`` is for a function that runs on the host: ``answer(*args)`` is called, and ``expected[0]``
   is what it must return, an array (of either side) or a number. What it launches in the interpreter is checked.
-- tests/wrong/<room>.py has wrong answers, and tests/contract/test_exercises.py shows that each is found out for its
-  reason.
+- ``answers.py`` and ``wrong.py`` of tests/kernels/<subject>/ have wrong answers, and tests/contract/test_exercises.py
+  shows that each is found out for its reason.
 """
 
 from __future__ import annotations

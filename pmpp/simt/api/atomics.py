@@ -16,7 +16,7 @@ from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.memory import Array, writable
 from pmpp.simt.machine.storage import flat_position, selected
 from pmpp.simt.values import dtypes
-from pmpp.simt.values.dtypes import Value
+from pmpp.simt.values.dtypes import Value, as_intp
 from pmpp.simt.values.errors import UnsupportedError
 
 _NUMBERS = (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64)
@@ -97,8 +97,8 @@ def _serialised(
     """Old value seen by each lane when lanes follow one another; memory is left with the last result."""
     order = np.argsort(at, kind="stable")
     where = at[order]
-    starts = np.flatnonzero(np.r_[True, where[1:] != where[:-1]]) if where.size else np.zeros(0, np.int64)
-    lengths = np.diff(np.r_[starts, where.size])
+    starts = np.flatnonzero(np.r_[True, where[1:] != where[:-1]]) if where.size else np.zeros(0, np.intp)
+    lengths = np.diff(starts, append=np.intp(where.size))
     old = np.empty(at.size, memory.dtype)
     operands = [v[order] for v in operands]
     if operation.ufunc is not None and starts.size <= lengths.max(initial=0):
@@ -110,9 +110,9 @@ def _serialised(
             old[order[start:stop]] = results[:-1]
             memory[where[start]] = results[-1]
         return old
-    rank = np.arange(where.size) - np.repeat(starts, lengths)
+    rank = np.arange(where.size, dtype=np.intp) - np.repeat(starts, as_intp(lengths))
     by_rank = np.argsort(rank, kind="stable")
-    edges = np.searchsorted(rank[by_rank], np.arange(lengths.max(initial=0) + 1))
+    edges = np.searchsorted(rank[by_rank], np.arange(lengths.max(initial=0) + 1, dtype=np.intp))
     for begin, end in itertools.pairwise(edges):
         turn = by_rank[begin:end]
         before = memory[where[turn]]

@@ -79,7 +79,7 @@ def _half_turns(x: Value) -> tuple[Value, Value]:
     quarter = np.rint(2.0 * r)
     t = np.pi * (r - quarter / 2.0)
     s, c = np.sin(t), np.cos(t)
-    turn = np.where(np.isnan(quarter), 0, quarter).astype(np.int64) % 4
+    turn = dtypes.as_intp(np.where(np.isnan(quarter), 0, quarter).astype(np.int64) % 4)
     sine = np.choose(turn, [s, c, -s, -c])
     cosine = np.choose(turn, [c, -s, -c, s])
     return np.where(sine == 0, np.copysign(0.0, x), sine), cosine + 0.0

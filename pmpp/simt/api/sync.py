@@ -71,7 +71,7 @@ def voting_barrier(combine: str):
         else:
             barrier(f, call, what)
         if combine == "count":
-            return yes.sum(axis=1, keepdims=True).astype(np.int32)
+            return yes.sum(axis=1, keepdims=True, dtype=np.int32)
         if combine == "or":
             return yes.any(axis=1, keepdims=True).astype(np.int32)
         return (yes | ~voters).all(axis=1, keepdims=True).astype(np.int32)

@@ -18,8 +18,8 @@ from pmpp.simt.values.vectors import Vector
 
 _BASES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 _ALIASES = {
-    "char": np.byte, "short": np.short, "int": np.intc, "long": np.int_, "longlong": np.longlong, "uchar": np.ubyte,
-    "ushort": np.ushort, "uint": np.uintc, "ulong": np.uint, "ulonglong": np.ulonglong, "float": np.single,
+    "char": np.byte, "short": np.short, "int": np.intc, "long": np.int64, "longlong": np.longlong, "uchar": np.ubyte,
+    "ushort": np.ushort, "uint": np.uintc, "ulong": np.uint64, "ulonglong": np.ulonglong, "float": np.single,
     "double": np.double,
 }  # fmt: skip
 

@@ -50,7 +50,7 @@ def _from(value: Value, column: np.ndarray) -> np.ndarray:
     rows = max(value.shape[0], column.shape[0]) if value.ndim else column.shape[0]
     value = np.broadcast_to(value, (rows, column.shape[1]))
     if column.shape[0] == 1:
-        return value.take(column[0], axis=1)
+        return value.take(dtypes.as_intp(column[0]), axis=1)
     return np.take_along_axis(value, column, axis=1)
 
 
@@ -76,7 +76,7 @@ _BIT = np.left_shift(np.uint64(1), np.arange(WARP, dtype=np.uint64))
 
 def _pack(bits: np.ndarray) -> np.ndarray:
     """32 flags along the last axis as one integer."""
-    return (bits * _BIT).sum(axis=-1).astype(np.uint32)
+    return (bits * _BIT).sum(axis=-1, dtype=np.uint64).astype(np.uint32)
 
 
 def all_sync(f: Frame, call: Any, mask: Value, predicate: Value) -> np.ndarray:
@@ -125,7 +125,7 @@ def match_all_sync(f: Frame, call: Any, mask: Value, value: Value) -> tuple[np.n
     members(f, call, mask, "match_all_sync()")
     same, voters = _equal_lanes(f, value)
     first = np.argmax(voters, axis=1)
-    everyone = (same[np.arange(len(same)), first] | ~voters).all(axis=1)
+    everyone = (same[np.arange(len(same), dtype=np.intp), first] | ~voters).all(axis=1)
     bits = np.where(everyone, _pack(voters), np.uint32(0)).astype(np.uint32).view(np.int32)
     return _per_warp(f, bits), _per_warp(f, everyone)
 

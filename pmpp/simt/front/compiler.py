@@ -40,6 +40,7 @@ class Function:
         self.signature = inspect.signature(py_func)
         parse = _parse_lambda if self.name == "<lambda>" else _parse
         tree, self.file, self.source_file, self.first_line = parse(py_func)
+        self.last_line = tree.end_lineno
         self._compile(tree, None)
 
     @classmethod

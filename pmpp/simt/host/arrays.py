@@ -67,7 +67,10 @@ class DeviceArray:
     @property
     def device_ctypes_pointer(self) -> ctypes.c_void_p:
         """The simulated address of the first element; it means something to alignment checks only."""
-        return ctypes.c_void_p(self._base + self._offset())
+        return ctypes.c_void_p(self._address())
+
+    def _address(self) -> int:
+        return self._base + self._offset()
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -77,7 +80,7 @@ class DeviceArray:
             "shape": self.shape,
             "strides": None if self.is_c_contiguous() else self.strides,
             "typestr": self.dtype.str,
-            "data": ((self.device_ctypes_pointer.value or 0) if self.size else 0, not self._storage.writeable),
+            "data": (self._address() if self.size else 0, not self._storage.writeable),
             "stream": None,
             "version": 3,
         }

@@ -111,7 +111,7 @@ i1, i2, i4, i8, u1, u2, u4, u8 = int8, int16, int32, int64, uint8, uint16, uint3
 f2, f4, f8, c8, c16 = float16, float32, float64, complex64, complex128
 byte, char, short, intc, longlong = uint8, int8, int16, int32, int64
 uchar, ushort, uintc, ulonglong, size_t, ssize_t = uint8, uint16, uint32, uint64, uint64, int64
-long_, ulong, int_, uint = (ScalarType(kind) for kind in (np.int_, np.uint, np.int_, np.uint))
+long_, ulong, int_, uint = (ScalarType(kind) for kind in (np.int64, np.uint64, np.int64, np.uint64))
 none = None
 if HAS_BFLOAT16:
     bfloat16 = ScalarType(BFLOAT16)

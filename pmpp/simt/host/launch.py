@@ -1,4 +1,11 @@
-"""Launching: from a configured call to batches of lanes, and back to the caller's arrays."""
+"""Launching: from a configured call to batches of lanes, and back to the caller's arrays.
+
+Several Python threads may launch at the same time, the same kernel or different ones: each launch is a machine of its
+own.  They may read the same arrays; an array that one of them writes is for this one alone, as between two streams of
+a GPU.  `record`, `schedule`, `loop_limit` and `batch_lanes` hold for the thread that enters them (they are context
+variables): a thread started inside sees none of them, unless it is run in a copy of the context,
+`contextvars.copy_context().run(...)`, or Python's threads inherit contexts (as they do in free-threaded builds).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +16,6 @@ import enum
 import functools
 import inspect
 import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +25,7 @@ from pmpp.simt.front.accidental_float64 import Warnings
 from pmpp.simt.front.compiler import Function, compile_function
 from pmpp.simt.host.arrays import DeviceArray, as_cuda_array
 from pmpp.simt.host.context import Transfer
+from pmpp.simt.host.depth import deep_calls
 from pmpp.simt.host.report import Report
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.gpus import MAX_THREADS, SHARED_LIMIT
@@ -246,17 +253,17 @@ def launch(
         arguments=arguments.values,
         capture=functools.partial(arguments.capture, kept),
     )  # fmt: skip
-    recursion_limit = sys.getrecursionlimit()
-    try:
-        if function.callees:  # each call in the kernel nests several Python calls here
-            sys.setrecursionlimit(max(recursion_limit, 20_000))
+    with contextlib.ExitStack() as after:
+        after.callback(arguments.launch_ended, level)
+        if function.callees:
+            after.enter_context(deep_calls())
         for grain in attempts:
             shown = f"shuffled, seed {seed}" if grain == "shuffled" else grain
             m = Machine(dataclasses.replace(told, schedule=shown, can_begin_again=again and grain == "lockstep"))
             try:
                 watch(m, trace, args)
                 execute(m, function, grain, seed)
-                report = Report(m, _source_of(function))
+                report = Report(m, (function.source_file, function.first_line, function.last_line))
                 break
             except Waiting:
                 if grain == attempts[-1]:
@@ -265,18 +272,9 @@ def launch(
                 arguments.restore(kept)
             finally:
                 m.unplug()
-    finally:
-        sys.setrecursionlimit(recursion_limit)
-        arguments.launch_ended(level)
     for copy_back in arguments.back:
         copy_back()
     return report
-
-
-def _source_of(function: Function) -> tuple[str, int, int]:
-    """File, first and last line of a kernel."""
-    lines, _ = inspect.getsourcelines(function.py_func)
-    return function.source_file, function.first_line, function.first_line + len(lines) - 1
 
 
 def watch(m: Machine, trace: bool | Tracing, given: tuple) -> None:
@@ -376,6 +374,8 @@ def profile(
 @contextlib.contextmanager
 def record(level: str = "count", collect: bool = True, trace: bool | Tracing = False) -> Iterator[list[Report]]:
     """Record every launch inside the block: `with simt.record() as reports: shuffle(x)`.
+
+    Launches of other threads are not recorded: see the top of this file.
 
     `collect` and `trace` are as in `profile`.
     """

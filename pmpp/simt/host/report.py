@@ -148,9 +148,12 @@ class Report:
     def __repr__(self) -> str:
         return f"<Report of {self.kernel}: grid {self.grid}, block {self.block}, {len(self.hazards)} hazards>"
 
+    def _findings(self) -> list[Hazard | KernelWarning]:
+        return [*self.hazards, *self.warnings]
+
     def _source(self) -> list[tuple[int, str]]:
-        inside = [line for line in self.by_line if line < self._first or line > self._last]  # device functions nearby
-        lines = sorted({*range(self._first, self._last + 1), *inside})
+        told = [each.line for each in self._findings()]  # those outside of the kernel are of device functions nearby
+        lines = sorted({*range(self._first, self._last + 1), *self.by_line, *told})
         return [(n, linecache.getline(self.file, n).rstrip("\n")) for n in lines]
 
     def _cells(self, line: int) -> list[str]:
@@ -174,7 +177,7 @@ class Report:
         table = "\n".join(
             "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=False)) + "  " + row[-1] for row in rows
         )
-        found = "".join(f"\n{each.kind}: {each.message}" for each in (*self.hazards, *self.warnings))
+        found = "".join(f"\n{each.kind}: {each.message}" for each in self._findings())
         return f"{self.kernel}: grid {_short(self.grid)}, block {_short(self.block)}\n{table}{found}"
 
     def show(self) -> None:
@@ -186,15 +189,17 @@ class Report:
         print(self)
 
     def _repr_html_(self) -> str:
-        marked = {each.line: each for each in (*self.warnings, *self.hazards)}  # a hazard before a warning
+        notes: dict[int, str] = {}
+        for each in self._findings():
+            note = f"<br><b>{html.escape(each.kind)}: {html.escape(each.message)}</b>"
+            notes[each.line] = notes.get(each.line, "") + note
         head = "".join(f"<th style='text-align:right'>{name}</th>" for name in ("line", *(c[0] for c in _COLUMNS)))
         body = []
         for n, text in self._source():
             cells = "".join(f"<td style='text-align:right'>{cell}</td>" for cell in (str(n), *self._cells(n)))
-            style = " style='background:rgba(214,39,40,0.15)'" if n in marked else ""
-            note = f"<br><b>{html.escape(marked[n].kind)}: {html.escape(marked[n].message)}</b>" if n in marked else ""
-            code = f"<td style='text-align:left'><code style='white-space:pre'>{html.escape(text)}</code>{note}</td>"
-            body.append(f"<tr{style}>{cells}{code}</tr>")
+            style = " style='background:rgba(214,39,40,0.15)'" if n in notes else ""
+            code = f"<code style='white-space:pre'>{html.escape(text)}</code>{notes.get(n, '')}"
+            body.append(f"<tr{style}>{cells}<td style='text-align:left'>{code}</td></tr>")
         title = f"{html.escape(self.kernel)}: grid {_short(self.grid)}, block {_short(self.block)}"
         return f"<table><caption>{title}</caption><tr>{head}<th></th></tr>{''.join(body)}</table>"
 

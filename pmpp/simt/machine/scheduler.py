@@ -133,7 +133,9 @@ class Scheduler:
         self.m, self.execute = m, run
         self.grain = "warps" if grain == "shuffled" else grain
         self.random = np.random.default_rng(seed) if grain == "shuffled" else None
-        order = np.arange(m.launch.blocks) if self.random is None else self.random.permutation(m.launch.blocks)
+        order = np.arange(m.launch.blocks, dtype=np.int64)
+        if self.random is not None:
+            order = self.random.permutation(order)
         self.waiting_blocks = iter(order.tolist())
         self.unstarted = m.launch.blocks
         self.fibers: list[Fiber] = []  # those that are not done
@@ -201,7 +203,7 @@ class Scheduler:
         block = Block(self.m, index)
         lanes = block.lanes
         size = {"blocks": lanes.width, "warps": WARP, "lanes": 1}[self.grain]
-        number = np.arange(lanes.width)[None, :] // size
+        number = np.arange(lanes.width, dtype=np.int64)[None, :] // size
         everyone = lanes.full.grid()
         for k in range(lanes.width // size):
             bits = everyone & (number == k)

@@ -6,7 +6,7 @@ import numpy as np
 
 from pmpp.simt.machine.lanes import Lanes, Mask
 from pmpp.simt.values import records
-from pmpp.simt.values.dtypes import Value
+from pmpp.simt.values.dtypes import Value, as_intp
 
 #: What memory that nobody wrote holds here: NaN, or a large negative number, so that reading it shows.
 POISON_BYTE = 0xFF
@@ -137,7 +137,8 @@ class Storage:
 
     def launch_ended(self, *, checked: bool) -> None:
         """After a launch that did not keep track of writes, or once all is written, all counts as written."""
-        if self.init is not None and (not checked or self.init.all()):
+        init = self.init
+        if init is not None and (not checked or init.all()):
             self.written()
 
     def mark_written(self, view: np.ndarray) -> None:
@@ -190,11 +191,13 @@ def gather(lanes: Lanes, storage: Storage, source: np.ndarray, at: Value) -> Val
             k = int(at)
             return source[:, k : k + 1].copy()
         if at.shape[0] == 1:
-            return source.take(at[0], axis=1)
-        return source.reshape(-1).take(flat_position(lanes, storage, at))
+            return source.take(as_intp(at[0]), axis=1)
+        return source.reshape(-1).take(as_intp(flat_position(lanes, storage, at)))
     if storage.space == "local":
-        return source[int(at)].copy() if at.ndim == 0 else source.reshape(-1).take(flat_position(lanes, storage, at))
-    return source.take(at)
+        if at.ndim == 0:
+            return source[int(at)].copy()
+        return source.reshape(-1).take(as_intp(flat_position(lanes, storage, at)))
+    return source.take(as_intp(at))
 
 
 def selected(lanes: Lanes, mask: Mask, *values: Value) -> list[np.ndarray]:

@@ -45,15 +45,16 @@ class Sanitizers:
         """
         lanes = self._m.batch.lanes
         if storage.space == "local":
-            if storage.init is not None:
-                if at.ndim == 0:
-                    np.copyto(storage.init[int(at)], True, where=True if mask.bits is None else mask.bits)
-                else:
-                    storage.init.reshape(-1)[selected(lanes, mask, flat_position(lanes, storage, at))[0]] = True
+            init = storage.init
+            if init is not None and at.ndim == 0:
+                np.copyto(init[int(at)], True, where=True if mask.bits is None else mask.bits)
+            elif init is not None:
+                init.reshape(-1)[selected(lanes, mask, flat_position(lanes, storage, at))[0]] = True
             return False
         cells, me, where = self._touched(mask, storage, at)
-        if storage.init is not None:
-            storage.init.reshape(-1)[cells] = True
+        init = storage.init
+        if init is not None:
+            init.reshape(-1)[cells] = True
 
         def same() -> np.ndarray:
             full = _bits(gather(lanes, storage, storage.values, at)) == _bits(value)
@@ -86,9 +87,10 @@ class Sanitizers:
             self._check_local(mask, storage, at, name, line)
         else:
             cells, me, where = self._touched(mask, storage, at)
-            if storage.init is not None:
-                self._check_init(storage, cells, where, name, line)
-                storage.init.reshape(-1)[cells] = True
+            self._check_init(storage, cells, where, name, line)
+            init = storage.init
+            if init is not None:
+                init.reshape(-1)[cells] = True
             clock.tick()
             shadow, line_shown = self._shadow(storage), self._m.place.site or line
             width = self._m.batch.lanes.width
@@ -163,7 +165,7 @@ class Sanitizers:
         if storage.space == "shared" and known.one_row:
             columns = lanes.linear_thread[0]
             if mask.bits is not None:
-                columns = np.flatnonzero(np.broadcast_to(mask.bits[0], lanes.width))
+                columns = np.flatnonzero(np.broadcast_to(mask.bits[0], lanes.width)).astype(np.int64, copy=False)
             cells, me, where = (
                 np.broadcast_to(at, (1, lanes.width))[0, columns],
                 lanes.first * lanes.width + columns,
@@ -175,7 +177,7 @@ class Sanitizers:
             me = where + lanes.first * lanes.width
         parts = storage.values.itemsize // known.unit
         if parts > 1:
-            cells = (cells[:, None] * parts + np.arange(parts)).reshape(-1)
+            cells = (cells[:, None] * parts + np.arange(parts, dtype=np.int64)).reshape(-1)
             me, where = np.repeat(me, parts), np.repeat(where, parts)
         return cells, me, where
 
@@ -199,16 +201,18 @@ class Sanitizers:
         return shadow
 
     def _check_local(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
-        if storage.init is not None:
+        init = storage.init
+        if init is not None:
             lanes = self._m.batch.lanes
-            fresh = ~gather(lanes, storage, storage.init, at)
+            fresh = ~gather(lanes, storage, init, at)
             fresh = fresh if mask.bits is None else fresh & mask.bits
             if fresh.any():
                 self._report_uninitialised(storage, name, line, lane_of(lanes, fresh))
 
     def _check_init(self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int) -> None:
-        if storage.init is not None:
-            written = storage.init.reshape(-1)[cells]
+        init = storage.init  # once: another thread's launch that reads this array may end meanwhile
+        if init is not None:
+            written = init.reshape(-1)[cells]
             if not written.all():
                 self._report_uninitialised(storage, name, line, int(where[np.argmin(written)]))
 

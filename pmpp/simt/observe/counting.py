@@ -34,6 +34,7 @@ import numpy as np
 
 from pmpp.simt.machine.lanes import WARP, Lanes, Mask
 from pmpp.simt.observe.metrics import LINE_METRICS
+from pmpp.simt.values.dtypes import as_intp
 
 SECTOR = 32
 _SECTOR_BITS = 5
@@ -82,7 +83,7 @@ def sectors(
         first = int(addresses.reshape(-1)[0])
         last = (first + itemsize - 1) // SECTOR
         if touched is not None:
-            touched(np.arange(first // SECTOR, last + 1))
+            touched(np.arange(first // SECTOR, last + 1, dtype=np.int64))
         return mask.warps * (last - first // SECTOR + 1)
     if addresses.shape[1] == 1:
         addresses = np.broadcast_to(addresses, (addresses.shape[0], of.width))
@@ -96,7 +97,7 @@ def sectors(
         active = None if active is None else np.concatenate([active] * len(steps), axis=1)
     if touched is not None:
         touched(keys if active is None else keys[active])
-    return int(_distinct_a_row(keys, active).sum()) * repeat
+    return int(_distinct_a_row(keys, active).sum(dtype=np.int64)) * repeat
 
 
 def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *, load: bool = True) -> tuple[int, int]:
@@ -129,7 +130,7 @@ def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *,
         keys = np.concatenate([first + w for w in range(words)], axis=1)
         on = None if lanes_on is None else np.concatenate([lanes_on.reshape(-1, lanes)] * words, axis=1)
         degree = _conflict_degree(keys, on)
-        total += int(degree.sum())
+        total += int(degree.sum(dtype=np.int64))
         groups += int(np.count_nonzero(degree))
     return total * repeat, (total - groups) * repeat
 
@@ -155,7 +156,8 @@ def _conflict_degree(words: np.ndarray, active: np.ndarray | None) -> np.ndarray
     fresh[:, 1:] = words[:, 1:] != words[:, :-1]
     fresh &= words != _NONE
     row, column = np.nonzero(fresh)
-    loads = np.bincount(row * BANKS + words[row, column] % BANKS, minlength=words.shape[0] * BANKS)
+    banks = as_intp(row * BANKS + words[row, column] % BANKS)
+    loads = np.bincount(banks, minlength=words.shape[0] * BANKS)
     return loads.reshape(-1, BANKS).max(axis=1)
 
 
@@ -166,7 +168,7 @@ def passes(addresses: np.ndarray | np.generic, mask: Mask) -> tuple[int, int]:
         if mask.bits is None:
             return of.size, WARP
         lanes = np.count_nonzero(mask.grid().reshape(-1, WARP), axis=1)
-        return int(lanes.sum()), int(lanes.max())
+        return int(lanes.sum(dtype=np.int64)), int(lanes.max())
     rows, active, repeat = _warps_of(of, addresses, mask)
     keys = np.sort(rows if active is None else np.where(active, rows, _NONE), axis=1)
     real = keys != _NONE
@@ -176,7 +178,7 @@ def passes(addresses: np.ndarray | np.generic, mask: Mask) -> tuple[int, int]:
         if not alike.any():
             break
         most[alike] = step + 1
-    return int(most.sum()) * repeat, int(most.max())
+    return int(most.sum(dtype=np.int64)) * repeat, int(most.max())
 
 
 class Footprint:
@@ -230,7 +232,7 @@ class Contention:
         """Count updates of these elements of an array; of shared memory, (blocks, elements)."""
         _, updates = self.updates.setdefault(id(values), (values, np.zeros(values.size, np.uint32)))
         if 4 * positions.size > values.size:
-            updates += np.bincount(positions, minlength=values.size).astype(np.uint32)
+            updates += np.bincount(as_intp(positions), minlength=values.size).astype(np.uint32)
         else:
             np.add.at(updates, positions, np.uint32(1))
 

@@ -25,6 +25,7 @@ from pmpp.simt.machine.lanes import WARP, Lanes, Mask
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.memory import Array, Storage
 from pmpp.simt.observe.counting import BANK_BYTES, BANKS, SECTOR, neighbours_share
+from pmpp.simt.values.dtypes import as_intp
 from pmpp.simt.values.errors import ArgumentError, LaunchError, TraceError
 
 LIMIT = 64 << 20  # bytes that a trace may take, unless told otherwise
@@ -89,13 +90,13 @@ class Access:
         size = WARP * BANK_BYTES // max(BANK_BYTES, self.width)
         if self.kind == "load" and size < WARP and neighbours_share(self.addresses[None], self.active[None]).all():
             size *= 2
-        lanes = np.arange(WARP).reshape(-1, size)
+        lanes = np.arange(WARP, dtype=np.int64).reshape(-1, size)
         return [group[self.active[group]] for group in lanes]
 
     def words(self, lanes: np.ndarray) -> np.ndarray:
         """Numbers of the 4-byte words that each of `lanes` asks for, (lanes, words); word w lies in bank w % 32."""
         first = self.addresses[lanes, None] // BANK_BYTES
-        return first + np.arange(max(1, self.width // BANK_BYTES))
+        return first + np.arange(max(1, self.width // BANK_BYTES), dtype=np.int64)
 
     @property
     def wavefronts(self) -> int:
@@ -103,7 +104,7 @@ class Access:
         total = 0
         for lanes in self.groups():
             if len(lanes):
-                total += int(np.bincount(np.unique(self.words(lanes)) % BANKS).max())
+                total += int(np.bincount(as_intp(np.unique(self.words(lanes)) % BANKS)).max())
         return total
 
 
@@ -264,8 +265,8 @@ class Trace:
             ]
             self._lanes, self._picked = lanes, None
             if here:
-                rows, warps = np.array(here).T
-                self._picked = rows, warps, warps[:, None] * WARP + np.arange(WARP)
+                rows, warps = np.array(here, np.int64).T
+                self._picked = rows, warps, warps[:, None] * WARP + np.arange(WARP, dtype=np.int64)
         return self._picked
 
     def _pick(self, value: np.ndarray | None, lanes: Lanes) -> np.ndarray:
@@ -293,7 +294,7 @@ class Trace:
                 if kind not in kinds:
                     continue
                 if 8 * at.size > row.size:
-                    row += (np.bincount(at + k, minlength=row.size) * times).astype(np.int32)
+                    row += (np.bincount(as_intp(at + k), minlength=row.size) * times).astype(np.int32)
                 else:
                     np.add.at(row, at + k, times)
         if kind != "load":
@@ -449,14 +450,15 @@ class Trace:
         where = np.full(argument.shape, argument.offset, np.int64)
         for axis, stride in enumerate(argument.strides):
             where += np.expand_dims(
-                np.arange(argument.shape[axis]) * stride, tuple(k for k in range(where.ndim) if k != axis)
+                np.arange(argument.shape[axis], dtype=np.int64) * stride,
+                tuple(k for k in range(where.ndim) if k != axis),
             )
         found = np.zeros((3, int(where.max(initial=0)) + 1), np.int64)
         found[2] = -1
         number = self.blocks[0] if block is None else block
         for request, one in enumerate(self.accesses(name, block=number, warp=warp)):
             first = one.addresses[one.active] // argument.itemsize
-            at = (first[:, None] + np.arange(max(1, one.width // argument.itemsize))).ravel()
+            at = (first[:, None] + np.arange(max(1, one.width // argument.itemsize), dtype=np.int64)).ravel()
             at = at[at < found.shape[1]]  # beyond this view of the allocation
             for row, kinds in ((0, ("load", "atomic")), (1, ("store", "atomic"))):
                 if one.kind in kinds:

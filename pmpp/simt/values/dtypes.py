@@ -4,6 +4,9 @@ Numba widens: `int32 + int32` is int64, `uint8 * uint8` is uint64, `float32 * in
 right or fast under NumPy's rules may be wrong or slow under these, so the interpreter follows them to the letter.
 Literals and plain Python scalars are int64 and float64.  tests/test_simt_typing.py asks Numba itself about every
 pair.
+
+Nothing may depend on NumPy's default integer, which has 32 bits on some platforms (a browser): in all of `pmpp.simt`
+each dtype is said, and indices are handed to NumPy by `as_intp`.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 BOOL, INT32, UINT32 = np.dtype(np.bool_), np.dtype(np.int32), np.dtype(np.uint32)
 INT64, UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 FLOAT16, FLOAT32, FLOAT64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
+INTP = np.dtype(np.intp)
 INT8, UINT8 = np.dtype(np.int8), np.dtype(np.uint8)
 COMPLEX64, COMPLEX128 = np.dtype(np.complex64), np.dtype(np.complex128)
 
@@ -175,6 +179,11 @@ def _odd(value: Value, lost: Value, bits: type) -> Value:
     even = value.view(bits) & bits(1) == 0
     up, down = (np.nextafter(value, value.dtype.type(end)) for end in (np.inf, -np.inf))
     return np.where(even & (lost != 0), np.where(lost > 0, up, down), value)
+
+
+def as_intp(places: Value) -> Value:
+    """Integers in the type that NumPy's take, bincount, repeat and choose want: 32 bits wide in a browser."""
+    return places if places.dtype == INTP else places.astype(INTP)
 
 
 def truth(a: Value) -> Value:

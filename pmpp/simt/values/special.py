@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pmpp.simt.values import maths, rounding
-from pmpp.simt.values.dtypes import FLOAT32, INT64, Value
+from pmpp.simt.values.dtypes import FLOAT32, INT64, Value, as_intp
 
 #: From here on Hankel's expansion needs eleven terms, and a phase rounded to float64 would be wrong.
 _FAR = 1e4
@@ -43,7 +43,7 @@ def _far(n: Value, x: Value, second: bool) -> Value:
         else:
             p = p + (term if k % 4 == 0 else -term)
     s, c = np.sin(x), np.cos(x)
-    turns = (n.astype(INT64) % 4)[()]  # the phase is x - (2 n + 1) pi / 4
+    turns = as_intp(n.astype(INT64) % 4)[()]  # the phase is x - (2 n + 1) pi / 4
     cosine = np.choose(turns, [c + s, s - c, -c - s, c - s])
     sine = np.choose(turns, [s - c, -s - c, c - s, s + c])
     wave = p * sine + q * cosine if second else p * cosine - q * sine

@@ -189,7 +189,7 @@ def gates_apart_by_rows(x, row, j, n):
 
 @cuda.jit(device=True)
 def silu(v):
-    return v * activation.sigmoid(v)
+    return v * activation.logistic(v)
 
 
 @cuda.jit(device=True)
@@ -232,7 +232,7 @@ ANSWERS = (
     WrongAnswer("activation/gated", gated_with("gated_swapped", gates_last), "halves swapped"),
     WrongAnswer("activation/gated", gated_with("gated_in_turn", gates_in_turn), "interleaved"),
     WrongAnswer("activation/gated", gated_with("gated_by_rows", gates_apart_by_rows), "index out of bounds"),
-    WrongAnswer("activation/gated", gated_with("gated_sigmoid", function=activation.sigmoid), "sigmoid only"),
+    WrongAnswer("activation/gated", gated_with("gated_sigmoid", function=activation.logistic), "sigmoid only"),
     WrongAnswer("activation/gated", gated_with("gated_in_float64", function=silu_in_float64), "accidental float64"),
     WrongAnswer("activation/gated", gated_with("gated_relu", function=relu), "wrong result"),
     WrongAnswer("activation/gated", gated_with("gated_by_columns", columns=True), "uncoalesced"),

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from scipy.signal import correlate
 
 from pmpp.kernels.convolution_layer import definition as layers
+from pmpp.kernels.convolution_layer.by_fft_workloads import bound
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.measured_layers import sums
+from pmpp.lab.measure import arrays
 from pmpp.runtime import device
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
@@ -66,6 +68,14 @@ def test_the_reference_is_scipys_correlation(
     np.testing.assert_array_equal(layers.reference(x, w, bias, *options, True), np.maximum(found, 0))
     quick = sums(x, w, layers.layer_of(x.shape, w.shape, *options))
     np.testing.assert_allclose(quick + (0 if bias is None else bias[:, None, None]), expected, atol=1e-12)
+
+
+def test_the_sums_of_numpy_arrays_are_numpys_where_cupy_is_installed_too(monkeypatch):
+    monkeypatch.setattr(arrays, "xp", lambda: pytest.fail("CuPy refuses NumPy's arrays"))
+    x, w, _, *options = layers.inputs()["3x3 p1, odd, bias, ReLU"]
+    layer = layers.layer_of(x.shape, w.shape, *options[:4])
+    assert type(sums(x, w, layer)) is np.ndarray
+    assert type(bound(x, w, layer)) is np.ndarray
 
 
 @pytest.mark.parametrize("name", layers.inputs())

@@ -147,6 +147,8 @@ BAD = {
     "another bias": ((X, C, C.astype(np.float16)), {}, TypeError, "bias must be float32, was float16"),
     "eps": ((X, C, C, -1e-5), {}, ValueError, "eps must not be negative, was -1e-05"),
     "eps that is no number": ((X, C, C, math.nan), {}, ValueError, "eps must not be negative, was nan"),
+    "eps that is a word": ((X, C, C, "a"), {}, TypeError, "eps must be a number, was 'a'"),
+    "eps that is a flag": ((X, C, C, True), {}, TypeError, "eps must be a number, was True"),
     "an output on the host": ((X, C, C), {"out": X}, TypeError, "out must be a device array, was a NumPy array"),
     "a stream's name": ((X, C, C), {"stream": "fast"}, TypeError, "stream must be 0.*, was 'fast'"),
 }
@@ -212,8 +214,8 @@ def test_the_way_that_a_row_takes(rows, columns, kernels):
 
 def test_threads_for_a_row():
     """A power of two that shares a warp, or whole warps."""
-    assert [room._lanes(units, 4) for units in (1, 4, 5, 16, 17, 128)] == [1, 1, 2, 4, 8, 32]
-    assert [room._lanes(units, 4) for units in (129, 256, 257, 4096)] == [64, 64, 96, 1024]
+    assert [room.lanes_for(units, 4) for units in (1, 4, 5, 16, 17, 128)] == [1, 1, 2, 4, 8, 32]
+    assert [room.lanes_for(units, 4) for units in (129, 256, 257, 4096)] == [64, 64, 96, 1024]
 
 
 @interpreter_only

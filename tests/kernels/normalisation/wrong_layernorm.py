@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP
-from pmpp.kernels.normalisation.moments import block_merge, block_sum, warp_sum, welford_step
+from pmpp.kernels.common import FULL_WARP, block_sum, warp_sum
+from pmpp.kernels.normalisation.moments import block_merge, welford_step
 from pmpp.runtime import device
 from tests.support.wrong import WrongAnswer, WrongRung
 

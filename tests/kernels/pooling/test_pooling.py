@@ -226,6 +226,11 @@ BAD = {
     "too large": ((MAP, "max", 5), {}, ValueError, "x must have room for a window of \\(5, 5\\) with padding"),
     "no rows": ((MAP[:, :, :0], "max", 2, 2, 1), {}, ValueError, "x must have room"),
     "indices of a mean": ((MAP, "average"), {"return_indices": True}, ValueError, "return_indices must be False"),
+    "a flag in a pair": ((MAP, "max", (True, 2)), {}, ValueError, "kernel must be an integer .*, was \\(True, 2\\)"),
+    "a flag for a stride": ((MAP, "max", 2, True), {}, ValueError, "stride must be an integer .*, was True"),
+    "a word for ceil_mode": ((MAP, "max", 2, 2, 0, "yes"), {}, TypeError, "ceil_mode must be True or False, was 'yes'"),
+    "a number for a flag": ((MAP, "average", 2, 2, 0, False, 1), {}, TypeError, "count_include_pad must be .*, was 1"),
+    "a word for indices": ((MAP,), {"return_indices": "no"}, TypeError, "return_indices must be .*, was 'no'"),
     "out on the host": ((MAP,), {"out": MAP}, TypeError, "out must be a device array"),
     "a stream's name": ((MAP,), {"stream": "fast"}, TypeError, "stream must be 0.*, was 'fast'"),
 }

@@ -3,7 +3,8 @@
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.pooling.windows import MAX, OPERATORS, pair_of, pooled_extent
+from pmpp.kernels.pooling.ladder import OPERATORS
+from pmpp.kernels.pooling.windows import MAX, pair_of, pooled_extent
 from pmpp.runtime import device
 from pmpp.runtime.vector import load128, store128
 from tests.support.wrong import WrongAnswer, WrongRung

@@ -5,9 +5,10 @@ import math
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP, block_max, block_sum, blocks, warp_max
 from pmpp.kernels.softmax import ladder as room
 from pmpp.kernels.softmax import place
-from pmpp.kernels.softmax.rows import FULL, MAX, SUM, append, block_all, block_join, rows_kernel, warp_all
+from pmpp.kernels.softmax.rows import append, block_join, rows_kernel
 from pmpp.runtime import device
 from pmpp.runtime.vector import load128, store128
 from tests.support.wrong import WrongRung
@@ -21,10 +22,10 @@ def by_blocks(kernel, name=""):
     """``kernel(x, out, log)``, a block for each row of x seen as (outer, n, inner), as a function like the rungs."""
 
     def run(x, axis=-1, log=False):
-        out, rows, results, _, log, _ = room._arguments(x, axis, log, None, 0)
-        if rows is not None:
-            kernel[rows.shape[0] * rows.shape[2], BLOCK](rows, results, log)
-        return out
+        p = room.arguments(x, axis, log)
+        if not p.done:
+            kernel[p.rows, BLOCK](p.x, p.out, p.log)
+        return p.result
 
     run.__name__ = name or getattr(kernel, "py_func", kernel).__name__
     return run
@@ -40,11 +41,11 @@ def three_passes(start=LOWEST, shift=True, step=BLOCK, rest=0, one=f1):
         best, added = start, f0
         for i in range(thread, n - rest, step):
             best = max(best, x[a, i, b])
-        best = block_all(MAX, best, cuda.shared.array(32, np.float32), LOWEST)
+        best = block_max(best, cuda.shared.array(32, np.float32))
         best = best if shift else f0
         for i in range(thread, n - rest, step):
             added += one * math.exp(x[a, i, b] - best)
-        added = block_all(SUM, added, cuda.shared.array(32, np.float32), f0)
+        added = block_sum(added, cuda.shared.array(32, np.float32))
         for i in range(thread, n, step):
             v = x[a, i, b] - best
             out[a, i, b] = v - math.log(added) if log else math.exp(v) / added
@@ -58,14 +59,14 @@ def without_barrier(x, out, log):
     partial, thread, best = cuda.shared.array(32, np.float32), cuda.threadIdx.x, LOWEST
     for i in range(thread, x.shape[1], BLOCK):
         best = max(best, x[a, i, b])
-    best = warp_all(MAX, best)
+    best = warp_max(best)
     if cuda.laneid == 0:
         partial[thread // 32] = best
-    best = warp_all(MAX, partial[cuda.laneid] if cuda.laneid < BLOCK // 32 else LOWEST)
+    best = warp_max(partial[cuda.laneid] if cuda.laneid < BLOCK // 32 else LOWEST)
     added = f0
     for i in range(thread, x.shape[1], BLOCK):
         added += math.exp(x[a, i, b] - best)
-    added = block_all(SUM, added, cuda.shared.array(32, np.float32), f0)
+    added = block_sum(added, cuda.shared.array(32, np.float32))
     for i in range(thread, x.shape[1], BLOCK):
         v = x[a, i, b] - best
         out[a, i, b] = v - math.log(added) if log else math.exp(v) / added
@@ -78,10 +79,10 @@ def one_array_for_both(x, out, log):
     partial, best, added = cuda.shared.array(32, np.float32), LOWEST, f0
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         best = max(best, x[a, i, b])
-    best = block_all(MAX, best, partial, LOWEST)
+    best = block_max(best, partial)
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         added += math.exp(x[a, i, b] - best)
-    added = block_all(SUM, added, partial, f0)
+    added = block_sum(added, partial)
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         v = x[a, i, b] - best
         out[a, i, b] = v - math.log(added) if log else math.exp(v) / added
@@ -136,11 +137,10 @@ def thread_per_row_kernel(x, out, log):
 
 
 def thread_per_row(x, axis=-1, log=False):
-    out, rows, results, _, log, _ = room._arguments(x, axis, log, None, 0)
-    if rows is not None:
-        count = rows.shape[0] * rows.shape[2]
-        thread_per_row_kernel[-(-count // BLOCK), BLOCK](rows, results, log)
-    return out
+    p = room.arguments(x, axis, log)
+    if not p.done:
+        thread_per_row_kernel[blocks(p.rows, BLOCK), BLOCK](p.x, p.out, p.log)
+    return p.result
 
 
 def by_elements(name, height=lambda n: (n - 1).bit_length(), absent=f0):
@@ -154,23 +154,23 @@ def by_elements(name, height=lambda n: (n - 1).bit_length(), absent=f0):
         value = x[i] if mine else LOWEST
         best = max(value, LOWEST)
         for k in range(levels):
-            best = max(best, cuda.shfl_xor_sync(FULL, best, 1 << k))
+            best = max(best, cuda.shfl_xor_sync(FULL_WARP, best, 1 << k))
         e = math.exp(value - best) if mine else absent
         added = e
         for k in range(levels):
-            added += cuda.shfl_xor_sync(FULL, added, 1 << k)
+            added += cuda.shfl_xor_sync(FULL_WARP, added, 1 << k)
         if mine:
             out[i] = value - best - math.log(added) if log else e / added
 
     def run(x, axis=-1, log=False):
-        out, rows, results, none, log, _ = room._arguments(x, axis, log, None, 0)
-        if rows is None or rows.shape[1] > 32 or rows.shape[2] > 1 or none[0] != LOWEST:
+        p = room.arguments(x, axis, log)
+        if p.done or p.x.shape[1] > 32 or p.x.shape[2] > 1 or p.none.highest != LOWEST:
             return room.fused(x, axis, log)
-        n = rows.shape[1]
+        n = p.x.shape[1]
         lanes = 1 << (n - 1).bit_length()
-        grid, block = -(-rows.shape[0] * lanes // BLOCK), (lanes, BLOCK // lanes)
-        kernel[grid, block](rows.reshape(rows.size), results.reshape(rows.size), n, height(n), log)
-        return out
+        grid, block = blocks(p.rows * lanes, BLOCK), (lanes, BLOCK // lanes)
+        kernel[grid, block](p.x.reshape(p.x.size), p.out.reshape(p.x.size), n, height(n), p.log)
+        return p.result
 
     run.__name__ = name
     return run
@@ -180,11 +180,11 @@ def in_pairs(kernel):
     """``kernel(x, out)``, two rows of 2 a vector. Other rows go to `fused`."""
 
     def run(x, axis=-1, log=False):
-        out, rows, results, none, log, _ = room._arguments(x, axis, log, None, 0)
-        if log or rows is None or rows.shape[1:] != (2, 1) or none[0] != LOWEST:
+        p = room.arguments(x, axis, log)
+        if p.done or p.log or p.x.shape[1:] != (2, 1) or p.none.highest != LOWEST:
             return room.fused(x, axis, log)
-        kernel[-(-rows.size // (4 * BLOCK)), BLOCK](rows.reshape(rows.size), results.reshape(rows.size))
-        return out
+        kernel[blocks(p.x.size, 4 * BLOCK), BLOCK](p.x.reshape(p.x.size), p.out.reshape(p.x.size))
+        return p.result
 
     run.__name__ = getattr(kernel, "py_func", kernel).__name__
     return run
@@ -212,12 +212,12 @@ def without_the_rest(x, out):
 
 def a_vector_is_a_row(x, axis=-1, log=False):
     """Rows of 2 seen as rows of 4: what fills a vector is taken for one row."""
-    out, rows, results, none, log, _ = room._arguments(x, axis, log, None, 0)
-    if rows is None or rows.shape[1:] != (2, 1) or none[0] != LOWEST:
+    p = room.arguments(x, axis, log)
+    if p.done or p.x.shape[1:] != (2, 1) or p.none.highest != LOWEST:
         return room.fused(x, axis, log)
-    flat = rows.reshape(rows.size), results.reshape(rows.size)
-    rows_kernel[1, BLOCK](*flat, (0,) * 4, (0,), (0,) * 4, none, log)
-    return out
+    flat = p.x.reshape(p.x.size), p.out.reshape(p.x.size)
+    rows_kernel[1, BLOCK](*flat, (0,) * 4, (0,), (0,) * 4, p.none, p.log)
+    return p.result
 
 
 def always_the_last_axis(x, axis=-1, log=False):

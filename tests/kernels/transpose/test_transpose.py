@@ -103,12 +103,12 @@ def test_twice_is_nothing(rung):
 
 def test_the_grid_holds_any_matrix():
     """y and z may have 65,535 blocks each, x 2^31 - 1."""
-    assert room._grid((1, 1), 32) == (1, 1, 1)
-    assert room._grid((33, 64), 32) == (2, 2, 1)
-    assert room._grid((1, 32 * 65535), 32) == (1, 65535, 1)
-    assert room._grid((1, 32 * 65535 + 1), 32) == (1, 65535, 2)
-    assert room._grid((2**36, 1), 32) == (2**31, 1, 1)  # one more than there may be: 256 GiB of float32
-    _, y, z = room._grid((1, 2**36), 32)
+    assert room.tiles_of((1, 1), 32) == (1, 1, 1)
+    assert room.tiles_of((33, 64), 32) == (2, 2, 1)
+    assert room.tiles_of((1, 32 * 65535), 32) == (1, 65535, 1)
+    assert room.tiles_of((1, 32 * 65535 + 1), 32) == (1, 65535, 2)
+    assert room.tiles_of((2**36, 1), 32) == (2**31, 1, 1)  # one more than there may be: 256 GiB of float32
+    _, y, z = room.tiles_of((1, 2**36), 32)
     assert y * z * 32 >= 2**36
     assert max(y, z) <= 65535
 

@@ -1,0 +1,108 @@
+"""What has changed since it passed or was measured on a GPU: test files, chapters and measurements, by name and why.
+
+    python -m pmpp.lab.measure.stale            print it; nothing, if all is attested as it is now (make stale)
+    python -m pmpp.lab.measure.stale --check    the same, and exit with 1 if there is anything
+
+It reads sources and records, runs none of them, and needs no GPU. `pmpp.lab.measure.attest` writes what it reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pmpp.lab.measure import record
+from pmpp.lab.measure.sources import ATTESTATIONS, ROOT, Sources, difference, digest_of
+
+__all__ = ["chapters", "fault", "main", "read", "stale", "suites"]
+
+SCHEMA = 1
+
+
+def suites(root: Path = ROOT) -> dict[str, str]:
+    """All test files: ``{"tests/kernels/scan/test_scan.py": "tests/kernels/scan/test_scan.py"}``, as `chapters`."""
+    found = sorted(path.relative_to(root).as_posix() for path in (root / "tests").rglob("test_*.py"))
+    return dict(zip(found, found, strict=True))
+
+
+def chapters(root: Path = ROOT) -> dict[str, str]:
+    """All chapters in reading order, and their sources: ``{"notebooks/34_scan": "notebooks/source/34_scan.py"}``."""
+    found = sorted((root / "notebooks" / "source").glob("*.py"))
+    return {f"notebooks/{path.stem}": path.relative_to(root).as_posix() for path in found}
+
+
+def read(path: Path) -> dict | None:
+    """A record of attestations; None if there is none. Raises ValueError if it is of another schema or no JSON."""
+    if not path.exists():
+        return None
+    data = json.loads(path.read_text(encoding="utf-8"))
+    if data.get("schema") != SCHEMA:
+        raise ValueError(f"{path}: schema is {data.get('schema')!r}; this version reads {SCHEMA}")
+    return data
+
+
+def stale(root: Path = ROOT) -> dict[str, str]:
+    """What is not attested as it is now, and why: test files, chapters and measured rooms; empty if all is.
+
+    A test file or a chapter may be attested on any of the recorded GPUs; why not is said of the newest attempt. Each
+    GPU's measurements are judged for themselves.
+    """
+    now, recorded = Sources(root), root / "pmpp" / "recorded"
+    records = [data for path in sorted(recorded.glob(f"*/{ATTESTATIONS}")) if (data := read(path))]
+    found = {}
+    for kind, existing in (("tests", suites(root)), ("chapters", chapters(root))):
+        for name, start in existing.items():
+            attempts = [(data, data[kind][name]) for data in records if name in data[kind]]
+            attempts.sort(key=lambda attempt: attempt[1]["run"])
+            reasons = [_reason(data, entry, now.digests(start)) for data, entry in attempts]
+            if not attempts:
+                found[name] = "never attested"
+            elif all(reasons):
+                found[name] = reasons[-1]
+    for folder in sorted({path.parent for path in recorded.glob("*/*.json")}):
+        if record.files_of(folder):
+            measured = record.load(folder)
+            for room in now.rooms():
+                reasons = measured.stale(room, now)
+                if reasons:
+                    found[f"{folder.relative_to(root).as_posix()}: {room}"] = "; ".join(reasons)
+    return found
+
+
+def _reason(data: dict, entry: dict, now: Mapping[str, str]) -> str:
+    """Why an entry attests nothing about the sources as they are now; ``""`` if it does."""
+    run = data["runs"][entry["run"]]
+    where = f"on {data['gpu']['name']}, {run['date'][:10]}"
+    if entry["digest"] == digest_of(now):
+        return f"{fault(entry)} {where}" if fault(entry) else ""
+    # The run knows each source that any of its results depended on; this one did not depend on all of them.
+    then = {path: digest for path, digest in run["sources"].items() if path in now}
+    return f"run {where}; since then {difference(then, now) or 'it depends on fewer files'}"
+
+
+def fault(entry: Mapping) -> str:
+    """Why a result attests nothing: ``"2 tests failed"``; ``""`` if it passed. Tests that are skipped did not fail."""
+    if "failed" not in entry:
+        return "" if entry["passed"] else f"failed ({entry.get('error')})"
+    if entry["failed"]:
+        return f"{entry['failed']} test{'s' if entry['failed'] > 1 else ''} failed"
+    return "" if entry["passed"] + entry["skipped"] else "no test ran"
+
+
+def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """The command line. Returns 0; with ``--check``, 1 if anything is stale."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pmpp.lab.measure.stale", description="What has changed since it was attested on a GPU."
+    )
+    parser.add_argument("--check", action="store_true", help="exit with 1 if anything is stale")
+    options = parser.parse_args(argv)
+    found = stale(root)
+    print("".join(f"{name}: {why}\n" for name, why in found.items()), end="")
+    return int(bool(found) and options.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

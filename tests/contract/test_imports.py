@@ -1,0 +1,149 @@
+"""Imports run downwards: notebooks, parallel, nn, kernels, lab, runtime, simt. A room knows no instrument."""
+
+import ast
+import functools
+import re
+
+import pytest
+
+from tests.support.imports import ALLOWED, FLOORS, ROOT, Import, folder, imports, main, modules, picture, upwards
+
+KERNELS = "pmpp.kernels"
+PACKAGE = imports("pmpp")
+IN_KERNELS = modules(KERNELS)
+
+# Beside a subject's workloads and exercises, what measures on purpose. A room imports none of these.
+MEASURES = {
+    f"{KERNELS}.convolution_layer.find": "ranks the algorithms by running them",
+    f"{KERNELS}.convolution_layer.measured_layers": "what the workloads of the five rooms share",
+    f"{KERNELS}.convolution_layer.survey": "measures the map of the fastest algorithms",
+    f"{KERNELS}.instruments.agreement": "the probes whose counts are compared with the hardware's",
+    f"{KERNELS}.instruments.agreement_reasons": "why some of these counts differ",
+}
+
+
+def may_measure(module):
+    return module in MEASURES or bool(re.search(r"[._](workloads|exercises)$", module))
+
+
+@functools.cache
+def chapter_named(module):
+    """The number of the first chapter that a module's docstring names, or None."""
+    found = re.search(r"notebooks/(\d+)_", ast.get_docstring(ast.parse(IN_KERNELS[module].read_text())) or "")
+    return int(found[1]) if found else None
+
+
+@functools.cache
+def first_chapter(subject):
+    """Where the reader meets a subject: the first chapter of its rooms, else the chapter of its name."""
+    named = [chapter_named(one) for one in IN_KERNELS if folder(one, KERNELS) == subject]
+    titled = [int(path.name.split("_")[0]) for path in (ROOT / "notebooks/source").glob(f"*_{subject}.py")]
+    return min([number for number in named if number is not None] or titled)
+
+
+def met_before(source, target):
+    """Whether the reader has met the subject of ``target`` when the chapter of ``source`` begins."""
+    here, there = folder(source, KERNELS), folder(target, KERNELS)
+    if there in ("", "common", here):
+        return True
+    own, other = chapter_named(source), chapter_named(target)
+    own = first_chapter(here) if own is None else own
+    return (first_chapter(there) if other is None else other) < own
+
+
+# ------------------------------------------------------------------------------------------------------------ the house
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_imports_run_downwards(package):
+    assert upwards(package, FLOORS[package], imports(package)) == []
+
+
+def test_every_exception_is_needed():
+    made = {(one.source, one.target) for one in PACKAGE}
+    assert set(ALLOWED) <= made
+    for module in MEASURES:
+        assert any(one.source == module and folder(one.target, "pmpp") == "lab" for one in PACKAGE), module
+
+
+def test_the_package_imports_no_test():
+    assert [one for one in PACKAGE if re.match(r"tests\b", one.target)] == []
+
+
+@pytest.mark.parametrize("module", [name for name in IN_KERNELS if not may_measure(name)])
+def test_a_room_imports_runtime_and_rooms_met_before(module):
+    for _, target, line in (one for one in PACKAGE if one.source == module):
+        at = f"{module}, line {line}, imports {target}"
+        if target.partition(".")[0] == "pmpp":
+            assert folder(target, "pmpp") in ("runtime", "kernels"), f"{at}: a room imports pmpp.runtime and rooms"
+            assert not may_measure(target), f"{at}, which measures"
+            assert met_before(module, target), f"{at}, which the reader meets later"
+
+
+@pytest.mark.parametrize("module", [name for name in IN_KERNELS if may_measure(name)])
+def test_what_measures_imports_rooms_met_before(module):
+    for one in PACKAGE:
+        if one.source == module and folder(one.target, "pmpp") == "kernels":
+            assert met_before(module, one.target), f"{module}, line {one.line}, imports {one.target}"
+
+
+# ----------------------------------------------------------------------------------------- the reader of imports itself
+
+
+@pytest.fixture
+def house(tmp_path):
+    """A package of three folders, top, middle and low, in which everything goes down."""
+
+    def write(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return [tuple(one) for one in imports("house", tmp_path) if one.source.startswith("house.low")]
+
+    write("house/__init__.py", 'LAZY = {"show": "house.top.shown"}\n')
+    for name in ("top/__init__", "top/shown", "middle/__init__", "middle/room", "low/__init__"):
+        write(f"house/{name}.py", "")
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("import house.top.shown", "house.top.shown"),
+        ("from house.top import shown", "house.top.shown"),
+        ("from house.top.shown import anything", "house.top.shown"),
+        ("from house.top import *", "house.top"),
+        ("from house import show", "house.top.shown"),
+        ("from ..top import shown", "house.top.shown"),
+        ("from .. import top", "house.top"),
+        ("def f():\n    from house.top import shown", "house.top.shown"),
+        ("import typing\nif typing.TYPE_CHECKING:\n    from house.top import shown", "house.top.shown"),
+        ("import importlib\nimportlib.import_module('house.top.shown')", "house.top.shown"),
+    ],
+)
+def test_no_import_is_overlooked(house, text, target):
+    found = house("house/low/one.py", text)
+    line = len(text.splitlines())
+    assert ("house.low.one", target, line) in found
+    made = [Import(*one) for one in found]
+    assert upwards("house", ("top", "middle", "low"), made) == [
+        f"house.low.one, line {line}: low imports {target}, which is above it"
+    ]
+    assert upwards("house", ("low", "middle", "top"), made) == []
+    assert upwards("house", ("top", "middle"), made) == [f"house.low.one, line {line}: low has no floor in house"]
+
+
+def test_the_picture_has_a_level_a_folder():
+    found = [Import("a.top.x", "a.low.y", 1), Import("a.top.x", "a.low", 2), Import("a.low.y", "numpy", 1)]
+    assert picture("a", ("top", "nowhere", "low"), found).splitlines() == [
+        "top           -> low (2)",
+        "nowhere       (nothing there yet)",
+        "low",
+    ]
+
+
+def test_the_command_prints_every_package():
+    lines = []
+    assert main([], lines.append) == 0
+    assert [line.partition("\n")[0] for line in lines if line.partition("\n")[0] in FLOORS] == list(FLOORS)
+    assert lines.count("no import goes up") == len(FLOORS)

@@ -1,0 +1,224 @@
+"""Attesting in made-up repositories: what passed, what failed, what changed since, and what may be left out."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pmpp.lab.measure import attest, stale
+from pmpp.lab.measure.sources import ROOT, Sources
+from pmpp.runtime import device
+
+GPU = {"name": "NVIDIA Test 1"}
+FILES = {
+    "pmpp/__init__.py": "",
+    "pmpp/kernels/scan/ladder.py": "def scan(x):\n    return x\n",
+    "pmpp/lab/plot.py": "COLOUR = 1\n",
+    "pmpp/simt/cuda.py": "",
+    "tests/test_scan.py": "from pmpp.kernels.scan.ladder import scan\n\n\ndef test_one():\n    assert scan(1) == 1\n",
+    "tests/lab/test_plot.py": "import pytest\nfrom pmpp.lab import plot\n\n\n@pytest.mark.parametrize('n', [1, 2, 3])\n"
+    "def test_colour(n):\n    if n == 3:\n        pytest.skip('not here')\n    assert plot.COLOUR\n",
+    "notebooks/source/30_scan.py": "# %%\nfrom pmpp.kernels.scan.ladder import scan\nprint(scan(2))\n",
+}
+TESTS, CHAPTER = ["tests/lab/test_plot.py", "tests/test_scan.py"], "notebooks/30_scan"
+RECORD = "pmpp/recorded/nvidia-test-1/attested.json"
+
+
+@pytest.fixture
+def root(tmp_path):
+    put(tmp_path, FILES)
+    return tmp_path
+
+
+def put(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def run(date="2026-11-22T01:00:00Z"):
+    return {"date": date, "revision": "abc1234"}
+
+
+PASSED = {"passed": 2, "failed": 0, "skipped": 1}
+RAN = {"passed": True, "seconds": 1.5, "how": "script"}
+
+
+def attested(root, *only, date="2026-11-22T01:00:00Z", **results):
+    """Record results, by default good ones, as `make attest` does on a GPU."""
+    tests, chapters = attest.select(only, root)
+    starts = stale.chapters(root)
+    found = {**dict.fromkeys(tests, PASSED), **dict.fromkeys(chapters, RAN), **results.get("results", {})}
+    now = Sources(root)
+    sources = {name: now.digests(starts.get(name, name)) for name in found}
+    data = attest.merged(stale.read(root / RECORD), GPU, run(date), found, sources, root)
+    attest.write(data, root / RECORD)
+    return data
+
+
+def test_all_is_stale_until_it_is_attested(root):
+    assert stale.stale(root) == dict.fromkeys([*TESTS, CHAPTER], "never attested")
+    data = attested(root)
+    assert stale.stale(root) == {}
+    assert data["tests"]["tests/test_scan.py"].items() >= PASSED.items()
+    assert data["chapters"][CHAPTER].items() >= RAN.items()
+    assert json.loads((root / RECORD).read_text()) == data
+
+
+def test_a_changed_source_names_who_depends_on_it_and_why(root):
+    attested(root)
+    put(root, {"pmpp/kernels/scan/ladder.py": "def scan(x):\n    return x + 0\n"})
+    why = "run on NVIDIA Test 1, 2026-11-22; since then changed: pmpp/kernels/scan/ladder.py"
+    assert stale.stale(root) == {"tests/test_scan.py": why, CHAPTER: why}
+
+
+def test_a_comment_changes_nothing(root):
+    attested(root)
+    put(root, {"pmpp/kernels/scan/ladder.py": '"""Scan."""\n\n\ndef scan(x):  # all of it\n    return x\n'})
+    put(root, {"notebooks/source/30_scan.py": FILES["notebooks/source/30_scan.py"] + "\n# %% [markdown]\n# The end.\n"})
+    assert stale.stale(root) == {}
+
+
+def test_a_new_import_is_named(root):
+    attested(root)
+    put(root, {"tests/test_scan.py": "import pmpp.simt.cuda\n" + FILES["tests/test_scan.py"]})
+    assert stale.stale(root) == {
+        "tests/test_scan.py": "run on NVIDIA Test 1, 2026-11-22; since then changed: tests/test_scan.py; "
+        "not recorded then: pmpp/simt/cuda.py"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "why"),
+    [
+        (TESTS[0], {"passed": 5, "failed": 1, "skipped": 0}, "1 test failed"),
+        (TESTS[0], {"passed": 0, "failed": 2, "skipped": 0}, "2 tests failed"),
+        (TESTS[0], {"passed": 0, "failed": 0, "skipped": 0}, "no test ran"),
+        (CHAPTER, {**RAN, "passed": False, "error": "ValueError: bad"}, "failed (ValueError: bad)"),
+    ],
+)
+def test_what_failed_is_recorded_and_not_attested(root, name, outcome, why):
+    data = attested(root, results={name: outcome})
+    assert {**data["tests"], **data["chapters"]}[name].items() >= outcome.items()
+    assert stale.stale(root) == {name: f"{why} on NVIDIA Test 1, 2026-11-22"}
+
+
+def test_a_file_whose_tests_are_all_skipped_did_not_fail(root):
+    attested(root, results={TESTS[0]: {"passed": 0, "failed": 0, "skipped": 1}})
+    assert stale.stale(root) == {}
+
+
+def test_what_pytest_reports_is_counted_by_file(tmp_path):
+    kinds = {
+        "tests/test_good.py": "import pytest\n\n\n@pytest.mark.parametrize('n', [1, 2, 3])\ndef test_it(n):\n"
+        "    if n == 3:\n        pytest.skip('not here')\n\n\n@pytest.mark.xfail\ndef test_not_yet():\n    assert 0\n",
+        "tests/a/test_bad.py": "class TestIt:\n    def test_good(self):\n        pass\n\n"
+        "    def test_bad(self):\n        1 / 0\n",
+        "tests/a/test_fixture.py": "import pytest\n\n\n@pytest.fixture\ndef f():\n    1 / 0\n\n\n"
+        "def test_it(f):\n    pass\n",
+        "tests/a/test_import.py": "import a_module_that_is_not_there\n",
+        "tests/a/test_lacks.py": "import pytest\n\npytest.importorskip('a_module_that_is_not_there')\n",
+        "tests/a/test_none.py": "X = 1\n",
+        "tests/a/test_not_asked.py": "def test_it():\n    1 / 0\n",
+    }
+    put(tmp_path, kinds)
+    asked = sorted(kinds.keys() - {"tests/a/test_not_asked.py"})
+    found = attest.run_tests(asked, root=tmp_path, workers=2 if importlib.util.find_spec("xdist") else 0)
+    assert {path: tuple(one[key] for key in ("passed", "failed", "skipped")) for path, one in found.items()} == {
+        "tests/test_good.py": (2, 0, 2),
+        "tests/a/test_bad.py": (1, 1, 0),
+        "tests/a/test_fixture.py": (0, 1, 0),
+        "tests/a/test_import.py": (0, 1, 0),
+        "tests/a/test_lacks.py": (0, 0, 1),
+        "tests/a/test_none.py": (0, 0, 0),
+    }
+    assert found["tests/a/test_bad.py"]["failures"] == ["test_bad"]
+
+
+def test_tests_that_are_stopped_attest_nothing(root):
+    put(root, {"tests/test_scan.py": "import os\n\n\ndef test_it():\n    os._exit(3)\n"})
+    with pytest.raises(RuntimeError, match="pytest ended with status 3"):
+        attest.run_tests(TESTS[1:], root=root, workers=0)
+
+
+def test_a_part_is_merged_into_the_record(root):
+    attested(root)
+    put(root, {"pmpp/kernels/scan/ladder.py": "def scan(x):\n    return +x\n"})
+    again = attested(root, CHAPTER, date="2026-11-23T01:00:00Z")
+    assert list(stale.stale(root)) == ["tests/test_scan.py"]
+    assert list(again["runs"]) == ["2026-11-22T01:00:00Z", "2026-11-23T01:00:00Z"]
+    assert list(again["tests"]) == TESTS
+    whole = attested(root, date="2026-11-24T01:00:00Z")
+    assert list(whole["runs"]) == ["2026-11-24T01:00:00Z"], "a run without results goes"
+    (root / "tests/test_scan.py").unlink()
+    assert list(attested(root, CHAPTER)["tests"]) == TESTS[:1], "and so do the results of files that are gone"
+    with pytest.raises(ValueError, match="NVIDIA Test 1, but this machine has NVIDIA Test 2"):
+        attest.merged(whole, {"name": "NVIDIA Test 2"}, run(), {}, {}, root)
+
+
+def test_any_gpu_attests_and_the_newest_attempt_says_why_not(root):
+    data = attested(root)
+    entry = {**data["tests"]["tests/test_scan.py"], "failed": 2}
+    other = {**data, "gpu": {"name": "NVIDIA Test 2"}, "tests": {"tests/test_scan.py": entry}}
+    attest.write(other, root / "pmpp/recorded/nvidia-test-2/attested.json")
+    assert stale.stale(root) == {}
+    put(root, {"pmpp/kernels/scan/ladder.py": "scan = abs\n"})
+    assert set(stale.stale(root)) == {"tests/test_scan.py", CHAPTER}
+    (root / RECORD).unlink()
+    put(root, FILES)
+    assert stale.stale(root)["tests/test_scan.py"] == "2 tests failed on NVIDIA Test 2, 2026-11-22"
+
+
+def test_parts_are_chosen_by_file_folder_and_chapter(root):
+    assert attest.select((), root) == (TESTS, [CHAPTER])
+    assert attest.select(["tests/lab", "notebooks"], root) == (TESTS[:1], [CHAPTER])
+    for name in ("notebooks/30_scan", "notebooks/30_scan.ipynb", "notebooks/source/30_scan.py", "notebooks/"):
+        assert attest.select([name], root) == ([], [CHAPTER])
+    assert attest.select(["tests/test_scan.py"], root) == (TESTS[1:], [])
+    for name in ("tests/test_scan.py::test_one", "tests/test", "notebooks/30", "attic"):
+        with pytest.raises(attest.SelectionError, match="no test file, no folder with test files and no chapter"):
+            attest.select([name], root)
+
+
+def test_a_chapter_runs_elsewhere_without_windows_and_is_stopped_if_it_hangs(root):
+    text = "import os, pathlib\npathlib.Path('left.txt').write_text('')\nassert os.environ['MPLBACKEND'] == 'agg'\n"
+    put(root, {"notebooks/source/30_scan.py": text + "assert os.environ['GIVEN'] == '1'\n"})
+    source = stale.chapters(root)[CHAPTER]
+    assert attest.run_chapter(source, root=root, notebook=False, environment={"GIVEN": "1"})["passed"]
+    assert not list(root.rglob("left.txt"))
+    put(root, {"notebooks/source/30_scan.py": "# %%\nprint('so far')\n\n# %%\nraise ValueError('a bad chapter')\n"})
+    found = attest.run_chapter(source, root=root, notebook=False)
+    assert (found["passed"], found["how"], found["error"]) == (False, "script", "ValueError: a bad chapter")
+    put(root, {"notebooks/source/30_scan.py": "import time\ntime.sleep(600)\n"})
+    found = attest.run_chapter(source, root=root, notebook=False, seconds=0.5)
+    assert not found["passed"]
+    assert found["error"] == "stopped after 0 s"
+
+
+def test_the_commands(root, capsys):
+    assert stale.main([], root) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "notebooks/30_scan: never attested"
+    assert stale.main(["--check"], root) == 1
+    attested(root)
+    capsys.readouterr()
+    assert stale.main(["--check"], root) == 0
+    assert capsys.readouterr().out == ""
+    assert attest.main(["tests/attic"]) == 2
+    assert "'tests/attic' is no test file" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(device.on_gpu(), reason="there is a GPU")
+def test_attest_without_a_gpu_says_so_in_one_sentence(capsys):
+    assert attest.main(["tests/lab/test_attest.py"]) == 2
+    assert capsys.readouterr().err == f"attest needs an NVIDIA GPU, but {device.backend().why}.\n"
+
+
+def test_the_report_of_this_repository_names_what_exists():
+    command = [sys.executable, "-m", "pmpp.lab.measure.stale"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    known = {*stale.suites(), *stale.chapters()}
+    for line in done.stdout.splitlines():
+        assert line.partition(":")[0] in known or line.startswith("pmpp/recorded/"), line
