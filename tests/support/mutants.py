@@ -362,15 +362,14 @@ class Trial:
         gc.collect()
         gc.freeze()  # what is here now need not be copied by every fork that collects its garbage
         begin = time.monotonic()
-        for number, name in enumerate(self.names):
-            left = self.options.seconds - (time.monotonic() - begin)
-            self.room(name, session.items, time.monotonic() + left / (len(self.names) - number))
+        for name in self.names:
+            self.room(name, session.items, self.options.seconds / len(self.names))
         total = sum(self.counts[what] for what in ("killed", "explained", "survived"))
         say = ", ".join(f"{self.counts[what]} {what}" for what in ("killed", "explained", "survived"))
         print(f"\n{total} mutants: {say} ({time.monotonic() - begin:.0f} s)")
         return True
 
-    def room(self, name: str, items: list[pytest.Item], until: float) -> None:
+    def room(self, name: str, items: list[pytest.Item], seconds: float) -> None:
         module = room_named(name)
         folder = Path(module.__file__).parent
         alone = sum(subject_of(module) == subject_of(other) for other in rooms()) == 1
@@ -378,10 +377,9 @@ class Trial:
         took, compiled_by = {}, collections.defaultdict(list)
         parts = [tests[i : i + 50] for i in range(0, len(tests), 50)]
         for part, said in _all_of(self.options.jobs, ((part, _as_they_are(part)) for part in parts)):
-            for item, (passes, seconds, functions) in zip(part, said or [(False, 0, [])] * len(part), strict=True):
+            for item, (passes, took[item], functions) in zip(part, said or [(False, 0, [])] * len(part), strict=True):
                 if not passes:
                     raise pytest.UsageError(f"{item.nodeid} fails before anything is changed")
-                took[item] = seconds
                 for function in functions:
                     compiled_by[tuple(function)].append(item)
         made = []
@@ -395,6 +393,7 @@ class Trial:
         kills = collections.Counter()  # by function and test
 
         def tasks() -> Iterator:
+            until = time.monotonic() + seconds
             order = in_random_order([one for one in made if self.options.only in str(one)], self.options.seed)
             for mutant in itertools.islice(order, self.options.most):
                 if time.monotonic() > until:
@@ -437,7 +436,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.support.mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("rooms", nargs="*", metavar="ROOM", help="all of them if none is named")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of mutants")
-    parser.add_argument("--seconds", type=float, default=600, help="no mutant is begun after so long")
+    parser.add_argument(
+        "--seconds", type=float, default=600, help="for the mutants of all rooms; to time the tests first takes more"
+    )
     parser.add_argument("--most", type=int, default=30, help="mutants a room")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
     parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose description has this in it")

@@ -197,9 +197,9 @@ def test_bad_input(rung, name):
 # ------------------------------------------------------------------------------------------------------------- counters
 
 
-def counted(rung, *arguments):
-    with simt.record() as reports:
-        rung(*arguments)
+def counted(rung, x, function, *bias):
+    result, reports = observe(rung, x, function, *bias)
+    assert right(result, device.to_host(x), function, *bias)
     assert total(reports, "flops_f64") == 0
     names = ("global_load_requests", "global_load_sectors", "global_store_requests", "global_store_sectors")
     return [report.kernel for report in reports], tuple(total(reports, name) for name in names)

@@ -20,14 +20,17 @@ def nothing_remembered(monkeypatch):
     monkeypatch.setattr(layers, "_MEASURED", {})
 
 
-def right(result, arguments):
+def right(result, arguments, algorithm):
+    """Within the tolerance of the room that computed it: Winograd's and the FFT's are larger than the definition's."""
     error = abs(device.to_host(result) - definition.reference(*arguments))
-    return bool((error <= 50 * definition.tolerance(*arguments) + 1e-5).all())  # each room holds its own bound
+    return bool((error <= layers.ROOMS[algorithm].tolerance(*arguments)).all())
 
 
 @pytest.mark.parametrize("name", ["3x3 p1, odd, bias, ReLU", "1x1 s2, bias", "depthwise, ReLU", "no images"])
 def test_auto_gives_the_layers_output(name):
-    assert right(layers.convolution(*INPUTS[name]), INPUTS[name])
+    x, w, _, *options = INPUTS[name]
+    taken = layers.choose(definition.layer_of(x.shape, w.shape, *options[:4]))[0]
+    assert right(layers.convolution(*INPUTS[name]), INPUTS[name], taken)
 
 
 @pytest.mark.parametrize("algorithm", layers.ALGORITHMS)
@@ -36,7 +39,7 @@ def test_an_algorithm_by_name_gives_the_output_in_the_array_that_it_is_given(alg
     out = device.empty((1, 6, 7, 9), np.float32)
     result = layers.convolution(*arguments, algorithm=algorithm, out=out)
     assert device.address(result) == device.address(out)
-    assert right(out, arguments)
+    assert right(out, arguments, algorithm)
 
 
 @interpreter_only
@@ -112,7 +115,8 @@ def test_find_ranks_the_algorithms_and_convolution_remembers(monkeypatch):
     assert "implicit" in str(ranking).splitlines()[2]
     assert layers.choose(ranking.layer)[0] == "implicit"
     other = Layer(**(vars(ranking.layer) | {"n": 7}))
-    assert layers.choose(other) == layers.choose(other)
+    predicted = layers.predict(other)
+    assert layers.choose(other) == sorted(predicted, key=predicted.get), "what was found is of that layer alone"
 
 
 def test_find_says_why_a_candidate_did_not_run():

@@ -176,6 +176,7 @@ def test_sectors_of_columns():
     x, columns = device.to_device(x), device.empty((1, 9, 16 * 64), F32)
     with simt.record() as reports:
         room.fill(x, columns, 0, a, 9)
+    np.testing.assert_array_equal(columns.copy_to_host(), expected_columns(x.copy_to_host(), a, 9))
     warps = 16 * 64 // 32
     assert total(reports, "global_store_requests") == 9 * warps
     assert total(reports, "global_store_sectors") == 9 * 4 * warps  # 32 lanes side by side, and no gap
@@ -187,7 +188,10 @@ def test_sectors_of_columns():
 @interpreter_only
 def test_a_pointwise_layer_is_one_launch():
     def kernels(rung, layer):
-        return [report.kernel for report in observe(rung, *layer_inputs(layer), *options(layer))[1]]
+        arguments = *layer_inputs(layer), *options(layer)
+        result, reports = observe(rung, *arguments)
+        assert right(result, arguments)
+        return [report.kernel for report in reports]
 
     pointwise = Layer(2, 8, 4, 4, 3, 1, 1)
     assert kernels(room.without_copies, pointwise) == ["kernel"]

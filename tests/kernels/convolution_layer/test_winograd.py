@@ -239,7 +239,8 @@ def test_there_are_2_25_and_4_times_fewer_multiplications(monkeypatch):
     direct = shared.cost(1, 8, 8, 16, 3).flops
     monkeypatch.setattr(room, "_batched_product", room._product)
     for rung, fewer in ((room.small_tiles, 2.25), (room.large_tiles, 4)):
-        _, reports = observe(rung, x, w, None, 1, 1)
+        result, reports = observe(rung, x, w, None, 1, 1)
+        assert right(result, m_of(rung), x, w, None, 1)
         products = [r.counters["flops"] for r in reports if r.kernel == "product_kernel"]
         assert products == [direct / fewer]
 
@@ -251,7 +252,8 @@ def test_the_batched_product_does_no_more(monkeypatch):
     monkeypatch.setattr(batched, "tile_for", lambda *_: batched.TILES[-1])
     counts = []
     for rung in (room.small_tiles, room.batched):
-        _, reports = observe(rung, x, w, None, 1, 1)
+        result, reports = observe(rung, x, w, None, 1, 1)
+        assert right(result, m_of(rung), x, w, None, 1)
         product = next(r for r in reports if r.kernel in ("product_kernel", "kernel"))
         counts.append((product.counters["flops"], product.counters["global_load_requests"]))
     assert counts[0][0] == shared.cost(1, 8, 16, 16, 64).flops / 2.25

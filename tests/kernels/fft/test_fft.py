@@ -252,7 +252,8 @@ def test_too_long_is_refused_before_anything_is_done():
 
 
 def counted(rung, x, axes=1):
-    _, reports = observe(rung, x, False, axes)
+    result, reports = observe(rung, x, False, axes)
+    assert right(result, x, False, axes)
     return reports
 
 

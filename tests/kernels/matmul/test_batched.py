@@ -91,7 +91,8 @@ def test_what_is_not_finite_stays_in_its_row_and_column():
 def test_the_arithmetic_is_that_of_whole_tiles(monkeypatch):
     monkeypatch.setattr(part, "tile_for", lambda *_: part.TILES[-1])
     a, b = drawn(6, (2, 64, 16), (2, 16, 128))
-    _, reports = observe(part.multiply, a, b)
+    result, reports = observe(part.multiply, a, b)
+    assert_right(result, a, b)
     products = 2 * 2 * 64 * 128 * 16
     assert total(reports, "flops") == products + 2 * 64 * 128  # and the bias of nought, once an element
     assert total(reports, "flops_f64") == 0

@@ -321,7 +321,10 @@ def test_counters_of_the_vectorised_fast_path(rung, transposed):
 )
 def test_copies_are_made_only_where_vectors_do_not_fit(rung, shape, copies):
     m, n, k = shape
-    _, reports = observe(rung, np.ones((m, k), F32), np.ones((k, n), F32))
+    rng = np.random.default_rng(m * n)
+    a, b = rng.standard_normal((m, k), dtype=F32), rng.standard_normal((k, n), dtype=F32)
+    result, reports = observe(rung, a, b)
+    assert right(result, a, b, a.astype(np.float64) @ b.astype(np.float64))
     assert [report.kernel for report in reports].count("copy_kernel") == copies
     assert len(reports) == copies + 1
 

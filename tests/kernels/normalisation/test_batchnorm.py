@@ -254,12 +254,26 @@ def test_bad_input(rung, name):
 # ------------------------------------------------------------------------------------------- what is launched, and read
 
 
-def launched(rung, shape, **options):
-    c = shape[1]
-    before = device.to_device(np.zeros(c, F32)), device.to_device(np.ones(c, F32))
-    x = np.random.default_rng(3).standard_normal(shape, dtype=F32)
-    _, reports = observe(rung, device.to_device(x), np.ones(c, F32), np.zeros(c, F32), *before, **options)
+def launched(rung, shape, *, training=True):
+    """Reports of the launches, once the result has been found right: each path has its own ends and tails."""
+    x, affine = drawn(shape)
+    before = running_of(x)
+    kept = tuple(map(device.to_device, before))
+    result, reports = observe(rung, device.to_device(x), *affine, *kept, training=training, momentum=0.25)
+    if training:
+        assert right(result, x, *affine)
+        assert right_running([array.copy_to_host() for array in kept], x, before, 0.25)
+    else:
+        assert right_inference(result, x, *affine, *before)
     return reports
+
+
+def drawn(shape, seed=3):
+    """``(x, (weight, bias))``, each channel with its own numbers."""
+    rng = np.random.default_rng(seed)
+    c = shape[1]
+    affine = rng.uniform(0.5, 2, c).astype(F32), rng.standard_normal(c, dtype=F32)
+    return rng.standard_normal(shape, dtype=F32), affine
 
 
 def reads(reports, size):
@@ -289,6 +303,7 @@ PATHS = {
     "wide rows": ((1800, 37), {}, ["column_parts_kernel", "merge_kernel", "columns_kernel"], 2),
     "narrow rows": ((33_000, 2), {}, ["column_parts_kernel", "merge_kernel", "flat_kernel"], 2),
     "inference": ((3, 2, 181, 181), {"training": False}, ["flat_kernel"], 1),
+    "inference of odd planes": ((9, 6, 37, 37), {"training": False}, ["flat_kernel"], 1),
     "inference of rows": ((1800, 37), {"training": False}, ["columns_kernel"], 1),
     "inference of little": ((18, 37), {"training": False}, ["normalise_kernel"], 1),
 }

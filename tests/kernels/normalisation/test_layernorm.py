@@ -173,8 +173,11 @@ def test_more_columns_than_32_bits_count_are_refused(monkeypatch):
 
 
 def launched(rung, rows, columns):
-    x = np.random.default_rng(3).standard_normal((rows, columns), dtype=F32)
-    _, reports = observe(rung, x, np.ones(columns, F32), np.zeros(columns, F32))
+    """Reports of the launches, once the result has been found right."""
+    rng = np.random.default_rng(3)
+    x, weight, bias = (rng.standard_normal(shape, dtype=F32) for shape in ((rows, columns), columns, columns))
+    result, reports = observe(rung, x, weight, bias)
+    assert right(result, x, weight, bias)
     return reports
 
 

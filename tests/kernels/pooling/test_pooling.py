@@ -248,15 +248,21 @@ def test_bad_input(rung, name):
 
 
 def kernels(rung, x, *options, **more):
-    with simt.record() as reports:
-        rung(x, *options, **more)
+    """The names of the kernels that were launched, once the result has been found right."""
+    with simt.record("check") as reports:
+        result = rung(x, *options, **more)
+    x = device.to_host(x)
+    if more.get("return_indices"):
+        result, indices = result
+        np.testing.assert_array_equal(device.to_host(indices), room.reference_with_indices(x, *options)[1])
+    assert right(device.to_host(result), x, *options)
     return [report.kernel for report in reports]
 
 
 @interpreter_only
 def test_which_kernel_does_it():
     def map_of(h, w, offset=0):
-        return misaligned(np.ones((1, 2, h, w), F32), offset)
+        return misaligned(np.random.default_rng(h * w).standard_normal((1, 2, h, w), dtype=F32), offset)
 
     wide = {
         ("max", 2): "max_pairs_kernel",
@@ -278,9 +284,9 @@ def test_which_kernel_does_it():
     assert kernels(room.whole_planes, map_of(8, 16), "max", (8, 16), return_indices=True) == ["narrow_kernel"]
 
 
-def counted(rung, *arguments):
-    with simt.record() as reports:
-        rung(*arguments)
+def counted(rung, x, *options):
+    result, reports = observe(rung, x, *options)
+    assert right(result, x, *options)
     names = ("global_load_requests", "global_load_sectors", "global_store_requests", "global_store_sectors")
     assert total(reports, "flops_f64") == 0
     return tuple(total(reports, name) for name in names)
@@ -289,7 +295,7 @@ def counted(rung, *arguments):
 # 2 planes of 32 x 64: 1024 outputs are 32 warps. A row of 32 outputs sees two rows of 64, each 8 sectors.
 @interpreter_only
 def test_counters_of_pairs():
-    x = np.ones((1, 2, 32, 64), F32)
+    x = np.random.default_rng(1).standard_normal((1, 2, 32, 64), dtype=F32)
     # Four loads a window, every second element each, and the first once more to begin with.
     assert counted(room.naive, x) == (32 * 5, 32 * 5 * 8, 32, 32 * 4)
     # 256 threads make four outputs each by four loads; lanes are 32 bytes apart, so that a load touches all sectors.
@@ -299,7 +305,7 @@ def test_counters_of_pairs():
 # The same as a whole plane: 512 vectors, and one result.
 @interpreter_only
 def test_counters_of_whole_planes():
-    x = np.ones((1, 2, 32, 64), F32)
+    x = np.random.default_rng(1).standard_normal((1, 2, 32, 64), dtype=F32)
     loads, sectors, stores, _ = counted(room.whole_planes, x, "average", (32, 64))
     assert (loads, sectors, stores) == (2 * 512 // 32, x.nbytes // 32, 2)
 

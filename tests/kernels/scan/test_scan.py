@@ -305,7 +305,8 @@ WARPS = BLOCK // 32
 
 
 def counters_of(rung, n):
-    _, reports = observe(rung, np.ones(n, np.float32))
+    result, reports = observe(rung, np.ones(n, np.float32))
+    np.testing.assert_array_equal(result, np.arange(1, n + 1))
     (report,) = (report for report in reports if report.kernel == f"{rung.name}_kernel")
     assert not report.hazards
     assert report.counters["flops_f64"] == 0
@@ -346,7 +347,8 @@ def test_counters_of_a_tile(rung, barriers):
 
 
 def bytes_of(rung, n):
-    _, reports = observe(rung, np.ones(n, np.float32))
+    result, reports = observe(rung, np.ones(n, np.float32))
+    np.testing.assert_array_equal(result, np.arange(1, n + 1))
     return total(reports, "global_load_bytes") + total(reports, "global_store_bytes")
 
 

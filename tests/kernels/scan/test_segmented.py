@@ -114,16 +114,19 @@ def test_blocks_may_run_in_any_order(seed):
 def test_a_tile_with_a_head_need_not_hand_anything_on():
     """It publishes once, as complete; a tile without one publishes its own total, and later its end."""
     x, heads = np.ones(3 * TILE, np.float32), np.zeros(3 * TILE, np.bool_)
-    _, reports = observe(segmented_scan, x, heads)
+    result, reports = observe(segmented_scan, x, heads)
+    np.testing.assert_array_equal(result, np.arange(1, 3 * TILE + 1))
     heads[5] = heads[TILE + 5] = heads[2 * TILE + 5] = True
-    _, fewer = observe(segmented_scan, x, heads)
+    result, fewer = observe(segmented_scan, x, heads)
+    np.testing.assert_array_equal(result, module.reference(x, heads))
     assert total(reports, "atomic_requests") - total(fewer, "atomic_requests") == 3
 
 
 @interpreter_only
 def test_an_element_is_read_once_and_written_once():
     n = 8 * TILE
-    _, reports = observe(segmented_scan, np.ones(n, np.float32), np.zeros(n, np.bool_))
+    result, reports = observe(segmented_scan, np.ones(n, np.float32), np.zeros(n, np.bool_))
+    np.testing.assert_array_equal(result, np.arange(1, n + 1))
     moved = total(reports, "global_load_bytes") + total(reports, "global_store_bytes")
     assert module.cost(n).bytes <= moved < 1.02 * module.cost(n).bytes
     assert total(reports, "flops_f64") == 0

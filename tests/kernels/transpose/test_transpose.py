@@ -162,7 +162,8 @@ SHARED = ("store_requests", "store_wavefronts", "load_requests", "load_wavefront
 
 
 def counted(rung, x):
-    _, (report,) = observe(rung, x)
+    result, (report,) = observe(rung, x)
+    assert same(result, x.T)
     assert report.counters["flops"] == report.counters["flops_f64"] == report.counters["atomic_requests"] == 0
     return tuple(
         tuple(report.counters[f"{space}_{name}"] for name in names)
@@ -185,7 +186,7 @@ def counted(rung, x):
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_counters_of_4_byte_elements(rung, device_memory, shared):
-    assert counted(rung, np.ones((128, 192), F32)) == (device_memory, shared)
+    assert counted(rung, np.arange(128 * 192, dtype=F32).reshape(128, 192)) == (device_memory, shared)
 
 
 # 64 x 96 elements are 192 warps of 32. Their 256 bytes are 8 sectors, and 2 wavefronts of 128 bytes.
@@ -202,14 +203,15 @@ def test_counters_of_4_byte_elements(rung, device_memory, shared):
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_counters_of_8_byte_elements(rung, device_memory, shared):
-    assert counted(rung, np.ones((64, 96))) == (device_memory, shared)
+    assert counted(rung, np.arange(64.0 * 96).reshape(64, 96)) == (device_memory, shared)
 
 
 @interpreter_only
 @pytest.mark.parametrize(("shape", "offset", "wide"), [((64, 60), 0, True), ((64, 60), 1, False), ((64, 62), 0, False)])
 def test_when_vectorised_is_wide(shape, offset, wide):
-    with simt.record() as reports:
-        room.vectorised(misaligned(np.ones(shape, F32), offset))
+    x = np.arange(shape[0] * shape[1], dtype=F32).reshape(shape)
+    result, reports = observe(room.vectorised, misaligned(x, offset))
+    assert same(result, x.T)
     warps = -(-shape[0] // 32) * -(-shape[1] // 32) * 32
     assert total(reports, "global_load_requests") == (64 // 2 if wide else warps)
     assert [report.kernel for report in reports] == ["quads_kernel" if wide else "coarsened_kernel"]

@@ -106,6 +106,18 @@ def test_copy(name, offset):
     assert same(out.copy_to_host(), x)
 
 
+@pytest.mark.parametrize(("n", "offset"), [(2051, 0), (2051, 1), (2, 3)])
+def test_a_copy_reads_each_element_once(n, offset):
+    """Several blocks, or less than a vector; with a head and a tail."""
+    x = np.arange(n, dtype=F32)
+    out = misaligned(np.full(n, np.nan, F32), offset)
+    with simt.record("check") as reports:
+        room.copy(misaligned(x, offset), out=out)
+    assert same(out.copy_to_host(), x)
+    assert hazards(reports) == []
+    assert total(reports, "global_load_bytes") == total(reports, "global_store_bytes") == x.nbytes
+
+
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 7, 8, 33])
 @pytest.mark.parametrize("dtype", room.DTYPES)
 @pytest.mark.parametrize("offsets", [(0, 0), (1, 1), (3, 3), (0, 1), (1, 2)])
@@ -208,8 +220,10 @@ def test_a_bad_output(rung):
 
 
 def counted(rung, n, offset=0):
-    x = misaligned(np.ones(n, F32), offset)
-    _, (report,) = observe(rung, x, x)
+    values = np.arange(n, dtype=F32)
+    x = misaligned(values, offset)
+    result, (report,) = observe(rung, x, x)
+    assert same(result, 2 * values)
     names = ("load_requests", "load_sectors", "load_bytes", "store_requests", "store_sectors", "store_bytes")
     assert report.counters["flops"] == n
     assert report.counters["flops_f64"] == report.counters["atomic_requests"] == report.counters["barriers"] == 0
@@ -251,8 +265,9 @@ def test_a_head_before_the_first_boundary():
 
 @interpreter_only
 def test_a_vector_of_64_bits_is_two_elements():
-    x = np.ones(1024)
-    _, (report,) = observe(room.vectorised, x, x)
+    x = np.arange(1024.0)
+    result, (report,) = observe(room.vectorised, x, x)
+    assert same(result, 2 * x)
     assert report.counters["global_load_requests"] == 2 * 16
     assert report.counters["global_load_sectors"] == 2 * 256
 
