@@ -237,7 +237,7 @@ def test_larger_tiles_are_less_exact_and_these_points_more_exact_than_one_and_tw
 def test_there_are_2_25_and_4_times_fewer_multiplications(monkeypatch):
     x, w = drawn(7, (1, 8, 8, 16), (3, 8, 3, 3))
     direct = shared.cost(1, 8, 8, 16, 3).flops
-    monkeypatch.setattr(room, "_batched_product", room._product)
+    monkeypatch.setattr(room, "batched_product", room.product)
     for rung, fewer in ((room.small_tiles, 2.25), (room.large_tiles, 4)):
         _, reports = observe(rung, x, w, None, 1, 1)
         products = [r.counters["flops"] for r in reports if r.kernel == "product_kernel"]
@@ -275,7 +275,7 @@ def test_passes_do_not_show(monkeypatch):
 
 
 def test_wide_kernels_run_where_they_can(spy):
-    image, sums = spy(room.wide_image_kernel), spy(room, room.wide_sums_kernel)
+    image, sums = spy(room.wide_image_kernel), spy(room.wide_sums_kernel)
     for shape, padding, offset, ran in (
         ((1, 2, 5, 8), 1, 0, (1, 1)),
         ((1, 2, 5, 8), 1, 1, (0, 1)),  # x begins elsewhere
