@@ -3,7 +3,7 @@
 Chapter: notebooks/12_matmul.ipynb.  PMPP 4e ch. 5 and 6.
 
 Each element of A (M x K) and of B (K x N) takes part in N or M multiply-adds. The ladder climbs from fetching it for
-every use to fetching it once for many: from device memory into shared memory (chapter 12 of the book), and from there
+every use to fetching it once for many: from device memory into shared memory (chapter 5 of the book), and from there
 into registers (chapter 6; beyond it CUTLASS, "Efficient GEMM in CUDA"). A and B are each contiguous in C or in Fortran
 order, so a transposed view needs no copy; C is in C order. Any extent may be 0, and K = 0 gives zeros.
 
