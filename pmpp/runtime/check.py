@@ -1,4 +1,4 @@
-"""Checks of flags and numbers. Each error names the argument, what it was and what is accepted."""
+"""Checks of flags, numbers and pairs. Each error names the argument, what it was and what is accepted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import typing
 
 import numpy as np
 
-__all__ = ["as_flag", "as_integer", "as_number"]
+__all__ = ["as_flag", "as_integer", "as_number", "as_pair"]
 
 
 def as_flag(name: str, value: typing.Any) -> bool:
@@ -31,6 +31,8 @@ def as_number(name: str, value: typing.Any, low: float = -math.inf, high: float 
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, was {value!r}")
+    if value != value:
+        raise ValueError(f"{name} must be a number, was nan")
     if not low <= value <= high:
         if high == math.inf:
             words = "must not be negative" if low == 0 else f"must be at least {low}"
@@ -51,3 +53,18 @@ def as_integer(name: str, value: typing.Any, low: int) -> int:
     if value < low:
         raise ValueError(f"{name} must be at least {low}, was {value}")
     return int(value)
+
+
+def as_pair(name: str, value: typing.Any, low: int) -> tuple[int, int]:
+    """``value`` for rows and for columns, given as one integer of at least ``low`` or as two, in a tuple or a list.
+
+    Raises ValueError for anything else (a bool is no integer).
+
+    >>> as_pair("stride", 2, 1), as_pair("padding", (0, 1), 0)
+    ((2, 2), (0, 1))
+    """
+    pair = value if isinstance(value, tuple | list) else (value, value)
+    whole = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in pair)
+    if len(pair) != 2 or not whole or min(pair) < low:
+        raise ValueError(f"{name} must be an integer of at least {low}, or two for rows and columns, was {value!r}")
+    return int(pair[0]), int(pair[1])

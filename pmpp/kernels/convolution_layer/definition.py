@@ -19,9 +19,8 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.pooling.windows import sizes_of
 from pmpp.runtime import device
-from pmpp.runtime.check import as_flag
+from pmpp.runtime.check import as_flag, as_pair
 from pmpp.runtime.rung import Cost, Problem
 
 MOST = 2**31 - 1  # elements of an array: the kernels count in 32 bits
@@ -227,9 +226,9 @@ def layer_of(x: tuple[int, ...], w: tuple[int, ...], stride=1, padding=0, dilati
     """The layer for arrays of shapes ``x`` and ``w``. Raises ValueError for parameters that make none."""
     if len(x) != 4 or len(w) != 4:
         raise ValueError(f"x and w must have 4 dimensions each, had shapes {x} and {w}")
-    stride = sizes_of("stride", stride, 1)
-    padding = sizes_of("padding", padding, 0)
-    dilation = sizes_of("dilation", dilation, 1)
+    stride = as_pair("stride", stride, 1)
+    padding = as_pair("padding", padding, 0)
+    dilation = as_pair("dilation", dilation, 1)
     if isinstance(groups, bool) or not isinstance(groups, int | np.integer) or groups < 1:
         raise ValueError(f"groups must be an integer of at least 1, was {groups!r}")
     if min(w) < 1:
