@@ -13,7 +13,7 @@
 # # 0. Start here
 #
 # *What a GPU is for, the two ceilings of every machine, how to read a roofline, and how this workbook works.
-# PMPP 4e ch. 1 and section 5.1.*
+# PMPP 4e: chapter 1 and section 5.1; 5e: chapter 1 and section 5.1.*
 #
 # In this workbook you learn to program GPUs by reading, running, changing and measuring kernels in Python. It
 # follows the book *Programming Massively Parallel Processors* by Hwu, Kirk and El Hajj, called PMPP from here
@@ -298,4 +298,5 @@ for source in notebooks.sources():
 # Chapters without kernels listed have no room of their own. `98_instruments` is an appendix on the interpreter: read it
 # when you want to know what its numbers mean, and how far they can be trusted.
 #
-# The numbers of chapters leave room for more to come. Go on with [vector addition](04_vector_add.ipynb).
+# The numbers of chapters leave room for more to come. Go on with [chapter 4](04_vector_add.ipynb), on
+# vector addition.

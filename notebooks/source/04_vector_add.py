@@ -12,8 +12,9 @@
 # %% [markdown]
 # # 4. Vector addition
 #
-# *Host and device, launch geometry, coalesced access, transfers, streams. PMPP 4e ch. 2 and 3, sections 4.1
-# to 4.7, 6.1 and 20.5. The code is [pmpp/kernels/vector_add/ladder.py](../pmpp/kernels/vector_add/ladder.py).*
+# *Host and device, launch geometry, coalesced access, transfers, streams. PMPP 4e: chapters 2 and 3, sections 4.1 to
+# 4.7, 6.1 and 20.5; 5e: chapters 2 and 3, sections 4.1 to 4.7, 6.1 and 6.3. The code is
+# [pmpp/kernels/vector_add/ladder.py](../pmpp/kernels/vector_add/ladder.py).*
 #
 # A film fades from one photograph into the next. Each number of the picture halfway is the mean of two
 # numbers, one from each photograph, and none of these means needs any other. They could all be computed at
@@ -850,3 +851,6 @@ for t in (0.0, 0.25, 0.5, 0.75, 1.0):
     cross_fade_answer[(40, 27), (16, 16)](first, second, t, frame)
     frames[f"t = {t}"] = device.to_host(frame)
 draw(**frames)
+
+# %% [markdown]
+# Go on with [chapter 8](08_warps.ipynb): what the hardware does with two hundred million threads.

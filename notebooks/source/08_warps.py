@@ -12,7 +12,8 @@
 # %% [markdown]
 # # 8. Warps
 #
-# *Multiprocessors, warps and lanes, divergence, the order of warps, latency, Little's law, occupancy. PMPP 4e ch. 4.*
+# *Multiprocessors, warps and lanes, divergence, the order of warps, latency, Little's law, occupancy. PMPP 4e: chapter
+# 4; 5e: chapter 4.*
 #
 # Chapter 4 launched a thread for every element of a vector, more than two hundred million of them, and the GPU did not
 # mind. A CPU with that many threads would come to a halt. And the hardware did not take them one by one, but in groups
@@ -878,3 +879,5 @@ for name in ("H200", "RTX 4090"):
 # %% [markdown]
 # *Limits.* The cell prints what runs out first on each, and what two changes would do. Neither tells you whether the
 # kernel would be faster: that depends on what it waits for.
+#
+# Go on with [chapter 12](12_matmul.ipynb): the matrix product, where arithmetic can become the limit.

@@ -13,7 +13,7 @@
 # # 12. Matrix multiplication
 #
 # *From memory-bound to compute-bound by tiling: coalescing, shared memory, barriers, bank conflicts, register tiles,
-# 128-bit access. PMPP 4e section 3.4, ch. 5 and ch. 6. The code is
+# 128-bit access. PMPP 4e: section 3.4, chapters 5 and 6; 5e: section 3.4, chapters 5, 6 and 15. The code is
 # [pmpp/kernels/matmul/ladder.py](../pmpp/kernels/matmul/ladder.py).*
 #
 # Two programs multiply the same two matrices on the same chip. One is the obvious kernel of ten lines. The other is
@@ -23,12 +23,11 @@
 # Python?**
 
 # %%
-from unittest import mock
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, simt
+from pmpp import cuda, lab, simt
 from pmpp.kernels import matmul
 from pmpp.lab.draw import plots
 from pmpp.lab.draw.style import STYLE, chart, foot
@@ -174,24 +173,18 @@ assert matmul.BLOCK == matmul.TILE == 32  # the text counts on it
 print(f"matrices of {N} x {N}: {matmul.cost(N, N, N).intensity:.1f} FLOP/byte, were each moved once")
 
 # %% [markdown]
-# The next cell calls a rung and looks over its shoulder: what the rung launches is run by the interpreter, which
-# counts. (On a machine with a GPU, too: hence the detour by `mock`.) The result is compared with NumPy's, so that we
-# only count kernels that are right.
+# `lab.count` calls a rung and looks over its shoulder: what the rung launches is run by the interpreter, which counts
+# (on a machine with a GPU, too). The result is compared with NumPy's, so that we only count kernels that are right.
 
 
 # %%
 def count(rung):
     """The report on the kernel that a rung launches for the toy matrices; kept in reports."""
-
-    def instead(kernel, launch):
-        return lambda *arguments: caught.append(simt.profile(kernel, *launch[:2], arguments, trace=middle))
-
-    caught, middle = [], simt.Tracing(blocks=[(1, 1)])  # for pictures of what this block does
-    with mock.patch.object(type(rung.kernels[0]), "__getitem__", instead):
-        c = device.to_host(rung(a, b))
-    report = reports[rung.name] = caught[0]
+    middle = simt.Tracing(blocks=[(1, 1)])  # for pictures of what this block does
+    counted = lab.count(rung, a, b, trace=middle)
+    report = reports[rung.name] = counted.reports[0]
     print(f"{rung.name}: {report.grid[:2]} blocks of {report.block[:2]} threads;", end=" ")
-    print(f"largest difference from NumPy {abs(c - a @ b).max():.0e}")
+    print(f"largest difference from NumPy {abs(counted.result - a @ b).max():.0e}")
     return report
 
 
@@ -562,7 +555,7 @@ print("Still wrong:", matmul.coarsened.leaves)
 
 # %% [markdown]
 # Nearly half of the loads are gone, and the estimate has nearly doubled. The record lies above it again, because the
-# compiler joins loads: [appendix A](98_instruments.ipynb) has what a GPU executed of both kernels.
+# compiler joins loads: [chapter 98](98_instruments.ipynb) has what a GPU executed of both kernels.
 #
 # ## The fifth rung, `register_tiled`: a tile in registers
 #
@@ -657,7 +650,7 @@ times("register_tiled", "vectorised", "cupy.matmul")
 # %% [markdown]
 # As many sectors, and a quarter of the requests: the bytes are the same, and it takes fewer instructions to ask for
 # them. The wavefronts are half as many. Lanes of a warp lie in squares of 2 x 2, so neighbours ask for the same vector,
-# and shared memory then serves sixteen lanes at a time instead of eight ([appendix A](98_instruments.ipynb) has more).
+# and shared memory then serves sixteen lanes at a time instead of eight ([chapter 98](98_instruments.ipynb) has more).
 # 128-bit access wants rows that begin at multiples of 16 bytes. Where that is not so, the rung works on padded copies.
 #
 # ## To the top: load while you multiply
@@ -1002,3 +995,6 @@ thread = np.arange(32)
 for pitch in (matmul.SIDE, matmul.PITCH):
     banks = (thread % matmul.DEPTH * pitch + thread // matmul.DEPTH) % 32
     print(f"a pitch of {pitch}: {np.bincount(banks).max()} wavefronts for a store into A's tile")
+
+# %% [markdown]
+# Go on with [chapter 16](16_transpose.ipynb): how threads should ask memory for what they need.

@@ -13,7 +13,7 @@
 # # 16. Coalescing
 #
 # *Sectors, requests, strides, misalignment, arrays of structures, shared-memory banks, padding, swizzling, coarsening.
-# PMPP 4e ch. 6, sections 6.1 to 6.3. The code is
+# PMPP 4e: sections 6.1 to 6.3; 5e: chapter 6. The code is
 # [pmpp/kernels/transpose/ladder.py](../pmpp/kernels/transpose/ladder.py).*
 #
 # Turn a photograph on its side: what was a row becomes a column. Nothing is computed. Every number is read once and
@@ -665,3 +665,5 @@ for name, kernel, fields in (("3, x", move_structures, 3), ("4, x", move_structu
 # 12, and uses a quarter of them instead of a third. But with four every point begins at a multiple of 16 bytes. So
 # `load128` fetches a whole point with one request, for the same 16 sectors, while points of three floats need a request
 # for each field. The price is a number in four that nobody uses, in memory and on the way.
+#
+# Go on with [chapter 20](20_memory_or_compute.ipynb), which asks of a kernel what it waits for, before it runs.

@@ -12,8 +12,9 @@
 # %% [markdown]
 # # 20. Memory or compute?
 #
-# *The roofline of the whole workbook, the ridge, sizes, data types, other GPUs. PMPP 4e section 5.1 and chapter 6. It
-# draws on the rooms of all chapters so far and of some to come; their names are enough here.*
+# *The roofline of the whole workbook, the ridge, sizes, data types, other GPUs. PMPP 4e: section 5.1 and chapter 6; 5e:
+# section 5.1 and chapter 6. It draws on the rooms of all chapters so far and of some to come; their names are enough
+# here.*
 #
 # A kernel must move bytes and must do arithmetic. The GPU does both at once, so one of the two is what you wait for,
 # and work that goes into the other is wasted. Nobody should have to run a kernel to find out which.
@@ -24,7 +25,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, simt
+from pmpp import cuda, lab, simt
 from pmpp.kernels import matmul, vector_add
 from pmpp.kernels.memory_or_compute.exercises import moments_start
 from pmpp.lab.draw import plots
@@ -136,7 +137,8 @@ plt.show()
 
 # %% [markdown]
 # Two points reach or pass the roof on the right: Winograd's convolution and the one by FFT do fewer multiplications
-# than the definition that is counted here. [Chapter 62](62_convolution_layers.ipynb) tells how.
+# than the definition that is counted here. Chapters [68](68_winograd.ipynb) and
+# [70](70_convolution_by_fft.ipynb) tell how.
 #
 # Most of the workbook lives on the slope. There the height says nothing about a kernel's quality: a sum that
 # reaches the slope uses two per cent of the GPU's arithmetic, and no program can do better. What counts is
@@ -208,8 +210,7 @@ print(f"You said: {prediction}")
 # %%
 a = np.random.default_rng(0).standard_normal((256, 256), dtype=np.float32)
 for rung in matmul.LADDER[:3]:
-    with simt.record() as reports:
-        rung(a, a)
+    reports = lab.count(rung, a, a).reports
     bound = max((report.bound("H200") for report in reports), key=lambda b: b.written)
     print(f"{rung.name:14} at least {bound.seconds * 1e6:6.2f} us ({bound.resource}),"
           f" as written {bound.written * 1e6:7.2f} us ({bound.binding})")  # fmt: skip
@@ -289,3 +290,6 @@ assert check("memory_or_compute/moments", moments_answer)
 # %% jupyter={"source_hidden": true} tags=["answer"]
 degree = next(d for d in range(1, 1000) if 2 * d / 8 > ceilings.ridge)
 print(f"from degree {degree} on: 2 x {degree} operations for 8 bytes are more than {ceilings.ridge:.1f} FLOP a byte")
+
+# %% [markdown]
+# Go on with [chapter 24](24_convolution.ipynb): weighted sums of neighbours, on photographs.

@@ -12,8 +12,8 @@
 # %% [markdown]
 # # 24. Convolution
 #
-# *Masks, borders, constant memory, tiles with a halo, caches, separable masks, register tiles. PMPP 4e ch. 7. The code
-# is [pmpp/kernels/convolution/ladder.py](../pmpp/kernels/convolution/ladder.py).*
+# *Masks, borders, constant memory, tiles with a halo, caches, separable masks, register tiles. PMPP 4e: chapter 7; 5e:
+# chapter 7. The code is [pmpp/kernels/convolution/ladder.py](../pmpp/kernels/convolution/ladder.py).*
 #
 # Blur a photograph. Sharpen it. Find its edges. Each of these replaces every pixel by a weighted sum of its
 # neighbours, and they differ only in the weights. The same sum is the heart of the networks that tell what is on the
@@ -26,12 +26,11 @@
 # kernel?**
 
 # %%
-from unittest import mock
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, simt
+from pmpp import cuda, lab, simt
 from pmpp.kernels import convolution
 from pmpp.kernels.convolution.borders import BORDERS, element, factors, load_patch, load_vectors, source
 from pmpp.kernels.convolution.dimensions import tiled_1d, tiled_3d
@@ -189,8 +188,8 @@ show(source)
 # (`corner` finds a block's first pixel. Blocks are numbered in one dimension, since a grid has at most 65,535 along
 # `y`, and an image may have any number of rows.)
 #
-# Now under the microscope. The next cell runs what a rung launches in the interpreter, which counts what the hardware
-# would have to do, and it checks the result.
+# Now under the microscope. `lab.count` runs what a rung launches in the interpreter, on a machine with a GPU, too, and
+# counts what the hardware would have to do. The next cells also check the result.
 
 # %%
 x = np.random.default_rng(7).standard_normal((256, 256), dtype=np.float32)
@@ -202,16 +201,10 @@ print(f"an image of {x.shape}, a mask of {five.shape}, the border is the edge")
 # %%
 def count(rung, mask=five, **options):
     """The report on the kernel that a rung launches for x; kept in reports."""
-
-    def instead(kernel, launch):
-        return lambda *arguments: caught.append(simt.profile(kernel, *launch[:2], arguments, sharedmem=sum(launch[3:])))
-
-    caught = []
-    with mock.patch.object(type(convolution.basic_kernel), "__getitem__", instead):
-        out = device.to_host(rung(x, mask, "edge", **options))
-    reports[rung.name] = caught[0]
-    print(f"{rung.name}: largest error {abs(out - convolution.reference(x, mask, 'edge')).max():.0e}")
-    return caught[0]
+    counted = lab.count(rung, x, mask, "edge", **options)
+    reports[rung.name] = counted.reports[0]
+    print(f"{rung.name}: largest error {abs(counted.result - convolution.reference(x, mask, 'edge')).max():.0e}")
+    return reports[rung.name]
 
 
 # %%
@@ -640,7 +633,7 @@ else:
 # - When shared memory is the limit, keep a window in registers and slide it. Count multiply-adds for each load.
 #
 # The work of all rungs here grows with R S. For large masks a Fourier transform does less, and with many channels a
-# convolution is nearly a matrix multiplication. Both come in [chapter 62](62_convolution_layers.ipynb).
+# convolution is nearly a matrix multiplication. Both come from [chapter 62](62_direct_convolution.ipynb) on.
 #
 # ## Exercises
 #
@@ -754,3 +747,6 @@ print(f"once with {wide.size} x {wide.size}: equal inside, within {abs(twice - o
 for r in (3, 31):
     t = int(np.ceil((r - 1) / (2**0.5 - 1)))
     print(f"R = {r}: from T = {t} on, {1 - (t / (t + r - 1)) ** 2:.1%} of the loads are halo")
+
+# %% [markdown]
+# Go on with [chapter 30](30_reduction.ipynb): how thousands of threads agree on one number.

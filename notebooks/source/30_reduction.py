@@ -13,7 +13,7 @@
 # # 30. Reduction
 #
 # *Reduction trees, divergence, barriers and races, shared memory, coarsening, shuffles, the order of float additions.
-# PMPP 4e ch. 10 and sections 4.3 and 4.5.*
+# PMPP 4e: chapter 10, sections 4.3 and 4.5; 5e: chapter 10, sections 4.3 and 4.5.*
 #
 # To find how bright a photograph is, add up its pixels and divide by how many there are. One processor adds them one
 # after another. A GPU has hundreds of thousands of threads under way at once, and each of them can add. But in the end
@@ -22,14 +22,14 @@
 #
 # **The question of this chapter: how do thousands of threads agree on one number, and what does agreeing cost?** A
 # sum, a maximum or a minimum of many values is a *reduction*. We make one fast in six steps, and repeatable in a
-# seventh. The code is the room `pmpp/kernels/reduction/ladder.py`. What we need from chapters [2](04_vector_add.ipynb)
-# and [5](12_matmul.ipynb) is said again in a sentence where we need it.
+# seventh. The code is the room `pmpp/kernels/reduction/ladder.py`. What we need from chapters [4](04_vector_add.ipynb)
+# and [12](12_matmul.ipynb) is said again in a sentence where we need it.
 
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, simt
+from pmpp import cuda, lab, simt
 from pmpp.kernels import reduction
 from pmpp.kernels.reduction import BLOCK, COARSE, SUM
 from pmpp.lab.draw import plots
@@ -669,8 +669,7 @@ print("On this GPU blocks finish in any order." if device.on_gpu() else "In the 
 # %%
 for rung in (reduction.vectorised, reduction.deterministic):
     for x in (pixels[:1024], pixels):
-        with simt.record() as launches:  # on a GPU it stays empty: there Numba launches
-            rung(device.to_device(x))
+        launches = lab.count(rung, x).reports
         print(f"{rung.name:14} {x.size:7,} numbers:", *(f"{run.kernel} ({run.grid[0]} blocks)" for run in launches))
 recorded("deterministic", before="vectorised")
 
@@ -1022,3 +1021,5 @@ for level, stride in ((simple_level, 16), (convergent_level, 32)):  # the fifth 
 # lanes, trips to memory. The ladder pays that price ever more rarely: whole warps rest, the tree moves closer to the
 # registers, and most of the work is done before anybody has to agree. The same pattern, much work alone and then
 # little together, returns in nearly every chapter that follows.
+#
+# Go on with [chapter 34](34_scan.ipynb), where all sums on the way are wanted, too.

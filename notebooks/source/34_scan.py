@@ -13,7 +13,7 @@
 # # 34. Scan
 #
 # *Running sums in parallel: work against steps, coarsening, shuffles, many blocks, tiles that talk to each other, and
-# stream compaction. PMPP 4e ch. 11.*
+# stream compaction. PMPP 4e: chapter 11; 5e: chapters 11 and 12.*
 #
 # From a photograph we want the bright pixels only, one behind the other, in their order. With one processor it is
 # simple: walk through the pixels, and append each bright one to a list. A GPU looks at all pixels at once. Then each
@@ -32,8 +32,9 @@ import numpy as np
 from pmpp import cuda, simt
 from pmpp.kernels import scan
 from pmpp.kernels.reduction import SUM
-from pmpp.kernels.scan import BLOCK, TILE, VECTOR_BLOCK, VECTOR_TILE, look_back, segmented
+from pmpp.kernels.scan import BLOCK, TILE, VECTOR_BLOCK, VECTOR_TILE, segmented
 from pmpp.kernels.scan import tile as scan_tile
+from pmpp.kernels.scan.look_back import look_back, next_tile, publish, publish_word
 from pmpp.lab.draw import plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -401,7 +402,7 @@ print(look(["complete"] * 6, range(6)))
 # A whole warp looks back, 32 tiles at a time.
 
 # %%
-show(look_back.look_back)
+show(look_back)
 
 # %% [markdown]
 # Three things in it are easy to get wrong, and none of them shows in a quick test.
@@ -410,7 +411,7 @@ show(look_back.look_back)
 # may see the second write without the first, unless a *fence* stands between them.
 
 # %%
-show(look_back.publish)
+show(publish)
 
 # %% [markdown]
 # The interpreter knows of it. Here is a chain of tiles without the fence.
@@ -444,7 +445,7 @@ print(unfenced.hazards[0].kind, "-", unfenced.hazards[0].message)
 # waits for ever, and 6 never begins. So tiles are not numbered by `blockIdx`. A block asks for a number when it *runs*:
 
 # %%
-show(look_back.next_tile)
+show(next_tile)
 
 # %% [markdown]
 # Now whoever holds tile $t$ knows that the holders of all earlier tiles have begun. A tile waits for earlier ones only,
@@ -519,7 +520,7 @@ show(scan_tile.scan_four)
 # the state has the value, and no fence is needed.
 
 # %%
-show(look_back.publish_word)
+show(publish_word)
 
 # %%
 show(scan.scan_rows)
@@ -873,3 +874,5 @@ print("additions in a block of 256:", sum(steps), "- and counted:", counted)
 # once. Tiles may talk to each other while they run if everybody waits for those only who are known to have begun. With
 # a scan, threads that produce any number of results, or none, know where to put them: compaction, sorting and sparse
 # matrices will use it.
+#
+# Go on with [chapter 46](46_pooling_and_activations.ipynb), the first on the layers of neural networks.

@@ -12,8 +12,8 @@
 # %% [markdown]
 # # 46. Pooling and activations
 #
-# *Windows, padding, ties, 32-bit places, what a cache does unasked, wide loads, shuffles at edges, epilogues. PMPP 4e
-# ch. 16, section 16.1. The code is [pmpp/kernels/pooling/ladder.py](../pmpp/kernels/pooling/ladder.py) and
+# *Windows, padding, ties, 32-bit places, what a cache does unasked, wide loads, shuffles at edges, epilogues. PMPP 4e:
+# section 16.1; 5e: chapter 19. The code is [pmpp/kernels/pooling/ladder.py](../pmpp/kernels/pooling/ladder.py) and
 # [pmpp/kernels/activation/ladder.py](../pmpp/kernels/activation/ladder.py).*
 #
 # Between the layers of a network that multiply stand layers that hardly compute. *Pooling* makes one number of each
@@ -27,7 +27,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, simt
+from pmpp import cuda, lab
 from pmpp.kernels import activation, pooling
 from pmpp.lab.draw import plots
 from pmpp.lab.draw.style import STYLE
@@ -153,9 +153,7 @@ prediction = None  # (sectors, share in use)
 # %%
 def reports_of(rung, *arguments, **options):
     """What the interpreter saw of the last kernel that a rung launched."""
-    with simt.record(trace=True) as reports:
-        rung(*arguments, **options)
-    return reports[-1]
+    return lab.count(rung, *arguments, trace=True, **options).reports[-1]
 
 
 maps = np.random.default_rng(0).standard_normal((2, 4, 32, 64), dtype=np.float32)
@@ -424,10 +422,9 @@ prediction = None  # (bytes apart, bytes fused, ratio)
 # %%
 bias = np.arange(4, dtype=np.float32)
 for rung in (activation.vectorised, activation.fused):
-    with simt.record() as reports:
-        rung(maps, "relu", bias)
-    sectors = sum(r.counters[f"global_{way}_sectors"] for r in reports for way in ("load", "store"))
-    print(f"{rung.name:12}{len(reports)} kernels, {32 * sectors / maps.size:5.1f} bytes an element in sectors")
+    counted = lab.count(rung, maps, "relu", bias)
+    sectors = sum(counted.counters[f"global_{way}_sectors"] for way in ("load", "store"))
+    print(f"{rung.name:12}{len(counted.reports)} kernels, {32 * sectors / maps.size:5.1f} bytes an element in sectors")
 print(f"You said: {prediction}")
 measured("activation", "bias and relu", "elementwise", "vectorised", "fused")
 
@@ -591,3 +588,5 @@ for name, size in (("no indices", 0), ("64-bit indices", 8), ("8-bit indices", 1
 # %% [markdown]
 # *Indices.* In 64 bits they are twice as many bytes as the results themselves, and make the bound two fifths longer.
 # One byte says as much, which of the four it was. The way back knows the window, so it can work out the rest.
+#
+# Go on with [chapter 50](50_softmax.ipynb): softmax, where a whole row must be read before any of it can be written.

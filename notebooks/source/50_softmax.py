@@ -13,7 +13,7 @@
 # # 50. Softmax
 #
 # *Overflow and how to avoid it, passes over memory, a sum that rescales itself, rows in registers, lengths known to the
-# compiler, blocks that wait for each other. PMPP 4e ch. 10 and 16.*
+# compiler, blocks that wait for each other. PMPP 4e: chapters 10 and 16; 5e: chapters 10 and 20.*
 #
 # A classifier gives every class a score. Softmax makes probabilities of them: of a row of numbers $x$ it makes
 #
@@ -708,3 +708,5 @@ print(f"{(1 / np.arange(1, n + 1)).sum():.2f}; in ascending order {n} times")
 # that no thread stands idle meanwhile: the last rung reads a row once, and asks for all of it at once. The trick that
 # made one pass of two, a partial result that can be rescaled when more is known, is the heart of FlashAttention, where
 # the row never exists at all.
+#
+# Go on with [chapter 54](54_normalisation.ipynb): rows and channels with mean 0 and variance 1.

@@ -13,7 +13,8 @@
 # # 54. Normalisation
 #
 # *Mean and variance in one pass, how float32 gets a variance wrong, merging partial results, fusing, keeping a row in
-# registers. PMPP 4e ch. 10 has the reductions that this builds on; the numerics are from the papers named below.*
+# registers. PMPP 4e: chapter 10; 5e: chapter 10. The book has the reductions that this builds on; the numerics are from
+# the papers named below.*
 #
 # A neural network learns badly when the numbers in it drift: one channel has values around 200, another around 0.01,
 # and a step that suits one is absurd for the other. So most networks *normalise* between their layers: they shift what
@@ -29,7 +30,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, simt
+from pmpp import cuda, lab, simt
 from pmpp.kernels.normalisation import batchnorm, layernorm, moments
 from pmpp.lab.draw import plots
 from pmpp.lab.draw.style import STYLE, chart
@@ -356,17 +357,13 @@ prediction = None  # your number
 # %%
 reports = {}
 for name in ("two_pass", "welford", "split"):
-    with simt.record() as launches:
-        getattr(batchnorm, name)(batch, ones, zeros)
-    reports[name] = launches
-    for run in launches:
+    reports[name] = lab.count(getattr(batchnorm, name), batch, ones, zeros).reports
+    for run in reports[name]:
         print(f"{name:10} {run.kernel:17} {run.grid} blocks of {run.block[0]}")
 print("you said", prediction)
 recorded("batchnorm", "split", before="welford", family="training", per_element=12)
 
 # %% [markdown]
-# (On a GPU the list stays empty: there Numba launches, and the interpreter sees nothing.)
-#
 # ## Rung 4: `fused`
 #
 # What is left is waste in small change. A third launch to merge a few numbers. And `normalise_kernel`, for every
@@ -458,11 +455,9 @@ prediction = None  # your numbers
 # %%
 eight = batch[:8].copy()
 for rung in batchnorm.LADDER:
-    with simt.record() as launches:
-        rung(eight, ones, zeros)
-    loaded = sum(run.counters["global_load_sectors"] for run in launches)
-    requests = sum(run.counters["global_load_requests"] for run in launches)
-    print(f"{rung.name:12} {len(launches)} launches, {loaded:7,} sectors by {requests:6,} requests")
+    counted = lab.count(rung, eight, ones, zeros)
+    loaded, requests = (counted.counters[f"global_load_{what}"] for what in ("sectors", "requests"))
+    print(f"{rung.name:12} {len(counted.reports)} launches, {loaded:7,} sectors by {requests:6,} requests")
 print("one read:", eight.nbytes // 32, "- you said", prediction)
 
 # %% [markdown]
@@ -600,9 +595,7 @@ prediction = None  # lanes, rows
 # %%
 for columns in (3, 64, 1000, 1024, 4096, 32768, 40000):
     x = np.ones((1100 if columns < 2000 else 2, columns), np.float32)
-    with simt.record() as launches:
-        layernorm.vectorised(x, x[0], x[0])
-    for run in launches:
+    for run in lab.count(layernorm.vectorised, x, x[0], x[0]).reports:
         blocks = f"{run.grid[0]:4} x {run.grid[1]} blocks of {run.block[0]}"
         print(f"{x.shape[0]:5} rows of {columns:6}: {run.kernel:18} {blocks}")
 lanes = layernorm._lanes(16, 4)  # 16 vectors, 4 a lane
@@ -854,3 +847,5 @@ for name, x in (("raised", raised), ("an outlier first", outlier_first)):
 # - A memory-bound kernel is fast when bytes move once. Keep what you will need again: in registers, or by order in a
 #   cache. Fuse what would read it again.
 # - With the data in registers the plainest algorithm is the best one.
+#
+# Go on with [chapter 58](58_fft.ipynb): the Fourier transform, and how often its numbers travel.

@@ -13,8 +13,9 @@
 # # 58. The fast Fourier transform
 #
 # *Roots of unity, stages and butterflies, Stockham's order, trips through memory, three stages in registers, padding,
-# columns, rounding errors, half spectra. It prepares the convolution by FFT of [chapter
-# 62](62_convolution_layers.ipynb). The code is [pmpp/kernels/fft/ladder.py](../pmpp/kernels/fft/ladder.py).*
+# columns, rounding errors, half spectra. PMPP 4e: section 16.5; 5e: chapter 19. The book only names it. This chapter
+# prepares [chapter 70](70_convolution_by_fft.ipynb). The code is
+# [pmpp/kernels/fft/ladder.py](../pmpp/kernels/fft/ladder.py).*
 #
 # The *discrete Fourier transform* says how much of each frequency is in a row of n numbers:
 #
@@ -32,7 +33,7 @@ import linecache
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, simt
+from pmpp import cuda, lab, simt
 from pmpp.kernels import fft
 from pmpp.kernels.fft import real
 from pmpp.kernels.fft.butterflies import butterfly4, butterfly8, padded
@@ -222,8 +223,7 @@ def noise(*shape):
 
 
 lines = noise(8, 1024)
-with simt.record() as stages:
-    fft.radix2_global(lines)
+stages = lab.count(fft.radix2_global, lines).reports
 sectors = [report.counters["global_store_sectors"] for report in stages]
 print("sectors of each stage's stores, as shares of one trip:", [count / (lines.nbytes // 32) for count in sectors])
 print("You said:", prediction)
@@ -260,8 +260,7 @@ show(fft.shared_kernel)
 show(fft.place_of)
 
 # %%
-with simt.record() as one_trip:
-    fft.shared(lines)
+one_trip = lab.count(fft.shared, lines).reports
 for name, reports in {"radix2_global": stages, "shared": one_trip}.items():
     moved = sum(report.counters["global_store_sectors"] + report.counters["global_load_sectors"] for report in reports)
     print(f"{name:16}{len(reports):3} launches, {32 * moved / (2 * lines.nbytes):5.1f} bytes moved for each that must")
@@ -304,8 +303,7 @@ prediction = None  # a share
 lines = noise(8, 512)
 counts = {}
 for rung in (fft.shared, fft.registers):
-    with simt.record() as reports:
-        rung(lines)
+    reports = lab.count(rung, lines).reports
     counts[rung.name] = reports[0].counters | {"blocks": reports[0].grid[0]}
 for name, count in counts.items():
     print(f"{name:10}{count['shared_store_requests']:6,} stores of warps to shared memory", end="")
@@ -357,9 +355,7 @@ plots.banks(stores, "points")
 
 # %%
 for n in (16, 64, 128, 256, 1024, 4096):
-    with simt.record() as reports:
-        fft.vectorised(noise(4096 // n, n))
-    count = reports[0].counters
+    count = lab.count(fft.vectorised, noise(4096 // n, n)).reports[0].counters
     per = [count[f"shared_{way}_wavefronts"] / count[f"shared_{way}_requests"] for way in ("store", "load")]
     print(f"n = {n:4}: {per[0]:.2f} wavefronts a store, {per[1]:.2f} a load; 4 is the least for 32 x 16 bytes")
 
@@ -579,3 +575,5 @@ assert check("fft/two", two_answer)
 # *Radix 16.* 4,096 = 16 x 16 x 16: three passes and two exchanges, instead of four and three. But a thread then holds
 # 16 points of each line, with two lines 64 numbers, and needs at least as many registers as it may have if two blocks
 # of 512 threads are to be on a multiprocessor. With one line a thread it fits, and its accesses are 8 bytes wide again.
+#
+# Go on with [chapter 62](62_direct_convolution.ipynb): the convolution layer, computed by its definition.

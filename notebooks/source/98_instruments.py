@@ -13,8 +13,8 @@
 # # 98. The instruments
 #
 # *The interpreter as a measuring instrument: counters, hazards, schedules, occupancy, bounds, pictures, limits; Nsight
-# Compute and compute-sanitizer beside it. PMPP 4e ch. 4 and 6; read chapters [2](04_vector_add.ipynb) and
-# [6](16_transpose.ipynb) before.*
+# Compute and compute-sanitizer beside it. PMPP 4e: chapters 4 and 6; 5e: chapters 4 and 6. Read chapters
+# [4](04_vector_add.ipynb) and [16](16_transpose.ipynb) before.*
 #
 # Every chapter of this workbook makes claims: 32 sectors a request, no bank conflicts, a race on line 7. Few readers
 # have a profiler at hand, so most claims come from the workbook's own interpreter, `pmpp.simt`. It is a program, and

@@ -1,6 +1,6 @@
 """Convolution by FFT: a product of spectra for each frequency, instead of a sum over the mask for each pixel.
 
-Chapter: notebooks/62_convolution_layers.ipynb.  PMPP 4e ch. 16.
+Chapter: notebooks/70_convolution_by_fft.ipynb.  PMPP 4e ch. 16.
 
 A correlation in space is a product in frequency, out = X conj(W), so the size of the mask drops out of the arithmetic:
 what is left is the sum over channels, one complex product of matrices for each frequency, and the transforms. It pays

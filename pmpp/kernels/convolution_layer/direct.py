@@ -1,6 +1,6 @@
 """Direct convolution: each output as the sum that defines it, in the order of the definition.
 
-Chapter: notebooks/62_convolution_layers.ipynb.  PMPP 4e ch. 16.
+Chapter: notebooks/62_direct_convolution.ipynb.  PMPP 4e ch. 16.
 
 A layer of C R S products an output reads each x for K filters and for up to R S places of the kernel, and each weight
 for every pixel of every image. The ladder climbs from fetching both for every product to fetching them once for many:

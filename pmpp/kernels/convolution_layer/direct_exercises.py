@@ -1,4 +1,4 @@
-"""Exercises of notebooks/62_convolution_layers.ipynb on direct convolution: a filter a channel, and several at once."""
+"""Exercises of notebooks/62_direct_convolution.ipynb on direct convolution: a filter a channel, and several at once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Convolution layers: one call for five algorithms, and how to choose between them.
 
-Chapter: notebooks/62_convolution_layers.ipynb.  PMPP 4e ch. 16.
+Chapter: notebooks/72_choosing_a_convolution.ipynb.  PMPP 4e ch. 16.
 
 No algorithm is the fastest for all layers: they trade multiplications for traffic and workspace. `convolution` runs the
 one that it is told, or chooses: what `find` measured for such a layer on this device before, else what `predict` says
@@ -79,7 +79,7 @@ def convolution(
     that names the argument at fault, ValueError if the algorithm named cannot compute the layer, and MemoryError if
     there is no room for its workspace, before anything is written. With "direct", "im2col" and "implicit" NaN and
     infinity reach only the outputs that see them; "winograd" and "fft" may spread them over a tile. Source: PMPP 4e
-    chapter 62.
+    chapter 16.
     """
     options = stride, padding, dilation, groups, relu
     problem = problem_of(x, w, bias, *options, out, stream)

@@ -1,6 +1,6 @@
 """Convolution by im2col: what each output sees of x becomes a column of a matrix, and the layer a matrix product.
 
-Chapter: notebooks/62_convolution_layers.ipynb.  PMPP 4e ch. 16.
+Chapter: notebooks/64_im2col.ipynb.  PMPP 4e ch. 16.
 
 With a column for each output pixel and a row for each c, r and s, the layer is W (K x C R S) times columns
 (C R S x P Q), for each image, and all that chapter 12 did for matrix products serves again. The price is memory: every

@@ -1,4 +1,4 @@
-"""Exercises of notebooks/62_convolution_layers.ipynb on im2col: the columns, and the way back."""
+"""Exercises of notebooks/64_im2col.ipynb on im2col: the columns, and the way back."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Convolution by implicit GEMM: the matrix product of im2col, whose second matrix never touches memory.
 
-Chapter: notebooks/62_convolution_layers.ipynb.  PMPP 4e ch. 16.
+Chapter: notebooks/66_implicit_gemm.ipynb.  PMPP 4e ch. 16.
 
 A layer is a product of two matrices: the weights, K x C R S, and the columns, C R S x N P Q, each of which is what the
 kernel covers at one place. Written out, as `pmpp.kernels.convolution_layer.im2col` does, the columns hold most

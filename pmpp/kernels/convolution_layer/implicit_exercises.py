@@ -1,4 +1,4 @@
-"""Exercises of notebooks/62_convolution_layers.ipynb on implicit GEMM: a table of places, and a gathered tile."""
+"""Exercises of notebooks/66_implicit_gemm.ipynb on implicit GEMM: a table of places, and a gathered tile."""
 
 from __future__ import annotations
 

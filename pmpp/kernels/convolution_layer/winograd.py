@@ -1,6 +1,6 @@
 """Convolution layers by Winograd's algorithm: 3 x 3 kernels with 2.25 or 4 times fewer multiplications.
 
-Chapter: notebooks/62_convolution_layers.ipynb.  PMPP 4e ch. 16.
+Chapter: notebooks/68_winograd.ipynb.  PMPP 4e ch. 16.
 
 The output is cut into tiles of m x m. A tile of the image, (m + 2) x (m + 2), and a kernel are transformed by a few
 additions; then an element of the one times the same element of the other, summed over the channels, and transformed

@@ -1,4 +1,4 @@
-"""Exercises of notebooks/62_convolution_layers.ipynb on Winograd: a row by F(2, 3), and the filters' transform."""
+"""Exercises of notebooks/68_winograd.ipynb on Winograd: a row by F(2, 3), and the filters' transform."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ F(m, 3) computes m neighbours of a correlation with 3 weights from m + 2 inputs 
     y = A^T [(G g) * (B^T d)]        and in two dimensions        Y = A^T [(G g G^T) * (B^T d B)] A
 
 Source: S. Winograd, "Arithmetic complexity of computations" (1980); A. Lavin and S. Gray, "Fast algorithms for
-convolutional neural networks" (2016). Chapter: notebooks/62_convolution_layers.ipynb.
+convolutional neural networks" (2016). Chapter: notebooks/68_winograd.ipynb.
 """
 
 from __future__ import annotations

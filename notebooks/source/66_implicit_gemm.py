@@ -1,0 +1,262 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 66. Implicit GEMM
+#
+# *A matrix that is never written, where its elements lie, a table of places, eight channels at a time, sums that are
+# shared. PMPP 4e: sections 16.4 and 16.5; 5e: chapter 19. The code is
+# [pmpp/kernels/convolution_layer/implicit.py](../pmpp/kernels/convolution_layer/implicit.py).*
+#
+# A convolution layer is a matrix product: filters times columns, where a column is what the window sees at one place.
+# [Chapter 64](64_im2col.ipynb) wrote these columns to memory, R S times the size of the image, and read them again.
+# For some layers that costs nearly as much as all their arithmetic.
+#
+# But the columns are a matrix that nobody wants to see. A block of the product needs a tile of it in shared memory, and
+# no more. So it can gather this tile from the image itself. (GEMM is the name of the matrix product in the oldest of
+# its libraries. The name *implicit GEMM* says that one of its matrices is only thought of.)
+#
+# **The question of this chapter: what does it cost to find an element of a matrix that is nowhere?**
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmpp import cuda, lab
+from pmpp.lab.draw import plots
+from pmpp.lab.draw.style import STYLE
+from pmpp.lab.measure import roofline
+from pmpp.lab.teach.exercise import check, exercise
+from pmpp.lab.teach.results import recorded, traffic
+from pmpp.lab.teach.source import show
+from pmpp.runtime import device
+
+plt.style.use(STYLE)
+print(device.describe().splitlines()[0])
+
+# %%
+from pmpp.kernels.convolution_layer import im2col, implicit, implicit_gather
+from pmpp.kernels.convolution_layer import implicit_exercises as solutions
+from pmpp.kernels.convolution_layer.definition import Layer
+from pmpp.kernels.convolution_layer.implicit_exercises import ZERO, T
+from pmpp.kernels.convolution_layer.measured_layers import DESIGN, sums
+
+# %% [markdown]
+# ## The bound
+#
+# The multiplications are those of the definition, and the bound is that of [chapter 62](62_direct_convolution.ipynb).
+# The columns would come on top of it. This is the time to write and read them, at the full speed of the memory:
+
+# %%
+ceilings = roofline.ceilings()
+for layer in DESIGN:
+    least = roofline.bound(layer.cost, ceilings).seconds
+    columns = 0 if im2col.is_product(layer) else 2 * 4 * layer.n * layer.terms * layer.p * layer.q / ceilings.bandwidth
+    print(f"{layer!s:27} at least {least * 1e3:.3f} ms; columns {columns * 1e3:6.3f} ms more")
+
+# %% [markdown]
+# Here are a toy layer for the interpreter, its output in float64, and what prints the counts of a rung: bytes in
+# sectors that were asked for, passes through shared memory and instructions, for each multiply-add of a whole warp.
+
+# %%
+toy = Layer(4, 8, 16, 16, 64, 3, 3, padding=(1, 1))
+rng = np.random.default_rng(16)
+x = rng.standard_normal((toy.n, toy.c, toy.h, toy.w), dtype=np.float32)
+w = rng.standard_normal((toy.k, toy.c, toy.r, toy.s), dtype=np.float32)
+exact = sums(x, w, toy)
+print(f"{toy}: {toy.cost.flops:,} FLOP, {toy.cost.bytes:,} bytes")
+
+
+# %%
+def count(*rungs):
+    """Count rungs on the toy layer, and print what they asked for, for each multiply-add of a warp."""
+    for rung in rungs:
+        counted = lab.count(rung, x, w, None, toy.stride, toy.padding)
+        error = abs(counted.result - exact).max()
+        print(f"{rung.name:15}{traffic(counted, toy.cost.flops)}; error {error:.0e}")
+
+
+# %% [markdown]
+# ## Gathering a tile
+#
+# Row k of the matrix is a channel c and a place (r, s) of the window. Column j is a place (p, q) in an image n. Where
+# such an element lies in x is arithmetic. The columns never touch memory. Nothing else changes: it is the kernel of
+# [chapter 12](12_matmul.ipynb) with another way to fetch one of its two tiles.
+#
+# In NumPy it takes a few lines to say which element of x stands where. Zeros stand for the padding.
+
+# %%
+j, k = np.arange(toy.p * toy.q), np.arange(toy.terms)
+(c, r, s), (p, q) = np.unravel_index(k, (toy.c, toy.r, toy.s)), np.unravel_index(j, (toy.p, toy.q))
+row, column = p + r[:, None] - toy.padding[0], q + s[:, None] - toy.padding[1]
+inside = (row >= 0) & (row < toy.h) & (column >= 0) & (column < toy.w)
+columns = np.where(inside, x[0, c[:, None], row.clip(0, toy.h - 1), column.clip(0, toy.w - 1)], 0)
+product = w.reshape(toy.k, toy.terms) @ columns
+print(f"a matrix of {columns.shape}, {1 - inside.mean():.1%} of it padding")
+print("equal to the first image's output:", np.allclose(product.reshape(toy.shape[1:]), exact[0], atol=1e-4))
+
+# %% [markdown]
+# ### The first rung, `tiled`
+
+# %%
+show(implicit.element)
+show(implicit.tiled_kernel)
+
+# %% [markdown]
+# Where an element lies is a sum of two parts. One depends on the column alone: where in x the window's corner lies. The
+# other depends on the row alone: how far from the corner the element is. And whether it lies inside the image takes two
+# comparisons instead of four, since as an unsigned number a negative one is huge.
+#
+# The price is in `element`: divisions and remainders, two for (n, p, q) and four for (c, r, s). Each takes some twenty
+# instructions, and the element that is found takes part in 32 multiply-adds, one for each filter of the tile. Three
+# ideas make the gather cheap.
+#
+# - A thread keeps *one column* through the whole sum, so its (n, p, q) is worked out once (`register_tiled`). Its tile
+#   is 64 x 128, and so an element takes part in 64 multiply-adds. Why not 128 x 128, as in chapter 12? The early layers
+#   have 64 filters.
+# - What depends on the row alone is the same for all threads of all blocks. A small kernel writes it into *a table*,
+#   once (`vectorised`).
+# - With a table *any* order of the products will do. Take one that is cheap: eight channels at the same (r, s) are the
+#   same place in eight images, and one comparison serves eight loads (`by_channels`).
+
+# %%
+for rung in implicit.LADDER:
+    print(f"{rung.name}: {rung.idea}\n     Still wrong: {rung.leaves or 'nothing that we know how to mend.'}")
+
+# %% [markdown]
+# **Predict, then run.** The columns' matrix has 9 times the elements of x. With implicit GEMM every element of the
+# matrix is still fetched from x once for each tile of filters. Are fewer bytes asked for than with im2col?
+
+# %%
+prediction = None  # yes or no
+
+# %%
+count(implicit.tiled, implicit.register_tiled, implicit.by_channels)
+count(im2col.batched)
+print("you said", prediction)
+
+# %% [markdown]
+# (The 64 filters of our toy are one tile of the later rungs.) The columns are asked for once, straight from x. With
+# im2col they are asked for, written, and asked for again. And most of what is asked for comes from a cache: the same
+# pixels for nine rows of a tile.
+#
+# How does one thread gather? Here is the code of all the later rungs. `mode` is known when a kernel is compiled:
+# `CHANNELS` is the case of eight channels. `VECTORS` is for windows of 1 x 1, where neighbouring columns are neighbours
+# in memory, and nothing is to be checked.
+
+# %%
+show(implicit_gather.fetch)
+
+# %%
+print("workspace in MiB:", " " * 11, "im2col  implicit")
+for layer in DESIGN:
+    both = (room.workspace_bytes(layer) / 2**20 for room in (im2col, implicit))
+    print(f"{layer!s:27}", *(f"{size:8.2f}" for size in both))
+
+# %% [markdown]
+# The workspace has shrunk to a table and to parts of sums. Now the time. **Predict, then look.** How much faster than
+# `tiled` is `register_tiled`, on the layer with 64 channels?
+
+# %%
+prediction = None  # a factor
+
+# %%
+recorded(implicit, "3x3 c64 h56", "7x7 c3 h224", only=("tiled", "register_tiled", "divided"))
+
+# %% [markdown]
+# ### The last rung, `divided`
+#
+# It is for layers with few tiles. With 512 filters on images of 7 x 7 there are fewer blocks than the GPU has places
+# for: four on each of 132 multiprocessors. But each sum is long. So several blocks share one tile, each adds up a part
+# of the sum, and a second kernel adds the parts. It does so always in the same order: atomic additions would need no
+# second kernel, and would give another result on each run.
+
+# %%
+for layer in DESIGN[2:6]:
+    mode = implicit_gather.mode_of(layer)
+    once, shared = (implicit_gather.plan_of(layer, mode, way) for way in (False, True))
+    print(f"{layer!s:27} {once.blocks:4} tiles, sums of {layer.terms:4} products;", end=" ")
+    print(f"divided: {shared.blocks:4} blocks, {shared.parts} for a tile")
+
+# %%
+recorded(implicit, "3x3 c512 h7", only=("by_channels", "divided"))
+
+# %% [markdown]
+# ## All rungs
+
+# %%
+plots.drawn(plots.ladder, "implicit", family="3x3 c64 h56")
+
+# %%
+plots.drawn(plots.roofline, "implicit", family="3x3 c64 h56")
+
+# %% [markdown]
+# This is as far as the multiplications of the definition go: a matrix product, as fast as we can make one. To be faster
+# we must multiply less.
+#
+# ## What to take along
+#
+# - Implicit GEMM computes the same product as im2col, with a way to fetch instead of a matrix.
+# - An index that is worked out for every element costs more than the multiply-adds. Work it out once for a thread, once
+#   for the whole launch in a table, or choose an order in which it hardly changes.
+# - Too few tiles for the GPU, and long sums: divide the sums. Add the parts in a fixed order, and the result stays the
+#   same from run to run.
+#
+# ## Exercises
+#
+# `check` runs your kernel in the interpreter, with every access checked, and says what it found. The answers are at the
+# end, folded away.
+#
+# ### A row by implicit GEMM
+
+# %%
+exercise("implicit/row")
+
+
+# %%
+@cuda.jit
+def gathered(x, w, padding, out):
+    f, q = cuda.blockIdx.y * T + cuda.threadIdx.y, cuda.blockIdx.x * T + cuda.threadIdx.x
+    total = ZERO  # your sum
+    if f < out.shape[0] and q < out.shape[1]:
+        out[f, q] = total
+
+
+check("implicit/row", gathered)
+
+# %% [markdown]
+# ### More, without a check
+#
+# - The order of the products in `by_channels` is: all channels at one place of the window, then the next place. Write
+#   the NumPy cell above in this order. What has to be done to the weights?
+#
+# ## Answers
+#
+# Open a cell only after you have tried.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+show(solutions.row_answer)
+assert check("implicit/row", solutions.row_answer)
+
+# %% [markdown]
+# *Row by implicit GEMM.* It is `tiled` of chapter 12. One load has been replaced, and its guard looks at both ends of
+# the row.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+order = np.lexsort((c, s, r))  # by r, then s, then c
+again = w.reshape(toy.k, toy.terms)[:, order] @ columns[order]
+print("still equal:", np.allclose(again.reshape(toy.shape[1:]), exact[0], atol=1e-4))
+
+# %% [markdown]
+# *Order.* Rows of the columns and columns of the weights change places together. A sum does not depend on the order of
+# its terms, up to rounding. So a kernel may choose the order that is cheap to find.
+#
+# Go on with [chapter 68](68_winograd.ipynb), which multiplies less.

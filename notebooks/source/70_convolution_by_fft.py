@@ -1,0 +1,300 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 70. Convolution by FFT
+#
+# *Spectra, windows that wrap around, overlapping tiles, products of complex numbers, windows of any size. PMPP 4e:
+# section 16.5; 5e: chapter 19. The code is
+# [pmpp/kernels/convolution_layer/by_fft.py](../pmpp/kernels/convolution_layer/by_fft.py).*
+#
+# [Winograd's algorithm](68_winograd.ipynb) multiplies polynomials by their values at a few points. It stops at windows
+# of 3 x 3 and tiles of 4 x 4: with more points its rounding errors grow. There is a set of points that round well, and
+# for which the transform is cheap however many there are: the roots of unity. Values at these are the *spectrum*, and
+# the way there and back is the FFT of [chapter 58](58_fft.ipynb).
+#
+# **The question of this chapter: from which size of the window on is it worth to go by spectra?**
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmpp import lab
+from pmpp.lab.draw import plots
+from pmpp.lab.draw.style import STYLE, chart
+from pmpp.lab.measure import roofline
+from pmpp.lab.teach import data
+from pmpp.lab.teach.results import compared, recorded, traffic
+from pmpp.lab.teach.source import show
+from pmpp.runtime import device
+
+plt.style.use(STYLE)
+print(device.describe().splitlines()[0])
+
+# %%
+from pmpp.kernels.convolution_layer import by_fft
+from pmpp.kernels.convolution_layer.definition import Layer
+from pmpp.kernels.convolution_layer.measured_layers import DESIGN, sums
+
+COLOURS = {"direct": "#332288", "winograd": "#CC6677", "fft": "#88CCEE"}  # of ways; in a ladder a colour is a rung
+
+# %% [markdown]
+# ## The bound
+#
+# The definition's multiplications grow with the square of the window, and the bytes of a layer hardly grow at all. So
+# the larger the window, the more there is to be saved. Here is the layer of the seven that has a large window, and the
+# same layer with other windows:
+
+# %%
+ceilings, large = roofline.ceilings(), DESIGN[6]
+for r in (3, 7, 15, 31):
+    layer = Layer(large.n, large.c, large.h, large.w, large.k, r, r, padding=(r // 2, r // 2))
+    least, for_bytes = roofline.bound(layer.cost, ceilings).seconds, layer.cost.bytes / ceilings.bandwidth
+    print(f"{layer!s:27} definition {least * 1e3:7.3f} ms, bytes alone {for_bytes * 1e3:.3f} ms")
+
+# %% [markdown]
+# ## A correlation is a product of spectra
+#
+# A correlation becomes a product of spectra, one multiplication of complex numbers for each frequency:
+#
+# $$\operatorname{spectrum}(y) = \operatorname{spectrum}(x) \cdot \overline{\operatorname{spectrum}(w)}.$$
+#
+# The size of the window does not occur in it. Here it is in NumPy, for a window of 15 x 15 in a tile of 64 x 64.
+
+# %%
+photo = np.ascontiguousarray(data.photograph()[::4, ::4].transpose(2, 0, 1)[None] / 255, np.float32)
+tile = photo[0, 0, 10:74, 40:104].astype(float)
+bell = np.exp(-((np.arange(15) - 7) ** 2) / 18)
+mask = np.outer(bell, bell) / bell.sum() ** 2
+blurred = np.fft.irfft2(np.fft.rfft2(tile) * np.conj(np.fft.rfft2(mask, tile.shape)))
+windows = np.lib.stride_tricks.sliding_window_view(tile, (15, 15))
+wanted = np.einsum("pqrs,rs", windows, mask)
+print(f"tile {tile.shape}, {wanted.shape} places of the window")
+print(f"largest difference at these places: {abs(blurred[:50, :50] - wanted).max():.0e}")
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(7.2, 2.5), layout="constrained")
+whole = np.einsum("pqrs,rs", np.lib.stride_tricks.sliding_window_view(photo[0, 0, 10:88, 40:118], (15, 15)), mask)
+pictures = {
+    "a tile of the photograph": tile,
+    "by spectra": blurred,
+    "wrong (dark)": 1.0 * (abs(blurred - whole) > 1e-6),
+}
+for ax, (title, picture) in zip(axes, pictures.items(), strict=True):
+    ax.imshow(picture, cmap="gray_r" if "wrong" in title else "gray")
+    ax.set(title=title, xticks=[], yticks=[])
+    ax.grid(visible=False)
+
+# %% [markdown]
+# On the right and at the bottom it is wrong. Spectra know no edge: what is beyond the right edge is the left one, and
+# the window has wrapped around. A tile of n x n gives (n - R + 1) x (n - S + 1) good outputs. So tiles overlap by R - 1
+# rows and S - 1 columns, and of each only the good part is kept (*overlap-save*).
+#
+# **Predict, then run.** A real tile of n x n has n (n / 2 + 1) different frequencies, each of which takes four real
+# multiplications for a pair of channel and filter. From which window on does a tile of 32 x 32 multiply less than the
+# definition?
+
+# %%
+prediction = None  # rows and columns of the window
+
+
+# %%
+def by_spectra(n, r):
+    """Multiplications for one output, for a channel and a filter, without the transforms."""
+    return 4 * n * (n / 2 + 1) / (n - r + 1) ** 2
+
+
+print("window   definition  ", *(f"tiles of {n:2}  " for n in (16, 32, 64)))
+for r in (1, 2, 3, 5, 7, 11, 15, 31):
+    spectra = (f"{by_spectra(n, r):11.2f}" if r <= n // 2 else " " * 11 for n in (16, 32, 64))
+    print(f"{r:2} x {r:<2} {r * r:11}", *spectra)
+print("you said", prediction)
+
+# %% [markdown]
+# From 2 x 2 on. A large tile takes few multiplications for an output, whatever the window. For 3 x 3 that is about the
+# 2.25 of Winograd's F(4 x 4, 3 x 3), but for 15 x 15 it is dozens of times fewer than the definition. What spectra cost
+# is not in this table: the transforms, and bytes. All spectra are written to memory and read again, and each filter
+# becomes as large as a tile.
+
+# %%
+figure, ax = chart(3.0)
+r = np.arange(1, 32)
+ax.plot(r, r * r, color=COLOURS["direct"], label="definition: direct, im2col, implicit")
+for style, n in zip((":", "--", "-"), (16, 32, 64), strict=True):
+    fits = r[r <= n // 2]
+    ax.plot(fits, by_spectra(n, fits), style, color=COLOURS["fft"], label=f"spectra, tiles of {n}")
+for m, marker in ((2, "s"), (4, "D")):
+    ax.plot(3, (m + 2) ** 2 / m**2, marker, color=COLOURS["winograd"], label=f"Winograd, m = {m}", zorder=4)
+ax.set(yscale="log", xlabel="rows and columns of the window", ylabel="multiplications an output")
+ax.set_title("Multiplications for an output, a channel and a filter")
+plt.setp(ax.yaxis, major_formatter="{x:g}")
+figure.legend(loc="outside right upper")
+figure
+
+# %% [markdown]
+# ## The rungs
+#
+# `whole_image` pads images and filters to one power of two, and uses the transforms of [chapter 58](58_fft.ipynb)
+# as they are. `tiles` cuts images into tiles of 16, 32 or 64, each of which a block transforms in shared memory, both
+# axes in one kernel. In `register_tiled` the sums over channels are what they were for Winograd: a matrix product for
+# each frequency, of complex numbers, in registers.
+
+# %%
+show(by_fft.tiling_of)
+
+# %% [markdown]
+# Here are a toy layer for the interpreter, its output in float64, and what prints the counts of a rung: bytes in
+# sectors that were asked for, passes through shared memory and instructions, for each multiply-add of a whole warp.
+
+# %%
+toy = Layer(4, 8, 16, 16, 64, 3, 3, padding=(1, 1))
+rng = np.random.default_rng(16)
+x = rng.standard_normal((toy.n, toy.c, toy.h, toy.w), dtype=np.float32)
+w = rng.standard_normal((toy.k, toy.c, toy.r, toy.s), dtype=np.float32)
+exact = sums(x, w, toy)
+print(f"{toy}: {toy.cost.flops:,} FLOP, {toy.cost.bytes:,} bytes")
+
+
+# %%
+def count(*rungs):
+    """Count rungs on the toy layer, and print what they asked for, for each multiply-add of a warp."""
+    for rung in rungs:
+        counted = lab.count(rung, x, w, None, toy.stride, toy.padding)
+        error = abs(counted.result - exact).max()
+        print(f"{rung.name:15}{traffic(counted, toy.cost.flops)}; error {error:.0e}")
+
+
+# %% [markdown]
+# **Predict, then run.** The toy has a window of 3 x 3 and 8 channels. Is it a layer for this way?
+
+# %%
+prediction = None  # yes or no
+
+# %%
+count(*by_fft.LADDER)
+print("you said", prediction)
+recorded(by_fft, "layer")
+
+# %% [markdown]
+# It is not: look at the bytes, and at the instructions. The times below them are of the large layer, and tell another
+# story.
+#
+# Now windows from 3 x 3 to 31 x 31, on one and the same layer. **Predict, then look.** By what factor does the time
+# grow, from the smallest to the largest?
+
+# %%
+prediction = None  # a factor
+
+# %%
+compared(by_fft, "masks", "register_tiled", "torch.conv2d")
+
+# %% [markdown]
+# The definition's multiplications grow by (31 / 3)², more than a hundredfold. The time grows little beside that, and
+# that of cuDNN (`torch.conv2d`) not at all from some size on: it seems to have an FFT of its own.
+#
+# ## All rungs
+
+# %%
+plots.drawn(plots.ladder, "by_fft", family="layer")
+
+# %%
+plots.drawn(plots.roofline, "by_fft", family="layer")
+
+# %% [markdown]
+# A share of more than 100 % of the roof is no mistake. The bound counts the multiplications of the definition, and
+# these are not done.
+#
+# ## What to take along
+#
+# - A correlation is a product of spectra. Its price hardly depends on the window: it is made of transforms, and of
+#   bytes for the spectra of images, filters and outputs.
+# - Spectra know no edge. Tiles overlap by what the window reaches beyond, and only the good part is kept.
+# - In the middle stands a matrix product again, over channels, one for each frequency.
+#
+# To read on: M. Mathieu, M. Henaff and Y. LeCun, *Fast training of convolutional networks through FFTs* (2014).
+#
+# ## Exercises
+#
+# The kernels of the FFT have their exercises in [chapter 58](58_fft.ipynb). These need NumPy only.
+#
+# ### 1. Overlap-save
+#
+# Correlate a row of any length with a window, by tiles of 64 points and their spectra. The cell says whether you are
+# right.
+
+# %%
+row, bell_of_9 = np.random.default_rng(70).standard_normal(1000), np.hanning(11)[1:-1]
+
+
+def by_tiles(row, window, n=64):
+    """The correlation where the whole window fits: len(row) - len(window) + 1 numbers."""
+    return np.zeros(len(row) - len(window) + 1)  # your tiles
+
+
+print("right:", np.allclose(by_tiles(row, bell_of_9), np.correlate(row, bell_of_9, "valid")))
+
+# %% [markdown]
+# ### 2. On paper
+#
+# - Count the transforms, too: one of a real tile takes about 5 n² log n operations (the logarithm to base 2), and a
+#   product of complex numbers that is added up takes 8. With 64 channels and 64 filters, which tile takes the fewest
+#   operations for windows of 3 x 3, 7 x 7 and 15 x 15?
+# - Why is the spectrum of a real image only half as long as that of a complex one? And how can two planes of real
+#   numbers share one complex transform?
+#
+# ## Answers
+#
+# Open a cell only after you have tried.
+
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+def by_tiles_answer(row, window, n=64):
+    good = n - len(window) + 1
+    out = np.zeros(len(row) - len(window) + 1)
+    spectrum = np.conj(np.fft.rfft(window, n))
+    for start in range(0, len(out), good):
+        tile = np.zeros(n)
+        part = row[start : start + n]
+        tile[: len(part)] = part
+        here = np.fft.irfft(np.fft.rfft(tile) * spectrum)[:good]
+        out[start : start + good] = here[: len(out) - start]
+    return out
+
+
+assert np.allclose(by_tiles_answer(row, bell_of_9), np.correlate(row, bell_of_9, "valid"))
+
+# %% [markdown]
+# *Overlap-save.* Tiles begin `good` points apart and are `n` long, so they overlap by what the window reaches beyond.
+# The last tile is filled up with zeros.
+
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+def operations(n, r, channels=64, filters=64):
+    """Operations for one output, for a channel and a filter: products, and the transforms of images and outputs."""
+    products = 8 * n * (n / 2 + 1)
+    transforms = (channels + filters) * 5 * n * n * np.log2(n) / (channels * filters)
+    return (products + transforms) / (n - r + 1) ** 2
+
+
+for r in (3, 7, 15):
+    tiles = ", ".join(f"{n}: {operations(n, r):.1f}" for n in (16, 32, 64, 128) if n > r)
+    print(f"{r:2} x {r:<2} by the definition {2 * r * r:3}, by tiles of {tiles}")
+
+# %% [markdown]
+# *Tiles.* A larger tile wastes a smaller part of it on the rim, and its transform has more stages. For 3 x 3 the two
+# are nearly even. For large windows the rim decides. What speaks against large tiles is shared memory: a block must
+# hold one.
+#
+# *Halves.* The spectrum of a real row at -f is the conjugate of that at f, so one half says all. And a complex
+# transform has room for two real planes, one as the real part and one as the imaginary part. Their spectra can be told
+# apart afterwards, by the same symmetry.
+#
+# Go on with [chapter 72](72_choosing_a_convolution.ipynb), where all five ways meet.

@@ -1,0 +1,370 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 72. Choosing a convolution
+#
+# *Five ways side by side: time, workspace and rounding, a map of layers, measuring and predicting. PMPP 4e: section
+# 16.5; 5e: chapter 19. The code is
+# [pmpp/kernels/convolution_layer/dispatch.py](../pmpp/kernels/convolution_layer/dispatch.py).*
+#
+# The last five chapters computed a convolution layer in five ways: [direct](62_direct_convolution.ipynb), by
+# [im2col](64_im2col.ipynb), by [implicit GEMM](66_implicit_gemm.ipynb), by [Winograd's algorithm](68_winograd.ipynb)
+# and by the [FFT](70_convolution_by_fft.ipynb). Each was the best at something. A program that has a network to run
+# wants none of this: it wants the layer, soon.
+#
+# **The question of this chapter: which way is the fastest for which layer, and can the shape of a layer tell?**
+
+# %%
+from collections import Counter
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmpp.lab.draw import winners
+from pmpp.lab.draw.style import STYLE, chart, foot
+from pmpp.lab.measure import record, roofline
+from pmpp.lab.teach.source import show
+from pmpp.runtime import device
+
+plt.style.use(STYLE)
+print(device.describe().splitlines()[0])
+
+# %%
+from pmpp.kernels.convolution_layer import by_fft, cost_model, definition, dispatch
+from pmpp.kernels.convolution_layer import survey as measured
+from pmpp.kernels.convolution_layer.definition import Layer
+from pmpp.kernels.convolution_layer.measured_layers import DESIGN, sums
+
+WAYS = tuple(dispatch.ROOMS)
+COLOURS = dict(zip(WAYS, ("#332288", "#DDCC77", "#117733", "#CC6677", "#88CCEE"), strict=True)) | {"cudnn": "#444444"}
+ceilings = roofline.ceilings()
+network = definition.resnet50(images=32)  # {layer: how often}
+
+# %% [markdown]
+# ## The bound
+#
+# The definition's multiplications and the bytes of a layer set a bound, and two of the five ways get under it, since
+# they multiply less. So the least time of a layer is known only when all ways have been tried. Here are the seven
+# layers that we compare them on, the ways that can compute each of them, and why Winograd's cannot always.
+
+# %%
+for layer in DESIGN:
+    least = roofline.bound(layer.cost, ceilings)
+    can = [name for name in WAYS if not dispatch.refuses(name, layer)]
+    print(f"{layer!s:27} at least {least.seconds * 1e3:.3f} ms; {', '.join(can)}")
+print("winograd:", dispatch.refuses("winograd", DESIGN[0]))
+
+# %% [markdown]
+# ## The same numbers?
+#
+# Sums in another order round differently, and transforms have roundings of their own. We shall see by how much. There
+# is one more difference, which no tolerance shows.
+#
+# **Predict, then run.** Put one NaN into an image of 32 x 32. With a window of 3 x 3 it is seen from 9 places. How many
+# outputs of a filter become NaN with each way?
+
+# %%
+prediction = None  # direct, im2col, implicit, winograd, fft
+
+# %%
+rng = np.random.default_rng(16)
+w = rng.standard_normal((64, 8, 3, 3), dtype=np.float32)
+spoilt = rng.standard_normal((1, 8, 32, 32), dtype=np.float32)
+spoilt[0, 5, 14, 14] = np.nan
+print(f"you said {prediction}; ", end="")
+for name, room in dispatch.ROOMS.items():
+    out = device.to_host(room.LADDER[-1](spoilt, w, None, 1, 1))
+    print(f"{name} {np.isnan(out[0, 0]).sum()}", end="   ")
+five = np.ascontiguousarray(spoilt[:, 1:6]), np.ascontiguousarray(w[:, 1:6])  # now the NaN is in the last channel
+out = device.to_host(by_fft.LADDER[-1](*five, None, 1, 1))
+print(f"\nfft of five of the eight channels {np.isnan(out[0, 0]).sum()}")
+
+# %% [markdown]
+# A transform mixes all numbers of a tile, and a NaN is in all outputs of the tile afterwards. Winograd's tiles make 4 x
+# 4 outputs, and here one of them sees the NaN. The FFT takes tiles of 16 for this layer, each for 14 x 14 outputs, and
+# four of them see it. (Two planes of real numbers share a transform, as one of complex ones: two channels, whose sum is
+# spoilt anyway. With an odd number of channels the last one shares with the next tile, even with another image's, and
+# that tile is spoilt, too. It is the second line.)
+#
+# Whoever looks for the origin of a NaN should know which way was taken.
+#
+# ## All five
+#
+# Now all five on the seven layers, measured in one run, in turn, with cuDNN. Every output was compared with float64. A
+# room's last rung stands for it.
+
+
+# %%
+def rows_of(name):
+    """A set of the record's layers, or none and a sentence."""
+    try:
+        return [row for row in measured.load()[1] if row.set == name]
+    except (OSError, record.RecordError):
+        print("All five have not been measured together yet.")
+        return []
+
+
+def source():
+    about = measured.load()[0]
+    return f"Recorded on {about['gpu']['name']}, {about['run']['date'][:10]}, revision {about['run']['revision']}"
+
+
+# %%
+design = rows_of("design")
+for row in design:
+    times = "  ".join(f"{name} {row.ms[name]:.3f}" if name in row.ms else f"{name}     -" for name in COLOURS)
+    print(f"{row.layer!s:27} {times} ms; {row.best}: {row.ms['cudnn'] / row.ours[row.best]:.2f} x cudnn's speed")
+
+
+# %%
+def all_on_the_roof(rows):
+    """A column of marks is a layer. Filled: ours. Hollow: cuDNN."""
+    (figure, ax), reach = chart(4.6), np.array([8, ceilings.ridge, 9000])
+    ax.loglog(reach, [roofline.attainable(i, ceilings) / 1e12 for i in reach], color="#333333")
+    for (name, colour), marker in zip(COLOURS.items(), "os^DvP", strict=True):
+        some = [(row.layer.cost.intensity, row.layer.cost.flops / row.ms[name] / 1e9) for row in rows if name in row.ms]
+        face = "white" if name == "cudnn" else colour
+        ax.plot(*np.array(some).T, marker, color=colour, mfc=face, ms=8, label=name, linestyle="none", zorder=4)
+    for row in rows:
+        aside = {"c512": -0.04, "c256": 0.04}.get(f"c{row.layer.c}", 0)  # these two nearly meet
+        at = row.layer.cost.intensity * 10**aside, 0.02
+        name = f"{row.layer.r} x {row.layer.s}, {row.layer.c} channels"
+        ax.annotate(name, at, xycoords=("data", "axes fraction"), rotation=90, fontsize=8, color="#666666", ha="center")
+    return figure, ax
+
+
+# %%
+if design:
+    figure, ax = all_on_the_roof(design)
+    ax.set(
+        xlabel="FLOP/byte of the layer", ylabel="TFLOP/s, by the definition's count", title="Seven layers, five ways"
+    )
+    ax.set_ylim(ax.get_ylim()[0] / 12, None)  # room for the names of the layers
+    plt.setp((ax.xaxis, ax.yaxis), major_formatter="{x:g}")
+    figure.legend(loc="outside right upper")
+    foot(figure, source())
+figure if design else "Nothing to draw yet."
+
+# %% [markdown]
+# Each column of marks is a layer. What lies above the roof does fewer multiplications than the definition. What lies
+# under it either does them all, and is held up by them, by memory, or by having too few blocks. Or it does fewer and
+# loses as much elsewhere, as the FFT does on windows of 3 x 3 and 7 x 7.
+#
+# Time is one of three prices. The others are workspace and error. The error is that of the worst of some hundred
+# outputs, as a fraction of the sum of the sizes of its terms.
+
+# %%
+for row in design:
+    prices = (f"{name} {row.workspace[name] / 2**20:.0f} MiB, {row.error[name]:.0e}" for name in row.ours)
+    print(f"{row.layer!s:27}", "; ".join(prices))
+
+# %% [markdown]
+# Winograd's errors are the largest, as they had to be. But look at the FFT's: they are often the smallest. A sum of
+# thousands of products, one after the other, rounds thousands of times, and a transform of 64 points only six times
+# along each axis. The last rung of
+# implicit GEMM, which divides its sums, has the same advantage over one long sum.
+#
+# ## The map
+#
+# Seven layers are seven points of a large space. Here is a larger piece of it: 144 layers, with as many filters as
+# channels, stride 1, and padding that keeps the size. There are 32 images, or fewer in the layers with most work. From
+# panel to panel the window grows. In a panel channels grow to the right and images grow upwards. The colour is the
+# fastest of our five, the number says how many times as fast as cuDNN it is, and where cuDNN is faster the colour is
+# pale.
+#
+# **Predict, then look.** You know now what each of the five is good at. Which colour will be where?
+
+# %%
+prediction = None  # left, right, bottom, top; small windows and large ones
+
+# %%
+panels = {}
+for row in rows_of("grid"):
+    factor = row.ms["cudnn"] / row.ours[row.best] if "cudnn" in row.ms else None
+    place = row.layer.c, row.layer.h
+    panels.setdefault(f"{row.layer.r} x {row.layer.s}", {})[place] = row.best, factor
+words = {"across": "channels and filters", "down": "rows and columns", "rival": "cuDNN"}
+title = "The fastest of five, and how many times as fast as cuDNN"
+winners.winners(panels, COLOURS, **words, title=title, footer=source()) if panels else "Nothing to draw yet."
+
+# %%
+for name, panel in panels.items():
+    wins = Counter(winner for winner, _ in panel.values())
+    ahead = [factor for _, factor in panel.values() if factor is not None]
+    mine = ", ".join(f"{algorithm} {wins[algorithm]}" for algorithm in WAYS if wins[algorithm])
+    print(f"{name:8} {mine}; faster than cuDNN in {sum(factor > 1 for factor in ahead)} of {len(ahead)}")
+behind = [row for row in (rows_of("grid") if panels else ()) if row.ms.get("cudnn", np.inf) < row.ours[row.best]]
+if behind:
+    low = sum(row.layer.h <= 28 for row in behind)
+    print(f"cuDNN is faster on {len(behind)}, of which {low} have images of at most 28 x 28.", end=" ")
+    print(f"Half of them take it less than {np.median([row.ms['cudnn'] for row in behind]):.3f} ms")
+
+# %% [markdown]
+# Read it with what each way pays.
+#
+# - **1 x 1: a matrix product.** There is no window, so im2col copies nothing, and im2col and implicit GEMM do the same
+#   work. Which of the two colours a cell has means little.
+# - **3 x 3: Winograd,** from 64 channels on, and on smaller images from 16. The transforms are paid for, and a quarter
+#   of the multiplications is left.
+# - **Larger windows: FFT.** Its price hardly depends on the window, that of the definition grows with its square. Only
+#   on the smallest images most of a tile would be padding, and there implicit GEMM is often ahead.
+# - **Few channels, and not too large a window: direct,** mostly. All others make matrix products, with sums over
+#   channels, for many filters at a time. With 4 of each the sums are short, and a tile is mostly empty. When the window
+#   grows, the FFT takes over here, too.
+# - **im2col** has no cell of its own where there are columns to be written. Implicit GEMM is the same product without
+#   them. As an idea it is behind three of the five.
+#
+# And where is cuDNN ahead? Mostly in the lower rows. Half of these layers take a few hundredths of a millisecond at
+# most. There time goes into launches, of which some of our ways need four, and into waiting, with too few blocks to
+# fill a large GPU, and a library's many small special kernels count. Two more likely reasons, with large windows: our
+# products of spectra are made in tiles of 32 filters, and with 16 half of each is empty. And with 256 channels and as
+# many filters there are 65,536 windows to transform, each of which becomes as large as a tile, for small images that
+# are soon done.
+#
+# ## Choosing
+#
+# A program does not want five functions. `convolution` takes the layer, and an algorithm by name, or `"auto"`.
+
+# %%
+small = rng.standard_normal((2, 3, 24, 24), dtype=np.float32)
+banks = rng.standard_normal((8, 3, 5, 5), dtype=np.float32)
+right = sums(small, banks, Layer(2, 3, 24, 24, 8, 5, 5, padding=(2, 2))).clip(0)
+for name in (*dispatch.ALGORITHMS, "auto"):
+    try:
+        out = dispatch.convolution(small, banks, padding=2, relu=True, algorithm=name)
+        print(f"{name:9} largest error {abs(device.to_host(out) - right).max():.0e}")
+    except ValueError as refused:
+        print(f"{name:9} {refused}")
+
+# %% [markdown]
+# There are two ways to choose, and libraries have both. One is to *measure*: `find` runs all candidates on the layer at
+# hand, ranks them by time, and remembers. It costs some runs, once, and is then right, on any GPU. cuDNN's search,
+# which PyTorch calls `benchmark`, is the same. (In the interpreter the times are the interpreter's. They rank nothing.)
+
+# %%
+ranking = dispatch.find(small, banks, padding=2)
+for one in sorted(ranking.candidates, key=lambda one: WAYS.index(one.algorithm)):
+    print(f"{one.algorithm:9}", one.note or f"workspace {one.workspace:9,} bytes, error {one.error:.0e}")
+
+# %% [markdown]
+# The other is to *predict* from the shape. What does a way do for a layer? It launches kernels, reads and writes
+# arrays, and makes steps of products, on the multiprocessor that has most of them. Such amounts can be counted without
+# running anything. Each has a price, in milliseconds for a unit, and the prices are fitted to measurements. The
+# smallest sum is the choice. Here are Winograd's amounts:
+
+# %%
+
+show(cost_model.winograd)
+show(cost_model.guess)
+
+# %%
+layer = DESIGN[2]
+prices = cost_model.prices()["winograd"]
+print(layer)
+for name, amount in cost_model.winograd(layer).items():
+    print(f"   {name:15} {amount:8.4f} units at {prices[name]:7.4f} ms: {amount * prices[name]:.4f} ms")
+guessed = dispatch.predict(layer)
+print("all ways:", ", ".join(f"{name} {ms:.3f} ms" for name, ms in guessed.items()))
+print("measured:", ", ".join(f"{name} {row.ms[name]:.3f} ms" for row in design[2:3] for name in guessed))
+
+# %% [markdown]
+# Is that good enough? It was fitted to the layers of the map and to random ones. Here it is judged on others: the
+# layers of ResNet-50, and forty more random layers, with strides, groups and odd sizes. A choice counts as good if it
+# takes at most 10 % longer than the best. Then all 53 layers, one after the other, with each way and with the choice.
+
+# %%
+for name in ("resnet50", "judge"):
+    rows = rows_of(name)
+    times = {row.layer: network.get(row.layer, 1) for row in rows}
+    found = np.repeat(measured.losses(rows), list(times.values())) if rows else np.array([])
+    if len(found):
+        print(f"{name:9}{len(found):3} layers: within 10 % of the best on {np.mean(found <= 1.1):.0%},", end=" ")
+        print(f"{found.mean():.3f} times the best time on average, {found.max():.2f} at most")
+
+# %%
+rows = rows_of("resnet50")
+for name in COLOURS if rows else ():
+    ran = {row.layer: row.ms[name] for row in rows if name in row.ms}
+    whole = sum(ms * network[layer] for layer, ms in ran.items())
+    few = sum(network[layer] for layer in ran)
+    print(f"{name:9} {whole:7.2f} ms" if few == 53 else f"{name:9} can do {few} of 53 layers")
+if rows:
+    best = [row.ours[row.best] * network[row.layer] for row in rows]
+    chosen = sum(loss * ms for loss, ms in zip(measured.losses(rows), best, strict=True))
+    least = sum(roofline.bound(row.layer.cost, ceilings).seconds * network[row.layer] for row in rows)
+    print(f"chosen by predict {chosen:.2f} ms, the best of ours each time {sum(best):.2f} ms", end="")
+    print(f"; by the definition's multiplications at least {least * 1e3:.2f} ms")
+
+# %% [markdown]
+# The prediction is near the best on most layers, and far off on a few. A search wants the kernels and some seconds, a
+# prediction only a shape. A program that runs a network many times searches. One that sees a layer once predicts. And
+# where memory is short, both skip what wants too much: `workspace_limit=` is in bytes, and with 0 there is still the
+# direct way, which never wants any.
+#
+# ## What to take along
+#
+# - No way is the best for all layers. 1 x 1, 3 x 3, large windows, few channels: each has its own. A library is fast
+#   because it has several and knows when to take which.
+# - A choice has three prices: time, workspace and rounding.
+# - Measure where the same layer comes again and again, predict where it comes once.
+# - Whoever compares two programs bit by bit should know which way each has taken.
+#
+# To read on: S. Chetlur et al., *cuDNN: efficient primitives for deep learning* (2014), for implicit GEMM and choosing;
+# K. Chellapilla, S. Puri and P. Simard (2006) for im2col.
+#
+# ## Exercises
+#
+# There is no kernel to write in this chapter. Answer with a few lines of Python, from `dispatch`, `network` and
+# `DESIGN`.
+#
+# - Which way is predicted for each of the seven layers if there is no memory for a workspace? And if there are 64 MiB?
+# - A network that runs once a day on one photograph, and a server that runs it a thousand times a second on 32: which
+#   of them should search, and which predict?
+# - For how many of ResNet-50's layers does the prediction change when the network gets one image instead of 32?
+#
+# ## Answers
+#
+# Open a cell only after you have tried.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+for layer in DESIGN:
+    guessed = dispatch.predict(layer)
+    ranked = sorted(guessed, key=guessed.get)
+    choice = {}
+    for limit in (0, 64, None):
+        fits = [name for name in ranked if limit is None or dispatch.workspace_bytes(name, layer) <= limit * 2**20]
+        choice["any" if limit is None else f"{limit} MiB"] = fits[0]
+    print(f"{layer!s:27}", ", ".join(f"{limit}: {name}" for limit, name in choice.items()))
+
+# %% [markdown]
+# *Memory.* Without workspace there are the direct way and, for layers of 1 x 1, the product that needs no columns.
+#
+# *Once a day.* The server searches: some seconds, once, are soon won back. The other predicts, since its search would
+# take longer than all that it could save.
+
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+def favourite(layer):
+    guessed = dispatch.predict(layer)
+    return min(guessed, key=guessed.get)
+
+
+pairs = zip(definition.resnet50(32).items(), definition.resnet50(1), strict=True)
+changed = sum(times for (many, times), one in pairs if favourite(many) != favourite(one))
+print(f"{changed} of 53 layers")
+
+# %% [markdown]
+# *One image.* A layer of one image has few tiles, so what a launch costs and how well the GPU is filled weigh more than
+# the arithmetic.
+#
+# This is the last of the chapters on convolution. Go on with [chapter 98](98_instruments.ipynb), the appendix on what
+# the interpreter counts and how far it can be trusted.
