@@ -1190,7 +1190,9 @@ for name in (*dispatch.ALGORITHMS, "auto"):
 # which PyTorch calls `benchmark`, is the same. (In the interpreter the times are the interpreter's. They rank nothing.)
 
 # %%
-ranking = dispatch.find(small, banks, padding=2)
+from pmpp.kernels.convolution_layer.find import find
+
+ranking = find(small, banks, padding=2)
 for one in sorted(ranking.candidates, key=lambda one: WAYS.index(one.algorithm)):
     print(f"{one.algorithm:9}", one.note or f"workspace {one.workspace:9,} bytes, error {one.error:.0e}")
 
@@ -1212,7 +1214,7 @@ prices = cost_model.prices()["winograd"]
 print(layer)
 for name, amount in cost_model.winograd(layer).items():
     print(f"   {name:15} {amount:8.4f} units at {prices[name]:7.4f} ms: {amount * prices[name]:.4f} ms")
-guessed = dispatch.predict(layer)
+guessed = dispatch.expected_times(layer)
 print("all ways:", ", ".join(f"{name} {ms:.3f} ms" for name, ms in guessed.items()))
 print("measured:", ", ".join(f"{name} {row.ms[name]:.3f} ms" for row in design[2:3] for name in guessed))
 
@@ -1241,7 +1243,7 @@ if rows:
     best = [row.ours[row.best] * network[row.layer] for row in rows]
     chosen = sum(loss * ms for loss, ms in zip(measured.losses(rows), best, strict=True))
     least = sum(roofline.bound(row.layer.cost, ceilings).seconds * network[row.layer] for row in rows)
-    print(f"chosen by predict {chosen:.2f} ms, the best of ours each time {sum(best):.2f} ms", end="")
+    print(f"chosen by the prediction {chosen:.2f} ms, the best of ours each time {sum(best):.2f} ms", end="")
     print(f"; by the definition's multiplications at least {least * 1e3:.2f} ms")
 
 # %% [markdown]
