@@ -64,7 +64,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
 
 def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False) -> np.ndarray:
-    """How far an element may be from `reference`, by `error_bound`, if planes that share a transform are of like size."""
+    """How far an element may be from `reference`, by `error_bound`; planes that share a transform are of like size."""
     a = definition.layer_of(x.shape, w.shape, stride, padding, dilation, groups)
     each, bound = a.k // groups, np.zeros((a.n, a.k))
     images = np.sqrt((x.astype(np.float64) ** 2).sum((2, 3)))
@@ -176,8 +176,8 @@ def whole_image(p):
         raise ValueError(why)
     rows, columns = _extents(a)
     masks, size = a.k * a.c // a.groups, rows * (columns // 2 + 1)
-    # Asks for all memory at once and gives it back to the pool. If it is too much, nothing has been begun; if it is not,
-    # what follows finds it there.
+    # This asks for all memory at once and gives it back to the pool. If there is too little, nothing has been begun. If
+    # there is enough, the pool has it for what follows.
     workspace("spectra of whole images", (whole_image_workspace(a),), stream=stream, dtype=np.uint8)
     spectra = []
     for planes, source, padding, step in (
