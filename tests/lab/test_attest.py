@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pmpp.lab.measure import attest, environment, stale
-from pmpp.lab.measure.sources import ROOT, Sources
+from pmpp.lab.measure.sources import MEASURED, ROOT, Sources
 from pmpp.runtime import device
 
 GPU = {"name": "NVIDIA Test 1"}
@@ -71,7 +71,7 @@ def test_all_is_stale_until_it_is_attested(root):
 def test_a_changed_source_names_who_depends_on_it_and_why(root):
     attested(root)
     put(root, {"pmpp/kernels/scan/ladder.py": "def scan(x):\n    return x + 0\n"})
-    why = "run on NVIDIA Test 1, 2026-11-22; since then changed: pmpp/kernels/scan/ladder.py"
+    why = "run on NVIDIA Test 1, 2026-11-22; changed since: pmpp/kernels/scan/ladder.py"
     assert stale.stale(root) == {"tests/test_scan.py": why, CHAPTER: why}
 
 
@@ -86,7 +86,7 @@ def test_a_new_import_is_named(root):
     attested(root)
     put(root, {"tests/test_scan.py": "import pmpp.simt.cuda\n" + FILES["tests/test_scan.py"]})
     assert stale.stale(root) == {
-        "tests/test_scan.py": "run on NVIDIA Test 1, 2026-11-22; since then changed: tests/test_scan.py; "
+        "tests/test_scan.py": "run on NVIDIA Test 1, 2026-11-22; changed since: tests/test_scan.py; "
         "not recorded then: pmpp/simt/cuda.py"
     }
 
@@ -170,6 +170,20 @@ def test_any_gpu_attests_and_the_newest_attempt_says_why_not(root):
     (root / RECORD).unlink()
     put(root, FILES)
     assert stale.stale(root)["tests/test_scan.py"] == "2 tests failed on NVIDIA Test 2, 2026-11-22"
+
+
+def test_a_measurement_of_its_own_is_named_when_its_sources_change(root):
+    attested(root)
+    file, by = "pmpp/recorded/nvidia-test-1/survey.json", "pmpp/kernels/scan/survey.py"
+    put(root, {by: "from pmpp.kernels.scan import ladder\nfrom pmpp.lab import plot\n"})
+    sources = Sources(root).digests(by, within=MEASURED)
+    assert sorted(sources) == ["pmpp/kernels/scan/ladder.py", by]
+    put(root, {file: json.dumps({"about": {"run": run(), "measured_by": by, "sources": sources}})})
+    assert stale.stale(root) == {}
+    put(root, {"pmpp/lab/plot.py": "COLOUR = 2\n"})
+    assert list(stale.stale(root)) == TESTS[:1], "who draws it does not matter to a measurement"
+    put(root, {"pmpp/kernels/scan/ladder.py": "scan = abs\n"})
+    assert stale.stale(root)[file] == "measured 2026-11-22; changed since: pmpp/kernels/scan/ladder.py"
 
 
 def test_parts_are_chosen_by_file_folder_and_chapter(root):

@@ -30,9 +30,11 @@ from pmpp.lab.measure import environment, roofline, timing
 from pmpp.lab.measure.arrays import normal
 from pmpp.lab.measure.bench import adapter, fill_with_nan, free_bytes
 from pmpp.lab.measure.record import RECORDED
+from pmpp.lab.measure.sources import MEASURED, ROOT, Sources
 from pmpp.runtime import device
 
 RECORD = RECORDED / "nvidia-h200" / "convolution_survey.json"
+SOURCE = Path(__file__).relative_to(ROOT).as_posix()  # with all that it imports, what the record depends on
 CHANNELS, EXTENTS, KERNELS = (4, 16, 64, 256), (7, 14, 28, 56, 112, 224), (1, 3, 5, 7, 11, 15)
 WORK = 1e11  # FLOP of a layer of the grid, at most, if that leaves it an image
 RULE = timing.Rule(spread=0.02, min_repeats=7, max_repeats=15, max_seconds=0.05)
@@ -140,6 +142,7 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
         print(f"the map needs an NVIDIA GPU, but {device.backend().why}.", file=sys.stderr)
         return 2
     warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
+    sources = Sources().digests(SOURCE, within=MEASURED)
     began, rows, left_out = time.perf_counter(), [], 0
     for name in options.sets:
         for layer in sets()[name]:
@@ -149,7 +152,7 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
             rows.append({"set": name, "layer": dataclasses.asdict(layer), **measure_layer(layer)})
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
     about = {"gpu": environment.describe_gpu(), "run": environment.describe_run(roofline.measure_ceilings())}
-    about["left_out"] = left_out
+    about |= {"left_out": left_out, "measured_by": SOURCE, "sources": sources}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(row) for row in rows)
     options.out.write_text(f'{{"about": {json.dumps(about)},\n"layers": [\n{lines}\n]}}\n', encoding="utf-8")

@@ -32,6 +32,7 @@ __all__ = ["ROOT", "Sources", "bare_source", "difference", "digest_of"]
 
 ROOT = Path(__file__).parents[3]
 PARTS = ("pmpp", "tests")  # the top-level packages of the repository
+MEASURED = ("pmpp/kernels/", "pmpp/runtime/")  # what a measurement of kernels depends on, and nothing beyond
 ATTESTATIONS = "attested.json"
 ROOMS = "pmpp/lab/rooms.py"
 
@@ -229,7 +230,7 @@ class Sources:
         for workloads in (f"{name}_workloads.py", "workloads.py" if room.stem == "ladder" else ""):
             if workloads and (self.root / room.parent / workloads).is_file():
                 starts.append((room.parent / workloads).as_posix())
-        return self.digests(*starts, within=("pmpp/kernels/", "pmpp/runtime/"))
+        return self.digests(*starts, within=MEASURED)
 
 
 def _ladder(tree: ast.Module) -> tuple[str, ...]:
@@ -305,7 +306,7 @@ def difference(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     """What differs between two closures, in words; ``""`` if nothing does."""
     both = then.keys() & now.keys()
     kinds = {
-        "changed": [path for path in both if then[path] != now[path]],
+        "changed since": [path for path in both if then[path] != now[path]],
         "not recorded then": now.keys() - then.keys(),
         "no longer used": then.keys() - now.keys(),
     }
