@@ -23,6 +23,8 @@
 # Python?**
 
 # %%
+import functools
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -838,7 +840,8 @@ if device.on_gpu():
     operands = [device.to_device(np.random.default_rng(i).standard_normal((n, n), dtype=np.float32)) for i in range(2)]
     out = device.empty((n, n), np.float32)
     for rung in matmul.LADDER:
-        taken = timing.measure(lambda a, b, rung=rung: rung(a, b, out=out), [tuple(operands)], cache="warm")
+        call = functools.partial(rung, out=out)
+        taken = timing.measure(call, [tuple(operands)], cache="warm", max_seconds=0.25)
         rate = matmul.cost(n, n, n).flops / taken.median / 1e12
         print(f"{rung.name:15}{taken.median * 1e3:9.3f} ms {rate:6.2f} TFLOP/s")
 else:
