@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pmpp import simt
 from pmpp.lab.rooms import chapter_of, pmpp_section, rooms, subject_of
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Rung, room_name
-from tests.support.compiled import numba_type
 
 ROOT = Path(__file__).parents[2]
 ROOMS = rooms()
@@ -176,27 +174,3 @@ def test_a_rung_accepts_every_input_and_is_right(rung, name):
     wide = np.complex128 if result.dtype.kind == "c" else np.float64
     error = np.abs(result[finite].astype(wide) - expected[finite].astype(wide))
     assert (error <= allowed[finite]).all(), f"off by {error.max()}, allowed {allowed[finite].max()}"
-
-
-# ------------------------------------------------------------------------------------------------ its kernels, compiled
-
-
-@each_rung
-def test_every_kernel_compiles(rung, spy, ptx, monkeypatch):
-    """Each kernel is compiled for the very types that the rung launches it with, over all inputs of the room.
-
-    It is compiled for the oldest GPU alone: that one can do least, and later ones run what was made for it. A kernel to
-    which a later rung hands over what it cannot do need not be launched there, if no small input is of that kind.
-    """
-    room = module_of(rung)
-    spies = [spy(kernel) for kernel in rung.kernels]
-    # No rung looks at a result before it returns, so the interpreter need not compute any to show how it is called.
-    monkeypatch.setattr(simt.cuda.Configured, "__call__", lambda self, *arguments: None)
-    for arguments in room.inputs().values():
-        rung(*arguments)
-    for kernel, spied in zip(rung.kernels, spies, strict=True):
-        first = next(one for one in room.LADDER if kernel in one.kernels)
-        for watched in spied.made[:1] or [spied]:  # one of the kernels that were made is as good as the next
-            assert watched.launches or first is not rung, f"{kernel_name(watched.kernel)} was never launched"
-            for launch in {tuple(map(numba_type, launch)) for launch in watched.launches}:
-                assert ".entry" in ptx(watched.kernel, *launch)
