@@ -16,9 +16,9 @@ from tests.support.imports import (
     files,
     folder,
     going_up,
+    graph,
     imports,
     main,
-    modules,
 )
 
 KERNELS = "pmpp.kernels"
@@ -74,7 +74,7 @@ def test_imports_run_downwards(package):
 
 @pytest.mark.parametrize("package", ["pmpp/kernels", "pmpp/runtime"])
 def test_no_two_modules_import_each_other(package):
-    assert circles(modules(package)) == []
+    assert circles(graph(package, imports(package))) == []
 
 
 def test_a_circle_is_found():

@@ -1,13 +1,27 @@
-"""Kernels compiled to PTX without a GPU, and spies that see what a kernel is launched with."""
+"""Kernels compiled to PTX without a GPU, what launches there are, and spies that see them.
 
+What was compiled is kept in ``.pytest_cache/ptx``, under a digest of all that PTX depends on: see `digest`.
+"""
+
+import collections
+import contextlib
 import functools
+import hashlib
+import importlib.metadata
 import inspect
+import os
+import sys
+import tempfile
 import types
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
 
+from pmpp import simt
 from pmpp.runtime import device, vector
+
+CACHE = Path(__file__).parents[2] / ".pytest_cache" / "ptx"
 
 #: The oldest architecture that CUDA 13 compiles for. Every later GPU runs PTX that was made for it.
 OLDEST = (7, 5)
@@ -17,17 +31,87 @@ def compile_ptx(kernel, *arguments, cc=OLDEST):
     return _compiled(kernel, tuple(numba_type(argument) for argument in arguments), cc)
 
 
-@functools.cache  # a room's rungs share kernels
+@functools.cache
 def _compiled(kernel, signature, cc):
+    """PTX out of the cache, or compiled and put there: whole or not at all, whoever else is writing."""
     from numba import cuda
 
     options = getattr(kernel, "targetoptions", None) or getattr(kernel, "options", None) or {}
     options = {"fastmath": True} if options.get("fastmath") else {}
+    kept = CACHE / f"{digest(kernel, signature, cc, options)}.ptx"
+    with contextlib.suppress(FileNotFoundError):
+        return kept.read_text()
     # Numba asks the device which architecture a device function is for.
     device_of = "numba.cuda.dispatcher.get_current_device"
     with mock.patch(device_of, return_value=mock.Mock(compute_capability=cc)):
         function = _for_numba(getattr(kernel, "py_func", kernel), _twins(cc))
-        return cuda.compile_ptx(function, signature, cc=cc, **options)[0]
+        text = cuda.compile_ptx(function, signature, cc=cc, **options)[0]
+    CACHE.mkdir(parents=True, exist_ok=True)
+    handle, path = tempfile.mkstemp(dir=CACHE)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.replace(path, kept)
+    return text
+
+
+def digest(kernel, signature, cc, options):
+    """Of the kernel's code and constants, of all that it calls, of its types, and of the compiler.
+
+    Line numbers and comments are no part of it: the PTX does not have them.
+    """
+    versions = [importlib.metadata.version(name) for name in ("numba-cuda", "numpy")]
+    seen = {}
+    said = [repr(part) for part in (_said(kernel, seen), signature, cc, sorted(options.items()), versions, sys.version)]
+    return hashlib.sha256("\n".join([*said, _digest_of_the_toolchain()]).encode()).hexdigest()
+
+
+@functools.cache
+def _digest_of_the_toolchain():
+    """Of what stands between a kernel and Numba: the intrinsics, and the translation in this file."""
+    return hashlib.sha256(Path(vector.__file__).read_bytes() + Path(__file__).read_bytes()).hexdigest()
+
+
+def _said(thing, seen):
+    """A thing that a kernel uses, as text that tells it from others; functions with all that they use."""
+    function = getattr(thing, "py_func", thing)
+    if isinstance(function, types.FunctionType):
+        if function in seen:
+            return f"function {seen[function]}"
+        seen[function] = len(seen)
+        names = names_of(function)
+        parts = [_code_said(function.__code__), repr(function.__defaults__)]
+        outer = function.__globals__
+        used = {name: outer[name] for name in sorted(names & outer.keys())}
+        for name, module in list(used.items()):
+            if isinstance(module, types.ModuleType) and module.__name__.startswith("pmpp.kernels"):
+                used |= {f"{name}.{inner}": vars(module)[inner] for inner in sorted(names & vars(module).keys())}
+        parts += [f"{name}: {_said(value, seen)}" for name, value in used.items()]
+        parts += [_said(cell.cell_contents, seen) for cell in function.__closure__ or ()]
+        return "\n".join(parts)
+    if isinstance(thing, types.ModuleType):
+        return thing.__name__
+    if isinstance(thing, np.ndarray):
+        return f"{thing.dtype} {thing.shape} {thing.tobytes()!r}"
+    if isinstance(thing, tuple):
+        return f"{type(thing).__name__}({', '.join(_said(item, seen) for item in thing)})"
+    if isinstance(thing, type) or callable(thing):
+        return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', type(thing).__name__)}"
+    return f"{type(thing).__name__} {thing!r}"
+
+
+def _code_said(code):
+    constants = (_code_said(one) if inspect.iscode(one) else repr(one) for one in code.co_consts)
+    return f"{code.co_code!r} {code.co_names} {code.co_varnames} {code.co_freevars} ({', '.join(constants)})"
+
+
+def names_of(function):
+    """The global names and attributes that a function's code mentions, those of functions inside it too."""
+    names, pending = set(), [function.__code__]
+    while pending:
+        code = pending.pop()
+        names.update(code.co_names)
+        pending += [constant for constant in code.co_consts if inspect.iscode(constant)]
+    return names
 
 
 @functools.cache
@@ -65,12 +149,7 @@ def _for_numba(function, made):
     """
     if function in made:
         return made[function]
-    names = set()
-    pending = [function.__code__]
-    while pending:
-        code = pending.pop()
-        names.update(code.co_names)
-        pending += [constant for constant in code.co_consts if inspect.iscode(constant)]
+    names = names_of(function)
     cells = tuple(types.CellType() for _ in function.__closure__ or ())  # filled below: functions may name each other
     scope = {"__builtins__": __builtins__, "__name__": function.__module__}
     twin = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, cells)
@@ -99,6 +178,44 @@ def _thing_for_numba(thing, made):
             made[thing] = cuda.jit(device=True)(_for_numba(thing.py_func, made))
         return made[thing]
     return thing
+
+
+def launches_of(calls):
+    """The types of every launch that some calls make, by kernel. Nothing is computed, as nobody looks at the results.
+
+    ``calls``: functions without arguments. No rung reads a result before it returns.
+    """
+    found = collections.defaultdict(dict)
+
+    def note(configured, *arguments):
+        kernel = getattr(configured, "kernel", None) or configured.dispatcher
+        found[kernel].setdefault(tuple(map(numba_type, arguments)))
+
+    if device.on_gpu():
+        from numba.cuda.dispatcher import _LaunchConfiguration as Configured
+    else:
+        Configured = simt.cuda.Configured
+    with mock.patch.object(Configured, "__call__", note):
+        for call in calls:
+            call()
+    return {kernel: list(signatures) for kernel, signatures in found.items()}
+
+
+def reached_by(kernel, found=None):
+    """The Python functions that a kernel is made of: its own, and those of the device functions that it calls."""
+    found = set() if found is None else found
+    function = getattr(kernel, "py_func", kernel)
+    if function not in found:
+        found.add(function)
+        names, outer = names_of(function), function.__globals__
+        things = [outer[name] for name in names & outer.keys()]
+        things += [cell.cell_contents for cell in function.__closure__ or ()]
+        for module in [thing for thing in things if isinstance(thing, types.ModuleType)]:
+            things += [vars(module)[name] for name in names & vars(module).keys()]
+        for thing in things:
+            if isinstance(getattr(thing, "py_func", None), types.FunctionType):
+                reached_by(thing, found)
+    return found
 
 
 class Spy:

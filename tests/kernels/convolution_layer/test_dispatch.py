@@ -8,7 +8,7 @@ import pytest
 from pmpp import simt
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.convolution_layer import dispatch as layers
-from pmpp.kernels.convolution_layer.definition import Layer, Pair, arguments
+from pmpp.kernels.convolution_layer.definition import Layer, arguments
 from pmpp.runtime import device
 
 INPUTS = definition.inputs()
@@ -151,11 +151,3 @@ def test_the_sampled_error_is_that_of_the_definition(name):
     off.reshape(-1)[-1] += np.float32(0.5)  # the last output is always looked at
     error = find.samples_of(problem).error(device.to_device(off))
     assert error == pytest.approx(0.5 / sizes.reshape(-1)[-1], rel=1e-3)
-
-
-def test_the_kernels_of_the_sampled_error_compile(ptx):
-    x, w, none = (np.zeros(shape, np.float32) for shape in ((1, 2, 3, 4), (2, 2, 1, 1), 0))
-    places, exact, pair = np.zeros(2, np.int64), np.zeros(2), Pair(1, 1)
-    sizes = (1, 2, 3, 4), pair, pair, pair, pair, 2, False
-    assert "add.f64" in ptx(find.exact_kernel, x, w, none, places, exact, exact, *sizes)
-    ptx(find.gather_kernel, none, places, none)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import strategies as st
 
 from pmpp import cuda, simt
-from pmpp.kernels.fft import four_step, real
 from pmpp.kernels.fft import ladder as room
+from pmpp.kernels.fft import real
 from pmpp.kernels.fft.butterflies import LONGEST, first_radix, twiddles
 from pmpp.runtime import device
 from tests.kernels.fft.wrong import RUNGS as WRONG
@@ -115,11 +115,6 @@ def test_long_lines_are_matrices(shape, inverse):
         result = device.to_host(room.vectorised(x, inverse))
     assert right(result, x, inverse)
     assert [report.kernel for report in reports] == ["columns_kernel", "turn_kernel", "columns_kernel"]
-
-
-def test_the_kernel_for_long_lines_compiles(ptx):
-    x, table = np.ones(4, C64), np.ones(4, C64)
-    assert ".target sm_90" in ptx(four_step.turn_kernel, x, x, table, table, 64, 128, cc=(9, 0))
 
 
 @each_rung

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pmpp import cuda
 from pmpp.kernels.normalisation import batchnorm as room
-from pmpp.kernels.normalisation import columns, moments
+from pmpp.kernels.normalisation import moments
 from pmpp.runtime import device
 from tests.kernels.normalisation.wrong_batchnorm import RIGHT
 from tests.kernels.normalisation.wrong_batchnorm import RUNGS as WRONG
@@ -328,14 +328,6 @@ def test_whole_vectors_take_a_quarter_of_the_requests():
     (wide,), (odd,) = (launched(room.vectorised, shape) for shape in ((32, 3, 32, 32), (32, 3, 33, 31)))
     assert wide.counters["global_store_requests"] == 32 * 3 * 32 * 32 / 4 / 32 + 2 * 3  # and what is kept
     assert odd.counters["global_store_requests"] >= 32 * 3 * 33 * 31 / 32
-
-
-def test_the_kernels_of_columns_compile(spy, ptx):
-    """They belong to no rung, so the contract of a room does not look at them."""
-    for kernel in (columns.column_parts_kernel, columns.columns_kernel):
-        watched = spy(kernel)
-        room.vectorised(*INPUTS["large N x C"])
-        assert ".entry" in ptx(kernel, *watched.launches[0])
 
 
 # --------------------------------------------------------------------------------------------------- other libraries

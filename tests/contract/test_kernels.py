@@ -1,0 +1,130 @@
+"""Every kernel of every room is compiled to PTX, for the types that it is launched with. No GPU is needed.
+
+It is compiled for the oldest GPU alone: that one can do least, and later ones run what was made for it.
+"""
+
+import functools
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from pmpp.kernels import fft, reduction, scan, vector_add
+from pmpp.kernels.convolution import dimensions
+from pmpp.kernels.convolution_layer import definition, find
+from pmpp.kernels.fft import real
+from pmpp.kernels.matmul import batched
+from pmpp.kernels.scan.segmented import segmented_scan
+from pmpp.lab.rooms import rooms, subject_of
+from pmpp.runtime.rung import room_name
+from tests.support.compiled import launches_of, reached_by
+from tests.support.mutants import first_line, kernels_in
+
+ROOMS = rooms()
+SUBJECTS = sorted({subject_of(room) for room in ROOMS})
+KERNELS = Path(__file__).parents[2] / "pmpp" / "kernels"
+
+
+def copies():
+    for dtype in vector_add.DTYPES:
+        vector_add.copy(np.ones(4, dtype))
+
+
+def products_of_batches():
+    a, b = np.ones((2, 3, 8), np.float32), np.ones((2, 8, 5), np.float32)
+    for tiles, one in ((batched.TILES, np.ones((2, 8, 4), np.float32)), (batched.GUARDED, b)):
+        for tile in tiles:
+            with mock.patch.object(batched, "tile_for", lambda *_, tile=tile: tile):
+                batched.multiply(a, one)
+
+
+def other_dimensions():
+    x = np.ones((3, 4, 5), np.float32)
+    dimensions.tiled_1d(x[0, 0], x[0, 0, :3])
+    dimensions.tiled_3d(x, x)
+
+
+def other_operators():
+    for rung in reduction.LADDER:
+        for dtype in reduction.DTYPES:
+            for op in reduction.OPERATORS:
+                rung(np.ones(5, dtype), op)
+
+
+def segments():
+    for x in [np.ones(3, dtype) for dtype in scan.DTYPES]:
+        segmented_scan(x, np.ones(3, np.bool_))
+    segmented_scan(np.ones(3, np.float32), np.ones(3, np.uint8))
+
+
+def long_and_real_lines():
+    fft.vectorised(np.ones(8192, np.complex64))
+    real.rfft(np.ones((2, 8, 16), np.float32), 2)
+    real.irfft(np.ones((2, 8, 9), np.complex64), 2)
+
+
+def sampled_errors():
+    problem = definition.arguments(*definition.inputs()["1x1 s2, bias"][:3], 2)
+    find.samples_of(problem).error(problem.result)
+
+
+#: What a subject launches beyond what its rungs make of their room's inputs.
+FURTHER = {
+    "convolution": other_dimensions,
+    "convolution_layer": sampled_errors,
+    "fft": long_and_real_lines,
+    "matmul": products_of_batches,
+    "reduction": other_operators,
+    "scan": segments,
+    "vector_add": copies,
+}
+
+PARTS = [*map(room_name, ROOMS), *(f"{subject}, further" for subject in FURTHER)]
+
+
+@functools.cache
+def launches(name):
+    """Of a room by its rungs on its inputs, or of a subject beyond these: the types by kernel."""
+    if name.endswith(", further"):
+        return launches_of([FURTHER[name.removesuffix(", further")]])
+    room = next(room for room in ROOMS if room_name(room) == name)
+    cases = list(room.inputs().values())
+    return launches_of([functools.partial(rung, *arguments) for rung in room.LADDER for arguments in cases])
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=room_name)
+def test_every_kernel_of_a_rung_is_launched(room):
+    """What `@rung` names is what runs. A kernel may also be made by a function that the rung names."""
+    parts = [part for part in (room_name(room), f"{subject_of(room)}, further") if part in PARTS]
+    launched = {function for part in parts for kernel in launches(part) for function in reached_by(kernel)}
+    made_in = {function.__qualname__.partition(".")[0] for function in launched}
+    for rung in room.LADDER:
+        for kernel in rung.kernels:
+            function = getattr(kernel, "py_func", kernel)
+            assert function in launched or function.__name__ in made_in, f"{function.__name__} was never launched"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_kernel_compiles(part, ptx):
+    for kernel, signatures in launches(part).items():
+        for signature in signatures:
+            assert ".entry" in ptx(kernel, *signature)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_no_kernel_is_left_out(subject):
+    """Every ``@cuda.jit`` of a subject is among those that `test_every_kernel_compiles` compiles, or called by one."""
+    parts = [room_name(room) for room in ROOMS if subject_of(room) == subject]
+    parts += [part for part in PARTS if part == f"{subject}, further"]
+    kernels = {kernel for part in parts for kernel in launches(part)}
+    codes = [function.__code__ for kernel in kernels for function in reached_by(kernel)]
+    compiled = {(code.co_filename, code.co_firstlineno) for code in codes}
+    files = [path for path in (KERNELS / subject).glob("*.py") if not path.stem.endswith(("exercises", "workloads"))]
+    left_out = [
+        f"{path.name}:{first_line(node)} {node.name}"
+        for path in files
+        for node in kernels_in(path)
+        if (str(path), first_line(node)) not in compiled
+    ]
+    assert left_out == []
