@@ -72,7 +72,7 @@ def test_imports_run_downwards(package):
     assert going_up(package, FLOORS[package], imports(package)) == []
 
 
-@pytest.mark.parametrize("package", ["pmpp/kernels", "pmpp/runtime"])
+@pytest.mark.parametrize("package", ["pmpp.kernels", "pmpp.runtime", "pmpp.simt"])
 def test_no_two_modules_import_each_other(package):
     assert circles(graph(package, imports(package))) == []
 
