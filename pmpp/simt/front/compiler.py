@@ -249,7 +249,7 @@ class _Compiler(Expressions):
 
     def stmt_Assign(self, node: ast.Assign) -> Statement:
         value, line = self.expr(node.value), node.lineno
-        if any(map(self.may_wait, node.targets)):
+        if any(map(self.node_suspends, node.targets)):
             return self.assignment_by_turns(node, value)
         targets = [self.target(t) for t in node.targets]
 
@@ -312,7 +312,7 @@ class _Compiler(Expressions):
 
     def stmt_AugAssign(self, node: ast.AugAssign) -> Statement:
         operands = self.operands(node.target)
-        if any(map(self.may_wait, operands)):
+        if any(map(self.node_suspends, operands)):
             return self.after_operands(operands, lambda: self.augmented(node))
         return self.augmented(node)
 
@@ -398,7 +398,7 @@ class _Compiler(Expressions):
         return suspending(lambda f: flow.run_while(f, test, body, orelse, line, paths))
 
     def stmt_For(self, node: ast.For) -> Statement:
-        if self.may_wait(node.target):
+        if self.node_suspends(node.target):
             raise self.refuse(node, "the target of a loop cannot call a device function")
         iterable, assign, line = self.expr(node.iter), self.target(node.target), node.lineno
         body, orelse = self.loop_parts(node)

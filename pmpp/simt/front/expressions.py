@@ -53,22 +53,22 @@ class Expressions(Names):
         if method is None:
             raise self.refuse(node, f"{type(node).__name__} is not supported in a kernel")
         operands = self.operands(node)
-        if any(map(self.may_wait, operands)):
+        if any(map(self.node_suspends, operands)):
             return self.after_operands(operands, lambda: method(node, **options))
         return method(node, **options)
 
     # -- operands that may have to wait ------------------------------------------------------------------------------
 
-    def may_wait(self, node: ast.AST) -> bool:
+    def node_suspends(self, node: ast.AST) -> bool:
         """Whether an expression has a call in it that may have to wait: of a barrier or of a device function."""
         known = self.waiting.get(id(node))
         if known is None:
-            known = self.waiting[id(node)] = (isinstance(node, ast.Call) and self.call_may_wait(node)) or any(
-                map(self.may_wait, ast.iter_child_nodes(node))
+            known = self.waiting[id(node)] = (isinstance(node, ast.Call) and self.call_suspends(node)) or any(
+                map(self.node_suspends, ast.iter_child_nodes(node))
             )
         return known
 
-    def call_may_wait(self, node: ast.Call) -> bool:
+    def call_suspends(self, node: ast.Call) -> bool:
         thing = self.static(node.func)
         if thing is DYNAMIC:  # a method of a value, or a function that a variable holds
             return not isinstance(node.func, ast.Attribute) or node.func.attr == "sync"

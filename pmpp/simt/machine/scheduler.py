@@ -11,6 +11,8 @@ until it must wait: at a barrier, or in a loop whose rounds read memory and writ
                 the warp together; counters are then those of lanes that have fully diverged
     "shuffled"  warps, drawn at random from eight blocks at a time
 
+A fiber needs no operating-system thread: its code is a generator that yields where it must wait (turns.py).
+
 Blocks begin in order (shuffled: in random order), each when those before it have ended or wait.  A GPU keeps only so
 many blocks resident, and a block that has not begun writes nothing: if all resident blocks wait, the launch would hang
 there, and is refused here.
