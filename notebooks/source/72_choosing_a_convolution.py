@@ -262,7 +262,6 @@ for one in sorted(ranking.candidates, key=lambda one: WAYS.index(one.algorithm))
 # smallest sum is the choice. Here are Winograd's amounts:
 
 # %%
-
 show(cost_model.winograd)
 show(cost_model.guess)
 
