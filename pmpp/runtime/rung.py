@@ -111,17 +111,12 @@ class Rung:
         found = re.search(r"^Leaves:(.*?)(?:\n\s*\n|\Z)", doc, re.MULTILINE | re.DOTALL)
         self.leaves = " ".join(found.group(1).split()) if found else ""
         self.__module__, self.__name__, self.__qualname__ = launch.__module__, launch.__name__, launch.__qualname__
-        if arguments is None:
-            self.__doc__, self.__signature__ = launch.__doc__, inspect.signature(launch)
-            return
         self.__signature__ = inspect.signature(arguments).replace(return_annotation=inspect.Signature.empty)
         # help() of an object that is no function prints its docstring alone, so the signature stands there, too.
         shared = inspect.cleandoc(arguments.__doc__ or "")
         self.__doc__ = f"{self.name}{self.__signature__}\n\n{doc}\n\n{shared}".rstrip() + "\n"
 
     def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
-        if self.arguments is None:  # TODO: rooms that are not converted yet
-            return self.launch(*args, **kwargs)
         try:
             p = self.arguments(*args, **kwargs)
         except TypeError as error:
@@ -181,7 +176,7 @@ def rung(*kernels: typing.Any, arguments: Callable | None = None, begin: bool = 
 
     def make(launch: Callable) -> Rung:
         found = arguments or launch.__globals__.get("arguments")
-        if not callable(found) and found is not None:
+        if not callable(found):
             raise TypeError(f"{launch.__module__} needs a function `arguments` before its rung {launch.__name__}")
         return Rung(launch, kernels, found, begin)
 
