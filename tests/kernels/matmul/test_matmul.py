@@ -13,6 +13,7 @@ from pmpp.kernels.matmul import ladder as room
 from pmpp.runtime import device
 from tests.kernels.matmul.wrong import RIGHT
 from tests.kernels.matmul.wrong import RUNGS as WRONG
+from tests.support import judge
 from tests.support.wrong import hazards, name_of, observe, total
 
 INPUTS = room.inputs()
@@ -42,12 +43,7 @@ def exact(name):
 
 
 def right(result, a, b, expected):
-    if result.shape != expected.shape or result.dtype != F32:
-        return False
-    finite = np.isfinite(expected)
-    if not np.array_equal(result[~finite], expected[~finite].astype(F32), equal_nan=True):
-        return False
-    return bool((np.abs(result[finite] - expected[finite]) <= tolerance(a, b)[finite]).all())
+    return judge.right(result, expected, tolerance(a, b))
 
 
 def faults(multiply, names=INPUTS):
