@@ -11,11 +11,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
-MUTANTS_ARGS ?=
 ONLY ?=
 STALE_ARGS ?=
-NAME ?=
-NUMBER ?=
+MUTANTS_ARGS ?=
+NAME :=
+NUMBER :=
 
 # JupyterLab refuses to run as root unless told to; in a container there is often nobody else.
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)

@@ -23,6 +23,7 @@
 # Python?**
 
 # %%
+import functools
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -178,10 +179,12 @@ print(f"matrices of {N} x {N}: {matmul.cost(N, N, N).intensity:.1f} FLOP/byte, w
 
 
 # %%
-def count(rung):
+middle = simt.Tracing(blocks=[(1, 1)])  # for pictures of what this block does
+
+
+def count(rung, trace=False):
     """The report on the kernel that a rung launches for the toy matrices; kept in reports."""
-    middle = simt.Tracing(blocks=[(1, 1)])  # for pictures of what this block does
-    counted = lab.count(rung, a, b, trace=middle)
+    counted = lab.count(rung, a, b, trace=trace)
     report = reports[rung.name] = counted.reports[0]
     print(f"{rung.name}: {report.grid[:2]} blocks of {report.block[:2]} threads;", end=" ")
     print(f"largest difference from NumPy {abs(counted.result - a @ b).max():.0e}")
@@ -259,7 +262,7 @@ for part, (title, (row, column)) in zip(figure.subfigures(1, 2), places.items(),
 show(matmul.coalesced_kernel)
 
 # %%
-count(matmul.coalesced)
+count(matmul.coalesced, trace=middle)
 
 # %% [markdown]
 # Now the warp reads one element of *A* for all its threads, and 32 neighbours in *B*, which are four sectors. The mean
@@ -361,7 +364,7 @@ prediction = None  # FLOP/byte
 print("TILE =", matmul.TILE)
 
 # %%
-count(matmul.tiled)
+count(matmul.tiled, trace=middle)
 print("You said", prediction)
 facts("coalesced", "tiled")
 
@@ -837,7 +840,8 @@ if device.on_gpu():
     operands = [device.to_device(np.random.default_rng(i).standard_normal((n, n), dtype=np.float32)) for i in range(2)]
     out = device.empty((n, n), np.float32)
     for rung in matmul.LADDER:
-        taken = timing.measure(lambda a, b, rung=rung: rung(a, b, out=out), [tuple(operands)], cache="warm")
+        call = functools.partial(rung, out=out)
+        taken = timing.measure(call, [tuple(operands)], cache="warm", max_seconds=0.25)
         rate = matmul.cost(n, n, n).flops / taken.median / 1e12
         print(f"{rung.name:15}{taken.median * 1e3:9.3f} ms {rate:6.2f} TFLOP/s")
 else:

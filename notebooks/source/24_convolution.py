@@ -26,7 +26,6 @@
 # kernel?**
 
 # %%
-
 import matplotlib.pyplot as plt
 import numpy as np
 

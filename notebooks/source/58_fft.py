@@ -427,7 +427,7 @@ figure
 # A photograph is real, and half of its spectrum is the mirror image of the other: $X_{n-k} = \bar X_k$. To transform
 # it as complex numbers wastes half of the memory and of the time. The way out: read two neighbours as *one* complex
 # number. The transform of these n / 2 contains the spectra of the even and of the odd points, which can be taken
-# apart, and one more stage joins them (`fft_real.py`).
+# apart, and one more stage joins them (`pmpp/kernels/fft/real.py`).
 
 # %%
 show(real.apart_kernel)

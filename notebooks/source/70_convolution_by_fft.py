@@ -289,8 +289,8 @@ for r in (3, 7, 15):
     print(f"{r:2} x {r:<2} by the definition {2 * r * r:3}, by tiles of {tiles}")
 
 # %% [markdown]
-# *Tiles.* A larger tile wastes a smaller part of it on the rim, and its transform has more stages. For 3 x 3 the two
-# are nearly even. For large windows the rim decides. What speaks against large tiles is shared memory: a block must
+# *Tiles.* A larger tile wastes a smaller part of it on the rim. That weighs more than the further stages of its
+# transform: by little for 3 x 3, by much for 15 x 15. What speaks against large tiles is shared memory: a block must
 # hold one.
 #
 # *Halves.* The spectrum of a real row at -f is the conjugate of that at f, so one half says all. And a complex

@@ -39,7 +39,7 @@ plt.style.use(STYLE)
 print(device.describe().splitlines()[0])
 
 # %%
-from pmpp.kernels.convolution_layer import by_fft, cost_model, definition, dispatch
+from pmpp.kernels.convolution_layer import by_fft, cost_model, definition, dispatch, find
 from pmpp.kernels.convolution_layer import survey as measured
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.measured_layers import DESIGN, sums
@@ -251,7 +251,7 @@ for name in (*dispatch.ALGORITHMS, "auto"):
 # which PyTorch calls `benchmark`, is the same. (In the interpreter the times are the interpreter's. They rank nothing.)
 
 # %%
-ranking = dispatch.find(small, banks, padding=2)
+ranking = find.find(small, banks, padding=2)
 for one in sorted(ranking.candidates, key=lambda one: WAYS.index(one.algorithm)):
     print(f"{one.algorithm:9}", one.note or f"workspace {one.workspace:9,} bytes, error {one.error:.0e}")
 
@@ -262,7 +262,6 @@ for one in sorted(ranking.candidates, key=lambda one: WAYS.index(one.algorithm))
 # smallest sum is the choice. Here are Winograd's amounts:
 
 # %%
-
 show(cost_model.winograd)
 show(cost_model.guess)
 
@@ -272,7 +271,7 @@ prices = cost_model.prices()["winograd"]
 print(layer)
 for name, amount in cost_model.winograd(layer).items():
     print(f"   {name:15} {amount:8.4f} units at {prices[name]:7.4f} ms: {amount * prices[name]:.4f} ms")
-guessed = dispatch.predict(layer)
+guessed = dispatch.expected_times(layer)
 print("all ways:", ", ".join(f"{name} {ms:.3f} ms" for name, ms in guessed.items()))
 print("measured:", ", ".join(f"{name} {row.ms[name]:.3f} ms" for row in design[2:3] for name in guessed))
 
@@ -337,7 +336,7 @@ if rows:
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 for layer in DESIGN:
-    guessed = dispatch.predict(layer)
+    guessed = dispatch.expected_times(layer)
     ranked = sorted(guessed, key=guessed.get)
     choice = {}
     for limit in (0, 64, None):
@@ -354,7 +353,7 @@ for layer in DESIGN:
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 def favourite(layer):
-    guessed = dispatch.predict(layer)
+    guessed = dispatch.expected_times(layer)
     return min(guessed, key=guessed.get)
 
 

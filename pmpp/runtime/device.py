@@ -16,7 +16,7 @@ import platform
 import types
 import typing
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,7 @@ __all__ = [
     "as_output",
     "as_stream",
     "backend",
+    "cached",
     "describe",
     "empty",
     "limits",
@@ -185,6 +186,31 @@ def describe() -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------- arrays
+
+
+def cached(maxsize: int) -> Callable[[Callable], Callable]:
+    """Keep the last ``maxsize`` results of the decorated function, which makes device arrays, for each device its own.
+
+    >>> @cached(8)
+    ... def zeros(n):
+    ...     return to_device(np.zeros(n))
+    >>> zeros(3) is zeros(3)
+    True
+    """
+
+    def decorate(make: Callable) -> Callable:
+        @functools.cache
+        def of_device(number: int) -> Callable:
+            return functools.lru_cache(maxsize)(make)
+
+        @functools.wraps(make)
+        def kept(*args: typing.Any) -> typing.Any:
+            several = _device_count() > 1
+            return of_device(backend().cuda.get_current_device().id if several else 0)(*args)
+
+        return kept
+
+    return decorate
 
 
 def to_device(x: npt.ArrayLike, *, stream: typing.Any = 0) -> typing.Any:

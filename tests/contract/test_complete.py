@@ -6,9 +6,9 @@ import re
 import pytest
 
 from pmpp.lab.publish.skeleton import slots
-from tests.support.imports import ROOT, modules
+from tests.support.imports import ROOT, files
 
-KERNELS = modules("pmpp.kernels")
+KERNELS = files("pmpp.kernels")
 TREES = {name: ast.parse(path.read_text()) for name, path in KERNELS.items()}
 SUBJECTS = sorted({name.split(".")[2] for name in KERNELS if name.count(".") >= 3} - {"common"})
 CHAPTERS = {path.stem for path in (ROOT / "notebooks/source").glob("*.py")}
@@ -71,7 +71,8 @@ def test_a_subject_names_its_chapters(subject):
 
 
 @each_subject
-def test_a_subject_has_exercises(subject):
+def test_a_subject_has_exercises_and_tests(subject):
+    assert (ROOT / "tests/kernels" / subject).is_dir(), f"tests/kernels/{subject}/ is missing"
     names = [name.rpartition(".")[2] for name in TREES if name.startswith(f"pmpp.kernels.{subject}.")]
     assert [name for name in names if name.endswith("exercises")], f"pmpp/kernels/{subject}/exercises.py is missing"
 

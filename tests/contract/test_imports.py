@@ -6,11 +6,24 @@ import re
 
 import pytest
 
-from tests.support.imports import ALLOWED, FLOORS, ROOT, Import, folder, imports, main, modules, picture, upwards
+from tests.support.imports import (
+    ALLOWED,
+    FLOORS,
+    ROOT,
+    Import,
+    circles,
+    drawn,
+    files,
+    folder,
+    going_up,
+    graph,
+    imports,
+    main,
+)
 
 KERNELS = "pmpp.kernels"
 PACKAGE = imports("pmpp")
-IN_KERNELS = modules(KERNELS)
+IN_KERNELS = files(KERNELS)
 
 # Beside a subject's workloads and exercises, what measures on purpose. A room imports none of these.
 MEASURES = {
@@ -56,7 +69,16 @@ def met_before(source, target):
 
 @pytest.mark.parametrize("package", FLOORS)
 def test_imports_run_downwards(package):
-    assert upwards(package, FLOORS[package], imports(package)) == []
+    assert going_up(package, FLOORS[package], imports(package)) == []
+
+
+@pytest.mark.parametrize("package", ["pmpp.kernels", "pmpp.runtime", "pmpp.simt"])
+def test_no_two_modules_import_each_other(package):
+    assert circles(graph(package, imports(package))) == []
+
+
+def test_a_circle_is_found():
+    assert circles({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}) == [["a", "b", "c"]]
 
 
 def test_every_exception_is_needed():
@@ -126,16 +148,16 @@ def test_no_import_is_overlooked(house, text, target):
     line = len(text.splitlines())
     assert ("house.low.one", target, line) in found
     made = [Import(*one) for one in found]
-    assert upwards("house", ("top", "middle", "low"), made) == [
+    assert going_up("house", ("top", "middle", "low"), made) == [
         f"house.low.one, line {line}: low imports {target}, which is above it"
     ]
-    assert upwards("house", ("low", "middle", "top"), made) == []
-    assert upwards("house", ("top", "middle"), made) == [f"house.low.one, line {line}: low has no floor in house"]
+    assert going_up("house", ("low", "middle", "top"), made) == []
+    assert going_up("house", ("top", "middle"), made) == [f"house.low.one, line {line}: low has no floor in house"]
 
 
 def test_the_picture_has_a_level_a_folder():
     found = [Import("a.top.x", "a.low.y", 1), Import("a.top.x", "a.low", 2), Import("a.low.y", "numpy", 1)]
-    assert picture("a", ("top", "nowhere", "low"), found).splitlines() == [
+    assert drawn("a", ("top", "nowhere", "low"), found).splitlines() == [
         "top           -> low (2)",
         "nowhere       (nothing there yet)",
         "low",

@@ -65,8 +65,8 @@ def long_and_real_lines():
 
 
 def sampled_errors():
-    problem = definition.problem_of(*definition.inputs()["1x1 s2, bias"][:3], 2, 0, 1, 1, False, None, 0)
-    find.samples_of(problem).error(problem.out)
+    problem = definition.arguments(*definition.inputs()["1x1 s2, bias"][:3], 2)
+    find.samples_of(problem).error(problem.result)
 
 
 #: What a subject launches beyond what its rungs make of their room's inputs.

@@ -38,7 +38,13 @@ def test_cuda_packages_stay_off_macos(extra):
 
 def test_every_import_is_declared():
     declared = names(PROJECT["project"]["dependencies"]).union(*[names(EXTRAS[extra]) for extra in EXTRAS])
-    provides = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml", "mpl_toolkits": "matplotlib"}
+    provides = {
+        "sklearn": "scikit-learn",
+        "PIL": "pillow",
+        "yaml": "pyyaml",
+        "mpl_toolkits": "matplotlib",
+        "_pytest": "pytest",
+    }
     comes_with = {"IPython": "ipykernel", "jupyter_client": "ipykernel", "numba": "numba-cuda"}
     comes_with |= {"llvmlite": "numba-cuda"}
     optional = {"torch", "cupy", "cupyx", "cuda"}  # cuda comes with numba-cuda
@@ -103,7 +109,20 @@ def test_make_lists_its_targets():
     }  # not within `make test`
     result = subprocess.run(["make", "help"], cwd=ROOT, env=outside, capture_output=True, text=True, check=True)
     targets = [line.split()[1] for line in result.stdout.splitlines()]
-    known = ["help", "lab", "test", "test-gpu", "attest", "stale", "lint", "notebooks", "bench", "readme", "room"]
+    known = [
+        "help",
+        "lab",
+        "test",
+        "test-gpu",
+        "attest",
+        "stale",
+        "mutants",
+        "lint",
+        "notebooks",
+        "bench",
+        "readme",
+        "room",
+    ]
     known += ["instruments", "clean"]
     assert targets == known
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from pmpp.lab.measure import attest, stale
-from pmpp.lab.measure.sources import ROOT, Sources
+from pmpp.lab.measure import attest, environment, stale
+from pmpp.lab.measure.sources import MEASURED, ROOT, Sources
 from pmpp.runtime import device
 
 GPU = {"name": "NVIDIA Test 1"}
@@ -71,7 +71,7 @@ def test_all_is_stale_until_it_is_attested(root):
 def test_a_changed_source_names_who_depends_on_it_and_why(root):
     attested(root)
     put(root, {"pmpp/kernels/scan/ladder.py": "def scan(x):\n    return x + 0\n"})
-    why = "run on NVIDIA Test 1, 2026-11-22; since then changed: pmpp/kernels/scan/ladder.py"
+    why = "run on NVIDIA Test 1, 2026-11-22; changed since: pmpp/kernels/scan/ladder.py"
     assert stale.stale(root) == {"tests/test_scan.py": why, CHAPTER: why}
 
 
@@ -86,7 +86,7 @@ def test_a_new_import_is_named(root):
     attested(root)
     put(root, {"tests/test_scan.py": "import pmpp.simt.cuda\n" + FILES["tests/test_scan.py"]})
     assert stale.stale(root) == {
-        "tests/test_scan.py": "run on NVIDIA Test 1, 2026-11-22; since then changed: tests/test_scan.py; "
+        "tests/test_scan.py": "run on NVIDIA Test 1, 2026-11-22; changed since: tests/test_scan.py; "
         "not recorded then: pmpp/simt/cuda.py"
     }
 
@@ -172,6 +172,20 @@ def test_any_gpu_attests_and_the_newest_attempt_says_why_not(root):
     assert stale.stale(root)["tests/test_scan.py"] == "2 tests failed on NVIDIA Test 2, 2026-11-22"
 
 
+def test_a_measurement_of_its_own_is_named_when_its_sources_change(root):
+    attested(root)
+    file, by = "pmpp/recorded/nvidia-test-1/survey.json", "pmpp/kernels/scan/survey.py"
+    put(root, {by: "from pmpp.kernels.scan import ladder\nfrom pmpp.lab import plot\n"})
+    sources = Sources(root).digests(by, within=MEASURED)
+    assert sorted(sources) == ["pmpp/kernels/scan/ladder.py", by]
+    put(root, {file: json.dumps({"about": {"run": run(), "measured_by": by, "sources": sources}})})
+    assert stale.stale(root) == {}
+    put(root, {"pmpp/lab/plot.py": "COLOUR = 2\n"})
+    assert list(stale.stale(root)) == TESTS[:1], "who draws it does not matter to a measurement"
+    put(root, {"pmpp/kernels/scan/ladder.py": "scan = abs\n"})
+    assert stale.stale(root)[file] == "measured 2026-11-22; changed since: pmpp/kernels/scan/ladder.py"
+
+
 def test_parts_are_chosen_by_file_folder_and_chapter(root):
     assert attest.select((), root) == (TESTS, [CHAPTER])
     assert attest.select(["tests/lab", "notebooks"], root) == (TESTS[:1], [CHAPTER])
@@ -214,6 +228,58 @@ def test_the_commands(root, capsys):
 def test_attest_without_a_gpu_says_so_in_one_sentence(capsys):
     assert attest.main(["tests/lab/test_attest.py"]) == 2
     assert capsys.readouterr().err == f"attest needs an NVIDIA GPU, but {device.backend().why}.\n"
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """A machine with a GPU, on which a test file and a chapter end as they are told to."""
+    outcomes = {"tests": PASSED, "chapter": RAN, "asked": []}
+
+    def run_tests(files, **options):
+        outcomes["asked"].append((list(files), options["environment"]))
+        if isinstance(outcomes["tests"], Exception):
+            raise outcomes["tests"]
+        return dict.fromkeys(files, outcomes["tests"])
+
+    def run_chapter(source, **options):
+        outcomes["asked"].append((source, options["environment"]))
+        return dict(outcomes["chapter"])
+
+    monkeypatch.setattr(device, "on_gpu", lambda: True)
+    monkeypatch.setattr(environment, "describe_gpu", lambda: GPU)
+    monkeypatch.setattr(environment, "describe_machine", run)
+    monkeypatch.setattr(attest, "run_tests", run_tests)
+    monkeypatch.setattr(attest, "run_chapter", run_chapter)
+    return outcomes
+
+
+PART = ["tests/lab/test_roofline.py", "notebooks/00_start_here"]
+
+
+def test_the_command_runs_on_the_gpu_and_records_what_passed(on_a_gpu, tmp_path, capsys):
+    out = tmp_path / "attested.json"
+    assert attest.main([*PART, "--out", str(out)]) == 0
+    on_the_gpu = {"PMPP_BACKEND": "numba"}
+    assert on_a_gpu["asked"] == [(PART[:1], on_the_gpu), ("notebooks/source/00_start_here.py", on_the_gpu)]
+    data = stale.read(out)
+    assert data["tests"][PART[0]].items() >= PASSED.items()
+    assert data["chapters"][PART[1]].items() >= {**RAN, "alone": True}.items()
+    assert data["runs"]["2026-11-22T01:00:00Z"]["sources"][PART[0]] == Sources().digest(PART[0])
+    assert "2 of 2 attested" in capsys.readouterr().out
+
+
+def test_the_command_says_what_failed_and_keeps_the_rest(on_a_gpu, tmp_path, capsys):
+    out = tmp_path / "attested.json"
+    on_a_gpu["chapter"] = {**RAN, "passed": False, "error": "ValueError: bad"}
+    assert attest.main([*PART, "--out", str(out)]) == 1
+    assert f"{PART[1]}: failed (ValueError: bad)" in capsys.readouterr().out
+    on_a_gpu.update(tests=RuntimeError("pytest ended with status 3"), chapter=RAN)
+    assert attest.main([*PART, "--out", str(out)]) == 2
+    said = capsys.readouterr()
+    assert "no test is attested: pytest ended with status 3" in said.err
+    assert "1 of 2 attested" in said.out
+    assert stale.read(out)["chapters"][PART[1]]["passed"], "the chapter that ran is recorded"
+    assert stale.read(out)["tests"][PART[0]].items() >= PASSED.items(), "and the tests of the run before"
 
 
 def test_the_report_of_this_repository_names_what_exists():

@@ -8,6 +8,7 @@ import statistics
 import numpy as np
 import pytest
 
+from pmpp.lab import rooms
 from pmpp.lab.measure import bench, environment, record, timing
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost
@@ -395,6 +396,14 @@ def test_bench_without_a_gpu_says_so_in_one_sentence(capsys):
     said = capsys.readouterr().err
     assert said.startswith("bench needs an NVIDIA GPU, but ")
     assert said.count("\n") == 1
+
+
+def test_bench_finds_what_is_measured_of_each_room():
+    for room in rooms.workload_modules():
+        every, few = bench._workloads(room, quick=False), bench._workloads(room, quick=True)
+        assert few == [one for one in every if one.quick]
+        assert all(isinstance(one, bench.Workload) for one in every)
+        assert any(one.design for one in every), room
 
 
 def test_bench_names_the_rooms_it_knows(capsys):

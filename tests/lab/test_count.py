@@ -136,6 +136,19 @@ def test_a_process_that_ends_is_replaced(monkeypatch):
     assert lab.count(printing, 8).result == 8
 
 
+def test_an_interrupted_call_leaves_no_answer_behind(monkeypatch):
+    monkeypatch.setattr(device, "on_gpu", lambda: True)
+
+    def interrupted(stream):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(counting.pickle, "load", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lab.count(printing, 1)
+    assert lab.count(printing, 2).result == 2
+
+
 def test_numbas_rooms_are_counted_by_the_interpreter():
     """As on a GPU: the room of this process holds Numba's kernels, which no GPU is needed to make."""
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")

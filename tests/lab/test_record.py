@@ -189,7 +189,7 @@ def test_staleness_follows_the_code_and_not_its_prose(tmp_path):
     assert found.stale("reduction", now) == []
     assert found.stale("reduction", room(tmp_path, prose)) == []
     assert found.stale("reduction", room(tmp_path, code.replace('"text"', '"other"'))) == [
-        f"measured 2026-11-21; since then changed: {LADDER}"
+        f"measured 2026-11-21; changed since: {LADDER}"
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pmpp.lab.publish import skeleton
 from pmpp.lab.rooms import _HEADER
-from tests.support.imports import imports, modules
+from tests.support.imports import files, imports
 
 CHAPTERS = ("00_start_here", "04_vector_add", "30_reduction", "98_instruments")
 
@@ -69,7 +69,7 @@ def test_the_names_agree(root, trees):
 
 def test_every_import_of_a_room_is_there(root, trees):
     """What the files import of the room is a file of the room, and a name in it."""
-    found = {**modules("pmpp", root), **modules("tests", root)}
+    found = {**files("pmpp", root), **files("tests", root)}
     own = [one for top in ("pmpp", "tests") for one in imports(f"{top}.kernels", root) if "bit_count" in one.target]
     assert own
     for _, target, _ in own:

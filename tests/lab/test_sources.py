@@ -171,15 +171,15 @@ def test_a_digest_is_of_content(write):
     assert write({"pmpp/recorded/g/d.json": '{"a": 1, "b": 2}'}).digests("tests/b.py") == first
     other = write({"pmpp/recorded/g/d.json": '{"a": 1, "b": 3}'}).digests("tests/b.py")
     assert digest_of(other) != digest_of(first)
-    assert difference(first, other) == "changed: pmpp/recorded/g/d.json"
+    assert difference(first, other) == "changed since: pmpp/recorded/g/d.json"
 
 
 def test_a_difference_in_words():
     then = dict.fromkeys("abcdefg", "0")
     assert difference(then, then) == ""
-    assert difference(then, {**then, "a": "1"}) == "changed: a"
+    assert difference(then, {**then, "a": "1"}) == "changed since: a"
     assert difference({"a": "0", "b": "0"}, {"b": "0", "c": "0"}) == "not recorded then: c; no longer used: a"
-    assert difference(then, dict.fromkeys("abcdefg", "1")) == "changed: a, b, c and 4 more"
+    assert difference(then, dict.fromkeys("abcdefg", "1")) == "changed since: a, b, c and 4 more"
 
 
 @pytest.mark.parametrize("room", ["scan.ladder", "normalisation.batchnorm"])

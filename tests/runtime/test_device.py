@@ -78,6 +78,35 @@ def test_empty():
     assert device.empty((0, 3), F32).shape == (0, 3)
 
 
+def test_what_is_kept_is_bounded_and_of_its_device(monkeypatch):
+    made = []
+
+    @device.cached(2)
+    def zeros(n):
+        made.append(n)
+        return device.to_device(np.zeros(n))
+
+    assert zeros(1) is zeros(1)
+    for n in (2, 3, 1):  # 1 is the oldest of three
+        zeros(n)
+    assert made == [1, 2, 3, 1]
+
+    number = 0
+    gpus = types.SimpleNamespace(
+        cuda=types.SimpleNamespace(get_current_device=lambda: types.SimpleNamespace(id=number))
+    )
+    of_first = zeros(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(device, "_device_count", lambda: 2)
+        patched.setattr(device, "to_device", lambda x: x)
+        patched.setattr(device, "backend", lambda: gpus)
+        assert zeros(1) is of_first
+        number = 1
+        assert zeros(1) is not of_first
+        number = 0
+        assert zeros(1) is of_first
+
+
 def test_to_host_refuses_what_is_no_array():
     with pytest.raises(TypeError, match="x must be a device array or a NumPy array, was list"):
         device.to_host([1, 2])

@@ -6,7 +6,10 @@
     python -m tests.support.imports pmpp.lab   the same for the folders of one package
 
 Nothing is imported to find out. Imports below ``if TYPE_CHECKING`` and inside functions count, and so does
-``import_module`` with a name written out. A test says in which order the folders lie, from the top down (`FLOORS`).
+``import_module`` with a name written out. `FLOORS` has the order of the folders that is agreed, from the top down.
+
+    imports   every import of a package, with its line; `going_up` names those that go up
+    graph     the same as a graph of modules; `circles` names modules that import one another
 """
 
 from __future__ import annotations
@@ -41,8 +44,8 @@ class Import(typing.NamedTuple):
     line: int
 
 
-def modules(package: str, root: Path = ROOT) -> dict[str, Path]:
-    """Every module of a package by its full name, the packages themselves among them."""
+def files(package: str, root: Path = ROOT) -> dict[str, Path]:
+    """The file of every module of a package by its full name, the packages themselves among them."""
     found = {}
     for path in sorted((root / package.replace(".", "/")).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
@@ -79,10 +82,10 @@ def imports(package: str, root: Path = ROOT) -> list[Import]:
     import of ``pmpp.runtime.device``. A name that a package provides lazily is an import of the module that it is from.
     """
     top = package.partition(".")[0]
-    known = modules(top, root)
+    known = files(top, root)
     lazy = {f"{top}.{name}": module for name, module in lazily_provided(known[top]).items()}
     found = set()
-    for source, path in modules(package, root).items():
+    for source, path in files(package, root).items():
         inside = source if path.name == "__init__.py" else source.rpartition(".")[0]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             for name in _named(node, inside):
@@ -95,7 +98,7 @@ def imports(package: str, root: Path = ROOT) -> list[Import]:
 
 def graph(package: str, found: Sequence[Import]) -> dict[str, set[str]]:
     """Which modules of a package each of them imports, without what a package imports of itself."""
-    known = modules(package)
+    known = files(package)
     arrows: dict[str, set[str]] = {name: set() for name in known}
     for source, target, _ in found:
         if source in known and target in known and source != target:
@@ -137,7 +140,7 @@ def folder(module: str, package: str) -> str:
     return "" if inside else rest.partition(".")[0]
 
 
-def upwards(package: str, floors: Sequence[str], found: Sequence[Import]) -> list[str]:
+def going_up(package: str, floors: Sequence[str], found: Sequence[Import]) -> list[str]:
     """Every import of a folder by one that lies below it, or beside an order that does not have it: where, and what."""
     wrong = []
     for source, target, line in found:
@@ -152,7 +155,7 @@ def upwards(package: str, floors: Sequence[str], found: Sequence[Import]) -> lis
     return wrong
 
 
-def picture(package: str, floors: Sequence[str], found: Sequence[Import]) -> str:
+def drawn(package: str, floors: Sequence[str], found: Sequence[Import]) -> str:
     """The folders as levels from the top down, each with arrows to what it imports and how often."""
     arrows = Counter((folder(one.source, package), folder(one.target, package)) for one in found)
     inside = sorted({name for arrow in arrows for name in arrow if name} - set(floors))
@@ -166,16 +169,19 @@ def picture(package: str, floors: Sequence[str], found: Sequence[Import]) -> str
     return "\n".join(line.rstrip() for line in lines)
 
 
+# -------------------------------------------------------------------------------------- graphs of modules or folders
+
+
 def main(packages: Sequence[str], write: Callable[[str], typing.Any] = print) -> int:
     """Print the levels of each package; the number of packages with an import that goes up."""
     failed = 0
     for package in packages or FLOORS:
         found, floors = imports(package), FLOORS.get(package, ())
-        write(f"{package}\n{picture(package, floors, found)}")
+        write(f"{package}\n{drawn(package, floors, found)}")
         if not floors:
             write("no order of its folders is agreed: add a line to FLOORS\n")
             continue
-        wrong = upwards(package, floors, found)
+        wrong = going_up(package, floors, found)
         failed += bool(wrong)
         write("\n".join(f"up: {line}" for line in wrong) or "no import goes up")
         for (source, target), why in ALLOWED.items():

@@ -6,14 +6,11 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.activation.ladder import logistic
+from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 128  # threads a block
 FLOAT64 = "A literal such as 0.01 is float64, and makes a float64 of what it meets: write np.float32(0.01)."
-
-
-def _blocks(n: int) -> int:
-    return -(-n // BLOCK)  # rounded up
 
 
 # ---------------------------------------------------------------------------------------------------- activation/bias
@@ -31,7 +28,7 @@ def _bias_cases(rng: np.random.Generator) -> list[Case]:
         args = x, bias, np.float32(0.1), unwritten(x.shape, np.float32)
         # A sum and a product, each rounded once; the largest element stands for all.
         expected, allowed = _leaky(total, 0.1), 2.0**-23 * (np.abs(x).max() + np.abs(bias).max())
-        cases.append(Case(f"shape {x.shape}", args, _blocks(x.size), BLOCK, {3: expected}, {3: allowed}))
+        cases.append(Case(f"shape {x.shape}", args, blocks(x.size, BLOCK), BLOCK, {3: expected}, {3: allowed}))
     return cases
 
 
@@ -74,7 +71,7 @@ def _gated_cases(rng: np.random.Generator) -> list[Case]:
         args = x, unwritten((rows, n), np.float32)
         # exp is good to 2 ulp; then a sum, a division and two products. The largest numbers stand for all.
         allowed = 2.0**-24 * 10 * np.abs(gate).max() * np.abs(value).max()
-        cases.append(Case(f"{rows} x {2 * n}", args, _blocks(rows * n), BLOCK, {1: expected}, {1: allowed}))
+        cases.append(Case(f"{rows} x {2 * n}", args, blocks(rows * n, BLOCK), BLOCK, {1: expected}, {1: allowed}))
     return cases
 
 

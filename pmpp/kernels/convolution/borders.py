@@ -1,4 +1,4 @@
-"""What the rungs of `convolution` share: their arguments, what lies beyond a border, and where a block works."""
+"""What the rungs of `convolution` share: checks of the mask, what lies beyond a border, and loading a tile."""
 
 from __future__ import annotations
 
@@ -7,27 +7,18 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import SHARED_LIMIT, blocks
 from pmpp.runtime import device
+from pmpp.runtime.rung import Problem
 from pmpp.runtime.vector import load128, store128
 
 ZERO, REFLECT, EDGE = 0, 1, 2
 BORDERS = {"zero": ZERO, "reflect": REFLECT, "edge": EDGE}
 PADS = {"zero": "constant", "reflect": "reflect", "edge": "edge"}  # the modes of numpy.pad
-SHARED = 48 * 1024  # bytes of shared memory that every GPU has for a block
-
-
-class Problem(typing.NamedTuple):
-    """A validated call."""
-
-    x: typing.Any
-    mask: typing.Any
-    out: typing.Any
-    border: int
-    stream: typing.Any
 
 
 def border_of(border: typing.Any, extents: tuple[int, ...], mask: tuple[int, ...]) -> int:
-    """The border as a number, if the mask does not reach further than an image of these extents can be reflected."""
+    """The border as a number. Raises ValueError for an unknown one, or if the mask reaches too far to reflect."""
     if not isinstance(border, str) or border not in BORDERS:
         raise ValueError(f"border must be 'zero', 'reflect' or 'edge', was {border!r}")
     for axis, (n, m) in enumerate(zip(extents, mask, strict=True)):
@@ -39,52 +30,40 @@ def border_of(border: typing.Any, extents: tuple[int, ...], mask: tuple[int, ...
     return BORDERS[border]
 
 
-def problem_of(x, mask, border, out, stream, pairs: bool = False) -> Problem:
-    """The arguments of a rung, checked. With ``pairs`` the mask may be a tuple of two vectors, and then stays one."""
-    stream = device.as_stream(stream)
-    x = device.as_input("x", x, dtypes=np.float32, ndim=2, stream=stream)
-    if pairs and isinstance(mask, tuple) and len(mask) == 2:
-        mask = tuple(mask_of(vector, 1, stream, f"mask[{i}]") for i, vector in enumerate(mask))
-        shape = mask[0].size, mask[1].size
-    else:
-        mask = mask_of(mask, 2, stream)
-        shape = mask.shape
-    border = border_of(border, x.shape, shape)
-    return Problem(
-        x, mask, device.as_output("out", out, shape=x.shape, dtype=np.float32, stream=stream), border, stream
-    )
-
-
 def mask_of(mask: typing.Any, ndim: int, stream: typing.Any, name: str = "mask") -> typing.Any:
-    """A mask that is a device array with at least one element."""
+    """The mask as a device array. Raises TypeError or ValueError, also for a mask without elements."""
     mask = device.as_input(name, mask, dtypes=np.float32, ndim=ndim, stream=stream)
     if not mask.size:
         raise ValueError(f"{name} must have at least one element, had shape {mask.shape}")
     return mask
 
 
-def values_of(mask: typing.Any, array: typing.Any, stream: typing.Any) -> np.ndarray:
-    """A mask, of which ``array`` is the copy on the device, on the host; waits for the work queued on the stream."""
-    if isinstance(mask, np.ndarray):
-        return mask
-    values = array.copy_to_host(stream=stream)
-    if hasattr(stream, "synchronize"):
-        stream.synchronize()
+def values_of(p: Problem) -> np.ndarray:
+    """The values of the mask on the host. If the caller's mask is on the device, this waits for the stream."""
+    if isinstance(p.given_mask, np.ndarray):
+        return p.given_mask
+    values = p.mask.copy_to_host(stream=p.stream)
+    if hasattr(p.stream, "synchronize"):
+        p.stream.synchronize()
     return values
 
 
 def refuse_large(mask: tuple[int, ...], elements: int, instead: str) -> None:
     """Raise ValueError if the shared memory of a block does not hold that many float32."""
-    if 4 * elements > SHARED:
+    if 4 * elements > SHARED_LIMIT:
         sizes = " x ".join(map(str, mask))
         raise ValueError(
             f"mask of {sizes} is too large for this rung: with what it sees of x it takes {4 * elements} bytes of "
-            f"shared memory, and a block has {SHARED}; use {instead}"
+            f"shared memory, and a block has {SHARED_LIMIT}; use {instead}"
         )
 
 
 def factors(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """``(column, row)`` whose outer product is ``mask`` within 2^-22 of each element, or None if there are none."""
+    """``(column, row)`` whose outer product is ``mask`` within 2^-22 of each element, or None if there are none.
+
+    >>> factors(np.float32([[1, 2], [2, 4]]))
+    (array([0.5, 1. ], dtype=float32), array([2., 4.], dtype=float32))
+    """
     i, j = np.unravel_index(np.argmax(abs(mask)), mask.shape)
     if not np.isfinite(mask).all() or not mask[i, j]:
         return None
@@ -99,7 +78,7 @@ def factors(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 @cuda.jit(device=True)
 def source(i, n, border):
-    """Which of n elements along an axis stands at place i, which may lie outside. -1: none, there is 0."""
+    """Which of n elements along an axis stands at place i, also outside the image. -1 if there is a 0."""
     if border == EDGE:
         return min(max(i, 0), n - 1)
     if border == REFLECT:  # the outermost element is not repeated: -1 is 1, and n is n - 2
@@ -111,8 +90,8 @@ def source(i, n, border):
 def element(x, row, column, border):
     """x[row, column], or what the border puts there."""
     row, column = source(row, x.shape[0], border), source(column, x.shape[1], border)
-    # Loaded in any case, from somewhere: a branch would let no load begin before the last one has ended. Unsigned, so
-    # that the compiler need not see to indices that count from the end, as Python's do.
+    # The load is made in any case, since with a branch no load could begin before the last one has ended. The index is
+    # unsigned, so that the compiler need not handle negative ones, which count from the end.
     value = x[np.uint64(max(row, 0)), np.uint64(max(column, 0))]
     return value if min(row, column) >= 0 else np.float32(0)
 
@@ -127,12 +106,12 @@ def corner(x, tall, wide):
 
 
 def blocks_of(shape: tuple[int, ...], tall: int, wide: int) -> int:
-    """How many blocks there are if each makes tall x wide outputs."""
-    return -(-shape[0] // tall) * -(-shape[1] // wide)
+    """How many blocks cover an image if each computes tall x wide outputs."""
+    return blocks(shape[0], tall) * blocks(shape[1], wide)
 
 
 def block_for(shape: tuple[int, int], side: int) -> tuple[int, int]:
-    """Rows and columns of a block: side x side, or about as many that suit an image with fewer rows or columns."""
+    """Rows and columns of a block: side x side, or about as many threads in the shape of a thinner image."""
     tall, wide = (1 << (n - 1).bit_length() if n else 1 for n in shape)  # rounded up to a power of two
     down = min(tall, side * side // min(wide, side))
     across = min(wide, side * side // min(down, side))
@@ -174,8 +153,8 @@ def fill(x, tile, first, top, left, tall, wide, border, inside, several):
 def load_patch(x, tile, first, top, left, tall, wide, border, several):
     """Fill tile[first :] with tall x wide elements of x from (top, left) on, row after row, by all threads of a block.
 
-    Where all of them lie inside x, nobody asks about the border. With ``several`` each thread has four loads under way
-    at a time, which takes more registers, and is worth it for few threads.
+    If all of them lie inside x, there are no tests for the border. With ``several`` each thread has four loads under
+    way at a time. That takes more registers, and pays for blocks of few threads.
     """
     if top >= 0 and left >= 0 and top + tall <= x.shape[0] and left + wide <= x.shape[1]:
         fill(x, tile, first, top, left, tall, wide, border, True, several)  # compiled for this case
@@ -208,7 +187,7 @@ def load_vectors(x, tile, top, left, tall, wide):
     across, thread = np.uint32(wide // 4), thread_number()
     y = np.int64(thread // across)
     z = np.int64(thread - y * across)
-    # Rows that the threads load at a time. Some threads may be left over.
+    # Rows that the threads load at a time. If the threads are no whole number of rows, the last ones do nothing.
     step = np.int64(np.uint32(cuda.blockDim.x * cuda.blockDim.y) // across)
     at, to = (top + y) * x.shape[1] + left + 4 * z, y * wide + 4 * z
     jump, leap = step * x.shape[1], step * wide

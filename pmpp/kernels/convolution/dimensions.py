@@ -7,6 +7,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.convolution.borders import border_of, mask_of, refuse_large, source
 from pmpp.runtime import device
 
@@ -37,13 +38,21 @@ def tiled_1d_kernel(x, mask, out, border):
         out[first + thread] = total
 
 
-def tiled_1d(
-    x: typing.Any, mask: typing.Any, border: str = "zero", *, out: typing.Any = None, stream: typing.Any = 0
-) -> typing.Any:
-    """A signal x of shape (N,) and a mask of shape (S,), float32: `pmpp.kernels.convolution.tiled` in one dimension.
+def tiled_1d(x, mask, border="zero", *, out=None, stream=0) -> typing.Any:
+    """`pmpp.kernels.convolution.tiled` in one dimension.
 
-    Borders, result and errors are as there. Raises ValueError if the tile, 4 (2 S + 255) bytes, is more than 48 KB.
-    Source: PMPP 4e section 7.1.
+    Args:
+        x: a signal of shape (N,), N >= 0, float32, contiguous.
+        mask: the weights, of shape (S,), S >= 1, float32, contiguous.
+        border: "zero", "reflect" or "edge". "reflect" needs S // 2 < N.
+        out: a float32 device array of shape (N,), apart from ``x`` and ``mask`` in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. Raises TypeError or ValueError that names the argument at
+    fault, and ValueError if mask and tile, 4 (2 S + 255) bytes, are more than 48 KB. Source: PMPP 4e section 7.1.
+
+    >>> tiled_1d(np.float32([1, 2, 3]), np.float32([1, 1, 1]), "edge").copy_to_host()
+    array([4., 6., 8.], dtype=float32)
     """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=np.float32, ndim=1, stream=stream)
@@ -53,7 +62,7 @@ def tiled_1d(
     refuse_large(mask.shape, elements, "several shorter ones")
     out = device.as_output("out", out, shape=x.shape, dtype=np.float32, stream=stream)
     if out.size:
-        tiled_1d_kernel[-(-x.size // LINE), LINE, stream, 4 * elements](x, mask, out, border)
+        tiled_1d_kernel[blocks(x.size, LINE), LINE, stream, 4 * elements](x, mask, out, border)
     return out
 
 
@@ -97,13 +106,23 @@ def tiled_3d_kernel(x, mask, out, border):
         out[front + tz, top + ty, left + tx] = total
 
 
-def tiled_3d(
-    x: typing.Any, mask: typing.Any, border: str = "zero", *, out: typing.Any = None, stream: typing.Any = 0
-) -> typing.Any:
-    """A volume x of shape (D, H, W) and a mask of shape (Q, R, S), float32: `pmpp.kernels.convolution.tiled` in three.
+def tiled_3d(x, mask, border="zero", *, out=None, stream=0) -> typing.Any:
+    """`pmpp.kernels.convolution.tiled` in three dimensions.
 
-    Borders, result and errors are as there. Raises ValueError if mask and tile, 4 (Q R S + (Q + 7) (R + 7) (S + 7))
-    bytes, are more than 48 KB. Source: PMPP 4e section 7.4 and its exercises.
+    Args:
+        x: a volume of shape (D, H, W), float32, contiguous. Extents may be 0.
+        mask: the weights, of shape (Q, R, S), with no extent of 0, float32, contiguous.
+        border: "zero", "reflect" or "edge". "reflect" needs half of each extent of the mask to be less than that of x.
+        out: a float32 device array of the shape of ``x``, apart from ``x`` and ``mask`` in memory, or None.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. Raises TypeError or ValueError that names the argument at
+    fault, and ValueError if mask and tile, 4 (Q R S + (Q + 7) (R + 7) (S + 7)) bytes, are more than 48 KB. Source: PMPP
+    4e section 7.4 and its exercises.
+
+    >>> tiled_3d(np.ones((1, 2, 2), np.float32), np.ones((3, 3, 3), np.float32)).copy_to_host()
+    array([[[4., 4.],
+            [4., 4.]]], dtype=float32)
     """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=np.float32, ndim=3, stream=stream)

@@ -11,8 +11,9 @@ an even R or S the centre is the element behind the middle, as in ``scipy.ndimag
 ("zero"), or mirrored about its outermost element, which is not repeated ("reflect", as in NumPy and PyTorch; SciPy's
 "mirror"), or that element again ("edge"; SciPy's "nearest").
 
-An element of x takes part in R S multiply-adds. The ladder climbs from fetching it for each of them to fetching it once
-from device memory and seldom from shared memory. For one and three dimensions see `convolution.dimensions`.
+An element of x takes part in R S multiply-adds. The first rung fetches it for each of them, the last fetches it once
+from device memory and seldom from shared memory. For one and three dimensions see
+`pmpp.kernels.convolution.dimensions`.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import SHARED_LIMIT, round_up
 from pmpp.kernels.convolution.borders import (
     PADS,
-    SHARED,
-    Problem,
     block_for,
     blocks_of,
+    border_of,
     corner,
     element,
     factors,
@@ -37,13 +38,13 @@ from pmpp.kernels.convolution.borders import (
     load_vector,
     load_vectors,
     load_weights,
-    problem_of,
+    mask_of,
     refuse_large,
     thread_number,
     values_of,
 )
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
 
@@ -94,7 +95,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 def tolerance(x: np.ndarray, mask: np.ndarray, border: str = "zero") -> typing.Any:
     """(R S + 8) 2^-24 sum |mask| |x|, and no less than the smallest float32.
 
-    A term goes through at most R S roundings, or R + S + 6 in `separable` (which says why): both are within R S + 8.
+    A term is rounded at most R S times, or in `separable` R + S + 6 times, as is said there: both are within R S + 8.
     """
     size = np.where(np.isfinite(x), abs(x), 0)
     return (mask.size + 8) * 2.0**-24 * reference(size, abs(mask), border) + mask.size * 2.0**-149
@@ -105,14 +106,59 @@ def cost(h: int, w: int, rows: int, columns: int) -> Cost:
     return Cost(flops=2 * h * w * rows * columns, bytes=4 * (2 * h * w + rows * columns))
 
 
-DOWN, ACROSS = 8, 32  # without a tile a block has DOWN x ACROSS threads, and as many outputs
-TILE = 32  # with one it has TILE x TILE, but in the last rung
+DOWN, ACROSS = 8, 32  # threads of a block, and its outputs, in the rungs without a tile
+TILE = 32  # in rungs with a tile a block has TILE x TILE threads and outputs; the last rung has its own numbers
 
 
-def _run(kernel: typing.Any, p: Problem, down: int, across: int) -> typing.Any:
-    if p.out.size:
-        kernel[blocks_of(p.x.shape, down, across), (across, down), p.stream](p.x, p.mask, p.out, p.border)
-    return p.out
+def arguments(x, mask, border="zero", *, out=None, stream=0) -> Problem:
+    """Convolve an image with a mask, which is not turned over.
+
+    Args:
+        x: an image of shape (H, W), H and W >= 0, float32, contiguous in C order.
+        mask: the weights, of shape (R, S), R and S >= 1, odd or even, float32, contiguous in C order.
+        border: "zero", "reflect" or "edge". "reflect" needs R // 2 < H and S // 2 < W.
+        out: a float32 device array of shape (H, W), apart from ``x`` and ``mask`` in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> from pmpp.kernels import convolution
+    >>> convolution.basic(np.float32([[1, 2, 3]]), np.float32([[1, 1, 1]]), "edge").copy_to_host()
+    array([[4., 6., 8.]], dtype=float32)
+    """
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=np.float32, ndim=2, stream=stream)
+    given, mask = mask, mask_of(mask, 2, stream)
+    border = border_of(border, x.shape, mask.shape)
+    out = device.as_output("out", out, shape=x.shape, dtype=np.float32, stream=stream)
+    return Problem(out, stream=stream, x=x, mask=mask, given_mask=given, border=border)
+
+
+def pair_arguments(x, mask, border="zero", *, out=None, stream=0) -> Problem:
+    """Convolve an image with a mask, or with the outer product of two vectors.
+
+    Args:
+        mask: as in `arguments`, or a pair of vectors ``(column, row)`` of shapes (R,) and (S,), float32, contiguous.
+        x, border, out, stream: as in `arguments`, and so are result and errors.
+
+    >>> from pmpp.kernels import convolution
+    >>> convolution.separable(np.ones((2, 2), np.float32), (np.float32([1, 1]), np.float32([1, 2]))).copy_to_host()
+    array([[2., 3.],
+           [4., 6.]], dtype=float32)
+    """
+    if not (isinstance(mask, tuple) and len(mask) == 2):
+        return arguments(x, mask, border, out=out, stream=stream)
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=np.float32, ndim=2, stream=stream)
+    column, row = (mask_of(vector, 1, stream, f"mask[{i}]") for i, vector in enumerate(mask))
+    border = border_of(border, x.shape, (column.size, row.size))
+    out = device.as_output("out", out, shape=x.shape, dtype=np.float32, stream=stream)
+    return Problem(out, stream=stream, x=x, mask=(column, row), border=border)
+
+
+def _launch(kernel: typing.Any, p: Problem, down: int, across: int) -> None:
+    kernel[blocks_of(p.x.shape, down, across), (across, down), p.stream](p.x, p.mask, p.result, p.border)
 
 
 # ------------------------------------------------------------------------------------------------ one output a thread
@@ -136,24 +182,14 @@ def basic_kernel(x, mask, out, border):
 
 
 @rung(basic_kernel)
-def basic(
-    x: typing.Any, mask: typing.Any, border: str = "zero", *, out: typing.Any = None, stream: typing.Any = 0
-) -> typing.Any:
+def basic(p):
     """One thread for each output walks over the mask.
 
-    Args:
-        x: an image of shape (H, W), H and W >= 0, float32, contiguous in C order.
-        mask: the weights, of shape (R, S), R and S >= 1, odd or even, float32, contiguous in C order.
-        border: "zero", "reflect" or "edge". "reflect" needs R // 2 < H and S // 2 < W.
-        out: a device array of shape (H, W), float32, apart from ``x`` and ``mask`` in memory, or None to allocate one.
-        stream: the stream to work on.
-
-    Returns ``out`` without waiting for the work to be done. Raises TypeError or ValueError that names the argument at
-    fault. Source: PMPP 4e section 7.2.
+    Source: PMPP 4e section 7.2.
 
     Leaves: each multiply-add loads two numbers, and the one from the mask is the same for all threads.
     """
-    return _run(basic_kernel, problem_of(x, mask, border, out, stream), DOWN, ACROSS)
+    _launch(basic_kernel, p, DOWN, ACROSS)
 
 
 # ------------------------------------------------------------------------------------------------ constant memory
@@ -187,24 +223,20 @@ def kernel_with(shape, data):
 
 
 @rung(kernel_with)
-def constant_memory(x, mask, border="zero", *, out=None, stream=0):
+def constant_memory(p):
     """The mask lies in constant memory, whose cache hands one number to all lanes of a warp at once.
 
-    Arguments, result and errors as in `basic`; the mask has at most 64 KB. Numba fills constant memory when it compiles
-    a kernel and never again, so there is a kernel for each mask: the first call with one takes as long as a compilation
-    (the last 32 are kept), and a mask on the device is first copied to the host, which waits for the stream. CUDA C++
+    Raises ValueError for a mask of more than 64 KB. Numba fills constant memory when it compiles a kernel and never
+    again, so that each mask needs a kernel of its own. The first call with a mask takes as long as a compilation; the
+    last 32 kernels are kept. A mask on the device is first copied to the host, which waits for the stream. CUDA C++
     compiles once and writes new values with cudaMemcpyToSymbol. Source: PMPP 4e section 7.3.
 
-    Leaves: a kernel for each mask; and x comes R S times through the L1 cache, with a question about the border each.
+    Leaves: a kernel for each mask; and each x is loaded R S times through the L1 cache, with tests for the border.
     """
-    p = problem_of(x, mask, border, out, stream)
     if 4 * p.mask.size > CONSTANT:
         raise ValueError(f"mask must have at most {CONSTANT // 4} elements for constant memory, had {p.mask.size}")
-    if p.out.size:
-        values = values_of(mask, p.mask, p.stream)
-        kernel = kernel_with(p.mask.shape, values.tobytes())
-        kernel[blocks_of(p.x.shape, DOWN, ACROSS), (ACROSS, DOWN), p.stream](p.x, p.out, p.border)
-    return p.out
+    kernel = kernel_with(p.mask.shape, values_of(p).tobytes())
+    kernel[blocks_of(p.x.shape, DOWN, ACROSS), (ACROSS, DOWN), p.stream](p.x, p.result, p.border)
 
 
 # ------------------------------------------------------------------------------------------------ a tile with its halo
@@ -231,7 +263,7 @@ def tiled_kernel(x, mask, out, border):
     tall, wide = cuda.blockDim.y + rows - 1, cuda.blockDim.x + columns - 1
     load_flat(mask, shared, 0)
     load_patch(x, shared, mask.size, top - rows // 2, left - columns // 2, tall, wide, border, False)
-    cuda.syncthreads()  # mask and tile are whole before anyone reads them
+    cuda.syncthreads()  # mask and tile are whole before a thread reads them
     total = np.float32(0)
     r = 0
     while r < rows:
@@ -242,19 +274,16 @@ def tiled_kernel(x, mask, out, border):
 
 
 @rung(tiled_kernel)
-def tiled(x, mask, border="zero", *, out=None, stream=0):
-    """A block loads what its outputs see, a tile with a halo, into shared memory once, and the mask beside it.
+def tiled(p):
+    """A block loads into shared memory once what its outputs see of x, a tile with a halo, and the mask beside it.
 
-    Arguments, result and errors as in `basic`. Raises ValueError if mask and tile, 4 (R S + (R + 31) (S + 31)) bytes,
-    are more than 48 KB. For an image of fewer than 32 rows or columns the tile is longer the other way. Source: PMPP 4e
-    section 7.4.
+    Raises ValueError if mask and tile, 4 (R S + (R + 31) (S + 31)) bytes, are more than 48 KB. For an image of fewer
+    than 32 rows or columns the tile is longer in the other direction. Source: PMPP 4e section 7.4.
 
-    Leaves: the halo of 31 x 31 weights is thrice as large as the tile, and larger masks do not fit.
+    Leaves: under a mask of 31 x 31 the halo is nearly three times as large as the tile, and much larger do not fit.
     """
-    p = problem_of(x, mask, border, out, stream)
     if not _tiled(p):
         refuse_large(p.mask.shape, _tile_size(p.mask, TILE, TILE), "cached_halo or vectorised")
-    return p.out
 
 
 def _tile_size(mask: typing.Any, down: int, across: int) -> int:
@@ -262,13 +291,12 @@ def _tile_size(mask: typing.Any, down: int, across: int) -> int:
 
 
 def _tiled(p: Problem) -> bool:
-    """Launch it, with longer blocks for an image that is thin; or False, if what a block sees does not fit."""
+    """Launch the kernel, with longer blocks for a thin image, if mask and tile fit; whether they do."""
     for block in (block_for(p.x.shape, TILE), (TILE, TILE)):
         shared = 4 * _tile_size(p.mask, *block)
-        if shared <= SHARED:
-            if p.out.size:
-                launch = blocks_of(p.x.shape, *block), block[::-1], p.stream, shared
-                tiled_kernel[launch](p.x, p.mask, p.out, p.border)
+        if shared <= SHARED_LIMIT:
+            launch = blocks_of(p.x.shape, *block), block[::-1], p.stream, shared
+            tiled_kernel[launch](p.x, p.mask, p.result, p.border)
             return True
     return False
 
@@ -286,7 +314,7 @@ def cached_halo_kernel(x, mask, out, border):
         tile[ty, tx] = x[top + ty, left + tx]
     cuda.syncthreads()
     if inside:
-        # What of the tile there is: at the right and the lower edge of the image it is not whole.
+        # How much of the tile lies in the image: at the right and the lower edge that is less than all of it.
         tall, wide = min(TILE, x.shape[0] - top), min(TILE, x.shape[1] - left)
         total = np.float32(0)
         r = 0
@@ -305,14 +333,14 @@ def cached_halo_kernel(x, mask, out, border):
 
 
 @rung(cached_halo_kernel)
-def cached_halo(x, mask, border="zero", *, out=None, stream=0):
-    """Only a block's own elements are in shared memory: its halo is its neighbours' tile, and so likely in a cache.
+def cached_halo(p):
+    """Only a block's own elements are in shared memory: its halo belongs to its neighbours, so it is likely in a cache.
 
-    Arguments, result and errors as in `basic`. Source: PMPP 4e section 7.5.
+    Source: PMPP 4e section 7.5.
 
-    Leaves: R S multiply-adds an output, though many masks are a column times a row and could do with R + S.
+    Leaves: R S multiply-adds an output, though many masks are a column times a row and need only R + S.
     """
-    return _run(cached_halo_kernel, problem_of(x, mask, border, out, stream), TILE, TILE)
+    _launch(cached_halo_kernel, p, TILE, TILE)
 
 
 # ---------------------------------------------------------------------------------------------------- first along rows
@@ -332,7 +360,7 @@ def separable_kernel(x, column, row, out, border):
     load_patch(x, shared, tile, top - rows // 2, left - columns // 2, tall, wide, border, False)
     cuda.syncthreads()
     y = np.int64(ty)
-    while y < tall:  # the halo above and below has rows, too
+    while y < tall:  # the rows of the halo above and below, too
         shared[sums + y * TILE + tx] = weighted_sum(np.float32(0), shared, rows, tile + y * wide + tx, columns, 1)
         y += TILE
     cuda.syncthreads()
@@ -341,33 +369,30 @@ def separable_kernel(x, column, row, out, border):
         out[top + ty, left + tx] = total
 
 
-@rung(separable_kernel, cached_halo_kernel)
-def separable(x, mask, border="zero", *, out=None, stream=0):
-    """A mask of rank 1, a column times a row, is applied row by row and then column by column.
+@rung(separable_kernel, cached_halo_kernel, arguments=pair_arguments)
+def separable(p):
+    """A mask of rank 1, a column times a row, is applied along the rows and then along the columns.
 
-    Arguments, result and errors as in `basic`; and ``mask`` may be a pair of vectors ``(column, row)`` instead of their
-    outer product. If it is a matrix, the host looks for such a pair (a mask on the device is copied there, which waits
-    for the stream). A matrix that is not of rank 1 within 2^-22 of each element is left to `cached_halo`, and so is one
-    that leaves no room in shared memory; such a pair is refused. |error| <= (R + S + 6) 2^-24 sum |mask| |x|: R + S
-    roundings of a term, 4 for what the pair is off the mask, 2 for its own. Source: V. Podlozhnyuk, "Image convolution
-    with CUDA" (NVIDIA, 2007).
+    The host looks for the column and the row of a mask that is given as a matrix; a mask on the device is copied there,
+    which waits for the stream. A matrix that is not of rank 1 within 2^-22 of each element is left to `cached_halo`,
+    and so is one that leaves no room in shared memory; for a pair that leaves none, ValueError is raised.
+    |error| <= (R + S + 6) 2^-24 sum |mask| |x|: a term is rounded R + S times in the sums, the pair may be off the mask
+    by as much as 4 roundings, and its own rounding makes 2. Source: V. Podlozhnyuk, "Image convolution with CUDA"
+    (NVIDIA, 2007).
 
     Leaves: most masks that a network learns are not of rank 1; and a thread still has one output.
     """
-    p = problem_of(x, mask, border, out, stream, pairs=True)
     if isinstance(p.mask, tuple):
         column, row = p.mask
         refuse_large((column.size, row.size), _separable_size(column.size, row.size), "their outer product")
     else:
-        values = values_of(mask, p.mask, p.stream)
-        pair = factors(values) if 4 * _separable_size(*values.shape) <= SHARED else None
+        pair = factors(values_of(p)) if 4 * _separable_size(*p.mask.shape) <= SHARED_LIMIT else None
         if pair is None:
-            return _run(cached_halo_kernel, p, TILE, TILE)
+            cached_halo.launch(p)
+            return
         column, row = (device.to_device(vector, stream=p.stream) for vector in pair)
-    if p.out.size:
-        launch = blocks_of(p.x.shape, TILE, TILE), (TILE, TILE), p.stream, 4 * _separable_size(column.size, row.size)
-        separable_kernel[launch](p.x, column, row, p.out, p.border)
-    return p.out
+    launch = blocks_of(p.x.shape, TILE, TILE), (TILE, TILE), p.stream, 4 * _separable_size(column.size, row.size)
+    separable_kernel[launch](p.x, column, row, p.result, p.border)
 
 
 def _separable_size(rows: int, columns: int) -> int:
@@ -380,12 +405,12 @@ TALL, WIDE = 4, 8  # outputs of a thread
 LINES, LANES = 16, 8  # threads of a block: together they make 64 x 64 outputs
 THREADS = LINES * LANES
 PART = 32  # rows and columns of the mask that are in shared memory at a time
-THIN = 16  # with fewer rows or columns than these most of the 64 x 64 would lie outside
+THIN = 16  # if an image has fewer rows or columns, most of the 64 x 64 outputs lie outside
 
 
 @cuda.jit(device=True)
 def add_products(shared, weights_at, totals, t, a, b, c, first, last):
-    """To row t of the outputs: weights first to last - 1 of four, each times eight neighbours in a window of twelve."""
+    """Add to row t of the outputs the products of eight neighbours with weights first to last - 1 of four."""
     weights = load128(shared, weights_at)  # the same for all lanes
     window = cuda.local.array(12, np.float32)
     for i in range(4):
@@ -398,7 +423,7 @@ def add_products(shared, weights_at, totals, t, a, b, c, first, last):
 
 @cuda.jit(device=True)
 def multiply_part(shared, totals, at, wide, weights_at, pitch, rows, columns, lead):
-    """Add the products with a part of the mask: one new vector of the tile and four of the mask for 128 of them."""
+    """Add the products with a part of the mask: for 128 of them, load a vector of the tile and four of the mask."""
     # Places in shared memory fit 32 bits. A sum of two int32 is an int64 to Numba, hence the casts.
     y = np.int32(0)
     while y < rows + TALL - 1:  # a row of the tile serves up to TALL rows of outputs
@@ -440,7 +465,7 @@ def store_row(out, row, column, totals, t, aligned):
                     out[row + t, column + j] = totals[t, j]
 
 
-@cuda.jit(max_registers=80)  # left alone, the compiler takes 64, and loads too late to hide the wait
+@cuda.jit(max_registers=80)  # by itself the compiler uses 64, and places the loads too late to hide the wait
 def vectorised_kernel(x, mask, out, border, aligned, lead, wide):
     shared = cuda.shared.array(0, np.float32, alignment=16)  # a tile with rows of `wide`, then a part of the mask
     totals = cuda.local.array((TALL, WIDE), np.float32)
@@ -466,7 +491,7 @@ def vectorised_kernel(x, mask, out, border, aligned, lead, wide):
             cuda.syncthreads()
             at, weights_at = np.int32(TALL * line * wide + WIDE * lane), np.int32(tall * wide)
             multiply_part(shared, totals, at, wide, weights_at, pitch, np.int32(rows), np.int32(columns), lead)
-            cuda.syncthreads()  # everyone is done with this part before the next overwrites it
+            cuda.syncthreads()  # all threads are done with this part before the next overwrites it
             s0 += PART
         r0 += PART
     row, column = top + TALL * line, left + WIDE * lane
@@ -477,24 +502,23 @@ def vectorised_kernel(x, mask, out, border, aligned, lead, wide):
 
 
 @rung(vectorised_kernel, tiled_kernel)
-def vectorised(x, mask, border="zero", *, out=None, stream=0):
+def vectorised(p):
     """A thread keeps 4 x 8 outputs in registers and slides along the rows of its tile, 128 bits at a time.
 
-    Arguments, result and errors as in `basic`. A mask of more than 32 rows or columns is applied in parts of 32 x 32.
-    If rows of ``x`` or ``out`` do not begin at multiples of 16 bytes it loads or stores single elements. An image of
-    fewer than 16 rows or columns is left to `tiled`, unless the mask is too large for that.
+    A mask of more than 32 rows or columns is applied in parts of 32 x 32. If rows of ``x`` or ``out`` do not begin at
+    multiples of 16 bytes, single elements are loaded and stored. An image of fewer than 16 rows or columns is left to
+    `tiled`, unless the mask is too large for that.
     """
-    p = problem_of(x, mask, border, out, stream)
-    if p.out.size and not (min(p.x.shape) < THIN and _tiled(p)):
-        rows, columns = (min(PART, n) for n in p.mask.shape)
-        lead = -(p.mask.shape[1] // 2) % 4
-        pitch = -(-(lead + columns) // 4) * 4
-        wide = WIDE * LANES + pitch
-        aligned = p.x.shape[1] % 4 == 0 and device.address(p.x) % 16 == 0 and device.address(p.out) % 16 == 0
-        elements = (TALL * LINES + rows - 1) * wide + rows * pitch
-        launch = blocks_of(p.x.shape, TALL * LINES, WIDE * LANES), (32, THREADS // 32), p.stream, 4 * elements
-        vectorised_kernel[launch](p.x, p.mask, p.out, p.border, aligned, np.int32(lead), np.int32(wide))
-    return p.out
+    if min(p.x.shape) < THIN and _tiled(p):
+        return
+    rows, columns = (min(PART, n) for n in p.mask.shape)
+    lead = -(p.mask.shape[1] // 2) % 4
+    pitch = round_up(lead + columns, 4)
+    wide = WIDE * LANES + pitch
+    aligned = p.x.shape[1] % 4 == 0 and device.address(p.x) % 16 == 0 and device.address(p.result) % 16 == 0
+    elements = (TALL * LINES + rows - 1) * wide + rows * pitch
+    launch = blocks_of(p.x.shape, TALL * LINES, WIDE * LANES), (32, THREADS // 32), p.stream, 4 * elements
+    vectorised_kernel[launch](p.x, p.mask, p.result, p.border, aligned, np.int32(lead), np.int32(wide))
 
 
 LADDER = (basic, constant_memory, tiled, cached_halo, separable, vectorised)

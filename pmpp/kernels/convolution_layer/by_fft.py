@@ -2,14 +2,18 @@
 
 Chapter: notebooks/70_convolution_by_fft.ipynb.  PMPP 4e ch. 16.
 
-A correlation in space is a product in frequency, out = X conj(W), so the size of the mask drops out of the arithmetic:
-what is left is the sum over channels, one complex product of matrices for each frequency, and the transforms. It pays
-for large masks. What it costs is memory for all spectra, and masks that are padded to the size of a transform. The
-ladder first transforms whole images, then overlapping tiles of them, then does the products as matrix products should
-be done. A stride thins out what has been computed in full; dilated masks are transformed with their zeros; groups are
-separate sums. Two planes share a transform: neighbouring channels, or where their number is odd the last one and the
-first of the next tile or image. So an infinity or a NaN spoils its tile and the one beside it, which may be another
-image's, and the error of a plane is relative to the larger of the two.
+A correlation in space is a product in frequency, X conj(W). The size of the mask has no part in that arithmetic, so it
+pays for large masks. What remains are the transforms and the sum over channels, which is a complex matrix product for
+each frequency. The price is memory for all spectra, and masks that are padded to the size of a transform. The ladder
+first transforms whole images, then overlapping tiles of them, and at last keeps tiles of the products in registers.
+
+With a stride all places are computed and those between are dropped. Dilated masks are transformed with the zeros
+between their elements. Groups are separate sums. The rungs raise ValueError for a layer with 2^31 or more tiles
+(`refuses`).
+
+Two planes share a transform: neighbouring channels, or where the number of channels is odd the last one and the first
+of the next tile or image. So a NaN or an infinity reaches all outputs of its tile and of the one that shares the
+transform, which may belong to another image; and the error of a plane is relative to the larger of the two.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.convolution_layer import definition
 from pmpp.kernels.convolution_layer.by_fft_spectra import (
     POINTS,
@@ -29,10 +34,10 @@ from pmpp.kernels.convolution_layer.by_fft_spectra import (
     images_kernel,
     mask_spectra_kernel,
 )
-from pmpp.kernels.convolution_layer.definition import MOST, Layer, Problem, finish, problem_of, workspace
+from pmpp.kernels.convolution_layer.definition import MOST, ONES, ZEROS, Layer, Pair, Problem, finish, workspace
 from pmpp.kernels.fft import relative_error
 from pmpp.kernels.fft.butterflies import first_radix, twiddles
-from pmpp.kernels.fft.real import irfft, rfft
+from pmpp.kernels.fft.real import apart_kernel, irfft, rfft, together_kernel
 from pmpp.runtime.rung import rung
 from pmpp.runtime.vector import load128, store128
 
@@ -42,7 +47,7 @@ reference = definition.reference
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
-    """Those of all layers, and larger masks on images of several tiles, one for each size of tile."""
+    """The shared awkward layers, and larger masks on images of several tiles, one for each size of tile."""
     made = definition.inputs(rng)
     rng = np.random.default_rng(55) if rng is None else rng
 
@@ -54,11 +59,12 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     add("17x17", (1, 1, 20, 36), (1, 1, 17, 17), 1, 8)
     add("8 tiles and 35 filters", (4, 1, 12, 30), (35, 1, 2, 2))
     add("two groups of many filters", (1, 4, 29, 30), (18, 2, 2, 2), 2, 0, 1, 2)
+    add("a mask that fits no tile", (1, 1, 66, 3), (1, 1, 2, 1), 1, 0, (65, 1))
     return made
 
 
 def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False) -> np.ndarray:
-    """How far an element may be from `reference`, if planes that share a transform are of a size: see `error_bound`."""
+    """How far an element may be from `reference`, by `error_bound`; planes that share a transform are of like size."""
     a = definition.layer_of(x.shape, w.shape, stride, padding, dilation, groups)
     each, bound = a.k // groups, np.zeros((a.n, a.k))
     images = np.sqrt((x.astype(np.float64) ** 2).sum((2, 3)))
@@ -71,14 +77,15 @@ def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=F
 
 
 def error_bound(a: Layer, products: typing.Any, sums: typing.Any) -> typing.Any:
-    """From ``products``, the sum over channels of |x| |w| in the 2-norm, and ``sums``, the same with w in the 1-norm.
+    """How far an output may be off.
 
-    With e the relative error of a transform in the 2-norm (`pmpp.kernels.fft.relative_error`, two stages more for
-    taking the
-    two planes apart), the product of two spectra is off by 2 e |X| |W|, and a sum of C complex products of its own
-    rounding by (C + 3) 2^-23.5 more. By the inequality of Cauchy and Schwarz and Parseval's theorem no element of the
-    inverse transform is then further off than that times the sum of |x| |w|. The inverse transform itself adds e
-    times the 2-norm of its result, which is at most the sum of |x| (2-norm) |w| (1-norm).
+    ``products`` is the sum over channels of |x| |w|, both in the 2-norm; ``sums`` is the same with w in the 1-norm.
+
+    Let e be the relative error of a transform in the 2-norm (`pmpp.kernels.fft.relative_error`, for two stages more,
+    which take the two planes apart). The product of two spectra is off by 2 e |X| |W|. The rounding of a sum of C
+    complex products adds (C + 3) 2^-23.5 of that size. By the inequality of Cauchy and Schwarz and Parseval's theorem,
+    no element of the inverse transform is then further off than these factors times the sum of |x| |w|. The inverse
+    transform itself adds e times the 2-norm of its result, which is at most the sum of |x| (2-norm) |w| (1-norm).
     """
     points = 4 * max(max(SIDES) ** 2, math.prod(_extents(a)))
     e = relative_error(points)
@@ -86,6 +93,7 @@ def error_bound(a: Layer, products: typing.Any, sums: typing.Any) -> typing.Any:
 
 
 cost = definition.cost
+arguments = definition.arguments
 
 
 # ------------------------------------------------------------------------------------------------------- whole images
@@ -93,7 +101,7 @@ cost = definition.cost
 
 def _extents(a: Layer) -> tuple[int, int]:
     """Rows and columns of a transform of a whole image with its padding: powers of two, the last at least 2."""
-    rows, columns = a.h + 2 * a.padding[0], a.w + 2 * a.padding[1]
+    rows, columns = a.h + 2 * a.padding.rows, a.w + 2 * a.padding.columns
     return 1 << (rows - 1).bit_length(), max(1 << (columns - 1).bit_length(), 2)
 
 
@@ -103,10 +111,10 @@ def enlarge_kernel(x, out, padding, step):
     if i < out.size:
         line, rows, columns = i // out.shape[2], out.shape[1], out.shape[2]
         plane = line // rows
-        row, column = line - plane * rows - padding[0], i - line * columns - padding[1]
-        r, s = row // step[0], column // step[1]
+        row, column = line - plane * rows - padding.rows, i - line * columns - padding.columns
+        r, s = row // step.rows, column // step.columns
         inside = row >= 0 and column >= 0 and r < x.shape[1] and s < x.shape[2]
-        there = inside and r * step[0] == row and s * step[1] == column
+        there = inside and r * step.rows == row and s * step.columns == column
         out[plane, line - plane * rows, i - line * columns] = x[plane, r, s] if there else np.float32(0)
 
 
@@ -135,15 +143,11 @@ def crop_kernel(y, out, bias, stride, relu):
         p, q = line - plane * out.shape[2], i - line * out.shape[3]
         n = plane // out.shape[1]
         k = plane - n * out.shape[1]
-        out[n, k, p, q] = finish(y[plane, p * stride[0], q * stride[1]], bias, k, relu)
-
-
-def _blocks(count: int) -> int:
-    return -(-count // BLOCK)
+        out[n, k, p, q] = finish(y[plane, p * stride.rows, q * stride.columns], bias, k, relu)
 
 
 def whole_image_workspace(a: Layer) -> int:
-    """Bytes that `whole_image` needs beside its arguments: padded planes, and spectra before and after each axis."""
+    """Bytes that `whole_image` takes besides its arguments: padded planes, and spectra before and after each axis."""
     rows, columns = _extents(a)
     planes = a.n * a.c + a.k * a.c // a.groups + a.n * a.k
     real, half = 4 * rows * columns, 8 * rows * (columns // 2 + 1)
@@ -158,72 +162,47 @@ def _refuses_whole_images(a: Layer) -> str | None:
     return None
 
 
-def _whole_image(p: Problem) -> None:
-    a = p.layer
-    rows, columns = _extents(a)
-    masks, size = a.k * a.c // a.groups, rows * (columns // 2 + 1)
-    if why := _refuses_whole_images(a):
-        raise ValueError(why)
-    # All of it is asked for at once and given back to the pool, so that what follows finds room or nothing is begun.
-    workspace("spectra of whole images", (whole_image_workspace(a),), stream=p.stream, dtype=np.uint8)
-    spectra = []
-    for planes, source, padding, step in (
-        (a.n * a.c, p.x.reshape(a.n * a.c, a.h, a.w), a.padding, (1, 1)),
-        (masks, p.w.reshape(masks, a.r, a.s), (0, 0), a.dilation),
-    ):
-        padded = workspace("padded planes", (planes, rows, columns), stream=p.stream)
-        enlarge_kernel[_blocks(padded.size), BLOCK, p.stream](source, padded, padding, step)
-        spectra.append(rfft(padded, 2, stream=p.stream).reshape(-1))
-    sums = workspace("spectra of the result", (a.n * a.k, rows, columns // 2 + 1), stream=p.stream, dtype=np.complex64)
-    sizes = size, a.c, a.k, a.c // a.groups, a.k // a.groups
-    products_kernel[_blocks(sums.size), BLOCK, p.stream](*spectra, sums.reshape(-1), *sizes)
-    crop_kernel[_blocks(p.out.size), BLOCK, p.stream](irfft(sums, 2, stream=p.stream), p.out, p.bias, a.stride, p.relu)
-
-
-@rung(enlarge_kernel, products_kernel, crop_kernel)
-def whole_image(
-    x: typing.Any,
-    w: typing.Any,
-    bias: typing.Any = None,
-    stride: typing.Any = 1,
-    padding: typing.Any = 0,
-    dilation: typing.Any = 1,
-    groups: int = 1,
-    relu: bool = False,
-    *,
-    out: typing.Any = None,
-    stream: typing.Any = 0,
-) -> typing.Any:
+@rung(enlarge_kernel, products_kernel, crop_kernel, apart_kernel, together_kernel)
+def whole_image(p):
     """Images and masks, padded to a power of two, are transformed; a frequency has a sum of products over channels.
 
-    Args:
-        x: images (N, C, H, W). w: masks (K, C / groups, R, S). bias: (K,) or None. All float32, contiguous.
-        stride, padding, dilation: an integer, or two for rows and columns, as in PyTorch's Conv2d.
-        groups: as many separate layers share the channels and the filters. relu: whether negative results become 0.
-        out: a device array (N, K, P, Q) for the result, apart from all others, or None to allocate one.
-        stream: the stream to work on.
-
-    Returns ``out`` without waiting for the work to be done. Raises TypeError or ValueError that names the argument at
-    fault, and MemoryError with the bytes that were wanted (`whole_image_workspace`) before anything is written.
-    Source: M. Mathieu, M. Henaff and Y. LeCun, Fast training of convolutional networks through FFTs (ICLR 2014).
+    The transforms are `pmpp.kernels.fft.real.rfft` and `irfft`; bytes of workspace: `whole_image_workspace`. Source:
+    M. Mathieu, M. Henaff and Y. LeCun, Fast training of convolutional networks through FFTs (ICLR 2014).
 
     Leaves: a mask of 3 x 3 is padded to the size of the image, and an image of 142 x 142 to 256 x 256.
     """
-    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
-    if p.out.size:
-        _whole_image(p)
-    return p.out
+    a, stream = p.layer, p.stream
+    if why := _refuses_whole_images(a):
+        raise ValueError(why)
+    rows, columns = _extents(a)
+    masks, size = a.k * a.c // a.groups, rows * (columns // 2 + 1)
+    # This asks for all memory at once and gives it back to the pool. If there is too little, nothing has been begun. If
+    # there is enough, the pool has it for what follows.
+    workspace("spectra of whole images", (whole_image_workspace(a),), stream=stream, dtype=np.uint8)
+    spectra = []
+    for planes, source, padding, step in (
+        (a.n * a.c, p.x.reshape(a.n * a.c, a.h, a.w), a.padding, ONES),
+        (masks, p.w.reshape(masks, a.r, a.s), ZEROS, a.dilation),
+    ):
+        padded = workspace("padded planes", (planes, rows, columns), stream=stream)
+        enlarge_kernel[blocks(padded.size, BLOCK), BLOCK, stream](source, padded, padding, step)
+        spectra.append(rfft(padded, 2, stream=stream).reshape(-1))
+    sums = workspace("spectra of the result", (a.n * a.k, rows, columns // 2 + 1), stream=stream, dtype=np.complex64)
+    sizes = size, a.c, a.k, a.c // a.groups, a.k // a.groups
+    products_kernel[blocks(sums.size, BLOCK), BLOCK, stream](*spectra, sums.reshape(-1), *sizes)
+    images = irfft(sums, 2, stream=stream)
+    crop_kernel[blocks(p.result.size, BLOCK), BLOCK, stream](images, p.result, p.bias, a.stride, p.relu)
 
 
 # ------------------------------------------------------------------------------------------------------------- tiles
 
 
 class Tiling(typing.NamedTuple):
-    """``side`` x ``side`` points a tile, of which ``valid`` are output; ``tiles`` down and across an image."""
+    """How images are cut: into tiles of ``side`` x ``side`` points, each of which gives ``valid`` outputs."""
 
     side: int
-    valid: tuple[int, int]
-    tiles: tuple[int, int]
+    valid: Pair
+    tiles: Pair  # of an image
 
     @property
     def size(self) -> int:
@@ -238,9 +217,9 @@ class Tiling(typing.NamedTuple):
 def tiling_of(a: Layer, side: int | None = None) -> Tiling | None:
     """The cheapest tiling, or that of a given side; None if the mask fits no tile.
 
-    A tile of n points gives n - r + 1 outputs, for a mask that spans r: what is further on has wrapped around.
-    Estimated in bytes: 24 for each value of a spectrum (written, read, and transformed), and 8 operations for each
-    product, of which a GPU does about ten in the time of a byte.
+    Along an axis, a tile of n points gives n - r + 1 outputs for a mask that spans r; the others have wrapped around.
+    The estimate is in bytes: 24 for each value of a spectrum, which is written, read and transformed, and 0.8 for each
+    complex product, whose 8 operations take a GPU about as long as moving 0.8 bytes.
     """
     reach = [d * (extent - 1) + 1 for d, extent in zip(a.dilation, (a.r, a.s), strict=True)]
     full = [(places - 1) * step + 1 for places, step in zip((a.p, a.q), a.stride, strict=True)]
@@ -248,8 +227,8 @@ def tiling_of(a: Layer, side: int | None = None) -> Tiling | None:
     for n in SIDES if side is None else (side,):
         if max(reach) > n:
             continue
-        valid = n - reach[0] + 1, n - reach[1] + 1
-        one = Tiling(n, valid, (-(-full[0] // valid[0]), -(-full[1] // valid[1])))
+        valid = Pair(*(n - span + 1 for span in reach))
+        one = Tiling(n, valid, Pair(*(blocks(extent, each) for extent, each in zip(full, valid, strict=True))))
         images, group = one.count(a), a.c // a.groups
         estimate = one.size * (24 * (images * (a.c + a.k) + a.k * group) + 0.8 * images * a.k * group)
         if estimate < least:
@@ -258,7 +237,7 @@ def tiling_of(a: Layer, side: int | None = None) -> Tiling | None:
 
 
 def refuses(layer: Layer) -> str | None:
-    """Why `tiles` and `register_tiled` cannot do a layer: there would be too many spectra. None if they can."""
+    """Why `tiles` and `register_tiled` cannot compute a layer: there would be too many spectra. None if they can."""
     tiling = tiling_of(layer)
     if tiling is None:
         return _refuses_whole_images(layer)
@@ -267,7 +246,7 @@ def refuses(layer: Layer) -> str | None:
 
 
 def workspace_bytes(a: Layer) -> int:
-    """Bytes that `tiles` and `register_tiled` need beside their arguments: the spectra of images, masks and results."""
+    """Bytes that `tiles` and `register_tiled` take besides their arguments: spectra of images, masks and results."""
     tiling = tiling_of(a)
     if tiling is None:
         return whole_image_workspace(a)
@@ -275,50 +254,47 @@ def workspace_bytes(a: Layer) -> int:
 
 
 def _tiles(p: Problem, multiply: typing.Callable) -> None:
-    """Spectra of tiles and masks, ``multiply(layer, tiling, x, w, out, stream)``, and back."""
-    a, tiling = p.layer, tiling_of(p.layer)
+    """Transform tiles and masks, call ``multiply(layer, tiling, x, w, sums, stream)``, and transform back."""
+    a, stream, tiling = p.layer, p.stream, tiling_of(p.layer)
     if tiling is None:
-        _whole_image(p)
+        whole_image.launch(p)
         return
-    n, images, masks = tiling.side, tiling.count(a), a.k * a.c // a.groups
-    planes = images * a.c, masks, images * a.k
     if why := refuses(a):
         raise ValueError(why)
-    spectra = workspace("spectra of tiles", (sum(planes) * tiling.size,), stream=p.stream, dtype=np.complex64)
-    ends = planes[0] * tiling.size, (planes[0] + masks) * tiling.size
-    x, w, sums = spectra[: ends[0]], spectra[ends[0] : ends[1]], spectra[ends[1] :]
+    n, images, masks = tiling.side, tiling.count(a), a.k * a.c // a.groups
+    planes, results = images * a.c, images * a.k
+    begin_w, begin_sums = planes * tiling.size, (planes + masks) * tiling.size
+    spectra = workspace("spectra of tiles", (begin_sums + results * tiling.size,), stream=stream, dtype=np.complex64)
+    x, w, sums = spectra[:begin_w], spectra[begin_w:begin_sums], spectra[begin_sums:]
     table, radix = twiddles(n), first_radix(n)
-    blocks = [-(-count // (2 * POINTS // n**2)) for count in planes]
-    image_spectra_kernel[blocks[0], THREADS, p.stream](
-        p.x.reshape(-1, a.h, a.w), x, table, n, radix, tiling.tiles, tiling.valid, a.padding, a.c, planes[0]
+    of_images, of_masks, of_sums = (blocks(count, 2 * POINTS // n**2) for count in (planes, masks, results))
+    image_spectra_kernel[of_images, THREADS, stream](
+        p.x.reshape(-1, a.h, a.w), x, table, n, radix, tiling.tiles, tiling.valid, a.padding, a.c, planes
     )
     flat = p.w.reshape(masks, a.r, a.s)
-    mask_spectra_kernel[blocks[1], THREADS, p.stream](flat, w, table, n, radix, a.dilation, masks)
-    multiply(a, tiling, x, w, sums, p.stream)
-    images_kernel[blocks[2], THREADS, p.stream](
-        sums, p.out.reshape(-1, a.p, a.q), p.bias, table, n, radix, tiling.tiles, tiling.valid, a.stride, a.k,
-        planes[2],        np.float32(1 / n**2), p.relu,
-    )  # fmt: skip
+    mask_spectra_kernel[of_masks, THREADS, stream](flat, w, table, n, radix, a.dilation, masks)
+    multiply(a, tiling, x, w, sums, stream)
+    out, scale = p.result.reshape(-1, a.p, a.q), np.float32(1 / n**2)
+    images_kernel[of_sums, THREADS, stream](
+        sums, out, p.bias, table, n, radix, tiling.tiles, tiling.valid, a.stride, a.k, results, scale, p.relu
+    )
 
 
 def _multiply(a: Layer, tiling: Tiling, x: typing.Any, w: typing.Any, sums: typing.Any, stream: typing.Any) -> None:
     sizes = tiling.size, a.c, a.k, a.c // a.groups, a.k // a.groups
-    products_kernel[_blocks(sums.size), BLOCK, stream](x, w, sums, *sizes)
+    products_kernel[blocks(sums.size, BLOCK), BLOCK, stream](x, w, sums, *sizes)
 
 
-@rung(image_spectra_kernel, mask_spectra_kernel, products_kernel, images_kernel)
-def tiles(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
+@rung(image_spectra_kernel, mask_spectra_kernel, images_kernel, *whole_image.kernels)
+def tiles(p):
     """Images are cut into overlapping tiles (overlap-save), each of which a block transforms in shared memory.
 
-    Arguments, result and errors as in `whole_image`. A tile has 16, 32 or 64 points a side, whichever `tiling_of`
-    estimates to be cheapest; masks that span more than 64 are done as in `whole_image`. Bytes: `workspace_bytes`.
+    A tile has 16, 32 or 64 points a side, whichever `tiling_of` estimates to be cheapest. Masks that span more than 64
+    points are left to `whole_image`. Bytes of workspace: `workspace_bytes`.
 
-    Leaves: a product loads its two factors, 16 bytes for 8 operations, though 64 filters multiply the same spectra.
+    Leaves: a product loads its two factors, 16 bytes for 8 operations, although many filters use the same spectra.
     """
-    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
-    if p.out.size:
-        _tiles(p, _multiply)
-    return p.out
+    _tiles(p, _multiply)
 
 
 # ------------------------------------------------------------------------------------------------- tiles in registers
@@ -334,7 +310,7 @@ SHARED = 4 * SIDE * PITCH + 64  # more than TOGETHER * PLANE
 
 @cuda.jit(device=True)
 def load_spectra(part, x, at, live, channels, size):
-    """Two loads a thread: ``SIDE`` rows by ``DEPTH`` channels by ``TOGETHER`` frequencies, and 0 beyond the edges."""
+    """Stage SIDE rows by DEPTH channels by TOGETHER frequencies, with 0 beyond the edges, by two loads a thread."""
     thread = np.uint32(cuda.threadIdx.x)
     pair, row, c = 2 * (thread & np.uint32(3)), np.uint32(thread >> 2) & np.uint32(31), np.uint32(thread >> 7)
     place = np.uint32(pair * np.uint32(PLANE) + c * np.uint32(ROW) + 2 * row)
@@ -387,7 +363,7 @@ def matrix_kernel(x, w, out, size, channels, filters, group, each, images, acros
 
 @cuda.jit(device=True)
 def multiply(left, right, row, m, n, real, imag):
-    """One channel: EACH_M x EACH_N products x conj(w), by 6 loads and 128 multiply-adds."""
+    """Add one channel's EACH_M x EACH_N products x conj(w), by 6 loads and 128 multiply-adds."""
     b0, b1 = load128(right, row + n), load128(right, row + n + np.uint32(SIDE))
     for i in range(EACH_M // 2):
         a = load128(left, row + m + 4 * i)
@@ -397,7 +373,7 @@ def multiply(left, right, row, m, n, real, imag):
 
 @cuda.jit(device=True)
 def add_products(u, v, b0, b1, i, real, imag):
-    """Row i of the sums: those of (u, v), conjugated, with four spectra."""
+    """Add to row i of the sums the products of four spectra with the conjugate of u + i v."""
     real[i, 0] = real[i, 0] + u * b0[0] + v * b0[1]
     imag[i, 0] = imag[i, 0] + u * b0[1] - v * b0[0]
     real[i, 1] = real[i, 1] + u * b0[2] + v * b0[3]
@@ -410,13 +386,13 @@ def add_products(u, v, b0, b1, i, real, imag):
 
 @cuda.jit(device=True)
 def place_of_sum(m, n):
-    """Where eight frequencies of a sum are kept: a warp's four rows of eight tiles each begin in 32 different banks."""
+    """Where in shared memory eight frequencies of a sum lie. Those of a warp's 32 sums begin in 32 different banks."""
     return (m * np.uint32(SIDE) + n) * np.uint32(PITCH) + (m & np.uint32(1)) * np.uint32(16) + (m >> 1) * np.uint32(33)
 
 
 @cuda.jit(device=True)
 def store_sums(part, out, real, imag, size, f, k0, t0, many_k, many_t, filters):
-    """Through shared memory, four filters at a time, so that 64 bytes of a spectrum are stored side by side."""
+    """Store the sums, four filters at a time and through shared memory, so that 64 bytes are stored side by side."""
     lane, warp = np.uint32(cuda.threadIdx.x) & np.uint32(31), np.uint32(np.uint32(cuda.threadIdx.x) >> 5)
     m, n = np.uint32(lane >> 3), 2 * (lane & np.uint32(7))
     place = place_of_sum(m, n) + 2 * warp
@@ -439,27 +415,24 @@ def store_sums(part, out, real, imag, size, f, k0, t0, many_k, many_t, filters):
 
 def _multiply_matrices(a: Layer, tiling: Tiling, x: typing.Any, w: typing.Any, sums: typing.Any, stream) -> None:
     each, images = a.k // a.groups, tiling.count(a)
-    across, down = -(-each // SIDE), -(-images // SIDE)
-    blocks = across * down * a.groups * (tiling.size // TOGETHER)
-    if blocks > MOST or min(each, images) < SIDE // 4:  # most of a warp's square would be empty
+    across, down = blocks(each, SIDE), blocks(images, SIDE)
+    grid = across * down * a.groups * (tiling.size // TOGETHER)
+    if grid > MOST or min(each, images) < SIDE // 4:  # most of a warp's square would be empty
         _multiply(a, tiling, x, w, sums, stream)
         return
     views = [v.view(np.float32) for v in (x, w, sums)]
     sizes = tiling.size, a.c, a.k, a.c // a.groups, each, images, across, down
-    matrix_kernel[blocks, 32 * TOGETHER, stream](*views, *sizes)
+    matrix_kernel[grid, 32 * TOGETHER, stream](*views, *sizes)
 
 
-@rung(image_spectra_kernel, mask_spectra_kernel, matrix_kernel, products_kernel, images_kernel)
-def register_tiled(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
+@rung(matrix_kernel, *tiles.kernels)
+def register_tiled(p):
     """The sum over channels is a product of matrices for each frequency: a lane computes 8 x 4 of it in registers.
 
-    Arguments, result, errors and bytes as in `tiles`. Eight frequencies are done by the eight warps of a block, since
-    these lie side by side in memory. With fewer than 8 filters a group, or 8 tiles in all, this is `tiles`.
+    A block's eight warps compute eight frequencies, which lie side by side in memory. With fewer than 8 filters a
+    group, or fewer than 8 tiles in all, the products are those of `tiles`.
     """
-    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
-    if p.out.size:
-        _tiles(p, _multiply_matrices)
-    return p.out
+    _tiles(p, _multiply_matrices)
 
 
 LADDER = (whole_image, tiles, register_tiled)

@@ -1,9 +1,10 @@
-"""Tiles of images and masks to spectra and back, for `by_fft`: one launch each, a tile in shared memory.
+"""Transforms for `by_fft`, in shared memory: tiles of images to spectra, masks to spectra, and spectra to outputs.
 
-A block transforms 4096 complex points: one square of 64 x 64, four of 32 x 32 or sixteen of 16 x 16, along the rows and
-then along the columns. Two planes of real numbers, a and b, travel as one of complex numbers, z = a + i b. With Z's
-mirror image M[f] = conj Z[-f] their spectra are (Z + M) / 2 and (Z - M) / 2i; half of each, n (n / 2 + 1) values, tells
-all. On the way back a + i b is put together again, and the inverse transform has a in its real part and b in the other.
+A block transforms 4096 complex points, first along the rows and then along the columns: one square of 64 x 64, four of
+32 x 32 or sixteen of 16 x 16. Two planes of real numbers, a and b, share a transform as z = a + i b. With
+M[f] = conj Z[-f] their spectra are (Z + M) / 2 and (Z - M) / 2i. The spectrum of real numbers is determined by half of
+it, n (n / 2 + 1) values, and only this half is stored. On the way back a + i b is put together again; a is then the
+real part of the inverse transform, and b the imaginary part.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from pmpp.kernels.fft.butterflies import (
 )
 
 POINTS, THREADS = 4096, 512  # of a block; eight points a thread
-KEPT = POINTS * 9 // 8  # in shared memory: an eighth of each row is left unused, and rows begin at different banks
-SIDES = (16, 32, 64)  # of a tile: powers of two that two passes can do
+KEPT = POINTS * 9 // 8  # in shared memory: rows are an eighth longer than needed, so that they begin at different banks
+SIDES = (16, 32, 64)  # of a tile: powers of two that two passes can transform
 
 
 @cuda.jit(device=True)
 def both_passes(points, v, place, step, t, n, radix, table):
-    """A line of n points, of which this thread has those t + k n / 8, in the same order afterwards."""
+    """Transform a line of n points. This thread has the points t + k n / 8, k = 0 .. 7, before and afterwards."""
     eighth = np.uint32(n // 8)
     v = first_butterflies(v, radix)
     write_runs(points, place + radix * t * step, radix, step, eighth * step, v)
@@ -42,14 +43,14 @@ def both_passes(points, v, place, step, t, n, radix, table):
 
 @cuda.jit(device=True)
 def row_of(n):
-    """This thread's ``(line, t)`` in the pass along rows: a line is a row of one of the block's squares."""
+    """This thread's ``(line, t)`` in the pass along rows; lines are the rows of the block's squares."""
     thread, bits = np.uint32(cuda.threadIdx.x), np.uint32(28 - cuda.clz(np.int32(n)))
     return np.uint32(thread >> bits), thread & np.uint32(n // 8 - 1)
 
 
 @cuda.jit(device=True)
 def column_of(n):
-    """This thread's ``(square, column, t)`` in the pass along columns: neighbours have neighbouring columns."""
+    """This thread's ``(square, column, t)`` in the pass along columns. Consecutive threads have consecutive columns."""
     thread, bits = np.uint32(cuda.threadIdx.x), np.uint32(31 - cuda.clz(np.int32(n)))
     rest = np.uint32(thread >> bits)
     return np.uint32(rest >> (bits - np.uint32(3))), thread & np.uint32(n - 1), rest & np.uint32(n // 8 - 1)
@@ -57,7 +58,7 @@ def column_of(n):
 
 @cuda.jit(device=True)
 def both_axes(points, v, n, radix, table):
-    """From eight points of a row in each thread to eight points of a column in each."""
+    """Transform the block's squares. A thread brings eight points of a row and gets eight points of a column."""
     pitch = np.uint32(n + n // 8)
     line, t = row_of(n)
     v = both_passes(points, v, line * pitch, np.uint32(1), t, n, np.uint32(radix), table)
@@ -100,18 +101,21 @@ def store_spectra(points, v, out, planes, n):
 
 @cuda.jit(device=True)
 def corner_of(plane, tiles, valid, channels):
-    """``(image and channel as one, top, left)`` of a plane. Channels come first, then tiles, then images."""
+    """``(image x channels + channel, top, left)``: which plane of x a tile's plane is cut from, and where.
+
+    Planes of tiles are numbered by channel first, then by tile, then by image.
+    """
     tile = np.int64(np.uint32(plane) // np.uint32(channels))
     channel = plane - tile * channels
-    line = np.int64(np.uint32(tile) // np.uint32(tiles[1]))
-    image = np.int64(np.uint32(line) // np.uint32(tiles[0]))
-    top, left = (line - image * tiles[0]) * valid[0], (tile - line * tiles[1]) * valid[1]
+    line = np.int64(np.uint32(tile) // np.uint32(tiles.columns))
+    image = np.int64(np.uint32(line) // np.uint32(tiles.rows))
+    top, left = (line - image * tiles.rows) * valid.rows, (tile - line * tiles.columns) * valid.columns
     return image * channels + channel, top, left
 
 
 @cuda.jit(device=True)
 def pixel(x, plane, row, column, there):
-    """An element of a plane of x, and 0 beyond its edges."""
+    """An element of a plane of x, or 0 beyond its edges."""
     if there and row >= 0 and row < x.shape[1] and column >= 0 and column < x.shape[2]:
         return x[plane, row, column]
     return np.float32(0)
@@ -125,14 +129,14 @@ def image_spectra_kernel(x, out, table, n, radix, tiles, valid, padding, channel
     plane = 2 * (np.int64(cuda.blockIdx.x) * (POINTS // (n * n)) + square)
     a, row, left = corner_of(min(plane, planes - 1), tiles, valid, channels)
     b, other, aside = corner_of(min(plane + 1, planes - 1), tiles, valid, channels)
-    down, right = np.int64(line - square * np.uint32(n)) - padding[0], np.int64(t) - padding[1]
+    down, right = np.int64(line - square * np.uint32(n)) - padding.rows, np.int64(t) - padding.columns
     v = pixels(x, a, b, row + down, other + down, left + right, aside + right, n // 8, plane + 1 < planes)
     store_spectra(points, both_axes(points, v, n, radix, table), out, planes, n)
 
 
 @cuda.jit(device=True)
 def pixels(x, a, b, row, other, column, aside, step, two):
-    """Eight points of a row of two planes."""
+    """Eight points of a row of plane a, and as imaginary parts of a row of plane b."""
     return (
         complex(pixel(x, a, row, column, True), pixel(x, b, other, aside, two)),
         complex(pixel(x, a, row, column + step, True), pixel(x, b, other, aside + step, two)),
@@ -150,11 +154,14 @@ def pixels(x, a, b, row, other, column, aside, step, two):
 
 @cuda.jit(device=True)
 def weight(w, plane, row, column, dilation, there):
-    """An element of a dilated mask, and 0 between and beyond its elements. w is (masks, R, S)."""
+    """An element of a dilated mask, or 0 between and beyond the mask's elements. w has shape (masks, R, S)."""
     r, s = np.int64(row), np.int64(column)
-    if dilation[0] > 1 or dilation[1] > 1:
-        r, s = np.int64(np.uint32(row) // np.uint32(dilation[0])), np.int64(np.uint32(column) // np.uint32(dilation[1]))
-        there = there and r * dilation[0] == np.int64(row) and s * dilation[1] == np.int64(column)
+    if dilation.rows > 1 or dilation.columns > 1:
+        r, s = (
+            np.int64(np.uint32(row) // np.uint32(dilation.rows)),
+            np.int64(np.uint32(column) // np.uint32(dilation.columns)),
+        )
+        there = there and r * dilation.rows == np.int64(row) and s * dilation.columns == np.int64(column)
     return w[plane, r, s] if there and r < w.shape[1] and s < w.shape[2] else np.float32(0)
 
 
@@ -185,7 +192,10 @@ def mask_spectra_kernel(w, out, table, n, radix, dilation, planes):
 
 @cuda.jit(device=True)
 def joined(spectra, plane, row, column, n, two):
-    """The conjugate of a + i b at (row, column), from half spectra: a forward transform of it is the inverse one."""
+    """The conjugate of A + i B at (row, column), from the half spectra of two planes.
+
+    The forward transform of the conjugate is the conjugate of the inverse transform.
+    """
     wide, mirror = np.uint32(n // 2 + 1), column > np.uint32(n // 2)
     row = -row & np.uint32(n - 1) if mirror else row
     column = np.uint32(n) - column if mirror else column
@@ -220,20 +230,20 @@ def images_kernel(spectra, out, bias, table, n, radix, tiles, valid, stride, fil
 
 @cuda.jit(device=True)
 def store_column(v, out, bias, plane, planes, t, column, n, tiles, valid, stride, filters, scale, imag, relu):
-    """What of a column of a tile is output: the rest is what wrapped around, or lies between two strides."""
+    """Store the outputs in a tile's column, without the elements that wrapped around or that a stride skips."""
     whole, top, left = corner_of(min(plane, planes - 1), tiles, valid, filters)
     across = left + np.int64(column)
-    q = np.int64(np.uint32(across) // np.uint32(stride[1])) if stride[1] > 1 else across
-    if plane < planes and np.int64(column) < valid[1] and q * stride[1] == across and q < out.shape[2]:
+    q = np.int64(np.uint32(across) // np.uint32(stride.columns)) if stride.columns > 1 else across
+    if plane < planes and np.int64(column) < valid.columns and q * stride.columns == across and q < out.shape[2]:
         k, row, step = np.uint32(whole) % np.uint32(filters), np.int64(t), n // 8
-        store_point(v[0], out, bias, whole, k, row, q, top, valid[0], stride[0], scale, imag, relu)
-        store_point(v[1], out, bias, whole, k, row + step, q, top, valid[0], stride[0], scale, imag, relu)
-        store_point(v[2], out, bias, whole, k, row + 2 * step, q, top, valid[0], stride[0], scale, imag, relu)
-        store_point(v[3], out, bias, whole, k, row + 3 * step, q, top, valid[0], stride[0], scale, imag, relu)
-        store_point(v[4], out, bias, whole, k, row + 4 * step, q, top, valid[0], stride[0], scale, imag, relu)
-        store_point(v[5], out, bias, whole, k, row + 5 * step, q, top, valid[0], stride[0], scale, imag, relu)
-        store_point(v[6], out, bias, whole, k, row + 6 * step, q, top, valid[0], stride[0], scale, imag, relu)
-        store_point(v[7], out, bias, whole, k, row + 7 * step, q, top, valid[0], stride[0], scale, imag, relu)
+        store_point(v[0], out, bias, whole, k, row, q, top, valid.rows, stride.rows, scale, imag, relu)
+        store_point(v[1], out, bias, whole, k, row + step, q, top, valid.rows, stride.rows, scale, imag, relu)
+        store_point(v[2], out, bias, whole, k, row + 2 * step, q, top, valid.rows, stride.rows, scale, imag, relu)
+        store_point(v[3], out, bias, whole, k, row + 3 * step, q, top, valid.rows, stride.rows, scale, imag, relu)
+        store_point(v[4], out, bias, whole, k, row + 4 * step, q, top, valid.rows, stride.rows, scale, imag, relu)
+        store_point(v[5], out, bias, whole, k, row + 5 * step, q, top, valid.rows, stride.rows, scale, imag, relu)
+        store_point(v[6], out, bias, whole, k, row + 6 * step, q, top, valid.rows, stride.rows, scale, imag, relu)
+        store_point(v[7], out, bias, whole, k, row + 7 * step, q, top, valid.rows, stride.rows, scale, imag, relu)
 
 
 @cuda.jit(device=True)

@@ -4,9 +4,9 @@ A layer takes images x of shape (N, C, H, W) and weights w of shape (K, C / grou
 
     out[n, k, p, q] = bias[k] + the sum over c, r, s of x[n, c, p u + r d - a, q v + s e - b] w[k, c, r, s]
 
-with stride (u, v), padding (a, b) and dilation (d, e); outside the image x is 0. With groups the channels are dealt to
-as many separate layers. It is a correlation, as in every deep-learning library. Source: PMPP 4e section 16.2; PyTorch's
-Conv2d.
+with stride (u, v), padding (a, b) and dilation (d, e); outside the image x is 0. With groups the channels and the
+filters are divided into that many separate layers. This is a correlation, as in every deep-learning library. Source:
+PMPP 4e section 16.2; PyTorch's Conv2d.
 """
 
 from __future__ import annotations
@@ -20,15 +20,41 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.runtime import device
-from pmpp.runtime.check import as_pair
-from pmpp.runtime.rung import Cost
+from pmpp.runtime.check import as_flag, as_pair
+from pmpp.runtime.rung import Cost, Problem
 
 MOST = 2**31 - 1  # elements of an array: the kernels count in 32 bits
 
 
+class Pair(typing.NamedTuple):
+    """A number for the rows and one for the columns."""
+
+    rows: int
+    columns: int
+
+    def __str__(self) -> str:
+        return f"({self.rows}, {self.columns})"
+
+
+ZEROS, ONES = Pair(0, 0), Pair(1, 1)
+
+
+class Window(typing.NamedTuple):
+    """How the kernel moves over an image, as the device functions take it: pairs of int32."""
+
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+
+
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """The shape of a convolution layer. Pairs are for rows and columns."""
+    """The shape of a convolution layer. Stride, padding and dilation may be given as tuples (rows, columns).
+
+    >>> layer = Layer(32, 64, 56, 56, 128, 3, 3, stride=(2, 2), padding=(1, 1))
+    >>> layer.shape, layer.stride.rows, str(layer)
+    ((32, 128, 28, 28), 2, 'n32 c64 h56 k128 3x3 s2 p1')
+    """
 
     n: int
     c: int
@@ -37,20 +63,24 @@ class Layer:
     k: int
     r: int
     s: int
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
+    stride: Pair = ONES
+    padding: Pair = ZEROS
+    dilation: Pair = ONES
     groups: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("stride", "padding", "dilation"):
+            object.__setattr__(self, name, Pair(*getattr(self, name)))
 
     @property
     def p(self) -> int:
         """Rows of an output image."""
-        return extent_out(self.h, self.r, self.stride[0], self.padding[0], self.dilation[0])
+        return extent_out(self.h, self.r, self.stride.rows, self.padding.rows, self.dilation.rows)
 
     @property
     def q(self) -> int:
         """Columns of an output image."""
-        return extent_out(self.w, self.s, self.stride[1], self.padding[1], self.dilation[1])
+        return extent_out(self.w, self.s, self.stride.columns, self.padding.columns, self.dilation.columns)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -74,12 +104,23 @@ class Layer:
         words = [f"n{self.n} c{self.c} {height} k{self.k} {self.r}x{self.s}"]
         for letter, pair, usual in (("s", self.stride, 1), ("p", self.padding, 0), ("d", self.dilation, 1)):
             if pair != (usual, usual):
-                words.append(f"{letter}{pair[0]}" if pair[0] == pair[1] else f"{letter}{pair[0]}x{pair[1]}")
+                words.append(letter + (f"{pair.rows}" if pair.rows == pair.columns else f"{pair.rows}x{pair.columns}"))
         return " ".join(words + [f"g{self.groups}"] * (self.groups != 1))
 
 
+@functools.lru_cache(4096)
+def window_of(layer: Layer) -> Window:
+    """The layer's `Window`."""
+    pairs = layer.stride, layer.padding, layer.dilation
+    return Window(*(Pair(np.int32(pair.rows), np.int32(pair.columns)) for pair in pairs))
+
+
 def extent_out(extent: int, kernel: int, stride: int = 1, padding: int = 0, dilation: int = 1) -> int:
-    """Places of a kernel along one axis."""
+    """How many places a kernel can take along one axis of an image: the extent of the output.
+
+    >>> extent_out(224, kernel=7, stride=2, padding=3)
+    112
+    """
     return (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
 
@@ -97,8 +138,8 @@ def resnet50(images: int = 32) -> dict[Layer, int]:
         found[layer] = found.get(layer, 0) + 1
 
     channels, extent = 64, 56
-    for width, blocks, first_stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
-        for block in range(blocks):
+    for width, repeats, first_stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for block in range(repeats):
             stride = first_stride if block == 0 else 1
             add(channels, extent, width, 1)
             add(width, extent, width, 3, stride)
@@ -121,8 +162,8 @@ def reference(
     for n, k, p, q in np.ndindex(out.shape):
         group, total = k // (a.k // groups), np.float64(0)
         for c, r, s in np.ndindex(w.shape[1:]):
-            row = p * a.stride[0] + r * a.dilation[0] - a.padding[0]
-            column = q * a.stride[1] + s * a.dilation[1] - a.padding[1]
+            row = p * a.stride.rows + r * a.dilation.rows - a.padding.rows
+            column = q * a.stride.columns + s * a.dilation.columns - a.padding.columns
             if 0 <= row < a.h and 0 <= column < a.w:
                 total += np.float64(x[n, group * w.shape[1] + c, row, column]) * np.float64(w[k, c, r, s])
         total += 0 if bias is None else np.float64(bias[k])
@@ -181,27 +222,13 @@ def cost(n: int, c: int, h: int, w: int, k: int, r: int = 3, s: int = 3, stride=
 # ------------------------------------------------------------------------------------------------------------ arguments
 
 
-class Problem(typing.NamedTuple):
-    """A validated call: contiguous device arrays of rank 4, 4, 1 and 4. ``bias`` has no element if there is none."""
-
-    x: typing.Any
-    w: typing.Any
-    bias: typing.Any
-    out: typing.Any
-    layer: Layer
-    relu: bool
-    stream: typing.Any
-
-
 def layer_of(x: tuple[int, ...], w: tuple[int, ...], stride=1, padding=0, dilation=1, groups=1) -> Layer:
     """The layer for arrays of shapes ``x`` and ``w``. Raises ValueError for parameters that make none."""
     if len(x) != 4 or len(w) != 4:
         raise ValueError(f"x and w must have 4 dimensions each, had shapes {x} and {w}")
-    stride, padding, dilation = (
-        as_pair("stride", stride, 1),
-        as_pair("padding", padding, 0),
-        as_pair("dilation", dilation, 1),
-    )
+    stride = as_pair("stride", stride, 1)
+    padding = as_pair("padding", padding, 0)
+    dilation = as_pair("dilation", dilation, 1)
     if isinstance(groups, bool) or not isinstance(groups, int | np.integer) or groups < 1:
         raise ValueError(f"groups must be an integer of at least 1, was {groups!r}")
     if min(w) < 1:
@@ -217,33 +244,64 @@ def layer_of(x: tuple[int, ...], w: tuple[int, ...], stride=1, padding=0, dilati
     return layer
 
 
-@functools.cache
-def _nothing() -> typing.Any:
-    return device.empty(0, np.float32)
+def arguments(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0) -> Problem:
+    """Compute a convolution layer: each output is a bias plus a sum of products over channels, rows and columns.
 
+    Args:
+        x: images of shape (N, C, H, W), float32, contiguous, of at most 2^31 - 1 elements like all arrays.
+        w: filters of shape (K, C / groups, R, S), float32, contiguous.
+        bias: a number for each filter, float32 of shape (K,), or None.
+        stride, padding, dilation: integers, or pairs for rows and columns. Around the image lie zeros.
+        groups: into how many separate layers the channels and the filters are divided. 1 for an ordinary layer.
+        relu: whether negative results become 0. A NaN stays one.
+        out: a float32 device array of shape (N, K, P, Q), apart from the others in memory, or None to allocate one.
+        stream: the stream to work on.
 
-def problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream) -> Problem:
-    """The arguments of a rung, checked. Raises TypeError or ValueError that names the argument at fault."""
+    Returns ``out``, without waiting for the work to be done. P = (H + 2 padding - dilation (R - 1) - 1) // stride + 1,
+    and Q likewise. The zeros around the image are multiplied, as by cuDNN: where they meet an infinite or NaN weight,
+    the output is NaN. Rungs that differ say so.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted; and MemoryError,
+    with the bytes that were wanted, if there is no room for what an algorithm keeps between its kernels. Then nothing
+    has been written.
+
+    >>> from pmpp.kernels.convolution_layer import direct
+    >>> x, w = np.ones((1, 2, 3, 3), np.float32), np.ones((1, 2, 2, 2), np.float32)
+    >>> direct.naive(x, w, np.float32([0.5])).copy_to_host()
+    array([[[[8.5, 8.5],
+             [8.5, 8.5]]]], dtype=float32)
+    """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=np.float32, ndim=4, stream=stream)
     w = device.as_input("w", w, dtypes=np.float32, ndim=4, stream=stream)
     layer = layer_of(x.shape, w.shape, stride, padding, dilation, groups)
-    bias = _nothing() if bias is None else device.as_input("bias", bias, dtypes=np.float32, ndim=1, stream=stream)
-    if bias.size not in (0, layer.k) or (bias is not _nothing() and not bias.size):
-        raise ValueError(f"bias must have shape ({layer.k},), a number for each filter of w, had {bias.shape}")
+    if bias is None:
+        bias = no_elements(np.float32)
+    else:
+        bias = device.as_input("bias", bias, dtypes=np.float32, ndim=1, stream=stream)
+        if bias.shape != (layer.k,):
+            raise ValueError(f"bias must have shape ({layer.k},), a number for each filter of w, had {bias.shape}")
     for name, shape in (("x", x.shape), ("w", w.shape), ("out", layer.shape)):
         if math.prod(shape) > MOST:
             raise ValueError(f"{name} must have at most 2^31 - 1 elements, has shape {shape}: take fewer images a call")
-    if not isinstance(relu, bool | np.bool_):
-        raise TypeError(f"relu must be True or False, was {relu!r}")
+    relu = as_flag("relu", relu)
     out = device.as_output("out", out, shape=layer.shape, dtype=np.float32, stream=stream)
-    return Problem(x, w, bias, out, layer, bool(relu), stream)
+    return Problem(out, stream=stream, x=x, w=w, bias=bias, layer=layer, relu=relu)
+
+
+def no_elements(dtype: typing.Any) -> typing.Any:
+    """An empty array on the current GPU: what a kernel is given in the place of an array that it does not read."""
+    return _empty_on(device.backend().cuda.get_current_device().id, np.dtype(dtype))
+
+
+@functools.lru_cache(64)
+def _empty_on(gpu: int, dtype: np.dtype) -> typing.Any:
+    return device.empty(0, dtype)
 
 
 def workspace(
     what: str, shape: tuple[int, ...], *, stream: typing.Any = 0, dtype: typing.Any = np.float32
 ) -> typing.Any:
-    """A device array for intermediate results: to be asked for before anything is written.
+    """A device array for intermediate results. A rung asks for all that it needs before it writes to ``out``.
 
     Raises MemoryError that says how many bytes were wanted, and what for.
     """
@@ -258,7 +316,7 @@ def workspace(
 
 @cuda.jit(device=True)
 def finish(total, bias, k, relu):
-    """The epilogue: what is stored for a sum of filter k. A NaN stays one."""
+    """A sum of filter k with its bias, and 0 instead if that is negative and ``relu`` is set. A NaN stays one."""
     if bias.size:
         total += bias[np.uint32(k)]
     return np.float32(0) if relu and total < 0 else total

@@ -1,7 +1,7 @@
-"""Choosing a convolution algorithm by measuring: all algorithms run, and the order is remembered.
+"""Find the fastest algorithm for a convolution layer by measuring all of them.
 
-`find` measures, so it imports the lab's instruments, as no room does. cuDNN has the same in its functions with Find in
-their names (S. Chetlur and others, "cuDNN: efficient primitives for deep learning", 2014).
+This is the one module among the convolution layers that uses the instruments of ``pmpp.lab``. What `find` measures,
+`pmpp.kernels.convolution_layer.dispatch` remembers.
 """
 
 from __future__ import annotations
@@ -14,28 +14,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.convolution_layer.definition import Layer, Problem, problem_of
-from pmpp.kernels.convolution_layer.dispatch import (
-    ALGORITHMS,
-    check_limit,
-    device_name,
-    fits,
-    refuses,
-    remember,
-    run,
-    workspace_bytes,
-)
+from pmpp.kernels.common import blocks
+from pmpp.kernels.convolution_layer import dispatch
+from pmpp.kernels.convolution_layer.definition import Layer, Pair, Problem, arguments
+from pmpp.kernels.convolution_layer.dispatch import ALGORITHMS
 from pmpp.lab.measure import timing
 from pmpp.runtime import device
+from pmpp.runtime.check import as_number
 
-SAMPLES = 256  # outputs that `find` compares with float64
+SAMPLES = 256  # outputs that are compared with float64
+BLOCK = 32  # threads a block of the kernels below
 
 
 class Candidate(typing.NamedTuple):
     """An algorithm and what was found. ``seconds`` and ``error`` are NaN where ``note`` says why it did not run.
 
-    ``error`` is the largest of `SAMPLES` outputs' differences from float64, each as a fraction of the sum of the sizes
-    of that output's terms: a number that does not depend on the layer's scale.
+    ``error`` is the largest difference from float64 among `SAMPLES` outputs, each as a fraction of the sum of the sizes
+    of that output's terms. So it does not depend on how large the numbers are.
     """
 
     algorithm: str
@@ -67,62 +62,67 @@ class Ranking:
 
 
 def find(
-    x: typing.Any,
-    w: typing.Any,
-    bias: typing.Any = None,
-    stride: typing.Any = 1,
-    padding: typing.Any = 0,
-    dilation: typing.Any = 1,
-    groups: int = 1,
-    relu: bool = False,
+    x,
+    w,
+    bias=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    relu=False,
     *,
     algorithms: Sequence[str] = ALGORITHMS,
     workspace_limit: int | None = None,
     seconds: float = 0.2,
 ) -> Ranking:
-    """Run every algorithm on these arrays, rank them by time, and let `convolution` remember it for such a layer.
+    """Run every algorithm on these arrays, rank them by time, and let ``convolution`` use the ranking from now on.
 
     On a GPU the time is the median of the kernels' time with a cold L2 cache, as in `pmpp.lab.measure.timing`. In the
     interpreter it is the interpreter's own, which ranks nothing but the interpreter.
 
     Args:
-        x, w, bias, stride, padding, dilation, groups, relu: as in `convolution`.
-        algorithms: the candidates.
+        x, w, bias, stride, padding, dilation, groups, relu: as in
+            `pmpp.kernels.convolution_layer.definition.arguments`.
+        algorithms: the candidates' names.
         workspace_limit: bytes of device memory beyond which a candidate is not run; None for no limit.
-        seconds: of measuring for each candidate, about.
+        seconds: about how long to measure each candidate.
 
     Returns the `Ranking`. A candidate that cannot compute the layer, or finds no memory, stands last with the reason. A
     ranking of some of the algorithms, or under a limit, is not remembered.
-    Raises TypeError or ValueError that names the argument at fault.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> x, w = np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    >>> find(x, w, algorithms=["direct"]).best.algorithm
+    'direct'
     """
-    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, None, 0)
+    p = arguments(x, w, bias, stride, padding, dilation, groups, relu)
     unknown = [name for name in algorithms if name not in ALGORITHMS]
     if unknown or isinstance(algorithms, str) or not len(algorithms):
         raise ValueError(f"algorithms must be some of {', '.join(ALGORITHMS)}, was {algorithms!r}")
-    check_limit(workspace_limit)
-    if not p.out.size:
+    dispatch.check_limit(workspace_limit)
+    seconds = float(as_number("seconds", seconds, 0))
+    if not p.result.size:
         raise ValueError("x must have an image at least, had none: there is nothing to measure")
     samples = samples_of(p)
     found = [_candidate(name, p, samples, workspace_limit, seconds) for name in algorithms]
     ran = sorted((one for one in found if not one.note), key=lambda one: one.seconds)
-    ranking = Ranking(p.layer, device_name(), (*ran, *(one for one in found if one.note)))
     if ran and workspace_limit is None and set(algorithms) == set(ALGORITHMS):
-        remember(p.layer, [one.algorithm for one in ran])
-    return ranking
+        dispatch.remember(p.layer, [one.algorithm for one in ran])
+    return Ranking(p.layer, dispatch.device_name(), (*ran, *(one for one in found if one.note)))
 
 
 def _candidate(name: str, p: Problem, samples: Samples, limit: int | None, seconds: float) -> Candidate:
     nothing = float("nan")
-    if why := refuses(name, p.layer):
+    if why := dispatch.refuses(name, p.layer):
         return Candidate(name, nothing, 0, nothing, why)
-    wanted = workspace_bytes(name, p.layer)
-    if not fits(name, p.layer, limit):
+    wanted = dispatch.workspace_bytes(name, p.layer)
+    if not dispatch.fits(name, p.layer, limit):
         return Candidate(name, nothing, wanted, nothing, f"wants {wanted:,} bytes of workspace, {limit:,} are allowed")
     try:
-        taken = _time(lambda: run(name, p), p.layer, seconds)
+        taken = _time(lambda: dispatch.run(name, p), p.layer, seconds)
     except MemoryError as error:
         return Candidate(name, nothing, wanted, nothing, str(error))
-    return Candidate(name, taken, wanted, samples.error(p.out))
+    return Candidate(name, taken, wanted, samples.error(p.result))
 
 
 def _time(call: Callable[[], typing.Any], layer: Layer, seconds: float) -> float:
@@ -138,19 +138,20 @@ def _time(call: Callable[[], typing.Any], layer: Layer, seconds: float) -> float
 def exact_kernel(x, w, bias, places, exact, size, extent, kernel, stride, padding, dilation, filters, relu):
     """Outputs in float64, one a thread, straight from the definition, and the sums of their terms' sizes."""
     i = cuda.grid(1)
+    _, all_filters, rows, columns = extent
     if i < places.size:
-        column, at = places[i] % extent[3], places[i] // extent[3]
-        row, at = at % extent[2], at // extent[2]
-        k, n = at % extent[1], at // extent[1]
+        column, at = places[i] % columns, places[i] // columns
+        row, at = at % rows, at // rows
+        k, n = at % all_filters, at // all_filters
         total, sizes = np.float64(0), np.float64(0)
         c = 0
         while c < w.shape[1]:
             r = 0
-            while r < kernel[0]:
-                y = row * stride[0] + r * dilation[0] - padding[0]
+            while r < kernel.rows:
+                y = row * stride.rows + r * dilation.rows - padding.rows
                 s = 0
-                while s < kernel[1]:
-                    z = column * stride[1] + s * dilation[1] - padding[1]
+                while s < kernel.columns:
+                    z = column * stride.columns + s * dilation.columns - padding.columns
                     if 0 <= y < x.shape[2] and 0 <= z < x.shape[3]:
                         term = np.float64(x[n, k // filters * w.shape[1] + c, y, z]) * np.float64(w[k, c, r, s])
                         total += term
@@ -173,7 +174,7 @@ def gather_kernel(source, places, target):
 
 
 class Samples(typing.NamedTuple):
-    """Some places of an output, the first and the last among them, and in float64 what belongs there."""
+    """Some places of an output, the first and the last among them, and in float64 the right values there."""
 
     places: typing.Any
     exact: np.ndarray
@@ -182,17 +183,17 @@ class Samples(typing.NamedTuple):
     def error(self, out: typing.Any) -> float:
         """The largest error of ``out`` at these places: see `Candidate`."""
         got = device.empty(self.places.size, np.float32)
-        gather_kernel[-(-self.places.size // 32), 32](out.reshape(-1), self.places, got)
+        gather_kernel[blocks(self.places.size, BLOCK), BLOCK](out.reshape(-1), self.places, got)
         off = np.abs(device.to_host(got) - self.exact)
         return float(np.max(off / np.maximum(self.size, np.finfo(np.float32).tiny)))
 
 
 def samples_of(p: Problem) -> Samples:
     """Up to `SAMPLES` places of the problem's output, the same ones each time."""
-    layer, count = p.layer, p.out.size
+    layer, count = p.layer, p.result.size
     drawn = np.random.default_rng(0).integers(0, count, SAMPLES - 2)
     places = device.to_device(np.unique([0, count - 1, *drawn]))
     exact, size = (device.empty(places.size, np.float64) for _ in range(2))
-    sizes = layer.shape, (layer.r, layer.s), layer.stride, layer.padding, layer.dilation, layer.k // layer.groups
-    exact_kernel[-(-places.size // 32), 32](p.x, p.w, p.bias, places, exact, size, *sizes, p.relu)
+    sizes = layer.shape, Pair(layer.r, layer.s), layer.stride, layer.padding, layer.dilation, layer.k // layer.groups
+    exact_kernel[blocks(places.size, BLOCK), BLOCK](p.x, p.w, p.bias, places, exact, size, *sizes, p.relu)
     return Samples(places, device.to_host(exact), device.to_host(size))

@@ -1,11 +1,14 @@
-"""Convolution by im2col: what each output sees of x becomes a column of a matrix, and the layer a matrix product.
+"""Convolution by im2col: the window of x that an output sees becomes a column of a matrix; the layer, a product.
 
 Chapter: notebooks/64_im2col.ipynb.  PMPP 4e ch. 16.
 
-With a column for each output pixel and a row for each c, r and s, the layer is W (K x C R S) times columns
-(C R S x P Q), for each image, and all that chapter 12 did for matrix products serves again. The price is memory: every
-element of x is written as often as a kernel's places see it, up to R S times, and read once more. For 1 x 1
-kernels the columns are x itself, and there is nothing to pay.
+The columns are a matrix with a column for each output pixel and a row for each c, r and s. An image's output is then
+W (K x C R S) times the columns (C R S x P Q), and the kernels of the chapter on matrix multiplication compute it. The
+price is memory: an element of x is written up to R S times, once for each place of the kernel that covers it, and every
+copy is read again. For 1 x 1 kernels with neither stride nor padding the columns are x itself and cost nothing.
+
+The algorithm cannot compute a layer of which a single image has more than 2^31 - 1 elements in its columns (`refuses`).
+The rungs raise ValueError for such a layer.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels import matmul
+from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.convolution_layer import definition
-from pmpp.kernels.convolution_layer.definition import MOST, Layer, Problem, finish, problem_of, workspace
+from pmpp.kernels.convolution_layer.definition import MOST, Layer, Problem, finish, window_of, workspace
 from pmpp.kernels.matmul import batched as matmul_batched
 from pmpp.runtime.rung import rung
 
@@ -53,17 +57,18 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
 tolerance = definition.tolerance
 cost = definition.cost
+arguments = definition.arguments
 
 
 def refuses(layer: Layer) -> str | None:
-    """Why this algorithm cannot do a layer: where the columns of a single image are beyond 32-bit indices."""
+    """Why this algorithm cannot compute a layer; None if the columns of an image have fewer than 2^31 elements."""
     if _rows(layer) * layer.p * layer.q > MOST:
         return f"the columns of one image would have {_rows(layer) * layer.p * layer.q:,} elements, beyond 2^31 - 1"
     return None
 
 
 def workspace_bytes(layer: Layer) -> int:
-    """Bytes of columns, and of weights that are laid out anew for a product: those of `without_copies`."""
+    """Bytes that `without_copies` takes for columns, and for weights if they must be laid out anew for a product."""
     weights = _copies(layer) * layer.k * _depth(layer) if _lays_out(layer) else 0
     columns = 0 if is_product(layer) else images_at_a_time(layer) * _rows(layer) * layer.p * layer.q
     return 4 * (columns + weights)
@@ -73,9 +78,8 @@ def workspace_bytes(layer: Layer) -> int:
 
 
 def _depth(layer: Layer) -> int:
-    """Rows of a group's columns. Zeros fill them up to a multiple of the tile's depth."""
-    depth = matmul_batched.DEPTH
-    return layer.terms if is_product(layer) else -(-layer.terms // depth) * depth
+    """Rows of a group's columns, with the rows of zeros that make them a multiple of the product's depth of a tile."""
+    return layer.terms if is_product(layer) else round_up(layer.terms, matmul_batched.DEPTH)
 
 
 def _rows(layer: Layer) -> int:
@@ -88,7 +92,10 @@ def is_product(layer: Layer) -> bool:
 
 
 def images_at_a_time(layer: Layer) -> int:
-    """As many as have columns of BUDGET bytes, but at least one; for a product as it stands all."""
+    """How many images have their columns in memory at once: as many as fit into BUDGET bytes, but at least one.
+
+    All of them if x is the matrix of columns already.
+    """
     if is_product(layer):
         return layer.n
     each = _rows(layer) * layer.p * layer.q
@@ -96,7 +103,7 @@ def images_at_a_time(layer: Layer) -> int:
 
 
 def _copies(layer: Layer) -> int:
-    """How often the weights are wanted: once for all images, or with groups once for each image of a launch."""
+    """How many copies of the weights a product needs: one for all images, or with groups one for each image."""
     return images_at_a_time(layer) if layer.groups > 1 else 1
 
 
@@ -104,35 +111,58 @@ def _lays_out(layer: Layer) -> bool:
     return _copies(layer) > 1 or _depth(layer) != layer.terms
 
 
-@cuda.jit
-def columns_kernel(x, columns, images, shape, window):
-    """A thread for each channel and pixel writes that pixel's rows: neighbours in x and in the columns.
+class ColumnSizes(typing.NamedTuple):
+    """What `columns_kernel` is told of a layer: int32, named as in `Layer`."""
 
-    Arrays are flat, and all numbers have 32 bits: ``shape`` is (first image, C, H, W, P, Q, R, S, groups, depth).
+    first_image: int
+    c: int
+    h: int
+    w: int
+    p: int
+    q: int
+    r: int
+    s: int
+    groups: int
+    depth: int  # rows of a group's columns
+
+
+@cuda.jit
+def columns_kernel(x, columns, images, sizes, window):
+    """A thread for each channel and output pixel writes the R S rows of that channel in the pixel's column.
+
+    Neighbouring threads read neighbours in x and write neighbours in a row of the columns. Arrays are flat, ``sizes``
+    is a `ColumnSizes`, and all numbers have 32 bits.
     """
     i = np.uint32(cuda.grid(1))
-    pixels = np.uint32(shape[4] * shape[5])
+    pixels = np.uint32(sizes.p * sizes.q)
     plane = np.uint32(i // pixels)
-    n = np.uint32(plane // np.uint32(shape[1]))
+    n = np.uint32(plane // np.uint32(sizes.c))
     if n < images:
-        pixel, c = np.uint32(i - plane * pixels), np.uint32(plane - n * shape[1])
-        p = np.uint32(pixel // np.uint32(shape[5]))
-        top, left = np.int32(p * window[0] - window[2]), np.int32((pixel - p * shape[5]) * window[1] - window[3])
-        share = np.uint32(shape[1] // shape[8])
+        pixel, c = np.uint32(i - plane * pixels), np.uint32(plane - n * sizes.c)
+        p = np.uint32(pixel // np.uint32(sizes.q))
+        top, left = (
+            np.int32(p * window.stride.rows - window.padding.rows),
+            np.int32((pixel - p * sizes.q) * window.stride.columns - window.padding.columns),
+        )
+        share = np.uint32(sizes.c // sizes.groups)
         group = np.uint32(c // share)
-        row = np.uint32((n * shape[8] + group) * shape[9] + (c - group * share) * shape[6] * shape[7])
-        source = np.int32((((shape[0] + n) * shape[1] + c) * shape[2] + top) * shape[3] + left)
+        row = np.uint32((n * sizes.groups + group) * sizes.depth + (c - group * share) * sizes.r * sizes.s)
+        source = np.int32((((sizes.first_image + n) * sizes.c + c) * sizes.h + top) * sizes.w + left)
         target, r = np.uint32(row * pixels + pixel), np.int32(0)
-        while r < shape[6]:
-            tall = np.uint32(top) < np.uint32(shape[2])  # as an unsigned number a negative one is large
+        while r < sizes.r:
+            tall = np.uint32(top) < np.uint32(sizes.h)  # a negative row is a large one as an unsigned number
             at, z, s = source, left, np.int32(0)
-            while s < shape[7]:
-                columns[target] = x[np.uint32(at)] if tall and np.uint32(z) < np.uint32(shape[3]) else np.float32(0)
+            while s < sizes.s:
+                columns[target] = x[np.uint32(at)] if tall and np.uint32(z) < np.uint32(sizes.w) else np.float32(0)
                 target, s = np.uint32(target + pixels), np.int32(s + 1)
-                at, z = np.int32(at + window[5]), np.int32(z + window[5])
-            source, top, r = np.int32(source + window[4] * shape[3]), np.int32(top + window[4]), np.int32(r + 1)
+                at, z = np.int32(at + window.dilation.columns), np.int32(z + window.dilation.columns)
+            source, top, r = (
+                np.int32(source + window.dilation.rows * sizes.w),
+                np.int32(top + window.dilation.rows),
+                np.int32(r + 1),
+            )
         if c == group * share + share - 1:
-            end = np.uint32((n * shape[8] + group + 1) * shape[9] * pixels)
+            end = np.uint32((n * sizes.groups + group + 1) * sizes.depth * pixels)
             while target < end:
                 columns[target] = np.float32(0)
                 target = np.uint32(target + pixels)
@@ -140,7 +170,7 @@ def columns_kernel(x, columns, images, shape, window):
 
 @cuda.jit
 def finish_kernel(out, bias, relu):
-    """Bias and ReLU, where the product had no epilogue."""
+    """Add the bias and apply ReLU, where the product has not done so itself."""
     i = np.uint32(cuda.grid(1))
     pixels = np.uint32(out.shape[2])
     plane = np.uint32(i // pixels)
@@ -150,84 +180,51 @@ def finish_kernel(out, bias, relu):
         out[n, k, pixel] = finish(out[n, k, pixel], bias, k, relu)
 
 
-def _blocks(elements: int) -> int:
-    return -(-elements // BLOCK)
-
-
 def fill(x: typing.Any, columns: typing.Any, image: int, layer: Layer, depth: int, stream: typing.Any = 0) -> None:
-    """Into ``columns``, of shape (images, groups x depth, P Q): those of x from that image on."""
+    """Write the columns of some images of ``x``, from number ``image`` on.
+
+    ``columns``: of shape (images, groups x depth, P Q), with depth rows for a group, at least `Layer.terms`.
+    """
     images, a = columns.shape[0], layer
-    shape = image, a.c, a.h, a.w, a.p, a.q, a.r, a.s, a.groups, depth
-    numbers = (tuple(map(np.int32, numbers)) for numbers in (shape, (*a.stride, *a.padding, *a.dilation)))
-    blocks = _blocks(images * a.c * a.p * a.q)
-    columns_kernel[blocks, BLOCK, stream](x.reshape(-1), columns.reshape(-1), np.int32(images), *numbers)
+    sizes = ColumnSizes(*map(np.int32, (image, a.c, a.h, a.w, a.p, a.q, a.r, a.s, a.groups, depth)))
+    grid = blocks(images * a.c * a.p * a.q, BLOCK)
+    columns_kernel[grid, BLOCK, stream](x.reshape(-1), columns.reshape(-1), np.int32(images), sizes, window_of(a))
 
 
 def _finish(p: Problem) -> None:
     if p.bias.size or p.relu:
-        out = p.out.reshape(p.layer.n, p.layer.k, p.layer.p * p.layer.q)
-        finish_kernel[_blocks(out.size), BLOCK, p.stream](out, p.bias, p.relu)
+        out = p.result.reshape(p.layer.n, p.layer.k, p.layer.p * p.layer.q)
+        finish_kernel[blocks(out.size, BLOCK), BLOCK, p.stream](out, p.bias, p.relu)
 
 
-def _checked(*arguments: typing.Any) -> Problem:
-    p = problem_of(*arguments)
-    why = refuses(p.layer)
+def _check(layer: Layer) -> None:
+    why = refuses(layer)
     if why:
         raise ValueError(f"x is too large for im2col: {why}")
-    return p
 
 
 # ------------------------------------------------------------------------------------------------------ image by image
 
 
-@rung(columns_kernel, finish_kernel)
-def per_image(
-    x: typing.Any,
-    w: typing.Any,
-    bias: typing.Any = None,
-    stride: int | tuple[int, int] = 1,
-    padding: int | tuple[int, int] = 0,
-    dilation: int | tuple[int, int] = 1,
-    groups: int = 1,
-    relu: bool = False,
-    *,
-    out: typing.Any = None,
-    stream: typing.Any = 0,
-) -> typing.Any:
-    """The columns of one image at a time, and `pmpp.kernels.matmul.prefetched` for each.
+@rung(columns_kernel, finish_kernel, *matmul.prefetched.kernels)
+def per_image(p):
+    """Write the columns of one image at a time, and multiply them by `pmpp.kernels.matmul.prefetched`.
 
-    Args:
-        x: images of shape (N, C, H, W), float32, contiguous.
-        w: filters of shape (K, C / groups, R, S), float32, contiguous.
-        bias: a number for each filter, float32 of shape (K,), or None.
-        stride, padding, dilation: integers, or pairs for rows and columns. Around the image lie zeros.
-        groups: into how many layers side by side the channels and the filters are dealt.
-        relu: whether negative results become 0. A NaN stays one.
-        out: a device array for the result, apart from the others, or None to allocate one.
-        stream: the stream to work on.
-
-    Returns a device array (N, K, P, Q), see `pmpp.kernels.convolution_layer.definition.Layer`, without waiting for the
-    work to be done.
-    The zeros of the padding are multiplied: an infinite or NaN weight makes NaN wherever it meets one, as in cuDNN.
-    Raises TypeError or ValueError that names the argument at fault, and MemoryError that says how many bytes of columns
-    were wanted, before anything is written. Source: Chellapilla, Puri and Simard (2006); PMPP 4e section 16.4.
+    Source: Chellapilla, Puri and Simard (2006); PMPP 4e section 16.4.
 
     Leaves: two launches for each image and group, and a product that is small for a large GPU.
     """
-    p = _checked(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
     a = p.layer
-    if not p.out.size:
-        return p.out
+    _check(a)
     columns = workspace("the columns of an image", (1, a.groups * a.terms, a.p * a.q), stream=p.stream)
     weights = p.w.reshape(a.groups, a.k // a.groups, a.terms)
-    products = p.out.reshape(a.n * a.groups, a.k // a.groups, a.p * a.q)
+    products = p.result.reshape(a.n * a.groups, a.k // a.groups, a.p * a.q)
     for image in range(a.n):
         fill(p.x, columns, image, a, a.terms, p.stream)
         for g in range(a.groups):
             part = columns[0, g * a.terms : (g + 1) * a.terms]
             matmul.prefetched(weights[g], part, out=products[image * a.groups + g], stream=p.stream)
     _finish(p)
-    return p.out
 
 
 # ------------------------------------------------------------------------------------------------ many images at a time
@@ -235,7 +232,7 @@ def per_image(
 
 @cuda.jit
 def lay_out_kernel(w, laid):
-    """The rows of w, filled up with zeros, again and again."""
+    """Write the rows of w, each filled up with zeros, as many times over as there is room in ``laid``."""
     i = np.uint32(cuda.grid(1))
     row = np.uint32(i // np.uint32(laid.shape[1]))
     if row < laid.shape[0]:
@@ -245,32 +242,17 @@ def lay_out_kernel(w, laid):
 
 
 def _weights(p: Problem, depth: int, copies: int) -> typing.Any:
-    """The weights for a product, (copies x groups, filters of a group, depth): w itself where it will do."""
+    """The weights as (copies x groups) matrices of a group's filters by depth: w itself where it has that form."""
     a = p.layer
     if copies == 1 and depth == a.terms:
         return p.w.reshape(a.groups, a.k // a.groups, depth)
     laid = workspace("the weights", (copies * a.k, depth), stream=p.stream)
-    lay_out_kernel[_blocks(laid.size), BLOCK, p.stream](p.w.reshape(a.k, a.terms), laid)
+    lay_out_kernel[blocks(laid.size, BLOCK), BLOCK, p.stream](p.w.reshape(a.k, a.terms), laid)
     return laid.reshape(copies * a.groups, a.k // a.groups, depth)
 
 
-def _batched(p: Problem) -> None:
-    a = p.layer
-    images, depth, pixels = images_at_a_time(a), _depth(a), a.p * a.q
-    columns = workspace("the columns", (images, _rows(a), pixels), stream=p.stream)
-    weights = _weights(p, depth, _copies(a))
-    products = p.out.reshape(a.n, a.k, pixels)
-    for first in range(0, a.n, images):
-        count = min(images, a.n - first)
-        part = columns[:count]
-        fill(p.x, part, first, a, depth, p.stream)
-        _multiply(p, weights[: a.groups * _copies(a)], part, products[first : first + count])
-    if a.groups > 1:
-        _finish(p)
-
-
 def _multiply(p: Problem, weights: typing.Any, columns: typing.Any, products: typing.Any) -> None:
-    """The products of some images, with bias and ReLU unless groups make them many matrices."""
+    """Compute the outputs of some images. Bias and ReLU are included unless there are groups."""
     a, count = p.layer, products.shape[0]
     columns = columns.reshape(count * a.groups, columns.shape[1] // a.groups, columns.shape[2])
     products = products.reshape(count * a.groups, a.k // a.groups, products.shape[2])
@@ -281,42 +263,48 @@ def _multiply(p: Problem, weights: typing.Any, columns: typing.Any, products: ty
         matmul_batched.multiply(weights[: count * a.groups], columns, out=products, stream=p.stream)
 
 
-@rung(columns_kernel, lay_out_kernel, finish_kernel)
-def batched(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
-    """The columns of many images, as many as BUDGET bytes hold, and one launch for all their products.
+@rung(columns_kernel, lay_out_kernel, finish_kernel, matmul_batched.kernel_for)
+def batched(p):
+    """Write the columns of many images, as many as BUDGET bytes hold, and compute all their products in one launch.
 
-    Arguments, result and errors as in `per_image`. Zeros fill the columns and the weights up to a depth of whole tiles.
-    Bias and ReLU are done where a product is stored, but with groups by a kernel of their own.
+    Columns and weights are filled up with zeros to a depth of whole tiles. The product adds the bias and applies ReLU
+    when it stores; with groups a kernel of its own does.
 
-    Leaves: where a kernel is 1 x 1 the columns are a copy of x.
+    Leaves: for a 1 x 1 kernel the columns are a copy of x.
     """
-    p = _checked(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
-    if p.out.size:
-        _batched(p)
-    return p.out
+    a = p.layer
+    _check(a)
+    images, depth, pixels = images_at_a_time(a), _depth(a), a.p * a.q
+    columns = workspace("the columns", (images, _rows(a), pixels), stream=p.stream)
+    weights = _weights(p, depth, _copies(a))
+    products = p.result.reshape(a.n, a.k, pixels)
+    for first in range(0, a.n, images):
+        count = min(images, a.n - first)
+        part = columns[:count]
+        fill(p.x, part, first, a, depth, p.stream)
+        _multiply(p, weights[: a.groups * _copies(a)], part, products[first : first + count])
+    if a.groups > 1:
+        _finish(p)
 
 
 # --------------------------------------------------------------------------------------------------------- no columns
 
 
-@rung(columns_kernel, lay_out_kernel, finish_kernel)
-def without_copies(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
-    """A kernel of 1 x 1 with neither stride nor padding multiplies x as it is; all other layers are `batched`.
+@rung(*batched.kernels)
+def without_copies(p):
+    """For a kernel of 1 x 1 with neither stride nor padding, x itself is the matrix of columns.
 
-    Arguments, result and errors as in `per_image`.
+    All other layers are left to `batched`.
     """
-    p = _checked(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
     a = p.layer
-    if not p.out.size:
-        return p.out
     if not is_product(a):
-        _batched(p)
-        return p.out
-    shape = a.n, a.c, a.p * a.q
-    _multiply(p, _weights(p, a.terms, _copies(a)), p.x.reshape(*shape), p.out.reshape(a.n, a.k, a.p * a.q))
+        batched.launch(p)
+        return
+    _check(a)
+    columns, products = p.x.reshape(a.n, a.c, a.p * a.q), p.result.reshape(a.n, a.k, a.p * a.q)
+    _multiply(p, _weights(p, a.terms, _copies(a)), columns, products)
     if a.groups > 1:
         _finish(p)
-    return p.out
 
 
 LADDER = (per_image, batched, without_copies)

@@ -1,8 +1,7 @@
 """Which convolution algorithm is the fastest for which layer: measured on a GPU, kept, and read by the chapter.
 
     python -m pmpp.kernels.convolution_layer.survey --out FILE    on a machine with an NVIDIA GPU: measures all layers
-    python -m pmpp.kernels.convolution_layer.survey --fit         anywhere: fits `predict` of convolution_layers to the
-    record
+    python -m pmpp.kernels.convolution_layer.survey --fit         anywhere: fits the cost model to the record
 
 The layers: those of ResNet-50, shapes drawn at random (forty to judge the choice by, others to fit it to), and a grid
 of channels x image size x kernel size. Each is run by every algorithm and by cuDNN (PyTorch, benchmark mode, TF32 off),
@@ -25,15 +24,17 @@ from pathlib import Path
 import numpy as np
 
 from pmpp.kernels.convolution_layer import cost_model
-from pmpp.kernels.convolution_layer.definition import Layer, problem_of, resnet50
+from pmpp.kernels.convolution_layer.definition import Layer, arguments, resnet50
 from pmpp.kernels.convolution_layer.measured_layers import DESIGN, torch_conv2d
 from pmpp.lab.measure import environment, roofline, timing
 from pmpp.lab.measure.arrays import normal
 from pmpp.lab.measure.bench import adapter, fill_with_nan, free_bytes
 from pmpp.lab.measure.record import RECORDED
+from pmpp.lab.measure.sources import MEASURED, ROOT, Sources
 from pmpp.runtime import device
 
 RECORD = RECORDED / "nvidia-h200" / "convolution_survey.json"
+SOURCE = Path(__file__).relative_to(ROOT).as_posix()  # with all that it imports, what the record depends on
 CHANNELS, EXTENTS, KERNELS = (4, 16, 64, 256), (7, 14, 28, 56, 112, 224), (1, 3, 5, 7, 11, 15)
 WORK = 1e11  # FLOP of a layer of the grid, at most, if that leaves it an image
 RULE = timing.Rule(spread=0.02, min_repeats=7, max_repeats=15, max_seconds=0.05)
@@ -86,19 +87,19 @@ def sets() -> dict[str, list[Layer]]:
 
 def measure_layer(layer: Layer) -> dict[str, typing.Any]:
     """A row of the record: milliseconds, workspace and error by algorithm, ``"cudnn"`` among them, and reasons."""
-    from pmpp.kernels.convolution_layer import dispatch as layers
-    from pmpp.kernels.convolution_layer import find
+    from pmpp.kernels.convolution_layer import dispatch
+    from pmpp.kernels.convolution_layer.find import samples_of
 
     free_bytes()  # what the pools keep of the layer before
     x = normal((layer.n, layer.c, layer.h, layer.w), 1)
     w = normal((layer.k, layer.c // layer.groups, layer.r, layer.s), 2)
     options = layer.stride, layer.padding, layer.dilation, layer.groups
-    problem = problem_of(x, w, None, *options, False, None, 0)
+    problem = arguments(x, w, None, *options)
     torch, as_tensor = adapter("torch")
     tensors = as_tensor(x), as_tensor(w)
     library = next(iter(torch_conv2d(layer).values()))
 
-    samples = find.samples_of(problem)
+    samples = samples_of(problem)
     row: dict[str, typing.Any] = {"ms": {}, "workspace": {}, "error": {}, "notes": {}}
 
     def contender(name: str, call: typing.Callable) -> timing.Contender:
@@ -108,16 +109,16 @@ def measure_layer(layer: Layer) -> dict[str, typing.Any]:
             row["error"][name] = float(f"{error:.2g}")
             return error, LOOSE
 
-        options = {"poison": lambda: fill_with_nan(problem.out), "set_bytes": layer.cost.bytes}
+        options = {"poison": lambda: fill_with_nan(problem.result), "set_bytes": layer.cost.bytes}
         return timing.Contender(call, [()], check, **options)
 
     contenders = {}
-    for name in layers.ALGORITHMS:
-        if why := layers.refuses(name, layer):
+    for name in dispatch.ALGORITHMS:
+        if why := dispatch.refuses(name, layer):
             row["notes"][name] = why
         else:
-            contenders[name] = contender(name, functools.partial(layers.run, name, problem))
-            row["workspace"][name] = layers.workspace_bytes(name, layer)
+            contenders[name] = contender(name, functools.partial(dispatch.run, name, problem))
+            row["workspace"][name] = dispatch.workspace_bytes(name, layer)
     contenders["cudnn"] = contender("cudnn", lambda: library(torch, *tensors, None))
     for name, found in timing.measure_together(contenders, timer=timing.gpu_timer(), rule=RULE).items():
         if isinstance(found, Exception):
@@ -141,6 +142,7 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
         print(f"the map needs an NVIDIA GPU, but {device.backend().why}.", file=sys.stderr)
         return 2
     warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
+    sources = Sources().digests(SOURCE, within=MEASURED)
     began, rows, left_out = time.perf_counter(), [], 0
     for name in options.sets:
         for layer in sets()[name]:
@@ -150,7 +152,7 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
             rows.append({"set": name, "layer": dataclasses.asdict(layer), **measure_layer(layer)})
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
     about = {"gpu": environment.describe_gpu(), "run": environment.describe_run(roofline.measure_ceilings())}
-    about["left_out"] = left_out
+    about |= {"left_out": left_out, "measured_by": SOURCE, "sources": sources}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(row) for row in rows)
     options.out.write_text(f'{{"about": {json.dumps(about)},\n"layers": [\n{lines}\n]}}\n', encoding="utf-8")
@@ -221,12 +223,12 @@ def fit(rows: typing.Sequence[Measured]) -> dict[str, dict[str, float]]:
 
 
 def losses(rows: typing.Sequence[Measured]) -> list[float]:
-    """For each layer, the time of the algorithm that `predict` puts first over that of the best: 1 is a hit."""
-    from pmpp.kernels.convolution_layer import dispatch as layers
+    """For each layer, the time of the algorithm that the cost model puts first over that of the best: 1 is a hit."""
+    from pmpp.kernels.convolution_layer import dispatch
 
     found = []
     for row in rows:
-        times = {name: ms for name, ms in layers.predict(row.layer).items() if name in row.ours}
+        times = {name: ms for name, ms in dispatch.expected_times(row.layer).items() if name in row.ours}
         found.append(row.ours[min(times, key=times.__getitem__)] / row.ours[row.best])
     return found
 

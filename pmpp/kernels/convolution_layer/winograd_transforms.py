@@ -1,4 +1,4 @@
-"""Winograd's transforms: the matrices from interpolation, their sums written out for a thread, and the error they make.
+"""Winograd's transforms: their matrices, the same as sums written out for a thread, and a bound on their error.
 
 F(m, 3) computes m neighbours of a correlation with 3 weights from m + 2 inputs d by m + 2 multiplications:
 
@@ -17,14 +17,16 @@ from fractions import Fraction
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.convolution_layer.definition import Layer
 
 INNER, OUTER = Fraction(5, 8), Fraction(3, 2)
-# Where the polynomials are evaluated; infinity is the last point. Any will do in exact arithmetic. With 1 and 2, which
-# need no multiplications, `bound` is 3.6 times larger; powers of these are exact in float32, and pairs of opposite sign
-# share their sums. Source: the experiments of Barabasz et al.
+# Where the polynomials are evaluated; infinity is one more point. In exact arithmetic any points will do. The powers of
+# these are exact in float32, and pairs of opposite sign share sums. With 1 and 2 in place of 5/8 and 3/2 there are
+# fewer multiplications, but `bound` is 3.6 times larger. Source: the experiments of Barabasz et al.
 POINTS = {2: (0, 1, -1), 4: (0, INNER, -INNER, OUTER, -OUTER)}
-ROUNDINGS = {2: (1, 2, 2), 4: (4, 4, 4)}  # most of any value in B^T, G and A^T as written out below, coefficients too
+# How often a value is rounded at most by B^T, G and A^T as written out below, the rounding of coefficients included.
+ROUNDINGS = {2: (1, 2, 2), 4: (4, 4, 4)}
 
 
 # --------------------------------------------------------------------------------------------------------- the matrices
@@ -34,9 +36,15 @@ ROUNDINGS = {2: (1, 2, 2), 4: (4, 4, 4)}  # most of any value in B^T, G and A^T 
 def cook_toom(m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(A^T, G, B^T) of F(m, 3), as arrays of Fractions of shape (m, m + 2), (m + 2, 3) and (m + 2, m + 2).
 
-    The product of two polynomials is known by its values at enough points. Transposed, that way of multiplying
-    polynomials is a way of correlating (L. Toom, S. Cook). The i-th row of B^T holds the coefficients of the product of
-    x - a_j over all points but a_i; what it lacks of being Lagrange's polynomial, a factor, divides G.
+    The values of two polynomials at enough points determine their product (L. Toom, S. Cook). The transpose of that
+    way of multiplying polynomials is a way of correlating. Row i of B^T holds the coefficients of the polynomial
+    L_i(x) = product of (x - a_j) over all points a_j but a_i. Lagrange's polynomial of the point a_i is L_i / L_i(a_i);
+    the division is done in row i of G instead.
+
+    >>> a, g, b = cook_toom(2)
+    >>> a.astype(int)
+    array([[ 1,  1,  1,  0],
+           [ 0,  1, -1,  1]])
     """
     points = [Fraction(a) for a in POINTS[m]]
     rows_a, rows_g, rows_b = [], [], []
@@ -54,20 +62,21 @@ def cook_toom(m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def bound(x: typing.Any, w: typing.Any, layer: Layer, m: int, bias: typing.Any = None, xp: typing.Any = np):
-    """How far F(m x m, 3 x 3) in float32 may be from the exact output: float64, an element each. ReLU adds nothing.
+    """How far each element of F(m x m, 3 x 3) in float32 may be from the exact output, as float64.
 
-    A value is rounded at most ``ROUNDINGS`` times in each transform, twice since there are two dimensions, C times in
-    the sum over C channels, and once with the bias. Each rounding is off by at most 2^-24 of a size of which
+    A value is rounded at most ``ROUNDINGS`` times in each transform and each of the two dimensions, C times in the sum
+    over C channels, and once with the bias. Each rounding is off by at most 2^-24 of the size of what is rounded, and
 
         |A^T| [sum over c of (|G| |w| |G^T|) * (|B^T| |x| |B|)] |A|
 
-    is the sum over all that enters. To first order; one rounding more covers the rest. Source: the componentwise bounds
+    bounds the sum of these sizes for an output. This is to first order; one rounding more covers the terms of higher
+    order. ReLU never makes an error larger. ``xp`` is NumPy or CuPy. Source: the componentwise bounds
     of B. Barabasz, A. Anderson, K. Soodhalter, D. Gregg, "Error analysis and improving the accuracy of Winograd
     convolution for deep neural networks", ACM Trans. Math. Software 46 (2020); for sums Higham, section 3.1.
     """
     a_t, g, b_t = (abs(matrix).astype(np.float64) for matrix in cook_toom(m))
     n, group = layer.n, layer.c // layer.groups
-    rows, columns = -(-layer.p // m), -(-layer.q // m)
+    rows, columns = blocks(layer.p, m), blocks(layer.q, m)
     edges = [
         (p, max(m * t + 2 - p - e, 0)) for p, t, e in zip(layer.padding, (rows, columns), x.shape[2:], strict=True)
     ]
@@ -93,7 +102,7 @@ def bound(x: typing.Any, w: typing.Any, layer: Layer, m: int, bias: typing.Any =
 
 
 # --------------------------------------------------------------------------------------------- the sums, for one thread
-# Each works on values of a local array that begin ``at`` and lie ``step`` apart: a row of a tile, or a column.
+# Each function works on a row or a column of a tile in a local array: values that begin ``at`` and lie ``step`` apart.
 
 half = np.float32(1 / 2)
 
@@ -127,7 +136,7 @@ def output_four(m, at, step):
     m[at + step] = m1 - m2 + m3
 
 
-# Powers of the two points, and what they make of Lagrange's polynomials. G's are rounded, the others are exact.
+# Powers of the two points, and the coefficients made of them. Those of G are rounded, the others are exact.
 i1, i2, i3 = (np.float32(INNER**power) for power in (1, 2, 3))
 o1, o2, o3 = (np.float32(OUTER**power) for power in (1, 2, 3))
 both, product = np.float32(INNER**2 + OUTER**2), np.float32((INNER * OUTER) ** 2)
@@ -138,7 +147,7 @@ go0, go1, go2 = (np.float32(OUTER**power / (2 * OUTER**2 * (OUTER**2 - INNER**2)
 
 @cuda.jit(device=True)
 def image_six(d, at, step):
-    """B^T of F(4, 3), in place. Points of opposite sign have the same even powers, and opposite odd ones."""
+    """B^T of F(4, 3), in place. Points of opposite sign share a sum of even and one of odd powers."""
     d0, d1, d2 = d[at], d[at + step], d[at + 2 * step]
     d3, d4, d5 = d[at + 3 * step], d[at + 4 * step], d[at + 5 * step]
     even, odd = d4 - o2 * d2, i1 * (d3 - o2 * d1)

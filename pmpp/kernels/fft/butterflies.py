@@ -1,4 +1,4 @@
-"""What the rungs of `fft` share: their arguments, tables of roots of unity, butterflies, loads and stores."""
+"""What the rungs of `fft` share: passes, tables of roots of unity, butterflies, loads and stores."""
 
 from __future__ import annotations
 
@@ -13,29 +13,7 @@ from pmpp.runtime import device
 from pmpp.runtime.vector import load128, store128
 
 LONGEST = 2**27  # points of a transform: places are counted in 32 bits
-
-
 LINES = 2**31  # and lines are, too
-
-
-class Problem(typing.NamedTuple):
-    """A validated call: ``x`` and ``out`` are flat views of arrays of ``shape``; ``axes``: how many, from the last."""
-
-    x: typing.Any
-    out: typing.Any
-    shape: tuple[int, ...]
-    axes: int
-    inverse: bool
-    stream: typing.Any
-
-    @property
-    def passes(self) -> list[Pass]:
-        """One pass of transforms for each axis, the last axis first."""
-        size, inner, found = math.prod(self.shape), 1, []
-        for n in self.shape[: -self.axes - 1 : -1]:
-            found.append(Pass(n, inner, size // max(n, 1), self.inverse))
-            inner *= n
-        return found
 
 
 class Pass(typing.NamedTuple):
@@ -57,6 +35,29 @@ class Pass(typing.NamedTuple):
         return np.float32(-1 if self.inverse else 1)
 
 
+@functools.lru_cache(maxsize=256)
+def passes_of(shape: tuple[int, ...], axes: int, inverse: bool) -> tuple[Pass, ...]:
+    """One pass of transforms for each of the last ``axes`` axes, the last axis first.
+
+    >>> passes_of((3, 8, 16), 2, False)
+    (Pass(n=16, inner=1, lines=24, inverse=False), Pass(n=8, inner=16, lines=48, inverse=False))
+    """
+    size, inner, found = math.prod(shape), 1, []
+    for n in shape[: -axes - 1 : -1]:
+        found.append(Pass(n, inner, size // max(n, 1), inverse))
+        inner *= n
+    return tuple(found)
+
+
+def checked_axes(name: str, axes: int, shape: tuple[int, ...]) -> int:
+    """``axes`` as an int. Raises ValueError unless it is 1 or 2, and ``shape`` has as many axes."""
+    if isinstance(axes, bool) or not isinstance(axes, int | np.integer) or axes not in (1, 2):
+        raise ValueError(f"axes must be 1 (the last) or 2 (the last two), was {axes!r}")
+    if len(shape) < axes:
+        raise ValueError(f"{name} must have at least {axes} dimensions for axes={axes}, had shape {shape}")
+    return int(axes)
+
+
 def checked_length(name: str, n: int) -> None:
     """Raises ValueError unless ``n`` is a power of two that the kernels can count."""
     if n < 1 or n & (n - 1):
@@ -66,27 +67,13 @@ def checked_length(name: str, n: int) -> None:
         raise ValueError(f"{name} must be at most {LONGEST}, was {n}")
 
 
-def problem_of(x: typing.Any, inverse: bool, axes: int, out: typing.Any, stream: typing.Any) -> tuple:
-    """``(problem, out)``: the arguments of a rung, checked."""
-    stream = device.as_stream(stream)
-    if isinstance(axes, bool) or not isinstance(axes, int | np.integer) or axes not in (1, 2):
-        raise ValueError(f"axes must be 1 (the last) or 2 (the last two), was {axes!r}")
-    x = device.as_input("x", x, dtypes=np.complex64, stream=stream)
-    if len(x.shape) < axes:
-        raise ValueError(f"x must have at least {axes} dimensions for axes={axes}, had shape {x.shape}")
-    for n in x.shape[-axes:]:
-        checked_length("each transformed axis of x", n)
-    if max(x.size // n for n in x.shape[-axes:]) >= LINES:
-        raise ValueError(f"x must have fewer than 2^31 lines, had shape {x.shape}")
-    out = device.as_output("out", out, shape=x.shape, dtype=np.complex64, stream=stream)
-    return Problem(x.reshape(-1), out.reshape(-1), x.shape, int(axes), bool(inverse), stream), out
-
-
 # --------------------------------------------------------------------------------------------------- roots of unity
 # All roots are computed in float64 and rounded once: products of rounded roots would lose a little at each step.
 
+TABLES = 16  # that are kept of each kind: the longest of LONGEST points has 1 GiB
 
-@functools.cache
+
+@device.cached(TABLES)
 def roots(n: int, inverse: bool = False) -> typing.Any:
     """A device array with the n roots of unity, exp(-2 pi i k / n), or exp(2 pi i k / n) for the inverse."""
     return device.to_device(exact_roots(np.arange(n), n, inverse))
@@ -102,7 +89,7 @@ def first_radix(n: int) -> int:
     return {0: 8, 1: 2, 2: 4}[(n.bit_length() - 1) % 3]
 
 
-@functools.cache
+@device.cached(TABLES)
 def twiddles(n: int) -> typing.Any:
     """The factors of all passes of radix 8: a pass over spectra of ``s`` points needs ``table[k * s + j]``.
 
@@ -131,6 +118,7 @@ def turned(z):
 
 @cuda.jit(device=True)
 def scaled(z, real, imag):
+    """Both parts of z times a factor of their own."""
     return complex(z.real * real, z.imag * imag)
 
 

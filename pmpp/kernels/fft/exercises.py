@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 128
@@ -49,7 +50,7 @@ def _stage_cases(rng: np.random.Generator) -> list[Case]:
         size = np.abs(x[: n // 2]) + np.abs(x[n // 2 :])
         tolerance = 8 * 2.0**-24 * np.full(n, size.max())
         args = x, _roots(n), s, unwritten(n, np.complex64)
-        cases.append(Case(f"n = {n}, s = {s}", args, -(-n // 2 // BLOCK), BLOCK, {3: _stage(x, s)}, {3: tolerance}))
+        cases.append(Case(f"n = {n}, s = {s}", args, blocks(n // 2, BLOCK), BLOCK, {3: _stage(x, s)}, {3: tolerance}))
     return cases
 
 
@@ -167,7 +168,7 @@ def _two_cases(rng: np.random.Generator) -> list[Case]:
         tolerance = 2.0**-23 * (np.abs(z) + np.abs(mirror))  # one sum each, then an exact half
         results = {1: (z + mirror) / 2, 2: (z - mirror) / 2j}
         args = z, unwritten(z.shape, np.complex64), unwritten(z.shape, np.complex64)
-        grid = -(-z.size // BLOCK)
+        grid = blocks(z.size, BLOCK)
         cases.append(Case(f"{lines} of {n} points", args, grid, BLOCK, results, {1: tolerance, 2: tolerance}))
     return cases
 

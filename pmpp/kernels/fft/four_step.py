@@ -8,21 +8,20 @@ hierarchical memory (1990), whose four steps these are.
 
 from __future__ import annotations
 
-import functools
 import typing
 from collections.abc import Callable
 
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.fft.butterflies import Pass, exact_roots
+from pmpp.kernels.fft.butterflies import TABLES, Pass, exact_roots
 from pmpp.runtime import device
 
 SIDE, PITCH, STEP = 32, 33, 8  # a tile of SIDE x SIDE, turned by SIDE x STEP threads
 LOW = 4096  # roots in the first of two tables
 
 
-@functools.cache
+@device.cached(TABLES)
 def roots_in_two(n: int, inverse: bool = False) -> tuple:
     """Root number k of n as ``first[k % LOW] * second[k // LOW]``: two small tables for a large one."""
     first, second = np.arange(LOW), np.arange(n // LOW) * LOW
@@ -45,12 +44,11 @@ def turn_kernel(x, out, first, second, a, b):
         out[begin + (left + ty + i) * a + top + tx] = tile[tx, ty + i]
 
 
-def as_matrix(run_pass: Callable, one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
-    """All lines of a pass along the last axis, of at least SIDE^2 points each; columns are done by ``run_pass``."""
+def as_matrix(columns_pass: Callable, one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
+    """All lines of a pass along the last axis, of at least SIDE^2 points each; ``columns_pass`` does columns."""
     a = 1 << (one.n.bit_length() - 1) // 2
     b = one.n // a
     turned = device.empty(target.size, np.complex64, stream=stream)
-    run_pass(Pass(a, b, one.lines * b, one.inverse), source, target, stream)
-    blocks = target.size // SIDE**2
-    turn_kernel[blocks, (SIDE, STEP), stream](target, turned, *roots_in_two(one.n, one.inverse), a, b)
-    run_pass(Pass(b, a, one.lines * a, one.inverse), turned, target, stream)
+    columns_pass(Pass(a, b, one.lines * b, one.inverse), source, target, stream)
+    turn_kernel[target.size // SIDE**2, (SIDE, STEP), stream](target, turned, *roots_in_two(one.n, one.inverse), a, b)
+    columns_pass(Pass(b, a, one.lines * a, one.inverse), turned, target, stream)

@@ -17,13 +17,15 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.fft.butterflies import (  # fmt: skip
-    Pass,
-    Problem,
+    LINES,
     butterfly8,
+    checked_axes,
+    checked_length,
     first_butterflies,
     first_radix,
-    problem_of,
+    passes_of,
     read8,
     read_pairs,
     read_words,
@@ -38,9 +40,10 @@ from pmpp.kernels.fft.butterflies import (  # fmt: skip
     write_runs,
     write_words,
 )
-from pmpp.kernels.fft.four_step import as_matrix
+from pmpp.kernels.fft.four_step import as_matrix, turn_kernel
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.check import as_flag
+from pmpp.runtime.rung import Cost, Problem, rung
 
 
 def reference(x: np.ndarray, inverse: bool = False, axes: int = 1) -> np.ndarray:
@@ -101,6 +104,48 @@ def cost(lines: int, n: int, m: int = 1) -> Cost:
     return Cost(flops=int(5 * points * math.log2(max(n * m, 2))), bytes=16 * points * trips)
 
 
+def arguments(x, inverse=False, axes=1, *, out=None, stream=0) -> Problem:
+    """Transform each line, or each plane, of complex numbers.
+
+    Args:
+        x: complex64, contiguous, of any number of dimensions. The transformed axes are powers of two, up to 2^27.
+        inverse: True for the inverse transform, divided by the number of points as NumPy's is.
+        axes: 1 to transform along the last axis, 2 along the last two. All others are a batch.
+        out: a complex64 device array of x's shape, apart from ``x``, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. An infinity or a NaN spoils its own transform and no
+    other.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted; for another
+    length it names the next power of two.
+
+    >>> from pmpp.kernels import fft
+    >>> fft.vectorised(np.complex64([1, 0, 0, 0])).copy_to_host()
+    array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+    """
+    stream = device.as_stream(stream)
+    inverse = as_flag("inverse", inverse)
+    x = device.as_input("x", x, dtypes=np.complex64, stream=stream)
+    axes = checked_axes("x", axes, x.shape)
+    for n in x.shape[-axes:]:
+        checked_length("each transformed axis of x", n)
+    if max(x.size // n for n in x.shape[-axes:]) >= LINES:
+        raise ValueError(f"x must have fewer than 2^31 lines, had shape {x.shape}")
+    out = device.as_output("out", out, shape=x.shape, dtype=np.complex64, stream=stream)
+    passes = passes_of(x.shape, axes, inverse)
+    return Problem(out, stream=stream, x=x.reshape(-1), out=out.reshape(-1), passes=passes)
+
+
+def each_axis(p, transform):
+    """Do each pass by ``transform(one, source, target, stream)``: from ``x`` to ``out``, through scratch arrays."""
+    source = p.x
+    for one in p.passes:
+        last = one is p.passes[-1]
+        target = p.out if last else device.empty(p.out.size, np.complex64, stream=p.stream)
+        transform(one, source, target, p.stream)
+        source = target
+
+
 # ---------------------------------------------------------------------------------------------------- all products
 
 BLOCK = 256  # threads a block
@@ -120,46 +165,21 @@ def naive_dft_kernel(x, out, roots, n, inner, scale):
         out[i] = np.complex64(total * scale)
 
 
-def _by_passes(p: Problem, run: typing.Callable) -> None:
-    """Each axis in turn, through a scratch array if there are two: ``run(pass, from, to, stream)``."""
-    if not p.out.size:
-        return
-    source = p.x
-    for number, one in enumerate(p.passes):
-        last = number == p.axes - 1
-        target = p.out if last else device.empty(p.out.size, np.complex64, stream=p.stream)
-        run(one, source, target, p.stream)
-        source = target
-
-
-def _naive(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
-    blocks = -(-target.size // BLOCK)
+def naive_pass(one, source, target, stream):
     table = roots(one.n, one.inverse)
-    naive_dft_kernel[blocks, BLOCK, stream](source, target, table, one.n, one.inner, np.float64(one.scale))
+    launch = naive_dft_kernel[blocks(target.size, BLOCK), BLOCK, stream]
+    launch(source, target, table, one.n, one.inner, np.float64(one.scale))
 
 
 @rung(naive_dft_kernel)
-def naive_dft(
-    x: typing.Any, inverse: bool = False, axes: int = 1, *, out: typing.Any = None, stream: typing.Any = 0
-) -> typing.Any:
+def naive_dft(p):
     """One thread for each result: the sum of n products, as the definition has it.
 
-    Args:
-        x: complex64, contiguous, of any number of dimensions. The transformed axes are powers of two, up to 2^27.
-        inverse: the inverse transform, divided by the number of points as NumPy's is.
-        axes: 1 to transform along the last axis, 2 along the last two. All others are a batch.
-        out: a complex64 device array of x's shape, apart from ``x``, or None to allocate one.
-        stream: the stream to work on.
-
-    Returns ``out`` without waiting for the work to be done. The sum is kept in float64, so that only the rounded roots
-    of unity and the result are off. Raises TypeError or ValueError that names the argument at fault; for another length
-    it names the next power of two. An infinity or a NaN spoils its own transform and no other.
+    The sum is kept in float64, so that only the rounded roots of unity and the result are off.
 
     Leaves: n multiplications for each result, of which most have been done for another result already.
     """
-    p, out = problem_of(x, inverse, axes, out, stream)
-    _by_passes(p, _naive)
-    return out
+    each_axis(p, naive_pass)
 
 
 # --------------------------------------------------------------------------------------------------- a stage a launch
@@ -179,33 +199,30 @@ def stage_kernel(x, out, roots, n, inner, s, scale):
         out[place + s * inner] = scaled(a - b, scale, scale)
 
 
-def _stages(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
+def radix2_pass(one, source, target, stream):
     if one.n == 1:
         target.copy_to_device(source, stream=stream)
         return
     count = one.n.bit_length() - 1
     spare = device.empty(target.size, np.complex64, stream=stream) if count > 1 else target
-    blocks, table = -(-target.size // 2 // BLOCK), roots(one.n, one.inverse)
+    grid, table = blocks(target.size // 2, BLOCK), roots(one.n, one.inverse)
     for stage in range(count):
         to = target if (count - stage) % 2 else spare  # so that the last one is ``target``
         scale = one.scale if stage == count - 1 else np.float32(1)
-        stage_kernel[blocks, BLOCK, stream](source, to, table, one.n, one.inner, 1 << stage, scale)
+        stage_kernel[grid, BLOCK, stream](source, to, table, one.n, one.inner, 1 << stage, scale)
         source = to
 
 
 @rung(stage_kernel)
-def radix2_global(x, inverse=False, axes=1, *, out=None, stream=0):
+def radix2_global(p):
     """Two halves make the whole: log2 n stages of n / 2 butterflies, each stage a launch and a trip through memory.
 
-    Arguments, result and errors as in `naive_dft`. Source: J. W. Cooley and J. W. Tukey, An algorithm for the machine
-    calculation of complex Fourier series (1965); the order of T. G. Stockham, High-speed convolution and correlation
-    (1966), which needs no bit reversal.
+    Source: J. W. Cooley and J. W. Tukey, An algorithm for the machine calculation of complex Fourier series (1965); the
+    order of T. G. Stockham, High-speed convolution and correlation (1966), which needs no bit reversal.
 
-    Leaves: ten trips through device memory for 1024 points, of which nine carry what nobody asked for.
+    Leaves: ten trips through device memory for 1024 points, of which nine carry what no caller asked for.
     """
-    p, out = problem_of(x, inverse, axes, out, stream)
-    _by_passes(p, _stages)
-    return out
+    each_axis(p, radix2_pass)
 
 
 # --------------------------------------------------------------------------------------------------- in shared memory
@@ -263,27 +280,25 @@ def shared_kernel(x, out, roots, n, inner, lines, scale):
         out[begin + (t + half) * inner] = scaled(b, scale, scale)
 
 
-def _shared(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
+def shared_pass(one, source, target, stream):
     if one.n > POINTS or one.n == 1:
-        _stages(one, source, target, stream)
+        radix2_pass(one, source, target, stream)
         return
-    blocks = -(-one.lines * one.n // POINTS)
     table = roots(one.n, one.inverse)
-    shared_kernel[blocks, POINTS // 2, stream](source, target, table, one.n, one.inner, one.lines, one.scale)
+    launch = shared_kernel[blocks(one.lines * one.n, POINTS), POINTS // 2, stream]
+    launch(source, target, table, one.n, one.inner, one.lines, one.scale)
 
 
-@rung(shared_kernel)  # and for long lines stage_kernel
-def shared(x, inverse=False, axes=1, *, out=None, stream=0):
+@rung(shared_kernel, stage_kernel)
+def shared(p):
     """A block keeps its lines in shared memory from the first stage to the last: one trip through device memory.
 
-    Arguments, result and errors as in `naive_dft`. Lines longer than 2048 points are done as in `radix2_global`.
+    Lines longer than 2048 points are done as in `radix2_global`.
     Source: N. K. Govindaraju et al., High performance discrete Fourier transforms on graphics processors (SC 2008).
 
     Leaves: for each stage two barriers and a trip of every point through shared memory, for one multiplication.
     """
-    p, out = problem_of(x, inverse, axes, out, stream)
-    _by_passes(p, _shared)
-    return out
+    each_axis(p, shared_pass)
 
 
 # ----------------------------------------------------------------------------------------- three stages in registers
@@ -314,27 +329,25 @@ def registers_kernel(x, out, twiddles, n, inner, lines, radix, sign, scale):
         write8(out, begin + t * inner, np.int64(eighth) * inner, scaled8(v, scale, scale * sign))
 
 
-def _registers(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
+def registers_pass(one, source, target, stream):
     if not EACH <= one.n <= LONG:
-        _shared(one, source, target, stream)
+        shared_pass(one, source, target, stream)
         return
     sizes = one.n, one.inner, one.lines, first_radix(one.n)
-    launch = registers_kernel[-(-one.lines * one.n // LONG), LONG // EACH, stream]
+    launch = registers_kernel[blocks(one.lines * one.n, LONG), LONG // EACH, stream]
     launch(source, target, twiddles(one.n), *sizes, one.sign, one.scale)
 
 
-@rung(registers_kernel, shared_kernel)
-def registers(x, inverse=False, axes=1, *, out=None, stream=0):
+@rung(registers_kernel, shared_kernel, stage_kernel)
+def registers(p):
     """A thread does three stages of eight points in registers: a third of the trips through shared memory.
 
-    Arguments, result and errors as in `naive_dft`. The first pass is of radix 2 or 4 where log2 n is no multiple of 3.
-    Lines of fewer than 8 or more than 4096 points are done as in `shared`. Source: as `shared`.
+    The first pass is of radix 2 or 4 where log2 n is no multiple of 3. Lines of fewer than 8 or more than 4096 points
+    are done as in `shared`. Source: as `shared`.
 
     Leaves: a complex number is two accesses of 4 bytes, each of which leaves every other bank and half a sector idle.
     """
-    p, out = problem_of(x, inverse, axes, out, stream)
-    _by_passes(p, _registers)
-    return out
+    each_axis(p, registers_pass)
 
 
 # ------------------------------------------------------------------------------------------------------- 128 bits wide
@@ -402,8 +415,8 @@ def columns_kernel(x, out, twiddles, n, inner, lines, radix, sign, scale):
         write_pairs(out, 2 * begin + t * inner, np.int64(n // EACH) * inner, False, v, w)
 
 
-def _wide(one: Pass, *arrays: typing.Any) -> bool:
-    """Whether the kernels for pairs can do it."""
+def in_pairs(one, *arrays) -> bool:
+    """Whether `rows_kernel` or `columns_kernel` can do a pass between these arrays."""
     if any(device.address(array) % 16 for array in arrays):
         return False
     if one.inner == 1:
@@ -411,34 +424,32 @@ def _wide(one: Pass, *arrays: typing.Any) -> bool:
     return one.inner % 2 == 0 and EACH <= one.n <= LONG
 
 
-def run_pass(one: Pass, source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
-    """One axis of `vectorised`, from one flat array to another."""
-    if not _wide(one, source, target):
+def vectorised_pass(one, source, target, stream):
+    """Do one pass of `vectorised`, from one flat array to another."""
+    if not in_pairs(one, source, target):
         if one.inner == 1 and LONG < one.n <= LONG**2:
-            as_matrix(run_pass, one, source, target, stream)
+            as_matrix(vectorised_pass, one, source, target, stream)
         else:
-            _registers(one, source, target, stream)
+            registers_pass(one, source, target, stream)
         return
     rows = one.inner == 1
     kernel, inner, points = (rows_kernel, (), LONG) if rows else (columns_kernel, (one.inner,), 2 * LONG)
     table = twiddles(one.n)
-    launch = kernel[-(-one.lines * one.n // points), points // (2 * EACH), stream]
+    launch = kernel[blocks(one.lines * one.n, points), points // (2 * EACH), stream]
     views = source.view(np.float32), target.view(np.float32), table.view(np.float32) if rows else table
     launch(*views, one.n, *inner, one.lines, first_radix(one.n), one.sign, one.scale)
 
 
-@rung(rows_kernel, columns_kernel, registers_kernel)  # and for long lines fft_long.turn_kernel
-def vectorised(x, inverse=False, axes=1, *, out=None, stream=0):
+@rung(rows_kernel, columns_kernel, registers_kernel, shared_kernel, stage_kernel, turn_kernel)
+def vectorised(p):
     """Two neighbours move as 16 bytes, in device memory and in shared memory, where padding keeps them off one bank.
 
-    Arguments, result and errors as in `naive_dft`. Along rows a thread's neighbours are two points of a line, along
-    columns the same point of two lines. Rows of 16 to 4096 points and an even number of columns of 8 to 4096 are done
-    so, if the arrays begin at multiples of 16 bytes. Longer rows, of up to 2^24 points, become matrices: see
-    `pmpp.kernels.fft.four_step`. All else is done as in `registers`.
+    Along rows a thread's neighbours are two points of a line, along columns the same point of two lines. Rows of 16 to
+    4096 points and an even number of columns of 8 to 4096 are done so, if the arrays begin at multiples of 16 bytes.
+    Longer rows, of up to 2^24 points, become matrices: see `pmpp.kernels.fft.four_step`. All else is done as in
+    `registers`.
     """
-    p, out = problem_of(x, inverse, axes, out, stream)
-    _by_passes(p, run_pass)
-    return out
+    each_axis(p, vectorised_pass)
 
 
 LADDER = (naive_dft, radix2_global, shared, registers, vectorised)

@@ -1,11 +1,10 @@
 """Many matrix products at once: C[b] = A[b] @ B[b] in float32, for the convolutions that become such products.
 
 `multiply` takes A of shape (batch, M, K) and B of shape (batch, K, N) to C of shape (batch, M, N); an A or a B of batch
-1 serves all. It is the last kernel of chapter 12 (`pmpp.kernels.matmul.prefetched`) with three changes: the grid
-counts the
-tiles of all products together, a tile has one of several sizes so that narrow products fill a large GPU, and each tile
-has two places in shared memory, so that one barrier a step is enough. Extents that are no multiple of anything, and
-addresses that are no multiple of 16 bytes, take a guarded path through the same tiles; nothing is ever copied.
+1 serves all. It is the last kernel of chapter 12 (`pmpp.kernels.matmul.prefetched`) with three changes. The grid counts
+the tiles of all products together. A tile has one of several sizes, so that narrow products fill a large GPU. Each tile
+has two places in shared memory, so that one barrier a step is enough. Where an extent or an address does not suit
+vectors of 16 bytes, the same tiles are read and written an element at a time. Nothing is copied.
 """
 
 from __future__ import annotations
@@ -17,7 +16,10 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.runtime import device
+from pmpp.runtime.check import as_flag
+from pmpp.runtime.rung import Problem, rung
 from pmpp.runtime.vector import load128, store128
 
 MOST_BLOCKS, MOST_ELEMENTS = 2**31 - 1, 2**32 - 1  # of a grid; of an array, whose offsets are unsigned
@@ -54,6 +56,21 @@ TILES = (
 GUARDED = TILES[1:]  # with checks at every element, 8 x 16 of C a thread do not fit into the registers
 
 
+class Sizes(typing.NamedTuple):
+    """How many matrices A and B have (as many, or 1 that serves all), and the extents of each product."""
+
+    batch_a: int
+    batch_b: int
+    m: int
+    n: int
+    k: int
+
+    @property
+    def batch(self) -> int:
+        """How many products there are."""
+        return self.batch_b if self.batch_a == 1 else self.batch_a
+
+
 SHORT, FEW = 128, 128  # for so small a K more warps hide more than registers that are spilled to memory cost: measured
 
 
@@ -62,8 +79,8 @@ def tile_for(batch: int, m: int, n: int, k: int, tiles: tuple[Tile, ...] = TILES
     multiprocessors = device.limits()["multiprocessors"]
 
     def time(tile: Tile) -> float:
-        blocks = batch * -(-m // tile.m) * -(-n // tile.n)
-        return -(-blocks // multiprocessors) * tile.m * tile.n / tile.speed
+        grid = batch * blocks(m, tile.m) * blocks(n, tile.n)
+        return blocks(grid, multiprocessors) * tile.m * tile.n / tile.speed
 
     best = min(tiles, key=time)
     return best._replace(registers=FEW) if k <= SHORT and best.columns == 8 else best
@@ -97,7 +114,7 @@ def store_some(x, batch, row, column, values):
 
 @cuda.jit(device=True)
 def finished(value, least):
-    """The value, but what is less than ``least``, which is 0 for a ReLU and else -inf. A NaN stays one."""
+    """The value, or ``least`` where that is larger: it is 0 for a ReLU, and else -inf. A NaN stays one."""
     return least if value < least else value
 
 
@@ -105,8 +122,8 @@ def finished(value, least):
 def kernel_for(tile: Tile, aligned: bool) -> typing.Any:
     """The kernel ``(a, b, bias, c, relu, sizes)`` of a tile, to be launched with a block for each tile of each product.
 
-    ``sizes`` is (matrices in A, in B, M, N, K). ``aligned``: K is a multiple of DEPTH, N of 4, every address of 16
-    bytes; the arrays may then have any rank. The other one looks at each element's place.
+    ``aligned``: K is a multiple of DEPTH, N of 4, every address of 16 bytes; the arrays may then have any rank. The
+    other kernel tests each element's place, and its arrays have 3 dimensions.
     """
     side_m, side_n, columns, threads = tile.m, tile.n, tile.columns, tile.threads
     pitch_a, pitch_b, rows = side_m + PAD, side_n + PAD, 2 * DEPTH
@@ -142,9 +159,8 @@ def kernel_for(tile: Tile, aligned: bool) -> typing.Any:
             if aligned:
                 vector = load128(a, a_at[v])
             else:
-                row = min(
-                    first_row + i, a.shape[1] - 1
-                )  # below the last row any will do: C has no place for the result
+                # Below the last row it is read again, for products that are not stored.
+                row = min(first_row + i, a.shape[1] - 1)
                 vector = quad(a, batch_a, row, k0 + k, a.shape[2] - k0 - k)
             for d in range(4):
                 a_values[v, d] = vector[d]
@@ -229,13 +245,13 @@ def kernel_for(tile: Tile, aligned: bool) -> typing.Any:
         totals = cuda.local.array((8, columns), np.float32)
         a_values, b_values = cuda.local.array((vectors_a, 4), np.float32), cuda.local.array((vectors_b, 4), np.float32)
         a_at, b_at = cuda.local.array(vectors_a, np.uint32), cuda.local.array(vectors_b, np.uint32)
-        batches_a, batches_b, m, n, k = sizes
+        m, n, k = sizes.m, sizes.n, sizes.k
         # Tiles down a column of C are neighbours in time: they share a tile of B, which is then in the cache.
         block, tiles_m = np.uint32(cuda.blockIdx.x), np.uint32((m + side_m - 1) // side_m)
         tiles_n = np.uint32((n + side_n - 1) // side_n)
         first_row, block = np.int64(block % tiles_m) * side_m, np.uint32(block // tiles_m)
         first_column, batch = np.int64(block % tiles_n) * side_n, np.int64(block // tiles_n)
-        batch_a, batch_b = batch if batches_a > 1 else np.int64(0), batch if batches_b > 1 else np.int64(0)
+        batch_a, batch_b = batch if sizes.batch_a > 1 else np.int64(0), batch if sizes.batch_b > 1 else np.int64(0)
         for v in range(vectors_a):
             i, d = place_a(v)
             a_at[v] = (batch_a * m + min(first_row + i, m - 1)) * k + d
@@ -278,65 +294,74 @@ def no_bias() -> typing.Any:
     return device.empty(0, np.float32)
 
 
-def multiply(
-    a: typing.Any,
-    b: typing.Any,
-    bias: typing.Any = None,
-    relu: bool = False,
-    *,
-    out: typing.Any = None,
-    stream: typing.Any = 0,
-) -> typing.Any:
-    """A product of matrices for each b: relu(A[b] @ B[b] + bias), with the bias of a row added to all its elements.
+def arguments(a, b, bias=None, relu=False, *, out=None, stream=0) -> Problem:
+    """A product of matrices for each b: ``A[b] @ B[b] + bias``, with the bias of a row added to all its elements.
 
     Args:
         a: float32, shape (batch, M, K) or, shared by all, (1, M, K); C order, as all arrays.
         b: float32, shape (batch, K, N) or (1, K, N).
-        bias: float32, shape (M,), or None for none. relu: whether what is negative becomes 0; a NaN stays one.
+        bias: float32, shape (M,), or None for none.
+        relu: True to set negative results to 0. A NaN stays one.
         out: a float32 device array of shape (batch, M, N), apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
-    Returns ``out`` without waiting for the work to be done. Raises TypeError or ValueError that names the argument at
-    fault. An extent may be 0; K = 0 leaves the bias. Source: as `pmpp.kernels.matmul.prefetched`.
+    Returns ``out``, without waiting for the work to be done. An extent may be 0; K = 0 leaves the bias.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> from pmpp.kernels.matmul import batched
+    >>> a, b = np.float32([[[1, 2]]]), np.float32([[[3], [4]], [[5], [6]]])
+    >>> batched.multiply(a, b, np.float32([100])).copy_to_host()
+    array([[[111.]],
+    <BLANKLINE>
+           [[117.]]], dtype=float32)
     """
     stream = device.as_stream(stream)
     a = device.as_input("a", a, dtypes="float32", ndim=3, stream=stream)
     b = device.as_input("b", b, dtypes="float32", ndim=3, shape=(None, a.shape[2], None), stream=stream)
     if a.shape[0] != b.shape[0] and 1 not in (a.shape[0], b.shape[0]):
         raise ValueError(f"b must have {a.shape[0]} matrices, as a, or 1, had {b.shape[0]}")
-    batch, m, n = (b.shape[0] if a.shape[0] == 1 else a.shape[0]), a.shape[1], b.shape[2]
+    sizes = Sizes(a.shape[0], b.shape[0], m=a.shape[1], n=b.shape[2], k=a.shape[2])
+    shape = sizes.batch, sizes.m, sizes.n
     if bias is not None:
-        bias = device.as_input("bias", bias, dtypes="float32", ndim=1, shape=(m,), stream=stream)
-    if not isinstance(relu, bool | np.bool_):
-        raise TypeError(f"relu must be True or False, was {relu!r}")
-    for name, shape in (("a", a.shape), ("b", b.shape), ("out", (batch, m, n))):
-        if math.prod(shape) > MOST_ELEMENTS:
+        bias = device.as_input("bias", bias, dtypes="float32", ndim=1, shape=(sizes.m,), stream=stream)
+    relu = as_flag("relu", relu)
+    for name, given in (("a", a.shape), ("b", b.shape), ("out", shape)):
+        if math.prod(given) > MOST_ELEMENTS:
             raise ValueError(
-                f"{name} must have fewer than 2^32 elements, has shape {shape}: take fewer matrices a call"
+                f"{name} must have fewer than 2^32 elements, has shape {given}: take fewer matrices a call"
             )
-    out = device.as_output("out", out, shape=(batch, m, n), dtype="float32", stream=stream)
-    sizes = a.shape[0], b.shape[0], m, n, a.shape[2]
-    launch(a, b, no_bias() if bias is None else bias, bool(relu), out, sizes, stream)
-    return out
+    out = device.as_output("out", out, shape=shape, dtype="float32", stream=stream)
+    bias = no_bias() if bias is None else bias
+    return Problem(out, stream=stream, a=a, b=b, bias=bias, relu=relu, sizes=sizes)
+
+
+@rung(kernel_for)
+def multiply(p):
+    """The tiles of all products are one grid, and each tile has the size that takes least time.
+
+    Source: as `pmpp.kernels.matmul.prefetched`.
+    """
+    launch(p.a, p.b, p.bias, p.relu, p.result, p.sizes, p.stream)
 
 
 def launch(a: typing.Any, b: typing.Any, bias: typing.Any, relu: bool, c: typing.Any, sizes: tuple, stream: typing.Any):
-    """`multiply` into c, for device arrays that are known to fit ``sizes`` = (matrices in a, in b, M, N, K).
+    """`multiply` into c, for device arrays that are known to fit ``sizes``: `Sizes`, or a tuple of its fields.
 
     ``bias`` is `no_bias` if there is none. Arrays that `are_aligned` may have any rank, others must have 3 dimensions.
     """
-    batch, (m, n) = max(sizes[:2]) if min(sizes[:2]) else 0, sizes[2:4]
-    if not batch * m * n:
+    sizes = Sizes(*sizes)
+    if not sizes.batch * sizes.m * sizes.n:
         return
     aligned = are_aligned(a, b, c, sizes)
-    tile = tile_for(batch, m, n, sizes[4], TILES if aligned else GUARDED)
-    blocks = batch * -(-m // tile.m) * -(-n // tile.n)
-    if blocks > MOST_BLOCKS:
-        raise ValueError(f"out must have at most 2^31 - 1 tiles of {tile.m} x {tile.n}, had {blocks}: sizes {sizes}")
-    kernel_for(tile, aligned)[blocks, tile.threads, stream](a, b, bias, c, relu, sizes)
+    tile = tile_for(sizes.batch, sizes.m, sizes.n, sizes.k, TILES if aligned else GUARDED)
+    grid = sizes.batch * blocks(sizes.m, tile.m) * blocks(sizes.n, tile.n)
+    if grid > MOST_BLOCKS:
+        raise ValueError(f"out must have at most 2^31 - 1 tiles of {tile.m} x {tile.n}, had {grid}: sizes {sizes}")
+    kernel_for(tile, aligned)[grid, tile.threads, stream](a, b, bias, c, relu, sizes)
 
 
-def are_aligned(a: typing.Any, b: typing.Any, c: typing.Any, sizes: tuple) -> bool:
+def are_aligned(a: typing.Any, b: typing.Any, c: typing.Any, sizes: Sizes) -> bool:
     """Whether whole vectors and tiles of full depth can be read, and vectors be written."""
-    _, _, _, n, k = sizes
-    return k > 0 and k % DEPTH == 0 and n % 4 == 0 and all(device.address(x) % 16 == 0 for x in (a, b, c))
+    return (
+        sizes.k > 0 and sizes.k % DEPTH == 0 and sizes.n % 4 == 0 and not any(device.address(x) % 16 for x in (a, b, c))
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 TILE = 16  # the side of a tile, and of a block, where a tile is read along its rows
@@ -12,10 +13,6 @@ WARP = 32  # where it is read down its columns: a warp is then one row of the bl
 WIDE, PADDED = 2 * TILE, WARP + 1  # Numba wants the shape of a shared array in constants: no sums in it
 
 FLOAT64 = "keep the sum in float32: np.float32(0), not 0.0, which is a float64 and makes a float64 of what it meets"
-
-
-def _tiles(extent: int, side: int = TILE) -> int:
-    return -(-extent // side)
 
 
 def _matrix(rng: np.random.Generator, rows: int, columns: int, whole: bool) -> np.ndarray:
@@ -50,7 +47,7 @@ def _any_size_cases(rng: np.random.Generator) -> list[Case]:
         return Case(
             name=f"a of {m} x {k} and b of {k} x {n}",
             args=(a, b, unwritten((m, n), np.float32)),
-            grid=(_tiles(n), _tiles(m)),
+            grid=(blocks(n, TILE), blocks(m, TILE)),
             block=(TILE, TILE),
             expected={2: _product(a, b)},
             tolerance={2: _tolerance(a, b, whole)},
@@ -103,7 +100,7 @@ def _transposed_cases(rng: np.random.Generator) -> list[Case]:
         return Case(
             name=f"a of {m} x {k} and b of {n} x {k}",
             args=(a, b, unwritten((m, n), np.float32)),
-            grid=(_tiles(n, WARP), _tiles(m, WARP)),
+            grid=(blocks(n, WARP), blocks(m, WARP)),
             block=(WARP, WARP),
             expected={2: _product(a, b.T)},
             tolerance={2: _tolerance(a, b.T, whole)},
@@ -115,7 +112,7 @@ def _transposed_cases(rng: np.random.Generator) -> list[Case]:
 
 def _transposed_budget(case: Case) -> dict[str, tuple[int, str]]:
     a, b, _ = case.args
-    steps = _tiles(a.shape[1], WARP) * _tiles(a.shape[0], WARP) * _tiles(b.shape[0], WARP)  # pairs of tiles
+    steps = blocks(a.shape[1], WARP) * blocks(a.shape[0], WARP) * blocks(b.shape[0], WARP)  # pairs of tiles
     column = "threads that {} down a column of a tile of 32 columns all meet in one bank: pad the tile"
     return {
         # In each step a warp loads a row of 32 elements of each tile: 4 sectors.
@@ -185,7 +182,7 @@ def _two_columns_cases(rng: np.random.Generator) -> list[Case]:
         return Case(
             name=f"a of {m} x {k} and b of {k} x {n}",
             args=(a, b, unwritten((m, n), np.float32)),
-            grid=(_tiles(n, 2 * TILE), _tiles(m)),
+            grid=(blocks(n, 2 * TILE), blocks(m, TILE)),
             block=(TILE, TILE),
             expected={2: _product(a, b)},
             tolerance={2: _tolerance(a, b, whole)},
@@ -197,7 +194,7 @@ def _two_columns_cases(rng: np.random.Generator) -> list[Case]:
 
 def _two_columns_budget(case: Case) -> dict[str, tuple[int, str]]:
     a, b, _ = case.args
-    steps = _tiles(a.shape[1]) * _tiles(a.shape[0]) * _tiles(b.shape[1], 2 * TILE)
+    steps = blocks(a.shape[1], TILE) * blocks(a.shape[0], TILE) * blocks(b.shape[1], 2 * TILE)
     warps = TILE * TILE // 32
     return {
         "shared_load_requests": (
@@ -258,7 +255,7 @@ def _gemv_cases(rng: np.random.Generator) -> list[Case]:
         return Case(
             name=f"a of {m} x {k}",
             args=(a, x, unwritten(m, np.float32)),
-            grid=_tiles(m, WARP),
+            grid=blocks(m, WARP),
             block=WARP,
             expected={2: _product(a, x)},
             tolerance={2: _tolerance(a, x, whole)},
@@ -270,16 +267,16 @@ def _gemv_cases(rng: np.random.Generator) -> list[Case]:
 
 def _gemv_budget(case: Case) -> dict[str, tuple[int, str]]:
     m, k = case.args[0].shape
-    blocks, steps = _tiles(m, WARP), _tiles(k, WARP)
+    grid, steps = blocks(m, WARP), blocks(k, WARP)
     return {
         # A warp's request for 32 neighbours is 4 sectors: 32 rows of a, and a piece of x, in each step.
         "global_load_sectors": (
-            blocks * steps * (WARP + 1) * 4,
+            grid * steps * (WARP + 1) * 4,
             "the threads of a warp should read neighbours of one row of a, and each element once",
         ),
         # A column of the tile, a piece of x.
         "shared_load_wavefronts": (
-            blocks * steps * WARP * 2,
+            grid * steps * WARP * 2,
             "threads that read down a column of a tile of 32 columns all meet in one bank: pad the tile",
         ),
         "flops_f64": (0, FLOAT64),

@@ -3,22 +3,20 @@
 Chapter: notebooks/12_matmul.ipynb.  PMPP 4e ch. 5 and 6.
 
 Each element of A (M x K) and of B (K x N) takes part in N or M multiply-adds. The ladder climbs from fetching it for
-every use to fetching it once for many: from device memory into shared memory (chapter 12 of the book), and from there
-into registers (chapter 6; beyond it CUTLASS, "Efficient GEMM in CUDA"). A and B are each contiguous in C or in Fortran
-order, so a transposed view needs no copy; C is in C order. Any extent may be 0, and K = 0 gives zeros.
+every use to fetching it once for many: from device memory into shared memory (chapter 5 of the book), and from there
+into registers (chapter 6; beyond it CUTLASS, "Efficient GEMM in CUDA").
 
 Two habits here are Numba's doing. A ``for`` over a range of run-time length costs up to 28 instructions a step, and one
 of constant length can keep the compiler from unrolling: hence ``while``. A thread's place in its block is unsigned, so
 that the compiler sees that no index is negative, and need not wrap it around as Python does.
 """
 
-import typing
-
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks, round_up
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
 
@@ -59,27 +57,40 @@ def cost(m: int, n: int, k: int, itemsize: int = 4) -> Cost:
     return Cost(flops=2 * m * n * k, bytes=itemsize * (m * k + k * n + m * n))
 
 
-def _arguments(a: typing.Any, b: typing.Any, out: typing.Any, stream: typing.Any) -> tuple:
+def arguments(a, b, *, out=None, stream=0) -> Problem:
+    """Multiply two matrices.
+
+    Args:
+        a, b: float32 matrices of shape (M, K) and (K, N), each contiguous in C or in Fortran order: a transposed view
+            needs no copy. An extent may be 0; K = 0 gives zeros.
+        out: a float32 device array of shape (M, N) in C order, apart from a and b in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted; ValueError for
+    more rows, or in `naive` columns, than a grid has blocks for.
+
+    >>> from pmpp.kernels import matmul
+    >>> matmul.tiled(np.float32([[1, 2], [3, 4]]), np.float32([[1, 0], [1, 1]])).copy_to_host()
+    array([[3., 2.],
+           [7., 4.]], dtype=float32)
+    """
     stream = device.as_stream(stream)
     a = device.as_input("a", a, dtypes="float32", ndim=2, layout="CF", stream=stream)
     b = device.as_input("b", b, dtypes="float32", ndim=2, shape=(a.shape[1], None), layout="CF", stream=stream)
     out = device.as_output("out", out, shape=(a.shape[0], b.shape[1]), dtype="float32", stream=stream)
-    return a, b, out, stream
+    return Problem(out, stream=stream, a=a, b=b)
 
 
-def _grid(name: str, rows: int, columns: int, tile: int) -> tuple[int, int]:
-    """Blocks along x and y, one for each square of C of that size. x runs along ``columns``."""
-    if rows > 65535 * tile:  # every GPU's limit for y
-        raise ValueError(f"{name} must be at most {65535 * tile} for this rung, were {rows}")
-    return -(-columns // tile), -(-rows // tile)
+def grid_of(name: str, along_y: int, along_x: int, tile: int) -> tuple[int, int]:
+    """Blocks along x and y, one for each square of C of that size. ``name``: what lies along y.
 
-
-def _run(kernel, tile, block, a, b, out, stream):
-    """Launch a kernel whose blocks each compute a square of C, and return C."""
-    a, b, out, stream = _arguments(a, b, out, stream)
-    if out.size:
-        kernel[_grid("the rows of a", *out.shape, tile), block, stream](a, b, out)
-    return out
+    >>> grid_of("the rows of a", 100, 65, 32)
+    (3, 4)
+    """
+    if along_y > 65535 * tile:  # every GPU's limit for y
+        raise ValueError(f"{name} must be at most {65535 * tile} for this rung, were {along_y}")
+    return blocks(along_x, tile), blocks(along_y, tile)
 
 
 # ------------------------------------------------------------------------------------------------ one element a thread
@@ -100,24 +111,15 @@ def naive_kernel(a, b, c):
 
 
 @rung(naive_kernel)
-def naive(a: typing.Any, b: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def naive(p):
     """One thread for each element of C: a row of A times a column of B.
 
-    Args:
-        a, b: float32 matrices of shape (M, K) and (K, N), each contiguous in C or in Fortran order.
-        out: a float32 device array of shape (M, N) in C order, apart from a and b in memory, or None to allocate one.
-        stream: the stream to work on.
-
-    Returns ``out`` without waiting for the work to be done. Raises TypeError or ValueError that names the argument at
-    fault. Source: PMPP 4e section 3.4.
+    Source: PMPP 4e section 3.4.
 
     Leaves: a warp reads 32 rows of A and writes 32 rows of C, so each of its requests touches 32 sectors.
     """
-    a, b, out, stream = _arguments(a, b, out, stream)
-    if out.size:
-        grid = _grid("the columns of b", *out.shape[::-1], BLOCK)
-        naive_kernel[grid, (BLOCK, BLOCK), stream](a, b, out)
-    return out
+    grid = grid_of("the columns of b", *p.result.shape[::-1], BLOCK)
+    naive_kernel[grid, (BLOCK, BLOCK), p.stream](p.a, p.b, p.result)
 
 
 @cuda.jit
@@ -133,14 +135,15 @@ def coalesced_kernel(a, b, c):
 
 
 @rung(coalesced_kernel)
-def coalesced(a: typing.Any, b: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def coalesced(p):
     """The threads of a warp lie along a row of C, so they read and write neighbours.
 
-    Arguments, result and errors as in `naive`. Source: PMPP 4e section 6.1.
+    Source: PMPP 4e section 6.1.
 
     Leaves: every multiply-add still fetches its two operands through the caches: 8 bytes for 2 operations.
     """
-    return _run(coalesced_kernel, BLOCK, (BLOCK, BLOCK), a, b, out, stream)
+    grid = grid_of("the rows of a", *p.result.shape, BLOCK)
+    coalesced_kernel[grid, (BLOCK, BLOCK), p.stream](p.a, p.b, p.result)
 
 
 # ----------------------------------------------------------------------------------------------- tiles in shared memory
@@ -175,14 +178,15 @@ def tiled_kernel(a, b, c):
 
 
 @rung(tiled_kernel)
-def tiled(a: typing.Any, b: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def tiled(p):
     """A block loads a square of A and of B into shared memory once, and all its threads use it.
 
-    Arguments, result and errors as in `naive`. Source: PMPP 4e sections 5.3 to 5.5.
+    Source: PMPP 4e sections 5.3 to 5.5.
 
     Leaves: every multiply-add waits for two loads from shared memory.
     """
-    return _run(tiled_kernel, TILE, (TILE, TILE), a, b, out, stream)
+    grid = grid_of("the rows of a", *p.result.shape, TILE)
+    tiled_kernel[grid, (TILE, TILE), p.stream](p.a, p.b, p.result)
 
 
 COARSENING, ROWS = 8, TILE // 8  # elements of C a thread, in one column; the rows between them
@@ -217,14 +221,15 @@ def coarsened_kernel(a, b, c):
 
 
 @rung(coarsened_kernel)
-def coarsened(a: typing.Any, b: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def coarsened(p):
     """A thread computes 8 elements of a column of C, and uses each value of B 8 times.
 
-    Arguments, result and errors as in `naive`. Source: PMPP 4e section 6.3.
+    Source: PMPP 4e section 6.3.
 
     Leaves: a value of A is still used once a load: 9 loads from shared memory for 8 multiply-adds.
     """
-    return _run(coarsened_kernel, TILE, (TILE, ROWS), a, b, out, stream)
+    grid = grid_of("the rows of a", *p.result.shape, TILE)
+    coarsened_kernel[grid, (TILE, ROWS), p.stream](p.a, p.b, p.result)
 
 
 # --------------------------------------------------------------------------------------------------- tiles in registers
@@ -272,14 +277,15 @@ def register_tiled_kernel(a, b, c):
 
 
 @rung(register_tiled_kernel)
-def register_tiled(a: typing.Any, b: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def register_tiled(p):
     """A thread computes an 8 x 16 block of C in registers: 24 loads from shared memory for 128 multiply-adds.
 
-    Arguments, result and errors as in `naive`. Source: Volkov and Demmel, SC 2008; PMPP 4e section 6.3, both ways.
+    Source: Volkov and Demmel, SC 2008; PMPP 4e section 6.3, both ways.
 
     Leaves: every load, from device or shared memory, is an instruction for 4 bytes.
     """
-    return _run(register_tiled_kernel, SIDE, (THREADS_N, THREADS_M), a, b, out, stream)
+    grid = grid_of("the rows of a", *p.result.shape, SIDE)
+    register_tiled_kernel[grid, (THREADS_N, THREADS_M), p.stream](p.a, p.b, p.result)
 
 
 # ------------------------------------------------------------------------------------------------------- 128-bit access
@@ -301,7 +307,7 @@ def vector_place(v, along_depth):
 
 @cuda.jit(device=True)
 def offset_of(x, row, column, c_order):
-    """Where x[row, column] lies in memory; beyond the edge, a place inside: C has no place for what is read there."""
+    """Where x[row, column] lies in memory; beyond the edge a place inside of x, whose products are not stored."""
     if c_order:
         return min(row, x.shape[0] - 1) * x.shape[1] + min(column, x.shape[1] - 4)
     return min(column, x.shape[1] - 1) * x.shape[0] + min(row, x.shape[0] - 4)
@@ -391,26 +397,27 @@ def copy_kernel(source, target):
         target[row, column] = element(source, row, column)
 
 
-def _copy(source, shape, stream, target=None):
-    target = device.empty(shape, np.float32, stream=stream) if target is None else target
-    copy_kernel[-(-target.size // 256), 256, stream](source, target)
-    return target
+def copy_padded(source, target, stream):
+    """Launch the copy of a matrix into one that may be larger, with zeros around it, or smaller."""
+    copy_kernel[blocks(target.size, 256), 256, stream](source, target)
 
 
-def _run_on_vectors(kernel, a, b, out, stream):
-    """Launch a kernel that moves whole vectors and tiles of full depth, on padded copies if need be, and return C."""
-    a, b, out, stream = _arguments(a, b, out, stream)
-    if not out.size:
-        return out
-    c, depth = out, a.shape[1]
-    c_order = [x.strides[1] == x.dtype.itemsize for x in (a, b, c)]
-    along = [x.shape[order] for x, order in zip((a, b, c), c_order, strict=True)]  # extents along memory
-    if not depth or depth % DEPTH or any(n % 4 for n in along) or any(device.address(x) % 16 for x in (a, b, c)):
-        columns, depth = -(-c.shape[1] // 4) * 4, max(-(-depth // DEPTH), 1) * DEPTH
-        a, b = _copy(a, (a.shape[0], depth), stream), _copy(b, (depth, columns), stream)
-        c, c_order = device.empty((a.shape[0], columns), np.float32, stream=stream), [True, True, True]
-    kernel[_grid("the rows of a", *c.shape, SIDE), THREADS, stream](a, b, c, *c_order[:2])
-    return out if c is out else _copy(c, out.shape, stream, out)
+def launch_on_vectors(kernel, p):
+    """Launch a kernel that moves whole vectors and tiles of full depth, on padded copies if need be."""
+    a, b, c, (m, k), n = p.a, p.b, p.result, p.a.shape, p.b.shape[1]
+    a_c_order, b_c_order = (x.strides[1] == x.dtype.itemsize for x in (a, b))
+    along = k if a_c_order else m, n if b_c_order else k, n  # extents along memory of a, b and c
+    if not k or k % DEPTH or any(extent % 4 for extent in along) or any(device.address(x) % 16 for x in (a, b, c)):
+        depth, columns = max(round_up(k, DEPTH), DEPTH), round_up(n, 4)
+        a, b, c = (
+            device.empty(shape, np.float32, stream=p.stream) for shape in ((m, depth), (depth, columns), (m, columns))
+        )
+        copy_padded(p.a, a, p.stream)
+        copy_padded(p.b, b, p.stream)
+        a_c_order = b_c_order = True
+    kernel[grid_of("the rows of a", *c.shape, SIDE), THREADS, p.stream](a, b, c, a_c_order, b_c_order)
+    if c is not p.result:
+        copy_padded(c, p.result, p.stream)
 
 
 @cuda.jit
@@ -438,15 +445,15 @@ def vectorised_kernel(a, b, c, a_c_order, b_c_order):
 
 
 @rung(vectorised_kernel, copy_kernel)
-def vectorised(a: typing.Any, b: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def vectorised(p):
     """A load moves four elements: 6 loads from shared memory for 128 multiply-adds.
 
-    Arguments, result and errors as in `naive`. If K is no multiple of 8, an extent along memory none of 4, or
-    an address none of 16 bytes, the kernel works on copies of a, b and out that are padded with zeros.
+    If K is no multiple of 8, an extent along memory none of 4, or an address none of 16 bytes, the kernel works on
+    copies of a, b and out that are padded with zeros.
 
     Leaves: all threads wait while the next tiles travel from device memory.
     """
-    return _run_on_vectors(vectorised_kernel, a, b, out, stream)
+    launch_on_vectors(vectorised_kernel, p)
 
 
 @cuda.jit(device=True)
@@ -487,14 +494,14 @@ def prefetched_kernel(a, b, c, a_c_order, b_c_order):
 
 
 @rung(prefetched_kernel, copy_kernel)
-def prefetched(a: typing.Any, b: typing.Any, *, out: typing.Any = None, stream: typing.Any = 0) -> typing.Any:
+def prefetched(p):
     """The next tiles travel from device memory into registers while these are multiplied.
 
-    Arguments, result and errors as in `naive`, copies as in `vectorised`.
+    Copies are made as in `vectorised`.
 
     Leaves: a product of 1024 x 1024 has 64 such blocks, too few for a large GPU.
     """
-    return _run_on_vectors(prefetched_kernel, a, b, out, stream)
+    launch_on_vectors(prefetched_kernel, p)
 
 
 LADDER = (naive, coalesced, tiled, coarsened, register_tiled, vectorised, prefetched)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 64  # threads a block
 FLOAT64 = "A literal such as 1.0 is float64, and makes a float64 of what it meets: write np.float32(1)."
-
-
-def _blocks(n: int) -> int:
-    return -(-n // BLOCK)  # rounded up
 
 
 # ---------------------------------------------------------------------------------------------------- batchnorm/merge
@@ -34,7 +31,7 @@ def _merge_cases(rng: np.random.Generator) -> list[Case]:
         off = 3 * parts * 2.0**-24 * np.abs(means).max()
         allowed = np.array([np.full(channels, off), 8 * parts * 2.0**-24 * var + 2 * off * np.sqrt(var) + off**2])
         args = counts, np.ascontiguousarray(means), np.ascontiguousarray(m2s), unwritten((2, channels), np.float32)
-        return Case(name, args, _blocks(channels), BLOCK, {3: np.array([mean, var])}, {3: allowed})
+        return Case(name, args, blocks(channels, BLOCK), BLOCK, {3: np.array([mean, var])}, {3: allowed})
 
     return [
         case("one channel in one part", 1, 1, 0.0),
@@ -95,7 +92,7 @@ def _running_cases(rng: np.random.Generator) -> list[Case]:
         }
         args = mean, var, count, np.float32(momentum), old_mean.copy(), old_var.copy()
         name = f"{channels} channel{'s' * (channels > 1)} of {count} values, momentum {momentum}"
-        cases.append(Case(name, args, _blocks(channels), BLOCK, expected, allowed))
+        cases.append(Case(name, args, blocks(channels, BLOCK), BLOCK, expected, allowed))
     return cases
 
 

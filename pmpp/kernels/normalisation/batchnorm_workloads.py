@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.normalisation import batchnorm, moments
 from pmpp.lab.measure.arrays import normal, with_options, worst, worst_of
 from pmpp.lab.measure.bench import Workload
@@ -92,7 +93,7 @@ def relu_kernel(x):
 def _apart(training: bool) -> Callable:
     def apart(*args: typing.Any, out: typing.Any = None) -> typing.Any:
         result = batchnorm.vectorised(*args, out=out, training=training)
-        relu_kernel[-(-result.size // 1024), 256](result)
+        relu_kernel[blocks(result.size, 1024), 256](result)
         return result
 
     return _named("relu apart", apart)

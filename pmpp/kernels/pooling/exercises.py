@@ -5,15 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.pooling.ladder import reference, reference_with_indices
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 128  # threads a block
 FLOAT64 = "A literal such as 0.0 is float64, and makes a float64 of what it is added to: write np.float32(0)."
-
-
-def _blocks(n: int) -> int:
-    return -(-n // BLOCK)  # rounded up
 
 
 # ------------------------------------------------------------------------------------------------------- pooling/back
@@ -29,7 +26,7 @@ def _back_cases(rng: np.random.Generator) -> list[Case]:
         np.put_along_axis(back, indices.reshape(planes, -1), slope.reshape(planes, -1), axis=1)
         args = slope, indices, unwritten((planes, h, w), np.float32)
         name = f"{planes} plane{'s' * (planes > 1)} of {h} x {w}"
-        cases.append(Case(name, args, _blocks(planes * h * w), BLOCK, {2: back.reshape(planes, h, w)}))
+        cases.append(Case(name, args, blocks(planes * h * w, BLOCK), BLOCK, {2: back.reshape(planes, h, w)}))
     return cases
 
 
@@ -65,7 +62,7 @@ def _edges_cases(rng: np.random.Generator) -> list[Case]:
         means = reference(x[None], "average", 3, 1, 1, False, False)[0]
         args = x, unwritten(x.shape, np.float32)
         name = f"{planes} plane{'s' * (planes > 1)} of {h} x {w}"
-        cases.append(Case(name, args, _blocks(x.size), BLOCK, {1: means}, {1: EDGE}))
+        cases.append(Case(name, args, blocks(x.size, BLOCK), BLOCK, {1: means}, {1: EDGE}))
     return cases
 
 

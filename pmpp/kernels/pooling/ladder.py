@@ -9,7 +9,6 @@ for each window that sees it, and asking for four bytes at a time. Windows, padd
 
 from __future__ import annotations
 
-import functools
 import math
 import typing
 
@@ -176,9 +175,9 @@ def arguments(
     )
 
 
-@functools.cache
+@device.cached(1)
 def no_indices():
-    """The empty array that kernels are given if nobody wants indices. It is on no device in particular."""
+    """The empty array that kernels are given if nobody wants indices."""
     return device.empty(0, np.int64)
 
 

@@ -7,16 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 256  # threads a block
 FLOAT64 = "A literal such as 0.0 is float64, and makes a float64 of what it is added to: write np.float32(0)."
 ENOUGH = "A scan of 256 elements has eight steps: two barriers for each, and one or two beside."
 ALONE = "The block's threads find it out among themselves: no atomics are needed."
-
-
-def _blocks(n: int) -> int:
-    return -(-n // BLOCK)  # rounded up
 
 
 def _by_blocks(x: np.ndarray, scan: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -80,7 +77,7 @@ def _exclusive_cases(rng: np.random.Generator) -> list[Case]:
     for n in SIZES:
         x = rng.integers(1, 8, n).astype(np.float32)  # whole and never 0: exact in any order, and a lost one shows
         args = x, unwritten(n, np.float32)
-        cases.append(Case(f"n = {n}", args, _blocks(n), BLOCK, {1: _by_blocks(x, _exclusive)}))
+        cases.append(Case(f"n = {n}", args, blocks(n, BLOCK), BLOCK, {1: _by_blocks(x, _exclusive)}))
     return cases
 
 
@@ -102,7 +99,7 @@ def _reverse_cases(rng: np.random.Generator) -> list[Case]:
     for n in SIZES:
         x = rng.integers(1, 8, n).astype(np.float32)
         args = x, unwritten(n, np.float32)
-        cases.append(Case(f"n = {n}", args, _blocks(n), BLOCK, {1: _by_blocks(x, _reverse)}))
+        cases.append(Case(f"n = {n}", args, blocks(n, BLOCK), BLOCK, {1: _by_blocks(x, _reverse)}))
     return cases
 
 
@@ -126,7 +123,7 @@ def _segmented_cases(rng: np.random.Generator) -> list[Case]:
         heads = (rng.random(n) < 0.05).astype(np.uint8)
         heads[-1] = 1
         args = x, heads, unwritten(n, np.float32)
-        cases.append(Case(f"n = {n}", args, _blocks(n), BLOCK, {2: _segmented(x, heads)}))
+        cases.append(Case(f"n = {n}", args, blocks(n, BLOCK), BLOCK, {2: _segmented(x, heads)}))
     return cases
 
 
@@ -160,7 +157,7 @@ def _compact_cases(rng: np.random.Generator) -> list[Case]:
         out = unwritten(x.size + 1, np.float32)
         expected = out.copy()
         expected[: kept.sum()] = x[kept]
-        return Case(name, (x, np.r_[0, np.cumsum(kept)[:-1]], out), _blocks(x.size), BLOCK, {2: expected})
+        return Case(name, (x, np.r_[0, np.cumsum(kept)[:-1]], out), blocks(x.size, BLOCK), BLOCK, {2: expected})
 
     return [
         case("one positive number", np.array([3.0])),

@@ -6,9 +6,8 @@ Each element is read once and written once, so the floor is the time of a copy. 
 last element needs all the others. A block scans its own tile quickly; what it lacks is what came before the tile.
 
 This file has the kernels and rungs. What a block does within its tile, from `coarsened` on, is in
-`pmpp.kernels.scan.tile`; how
-tiles learn from each other while they run is in `pmpp.kernels.scan.look_back`. `pmpp.kernels.scan.segmented` is built
-from the same.
+`pmpp.kernels.scan.tile`. How tiles learn from each other while they run is in `pmpp.kernels.scan.look_back`.
+`pmpp.kernels.scan.segmented` is built from the same functions.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.reduction import MAX, SUM, combine, warp_combine
 from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, look_back_words, next_tile, publish, publish_word
 from pmpp.kernels.scan.tile import (
@@ -35,7 +35,8 @@ from pmpp.kernels.scan.tile import (
     store_tile,
 )
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost, rung
+from pmpp.runtime.check import as_flag
+from pmpp.runtime.rung import Cost, Problem, rung
 
 DTYPES = ("float32", "float64", "int32", "int64")
 OPERATORS = {"sum": SUM, "max": MAX}
@@ -98,21 +99,35 @@ def identity_of(op: str, dtype: np.dtype) -> typing.Any:
     return dtype.type(-np.inf if dtype.kind == "f" else np.iinfo(dtype).min)
 
 
-def checked_arguments(x: typing.Any, op: str, exclusive: bool, stream: typing.Any) -> tuple:
-    """Validated ``(x, out, operator as a number, its identity, stream)``."""
+def arguments(x, op="sum", *, exclusive=False, stream=0) -> Problem:
+    """The running sum, or the running maximum, of a vector.
+
+    Args:
+        x: a contiguous vector (n,) of float32, float64, int32 or int64.
+        op: "sum" or "max".
+        exclusive: True if element i of the result combines x[0] to x[i - 1], and element 0 is the identity (0, or the
+            least value). False if it combines x[0] to x[i].
+        stream: the stream to work on.
+
+    Returns a new device array (n,) of ``x``'s dtype, without waiting for the work to be done. Sums of integers wrap
+    around. A NaN makes every later element NaN. A float sum is added up in the order of a tree, so its last bits differ
+    from NumPy's.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> from pmpp.kernels import scan
+    >>> scan.vectorised(np.int32([3, 1, 4])).copy_to_host()
+    array([3, 4, 8], dtype=int32)
+    >>> scan.vectorised(np.int32([3, 1, 4]), exclusive=True).copy_to_host()
+    array([0, 3, 4], dtype=int32)
+    """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=DTYPES, ndim=1, stream=stream)
     if not isinstance(op, str) or op not in OPERATORS:
         raise ValueError(f"op must be 'sum' or 'max', was {op!r}")
-    if not isinstance(exclusive, bool):
-        raise TypeError(f"exclusive must be True or False, was {exclusive!r}")
+    exclusive = as_flag("exclusive", exclusive)
     out = device.empty(x.size, x.dtype, stream=stream)
-    return x, out, OPERATORS[op], identity_of(op, x.dtype), stream
-
-
-def tiles_of(n: int, tile: int) -> int:
-    """How many tiles n elements are."""
-    return -(-n // tile)  # rounded up
+    identity = identity_of(op, x.dtype)
+    return Problem(out, stream=stream, x=x, op=OPERATORS[op], identity=identity, exclusive=exclusive)
 
 
 # ------------------------------------------------------------- three launches: scan the tiles, scan their totals, add
@@ -130,21 +145,18 @@ def add_kernel(out, before, op, tile):
         i += cuda.blockDim.x
 
 
-def _scan_by_tiles(kernel: typing.Any, tile: int, x: typing.Any, out: typing.Any, *rest: typing.Any) -> None:
-    """Scan ``x`` into ``out`` with a kernel that scans each tile by itself and writes down its total.
+def scan_by_tiles(kernel, tile, p):
+    """Scan ``p.x`` into ``p.result`` with a kernel that scans each tile by itself and writes down its total.
 
     The totals are scanned in the same way, exclusively: entry t is then what came before tile t.
     """
-    operator, identity, exclusive, stream = rest
-    tiles = tiles_of(x.size, tile)
-    if not tiles:
-        return
-    totals = device.empty(tiles, x.dtype, stream=stream)
-    kernel[tiles, BLOCK, stream](x, out, totals, operator, identity, exclusive)
+    tiles = blocks(p.x.size, tile)
+    totals = device.empty(tiles, p.x.dtype, stream=p.stream)
+    kernel[tiles, BLOCK, p.stream](p.x, p.result, totals, p.op, p.identity, p.exclusive)
     if tiles > 1:
-        before = device.empty(tiles, x.dtype, stream=stream)
-        _scan_by_tiles(kernel, tile, totals, before, operator, identity, True, stream)
-        add_kernel[tiles, BLOCK, stream](out, before, operator, tile)
+        before = device.empty(tiles, p.x.dtype, stream=p.stream)
+        scan_by_tiles(kernel, tile, p.replace(x=totals, result=before, exclusive=True))
+        add_kernel[tiles, BLOCK, p.stream](p.result, before, p.op, tile)
 
 
 @cuda.jit
@@ -175,25 +187,14 @@ def kogge_stone_kernel(x, out, totals, op, identity, exclusive):
 
 
 @rung(kogge_stone_kernel, add_kernel)
-def kogge_stone(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+def kogge_stone(p):
     """Each element combines with the one 1, then 2, then 4 before it: after log n steps it has them all.
 
-    Args:
-        x: a contiguous vector (n,) of float32, float64, int32 or int64.
-        op: "sum" or "max".
-        exclusive: element i of the result combines x[0] to x[i - 1] (element 0 is the identity), else up to x[i].
-        stream: the stream to work on.
-
-    Returns a new device array (n,) of ``x``'s dtype, without waiting for the work to be done. Sums of integers wrap. A
-    NaN makes every later element NaN. The order of a float sum is a tree's, so its last bits differ from NumPy's.
-    Raises TypeError or ValueError that names the argument at fault.
     Source: Kogge and Stone, IEEE Trans. Computers C-22 (1973); PMPP 4e section 11.2, and 11.6 for many blocks.
 
     Leaves: n log n operations where n would do, and two barriers for each of the steps.
     """
-    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
-    _scan_by_tiles(kogge_stone_kernel, BLOCK, x, out, operator, identity, exclusive, stream)
-    return out
+    scan_by_tiles(kogge_stone_kernel, BLOCK, p)
 
 
 @cuda.jit
@@ -233,17 +234,14 @@ def brent_kung_kernel(x, out, totals, op, identity, exclusive):
 
 
 @rung(brent_kung_kernel, add_kernel)
-def brent_kung(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+def brent_kung(p):
     """A tree adds up pairs, and walks back down to fill the gaps: 2n operations.
 
-    Arguments, result and errors as in `kogge_stone`.
     Source: Brent and Kung, "A regular layout for parallel adders" (1982); PMPP 4e section 11.3.
 
     Leaves: twice as many steps, in most of which most threads stand by, and strides that put the lanes into one bank.
     """
-    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
-    _scan_by_tiles(brent_kung_kernel, TWICE, x, out, operator, identity, exclusive, stream)
-    return out
+    scan_by_tiles(brent_kung_kernel, TWICE, p)
 
 
 @cuda.jit
@@ -273,16 +271,14 @@ def coarsened_kernel(x, out, totals, op, identity, exclusive):
 
 
 @rung(coarsened_kernel, add_kernel)
-def coarsened(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+def coarsened(p):
     """Each thread scans 21 elements by itself, so the parallel scan, which wastes work, is of one in 21.
 
-    Arguments, result and errors as in `kogge_stone`. Source: PMPP 4e section 11.5.
+    Source: PMPP 4e section 11.5.
 
     Leaves: eight steps with two barriers each, all of them to scan 256 numbers.
     """
-    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
-    _scan_by_tiles(coarsened_kernel, TILE, x, out, operator, identity, exclusive, stream)
-    return out
+    scan_by_tiles(coarsened_kernel, TILE, p)
 
 
 @cuda.jit
@@ -297,17 +293,14 @@ def shuffle_kernel(x, out, totals, op, identity, exclusive):
 
 
 @rung(shuffle_kernel, add_kernel)
-def shuffle(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+def shuffle(p):
     """Lanes pass values from register to register, and one number a warp goes through shared memory: two barriers.
 
-    Arguments, result and errors as in `kogge_stone`.
     Source: CUDA C++ programming guide, "Warp shuffle functions"; Sengupta, Harris and Garland, NVR-2008-003.
 
     Leaves: the tiles are scanned, written, read again to add what came before them, and written again: four trips.
     """
-    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
-    _scan_by_tiles(shuffle_kernel, TILE, x, out, operator, identity, exclusive, stream)
-    return out
+    scan_by_tiles(shuffle_kernel, TILE, p)
 
 
 # ------------------------------------------------------------------ three launches: add up the tiles, scan, scan again
@@ -323,7 +316,7 @@ def totals_kernel(x, totals, op, identity):
         if i < x.size:
             total = combine(op, total, x[i])
     total = warp_combine(op, total)
-    _, total = scan_warps(op, identity, cuda.shfl_sync(0xFFFFFFFF, total, 0), cuda.shared.array(SLOTS, totals.dtype))
+    _, total = scan_warps(op, identity, cuda.shfl_sync(FULL_WARP, total, 0), cuda.shared.array(SLOTS, totals.dtype))
     if cuda.threadIdx.x == 0:
         totals[cuda.blockIdx.x] = total
 
@@ -340,23 +333,18 @@ def scan_from_kernel(x, out, starts, op, identity, exclusive):
 
 
 @rung(totals_kernel, shuffle_kernel, scan_from_kernel)  # and add_kernel, where the totals are more than a tile
-def hierarchical(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+def hierarchical(p):
     """The tiles are added up first and scanned once, with what came before them at hand: three trips, not four.
 
-    Arguments, result and errors as in `kogge_stone`.
     Source: Merrill and Grimshaw, "Parallel scan for stream architectures" (2009), reduce-then-scan.
 
     Leaves: ``x`` is still read twice.
     """
-    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
-    tiles = tiles_of(x.size, TILE)
-    if tiles:
-        totals = device.empty(tiles, x.dtype, stream=stream)
-        before = device.empty(tiles, x.dtype, stream=stream)
-        totals_kernel[tiles, BLOCK, stream](x, totals, operator, identity)
-        _scan_by_tiles(shuffle_kernel, TILE, totals, before, operator, identity, True, stream)
-        scan_from_kernel[tiles, BLOCK, stream](x, out, before, operator, identity, exclusive)
-    return out
+    tiles = blocks(p.x.size, TILE)
+    totals, before = (device.empty(tiles, p.x.dtype, stream=p.stream) for _ in range(2))
+    totals_kernel[tiles, BLOCK, p.stream](p.x, totals, p.op, p.identity)
+    scan_by_tiles(shuffle_kernel, TILE, p.replace(x=totals, result=before, exclusive=True))
+    scan_from_kernel[tiles, BLOCK, p.stream](p.x, p.result, before, p.op, p.identity, p.exclusive)
 
 
 # ------------------------------------------------------------------------------- one launch: tiles talk to each other
@@ -370,10 +358,13 @@ def clear_kernel(words):
 
 
 def words_for(tiles: int, stream: typing.Any) -> typing.Any:
-    """A counter of tiles handed out, and a word for each tile, all NOTHING. A single tile asks nobody: any words do."""
+    """A counter of tiles handed out, and a word for each tile; all are 0, which is NOTHING.
+
+    A single tile neither counts nor looks back, so its words are left as they are.
+    """
     words = device.empty(tiles + 1, np.int64, stream=stream)
     if tiles > 1:
-        clear_kernel[tiles_of(words.size, BLOCK), BLOCK, stream](words)
+        clear_kernel[blocks(words.size, BLOCK), BLOCK, stream](words)
     return words
 
 
@@ -398,21 +389,17 @@ def single_pass_kernel(x, out, states, values, op, identity, exclusive):
 
 
 @rung(clear_kernel, single_pass_kernel)
-def single_pass(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+def single_pass(p):
     """Each tile publishes its total and looks back at those before it, while they run: one read and one write.
 
-    Arguments, result and errors as in `kogge_stone`.
     Source: Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", NVR-2016-002.
 
     Leaves: one float a load, and two fences and two accesses to learn one number from another block.
     """
-    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
-    tiles = tiles_of(x.size, TILE)
-    if tiles:
-        values = device.empty((2, tiles), x.dtype, stream=stream)
-        states = words_for(tiles, stream)
-        single_pass_kernel[tiles, BLOCK, stream](x, out, states, values, operator, identity, exclusive)
-    return out
+    tiles = blocks(p.x.size, TILE)
+    values = device.empty((2, tiles), p.x.dtype, stream=p.stream)
+    states = words_for(tiles, p.stream)
+    single_pass_kernel[tiles, BLOCK, p.stream](p.x, p.result, states, values, p.op, p.identity, p.exclusive)
 
 
 # --------------------------------------------------------------------------------------------- 128 bits at a time
@@ -459,22 +446,19 @@ def vectorised_kernel(x, out, words, op, identity, exclusive, aligned):
         scan_rows(x, out, words, MAX, identity, exclusive, aligned)
 
 
-@rung(clear_kernel, vectorised_kernel)  # and single_pass's, for elements of 64 bits
-def vectorised(x: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0) -> typing.Any:
+@rung(clear_kernel, vectorised_kernel, single_pass_kernel)
+def vectorised(p):
     """Four 128-bit loads a thread are under way at once, and what a tile publishes fits into one word.
 
-    Arguments, result and errors as in `kogge_stone`. Elements of 64 bits leave no room for the state beside them, so
-    float64 and int64 go to `single_pass`.
+    Elements of 64 bits leave no room for the state beside them, so float64 and int64 go to `single_pass`.
     """
-    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
-    if x.dtype.itemsize == 8:
-        return single_pass(x, op, exclusive=exclusive, stream=stream)
-    tiles = tiles_of(x.size, VECTOR_TILE)
-    if tiles:
-        words = words_for(tiles, stream)
-        aligned = device.address(x) % 16 == 0
-        vectorised_kernel[tiles, VECTOR_BLOCK, stream](x, out, words, operator, identity, exclusive, aligned)
-    return out
+    if p.x.dtype.itemsize == 8:
+        single_pass.launch(p)
+        return
+    tiles = blocks(p.x.size, VECTOR_TILE)
+    words = words_for(tiles, p.stream)
+    aligned = device.address(p.x) % 16 == 0
+    vectorised_kernel[tiles, VECTOR_BLOCK, p.stream](p.x, p.result, words, p.op, p.identity, p.exclusive, aligned)
 
 
 LADDER = (kogge_stone, brent_kung, coarsened, shuffle, hierarchical, single_pass, vectorised)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP
 from pmpp.kernels.reduction import combine
 
 NOTHING, PARTIAL, COMPLETE = 0, 1, 2  # what a tile has published: nothing, its own total, the total up to its end
@@ -33,7 +34,7 @@ def next_tile(states, box):
 
 @cuda.jit(device=True)
 def publish(states, values, tile, state, value):
-    """Write a tile's value, and only then say that it is there. A single tile has nobody to tell."""
+    """Write a tile's value, and only then say that it is there. A single tile publishes nothing."""
     if cuda.gridDim.x > 1:
         values[state - 1, tile] = value
         cuda.threadfence()
@@ -44,7 +45,7 @@ def publish(states, values, tile, state, value):
 def warp_combine_back(op, value):
     """In lane 0, the warp's values combined, those of the higher lanes first."""
     for distance in (1, 2, 4, 8, 16):
-        value = combine(op, cuda.shfl_down_sync(0xFFFFFFFF, value, distance), value)
+        value = combine(op, cuda.shfl_down_sync(FULL_WARP, value, distance), value)
     return value
 
 
@@ -63,7 +64,7 @@ def look_back(states, values, tile, op, identity):
         cuda.syncwarp()  # the lanes leave the loop one by one; together they need one fence
         cuda.threadfence()
         value = values[state - 1, mine] if mine >= 0 else identity  # nothing lies before the first tile
-        complete = cuda.ballot_sync(0xFFFFFFFF, state == COMPLETE)
+        complete = cuda.ballot_sync(FULL_WARP, state == COMPLETE)
         nearest = cuda.ffs(complete) - 1 if complete else 31
         if cuda.laneid > nearest:
             value = identity  # the nearest complete total includes it
@@ -95,7 +96,7 @@ def look_back_words(words, tile, op, identity, out):
             while word >> 32 == NOTHING:
                 word = cuda.atomic.add(words, mine + 1, 0)
         cuda.syncwarp()
-        complete = cuda.ballot_sync(0xFFFFFFFF, word >> 32 == COMPLETE)
+        complete = cuda.ballot_sync(FULL_WARP, word >> 32 == COMPLETE)
         nearest = cuda.ffs(complete) - 1 if complete else 31
         value = np.int32(word).view(out.dtype) if cuda.laneid <= nearest else identity
         before = combine(op, warp_combine_back(op, value), before)

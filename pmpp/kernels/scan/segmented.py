@@ -7,25 +7,25 @@ A head marks where a segment begins. Take pairs of a flag and a value, with the 
     (f, a) and then (g, b)  ->  (f or g, b if g else a + b)
 
 It is associative, so every scan can be made a segmented one by scanning pairs. One pass with decoupled look-back gains
-by it: a tile with a head in it knows the total up to its end without asking anybody.
+by it: a tile with a head in it knows the total up to its end without looking back.
 Source: Schwartz, "Ultracomputers", ACM TOPLAS 2 (1980); Blelloch, "Prefix sums and their applications" (1990).
 """
 
 from __future__ import annotations
 
-import typing
-
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.reduction import combine
-from pmpp.kernels.scan.ladder import checked_arguments, tiles_of, words_for
+from pmpp.kernels.scan.ladder import arguments as scan_arguments
+from pmpp.kernels.scan.ladder import clear_kernel, words_for
 from pmpp.kernels.scan.ladder import reference as scan_reference
 from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, next_tile, publish
 from pmpp.runtime import device
-from pmpp.runtime.rung import Cost
+from pmpp.runtime.rung import Cost, Problem, rung
 
-__all__ = ["cost", "inputs", "reference", "segmented_scan", "segmented_scan_kernel"]
+__all__ = ["arguments", "cost", "inputs", "reference", "segmented_scan", "segmented_scan_kernel"]
 
 BLOCK = 256  # threads a block: 8 warps
 WARPS = BLOCK // 32
@@ -77,6 +77,30 @@ def cost(n: int, itemsize: int = 4) -> Cost:
     return Cost(flops=max(n - 1, 0), bytes=n * (2 * itemsize + 1))
 
 
+def arguments(x, heads, op="sum", *, exclusive=False, stream=0) -> Problem:
+    """Scan every segment of a vector from its own start.
+
+    Args:
+        x: a contiguous vector (n,) of float32, float64, int32 or int64.
+        heads: a contiguous vector (n,) of bool or uint8. What is not 0 begins a segment, and so does element 0.
+        op: "sum" or "max".
+        exclusive: True if a segment of the result begins with the identity (0, or the least value) and leaves out the
+            segment's last element.
+        stream: the stream to work on.
+
+    Returns a new device array (n,) of ``x``'s dtype, without waiting for the work to be done. Sums of integers wrap
+    around. A NaN makes the rest of its segment NaN.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> from pmpp.kernels import scan
+    >>> scan.segmented_scan(np.int32([3, 1, 4, 1, 5]), np.array([0, 0, 1, 0, 0], np.uint8)).copy_to_host()
+    array([ 3,  4,  4,  5, 10], dtype=int32)
+    """
+    p = scan_arguments(x, op, exclusive=exclusive, stream=stream)
+    heads = device.as_input("heads", heads, dtypes=("bool", "uint8"), ndim=1, shape=p.x.shape, stream=p.stream)
+    return p.replace(heads=heads)
+
+
 @cuda.jit(device=True)
 def follow(op, earlier, flag, value):
     """The value of ``earlier`` and then (flag, value): a head starts afresh."""
@@ -87,8 +111,8 @@ def follow(op, earlier, flag, value):
 def warp_scan_pairs(op, flag, value):
     """In each lane, the pairs of the lanes up to it combined; ``flag`` is 0 or 1."""
     for distance in (1, 2, 4, 8, 16):
-        earlier_flag = cuda.shfl_up_sync(0xFFFFFFFF, flag, distance)
-        earlier = cuda.shfl_up_sync(0xFFFFFFFF, value, distance)
+        earlier_flag = cuda.shfl_up_sync(FULL_WARP, flag, distance)
+        earlier = cuda.shfl_up_sync(FULL_WARP, value, distance)
         if cuda.laneid >= distance:
             value = follow(op, earlier, flag, value)
             flag = flag | earlier_flag
@@ -107,8 +131,8 @@ def scan_block_pairs(op, identity, flag, value, flags, values):
         flags[warp + 1], values[warp + 1] = flag, value
     if cuda.threadIdx.x == 0:
         flags[0], values[0] = 0, identity
-    earlier_flag = cuda.shfl_up_sync(0xFFFFFFFF, flag, 1)
-    earlier = cuda.shfl_up_sync(0xFFFFFFFF, value, 1)
+    earlier_flag = cuda.shfl_up_sync(FULL_WARP, flag, 1)
+    earlier = cuda.shfl_up_sync(FULL_WARP, value, 1)
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
         for w in range(WARPS):  # eight pairs: a tree would not be shorter
@@ -175,26 +199,12 @@ def segmented_scan_kernel(x, heads, out, states, published, op, identity, exclus
                 out[first + element] = scanned[element - 1] if element > 0 else start[0]
 
 
-def segmented_scan(
-    x: typing.Any, heads: typing.Any, op: str = "sum", *, exclusive: bool = False, stream: typing.Any = 0
-) -> typing.Any:
-    """Scan every segment of ``x`` from its own start, in one pass.
-
-    Args:
-        x: a contiguous vector (n,) of float32, float64, int32 or int64.
-        heads: a contiguous vector (n,) of bool or uint8; what is not 0 begins a segment, and so does element 0.
-        op: "sum" or "max".
-        exclusive: a segment begins with the identity (0, or the least value), and its last element counts for nothing.
-        stream: the stream to work on.
-
-    Returns a new device array (n,) of ``x``'s dtype, without waiting for the work to be done. Sums of integers wrap. A
-    NaN makes the rest of its segment NaN. Raises TypeError or ValueError that names the argument at fault.
-    """
-    x, out, operator, identity, stream = checked_arguments(x, op, exclusive, stream)
-    heads = device.as_input("heads", heads, dtypes=("bool", "uint8"), ndim=1, shape=(x.size,), stream=stream)
-    tiles = tiles_of(x.size, TILE)
-    if tiles:
-        published = device.empty((2, tiles), x.dtype, stream=stream)
-        states = words_for(tiles, stream)
-        segmented_scan_kernel[tiles, BLOCK, stream](x, heads, out, states, published, operator, identity, exclusive)
-    return out
+@rung(clear_kernel, segmented_scan_kernel)
+def segmented_scan(p):
+    """One pass with decoupled look-back over pairs of a flag and a value."""
+    tiles = blocks(p.x.size, TILE)
+    published = device.empty((2, tiles), p.x.dtype, stream=p.stream)
+    states = words_for(tiles, p.stream)
+    segmented_scan_kernel[tiles, BLOCK, p.stream](
+        p.x, p.heads, p.result, states, published, p.op, p.identity, p.exclusive
+    )

@@ -7,6 +7,7 @@ Nothing here knows of other tiles; `pmpp.kernels.scan.look_back` does.
 from __future__ import annotations
 
 from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP
 from pmpp.kernels.reduction import combine
 from pmpp.runtime.vector import load128, store128
 
@@ -54,7 +55,7 @@ def store_tile(out, first, op, before, start, scanned, exclusive):
 def warp_scan(op, value):
     """In each lane, the values of the lanes up to it combined."""
     for distance in (1, 2, 4, 8, 16):
-        earlier = cuda.shfl_up_sync(0xFFFFFFFF, value, distance)
+        earlier = cuda.shfl_up_sync(FULL_WARP, value, distance)
         if cuda.laneid >= distance:
             value = combine(op, earlier, value)
     return value
@@ -85,8 +86,8 @@ def scan_warps(op, identity, total, ends):
 def scan_block(op, identity, value, ends):
     """What came before this thread in its block, and the total of the block; ``value``: this thread's own."""
     scanned = warp_scan(op, value)
-    before, total = scan_warps(op, identity, cuda.shfl_sync(0xFFFFFFFF, scanned, 31), ends)
-    earlier = cuda.shfl_up_sync(0xFFFFFFFF, scanned, 1)
+    before, total = scan_warps(op, identity, cuda.shfl_sync(FULL_WARP, scanned, 31), ends)
+    earlier = cuda.shfl_up_sync(FULL_WARP, scanned, 1)
     return combine(op, before, earlier) if cuda.laneid > 0 else before, total
 
 
@@ -117,8 +118,8 @@ def scan_four(op, before, four):
     c = combine(op, b, four[2])
     d = combine(op, c, four[3])
     scanned = warp_scan(op, d)
-    end = combine(op, before, cuda.shfl_sync(0xFFFFFFFF, scanned, 31))
-    earlier = cuda.shfl_up_sync(0xFFFFFFFF, scanned, 1)
+    end = combine(op, before, cuda.shfl_sync(FULL_WARP, scanned, 31))
+    earlier = cuda.shfl_up_sync(FULL_WARP, scanned, 1)
     if cuda.laneid > 0:
         before = combine(op, before, earlier)
     return (combine(op, before, a), combine(op, before, b), combine(op, before, c), combine(op, before, d)), end
@@ -130,7 +131,7 @@ def store_four(out, i, op, before, first, four, exclusive, whole):
     a, b, c, d = combine(op, before, four[0]), combine(op, before, four[1]), combine(op, before, four[2]), four[3]
     d = combine(op, before, d)
     if exclusive:
-        earlier = cuda.shfl_up_sync(0xFFFFFFFF, d, 1)
+        earlier = cuda.shfl_up_sync(FULL_WARP, d, 1)
         a, b, c, d = earlier if cuda.laneid > 0 else first, a, b, c
     if whole:
         store128(out, i, (a, b, c, d))

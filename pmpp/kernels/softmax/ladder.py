@@ -352,7 +352,8 @@ def whole_kernel(x, out, highests, totals, none, log):
 def split_row(p):
     """Several blocks share a long row: each finds the maximum and sum of its part, and a second kernel joins these.
 
-    Rows of up to CHUNK elements go to `warp_per_row`.
+    Rows of up to CHUNK elements go to `warp_per_row`. Where there are blocks enough without it, it is slower than
+    `warp_per_row`: the second kernel reads a row after it has left the caches.
 
     Leaves: along any other axis than the last the lanes of a warp read far apart, 32 sectors for 32 elements.
     """

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 TILE = 32  # the side of a tile; a warp is a row of it
@@ -17,16 +18,12 @@ BLOCK = 256  # threads a block in one dimension
 SHAPES = ((1, 1), (32, 32), (31, 33), (7, 100), (70, 41), (96, 128))
 
 
-def _tiles(extent: int, side: int = TILE) -> int:
-    return -(-extent // side)  # rounded up
-
-
 def _matrices(rng: np.random.Generator, rows: int, turned, sharedmem: int = 0) -> list[Case]:
     """A case for each shape: blocks of TILE x ``rows`` threads, and a block for each tile of x."""
     cases = []
     for h, w in SHAPES:
         x = rng.standard_normal((h, w), dtype=np.float32)
-        args, grid = (x, unwritten((w, h), np.float32)), (_tiles(w), _tiles(h))
+        args, grid = (x, unwritten((w, h), np.float32)), (blocks(w, TILE), blocks(h, TILE))
         cases.append(Case(f"x of {h} x {w}", args, grid, (TILE, rows), {1: turned(x)}, sharedmem=sharedmem))
     return cases
 
@@ -101,7 +98,7 @@ def _planes_cases(rng: np.random.Generator) -> list[Case]:
     for n in (1, BLOCK - 1, BLOCK, BLOCK + 1, 2048):
         x = rng.standard_normal((n, 3), dtype=np.float32)
         args = x.reshape(-1), unwritten((3, n), np.float32)
-        cases.append(Case(f"{n} point{'s' * (n > 1)}", args, _tiles(n, BLOCK), BLOCK, {1: x.T}))
+        cases.append(Case(f"{n} point{'s' * (n > 1)}", args, blocks(n, BLOCK), BLOCK, {1: x.T}))
     return cases
 
 

@@ -190,12 +190,14 @@ class _Process:
                 self.process.stdin.write(message)
                 self.process.stdin.flush()
                 return pickle.load(self.process.stdout)
-            except (BrokenPipeError, EOFError) as error:
-                _interpreter.cache_clear()  # the next call starts another
+            except BaseException as error:
+                _interpreter.cache_clear()  # the next call starts another: this one's answer would be taken for its own
+                self.process.kill()
                 self.close()
-                raise RuntimeError(
-                    f"the interpreter's process ended with status {self.process.returncode} while it counted"
-                ) from error
+                if not isinstance(error, BrokenPipeError | EOFError):
+                    raise
+                status = self.process.returncode
+                raise RuntimeError(f"the interpreter's process ended with status {status} while it counted") from error
 
     def close(self) -> None:
         """End the process: it reads until its input ends."""

@@ -169,7 +169,7 @@ class Record:
         missing = [rung for rung in now.ladder(now.rooms()[room]) if rung not in measured]
         reasons = [f"not measured: {', '.join(missing)}"] if missing else []
         changed = difference(self.data["rooms"][room]["sources"], sources)
-        return reasons + ([f"measured {self.run(room)['date'][:10]}; since then {changed}"] if changed else [])
+        return reasons + ([f"measured {self.run(room)['date'][:10]}; {changed}"] if changed else [])
 
 
 def slug(gpu: str) -> str:

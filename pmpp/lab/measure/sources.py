@@ -25,12 +25,14 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = ["ROOT", "Sources", "bare_source", "difference", "digest_of"]
 
 ROOT = Path(__file__).parents[3]
 PARTS = ("pmpp", "tests")  # the top-level packages of the repository
+MEASURED = ("pmpp/kernels/", "pmpp/runtime/")  # what a measurement of kernels depends on, and nothing beyond
 ATTESTATIONS = "attested.json"
 ROOMS = "pmpp/lab/rooms.py"
 
@@ -42,13 +44,22 @@ _OWN_MODULES = re.compile(r"""import_module\(f["']{__name__}\.""")
 _Names = frozenset[str] | None  # the names taken from a file; None for all
 
 
+@dataclass(frozen=True)
+class _File:
+    """What is kept of a file: its bare source, its imports, its ladder, and the tree of an ``__init__.py``."""
+
+    code: str
+    imports: list[ast.Import | ast.ImportFrom]
+    ladder: tuple[str, ...]
+    tree: ast.Module | None
+
+
 class Sources:
     """The sources below ``root``. Each file is read once; make a new one when files may have changed."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
-        self._trees: dict[str, ast.Module] = {}
-        self._code: dict[str, str] = {}
+        self._read_files: dict[str, _File] = {}
         self._digests: dict[str, str] = {}
         self._files: dict[str, str | None] = {}
         self._edges: dict[tuple[str, _Names], list[tuple[str, _Names]]] = {}
@@ -92,25 +103,20 @@ class Sources:
         """The digest of one file: of bare Python source, or of the content of JSON."""
         if path not in self._digests:
             if path.endswith(".json"):
-                essence = json.dumps(json.loads(self._read(path)), sort_keys=True)
+                essence = json.dumps(json.loads((self.root / path).read_text(encoding="utf-8")), sort_keys=True)
             else:
-                essence = self._bare(path)
+                essence = self._read(path).code
             self._digests[path] = hashlib.sha256(essence.encode()).hexdigest()[:16]
         return self._digests[path]
 
-    def tree(self, path: str) -> ast.Module:
-        """The file's syntax tree."""
-        if path not in self._trees:
-            self._trees[path] = ast.parse(self._read(path), path)
-        return self._trees[path]
-
-    def _read(self, path: str) -> str:
-        return (self.root / path).read_text(encoding="utf-8")
-
-    def _bare(self, path: str) -> str:
-        if path not in self._code:
-            self._code[path] = bare_source(self._read(path), self.tree(path))
-        return self._code[path]
+    def _read(self, path: str) -> _File:
+        if path not in self._read_files:
+            text = (self.root / path).read_text(encoding="utf-8")
+            tree = ast.parse(text, path)
+            # Of a tree only what is asked for is kept: hundreds of trees would keep Python's garbage collector busy.
+            kept = tree if path.endswith("__init__.py") else None
+            self._read_files[path] = _File(bare_source(text, tree), _imports(tree), _ladder(tree), kept)
+        return self._read_files[path]
 
     # ------------------------------------------------------------------------------------------------- one file
 
@@ -119,11 +125,12 @@ class Sources:
         if path.endswith(".json"):
             return []
         if (path, names) not in self._edges:
-            tree, code = self.tree(path), self._bare(path)
-            if path.endswith("__init__.py") and names is not None:
-                tree = _taken(tree, names)
-                code = code if tree is self.tree(path) else ast.unparse(tree)
-            statements = _imports(tree)
+            file = self._read(path)
+            code, statements = file.code, file.imports
+            if file.tree is not None and names is not None:
+                part = _taken(file.tree, names)
+                if part is not file.tree:
+                    code, statements = ast.unparse(part), _imports(part)
             found = dict.fromkeys(
                 [*self._imported(path, statements), *self._named(code), *self._walked(path, code, statements)]
             )
@@ -206,10 +213,7 @@ class Sources:
 
     def ladder(self, path: str) -> tuple[str, ...]:
         """The names of the rungs in a file's ``LADDER``, in its order; empty if it has none."""
-        for node in self.tree(path).body:
-            if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["LADDER"]:
-                return tuple(ast.unparse(item) for item in getattr(node.value, "elts", ()))
-        return ()
+        return self._read(path).ladder
 
     def of_room(self, name: str) -> dict[str, str]:
         """Digests of what a measurement of the room depends on: its kernels, what launches them, what was measured.
@@ -226,7 +230,14 @@ class Sources:
         for workloads in (f"{name}_workloads.py", "workloads.py" if room.stem == "ladder" else ""):
             if workloads and (self.root / room.parent / workloads).is_file():
                 starts.append((room.parent / workloads).as_posix())
-        return self.digests(*starts, within=("pmpp/kernels/", "pmpp/runtime/"))
+        return self.digests(*starts, within=MEASURED)
+
+
+def _ladder(tree: ast.Module) -> tuple[str, ...]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["LADDER"]:
+            return tuple(ast.unparse(item) for item in getattr(node.value, "elts", ()))
+    return ()
 
 
 def _absolute(path: str, node: ast.ImportFrom) -> str:
@@ -295,7 +306,7 @@ def difference(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     """What differs between two closures, in words; ``""`` if nothing does."""
     both = then.keys() & now.keys()
     kinds = {
-        "changed": [path for path in both if then[path] != now[path]],
+        "changed since": [path for path in both if then[path] != now[path]],
         "not recorded then": now.keys() - then.keys(),
         "no longer used": then.keys() - now.keys(),
     }

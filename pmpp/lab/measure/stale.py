@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pmpp.lab.measure import record
-from pmpp.lab.measure.sources import ATTESTATIONS, ROOT, Sources, difference, digest_of
+from pmpp.lab.measure.sources import ATTESTATIONS, MEASURED, ROOT, Sources, difference, digest_of
 
 __all__ = ["chapters", "fault", "main", "read", "stale", "suites"]
 
@@ -48,7 +48,8 @@ def stale(root: Path = ROOT) -> dict[str, str]:
     """What is not attested as it is now, and why: test files, chapters and measured rooms; empty if all is.
 
     A test file or a chapter may be attested on any of the recorded GPUs; why not is said of the newest attempt. Each
-    GPU's measurements are judged for themselves.
+    GPU's measurements are judged for themselves: those of rooms, and other files that say in ``about`` by which file
+    they were ``measured_by``, with which ``sources``.
     """
     now, recorded = Sources(root), root / "pmpp" / "recorded"
     records = [data for path in sorted(recorded.glob(f"*/{ATTESTATIONS}")) if (data := read(path))]
@@ -69,6 +70,12 @@ def stale(root: Path = ROOT) -> dict[str, str]:
                 reasons = measured.stale(room, now)
                 if reasons:
                     found[f"{folder.relative_to(root).as_posix()}: {room}"] = "; ".join(reasons)
+    for path in sorted(recorded.glob("*/*.json")):
+        about = json.loads(path.read_text(encoding="utf-8")).get("about", {})
+        if isinstance(about, dict) and "measured_by" in about:
+            changed = difference(about["sources"], now.digests(about["measured_by"], within=MEASURED))
+            if changed:
+                found[path.relative_to(root).as_posix()] = f"measured {about['run']['date'][:10]}; {changed}"
     return found
 
 
@@ -80,7 +87,7 @@ def _reason(data: dict, entry: dict, now: Mapping[str, str]) -> str:
         return f"{fault(entry)} {where}" if fault(entry) else ""
     # The run knows each source that any of its results depended on; this one did not depend on all of them.
     then = {path: digest for path, digest in run["sources"].items() if path in now}
-    return f"run {where}; since then {difference(then, now) or 'it depends on fewer files'}"
+    return f"run {where}; {difference(then, now) or 'it depends on fewer files now'}"
 
 
 def fault(entry: Mapping) -> str:

@@ -10,6 +10,7 @@ from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.instructions import BARRIER
 from pmpp.simt.machine.lanes import WARP, Mask
 from pmpp.simt.machine.machine import Machine
+from pmpp.simt.machine.turns import Waits, suspending
 from pmpp.simt.values import dtypes
 
 ALL_LANES = 0xFFFFFFFF
@@ -38,13 +39,14 @@ def arrive(f: Frame, line: int, what: str = "syncthreads()") -> np.ndarray:
     return here
 
 
-def barrier(f: Frame, call: Any, what: str = "syncthreads()") -> None:
+@suspending
+def barrier(f: Frame, call: Any, what: str = "syncthreads()") -> Waits:
     """`cuda.syncthreads()`."""
     m, line = f.m, call.line
     if m.counts is not None:
         m.counts.instruction(line, f.mask, BARRIER)
     if m.turns is not None:
-        m.turns.barrier(f.mask, line, what)
+        yield from m.turns.barrier(f.mask, line, what)
         return
     here = arrive(f, line, what)
     if m.counts is not None:
@@ -59,7 +61,8 @@ barrier.counts_itself = True  # type: ignore[attr-defined]
 def voting_barrier(combine: str):
     """`syncthreads_count`, `_and`, `_or`: a barrier that also combines one integer a thread over the block."""
 
-    def vote(f: Frame, call: Any, predicate: Any) -> np.ndarray:
+    @suspending
+    def vote(f: Frame, call: Any, predicate: Any) -> Waits:
         if predicate.dtype.kind not in "iu":
             raise TypeError(f"the predicate is {predicate.dtype}; Numba takes an integer here: int32(...)")
         what, lanes, voters = f"syncthreads_{combine}()", f.m.batch.lanes, f.mask.grid()
@@ -67,9 +70,9 @@ def voting_barrier(combine: str):
         if f.m.turns is not None:
             if f.m.counts is not None:
                 f.m.counts.instruction(call.line, f.mask, BARRIER)
-            voters, yes = f.m.turns.vote(f.mask, call.line, what, yes)
+            voters, yes = yield from f.m.turns.vote(f.mask, call.line, what, yes)
         else:
-            barrier(f, call, what)
+            yield from barrier(f, call, what)
         if combine == "count":
             return yes.sum(axis=1, keepdims=True, dtype=np.int32)
         if combine == "or":
@@ -80,13 +83,14 @@ def voting_barrier(combine: str):
     return vote
 
 
-def grid_barrier(f: Frame, line: int) -> None:
+@suspending
+def grid_barrier(f: Frame, line: int) -> Waits:
     """`cuda.cg.this_grid().sync()`: all threads of all blocks."""
     m = f.m
     if m.counts is not None:
         m.counts.instruction(line, f.mask, BARRIER)
     if m.turns is not None:
-        m.turns.grid_barrier(f.mask, line)
+        yield from m.turns.grid_barrier(f.mask, line)
         return
     missing = alive(m) & ~f.mask.grid()
     if missing.any():

@@ -19,6 +19,7 @@ from pmpp.simt.machine.instructions import CONTROL, CONVERSION
 from pmpp.simt.machine.machine import Site
 from pmpp.simt.machine.memory import Array, c_strides
 from pmpp.simt.machine.storage import Storage
+from pmpp.simt.machine.turns import Waits, plain, suspending, suspends
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.dtypes import is_number
 from pmpp.simt.values.errors import ArgumentError, UnsupportedError
@@ -28,20 +29,21 @@ from pmpp.simt.values.records import pitch
 CALL_DEPTH = 128
 
 
-def call_value(f: Frame, callee: Any, args: list, keywords: dict, call: intrinsics.Call) -> Any:
+@suspending
+def call_value(f: Frame, callee: Any, args: list, keywords: dict, call: intrinsics.Call) -> Waits:
     """Call whatever an expression gave: a device function, one defined in the kernel, a type, a name of `cuda`."""
     line = call.line
     if f.mask is None:
         return np.int64(0)
     if isinstance(callee, LocalFunction):
-        return _call(f, callee.function, args, keywords, call, callee.frame)
+        return (yield from _call(f, callee.function, args, keywords, call, callee.frame))
     py_func = getattr(callee, "py_func", None)
     if py_func is not None:
         result, declared = None, getattr(callee, "device_types", None)
         if declared is not None:
             result, kinds = declared
             args = [dtypes.cast(a, k) if isinstance(k, np.dtype) else a for a, k in zip(args, kinds, strict=False)]
-        value = _call(f, f.function.compiled(py_func), args, keywords, call, None)
+        value = yield from _call(f, f.function.compiled(py_func), args, keywords, call, None)
         return widen(value, result)
     if dtypes.as_dtype(callee) is not None:
         return cast_call(f, callee, args, line)
@@ -49,10 +51,11 @@ def call_value(f: Frame, callee: Any, args: list, keywords: dict, call: intrinsi
     handler = intrinsics.DEVICE.get(path) if path else python.handler(callee)
     if handler is None:
         raise f.m.error(f"{call.function} is {kind_of(callee)} and cannot be called", line, UnsupportedError)
-    return handler(f, call, *args, **keywords)
+    result = handler(f, call, *args, **keywords)
+    return (yield from result) if suspends(handler) else result
 
 
-def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.Call, outer: Frame | None) -> Any:
+def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.Call, outer: Frame | None) -> Waits:
     """A device function runs with variables of its own, in the caller's lanes."""
     m, line, name = f.m, call.line, call.function
     try:
@@ -79,7 +82,10 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
     if around is not None or function.source_file != m.launch.source_file:
         m.place.site = Site.of(around, line, dict(zip(function.params, map(ast.unparse, call.node.args), strict=False)))
     with contextlib.suppress(Left):  # how a dry run returns
-        function.activate(inner)
+        if function.suspends:
+            yield from function.body(inner)
+        else:
+            function.body(inner)
     m.place.site, m.place.line = around, line
     if function.returns > 1 and not m.dry and is_number(inner.value):
         start = Frame(m, function, f.mask, f)
@@ -94,7 +100,7 @@ def _returned(function: Any) -> Callable[[Frame], Any]:
 
     def run(g: Frame) -> Any:
         with contextlib.suppress(Left):
-            function.activate(g)
+            plain(function.body)(g)
         return g.value
 
     return run
@@ -111,11 +117,16 @@ def cast_call(f: Frame, dtype: Any, args: list, line: int) -> Any:
     return dtypes.cast(args[0], dtype)
 
 
+@suspending
+def synchronise(f: Frame, value: Any, args: list, line: int) -> Waits:
+    """A method call `value.sync()`."""
+    if not isinstance(value, GridGroup) or args:
+        return method(f, value, "sync", args, line)
+    return (yield from sync.grid_barrier(f, line))
+
+
 def method(f: Frame, value: Any, name: str, args: list, line: int) -> Any:
     """A method call on a run-time value."""
-    if isinstance(value, GridGroup) and name == "sync" and not args:
-        sync.grid_barrier(f, line)
-        return None
     if is_number(value) and name == "bit_count" and not args and value.dtype.kind in "iu":
         if f.m.counts is not None and f.mask is not None:
             f.m.counts.instruction(line, f.mask)

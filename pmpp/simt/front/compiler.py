@@ -26,6 +26,7 @@ from pmpp.simt.front.names import own_nodes
 from pmpp.simt.front.variables import LocalFunction
 from pmpp.simt.front.waiting import may_wait
 from pmpp.simt.machine.frames import Frame
+from pmpp.simt.machine.turns import Waits, suspending, suspends
 from pmpp.simt.values.errors import UnsupportedError
 
 Statement = Callable[[Frame], None]
@@ -67,7 +68,8 @@ class Function:
         self.paths = Paths([tree], compiler.locals)
         self.paths.read = self.params
         self.returns = sum(isinstance(n, ast.Return) and n.value is not None for n in own_nodes(tree))
-        self.body = compiler.block(body, top=True)
+        self.body = compiler.block(body, top=True)  # runs in a frame whose parameters are set
+        self.suspends = suspends(self.body)
         self._uses, self.callees, self.literal_shapes = compiler.uses, compiler.callees, compiler.literal_shapes
         self._may_wait = may_wait(tree)
 
@@ -75,10 +77,6 @@ class Function:
     def compiled(py_func: Callable) -> Function:
         """A device function that this one calls; only when it runs is it known which, and whether it can be."""
         return compile_function(py_func)
-
-    def activate(self, frame: Frame) -> None:
-        """Run the body in a frame whose parameters are set."""
-        self.body(frame)
 
     def uses(self, seen: frozenset = frozenset()) -> set[str]:
         """The device names that this function and those it calls may use."""
@@ -159,6 +157,8 @@ class _Compiler(Expressions):
         """Compile a list of statements."""
         steps = [self.stmt(s) for s in body]
         lines = [_traced_line(s) for s in body]
+        if any(map(suspends, steps)):
+            return _by_turns(steps, lines, top)
 
         def watched(f: Frame) -> None:
             m, trace = f.m, f.m.trace
@@ -208,12 +208,24 @@ class _Compiler(Expressions):
     def stmt_Expr(self, node: ast.Expr) -> Statement:
         if isinstance(node.value, ast.Constant):
             return lambda f: None
-        value = self.expr_Call(node.value, used=False) if isinstance(node.value, ast.Call) else self.expr(node.value)
+        value = self.expr(node.value, used=False) if isinstance(node.value, ast.Call) else self.expr(node.value)
         line = node.lineno
 
         def ex(f: Frame) -> None:
             f.m.place.line = line
             value(f)
+
+        return self.after(value, line, lambda f, v: None) or ex
+
+    def after(self, value: Expression, line: int, finish: Callable[[Frame, Any], None]) -> Statement | None:
+        """A statement that finishes with the value of an expression, if that may have to wait for it; else None."""
+        if not suspends(value):
+            return None
+
+        @suspending
+        def ex(f: Frame) -> Waits:
+            f.m.place.line = line
+            finish(f, (yield from value(f)))
 
         return ex
 
@@ -224,7 +236,7 @@ class _Compiler(Expressions):
             f.m.place.line = line
             variables.check_assertion(f, test(f), text, line)
 
-        return ex
+        return self.after(test, line, lambda f, v: variables.check_assertion(f, v, text, line)) or ex
 
     def stmt_Raise(self, node: ast.Raise) -> Statement:
         line, text = node.lineno, ast.unparse(node)
@@ -237,13 +249,36 @@ class _Compiler(Expressions):
 
     def stmt_Assign(self, node: ast.Assign) -> Statement:
         value, line = self.expr(node.value), node.lineno
+        if any(map(self.node_suspends, node.targets)):
+            return self.assignment_by_turns(node, value)
         targets = [self.target(t) for t in node.targets]
+
+        def assign_all(f: Frame, v: Any) -> None:
+            for assign in targets:
+                assign(f, v)
 
         def ex(f: Frame) -> None:
             f.m.place.line = line
             v = value(f)
             for assign in targets:
                 assign(f, v)
+
+        return self.after(value, line, assign_all) or ex
+
+    def assignment_by_turns(self, node: ast.Assign, value: Expression) -> Statement:
+        """`x[f(i)] = value`: places to assign to that may have to be waited for, after the value."""
+        targets = []
+        for target in node.targets:
+            parts = [e for each in _places(target) for e in self.operands(each)]
+            targets.append(self.after_operands(parts, lambda target=target: self.target(target)))
+        line = node.lineno
+
+        @suspending
+        def ex(f: Frame) -> Waits:
+            f.m.place.line = line
+            v = (yield from value(f)) if suspends(value) else value(f)
+            for assign in targets:
+                yield from assign(f, v)
 
         return ex
 
@@ -276,6 +311,12 @@ class _Compiler(Expressions):
         raise self.refuse(node, f"cannot assign to {ast.unparse(node)} in a kernel")
 
     def stmt_AugAssign(self, node: ast.AugAssign) -> Statement:
+        operands = self.operands(node.target)
+        if any(map(self.node_suspends, operands)):
+            return self.after_operands(operands, lambda: self.augmented(node))
+        return self.augmented(node)
+
+    def augmented(self, node: ast.AugAssign) -> Statement:
         operate, value, line = self.binary(node.op, node), self.expr(node.value), node.lineno
         if isinstance(node.op, ast.Div):
             operate = variables.inplace_division(operate)
@@ -287,7 +328,13 @@ class _Compiler(Expressions):
                 old = variables.read_variable(f, name, line)
                 variables.assign(f, name, operate(f, old, value(f), line), line)
 
-            return ex
+            @suspending
+            def ex_by_turns(f: Frame) -> Waits:
+                f.m.place.line = line
+                old = variables.read_variable(f, name, line)
+                variables.assign(f, name, operate(f, old, (yield from value(f)), line), line)
+
+            return ex_by_turns if suspends(value) else ex
         if isinstance(node.target, ast.Attribute):
             record, field, text = self.expr(node.target.value), node.target.attr, ast.unparse(node.target)
 
@@ -297,7 +344,14 @@ class _Compiler(Expressions):
                 old = indexing.attribute(f, base, field, line, text)
                 indexing.set_attribute(f, base, field, operate(f, old, value(f), line), text, line)
 
-            return ex_field
+            @suspending
+            def ex_field_by_turns(f: Frame) -> Waits:
+                f.m.place.line = line
+                base = record(f)
+                old = indexing.attribute(f, base, field, line, text)
+                indexing.set_attribute(f, base, field, operate(f, old, (yield from value(f)), line), text, line)
+
+            return ex_field_by_turns if suspends(value) else ex_field
         if not isinstance(node.target, ast.Subscript):
             raise self.refuse(node, f"cannot assign to {ast.unparse(node.target)} in a kernel")
         base, indices, name, literals = self.subscript(node.target)
@@ -308,7 +362,15 @@ class _Compiler(Expressions):
             old = indexing.get_item(f, array, where, name, line, literals)
             indexing.set_item(f, array, where, operate(f, old, value(f), line), name, line, literals)
 
-        return ex_item
+        @suspending
+        def ex_item_by_turns(f: Frame) -> Waits:
+            f.m.place.line = line
+            array, where = base(f), indices(f)
+            old = indexing.get_item(f, array, where, name, line, literals)
+            new = operate(f, old, (yield from value(f)), line)
+            indexing.set_item(f, array, where, new, name, line, literals)
+
+        return ex_item_by_turns if suspends(value) else ex_item
 
     def stmt_FunctionDef(self, node: ast.FunctionDef) -> Statement:
         if node.decorator_list:
@@ -324,6 +386,8 @@ class _Compiler(Expressions):
         test, body, line = self.expr(node.test), self.block(node.body), node.lineno
         orelse = self.block(node.orelse) if node.orelse else None
         paths = self.paths(node)
+        if any(map(suspends, (test, body, orelse))):
+            return suspending(lambda f: flow.run_if_by_turns(f, test, body, orelse, line, paths))
         return lambda f: flow.run_if(f, test, body, orelse, line, paths)
 
     def stmt_While(self, node: ast.While) -> Statement:
@@ -331,13 +395,15 @@ class _Compiler(Expressions):
         body, orelse = self.loop_parts(node)
         line = node.lineno
         paths = self.paths(node)
-        return lambda f: flow.run_while(f, test, body, orelse, line, paths)
+        return suspending(lambda f: flow.run_while(f, test, body, orelse, line, paths))
 
     def stmt_For(self, node: ast.For) -> Statement:
+        if self.node_suspends(node.target):
+            raise self.refuse(node, "the target of a loop cannot call a device function")
         iterable, assign, line = self.expr(node.iter), self.target(node.target), node.lineno
         body, orelse = self.loop_parts(node)
         paths = self.paths(node)
-        return lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths)
+        return suspending(lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths))
 
     def loop_parts(self, node: ast.For | ast.While) -> tuple[Statement, Statement | None]:
         return self.block(node.body), self.block(node.orelse) if node.orelse else None
@@ -353,13 +419,50 @@ class _Compiler(Expressions):
             return lambda f: flow.run_return(f, None)
         value, line = self.expr(node.value), node.lineno
 
-        def ex(f: Frame) -> None:
+        def check(f: Frame) -> None:
             f.m.place.line = line
             if f.caller is None:
                 raise f.m.error("a kernel cannot return a value: write it to an output array", line, UnsupportedError)
+
+        def ex(f: Frame) -> None:
+            check(f)
             flow.run_return(f, value(f))
 
-        return ex
+        @suspending
+        def ex_by_turns(f: Frame) -> Waits:
+            check(f)
+            flow.run_return(f, (yield from value(f)))
+
+        return ex_by_turns if suspends(value) else ex
+
+
+def _places(target: ast.expr) -> list[ast.expr]:
+    """The parts of a target that are computed: all but names."""
+    if isinstance(target, ast.Tuple):
+        return [place for each in target.elts for place in _places(each)]
+    return [] if isinstance(target, ast.Name) else [target]
+
+
+def _by_turns(steps: list[Statement], lines: list[int | None], top: bool) -> Statement:
+    """A list of statements, one of which may have to wait."""
+    waiting = [suspends(step) for step in steps]
+
+    @suspending
+    def run(f: Frame) -> Waits:
+        trace = None if f.m.dry else f.m.trace
+        for step, waits, line in zip(steps, waiting, lines, strict=True):
+            if trace is not None and line is not None:
+                trace.step(f.m.place.site or line, f.mask)
+            if waits:
+                yield from step(f)
+            else:
+                step(f)
+            if f.mask is None:
+                return
+            if top:
+                f.live = f.mask  # at this depth every lane that has not returned is here
+
+    return run
 
 
 def _traced_line(node: ast.stmt) -> int | None:

@@ -18,6 +18,7 @@ from pmpp.simt.front import accidental_float64, calls, flow, indexing, python, u
 from pmpp.simt.front.names import DYNAMIC, Names
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.instructions import FP16, FP64, INTEGER, SPECIAL, class_of, class_of_call, classify
+from pmpp.simt.machine.turns import Waits, plain, suspending, suspends
 from pmpp.simt.values import dtypes, maths, operators
 from pmpp.simt.values.dtypes import is_number
 from pmpp.simt.values.errors import SimtError, UnsupportedError
@@ -40,15 +41,75 @@ REFUSED = {
 class Expressions(Names):
     """Compiles expressions."""
 
-    def expr(self, node: ast.expr) -> Expression:
+    def expr(self, node: ast.expr, **options: Any) -> Expression:
         """Compile an expression."""
+        key = id(node)
+        if key in self.computed_before:
+            return lambda f: f.slots.pop(key)
         for kind, name in REFUSED.items():
             if isinstance(node, kind):
                 raise self.refuse(node, f"{name} does not exist on the device")
         method = getattr(self, "expr_" + type(node).__name__, None)
         if method is None:
             raise self.refuse(node, f"{type(node).__name__} is not supported in a kernel")
-        return method(node)
+        operands = self.operands(node)
+        if any(map(self.node_suspends, operands)):
+            return self.after_operands(operands, lambda: method(node, **options))
+        return method(node, **options)
+
+    # -- operands that may have to wait ------------------------------------------------------------------------------
+
+    def node_suspends(self, node: ast.AST) -> bool:
+        """Whether an expression has a call in it that may have to wait: of a barrier or of a device function."""
+        known = self.waiting.get(id(node))
+        if known is None:
+            known = self.waiting[id(node)] = (isinstance(node, ast.Call) and self.call_suspends(node)) or any(
+                map(self.node_suspends, ast.iter_child_nodes(node))
+            )
+        return known
+
+    def call_suspends(self, node: ast.Call) -> bool:
+        thing = self.static(node.func)
+        if thing is DYNAMIC:  # a method of a value, or a function that a variable holds
+            return not isinstance(node.func, ast.Attribute) or node.func.attr == "sync"
+        path = intrinsics.device_path(thing)
+        if path is not None:
+            return suspends(intrinsics.DEVICE.get(path))
+        return getattr(thing, "py_func", None) is not None
+
+    def operands(self, node: ast.expr) -> list[ast.expr]:
+        """The expressions that are computed before a node can be, in their order; none if it is up to their values."""
+        if isinstance(node, ast.Call):
+            function = node.func
+            if self.static(function) is not DYNAMIC:
+                first = []
+            else:
+                first = [function.value if isinstance(function, ast.Attribute) else function]
+            return [*first, *node.args, *(keyword.value for keyword in node.keywords)]
+        if isinstance(node, ast.Subscript):
+            return [node.value, *(node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice])]
+        if isinstance(node, (ast.BoolOp, ast.IfExp, ast.Lambda)):
+            return []
+        return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+
+    def after_operands(self, operands: list[ast.expr], compile_rest: Callable[[], Callable]) -> Callable:
+        """Code that waits for its operands first and keeps their values in slots, where the rest of it finds them."""
+        parts = [(id(operand), self.expr(operand)) for operand in operands]
+        keys = {key for key, _ in parts}
+        self.computed_before |= keys
+        rest = compile_rest()
+        self.computed_before -= keys
+
+        @suspending
+        def ev(f: Frame, *more: Any) -> Waits:
+            values = []
+            for _, part in parts:
+                values.append((yield from part(f)) if suspends(part) else part(f))
+            f.slots.update(zip((key for key, _ in parts), values, strict=True))
+            result = rest(f, *more)
+            return (yield from result) if suspends(rest) else result
+
+        return ev
 
     def expr_Constant(self, node: ast.Constant) -> Expression:
         value = node.value
@@ -234,6 +295,8 @@ class Expressions(Names):
         parts = [self.expr(e) for e in node.values]
         is_and = isinstance(node.op, ast.And)
         paths = self.paths(*node.values)
+        if any(map(suspends, parts)):
+            return suspending(lambda f: flow.short_circuit_by_turns(f, parts, is_and, paths))
         return lambda f: flow.short_circuit(f, parts, is_and, paths)
 
     def expr_IfExp(self, node: ast.IfExp) -> Expression:
@@ -241,8 +304,7 @@ class Expressions(Names):
         line = node.lineno
         sides = {yes: self.paths(node.body), no: self.paths(node.orelse)}
 
-        def ev(f: Frame) -> Any:
-            result = flow.conditional(f, test, yes, no, line, sides)
+        def look_at(f: Frame, result: Any) -> Any:
             if (
                 f.m.warnings is not None
                 and is_number(result)
@@ -250,12 +312,21 @@ class Expressions(Names):
                 and id(node) not in f.m.warnings.asked
             ):
                 f.m.warnings.asked.add(id(node))
-                kinds = [(node.body, sides[yes].of_value(f, yes)), (node.orelse, sides[no].of_value(f, no))]
+                kinds = [
+                    (node.body, sides[yes].of_value(f, plain(yes))),
+                    (node.orelse, sides[no].of_value(f, plain(no))),
+                ]
                 if all(dtype is not None for _, dtype in kinds) and kinds[0][1] != kinds[1][1]:
                     accidental_float64.arises(f, node, kinds, "{} or {}")
             return result
 
-        return ev
+        @suspending
+        def by_turns(f: Frame) -> Waits:
+            return look_at(f, (yield from flow.conditional_by_turns(f, test, yes, no, line, sides)))
+
+        if any(map(suspends, (test, yes, no))):
+            return by_turns
+        return lambda f: look_at(f, flow.conditional(f, test, yes, no, line, sides))
 
     def expr_Tuple(self, node: ast.Tuple) -> Expression:
         parts = [self.expr(e) for e in node.elts]
@@ -301,9 +372,13 @@ class Expressions(Names):
         if thing is DYNAMIC:
             if isinstance(node.func, ast.Attribute):
                 base, attribute = self.expr(node.func.value), node.func.attr
+                if attribute == "sync":
+                    return suspending(lambda f: calls.synchronise(f, base(f), [a(f) for a in args], line))
                 return lambda f: calls.method(f, base(f), attribute, [a(f) for a in args], line)
             function = self.expr(node.func)
-            return lambda f: calls.call_value(f, function(f), [a(f) for a in args], {k: v(f) for k, v in names}, call)
+            return suspending(
+                lambda f: calls.call_value(f, function(f), [a(f) for a in args], {k: v(f) for k, v in names}, call)
+            )
         path = intrinsics.device_path(thing)
         if path is not None:
             return self.device_call(node, path, call, args, names)
@@ -316,7 +391,9 @@ class Expressions(Names):
         py_func = getattr(thing, "py_func", None)
         if py_func is not None:
             self.callees.append(py_func)
-            return lambda f: calls.call_value(f, thing, [a(f) for a in args], {k: v(f) for k, v in names}, call)
+            return suspending(
+                lambda f: calls.call_value(f, thing, [a(f) for a in args], {k: v(f) for k, v in names}, call)
+            )
         raise self.refuse(node, self.unknown_call(node, thing))
 
     def literal_argument(self, node: ast.expr) -> bool | str:
@@ -388,7 +465,9 @@ class Expressions(Names):
     ) -> Expression:
         silent = getattr(handler, "counts_itself", False) or isinstance(handler, functools.partial)
         line, kind = call.line, classify(name)
-        plain = name in _NUMERIC or name in maths.MATH
+        common = name in _NUMERIC or name in maths.MATH
+        if suspends(handler):
+            return self.waiting_call(handler, call, args, names)
 
         def ev(f: Frame) -> Any:
             values = [a(f) for a in args]
@@ -404,11 +483,31 @@ class Expressions(Names):
                 raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error)}", line, UnsupportedError) from error
             if f.m.counts is not None and not silent:
                 f.m.counts.instruction(line, f.mask, class_of_call(result, values) if kind is None else kind)
-                if plain and is_number(result) and result.dtype.num == DOUBLE:
+                if common and is_number(result) and result.dtype.num == DOUBLE:
                     given = [(n, v.dtype) for n, v in zip(call.node.args, values, strict=False) if is_number(v)]
                     if any(dtype.num != DOUBLE for _, dtype in given):
                         accidental_float64.arises(f, call.node, given, f"{name}({', '.join('{}' for _ in given)})")
             return result
+
+        return ev
+
+    def waiting_call(self, handler: Callable, call: intrinsics.Call, args: list, names: list) -> Expression:
+        """A call of a barrier.  Handlers that may wait count themselves."""
+        line = call.line
+
+        @suspending
+        def ev(f: Frame) -> Waits:
+            values = [a(f) for a in args]
+            if f.mask is None:
+                return np.int64(0)
+            keywords = {k: v(f) for k, v in names}
+            f.m.place.line = line
+            try:
+                return (yield from handler(f, call, *values, **keywords))
+            except SimtError:
+                raise
+            except (TypeError, ValueError, AttributeError) as error:
+                raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error)}", line, UnsupportedError) from error
 
         return ev
 

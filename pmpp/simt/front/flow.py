@@ -1,4 +1,7 @@
-"""Control flow over masks: who executes what."""
+"""Control flow over masks: who executes what.
+
+What may have to wait is a generator (machine/turns.py): loops always, the rest, named `..._by_turns`, if a part is one.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from pmpp.simt.front.waiting import Watch
 from pmpp.simt.machine.frames import Frame, Loop, kind_of
 from pmpp.simt.machine.lanes import Mask, union
 from pmpp.simt.machine.memory import Array
+from pmpp.simt.machine.turns import Waits, plain, suspending, suspends, through
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.dtypes import is_number
 from pmpp.simt.values.errors import UnsupportedError
@@ -53,6 +57,33 @@ def _short_circuit(f: Frame, parts: list[Callable], is_and: bool) -> Any:
     return result
 
 
+def short_circuit_by_turns(f: Frame, parts: list[Callable], is_and: bool, paths: Paths) -> Waits:
+    """The same where a part may have to wait."""
+    if f.m.dry:
+        return common_zero([through(part(f)) if suspends(part) else part(f) for part in parts])
+    outer, line = f.mask, f.m.place.line
+    result = (yield from parts[0](f)) if suspends(parts[0]) else parts[0](f)
+    try:
+        for part in parts[1:]:
+            c = condition(f, result, line)
+            undecided = c if is_and else ~c
+            if isinstance(c, np.bool_):
+                if undecided:
+                    result = (yield from part(f)) if suspends(part) else part(f)
+                    continue
+                break
+            rest, _ = f.mask.split(undecided)
+            if rest is None:
+                break
+            f.mask = rest
+            value = (yield from part(f)) if suspends(part) else part(f)
+            result = select(f, undecided, value, result, line)
+    finally:
+        f.mask = outer
+    everything = [plain(part) for part in parts]
+    return widen(result, paths.of_value(f, lambda g: short_circuit(g, everything, is_and, paths)))
+
+
 def conditional(f: Frame, test: Callable, yes: Callable, no: Callable, line: int, paths: dict[Callable, Paths]) -> Any:
     """`a if test else b`, each side evaluated only in its lanes."""
     outer = f.mask
@@ -74,6 +105,30 @@ def conditional(f: Frame, test: Callable, yes: Callable, no: Callable, line: int
     return select(f, c, a, b, line)
 
 
+def conditional_by_turns(
+    f: Frame, test: Callable, yes: Callable, no: Callable, line: int, paths: dict[Callable, Paths]
+) -> Waits:
+    """The same where a part may have to wait."""
+    outer = f.mask
+    c = condition(f, (yield from test(f)) if suspends(test) else test(f), line)
+    if f.m.dry:
+        return common_zero([plain(yes)(f), plain(no)(f)])
+    true, false = ((outer, None) if c else (None, outer)) if isinstance(c, np.bool_) else outer.split(c)
+    if true is None or false is None:
+        taken, other = (no, yes) if true is None else (yes, no)
+        result = (yield from taken(f)) if suspends(taken) else taken(f)
+        kind = paths[other].of_value(f, plain(other))
+        return result if kind is None or not is_number(result) else widen(result, dtypes.unify(result.dtype, kind))
+    try:
+        f.mask = true
+        a = (yield from yes(f)) if suspends(yes) else yes(f)
+        f.mask = false
+        b = (yield from no(f)) if suspends(no) else no(f)
+    finally:
+        f.mask = outer
+    return select(f, c, a, b, line)
+
+
 # -- statements ------------------------------------------------------------------------------------------------------
 
 
@@ -81,17 +136,12 @@ def run_if(f: Frame, test: Callable, body: Callable, orelse: Callable | None, li
     """Both sides run, each under its lanes; a side without lanes is skipped."""
     m, outer = f.m, f.mask
     m.place.line = line
-    c = condition(f, test(f), line)
+    value = test(f)
     if m.dry:
+        condition(f, value, line)
         paths.rehearse(f, lambda: inference.branches(f, [body, orelse or (lambda g: None)]))
         return
-    if isinstance(c, np.bool_):
-        yes, no = (outer, None) if c else (None, outer)
-    else:
-        yes, no = outer.split(c)
-    if m.counts is not None:
-        m.branch(line, outer, yes, no)
-    after_yes, after_no = yes, no
+    after_yes, after_no = yes, no = _sides(f, value, line)
     if yes is not None:
         f.mask = yes
         body(f)
@@ -105,20 +155,70 @@ def run_if(f: Frame, test: Callable, body: Callable, orelse: Callable | None, li
         paths.settle(f, lambda g: run_if(g, test, body, orelse, line, paths), line)
 
 
-def run_while(f: Frame, test: Callable, body: Callable, orelse: Callable | None, line: int, paths: Paths) -> None:
+@suspending
+def run_if_by_turns(
+    f: Frame, test: Callable, body: Callable, orelse: Callable | None, line: int, paths: Paths
+) -> Waits:
+    """The same where the test or a side may have to wait."""
+    m, outer = f.m, f.mask
+    if m.dry:
+        run_if(f, plain(test), plain(body), None if orelse is None else plain(orelse), line, paths)
+        return
+    m.place.line = line
+    value = (yield from test(f)) if suspends(test) else test(f)
+    after_yes, after_no = yes, no = _sides(f, value, line)
+    if yes is not None:
+        f.mask = yes
+        if suspends(body):
+            yield from body(f)
+        else:
+            body(f)
+        after_yes = f.mask
+    if no is not None and orelse is not None:
+        f.mask = no
+        if suspends(orelse):
+            yield from orelse(f)
+        else:
+            orelse(f)
+        after_no = f.mask
+    f.mask = outer if after_yes is yes and after_no is no else union(after_yes, after_no)
+    if paths.assigned and (yes is None or no is None):
+        paths.settle(f, lambda g: through(run_if_by_turns(g, test, body, orelse, line, paths)), line)
+
+
+def _sides(f: Frame, value: Any, line: int) -> tuple[Mask | None, Mask | None]:
+    """The lanes for which the value of an `if`'s test holds, and the others."""
+    c, outer = condition(f, value, line), f.mask
+    if isinstance(c, np.bool_):
+        yes, no = (outer, None) if c else (None, outer)
+    else:
+        yes, no = outer.split(c)
+    if f.m.counts is not None:
+        f.m.branch(line, outer, yes, no)
+    return yes, no
+
+
+@suspending
+def run_while(f: Frame, test: Callable, body: Callable, orelse: Callable | None, line: int, paths: Paths) -> Waits:
     """Repeat while any lane's test holds."""
     m, outer, loop = f.m, f.mask, Loop()
+
+    def once(g: Frame) -> None:
+        plain(test)(g)
+        plain(body)(g)
+
     if m.dry:
-        paths.rehearse(f, lambda: inference.rounds(f, lambda g: (test(g), body(g)), orelse))
+        paths.rehearse(f, lambda: inference.rounds(f, once, None if orelse is None else plain(orelse)))
         return
     if paths.assigned:
-        paths.settle(f, lambda g: inference.rounds(g, lambda h: (test(h), body(h)), None, head=True), line, "head")
+        paths.settle(f, lambda g: inference.rounds(g, once, None, head=True), line, "head")
     f.loops.append(loop)
     current, done = outer, None
     watch = Watch(f, line)
+    test_waits, body_waits = suspends(test), suspends(body)
     while current is not None:
         f.mask, m.place.line = current, line
-        c = condition(f, test(f), line)
+        c = condition(f, (yield from test(f)) if test_waits else test(f), line)
         if isinstance(c, np.bool_):
             going, leaving = (current, None) if c else (None, current)
         else:
@@ -129,15 +229,21 @@ def run_while(f: Frame, test: Callable, body: Callable, orelse: Callable | None,
         if going is None:
             break
         f.mask, loop.continued = going, None
-        body(f)
+        if body_waits:
+            yield from body(f)
+        else:
+            body(f)
         current = union(f.mask, loop.continued)
-        watch.check(current, endless=True)
+        turn = watch.check(current, endless=True)
+        if turn is not None:
+            yield from turn
     f.loops.pop()
-    _after_loop(f, outer, done, loop, orelse)
+    yield from _after_loop(f, outer, done, loop, orelse)
     if paths.breaks and paths.assigned and f.mask is not None:
-        paths.settle(f, lambda g: run_while(g, test, body, orelse, line, paths), line)
+        paths.settle(f, lambda g: through(run_while(g, test, body, orelse, line, paths)), line)
 
 
+@suspending
 def run_for(
     f: Frame,
     iterable: Callable,
@@ -146,20 +252,21 @@ def run_for(
     orelse: Callable | None,
     line: int,
     paths: Paths,
-) -> None:
+) -> Waits:
     """Repeat over a range, a tuple, an array, enumerate or zip."""
     m, outer, loop = f.m, f.mask, Loop()
     m.place.line = line
-    source = iterable(f)
+    source = (yield from iterable(f)) if suspends(iterable) else iterable(f)
     if m.dry:
         if isinstance(source, tuple):
             _of_one_type(f, source, line)
         paths.rehearse(f, lambda: _dry_for(f, source, assign_target, body, orelse))
         return
     if paths.assigned:
-        paths.settle(f, lambda g: _dry_for(g, iterable(g), assign_target, body, None, head=True), line, "head")
+        paths.settle(f, lambda g: _dry_for(g, plain(iterable)(g), assign_target, body, None, head=True), line, "head")
     f.loops.append(loop)
     loop.current, done = outer, None
+    body_waits = suspends(body)
     watch = Watch(f, line) if m.turns is not None or m.launch.can_begin_again else None
     for going, leaving, value in _rounds(f, source, loop, line):
         if m.counts is not None:
@@ -169,30 +276,42 @@ def run_for(
             break
         f.mask, loop.continued = going, None
         assign_target(f, value)
-        body(f)
+        if body_waits:
+            yield from body(f)
+        else:
+            body(f)
         loop.current = union(f.mask, loop.continued)
-        if watch is not None:
-            watch.check(loop.current, endless=False)
+        turn = None if watch is None else watch.check(loop.current, endless=False)
+        if turn is not None:
+            yield from turn
         if loop.current is None:
             break
         m.place.line = line
     f.loops.pop()
-    _after_loop(f, outer, done, loop, orelse)
+    yield from _after_loop(f, outer, done, loop, orelse)
     if paths.breaks and paths.assigned and f.mask is not None:
-        paths.settle(f, lambda g: run_for(g, iterable, assign_target, body, orelse, line, paths), line)
+        paths.settle(f, lambda g: through(run_for(g, iterable, assign_target, body, orelse, line, paths)), line)
 
 
 def _dry_for(
     f: Frame, source: Any, assign_target: Callable, body: Callable, orelse: Callable | None, *, head: bool = False
 ) -> None:
     value = source.dtype.type(0) if isinstance(source, (Range, Array)) else next(iter(source))
-    inference.rounds(f, lambda g: (assign_target(g, value), body(g)), orelse, head=head)
+
+    def once(g: Frame) -> None:
+        assign_target(g, value)
+        plain(body)(g)
+
+    inference.rounds(f, once, None if orelse is None else plain(orelse), head=head)
 
 
-def _after_loop(f: Frame, outer: Mask, done: Mask | None, loop: Loop, orelse: Callable | None) -> None:
+def _after_loop(f: Frame, outer: Mask, done: Mask | None, loop: Loop, orelse: Callable | None) -> Waits:
     if orelse is not None and done is not None:
         f.mask = done
-        orelse(f)
+        if suspends(orelse):
+            yield from orelse(f)
+        else:
+            orelse(f)
         done = f.mask
     after = union(done, loop.broken)
     f.mask = outer if after is not None and after.lanes == outer.lanes else after

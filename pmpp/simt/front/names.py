@@ -47,6 +47,8 @@ class Names:
         self._find_locals(tree)
         self.uses: set[str] = around.uses if around else set()
         self.callees: list[Callable] = around.callees if around else []
+        self.waiting: dict[int, bool] = {}  # whether a node may have to wait, by id; for expressions.py
+        self.computed_before: set[int] = set()  # operands that are computed before the node being compiled
         self.literal_shapes: list[UnsupportedError] = []  # what to say if an argument is no constant of the caller
 
     def _find_locals(self, tree: ast.FunctionDef | ast.Lambda) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.lanes import Mask
 from pmpp.simt.machine.scheduler import PATIENCE, Waiting
+from pmpp.simt.machine.turns import Waits
 
 #: Calls whose result depends on nothing but their arguments.
 _PURE = {
@@ -91,8 +92,8 @@ class Watch:
         self.f, self.line, self.rounds, self.idle = f, line, 0, 0
         self.writes, self.reads, self.lanes, self.variables = f.m.writes, f.m.reads, -1, None
 
-    def check(self, current: Mask | None, *, endless: bool) -> None:
-        """Called after each round; `endless` for loops without a bound of their own."""
+    def check(self, current: Mask | None, *, endless: bool) -> Waits | None:
+        """Called after each round; `endless` for loops without a bound of their own.  What to wait with, if it must."""
         m = self.f.m
         self.rounds += 1
         if endless and self.rounds > m.launch.loop_limit:
@@ -101,26 +102,27 @@ class Watch:
                 self.line,
             )
         if m.turns is not None and self.rounds % TURN == 0 and current is not None:
-            m.turns.pause(self.line)
+            return m.turns.pause(self.line)
         lanes = current.lanes if current else 0
         if m.writes != self.writes or lanes != self.lanes or current is None:
             self.writes, self.lanes, self.idle, self.variables = m.writes, lanes, 0, None
             self.reads = m.reads
-            return
+            return None
         self.idle += 1
         if m.turns is not None:
             if m.reads != self.reads and self.idle % PATIENCE == 0:
                 self.reads = m.reads
                 frozen = self.unchanged()
                 self.variables = dict(self.f.vars)
-                m.turns.idle(self.line, frozen=frozen, endless=endless)
-            return
+                return m.turns.idle(self.line, frozen=frozen, endless=endless)
+            return None
         if endless and self.idle % self.ROUNDS == self.ROUNDS - 1:
             self.variables = dict(self.f.vars)
         elif endless and self.idle % self.ROUNDS == 0 and self.unchanged():
             raise self.stuck()
         if m.launch.can_begin_again and self.idle >= self.SUSPICIOUS and m.reads != self.reads:
             raise self.stuck()
+        return None
 
     def unchanged(self) -> bool:
         """Whether the variables are what they were when last noted."""

@@ -34,6 +34,7 @@ from pmpp.simt.machine.machine import HAZARDS, LEVELS, Launch, Machine
 from pmpp.simt.machine.memory import Array
 from pmpp.simt.machine.scheduler import Waiting, checked, grains, run_by_turns, run_lockstep
 from pmpp.simt.machine.storage import poison
+from pmpp.simt.machine.turns import Waits
 from pmpp.simt.observe.checks import Sanitizers
 from pmpp.simt.observe.counters import Counters
 from pmpp.simt.observe.trace import Trace, Tracing
@@ -290,17 +291,20 @@ def watch(m: Machine, trace: bool | Tracing, given: tuple) -> None:
 def execute(m: Machine, function: Function, grain: str, seed: int) -> None:
     """Run the kernel: all lanes of a batch in lockstep, or blocks, warps or lanes by turns."""
 
-    def run(mask: Mask) -> Mask | None:
-        with np.errstate(all="ignore"):
-            frame = Frame(m, function, mask)
-            frame.vars.update(m.launch.arguments)
-            function.activate(frame)
+    def run(mask: Mask) -> Waits:
+        frame = Frame(m, function, mask)
+        frame.vars.update(m.launch.arguments)
+        if function.suspends:
+            yield from function.body(frame)
+        else:
+            function.body(frame)
         return frame.returned
 
-    if grain == "lockstep":
-        run_lockstep(m, run)
-    else:
-        run_by_turns(m, run, grain, seed)
+    with np.errstate(all="ignore"):
+        if grain == "lockstep":
+            run_lockstep(m, run)
+        else:
+            run_by_turns(m, run, grain, seed)
 
 
 def plain_launch(

@@ -20,6 +20,7 @@ from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.lanes import WARP
 from pmpp.simt.machine.machine import Launch, Machine
 from pmpp.simt.machine.memory import Array, Storage, c_strides
+from pmpp.simt.machine.turns import plain
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.errors import ArgumentError, SimtError
 
@@ -47,7 +48,7 @@ def refusal(kernel: Any, args: Sequence[Any], grid: Any = 1, block: Any = 1, *, 
         frame = Frame(m, function, m.batch.lanes.full)
         frame.vars.update((name, _typical(value)) for name, value in zip(names, args, strict=True))
         with np.errstate(all="ignore"), contextlib.suppress(Left, DryRun):
-            function.activate(frame)
+            plain(function.body)(frame)
     except SimtError as error:
         return error
     return m.refused

@@ -27,7 +27,7 @@ class Frame:
 
     __slots__ = (
         "arrays", "call", "caller", "depth", "function", "literals", "live", "loops", "m", "mask", "outer", "partial",
-        "returned", "value", "vars",
+        "returned", "slots", "value", "vars",
     )  # fmt: skip
 
     def __init__(self, m: Machine, function: Any, mask: Mask, caller: Frame | None = None) -> None:
@@ -40,6 +40,7 @@ class Frame:
         self.live = mask  # lanes that have not returned, as of the last statement outside any branch
         self.returned: Mask | None = None
         self.value: Any = None
+        self.slots: dict[int, Any] = {}  # operands that had to be computed before their expression (expressions.py)
         self.loops: list[Loop] = []
         self.outer: Frame | None = None  # for a function defined inside another: that one's frame
         self.literals: frozenset[str] = frozenset()  # parameters whose value is a constant of the calling source

@@ -18,6 +18,7 @@ import numpy as np
 from pmpp.simt.machine.instructions import INTEGER
 from pmpp.simt.machine.lanes import Lanes, Mask
 from pmpp.simt.machine.storage import Storage
+from pmpp.simt.machine.turns import Waits
 from pmpp.simt.values.dtypes import Value
 
 
@@ -98,19 +99,19 @@ class Steps(Protocol):
 
 
 class Turns(Protocol):
-    """The scheduler, where threads take turns: how a thread gives its turn away (see scheduler.py)."""
+    """The scheduler, where threads take turns: how a thread gives its turn away (see scheduler.py and turns.py)."""
 
-    def idle(self, line: int, *, frozen: bool, endless: bool) -> None:
+    def idle(self, line: int, *, frozen: bool, endless: bool) -> Waits:
         """A loop has gone round without writing anything."""
 
-    def pause(self, line: int) -> None:
+    def pause(self, line: int) -> Waits:
         """A loop has gone round many times."""
 
-    def barrier(self, mask: Mask, line: int, what: str) -> None:
+    def barrier(self, mask: Mask, line: int, what: str) -> Waits:
         """A block-wide barrier."""
 
-    def vote(self, mask: Mask, line: int, what: str, yes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A barrier that collects a vote: the voters of the whole block, and what they voted."""
+    def vote(self, mask: Mask, line: int, what: str, yes: np.ndarray) -> Waits:
+        """A barrier that collects a vote; its result is the voters of the whole block, and what they voted."""
 
-    def grid_barrier(self, mask: Mask, line: int) -> None:
+    def grid_barrier(self, mask: Mask, line: int) -> Waits:
         """`grid.sync()`."""

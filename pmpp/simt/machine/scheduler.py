@@ -11,6 +11,8 @@ until it must wait: at a barrier, or in a loop whose rounds read memory and writ
                 the warp together; counters are then those of lanes that have fully diverged
     "shuffled"  warps, drawn at random from eight blocks at a time
 
+A fiber needs no operating-system thread: its code is a generator that yields where it must wait (turns.py).
+
 Blocks begin in order (shuffled: in random order), each when those before it have ended or wait.  A GPU keeps only so
 many blocks resident, and a block that has not begun writes nothing: if all resident blocks wait, the launch would hang
 there, and is refused here.
@@ -20,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,7 @@ import numpy as np
 from pmpp.simt.machine.gpus import gpu, occupancy
 from pmpp.simt.machine.lanes import WARP, Lanes, Mask
 from pmpp.simt.machine.machine import Batch, Machine, Place
+from pmpp.simt.machine.turns import Waits, through
 from pmpp.simt.values.errors import LaunchError, SimtError
 
 SCHEDULES = ("auto", "lockstep", "blocks", "warps", "lanes", "shuffled")
@@ -36,7 +38,7 @@ SCHEDULES = ("auto", "lockstep", "blocks", "warps", "lanes", "shuffled")
 #: The GPU that is imagined here: it says how many blocks are resident at once.
 GPU = gpu("H200")
 
-#: Each waiting fiber holds an operating-system thread.
+#: A waiting fiber keeps all its variables.
 MAX_FIBERS = 1024
 
 #: Blocks from which a shuffled schedule draws.
@@ -47,8 +49,8 @@ _WARP_OPERATIONS = ("shfl", "vote", "all_sync", "any_sync", "eq_sync", "ballot",
 #: Idle rounds of a loop after which the next fiber gets the turn.
 PATIENCE = 4
 
-#: Runs the kernel from its start to its end in the lanes of a mask; returns those that left it by a `return`.
-Run = Callable[[Mask], Mask | None]
+#: The kernel's code for the lanes of a mask; its result is those that left it by a `return`, or None.
+Run = Callable[[Mask], Waits]
 
 _chosen: contextvars.ContextVar[tuple[str, int]] = contextvars.ContextVar("schedule", default=("auto", 0))
 
@@ -92,11 +94,7 @@ def grains(name: str, uses: set[str]) -> tuple[str, ...]:
 
 # -- fibers ----------------------------------------------------------------------------------------------------------
 
-READY, SPINNING, AT_BARRIER, AT_GRID, DONE = "ready", "spinning", "at a barrier", "at grid.sync()", "done"
-
-
-class _Cancelled(BaseException):
-    """Ends a fiber whose launch has failed elsewhere."""
+READY, SPINNING, AT_BARRIER, AT_GRID = "ready", "spinning", "at a barrier", "at grid.sync()"
 
 
 class Block:
@@ -112,25 +110,23 @@ class Block:
 
 
 class Fiber:
-    """Some lanes of a block, on an operating-system thread of their own.  Only one fiber runs at a time."""
+    """Some lanes of a block: the kernel's code as far as they have come with it."""
 
-    def __init__(self, block: Block, mask: Mask) -> None:
-        self.block, self.mask, self.state = block, mask, READY
+    def __init__(self, block: Block, mask: Mask, code: Waits) -> None:
+        self.block, self.mask, self.state, self.code = block, mask, READY, code
         self.line, self.barrier = 0, ""  # where it waits, and for what
         self.returned: np.ndarray | np.bool_ = np.False_  # lanes that ended by a `return`
         self.frozen = False  # spinning, and its last rounds changed none of its variables
         self.endless = False  # spinning in a loop without a bound of its own
         self.seen = -1  # the launch's writes when it last went round idly
         self.place = Place()
-        self.thread: threading.Thread | None = None
-        self.turn = threading.Semaphore(0)
 
 
 class Scheduler:
     """Runs a launch fiber by fiber."""
 
     def __init__(self, m: Machine, run: Run, grain: str, seed: int) -> None:
-        self.m, self.execute = m, run
+        self.m, self.code = m, run
         self.grain = "warps" if grain == "shuffled" else grain
         self.random = np.random.default_rng(seed) if grain == "shuffled" else None
         order = np.arange(m.launch.blocks, dtype=np.int64)
@@ -143,23 +139,13 @@ class Scheduler:
         self.current: Fiber
         self.ran_through: Block | None = None  # a block with threads that have ended, but not by a `return`
         self.idle_turns = 0
-        self.main = threading.Semaphore(0)
-        self.failure: BaseException | None = None
-        self.cancelled = False
 
-    # -- the launching thread ----------------------------------------------------------------------------------------
+    # -- who is next -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Run every block to its end, or raise what a fiber raised."""
-        try:
-            while (fiber := self._next()) is not None:
-                self._resume(fiber)
-        finally:
-            self.cancelled = True
-            for fiber in self.fibers:
-                if fiber.thread is not None:
-                    fiber.turn.release()
-                    fiber.thread.join()
+        while (fiber := self._next()) is not None:
+            self._resume(fiber)
 
     def _next(self) -> Fiber | None:
         if self.random is not None:
@@ -208,9 +194,10 @@ class Scheduler:
         for k in range(lanes.width // size):
             bits = everyone & (number == k)
             if bits.all():
-                block.fibers.append(Fiber(block, lanes.full))
+                block.fibers.append(Fiber(block, lanes.full, self.code(lanes.full)))
             elif bits.any():
-                block.fibers.append(Fiber(block, Mask(lanes, bits)))
+                mask = Mask(lanes, bits)
+                block.fibers.append(Fiber(block, mask, self.code(mask)))
         if len(self.fibers) + len(block.fibers) > MAX_FIBERS:
             waiting = next(f for f in self.fibers if f.state != READY)
             raise self.m.error(
@@ -225,19 +212,13 @@ class Scheduler:
 
     def _resume(self, fiber: Fiber) -> None:
         m = self.m
-        self.current = fiber
+        self.current, fiber.state = fiber, READY
         m.batch, m.place = fiber.block.batch, fiber.place
-        if fiber.thread is None:
-            context = contextvars.copy_context()
-            fiber.thread = threading.Thread(target=context.run, args=(self._body, fiber), daemon=True)
-            fiber.thread.start()
-        else:
-            fiber.turn.release()
-        self.main.acquire()
-        if self.failure is not None:
-            raise self.failure
-        if fiber.state == DONE:
-            fiber.thread.join()
+        try:
+            next(fiber.code)
+        except StopIteration as end:
+            if end.value is not None:
+                fiber.returned = end.value.grid()
             self._ended(fiber)
 
     def _ended(self, fiber: Fiber) -> None:
@@ -284,61 +265,42 @@ class Scheduler:
         block, thread = fiber.block.lanes.threads_at(int(np.argmax(fiber.mask.grid())))
         return self.m.named(block, thread)
 
-    # -- inside a fiber ----------------------------------------------------------------------------------------------
+    # -- what a fiber says when it must wait: each yields until its turn comes again ---------------------------------
 
-    def _body(self, fiber: Fiber) -> None:
-        try:
-            returned = self.execute(fiber.mask)
-            if returned is not None:
-                fiber.returned = returned.grid()
-        except _Cancelled:
-            return
-        except BaseException as error:  # handed to the launching thread, which raises it
-            self.failure = error
-        fiber.state = DONE
-        self.main.release()
-
-    def _wait(self, state: str, line: int) -> None:
-        """Give the turn away until it comes back."""
-        fiber = self.current
-        fiber.state, fiber.line = state, line
-        self.main.release()
-        fiber.turn.acquire()
-        if self.cancelled:
-            raise _Cancelled
-        fiber.state = READY
-
-    def idle(self, line: int, *, frozen: bool, endless: bool) -> None:
+    def idle(self, line: int, *, frozen: bool, endless: bool) -> Waits:
         """A loop has gone round without writing anything: let somebody else write."""
         fiber = self.current
         now = self.m.writes
         fiber.frozen, fiber.endless, fiber.seen = frozen and fiber.seen == now, endless, now
-        self._wait(SPINNING, line)
+        fiber.state, fiber.line = SPINNING, line
+        yield
 
-    def pause(self, line: int) -> None:
+    def pause(self, line: int) -> Waits:
         """A loop has gone round many times: let the others have a turn."""
-        self.fibers.remove(self.current)
-        self.fibers.append(self.current)
-        self._wait(READY, line)
+        fiber = self.current
+        self.fibers.remove(fiber)
+        self.fibers.append(fiber)
+        fiber.line = line
+        yield
 
-    def barrier(self, mask: Mask, line: int, what: str) -> None:
+    def barrier(self, mask: Mask, line: int, what: str) -> Waits:
         """A block-wide barrier: wait until every fiber of the block that has not ended is at one."""
         self.current.barrier = what
         self._check_lanes(mask, line, what)
-        self._wait_at(AT_BARRIER, line)
+        yield from self._wait_at(AT_BARRIER, line)
 
-    def vote(self, mask: Mask, line: int, what: str, yes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def vote(self, mask: Mask, line: int, what: str, yes: np.ndarray) -> Waits:
         """A barrier that collects a vote: the voters of the whole block, and what they voted."""
         fiber = self.current
         fiber.block.votes.append((mask.grid(), yes))
-        self.barrier(mask, line, what)
+        yield from self.barrier(mask, line, what)
         return fiber.block.result
 
-    def grid_barrier(self, mask: Mask, line: int) -> None:
+    def grid_barrier(self, mask: Mask, line: int) -> Waits:
         """`grid.sync()`: wait until every fiber of the grid that has not ended is at one."""
         self.current.barrier = "grid.sync()"
         self._check_lanes(mask, line, "grid.sync()")
-        self._wait_at(AT_GRID, line)
+        yield from self._wait_at(AT_GRID, line)
 
     def _check_lanes(self, mask: Mask, line: int, what: str) -> None:
         gone = self.m.batch.exited
@@ -348,11 +310,11 @@ class Scheduler:
             self.m.hazard("divergent_barrier", "register", what, line, int(np.argmax(missing)),
                        f"{{who}} does not reach the {what} at which other threads of its block wait")  # fmt: skip
 
-    def _wait_at(self, state: str, line: int) -> None:
+    def _wait_at(self, state: str, line: int) -> Waits:
         fiber = self.current
         fiber.state, fiber.line = state, line
         if not (self._release_block(fiber.block) if state == AT_BARRIER else self._release_grid()):
-            self._wait(state, line)
+            yield
 
     def _release_block(self, block: Block) -> bool:
         """Let a block go on if all that is left of it waits at a barrier; whether it did."""
@@ -408,7 +370,7 @@ class Scheduler:
 def run_lockstep(m: Machine, run: Run) -> None:
     """All blocks of a batch in lockstep, batch after batch."""
     for lanes in m.batches():
-        run(lanes.full)
+        through(run(lanes.full))
 
 
 def run_by_turns(m: Machine, run: Run, grain: str, seed: int) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels import activation
 from pmpp.kernels.activation import FUNCTIONS, GELU, LEAKY_RELU, RELU, SIGMOID, SILU, activate
+from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 from pmpp.runtime.vector import load128, store128
 from tests.support.wrong import WrongAnswer, WrongRung
@@ -82,7 +83,7 @@ def activator(name, function_of=activate, channel=channel_of, guard=True, in_x=F
         added = device.empty(0, np.float32) if bias is None else bias
         if x.size:
             arguments = FUNCTIONS[function], np.float32(0.01), added, inner, out.reshape(-1)
-            kernel[-(-x.size // BLOCK), BLOCK](x.reshape(-1), *arguments)
+            kernel[blocks(x.size, BLOCK), BLOCK](x.reshape(-1), *arguments)
         return out
 
     apply.__name__ = name
@@ -105,7 +106,7 @@ def vectors_anywhere(x, function="relu", bias=None):
     if isinstance(x, np.ndarray) or device.address(x) % 16 == 0:
         return activation.fused(x, function, bias)
     out = device.empty(x.shape, np.float32)
-    vectors_kernel[-(-x.size // (4 * BLOCK)), BLOCK](x, out)
+    vectors_kernel[blocks(x.size, 4 * BLOCK), BLOCK](x, out)
     return out
 
 

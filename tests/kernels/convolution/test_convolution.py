@@ -6,6 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pmpp import cuda, simt
+from pmpp.kernels import convolution
 from pmpp.kernels.convolution import ladder as room
 from pmpp.kernels.convolution.borders import BORDERS, factors
 from pmpp.kernels.convolution.dimensions import tiled_1d, tiled_3d
@@ -238,6 +239,13 @@ def test_a_pair_of_vectors(border):
     result = device.to_host(room.separable(x, (column, row), border))
     bound = (4 + 7 + 6) * 2.0**-24 * room.reference(abs(x), abs(np.outer(column, row).astype(float)), border)
     assert (abs(result - room.reference(x, np.outer(column.astype(float), row), border)) <= bound).all()
+    np.testing.assert_array_equal(device.to_host(convolution.convolve(x, (column, row), border)), result)
+
+
+def test_the_plain_function_takes_the_last_rung():
+    x, mask, border = room.inputs()["even mask"]
+    expected = device.to_host(room.vectorised(x, mask, border))
+    np.testing.assert_array_equal(device.to_host(convolution.convolve(x, mask, border)), expected)
 
 
 # -------------------------------------------------------------------------------------------- one and three dimensions
@@ -308,6 +316,8 @@ BAD = {
         "out must have shape \\(4, 6\\)",
     ),
     "out on the host": ((X, MASK), {"out": X}, TypeError, "out must be a device array"),
+    "a pair of matrices": ((X, (MASK, MASK)), {}, (TypeError, ValueError), "mask"),
+    "a number for a border": ((X, MASK, 0), {}, ValueError, "border must be 'zero', 'reflect' or 'edge', was 0"),
     "a stream's name": ((X, MASK), {"stream": "fast"}, TypeError, "stream must be 0.*, was 'fast'"),
 }
 

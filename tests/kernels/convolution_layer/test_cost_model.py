@@ -16,7 +16,7 @@ AWKWARD = [Layer(1, 1, 1, 1, 1, 1, 1), Layer(3, 6, 5, 7, 6, 3, 3, groups=6), Lay
 
 @pytest.mark.parametrize("layer", [*recorded.sets()["resnet50"][:4], *AWKWARD], ids=str)
 def test_every_amount_is_finite_and_has_a_price(layer):
-    for name in layers.predict(layer):
+    for name in layers.expected_times(layer):
         amounts = cost_model.AMOUNTS[name](layer)
         assert amounts.keys() <= cost_model.prices()[name].keys()
         assert all(np.isfinite(amount) and amount >= 0 for amount in amounts.values())
@@ -24,7 +24,7 @@ def test_every_amount_is_finite_and_has_a_price(layer):
 
 
 def test_more_images_never_take_less_time():
-    few, many = (layers.predict(Layer(n, 64, 56, 56, 64, 3, 3, padding=(1, 1))) for n in (8, 32))
+    few, many = (layers.expected_times(Layer(n, 64, 56, 56, 64, 3, 3, padding=(1, 1))) for n in (8, 32))
     assert few.keys() == many.keys() == set(layers.ALGORITHMS)
     assert all(few[name] < many[name] for name in few)
 

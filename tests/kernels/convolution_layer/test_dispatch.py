@@ -8,7 +8,7 @@ import pytest
 from pmpp import simt
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.convolution_layer import dispatch as layers
-from pmpp.kernels.convolution_layer.definition import Layer, problem_of
+from pmpp.kernels.convolution_layer.definition import Layer, arguments
 from pmpp.runtime import device
 
 INPUTS = definition.inputs()
@@ -47,7 +47,7 @@ def test_an_algorithm_by_name_gives_the_output_in_the_array_that_it_is_given(alg
 def test_the_algorithm_named_is_the_one_that_runs(algorithm):
     with simt.record() as reports:
         layers.convolution(*INPUTS["3x3 p1"], algorithm=algorithm)
-    own = {kernel.py_func.__name__ for kernel in layers.ROOMS[algorithm].LADDER[-1].kernels}
+    own = {getattr(kernel, "py_func", kernel).__name__ for kernel in layers.ROOMS[algorithm].LADDER[-1].kernels}
     assert {report.kernel for report in reports} & own
 
 
@@ -115,7 +115,7 @@ def test_find_ranks_the_algorithms_and_convolution_remembers(monkeypatch):
     assert "implicit" in str(ranking).splitlines()[2]
     assert layers.choose(ranking.layer)[0] == "implicit"
     other = Layer(**(vars(ranking.layer) | {"n": 7}))
-    predicted = layers.predict(other)
+    predicted = layers.expected_times(other)
     assert layers.choose(other) == sorted(predicted, key=predicted.get), "what was found is of that layer alone"
 
 
@@ -136,13 +136,15 @@ def test_find_refuses_what_it_cannot_measure():
         find.find(x, w)
     with pytest.raises(ValueError, match=r"algorithms must be some of direct, .*, was \['gemm'\]"):
         find.find(*INPUTS["one"], algorithms=["gemm"])
+    with pytest.raises(TypeError, match="seconds must be a number, was 'long'"):
+        find.find(*INPUTS["one"], seconds="long")
 
 
 @pytest.mark.parametrize("name", ["3x3 p1, odd, bias, ReLU", "two groups", "3x2 s2x1 p1x0 d1x2", "depthwise, ReLU"])
 def test_the_sampled_error_is_that_of_the_definition(name):
     x, w, bias, *options = INPUTS[name]
     relu = len(options) > 4 and options[4]
-    problem = problem_of(x, w, bias, *(options + [1, 0, 1, 1][len(options) :])[:4], relu, None, 0)
+    problem = arguments(x, w, bias, *(options + [1, 0, 1, 1][len(options) :])[:4], relu)
     exact = definition.reference(x, w, bias, *options)
     sizes = definition.reference(abs(x), abs(w), None if bias is None else abs(bias), *options)
     off = np.float32(exact)

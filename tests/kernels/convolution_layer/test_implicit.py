@@ -172,7 +172,7 @@ def test_large_layers_are_not_divided_and_small_ones_are(monkeypatch):
     assert parts["n32 c512 h7 k512 3x3 p1"] > parts["n32 c256 h14 k256 3x3 p1"] > 1
     for a in resnet50(1):
         plan = room.plan_of(a, room.mode_of(a), True)
-        steps = int(plan.matrix[7])
+        steps = int(plan.matrix.steps)
         assert (plan.parts - 1) * steps * room.DEPTH < plan.depth <= plan.parts * steps * room.DEPTH  # all, none twice
 
 

@@ -117,6 +117,7 @@ def test_a_layer_counts_its_work_and_says_its_name():
     assert str(Layer(1, 3, 8, 8, 4, 3, 3)) == "n1 c3 h8 k4 3x3"
 
 
+F32 = np.float32
 X, W = np.zeros((1, 4, 5, 6), np.float32), np.zeros((6, 2, 3, 3), np.float32)
 GOOD = {
     "x": X, "w": W, "bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 2, "relu": False, "out": None,
@@ -145,6 +146,7 @@ GOOD = {
         ({"bias": np.zeros(0, np.float32)}, ValueError, r"bias must have shape \(6,\)"),
         ({"bias": np.zeros(6)}, TypeError, "bias must be float32"),
         ({"relu": 1}, TypeError, "relu must be True or False, was 1"),
+        ({"relu": "no"}, TypeError, "relu must be True or False, was 'no'"),
         ({"out": np.zeros((1, 6, 3, 4), np.float32)}, TypeError, "out must be a device array"),
         ({"stream": 7}, TypeError, "stream must be 0"),
         ({"w": np.zeros((0, 2, 3, 3), np.float32)}, ValueError, "w must have no extent of 0"),
@@ -152,18 +154,28 @@ GOOD = {
 )
 def test_a_bad_argument_is_named(change, error, words):
     with pytest.raises(error, match=words):
-        layers.problem_of(**(GOOD | change))
+        layers.arguments(**(GOOD | change))
 
 
 def test_an_output_of_another_shape_is_refused():
     with pytest.raises(ValueError, match=r"out must have shape \(1, 6, 3, 4\), had \(1, 6, 3, 5\)"):
-        layers.problem_of(**(GOOD | {"out": device.empty((1, 6, 3, 5), np.float32)}))
+        layers.arguments(**(GOOD | {"out": device.empty((1, 6, 3, 5), np.float32)}))
 
 
 def test_more_elements_than_32_bits_count_are_refused_before_anything_is_allocated(monkeypatch):
     monkeypatch.setattr(layers, "MOST", 71)
     with pytest.raises(ValueError, match=r"x must have at most 2\^31 - 1 elements, has shape \(1, 4, 5, 6\)"):
-        layers.problem_of(**GOOD)
+        layers.arguments(**GOOD)
+
+
+def test_there_is_one_empty_array_for_each_gpu_and_dtype(monkeypatch):
+    first = layers.no_elements(F32)
+    assert first.size == 0
+    assert layers.no_elements(F32) is first
+    assert layers.no_elements(np.int32).dtype == np.int32
+    other = type("", (), {"id": 1})
+    monkeypatch.setattr(device.backend().cuda, "get_current_device", lambda: other)
+    assert layers.no_elements(F32) is not first
 
 
 def test_a_workspace_that_does_not_fit_says_how_many_bytes_were_wanted(monkeypatch):

@@ -237,7 +237,7 @@ def test_larger_tiles_are_less_exact_and_these_points_more_exact_than_one_and_tw
 def test_there_are_2_25_and_4_times_fewer_multiplications(monkeypatch):
     x, w = drawn(7, (1, 8, 8, 16), (3, 8, 3, 3))
     direct = shared.cost(1, 8, 8, 16, 3).flops
-    monkeypatch.setattr(room, "_batched_product", room._product)
+    monkeypatch.setattr(room, "batched_product", room.product)
     for rung, fewer in ((room.small_tiles, 2.25), (room.large_tiles, 4)):
         result, reports = observe(rung, x, w, None, 1, 1)
         assert right(result, m_of(rung), x, w, None, 1)

@@ -15,6 +15,7 @@ from pmpp.kernels.convolution_layer.by_fft_spectra import (
     row_of,
     store_spectra,
 )
+from pmpp.kernels.convolution_layer.definition import Pair
 from pmpp.kernels.fft.butterflies import (
     butterfly8,
     first_butterflies,
@@ -83,9 +84,9 @@ def last_channel_left_out(x, w, out, size, channels, filters, group, each):
 
 def wrapped_around(a, side=None):
     """A tiling that takes all of a tile for output."""
-    one = room.Tiling(16, (16, 16), (1, 1))
+    one = room.Tiling(16, Pair(16, 16), Pair(1, 1))
     full = [(places - 1) * step + 1 for places, step in zip((a.p, a.q), a.stride, strict=True)]
-    return one._replace(tiles=tuple(-(-extent // 16) for extent in full))
+    return one._replace(tiles=Pair(*(-(-extent // 16) for extent in full)))
 
 
 @cuda.jit(device=True)
@@ -105,7 +106,7 @@ def no_barrier(x, out, table, n, radix, tiles, valid, padding, channels, planes)
     plane = 2 * (np.int64(cuda.blockIdx.x) * (POINTS // (n * n)) + square)
     a, row, left = corner_of(min(plane, planes - 1), tiles, valid, channels)
     b, other, aside = corner_of(min(plane + 1, planes - 1), tiles, valid, channels)
-    down, right = np.int64(line - square * np.uint32(n)) - padding[0], np.int64(t) - padding[1]
+    down, right = np.int64(line - square * np.uint32(n)) - padding.rows, np.int64(t) - padding.columns
     v = pixels(x, a, b, row + down, other + down, left + right, aside + right, n // 8, plane + 1 < planes)
     pitch = np.uint32(n + n // 8)
     v = passes_without_a_barrier(points, v, line * pitch, np.uint32(1), t, n, np.uint32(radix), table)
@@ -145,7 +146,7 @@ def spectra_not_taken_apart(x, out, table, n, radix, tiles, valid, padding, chan
     plane = 2 * (np.int64(cuda.blockIdx.x) * (POINTS // (n * n)) + square)
     a, row, left = corner_of(min(plane, planes - 1), tiles, valid, channels)
     b, other, aside = corner_of(min(plane + 1, planes - 1), tiles, valid, channels)
-    down, right = np.int64(line - square * np.uint32(n)) - padding[0], np.int64(t) - padding[1]
+    down, right = np.int64(line - square * np.uint32(n)) - padding.rows, np.int64(t) - padding.columns
     v = pixels(x, a, b, row + down, other + down, left + right, aside + right, n // 8, plane + 1 < planes)
     planes_exchanged(points, both_axes(points, v, n, radix, table), out, planes, n)
 

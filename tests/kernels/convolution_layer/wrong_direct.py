@@ -52,11 +52,11 @@ def convolver(name, **parts):
                 x[n, 0, 0, 0] = f0
 
     def convolve(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False):
-        p = definition.problem_of(x, w, bias, stride, padding, dilation, groups, relu, None, 0)
+        p = definition.arguments(x, w, bias, stride, padding, dilation, groups, relu)
         a = p.layer
         geometry = a.stride, a.padding, a.dilation, a.groups
-        kernel[-(-p.out.size // BLOCK), BLOCK](p.x, p.w, p.bias, p.out, p.relu, *geometry)
-        return p.out
+        kernel[-(-p.result.size // BLOCK), BLOCK](p.x, p.w, p.bias, p.result, p.relu, *geometry)
+        return p.result
 
     convolve.__name__ = name
     return convolve
@@ -92,11 +92,11 @@ def staged(name, first_barrier=True, second_barrier=True, filled=True):
             out[n, k, p, q] = finish(total, bias, k, relu)
 
     def convolve(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False):
-        p = definition.problem_of(x, w, bias, stride, padding, dilation, groups, relu, None, 0)
+        p = definition.arguments(x, w, bias, stride, padding, dilation, groups, relu)
         a = p.layer
         geometry = a.stride, a.padding, a.dilation, a.groups
-        kernel[a.n * a.k * a.p, SIDE](p.x, p.w, p.bias, p.out, p.relu, *geometry)
-        return p.out
+        kernel[a.n * a.k * a.p, SIDE](p.x, p.w, p.bias, p.result, p.relu, *geometry)
+        return p.result
 
     convolve.__name__ = name
     return convolve

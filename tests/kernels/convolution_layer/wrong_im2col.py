@@ -63,13 +63,13 @@ def columns_with(name, **parts):
                         columns[n, at, pixel] = f0
 
     def convolve(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False):
-        p = definition.problem_of(x, w, bias, stride, padding, dilation, groups, relu, None, 0)
+        p = definition.arguments(x, w, bias, stride, padding, dilation, groups, relu)
         a = p.layer
         columns = device.to_device(np.full((a.n, a.groups * a.terms, a.p * a.q), np.nan, np.float32))
         blocks = -(-a.n * a.c * a.p * a.q // BLOCK)
         kernel[blocks, BLOCK](p.x, columns, a.stride, a.padding, a.dilation, (a.p, a.q), (a.r, a.s))
-        product_kernel[-(-p.out.size // BLOCK), BLOCK](p.w, columns, p.bias, p.out, p.relu, a.groups)
-        return p.out
+        product_kernel[-(-p.result.size // BLOCK), BLOCK](p.w, columns, p.bias, p.result, p.relu, a.groups)
+        return p.result
 
     convolve.__name__ = name
     return convolve

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.convolution_layer.definition import problem_of
+from pmpp.kernels.convolution_layer.definition import arguments
 from tests.support.wrong import WrongRung
 
 T = 8
@@ -77,11 +77,11 @@ def implicit(check=inside, walk=order_of_w, first=True, second=True, tail=True, 
             out[n, group * filters + f, p, q] = ZERO if relu and total < 0 else total
 
     def rung(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False):
-        a = problem_of(x, w, bias, stride, padding, dilation, groups, relu, None, 0)
+        a = arguments(x, w, bias, stride, padding, dilation, groups, relu)
         n, k, p, q = a.layer.shape
         grid = -(-n * p * q // T), -(-k // groups // T) * groups
-        kernel[grid, (T, T)](a.x, a.w, a.bias, a.out, a.layer.stride, a.layer.padding, a.layer.dilation, a.relu)
-        return a.out
+        kernel[grid, (T, T)](a.x, a.w, a.bias, a.result, a.layer.stride, a.layer.padding, a.layer.dilation, a.relu)
+        return a.result
 
     return rung
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.convolution_layer import winograd as room
-from pmpp.kernels.convolution_layer.definition import finish, problem_of
+from pmpp.kernels.convolution_layer.definition import arguments, finish
 from pmpp.kernels.convolution_layer.winograd_transforms import image_four, image_six, output_four, weights_four
 from tests.support.wrong import WrongRung
 
@@ -86,17 +86,17 @@ def winograd(name, *, read=inside, image=image_four, weights=weights_four, epilo
     overwrite = switches.get("overwrite", False)
 
     @cuda.jit
-    def weights_kernel(w, u, sizes):
+    def weights_kernel(w, u, extents):
         g, h, values = (
             cuda.local.array(9, np.float32),
             cuda.local.array(12, np.float32),
             cuda.local.array(16, np.float32),
         )
-        group, k, c, at, step = thread_place(sizes)
-        if group < sizes[0] and (fill or c < w.shape[1]):
+        group, k, c, at, step = thread_place(extents)
+        if group < extents.groups and (fill or c < w.shape[1]):
             for i in range(9):
                 j = 8 - i if mirrored else i
-                g[i] = w[np.uint32(group * sizes[1] + k), c, j // 3, j % 3] if c < w.shape[1] else f0
+                g[i] = w[np.uint32(group * extents.rows + k), c, j // 3, j % 3] if c < w.shape[1] else f0
             for i in range(3):
                 weights(g, i, 3, h, i, 3)
             for i in range(4):
@@ -106,17 +106,17 @@ def winograd(name, *, read=inside, image=image_four, weights=weights_four, epilo
                     at += step
 
     @cuda.jit
-    def image_kernel(x, v, sizes, cut):
+    def image_kernel(x, v, extents, cut):
         d = cuda.local.array(16, np.float32)
-        group, c, t, at, step = thread_place(sizes)
-        if group < sizes[0]:
-            channel, there = channel_place(x, group, c, sizes[0])
+        group, c, t, at, step = thread_place(extents)
+        if group < extents.groups:
+            channel, there = channel_place(x, group, c, extents.groups)
             place, row, column = tile_place(t, cut, 2)
             place = np.int32(0) if same_image else place
             for i in range(4):
                 for j in range(4):
-                    y, z = row + i - cut[4], column + j - cut[5]
-                    d[4 * i + j] = read(x, place, channel, y, z, there and t < cut[1])
+                    y, z = row + i - cut.padding_rows, column + j - cut.padding_columns
+                    d[4 * i + j] = read(x, place, channel, y, z, there and t < cut.tiles)
             for i in range(4):
                 image(d, i, 4)
             for i in range(4):
@@ -129,17 +129,17 @@ def winograd(name, *, read=inside, image=image_four, weights=weights_four, epilo
                 x[0, 0, 0, 0] = f0
 
     @cuda.jit
-    def sums_kernel(s, bias, out, sizes, cut, relu):
+    def sums_kernel(s, bias, out, extents, cut, relu):
         m = cuda.local.array(16, np.float32)
-        group, k, t, at, step = thread_place(sizes)
-        if group < sizes[0] and t < cut[1]:
+        group, k, t, at, step = thread_place(extents)
+        if group < extents.groups and t < cut.tiles:
             place, row, column = tile_place(t, cut, 2)
             for i in range(16):
                 m[i] = s[at]
                 at += step
             for i in range(4):
                 output_four(m, i, 4)
-            k = np.uint32(group * sizes[1] + k)
+            k = np.uint32(group * extents.rows + k)
             for i in range(2):
                 output_four(m, 4 * i, 1)
                 for j in range(2):
@@ -147,8 +147,9 @@ def winograd(name, *, read=inside, image=image_four, weights=weights_four, epilo
                         out[place, k, row + i, column + j] = epilogue(m[4 * i + j], bias, k, relu)
 
     def convolve(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
-        p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
-        return room._transformed(p, 2, (weights_kernel, image_kernel, sums_kernel), room._product)
+        p = arguments(x, w, bias, stride, padding, dilation, groups, relu, out=out, stream=stream)
+        room.transformed(p, 2, (weights_kernel, image_kernel, sums_kernel), room.product)
+        return p.result
 
     convolve.__name__ = name
     return convolve
@@ -156,24 +157,24 @@ def winograd(name, *, read=inside, image=image_four, weights=weights_four, epilo
 
 def wide_anywhere(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0):
     """128-bit loads wherever x begins."""
-    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, stream)
-    wide_in = p.layer.padding[1] == 1 and p.layer.w % 4 == 0
+    p = arguments(x, w, bias, stride, padding, dilation, groups, relu, out=out, stream=stream)
+    wide_in = p.layer.padding.columns == 1 and p.layer.w % 4 == 0
     image_kernel = room.wide_image_kernel if wide_in else room.large_image_kernel
-    return room._transformed(
-        p, 4, (room.large_weights_kernel, image_kernel, room.large_sums_kernel), room._batched_product
-    )
+    kernels = room.large_weights_kernel, image_kernel, room.large_sums_kernel
+    room.transformed(p, 4, kernels, room.batched_product)
+    return p.result
 
 
 @cuda.jit
-def six_with_a_wrong_one_kernel(x, v, sizes, cut):
+def six_with_a_wrong_one_kernel(x, v, extents, cut):
     d = cuda.local.array(36, np.float32)
-    group, c, t, at, step = thread_place(sizes)
-    if group < sizes[0]:
-        channel, there = channel_place(x, group, c, sizes[0])
+    group, c, t, at, step = thread_place(extents)
+    if group < extents.groups:
+        channel, there = channel_place(x, group, c, extents.groups)
         image, row, column = tile_place(t, cut, 4)
         for i in range(36):
-            y, z = row + i // 6 - cut[4], column + i % 6 - cut[5]
-            d[i] = room_pixel(x, image, channel, y, z, there and t < cut[1])
+            y, z = row + i // 6 - cut.padding_rows, column + i % 6 - cut.padding_columns
+            d[i] = room_pixel(x, image, channel, y, z, there and t < cut.tiles)
         for i in range(6):
             one_of_six_wrong(d, i, 6)
         for i in range(6):
@@ -184,9 +185,10 @@ def six_with_a_wrong_one_kernel(x, v, sizes, cut):
 
 
 def one_coefficient_of_six(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None):
-    p = problem_of(x, w, bias, stride, padding, dilation, groups, relu, out, 0)
+    p = arguments(x, w, bias, stride, padding, dilation, groups, relu, out=out)
     kernels = room.large_weights_kernel, six_with_a_wrong_one_kernel, room.large_sums_kernel
-    return room._transformed(p, 4, kernels, room._batched_product)
+    room.transformed(p, 4, kernels, room.batched_product)
+    return p.result
 
 
 RIGHT = winograd("right")

@@ -143,6 +143,7 @@ A, B = np.zeros((2, 3, 4), F32), np.zeros((2, 4, 5), F32)
         ((A, np.zeros((3, 4, 5), F32)), ValueError, "b must have 2 matrices, as a, or 1, had 3"),
         ((A, B, np.zeros(5, F32)), ValueError, r"bias must have shape \(3,\)"),
         ((A, B, None, 1), TypeError, "relu must be True or False"),
+        ((A, B, None, "no"), TypeError, "relu must be True or False, was 'no'"),
     ],
 )
 def test_what_is_wrong_is_named(arguments, error, words):
@@ -161,7 +162,7 @@ def test_an_out_that_does_not_fit_is_refused():
 def test_the_kernels_compile_and_move_vectors(ptx, aligned):
     a, b, bias = np.zeros((1, 8, 8), F32), np.zeros((1, 8, 8), F32), np.zeros(0, F32)
     for tile in (part.TILES[0], part.TILES[-1]) if aligned else part.GUARDED[-1:]:
-        code = ptx(part.kernel_for(tile, aligned), a, b, bias, a, False, (1, 1, 8, 8, 8))
+        code = ptx(part.kernel_for(tile, aligned), a, b, bias, a, False, part.Sizes(1, 1, 8, 8, 8))
         assert code.count("fma.rn.f32") >= 8 * 8 * tile.columns  # eight steps are written out
         assert ("ld.global.v4.f32" in code) == aligned
         assert "ld.shared.v4.f32" in code

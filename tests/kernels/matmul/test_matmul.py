@@ -9,7 +9,9 @@ import pytest
 from hypothesis import strategies as st
 
 from pmpp import cuda
+from pmpp.kernels import matmul
 from pmpp.kernels.matmul import ladder as room
+from pmpp.lab.measure import record
 from pmpp.runtime import device
 from tests.kernels.matmul.wrong import RIGHT
 from tests.kernels.matmul.wrong import RUNGS as WRONG
@@ -17,6 +19,7 @@ from tests.support import judge
 from tests.support.wrong import hazards, name_of, observe, total
 
 INPUTS = room.inputs()
+RECORD = record.load("nvidia-h200")
 F32 = np.float32
 VECTORS = (room.vectorised, room.prefetched)  # the rungs with 128-bit access
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
@@ -217,6 +220,23 @@ def test_too_many_rows_for_the_grid(rung):
 def test_too_many_columns_for_the_grid():
     with pytest.raises(ValueError, match="the columns of b must be at most 2097120 for this rung, were 2097121"):
         room.naive(np.ones((1, 1), F32), device.empty((1, 65535 * 32 + 1), F32))
+
+
+# --------------------------------------------------------------------------------------------------- the plain function
+
+
+@pytest.mark.parametrize("n", [entry.sizes["n"] for entry in RECORD.entries("matmul", contender="naive")])
+def test_the_plain_function_takes_the_rung_that_was_fastest(n):
+    measured = RECORD.entries("matmul", kind="rung", sizes={"n": n})
+    fastest = min(measured, key=lambda entry: entry.median_ms)
+    assert matmul.rung_for(n, n, RECORD.data["gpu"]["sms"]).name == fastest.contender
+
+
+@pytest.mark.parametrize("name", ["one", "no rows", "no depth", "both transposed, odd", "cancellation"])
+def test_the_plain_function_is_right(name, monkeypatch):
+    for multiprocessors in (1, 10**6):
+        monkeypatch.setattr(device, "limits", lambda count=multiprocessors: {"multiprocessors": count})
+        assert right(device.to_host(matmul.matmul(*INPUTS[name])), *INPUTS[name], exact(name))
 
 
 # ------------------------------------------------------------------------------------------------------------- counters

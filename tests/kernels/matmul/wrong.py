@@ -3,6 +3,7 @@
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 from tests.support.wrong import WrongAnswer, WrongRung
 
@@ -18,7 +19,7 @@ def product(kernel, start=None):
         shape = a.shape[0], b.shape[1]
         c = device.empty(shape, np.float32) if start is None else device.to_device(np.full(shape, start, np.float32))
         if c.size:
-            kernel[(-(-shape[1] // TILE), -(-shape[0] // TILE)), (TILE, TILE)](a, b, c)
+            kernel[(blocks(shape[1], TILE), blocks(shape[0], TILE)), (TILE, TILE)](a, b, c)
         return c
 
     multiply.__name__ = getattr(kernel, "py_func", kernel).__name__

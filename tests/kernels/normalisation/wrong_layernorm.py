@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP, block_sum, warp_sum
+from pmpp.kernels.common import FULL_WARP, block_sum, blocks, warp_sum
 from pmpp.kernels.normalisation.moments import block_merge, welford_step
 from pmpp.runtime import device
 from tests.support.wrong import WrongAnswer, WrongRung
@@ -38,7 +38,7 @@ def normaliser(name, *, each=warp_sum, guard=True, store=None, centre=None, scal
         x, weight, bias = (device.to_device(a) if isinstance(a, np.ndarray) else a for a in (x, weight, bias))
         out = device.empty(x.shape, np.float32)
         if x.size:
-            kernel[-(-x.shape[0] * 32 // threads), threads](x, weight, bias, np.float32(eps), out)
+            kernel[blocks(x.shape[0] * 32, threads), threads](x, weight, bias, np.float32(eps), out)
         return out
 
     normalise.__name__ = name

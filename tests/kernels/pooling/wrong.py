@@ -3,6 +3,7 @@
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.pooling.ladder import OPERATORS
 from pmpp.kernels.pooling.windows import MAX, pair_of, pooled_extent
 from pmpp.runtime import device
@@ -110,7 +111,7 @@ def pooler(name, *, places=pooled_extent, guard=True, edge=True, writes=False, *
         out = device.empty((*x.shape[:2], *places_), np.float32)
         indices = device.empty(out.shape if return_indices else (0, 1, 1, 1), np.int64)
         flat = [a.reshape((a.shape[0] * a.shape[1], *a.shape[2:])) for a in (x, out, indices)]
-        kernel[-(-out.size // BLOCK), BLOCK](*flat, OPERATORS[op], counted, *sizes)
+        kernel[blocks(out.size, BLOCK), BLOCK](*flat, OPERATORS[op], counted, *sizes)
         return (out, indices) if return_indices else out
 
     pool.__name__ = name

@@ -3,6 +3,7 @@
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP
 from pmpp.kernels.scan.exercises import BLOCK, block_scan
 from tests.support.wrong import WrongAnswer
 
@@ -35,7 +36,7 @@ def hasty_scan(scanned):
 @cuda.jit(device=True)
 def warp_sums(value):
     for distance in (1, 2, 4, 8, 16):
-        earlier = cuda.shfl_up_sync(0xFFFFFFFF, value, distance)
+        earlier = cuda.shfl_up_sync(FULL_WARP, value, distance)
         if cuda.laneid >= distance:
             value += earlier
     return value

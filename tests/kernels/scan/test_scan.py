@@ -279,6 +279,7 @@ BAD = {
     "another operator": ((VECTOR, "min"), {}, ValueError, "op must be 'sum' or 'max', was 'min'"),
     "no name": ((VECTOR, max), {}, ValueError, "op must be 'sum' or 'max', was <built-in function max>"),
     "exclusive 1": ((VECTOR,), {"exclusive": 1}, TypeError, "exclusive must be True or False, was 1"),
+    "exclusive no": ((VECTOR,), {"exclusive": "no"}, TypeError, "exclusive must be True or False, was 'no'"),
     "a stream's name": ((VECTOR,), {"stream": "fast"}, TypeError, "stream must be 0.*, was 'fast'"),
 }
 

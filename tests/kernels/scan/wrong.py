@@ -3,8 +3,9 @@
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.reduction import SUM, combine
-from pmpp.kernels.scan import BLOCK, OPERATORS, add_kernel, identity_of, kogge_stone_kernel, tiles_of, words_for
+from pmpp.kernels.scan import BLOCK, OPERATORS, add_kernel, identity_of, kogge_stone_kernel, words_for
 from pmpp.kernels.scan.look_back import COMPLETE, NOTHING, PARTIAL, look_back, next_tile, publish, warp_combine_back
 from pmpp.kernels.scan.tile import scan_block
 from pmpp.runtime import device
@@ -23,18 +24,18 @@ def scanner(kernel, name="", identity=identity_of, narrow=False):
 
     def scan(x, op="sum", *, exclusive=False):
         x = device.to_device(x) if isinstance(x, np.ndarray) else x
-        out, blocks = device.to_device(np.zeros(x.size, x.dtype)), tiles_of(x.size, BLOCK)
-        if not blocks:
+        out, grid = device.to_device(np.zeros(x.size, x.dtype)), blocks(x.size, BLOCK)
+        if not grid:
             return out
         start = identity(op, x.dtype)
-        totals = device.to_device(np.full(blocks, start, x.dtype))
-        kernel[blocks, BLOCK](x, out, totals, OPERATORS[op], start, exclusive)
+        totals = device.to_device(np.full(grid, start, x.dtype))
+        kernel[grid, BLOCK](x, out, totals, OPERATORS[op], start, exclusive)
         with np.errstate(all="ignore"):
             ends = totals.copy_to_host()
             ends = ends.astype({"f": np.float32, "i": np.int32}[x.dtype.kind]).astype(x.dtype) if narrow else ends
             ufunc = {"sum": np.add, "max": np.maximum}[op]
             before = np.r_[identity_of(op, x.dtype), ufunc.accumulate(ends, dtype=x.dtype)[:-1]].astype(x.dtype)
-        add_kernel[blocks, BLOCK](out, device.to_device(before), OPERATORS[op], BLOCK)
+        add_kernel[grid, BLOCK](out, device.to_device(before), OPERATORS[op], BLOCK)
         return out
 
     scan.__name__ = name or getattr(kernel, "py_func", kernel).__name__
@@ -244,7 +245,7 @@ def chained(publish=publish, look_back=look_back, forgetful=False):
 def single_pass(kernel, name):
     def scan(x, op="sum", *, exclusive=False):
         x = device.to_device(x) if isinstance(x, np.ndarray) else x
-        out, tiles = device.to_device(np.zeros(x.size, x.dtype)), tiles_of(x.size, BLOCK)
+        out, tiles = device.to_device(np.zeros(x.size, x.dtype)), blocks(x.size, BLOCK)
         if tiles:
             values = device.empty((2, tiles), x.dtype)
             states = words_for(tiles, 0)
@@ -325,7 +326,7 @@ def look_back_past_the_complete(states, values, tile, op, identity):
         cuda.threadfence()
         value = values[state - 1, mine] if mine >= 0 else identity
         before = combine(op, warp_combine_back(op, value), before)
-        if cuda.any_sync(0xFFFFFFFF, state == COMPLETE):
+        if cuda.any_sync(FULL_WARP, state == COMPLETE):
             break
         last -= 32
     return before

@@ -3,6 +3,7 @@
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.transpose.exercises import planes_start, rotate_start, swizzle_start
 from pmpp.runtime import device
 from pmpp.runtime.vector import load128
@@ -18,7 +19,7 @@ def transposer(kernel, block=(TILE, TILE), side=TILE):
         x = device.to_device(x) if isinstance(x, np.ndarray) else x
         out = device.empty(x.shape[::-1], x.dtype)
         if x.size:
-            kernel[(-(-x.shape[1] // side), -(-x.shape[0] // side)), block](x, out)
+            kernel[(blocks(x.shape[1], side), blocks(x.shape[0], side)), block](x, out)
         return out
 
     transpose.__name__ = getattr(kernel, "py_func", kernel).__name__
@@ -115,7 +116,7 @@ def by_rows(x):
     x = device.to_device(x) if isinstance(x, np.ndarray) else x
     out = device.empty(x.shape[::-1], x.dtype)
     if x.size:
-        vectors_anywhere[-(-x.shape[0] // TILE), TILE](x, out)
+        vectors_anywhere[blocks(x.shape[0], TILE), TILE](x, out)
     return out
 
 

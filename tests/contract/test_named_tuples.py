@@ -1,0 +1,105 @@
+"""Names are free: a kernel that takes a NamedTuple compiles to the PTX of its twin with numbers in plain tuples."""
+
+import re
+import typing
+
+import numpy as np
+import pytest
+
+from pmpp import cuda, simt
+from pmpp.lab.rooms import rooms
+from pmpp.runtime import device
+from pmpp.runtime.rung import room_name
+from tests.support.compiled import numba_type
+from tests.support.numbered import has_names, shape_of, twin_of
+
+ROOMS = rooms()
+interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="sees what the interpreter is asked to launch")
+
+
+def with_named_tuples(room, monkeypatch):
+    """The first kernel that the room launches with a NamedTuple, and the types of that launch; or None."""
+    launches = []
+
+    # No rung looks at a result before it returns, so nothing need be computed to see how kernels are called.
+    def note(configured, *arguments):
+        launches.append((configured.kernel, tuple(map(numba_type, arguments))))
+
+    monkeypatch.setattr(simt.cuda.Configured, "__call__", note)
+    for rung in room.LADDER:
+        for arguments in room.inputs().values():
+            rung(*arguments)
+            for kernel, kinds in launches:
+                if any(has_names(shape_of(kind)) for kind in kinds):
+                    return kernel, kinds
+            launches.clear()
+    return None
+
+
+def without_symbols(text):
+    """PTX with its symbols numbered as they come, because their names tell the types of arguments.
+
+    Numba declares a global for each function that it has compiled, used or not. Those are left out: to make a
+    NamedTuple is to call a function, and to make a plain tuple is not.
+    """
+    numbers = {}
+    lines = [line for line in text.splitlines() if not re.match(r"\.common .*NumbaEnv", line)]
+    symbol = re.compile(r"\b_(?:Z|cudapy)[\w$]+")
+    return symbol.sub(lambda one: numbers.setdefault(one.group(), f"symbol{len(numbers)}"), "\n".join(lines))
+
+
+def both(ptx, kernel, *arguments):
+    """The PTX of the kernel and that of its twin."""
+    twin, kinds, replaced = twin_of(kernel, *arguments)
+    assert replaced
+    return without_symbols(ptx(kernel, *arguments)), without_symbols(ptx(twin, *kinds))
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=map(room_name, ROOMS))
+@interpreter_only
+def test_names_are_free(room, ptx, monkeypatch):
+    found = with_named_tuples(room, monkeypatch)
+    if found is None:
+        pytest.skip("no kernel of this room takes a NamedTuple")
+    kernel, kinds = found
+    named, numbered = both(ptx, kernel, *kinds)
+    assert named == numbered
+
+
+class Part(typing.NamedTuple):
+    first: int
+    last: int
+
+
+class Whole(typing.NamedTuple):
+    part: Part
+    out: typing.Any
+
+
+@cuda.jit(device=True)
+def length(part):
+    return part.last - part.first
+
+
+@cuda.jit
+def lengths_kernel(whole, n):
+    part = whole.part
+    for i in range(n):
+        whole.out[i] = length(part) + length(Part(part.first, n))
+
+
+@cuda.jit
+def other_way_round_kernel(whole, n):
+    part = Part(whole.part.last, whole.part.first)
+    for i in range(n):
+        whole.out[i] = length(part) + length(Part(part.first, n))
+
+
+def test_a_twin_has_no_names_and_a_difference_is_seen(ptx):
+    whole = Whole(Part(1, 5), np.zeros(4))
+    named, numbered = both(ptx, lengths_kernel, whole, 4)
+    assert named == numbered
+    assert without_symbols(ptx(other_way_round_kernel, whole, 4)) != named
+    twin, _, replaced = twin_of(lengths_kernel, whole, 4)
+    assert replaced == 5  # part, out, first; and in `length`, of which one twin serves both calls, last and first
+    assert not {"part", "out", "first", "last", "Part"} & set(twin.py_func.__code__.co_names)
