@@ -16,11 +16,16 @@ import numpy as np
 import pytest
 
 from pmpp.runtime import device
+from tests.support.budget import Budget
 from tests.support.compiled import Spy, compile_ptx
 
 # The same examples on every run: a red build is a reason to read the change, not to run it again.
 hypothesis.settings.register_profile("pmpp", max_examples=25, deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("pmpp")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Budget(), "budget of a room")
 
 
 def pytest_collection_modifyitems(items):

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from pmpp import cuda, simt
+from pmpp import cuda
 from pmpp.kernels.activation import ladder as room
 from pmpp.runtime import device
 from tests.kernels.activation.wrong import RUNGS as WRONG
+from tests.support import judge
 from tests.support.wrong import hazards, misaligned, name_of, observe, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
@@ -32,48 +33,37 @@ AT_EDGES = {
 
 
 def right(result, x, function="relu", bias=None, slope=0.01):
-    """Whether each element is within its tolerance, and what is not finite is the very same."""
-    expected = room.reference(x, function, bias, slope)
-    if result.shape != expected.shape or result.dtype != F32:
-        return False
-    allowed = np.broadcast_to(room.tolerance(x, function, bias, slope), expected.shape)
-    finite = np.isfinite(expected)
-    same = np.array_equal(result[~finite], expected[~finite].astype(F32), equal_nan=True)
-    return same and bool((abs(result[finite] - expected[finite]) <= allowed[finite]).all())
+    return judge.right(result, room.reference(x, function, bias, slope), room.tolerance(x, function, bias, slope))
 
 
 def faults(activate):
-    """All that is wrong with an activation, worst first. The ladder has none; tests/wrong has one each."""
-    found = []
+    """All that is wrong with an activation on the first input where anything is, worst first."""
     for x, function, *bias in room.inputs().values():
-        arrays = device.to_device(x), *map(device.to_device, bias)
-        try:
-            result, reports = observe(activate, arrays[0], function, *arrays[1:])
-        except simt.SimtError as error:
-            return [*found, "misaligned" if "misaligned" in str(error) else str(error)]
-        found += hazards(reports)
-        if not found:
-            found += ["wrong result"] * (not right(result, x, function, *bias))
-            found += ["input changed"] * (not np.array_equal(arrays[0].copy_to_host(), x, equal_nan=True))
+        arguments = x, function, *bias
+        if found := judge.faults(activate, arguments, lambda result, arguments=arguments: right(result, *arguments)):
+            return found
+    return further_faults(activate)
+
+
+def further_faults(activate):
+    """Limits, the signs of zeros, and views that begin between 16-byte boundaries."""
+    found = []
     for function, expected in AT_EDGES.items():
         result, _ = observe(activate, device.to_device(EDGES), function)
         if not np.array_equal(result, F32(expected), equal_nan=True):
             found.append(f"wrong limit of {function}")
         elif np.signbit(result[1:]).tolist() != np.signbit(expected[1:]).tolist():
             found.append(f"wrong sign of zero in {function}")
+    x = np.linspace(-2, 2, 1500, dtype=F32)
     for offset in (1, 2, 3):
-        x = np.linspace(-2, 2, 1500, dtype=F32)
-        try:
-            result, reports = observe(activate, misaligned(x, offset), "relu")
-        except simt.SimtError as error:
-            return [*found, "misaligned" if "misaligned" in str(error) else str(error)]
-        found += hazards(reports) + ["wrong result"] * (not right(result, x))
+        found += judge.faults(activate, (misaligned(x, offset), "relu"), lambda result: right(result, x))
     return found
 
 
 @each_rung
-def test_a_rung_has_no_fault(rung):
-    assert faults(rung) == []
+def test_a_rung_has_no_further_fault(rung):
+    """The room's inputs are those of the contract of every room."""
+    assert further_faults(rung) == []
 
 
 @interpreter_only
@@ -128,6 +118,19 @@ def test_output_elsewhere_and_stream(rung):
     assert rung(x, out=out, stream=stream) is out
     stream.synchronize()
     assert right(out.copy_to_host(), x)
+
+
+@each_rung
+@pytest.mark.parametrize("offset", [1, 2, 3])
+@pytest.mark.parametrize("biased", [False, True], ids=["", "biased"])
+def test_a_head_and_a_tail(rung, offset, biased):
+    """x and out begin the same number of elements behind a boundary: vectors, and single elements at both ends."""
+    x = np.random.default_rng(offset).standard_normal((3, 5, 271), dtype=F32)
+    bias = np.random.default_rng(9).standard_normal(5, dtype=F32) if biased else None
+    out = misaligned(np.full(x.shape, np.nan, F32), offset)
+    _, reports = observe(rung, misaligned(x, offset), "relu", bias, out=out)
+    assert hazards(reports) == []
+    assert right(out.copy_to_host(), x, "relu", bias)
 
 
 @each_rung

@@ -35,11 +35,6 @@ def small_stage(monkeypatch):
 # -------------------------------------------------------------------------------------------------------------- results
 
 
-@pytest.mark.parametrize("rung", [room.naive, room.tiled, room.depthwise], ids=lambda rung: rung.name)
-def test_a_rung_has_no_fault(rung):
-    assert faults(rung) == []
-
-
 @interpreter_only
 def test_what_the_wrong_kernels_are_made_of_is_right():
     assert faults(direct) == faults(right_in_stages) == []

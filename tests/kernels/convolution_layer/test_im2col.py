@@ -36,10 +36,6 @@ def options(layer):
 # -------------------------------------------------------------------------------------------------------------- results
 
 
-def test_the_last_rung_has_no_fault():
-    assert faults(room.without_copies) == []
-
-
 @interpreter_only
 def test_what_the_wrong_kernels_are_made_of_is_right():
     assert faults(by_columns) == []

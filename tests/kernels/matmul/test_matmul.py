@@ -15,6 +15,7 @@ from pmpp.lab.measure import record
 from pmpp.runtime import device
 from tests.kernels.matmul.wrong import RIGHT
 from tests.kernels.matmul.wrong import RUNGS as WRONG
+from tests.support import judge
 from tests.support.wrong import hazards, name_of, observe, total
 
 INPUTS = room.inputs()
@@ -45,12 +46,7 @@ def exact(name):
 
 
 def right(result, a, b, expected):
-    if result.shape != expected.shape or result.dtype != F32:
-        return False
-    finite = np.isfinite(expected)
-    if not np.array_equal(result[~finite], expected[~finite].astype(F32), equal_nan=True):
-        return False
-    return bool((np.abs(result[finite] - expected[finite]) <= tolerance(a, b)[finite]).all())
+    return judge.right(result, expected, tolerance(a, b))
 
 
 def faults(multiply, names=INPUTS):

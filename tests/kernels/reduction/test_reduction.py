@@ -10,6 +10,7 @@ from pmpp.kernels.reduction import ladder as room
 from pmpp.runtime import device
 from tests.kernels.reduction.wrong import RIGHT
 from tests.kernels.reduction.wrong import RUNGS as WRONG
+from tests.support import judge
 from tests.support.wrong import hazards, name_of, observe, total
 
 BLOCK, COARSE, OPERATORS = room.BLOCK, room.COARSE, room.OPERATORS
@@ -39,11 +40,7 @@ def tolerance(x, op):
 def right(result, x, op):
     exact = room.reference(x, op)
     dtype = np.dtype(np.int64) if op == "sum" and x.dtype.kind == "i" else x.dtype
-    if result.shape != (1,) or result.dtype != dtype:
-        return False
-    if np.isfinite(exact):
-        return abs(result[0] - exact) <= tolerance(x, op)
-    return np.array_equal(result, np.array([exact], dtype), equal_nan=dtype.kind == "f")
+    return judge.right(result, np.reshape(exact, 1), tolerance(x, op), dtype)
 
 
 def faults(reduce, names=INPUTS):

@@ -12,6 +12,7 @@ from pmpp.kernels.scan import ladder as room
 from pmpp.runtime import device
 from tests.kernels.scan.wrong import RIGHT
 from tests.kernels.scan.wrong import RUNGS as WRONG
+from tests.support import judge
 from tests.support.wrong import hazards, name_of, observe, total
 
 BLOCK, TILE, VECTOR_TILE, OPERATORS = room.BLOCK, room.TILE, room.VECTOR_TILE, room.OPERATORS
@@ -60,14 +61,7 @@ def expected_of(name, op, exclusive):
 def right(result, x, op, exclusive, exact=None):
     if exact is None:
         exact = room.reference(x, op, exclusive=exclusive)
-    if result.shape != x.shape or result.dtype != x.dtype:
-        return False
-    if x.dtype.kind == "i":
-        return np.array_equal(result, exact.astype(x.dtype))  # sums wrap
-    finite = np.isfinite(exact)
-    if not np.array_equal(result[~finite], exact[~finite].astype(x.dtype), equal_nan=True):
-        return False
-    return bool((np.abs(result[finite] - exact[finite]) <= tolerance(x, op, exclusive)[finite]).all())
+    return judge.right(result, exact, tolerance(x, op, exclusive), x.dtype)
 
 
 def faults(scan, names, kinds=KINDS):

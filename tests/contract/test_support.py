@@ -1,0 +1,78 @@
+"""What the tests themselves rest on: mutants that are mutants, and a budget that can be exceeded."""
+
+import ast
+import tomllib
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support import mutants
+from tests.support.budget import BUDGET, Budget
+
+KERNEL = """\
+from pmpp import cuda
+
+
+@cuda.jit
+def kernel(x, out):
+    i = cuda.threadIdx.x
+    if i < x.size - 1:
+        out[i] = max(x[i], 0)
+    cuda.syncthreads()
+
+
+def no_kernel(x):
+    return x + 1
+"""
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """The changed lines of all mutants of `KERNEL`."""
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNEL)
+    (node,) = mutants.kernels_in(str(path))
+    made = mutants.mutants_of(str(path), {mutants.first_line(node)})
+    for mutant in made:
+        lines = mutant.lines()
+        ast.parse("".join(lines))
+        assert sum(a != b for a, b in zip(lines, KERNEL.splitlines(keepends=True), strict=True)) == 1
+    return {mutant.lines()[mutant.line - 1].strip() for mutant in made}
+
+
+def test_a_mutant_is_one_change_in_a_kernel(changed):
+    assert {
+        "i = cuda.threadIdx.y",
+        "if i <= x.size - 1:",
+        "if i < x.size + 1:",
+        "if i < x.size - 2:",
+        "if True:",
+        "if not (i < x.size - 1):",
+        "out[(i) + 1] = max(x[i], 0)",
+        "out[i] = max(x[(i) - 1], 0)",
+        "out[i] = min(x[i], 0)",
+        "pass",
+    } <= changed
+    assert "return x - 1" not in changed
+
+
+def test_every_explanation_says_where_and_why():
+    for entry in tomllib.loads(mutants.EQUIVALENT.read_text())["mutant"]:
+        assert set(entry) == {"file", "kernel", "line", "why"}
+        assert (mutants.KERNELS / entry["file"]).is_file()
+        assert entry["why"].endswith(".")
+
+
+def test_a_room_over_its_budget_fails_the_run():
+    def report(room, spent):
+        return SimpleNamespace(when="call", user_properties=[("thread-instructions", (room, spent))])
+
+    budget, session = Budget(), SimpleNamespace(exitstatus=pytest.ExitCode.OK)
+    for _ in range(2):
+        budget.pytest_runtest_logreport(report("small", BUDGET // 2))
+    budget.pytest_sessionfinish(session)
+    assert (budget.over(), session.exitstatus) == ({}, pytest.ExitCode.OK)
+    budget.pytest_runtest_logreport(report("large", BUDGET))
+    budget.pytest_runtest_logreport(report("large", 1))
+    budget.pytest_sessionfinish(session)
+    assert (budget.over(), session.exitstatus) == ({"large": BUDGET + 1}, pytest.ExitCode.TESTS_FAILED)
