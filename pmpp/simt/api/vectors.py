@@ -2,7 +2,7 @@
 
 A vector lives in registers.  It is made of numbers, of smaller vectors of the same element type, or of both; its
 members `.x .y .z .w` can be read.  That is all that Numba has: no assignment to members, no arithmetic, no arrays of
-vectors.  (For 128-bit loads and stores see `pmpp.lab.vector`: what looks like an array of float4 in Numba is not one.)
+vectors.  (128-bit loads and stores are `load128` and `store128`; what looks like an array of float4 is none in Numba.)
 """
 
 from __future__ import annotations
