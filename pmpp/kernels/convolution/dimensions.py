@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing
 
 import numpy as np
@@ -132,6 +133,6 @@ def tiled_3d(x, mask, border="zero", *, out=None, stream=0) -> typing.Any:
     refuse_large(mask.shape, elements, "a smaller one")
     out = device.as_output("out", out, shape=x.shape, dtype=np.float32, stream=stream)
     if out.size:
-        blocks = int(np.prod([-(-n // CUBE) for n in x.shape]))
-        tiled_3d_kernel[blocks, (CUBE, CUBE, CUBE), stream, 4 * elements](x, mask, out, border)
+        grid = math.prod(blocks(n, CUBE) for n in x.shape)
+        tiled_3d_kernel[grid, (CUBE, CUBE, CUBE), stream, 4 * elements](x, mask, out, border)
     return out

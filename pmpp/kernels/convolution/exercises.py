@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.convolution.ladder import reference
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
@@ -29,7 +30,7 @@ def _halo_cases(rng: np.random.Generator) -> list[Case]:
     for n in (1, 3, BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK, 1000):
         x, mask = _whole(rng, n), _whole(rng, 2 * REACH + 1)
         args = x, mask, unwritten(n, np.float32)
-        cases.append(Case(f"n = {n}", args, -(-n // BLOCK), BLOCK, {2: reference(x, mask)}))
+        cases.append(Case(f"n = {n}", args, blocks(n, BLOCK), BLOCK, {2: reference(x, mask)}))
     return cases
 
 
@@ -53,8 +54,8 @@ def _turned(x: np.ndarray, mask: np.ndarray, out: np.ndarray) -> dict[int, np.nd
 
 
 def _without_halo(x: np.ndarray, mask: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
-    blocks = [reference(x[i : i + BLOCK], mask) for i in range(0, x.size, BLOCK)]
-    return {2: np.concatenate(blocks)}
+    parts = [reference(x[i : i + BLOCK], mask) for i in range(0, x.size, BLOCK)]
+    return {2: np.concatenate(parts)}
 
 
 def _clamped(x: np.ndarray, mask: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
@@ -79,7 +80,7 @@ def _edges_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for h, w in ((1, 1), (16, 16), (3, 20), (17, 15), (33, 48)):
         x = _whole(rng, (h, w), 0, 255)
-        args, grid = (x, unwritten((h, w), np.float32)), (-(-w // SIDE), -(-h // SIDE))
+        args, grid = (x, unwritten((h, w), np.float32)), (blocks(w, SIDE), blocks(h, SIDE))
         cases.append(Case(f"an image of {h} x {w}", args, grid, (SIDE, SIDE), {1: _gradient(x)}))
     return cases
 
@@ -126,8 +127,8 @@ def _strip_cases(rng: np.random.Generator) -> list[Case]:
     for h, w in ((1, 1), (4, 40), (3, 5), (6, 71), (12, 300)):
         x, mask = _whole(rng, (h, w)), _whole(rng, (3, 3))
         args = x, mask, unwritten((h, w), np.float32)
-        threads = -(-w // STRIP)
-        grid = -(-threads // 32), -(-h // 4)
+        threads = blocks(w, STRIP)
+        grid = blocks(threads, 32), blocks(h, 4)
         cases.append(Case(f"an image of {h} x {w}", args, grid, (32, 4), {2: reference(x, mask)}))
     return cases
 

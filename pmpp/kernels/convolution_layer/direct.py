@@ -181,10 +181,10 @@ def tiled_kernel(x, w, bias, out, relu, sizes, window, tile):
         while r < sizes.r:
             rows = np.int32(min(tile.kernel_rows, sizes.r - r))
             patch = fill(stage, x, w, place, c, r, channels, rows, sizes, window, tile)
-            cuda.syncthreads()  # the chunk is whole before anyone reads it
+            cuda.syncthreads()  # the chunk is whole before a thread reads it
             if y < tile.down:
                 total = add_chunk(stage, patch, y, z, f, channels, rows, sizes, window, tile, total)
-            cuda.syncthreads()  # everyone has read it before it is overwritten
+            cuda.syncthreads()  # all threads have read it before one overwrites it
             r = np.int32(r + rows)
         c = np.int32(c + channels)
     if y < tile.down:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.convolution_layer.definition import reference
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
@@ -15,7 +16,7 @@ FLOAT64 = "A literal such as 0.0 is float64, and makes a float64 of what it is a
 
 
 def _blocks(n: int) -> int:
-    return -(-n // BLOCK)  # rounded up
+    return blocks(n, BLOCK)
 
 
 def _drawn(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -99,7 +100,7 @@ def filters_answer(x, w, out):
 
 def _filters_budget(case: Case) -> dict[str, tuple[int, str]]:
     x, _, out = case.args
-    warps = -(-out[0].size // 32)
+    warps = blocks(out[0].size, 32)
     words = "Load an x once and multiply it by the weights of all four filters while it is in a register."
     return {"global_load_requests": (int(1.2 * warps * 9 * len(x) * (1 + FILTERS)), words), "flops_f64": (0, FLOAT64)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 128  # threads a block
@@ -13,7 +14,7 @@ FLOAT64 = "A literal such as 0.0 is float64, and makes a float64 of what it is a
 
 
 def _blocks(n: int) -> int:
-    return -(-n // BLOCK)  # rounded up
+    return blocks(n, BLOCK)
 
 
 def _columns(x: np.ndarray) -> np.ndarray:

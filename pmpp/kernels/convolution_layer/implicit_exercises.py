@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 64  # threads a block, for the table
@@ -34,7 +35,7 @@ def _table_cases(rng: np.random.Generator) -> list[Case]:
         args = unwritten((terms, 3), np.int32), window, dilation, image
         many = f"{channels} channel{'s' * (channels > 1)}"
         name = f"{many}, a window of {window[0]} x {window[1]}, dilation {dilation}, images {image}"
-        cases.append(Case(name, args, -(-terms // BLOCK), BLOCK, {0: _table(*args)}))
+        cases.append(Case(name, args, blocks(terms, BLOCK), BLOCK, {0: _table(*args)}))
     return cases
 
 
@@ -83,7 +84,7 @@ def _row_cases(rng: np.random.Generator) -> list[Case]:
         out = unwritten((filters, width + 2 * padding - kernel + 1), np.float32)
         # A sum of n products is off by at most (n + 1) half units in the last place of the terms' sizes.
         allowed = (channels * kernel + 1) * 2.0**-24 * _row(abs(x), abs(w), padding) + 2.0**-149
-        grid = -(-out.shape[1] // T), -(-filters // T)
+        grid = blocks(out.shape[1], T), blocks(filters, T)
         many = f"{filters} filter{'s' * (filters > 1)}"
         name = f"{many} of {channels} x {kernel}, {width} columns, padding {padding}"
         expected = {3: _row(x, w, padding)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.common import blocks
 from pmpp.kernels.convolution_layer.winograd_transforms import cook_toom
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
@@ -15,7 +16,7 @@ A, G, B = (matrix.astype(np.float64) for matrix in cook_toom(2))
 
 
 def _blocks(n: int) -> int:
-    return -(-n // BLOCK)  # rounded up
+    return blocks(n, BLOCK)
 
 
 # -------------------------------------------------------------------------------------------- convolution_winograd/row
