@@ -122,11 +122,12 @@ def test_output_elsewhere_and_stream(rung):
 
 @each_rung
 @pytest.mark.parametrize("offset", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(3, 5, 271), (40, 7, 3), (40, 7, 2)], ids=str)
 @pytest.mark.parametrize("biased", [False, True], ids=["", "biased"])
-def test_a_head_and_a_tail(rung, offset, biased):
+def test_a_head_and_a_tail(rung, offset, shape, biased):
     """x and out begin the same number of elements behind a boundary: vectors, and single elements at both ends."""
-    x = np.random.default_rng(offset).standard_normal((3, 5, 271), dtype=F32)
-    bias = np.random.default_rng(9).standard_normal(5, dtype=F32) if biased else None
+    x = np.random.default_rng(offset).standard_normal(shape, dtype=F32)
+    bias = np.random.default_rng(9).standard_normal(shape[1], dtype=F32) if biased else None
     out = misaligned(np.full(x.shape, np.nan, F32), offset)
     _, reports = observe(rung, misaligned(x, offset), "relu", bias, out=out)
     assert hazards(reports) == []

@@ -228,7 +228,7 @@ BAD = {
     "running moments on the host": ((X, C, C, C, C), {}, TypeError, "running_mean must be a device array, was a NumPy"),
     "a momentum": ((X, C, C), {"momentum": 1.5}, ValueError, "momentum must be from 0 to 1, was 1.5"),
     "eps": ((X, C, C), {"eps": -1e-5}, ValueError, "eps must not be negative, was -1e-05"),
-    "eps that is no number": ((X, C, C), {"eps": math.nan}, ValueError, "eps must not be negative, was nan"),
+    "eps that is no number": ((X, C, C), {"eps": math.nan}, ValueError, "eps must be a number, was nan"),
     "one value a channel": ((X[:1, :, 0].copy(), C, C), {}, ValueError, r"two values a channel .* had shape \(1, 3\)"),
     "an unknown option": ((X, C, C), {"axis": 1}, TypeError, "axis"),
     "a stream's name": ((X, C, C), {"stream": "fast"}, TypeError, "stream must be 0.*, was 'fast'"),
