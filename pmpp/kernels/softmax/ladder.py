@@ -130,7 +130,7 @@ def tolerance(x: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
 
 
 def cost(m: int, n: int, itemsize: int = 4) -> Cost:
-    """m rows of n. Operations an element: compare, subtract, exponential, add, divide. It is read once, written once."""
+    """m rows of n. Operations an element: compare, subtract, exponential, add, divide. Each is read and written once."""
     return Cost(flops=5 * m * n, bytes=2 * m * n * itemsize)
 
 
@@ -358,7 +358,7 @@ def split_row(p):
     Rows of up to CHUNK elements go to `warp_per_row`. Where the rows alone are enough to fill the GPU, it can be
     slower than `warp_per_row`: the second kernel reads a row after it has left the caches.
 
-    Leaves: along any other axis than the last, the elements that a warp reads lie far apart: 32 sectors for 32 elements.
+    Leaves: along any other axis than the last, the elements that a warp reads lie far apart, in 32 sectors.
     """
     if p.x.shape[1] <= CHUNK:
         warp_per_row.launch(p)
@@ -484,8 +484,8 @@ def vectorised(p):
     """A row is read once, 128 bits at a time, and waits in registers for its maximum and its sum.
 
     How many threads hold a row depends on its length: up to 32 lanes, a block, or several blocks that tell each other
-    what they found. A thread holds whole rows if these fill one to three vectors. Other rows of up to 16 elements, or of
-    up to 32 that do not lie in whole vectors, have a lane for each element.
+    what they found. A thread holds whole rows if these fill one to three vectors. Other rows of up to 16 elements have a
+    lane for each element, and so do rows of up to 32 that do not lie in whole vectors.
 
     Some rows go to `columns`: along other axes than the last; of float64, with more than 16,384 elements; of float32,
     if they need more blocks than the GPU has multiprocessors; and, if longer than 32, where ``out`` and ``x`` lie
