@@ -72,10 +72,10 @@ def bound(x: typing.Any, w: typing.Any, layer: Layer, m: int, bias: typing.Any =
         |A^T| [sum over c of (|G| |w| |G^T|) * (|B^T| |x| |B|)] |A|
 
     bounds the sum of these sizes for an output. This is to first order; one rounding more covers the terms of higher
-    order. 2^-149, the least positive float32, is added. ReLU never makes an error larger. ``xp`` is NumPy or CuPy. Source: the
-    componentwise bounds of B. Barabasz, A. Anderson, K. Soodhalter, D. Gregg, "Error analysis and improving the
-    accuracy of Winograd convolution for deep neural networks", ACM Trans. Math. Software 46 (2020); for sums Higham,
-    section 3.1.
+    order. 2^-149, the least positive float32, is added. ReLU never makes an error larger. ``xp`` is NumPy or CuPy.
+    Source: the componentwise bounds of B. Barabasz, A. Anderson, K. Soodhalter, D. Gregg, "Error analysis and improving
+    the accuracy of Winograd convolution for deep neural networks", ACM Trans. Math. Software 46 (2020); for sums
+    Higham, section 3.1.
     """
     a_t, g, b_t = (abs(matrix).astype(np.float64) for matrix in cook_toom(m))
     n, group = layer.n, layer.c // layer.groups
