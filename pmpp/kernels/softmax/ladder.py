@@ -130,7 +130,7 @@ def tolerance(x: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
 
 
 def cost(m: int, n: int, itemsize: int = 4) -> Cost:
-    """m rows of n. Operations an element: compare, subtract, exponential, add, divide. Each is read and written once."""
+    """m rows of n. Operations an element: compare, subtract, exponential, add, divide. Each is read and written."""
     return Cost(flops=5 * m * n, bytes=2 * m * n * itemsize)
 
 
@@ -484,8 +484,8 @@ def vectorised(p):
     """A row is read once, 128 bits at a time, and waits in registers for its maximum and its sum.
 
     How many threads hold a row depends on its length: up to 32 lanes, a block, or several blocks that tell each other
-    what they found. A thread holds whole rows if these fill one to three vectors. Other rows of up to 16 elements have a
-    lane for each element, and so do rows of up to 32 that do not lie in whole vectors.
+    what they found. A thread holds whole rows if these fill one to three vectors. Other rows of up to 16 elements have
+    a lane for each element, and so do rows of up to 32 that do not lie in whole vectors.
 
     Some rows go to `columns`: along other axes than the last; of float64, with more than 16,384 elements; of float32,
     if they need more blocks than the GPU has multiprocessors; and, if longer than 32, where ``out`` and ``x`` lie
