@@ -299,8 +299,8 @@ def shuffle(p):
 
     Source: CUDA C++ programming guide, "Warp shuffle functions"; Sengupta, Harris and Garland, NVR-2008-003.
 
-    Leaves: each element passes through device memory four times. First it is read, scanned and written, and
-    then it is read again, combined with what came before its tile, and written again.
+    Leaves: each element passes through device memory four times. First it is read, scanned and written. Then it is read
+    again, combined with what came before its tile, and written again.
     """
     scan_by_tiles(shuffle_kernel, TILE, p)
 
@@ -396,7 +396,7 @@ def single_pass(p):
 
     Source: Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", NVR-2016-002.
 
-    Leaves: a load brings one element, and passing a number to another block takes a fence and two accesses on each side.
+    Leaves: a load brings one element, and to pass on a number, writer and reader each need a fence and two accesses.
     """
     tiles = blocks(p.x.size, TILE)
     values = device.empty((2, tiles), p.x.dtype, stream=p.stream)
