@@ -11,9 +11,9 @@ counted. The algorithm for one m is called F(m x m, 3 x 3).
 
 The price is device memory for the transformed arrays, and larger rounding errors (`tolerance`). The rungs raise
 ValueError for what the algorithm cannot compute (`refuses`): filters must be 3 x 3, stride and dilation 1, and
-groups must have 2 channels or more. A NaN or an infinity in an image can spoil all outputs of the tiles that read it,
-also those that do not depend on it, since a transform mixes the elements of a tile. Source: A. Lavin and S. Gray, "Fast
-algorithms for convolutional neural networks" (2016); S. Winograd (1980).
+groups must have 2 channels or more. A NaN or an infinity in an image can spoil outputs that do not depend on it, since
+a transform mixes the elements of a tile. Source: A. Lavin and S. Gray, "Fast algorithms for convolutional neural
+networks" (2016); S. Winograd (1980).
 """
 
 from __future__ import annotations
