@@ -430,7 +430,7 @@ class Plan(typing.NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def plan(rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors: int, resident: int) -> Plan | None:
-    """Which threads hold the rows of a matrix in registers; None if it does not fit in any.
+    """Which threads hold the rows of a matrix in registers; None if the rows do not fit.
 
     Args:
         rows, n: the shape.
@@ -445,7 +445,7 @@ def plan(rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors
     vectors, fill = blocks(n, width), n // math.gcd(n, width)
     if fill <= FILL and alike and not shift:  # ``fill`` vectors hold one or more whole rows
         return Plan("thread", blocks(rows * n, fill * width * BLOCK), BLOCK, ((0,) * n, (0,) * fill))
-    if n <= TINY and (n <= TINY // 2 or n % width or shift):  # longer rows of whole vectors: below
+    if n <= TINY and (n <= TINY // 2 or n % width or shift):  # other rows of whole vectors: see below
         levels = (n - 1).bit_length()
         tree, together = (0,) * levels, (0,) * (TOGETHER if rows << levels > 2 * resident else 1)
         grid, block = blocks(rows, len(together) * (BLOCK >> levels)), (1 << levels, BLOCK >> levels)

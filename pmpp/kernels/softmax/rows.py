@@ -288,7 +288,7 @@ def blocks_kernel(x, out, n, chunk, parts, held, shift, like, none, log, slots):
 FILL = 3  # vectors, at most, that a thread fills with whole rows
 ROOM = 4 * FILL
 TINY = 32  # elements in the longest row that has a lane for each of them
-TOGETHER = 4  # of such rows a lane has an element each, if there are many rows
+TOGETHER = 4  # rows, of each of which a lane has one element, if there are many rows
 
 
 @cuda.jit
