@@ -4,8 +4,8 @@ Chapter: notebooks/16_transpose.ipynb.  PMPP 4e ch. 6.
 
 There is no arithmetic: every element is read once and written once, so no kernel can be faster than a copy. The
 difficulty is that neighbours in a row of the result are a whole row apart in the input. So the threads of a warp can
-access neighbours in one of the two, not in both. Device memory moves whole sectors of 32 bytes, and wastes most of each
-when accesses are scattered. The ladder scatters them in shared memory instead, which has 32 banks. Then it keeps enough
+access neighbours in one of the two, not in both. Device memory moves whole sectors of 32 bytes, so scattered accesses
+waste most of each. The ladder scatters them in shared memory instead, which has 32 banks. Then it keeps enough
 loads under way to use the memory's bandwidth.
 """
 
