@@ -1,6 +1,6 @@
 """What the five algorithms of a convolution layer share: its shape, definition, awkward inputs, cost, and arguments.
 
-A layer takes images x of shape (N, C, H, W) and weights w of shape (K, C / groups, R, S) to (N, K, P, Q):
+From images x of shape (N, C, H, W) and weights w of shape (K, C / groups, R, S) a layer makes (N, K, P, Q):
 
     out[n, k, p, q] = bias[k] + the sum over c, r, s of x[n, c, p u + r d - a, q v + s e - b] w[k, c, r, s]
 
@@ -40,7 +40,7 @@ ZEROS, ONES = Pair(0, 0), Pair(1, 1)
 
 
 class Window(typing.NamedTuple):
-    """How the kernel moves over an image, as the device functions take it: pairs of int32."""
+    """How a filter moves over an image. The device functions take it as pairs of int32."""
 
     stride: Pair
     padding: Pair
@@ -99,7 +99,7 @@ class Layer:
         return Cost(flops=2 * outputs * self.terms, bytes=4 * (self.n * self.c * self.h * self.w + weights + outputs))
 
     def __str__(self) -> str:
-        """As in ``"n32 c64 h56 k64 3x3 s2 p1"``: what has its usual value is left out."""
+        """Such as ``"n32 c64 h56 k64 3x3 s2 p1"``; what has its default value is left out."""
         height = f"h{self.h}" if self.h == self.w else f"h{self.h}x{self.w}"
         words = [f"n{self.n} c{self.c} {height} k{self.k} {self.r}x{self.s}"]
         for letter, pair, usual in (("s", self.stride, 1), ("p", self.padding, 0), ("d", self.dilation, 1)):
@@ -116,7 +116,7 @@ def window_of(layer: Layer) -> Window:
 
 
 def extent_out(extent: int, kernel: int, stride: int = 1, padding: int = 0, dilation: int = 1) -> int:
-    """How many places a kernel can take along one axis of an image: the extent of the output.
+    """How many places a filter can take along one axis of an image: the extent of the output.
 
     >>> extent_out(224, kernel=7, stride=2, padding=3)
     112
@@ -127,8 +127,8 @@ def extent_out(extent: int, kernel: int, stride: int = 1, padding: int = 0, dila
 def resnet50(images: int = 32) -> dict[Layer, int]:
     """The convolution layers of ResNet-50 for 224 x 224 pictures, each with how many times it occurs: 53 in all.
 
-    Source: He et al., "Deep residual learning for image recognition" (2016), table 1; the stride of a block lies in its
-    3 x 3 layer, as in the libraries of today.
+    Source: He et al., "Deep residual learning for image recognition" (2016), table 1; the stride of a block is that
+    of its 3 x 3 layer, as in the libraries of today.
     """
     found: dict[Layer, int] = {Layer(images, 3, 224, 224, 64, 7, 7, (2, 2), (3, 3)): 1}
 
@@ -150,13 +150,13 @@ def resnet50(images: int = 32) -> dict[Layer, int]:
     return found
 
 
-# ---------------------------------------------------------------------------------------------- the bands of the rooms
+# --------------------------------------------------------------------------------------- what the rooms have in common
 
 
 def reference(
     x: np.ndarray, w: np.ndarray, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False
 ) -> np.ndarray:
-    """The layer's output in float64: one sum of products after another, straight from the definition."""
+    """The layer's output in float64, by the definition: one sum of products after another."""
     a = layer_of(x.shape, w.shape, stride, padding, dilation, groups)
     out = np.zeros(a.shape)
     for n, k, p, q in np.ndindex(out.shape):
@@ -172,7 +172,7 @@ def reference(
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
-    """Small awkward layers: ``(x, w, bias, stride, padding, dilation, groups, relu)``, some without the last ones."""
+    """Small awkward layers: ``(x, w, bias, stride, padding, dilation, groups, relu)``; the last may be missing."""
     rng = np.random.default_rng(5) if rng is None else rng
     made: dict[str, tuple] = {}
 
@@ -199,23 +199,23 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     add("many channels", (1, 35, 4, 5), (3, 35, 3, 3), 1, 1)
     add("no images", (0, 3, 4, 4), (2, 3, 3, 3))
     x, w = np.arange(-18, 18, dtype=np.float32).reshape(1, 1, 6, 6), np.zeros((1, 1, 3, 3), np.float32)
-    w[0, 0, 0, 2] = 1  # a shift: one wrong sign or swapped axis moves it elsewhere
+    w[0, 0, 0, 2] = 1  # this filter shifts the image; with a wrong sign or swapped axes it shifts otherwise
     return made | {"shift": (x, w, None, 1, 1)}
 
 
 def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False) -> np.ndarray:
-    """How far a sum of products in float32 may be from `reference`, an element.
+    """How far each element of a float32 result may be from `reference`.
 
     n products and a bias, summed in any order, are off by at most (n + 1) 2^-24 times the sum of the terms' sizes
     (Higham, "Accuracy and stability of numerical algorithms", 2e, section 3.1; terms of second order are dropped, and
-    covered by one rounding more). ReLU never makes an error larger.
+    covered by one rounding more). 2^-149, the least positive float32, is added. ReLU never makes an error larger.
     """
     size = reference(abs(x), abs(w), None if bias is None else abs(bias), stride, padding, dilation, groups)
     return (math.prod(w.shape[1:]) + 2) * 2.0**-24 * size + 2.0**-149
 
 
 def cost(n: int, c: int, h: int, w: int, k: int, r: int = 3, s: int = 3, stride=1, padding=1, dilation=1, groups=1):
-    """`Layer.cost` of such a layer: what the definition asks for. Some algorithms do with fewer multiplications."""
+    """The `Layer.cost` of such a layer, by the definition. Some algorithms need fewer multiplications."""
     return layer_of((n, c, h, w), (k, c // groups, r, s), stride, padding, dilation, groups).cost
 
 
@@ -248,12 +248,12 @@ def arguments(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=F
     """Compute a convolution layer: each output is a bias plus a sum of products over channels, rows and columns.
 
     Args:
-        x: images of shape (N, C, H, W), float32, contiguous, of at most 2^31 - 1 elements like all arrays.
+        x: images of shape (N, C, H, W), float32, contiguous, of at most 2^31 - 1 elements, like ``w`` and ``out``.
         w: filters of shape (K, C / groups, R, S), float32, contiguous.
         bias: a number for each filter, float32 of shape (K,), or None.
         stride, padding, dilation: integers, or pairs for rows and columns. Around the image lie zeros.
         groups: into how many separate layers the channels and the filters are divided. 1 for an ordinary layer.
-        relu: whether negative results become 0. A NaN stays one.
+        relu: whether negative results become 0. A NaN stays NaN.
         out: a float32 device array of shape (N, K, P, Q), apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
@@ -289,7 +289,7 @@ def arguments(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=F
 
 
 def no_elements(dtype: typing.Any) -> typing.Any:
-    """An empty array on the current GPU: what a kernel is given in the place of an array that it does not read."""
+    """An empty array on the current GPU, which a kernel gets in place of an array that it does not read."""
     return _empty_on(device.backend().cuda.get_current_device().id, np.dtype(dtype))
 
 
@@ -316,7 +316,7 @@ def workspace(
 
 @cuda.jit(device=True)
 def finish(total, bias, k, relu):
-    """A sum of filter k with its bias, and 0 instead if that is negative and ``relu`` is set. A NaN stays one."""
+    """A sum plus the bias of filter k. With ``relu`` a negative result becomes 0. A NaN stays NaN."""
     if bias.size:
         total += bias[np.uint32(k)]
     return np.float32(0) if relu and total < 0 else total

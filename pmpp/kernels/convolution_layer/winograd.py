@@ -3,15 +3,17 @@
 Chapter: notebooks/68_winograd.ipynb.  PMPP 4e ch. 16.
 
 The output is cut into tiles of m x m. Such a tile depends on a tile of the image of (m + 2) x (m + 2). This tile and
-the kernel are transformed by a few additions, and then multiplied element by element. The products are summed over the
-channels and transformed back, which gives the tile of the output. For each of the (m + 2)^2 elements the sums over the
-channels are a matrix product. m = 2 takes 16 multiplications for 4 outputs of 9 products each, m = 4 takes 36 for 16.
+the 3 x 3 weights are transformed, and then multiplied element by element. The products are summed over the channels and
+transformed back, which gives the tile of the output. A transform takes additions and a few multiplications by
+constants. For each of the (m + 2)^2 elements the sums over the channels are a matrix product. m = 2 takes 16
+multiplications for 4 outputs of 9 products each, m = 4 takes 36 for 16. Multiplications within the transforms are not
+counted. The algorithm for one m is called F(m x m, 3 x 3).
 
 The price is device memory for the transformed arrays, and larger rounding errors (`tolerance`). The rungs raise
-ValueError for what the algorithm cannot compute (`refuses`): the kernel must be 3 x 3, stride and dilation 1, and
-groups must have 2 channels or more. A NaN or an infinity in an image makes every output of the tiles that read it NaN
-or infinite, since a transform mixes the elements of a tile. Source: A. Lavin and S. Gray, "Fast algorithms for
-convolutional neural networks" (2016); S. Winograd (1980).
+ValueError for what the algorithm cannot compute (`refuses`): filters must be 3 x 3, stride and dilation 1, and
+groups must have 2 channels or more. A NaN or an infinity in an image can spoil outputs that do not depend on it, since
+a transform mixes the elements of a tile. Source: A. Lavin and S. Gray, "Fast algorithms for convolutional neural
+networks" (2016); S. Winograd (1980).
 """
 
 from __future__ import annotations
@@ -76,16 +78,19 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
 
 def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, m: int = 4) -> np.ndarray:
-    """How far an element may be from `reference`: by default for F(4 x 4, 3 x 3), the less exact. See `bound`."""
+    """How far an element may be from `reference`: its `bound`.
+
+    ``m``: the side of a tile of outputs. The default is the less exact of the two.
+    """
     return bound(x, w, definition.layer_of(x.shape, w.shape, stride, padding, dilation, groups), m, bias)
 
 
 cost = definition.cost
 arguments = definition.arguments
 
-THREADS = 128  # of a block of a transform
+THREADS = 128  # threads a block, in the transforms
 f0 = np.float32(0)
-AT_ONCE = 2**26  # elements of the transformed images, or of the sums, in a pass: 256 MiB keep any GPU busy
+AT_ONCE = 2**26  # elements of the transformed images, or of the sums, in a pass: 256 MiB, which keep any GPU busy
 
 
 # ------------------------------------------------------------------------------------------------------- cut into tiles
@@ -96,7 +101,7 @@ AT_ONCE = 2**26  # elements of the transformed images, or of the sums, in a pass
 
 
 class Extents(typing.NamedTuple):
-    """What a transform is told of the array that it writes or reads: its shape for one element f."""
+    """The shape, for one element f, of the transformed array that a kernel writes or reads."""
 
     groups: int
     rows: int
@@ -104,7 +109,7 @@ class Extents(typing.NamedTuple):
 
 
 class Cut(typing.NamedTuple):
-    """What a transform is told of a pass: how its images are cut into tiles."""
+    """How the images of one pass are cut into tiles."""
 
     first_image: int
     tiles: int  # of all images of the pass
@@ -145,8 +150,8 @@ def thread_place(extents):
     """(group, row, column, offset, step): the element of an array that this thread computes.
 
     ``extents``: groups, rows and columns of the array. ``offset`` is where the element lies for f = 0, and ``step``
-    how far on it lies for the next f. Consecutive threads have consecutive elements. Threads beyond the last element
-    get a group number that is too large, and have nothing to do.
+    the distance to its place for the next f. Consecutive threads have consecutive elements. Threads beyond the last
+    element get a group number that is too large, and have nothing to do.
     """
     groups, rows, columns = extents
     at = np.uint32(cuda.grid(1))
@@ -182,7 +187,10 @@ def nearest(i, n):
 
 @cuda.jit(device=True)
 def channel_place(x, group, c, groups):
-    """(channel, whether it exists): the c-th channel of a group. Those that fill the group up do not exist in x."""
+    """(channel, whether it exists): the c-th channel of a group.
+
+    The channels that fill a group up to a multiple of 8 do not exist in x.
+    """
     channels = np.uint32(np.uint32(x.shape[1]) // np.uint32(groups))
     return np.uint32(group * channels + min(np.uint32(c), np.uint32(channels - 1))), c < channels
 
@@ -293,17 +301,17 @@ def product(u: typing.Any, v: typing.Any, s: typing.Any, sizes: tuple, stream: t
 
 @rung(small_weights_kernel, small_image_kernel, product_kernel, small_sums_kernel)
 def small_tiles(p):
-    """F(2 x 2, 3 x 3): 16 multiplications for 4 outputs that take 36, and additions before and after.
+    """F(2 x 2, 3 x 3), tiles of 2 x 2 outputs: 16 multiplications in place of 36, and additions before and after.
 
     Source: Lavin and Gray (2016), section 4.1.
 
-    Leaves: each product is fetched from memory for one multiply-add, 8 bytes for 2 operations.
+    Leaves: each multiply-add loads both of its factors from memory, 8 bytes for 2 operations.
     """
     transformed(p, 2, (small_weights_kernel, small_image_kernel, small_sums_kernel), product)
 
 
 def batched_product(u: typing.Any, v: typing.Any, s: typing.Any, sizes: tuple, stream: typing.Any) -> None:
-    """The same by `pmpp.kernels.matmul.batched`."""
+    """The sums over channels by `pmpp.kernels.matmul.batched`."""
     matmul_batched.launch(u, v, no_elements(np.float32), False, s, sizes, stream)
 
 
@@ -311,7 +319,7 @@ def batched_product(u: typing.Any, v: typing.Any, s: typing.Any, sizes: tuple, s
 def batched(p):
     """The 16 sums over channels are 16 matrix products, with tiles in registers: `pmpp.kernels.matmul.batched`.
 
-    Leaves: the transformed arrays are 4 times as large as image and output, and are written and read.
+    Leaves: the transformed arrays are 4 times as large as image and output, and each is written and then read.
     """
     transformed(p, 2, (small_weights_kernel, small_image_kernel, small_sums_kernel), batched_product)
 
@@ -377,11 +385,12 @@ def large_sums_kernel(s, bias, out, extents, cut, relu):
 
 @rung(large_weights_kernel, large_image_kernel, large_sums_kernel, matmul_batched.kernel_for)
 def large_tiles(p):
-    """F(4 x 4, 3 x 3): 36 multiplications for 16 outputs that take 144; transformed arrays 2.25 times the image.
+    """F(4 x 4, 3 x 3), tiles of 4 x 4 outputs: 36 multiplications in place of 144, and smaller transformed arrays.
 
-    The bound on the rounding error is some 8 times larger.
+    The transformed arrays are 2.25 times as large as image and output. The bound on the rounding error is 6 to 10
+    times that of F(2 x 2, 3 x 3).
 
-    Leaves: a thread reads six neighbours one by one, and a warp's lanes lie 4 elements apart.
+    Leaves: a thread reads six neighbours one by one, and neighbouring lanes read elements that are 4 apart.
     """
     transformed(p, 4, (large_weights_kernel, large_image_kernel, large_sums_kernel), batched_product)
 
@@ -448,7 +457,7 @@ def vectorised(p):
     """One load brings four of a row's six neighbours, and one store takes four outputs, where rows are whole vectors.
 
     The loads need rows of x of a multiple of 4 elements, from an address that is a multiple of 16 bytes, and a padding
-    of 1 column, so that a tile's second column begins a vector. The stores need such rows of ``out``.
+    of 1 column, so that a vector begins at the second column of each tile. The stores need such rows of ``out``.
 
     Leaves: the sums are written and read again; a kernel for both product and output transform would keep them on chip.
     """

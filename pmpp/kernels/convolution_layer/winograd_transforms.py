@@ -1,6 +1,7 @@
-"""Winograd's transforms: their matrices, the same as sums written out for a thread, and a bound on their error.
+"""Winograd's transforms: their matrices, device functions that apply them, and a bound on the error.
 
-F(m, 3) computes m neighbours of a correlation with 3 weights from m + 2 inputs d by m + 2 multiplications:
+F(m, 3) computes m neighbouring outputs y of a correlation with 3 weights g, from m + 2 inputs d, by m + 2
+multiplications. Here * multiplies element by element:
 
     y = A^T [(G g) * (B^T d)]        and in two dimensions        Y = A^T [(G g G^T) * (B^T d B)] A
 
@@ -21,11 +22,12 @@ from pmpp.kernels.common import blocks
 from pmpp.kernels.convolution_layer.definition import Layer
 
 INNER, OUTER = Fraction(5, 8), Fraction(3, 2)
-# Where the polynomials are evaluated; infinity is one more point. In exact arithmetic any points will do. The powers of
-# these are exact in float32, and pairs of opposite sign share sums. With 1 and 2 in place of 5/8 and 3/2 there are
-# fewer multiplications, but `bound` is 3.6 times larger. Source: the experiments of Barabasz et al.
+# Where `cook_toom` evaluates polynomials; infinity is one more point. In exact arithmetic any points will do. The
+# powers of these are exact in float32, and pairs of opposite sign share sums. With 1 and 2 in place of 5/8 and 3/2
+# there are fewer multiplications, but the largest value of `bound` is about 4 times as large. Source: the experiments
+# of Barabasz et al.
 POINTS = {2: (0, 1, -1), 4: (0, INNER, -INNER, OUTER, -OUTER)}
-# How often a value is rounded at most by B^T, G and A^T as written out below, the rounding of coefficients included.
+# At most how often a value is rounded by B^T, G and A^T as written out below, the rounding of coefficients included.
 ROUNDINGS = {2: (1, 2, 2), 4: (4, 4, 4)}
 
 
@@ -36,10 +38,10 @@ ROUNDINGS = {2: (1, 2, 2), 4: (4, 4, 4)}
 def cook_toom(m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(A^T, G, B^T) of F(m, 3), as arrays of Fractions of shape (m, m + 2), (m + 2, 3) and (m + 2, m + 2).
 
-    The values of two polynomials at enough points determine their product (L. Toom, S. Cook). The transpose of that
-    way of multiplying polynomials is a way of correlating. Row i of B^T holds the coefficients of the polynomial
-    L_i(x) = product of (x - a_j) over all points a_j but a_i. Lagrange's polynomial of the point a_i is L_i / L_i(a_i);
-    the division is done in row i of G instead.
+    The values of two polynomials at enough points determine their product (L. Toom, S. Cook). To multiply polynomials
+    in this way takes three matrices; their transposes compute a correlation. Row i of B^T holds the coefficients of the
+    polynomial L_i(x) = product of (x - a_j) over all points a_j but a_i. Lagrange's polynomial of the point a_i is L_i
+    / L_i(a_i); the division is done in row i of G instead.
 
     >>> a, g, b = cook_toom(2)
     >>> a.astype(int)
@@ -70,9 +72,10 @@ def bound(x: typing.Any, w: typing.Any, layer: Layer, m: int, bias: typing.Any =
         |A^T| [sum over c of (|G| |w| |G^T|) * (|B^T| |x| |B|)] |A|
 
     bounds the sum of these sizes for an output. This is to first order; one rounding more covers the terms of higher
-    order. ReLU never makes an error larger. ``xp`` is NumPy or CuPy. Source: the componentwise bounds
-    of B. Barabasz, A. Anderson, K. Soodhalter, D. Gregg, "Error analysis and improving the accuracy of Winograd
-    convolution for deep neural networks", ACM Trans. Math. Software 46 (2020); for sums Higham, section 3.1.
+    order. 2^-149, the least positive float32, is added. ReLU never makes an error larger. ``xp`` is NumPy or CuPy.
+    Source: the componentwise bounds of B. Barabasz, A. Anderson, K. Soodhalter, D. Gregg, "Error analysis and improving
+    the accuracy of Winograd convolution for deep neural networks", ACM Trans. Math. Software 46 (2020); for sums
+    Higham, section 3.1.
     """
     a_t, g, b_t = (abs(matrix).astype(np.float64) for matrix in cook_toom(m))
     n, group = layer.n, layer.c // layer.groups
@@ -102,7 +105,8 @@ def bound(x: typing.Any, w: typing.Any, layer: Layer, m: int, bias: typing.Any =
 
 
 # --------------------------------------------------------------------------------------------- the sums, for one thread
-# Each function works on a row or a column of a tile in a local array: values that begin ``at`` and lie ``step`` apart.
+# Each function works on a row or a column of a tile in a local array: its values begin at index ``at`` and are ``step``
+# apart.
 
 half = np.float32(1 / 2)
 
@@ -147,7 +151,7 @@ go0, go1, go2 = (np.float32(OUTER**power / (2 * OUTER**2 * (OUTER**2 - INNER**2)
 
 @cuda.jit(device=True)
 def image_six(d, at, step):
-    """B^T of F(4, 3), in place. Points of opposite sign share a sum of even and one of odd powers."""
+    """B^T of F(4, 3), in place. Points of opposite sign share a sum of even powers and a sum of odd powers."""
     d0, d1, d2 = d[at], d[at + step], d[at + 2 * step]
     d3, d4, d5 = d[at + 3 * step], d[at + 4 * step], d[at + 5 * step]
     even, odd = d4 - o2 * d2, i1 * (d3 - o2 * d1)

@@ -2,8 +2,8 @@
 
 Chapter: notebooks/54_normalisation.ipynb.  PMPP 4e ch. 10.
 
-A handful of operations for each element, so what counts is how often the batch is read: no element can be normalised
-before all of its channel have been seen. In training that is two reads and a write, in inference a read and a write.
+An element takes few operations, so what counts is how often the batch is read. In training no element can be normalised
+before its whole channel has been read: a large batch takes two reads and a write. Inference takes a read and a write.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def reference(
 ) -> np.ndarray:
     """What `two_pass` returns, a channel at a time and in float64."""
     out = np.empty(x.shape, np.float64)
-    with np.errstate(invalid="ignore"):  # of an infinity less itself
+    with np.errstate(invalid="ignore"):  # inf - inf
         for c in range(x.shape[1]):
             values = x[:, c].astype(np.float64)
             mean, var = (values.mean(), values.var()) if training else (float(running_mean[c]), float(running_var[c]))
@@ -112,7 +112,7 @@ def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float = 
 def cost(n: int, c: int = 64, inner: int = 1, training: bool = True) -> Cost:
     """For a batch of ``n`` x ``c`` x ``inner``: each element read once and written once.
 
-    In training a batch that no cache holds must be read twice, half as much again: there this bound is out of reach.
+    In training a batch that is too large for the caches must be read twice, so it moves 1.5 times as many bytes.
     Operations an element: 4 to normalise (subtract, multiply, add, compare), 5 more for its moments.
     """
     return Cost(flops=(9 if training else 4) * n * c * inner, bytes=8 * n * c * inner + 8 * c)
@@ -139,8 +139,8 @@ def arguments(
             values a channel; to train on, at least 2.
         weight, bias: float32 of shape (C,).
         running_mean, running_var: float32 of shape (C,), both or neither. In training device arrays, which are updated:
-            (1 - momentum) of the old and momentum of the batch's mean and unbiased variance. In inference they are used
-            instead of the batch's, and needed.
+            (1 - momentum) of the old and momentum of the batch's mean and unbiased variance. In inference they are
+            required, and used instead of the batch's.
         training: True to normalise by the moments of the batch, False by the running ones.
         momentum: from 0 to 1. For what PyTorch's momentum=None does, give 1 / k in the k-th batch.
         eps: what is added to the variance, 0 or more.
@@ -148,8 +148,8 @@ def arguments(
         out: a device array like ``x`` in C order, or None to allocate one; apart from ``x`` in memory.
         stream: the stream to work on.
 
-    Returns ``out``, without waiting for the work to be done. The variance is the biased one. A NaN or an infinity makes
-    all of its channel NaN.
+    Returns ``out``, without waiting for the work to be done. The variance is the biased one. In training a NaN or an
+    infinity makes all of its channel NaN.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: S. Ioffe and C. Szegedy, Batch Normalization (2015), algorithm 1; PyTorch's torch.nn.functional.batch_norm.
 
@@ -273,7 +273,7 @@ def welford(p):
 
     Source: B. P. Welford (1962); T. Chan, G. Golub, R. LeVeque (1983).
 
-    Leaves: as many blocks as channels, and a GPU has room for many more.
+    Leaves: only one block works on a channel, and the GPU has room for many more blocks than there are channels.
     """
     if p.training:
         welford_kernel[p.shape.channels, BLOCK, p.stream](p.x, p.moments, p.running)
@@ -315,7 +315,7 @@ def merge_kernel(partials, moments, running):
 def split(p):
     """Several blocks share a channel, write down the moments of their parts, and a second kernel merges these.
 
-    Leaves: a third launch, and to normalise an element three divisions and a root, all the same for a whole channel.
+    Leaves: a third launch, and a root and a division for each element, though the whole channel has one scale.
     """
     if p.training:
         partials = partials_of(p, BLOCK)
@@ -341,7 +341,7 @@ def fused_kernel(x, training, partials, affine, moments, running, epilogue, out)
 
 @rung(split_kernel, fused_kernel)
 def fused(p):
-    """The kernel that normalises merges the parts itself: two launches, and one root and one division a thread.
+    """The kernel that normalises merges the parts itself: two launches, and a thread computes its scale once.
 
     Leaves: a load moves 4 bytes, and its thread waits for it before it asks for the next.
     """
@@ -355,12 +355,12 @@ def fused(p):
 # -------------------------------------------------------------------------------------- 128 bits wide, and many at once
 
 NARROW = 8  # planes of fewer values than this are read column by column
-SMALL = 2**16  # values in a batch, up to which one simple launch is best
+SMALL = 2**16  # a batch of no more values is normalised by the simple kernels
 LARGEST = 1024  # threads a block
-FLAT = 16  # values a thread normalises where they lie
+FLAT = 16  # values a thread, in flat_kernel
 
 
-@cuda.jit(max_registers=64)  # for more warps at once
+@cuda.jit(max_registers=64)  # so that more warps fit on a multiprocessor
 def parts_kernel(x, shape, wide, tiles, partials):
     channel, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     values = cuda.local.array(CHUNK, np.float32)
@@ -393,7 +393,7 @@ def vectorised_kernel(x, shape, tiles, partials, affine, moments, running, epilo
         tile -= parts
 
 
-@cuda.jit(max_registers=64)  # 1024 threads have no more
+@cuda.jit(max_registers=64)  # a block of 1024 threads can have no more
 def channel_kernel(x, shape, wide, depth, affine, running, epilogue, out):
     channel, thread = cuda.blockIdx.x, cuda.threadIdx.x
     values = cuda.local.array(CHUNK, np.float32)
@@ -410,7 +410,7 @@ def channel_kernel(x, shape, wide, depth, affine, running, epilogue, out):
 
 @cuda.jit
 def flat_kernel(x, shape, head, tail, affine, moments, epilogue, out):
-    """All elements as they lie: [head:tail] are whole vectors. With few values a plane they are of several channels."""
+    """Normalise ``x`` in the order of memory. x[head:tail] are whole vectors, which may lie in several channels."""
     _, channels, inner = shape
     thread, begin = np.int32(cuda.threadIdx.x), head + cuda.blockIdx.x * np.int64(FLAT * BLOCK)
     values = cuda.local.array(FLAT, np.float32)
@@ -419,7 +419,7 @@ def flat_kernel(x, shape, head, tail, affine, moments, epilogue, out):
             quad = load128(x, min(begin + 4 * (thread + k * BLOCK), tail - 4))
             values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = quad
         plane = begin // inner
-        first_c, first_r = plane % channels, begin - plane * inner  # of the block: 64 bits wide, and once
+        first_c, first_r = plane % channels, begin - plane * inner  # where the block begins: 64-bit divisions, but once
         for k in range(FLAT // 4):
             i = 4 * (thread + k * BLOCK)
             planes, r = divided(first_r + i, inner)
@@ -453,8 +453,8 @@ def vectorised(p):
     """A thread asks for many values at once, 128 bits at a time, and finds their moments in registers.
 
     The shape decides which kernels run. A channel of up to 32768 values fits into the registers of one block, and is
-    read once. A larger one is read by several blocks, and then once more, backwards, for what is still in the cache.
-    Planes of fewer than NARROW values are read by `pmpp.kernels.normalisation.columns`.
+    read once. A larger one is read by several blocks, and then once more, if possible backwards, to use what is still
+    in the cache. Planes of fewer than NARROW values are read by `pmpp.kernels.normalisation.columns`.
     """
     shape, affine, stream = p.shape, p.affine, p.stream
     x, out = p.x.reshape(p.x.size), p.out.reshape(p.x.size)

@@ -16,7 +16,7 @@ from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.runtime import device
 from pmpp.runtime.vector import load128, store128
 
-f0, f1 = np.float32(0), np.float32(1)  # a literal 0.0 would be float64, and all that it touches
+f0, f1 = np.float32(0), np.float32(1)  # a literal 0.0 would be float64, and so would every result with it
 CHUNK = 32  # values that a thread holds in registers
 
 
@@ -43,7 +43,7 @@ class Moments(typing.NamedTuple):
 
 
 class Running(typing.NamedTuple):
-    """Mean and variance over past batches, float32 of shape (C,), and how much a new batch counts: 0 keeps nothing."""
+    """Mean and variance over past batches, float32 of shape (C,). At momentum 0 a new batch does not change them."""
 
     mean: typing.Any
     var: typing.Any
@@ -61,9 +61,9 @@ def moment_errors(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """How far the float32 mean and biased variance of each row of ``x`` may be off; float64, shape (rows, 1).
 
     A value goes through n = values / 256 additions in a thread and up to 40 roundings where threads, warps and parts
-    are put together. Each is off by u = 2^-24 of what has been added up. Long sums of roundings grow like sqrt(n): 8
-    times that is next to certain (N. Higham and T. Mary, SIAM J. Sci. Comput. 41, 2019). A mean that is off moves the
-    squared deviations of Welford's method with it (T. Chan, G. Golub, R. LeVeque, 1983).
+    are put together. Each is off by u = 2^-24 of what has been added up. The errors of long sums grow like sqrt(n):
+    almost certainly they stay below 8 times that (N. Higham and T. Mary, SIAM J. Sci. Comput. 41, 2019). An error of
+    the mean changes the squared deviations of Welford's method (T. Chan, G. Golub, R. LeVeque, 1983).
     """
     x = x.astype(np.float64)
     n = x.shape[1] / 256
@@ -77,7 +77,7 @@ def moment_errors(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
     """The largest error allowed for the rows of ``x``, normalised in float32, times ``weight`` plus ``bias``.
 
-    To first order in the errors of the moments, with 8 roundings of the result itself.
+    It is of first order in the errors of the moments, and allows 8 roundings of the result itself.
     """
     if not x.size:
         return np.zeros(x.shape)
@@ -90,7 +90,7 @@ def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -
 
 
 def parts_of(channels: int, tiles: int, blocks_per_sm: int = 16) -> int:
-    """Blocks for each of some channels: as many as fill the GPU, and no more than there are tiles."""
+    """How many blocks share a channel: enough to fill the GPU with all channels, but at most one a tile, and 1024."""
     return max(1, min(blocks(device.limits()["multiprocessors"] * blocks_per_sm, channels), tiles, 1024))
 
 
@@ -114,7 +114,7 @@ def merge(count, mean, m2, other_count, other_mean, other_m2):
 
 @cuda.jit(device=True)
 def warp_merge(count, mean, m2):
-    """In all lanes, the moments of all that the warp's lanes have seen."""
+    """Merge the moments of the lanes of a warp; every lane has the result."""
     for distance in (16, 8, 4, 2, 1):
         below = cuda.shfl_down_sync(FULL_WARP, count, distance), cuda.shfl_down_sync(FULL_WARP, mean, distance)
         count, mean, m2 = merge(count, mean, m2, below[0], below[1], cuda.shfl_down_sync(FULL_WARP, m2, distance))
@@ -123,7 +123,7 @@ def warp_merge(count, mean, m2):
 
 @cuda.jit(device=True)
 def block_merge(count, mean, m2, partial):
-    """In all threads, the moments of all that the block has seen. ``partial``: shared, (3, 32), read by nobody yet."""
+    """Merge the moments of a block's threads; all have the result. ``partial``: shared (3, 32), not yet in use."""
     count, mean, m2 = warp_merge(count, mean, m2)
     lane = cuda.laneid
     if lane == 0:
@@ -144,7 +144,7 @@ def write_part(partials, channel, part, count, mean, m2):
 
 @cuda.jit(device=True)
 def merge_parts(partials, channel):
-    """In all threads of a block, the moments of a channel from those of its parts."""
+    """Merge the moments of a channel's parts; all threads of the block have the result."""
     count, mean, m2 = f0, f0, f0
     for part in range(cuda.threadIdx.x, partials.shape[2], cuda.blockDim.x):
         other = partials[0, channel, part], partials[1, channel, part], partials[2, channel, part]
@@ -154,7 +154,7 @@ def merge_parts(partials, channel):
 
 @cuda.jit(device=True)
 def chunk_moments(values, filled):
-    """The moments of the first ``filled`` of a thread's values, in two passes: they lie in registers."""
+    """The moments of the first ``filled`` of a thread's values. Two passes cost little in registers."""
     total = f0
     for k in range(values.size):
         total += values[k] if k < filled else f0
@@ -168,7 +168,7 @@ def chunk_moments(values, filled):
 
 @cuda.jit(device=True)
 def rectified(value, relu):
-    return f0 if relu and value < f0 else value  # a NaN is not below 0, and stays
+    return f0 if relu and value < f0 else value  # a NaN is not below 0, so it stays NaN
 
 
 @cuda.jit(device=True)
@@ -200,9 +200,9 @@ def centre_and_scale(channel, first, training, partials, affine, moments, runnin
 # ------------------------------------------------------------------------------ the values of a channel, many at a time
 #
 # `x` is flat, of shape images x channels x inner: a channel has `inner` values in each image. A unit is one value, or
-# four if `wide`. A thread has the units `first`, `first` + the block's width, and so on. It divides to find the first,
-# and steps from each to the next. Units of a channel are counted in int32: Numba makes an int64 of any sum of integers,
-# and a GPU needs two instructions for each addition of those.
+# four if `wide`. A thread has the units `first`, `first` + the block's width, and so on. It finds the first by a
+# division, and each further one by a step without a division. Units of a channel are counted in int32: Numba makes an
+# int64 of any sum of integers, and a GPU needs two instructions for each addition of those.
 
 
 @cuda.jit(device=True)
@@ -213,7 +213,11 @@ def divided(a, b):
 
 @cuda.jit(device=True)
 def route(shape, channel, first, wide):
-    """How a thread walks along a channel: (unit of x, unit in the image, units left), how far a step goes, a plane."""
+    """How a thread walks along a channel: (unit of x, unit in the plane, units left), the step, units in a plane.
+
+    A plane is the values of one channel in one image. The step: how far it goes in x and in the plane, and how much
+    further in x if it leaves the plane.
+    """
     inner = np.int32(shape.inner // 4 if wide else shape.inner)
     image, r = divided(first, inner)
     images_on, r_on = divided(cuda.blockDim.x, inner)
@@ -227,7 +231,7 @@ def route(shape, channel, first, wide):
 
 @cuda.jit(device=True)
 def onward(at, r, left, step, inner):
-    """One step: into the next image where this one ends."""
+    """Take one step, into the next image if the plane ends."""
     at, r = at + step[0], np.int32(r + step[1])
     if r >= inner:
         at, r = at + step[2], np.int32(r - inner)
@@ -236,10 +240,10 @@ def onward(at, r, left, step, inner):
 
 @cuda.jit(device=True)
 def load_chunk(x, shape, channel, first, wide, depth, values):
-    """Load a thread's units of a channel, ``depth`` at most; how many values that were.
+    """Load a thread's units of a channel, ``depth`` at most, and return how many values they have.
 
-    No two threads branch between the loads, so that all are under way before the first value is needed: where the
-    channel ends, its first unit is loaded, and not counted.
+    Threads do not diverge between the loads, so that all loads are under way before the first value is needed. Beyond
+    the channel's end its first unit is loaded instead, and not counted.
     """
     (at, r, left), step, inner = route(shape, channel, first, wide)
     begin, filled = channel * np.int64(inner), 0
@@ -261,7 +265,7 @@ def load_chunk(x, shape, channel, first, wide, depth, values):
 
 @cuda.jit(device=True)
 def store_chunk(values, out, shape, channel, first, wide):
-    """Store what `load_chunk` counted."""
+    """Store the values that `load_chunk` counted, at the same places of ``out``."""
     (at, r, left), step, inner = route(shape, channel, first, wide)
     if wide:
         for k in range(CHUNK // 4):

@@ -2,8 +2,8 @@
 
 Chapter: notebooks/30_reduction.ipynb.  PMPP 4e ch. 10.
 
-Each element is read once and used once, so the floor is the time to read the vector. What stands between a kernel and
-that floor is the cooperation: threads of a block, and blocks of a grid, must agree on one number.
+Each element is read once and used once, so no kernel can be faster than the time to read the vector. What costs more
+time than that is cooperation: the threads of a block, and the blocks of a grid, must combine their values into one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ SUM, MAX, MIN = 0, 1, 2
 OPERATORS = {"sum": SUM, "max": MAX, "min": MIN}
 BLOCK = 1024  # threads a block: 32 warps of 32 lanes
 COARSE = 16  # elements a thread, from `coarsened` on
-LOADS = 4  # 128-bit loads a thread, in the last two rungs: the same 64 bytes
+LOADS = 4  # 128-bit loads a thread, in the last two rungs: 64 bytes, like COARSE float32
 
 
 def reference(x: np.ndarray, op: str = "sum") -> typing.Any:
     """``op`` over the vector ``x``, one element after another, as a NumPy scalar.
 
-    A sum is taken in float64, or int64 for integers. A NaN anywhere is the result, as in NumPy.
+    A sum is taken in float64, or int64 for integers. If ``x`` has a NaN, the result is NaN, as in NumPy.
     """
     if op == "sum":
         total = np.float64(0) if x.dtype.kind == "f" else np.int64(0)
@@ -48,7 +48,7 @@ def reference(x: np.ndarray, op: str = "sum") -> typing.Any:
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray]]:
-    """Small awkward inputs: a name, and the vector ``(x,)``. "empty" has a sum only."""
+    """Small awkward inputs: a name, and the vector ``(x,)``. For "empty" only the sum is defined."""
     rng = np.random.default_rng(10) if rng is None else rng
     sizes = {"empty": 0, "one": 1, "two": 2, "a warp and one": 33}
     sizes |= {f"a block {d:+}": BLOCK + d for d in (-1, 0, 1)}
@@ -58,8 +58,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["int32, sum beyond int32"] = rng.integers(2**30, 2**31, 3001, dtype=np.int32)
     made["int64"] = rng.integers(-(2**50), 2**50, 3001, dtype=np.int64)
     made["all equal"] = np.full(3001, 0.1, dtype=np.float32)
-    made["all negative"] = -rng.random(3001, dtype=np.float32) - 1  # a max that starts from 0 is wrong here,
-    made["all positive"] = rng.random(3001, dtype=np.float32) + 1  # and a min here
+    made["all negative"] = -rng.random(3001, dtype=np.float32) - 1  # a max that starts from 0 is wrong here
+    made["all positive"] = rng.random(3001, dtype=np.float32) + 1  # a min that starts from 0 is wrong here
     made["outliers"] = np.where(rng.random(3001) < 0.01, 1e8, 1e-8).astype(np.float32)
     halves = rng.standard_normal(1500).astype(np.float32) * np.float32(1e6)
     made["cancellation"] = rng.permutation(np.concatenate([halves, -halves]))
@@ -83,8 +83,8 @@ def arguments(x, op="sum", *, stream=0) -> Problem:
         op: "sum", "max" or "min".
         stream: the stream to work on.
 
-    Returns a device array of shape (1,), without waiting for the work to be done. Its dtype is that of ``x``, but int64
-    for the sum of an int32. A NaN anywhere is the result. An empty sum is 0.
+    Returns a device array of shape (1,), without waiting for the work to be done. Its dtype is that of ``x``, except
+    that a sum of int32 is an int64. If ``x`` has a NaN, the result is NaN. An empty sum is 0.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
     >>> from pmpp.kernels import reduction
@@ -117,14 +117,14 @@ def fill_kernel(out, value):
 
 
 def begin(p):
-    """Make the cell that all blocks combine into, and set it to the identity."""
-    cells = 2 if p.op != SUM and p.dtype.kind == "f" else 1  # the second one takes the NaNs: see combine_into
+    """Allocate the cell that all blocks combine into, and set it to the identity, which changes no value."""
+    cells = 2 if p.op != SUM and p.dtype.kind == "f" else 1  # NaNs go to the second: see combine_into
     p.result = device.empty(cells, p.dtype, stream=p.stream)
     fill_kernel[1, cells, p.stream](p.result, p.identity)
 
 
 def finish(p):
-    """Put the two cells of a float maximum or minimum together."""
+    """Combine the two cells of a float maximum or minimum into the first."""
     if p.result.size == 2:
         finish_kernel[1, 1, p.stream](p.result, p.op)
         p.result = p.result[:1]
@@ -132,17 +132,17 @@ def finish(p):
 
 @cuda.jit(device=True)
 def combine(op, a, b):
-    """``a`` and ``b`` under the operator, which is the same in all threads: no warp diverges over it."""
+    """Combine ``a`` and ``b``. ``op`` is the same in all threads, so no warp diverges over it."""
     if op == SUM:
         return a + b
     if op == MAX:
-        return a if a > b or a != a else b  # a != a: a is NaN, and stays
+        return a if a > b or a != a else b  # a != a: a is NaN, and the result is NaN
     return a if a < b or a != a else b
 
 
 @cuda.jit(device=True)
 def combine_into(op, out, value):
-    """The same with ``out[0]``, which all blocks share: read, combined and written as one step."""
+    """Combine ``value`` into ``out[0]``, which all blocks share. An atomic reads, combines and writes in one step."""
     if op == SUM:
         cuda.atomic.add(out, 0, value)
     elif value != value:  # atomic.max and min lose a NaN, so it is kept apart
@@ -179,11 +179,11 @@ def interleaved_kernel(x, work, out, op):
 
 @rung(interleaved_kernel)
 def interleaved(p):
-    """A tree of neighbours in global memory: pairs combine, then pairs of pairs, until a block has one value.
+    """A tree in global memory: neighbours combine in pairs, then pairs of pairs, until a block has one value.
 
     Source: PMPP 4e section 10.3 for one block, 10.7 for many.
 
-    Leaves: the threads that still work are scattered, one here and one there, so every warp stays busy for a few lanes.
+    Leaves: the threads that still work are spread over the warps, so many warps stay busy for a few lanes each.
     """
     work = device.empty(p.x.size, p.dtype, stream=p.stream)
     interleaved_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, work, p.result, p.op)
@@ -210,11 +210,13 @@ def sequential_kernel(x, work, out, op):
 
 @rung(sequential_kernel)
 def sequential(p):
-    """The first half of the threads takes from the second half: whole warps work, on neighbours, or whole warps rest.
+    """At each level the first half of the threads takes the values of the second half: whole warps work or rest.
+
+    Neighbouring threads use neighbouring elements, so accesses are coalesced.
 
     Source: PMPP 4e sections 10.4 and 10.5.
 
-    Leaves: every level of the tree goes out to global memory and back, and needs a copy of ``x`` to write on.
+    Leaves: every level of the tree reads and writes global memory, and the kernel needs a copy of ``x`` to write on.
     """
     work = device.empty(p.x.size, p.dtype, stream=p.stream)
     sequential_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, work, p.result, p.op)
@@ -241,11 +243,11 @@ def shared_tree_kernel(x, out, op, identity):
 
 @rung(shared_tree_kernel)
 def shared_tree(p):
-    """The tree grows in shared memory: global memory is read once and not written.
+    """The tree is in shared memory: global memory is read once, and each block writes one value, by an atomic.
 
     Source: PMPP 4e section 10.6.
 
-    Leaves: 1024 threads and eleven barriers for 1024 elements, and half of the threads have nothing to do but load.
+    Leaves: a block has 1024 threads and eleven barriers for 1024 elements, and half of its threads only load.
     """
     shared_tree_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.result, p.op, p.identity)
 
@@ -276,7 +278,7 @@ def coarsened_kernel(x, out, op, identity):
 
 @rung(coarsened_kernel)
 def coarsened(p):
-    """Each thread first combines COARSE elements by itself, so a tree, its barriers and its atomic serve 16384.
+    """Each thread first combines COARSE elements by itself, so one tree and one atomic serve 16,384 elements.
 
     Source: PMPP 4e section 10.8.
 
@@ -287,7 +289,7 @@ def coarsened(p):
 
 @cuda.jit(device=True)
 def warp_combine(op, value):
-    """In lane 0, the 32 values of the warp combined: each lane takes a value from the register of a higher lane."""
+    """Combine the 32 values of the warp; the result is in lane 0. A lane reads the register of a higher lane."""
     for distance in (16, 8, 4, 2, 1):
         value = combine(op, value, cuda.shfl_down_sync(FULL_WARP, value, distance))
     return value
@@ -295,7 +297,7 @@ def warp_combine(op, value):
 
 @cuda.jit(device=True)
 def block_combine(op, value, partial):
-    """In thread 0, the BLOCK values of the block combined. ``partial``: a shared array of 32, one for each warp."""
+    """Combine the BLOCK values of the block; the result is in thread 0. ``partial``: shared, an element a warp."""
     thread = cuda.threadIdx.x
     value = warp_combine(op, value)
     if cuda.laneid == 0:
@@ -323,18 +325,18 @@ def shuffle_kernel(x, out, op, identity):
 
 @rung(shuffle_kernel)
 def shuffle(p):
-    """Lanes of a warp pass values from register to register: 32 warps make 32 values, one warp makes them one.
+    """Lanes pass values from register to register: each of 32 warps makes one value, and one warp combines the 32.
 
     Source: CUDA C++ programming guide, "Warp shuffle functions".
 
-    Leaves: sixteen loads a thread, each with an address and a test of its own: more instructions than bytes.
+    Leaves: a thread makes sixteen loads of one element, and each needs an address and a test of its own.
     """
     shuffle_kernel[blocks(p.x.size, BLOCK * COARSE), BLOCK, p.stream](p.x, p.result, p.op, p.identity)
 
 
 @cuda.jit(device=True)
 def combine_vector(op, v):
-    """The elements of one 128-bit vector combined: four of 32 bits, or two of 64."""
+    """Combine the elements of one 128-bit vector: four of 32 bits, or two of 64."""
     if len(v) == 4:
         return combine(op, combine(op, v[0], v[1]), combine(op, v[2], v[3]))
     return combine(op, v[0], v[1])
@@ -342,7 +344,10 @@ def combine_vector(op, v):
 
 @cuda.jit(device=True)
 def combine_tile(x, op, identity, head, tail, width):
-    """This thread's share of its block's LOADS * BLOCK vectors of x[head:tail], combined."""
+    """Combine this thread's vectors, LOADS at most; its block takes LOADS * BLOCK of those in x[head:tail].
+
+    ``width``: elements in a vector.
+    """
     thread = cuda.threadIdx.x
     step = BLOCK * width
     i = head + cuda.blockIdx.x * LOADS * step + thread * width
@@ -355,7 +360,7 @@ def combine_tile(x, op, identity, head, tail, width):
     else:
         for j in range(i, tail, step):
             total = combine(op, total, combine_vector(op, load128(x, j)))
-    if cuda.blockIdx.x == 0:  # and what lies before and after the vectors
+    if cuda.blockIdx.x == 0:  # it also takes the elements before and after the vectors
         if thread < head:
             total = combine(op, total, x[thread])
         if tail + thread < x.size:
@@ -373,10 +378,9 @@ def vectorised_kernel(x, out, op, identity, head, tail, width):
 
 @rung(vectorised_kernel)
 def vectorised(p):
-    """A thread asks for its 64 bytes at once, by four 128-bit loads.
+    """A thread requests its 64 bytes at once, by four 128-bit loads.
 
-    What lies before the first 16-byte boundary of ``x`` and after the
-    last, at most three elements each, is left to block 0.
+    Block 0 also takes the elements before the first 16-byte boundary of ``x`` and after the last: at most three each.
 
     Leaves: blocks add to the result in the order in which they finish, so the last bits of a float sum change from run
     to run.
@@ -396,11 +400,11 @@ def deterministic_kernel(x, partials, op, identity, head, tail, width):
 
 @rung(deterministic_kernel, begin=False)
 def deterministic(p):
-    """Blocks write their results down, and the same kernel reduces those: each addition has its place in one tree.
+    """Each block stores its result, and the same kernel reduces those: the order of additions is fixed.
 
-    A sum has the same bits on every run and on every GPU, as long as ``x`` lies the same way on 16-byte boundaries.
-    There are no atomics, so nothing need be set beforehand: up to 2^14 elements of 32 bits take 1 launch, up to 2^28
-    take 2, up to 2^42 take 3.
+    A sum has the same bits on every run and on every GPU, as long as ``x`` begins equally far from a 16-byte boundary.
+    There are no atomics, so no cell must be set beforehand. Up to 2^14 float32 take 1 launch, up to 2^28 take 2, up to
+    2^42 take 3. For a long ``x`` this is slightly slower than `vectorised`.
     """
     x = p.x
     while True:

@@ -2,8 +2,9 @@
 
 Chapter: notebooks/34_scan.ipynb.  PMPP 4e ch. 11.
 
-Each element is read once and written once, so the floor is the time of a copy. What stands in the way is order: the
-last element needs all the others. A block scans its own tile quickly; what it lacks is what came before the tile.
+Each element is read once and written once, so no kernel can be faster than a copy. The difficulty is that each element
+of the result needs all elements before it. A block can quickly scan the part of the vector that it loads, its tile. But
+it must still learn the total of everything before the tile.
 
 This file has the kernels and rungs. What a block does within its tile, from `coarsened` on, is in
 `pmpp.kernels.scan.tile`. How tiles learn from each other while they run is in `pmpp.kernels.scan.look_back`.
@@ -74,7 +75,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     sizes = {"empty": 0, "one": 1, "two": 2, "a warp and one": 33}
     for name, n in {"a block": BLOCK, "a tile": TILE, "a vector tile": VECTOR_TILE}.items():
         sizes |= {f"{name} {d:+}": n + d for d in (-1, 0, 1)}
-    sizes["40 tiles and a bit"] = 40 * TILE + 77  # more than one look at 32 tiles
+    sizes["40 tiles and a bit"] = 40 * TILE + 77  # look-back sees 32 tiles at a time
     made = {name: rng.integers(-9, 10, n).astype(np.float32) for name, n in sizes.items()}
     made["float64"] = rng.standard_normal(3 * TILE + 1)
     made["int32"] = rng.integers(-99, 100, 3 * TILE + 1, dtype=np.int32)
@@ -93,7 +94,7 @@ def cost(n: int, itemsize: int = 4) -> Cost:
 
 
 def identity_of(op: str, dtype: np.dtype) -> typing.Any:
-    """What leaves every value as it is: 0 for a sum, the least value for a maximum."""
+    """The value that changes no other when combined with it: 0 for a sum, the least value for a maximum."""
     if op == "sum":
         return dtype.type(0)
     return dtype.type(-np.inf if dtype.kind == "f" else np.iinfo(dtype).min)
@@ -146,7 +147,7 @@ def add_kernel(out, before, op, tile):
 
 
 def scan_by_tiles(kernel, tile, p):
-    """Scan ``p.x`` into ``p.result`` with a kernel that scans each tile by itself and writes down its total.
+    """Scan ``p.x`` into ``p.result`` with a kernel that scans each tile by itself and stores its total.
 
     The totals are scanned in the same way, exclusively: entry t is then what came before tile t.
     """
@@ -188,11 +189,11 @@ def kogge_stone_kernel(x, out, totals, op, identity, exclusive):
 
 @rung(kogge_stone_kernel, add_kernel)
 def kogge_stone(p):
-    """Each element combines with the one 1, then 2, then 4 before it: after log n steps it has them all.
+    """Each element combines with the one 1 place before it, then 2, then 4: after log n steps all are combined.
 
     Source: Kogge and Stone, IEEE Trans. Computers C-22 (1973); PMPP 4e section 11.2, and 11.6 for many blocks.
 
-    Leaves: n log n operations where n would do, and two barriers for each of the steps.
+    Leaves: n log n operations where n are enough, and two barriers for each step.
     """
     scan_by_tiles(kogge_stone_kernel, BLOCK, p)
 
@@ -235,11 +236,11 @@ def brent_kung_kernel(x, out, totals, op, identity, exclusive):
 
 @rung(brent_kung_kernel, add_kernel)
 def brent_kung(p):
-    """A tree adds up pairs, and walks back down to fill the gaps: 2n operations.
+    """Totals of pairs go up a tree, and then back down to the elements between them: 2n operations.
 
     Source: Brent and Kung, "A regular layout for parallel adders" (1982); PMPP 4e section 11.3.
 
-    Leaves: twice as many steps, in most of which most threads stand by, and strides that put the lanes into one bank.
+    Leaves: twice as many steps, most threads idle in most of them, and strides that put all lanes into one bank.
     """
     scan_by_tiles(brent_kung_kernel, TWICE, p)
 
@@ -250,13 +251,13 @@ def coarsened_kernel(x, out, totals, op, identity, exclusive):
     first = np.int64(cuda.blockIdx.x) * TILE
     scanned = cuda.shared.array(TILE, out.dtype)
     load_tile(x, first, identity, scanned)
-    total = scan_run(op, scanned)  # 1: each thread scans its own
+    total = scan_run(op, scanned)  # 1: each thread scans its own elements
 
     ends = cuda.shared.array(BLOCK, out.dtype)
     ends[thread] = total
     cuda.syncthreads()
     distance = 1
-    while distance < BLOCK:  # 2: the block scans their totals
+    while distance < BLOCK:  # 2: the block scans the threads' totals
         if thread >= distance:
             total = combine(op, ends[thread - distance], total)
         cuda.syncthreads()
@@ -264,7 +265,7 @@ def coarsened_kernel(x, out, totals, op, identity, exclusive):
         cuda.syncthreads()
         distance *= 2
 
-    before = ends[thread - 1] if thread > 0 else identity  # 3: each thread adds what came before its own
+    before = ends[thread - 1] if thread > 0 else identity  # 3: each thread adds what came before its elements
     store_tile(out, first, op, before, identity, scanned, exclusive)
     if thread == BLOCK - 1:
         totals[cuda.blockIdx.x] = total
@@ -272,11 +273,11 @@ def coarsened_kernel(x, out, totals, op, identity, exclusive):
 
 @rung(coarsened_kernel, add_kernel)
 def coarsened(p):
-    """Each thread scans 21 elements by itself, so the parallel scan, which wastes work, is of one in 21.
+    """Each thread scans 21 elements by itself, so the parallel scan with its extra work is 21 times shorter.
 
     Source: PMPP 4e section 11.5.
 
-    Leaves: eight steps with two barriers each, all of them to scan 256 numbers.
+    Leaves: the scan of the 256 totals of the threads takes eight steps with two barriers each.
     """
     scan_by_tiles(coarsened_kernel, TILE, p)
 
@@ -294,11 +295,12 @@ def shuffle_kernel(x, out, totals, op, identity, exclusive):
 
 @rung(shuffle_kernel, add_kernel)
 def shuffle(p):
-    """Lanes pass values from register to register, and one number a warp goes through shared memory: two barriers.
+    """Lanes pass values from register to register, and each warp stores one total in shared memory: two barriers.
 
     Source: CUDA C++ programming guide, "Warp shuffle functions"; Sengupta, Harris and Garland, NVR-2008-003.
 
-    Leaves: the tiles are scanned, written, read again to add what came before them, and written again: four trips.
+    Leaves: each element passes through device memory four times. First it is read, scanned and written. Then it is read
+    again, combined with what came before its tile, and written again.
     """
     scan_by_tiles(shuffle_kernel, TILE, p)
 
@@ -323,7 +325,7 @@ def totals_kernel(x, totals, op, identity):
 
 @cuda.jit
 def scan_from_kernel(x, out, starts, op, identity, exclusive):
-    """Scan each tile, from what came before it on."""
+    """Scan each tile, beginning with the total of what came before it."""
     first = np.int64(cuda.blockIdx.x) * TILE
     scanned = cuda.shared.array(TILE, out.dtype)
     load_tile(x, first, identity, scanned)
@@ -332,13 +334,13 @@ def scan_from_kernel(x, out, starts, op, identity, exclusive):
     store_tile(out, first, op, combine(op, start, before), start, scanned, exclusive)
 
 
-@rung(totals_kernel, shuffle_kernel, scan_from_kernel)  # and add_kernel, where the totals are more than a tile
+@rung(totals_kernel, shuffle_kernel, scan_from_kernel)  # and add_kernel, if the totals do not fit into one tile
 def hierarchical(p):
-    """The tiles are added up first and scanned once, with what came before them at hand: three trips, not four.
+    """The totals of the tiles are found first, so each tile is scanned from its start value: three passes, not four.
 
     Source: Merrill and Grimshaw, "Parallel scan for stream architectures" (2009), reduce-then-scan.
 
-    Leaves: ``x`` is still read twice.
+    Leaves: ``x`` is still read twice: once for the totals, and once to be scanned.
     """
     tiles = blocks(p.x.size, TILE)
     totals, before = (device.empty(tiles, p.x.dtype, stream=p.stream) for _ in range(2))
@@ -360,7 +362,7 @@ def clear_kernel(words):
 def words_for(tiles: int, stream: typing.Any) -> typing.Any:
     """A counter of tiles handed out, and a word for each tile; all are 0, which is NOTHING.
 
-    A single tile neither counts nor looks back, so its words are left as they are.
+    A single tile neither counts nor looks back, so its words are not set.
     """
     words = device.empty(tiles + 1, np.int64, stream=stream)
     if tiles > 1:
@@ -390,11 +392,11 @@ def single_pass_kernel(x, out, states, values, op, identity, exclusive):
 
 @rung(clear_kernel, single_pass_kernel)
 def single_pass(p):
-    """Each tile publishes its total and looks back at those before it, while they run: one read and one write.
+    """Each tile publishes its total and looks back at those before it, while they run, so ``x`` is read once.
 
     Source: Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", NVR-2016-002.
 
-    Leaves: one float a load, and two fences and two accesses to learn one number from another block.
+    Leaves: a load brings one element, and to pass on a number, writer and reader each need a fence and two accesses.
     """
     tiles = blocks(p.x.size, TILE)
     values = device.empty((2, tiles), p.x.dtype, stream=p.stream)
@@ -407,7 +409,7 @@ def single_pass(p):
 
 @cuda.jit(device=True, forceinline=True)
 def scan_rows(x, out, words, op, identity, exclusive, aligned):
-    """A warp scans its four rows of 128 elements in registers, and shared memory carries one number a warp."""
+    """Each warp scans four rows of 128 elements in registers, and stores one number in shared memory."""
     tile = next_tile(words, cuda.shared.array(1, np.int64))
     whole = aligned and (tile + 1) * VECTOR_TILE <= x.size
     i = tile * VECTOR_TILE + cuda.threadIdx.x // 32 * (128 * VECTORS) + 4 * cuda.laneid
@@ -418,8 +420,8 @@ def scan_rows(x, out, words, op, identity, exclusive, aligned):
     d, end_d = scan_four(op, end_c, d)
     before, total = scan_warps(op, identity, end_d, cuda.shared.array(SLOTS, out.dtype))
 
-    # The total of this tile, the end of the one before it, and its own end. Shared memory gives them back x's dtype:
-    # Numba adds two int32 to an int64, and that would not fit beside the state.
+    # The total of this tile, the total of all before it, and the total up to its end. The shared array casts them back
+    # to x's dtype: Numba adds two int32 to an int64, which would not fit into a word beside the state.
     tiles = cuda.shared.array(3, out.dtype)
     if cuda.threadIdx.x < 32:
         if cuda.threadIdx.x == 0:
@@ -440,7 +442,7 @@ def scan_rows(x, out, words, op, identity, exclusive, aligned):
 
 @cuda.jit
 def vectorised_kernel(x, out, words, op, identity, exclusive, aligned):
-    if op == SUM:  # the compiler then makes a version of each, and no operation asks for the operator
+    if op == SUM:  # a version compiled for each operator, so that no operation tests for it
         scan_rows(x, out, words, SUM, identity, exclusive, aligned)
     else:
         scan_rows(x, out, words, MAX, identity, exclusive, aligned)

@@ -1,10 +1,11 @@
-"""Tiles of a scan that talk to each other while they run: device functions for `single_pass` and `vectorised`.
+"""Tiles of a scan that pass on totals while they run: device functions for `single_pass` and `vectorised`.
 
 A tile publishes its own total (PARTIAL), then looks back until it knows what came before it, and publishes the total up
-to its end (COMPLETE). Two forms: state and value apart, for any dtype, and both in one word of 64 bits.
+to its end (COMPLETE). There are two forms. One keeps state and value apart, for any dtype. The other packs both into
+one word of 64 bits, for elements of 32 bits.
 
 Every tile waits for earlier ones only, and tiles are numbered in the order in which their blocks begin. So the earliest
-unfinished tile never waits, and all come to an end, however few blocks the GPU runs at a time.
+unfinished tile never waits, and all tiles finish, however few blocks the GPU runs at a time.
 Source: Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", NVR-2016-002.
 """
 
@@ -21,10 +22,10 @@ NOTHING, PARTIAL, COMPLETE = 0, 1, 2  # what a tile has published: nothing, its 
 
 @cuda.jit(device=True)
 def next_tile(states, box):
-    """The number of the tile this block takes: tiles are handed out in order, to blocks that are running.
+    """The number of the tile that this block takes. Running blocks get tiles in order.
 
-    ``states[0]`` counts them, if there is more than one. ``box``: a shared array that carries the number from thread 0
-    to the others.
+    ``states[0]`` counts the tiles handed out, if there is more than one. ``box``: a shared array that
+    carries the number from thread 0 to the others.
     """
     if cuda.threadIdx.x == 0:
         box[0] = cuda.atomic.add(states, 0, 1) if cuda.gridDim.x > 1 else 0
@@ -34,7 +35,7 @@ def next_tile(states, box):
 
 @cuda.jit(device=True)
 def publish(states, values, tile, state, value):
-    """Write a tile's value, and only then say that it is there. A single tile publishes nothing."""
+    """Write a tile's value, and only then the state that announces it. A single tile publishes nothing."""
     if cuda.gridDim.x > 1:
         values[state - 1, tile] = value
         cuda.threadfence()
@@ -43,7 +44,7 @@ def publish(states, values, tile, state, value):
 
 @cuda.jit(device=True)
 def warp_combine_back(op, value):
-    """In lane 0, the warp's values combined, those of the higher lanes first."""
+    """Combine the warp's values, those of higher lanes first; the result is in lane 0."""
     for distance in (1, 2, 4, 8, 16):
         value = combine(op, cuda.shfl_down_sync(FULL_WARP, value, distance), value)
     return value
@@ -51,7 +52,7 @@ def warp_combine_back(op, value):
 
 @cuda.jit(device=True)
 def look_back(states, values, tile, op, identity):
-    """In lane 0 of a warp, everything before ``tile`` combined. The warp looks at 32 earlier tiles at a time."""
+    """Combine all that comes before ``tile``; the result is in lane 0. A warp looks at 32 earlier tiles at a time."""
     before = identity
     last = tile - 1  # lane 0 looks at this one, lane 1 at the one before it
     while last >= 0:
@@ -61,13 +62,13 @@ def look_back(states, values, tile, op, identity):
             state = cuda.atomic.add(states, mine + 1, 0)  # an atomic reads memory each time, unlike states[mine + 1]
             while state == NOTHING:
                 state = cuda.atomic.add(states, mine + 1, 0)
-        cuda.syncwarp()  # the lanes leave the loop one by one; together they need one fence
+        cuda.syncwarp()  # the lanes leave the loop at different times; then one fence serves all
         cuda.threadfence()
         value = values[state - 1, mine] if mine >= 0 else identity  # nothing lies before the first tile
         complete = cuda.ballot_sync(FULL_WARP, state == COMPLETE)
         nearest = cuda.ffs(complete) - 1 if complete else 31
         if cuda.laneid > nearest:
-            value = identity  # the nearest complete total includes it
+            value = identity  # the nearest complete total already includes it
         before = combine(op, warp_combine_back(op, value), before)
         if complete:
             break
@@ -77,7 +78,7 @@ def look_back(states, values, tile, op, identity):
 
 @cuda.jit(device=True)
 def publish_word(words, tile, state, value):
-    """State and value in one word of 64 bits: whoever sees the one sees the other, and no fence is needed."""
+    """Write state and value as one word of 64 bits. A reader sees both or neither, so no fence is needed."""
     if cuda.gridDim.x > 1:
         word = np.int64(state) << 32 | np.int64(np.uint32(value.view(np.int32)))
         cuda.atomic.exch(words, tile + 1, word)
@@ -85,7 +86,7 @@ def publish_word(words, tile, state, value):
 
 @cuda.jit(device=True)
 def look_back_words(words, tile, op, identity, out):
-    """In lane 0 of a warp, everything before ``tile`` combined; ``out`` says of which type."""
+    """As `look_back`, from words of state and value. The value has the dtype of ``out``."""
     before = identity
     last = tile - 1
     while last >= 0:

@@ -1,4 +1,4 @@
-"""Segmented scan: many scans of unequal length in one vector, each from its own start.
+"""Segmented scan: many scans of unequal length in one vector, each with its own start.
 
 Chapter: notebooks/34_scan.ipynb, beside the room `pmpp.kernels.scan`.
 
@@ -6,8 +6,9 @@ A head marks where a segment begins. Take pairs of a flag and a value, with the 
 
     (f, a) and then (g, b)  ->  (f or g, b if g else a + b)
 
-It is associative, so every scan can be made a segmented one by scanning pairs. One pass with decoupled look-back gains
-by it: a tile with a head in it knows the total up to its end without looking back.
+It is associative, so any scan algorithm makes a segmented scan if it scans such pairs. Here it is one pass with
+decoupled look-back (`pmpp.kernels.scan.look_back`). A tile that has a head need not look back to know what later tiles
+ask of it: the total since its last head.
 Source: Schwartz, "Ultracomputers", ACM TOPLAS 2 (1980); Blelloch, "Prefix sums and their applications" (1990).
 """
 
@@ -29,13 +30,13 @@ __all__ = ["arguments", "cost", "inputs", "reference", "segmented_scan", "segmen
 
 BLOCK = 256  # threads a block: 8 warps
 WARPS = BLOCK // 32
-SLOTS = WARPS + 1  # the ends of the warps, and what came before the first
+SLOTS = WARPS + 1  # a total for each warp, and what came before the first
 COARSE = 15  # elements a thread: odd, as in `pmpp.kernels.scan.tile`, and few enough for values and flags in 48 KB
 TILE = BLOCK * COARSE
 
 
 def reference(x: np.ndarray, heads: np.ndarray, op: str = "sum", *, exclusive: bool = False) -> np.ndarray:
-    """`scan.reference` of each segment by itself: float64, or int64, for sums. Element 0 always begins one."""
+    """`scan.reference` of each segment by itself: float64, or int64, for sums. Element 0 always begins a segment."""
     begins = np.flatnonzero(np.r_[x.size > 0, heads[1:] != 0])
     parts = [scan_reference(part, op, exclusive=exclusive) for part in np.split(x, begins[1:])]
     return np.concatenate(parts)
@@ -60,14 +61,14 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made = {name: (rng.integers(-9, 10, some).astype(np.float32), heads) for name, heads in marks.items()}
     for n in (0, 1, 33, TILE - 1, TILE, TILE + 1):
         made[f"{n} elements"] = rng.integers(-9, 10, n).astype(np.float32), rng.random(n) < 0.01
-    long = 40 * TILE + 77  # one segment over more than one look at 32 tiles
+    long = 40 * TILE + 77  # one segment is longer than the 32 tiles that look-back sees at a time
     made["one head in 40 tiles"] = rng.integers(-9, 10, long).astype(np.float32), np.arange(long) == 4 * TILE + 9
     made["float64"] = rng.standard_normal(some), marks["few heads"]
     made["int32"] = rng.integers(-(2**31), 2**31, some, dtype=np.int32), marks["few heads"]
     made["int64"] = rng.integers(-(2**50), 2**50, some, dtype=np.int64), marks["many heads"]
     made["real numbers"] = rng.standard_normal(some).astype(np.float32), marks["few heads"]
     made["all negative"] = -rng.random(some, dtype=np.float32) - 1, marks["few heads"]
-    nan = np.where(at == TILE + 7, np.nan, 1).astype(np.float32)  # up to the next head, and no further
+    nan = np.where(at == TILE + 7, np.nan, 1).astype(np.float32)  # NaN up to the next head, and no further
     made["NaN in the second tile"] = nan, at % (2 * TILE) == 0
     return made
 
@@ -82,7 +83,7 @@ def arguments(x, heads, op="sum", *, exclusive=False, stream=0) -> Problem:
 
     Args:
         x: a contiguous vector (n,) of float32, float64, int32 or int64.
-        heads: a contiguous vector (n,) of bool or uint8. What is not 0 begins a segment, and so does element 0.
+        heads: a contiguous vector (n,) of bool or uint8. An element that is not 0 begins a segment; so does element 0.
         op: "sum" or "max".
         exclusive: True if a segment of the result begins with the identity (0, or the least value) and leaves out the
             segment's last element.
@@ -103,7 +104,7 @@ def arguments(x, heads, op="sum", *, exclusive=False, stream=0) -> Problem:
 
 @cuda.jit(device=True)
 def follow(op, earlier, flag, value):
-    """The value of ``earlier`` and then (flag, value): a head starts afresh."""
+    """``earlier`` and ``value`` combined, or ``value`` alone if a head lies in the part that it covers (``flag``)."""
     return value if flag else combine(op, earlier, value)
 
 
@@ -121,9 +122,9 @@ def warp_scan_pairs(op, flag, value):
 
 @cuda.jit(device=True)
 def scan_block_pairs(op, identity, flag, value, flags, values):
-    """The pair before this thread in its block, then the pair of the whole block; ``flag, value``: the thread's own.
+    """The pair of all threads before this one in its block, and the pair of the whole block.
 
-    ``flags, values``: shared arrays of SLOTS.
+    ``flag, value``: the pair of this thread. ``flags, values``: shared arrays of SLOTS.
     """
     flag, value = warp_scan_pairs(op, flag, value)
     warp = cuda.threadIdx.x // 32
@@ -135,7 +136,7 @@ def scan_block_pairs(op, identity, flag, value, flags, values):
     earlier = cuda.shfl_up_sync(FULL_WARP, value, 1)
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
-        for w in range(WARPS):  # eight pairs: a tree would not be shorter
+        for w in range(WARPS):  # eight pairs: few enough for one thread
             values[w + 1] = follow(op, values[w], flags[w + 1], values[w + 1])
             flags[w + 1] = flags[w + 1] | flags[w]
     cuda.syncthreads()
@@ -172,7 +173,7 @@ def segmented_scan_kernel(x, heads, out, states, published, op, identity, exclus
     start = cuda.shared.array(1, out.dtype)
     if thread < 32:
         if thread == 0:
-            # What comes before a head does not matter to what comes after it: the total is already complete.
+            # What comes before a head does not change what comes after it, so the total is already complete.
             publish(states, published, tile, COMPLETE if any_head else PARTIAL, total)
         earlier = look_back(states, published, tile, op, identity)
         if thread == 0:
@@ -182,7 +183,7 @@ def segmented_scan_kernel(x, heads, out, states, published, op, identity, exclus
     cuda.syncthreads()
 
     before = follow(op, start[0], seen, before)
-    open_run = True  # until the first head of this thread's run, what came before belongs to it
+    open_run = True  # up to this thread's first head, its elements continue the segment before them
     for k in range(COARSE):
         open_run = open_run and head[mine + k] == 0
         if open_run:
@@ -201,7 +202,7 @@ def segmented_scan_kernel(x, heads, out, states, published, op, identity, exclus
 
 @rung(clear_kernel, segmented_scan_kernel)
 def segmented_scan(p):
-    """One pass with decoupled look-back over pairs of a flag and a value."""
+    """A scan of pairs of a flag and a value, in one pass with decoupled look-back."""
     tiles = blocks(p.x.size, TILE)
     published = device.empty((2, tiles), p.x.dtype, stream=p.stream)
     states = words_for(tiles, p.stream)

@@ -1,4 +1,4 @@
-"""What happens inside one tile of a scan: device functions for the rungs of `pmpp.kernels.scan` from `coarsened` on.
+"""The scan inside one tile: device functions for the rungs of `pmpp.kernels.scan` from `coarsened` on.
 
 A block loads its tile, each thread scans a run of neighbours by itself, and the ends of the runs are scanned together.
 Nothing here knows of other tiles; `pmpp.kernels.scan.look_back` does.
@@ -12,7 +12,7 @@ from pmpp.kernels.reduction import combine
 from pmpp.runtime.vector import load128, store128
 
 BLOCK = 256  # threads a block: 8 warps
-COARSE = 21  # elements a thread: odd, so lanes 21 elements apart use 32 banks; 23 loads are no longer unrolled
+COARSE = 21  # elements a thread: odd, so lanes 21 elements apart use 32 banks; a loop of 23 loads is not unrolled
 TILE = BLOCK * COARSE
 SLOTS = 33  # room for the ends of up to 32 warps, and for what came before the first
 
@@ -53,7 +53,7 @@ def store_tile(out, first, op, before, start, scanned, exclusive):
 
 @cuda.jit(device=True)
 def warp_scan(op, value):
-    """In each lane, the values of the lanes up to it combined."""
+    """Combine, in each lane, its value and those of the lanes before it."""
     for distance in (1, 2, 4, 8, 16):
         earlier = cuda.shfl_up_sync(FULL_WARP, value, distance)
         if cuda.laneid >= distance:
@@ -103,7 +103,7 @@ def load_rest(x, i, identity):
 
 @cuda.jit(device=True)
 def load_four_rows(x, i, identity, whole):
-    """A lane's part of four rows of 128 elements; ``whole``: they are inside of ``x`` and on 16 bytes."""
+    """A lane's part of four rows of 128 elements; ``whole``: they lie inside ``x``, on multiples of 16 bytes."""
     if whole:  # all four loads are under way before the first is used
         return load128(x, i), load128(x, i + 128), load128(x, i + 256), load128(x, i + 384)
     a, b = load_rest(x, i, identity), load_rest(x, i + 128, identity)

@@ -1,11 +1,11 @@
-"""Softmax: the elements of each row as shares of one, exp(x - max) / sum(exp(x - max)), or the logarithms of these.
+"""Softmax: each row becomes shares that add up to 1, exp(x - max) / sum(exp(x - max)), or the logarithms of these.
 
 Chapter: notebooks/50_softmax.ipynb.  PMPP 4e ch. 10 and 16.
 
-An element is read once and written once; all the arithmetic in between hides behind that. But nothing can be written
-before the whole row is known: its maximum, and then its sum. So the question is where a row waits in the meantime. The
-first rungs read it again, from wherever it is by then. The last one keeps it in registers, of a few lanes, a block or
-several blocks, whatever the length of a row asks for.
+At best each element is read once and written once, and the arithmetic takes less time than that. But no share can be
+written before the maximum and the sum of the whole row are known. The rungs differ in where a row is until then. All
+but the last read it again, from a cache or from device memory. The last keeps it in registers: those of one thread, a
+few lanes, a block or several blocks, depending on the length of the row.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ DTYPES = ("float32", "float64")
 
 
 def reference(x: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
-    """Softmax along ``axis``, or its logarithm, a row after the other, in float64.
+    """Softmax along ``axis``, or its logarithm, one row after another, in float64.
 
-    A row with a NaN or a +inf in it is NaN throughout, and so is a row of nothing but -inf: 0 / 0. Elsewhere -inf gives
-    0, or -inf for the logarithm. These are PyTorch's definitions too.
+    A row that has a NaN or a +inf becomes NaN, and so does a row of nothing but -inf. Elsewhere -inf gives 0, or -inf
+    for the logarithm. PyTorch defines it in the same way.
     """
     out = np.empty(x.shape, np.float64)
     rows, results = np.moveaxis(x.astype(np.float64), axis, -1), np.moveaxis(out, axis, -1)
@@ -108,11 +108,12 @@ def _non_finite(rng: np.random.Generator, n: int) -> np.ndarray:
 def tolerance(x: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
     """How far from `reference` a right result in the dtype of ``x`` may be, element by element.
 
-    With u half an eps: x - max is rounded, by u of its size, and the hardware's exponential is good to 2 + 1.173 of its
-    size in ulp, each 2 u: a relative error of (4 + 3.35 |x - max|) u. log is good to 2 ulp. A term of the sum goes
-    through additions, and in the online form through rescalings, each good to 6 u: at most n / 8 + 16 one after
-    another, whose errors add like a random walk; four times its size is allowed (Higham and Mary, 2019). Below the
-    smallest normal number, the spacing there. Source: CUDA C++ programming guide, "Mathematical functions".
+    u is half an eps. Rounding x - max costs u of its size. The hardware's exponential is good to 2 + 1.173 |x - max|
+    ulp, and an ulp is at most 2 u. Together that is a relative error of (4 + 3.35 |x - max|) u. log is good to 2 ulp. A
+    term of the sum goes through additions, and in the online form through rescalings, each good to 6 u. At most
+    n / 8 + 16 of them follow one another. Their errors add like a random walk, and four times its size is allowed
+    (Higham and Mary, 2019). Below the smallest normal number, four times the spacing of numbers there is allowed as
+    well. Source: CUDA C++ programming guide, "Mathematical functions".
     """
     if not x.size:
         return np.zeros(x.shape)
@@ -129,12 +130,12 @@ def tolerance(x: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
 
 
 def cost(m: int, n: int, itemsize: int = 4) -> Cost:
-    """m rows of n: each element is compared, subtracted from, raised, added and divided, read once and written once."""
+    """m rows of n. Operations an element: compare, subtract, exponential, add, divide. Each is read and written."""
     return Cost(flops=5 * m * n, bytes=2 * m * n * itemsize)
 
 
 def arguments(x, axis=-1, log=False, *, out=None, stream=0) -> Problem:
-    """The elements of each row as shares of one, ``exp(x - max) / sum(exp(x - max))``.
+    """Softmax of each row, ``exp(x - max) / sum(exp(x - max))``: shares that add up to 1.
 
     Args:
         x: an array of any shape but (), of float32 or float64, contiguous in C order.
@@ -175,8 +176,8 @@ def arguments(x, axis=-1, log=False, *, out=None, stream=0) -> Problem:
 
 @cuda.jit(device=True)
 def place(x, row):
-    """Where in ``x``, seen as (outer, n, inner), a row lies: it is x[a, :, b]."""
-    if x.shape[2] == 1:  # the last axis needs no division, which takes about a hundred instructions
+    """(a, b), where ``x`` has shape (outer, n, inner) and the row is x[a, :, b]."""
+    if x.shape[2] == 1:  # the last axis: no division, which takes about a hundred instructions
         return row, 0
     return row // x.shape[2], row % x.shape[2]
 
@@ -191,8 +192,8 @@ def share(value, highest, total, log):
 
 # ------------------------------------------------------------------------------------------------- a block for each row
 #
-# A maximum begins at the lowest finite number, not at -inf: then x - maximum is never inf - inf before all of a row has
-# been seen, and exp(-inf - lowest) is the 0 it should be. A row of nothing but -inf ends as 0 / 0, which is NaN.
+# A maximum begins at the lowest finite number, not at -inf. Then x - maximum is never -inf - (-inf), which is NaN, and
+# exp(-inf - lowest) is 0, as it should be. A row of nothing but -inf ends as 0 / 0, which is NaN.
 
 
 @cuda.jit
@@ -229,7 +230,7 @@ def normalise_kernel(x, highest, total, out, log):
 def three_kernels(p):
     """The definition, a kernel for each part of it: the maximum of each row, then the sum, then the shares.
 
-    Source: PMPP 4e section 10.6 for the reductions; the shift by the maximum is folklore.
+    Source: PMPP 4e section 10.6 for the reductions; the shift by the maximum is common practice.
 
     Leaves: three kernels read all of ``x``, so a row has left the caches before it is needed again.
     """
@@ -255,9 +256,11 @@ def fused_kernel(x, out, none, log):
 
 @rung(fused_kernel)
 def fused(p):
-    """One kernel does all three for a row before it turns to the next, while the row is still in a cache.
+    """One kernel: a block does all three steps for its row, while the row is still in a cache.
 
-    Leaves: a row is read three times, and one that is too long for the caches comes from memory each time.
+    Rows that are too long for the caches take as long as with `three_kernels`.
+
+    Leaves: a row is read three times, and a row that is too long for the caches comes from memory each time.
     """
     fused_kernel[p.rows, BLOCK, p.stream](p.x, p.out, p.none, p.log)
 
@@ -295,7 +298,7 @@ WARPS = BLOCK // 32
 def warp_per_row_kernel(x, out, none, log):
     row = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32
     if row >= x.shape[0] * x.shape[2]:
-        return  # a whole warp
+        return  # all lanes of the warp together, so no shuffle misses one
     a, b = place(x, row)
     best, added = none
     for i in range(cuda.laneid, x.shape[1], 32):
@@ -352,10 +355,10 @@ def whole_kernel(x, out, highests, totals, none, log):
 def split_row(p):
     """Several blocks share a long row: each finds the maximum and sum of its part, and a second kernel joins these.
 
-    Rows of up to CHUNK elements go to `warp_per_row`. Where there are blocks enough without it, it is slower than
-    `warp_per_row`: the second kernel reads a row after it has left the caches.
+    Rows of up to CHUNK elements go to `warp_per_row`. Where the rows alone are enough to fill the GPU, it can be
+    slower than `warp_per_row`: the second kernel reads a row after it has left the caches.
 
-    Leaves: along any other axis than the last the lanes of a warp read far apart, 32 sectors for 32 elements.
+    Leaves: along any other axis than the last, the elements that a warp reads lie far apart, in 32 sectors.
     """
     if p.x.shape[1] <= CHUNK:
         warp_per_row.launch(p)
@@ -390,9 +393,9 @@ def columns_kernel(x, out, none, log):
 
 @rung(columns_kernel, part_kernel, whole_kernel, warp_per_row_kernel, online_kernel)
 def columns(p):
-    """Along another axis than the last, a warp takes 32 rows: its lanes lie side by side across them.
+    """Along another axis than the last, a warp takes 32 rows at once: their elements lie side by side in memory.
 
-    The last axis goes to `split_row`.
+    The last axis goes to `split_row`. So does a row of more than CHUNK elements with fewer than 8 rows beside it.
 
     Leaves: along the last axis a row is read twice, 4 bytes a lane, and each element costs three exponentials.
     """
@@ -409,11 +412,11 @@ def columns(p):
 
 # --------------------------------------------------------------------------------------------------- a row is read once
 #
-# The kernels of the last rung are in pmpp/kernels/softmax/rows.py, by how many threads hold a row.
+# The kernels of the last rung are in pmpp/kernels/softmax/rows.py, sorted by how many threads hold a row.
 
 
 class Plan(typing.NamedTuple):
-    """Who holds a row, the launch of that kernel, and the sizes that it is told after ``x`` and ``out``.
+    """Which threads hold a row, how their kernel is launched, and the sizes that follow ``x`` and ``out`` in the call.
 
     ``slots``: cells in which the blocks of a row tell each other what they found.
     """
@@ -427,22 +430,22 @@ class Plan(typing.NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def plan(rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors: int, resident: int) -> Plan | None:
-    """Which threads hold the rows of a matrix in registers; None if nobody can.
+    """Which threads hold the rows of a matrix in registers; None if the rows do not fit.
 
     Args:
         rows, n: the shape.
         width: elements in a vector of 16 bytes.
         shift: elements from a 16-byte boundary to where ``x`` begins.
-        alike: whether ``out`` begins as far from one.
+        alike: whether ``out`` begins equally far from one.
         multiprocessors, resident: the GPU's multiprocessors, and how many threads they hold together.
 
     >>> plan(65536, 1024, 4, 0, True, 132, 132 * 2048)
     Plan(holder='lanes', grid=8192, block=(32, 8), sizes=(1024, 8, 0), slots=0)
     """
     vectors, fill = blocks(n, width), n // math.gcd(n, width)
-    if fill <= FILL and alike and not shift:  # so many vectors hold whole rows
+    if fill <= FILL and alike and not shift:  # ``fill`` vectors hold one or more whole rows
         return Plan("thread", blocks(rows * n, fill * width * BLOCK), BLOCK, ((0,) * n, (0,) * fill))
-    if n <= TINY and (n <= TINY // 2 or n % width or shift):  # longer ones that fit vectors are better off with them
+    if n <= TINY and (n <= TINY // 2 or n % width or shift):  # other rows of whole vectors: see below
         levels = (n - 1).bit_length()
         tree, together = (0,) * levels, (0,) * (TOGETHER if rows << levels > 2 * resident else 1)
         grid, block = blocks(rows, len(together) * (BLOCK >> levels)), (1 << levels, BLOCK >> levels)
@@ -476,16 +479,16 @@ def plan(rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors
     columns_kernel,
     part_kernel,
     whole_kernel,
-)  # and those of warp_per_row, where out and x lie differently on 16-byte boundaries: no input of the room does that
+)  # and those of warp_per_row, if out and x lie differently on 16-byte boundaries: the room has no such input
 def vectorised(p):
     """A row is read once, 128 bits at a time, and waits in registers for its maximum and its sum.
 
     How many threads hold a row depends on its length: up to 32 lanes, a block, or several blocks that tell each other
-    what they found. A thread holds whole rows if these fill one to three vectors; other rows of up to 32 elements have
-    a lane for each element.
+    what they found. A thread holds whole rows if these fill one to three vectors. Other rows of up to 16 elements have
+    a lane for each element, and so do rows of up to 32 that do not lie in whole vectors.
 
     Some rows go to `columns`: along other axes than the last; of float64, with more than 16,384 elements; of float32,
-    if they need more blocks than the GPU has multiprocessors; and, if longer than 16, where ``out`` and ``x`` lie
+    if they need more blocks than the GPU has multiprocessors; and, if longer than 32, where ``out`` and ``x`` lie
     differently on 16-byte boundaries. Exponentials of float32 are the hardware's, good to 2 + 1.173 |x - max| ulp.
     """
     _, n, inner = p.x.shape

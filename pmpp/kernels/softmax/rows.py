@@ -1,14 +1,14 @@
-"""Parts of rows, for `pmpp.kernels.softmax`: how threads agree on a maximum and a sum, and rows that wait in registers.
+"""Parts of rows, for `pmpp.kernels.softmax`: maximum and sum over several threads, and rows kept in registers.
 
-A group of threads, its members, holds a part of a row: a few lanes do, or a block. Each member has ``held`` vectors of
-16 bytes, at most HELD. It has one element more, because a part need not begin or end at a multiple of 16 bytes.
+A part of a row is held by a group of threads, its members: a few lanes, or a block. Each member has ``held`` vectors of
+16 bytes, at most HELD. Some have one element more, because a part need not begin or end at a multiple of 16 bytes.
 ``first`` and ``count`` say where in the flat ``x`` the part lies. ``shift`` is how many elements after a multiple of 16
 bytes ``x`` begins.
 
 ``like`` is a tuple as long as a vector has elements. Its length is known when a kernel is compiled. So the loops over
 it and over HELD are unrolled, every index into ``values`` is a constant, and the compiler can keep ``values`` in
 registers. ``k < held`` is the same in all threads: the branch skips what a short row does not need. ``none`` is the
-`Part` that no elements make.
+`Part` of no elements.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def join(highest, total, other_highest, other_total):
 
 @cuda.jit(device=True)
 def warp_join(highest, total):
-    """In every lane, what the 32 lanes of a warp have seen of a row together."""
+    """Join what the 32 lanes of a warp have seen of a row; every lane has the result."""
     for distance in (16, 8, 4, 2, 1):
         other_highest = cuda.shfl_xor_sync(FULL_WARP, highest, distance)
         other_total = cuda.shfl_xor_sync(FULL_WARP, total, distance)
@@ -61,7 +61,7 @@ def warp_join(highest, total):
 
 @cuda.jit(device=True)
 def block_join(highest, total, highests, totals, none):
-    """In every thread, what the threads of a block have seen of a row together.
+    """Join what the threads of a block have seen of a row; every thread has the result.
 
     ``highests`` and ``totals``: shared arrays of 32, used only here.
     """
@@ -79,12 +79,12 @@ def block_join(highest, total, highests, totals, none):
 # -------------------------------------------------------------------------------------------------- a part in registers
 
 HELD = 8
-EACH = 33  # room for 4 * HELD elements and the one more, which is the last
+EACH = 33  # room for the 4 * HELD elements of the vectors, and for the extra one at the end
 
 
 @cuda.jit(device=True)
 def power(below, like):
-    """exp(below): of a float32 by the hardware's own exponential, good to 2 + 1.173 |below| ulp."""
+    """exp(below). For float32 it is the hardware's own exponential, good to 2 + 1.173 |below| ulp."""
     if len(like) == 4:
         return cuda.libdevice.fast_expf(below)
     return math.exp(below)
@@ -99,7 +99,7 @@ def vectors_of(first, count, shift, like):
 
 @cuda.jit(device=True)
 def loose(member, first, start, vectors, like):
-    """Which element of a part is this member's extra one. From the part's length on, it has none."""
+    """The index in the part of this member's extra element. If that is ``count`` or more, the member has none."""
     return member if first + member < start else member + vectors * len(like)
 
 
@@ -121,7 +121,7 @@ def hold(values, x, first, count, shift, like, held, member, members):
 
 @cuda.jit(device=True)
 def highest_of(values, none, vectors, like, held, member, members):
-    """The largest of a member's elements. What lies beyond the last of the ``vectors`` becomes -inf."""
+    """The largest of a member's elements. Vectors that `hold` loaded again become -inf, so that they do not count."""
     best = max(none.highest, values[EACH - 1])
     for k in range(HELD):
         if k < held:
@@ -133,7 +133,7 @@ def highest_of(values, none, vectors, like, held, member, members):
 
 @cuda.jit(device=True)
 def total_of(values, like, held, best, log):
-    """The sum of the exponentials, which take the place of the elements unless the logarithm is asked for."""
+    """The sum of the exponentials. They replace the elements, unless the logarithm is asked for."""
     last = power(values[EACH - 1] - best, like)
     total = last
     for k in range(HELD):
@@ -156,7 +156,7 @@ def store_vector(out, i, values, k, like):
 
 @cuda.jit(device=True)
 def release(values, out, first, count, shift, like, held, member, members, best, scale, log):
-    """Store the shares of what is held where it came from: values * scale, or with ``log`` values - best - scale."""
+    """Store a member's results at its elements' places: values * scale, or with ``log`` values - best - scale."""
     start, vectors = vectors_of(first, count, shift, like)
     for k in range(HELD):
         if k < held:
@@ -225,8 +225,9 @@ def block_kernel(x, out, n, held, shift, like, none, log):
 #
 # No block waits forever, in whatever order blocks begin. A block takes the next part when it begins, and parts are
 # handed out row by row. Suppose that all resident blocks waited, and look at the first row that is not done. One of its
-# parts has not been taken, so fewer blocks are resident than a row has parts. But the host uses this kernel only where
-# a row has no more parts than the GPU has multiprocessors, and each of these holds at least one block.
+# parts has not been taken, so no part of a later row has. All resident blocks then hold parts of this one row, and they
+# are fewer than its parts. But the host uses this kernel only where a row has no more parts than the GPU has
+# multiprocessors, and each of these holds at least one block.
 
 EMPTY = -1  # no maximum has these bits: as a float32 they are NaN
 MEMBERS = 256
@@ -284,15 +285,15 @@ def blocks_kernel(x, out, n, chunk, parts, held, shift, like, none, log, slots):
 # kernel is compiled: ``row``, ``vectors``, ``levels`` and ``together`` are tuples like ``like``, of which only the
 # length counts. Each length makes a kernel of its own, in which all loops are written out.
 
-FILL = 3  # vectors that a thread fills with whole rows
+FILL = 3  # vectors, at most, that a thread fills with whole rows
 ROOM = 4 * FILL
 TINY = 32  # elements in the longest row that has a lane for each of them
-TOGETHER = 4  # such rows that a lane has an element of, if there are many
+TOGETHER = 4  # rows, of each of which a lane has one element, if there are many rows
 
 
 @cuda.jit
 def rows_kernel(x, out, row, vectors, like, none, log):
-    values = cuda.local.array(ROOM, x.dtype)  # whole rows, and no other lane needs to know of them
+    values = cuda.local.array(ROOM, x.dtype)  # whole rows: nothing is needed from other lanes
     n, width, count = len(row), len(like), len(like) * len(vectors)
     first = cuda.grid(1) * count
     if first + count <= x.size:
@@ -331,7 +332,7 @@ def elements_kernel(x, out, n, levels, together, like, none, log):
     end = x.size if lane < n else 0  # a lane beyond its row has no element, but takes part in the shuffles
     for r in range(len(together)):
         i = first + r * step
-        values[r] = x[np.uint64(i)] if i < end else none.highest  # unsigned: no code for places counted from the end
+        values[r] = x[np.uint64(i)] if i < end else none.highest  # unsigned: no code for negative indices
     for r in range(len(together)):
         best = max(none.highest, values[r])
         for k in range(len(levels)):

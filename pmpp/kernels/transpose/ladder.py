@@ -2,10 +2,11 @@
 
 Chapter: notebooks/16_transpose.ipynb.  PMPP 4e ch. 6.
 
-No arithmetic at all: every element is read once and written once, so the bound is the time of a copy. What stands in
-the way is that neighbours in a row of the result are a whole row apart in the input. Threads of a warp can lie side by
-side in one of the two, not in both. The ladder moves the crossing from device memory, which answers in sectors of 32
-bytes, into shared memory, which has 32 banks, and then keeps enough bytes under way to fill the memory's bandwidth.
+There is no arithmetic: every element is read once and written once, so no kernel can be faster than a copy. The
+difficulty is that neighbours in a row of the result are a whole row apart in the input. So the threads of a warp can
+access neighbours in one of the two, not in both. Device memory moves whole sectors of 32 bytes, so scattered accesses
+waste most of each. The ladder scatters them in shared memory instead, which has 32 banks. Then it keeps enough
+loads under way to use the memory's bandwidth.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ MOST = 65535  # blocks along y or z; along x there may be 2^31 - 1
 def tiles_of(shape: tuple[int, ...], side: int) -> tuple[int, int, int]:
     """The grid with one block for each square tile of ``side`` x ``side`` elements.
 
-    x counts tiles down the rows, y along the columns, and z goes on where y is full. So blocks that start together
-    write side by side in ``out``: on an H200 that is the faster order for wide accesses.
+    x counts tiles down the matrix ``x``, y counts them across it, and z continues where y is full. So blocks that start
+    together write side by side in ``out``: on an H200 that is the faster order for wide accesses.
 
     >>> tiles_of((33, 64), 32)
     (2, 2, 1)
@@ -124,7 +125,7 @@ def naive(p):
 
     Source: PMPP 4e section 6.1.
 
-    Leaves: a warp writes down a column, so each of its stores touches 32 sectors to fill an eighth of each.
+    Leaves: a warp writes along a column, so each of its stores touches 32 sectors and fills an eighth of each.
     """
     naive_kernel[tiles_of(p.x.shape, TILE), (TILE, TILE), p.stream](p.x, p.result)
 
@@ -151,12 +152,12 @@ def tiled(p):
     Source: PMPP 4e sections 5.3 and 6.1 (corner turning); G. Ruetsch and P. Micikevicius, Optimizing Matrix Transpose
     in CUDA (NVIDIA, 2009).
 
-    Leaves: a warp reads a column of the tile, and all of it lies in one bank: 32 wavefronts for one request.
+    Leaves: a warp reads a column of the tile, and all of it lies in one bank: 32 accesses, one after another.
     """
     tiled_kernel[tiles_of(p.x.shape, TILE), (TILE, TILE), p.stream](p.x, p.result)
 
 
-PITCH = TILE + 1  # one column more, and each row of the tile begins a bank further on
+PITCH = TILE + 1  # one column more, so each row of the tile begins one bank further on
 
 
 @cuda.jit
@@ -190,10 +191,10 @@ STEP = TILE // EACH  # rows between them: a block is TILE x STEP threads
 def coarsened_kernel(x, out):
     tile = cuda.shared.array((TILE, PITCH), x.dtype)
     values = cuda.local.array(EACH, x.dtype)
-    tx, ty = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y)  # unsigned: no index is negative
+    tx, ty = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y)  # unsigned: no code for negative indices
     top, left = corner(TILE)
-    # No branch between the loads, so that all are under way before the first value is needed: what would lie beyond an
-    # edge is loaded from the edge, and never stored.
+    # No branch between the loads, so that all are under way before the first value is needed. In place of an element
+    # beyond an edge, one at the edge is loaded, and never written to `out`.
     row, last, column = top + ty, x.shape[0] - 1, min(left + tx, x.shape[1] - 1)
     for i in range(EACH):
         values[i] = x[min(row + i * STEP, last), column]
@@ -208,18 +209,18 @@ def coarsened_kernel(x, out):
 
 @rung(coarsened_kernel)
 def coarsened(p):
-    """A thread moves eight elements, and asks for all of them before it waits for the first.
+    """A thread moves eight elements, and requests all of them before it waits for the first.
 
     Source: PMPP 4e section 6.3.
 
-    Leaves: a request is for 4 bytes a lane, where the hardware can move 16.
+    Leaves: a lane loads 4 bytes at a time, where the hardware can load 16.
     """
     coarsened_kernel[tiles_of(p.x.shape, TILE), (TILE, STEP), p.stream](p.x, p.result)
 
 
 # ------------------------------------------------------------------------------------------------------- 128 bits wide
 
-SPAN = 16  # a block is SPAN x SPAN threads; its tile is SPAN vectors of 16 bytes wide, and as high
+SPAN = 16  # a block is SPAN x SPAN threads; its tile is a square, SPAN vectors of 16 bytes wide
 QUADS, PAIRS = 4 * SPAN, 2 * SPAN  # the tile's side, for elements of 4 and of 8 bytes
 
 
@@ -230,7 +231,7 @@ def quads_kernel(x, out):
     top, left = corner(QUADS)
     (m, n), row, column = x.shape, top + 4 * ty, left + 4 * tx
     if row < m and column < n:
-        # A square of 4 x 4 is turned in registers, and lands in the tile as four pieces of rows of the result.
+        # A square of 4 x 4 is transposed in registers, and stored in the tile as pieces of four rows of the result.
         i = row * n + column
         a, b, c, d = load128(x, i), load128(x, i + n), load128(x, i + 2 * n), load128(x, i + 3 * n)
         place = 4 * tx * QUADS + 4 * (ty ^ tx % 8)  # swizzled: see below
@@ -246,10 +247,11 @@ def quads_kernel(x, out):
             store128(out, (row + j) * m + column, load128(tile, place + j * QUADS))
 
 
-# The swizzle. Shared memory serves 128-bit accesses 8 lanes at a time. All its banks together are 128 bytes wide, that
-# is 8 vectors, so the places of these 8 lanes must differ modulo 8. In row r of the tile, vector v is kept at place
-# v ^ (r // 4 % 8), in `pairs_kernel` at v ^ (r // 2 % 8). Lanes that store go down at one v, four rows apart (two), and
-# lanes that load go along one row: either way 8 neighbours have 8 different places modulo 8.
+# The swizzle: vectors change places within a row of the tile, so that no two lanes need the same bank at a time. Shared
+# memory serves 128-bit accesses 8 lanes at a time. All its banks together are 128 bytes wide, that is 8 vectors, so the
+# places of these 8 lanes must differ modulo 8. In row r of the tile, vector v is kept at place v ^ (r // 4 % 8), and in
+# `pairs_kernel` at v ^ (r // 2 % 8). Neighbouring lanes store the same v in rows that are four (two) apart, and load
+# different v of one row. In both cases 8 neighbours have 8 different places modulo 8.
 
 
 @cuda.jit
@@ -274,10 +276,11 @@ def pairs_kernel(x, out):
 
 @rung(quads_kernel, pairs_kernel, coarsened_kernel)
 def vectorised(p):
-    """Every access is 128 bits wide: a thread turns a small square in registers, and the tile between is swizzled.
+    """Every access is 128 bits wide: a thread transposes a small square in registers, and the tile is swizzled.
 
     A 128-bit access needs rows that begin at multiples of 16 bytes, in both matrices. If M or N is no multiple of 4 (of
-    2 for 8-byte elements), or if an array begins elsewhere, this is `coarsened`.
+    2 for 8-byte elements), or if an array does not begin at such a multiple, `coarsened` runs instead.
+
     Source: PTX ISA, "Vectors" in ld and st.
     """
     width = WIDTH[p.x.dtype.name]
