@@ -25,12 +25,22 @@ ROOMS = rooms()
 SUBJECTS = sorted({subject_of(room) for room in ROOMS})
 KERNELS = Path(__file__).parents[2] / "pmpp" / "kernels"
 
+#: What a subject launches beyond what its rungs make of their room's inputs.
+FURTHER = {}
 
+
+def further(subject):
+    """The decorated function makes these launches."""
+    return lambda launch: FURTHER.setdefault(subject, launch)
+
+
+@further("vector_add")
 def copies():
     for dtype in vector_add.DTYPES:
         vector_add.copy(np.ones(4, dtype))
 
 
+@further("matmul")
 def products_of_batches():
     a, b = np.ones((2, 3, 8), np.float32), np.ones((2, 8, 5), np.float32)
     for tiles, one in ((batched.TILES, np.ones((2, 8, 4), np.float32)), (batched.GUARDED, b)):
@@ -39,12 +49,14 @@ def products_of_batches():
                 batched.multiply(a, one)
 
 
+@further("convolution")
 def other_dimensions():
     x = np.ones((3, 4, 5), np.float32)
     dimensions.tiled_1d(x[0, 0], x[0, 0, :3])
     dimensions.tiled_3d(x, x)
 
 
+@further("reduction")
 def other_operators():
     for rung in reduction.LADDER:
         for dtype in reduction.DTYPES:
@@ -52,33 +64,25 @@ def other_operators():
                 rung(np.ones(5, dtype), op)
 
 
+@further("scan")
 def segments():
     for x in [np.ones(3, dtype) for dtype in scan.DTYPES]:
         segmented_scan(x, np.ones(3, np.bool_))
     segmented_scan(np.ones(3, np.float32), np.ones(3, np.uint8))
 
 
+@further("fft")
 def long_and_real_lines():
     fft.vectorised(np.ones(8192, np.complex64))
     real.rfft(np.ones((2, 8, 16), np.float32), 2)
     real.irfft(np.ones((2, 8, 9), np.complex64), 2)
 
 
+@further("convolution_layer")
 def sampled_errors():
     problem = definition.arguments(*definition.inputs()["1x1 s2, bias"][:3], 2)
     find.samples_of(problem).error(problem.result)
 
-
-#: What a subject launches beyond what its rungs make of their room's inputs.
-FURTHER = {
-    "convolution": other_dimensions,
-    "convolution_layer": sampled_errors,
-    "fft": long_and_real_lines,
-    "matmul": products_of_batches,
-    "reduction": other_operators,
-    "scan": segments,
-    "vector_add": copies,
-}
 
 PARTS = [*map(room_name, ROOMS), *(f"{subject}, further" for subject in FURTHER)]
 

@@ -36,11 +36,11 @@ from typing import Any
 
 import pytest
 
-from tests.peer import excluded
+from tests.peer import excluded as exclusions
 
 PACKAGE = "numba.cuda.tests."
 
-_RUN_LEVEL = {name for names in excluded.RUN_LEVEL.values() for name in names}
+_RUN_LEVEL = {name for names in exclusions.RUN_LEVEL.values() for name in names}
 
 #: A module that takes longer than this hangs, and its process is ended.
 LIMIT_S = 120
@@ -239,14 +239,14 @@ def run_module(name: str) -> dict[str, tuple[str, str]]:
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         from numba.cuda.core import config
 
-        config.ENABLE_CUDASIM = int(name in excluded.SMALLER)
+        config.ENABLE_CUDASIM = int(name in exclusions.SMALLER)
         try:
             module = importlib.import_module(PACKAGE + name)
         finally:
             config.ENABLE_CUDASIM = 0
         result = _Result()
         for test in (*_flat(unittest.defaultTestLoader.loadTestsFromModule(module)), *_functions(name, module)):
-            if _name(test) in excluded.TOO_LONG:
+            if _name(test) in exclusions.TOO_LONG:
                 result.outcomes[_name(test)] = ("failed", "not run: it takes too long")
             else:
                 unittest.TestSuite([test]).run(result)
@@ -269,9 +269,9 @@ def serve() -> None:
 
 def excluded(module: str, table: dict | None = None) -> dict[str, str]:
     """Name -> reason of what is excluded in a module: tests, and classes of them."""
-    table = excluded.EXCLUDED if table is None else table
+    table = exclusions.EXCLUDED if table is None else table
     named = {f"{module}.{name}": reason for reason, of in table.items() for name in of.get(module, "").split()}
-    return named | {name: why for name, why in excluded.TOO_LONG.items() if name.startswith(module + ".")}
+    return named | {name: why for name, why in exclusions.TOO_LONG.items() if name.startswith(module + ".")}
 
 
 def reason_of(name: str, named: dict[str, str]) -> str | None:
@@ -338,7 +338,7 @@ def main() -> None:
         serve()
         return
     server = Server()
-    modules = [name if "." in name else "cudapy." + name for name in options.modules] or excluded.MODULES
+    modules = [name if "." in name else "cudapy." + name for name in options.modules] or exclusions.MODULES
     total: collections.Counter = collections.Counter()
     reasons: collections.Counter = collections.Counter()
     print(f"{'module':42s} {'tests':>6s} {'passed':>6s} {'excl.':>6s} {'skipped':>7s} {'wrong':>5s} {'CPU s':>6s}")
