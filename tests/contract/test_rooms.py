@@ -158,7 +158,7 @@ def solved(room):
     return {name: (arguments, room.reference(*arguments), room.tolerance(*arguments)) for name, arguments in cases}
 
 
-# A room without `tolerance` has derived in tests/test_<room>.py how far is right, and runs every input there.
+# A room without `tolerance` has derived in its test_<room>.py how far is right, and runs every input there.
 SAY_HOW_FAR = [room for room in ROOMS if hasattr(room, "tolerance")]
 CASES = [(rung, name) for room in SAY_HOW_FAR for rung in room.LADDER for name in room.inputs()]
 
