@@ -223,8 +223,8 @@ print(f"You said: {prediction}")
 show(vector_add.one_thread_each)
 
 # %% [markdown]
-# The function checks its arguments, and copies NumPy arrays to the device (`_arguments`). Then it launches
-# enough blocks (`_blocks` divides and rounds up). The kernel itself has four lines and no loop: the grid is
+# The function checks its arguments, and copies NumPy arrays to the device (`arguments`). Then it launches
+# enough blocks (`blocks` divides and rounds up). The kernel itself has four lines and no loop: the grid is
 # the loop. Its `if` is the *guard* for the idle threads.
 #
 # What if we forget it? The interpreter can watch every access. `simt.profile` runs a kernel and returns a

@@ -8,7 +8,7 @@ It executes a kernel's Python source over NumPy arrays that hold one variable of
 
 `simt.cuda` is a drop-in for `numba.cuda`; `simt.profile` runs one launch and reports on it.  `report.metrics()` names
 each counter as Nsight Compute does; `report.occupancy(gpu)` and `report.bound(gpu)` say what a GPU of `simt.GPUS` could
-make of it.  With `trace=True` the report also keeps who touched which address when, for `pmpp.lab.plots` to draw.
+make of it.  With `trace=True` the report also keeps who touched which address when, for `pmpp.lab.draw.plots` to draw.
 
 Its floors, from the top; each imports only from those below, and a test holds it:
 

@@ -59,7 +59,8 @@ def test_the_end_leads_on(path, after):
     first, text = list(cells(path))[-1]
     assert first == "[markdown]"
     last = " ".join(text.rpartition("\n\n")[2].split())
-    assert f"Go on with [chapter {NUMBERS[after.stem]}]({after.stem}.ipynb)" in last
+    needed = f"Go on with [chapter {NUMBERS[after.stem]}]({after.stem}.ipynb)"
+    assert needed in last, f"notebooks/source/{path.name} must say in the last paragraph: {needed}"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from pmpp.lab.publish.skeleton import slots
+from pmpp.lab.rooms import _HEADER
 from tests.support.imports import ROOT, files
 
 KERNELS = files("pmpp.kernels")
@@ -63,11 +64,21 @@ def test_a_subject_says_what_it_is_and_names_its_rooms(subject):
 
 @each_subject
 def test_a_subject_names_its_chapters(subject):
-    own = [name for name in TREES if name.startswith(f"pmpp.kernels.{subject}")]
+    package = f"pmpp.kernels.{subject}"
+    own = [name for name in TREES if name == package or name.startswith(f"{package}.")]
     named = {name: re.findall(r"notebooks/(\w+)\.ipynb", ast.get_docstring(TREES[name]) or "") for name in own}
     assert any(named.values())
     for name, stems in named.items():
         assert set(stems) <= CHAPTERS, f"{name} names a chapter that is not there"
+
+
+@each_subject
+def test_a_room_names_its_chapter(subject):
+    """Without this line `rooms()` raises, and other tests cannot even be collected."""
+    for room in rooms_of(subject):
+        said = ast.get_docstring(TREES[f"pmpp.kernels.{subject}.{room}"]) or ""
+        needed = "the docstring needs the line 'Chapter: notebooks/NN_name.ipynb.  PMPP <section>.'"
+        assert _HEADER.search(said), f"pmpp/kernels/{subject}/{room}.py: {needed}"
 
 
 @each_subject

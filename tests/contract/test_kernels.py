@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pmpp.kernels import fft, reduction, scan, vector_add
+from pmpp.kernels import convolution, convolution_layer, fft, matmul, reduction, scan, vector_add
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.fft import real
@@ -24,23 +24,26 @@ from tests.support.mutants import first_line, kernels_in
 ROOMS = rooms()
 SUBJECTS = sorted({subject_of(room) for room in ROOMS})
 KERNELS = Path(__file__).parents[2] / "pmpp" / "kernels"
-
-#: What a subject launches beyond what its rungs make of their room's inputs.
-FURTHER = {}
+FURTHER = {}  # functions by the name of their subject: see `further`
 
 
 def further(subject):
-    """The decorated function makes these launches."""
-    return lambda launch: FURTHER.setdefault(subject, launch)
+    """The decorated function launches what a subject launches beyond what its rungs make of their room's inputs."""
+
+    def note(function):
+        FURTHER[subject.__name__.rpartition(".")[2]] = function
+        return function
+
+    return note
 
 
-@further("vector_add")
+@further(vector_add)
 def copies():
     for dtype in vector_add.DTYPES:
         vector_add.copy(np.ones(4, dtype))
 
 
-@further("matmul")
+@further(matmul)
 def products_of_batches():
     a, b = np.ones((2, 3, 8), np.float32), np.ones((2, 8, 5), np.float32)
     for tiles, one in ((batched.TILES, np.ones((2, 8, 4), np.float32)), (batched.GUARDED, b)):
@@ -49,14 +52,14 @@ def products_of_batches():
                 batched.multiply(a, one)
 
 
-@further("convolution")
+@further(convolution)
 def other_dimensions():
     x = np.ones((3, 4, 5), np.float32)
     dimensions.tiled_1d(x[0, 0], x[0, 0, :3])
     dimensions.tiled_3d(x, x)
 
 
-@further("reduction")
+@further(reduction)
 def other_operators():
     for rung in reduction.LADDER:
         for dtype in reduction.DTYPES:
@@ -64,21 +67,21 @@ def other_operators():
                 rung(np.ones(5, dtype), op)
 
 
-@further("scan")
+@further(scan)
 def segments():
     for x in [np.ones(3, dtype) for dtype in scan.DTYPES]:
         segmented_scan(x, np.ones(3, np.bool_))
     segmented_scan(np.ones(3, np.float32), np.ones(3, np.uint8))
 
 
-@further("fft")
+@further(fft)
 def long_and_real_lines():
     fft.vectorised(np.ones(8192, np.complex64))
     real.rfft(np.ones((2, 8, 16), np.float32), 2)
     real.irfft(np.ones((2, 8, 9), np.complex64), 2)
 
 
-@further("convolution_layer")
+@further(convolution_layer)
 def sampled_errors():
     problem = definition.arguments(*definition.inputs()["1x1 s2, bias"][:3], 2)
     find.samples_of(problem).error(problem.result)
@@ -107,6 +110,34 @@ def test_every_kernel_of_a_rung_is_launched(room):
         for kernel in rung.kernels:
             function = getattr(kernel, "py_func", kernel)
             assert function in launched or function.__name__ in made_in, f"{function.__name__} was never launched"
+
+
+def launched_by(rung, room):
+    """What a rung launches itself on its room's inputs. What `begin` and `finish` launch is every rung's."""
+    problems = []
+
+    def prepare():
+        for problem in (rung.arguments(*arguments) for arguments in room.inputs().values()):
+            if problem.begin is not None and rung.begins and not problem.done:
+                problem.begin(problem)
+            problems.append(problem)
+
+    launches_of([prepare])
+    return launches_of([functools.partial(rung.launch, problem) for problem in problems if not problem.done])
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=room_name)
+def test_every_kernel_that_a_rung_launches_is_named(room):
+    """`@rung` names it, or a function that makes it; or it belongs to a rung of another room, called as a whole."""
+    elsewhere = {kernel for other in ROOMS if other is not room for rung in other.LADDER for kernel in rung.kernels}
+    elsewhere = {getattr(kernel, "py_func", kernel) for kernel in elsewhere}
+    for rung in room.LADDER:
+        named = {getattr(kernel, "py_func", kernel) for kernel in rung.kernels}
+        makers = {function.__name__ for function in named}
+        for kernel in launched_by(rung, room):
+            function = getattr(kernel, "py_func", kernel)
+            known = function in named | elsewhere or function.__qualname__.partition(".<locals>")[0] in makers
+            assert known, f"{rung.name} launches {function.__name__}, which @rung does not name"
 
 
 @pytest.mark.parametrize("part", PARTS)

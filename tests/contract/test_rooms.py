@@ -12,7 +12,7 @@ import pytest
 from pmpp.lab.rooms import chapter_of, pmpp_section, rooms, subject_of
 from pmpp.runtime.rung import Cost, Rung, room_name
 from tests.support.budget import note
-from tests.support.judge import judge, right
+from tests.support.judge import difference, judge
 
 ROOT = Path(__file__).parents[2]
 ROOMS = rooms()
@@ -82,8 +82,13 @@ def test_the_bands_are_in_order(room):
 @each_room
 def test_the_ladder_has_every_rung_once(room):
     rungs = [value for value in vars(room).values() if isinstance(value, Rung)]
-    assert set(room.LADDER) == {rung for rung in rungs if rung.launch.__module__ == room.__name__}
-    assert len(set(room.LADDER)) == len(room.LADDER) >= 2
+    own_rungs = {rung for rung in rungs if rung.launch.__module__ == room.__name__}
+    for rung in own_rungs.difference(room.LADDER):
+        pytest.fail(f"`{rung.name}` is a rung of this room and not in LADDER")
+    for rung in set(room.LADDER) - own_rungs:
+        pytest.fail(f"`{rung.name}` is in LADDER and no rung of this room")
+    assert len(set(room.LADDER)) == len(room.LADDER), "a rung stands twice in LADDER"
+    assert len(room.LADDER) >= 2, f"LADDER has {len(room.LADDER)} rung; at least 2"
 
 
 @each_room
@@ -94,10 +99,13 @@ def test_a_room_has_its_tests_its_wrong_kernels_and_its_chapter(room):
     folder = ROOT / "tests" / "kernels" / subject
     tests = folder / f"test_{name}.py"
     wrong = folder / ("wrong.py" if name == subject else f"wrong_{name}.py")
-    for path in (tests, wrong, chapter, source):
+    for path in (tests, wrong, source):
         assert (ROOT / path).is_file(), f"{path} is missing"
+    command = f".venv/bin/python -m pmpp.lab.publish.notebooks {chapter.stem}"
+    assert (ROOT / chapter).is_file(), f"{chapter} is missing: execute the chapter with `{command}`"
     if room not in SAY_HOW_FAR:
-        assert "def test_a_rung_has_no_fault(" in tests.read_text(), "define `tolerance`, or compare with the reference"
+        needed = f"{room.__name__} needs a function `tolerance`, or {tests} a test `test_a_rung_has_no_fault`"
+        assert "def test_a_rung_has_no_fault(" in tests.read_text(), needed
 
 
 @each_rung
@@ -121,7 +129,7 @@ def test_a_rung_takes_a_stream_by_name(rung):
 @each_room
 def test_the_inputs_are_small_awkward_and_the_same_every_time(room):
     once, again = room.inputs(), room.inputs()
-    assert len(once) >= 8
+    assert len(once) >= 8, f"`inputs()` has {len(once)} arguments; at least 8"
     for name, arguments in once.items():
         assert isinstance(arguments, tuple), name
         arrays = [argument for argument in arguments if isinstance(argument, np.ndarray)]
@@ -158,7 +166,7 @@ def solved(room):
     return {name: (arguments, room.reference(*arguments), room.tolerance(*arguments)) for name, arguments in cases}
 
 
-# A room without `tolerance` has derived in tests/test_<room>.py how far is right, and runs every input there.
+# A room without `tolerance` has derived in its test_<room>.py how far is right, and runs every input there.
 SAY_HOW_FAR = [room for room in ROOMS if hasattr(room, "tolerance")]
 CASES = [(rung, name) for room in SAY_HOW_FAR for rung in room.LADDER for name in room.inputs()]
 
@@ -169,10 +177,10 @@ def test_a_rung_is_right_on_every_input(rung, name, record_property):
     room = module_of(rung)
     arguments, expected, allowed = solved(room)[name]
 
-    def is_right(result):
+    def wrong(result):
         dtype = np.complex64 if result.dtype.kind == "c" else arguments[0].dtype
-        return right(result, np.reshape(expected, result.shape), allowed, dtype)
+        return difference(result, np.reshape(expected, result.shape), allowed, dtype)
 
-    judged = judge(rung, arguments, is_right)
-    assert judged.faults == []
+    judged = judge(rung, arguments, lambda result: not wrong(result))
+    assert judged.faults == [], "" if judged.result is None else wrong(judged.result)
     note(record_property, room_name(room), judged.reports)

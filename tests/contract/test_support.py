@@ -1,13 +1,15 @@
-"""What the tests themselves rest on: mutants that are mutants, and a budget that can be exceeded."""
+"""What the tests themselves rest on: mutants that are mutants, a judge that says why, and a budget to exceed."""
 
 import ast
 import tomllib
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tests.support import mutants
 from tests.support.budget import BUDGET, Budget
+from tests.support.judge import difference
 
 KERNEL = """\
 from pmpp import cuda
@@ -61,6 +63,33 @@ def test_every_explanation_says_where_and_why():
         assert set(entry) == {"file", "kernel", "line", "why"}
         assert (mutants.KERNELS / entry["file"]).is_file()
         assert entry["why"].endswith(".")
+
+
+INF, NAN = np.inf, np.nan
+
+
+@pytest.mark.parametrize(
+    ("result", "expected", "said"),
+    [
+        ([1, INF, -INF, NAN], [1, INF, -INF, NAN], ""),
+        ([1.25, INF], [1, 1e39], "element [1] is inf, expected 1e+39, "),  # a reference has to round, too
+        ([INF, 1], [-INF, 1], "element [0] is inf, expected -inf, "),
+        ([1, NAN], [1, 2], "element [1] is nan, expected 2.0, "),
+        ([1, 2], [1, NAN], "element [1] is 2.0, expected nan, "),
+        ([1, 1.5], [1, 1], "element [1] is 1.5, expected 1.0, with an error of at most 0.25; 1 of 2 elements "),
+        ([[1, 2]], [1, 2], "the result's shape is (1, 2), expected (2,)"),
+    ],
+)
+def test_a_wrong_element_is_named(result, expected, said):
+    found = difference(np.float32(result), np.float64(expected), 0.25)
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
+
+
+def test_a_wrong_dtype_is_named():
+    assert difference(np.ones(1), np.ones(1), 0) == "the result's dtype is float64, expected float32"
+    assert difference(np.int32([3]), np.int64([2**32 + 3]), 0, np.int32) == ""
+    assert difference(np.int32([3]), np.int64([4]), 0, np.int32).startswith("element [0] is 3, expected 4, ")
 
 
 def test_a_room_over_its_budget_fails_the_run():

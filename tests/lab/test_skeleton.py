@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pmpp.lab.publish import skeleton
+from pmpp.lab.publish import book, skeleton
 from pmpp.lab.rooms import _HEADER
 from tests.support.imports import files, imports
 
@@ -61,7 +61,8 @@ def test_the_names_agree(root, trees):
     assert section.startswith("EMPTY")
     written = (root / "notebooks/source/34_bit_count.py").read_text()
     assert "# # 34. Bit count\n" in written
-    assert written.endswith("# Next: [98_instruments](98_instruments.ipynb).\n")
+    assert book._SENTENCE.search(written.replace("\n# ", " "))
+    assert written.endswith("# Go on with [chapter 98](98_instruments.ipynb).\n")
     assert 'exercise("bit_count/first")' in written
     assert '"bit_count/first"' in (root / "pmpp/kernels/bit_count/exercises.py").read_text()
     assert "$" not in "".join((root / path).read_text() for path in trees)
@@ -107,10 +108,8 @@ def test_what_is_empty_is_named(root, trees):
         "reader can do",
         "how long",
         "builds on",
-        "4th and in the 5th",
-        "teacher's",
-        "quiz",
-        "alternative",
+        "same in the 5th",
+        "cannot see it",
     ):
         assert metadata in said
     for slot in left:
@@ -172,6 +171,8 @@ def test_the_command(root, capsys):
     assert skeleton.main(["histogram", "--number", "38"], root) == 0
     written = capsys.readouterr().out.splitlines()
     assert "notebooks/source/38_histogram.py" in written
+    leads_on = "'Go on with [chapter 38](38_histogram.ipynb)'"
+    assert f"notebooks/source/30_reduction.py:1: write here {leads_on}, in the last cell." in written
     assert re.fullmatch(r"Fill what is marked EMPTY: \d+ slots\. CONTRIBUTING\.md says how\.", written[-1])
     assert skeleton.main(["histogram", "--empty"], root) == 1
     assert len(capsys.readouterr().out.splitlines()) == int(re.search(r"\d+", written[-1])[0])

@@ -22,19 +22,39 @@ def right(result: np.ndarray, expected: typing.Any, allowed: typing.Any, dtype: 
     What is not finite must be the very same: NaN for NaN, and infinities with their sign. ``allowed`` is an absolute
     error, a number or an array that fits the shape; 0 asks for equality.
     """
+    return not difference(result, expected, allowed, dtype)
+
+
+def difference(result: np.ndarray, expected: typing.Any, allowed: typing.Any, dtype: typing.Any = np.float32) -> str:
+    """What is not `right`, in words: the dtype, the shape, or the first wrong element. Empty if the result is right."""
     expected = np.asarray(expected)
-    if result.dtype != dtype or result.shape != expected.shape:
-        return False
+    if result.dtype != dtype:
+        return f"the result's dtype is {result.dtype}, expected {np.dtype(dtype)}"
+    if result.shape != expected.shape:
+        return f"the result's shape is {result.shape}, expected {expected.shape}"
+    allowed = np.broadcast_to(allowed, expected.shape)
+    wrong = _wrong(result, expected, allowed)
+    if not wrong.any():
+        return ""
+    at = tuple(map(int, np.argwhere(wrong)[0]))
+    said = f"element {list(at)} is {result[at]}, expected {expected[at]}, with an error of at most {allowed[at]}"
+    return f"{said}; {wrong.sum()} of {wrong.size} elements are wrong"
+
+
+def _wrong(result: np.ndarray, expected: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Which elements are not right, as an array of booleans."""
     if result.dtype.kind in "iub":
-        return np.array_equal(result, expected.astype(result.dtype))  # integers wrap or fit
+        return np.asarray(result != expected.astype(result.dtype))  # integers wrap or fit
     finite = np.isfinite(expected)
+    wrong = np.zeros(expected.shape, np.bool_)
     with np.errstate(over="ignore"):
-        if not np.array_equal(result[~finite], expected[~finite].astype(result.dtype), equal_nan=True):
-            return False
+        got, same = result[~finite], expected[~finite].astype(result.dtype)
+    wrong[~finite] = (got != same) & ~(np.isnan(got) & np.isnan(same))
     wide = np.complex128 if result.dtype.kind == "c" else np.float64
     with np.errstate(invalid="ignore"):
         error = np.abs(result[finite].astype(wide) - expected[finite].astype(wide))
-    return bool((error <= np.broadcast_to(allowed, expected.shape)[finite]).all())
+    wrong[finite] = ~(error <= allowed[finite])
+    return wrong
 
 
 class Judged(typing.NamedTuple):

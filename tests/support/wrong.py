@@ -3,7 +3,9 @@
 ``RUNGS``: wrong versions of the room's function. The room's tests must find the reason in each, by the same check that
 the ladder passes. ``ANSWERS``: wrong answers to the room's exercises. The exercise check must name the mistake.
 ``ALSO_RIGHT``: other right answers than the exercise's own, each as its name and a kernel. The check lets them pass.
-Where answers are many they are in ``<room>_answers.py``.
+
+They stand in ``tests/kernels/<subject>/``: wrong kernels in ``wrong.py``, answers in ``answers.py``. Where a subject
+has several rooms they are in ``wrong_<room>.py`` and ``answers_<room>.py``.
 """
 
 import typing

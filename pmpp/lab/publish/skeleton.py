@@ -23,7 +23,7 @@ import typing
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["Slot", "chapters", "files", "main", "next_number", "slots", "write"]
+__all__ = ["Slot", "before", "chapters", "files", "main", "next_number", "slots", "write"]
 
 ROOT = Path(__file__).parents[3]
 TEMPLATE = Path(__file__).with_name("room.txt")
@@ -77,7 +77,7 @@ def files(name: str, number: int, root: Path = ROOT) -> dict[str, str]:
     if not 0 <= number <= 99 or number in taken:
         raise ValueError(f"number must be from 0 to 99 and free, was {number}; taken are {', '.join(map(str, taken))}")
     following = [stem for other, stem in taken.items() if other > number]
-    after = f"Next: [{following[0]}]({following[0]}.ipynb)." if following else "This is the last chapter."
+    after = f"{_leads_to(following[0])}." if following else "This is the last chapter."
     values = {
         "name": name,
         "title": name.replace("_", " ").capitalize(),
@@ -109,6 +109,22 @@ def write(name: str, number: int | None = None, root: Path = ROOT) -> list[Path]
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
     return [root / path for path in made]
+
+
+def _leads_to(stem: str) -> str:
+    """What the last cell of a chapter says of the one after it: tests/contract/test_chapters.py looks for it."""
+    return f"Go on with [chapter {int(stem[:2])}]({stem}.ipynb)"
+
+
+def before(stem: str, root: Path = ROOT) -> str:
+    """Which line of the chapter before ``stem`` must change, and to what; empty for the first chapter."""
+    earlier = [other for number, other in chapters(root).items() if number < int(stem[:2])]
+    if not earlier:
+        return ""
+    path = root / "notebooks/source" / f"{earlier[-1]}.py"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    at = max((at for at, line in enumerate(lines, 1) if "Go on with" in line), default=len(lines))
+    return f"{path.relative_to(root).as_posix()}:{at}: write here {_leads_to(stem)!r}, in the last cell."
 
 
 def slots(name: str = "", root: Path = ROOT) -> list[Slot]:
@@ -151,6 +167,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         return 1
     for path in written:
         print(path.relative_to(root).as_posix())
+    print(before(written[-1].stem, root))
     print(f"Fill what is marked EMPTY: {len(slots(chosen.name, root))} slots. CONTRIBUTING.md says how.")
     return 0
 

@@ -1,7 +1,7 @@
 """What the interpreter would refuse about a kernel, found without running it.
 
 The kernel's source is compiled and walked once over the types of its arguments, with memory switched off and every
-branch entered.  Numba refuses the same kernels, in a compiler's words; `pmpp.lab.translate` puts these beside them.
+branch entered.  Numba refuses the same kernels, in a compiler's words; `pmpp.runtime.translate` puts these beside them.
 """
 
 from __future__ import annotations

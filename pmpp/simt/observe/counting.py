@@ -9,8 +9,8 @@ wait for each other; the number of passes is the number of wavefronts.  8-byte a
 time, 16-byte accesses a quarter of a warp at a time.  A load in which neighbours share serves twice as many lanes at a
 time: if in the whole warp all lanes ask for the same element as the lane beside them (0 and 1, 2 and 3, ...), or all
 for the same as the lane two further (0 and 2, 1 and 3, ...), where a lane that is not active asks for anything.  Bank
-conflicts are the passes beyond the first of each group of lanes.  No manual says so; `pmpp.lab.agreement` has 480
-patterns of loads and 240 of stores in which an H200 does.
+conflicts are the passes beyond the first of each group of lanes.  No manual says so; `pmpp.lab.measure.agreement` has
+480 patterns of loads and 240 of stores in which an H200 does.
 
 Instructions are counted at source level: every operator, comparison, cast, load, store and device call is one, and a
 branch is one.  A compiler merges, hoists and fuses, so compare requests, sectors, wavefronts and FLOPs with hardware,

@@ -7,7 +7,8 @@ number.
 
 A row of METRICS names the metrics whose sum over the launch is the counter; `{ld,st}` stands for each in turn.  Those
 of requests, sectors, wavefronts, atomics, divergence, FLOPs and all instructions were read on an H200 and compared
-(pmpp/lab/agreement.py); those of bytes, branches and the classes of instructions are named as NVIDIA documents them.
+(`pmpp.lab.measure.agreement`); those of bytes, branches and the classes of instructions are named as NVIDIA documents
+them.
 """
 
 from __future__ import annotations

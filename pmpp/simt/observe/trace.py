@@ -1,6 +1,6 @@
 """The trace of a launch: who touched which address when, who executed which statement, and how often in all.
 
-Counters say how much; a trace keeps what was counted, so that it can be drawn (`pmpp.lab.pictures`) or read.
+Counters say how much; a trace keeps what was counted, so that it can be drawn (`pmpp.lab.draw.pictures`) or read.
 `simt.profile(..., trace=True)` keeps one in `report.trace`:
 
     accesses   for chosen blocks and warps: every request to global or shared memory, with the address of each lane

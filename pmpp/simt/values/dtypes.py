@@ -2,7 +2,7 @@
 
 Numba widens: `int32 + int32` is int64, `uint8 * uint8` is uint64, `float32 * int32` is float64.  A kernel that is
 right or fast under NumPy's rules may be wrong or slow under these, so the interpreter follows them to the letter.
-Literals and plain Python scalars are int64 and float64.  tests/test_simt_typing.py asks Numba itself about every
+Literals and plain Python scalars are int64 and float64.  tests/simt/test_typing.py asks Numba itself about every
 pair.
 
 Nothing may depend on NumPy's default integer, which has 32 bits on some platforms (a browser): in all of `pmpp.simt`

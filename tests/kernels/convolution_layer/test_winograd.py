@@ -94,7 +94,7 @@ TOLD_APART = ("3x3 p1", "3x3 p1, odd, bias, ReLU", "two groups", "a tile and one
 
 
 def faults(convolve, m):
-    """All that is wrong with a layer, worst first. The ladder has no fault; tests/wrong have one each."""
+    """All that is wrong with a layer, worst first. The ladder has none; those in wrong_winograd.py have one each."""
     found = []
     for name in TOLD_APART:
         x, w, bias, *options = INPUTS[name]
@@ -216,7 +216,7 @@ def test_the_bound_is_the_formula(m):
 def test_the_error_is_within_a_factor_of_100_of_the_bound(m):
     """The bound is for the worst signs of all roundings; those of numbers at random cancel, the more the more they are.
 
-    Beside it, a coefficient that is wrong by 1 in 1000 is found out (tests/wrong).
+    Beside it, a coefficient that is wrong by 1 in 1000 is found out (wrong_winograd.py).
     """
     x, w = drawn(5, (2, 1, 34, 34), (4, 1, 3, 3))
     rung = room.large_tiles if m == 4 else room.small_tiles

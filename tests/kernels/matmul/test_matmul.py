@@ -50,7 +50,7 @@ def right(result, a, b, expected):
 
 
 def faults(multiply, names=INPUTS):
-    """All that is wrong with a matrix product, worst first. The ladder has none; each of tests/wrong has one."""
+    """All that is wrong with a matrix product, worst first. The ladder has none; each in wrong.py has one."""
     found = []
     for name in names:
         a, b = INPUTS[name]

@@ -62,7 +62,7 @@ def right_inference(result, x, weight, bias, mean, var, eps=1e-5):
 
 
 def faults(normalise, names=INPUTS):
-    """All that is wrong with a batch normalisation, worst first. The ladder has none; each of tests/wrong has one."""
+    """All that is wrong with a normalisation, worst first. The ladder has none; each in wrong_batchnorm.py has one."""
     found = []
     for name in names:
         x, weight, bias = INPUTS[name]

@@ -44,7 +44,7 @@ def right(result, x, op):
 
 
 def faults(reduce, names=INPUTS):
-    """All that is wrong with a reduction, worst first. The ladder has none; each of tests/wrong has one."""
+    """All that is wrong with a reduction, worst first. The ladder has none; each in wrong.py has one."""
     found = []
     for name in names:
         (x,) = INPUTS[name]

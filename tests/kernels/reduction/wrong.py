@@ -1,4 +1,4 @@
-"""Wrong reductions. Wrong answers to the exercises of chapter 30 are in tests/wrong/reduction_answers*.py."""
+"""Wrong reductions. Wrong answers to the exercises of chapter 30 are in answers*.py."""
 
 import numpy as np
 

@@ -65,7 +65,7 @@ def right(result, x, op, exclusive, exact=None):
 
 
 def faults(scan, names, kinds=KINDS):
-    """All that is wrong with a scan, worst first. The ladder has none; each of tests/wrong has one."""
+    """All that is wrong with a scan, worst first. The ladder has none; each in wrong.py has one."""
     found = []
     for name in names:
         (x,) = (INPUTS | FEW)[name]

@@ -32,7 +32,7 @@ def same(result, expected):
 
 
 def faults(add):
-    """All that is wrong with a vector addition, worst first. The ladder has none; tests/wrong has one each."""
+    """All that is wrong with a vector addition, worst first. The ladder has none; wrong.py has one each."""
     found = []
     for x, y in room.inputs().values():
         a, b = device.to_device(x), device.to_device(y)
