@@ -135,13 +135,25 @@ def test_what_pytest_reports_is_counted_by_file(tmp_path):
         "tests/a/test_lacks.py": (0, 0, 1),
         "tests/a/test_none.py": (0, 0, 0),
     }
-    assert found["tests/a/test_bad.py"]["failures"] == ["test_bad"]
+    assert found["tests/a/test_bad.py"]["failures"] == ["TestIt::test_bad"]
 
 
-def test_tests_that_are_stopped_attest_nothing(root):
+def test_a_run_that_ends_early_attests_nothing(root):
     put(root, {"tests/test_scan.py": "import os\n\n\ndef test_it():\n    os._exit(3)\n"})
-    with pytest.raises(RuntimeError, match="pytest ended with status 3"):
+    with pytest.raises(attest.StoppedError, match=r"status 3; still running: tests/test_scan.py::test_it$"):
         attest.run_tests(TESTS[1:], root=root, workers=0)
+
+
+def test_of_a_run_that_is_stopped_the_files_that_ended_are_kept(tmp_path):
+    kinds = {
+        "tests/test_good.py": "def test_it():\n    pass\n",
+        "tests/test_hangs.py": "import time\n\n\ndef test_first():\n    pass\n\n\n"
+        "def test_it():\n    time.sleep(600)\n\n\ndef test_last():\n    pass\n",
+    }
+    put(tmp_path, kinds)
+    with pytest.raises(attest.StoppedError, match=r"stopped; still running: tests/test_hangs.py::test_it$") as caught:
+        attest.run_tests(sorted(kinds), root=tmp_path, workers=0, seconds=10)
+    assert caught.value.finished == {"tests/test_good.py": {"passed": 1, "failed": 0, "skipped": 0}}
 
 
 def test_a_part_is_merged_into_the_record(root):
@@ -273,10 +285,10 @@ def test_the_command_says_what_failed_and_keeps_the_rest(on_a_gpu, tmp_path, cap
     on_a_gpu["chapter"] = {**RAN, "passed": False, "error": "ValueError: bad"}
     assert attest.main([*PART, "--out", str(out)]) == 1
     assert f"{PART[1]}: failed (ValueError: bad)" in capsys.readouterr().out
-    on_a_gpu.update(tests=RuntimeError("pytest ended with status 3"), chapter=RAN)
+    on_a_gpu.update(tests=attest.StoppedError("pytest ended with status 3", {}), chapter=RAN)
     assert attest.main([*PART, "--out", str(out)]) == 2
     said = capsys.readouterr()
-    assert "no test is attested: pytest ended with status 3" in said.err
+    assert "not all tests are attested: pytest ended with status 3" in said.err
     assert "1 of 2 attested" in said.out
     assert stale.read(out)["chapters"][PART[1]]["passed"], "the chapter that ran is recorded"
     assert stale.read(out)["tests"][PART[0]].items() >= PASSED.items(), "and the tests of the run before"

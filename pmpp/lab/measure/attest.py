@@ -28,14 +28,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from xml.etree import ElementTree
 
+from pmpp.lab.measure import outcomes
 from pmpp.lab.measure.sources import ATTESTATIONS, ROOT, Sources, digest_of
 from pmpp.lab.measure.stale import SCHEMA, chapters, fault, read, stale, suites
 
-__all__ = ["SelectionError", "main", "merged", "run_chapter", "run_tests", "select", "write"]
+__all__ = ["SelectionError", "StoppedError", "main", "merged", "run_chapter", "run_tests", "select", "write"]
 
 CHAPTER_SECONDS = 240  # a chapter that takes longer hangs
 MOST_WORKERS = 16  # each holds a context on the GPU, and most of its time compiles
@@ -81,41 +81,36 @@ def run_tests(
     """Run test files with pytest: ``{file: {"passed", "failed", "skipped", ...}}``, with the names of what failed.
 
     An error outside a test, of an import or of a fixture, is counted as failed. ``workers``: processes of pytest-xdist;
-    by default one a core, if it is installed. Raises RuntimeError if pytest did not come to its end.
+    by default one a core, if it is installed. Raises StoppedError, with the files that came to their end, if pytest did
+    not.
     """
     if workers is None:
         workers = min(os.cpu_count() or 1, MOST_WORKERS) if importlib.util.find_spec("xdist") else 0
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        report = Path(folder) / "outcomes"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "outcomes"]
         command += ["-n", str(workers), "--dist", "worksteal"] if workers > 1 else []
-        command += ["--continue-on-collection-errors", "--durations", "10"]
-        command += [f"--junit-xml={report}", "-o", "junit_family=xunit1", *files]
+        command += ["--continue-on-collection-errors", "--durations", "10", *files]
+        asks = _environment(root, environment) | {outcomes.FILE: str(report)}
+        asks["PYTHONPATH"] = os.pathsep.join([asks["PYTHONPATH"], str(Path(outcomes.__file__).parent)])
         try:
-            status = subprocess.run(
-                command, cwd=root, env=_environment(root, environment), timeout=seconds, check=False
-            ).returncode
+            status = subprocess.run(command, cwd=root, env=asks, timeout=seconds, check=False).returncode
+            why = f"pytest ended with status {status}"
         except subprocess.TimeoutExpired:
-            raise RuntimeError(f"the tests took more than {seconds:.0f} s and were stopped") from None
-        # 1: tests failed. Anything above means that pytest itself was stopped or could not start.
-        if status not in (0, 1) or not report.exists():
-            raise RuntimeError(f"pytest ended with status {status}")
-        return _outcomes(report, files)
-
-
-def _outcomes(report: Path, files: Collection[str]) -> dict[str, dict]:
-    """The counts a file, from pytest's report in JUnit's format."""
-    found: dict[str, dict] = {path: {"passed": 0, "failed": 0, "skipped": 0} for path in files}
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        path = Path(case.get("file") or "").as_posix()
-        if path not in found:
-            raise RuntimeError(f"pytest reports {case.get('name')!r} of {path!r}, which was not asked for")
-        tags = {child.tag for child in case}
-        outcome = "failed" if tags & {"failure", "error"} else "skipped" if "skipped" in tags else "passed"
-        found[path][outcome] += 1
-        if outcome == "failed":
-            found[path].setdefault("failures", []).append(case.get("name"))
+            status, why = None, f"the tests took more than {seconds:.0f} s and were stopped"
+        found, running = outcomes.finished(report, files)
+    # 1: tests failed. Anything above means that pytest itself was stopped or could not start.
+    if status not in (0, 1):
+        raise StoppedError(f"{why}; still running: {', '.join(running) or 'none'}", found)
     return found
+
+
+class StoppedError(RuntimeError):
+    """The tests did not come to their end. ``finished`` has what `run_tests` returns, of the files that did."""
+
+    def __init__(self, message: str, finished: Mapping[str, dict]) -> None:
+        super().__init__(message)
+        self.finished = finished
 
 
 def run_chapter(
@@ -272,8 +267,9 @@ def _attest(tests: list[str], pages: list[str], options: argparse.Namespace) -> 
     def testing() -> None:
         try:
             keep(run_tests(tests, workers=options.workers, seconds=options.seconds, environment=asks))
-        except RuntimeError as error:
+        except StoppedError as error:
             trouble.append(str(error))
+            keep(error.finished)
 
     began = time.perf_counter()
     beside = threading.Thread(target=testing) if tests else None
@@ -289,7 +285,7 @@ def _attest(tests: list[str], pages: list[str], options: argparse.Namespace) -> 
     if beside:
         beside.join()
     failed = [name for name, entry in results.items() if fault(entry)]
-    print("".join(f"no test is attested: {line}\n" for line in trouble), end="", file=sys.stderr)
+    print("".join(f"not all tests are attested: {line}\n" for line in trouble), end="", file=sys.stderr)
     for name in failed:
         print(f"{name}: {fault(results[name])}: {', '.join(results[name].get('failures', ()))}".rstrip(": "))
     count = f"{len(results) - len(failed)} of {len(tests) + len(pages)} attested"
