@@ -100,8 +100,8 @@ def test_measured_rooms_have_numbers(measured):
     for line, room in zip(lines[2:], rooms(), strict=False):
         assert line.endswith(f"| 75% (`{room.LADDER[1].name}`) | 1.25 × `torch.one` |")
     assert lines[-1] == (
-        "Measured on one NVIDIA Test, 2026-11-21, with CuPy 14.2.0 and PyTorch 2.11.0 in the same run; "
-        "`make bench` measures yours."
+        "A room and its libraries were measured in the same run, on one NVIDIA Test, 2026-11-21, "
+        "with CuPy 14.2.0 and PyTorch 2.11.0; `make bench` measures yours."
     )
 
 

@@ -78,11 +78,20 @@ def without_room(folder: Path = NOTEBOOKS) -> str:
 
 
 def _caption(record: Record) -> str:
-    run = record.run()
+    runs = [record.run(room) for room in record.rooms()]
     names = {"cupy-cuda13x": "CuPy", "cupy-cuda12x": "CuPy", "cupy": "CuPy", "torch": "PyTorch"}
-    versions = [f"{names[name]} {version}" for name, version in run["versions"].items() if name in names and version]
-    beside = f", with {' and '.join(versions)} in the same run" if versions else ""
-    return f"Measured on one {record.gpu}, {run['date'][:10]}{beside}; `make bench` measures yours."
+    found = {
+        f"{names[name]} {version}": None
+        for run in runs
+        for name, version in run["versions"].items()
+        if name in names and version
+    }
+    beside = f", with {' and '.join(found)}" if found else ""
+    dates = " and ".join(sorted({run["date"][:10] for run in runs}))
+    return (
+        f"A room and its libraries were measured in the same run, on one {record.gpu}, {dates}{beside}; "
+        "`make bench` measures yours."
+    )
 
 
 def _measured(room: types.ModuleType, record: Record | None) -> tuple[str, str]:
