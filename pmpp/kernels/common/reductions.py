@@ -2,6 +2,9 @@
 
 Chapter: notebooks/30_reduction.ipynb. All are device functions for values of float32 or float64, and for blocks of one
 dimension, of up to 32 whole warps. All threads must call them. A NaN among the values makes the sum NaN.
+
+What lanes exchange has a name first. In ``return warp_sum(a if here else b)`` Python 3.12 puts a call into each branch.
+Then the lanes of a warp make two different exchanges, and each waits for lanes that never come.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ def sum_across_warps(value, partial):
     if cuda.laneid == 0:
         partial[cuda.threadIdx.x // 32] = value
     cuda.syncthreads()
-    return warp_sum(partial[cuda.laneid] if cuda.laneid < cuda.blockDim.x // 32 else NO_SUM)
+    seen = partial[cuda.laneid] if cuda.laneid < cuda.blockDim.x // 32 else NO_SUM
+    return warp_sum(seen)
 
 
 @cuda.jit(device=True)
@@ -49,7 +53,8 @@ def max_across_warps(value, partial):
     if cuda.laneid == 0:
         partial[cuda.threadIdx.x // 32] = value
     cuda.syncthreads()
-    return warp_max(partial[cuda.laneid] if cuda.laneid < cuda.blockDim.x // 32 else NO_MAX)
+    seen = partial[cuda.laneid] if cuda.laneid < cuda.blockDim.x // 32 else NO_MAX
+    return warp_max(seen)
 
 
 @cuda.jit(device=True)

@@ -6,7 +6,8 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,10 +169,16 @@ class Kernel:
     """A kernel or device function; `kernel[grid, block, stream, sharedmem](...)` launches it."""
 
     def __init__(
-        self, py_func: Callable, *, device: bool = False, signature: Any = None, launch_bounds: Any = None
+        self,
+        py_func: Callable,
+        *,
+        device: bool = False,
+        signature: Any = None,
+        launch_bounds: Any = None,
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         functools.update_wrapper(self, py_func)
-        self.py_func, self.device = py_func, device
+        self.py_func, self.device, self.options = py_func, device, dict(options)
         self.max_threads = _max_threads(launch_bounds)
         declared = [] if signature is None else signature if isinstance(signature, list) else [signature]
         parsed = [_signature(one) for one in declared]
@@ -251,12 +258,17 @@ def jit(
 ) -> Any:
     """`@cuda.jit`, `@cuda.jit(device=True)`, `@cuda.jit("void(float32[:])")`.
 
-    Of the compiler's options only `launch_bounds` matters here: a launch with more threads a block is refused.
+    Of the compiler's options only `launch_bounds` matters here: a launch with more threads a block is refused. The
+    others are kept in `Kernel.options`, for those who compile the function.
     """
     if inspect.isfunction(func_or_sig):
-        return Kernel(func_or_sig, device=device, launch_bounds=launch_bounds)
+        return Kernel(func_or_sig, device=device, launch_bounds=launch_bounds, options=options)
     declared = func_or_sig if func_or_sig is not None else signature
-    return lambda py_func: Kernel(py_func, device=device, signature=declared, launch_bounds=launch_bounds)
+
+    def made(py_func: Callable) -> Kernel:
+        return Kernel(py_func, device=device, signature=declared, launch_bounds=launch_bounds, options=options)
+
+    return made
 
 
 def void(*arguments: Any) -> Signature:

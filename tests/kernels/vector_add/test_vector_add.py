@@ -106,6 +106,7 @@ def test_copy(name, offset):
     assert same(out.copy_to_host(), x)
 
 
+@interpreter_only
 @pytest.mark.parametrize(("n", "offset"), [(2051, 0), (2051, 1), (2, 3)])
 def test_a_copy_reads_each_element_once(n, offset):
     """Several blocks, or less than a vector; with a head and a tail."""

@@ -1,0 +1,83 @@
+"""All lanes of a warp must make the same exchange: no call that exchanges values is copied into several branches.
+
+See `tests.support.bytecode`: Python's compiler does that from 3.12 on, and the GPU then waits forever.
+"""
+
+import ast
+import inspect
+from pathlib import Path
+
+import numpy as np
+
+from pmpp import cuda
+from tests.support.bytecode import copied_calls
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted([*ROOT.glob("pmpp/**/*.py"), *ROOT.glob("notebooks/source/*.py"), *ROOT.glob("tests/kernels/**/*.py")])
+
+
+def codes_of(path):
+    """The code of every function under ``@cuda.jit`` in a file."""
+    text = path.read_text(encoding="utf-8")
+    jitted = {
+        node.lineno if not node.decorator_list else node.decorator_list[0].lineno
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef) and any("cuda.jit" in ast.unparse(one) for one in node.decorator_list)
+    }
+    pending, found = [compile(text, str(path), "exec")], []
+    while pending:
+        code = pending.pop()
+        pending += [constant for constant in code.co_consts if inspect.iscode(constant)]
+        if code.co_firstlineno in jitted:
+            found.append(code)
+    return found
+
+
+def collectives(codes):
+    """Those that exchange values or wait: by a name with ``sync`` in it, or by a call of another that does."""
+    names, before = {"sync"}, 0
+    while len(names) > before:
+        before = len(names)
+        names |= {code.co_name for code in codes if names & set(code.co_names) or "sync" in " ".join(code.co_names)}
+    return [code for code in codes if code.co_name in names]
+
+
+def test_no_exchange_is_copied_into_branches():
+    codes = [code for path in FILES for code in codes_of(path)]
+    found = collectives(codes)
+    assert len(found) > 100
+    copied = [f"{Path(code.co_filename).relative_to(ROOT)}:{line}" for code in found for line in copied_calls(code)]
+    assert copied == []
+
+
+@cuda.jit(device=True)
+def exchange(value):
+    return cuda.shfl_xor_sync(0xFFFFFFFF, value, 1)
+
+
+def in_a_return(value, here):
+    return exchange(value if here else np.float32(0))
+
+
+def after_two_branches(value, here):
+    if here:
+        seen = value
+    else:
+        seen = np.float32(0)
+    return exchange(seen)
+
+
+def named_before(value, here):
+    seen = value if here else np.float32(0)
+    return exchange(seen)
+
+
+def in_one_branch(value, here):
+    if here:
+        value = np.float32(0)
+    return exchange(value)
+
+
+def test_what_python_copies_is_seen():
+    assert len(copied_calls(in_a_return)) == len(copied_calls(after_two_branches)) == 1
+    assert copied_calls(named_before) == copied_calls(in_one_branch) == []

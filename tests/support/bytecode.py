@@ -1,0 +1,43 @@
+"""Where Python's compiler puts one call of a kernel into several branches.
+
+From Python 3.12 on, CPython copies a block of at most four instructions that ends in ``return`` to each place that
+jumps to it. So ``return warp_sum(a if here else b)`` becomes two calls, one in each branch. On a GPU these are two
+different exchanges, and the lanes of a warp wait for each other forever.
+"""
+
+import dis
+import types
+
+MOST_COPIED = 4  # MAX_COPY_SIZE in CPython's compiler
+UNSEEN = {"CACHE", "NOP", "PRECALL", "PUSH_NULL", "RESUME"}  # not there, or not there yet, where CPython counts
+FORWARD = {"JUMP_FORWARD", "JUMP_ABSOLUTE"}
+
+
+def copied_calls(function: types.FunctionType | types.CodeType) -> list[int]:
+    """The lines of calls that are copied to several branches by Python 3.12, or have been by the Python that runs."""
+    instructions = list(dis.get_instructions(function))
+    after_jump = {one.argval for one in instructions if one.opname in FORWARD}
+    blocks, jumped_to = [[]], []
+    for one in instructions:
+        if one.is_jump_target:
+            blocks.append([])
+        if one.offset in after_jump:
+            jumped_to.append(blocks[-1])
+        if one.opname not in UNSEEN:
+            blocks[-1].append(one)
+        if one.opname.startswith(("RETURN", "JUMP", "POP_JUMP", "FOR_ITER")):
+            blocks.append([])
+    ends = [block for block in blocks if block and block[-1].opname.startswith("RETURN") and calls(block)]
+    to_be = [block for block in ends if len(block) <= MOST_COPIED and any(block is other for other in jumped_to)]
+    places = [(where(block), [(one.opname, one.argval) for one in block]) for block in ends]
+    been = [block for block, place in zip(ends, places, strict=True) if places.count(place) > 1]
+    return sorted({where(block) for block in to_be + been})
+
+
+def calls(block: list[dis.Instruction]) -> bool:
+    return any(one.opname.startswith("CALL") for one in block)
+
+
+def where(block: list[dis.Instruction]) -> int:
+    """The line of a block's last call."""
+    return max(one.positions.lineno for one in block if one.opname.startswith("CALL"))
