@@ -27,17 +27,13 @@ def copied_calls(function: types.FunctionType | types.CodeType) -> list[int]:
             blocks[-1].append(one)
         if one.opname.startswith(("RETURN", "JUMP", "POP_JUMP", "FOR_ITER")):
             blocks.append([])
-    ends = [block for block in blocks if block and block[-1].opname.startswith("RETURN") and calls(block)]
+    ends = [block for block in blocks if block and block[-1].opname.startswith("RETURN") and calls_of(block)]
     to_be = [block for block in ends if len(block) <= MOST_COPIED and any(block is other for other in jumped_to)]
-    places = [(where(block), [(one.opname, one.argval) for one in block]) for block in ends]
-    been = [block for block, place in zip(ends, places, strict=True) if places.count(place) > 1]
-    return sorted({where(block) for block in to_be + been})
+    found = {calls_of(block)[-1].lineno for block in to_be}
+    places = [place for block in ends for place in calls_of(block)]
+    return sorted(found | {place.lineno for place in places if places.count(place) > 1})
 
 
-def calls(block: list[dis.Instruction]) -> bool:
-    return any(one.opname.startswith("CALL") for one in block)
-
-
-def where(block: list[dis.Instruction]) -> int:
-    """The line of a block's last call."""
-    return max(one.positions.lineno for one in block if one.opname.startswith("CALL"))
+def calls_of(block: list[dis.Instruction]) -> list[dis.Positions]:
+    """Where in the source the calls of a block are: copies of a call are all in one place."""
+    return [one.positions for one in block if one.opname.startswith("CALL")]
