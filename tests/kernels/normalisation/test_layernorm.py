@@ -201,6 +201,13 @@ def test_the_way_that_a_row_takes(rows, columns, kernels):
     assert [report.kernel for report in launched(room.vectorised, rows, columns)] == kernels
 
 
+@interpreter_only
+def test_a_block_takes_a_whole_long_row_where_there_are_rows_for_all_multiprocessors(monkeypatch):
+    monkeypatch.setattr(device, "limits", lambda: {"multiprocessors": 2})
+    (report,) = launched(room.vectorised, 2, 32772)
+    assert (report.kernel, report.grid, report.block[0]) == ("long_rows_kernel", (2, 1, 1), 1024)
+
+
 def test_threads_for_a_row():
     """A power of two that shares a warp, or whole warps."""
     assert [room.lanes_for(units, 4) for units in (1, 4, 5, 16, 17, 128)] == [1, 1, 2, 4, 8, 32]

@@ -137,6 +137,15 @@ def test_planes_in_parts(op, shape, monkeypatch):
     assert right(device.to_host(room.whole_planes(x, op, shape[2:])), x, op, shape[2:])
 
 
+@pytest.mark.parametrize("op", room.OPERATORS)
+@pytest.mark.parametrize("shape", [(1, 2, 11, 13), (1, 1, 29, 31), (1, 2, 20, 24), (1, 1, 64, 64)])
+def test_planes_of_which_a_thread_takes_more_than_four_elements(op, shape):
+    """Four loads at once, and then the rest: for a warp or a block, of elements or of vectors."""
+    x = np.random.default_rng(2).standard_normal(shape, dtype=F32)
+    x[0, 0, -1, -1] = 9  # the largest is the last
+    assert right(device.to_host(room.whole_planes(x, op, shape[2:])), x, op, shape[2:])
+
+
 def test_a_plane_with_nan_and_infinities():
     x = np.ones((3, 1, 8, 8), F32)
     x[0, 0, 7, 7], x[1, 0, 0, 0], x[2] = np.nan, np.inf, -np.inf
