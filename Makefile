@@ -58,7 +58,7 @@ bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 readme: $(VENV)/.lab ## write the picture and the table of README.md anew
 	$(BIN)/python -m pmpp.lab.publish.readme
 
-room: $(VENV)/.lab ## write the skeleton of a new room, as in make room NAME=histogram
+room: | $(BIN)/python ## write the skeleton of a new room, as in make room NAME=histogram
 	@$(BIN)/python -m pmpp.lab.publish.skeleton $(NAME) $(if $(NUMBER),--number $(NUMBER))
 
 instruments: $(VENV)/.test ## print how far the interpreter can be trusted: bugs caught, agreement with ncu, speed, a peer's tests

@@ -44,6 +44,17 @@ def test_names_are_unique():
         assert all(one.name.startswith(f"{room}/") for one in module.EXERCISES)
 
 
+CHAPTERS = "".join(
+    path.read_text() for path in (Path(kernels.__path__[0]).parents[1] / "notebooks/source").glob("*.py")
+)
+
+
+@each_exercise
+def test_a_chapter_sets_it_and_checks_it(one):
+    assert f'exercise("{one.name}")' in CHAPTERS
+    assert f'check("{one.name}"' in CHAPTERS
+
+
 @each_exercise
 def test_the_cases_are_awkward(one):
     cases = one.inputs

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import importlib
 import inspect
 import re
 from pathlib import Path
@@ -103,6 +104,8 @@ def test_a_room_has_its_tests_its_wrong_kernels_and_its_chapter(room):
         assert (ROOT / path).is_file(), f"{path} is missing"
     command = f".venv/bin/python -m pmpp.lab.publish.notebooks {chapter.stem}"
     assert (ROOT / chapter).is_file(), f"{chapter} is missing: execute the chapter with `{command}`"
+    kernels = importlib.import_module(f"tests.kernels.{subject}.{wrong.stem}").RUNGS
+    assert len(kernels) >= 4, f"{wrong} has {len(kernels)} wrong kernels; at least 4"
     if room not in SAY_HOW_FAR:
         needed = f"{room.__name__} needs a function `tolerance`, or {tests} a test `test_a_rung_has_no_fault`"
         assert "def test_a_rung_has_no_fault(" in tests.read_text(), needed
@@ -132,11 +135,18 @@ def test_the_inputs_are_small_awkward_and_the_same_every_time(room):
     assert len(once) >= 8, f"`inputs()` has {len(once)} arguments; at least 8"
     for name, arguments in once.items():
         assert isinstance(arguments, tuple), name
+        assert isinstance(arguments[0], np.ndarray), f"{name}: arrays come first, then numbers"
         arrays = [argument for argument in arguments if isinstance(argument, np.ndarray)]
-        assert arrays, name
         assert sum(array.nbytes for array in arrays) < 2**20, f"{name} is not small"
         for first, second in zip(arguments, again[name], strict=True):
             np.testing.assert_array_equal(first, second)
+
+
+@each_room
+def test_every_dtype_is_among_the_inputs(room):
+    """What no input has is neither computed nor compiled by any test."""
+    given = {np.dtype(arguments[0].dtype) for arguments in room.inputs().values()}
+    assert set(map(np.dtype, getattr(room, "DTYPES", ()))) <= given
 
 
 @each_room
@@ -151,7 +161,8 @@ def test_the_cost_is_a_cost(room):
 
 @each_rung
 def test_a_rung_leaves_its_inputs_alone_and_returns_a_device_array(rung):
-    arguments = next(iter(module_of(rung).inputs().values()))
+    cases = module_of(rung).inputs().values()
+    arguments = next(case for case in cases if all(array.size for array in case if isinstance(array, np.ndarray)))
     before = [np.copy(argument) for argument in arguments]
     result = rung(*arguments)
     assert hasattr(result, "copy_to_host")
@@ -168,6 +179,20 @@ def solved(room):
 
 # A room without `tolerance` has derived in its test_<room>.py how far is right, and runs every input there.
 SAY_HOW_FAR = [room for room in ROOMS if hasattr(room, "tolerance")]
+
+
+@pytest.mark.parametrize("room", SAY_HOW_FAR, ids=room_name)
+def test_the_tolerance_tells_a_result_from_one_that_is_off_by_a_tenth(room):
+    """On most inputs at least: what cancels may be off by all of itself."""
+    told = []
+    for _, expected, allowed in solved(room).values():
+        expected = np.asarray(expected)
+        known = np.isfinite(expected) & (expected != 0)
+        if known.any():
+            told.append((0.1 * abs(expected) > np.broadcast_to(allowed, expected.shape))[known].any())
+    assert np.mean(told) > 0.5, f"on {told.count(False)} of {len(told)} inputs such a result is near enough"
+
+
 CASES = [(rung, name) for room in SAY_HOW_FAR for rung in room.LADDER for name in room.inputs()]
 
 

@@ -63,7 +63,6 @@ NOT_RUN = {
 
 #: Tests that run at level "run", the others at level "check".
 RUN_LEVEL = {
-    "it takes minutes at level check": ("cudapy.test_laplace.TestCudaLaplace.test_laplace_small",),
     "the kernel reads shared memory that nobody has written, which level check reports": (
         "cudapy.test_freevar.TestFreeVar.test_freevar",
         "cudapy.test_sm.TestSharedMemoryIssue.test_issue_2393",
@@ -77,8 +76,8 @@ RUN_LEVEL = {
     ),
 }
 
-#: Modules that are imported as for Numba's own simulator, for which they choose a smaller problem.
-SMALLER = ("cudapy.test_matmul",)
+#: Modules that are run as in Numba's own simulator, for which they choose a smaller problem.
+SMALLER = ("cudapy.test_laplace", "cudapy.test_matmul")
 
 #: Tests that are not run because of their size.
 TOO_LONG = {

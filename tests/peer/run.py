@@ -239,17 +239,17 @@ def run_module(name: str) -> dict[str, tuple[str, str]]:
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         from numba.cuda.core import config
 
+        result = _Result()
         config.ENABLE_CUDASIM = int(name in exclusions.SMALLER)
         try:
             module = importlib.import_module(PACKAGE + name)
+            for test in (*_flat(unittest.defaultTestLoader.loadTestsFromModule(module)), *_functions(name, module)):
+                if _name(test) in exclusions.TOO_LONG:
+                    result.outcomes[_name(test)] = ("failed", "not run: it takes too long")
+                else:
+                    unittest.TestSuite([test]).run(result)
         finally:
             config.ENABLE_CUDASIM = 0
-        result = _Result()
-        for test in (*_flat(unittest.defaultTestLoader.loadTestsFromModule(module)), *_functions(name, module)):
-            if _name(test) in exclusions.TOO_LONG:
-                result.outcomes[_name(test)] = ("failed", "not run: it takes too long")
-            else:
-                unittest.TestSuite([test]).run(result)
     return result.outcomes
 
 

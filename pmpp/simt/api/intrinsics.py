@@ -7,6 +7,7 @@ interpreter or for Numba; both kinds of objects are mapped to one path such as "
 from __future__ import annotations
 
 import ast
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,12 @@ from pmpp.simt.values.dtypes import Value
 from pmpp.simt.values.errors import UnsupportedError
 
 
+@functools.lru_cache(maxsize=8192)
+def as_written(node: ast.AST) -> str:
+    """A part of the source as text; kept, because a call in a loop asks each time."""
+    return ast.unparse(node)
+
+
 @dataclass(frozen=True)
 class Call:
     """One call in the source: its line, whether its result is used, and its first argument as written."""
@@ -39,11 +46,11 @@ class Call:
     @property
     def function(self) -> str:
         """The function as written."""
-        return ast.unparse(self.node.func)
+        return as_written(self.node.func)
 
     def argument(self, i: int) -> str:
         """The i-th argument as written."""
-        return ast.unparse(self.node.args[i]) if i < len(self.node.args) else "?"
+        return as_written(self.node.args[i]) if i < len(self.node.args) else "?"
 
 
 class DevicePath(str):
@@ -185,7 +192,7 @@ def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sh
         return array
     _check_alignment(alignment)
     size = math.prod(extents)
-    name = ast.unparse(call.node)
+    name = as_written(call.node)
     if size == 0 and m.dry:
         array = Array(Storage("shared", np.zeros((1, 1), dtype)), dtype, extents, c_strides(extents))
     elif size == 0:
@@ -232,7 +239,7 @@ def _local_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sha
         full = (math.prod(extents), m.batch.lanes.blocks, m.batch.lanes.width)
         init = np.zeros(full, np.bool_) if m.checks is not None else None
         values = np.broadcast_to(np.uint8(0), full) if records.is_record(dtype) else poison(full, dtype)
-        storage = Storage("local", values, name=ast.unparse(call.node), init=init, layout=dtype)
+        storage = Storage("local", values, name=as_written(call.node), init=init, layout=dtype)
         array = f.arrays[call.site] = Array(storage, dtype, extents, _strides(extents, dtype))
     return array
 

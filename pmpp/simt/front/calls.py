@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import math
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from pmpp.simt.front.inference import DryRun, Left
 from pmpp.simt.front.variables import LocalFunction, widen
 from pmpp.simt.machine.frames import Frame, GridGroup, kind_of
 from pmpp.simt.machine.instructions import CONTROL, CONVERSION
-from pmpp.simt.machine.machine import Site
+from pmpp.simt.machine.machine import Machine, Site
 from pmpp.simt.machine.memory import Array, c_strides
 from pmpp.simt.machine.storage import Storage
 from pmpp.simt.machine.turns import Waits, plain, suspending, suspends
@@ -57,30 +56,24 @@ def call_value(f: Frame, callee: Any, args: list, keywords: dict, call: intrinsi
 
 def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.Call, outer: Frame | None) -> Waits:
     """A device function runs with variables of its own, in the caller's lanes."""
-    m, line, name = f.m, call.line, call.function
-    try:
-        bound = function.signature.bind(*args, **keywords)
-    except TypeError as error:
-        raise m.error(f"{name}: {error}", line, ArgumentError) from error
-    for parameter in function.signature.parameters.values():
-        if parameter.name not in bound.arguments:
-            default = dtypes.constant(parameter.default)
-            bound.arguments[parameter.name] = parameter.default if default is None else default
+    m, line = f.m, call.line
+    bound = _bound(m, function, args, keywords, call)
     if f.depth >= CALL_DEPTH:
-        message = f"{name} calls itself more than {CALL_DEPTH} deep: recursion needs an end, and a GPU's stack is small"
-        raise m.error(message, line)
+        why = "recursion needs an end, and a GPU's stack is small"
+        raise m.error(f"{call.function} calls itself more than {CALL_DEPTH} deep: {why}", line)
     if m.dry and f.depth >= inference.DEPTH:
         raise DryRun
     inner = Frame(m, function, f.mask, f)
     inner.outer, inner.call = outer, call
     constant = zip(function.params, call.literals, strict=False)
     inner.literals = frozenset(p for p, known in constant if known is True or known in f.literals)
-    inner.vars.update(bound.arguments)
+    inner.vars.update(bound)
     if m.counts is not None:
         m.counts.instruction(line, f.mask, CONTROL)
     around = m.place.site
     if around is not None or function.source_file != m.launch.source_file:
-        m.place.site = Site.of(around, line, dict(zip(function.params, map(ast.unparse, call.node.args), strict=False)))
+        written = map(intrinsics.as_written, call.node.args)
+        m.place.site = Site.of(around, line, dict(zip(function.params, written, strict=False)))
     with contextlib.suppress(Left):  # how a dry run returns
         if function.suspends:
             yield from function.body(inner)
@@ -90,9 +83,25 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
     if function.returns > 1 and not m.dry and is_number(inner.value):
         start = Frame(m, function, f.mask, f)
         start.outer = outer
-        start.vars = dict(bound.arguments)
+        start.vars = dict(bound)
         return widen(inner.value, function.paths.of_value(start, _returned(function)))
     return inner.value
+
+
+def _bound(m: Machine, function: Any, args: list, keywords: dict, call: intrinsics.Call) -> dict[str, Any]:
+    """The arguments by the names of the parameters, with the defaults of those that were left out."""
+    parameters = function.signature.parameters  # all of them positional
+    if not keywords and len(args) == len(parameters):
+        return dict(zip(parameters, args, strict=True))
+    try:
+        found = function.signature.bind(*args, **keywords).arguments
+    except TypeError as error:
+        raise m.error(f"{call.function}: {error}", call.line, ArgumentError) from error
+    for parameter in parameters.values():
+        if parameter.name not in found:
+            default = dtypes.constant(parameter.default)
+            found[parameter.name] = parameter.default if default is None else default
+    return found
 
 
 def _returned(function: Any) -> Callable[[Frame], Any]:

@@ -95,10 +95,9 @@ def _view(f: Frame, base: Array, indices: tuple, name: str, line: int) -> Array:
             shape.append(count)
             strides.append(stride * step)
         else:
-            template = ", ".join("?" if k == axis else ":" for k in range(base.ndim))
             index = memory.as_index(f.m, index, name)
             index, inside = memory.in_bounds(
-                f.m, f.mask, index, extent, name, base.storage.space, template, line, False
+                f.m, f.mask, index, extent, name, base.storage.space, memory.Axis(axis, base.ndim), line, False
             )
             offset = memory.lose(offset + index * stride, f.mask, inside)
     return Array(base.storage, base.dtype, tuple(shape), tuple(strides), offset)

@@ -7,6 +7,8 @@ an error, to the hardware; to a reader it is a bug), then gathers or scatters un
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pmpp.simt.machine.lanes import Mask
@@ -86,8 +88,19 @@ def as_index(m: Machine, value: Value, name: str) -> Value:
     return value if value.dtype == dtypes.INT64 else value.astype(dtypes.INT64)
 
 
+class Axis(NamedTuple):
+    """One axis of several."""
+
+    number: int
+    rank: int
+
+    def at(self, index: int) -> str:
+        """An index along this axis as it is written: `:, 3`."""
+        return ", ".join(str(index) if axis == self.number else ":" for axis in range(self.rank))
+
+
 def in_bounds(
-    m: Machine, mask: Mask, index: Value, extent: object, name: str, space: str, axis: str, line: int, literal: bool
+    m: Machine, mask: Mask, index: Value, extent: object, name: str, space: str, axis: Axis, line: int, literal: bool
 ) -> tuple[Value, Mask | None]:
     """Check one axis.  Returns a safe index for every lane, and the mask without the lanes that are out of bounds."""
     if m.dry:
@@ -109,22 +122,18 @@ def in_bounds(
         lane = lane_of(m.batch.lanes, outside)
         n, i = int(_pick(m, extent, lane)), int(_pick(m, index, lane))
         valid = f"valid indices are 0 to {n - 1}" if n else "the array is empty"
-        m.hazard("out_of_bounds", space, name, line, lane, f"{{who}} accesses {{name}}[{_axis(axis, i)}], but {valid}")
+        m.hazard("out_of_bounds", space, name, line, lane, f"{{who}} accesses {{name}}[{axis.at(i)}], but {valid}")
         mask = mask.without(np.broadcast_to(outside, np.broadcast_shapes(outside.shape, (1, 1))))
     if m.checks is not None and not literal and (negative & ~outside).any():
         lane = lane_of(m.batch.lanes, negative & ~outside)
         i = int(_pick(m, index, lane))
         m.hazard(
             "out_of_bounds", space, name, line, lane,
-            f"{{who}} accesses {{name}}[{_axis(axis, i)}]: a negative index wraps around to the end",
+            f"{{who}} accesses {{name}}[{axis.at(i)}]: a negative index wraps around to the end",
         )  # fmt: skip
     wrapped = np.where(index < 0, index + extent, index)
     last = np.maximum(np.asarray(extent) - 1, 0)
     return np.clip(wrapped, 0, last), mask
-
-
-def _axis(template: str, index: int) -> str:
-    return template.replace("?", str(index))
 
 
 #: The offset of a view or record in lanes whose index was out of bounds: they read nothing and write nothing.
@@ -143,23 +152,24 @@ def position(
 ) -> tuple[Value, Mask | None]:
     """Element position in the storage for each lane, and the lanes that may access it."""
     total: Value | int = array.offset
-    if isinstance(total, np.ndarray) and total.size and total.min() < 0:
+    spread = isinstance(total, np.ndarray)
+    if spread and total.size and total.min() < 0:
         mask = mask.without(total < 0)
         if mask is None:
             return np.int64(0), None
         total = np.maximum(total, 0)
-    rank = len(indices)
-    for axis, index in enumerate(indices):
-        template = ", ".join("?" if k == axis else ":" for k in range(rank)) if rank > 1 else "?"
+    rank, space = len(indices), array.storage.space
+    for axis, (index, extent, stride) in enumerate(zip(indices, array.shape, array.strides, strict=False)):
+        # The same index in all threads, inside, is what unrolled loops over arrays in registers ask for.
+        if isinstance(index, np.integer) and type(extent) is int and 0 <= index < extent and not m.dry:
+            total = total + int(index) * stride
+            continue
         index = as_index(m, index, name)
-        index, mask = in_bounds(
-            m, mask, index, array.shape[axis], name, array.storage.space, template, line, literals[axis]
-        )
+        index, mask = in_bounds(m, mask, index, extent, name, space, Axis(axis, rank), line, literals[axis])
         if mask is None:
             return np.int64(0), None
-        stride = array.strides[axis]
         total = total + (index if isinstance(stride, int) and stride == 1 else index * stride)
-    if isinstance(array.offset, np.ndarray):  # an inactive lane's view may begin behind the end
+    if spread:  # an inactive lane's view may begin behind the end
         total = np.minimum(total, max(0, _extent(array.storage) - 1))
     return (np.int64(total) if isinstance(total, int) else total), mask
 
