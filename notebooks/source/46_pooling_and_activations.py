@@ -12,7 +12,7 @@
 # %% [markdown]
 # # 46. Pooling and activations
 #
-# *Windows, padding, ties, 32-bit places, what a cache does unasked, wide loads, shuffles at edges, epilogues. PMPP 4e:
+# *Windows, padding, ties, 32-bit indices, what a cache does unasked, wide loads, shuffles at edges, epilogues. PMPP 4e:
 # section 16.1; 5e: chapter 19. The code is [pmpp/kernels/pooling/ladder.py](../pmpp/kernels/pooling/ladder.py) and
 # [pmpp/kernels/activation/ladder.py](../pmpp/kernels/activation/ladder.py).*
 #
@@ -74,12 +74,12 @@ ceilings = roofline.ceilings("pooling")
 for name, window in {"2x2": (2,), "3x3 s2 p1": (3, 2, 1)}.items():
     cost = pooling.cost(256 * 64, 112, 112, *window)
     microseconds = cost.bytes / ceilings.bandwidth * 1e6
-    print(f"{name:10} {cost.intensity:.2f} FLOP a byte, {cost.bytes / 1e6:.0f} MB: at least {microseconds:.0f} us")
+    print(f"{name:10} {cost.intensity:.2f} FLOP per byte, {cost.bytes / 1e6:.0f} MB: at least {microseconds:.0f} us")
 print(f"with {ceilings.bandwidth / 1e12:.2f} TB/s ({ceilings.source}). You said: {prediction}")
 
 # %% [markdown]
-# The same. The bound counts each element of the input once, however many windows see it. Far below one FLOP a byte,
-# both lie on the slope of any roofline.
+# The same. The bound counts each element of the input once, however many windows contain it. Far below one FLOP per
+# byte, both lie on the slope of any roofline.
 #
 # Times in this chapter come from a record of a named GPU, checked and repeated, with PyTorch in the same run.
 
@@ -101,8 +101,8 @@ measured("pooling", "max 2x2")
 measured("pooling", "max 3x3")
 
 # %% [markdown]
-# PyTorch's kernel always writes down where the maximum was, in 64 bits, since training will ask for it. That is 8 bytes
-# more for each result. It explains a part of the distance, and not the most of it.
+# PyTorch's kernel always stores the index of each maximum, in 64 bits, since training needs it. That is 8 bytes more
+# for each result. It explains a part of the distance, and not the most of it.
 #
 # ## The reference, and what it settles
 #
@@ -131,7 +131,7 @@ print(f"You said: {prediction}")
 # %% [markdown]
 # With padding counted, the edges of every image turn darker. Whoever blurs a picture wants the second line.
 #
-# ## The first rung, `naive`: a thread for each result
+# ## The first rung, `naive`: one thread for each result
 #
 # `i` counts through all results of all planes. A division takes a row out of it, another the plane.
 
@@ -169,7 +169,7 @@ plots.access(naive, "x", kind="load")
 measured("pooling", "max 2x2", "naive")
 
 # %% [markdown]
-# ## The second rung, `narrow`: cheaper places
+# ## The second rung, `narrow`: cheaper indices
 #
 # A GPU has no instruction for dividing integers. The compiler writes out some twenty instructions for 32 bits, and
 # several times as many for 64 bits. `naive` divides five times, by `//` and `%`, and in 64 bits, since that is what
@@ -193,7 +193,7 @@ measured("pooling", "max 2x2", "naive", "narrow")
 # ## The third rung, `shared`: does it pay?
 #
 # With 3 x 3 windows and stride 2, nine loads fetch four new elements. The textbook's answer is a tile in shared memory
-# with a halo (PMPP 7.4): a block loads what its windows see, once, waits, and reads the windows from there.
+# with a halo (PMPP 7.4): a block loads the inputs of its windows, each once, waits, and reads the windows from there.
 
 # %%
 show(pooling.shared_kernel)
@@ -220,9 +220,9 @@ measured("pooling", "max 3x3", "narrow", "shared")
 # and more index arithmetic, in a kernel that was bound by its instructions. For 2 x 2 windows there is not even an
 # overlap. Large windows with stride 1, as in convolutions, are another matter.
 #
-# ## The fourth rung, `vectorised`: four results a thread
+# ## The fourth rung, `vectorised`: four results per thread
 #
-# So: fewer instructions for each byte, and more bytes under way. A thread takes two rows of eight neighbours with four
+# So: fewer instructions for each byte, and more bytes in flight. A thread takes two rows of eight neighbours with four
 # 128-bit loads, and has four results, one 128-bit store. It divides once, for four results. That needs rows that are a
 # multiple of eight long, so it is a kernel for this shape, and the rung looks at the shape before it launches.
 
@@ -238,15 +238,15 @@ for name, report in {"naive": naive, "vectorised": pairs}.items():
 plots.access(pairs, "x")
 
 # %% [markdown]
-# Each panel is the first of two loads from a row: 16 bytes a lane, and lanes stand 32 bytes apart. So a request touches
-# 32 sectors and takes the left half of each. The second load takes the halves that are white here, and finds them in
-# the L1 cache, as in the picture before. Eight lanes cover a row of 64; the next eight go on two rows below.
+# Each panel is the first of two loads from a row: 16 bytes per lane, and lanes stand 32 bytes apart. So a request
+# touches 32 sectors and takes the left half of each. The second load takes the halves that are white here, and finds
+# them in the L1 cache, as in the picture before. Eight lanes cover a row of 64; the next eight go on two rows below.
 #
 # Windows of 3 x 3 with stride 2 and padding 1 need a ninth column on the left. The lane on the left has it in a
 # register. So each thread first takes the maximum of its three rows, column by column, and then one *shuffle* hands the
 # last column to the right. Lane 0 has no such neighbour in its warp, and loads the column. At the left edge of a row
-# and at the top and bottom of a plane something inside the window stands in for what is outside: a maximum does not
-# mind seeing an element twice. (A mean would, which is why the room has no such kernel for it.)
+# and at the top and bottom of a plane an element inside the window is read instead of one outside: an element seen
+# twice does not change a maximum. (It changes a mean, so the room has no such kernel for means.)
 
 # %%
 show(pooling.max_threes_kernel)
@@ -266,7 +266,7 @@ measured("pooling", "average 2x2", "narrow", "vectorised")
 # of 112 x 112. **Predict, then run.** What happens if `narrow` does it? Look at neighbouring lanes.
 
 # %%
-prediction = None  # sectors a request
+prediction = None  # sectors per request
 
 # %%
 whole = maps.shape[2:]
@@ -277,7 +277,7 @@ plots.access(reports_of(pooling.narrow, many, "average", whole), "x", kind="load
 # %% [markdown]
 # Each lane walks through a plane of its own, and a warp touches 32 sectors for 32 numbers. And there are only as many
 # threads as planes. This is [chapter 30](30_reduction.ipynb)'s problem, many times over, and chapter 30's device
-# functions solve it: a block for each plane, four 128-bit loads under way in each thread, `block_combine` at the end.
+# functions solve it: a block for each plane, four 128-bit loads in flight in each thread, `block_combine` at the end.
 
 # %%
 show(pooling.planes_kernel)
@@ -286,8 +286,9 @@ show(pooling.planes_kernel)
 measured("pooling", "global average", "narrow", "whole_planes")
 
 # %% [markdown]
-# With few and large planes, a block each would leave most of the GPU idle. Then a plane is cut into parts, and the same
-# kernel reduces what they make. With small planes a block would mostly wait at its barriers, and a warp does instead.
+# With few and large planes, one block for each would leave most of the GPU idle. Then each plane is cut into parts. A
+# block reduces each part, and the results are reduced in the same way. The block of a small plane would mostly wait at
+# its barriers, so one warp reduces it.
 #
 # ## All rungs of pooling
 
@@ -360,9 +361,9 @@ for name in ("relu", "tanh", "gelu", "silu"):
     measured("activation", name, "elementwise", "vectorised")
 
 # %% [markdown]
-# Less than a tenth, once the kernel reads as it should, and in PyTorch's kernels nothing at all. Eight bytes an element
-# take so long that the arithmetic fits beside them. That is what *memory-bound* means: arithmetic is free, up to a
-# point. On a GPU with less bandwidth for as much arithmetic, still more of it would be.
+# Less than a tenth, once the kernel reads as it should, and in PyTorch's kernels nothing at all. Eight bytes per
+# element take so long that the arithmetic fits beside them. That is what *memory-bound* means: arithmetic is free, up
+# to a point. On a GPU with less bandwidth for as much arithmetic, still more of it would be.
 #
 # ## Right at the ends
 #
@@ -390,7 +391,7 @@ show(activation.activate)
 #
 # ## Elementwise, and 128 bits wide
 #
-# There is not much to see in these two rungs after chapter 4: a thread for each element, then a thread for each four.
+# There is not much to see in these two rungs after chapter 4: one thread for each element, then one for each four.
 
 # %%
 show(activation.vectorised_kernel)
@@ -414,7 +415,7 @@ show(activation.fused_kernel)
 # Which channel is it? Elements i to i + 3 mostly lie in one plane, and one division finds it. Where planes are no
 # multiple of four, the four may belong to two channels or more, and `add_bias` goes from one to the next.
 #
-# **Predict, then run.** How many bytes an element move in each, and what is the ratio of the times?
+# **Predict, then run.** How many bytes per element move in each, and what is the ratio of the times?
 
 # %%
 prediction = None  # (bytes apart, bytes fused, ratio)
@@ -424,7 +425,7 @@ bias = np.arange(4, dtype=np.float32)
 for rung in (activation.vectorised, activation.fused):
     counted = lab.count(rung, maps, "relu", bias)
     sectors = sum(counted.counters[f"global_{way}_sectors"] for way in ("load", "store"))
-    print(f"{rung.name:12}{len(counted.reports)} kernels, {32 * sectors / maps.size:5.1f} bytes an element in sectors")
+    print(f"{rung.name:12}{len(counted.reports)} kernels, {32 * sectors / maps.size:5.1f} bytes per element in sectors")
 print(f"You said: {prediction}")
 measured("activation", "bias and relu", "elementwise", "vectorised", "fused")
 
@@ -478,7 +479,7 @@ exercise("pooling/back")
 
 # %%
 @cuda.jit
-def back(slope, indices, out):
+def back(gradient, indices, out):
     pass  # your code
 
 
@@ -537,15 +538,15 @@ assert check("pooling/edges", edges_answer)
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
 @cuda.jit
-def back_answer(slope, indices, out):
+def back_answer(gradient, indices, out):
     i = cuda.grid(1)
     if i < out.size:
         h, w = out.shape[1], out.shape[2]
         plane, row, column = i // w // h, i // w % h, i % w
         y, z, value = row // 2, column // 2, np.float32(0)
-        if y < slope.shape[1] and z < slope.shape[2] and indices[plane, y, z] == row * w + column:
-            value = slope[plane, y, z]
-        out[plane, row, column] = value  # everyone writes: nobody has to set out to 0 before
+        if y < gradient.shape[1] and z < gradient.shape[2] and indices[plane, y, z] == row * w + column:
+            value = gradient[plane, y, z]
+        out[plane, row, column] = value  # every thread writes, so out need not be set to 0 before
 
 
 assert check("pooling/back", back_answer)
@@ -587,6 +588,6 @@ for name, size in (("no indices", 0), ("64-bit indices", 8), ("8-bit indices", 1
 
 # %% [markdown]
 # *Indices.* In 64 bits they are twice as many bytes as the results themselves, and make the bound two fifths longer.
-# One byte says as much, which of the four it was. The way back knows the window, so it can work out the rest.
+# One byte says as much, which of the four it was. Backpropagation knows the window, so it can work out the rest.
 #
 # Go on with [chapter 50](50_softmax.ipynb): softmax, where a whole row must be read before any of it can be written.

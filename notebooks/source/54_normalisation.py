@@ -60,7 +60,7 @@ print("images x channels x height x width:", batch.shape)
 
 # %% [markdown]
 # The channels differ: each has its own brightness and its own contrast. The reference subtracts the mean of a channel
-# and divides by the root of its variance. Then it multiplies by a `weight` and adds a `bias`, one of each a channel,
+# and divides by the root of its variance. Then it multiplies by a `weight` and adds a `bias`, one of each per channel,
 # that the network learns: it may undo the normalisation where that is better. A small `eps` keeps a constant channel
 # from being divided by 0.
 
@@ -80,7 +80,7 @@ _ = axes[1].legend()
 # ## The bound
 #
 # Some nine operations for each element, and at least eight bytes: read once, written once. That is about one operation
-# a byte, far to the left of the ridge of any GPU. Normalising is *memory-bound*, like everything in this part.
+# per byte, far to the left of the ridge of any GPU. Normalising is *memory-bound*, like everything in this part.
 #
 # But can a batch be read only once? In *inference* it can: the mean and the variance are kept from training. In
 # *training* they come from the batch itself. Until the last image has been read, the first cannot be written. If the
@@ -176,7 +176,7 @@ print("you said", prediction)
 show(batchnorm.two_pass_kernel)
 
 # %% [markdown]
-# A second kernel normalises: an element a thread, with the mean and variance of its channel.
+# A second kernel normalises: one element per thread, with the mean and variance of its channel.
 
 # %%
 show(batchnorm.normalise_kernel)
@@ -201,7 +201,7 @@ print("of all 120 patches:     mean", whole.mean(axis=(0, 2, 3)).round(1), ", st
 
 # %% [markdown]
 # With momentum 0.1 it takes some thirty batches to forget the start. (PyTorch's `momentum=None` is a plain average of
-# all batches: give `1 / k` in the k-th.)
+# all batches: pass `1 / k` for batch `k` = 1, 2, ...)
 #
 # Is the result right? And how far is it from the bound? This helper asks the record: measurements that are kept with
 # the project, made by `make bench`.
@@ -391,10 +391,10 @@ recorded("batchnorm", "fused", before="split", family="inference")
 # ### A ReLU for free
 #
 # In a network a ReLU follows: negative numbers become 0. As a kernel of its own it reads and writes the whole batch
-# again, eight bytes an element. Inside the kernel that has the number in a register anyway, it is one comparison. The
+# again, eight bytes per element. Inside the kernel that has the number in a register anyway, it is one comparison. The
 # times below are those of the last rung, `vectorised`, which does it in the same place.
 #
-# **Predict, then run.** In inference normalising moves 8 bytes an element. What factor should fusing the ReLU gain?
+# **Predict, then run.** In inference normalising moves 8 bytes per element. What factor should fusing the ReLU gain?
 # And in training, with 12?
 
 # %%
@@ -432,7 +432,7 @@ show(moments.load_chunk)
 
 # %% [markdown]
 # With 32 values *in registers* something changes. A second pass over them is free. So the chunk's moments are found in
-# two passes, with no division for each value, and chunks are merged. This is Welford's idea with 32 values a step: as
+# two passes, with no division for each value, and chunks are merged. This is Welford's idea with 32 values per step: as
 # accurate, and a fraction of the arithmetic.
 
 # %%
@@ -446,7 +446,7 @@ show(moments.chunk_moments)
 show(batchnorm.channel_kernel)
 
 # %% [markdown]
-# Our patches have 65,536 values a channel, too many. Eight of them fit.
+# Our patches have 65,536 values per channel, too many. Eight of them fit.
 #
 # **Predict, then run.** How many sectors of 32 bytes does each rung load for eight patches? One read of them is 12,288.
 
@@ -484,7 +484,7 @@ plots.drawn(plots.ladder, "batchnorm", family="inference")
 # %% [markdown]
 # In inference the first three rungs are the same kernel, since there are no moments to find. In training remember that
 # two thirds are all there is. The roofline shows how little arithmetic has to do with it: all points stand above one
-# another at about one operation a byte.
+# another at about one operation per byte.
 
 # %%
 plots.drawn(plots.roofline, "batchnorm", family="training")
@@ -530,13 +530,13 @@ other_shapes("batchnorm", ("training, other shapes", "inference, other shapes"))
 #
 # Now turn the question around. In a transformer a *row* is normalised by itself: the features of one word. A row lies
 # together in memory, and it is short, some thousand numbers. Nobody has to wait for other rows. So a row can be read
-# once, *kept* while its moments are found, and written: eight bytes an element, in training too. The ladder is about
-# where to keep it.
+# once, *kept* while its moments are found, and written: eight bytes per element, in training too. The rungs differ in
+# where they keep it.
 #
 # ### Rungs 1 to 3: in memory, in the cache
 #
-# `two_kernels` does what we did before: one kernel for the statistics, one to normalise. Between the two the whole
-# matrix passes by, so the second kernel finds nothing in the cache.
+# `two_kernels` does what we did before: one kernel for the statistics, one to normalise. If the matrix is larger than
+# the caches, the second kernel must read each row from memory again.
 #
 # `block_per_row` needs no new idea, only a better order. The block that has found a row's moments normalises it *now*,
 # while the row is in the cache. One launch, one read from memory.
@@ -599,7 +599,7 @@ for columns in (3, 64, 1000, 1024, 4096, 32768, 40000):
     for run in lab.count(layernorm.vectorised, x, x[0], x[0]).reports:
         blocks = f"{run.grid[0]:4} x {run.grid[1]} blocks of {run.block[0]}"
         print(f"{x.shape[0]:5} rows of {columns:6}: {run.kernel:18} {blocks}")
-lanes = layernorm.lanes_for(16, 4)  # 16 vectors, 4 a lane
+lanes = layernorm.lanes_for(16, 4)  # 16 vectors, 4 per lane
 print(f"lanes for a row of 64: {lanes}, rows in a warp: {32 // lanes} - you said", prediction)
 
 # %% [markdown]
@@ -650,7 +650,7 @@ other_shapes("layernorm", ("other shapes",))
 #
 # ### 1. Merge
 #
-# Every block of `split` left a count, a mean and an $M_2$. Merge them, a thread a channel.
+# Every block of `split` left a count, a mean and an $M_2$. Merge them, one thread per channel.
 
 # %%
 exercise("batchnorm/merge")
@@ -749,8 +749,8 @@ def merge_answer(counts, means, m2s, out):
 assert check("batchnorm/merge", merge_answer)
 
 # %% [markdown]
-# *Merge.* The loads are coalesced: neighbouring threads have neighbouring channels. A thread a channel is one long
-# chain, and `merge_parts` of the room lets a block do it as a tree. Going back to sums of squares passes the first
+# *Merge.* The loads are coalesced: neighbouring threads have neighbouring channels. One thread per channel is one
+# long chain, and `merge_parts` of the room lets a block do it as a tree. Going back to sums of squares passes the first
 # cases and fails at the one around 1000.
 
 
@@ -768,9 +768,9 @@ def running_answer(mean, var, count, momentum, running_mean, running_var):
 assert check("batchnorm/running", running_answer)
 
 # %% [markdown]
-# *What is kept.* With two values a channel the biased and the unbiased variance differ by a factor of two. That is one
-# reason why a network trained on tiny batches behaves differently when it is evaluated. The other is that moments of so
-# few values scatter widely around the running ones.
+# *What is kept.* With two values per channel the biased and the unbiased variance differ by a factor of two. That is
+# one reason why a network trained on tiny batches behaves differently when it is evaluated. The other is that moments
+# of so few values scatter widely around the running ones.
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]

@@ -44,7 +44,7 @@ from pmpp.runtime.check import as_flag, as_number
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
-BLOCK = 256  # threads a block
+BLOCK = 256  # threads per block
 
 
 def reference(
@@ -58,7 +58,7 @@ def reference(
     eps: float = 1e-5,
     relu: bool = False,
 ) -> np.ndarray:
-    """What `two_pass` returns, a channel at a time and in float64."""
+    """The normalised batch in float64, computed one channel at a time. Arguments as in `arguments`."""
     out = np.empty(x.shape, np.float64)
     with np.errstate(invalid="ignore"):  # inf - inf
         for c in range(x.shape[1]):
@@ -113,7 +113,7 @@ def cost(n: int, c: int = 64, inner: int = 1, training: bool = True) -> Cost:
     """For a batch of ``n`` x ``c`` x ``inner``: each element read once and written once.
 
     In training a batch that is too large for the caches must be read twice, so it moves 1.5 times as many bytes.
-    Operations an element: 4 to normalise (subtract, multiply, add, compare), 5 more for its moments.
+    Operations per element: 4 to normalise (subtract, multiply, add, compare), 5 more for its moments.
     """
     return Cost(flops=(9 if training else 4) * n * c * inner, bytes=8 * n * c * inner + 8 * c)
 
@@ -136,16 +136,17 @@ def arguments(
 
     Args:
         x: float32 of shape (N, C) or (N, C, ...) with one to three further dimensions, contiguous. Fewer than 2^31
-            values a channel; to train on, at least 2.
+            values per channel; to train on, at least 2.
         weight, bias: float32 of shape (C,).
-        running_mean, running_var: float32 of shape (C,), both or neither. In training device arrays, which are updated:
-            (1 - momentum) of the old and momentum of the batch's mean and unbiased variance. In inference they are
-            required, and used instead of the batch's.
+        running_mean, running_var: float32 of shape (C,), both or neither. In training they must be device arrays and
+            are updated in place to (1 - momentum) * old + momentum * batch, where the batch's variance is the unbiased
+            one. In inference they are required, and are used instead of the batch's moments.
         training: True to normalise by the moments of the batch, False by the running ones.
-        momentum: from 0 to 1. For what PyTorch's momentum=None does, give 1 / k in the k-th batch.
+        momentum: from 0 to 1. To do what PyTorch's momentum=None does, pass 1 / k for batch k = 1, 2, ...
         eps: what is added to the variance, 0 or more.
         relu: True to set negative results to 0.
-        out: a device array like ``x`` in C order, or None to allocate one; apart from ``x`` in memory.
+        out: a device array of float32 and the shape of ``x``, in C order, apart from ``x`` in memory, or None to
+            allocate one.
         stream: the stream to work on.
 
     Returns ``out``, without waiting for the work to be done. The variance is the biased one. In training a NaN or an
@@ -172,6 +173,10 @@ def arguments(
     if not training and running_mean is None:
         raise ValueError("running_mean and running_var must be given for training=False, were None")
     if running_mean is not None and training:  # they are updated, so they must be on the device
+        for name, given in (("running_mean", running_mean), ("running_var", running_var)):
+            if isinstance(given, np.ndarray):
+                use = f"it is updated, so pass pmpp.runtime.device.to_device({name})"
+                raise TypeError(f"{name} must be a device array in training, was a NumPy array: {use}")
         running_mean = device.as_output("running_mean", running_mean, dtype=np.float32, **per_channel)
         running_var = device.as_output("running_var", running_var, dtype=np.float32, **per_channel)
     elif running_mean is not None:
@@ -202,7 +207,7 @@ def arguments(
     )
 
 
-# ----------------------------------------------------------------------------------- a block a channel, an element each
+# ------------------------------------------------------------------------ one block per channel, one element per thread
 
 
 @cuda.jit
@@ -248,7 +253,7 @@ def two_pass(p):
 
 
 def normalise(p):
-    """Launch the kernel that normalises an element a thread."""
+    """Launch the kernel that normalises one element per thread."""
     normalise_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.affine, p.moments, p.epilogue, p.out)
 
 
@@ -269,7 +274,7 @@ def welford_kernel(x, moments, running):
 
 @rung(welford_kernel, normalise_kernel)
 def welford(p):
-    """Mean and variance in one pass: each thread corrects both with every value, and threads merge what they have.
+    """Mean and variance in one pass: each thread updates both with every value, and the threads' moments are merged.
 
     Source: B. P. Welford (1962); T. Chan, G. Golub, R. LeVeque (1983).
 
@@ -284,7 +289,7 @@ def welford(p):
 
 
 def partials_of(p, tile):
-    """Room for 3 x channels x parts: the moments of each part. A tile is what a block reads at once."""
+    """An array for the moments of each part, 3 x channels x parts. A block reads ``tile`` values at once."""
     channels = p.shape.channels
     parts = parts_of(channels, blocks(p.shape.images * p.shape.inner, tile))
     return device.empty((3, channels, parts), np.float32, stream=p.stream)
@@ -313,7 +318,7 @@ def merge_kernel(partials, moments, running):
 
 @rung(split_kernel, merge_kernel, normalise_kernel)
 def split(p):
-    """Several blocks share a channel, write down the moments of their parts, and a second kernel merges these.
+    """Several blocks share a channel and store the moments of their parts. A second kernel merges these.
 
     Leaves: a third launch, and a root and a division for each element, though the whole channel has one scale.
     """
@@ -324,7 +329,7 @@ def split(p):
     normalise(p)
 
 
-# ---------------------------------------------------------------------------------- once a channel, not once an element
+# ------------------------------------------------------------------------------ once per channel, not once per element
 
 
 @cuda.jit
@@ -341,9 +346,9 @@ def fused_kernel(x, training, partials, affine, moments, running, epilogue, out)
 
 @rung(split_kernel, fused_kernel)
 def fused(p):
-    """The kernel that normalises merges the parts itself: two launches, and a thread computes its scale once.
+    """The second kernel merges the parts before it normalises: two launches, and a thread computes its scale once.
 
-    Leaves: a load moves 4 bytes, and its thread waits for it before it asks for the next.
+    Leaves: a load moves 4 bytes, and its thread waits for it before it issues the next.
     """
     partials = partials_of(p, BLOCK)
     grid = partials.shape[1:]
@@ -354,13 +359,17 @@ def fused(p):
 
 # -------------------------------------------------------------------------------------- 128 bits wide, and many at once
 
-NARROW = 8  # planes of fewer values than this are read column by column
-SMALL = 2**16  # a batch of no more values is normalised by the simple kernels
-LARGEST = 1024  # threads a block
-FLAT = 16  # values a thread, in flat_kernel
+# Planes of fewer values than this are read column by column. Eight values are 32 bytes, a sector. Read channel by
+# channel, a shorter plane would fill no sector, so each load would also bring values of the next channels.
+NARROW = 8
+# A batch of at most this many values is too small to gain from flat_kernel or columns_kernel. In training its planes
+# may even be narrow: channel_kernel then uses little of each sector that it loads, but saves two launches.
+SMALL = 2**16
+LARGEST = 1024  # threads per block, the most that CUDA allows
+FLAT = 16  # values per thread, in flat_kernel: 4 loads in flight. More loads need more registers, so fewer threads fit.
 
 
-@cuda.jit(max_registers=64)  # so that more warps fit on a multiprocessor
+@cuda.jit(max_registers=64)  # so that 1024 threads fit on a multiprocessor, which has 65,536 registers
 def parts_kernel(x, shape, wide, tiles, partials):
     channel, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     values = cuda.local.array(CHUNK, np.float32)
@@ -375,9 +384,9 @@ def parts_kernel(x, shape, wide, tiles, partials):
         write_part(partials, channel, part, count, mean, m2)
 
 
-@cuda.jit(max_registers=64)
+@cuda.jit(max_registers=64)  # as above
 def vectorised_kernel(x, shape, tiles, partials, affine, moments, running, epilogue, out):
-    # Backwards: what was read last is in the cache still, and is used first.
+    # Backwards: what was read last is still in the cache, and is used first.
     channel, part, parts = cuda.gridDim.x - 1 - cuda.blockIdx.x, cuda.gridDim.y - 1 - cuda.blockIdx.y, cuda.gridDim.y
     values = cuda.local.array(CHUNK, np.float32)
     units = cuda.blockDim.x * CHUNK // 4
@@ -393,7 +402,7 @@ def vectorised_kernel(x, shape, tiles, partials, affine, moments, running, epilo
         tile -= parts
 
 
-@cuda.jit(max_registers=64)  # a block of 1024 threads can have no more
+@cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
 def channel_kernel(x, shape, wide, depth, affine, running, epilogue, out):
     channel, thread = cuda.blockIdx.x, cuda.threadIdx.x
     values = cuda.local.array(CHUNK, np.float32)
@@ -419,14 +428,14 @@ def flat_kernel(x, shape, head, tail, affine, moments, epilogue, out):
             quad = load128(x, min(begin + 4 * (thread + k * BLOCK), tail - 4))
             values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = quad
         plane = begin // inner
-        first_c, first_r = plane % channels, begin - plane * inner  # where the block begins: 64-bit divisions, but once
+        first_c, first_r = plane % channels, begin - plane * inner  # of the block's first value: 64-bit, but once
         for k in range(FLAT // 4):
             i = 4 * (thread + k * BLOCK)
             planes, r = divided(first_r + i, inner)
             c = divided(first_c + planes, channels)[1]
             mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
             for j in range(4):
-                if r == inner:  # here begins the next plane
+                if r == inner:  # the next plane begins here
                     r, c = np.int32(0), np.int32(c + 1 if c + 1 < channels else 0)
                     mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
                 values[4 * k + j] = rectified((values[4 * k + j] - mean) * scale + bias, epilogue.relu)
@@ -450,7 +459,7 @@ def flat_kernel(x, shape, head, tail, affine, moments, epilogue, out):
     columns.columns_kernel,
 )
 def vectorised(p):
-    """A thread asks for many values at once, 128 bits at a time, and finds their moments in registers.
+    """A thread has many loads in flight, of 128 bits if possible, and finds the moments of their values in registers.
 
     The shape decides which kernels run. A channel of up to 32768 values fits into the registers of one block, and is
     read once. A larger one is read by several blocks, and then once more, if possible backwards, to use what is still
@@ -460,9 +469,11 @@ def vectorised(p):
     x, out = p.x.reshape(p.x.size), p.out.reshape(p.x.size)
     wide = shape.inner % 4 == 0 and device.address(x) % 16 == device.address(out) % 16 == 0
     values = shape.images * shape.inner
-    units, most = values // (4 if wide else 1), CHUNK // (4 if wide else 1)  # in a channel, and in a thread
+    # Vectors or values of a channel, and the most of them that a thread keeps.
+    units, most = values // (4 if wide else 1), CHUNK // (4 if wide else 1)
     if p.training and units <= LARGEST * most and (shape.inner >= NARROW or x.size <= SMALL):
-        # Few channels leave room on the GPU for more threads on each.
+        # Few channels, at most two per multiprocessor, leave room on the GPU for four times as many threads on each. A
+        # thread then loads a quarter of the values, but there are more warps to merge.
         each = most if shape.channels > 2 * device.limits()["multiprocessors"] else max(1, most // 4)
         threads = min(LARGEST, 32 * blocks(units, 32 * each))
         depth = blocks(units, threads)

@@ -1,4 +1,4 @@
-"""Exercises of notebooks/54_normalisation.ipynb on batches: merging moments, and keeping them."""
+"""Exercises of notebooks/54_normalisation.ipynb on batches: merging moments, and updating running moments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
-BLOCK = 64  # threads a block
+BLOCK = 64  # threads per block
 FLOAT64 = "A literal such as 1.0 is float64, and makes a float64 of what it meets: write np.float32(1)."
 
 
@@ -22,12 +22,13 @@ def _merge_cases(rng: np.random.Generator) -> list[Case]:
         counts = sizes.astype(np.float32)
         means = np.array([[part.mean() for part in column] for column in columns]).T.astype(np.float32)
         m2s = np.array([[part.var() * part.size for part in column] for column in columns]).T.astype(np.float32)
-        # What is exact is the result of these, as they were rounded. Sums of squares are taken around it.
+        # The parts are rounded to float32 first, and the expected result is the exact one for these rounded parts. Each
+        # M2 is moved from its part's mean to the common mean.
         count = sizes.sum(axis=0)
         mean = (sizes * means.astype(np.float64)).sum(axis=0) / count
         var = (m2s.astype(np.float64) + sizes * (means.astype(np.float64) - mean) ** 2).sum(axis=0) / count
-        # A step rounds the mean 3 times, by 2^-24 of its size, and M2 some 8 times; a mean that is off by e moves the
-        # squared distances by 2 e of the distance.
+        # Each merge is allowed 3 roundings of the mean, by 2^-24 of its size, and 8 of M2. If the mean is off by e, the
+        # square of a distance d is off by up to 2 d e + e^2.
         off = 3 * parts * 2.0**-24 * np.abs(means).max()
         allowed = np.array([np.full(channels, off), 8 * parts * 2.0**-24 * var + 2 * off * np.sqrt(var) + off**2])
         args = counts, np.ascontiguousarray(means), np.ascontiguousarray(m2s), unwritten((2, channels), np.float32)
@@ -123,8 +124,8 @@ EXERCISES = (
         "batchnorm/merge",
         task="Each channel's values were seen in parts: counts, means and m2s have shape (parts, channels), and m2s "
         "are sums of squared distances from the part's own mean. Merge them: out[0, c] is the mean of channel c, "
-        "out[1, c] its biased variance. All in float32, one thread a channel. "
-        f"The launch has {BLOCK} threads a block, and one thread or more for each channel.",
+        "out[1, c] its biased variance. All in float32, one thread per channel. "
+        f"The launch has {BLOCK} threads per block, and at least one thread for each channel.",
         parameters="counts, means, m2s, out",
         cases=_merge_cases,
         budget=_budget,
@@ -146,16 +147,16 @@ EXERCISES = (
     ),
     Exercise(
         "batchnorm/running",
-        task="Keep the moments of a batch as PyTorch does: running_mean and running_var are updated in place, with "
-        "weight momentum for the new. mean and var are the batch's, of count values a channel; var is the biased one, "
-        "and the unbiased one is kept. "
-        f"The launch has {BLOCK} threads a block, and one thread or more for each channel.",
+        task="Update the running moments as PyTorch does: running_mean and running_var are updated in place, and the "
+        "new values have the weight momentum. mean and var are those of a batch with count values per channel. var is "
+        "the biased variance; the unbiased one goes into running_var. "
+        f"The launch has {BLOCK} threads per block, and at least one thread for each channel.",
         parameters="mean, var, count, momentum, running_mean, running_var",
         cases=_running_cases,
         budget=_budget,
         answer=running_answer,
         hints=(
-            "The new value is (1 - momentum) of the old and momentum of the batch's.",
+            "The result is (1 - momentum) * old + momentum * new, where new is the batch's.",
             "The unbiased variance divides by count - 1 where the biased one divides by count.",
             "count is an int64, and a float32 times that is a float64: write np.float32(count).",
         ),

@@ -51,6 +51,8 @@ def _channels(part, result, x, weight, bias, mean, var, training, relu) -> tuple
         allowed = moments.tolerance(rows, weight, bias, EPS)
         mean, var = rows.mean(axis=1, keepdims=True), rows.var(axis=1, keepdims=True)
     else:
+        # Six roundings (var + eps, the root, the quotient, the difference, the product, the sum), each by at most 2^-24
+        # of this size. 8 leaves room for terms of second order.
         allowed = 8 * 2.0**-24 * (abs(weight) * (abs(rows) + abs(mean)) / (var + EPS) ** 0.5 + abs(bias))
     expected = (rows - mean) / (var + EPS) ** 0.5 * weight + bias
     return worst(abs(got - expected.clip(0) if relu else got - expected), allowed)
@@ -82,7 +84,7 @@ def _torch(training: bool, relu: bool = False) -> dict[str, Callable]:
 
 @cuda.jit
 def relu_kernel(x):
-    """By itself: the yardstick for what fusing it saves."""
+    """ReLU in a launch of its own, to measure what fusing it saves."""
     i = 4 * cuda.grid(1)
     if i < x.size:
         a, b, c, d = load128(x, i)

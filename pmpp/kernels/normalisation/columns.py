@@ -1,7 +1,8 @@
-"""Batch normalisation of what has few values a plane, such as N x C: the moments of columns, read row by row.
+"""Batch normalisation where a plane has few values, as in N x C: the moments of columns, read row by row.
 
-Chapter: notebooks/54_normalisation.ipynb. A channel's values lie far apart there, but those of neighbouring channels
-lie together. So each thread goes down a column, and the threads of a warp go side by side.
+Chapter: notebooks/54_normalisation.ipynb. A plane is the values of one channel in one image. If planes are short, the
+values of a channel lie far apart, but those of neighbouring channels lie together. So a batch is read as a matrix, with
+a row for each image. Each thread goes down a column, and the threads of a warp have neighbouring columns.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from pmpp.kernels.normalisation.moments import (
 )
 from pmpp.runtime import device
 
-BLOCK = 256  # threads a block
+BLOCK = 256  # threads per block
 
 
 @cuda.jit
 def column_parts_kernel(x, shape, width, tiles, partials):
-    """Blocks are ``width`` columns wide, and as many rows high as they have threads for."""
+    """A block takes ``width`` columns, and ``BLOCK // width`` rows at a time."""
     images, channels, inner = shape
     part, parts, thread = cuda.blockIdx.y, cuda.gridDim.y, np.int32(cuda.threadIdx.x)
     (row, lane), rows, columns = divided(thread, width), BLOCK // width, channels * inner
@@ -75,7 +76,7 @@ def column_parts(x: typing.Any, shape: Shape, stream: typing.Any) -> typing.Any:
     return partials
 
 
-FEW = 16  # values a thread normalises before it goes on
+FEW = 16  # values that a thread has in flight. With more, a thread needs more registers, and fewer threads fit.
 
 
 @cuda.jit
@@ -86,7 +87,7 @@ def columns_kernel(x, shape, tiles, affine, moments, epilogue, out):
     if column < columns:
         mean, scale, bias = of_channel(column // inner, affine, moments, epilogue.eps)
         values = cuda.local.array(FEW, np.float32)
-        tile = tiles - 1 - cuda.blockIdx.y  # backwards: what was read last is in the cache still
+        tile = tiles - 1 - cuda.blockIdx.y  # backwards: what was read last is still in the cache
         while tile >= 0:
             first = tile * FEW * rows + row
             at, left = first * columns + column, np.int32(images - first)
@@ -107,7 +108,7 @@ def normalise_columns(
     out: typing.Any,
     stream: typing.Any,
 ) -> None:
-    """Normalise a flat ``x`` into ``out``, where 32 columns or more lie side by side."""
+    """Normalise a flat ``x`` into ``out``. It has 32 columns or more, one for each lane of a warp."""
     n, c, inner = shape
     across, tiles = blocks(c * inner, 32), blocks(n, FEW * (BLOCK // 32))
     grid = across, parts_of(across, tiles)

@@ -2,9 +2,9 @@
 
 Chapter: notebooks/54_normalisation.ipynb.  PMPP 4e ch. 10.
 
-The arithmetic of batch normalisation, with one thing changed: what is normalised together lies together. A row is short
-enough to be kept while its mean and variance are found, so one read and one write are enough, and the ladder is about
-where to keep it.
+The arithmetic is that of batch normalisation, but the values of a row lie side by side in memory. Most rows are short
+enough to be kept while their mean and variance are found, so one read and one write are enough. The rungs differ in
+where they keep a row.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from pmpp.runtime.check import as_number
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
-BLOCK = 256  # threads a block
-MOST = 2**31 - 2**15  # columns: places in a row are counted in 32 bits, up to a block's 2^15 values beyond its end
+BLOCK = 256  # threads per block
+MOST = 2**31 - 2**15  # columns: an int32 index may pass the row's end by up to a tile of 2^15 values
 
 
 def reference(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float = 1e-5) -> np.ndarray:
-    """What `two_kernels` returns, a row at a time and in float64."""
+    """The normalised rows in float64, computed one row at a time. Arguments as in `arguments`."""
     out = np.empty(x.shape, np.float64)
-    with np.errstate(invalid="ignore"):  # of an infinity less itself
+    with np.errstate(invalid="ignore"):  # inf - inf
         for i, row in enumerate(x.astype(np.float64)):
             out[i] = (row - row.mean()) / math.sqrt(row.var() + eps) * weight + bias
     return out
@@ -82,8 +82,8 @@ def arguments(x, weight, bias, eps=1e-5, *, out=None, stream=0) -> Problem:
     """Normalise every row of a matrix: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
     Args:
-        x: a matrix of float32, shape (M, N), 0 < N <= MOST, contiguous in C order. Reshape an array of more dimensions:
-            the last ones make the row.
+        x: a matrix of float32, shape (M, N), 0 < N <= 2^31 - 2^15, contiguous in C order. Reshape an array of more
+            dimensions: the last ones make the row.
         weight, bias: float32 of shape (N,).
         eps: what is added to the variance, 0 or more.
         out: a device array of shape (M, N) and float32 in C order, apart from ``x`` in memory, or None to allocate one.
@@ -112,7 +112,7 @@ def arguments(x, weight, bias, eps=1e-5, *, out=None, stream=0) -> Problem:
     return Problem(out, stream=stream, x=x, weight=weight, bias=bias, eps=eps, rows=rows, columns=columns)
 
 
-# -------------------------------------------------------------------------------------------------------- a block a row
+# --------------------------------------------------------------------------------------------------- one block per row
 
 
 @cuda.jit(device=True)
@@ -150,7 +150,7 @@ def normalise_kernel(x, mean, var, weight, bias, eps, out):
 def two_kernels(p):
     """One kernel finds the mean and the variance of each row, another normalises each element.
 
-    Leaves: between the two kernels the whole matrix passes by, so each row comes from memory twice.
+    Leaves: if the matrix is larger than the caches, the second kernel must read each row from memory again.
     """
     mean, var = (device.empty(p.rows, np.float32, stream=p.stream) for _ in range(2))
     statistics_kernel[p.rows, BLOCK, p.stream](p.x, mean, var)
@@ -170,7 +170,8 @@ def block_per_row_kernel(x, weight, bias, eps, out):
 def block_per_row(p):
     """The block that found the mean and the variance of a row normalises it, while the row is in the cache.
 
-    Leaves: the row is read three times, if mostly from the cache, and each time the block waits for the last of it.
+    Leaves: the row is read three times, though mostly from the cache, and after each of the first two reads all threads
+    wait at a barrier.
     """
     block_per_row_kernel[p.rows, BLOCK, p.stream](p.x, p.weight, p.bias, p.eps, p.result)
 
@@ -193,15 +194,15 @@ def welford(p):
 
     Source: B. P. Welford (1962), as in `batchnorm`.
 
-    Leaves: a division for each element, which makes it slower than `block_per_row` but for very long rows; a second
+    Leaves: a division for each element, which makes it slower than `block_per_row` except for very long rows; a second
     read; and most of a block idle where rows are short.
     """
     welford_kernel[p.rows, BLOCK, p.stream](p.x, p.weight, p.bias, p.eps, p.result)
 
 
-# ------------------------------------------------------------------------------------------- a warp a row, in registers
+# -------------------------------------------------------------------------------------- one warp per row, in registers
 
-ROW = 32  # values a lane keeps: a warp keeps a row of 1024
+ROW = 32  # values that a lane keeps: a warp keeps a row of up to 1024
 
 
 @cuda.jit
@@ -209,7 +210,7 @@ def warp_per_row_kernel(x, weight, bias, eps, out):
     rows, columns = x.shape
     lane = cuda.laneid
     index = cuda.grid(1) // 32
-    row = min(index, rows - 1)  # warps beyond the last row work on it too, and do not store
+    row = min(index, rows - 1)  # warps beyond the last row work on that row, too, and do not store
     values, total, squares = cuda.local.array(ROW, np.float32), f0, f0
     for k in range(ROW):
         values[k] = x[row, min(lane + 32 * k, columns - 1)]
@@ -230,10 +231,11 @@ def warp_per_row_kernel(x, weight, bias, eps, out):
 def warp_per_row(p):
     """A warp keeps a row in registers, up to 1024 elements: it is read once, and no warp waits at a barrier.
 
-    The variance is found around the mean, in a second pass over registers: no division, and nothing cancels. Longer
-    rows go to `welford`.
+    The variance is found around the mean, in a second pass over registers: no division for each element, and no
+    difference of two large sums, which would lose digits. Longer rows go to `welford`.
 
-    Leaves: 32 loads for each lane whatever the row's length, of 4 bytes each; and long rows are not kept.
+    Leaves: each lane makes 32 loads of 4 bytes, however short the row is, and rows of more than 1024 elements are not
+    kept.
     """
     if p.columns > 32 * ROW:
         welford.launch(p)
@@ -241,11 +243,11 @@ def warp_per_row(p):
         warp_per_row_kernel[blocks(p.rows, BLOCK // 32), BLOCK, p.stream](p.x, p.weight, p.bias, p.eps, p.result)
 
 
-# ----------------------------------------------------------------------------- 128 bits wide, as many lanes as it takes
+# ----------------------------------------------------------------------- 128 bits wide, as many lanes as a row needs
 
-SHORT, DEEP = 16, 32  # values that a thread can keep: fewer leave registers for more threads
-LARGEST = 1024  # threads a block, and for a row
-MOST_PARTS = 256  # blocks for a very long row
+SHORT, DEEP = 16, 32  # values that a thread keeps: with 16 it needs fewer registers, so more threads fit
+LARGEST = 1024  # threads per block, the most that CUDA allows, and so for a row
+MOST_PARTS = 256  # blocks for a very long row. Each merges the moments of all parts: one part per thread at most.
 
 
 @cuda.jit(device=True)
@@ -294,7 +296,11 @@ def store_row(values, mean, scale, weight, bias, out, row, first, step, wide, fi
 
 @cuda.jit(device=True)
 def group_sum(value, lanes, partial):
-    """The sum over groups of ``lanes`` threads: a power of two up to 32, or the whole block if more."""
+    """The sum over each group of ``lanes`` threads, in all of them.
+
+    ``lanes`` is a power of two up to 32, or the block's size. ``partial``: for a block a shared array of 32, which no
+    thread still reads.
+    """
     distance = min(lanes, 32) // 2
     while distance > 0:
         value += cuda.shfl_xor_sync(FULL_WARP, value, distance)
@@ -306,11 +312,11 @@ def group_sum(value, lanes, partial):
 
 @cuda.jit(device=True)
 def keep_row(x, lanes, wide, depth, weight, bias, eps, out, values):
-    """Normalise a row by a group of ``lanes`` threads, or by the block, in the registers that ``values`` are."""
+    """Normalise a row by a group of ``lanes`` threads. The row stays in registers, in the local array ``values``."""
     rows, columns = x.shape
     group, lane = divided(cuda.threadIdx.x, lanes)
     index = cuda.blockIdx.x * (cuda.blockDim.x // lanes) + group
-    row = min(index, rows - 1)  # threads beyond the last row work on it too, and do not store
+    row = min(index, rows - 1)  # threads beyond the last row work on that row, too, and do not store
     partial = cuda.shared.array((2, 32), np.float32)
     filled = load_row(x, row, lane, lanes, wide, depth, values)
     total, squares = f0, f0
@@ -330,7 +336,7 @@ def vectorised_kernel(x, lanes, wide, depth, weight, bias, eps, out):
     keep_row(x, lanes, wide, depth, weight, bias, eps, out, cuda.local.array(SHORT, np.float32))
 
 
-@cuda.jit(max_registers=64)  # 1024 threads have no more
+@cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
 def wide_rows_kernel(x, lanes, wide, depth, weight, bias, eps, out):
     keep_row(x, lanes, wide, depth, weight, bias, eps, out, cuda.local.array(DEEP, np.float32))
 
@@ -352,7 +358,7 @@ def part_moments(x, row, part, parts, wide, tiles):
 def normalise_part(x, row, part, parts, wide, tiles, mean, scale, weight, bias, out):
     values = cuda.local.array(DEEP, np.float32)
     units, step = cuda.blockDim.x * (DEEP // 4 if wide else DEEP), cuda.blockDim.x
-    tile = part + (tiles - 1 - part) // parts * parts  # backwards: what was read last is the likeliest to be in a cache
+    tile = part + (tiles - 1 - part) // parts * parts  # backwards: what was read last may still be in a cache
     while tile >= 0:
         first = tile * units + cuda.threadIdx.x
         filled = load_row(x, row, first, step, wide, DEEP, values)
@@ -368,7 +374,7 @@ def parts_kernel(x, wide, tiles, partials):
         write_part(partials, row, part, count, mean, m2)
 
 
-@cuda.jit(max_registers=64)  # 1024 threads have no more
+@cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
 def long_rows_kernel(x, wide, tiles, partials, weight, bias, eps, out):
     row, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     if parts == 1:
@@ -410,7 +416,11 @@ def plan(rows: int, columns: int, wide: bool, multiprocessors: int) -> Kept | Sp
     Kept(short=False, grid=8192, threads=256, lanes=32, depth=8)
     """
     units, most = columns // (4 if wide else 1), DEEP // (4 if wide else 1)
-    crowd = rows >= 8 * multiprocessors  # with fewer rows there is room for more threads, and each has less to do
+    # With a warp for each row, 8 rows are a block of 256 threads. A crowd has such a block for each multiprocessor.
+    # With fewer rows there is room for more threads.
+    crowd = rows >= 8 * multiprocessors
+    # Units per thread, if the row is short. In a crowd 4 vectors or 8 values: several loads in flight. Otherwise 1
+    # vector or 4 values: more threads share a row, and each has less to do.
     few = SHORT // (4 if wide else 2) if crowd else SHORT // (16 if wide else 4)
     if units <= LARGEST * most:
         short = units <= few * (32 if crowd else LARGEST)
@@ -419,6 +429,7 @@ def plan(rows: int, columns: int, wide: bool, multiprocessors: int) -> Kept | Sp
         return Kept(short, blocks(rows, threads // lanes), threads, lanes, blocks(units, lanes))
     threads = LARGEST if rows >= multiprocessors else BLOCK
     tiles = blocks(units, threads * most)
+    # A multiprocessor has registers for 4 blocks of 256 threads, with 64 each. So 4 parts for each fill the GPU.
     parts = min(tiles, blocks(4 * multiprocessors, rows), MOST_PARTS) if rows < multiprocessors else 1
     return Split((rows, parts), threads, tiles, parts)
 
@@ -435,7 +446,7 @@ def lanes_for(units: int, few: int) -> int:
 
 @rung(vectorised_kernel, wide_rows_kernel, parts_kernel, long_rows_kernel)
 def vectorised(p):
-    """A thread keeps 16 or 32 values, by 128-bit loads, and a row has as many threads as it needs, from 1 to 1024.
+    """A thread keeps 16 or 32 values, loaded 128 bits at a time; a row gets 1 to 1024 threads, as its length needs.
 
     Rows of more than 32768 elements are read twice: by one block, which finds much of the row in the cache again, or,
     where rows are few, by several blocks and two launches. The loads are 128 bits wide if N is a multiple of 4 and all

@@ -10,14 +10,17 @@ from pmpp import cuda
 from pmpp.kernels.common import block_sum, blocks, warp_sum
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
-BLOCK = 128  # threads a block: four warps
+BLOCK = 128  # threads per block: four warps
 f0 = np.float32(0)
 FLOAT64 = "A literal such as 1.0 is float64, and makes a float64 of what it meets: write np.float32(1)."
 NO_ATOMICS = "A sum within a warp or a block needs no atomics."
 
 
 def _growth(n: int) -> float:
-    """Roundings on the way of an element through a warp's or a block's sum, and some more for what follows."""
+    """The relative error allowed for a sum over n values by a warp or a block: n / 32 + 20 roundings of 2^-24.
+
+    With a warp, a lane adds n / 32 values. 20 roundings are for adding up the lanes, and for what follows the sum.
+    """
     return (n / 32 + 20) * 2.0**-24
 
 
@@ -78,7 +81,8 @@ def _group_cases(rng: np.random.Generator) -> list[Case]:
         x = (5 + rng.standard_normal((n, c, inner))).astype(np.float32)
         weight, bias = rng.uniform(0.5, 2, c).astype(np.float32), rng.standard_normal(c, dtype=np.float32)
         expected = _grouped(x, weight, bias, groups, 1e-5)
-        # The mean is off by `growth` of the values, here in units of the result; all else is smaller.
+        # The mean is off by at most `growth` times the values' size, about 8. Dividing by x.std() turns this into an
+        # error of the result. Other errors are smaller.
         growth = _growth(c // groups * inner)
         allowed = growth * (np.abs(weight)[:, None] * (8 / x.std() + np.abs(x).max()) + np.abs(bias)[:, None])
         args = x, weight, bias, groups, np.float32(1e-5), unwritten(x.shape, np.float32)
@@ -129,8 +133,8 @@ EXERCISES = (
     Exercise(
         "layernorm/rms",
         task="Divide each row of x by its root mean square, sqrt(mean(x^2) + eps), and multiply by weight: no mean is "
-        "subtracted, nothing is added. A warp takes a row. "
-        f"The launch has {BLOCK} threads a block, and one warp or more for each row.",
+        "subtracted, nothing is added. A row is the work of one warp. "
+        f"The launch has {BLOCK} threads per block, and at least one warp for each row.",
         parameters="x, weight, eps, out",
         cases=_rms_cases,
         budget=_rms_budget,
@@ -147,10 +151,10 @@ EXERCISES = (
     ),
     Exercise(
         "layernorm/group",
-        task="Group normalisation: x has shape (images, channels, inner). Neighbouring channels form groups of "
-        "channels // groups, and in each image each group is normalised by its own mean and biased variance, with eps. "
-        "weight and bias are those of the channel. The block (image, group) of the grid does one group, with "
-        f"{BLOCK} threads.",
+        task="Group normalisation: x has shape (images, channels, inner). The channels form `groups` groups of "
+        "channels // groups neighbours each. In each image each group is normalised by its own mean and biased "
+        "variance, with eps. Each channel has its own weight and bias. The block (image, group) of the grid normalises "
+        f"one group, with {BLOCK} threads.",
         parameters="x, weight, bias, groups, eps, out",
         cases=_group_cases,
         budget=_group_budget,
@@ -158,7 +162,7 @@ EXERCISES = (
         hints=(
             "A group's values lie together: value i is at channel first + i // inner, place i % inner.",
             "`block_sum(value, partial)` of pmpp.kernels.common gives all threads the block's sum. It "
-            "needs 32 floats of shared memory, and other ones for a second sum.",
+            "needs 32 floats of shared memory. A second sum needs 32 others.",
             "Find the mean first, and the variance around it in a second loop.",
         ),
         traps=(

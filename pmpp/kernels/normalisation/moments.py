@@ -1,4 +1,4 @@
-"""Means and variances of what the threads of a warp or a block have seen: used by `batchnorm` and `layernorm`.
+"""Means and variances of the values that the threads of a warp or a block hold: for `batchnorm` and `layernorm`.
 
 The moments of some values are their count, their mean and M2, the sum of squared deviations from that mean; M2 over the
 count is the variance. All functions run on the device, in float32. Chapter: notebooks/54_normalisation.ipynb.
@@ -17,7 +17,9 @@ from pmpp.runtime import device
 from pmpp.runtime.vector import load128, store128
 
 f0, f1 = np.float32(0), np.float32(1)  # a literal 0.0 would be float64, and so would every result with it
-CHUNK = 32  # values that a thread holds in registers
+# Values that a thread keeps, in half of the 64 registers that each thread of a block of 1024 can have. Such a block
+# keeps a channel of 32768 values.
+CHUNK = 32
 
 
 class Shape(typing.NamedTuple):
@@ -90,7 +92,12 @@ def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -
 
 
 def parts_of(channels: int, tiles: int, blocks_per_sm: int = 16) -> int:
-    """How many blocks share a channel: enough to fill the GPU with all channels, but at most one a tile, and 1024."""
+    """Blocks for a channel: enough that all channels fill the GPU, but at most one for each tile, and at most 1024.
+
+    Of blocks of 256 threads with 64 registers each a multiprocessor holds 4 at once. So 16 per multiprocessor are four
+    rounds: a last round that is not full costs less the more rounds there are. 1024 bounds the parts of a channel, for
+    every block that normalises may have to merge them all.
+    """
     return max(1, min(blocks(device.limits()["multiprocessors"] * blocks_per_sm, channels), tiles, 1024))
 
 
@@ -154,7 +161,7 @@ def merge_parts(partials, channel):
 
 @cuda.jit(device=True)
 def chunk_moments(values, filled):
-    """The moments of the first ``filled`` of a thread's values. Two passes cost little in registers."""
+    """The moments of the first ``filled`` of a thread's values. The second pass costs little: it reads registers."""
     total = f0
     for k in range(values.size):
         total += values[k] if k < filled else f0
@@ -173,7 +180,7 @@ def rectified(value, relu):
 
 @cuda.jit(device=True)
 def keep(running, channel, mean, m2, count):
-    """Running moments as PyTorch defines them: this batch enters with weight momentum, its variance unbiased."""
+    """Update the running moments as PyTorch does: weight momentum for this batch, with its unbiased variance."""
     momentum = running.momentum
     if momentum > f0:
         running.mean[channel] = (f1 - momentum) * running.mean[channel] + momentum * mean
@@ -188,7 +195,7 @@ def of_channel(c, affine, moments, eps):
 
 @cuda.jit(device=True)
 def centre_and_scale(channel, first, training, partials, affine, moments, running, eps):
-    """What a channel is shifted and multiplied by. In training its ``first`` thread keeps the moments."""
+    """The mean to subtract and the factor. In training, the thread with ``first`` set updates the running moments."""
     if training:
         count, mean, m2 = merge_parts(partials, channel)
         if first:
@@ -207,16 +214,16 @@ def centre_and_scale(channel, first, training, partials, affine, moments, runnin
 
 @cuda.jit(device=True)
 def divided(a, b):
-    """Quotient and remainder of two int32."""
+    """Quotient and remainder of two int32; neither may be negative."""
     return np.int32(np.uint32(a) // np.uint32(b)), np.int32(np.uint32(a) % np.uint32(b))
 
 
 @cuda.jit(device=True)
 def route(shape, channel, first, wide):
-    """How a thread walks along a channel: (unit of x, unit in the plane, units left), the step, units in a plane.
+    """How a thread walks along a channel. Returns start, step and units in a plane.
 
-    A plane is the values of one channel in one image. The step: how far it goes in x and in the plane, and how much
-    further in x if it leaves the plane.
+    Start: (unit of x, unit in the plane, units left). Step: (advance in x, advance in the plane, extra advance in x
+    when the plane ends). A plane is the values of one channel in one image.
     """
     inner = np.int32(shape.inner // 4 if wide else shape.inner)
     image, r = divided(first, inner)
@@ -242,7 +249,7 @@ def onward(at, r, left, step, inner):
 def load_chunk(x, shape, channel, first, wide, depth, values):
     """Load a thread's units of a channel, ``depth`` at most, and return how many values they have.
 
-    Threads do not diverge between the loads, so that all loads are under way before the first value is needed. Beyond
+    Threads do not diverge between the loads, so that all loads are in flight before the first value is needed. Beyond
     the channel's end its first unit is loaded instead, and not counted.
     """
     (at, r, left), step, inner = route(shape, channel, first, wide)

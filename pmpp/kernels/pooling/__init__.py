@@ -2,7 +2,7 @@
 
 Windows, padding and rounding of sizes are PyTorch's.
 The room is `pmpp.kernels.pooling.ladder`, and its chapter notebooks/46_pooling_and_activations.ipynb.
-`max_pool2d` and `avg_pool2d` take the rung to use. Their names are PyTorch's.
+`max_pool2d` and `avg_pool2d`, named as in PyTorch, call the last rung, `whole_planes`.
 """
 
 from pmpp.kernels.pooling.ladder import *

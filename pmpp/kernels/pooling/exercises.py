@@ -1,4 +1,4 @@
-"""Exercises of notebooks/46_pooling_and_activations.ipynb on pooling: a maximum run backwards, and means at edges."""
+"""Exercises of notebooks/46_pooling_and_activations.ipynb on pooling: gradients of a maximum, and means at edges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pmpp.kernels.common import blocks
 from pmpp.kernels.pooling.ladder import reference, reference_with_indices
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
-BLOCK = 128  # threads a block
+BLOCK = 128  # threads per block
 FLOAT64 = "A literal such as 0.0 is float64, and makes a float64 of what it is added to: write np.float32(0)."
 
 
@@ -21,38 +21,39 @@ def _back_cases(rng: np.random.Generator) -> list[Case]:
     for planes, h, w in ((1, 2, 2), (1, 4, 6), (3, 4, 8), (2, 5, 7), (4, 16, 20)):
         x = rng.integers(-3, 3, (1, planes, h, w)).astype(np.float32)  # with ties
         indices = reference_with_indices(x, "max", 2)[1][0]
-        slope = rng.integers(1, 100, indices.shape).astype(np.float32)  # never 0, so that a lost one shows
+        gradient = rng.integers(1, 100, indices.shape).astype(np.float32)  # never 0, so that a lost one shows
         back = np.zeros((planes, h * w))
-        np.put_along_axis(back, indices.reshape(planes, -1), slope.reshape(planes, -1), axis=1)
-        args = slope, indices, unwritten((planes, h, w), np.float32)
+        np.put_along_axis(back, indices.reshape(planes, -1), gradient.reshape(planes, -1), axis=1)
+        args = gradient, indices, unwritten((planes, h, w), np.float32)
         name = f"{planes} plane{'s' * (planes > 1)} of {h} x {w}"
         cases.append(Case(name, args, blocks(planes * h * w, BLOCK), BLOCK, {2: back.reshape(planes, h, w)}))
     return cases
 
 
 @cuda.jit
-def back_answer(slope, indices, out):
+def back_answer(gradient, indices, out):
     i = cuda.grid(1)
     if i < out.size:
         h, w = out.shape[1], out.shape[2]
         plane, row, column = i // w // h, i // w % h, i % w
         value = np.float32(0)
         y, z = row // 2, column // 2
-        if y < slope.shape[1] and z < slope.shape[2] and indices[plane, y, z] == row * w + column:
-            value = slope[plane, y, z]
+        if y < gradient.shape[1] and z < gradient.shape[2] and indices[plane, y, z] == row * w + column:
+            value = gradient[plane, y, z]
         out[plane, row, column] = value
 
 
-def _everyone(slope: np.ndarray, indices: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+def _everyone(gradient: np.ndarray, indices: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
     spread = np.zeros(out.shape)
-    wide = slope.repeat(2, axis=1).repeat(2, axis=2)
+    wide = gradient.repeat(2, axis=1).repeat(2, axis=2)
     spread[:, : wide.shape[1], : wide.shape[2]] = wide
     return {2: spread}
 
 
 # ------------------------------------------------------------------------------------------------------- pooling/edges
 
-EDGE = 2.0**-24 * 9 * 2  # nine additions and a division of numbers of which the mean of the sizes is at most about 2
+# 8 additions (the first, to 0, is exact) and a division: each moves the mean by at most 2^-24 of it, and it is below 2.
+EDGE = 2.0**-24 * 9 * 2
 
 
 def _edges_cases(rng: np.random.Generator) -> list[Case]:
@@ -91,26 +92,26 @@ def _largest(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
 EXERCISES = (
     Exercise(
         "pooling/back",
-        task="Training runs a maximum backwards: of each window only the largest element made a difference. It gets "
-        "the window's slope, all others get 0. Windows are 2 x 2, side by side. slope has shape (planes, h // 2, "
-        "w // 2), float32, and so has indices, int64: where the largest element lay in its plane, row * w + column. "
-        "Write out, shape (planes, h, w): all of it, also where an odd h or w left a row or a column without a window. "
-        f"The launch has {BLOCK} threads a block, one for each element of out.",
-        parameters="slope, indices, out",
+        task="Backpropagation through max pooling: in each window only the largest element affects the output. It "
+        "gets the window's gradient, and all others get 0. Windows are 2 x 2, side by side. gradient has shape "
+        "(planes, h // 2, w // 2), float32. indices, int64, has the same shape: the index of each window's largest "
+        "element in its plane, row * w + column. Write all of out, shape (planes, h, w). If h or w is odd, the last "
+        f"row or column is in no window. The launch has {BLOCK} threads per block, one for each element of out.",
+        parameters="gradient, indices, out",
         cases=_back_cases,
         answer=back_answer,
         hints=(
-            "Turn it round. A thread owns an element of out, not a window, and asks: was it me?",
+            "A thread has an element of out, not a window. Find the window that this element lies in.",
             "Element (row, column) lies in window (row // 2, column // 2), if there is such a window.",
-            "It was me if indices[plane, row // 2, column // 2] == row * w + column.",
+            "It was the largest if indices[plane, row // 2, column // 2] == row * w + column.",
         ),
-        traps=(Trap("all get the slope", "Only one element of a window gets it: compare with indices.", _everyone),),
+        traps=(Trap("all get the gradient", "Only one element of a window gets it: compare with indices.", _everyone),),
     ),
     Exercise(
         "pooling/edges",
         task="Blur planes: out[p, i, j] is the mean of the 3 x 3 elements around x[p, i, j]. At an edge it is the mean "
         "of those that exist, so that a plane of ones stays one. x and out have shape (planes, h, w), float32. "
-        f"The launch has {BLOCK} threads a block, one for each element.",
+        f"The launch has {BLOCK} threads per block, one for each element.",
         parameters="x, out",
         cases=_edges_cases,
         answer=edges_answer,

@@ -2,9 +2,10 @@
 
 Chapter: notebooks/46_pooling_and_activations.ipynb.  PMPP 4e ch. 16.
 
-At most one comparison or addition for each element that a window sees: the bound is the time to read the input once
-and to write the output. What costs time is everything else: finding out where a window lies, reading an element again
-for each window that sees it, and asking for four bytes at a time. Windows, padding and the ceil mode are PyTorch's.
+A window takes at most one comparison or addition for each of its elements. So unless large windows overlap much, the
+bound is the time to read the input and write the output once. Kernels lose time by computing where a window lies, by
+reading an element again for each window that contains it, and by loading only 4 bytes at a time. Windows, padding and
+the ceil mode are PyTorch's.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
 OPERATORS = {"max": MAX, "average": SUM}
-BLOCK = 256  # threads a block
-NARROW = 2**31  # from here on outputs are counted in 64 bits; and more blocks than these a grid cannot have
+BLOCK = 256  # threads per block
+NARROW = 2**31  # from this many outputs on, indices have 64 bits; a grid must have fewer blocks than this
 
 
 def reference(x, op="max", kernel=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True) -> np.ndarray:
-    """The result of `naive`, in float64, a window at a time."""
+    """The pooled maps in float64, computed one window at a time. Arguments as in `arguments`."""
     return reference_with_indices(x, op, kernel, stride, padding, ceil_mode, count_include_pad)[0]
 
 
 def reference_with_indices(
     x, op="max", kernel=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same, and where in its plane, row after row, the largest element lies: the first of equals, the last NaN."""
+    """The reference, and the index of each maximum in its plane (row * W + column): first of equals, last NaN."""
     (kh, kw), (sh, sw), (ph, pw) = pair_of(kernel), pair_of(kernel if stride is None else stride), pair_of(padding)
     h, w = x.shape[2:]
     places = pooled_extent(h, kh, sh, ph, ceil_mode), pooled_extent(w, kw, sw, pw, ceil_mode)
     out, indices = np.empty((*x.shape[:2], *places)), np.empty((*x.shape[:2], *places), np.int64)
     for at in np.ndindex(out.shape):
         top, left = at[2] * sh - ph, at[3] * sw - pw
-        # The window, cut off where the right-hand padding ends, and what of it is input.
+        # The size of the window, cut off where the padding ends; then its rows and columns that are input.
         area = (min(top + kh, h + ph) - top) * (min(left + kw, w + pw) - left)
         rows, columns = range(max(top, 0), min(top + kh, h)), range(max(left, 0), min(left + kw, w))
         seen = [(x[at[0], at[1], row, column], row * w + column) for row in rows for column in columns]
@@ -95,7 +96,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
 
 def tolerance(x, op="max", kernel=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True) -> typing.Any:
-    """0 for max. A mean of k numbers: at most k - 1 additions and a division, each rounding by 2^-24 of sum |x| / k."""
+    """0 for max. A mean of k numbers: at most k - 1 additions and a division, each off by 2^-24 of sum |x| / k.
+
+    2^-149 is the least positive float32. A mean below the normal float32 is off by up to half of that.
+    """
     if op == "max":
         return 0.0
     options = kernel, stride, padding, ceil_mode, count_include_pad
@@ -104,7 +108,7 @@ def tolerance(x, op="max", kernel=2, stride=None, padding=0, ceil_mode=False, co
 
 
 def cost(planes: int, h: int, w: int, kernel=2, stride=None, padding=0, ceil_mode=False) -> Cost:
-    """One operation for each further element of a window; x read once and the result written once, in float32."""
+    """kh * kw - 1 operations per window; x read once and the result written once, in float32."""
     (kh, kw), (sh, sw), (ph, pw) = pair_of(kernel), pair_of(kernel if stride is None else stride), pair_of(padding)
     places = pooled_extent(h, kh, sh, ph, ceil_mode) * pooled_extent(w, kw, sw, pw, ceil_mode)
     return Cost(flops=planes * places * (kh * kw - 1), bytes=4 * planes * (h * w + places))
@@ -128,18 +132,21 @@ def arguments(
     Args:
         x: feature maps of shape (N, C, H, W), H and W >= 1, float32, contiguous.
         op: "max" or "average".
-        kernel: the window, an integer or a pair for rows and columns; ``x.shape[2:]`` pools whole planes.
-        stride: from one window to the next, as ``kernel``; None for windows side by side.
+        kernel: the size of a window, an integer or a pair for rows and columns; ``x.shape[2:]`` pools whole planes.
+        stride: the distance from one window to the next, given as ``kernel`` is; None for windows side by side.
         padding: on all four sides, at most half of the kernel: minus infinity for max, 0 for average.
-        ceil_mode: whether a last window that hangs over counts, if it begins inside the input or the left padding.
-        count_include_pad: whether an average divides by the window with its padding, or by what it sees of ``x``.
-        return_indices: return ``(out, indices)``, the latter int64: where in its plane, counted row after row, the
-            largest element lies. Of equals it is the first.
-        out: a device array for the result, apart from ``x``, or None to allocate one.
+        ceil_mode: True to keep a last window that reaches beyond the padded input, if it begins inside the input or the
+            left (top) padding.
+        count_include_pad: True to divide an average by the number of elements of its window inside the padded input;
+            False to divide by the number of its elements inside ``x``.
+        return_indices: True to return ``(out, indices)``, for op="max" only. ``indices`` is int64 and has the shape of
+            ``out``: the index of each maximum in its plane, row * W + column. Of equal elements it is the first.
+        out: a float32 device array for the result, apart from ``x`` in memory, or None to allocate one.
         stream: the stream to work on.
 
-    Returns a device array (N, C, places, places), see `pooled_extent`, without waiting for the work to be done. A
-    window with a NaN gives NaN (its index is that of the last NaN), as in PyTorch. Dilated windows are not supported.
+    Returns ``out``, a device array of shape (N, C, P, Q), float32, or ``(out, indices)``, without waiting for the work
+    to be done. P and Q are `pooled_extent` of rows and columns. A window with a NaN gives NaN (its index is that of the
+    last NaN), as in PyTorch. Dilated windows are not supported.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: PMPP 4e section 16.1; PyTorch's MaxPool2d and AvgPool2d.
 
@@ -154,7 +161,7 @@ def arguments(
     ceil_mode, padded = as_flag("ceil_mode", ceil_mode), as_flag("count_include_pad", count_include_pad)
     return_indices = as_flag("return_indices", return_indices)
     if return_indices and op != "max":
-        raise ValueError(f"return_indices must be False for op={op!r}: only a maximum lies somewhere")
+        raise ValueError(f"return_indices must be False for op={op!r}: only a maximum has an index")
     window, padding = as_pair("kernel", kernel, 1), as_pair("padding", padding, 0)
     stride = window if stride is None else as_pair("stride", stride, 1)
     rows, columns = axes_of(x.shape[2:], window, stride, padding, ceil_mode)
@@ -177,11 +184,11 @@ def arguments(
 
 @device.cached(1)
 def no_indices():
-    """The empty array that kernels are given if nobody wants indices."""
+    """The empty array that kernels are given if indices are not asked for."""
     return device.empty(0, np.int64)
 
 
-# ------------------------------------------------------------------------------------------------ a thread an output
+# --------------------------------------------------------------------------------------------- one thread per output
 
 
 @cuda.jit
@@ -203,13 +210,13 @@ def naive_kernel(x, out, indices, op, padded, rows, columns):
 def naive(p):
     """One thread for each output walks through its window.
 
-    Leaves: five divisions of 64 bits to find out where an output lies: more instructions than the window itself.
+    Leaves: five 64-bit divisions to find where an output lies. They take more instructions than a window of 2 x 2.
     """
     grid = blocks(p.out.size, BLOCK)
     naive_kernel[grid, BLOCK, p.stream](p.x, p.out, p.indices, p.op, p.padded, p.rows, p.columns)
 
 
-# ---------------------------------------------------------------------------------------------------- places in 32 bits
+# --------------------------------------------------------------------------------------------------- indices in 32 bits
 
 
 @cuda.jit
@@ -230,11 +237,11 @@ def narrow_kernel(x, out, indices, op, padded, rows, columns):
 
 @rung(narrow_kernel, naive_kernel)
 def narrow(p):
-    """The same with two divisions of 32 bits: a remainder is a product and a difference.
+    """The same with two 32-bit divisions: a remainder is computed by a multiplication and a subtraction.
 
     With 2^31 outputs or more it is `naive`.
 
-    Leaves: where windows overlap an element is loaded again for each of them.
+    Leaves: where windows overlap, an element is loaded again for each window that contains it.
     """
     if p.out.size >= NARROW:
         naive.launch(p)
@@ -245,19 +252,19 @@ def narrow(p):
 
 # ---------------------------------------------------------------------------------------------------- in shared memory
 
-TALL, WIDE = 8, 32  # outputs of a block, one for each thread
+TALL, WIDE = 8, 32  # outputs of a block, one per thread: a warp has 32 neighbours in a row, so its stores coalesce
 
 
 @cuda.jit
 def shared_kernel(x, out, indices, op, padded, rows, columns):
-    patch = cuda.shared.array(0, np.float32)  # the launch says how much
+    patch = cuda.shared.array(0, np.float32)  # its size is given at the launch
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     across, down = np.uint32((columns.places + WIDE - 1) // WIDE), np.uint32((rows.places + TALL - 1) // TALL)
     block = np.uint32(cuda.blockIdx.x)
     line = np.uint32(block // across)
     plane = np.int64(line // down)
     row, column = TALL * (line - plane * down), WIDE * np.int64(block - line * across)  # the block's first output
-    # What all windows of the block see, from their top left corner on; beyond the edges nothing is loaded.
+    # The rectangle of inputs that the block's windows contain. Beyond the edges of the plane nothing is loaded.
     top, left = max(row * rows.stride - rows.padding, 0), max(column * columns.stride - columns.padding, 0)
     bottom = min((row + TALL - 1) * rows.stride - rows.padding + rows.window, rows.extent)
     right = min((column + WIDE - 1) * columns.stride - columns.padding + columns.window, columns.extent)
@@ -269,7 +276,7 @@ def shared_kernel(x, out, indices, op, padded, rows, columns):
             patch[y * pitch + z] = x[(plane * rows.extent + top + y) * columns.extent + left + z]
             z += WIDE
         y += TALL
-    cuda.syncthreads()  # the patch is whole before anyone reads it
+    cuda.syncthreads()  # the patch is complete before a thread reads it
 
     row, column = row + ty, column + tx
     if row < rows.places and column < columns.places:
@@ -284,12 +291,13 @@ def shared_kernel(x, out, indices, op, padded, rows, columns):
 
 @rung(shared_kernel, narrow_kernel, naive_kernel)
 def shared(p):
-    """A block loads what its 8 x 32 windows see into shared memory, each element once, and the windows overlap there.
+    """A block loads the inputs of its 8 x 32 windows into shared memory, each once; overlapping windows share them.
 
-    If what the windows of a block see is more than 48 KB, this is `narrow`. Source: PMPP 4e section 7.4 (tiles with a
-    halo).
+    If the inputs of a block take more than 48 KB, or the grid has 2^31 blocks or more, this is `narrow`. Source: PMPP
+    4e section 7.4 (tiles with a halo).
 
-    Leaves: an element comes once from device memory, as it did before, since the L1 cache had the rest; 4 bytes a load.
+    Leaves: it is slower than `narrow`. The traffic with device memory is the same, because the L1 cache already served
+    the repeated loads. Each load still moves 4 bytes.
     """
     tall = (TALL - 1) * p.rows.stride + p.rows.window
     wide = (WIDE - 1) * p.columns.stride + p.columns.window
@@ -306,7 +314,7 @@ def shared(p):
 
 @cuda.jit(device=True)
 def pooled_pairs(op, a, b):
-    """Four neighbours in each of two rows: what two windows of 2 x 2 make of them."""
+    """The results of two windows of 2 x 2; ``a`` and ``b`` are four neighbours in each of two rows."""
     return combine(op, combine(op, a[0], a[1]), combine(op, b[0], b[1])), combine(
         op, combine(op, a[2], a[3]), combine(op, b[2], b[3])
     )
@@ -314,12 +322,15 @@ def pooled_pairs(op, a, b):
 
 @cuda.jit(device=True)
 def pairs(x, out, op, factor, count, vectors, rows, odd):
-    """Windows of 2 x 2, side by side: a thread makes four outputs of two rows of eight, by four loads and a store."""
+    """Windows of 2 x 2, side by side: a thread makes four outputs from two rows of eight, with four loads, one store.
+
+    ``count`` threads have work, ``vectors`` for each row of outputs; a plane has ``rows`` rows of outputs.
+    """
     i = np.uint32(cuda.grid(1))
     if i < count:
         line = np.uint32(i // vectors)
         above = 2 * line
-        if odd:  # each plane has a row at its end that no window sees
+        if odd:  # each plane has a row at its end that no window contains
             above += line // rows
         width = 8 * vectors
         first = above * width + 8 * (i - line * vectors)
@@ -346,20 +357,20 @@ def largest(a, b, c):
 
 @cuda.jit(device=True)
 def largest_of_rows(x, first, second, third):
-    """Column by column the largest of four neighbours in three rows."""
+    """For each of four neighbouring columns, the largest of three rows."""
     a, b, c = load128(x, first), load128(x, second), load128(x, third)
     return largest(a[0], b[0], c[0]), largest(a[1], b[1], c[1]), largest(a[2], b[2], c[2]), largest(a[3], b[3], c[3])
 
 
 @cuda.jit
 def max_threes_kernel(x, out, count, vectors, rows, height):
-    """Windows of 3 x 3, two apart, padding 1: four outputs see nine columns, eight of their own and one on the left."""
+    """Windows of 3 x 3, stride 2, padding 1: four outputs take nine columns, the thread's eight and one on the left."""
     thread = np.uint32(cuda.grid(1))
     i = np.uint32(min(thread, count - 1))  # all lanes of a warp take part in the shuffle
     line = np.uint32(i // vectors)
     plane = np.uint32(line // rows)
     row, width = 2 * (line - plane * rows), 8 * vectors
-    # Beyond an edge the row at the edge stands in: a maximum does not mind seeing an element twice.
+    # Beyond an edge the row at the edge is read instead: an element seen twice does not change a maximum.
     above, below = max(row, 1) - 1, min(row + 1, height - 1)
     place = i - line * vectors
     column = plane * height * width + 8 * place
@@ -398,13 +409,13 @@ def launch_wide(p) -> bool:
 
 @rung(max_pairs_kernel, average_pairs_kernel, max_threes_kernel, narrow_kernel, naive_kernel)
 def vectorised(p):
-    """A thread makes four outputs from 128-bit loads, all under way at once, and stores them together.
+    """A thread makes four outputs from 128-bit loads, all in flight at once, and stores them together.
 
     There are kernels for windows of 2 x 2 side by side, and for max over 3 x 3 with stride 2 and padding 1. Their rows
-    must be a multiple of 8 elements wide and begin at multiples of 16 bytes, and nobody may ask for indices; all else
-    is `narrow`.
+    must be a multiple of 8 elements wide and begin at multiples of 16 bytes. All other windows, and calls that ask for
+    indices, go to `narrow`.
 
-    Leaves: a window as large as its plane keeps a single thread busy.
+    Leaves: a window as large as its plane is the work of a single thread.
     """
     if not launch_wide(p):
         narrow.launch(p)
@@ -412,9 +423,15 @@ def vectorised(p):
 
 # -------------------------------------------------------------------------------------------------------- whole planes
 
-SHARE = 8192  # elements of a block, where there are not planes enough for all multiprocessors
-MANY = 1024  # planes that are enough
-SMALL = 512  # elements up to which a warp does for a plane
+# Elements that a block reduces where a plane is cut into parts: 32 per thread, 8 loads of 128 bits. With fewer, more
+# blocks share the work, but more of a block's time goes into its tree, and there are more results to reduce again.
+SHARE = 8192
+# From this many planes on, each has one block. An H200 holds 132 x 8 = 1056 blocks of 256 threads at once, so as many
+# planes fill it, and a second launch would only cost time.
+MANY = 1024
+# A plane of at most this many elements is reduced by one warp: 16 elements per lane, 4 loads of 128 bits. A block would
+# have 2 elements per thread, and mostly wait at its barriers.
+SMALL = 512
 
 
 @cuda.jit
@@ -424,7 +441,7 @@ def planes_kernel(x, out, op, identity, elements, parts, share, width, divisor):
     begin = (cuda.blockIdx.x - plane * parts) * share
     first, end = plane * elements + begin, plane * elements + min(begin + share, elements)
     total = combine_share(x, op, identity, first + thread * width, end, threads * width, width)
-    partial = cuda.shared.array(32, np.float32)  # as reduction's block_combine wants it: one for each of 32 warps
+    partial = cuda.shared.array(32, np.float32)  # reduction's block_combine reads 32, also of warps that a block lacks
     if thread < 32:
         partial[thread] = identity
     cuda.syncthreads()
@@ -446,7 +463,7 @@ def small_planes_kernel(x, out, op, identity, elements, width, divisor):
 
 
 def reduce_planes(x, out, op, planes, elements, divisor, stream) -> None:
-    """One number for each of ``planes`` times ``elements`` neighbours in ``x``."""
+    """Reduce each run of ``elements`` neighbours in flat ``x``, ``planes`` of them, and divide by ``divisor``."""
     identity = np.float32(0 if op == SUM else -np.inf)
     width = 4 if elements % 4 == 0 and device.address(x) % 16 == 0 else 1
     if elements <= SMALL:
@@ -475,8 +492,9 @@ def reduce_planes(x, out, op, planes, elements, divisor, stream) -> None:
 def whole_planes(p):
     """A window as large as its plane is a reduction: a block for each plane, or a warp for a small one.
 
-    With few planes each is cut into parts of SHARE elements, a block for each, and what these make is reduced again.
-    All other windows, and whole planes of fewer than 32 elements or with indices, are left to `vectorised`.
+    If planes are few and large, each is cut into parts of SHARE elements. A block reduces each part, and the results
+    are reduced in the same way. All other windows go to `vectorised`. So do whole planes with indices, and those of
+    fewer than 32 elements, which have not even one element for each lane of a warp.
     """
     elements = p.rows.extent * p.columns.extent
     whole = all(axis.window == axis.extent and axis.padding == 0 for axis in (p.rows, p.columns))

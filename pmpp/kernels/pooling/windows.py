@@ -13,7 +13,11 @@ from pmpp.runtime.vector import load128
 
 
 def pooled_extent(extent: int, kernel: int, stride: int, padding: int, ceil_mode: bool = False) -> int:
-    """Windows along one axis. In ceil mode the last may hang over, but begins inside the input or the left padding."""
+    """How many windows an axis has. In ceil mode the last may hang over, if it begins in the input or left padding.
+
+    >>> pooled_extent(5, 2, 2, 0), pooled_extent(5, 2, 2, 0, ceil_mode=True)
+    (2, 3)
+    """
     places = (extent + 2 * padding - kernel + (stride - 1 if ceil_mode else 0)) // stride + 1
     if ceil_mode and (places - 1) * stride >= extent + padding:
         places -= 1
@@ -26,7 +30,7 @@ def pair_of(value: typing.Any) -> tuple[int, int]:
 
 
 class Axis(typing.NamedTuple):
-    """The sizes along one axis of the maps, rows or columns: ``window`` is how many elements a window has there."""
+    """The sizes along one axis of the maps, rows or columns. ``window`` is the extent of a window along it."""
 
     extent: int  # of the input
     places: int  # of the output: how many windows there are
@@ -66,14 +70,18 @@ def span(place, axis):
 
 @cuda.jit(device=True)
 def walk(x, first, pitch, height, width, op):
-    """The largest or the sum of a rectangle of flat ``x``, whose rows lie ``pitch`` apart, and where the largest is."""
+    """The largest or the sum of a rectangle of flat ``x``, and the row and column of the largest in it.
+
+    The rectangle begins at ``first``, and its rows begin ``pitch`` elements apart.
+    """
     best, best_row, best_column = x[np.uint64(first)], 0, 0
     total = np.float32(0)
     row = 0
     while row < height:
         column = 0
         while column < width:
-            value = x[np.uint64(first + column)]  # unsigned: no index counts from the end
+            # Unsigned, so Numba adds no test for negative indices, which count from the end.
+            value = x[np.uint64(first + column)]
             if op == SUM:
                 total += value
             elif value > best or value != value:  # a NaN wins, and stays: nothing is larger
@@ -86,7 +94,7 @@ def walk(x, first, pitch, height, width, op):
 
 @cuda.jit(device=True)
 def finish(value, op, padded, area, seen):
-    """The mean of a sum: over the whole window, or over what of it is input."""
+    """A maximum as it is; a sum divided by ``area`` if ``padded``, else by the number of input elements ``seen``."""
     if op == MAX:
         return value
     return value / np.float32(area if padded else seen)
@@ -94,11 +102,11 @@ def finish(value, op, padded, area, seen):
 
 @cuda.jit(device=True)
 def combine_share(x, op, identity, first, end, step, width):
-    """What one thread makes of its elements of x[:end]: ``width`` from ``first`` on, and so on, ``step`` apart."""
+    """Combine a thread's share of x[:end]: ``width`` elements from ``first`` on, and again every ``step`` elements."""
     total = identity
     i = first
     if width == 4:
-        while i + 3 * step < end:  # all four loads are under way before the first is used
+        while i + 3 * step < end:  # all four loads are in flight before the first is used
             a, b, c, d = load128(x, i), load128(x, i + step), load128(x, i + 2 * step), load128(x, i + 3 * step)
             ab = combine(op, combine_vector(op, a), combine_vector(op, b))
             total = combine(op, total, combine(op, ab, combine(op, combine_vector(op, c), combine_vector(op, d))))

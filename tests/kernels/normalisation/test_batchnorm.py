@@ -225,7 +225,7 @@ BAD = {
     "another bias": ((X, C, C.astype(np.float16)), {}, TypeError, "bias must be float32, was float16"),
     "half of the running moments": ((X, C, C, C), {}, ValueError, "given together, one of them was None"),
     "no running moments": ((X, C, C), {"training": False}, ValueError, "must be given for training=False, were None"),
-    "running moments on the host": ((X, C, C, C, C), {}, TypeError, "running_mean must be a device array, was a NumPy"),
+    "running moments on the host": ((X, C, C, C, C), {}, TypeError, r"pass pmpp.*to_device\(running_mean\)"),
     "a momentum": ((X, C, C), {"momentum": 1.5}, ValueError, "momentum must be from 0 to 1, was 1.5"),
     "eps": ((X, C, C), {"eps": -1e-5}, ValueError, "eps must not be negative, was -1e-05"),
     "eps that is no number": ((X, C, C), {"eps": math.nan}, ValueError, "eps must be a number, was nan"),
@@ -283,7 +283,7 @@ def test_how_often_the_batch_is_read(name, times):
     reports = launched(getattr(room, name), (8, 2, 64, 64))
     assert (reports[-1].kernel == "normalise_kernel") == (name != "fused")
     reports = [report for report in reports if report.kernel != "normalise_kernel"]
-    beside = 256 * (3 * 128 + 8 * 2 * 8) / (8 * 2 * 64 * 64) if name == "fused" else 0  # and weight and bias, a warp
+    beside = 256 * (3 * 128 + 8 * 2 * 8) / (8 * 2 * 64 * 64) if name == "fused" else 0  # and weight and bias per warp
     assert reads(reports, 8 * 2 * 64 * 64) == pytest.approx(times + beside, abs=0.3)
 
 

@@ -171,7 +171,7 @@ def launched(rung, rows, columns):
 
 
 # The last column: how often weight and bias are read for each row. Two rows share a warp of the last rung; and the rung
-# before makes 32 loads a lane, here 24 of them of the row's last element.
+# before makes 32 loads per lane, here 24 of them of the row's last element.
 @interpreter_only
 @pytest.mark.parametrize(
     "name, times, barriers, beside",

@@ -14,7 +14,7 @@ f0, f1 = np.float32(0), np.float32(1)
 
 
 def normaliser(name, **parts):
-    """A batch normalisation with some of its parts exchanged: a block a channel, three trees in shared memory at most.
+    """A batch normalisation with some of its parts exchanged: one block per channel, with two trees at most.
 
     statistics(x, channel, sums) gives the mean and M2; scale(weight, m2, count, eps) and result(value, mean, scale,
     bias, relu) follow; update(old, new, momentum) and keeps(m2, count) give the running moments, used if ``inference``.

@@ -15,7 +15,7 @@ f0, f1 = np.float32(0), np.float32(1)
 
 
 def normaliser(name, *, each=warp_sum, guard=True, store=None, centre=None, scale=None, threads=BLOCK):
-    """A warp a row, with one of its parts exchanged."""
+    """One warp per row, with one of its parts exchanged."""
     store, centre, scale = store or stored, centre or centred, scale or scale_of
 
     @cuda.jit
@@ -298,7 +298,7 @@ def right(name):
 @right("layernorm/rms")
 @cuda.jit
 def rms_in_registers(x, weight, eps, out):
-    """The row is kept: up to 512 elements are 16 a lane."""
+    """The row is kept: up to 512 elements are 16 per lane."""
     rows, columns = x.shape
     row, lane = cuda.grid(1) // 32, cuda.laneid
     if row < rows:

@@ -224,7 +224,7 @@ BAD = {
     "too much padding": ((MAP, "max", 2, 2, 2), {}, ValueError, "padding must be at most half of the kernel"),
     "too large": ((MAP, "max", 5), {}, ValueError, "x must have room for a window of \\(5, 5\\) with padding"),
     "no rows": ((MAP[:, :, :0], "max", 2, 2, 1), {}, ValueError, "x must have room"),
-    "indices of a mean": ((MAP, "average"), {"return_indices": True}, ValueError, "return_indices must be False"),
+    "indices of a mean": ((MAP, "average"), {"return_indices": True}, ValueError, "only a maximum has an index"),
     "a flag in a pair": ((MAP, "max", (True, 2)), {}, ValueError, "kernel must be an integer .*, was \\(True, 2\\)"),
     "a flag for a stride": ((MAP, "max", 2, True), {}, ValueError, "stride must be an integer .*, was True"),
     "a word for ceil_mode": ((MAP, "max", 2, 2, 0, "yes"), {}, TypeError, "ceil_mode must be True or False, was 'yes'"),
@@ -295,7 +295,7 @@ def counted(rung, x, *options):
 @interpreter_only
 def test_counters_of_pairs():
     x = np.random.default_rng(1).standard_normal((1, 2, 32, 64), dtype=F32)
-    # Four loads a window, every second element each, and the first once more to begin with.
+    # Four loads per window, every second element each, and the first once more to begin with.
     assert counted(room.naive, x) == (32 * 5, 32 * 5 * 8, 32, 32 * 4)
     # 256 threads make four outputs each by four loads; lanes are 32 bytes apart, so that a load touches all sectors.
     assert counted(room.vectorised, x) == (8 * 4, 8 * 4 * 32, 8, 8 * 16)

@@ -75,7 +75,7 @@ def in_all_planes(plane, row, column, w):
 
 
 def pooler(name, *, places=pooled_extent, guard=True, edge=True, writes=False, **parts):
-    """A pooling with some of its parts exchanged: a thread an output, as in `pmpp.kernels.pooling.naive`."""
+    """A pooling with some of its parts exchanged: one thread per output, as in `pmpp.kernels.pooling.naive`."""
     begin, wins = parts.get("begin", begins_at_minus_infinity), parts.get("wins", larger_or_nan)
     divisor, length = parts.get("divisor", as_pytorch), parts.get("length", cut_off)
     index_of, edge_of = parts.get("index_of", in_its_plane), 1 if edge else 0
@@ -163,7 +163,7 @@ RUNGS = (
 )
 
 
-# ---------------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------------- backpropagation
 
 
 @cuda.jit(device=True)
@@ -173,18 +173,18 @@ def place_of(i, out):
 
 
 def back_with(name, chosen, guard=True, edge=True, rest=True):
-    """The way back, with some of its parts exchanged."""
+    """Backpropagation, with some of its parts exchanged."""
 
     @cuda.jit
-    def back(slope, indices, out):
+    def back(gradient, indices, out):
         i = cuda.grid(1)
         if not guard or i < out.size:
             plane, row, column = place_of(i, out)
             y, z = row // 2, column // 2
             value = f0
-            inside = not edge or (y < slope.shape[1] and z < slope.shape[2])
+            inside = not edge or (y < gradient.shape[1] and z < gradient.shape[2])
             if inside and chosen(indices, plane, y, z, row, column, out):
-                value = slope[plane, y, z]
+                value = gradient[plane, y, z]
             if rest or value != f0:
                 out[plane, row, column] = value
 
@@ -262,7 +262,7 @@ def edges_by_columns(x, out):
 
 ANSWERS = (
     WrongAnswer("pooling/back", back_with("back_without_guard", by_index, guard=False), "missing guard"),
-    WrongAnswer("pooling/back", back_with("back_to_everyone", anyone), "all get the slope"),
+    WrongAnswer("pooling/back", back_with("back_to_everyone", anyone), "all get the gradient"),
     WrongAnswer("pooling/back", back_with("back_to_the_chosen_only", by_index, rest=False), "output not written"),
     WrongAnswer("pooling/back", back_with("back_without_edge", by_index, edge=False), "missing guard"),
     WrongAnswer("pooling/back", back_with("back_through_all_planes", counted_through_all), "wrong result"),
