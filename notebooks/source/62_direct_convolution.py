@@ -428,11 +428,11 @@ recorded(direct, "7x7 c3 h224", "3x3 c64 h56", "3x3 c256 h14", only=("register_t
 # For the first layer this way does well: what neighbouring windows share is nearly all that can be shared. With 256
 # channels on images of 14 x 14 there is more, and the next ways will find it.
 #
-# ### `depthwise`: one filter a group
+# ### `depthwise`: one filter per group
 #
-# If each channel has a filter of its own, there is no second filter to share x with, and 8 filters a thread would be 7
-# too many. There are only R S multiply-adds for each number of x, so memory is the bound again, and shared memory is a
-# detour. A thread of the last rung makes four outputs in a column, and asks for all that they see at once. Its
+# If each channel has a filter of its own, there is no second filter to share x with, and 8 filters per thread would be
+# 7 too many. There are only R S multiply-adds for each number of x, so memory is the bound again, and shared memory is
+# a detour. A thread of the last rung makes four outputs in a column, and asks for all that they see at once. Its
 # neighbours ask for nearly the same, and the first-level cache answers.
 
 
@@ -486,8 +486,8 @@ check("direct/filters", filters_of_four)
 # %% [markdown]
 # ### More, without a check
 #
-# - A depthwise layer of 3 x 3 lies far to the left of the ridge. From how many channels a group on is a layer of 3 x 3
-#   on its right?
+# - A depthwise layer of 3 x 3 lies far to the left of the ridge. From how many channels per group on does a 3 x 3
+#   layer lie on its right?
 # - The patch of a tile of 8 x 32 outputs has a rim that belongs to neighbouring tiles, too. For a window of 3 x 3, of
 #   7 x 7 and of 15 x 15 with stride 1, how many numbers does the patch have for each output?
 #
@@ -507,7 +507,7 @@ assert check("direct/filters", solutions.filters_answer)
 for channels in (1, 2, 4, 8, 16, 32, 64):
     grouped = Layer(32, 64, 56, 56, 64, 3, 3, padding=(1, 1), groups=64 // channels)
     side = "right" if grouped.cost.intensity > ceilings.ridge else "left"
-    print(f"{channels:2} channels a group: {grouped.cost.intensity:6.2f} FLOP/byte, {side} of the ridge")
+    print(f"{channels:2} channels per group: {grouped.cost.intensity:6.2f} FLOP/byte, {side} of the ridge")
 for r in (3, 7, 15):
     print(f"{r:2} x {r:2}: {(8 + r - 1) * (32 + r - 1) / (8 * 32):.2f} numbers of the patch for each output")
 

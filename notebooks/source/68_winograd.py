@@ -417,7 +417,7 @@ alone = Layer(32, 144, 56, 56, 144, 3, 3, padding=(1, 1), groups=144)
 print(f"{alone}: {alone.cost.intensity:.2f} FLOP/byte, the ridge is at {ceilings.ridge:.0f}")
 
 # %% [markdown]
-# *Other windows.* F(4 x 4, 5 x 5), F(6 x 6, 3 x 3) and F(2 x 2, 7 x 7) have eight points a row each. The transform of
+# *Other windows.* F(4 x 4, 5 x 5), F(6 x 6, 3 x 3) and F(2 x 2, 7 x 7) have eight points per row. The transform of
 # the image depends on the points alone, so one kernel would serve all three. But eight points round worse than six.
 #
 # *Depthwise.* It is far to the left of the ridge. Multiplications cost nothing there, and Winograd's arrays are more

@@ -258,7 +258,7 @@ for one in sorted(ranking.candidates, key=lambda one: WAYS.index(one.algorithm))
 # %% [markdown]
 # The other is to *predict* from the shape. What does a way do for a layer? It launches kernels, reads and writes
 # arrays, and makes steps of products, on the multiprocessor that has most of them. Such amounts can be counted without
-# running anything. Each has a price, in milliseconds for a unit, and the prices are fitted to measurements. The
+# running anything. Each has a price, in milliseconds per unit, and the prices are fitted to measurements. The
 # smallest sum is the choice. Here are Winograd's amounts:
 
 # %%

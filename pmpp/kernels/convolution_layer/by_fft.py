@@ -8,8 +8,9 @@ each frequency. The price is memory for all spectra, and masks that are padded t
 first transforms whole images, then overlapping tiles of them, and at last keeps tiles of the products in registers.
 
 With a stride all places are computed and those between are dropped. Dilated masks are transformed with the zeros
-between their elements. Groups are separate sums. The rungs raise ValueError for a layer with 2^31 or more tiles
-(`refuses`).
+between their elements. Groups are separate sums. The rungs raise ValueError for a layer whose number of tiles, times
+its channels or its filters, is 2^31 or more (`refuses`); `whole_image` does so for 2^31 or more elements of padded
+images, masks or outputs.
 
 Two planes share a transform: neighbouring channels, or where the number of channels is odd the last one and the first
 of the next tile or image. So a NaN or an infinity reaches all outputs of its tile and of the one that shares the
@@ -41,7 +42,7 @@ from pmpp.kernels.fft.real import apart_kernel, irfft, rfft, together_kernel
 from pmpp.runtime.rung import rung
 from pmpp.runtime.vector import load128, store128
 
-BLOCK = 256  # threads a block
+BLOCK = 256  # threads per block, in kernels whose threads share nothing: any multiple of 32 is right
 
 reference = definition.reference
 
@@ -64,7 +65,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
 
 def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False) -> np.ndarray:
-    """How far an element may be from `reference`, by `error_bound`; planes that share a transform are of like size."""
+    """The largest difference from `reference` that is allowed for each element: see `error_bound`.
+
+    It assumes that planes which share a transform are of like size.
+    """
     a = definition.layer_of(x.shape, w.shape, stride, padding, dilation, groups)
     each, bound = a.k // groups, np.zeros((a.n, a.k))
     images = np.sqrt((x.astype(np.float64) ** 2).sum((2, 3)))
@@ -77,7 +81,7 @@ def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=F
 
 
 def error_bound(a: Layer, products: typing.Any, sums: typing.Any) -> typing.Any:
-    """How far an output may be off.
+    """The largest rounding error of an output.
 
     ``products`` is the sum over channels of |x| |w|, both in the 2-norm; ``sums`` is the same with w in the 1-norm.
 
@@ -157,8 +161,10 @@ def whole_image_workspace(a: Layer) -> int:
 
 def _refuses_whole_images(a: Layer) -> str | None:
     rows, columns = _extents(a)
-    if max(a.n * a.c, a.k * a.c // a.groups, a.n * a.k) * rows * columns > MOST:
-        return f"x must be smaller for transforms of whole images, {rows} x {columns}: take fewer a call"
+    if max(a.n * a.c, a.n * a.k) * rows * columns > MOST:
+        return f"x must be smaller for transforms of whole images, {rows} x {columns}: take fewer images a call"
+    if a.k * a.c // a.groups * rows * columns > MOST:
+        return f"w must have fewer filters or channels for transforms of whole images, {rows} x {columns}"
     return None
 
 
@@ -242,7 +248,9 @@ def refuses(layer: Layer) -> str | None:
     if tiling is None:
         return _refuses_whole_images(layer)
     most = max(tiling.count(layer) * max(layer.c, layer.k), layer.k * layer.c // layer.groups)
-    return f"x must make fewer than 2^31 tiles, made {most}: take fewer images a call" if most > MOST else None
+    if most > MOST:
+        return f"x must make fewer than 2^31 tiles of channels or filters, makes {most}: take fewer images a call"
+    return None
 
 
 def workspace_bytes(a: Layer) -> int:
@@ -289,8 +297,8 @@ def _multiply(a: Layer, tiling: Tiling, x: typing.Any, w: typing.Any, sums: typi
 def tiles(p):
     """Images are cut into overlapping tiles (overlap-save), each of which a block transforms in shared memory.
 
-    A tile has 16, 32 or 64 points a side, whichever `tiling_of` estimates to be cheapest. Masks that span more than 64
-    points are left to `whole_image`. Bytes of workspace: `workspace_bytes`.
+    A tile has 16, 32 or 64 points per side, whichever `tiling_of` estimates to be cheapest. Masks that span more than
+    64 points are left to `whole_image`. Bytes of workspace: `workspace_bytes`.
 
     Leaves: a product loads its two factors, 16 bytes for 8 operations, although many filters use the same spectra.
     """
@@ -310,7 +318,7 @@ SHARED = 4 * SIDE * PITCH + 64  # more than TOGETHER * PLANE
 
 @cuda.jit(device=True)
 def load_spectra(part, x, at, live, channels, size):
-    """Stage SIDE rows by DEPTH channels by TOGETHER frequencies, with 0 beyond the edges, by two loads a thread."""
+    """Stage SIDE rows by DEPTH channels by TOGETHER frequencies, with 0 beyond the edges, by two loads per thread."""
     thread = np.uint32(cuda.threadIdx.x)
     pair, row, c = 2 * (thread & np.uint32(3)), np.uint32(thread >> 2) & np.uint32(31), np.uint32(thread >> 7)
     place = np.uint32(pair * np.uint32(PLANE) + c * np.uint32(ROW) + 2 * row)
@@ -429,8 +437,8 @@ def _multiply_matrices(a: Layer, tiling: Tiling, x: typing.Any, w: typing.Any, s
 def register_tiled(p):
     """The sum over channels is a product of matrices for each frequency: a lane computes 8 x 4 of it in registers.
 
-    A block's eight warps compute eight frequencies, which lie side by side in memory. With fewer than 8 filters a
-    group, or fewer than 8 tiles in all, the products are those of `tiles`.
+    A block's eight warps compute eight frequencies, which lie side by side in memory. With fewer than 8 filters
+    per group, or fewer than 8 tiles in all, the products are those of `tiles`.
     """
     _tiles(p, _multiply_matrices)
 

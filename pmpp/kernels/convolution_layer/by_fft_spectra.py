@@ -24,7 +24,8 @@ from pmpp.kernels.fft.butterflies import (
     write_runs,
 )
 
-POINTS, THREADS = 4096, 512  # of a block; eight points a thread
+# Of a block; eight points per thread. 4096 points are one square of 64 x 64, the largest of `SIDES`.
+POINTS, THREADS = 4096, 512
 KEPT = POINTS * 9 // 8  # in shared memory: rows are an eighth longer than needed, so that they begin at different banks
 SIDES = (16, 32, 64)  # of a tile: powers of two that two passes can transform
 

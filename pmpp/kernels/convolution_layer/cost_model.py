@@ -2,9 +2,9 @@
 
 The time of an algorithm is estimated as a sum of amounts times prices. An amount is work that takes time in proportion
 to it: the gigabytes of an array that is written or read, the steps of the multiprocessor that has most of them, or the
-steps of blocks that must follow one another because not all fit on the GPU at once. Prices are in milliseconds a unit.
-They are fitted to the recorded survey by `python -m pmpp.kernels.convolution_layer.survey --fit`, and hold for the GPU
-that it was measured on.
+steps of blocks that must follow one another because not all fit on the GPU at once. Prices are in milliseconds per
+unit. They are fitted to the recorded survey by `python -m pmpp.kernels.convolution_layer.survey --fit`, and hold for
+the GPU that it was measured on.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def implicit(a: Layer) -> dict[str, float]:
 
 
 def winograd(a: Layer) -> dict[str, float]:
-    """Transformed images, weights and sums, and 36 matrix products a group."""
+    """Transformed images, weights and sums, and 36 matrix products per group."""
     tiles, channels = a.n * blocks(a.p, 4) * blocks(a.q, 4), a.c // a.groups
     steps = _products(36 * a.groups, a.k // a.groups, tiles, channels)
     return {
@@ -147,7 +147,7 @@ def fft(a: Layer) -> dict[str, float]:
 AMOUNTS = {"direct": direct, "im2col": im2col, "implicit": implicit, "winograd": winograd, "fft": fft}
 
 
-@functools.lru_cache(4096)
+@functools.lru_cache(4096)  # as in `pmpp.kernels.convolution_layer.definition.window_of`
 def guess(algorithm: str, layer: Layer) -> float:
     """Milliseconds that the algorithm should take for the layer."""
     return sum(prices()[algorithm][name] * amount for name, amount in AMOUNTS[algorithm](layer).items())

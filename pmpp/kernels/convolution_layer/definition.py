@@ -1,12 +1,12 @@
 """What the five algorithms of a convolution layer share: its shape, definition, awkward inputs, cost, and arguments.
 
-From images x of shape (N, C, H, W) and weights w of shape (K, C / groups, R, S) a layer makes (N, K, P, Q):
+From images x of shape (N, C, H, W) and weights w of shape (K, C / groups, R, S) a layer makes outputs (N, K, P, Q):
 
     out[n, k, p, q] = bias[k] + the sum over c, r, s of x[n, c, p u + r d - a, q v + s e - b] w[k, c, r, s]
 
 with stride (u, v), padding (a, b) and dilation (d, e); outside the image x is 0. With groups the channels and the
-filters are divided into that many separate layers. This is a correlation, as in every deep-learning library. Source:
-PMPP 4e section 16.2; PyTorch's Conv2d.
+filters are divided, in order, into that many separate layers, and the c of x counts within the group of filter k. This
+is a correlation, as in every deep-learning library. Source: PMPP 4e section 16.2; PyTorch's Conv2d.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ class Window(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """The shape of a convolution layer. Stride, padding and dilation may be given as tuples (rows, columns).
+    """The shape of a convolution layer: ``n`` images of ``c`` channels, and ``k`` filters.
+
+    An image has ``h`` rows and ``w`` columns, and a filter ``r`` rows and ``s`` columns for each channel of its group.
+    Stride, padding and dilation may be given as tuples (rows, columns). Nothing is checked here: `layer_of` makes a
+    layer of the shapes of arrays, and checks it.
 
     >>> layer = Layer(32, 64, 56, 56, 128, 3, 3, stride=(2, 2), padding=(1, 1))
     >>> layer.shape, layer.stride.rows, str(layer)
@@ -108,7 +112,7 @@ class Layer:
         return " ".join(words + [f"g{self.groups}"] * (self.groups != 1))
 
 
-@functools.lru_cache(4096)
+@functools.lru_cache(4096)  # more layers than a program uses; a bound, since a program may make new ones for ever
 def window_of(layer: Layer) -> Window:
     """The layer's `Window`."""
     pairs = layer.stride, layer.padding, layer.dilation
@@ -156,7 +160,10 @@ def resnet50(images: int = 32) -> dict[Layer, int]:
 def reference(
     x: np.ndarray, w: np.ndarray, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False
 ) -> np.ndarray:
-    """The layer's output in float64, by the definition: one sum of products after another."""
+    """The layer's output in float64, by the definition: one sum of products after another.
+
+    Products with padding are left out, so an infinite or NaN weight does no harm there.
+    """
     a = layer_of(x.shape, w.shape, stride, padding, dilation, groups)
     out = np.zeros(a.shape)
     for n, k, p, q in np.ndindex(out.shape):
@@ -172,7 +179,10 @@ def reference(
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
-    """Small awkward layers: ``(x, w, bias, stride, padding, dilation, groups, relu)``; the last may be missing."""
+    """Small awkward layers: ``(x, w, bias, stride, padding, dilation, groups, relu)``.
+
+    Trailing options may be left out.
+    """
     rng = np.random.default_rng(5) if rng is None else rng
     made: dict[str, tuple] = {}
 
@@ -204,7 +214,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
 
 def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False) -> np.ndarray:
-    """How far each element of a float32 result may be from `reference`.
+    """The largest difference from `reference` that is allowed for each element of a float32 result.
 
     n products and a bias, summed in any order, are off by at most (n + 1) 2^-24 times the sum of the terms' sizes
     (Higham, "Accuracy and stability of numerical algorithms", 2e, section 3.1; terms of second order are dropped, and
@@ -214,7 +224,7 @@ def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=F
     return (math.prod(w.shape[1:]) + 2) * 2.0**-24 * size + 2.0**-149
 
 
-def cost(n: int, c: int, h: int, w: int, k: int, r: int = 3, s: int = 3, stride=1, padding=1, dilation=1, groups=1):
+def cost(n: int, c: int, h: int, w: int, k: int, r: int = 3, s: int = 3, stride=1, padding=0, dilation=1, groups=1):
     """The `Layer.cost` of such a layer, by the definition. Some algorithms need fewer multiplications."""
     return layer_of((n, c, h, w), (k, c // groups, r, s), stride, padding, dilation, groups).cost
 
@@ -223,7 +233,10 @@ def cost(n: int, c: int, h: int, w: int, k: int, r: int = 3, s: int = 3, stride=
 
 
 def layer_of(x: tuple[int, ...], w: tuple[int, ...], stride=1, padding=0, dilation=1, groups=1) -> Layer:
-    """The layer for arrays of shapes ``x`` and ``w``. Raises ValueError for parameters that make none."""
+    """The layer for arrays of shapes ``x`` and ``w``.
+
+    Raises ValueError if the shapes and the parameters do not make a layer.
+    """
     if len(x) != 4 or len(w) != 4:
         raise ValueError(f"x and w must have 4 dimensions each, had shapes {x} and {w}")
     stride = as_pair("stride", stride, 1)
@@ -251,7 +264,7 @@ def arguments(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=F
         x: images of shape (N, C, H, W), float32, contiguous, of at most 2^31 - 1 elements, like ``w`` and ``out``.
         w: filters of shape (K, C / groups, R, S), float32, contiguous.
         bias: a number for each filter, float32 of shape (K,), or None.
-        stride, padding, dilation: integers, or pairs for rows and columns. Around the image lie zeros.
+        stride, padding, dilation: integers, or pairs for rows and columns. The image is padded with zeros.
         groups: into how many separate layers the channels and the filters are divided. 1 for an ordinary layer.
         relu: whether negative results become 0. A NaN stays NaN.
         out: a float32 device array of shape (N, K, P, Q), apart from the others in memory, or None to allocate one.
@@ -259,7 +272,7 @@ def arguments(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=F
 
     Returns ``out``, without waiting for the work to be done. P = (H + 2 padding - dilation (R - 1) - 1) // stride + 1,
     and Q likewise. The zeros around the image are multiplied, as by cuDNN: where they meet an infinite or NaN weight,
-    the output is NaN. Rungs that differ say so.
+    the output is NaN. `reference` leaves these products out, and so do rungs that say so.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted; and MemoryError,
     with the bytes that were wanted, if there is no room for what an algorithm keeps between its kernels. Then nothing
     has been written.
@@ -293,7 +306,7 @@ def no_elements(dtype: typing.Any) -> typing.Any:
     return _empty_on(device.backend().cuda.get_current_device().id, np.dtype(dtype))
 
 
-@functools.lru_cache(64)
+@functools.lru_cache(64)  # more than the GPUs of one machine times the dtypes of the kernels' arrays
 def _empty_on(gpu: int, dtype: np.dtype) -> typing.Any:
     return device.empty(0, dtype)
 

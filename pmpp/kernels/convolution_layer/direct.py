@@ -8,7 +8,7 @@ later ones fetch them once for many products. They stage them in shared memory, 
 thread in registers, and at last slide along a row, where neighbouring pixels share elements of x.
 
 The algorithm computes every layer and needs no workspace. It is the one to take for layers of few channels, or of one
-channel a group: there a matrix product reuses too little to pay.
+channel per group: there a matrix product reuses too little to pay.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pmpp.runtime import device
 from pmpp.runtime.rung import rung
 from pmpp.runtime.vector import load128
 
-BLOCK = 256  # threads a block, where a thread computes one output
+BLOCK = 256  # threads per block, in kernels whose threads share nothing: any multiple of 32 is right
 
 reference = definition.reference
 
@@ -79,7 +79,7 @@ def workspace_bytes(layer: Layer) -> int:
     return 0
 
 
-# -------------------------------------------------------------------------------------------------- a thread an output
+# ----------------------------------------------------------------------------------------------- one thread per output
 
 
 @cuda.jit
@@ -104,8 +104,8 @@ def naive_kernel(x, w, bias, out, relu, stride, padding, dilation, groups):
 def naive(p):
     """One thread for each output goes through the seven indices of the definition.
 
-    Unlike in later rungs, a weight that lies outside the image is left out, not multiplied by 0: an infinite one does
-    no harm there. Source: PMPP 4e section 16.3.
+    As in `reference`, a product with padding is left out, not computed with 0: an infinite or NaN weight does no harm
+    there. The rungs after `hoisted` multiply the zeros. Source: PMPP 4e section 16.3.
 
     Leaves: every product pays for two comparisons and for index arithmetic in 64 bits.
     """
@@ -156,7 +156,7 @@ def hoisted_kernel(x, w, bias, out, relu, stride, padding, dilation, groups):
 def hoisted(p):
     """A thread finds out before its loops which taps lie inside the image, and counts in 32 bits.
 
-    As in `naive`, a weight that lies outside the image is left out.
+    As in `naive`, a product with padding is left out: an infinite or NaN weight does no harm there.
 
     Leaves: each product fetches its two numbers through the caches.
     """
@@ -235,7 +235,8 @@ def _flat(p: Problem) -> tuple:
 def tiled(p):
     """A block stages in shared memory its weights and the part of x that its pixels see, some channels at a time.
 
-    A layer of which not even one row of a kernel fits there is left to `hoisted`.
+    The zeros around the image are staged and multiplied, too. A layer of which not even one row of a kernel fits there
+    is left to `hoisted`.
     Source: PMPP 4e section 7.5, with several channels.
 
     Leaves: two loads from shared memory for each multiply-add.
@@ -246,7 +247,7 @@ def tiled(p):
 
 # -------------------------------------------------------------------------------------------------------- in registers
 
-FILTERS = PIXELS = 8  # of a thread
+FILTERS = PIXELS = 8  # of a thread: 64 sums, which leave registers for the factors within the 128 that it may have
 SPREAD = Style(FILTERS, 1, spread=PIXELS)
 
 
@@ -404,8 +405,8 @@ def sliding(p):
 # ------------------------------------------------------------------------------------------------------ a single filter
 
 SINGLE = Style(1, pieces=2, neighbours=4)
-STRIP = 4  # outputs of a thread, one below the other
-TALL = 9  # rows of x that they need with stride 2
+STRIP = 4  # outputs of a thread, one below the other: with stride 1 they need 6 rows of x, alone each would need 3
+TALL = 9  # rows of x that they need with stride 2: (STRIP - 1) * 2 + 3
 
 
 @cuda.jit
@@ -470,11 +471,12 @@ def _strips(p: Problem) -> None:
 
 @rung(strip_kernel, strip_by_two_kernel, single_kernel, *sliding.kernels)
 def depthwise(p):
-    """A layer of one channel a group is bound by memory: nothing is staged, and a thread's loads are all under way.
+    """A layer of one channel per group is bound by memory: nothing is staged, and all loads of a thread are in flight.
 
     That holds for 3 x 3 filters with stride 1 or 2: a thread computes four outputs in a column, and loads that several
-    threads need come from the first-level cache. Other layers of one or two filters a group and stride 1 along the rows
-    are staged as in `sliding`, but a thread computes one filter for eight pixels. All others are left to `sliding`.
+    threads need come from the first-level cache. Other layers of one or two filters per group and stride 1 along the
+    rows are staged as in `sliding`, but a thread computes one filter for eight pixels. All others are left to
+    `sliding`.
     """
     a = p.layer
     one_channel = a.c == a.groups and (a.r, a.s, a.dilation) == (3, 3, (1, 1)) and a.stride in ((1, 1), (2, 2))

@@ -1,4 +1,4 @@
-"""Exercises of notebooks/62_direct_convolution.ipynb on direct convolution: a filter a channel, and several at once."""
+"""Exercises of notebooks/62_direct_convolution.ipynb on direct convolution: depthwise, and several filters at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pmpp.kernels.common import blocks
 from pmpp.kernels.convolution_layer.definition import reference
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
-BLOCK = 128  # threads a block
+BLOCK = 128  # threads per block
 FILTERS = 4
 ROUNDING = 2.0**-24
 FLOAT64 = "A literal such as 0.0 is float64, and makes a float64 of what it is added to: write np.float32(0)."
@@ -115,7 +115,7 @@ EXERCISES = (
         task="A depthwise layer: out[c] is channel x[c] under its own filter w[c], 3 x 3, with stride 1 and zeros "
         "around the image. x and out have shape (channels, height, width), w (channels, 3, 3), all float32. As in "
         "every layer, w[c, 0, 0] meets the neighbour above and to the left. "
-        f"The launch has {BLOCK} threads a block, one for each element of out.",
+        f"The launch has {BLOCK} threads per block, one for each element of out.",
         parameters="x, w, out",
         cases=_depthwise_cases,
         answer=depthwise_answer,
@@ -126,7 +126,7 @@ EXERCISES = (
         ),
         budget=lambda case: {"flops_f64": (0, FLOAT64)},
         traps=(
-            Trap("kernel turned round", "A layer does not turn its kernel: tap (0, 0) is up and left.", _turned),
+            Trap("kernel turned round", "Do not mirror the filter: w[c, 0, 0] meets what is up and left.", _turned),
             Trap("one filter for all", "Every channel has a filter of its own: w[c].", _first_filter),
         ),
     ),
@@ -135,7 +135,7 @@ EXERCISES = (
         task=f"Each x is used for every filter, so load it once. A thread computes one pixel of all {FILTERS} filters: "
         "x has shape (channels, height, width), w (4, channels, 3, 3), out (4, height - 2, width - 2), all float32; "
         "stride 1 and no padding, so out[k, p, q] sums x[c, p + r, q + s] * w[k, c, r, s]. "
-        f"The launch has {BLOCK} threads a block, one for each pixel.",
+        f"The launch has {BLOCK} threads per block, one for each pixel.",
         parameters="x, w, out",
         cases=_filters_cases,
         answer=filters_answer,

@@ -21,8 +21,8 @@ from pmpp.kernels.convolution_layer.definition import Layer, Window, finish, win
 from pmpp.runtime import device
 from pmpp.runtime.vector import load128, store128
 
-WARP, WARPS = 32, 8  # threads of a warp, and warps of a block at most
-RESIDENT = 16  # warps that a multiprocessor holds at once if a thread has 128 registers
+WARP, WARPS = 32, 8  # threads of a warp, and warps of a block at most: two such blocks fit, by `RESIDENT`
+RESIDENT = 16  # warps that a multiprocessor holds at once if a thread has 128 registers: 65536 / (128 x 32)
 STAGE = SHARED_LIMIT // 4  # float32 in a block's shared memory
 f0 = np.float32(0)
 
@@ -99,7 +99,7 @@ class Style(typing.NamedTuple):
 # ------------------------------------------------------------------------------------------------------ on the host
 
 
-@functools.lru_cache(4096)
+@functools.lru_cache(4096)  # as in `pmpp.kernels.convolution_layer.definition.window_of`
 def tile_of(layer: Layer, style: Style) -> Tile | None:
     """The layout with the least time by a simple model, or None if not even one row of taps fits in shared memory."""
     group_filters = layer.k // layer.groups
@@ -204,7 +204,7 @@ def wavefronts(tile: Tile, layer: Layer, style: Style, pitch: int) -> int:
     return total
 
 
-@functools.lru_cache(4096)
+@functools.lru_cache(4096)  # as in `pmpp.kernels.convolution_layer.definition.window_of`
 def numbers_of(a: Layer) -> tuple[Sizes, Window]:
     """What the kernels on flat arrays are told of a layer."""
     sizes = a.h, a.w, a.p, a.q, a.r, a.s, a.c, a.c // a.groups, a.k // a.groups, a.groups, a.n
@@ -295,7 +295,7 @@ def put_pixel(stage, base, place, channels, lines, pitch, half, value):
 
 @cuda.jit(device=True)
 def stage_patch(stage, base, x, plane, channels, top, left, lines, sizes, tile):
-    """Neighbouring threads load neighbours in a row of the patch. Each thread has four loads under way at once."""
+    """Neighbouring threads load neighbours in a row of the patch. Each thread has four loads in flight at once."""
     half, wide, pitch = np.int32(tile.half), np.int32(tile.wide), np.int32(tile.pitch)
     a, step = start(wide, lines)
     while plane_of(a) < channels:

@@ -1,4 +1,4 @@
-"""What is measured of ``direct``: the design layers, few channels, and one channel or few a group."""
+"""What is measured of ``direct``: the design layers, few channels, and one or few channels per group."""
 
 from __future__ import annotations
 

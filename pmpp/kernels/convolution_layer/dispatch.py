@@ -37,7 +37,7 @@ def refuses(algorithm: str, layer: Layer) -> str | None:
 
 
 def workspace_bytes(algorithm: str, layer: Layer) -> int:
-    """Device memory that the algorithm takes for intermediate results, and gives back."""
+    """Bytes of device memory that the algorithm takes for intermediate results while it runs."""
     return ROOMS[algorithm].workspace_bytes(layer)
 
 
@@ -56,23 +56,25 @@ def convolution(
     out=None,
     stream=0,
 ) -> typing.Any:
-    """Compute a convolution layer by the algorithm of that name, or by the one that is likely to be the fastest.
+    """Compute a convolution layer by the named ``algorithm``, or with "auto" by the one expected to be the fastest.
 
     Args:
-        x: images of shape (N, C, H, W), float32, contiguous.
+        x: images of shape (N, C, H, W), float32, contiguous, of at most 2^31 - 1 elements, like ``w`` and ``out``.
         w: filters of shape (K, C / groups, R, S), float32, contiguous.
         bias: a number for each filter, float32 of shape (K,), or None.
-        stride, padding, dilation: integers, or pairs for rows and columns. Around the image lie zeros.
+        stride, padding, dilation: integers, or pairs for rows and columns. The image is padded with zeros.
         groups: into how many separate layers the channels and the filters are divided.
-        relu: whether negative results become 0. A NaN stays one.
+        relu: whether negative results become 0. A NaN stays NaN.
         algorithm: "auto", or one of `ALGORITHMS`: "direct", "im2col", "implicit", "winograd" or "fft".
         workspace_limit: bytes of device memory that "auto" may take besides the result; None for no limit. Where memory
             is short all the same, "auto" goes on with the next algorithm.
         out: a float32 device array of shape (N, K, P, Q), apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
-    Returns ``out``, without waiting for the work to be done. With "direct", "im2col" and "implicit" a NaN or infinity
-    in x reaches only the outputs that see it; with "winograd" and "fft" it may reach all outputs of a tile.
+    Returns ``out``, without waiting for the work to be done. P = (H + 2 padding - dilation (R - 1) - 1) // stride + 1,
+    and Q likewise. With "direct", "im2col" and "implicit" a NaN or infinity in x reaches only the outputs that depend
+    on it. With "winograd" it may reach all outputs of its tile, and with "fft" also those of another tile or image that
+    shares its transform.
     Raises TypeError or ValueError that names the argument at fault, ValueError if the algorithm named cannot compute
     the layer, and MemoryError if there is no room for its workspace, before anything is written. Source: PMPP 4e
     chapter 16.
@@ -101,7 +103,13 @@ def convolution(
 
 
 def run(name: str, p: Problem) -> typing.Any:
-    """Compute a problem of `pmpp.kernels.convolution_layer.definition.arguments` by an algorithm's best rung."""
+    """Compute a problem of `pmpp.kernels.convolution_layer.definition.arguments` by an algorithm's best rung.
+
+    >>> p = arguments(np.ones((1, 2, 3, 3), np.float32), np.ones((1, 2, 2, 2), np.float32))
+    >>> run("direct", p).copy_to_host()
+    array([[[[8., 8.],
+             [8., 8.]]]], dtype=float32)
+    """
     return ROOMS[name].LADDER[-1].run(p)
 
 
@@ -112,7 +120,7 @@ def check_limit(limit: typing.Any) -> None:
 
 
 def fits(name: str, layer: Layer, limit: int | None) -> bool:
-    """Whether the algorithm gets along with that many bytes of workspace."""
+    """Whether the algorithm needs at most ``limit`` bytes of workspace. None allows any number."""
     return limit is None or workspace_bytes(name, layer) <= limit
 
 
@@ -133,15 +141,23 @@ def device_name() -> str:
 
 
 def expected_times(layer: Layer) -> dict[str, float]:
-    """Milliseconds that each algorithm should take on an H200, by its cost model, without those that refuse the layer.
+    """Expected milliseconds of each algorithm that accepts the layer.
 
-    See `pmpp.kernels.convolution_layer.cost_model`.
+    The cost model, `pmpp.kernels.convolution_layer.cost_model`, uses prices that were fitted to an H200, and the number
+    of multiprocessors of this device.
+
+    >>> list(expected_times(Layer(1, 2, 9, 9, 2, 5, 5)))  # Winograd's algorithm here computes 3 x 3 only
+    ['direct', 'im2col', 'implicit', 'fft']
     """
     return {name: guess(name, layer) for name in ALGORITHMS if not refuses(name, layer)}
 
 
 def choose(layer: Layer) -> list[str]:
-    """The algorithms that can compute the layer, the likely fastest first: as measured, or else as expected."""
+    """The algorithms that can compute the layer, the likely fastest first: as measured, or else as expected.
+
+    >>> choose(Layer(32, 144, 56, 56, 144, 3, 3, padding=(1, 1), groups=144))[0]  # one channel per group
+    'direct'
+    """
     measured = _MEASURED.get((device_name(), layer))
     if measured is not None:
         return list(measured)

@@ -23,7 +23,7 @@ from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 
 SAMPLES = 256  # outputs that are compared with float64
-BLOCK = 32  # threads a block of the kernels below
+BLOCK = 32  # threads per block of the kernels below: one warp, so that the few samples are spread over many blocks
 
 
 class Candidate(typing.NamedTuple):
@@ -136,7 +136,7 @@ def _time(call: Callable[[], typing.Any], layer: Layer, seconds: float) -> float
 
 @cuda.jit
 def exact_kernel(x, w, bias, places, exact, size, extent, kernel, stride, padding, dilation, filters, relu):
-    """Outputs in float64, one a thread, straight from the definition, and the sums of their terms' sizes."""
+    """Outputs in float64, one per thread, straight from the definition, and the sums of their terms' sizes."""
     i = cuda.grid(1)
     _, all_filters, rows, columns = extent
     if i < places.size:

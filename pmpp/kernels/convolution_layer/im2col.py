@@ -25,8 +25,10 @@ from pmpp.kernels.convolution_layer.definition import MOST, Layer, Problem, fini
 from pmpp.kernels.matmul import batched as matmul_batched
 from pmpp.runtime.rung import rung
 
-BLOCK = 256  # threads a block
-BUDGET = 2**30  # bytes of columns at a time, unless one image needs more
+BLOCK = 256  # threads per block, in kernels whose threads share nothing: any multiple of 32 is right
+# The most bytes of columns at a time, unless one image needs more: more images in a launch fill a GPU better, and take
+# more memory.
+BUDGET = 2**30
 
 reference = definition.reference
 

@@ -8,7 +8,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
-BLOCK = 128  # threads a block
+BLOCK = 128  # threads per block
 SHAPES = ((1, 1, 1), (1, 8, 16), (1, 3, 5), (2, 6, 7), (3, 16, 40))
 FLOAT64 = "A literal such as 0.0 is float64, and makes a float64 of what it is added to: write np.float32(0)."
 
@@ -121,7 +121,7 @@ EXERCISES = (
         task="Write the columns of a 3 x 3 layer with stride 1 and zeros around the image: row 9 c + 3 r + s of "
         "columns holds, for each pixel (p, q), x[c, p + r - 1, q + s - 1], or 0 outside. x has shape (channels, "
         "height, width), columns (9 channels, height * width), both float32. "
-        f"The launch has {BLOCK} threads a block, one for each element of x.",
+        f"The launch has {BLOCK} threads per block, one for each element of x.",
         parameters="x, columns",
         cases=_columns_cases,
         answer=columns_answer,
@@ -140,7 +140,7 @@ EXERCISES = (
         task="Training sends slopes back through the columns: g has the shape of columns in the exercise before, "
         "and slope[c, y, z] is the sum of g over all places that x[c, y, z] was copied to, at most nine. g has shape "
         "(9 channels, height * width), slope (channels, height, width), both float32. Write all of slope, without "
-        f"atomics. The launch has {BLOCK} threads a block, one for each element of slope.",
+        f"atomics. The launch has {BLOCK} threads per block, one for each element of slope.",
         parameters="g, slope",
         cases=_back_cases,
         answer=back_answer,

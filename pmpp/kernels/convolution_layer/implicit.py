@@ -104,7 +104,7 @@ def _check(layer: Layer) -> None:
 
 # ---------------------------------------------------------------------------------------------- tiles in shared memory
 
-TILE = 32  # a block computes a TILE x TILE square of the output matrix
+TILE = 32  # a block computes a TILE x TILE square of the output matrix: 1024 threads, the most that a block may have
 
 
 @cuda.jit(device=True)
@@ -354,7 +354,7 @@ def prefetched_block(x, weights, table, bias, out, image, matrix, wide, relu, mo
     for i in range(SIDE):
         for j in range(SIDE):
             totals[i, j] = 0
-    if mode == VECTORS:  # a warp loads a row of the tile, a thread four neighbours
+    if mode == VECTORS:  # a warp loads one row of the tile, each thread four neighbours
         column = min(np.uint32(first_column + thread % 32 * 4), np.uint32(matrix.columns - 4))
         top, left, at = place_of(column, group, image)
         place = top, left, np.uint32(at + thread // 32 * image.plane)
@@ -373,7 +373,7 @@ def prefetched_block(x, weights, table, bias, out, image, matrix, wide, relu, mo
         w_at = np.uint32(w_at + w_step)
         fetch(x, table, k, place, image, values, mode)
         vector = load128(weights, w_at)
-        multiply_tiles(w_tile, x_tile, i0, j0, totals)  # meanwhile the next elements travel
+        multiply_tiles(w_tile, x_tile, i0, j0, totals)  # meanwhile the loads are in flight
         cuda.syncthreads()
         put(x_tile, values, mode)  # their first use: a thread waits here if they have not arrived
         put_weights(w_tile, vector, mode)

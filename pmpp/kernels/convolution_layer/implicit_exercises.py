@@ -8,7 +8,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
-BLOCK = 64  # threads a block, for the table
+BLOCK = 64  # threads per block, for the table
 T = 16  # side of the tile, and of the block, for the row
 ZERO = np.float32(0)
 
@@ -130,8 +130,8 @@ EXERCISES = (
         task="Row k of the columns matrix is element (c, r, s) of the window: k = (c R + r) S + s. Write where it "
         "lies, seen from the window's corner: table[k, 1] = how many rows down, table[k, 2] = how many columns to the "
         "right, table[k, 0] = how far in memory, in channels of (rows, columns) = image. window is (R, S) and dilation "
-        f"the distances between the window's rows and columns. table is int32. The launch has {BLOCK} threads a block, "
-        "one for each k.",
+        "the distances between the window's rows and columns. table is int32. "
+        f"The launch has {BLOCK} threads per block, one for each k.",
         parameters="table, window, dilation, image",
         cases=_table_cases,
         answer=table_answer,

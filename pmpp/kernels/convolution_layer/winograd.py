@@ -10,10 +10,11 @@ multiplications for 4 outputs of 9 products each, m = 4 takes 36 for 16. Multipl
 counted. The algorithm for one m is called F(m x m, 3 x 3).
 
 The price is device memory for the transformed arrays, and larger rounding errors (`tolerance`). The rungs raise
-ValueError for what the algorithm cannot compute (`refuses`): filters must be 3 x 3, stride and dilation 1, and
-groups must have 2 channels or more. A NaN or an infinity in an image can spoil outputs that do not depend on it, since
-a transform mixes the elements of a tile. Source: A. Lavin and S. Gray, "Fast algorithms for convolutional neural
-networks" (2016); S. Winograd (1980).
+ValueError for what the algorithm cannot compute (`refuses`): filters must be 3 x 3, stride and dilation 1; if there are
+several groups, each must have 2 channels or more; and neither for F(2 x 2, 3 x 3) nor for F(4 x 4, 3 x 3) may a
+transformed array of one image exceed 2^31 - 1 elements. A NaN or an infinity in an image can spoil outputs that do not
+depend on it, since a transform mixes the elements of a tile. Source: A. Lavin and S. Gray, "Fast algorithms for
+convolutional neural networks" (2016); S. Winograd, "Arithmetic complexity of computations" (1980).
 """
 
 from __future__ import annotations
@@ -51,10 +52,22 @@ def refuses(layer: Layer) -> str | None:
     if layer.stride != (1, 1) or layer.dilation != (1, 1):
         return f"stride and dilation must be 1: tiles share their inputs, were {layer.stride} and {layer.dilation}"
     if layer.groups > 1 and layer.c == layer.groups:
-        return "groups must have 2 channels or more each: with 1 no sum over channels pays for the transforms"
-    if max(_workspace_elements(layer, 2, 1)) > definition.MOST:
-        return f"x must have smaller images: the transform of one of {layer.h} x {layer.w} has 2^31 elements or more"
+        return (
+            "groups must have 2 channels or more each: with 1 there is no sum over channels, "
+            "and the transforms do not pay"
+        )
+    for m in (2, 4):
+        for at_fault, elements in zip(TOO_LARGE, _workspace_elements(layer, m, 1), strict=True):
+            if elements > definition.MOST:
+                return f"{at_fault} {elements:,} elements for tiles of {m} x {m}, and 2^31 - 1 are allowed"
     return None
+
+
+TOO_LARGE = (  # what to change if a transformed array has too many elements
+    "w must have fewer filters or channels: transformed it has",
+    "x must have smaller images or fewer channels: transformed one image has",
+    "w must have fewer filters, or x smaller images: the sums over channels of one image have",
+)
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
@@ -78,9 +91,9 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
 
 def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, m: int = 4) -> np.ndarray:
-    """How far an element may be from `reference`: its `bound`.
+    """The largest difference from `reference` that is allowed for each element: see `bound`.
 
-    ``m``: the side of a tile of outputs. The default is the less exact of the two.
+    ``m``: the side of a tile of outputs, 2 or 4. The default, 4, has the larger bound.
     """
     return bound(x, w, definition.layer_of(x.shape, w.shape, stride, padding, dilation, groups), m, bias)
 
@@ -88,20 +101,25 @@ def tolerance(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=F
 cost = definition.cost
 arguments = definition.arguments
 
-THREADS = 128  # threads a block, in the transforms
+# Threads per block, except in the batched products. The threads of a block share nothing, so any multiple of 32 is
+# right. A thread keeps a whole tile of up to 36 values in registers, and small blocks fill a multiprocessor's registers
+# in finer steps than large ones.
+THREADS = 128
 f0 = np.float32(0)
-AT_ONCE = 2**26  # elements of the transformed images, or of the sums, in a pass: 256 MiB, which keep any GPU busy
+# The most elements of the transformed images, or of the sums, in a pass, unless one image has more. 256 MiB are work
+# for far more threads than any GPU holds at once, and bound the workspace of a layer of many images.
+AT_ONCE = 2**26
 
 
 # ------------------------------------------------------------------------------------------------------- cut into tiles
 # An element of a transformed tile has a number f = 0 .. (m + 2)^2 - 1. The transformed arrays are weights u[b, k, c],
-# images v[b, c, t] and sums s[b, k, t] = sum over c of u[b, k, c] v[b, c, t]; b is f x groups + group, and t counts
+# images v[b, c, t] and sums s[b, k, t] = sum over c of u[b, k, c] v[b, c, t]; b = f * groups + group, and t counts
 # the tiles of all images. Zeros fill the channels up to a multiple of 8 and the tiles to one of 4, so that the products
 # can use 128-bit loads.
 
 
 class Extents(typing.NamedTuple):
-    """The shape, for one element f, of the transformed array that a kernel writes or reads."""
+    """The shape of a transformed array for one element number f: groups x rows x columns."""
 
     groups: int
     rows: int
@@ -387,8 +405,8 @@ def large_sums_kernel(s, bias, out, extents, cut, relu):
 def large_tiles(p):
     """F(4 x 4, 3 x 3), tiles of 4 x 4 outputs: 36 multiplications in place of 144, and smaller transformed arrays.
 
-    The transformed arrays are 2.25 times as large as image and output. The bound on the rounding error is 6 to 10
-    times that of F(2 x 2, 3 x 3).
+    The transformed arrays are 2.25 times as large as image and output. The bound on the rounding error is several times
+    that of F(2 x 2, 3 x 3): on average about 6 times with 64 channels or more, and 10 times or more with few.
 
     Leaves: a thread reads six neighbours one by one, and neighbouring lanes read elements that are 4 apart.
     """
@@ -454,7 +472,7 @@ def wide_sums_kernel(s, bias, out, extents, cut, relu):
     matmul_batched.kernel_for,
 )
 def vectorised(p):
-    """One load brings four of a row's six neighbours, and one store takes four outputs, where rows are whole vectors.
+    """One load brings four of a row's six neighbours, and one store writes four outputs, if rows are aligned for it.
 
     The loads need rows of x of a multiple of 4 elements, from an address that is a multiple of 16 bytes, and a padding
     of 1 column, so that a vector begins at the second column of each tile. The stores need such rows of ``out``.
@@ -470,7 +488,14 @@ def vectorised(p):
 
 
 def workspace_bytes(layer: Layer) -> int:
-    """Bytes that the last rung takes for the transformed weights and images and the sums; 0 if it refuses the layer."""
+    """Bytes that the last rung takes for the transformed weights and images and the sums; 0 if it refuses the layer.
+
+    With one group these are 36 K C for the weights, and for each tile of a pass 36 C of the image and 36 K of the sums,
+    in float32. C is rounded up to a multiple of 8, and the tiles of a pass to one of 4.
+
+    >>> workspace_bytes(Layer(1, 8, 16, 16, 64, 3, 3, padding=(1, 1))) == 4 * 36 * (64 * 8 + 16 * 8 + 16 * 64)
+    True
+    """
     if refuses(layer) or not math.prod(layer.shape):
         return 0
     return 4 * sum(_workspace_elements(layer, 4, _images_at_once(layer, 4)))

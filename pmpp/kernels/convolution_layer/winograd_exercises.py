@@ -9,9 +9,9 @@ from pmpp.kernels.common import blocks
 from pmpp.kernels.convolution_layer.winograd_transforms import cook_toom
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
-BLOCK = 64  # threads a block
+BLOCK = 64  # threads per block
 FLOAT64 = "A literal such as 0.5 is float64, and makes a float64 of what it meets: write np.float32(0.5)."
-PRUNED = 5, 1000  # sizes of a row whose u is that of no g
+PRUNED = 5, 1000  # lengths of the rows whose u[1] is set to 0: then u = G g for no g
 A, G, B = (matrix.astype(np.float64) for matrix in cook_toom(2))
 
 
@@ -37,7 +37,7 @@ def _row_cases(rng: np.random.Generator) -> list[Case]:
         pruned = n in PRUNED
         if pruned:
             u[1] = 0
-        # Each value is rounded once in B^T, once as a product, twice in A^T; a second order is covered by a fifth.
+        # At most four roundings: one in B^T, one in the product, two in A^T. A fifth covers second order.
         allowed = 5 * 2.0**-24 * _row(abs(x), abs(u), abs(A), abs(B))
         args = x, u, unwritten(n - 2, np.float32)
         name = f"n = {n}" + ", u[1] pruned" * pruned
@@ -47,7 +47,8 @@ def _row_cases(rng: np.random.Generator) -> list[Case]:
 
 def _row_budget(case: Case) -> dict[str, tuple[float, str]]:
     pairs = (case.args[2].size + 1) // 2
-    # Four additions, four products, four additions. Starting a sum at 0 may cost two more; six products cost 15.
+    # 4 additions, 4 products, 4 additions: 12 operations. Sums that start at 0 add 2. The limit is 14.4: the way with
+    # six products takes 15.
     sentence = "Two outputs take four multiplications: m = u * (B^T d), and both outputs are made of m1 and m2."
     return {"flops": (1.2 * 12 * pairs, sentence), "flops_f64": (0, FLOAT64)}
 
@@ -76,7 +77,7 @@ def _last_sign(x: np.ndarray, u: np.ndarray, out: np.ndarray) -> dict[int, np.nd
 
 
 def _taken_back(x: np.ndarray, u: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
-    """By g as it would be if u were G g."""
+    """The outputs for the filter g = (-u[0], u[1] - u[2], u[3]): right only if u = G g."""
     return {2: np.correlate(x.astype(np.float64), np.array([-u[0], u[1] - u[2], u[3]], np.float64), "valid")}
 
 
@@ -87,7 +88,7 @@ def _weights_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for k, c in ((1, 1), (3, 5), (2, 32), (7, 9), (20, 33), (16, 64)):
         w = rng.standard_normal((k, c, 3, 3), dtype=np.float32)
-        # Two roundings a dimension, the halves are exact; one more for the second order.
+        # Two roundings for each dimension: half of a sum is exact. A fifth covers second order.
         size = _transformed(abs(w), abs(G))
         args = w, unwritten((16, k, c), np.float32)
         name = f"{k} filter{'s' * (k > 1)} of {c} channel{'s' * (c > 1)}"
@@ -138,11 +139,12 @@ def _mirrored(w: np.ndarray, u: np.ndarray) -> dict[int, np.ndarray]:
 EXERCISES = (
     Exercise(
         "winograd/row",
-        task="One row by F(2, 3). You are given the transformed filter u, four numbers: u = G g, so that out[i] = "
-        "g[0] x[i] + g[1] x[i + 1] + g[2] x[i + 2], or what pruning has left of it, which is G g for no g. x has "
-        "n >= 3 elements, out n - 2, all float32. A thread makes the outputs 2 i and 2 i + 1 from four elements of x, "
-        "with four multiplications: y = A^T [u * (B^T d)] with the matrices of the chapter. The last output may be "
-        f"alone. The launch has {BLOCK} threads a block, one for each two outputs.",
+        task="One row by F(2, 3). You are given the transformed filter u, four float32. Usually u = G g for a filter "
+        "g, and out[i] = g[0] x[i] + g[1] x[i + 1] + g[2] x[i + 2]. Sometimes pruning has set u[1] to 0, and then no "
+        "g gives this u. In both cases a thread computes the outputs 2 i and 2 i + 1 from four elements of x, with "
+        "four multiplications: y = A^T [u * (B^T d)] with the matrices of the chapter. x has n >= 3 elements, out "
+        "n - 2, all float32. If n is odd, the last thread has one output only. "
+        f"The launch has {BLOCK} threads per block, one for each two outputs.",
         parameters="x, u, out",
         cases=_row_cases,
         answer=row_answer,
@@ -171,8 +173,8 @@ EXERCISES = (
         "winograd/weights",
         task="Transform filters for F(2 x 2, 3 x 3): u[4 i + j, k, c] = (G w[k, c] G^T)[i, j]. w has shape "
         "(K, C, 3, 3), u (16, K, C), both float32. G's rows are (-1, 0, 0), (1/2, 1/2, 1/2), (1/2, -1/2, 1/2) and "
-        "(0, 0, 1). A thread does one window, and neighbours in memory are written by neighbours. "
-        f"The launch has {BLOCK} threads a block, one for each (k, c).",
+        "(0, 0, 1). A thread transforms one 3 x 3 filter w[k, c], and neighbouring threads write neighbouring elements "
+        f"of u. The launch has {BLOCK} threads per block, one for each (k, c).",
         parameters="w, u",
         cases=_weights_cases,
         answer=weights_answer,
@@ -183,8 +185,8 @@ EXERCISES = (
         ),
         budget=lambda case: {"flops_f64": (0, FLOAT64)},
         traps=(
-            Trap("transposed", "u[4 i + j] is row i, column j: yours are exchanged.", _columns_first),
-            Trap("mirrored", "A layer correlates: its window is not turned around.", _mirrored),
+            Trap("transposed", "u[4 i + j] is row i, column j: you have exchanged i and j.", _columns_first),
+            Trap("mirrored", "A layer computes a correlation: do not mirror the filter.", _mirrored),
             Trap("first sign", "Row 0 of G is (-1, 0, 0) here, since row 0 of B^T is d2 - d0.", _positive),
             Trap("not halved", "The two rows in the middle of G have 1/2, not 1.", _not_halved),
         ),

@@ -38,10 +38,11 @@ ROUNDINGS = {2: (1, 2, 2), 4: (4, 4, 4)}
 def cook_toom(m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(A^T, G, B^T) of F(m, 3), as arrays of Fractions of shape (m, m + 2), (m + 2, 3) and (m + 2, m + 2).
 
-    The values of two polynomials at enough points determine their product (L. Toom, S. Cook). To multiply polynomials
-    in this way takes three matrices; their transposes compute a correlation. Row i of B^T holds the coefficients of the
-    polynomial L_i(x) = product of (x - a_j) over all points a_j but a_i. Lagrange's polynomial of the point a_i is L_i
-    / L_i(a_i); the division is done in row i of G instead.
+    The values of two polynomials at enough points determine their product (L. Toom, S. Cook). The product of
+    polynomials p and g is B [(A p) * (G g)]: A and G evaluate them, and B interpolates. For a given g this is a matrix
+    times p, and the transpose of that matrix computes the correlation A^T [(G g) * (B^T d)]. Row i of B^T holds the
+    coefficients of the polynomial L_i(x) = product of (x - a_j) over all points a_j but a_i. Lagrange's polynomial of
+    the point a_i is L_i / L_i(a_i); the division is done in row i of G instead.
 
     >>> a, g, b = cook_toom(2)
     >>> a.astype(int)
@@ -64,18 +65,27 @@ def cook_toom(m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def bound(x: typing.Any, w: typing.Any, layer: Layer, m: int, bias: typing.Any = None, xp: typing.Any = np):
-    """How far each element of F(m x m, 3 x 3) in float32 may be from the exact output, as float64.
+    """How far each element of F(m x m, 3 x 3) in float32 may be from the exact output: float64, shape (N, K, P, Q).
 
-    A value is rounded at most ``ROUNDINGS`` times in each transform and each of the two dimensions, C times in the sum
-    over C channels, and once with the bias. Each rounding is off by at most 2^-24 of the size of what is rounded, and
+    ``x`` has shape (N, C, H, W), ``w`` (K, C / groups, 3, 3) and ``bias`` (K,), as arrays of ``xp``, which is NumPy or
+    CuPy; ``bias`` may be None. ``m`` is 2 or 4.
+
+    A value is rounded at most ``ROUNDINGS`` times in each transform and each of the two dimensions, once for each
+    channel of a group in the sum over them, and once with the bias. Each rounding is off by at most 2^-24 of the size
+    of what is rounded, and
 
         |A^T| [sum over c of (|G| |w| |G^T|) * (|B^T| |x| |B|)] |A|
 
     bounds the sum of these sizes for an output. This is to first order; one rounding more covers the terms of higher
-    order. 2^-149, the least positive float32, is added. ReLU never makes an error larger. ``xp`` is NumPy or CuPy.
-    Source: the componentwise bounds of B. Barabasz, A. Anderson, K. Soodhalter, D. Gregg, "Error analysis and improving
-    the accuracy of Winograd convolution for deep neural networks", ACM Trans. Math. Software 46 (2020); for sums
-    Higham, section 3.1.
+    order. 2^-149, the least positive float32, is added. ReLU never makes an error larger. Source: the componentwise
+    bounds of B. Barabasz, A. Anderson, K. Soodhalter, D. Gregg, "Error analysis and improving the accuracy of Winograd
+    convolution for deep neural networks", ACM Trans. Math. Software 46 (2020); for sums N. Higham, "Accuracy and
+    stability of numerical algorithms", 2e, section 3.1.
+
+    >>> x, w = np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    >>> bound(x, w, Layer(1, 1, 4, 4, 1, 3, 3), 2) * 2**24  # 13 roundings of terms whose sizes add up to 64
+    array([[[[832., 832.],
+             [832., 832.]]]])
     """
     a_t, g, b_t = (abs(matrix).astype(np.float64) for matrix in cook_toom(m))
     n, group = layer.n, layer.c // layer.groups

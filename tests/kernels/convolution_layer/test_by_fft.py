@@ -147,6 +147,12 @@ def test_the_workspace_is_what_is_taken(monkeypatch):
     assert room.workspace_bytes(LARGE) == 8 * 64 * 33 * (72 * 128 + 64 * 64)
 
 
+def test_what_is_too_large_is_refused_by_name():
+    assert room._refuses_whole_images(Layer(1, 1000, 200, 200, 1000, 3, 3)).startswith("w must have fewer filters or")
+    assert room._refuses_whole_images(Layer(9, 4096, 200, 200, 1, 3, 3)).startswith("x must be smaller")
+    assert "makes 2560000000: take fewer images" in room.refuses(Layer(100000, 64, 1000, 1000, 64, 15, 15))
+
+
 @each_rung
 def test_no_room_leaves_the_output_alone(rung, monkeypatch):
     def refuse(what, shape, **options):

@@ -247,7 +247,7 @@ def test_counters_of_the_gathers():
     # A warp's 32 neighbours of a row are 4 sectors; 8 rows. The weights: 8 products of 64 filters, a sector each.
     assert scalar["global_load_requests"] == 4 * (8 + 4)
     assert scalar["global_load_sectors"] == 4 * 8 * 4 + 64
-    # With a table: an entry for each row, of 16 bytes, and a vector of prepared weights a thread.
+    # With a table: an entry for each row, of 16 bytes, and a vector of prepared weights per thread.
     assert table["global_load_requests"] == 4 * (8 + 8 + 1)
     assert table["global_load_sectors"] == 4 * 8 * (4 + 1) + 64
     # In vectors: a row of 128 columns is a request.

@@ -1,5 +1,6 @@
 """Winograd's algorithm: results, its error against its bound, counts of multiplications, passes and workspace."""
 
+import re
 from fractions import Fraction
 
 import hypothesis
@@ -236,7 +237,7 @@ def test_larger_tiles_are_less_exact_and_these_points_more_exact_than_one_and_tw
 @interpreter_only
 def test_there_are_2_25_and_4_times_fewer_multiplications(monkeypatch):
     x, w = drawn(7, (1, 8, 8, 16), (3, 8, 3, 3))
-    direct = shared.cost(1, 8, 8, 16, 3).flops
+    direct = shared.cost(1, 8, 8, 16, 3, padding=1).flops
     monkeypatch.setattr(room, "batched_product", room.product)
     for rung, fewer in ((room.small_tiles, 2.25), (room.large_tiles, 4)):
         result, reports = observe(rung, x, w, None, 1, 1)
@@ -256,7 +257,7 @@ def test_the_batched_product_does_no_more(monkeypatch):
         assert right(result, m_of(rung), x, w, None, 1)
         product = next(r for r in reports if r.kernel in ("product_kernel", "kernel"))
         counts.append((product.counters["flops"], product.counters["global_load_requests"]))
-    assert counts[0][0] == shared.cost(1, 8, 16, 16, 64).flops / 2.25
+    assert counts[0][0] == shared.cost(1, 8, 16, 16, 64, padding=1).flops / 2.25
     assert counts[1][0] == counts[0][0] + 16 * 64 * 64  # the bias of nought
     assert counts[1][1] * 20 < counts[0][1]
 
@@ -342,5 +343,29 @@ def test_what_the_algorithm_cannot_do_is_refused_by_name(layer, words):
 def test_what_can_be_done_is_not_refused():
     assert room.refuses(Layer(256, 512, 224, 224, 512, 3, 3, padding=(1, 1))) is None
     assert room.refuses(Layer(1, 1, 3, 3, 1, 3, 3)) is None
-    assert "smaller images" in room.refuses(Layer(1, 64, 20000, 20000, 64, 3, 3))
+    assert room.refuses(Layer(1, 7000, 4, 4, 7000, 3, 3)) is None
     assert room.workspace_bytes(Layer(256, 512, 224, 224, 512, 3, 3, padding=(1, 1))) < 2**30
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (Layer(1, 64, 20000, 20000, 64, 3, 3), "x must have smaller images or fewer channels: .* tiles of 2 x 2"),
+        (Layer(1, 12000, 4, 4, 12000, 3, 3), "w must have fewer filters or channels: .* 2,304,000,000 .* of 2 x 2"),
+        (Layer(1, 9000, 4, 4, 9000, 3, 3), "w must have fewer filters or channels: .* 2,916,000,000 .* of 4 x 4"),
+        (Layer(1, 1, 8000, 8000, 64, 3, 3), "w must have fewer filters, or x smaller images: the sums"),
+    ],
+    ids=str,
+)
+def test_what_is_too_large_is_refused_by_the_name_of_what_is_at_fault(layer, words):
+    assert re.match(words, room.refuses(layer))
+    assert room.workspace_bytes(layer) == 0
+
+
+def test_an_array_of_the_larger_tiles_may_be_the_one_that_is_too_large(monkeypatch):
+    """For 2 x 2 the weights have 16 x 3 x 8 elements and the image 16 x 8 x 4, for 4 x 4 the weights 36 x 3 x 8."""
+    x, w = drawn(14, (1, 2, 4, 4), (3, 2, 3, 3))
+    monkeypatch.setattr(shared, "MOST", 36 * 3 * 8 - 1)
+    for rung in room.LADDER:
+        with pytest.raises(ValueError, match=r"w must have fewer filters or .* 864 elements for tiles of 4 x 4"):
+            rung(x, w, None, 1, 1)

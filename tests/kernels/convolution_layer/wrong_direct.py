@@ -13,7 +13,7 @@ f0 = np.float32(0)
 
 
 def convolver(name, **parts):
-    """A direct convolution, a thread an output, with some of its parts exchanged."""
+    """A direct convolution, one thread per output, with some of its parts exchanged."""
     guard, edge = parts.get("guard", True), parts.get("edge", True)
     flipped, crosswise = parts.get("flipped", False), parts.get("crosswise", False)
     one_group, early = parts.get("one_group", False), parts.get("early", False)

@@ -14,7 +14,7 @@ f0 = np.float32(0)
 
 @cuda.jit
 def product_kernel(w, columns, bias, out, relu, groups):
-    """out[n, k] = the row of w times the columns of its image and group, a thread an output."""
+    """out[n, k] = the row of w times the columns of its image and group, one thread per output."""
     i = cuda.grid(1)
     if i < out.size:
         pixels = out.shape[2] * out.shape[3]
