@@ -227,6 +227,10 @@ show(vector_add.one_thread_each)
 # enough blocks (`blocks` divides and rounds up). The kernel itself has four lines and no loop: the grid is
 # the loop. Its `if` is the *guard* for the idle threads.
 #
+# Every rung has such a docstring, and `help(vector_add.one_thread_each)` prints it. It says the rung's idea, and
+# after `Source:` where the idea comes from. After `Leaves:` it names the fault that the rung leaves to the next
+# one. What this fault means, and what it costs, this chapter finds out below.
+#
 # What if we forget it? The interpreter can watch every access. `simt.profile` runs a kernel and returns a
 # report. At level `"check"` it looks for hazards as well, and with `collect=True` it lists them instead of
 # stopping at the first.
@@ -259,13 +263,13 @@ report = simt.profile(vector_add.one_thread_each_kernel, blocks, 256, (x, y, np.
 report
 
 # %% [markdown]
-# Read the columns from the left. *instr.*: instructions, counted once a warp. *lanes*: how many of the 32
-# lanes took part, on average. *sect/req*: sectors a request, the column to watch in this chapter. *flops*:
-# one addition an element. *diverg.*: branches where lanes of one warp went different ways, which costs both
+# Read the columns from the left. *instr.*: instructions, counted once per warp. *lanes*: how many of the 32
+# lanes took part, on average. *sect/req*: sectors per request, the column to watch in this chapter. *flops*:
+# one addition per element. *diverg.*: branches where lanes of one warp went different ways, which costs both
 # ways (PMPP 4.5); the guard caused none, because the idle threads fill whole warps. (*wave/req* is about
 # shared memory, chapter 12.)
 #
-# Four sectors a request is the least: 32 lanes times 4 bytes are 128 bytes, or 4 sectors. Neighbouring lanes
+# Four sectors per request is the least: 32 lanes times 4 bytes are 128 bytes, or 4 sectors. Neighbouring lanes
 # read neighbouring addresses, and no byte arrives in vain. Such an access is called *coalesced* (PMPP 6.1).
 #
 # What happens to an access that is not? In the next kernel each lane signs the element that it would use,
@@ -327,12 +331,12 @@ for stride in (1, 2, 4, 8, 16):
     strided[stride] = simt.profile(strided_add, 200, 256, (x, y, sums, stride))
 
 # %%
-print("stride   sectors a load   bytes an element   least time for 2^28 elements")
+print("stride   sectors per load   bytes per element   least time for 2^28 elements")
 for stride, report in strided.items():
     count = report.counters
     loads = count["global_load_sectors"] / count["global_load_requests"]
     moved = 32 * (count["global_load_sectors"] + count["global_store_sectors"]) / sums.size
-    print(f"{stride:6} {loads:16.0f} {moved:18.0f} {moved * 2**28 / ceilings.bandwidth * 1e6:18.0f} us")
+    print(f"{stride:6} {loads:18.0f} {moved:19.0f} {moved * 2**28 / ceilings.bandwidth * 1e6:18.0f} us")
 
 # %% [markdown]
 # And line by line for a stride of 16: the loads are scattered, the stores are coalesced.
@@ -366,29 +370,29 @@ measured("one_thread_each")
 
 # %% [markdown]
 # Not quite, and no count in the report says why: it counts bytes, and the bytes are right. What the memory
-# lacks is something to do. A load takes its time to arrive, the *latency*. To keep the memory busy, enough
-# bytes must be under way at any moment: bandwidth times latency. (The same rule tells you how many cars are
-# on a bridge: how many pass in a minute, times the minutes that each is on it.)
+# lacks is something to do. A load takes its time to arrive, the *latency*. Bytes that were requested, and have
+# not yet arrived, are *in flight*. To keep the memory busy, enough bytes must be in flight at any moment:
+# bandwidth times latency. (The same rule tells you how many cars are on a bridge: how many pass in a minute,
+# times the minutes that each is on it.)
 #
 # A GPU is an array of *multiprocessors*. Each holds a limited number of threads at a time, and a block stays
 # on one of them from its first instruction to its last (PMPP 4.1, 4.2). A thread of this kernel has two loads
-# of 4 bytes under way. That gives a ceiling of its own:
+# of 4 bytes in flight. That gives a ceiling of its own:
 
 # %%
 entry = recorded.design("vector_add")[0]
 threads = recorded.data["gpu"]["sms"] * 2048  # a multiprocessor of a data-centre GPU holds 2048 threads
-under_way = threads * 8
+in_flight = threads * 8
 loads = entry.bytes * 2 / 3 / entry.seconds  # byte/s: two of three transfers are loads
-print(f"{threads:,} threads with 8 bytes each: {under_way / 1e6:.2f} MB under way at most")
-print(
-    f"measured: {loads / 1e12:.2f} TB/s of loads; so a byte is under way for at most {under_way / loads * 1e9:.0f} ns"
-)
+print(f"{threads:,} threads with 8 bytes each: {in_flight / 1e6:.2f} MB in flight at most")
+print(f"measured: {loads / 1e12:.2f} TB/s of loads")
+print(f"so a byte is in flight for at most {in_flight / loads * 1e9:.0f} ns")
 
 # %% [markdown]
 # Suppose that a load takes about so long. Then all the threads that fit are waiting all the time, and still
-# the memory is not full. In truth they are not even all there: after its one addition a thread is over, and
-# the next block must first be put in its place. (The share of the places for threads that are taken is called
-# *occupancy*, PMPP 4.7.)
+# the memory is not full. In truth they are not even all there: after its one addition a thread ends, and when
+# all threads of a block have ended, a new block must start in its place. (The share of the places for threads
+# that are taken is called *occupancy*, PMPP 4.7.)
 #
 # This is an explanation, not yet a finding. It makes two predictions, and we can test both: it should help to
 # keep the threads and give each more to do, and it should help more to let each thread ask for more bytes at
@@ -428,8 +432,8 @@ show(vector_add.vectorised_kernel)
 # %% [markdown]
 # The 16 bytes must begin at an address that is a multiple of 16. An array begins at one, but a slice such as
 # `x[1:]` may not. `vector_span` finds the part made of whole vectors; the elements before and after are added
-# one at a time. If the arrays lie differently, there is no such part, and the kernel still gives the right
-# answer, more slowly.
+# one at a time. If the addresses of the arrays differ modulo 16 bytes, there is no such part, and the kernel
+# still gives the right answer, more slowly.
 
 # %%
 whole, shifted = x_device[:1003], x_device[1:1004]
@@ -447,16 +451,17 @@ runs = {
     "grid_stride": (vector_add.grid_stride_kernel, resident, (x, y, out)),
     "vectorised": (vector_add.vectorised_kernel, -(-n // 1024), (x, y, out, 0, n, 4)),
 }
-print(f"{'':16}    load             sectors     bytes under way\n{'':16}requests   sectors   a request   in a thread")
+print(f"{'':16}    load               sectors   bytes in flight")
+print(f"{'':16}requests   sectors   per request        per thread")
 for name, (kernel, grid, arguments) in runs.items():
     count = simt.profile(kernel, grid, 256, arguments).counters
     requests, sectors = count["global_load_requests"], count["global_load_sectors"]
-    print(f"{name:16} {requests:7,} {sectors:9,} {sectors / requests:9.0f} {2 * sectors / requests:14.0f}")
+    print(f"{name:16} {requests:7,} {sectors:9,} {sectors / requests:13.0f} {2 * sectors / requests:17.0f}")
     assert np.array_equal(out, x + y)
 
 # %% [markdown]
 # All three move the same sectors: the bound does not move. But a quarter of the requests does it, and each
-# thread has 32 bytes under way in place of 8. (It also takes a quarter of the blocks, so the test is not
+# thread has 32 bytes in flight in place of 8. (It also takes a quarter of the blocks, so the test is not
 # quite pure.) The same addition by two libraries, PyTorch and CuPy, was measured in the same run.
 
 # %%
@@ -725,7 +730,7 @@ for frames in (1, 10, 100, 1000):
 # - The bound comes first. It tells you what to work on, here bytes, and when to stop.
 # - A grid is always whole blocks, so a kernel needs a guard.
 # - Lanes that are neighbours should use addresses that are neighbours.
-# - Moving no byte too many is not enough: the memory must have enough bytes under way.
+# - Moving no byte too many is not enough: enough bytes must be in flight.
 # - A rate belongs to a size, and a time belongs to a place: kernel alone, or from host to host.
 #
 # ## Exercises

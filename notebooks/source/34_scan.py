@@ -137,7 +137,7 @@ right(scan.kogge_stone)
 # %% [markdown]
 # ### Two barriers
 #
-# Look at the loop again. It has two barriers a step, and the first one looks superfluous. In lockstep it is: here is
+# Look at the loop again. It has two barriers per step, and the first one looks superfluous. In lockstep it is: here is
 # the kernel without it.
 
 
@@ -191,16 +191,16 @@ def count(name, kernel, tile, block, *between, after=(), trace=False):
 
 def compare(*counters):
     """Counters of all rungs so far, divided by the number of pixels."""
-    print("an element:".ljust(14), *(name.rjust(24) for name in counters))
+    print("per element:".ljust(14), *(name.rjust(24) for name in counters))
     for name, report in reports.items():
         print(name.ljust(14), *(f"{report.counters[c] / rows.size:24.3f}" for c in counters))
 
 
 # %% [markdown]
-# **Predict, then run.** The reference does one addition an element. How many does `kogge_stone` do, in a block of 256?
+# **Predict, then run.** The reference does one addition per element. How many does `kogge_stone` do, in a block of 256?
 
 # %%
-prediction = None  # additions an element
+prediction = None  # additions per element
 
 # %%
 count("kogge_stone", scan.kogge_stone_kernel, BLOCK, BLOCK, np.empty(rows.size // BLOCK, np.float32))
@@ -234,17 +234,17 @@ recorded("kogge_stone")
 #
 # Fewer additions are possible (PMPP 11.3). First a reduction tree, upwards: it leaves the sum of all at the end, and
 # sums of halves, quarters, eighths at some other places. Then the tree is walked down again, and each of those sums is
-# handed to the elements behind it that lack it.
+# handed to the elements after it that lack it.
 
 # %%
 show(scan.brent_kung_kernel)
 
 # %% [markdown]
 # **Predict, then run.** The way up takes $n - 1$ additions for $n$ elements, and the way down a little less. How many
-# steps does it take, and how many additions an element?
+# steps does it take, and how many additions per element?
 
 # %%
-prediction = None  # (steps for 512 elements, additions an element)
+prediction = None  # (steps for 512 elements, additions per element)
 
 # %%
 traced = simt.Tracing(blocks=(0,))
@@ -254,8 +254,8 @@ compare("flops", "barriers", "shared_load_wavefronts")
 print("you said", prediction)
 
 # %% [markdown]
-# Under two additions an element. The barriers have become fewer too, because a thread now has two elements and a step
-# one barrier. But there are twice as many steps, and look who works in them. Here is the first warp of a block.
+# Under two additions per element. The barriers have become fewer too, because a thread now has two elements and a step
+# has one barrier. But there are twice as many steps, and look who works in them. Here is the first warp of a block.
 
 # %%
 plots.divergence(reports["brent_kung"], warp=0)
@@ -325,7 +325,8 @@ recorded("coarsened", before="brent_kung")
 #
 # What is left of the parallel part is 256 totals: eight steps, two barriers each. Lanes of a warp can hand values to
 # each other without shared memory, by *shuffles* ([chapter 30](30_reduction.ipynb)). It is Kogge and Stone's scan
-# again, and now it needs no barrier at all, for the 32 lanes shuffle together.
+# again. Within a warp it now needs no barrier at all, for the 32 lanes shuffle together. Each warp stores one total. To
+# scan these totals the block needs two barriers.
 
 # %%
 show(scan_tile.warp_scan)
@@ -505,12 +506,12 @@ recorded("single_pass", before="hierarchical")
 #
 # ## Rung 7: `vectorised`
 #
-# Two trips, and still not the speed of a copy. What is left is the number of bytes under way. A thread loads 4 bytes an
-# instruction, and writes them to shared memory before it asks for more. And to learn one number from another block
-# takes a state, a fence and a value.
+# Two trips, and still not the speed of a copy. What is left is the number of bytes in flight. A load brings only 4
+# bytes to a thread, which writes them to shared memory before it asks for more. To pass on one number, the writer and
+# the reader each need a fence and two memory accesses, for the state and the value.
 #
-# The last rung loads 16 bytes an instruction, four of them before the first is used, and keeps them in registers. A
-# warp scans a row of 128 elements by shuffles, four rows one after another.
+# In the last rung a thread loads 16 bytes per instruction. Four such loads are in flight before the first is used, and
+# what they bring stays in registers. A warp scans a row of 128 elements by shuffles, four rows one after another.
 
 # %%
 show(scan_tile.load_four_rows)
@@ -527,11 +528,11 @@ show(publish_word)
 show(scan.scan_rows)
 
 # %% [markdown]
-# **Predict, then run.** How many requests for global memory does an element cost now? In `single_pass` it is two in 32,
-# a load and a store a warp.
+# **Predict, then run.** How many requests for global memory does an element cost now? In `single_pass` it is two for 32
+# elements: a load and a store per warp.
 
 # %%
-prediction = None  # requests an element
+prediction = None  # requests per element
 
 # %%
 words = np.zeros(rows.size // VECTOR_TILE + 1, np.int64)
@@ -656,7 +657,7 @@ print(f"{image.shape[0]} rows in one launch; off by {error.max():.3f} in sums of
 # %% [markdown]
 # ## The whole ladder
 #
-# What the interpreter counted, an element, in the kernel that scans. Read it downwards.
+# What the interpreter counted per element, in the kernel that scans. Read it downwards.
 
 # %%
 compare("flops", "barriers", "divergent_branches")
@@ -669,7 +670,7 @@ for rung in scan.LADDER[:-1]:
 plots.drawn(plots.ladder, "scan")
 
 # %% [markdown]
-# The trips of an element, four, three and two, set how far a rung can get; the bytes under way decide whether it gets
+# The trips of an element, four, three and two, set how far a rung can get; the bytes in flight decide whether it gets
 # there. The last rung moves no byte less than the one before it. It asks for more of them at once, leaves shared memory
 # almost alone, and needs no fence. The record cannot say how much each of these helped. Arithmetic was not what it
 # waited for: it does twice as many additions.
@@ -871,7 +872,7 @@ print("additions in a block of 256:", sum(steps), "- and counted:", counted)
 # ## What to take along
 #
 # A scan looks sequential and is not: any associative operator will do, and the order may be a tree's. The work-optimal
-# algorithm is not the fastest one. What counts is how often the data travel, and then how many bytes are under way at
+# algorithm is not the fastest one. What counts is how often the data travel, and then how many bytes are in flight at
 # once. Tiles may talk to each other while they run if everybody waits for those only who are known to have begun. With
 # a scan, threads that produce any number of results, or none, know where to put them: compaction, sorting and sparse
 # matrices will use it.

@@ -2,7 +2,7 @@
 
 Each result needs all elements before it. `pmpp.kernels.scan.segmented` scans many vectors of unequal length at once.
 The room is `pmpp.kernels.scan.ladder`, and its chapter notebooks/34_scan.ipynb.
-`cumsum` and `cummax` take the rung to use; `segmented_scan` begins afresh where a segment does.
+`cumsum` and `cummax` call `vectorised`, the last rung. `segmented_scan` starts a new scan at each segment.
 """
 
 from pmpp.kernels.scan import segmented

@@ -10,10 +10,10 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
-BLOCK = 256  # threads a block
+BLOCK = 256  # threads per block
 FLOAT64 = "A literal such as 0.0 is float64, and makes a float64 of what it is added to: write np.float32(0)."
-ENOUGH = "A scan of 256 elements has eight steps: two barriers for each, and one or two beside."
-ALONE = "The block's threads find it out among themselves: no atomics are needed."
+ENOUGH = "A scan of 256 elements has eight steps: two barriers for each, and one or two more."
+ALONE = "The threads of a block can compute this together: no atomics are needed."
 
 
 def _by_blocks(x: np.ndarray, scan: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -31,7 +31,7 @@ def _reverse(x: np.ndarray) -> np.ndarray:
 
 
 def _mirrored_once(x: np.ndarray) -> np.ndarray:
-    """Of a block with fewer elements than threads, the zeros behind them come first."""
+    """In a wrong answer: the zeros that fill a block of fewer elements than threads come before the elements."""
     return np.cumsum(np.r_[x, np.zeros(BLOCK - x.size)][::-1])[: x.size]
 
 
@@ -56,7 +56,10 @@ def _budget(case: Case) -> dict[str, tuple[float, str]]:
 
 @cuda.jit(device=True)
 def block_scan(scanned):
-    """Running sums of the block's BLOCK values in shared memory, in place. Waits before it begins, and at the end."""
+    """Running sums of the block's BLOCK values in shared memory, in place.
+
+    It has a barrier at its start and one at its end.
+    """
     thread, distance = cuda.threadIdx.x, 1
     cuda.syncthreads()
     while distance < BLOCK:
@@ -75,7 +78,8 @@ def block_scan(scanned):
 def _exclusive_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for n in SIZES:
-        x = rng.integers(1, 8, n).astype(np.float32)  # whole and never 0: exact in any order, and a lost one shows
+        # Whole numbers are exact in any order; none is 0, so a lost one changes the sum.
+        x = rng.integers(1, 8, n).astype(np.float32)
         args = x, unwritten(n, np.float32)
         cases.append(Case(f"n = {n}", args, blocks(n, BLOCK), BLOCK, {1: _by_blocks(x, _exclusive)}))
     return cases
@@ -180,7 +184,7 @@ EXERCISES = (
     Exercise(
         "scan/exclusive",
         task="out[i] is the sum of those elements of x that stand before i in i's own block: an exclusive scan of each "
-        f"block. The launch has {BLOCK} threads a block, and one thread or more for each element. `block_scan` makes "
+        f"block. The launch has {BLOCK} threads per block, and one thread or more for each element. `block_scan` makes "
         "inclusive running sums of a shared array in place.",
         parameters="x, out",
         cases=_exclusive_cases,
@@ -202,14 +206,14 @@ EXERCISES = (
     Exercise(
         "scan/reverse",
         task="out[i] is the sum of x[i] and all elements behind it in its block: a scan from right to left. The launch "
-        f"has {BLOCK} threads a block, and one thread or more for each element. Use `block_scan` as it is.",
+        f"has {BLOCK} threads per block, and one thread or more for each element. Use `block_scan` as it is.",
         parameters="x, out",
         cases=_reverse_cases,
         budget=_budget,
         answer=reverse_answer,
         hints=(
             "Nobody says that thread t has to put its element into scanned[t].",
-            "In a mirror right to left is left to right.",
+            "A scan from right to left is a scan from left to right of the mirrored array.",
         ),
         traps=(
             Trap(
@@ -227,7 +231,7 @@ EXERCISES = (
     Exercise(
         "scan/segmented",
         task="Running sums that begin afresh at each i with heads[i] = 1, and at the beginning of each block. heads is "
-        f"uint8, 0 or 1. The launch has {BLOCK} threads a block, and one thread or more for each element.",
+        f"uint8, 0 or 1. The launch has {BLOCK} threads per block, and one thread or more for each element.",
         parameters="x, heads, out",
         cases=_segmented_cases,
         budget=_budget,
@@ -248,8 +252,9 @@ EXERCISES = (
     Exercise(
         "scan/compact",
         task="Stream compaction: write the elements of x that are greater than 0 to out, one after another, in their "
-        "order. before[i] is the number of such elements before i: an exclusive scan. What is left of out stays as it "
-        "was.",
+        "order. before[i] is the number of such elements before i: an exclusive scan. The rest of out stays as it was. "
+        "x and out are float32, and before is int64. "
+        f"The launch has {BLOCK} threads per block, and one thread or more for each element.",
         parameters="x, before, out",
         cases=_compact_cases,
         answer=compact_answer,

@@ -41,14 +41,17 @@ from pmpp.runtime.rung import Cost, Problem, rung
 
 DTYPES = ("float32", "float64", "int32", "int64")
 OPERATORS = {"sum": SUM, "max": MAX}
-TWICE = 2 * BLOCK  # elements a block, in `brent_kung`
-VECTOR_BLOCK = 512  # threads a block, in the last rung
-VECTORS = 4  # 128-bit vectors a thread
-VECTOR_TILE = VECTOR_BLOCK * VECTORS * 4
+TWICE = 2 * BLOCK  # elements per block, in `brent_kung`
+# Threads per block in the last rung. With more, tiles are larger, so fewer tiles look back. With fewer, a barrier waits
+# for fewer warps. No record compares other numbers.
+VECTOR_BLOCK = 512
+# 128-bit vectors per thread. More keep more bytes in flight, and take more registers. `scan_rows` is written for four.
+VECTORS = 4
+VECTOR_TILE = VECTOR_BLOCK * VECTORS * 4  # a vector is 4 elements of 32 bits
 
 
 def reference(x: np.ndarray, op: str = "sum", *, exclusive: bool = False) -> np.ndarray:
-    """The scan of ``x``, one element after another; of a sum in float64, or in int64 for integers.
+    """The scan of ``x``, one element after another: sums in float64 or int64, a maximum in the dtype of ``x``.
 
     Element i combines x[0] to x[i], or to x[i - 1] if ``exclusive``. A NaN makes every later element NaN.
     """
@@ -94,7 +97,10 @@ def cost(n: int, itemsize: int = 4) -> Cost:
 
 
 def identity_of(op: str, dtype: np.dtype) -> typing.Any:
-    """The value that changes no other when combined with it: 0 for a sum, the least value for a maximum."""
+    """The value that changes no other when combined with it.
+
+    It is 0 for a sum; for a maximum -inf, or the least integer of the dtype.
+    """
     if op == "sum":
         return dtype.type(0)
     return dtype.type(-np.inf if dtype.kind == "f" else np.iinfo(dtype).min)
@@ -106,13 +112,14 @@ def arguments(x, op="sum", *, exclusive=False, stream=0) -> Problem:
     Args:
         x: a contiguous vector (n,) of float32, float64, int32 or int64.
         op: "sum" or "max".
-        exclusive: True if element i of the result combines x[0] to x[i - 1], and element 0 is the identity (0, or the
-            least value). False if it combines x[0] to x[i].
+        exclusive: True if element i of the result combines x[0] to x[i - 1]; element 0 is then the identity (0 for a
+            sum; for a maximum -inf, or the least integer of the dtype). False if element i combines x[0] to x[i].
         stream: the stream to work on.
 
     Returns a new device array (n,) of ``x``'s dtype, without waiting for the work to be done. Sums of integers wrap
-    around. A NaN makes every later element NaN. A float sum is added up in the order of a tree, so its last bits differ
-    from NumPy's.
+    around. A NaN makes every later element NaN. A float sum is not added up in NumPy's order, so its last bits may
+    differ from NumPy's. With `single_pass` and `vectorised` the order depends on timing, so on a GPU two calls may
+    differ in the last bits.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
     >>> from pmpp.kernels import scan
@@ -215,7 +222,7 @@ def brent_kung_kernel(x, out, totals, op, identity, exclusive):
         cuda.syncthreads()
         distance *= 2
     distance = BLOCK // 2
-    while distance > 0:  # and down: each total is handed to the elements behind it
+    while distance > 0:  # and down: each total goes to elements that lack it
         last = (thread + 1) * 2 * distance - 1
         if last + distance < TWICE:
             scanned[last + distance] = combine(op, scanned[last], scanned[last + distance])
@@ -236,7 +243,7 @@ def brent_kung_kernel(x, out, totals, op, identity, exclusive):
 
 @rung(brent_kung_kernel, add_kernel)
 def brent_kung(p):
-    """Totals of pairs go up a tree, and then back down to the elements between them: 2n operations.
+    """Totals of 2, 4, 8, ... elements go up a tree, then down again to the elements that lack them: 2n operations.
 
     Source: Brent and Kung, "A regular layout for parallel adders" (1982); PMPP 4e section 11.3.
 
@@ -295,7 +302,7 @@ def shuffle_kernel(x, out, totals, op, identity, exclusive):
 
 @rung(shuffle_kernel, add_kernel)
 def shuffle(p):
-    """Lanes pass values from register to register, and each warp stores one total in shared memory: two barriers.
+    """Lanes pass values from register to register; warps store one total each. The block's scan has two barriers.
 
     Source: CUDA C++ programming guide, "Warp shuffle functions"; Sengupta, Harris and Garland, NVR-2008-003.
 
@@ -336,7 +343,7 @@ def scan_from_kernel(x, out, starts, op, identity, exclusive):
 
 @rung(totals_kernel, shuffle_kernel, scan_from_kernel)  # and add_kernel, if the totals do not fit into one tile
 def hierarchical(p):
-    """The totals of the tiles are found first, so each tile is scanned from its start value: three passes, not four.
+    """Totals of tiles are found first, so each tile is scanned from its start value: two reads and one write.
 
     Source: Merrill and Grimshaw, "Parallel scan for stream architectures" (2009), reduce-then-scan.
 
@@ -360,9 +367,9 @@ def clear_kernel(words):
 
 
 def words_for(tiles: int, stream: typing.Any) -> typing.Any:
-    """A counter of tiles handed out, and a word for each tile; all are 0, which is NOTHING.
+    """64-bit words: the first counts the tiles handed out, then each tile has one. All are 0, which means NOTHING.
 
-    A single tile neither counts nor looks back, so its words are not set.
+    A single tile uses none, so they are not set.
     """
     words = device.empty(tiles + 1, np.int64, stream=stream)
     if tiles > 1:
@@ -396,7 +403,8 @@ def single_pass(p):
 
     Source: Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", NVR-2016-002.
 
-    Leaves: a load brings one element, and to pass on a number, writer and reader each need a fence and two accesses.
+    Leaves: a load brings only one element. To pass on one number, the writer and the reader each need a fence and two
+    memory accesses.
     """
     tiles = blocks(p.x.size, TILE)
     values = device.empty((2, tiles), p.x.dtype, stream=p.stream)
@@ -421,7 +429,7 @@ def scan_rows(x, out, words, op, identity, exclusive, aligned):
     before, total = scan_warps(op, identity, end_d, cuda.shared.array(SLOTS, out.dtype))
 
     # The total of this tile, the total of all before it, and the total up to its end. The shared array casts them back
-    # to x's dtype: Numba adds two int32 to an int64, which would not fit into a word beside the state.
+    # to x's dtype: in Numba the sum of two int32 is an int64, which leaves no room in the word for the state.
     tiles = cuda.shared.array(3, out.dtype)
     if cuda.threadIdx.x < 32:
         if cuda.threadIdx.x == 0:
@@ -442,7 +450,7 @@ def scan_rows(x, out, words, op, identity, exclusive, aligned):
 
 @cuda.jit
 def vectorised_kernel(x, out, words, op, identity, exclusive, aligned):
-    if op == SUM:  # a version compiled for each operator, so that no operation tests for it
+    if op == SUM:  # the operator is a constant in each call, so the compiled code does not test it for each element
         scan_rows(x, out, words, SUM, identity, exclusive, aligned)
     else:
         scan_rows(x, out, words, MAX, identity, exclusive, aligned)
@@ -450,7 +458,7 @@ def vectorised_kernel(x, out, words, op, identity, exclusive, aligned):
 
 @rung(clear_kernel, vectorised_kernel, single_pass_kernel)
 def vectorised(p):
-    """Four 128-bit loads a thread are under way at once, and what a tile publishes fits into one word.
+    """Four 128-bit loads per thread are in flight at once, and what a tile publishes fits into one word.
 
     Elements of 64 bits leave no room for the state beside them, so float64 and int64 go to `single_pass`.
     """

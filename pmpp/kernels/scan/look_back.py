@@ -24,7 +24,7 @@ NOTHING, PARTIAL, COMPLETE = 0, 1, 2  # what a tile has published: nothing, its 
 def next_tile(states, box):
     """The number of the tile that this block takes. Running blocks get tiles in order.
 
-    ``states[0]`` counts the tiles handed out, if there is more than one. ``box``: a shared array that
+    ``states[0]`` counts the tiles handed out; a grid of one block does not use it. ``box``: a shared array that
     carries the number from thread 0 to the others.
     """
     if cuda.threadIdx.x == 0:
@@ -62,7 +62,7 @@ def look_back(states, values, tile, op, identity):
             state = cuda.atomic.add(states, mine + 1, 0)  # an atomic reads memory each time, unlike states[mine + 1]
             while state == NOTHING:
                 state = cuda.atomic.add(states, mine + 1, 0)
-        cuda.syncwarp()  # the lanes leave the loop at different times; then one fence serves all
+        cuda.syncwarp()  # lanes leave the loop at different times. They meet here, so one fence after it serves all
         cuda.threadfence()
         value = values[state - 1, mine] if mine >= 0 else identity  # nothing lies before the first tile
         complete = cuda.ballot_sync(FULL_WARP, state == COMPLETE)

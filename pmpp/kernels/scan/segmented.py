@@ -7,8 +7,8 @@ A head marks where a segment begins. Take pairs of a flag and a value, with the 
     (f, a) and then (g, b)  ->  (f or g, b if g else a + b)
 
 It is associative, so any scan algorithm makes a segmented scan if it scans such pairs. Here it is one pass with
-decoupled look-back (`pmpp.kernels.scan.look_back`). A tile that has a head need not look back to know what later tiles
-ask of it: the total since its last head.
+decoupled look-back (`pmpp.kernels.scan.look_back`). A tile that has a head publishes the total since its last head as
+COMPLETE at once: what comes before the head does not change it.
 Source: Schwartz, "Ultracomputers", ACM TOPLAS 2 (1980); Blelloch, "Prefix sums and their applications" (1990).
 """
 
@@ -28,10 +28,14 @@ from pmpp.runtime.rung import Cost, Problem, rung
 
 __all__ = ["arguments", "cost", "inputs", "reference", "segmented_scan", "segmented_scan_kernel"]
 
-BLOCK = 256  # threads a block: 8 warps
+BLOCK = 256  # threads per block: 8 warps
 WARPS = BLOCK // 32
 SLOTS = WARPS + 1  # a total for each warp, and what came before the first
-COARSE = 15  # elements a thread: odd, as in `pmpp.kernels.scan.tile`, and few enough for values and flags in 48 KB
+# Elements per thread: odd, as in `pmpp.kernels.scan.tile`. More make larger tiles, so fewer tiles look back. But larger
+# tiles leave room for fewer blocks: in float64, with its flags, a tile takes 34 KB of shared memory, and with 21
+# elements it would take 47 KB. An H200's multiprocessor (228 KB) then holds six blocks, or four. No record compares
+# other numbers.
+COARSE = 15
 TILE = BLOCK * COARSE
 
 
@@ -85,12 +89,14 @@ def arguments(x, heads, op="sum", *, exclusive=False, stream=0) -> Problem:
         x: a contiguous vector (n,) of float32, float64, int32 or int64.
         heads: a contiguous vector (n,) of bool or uint8. An element that is not 0 begins a segment; so does element 0.
         op: "sum" or "max".
-        exclusive: True if a segment of the result begins with the identity (0, or the least value) and leaves out the
-            segment's last element.
+        exclusive: True if element i combines only the elements of its segment before i; the first one is then the
+            identity (0 for a sum; for a maximum -inf, or the least integer of the dtype). False if it includes
+            element i.
         stream: the stream to work on.
 
     Returns a new device array (n,) of ``x``'s dtype, without waiting for the work to be done. Sums of integers wrap
-    around. A NaN makes the rest of its segment NaN.
+    around. A NaN makes the rest of its segment NaN. The order in which a float sum is added up depends on timing, so on
+    a GPU two calls may differ in the last bits.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
     >>> from pmpp.kernels import scan
@@ -104,13 +110,13 @@ def arguments(x, heads, op="sum", *, exclusive=False, stream=0) -> Problem:
 
 @cuda.jit(device=True)
 def follow(op, earlier, flag, value):
-    """``earlier`` and ``value`` combined, or ``value`` alone if a head lies in the part that it covers (``flag``)."""
+    """``earlier`` and ``value`` combined; ``value`` alone if ``flag``, which says that ``value`` covers a head."""
     return value if flag else combine(op, earlier, value)
 
 
 @cuda.jit(device=True)
 def warp_scan_pairs(op, flag, value):
-    """In each lane, the pairs of the lanes up to it combined; ``flag`` is 0 or 1."""
+    """Each lane gets the combined pairs of lanes 0 to itself; ``flag`` is 0 or 1."""
     for distance in (1, 2, 4, 8, 16):
         earlier_flag = cuda.shfl_up_sync(FULL_WARP, flag, distance)
         earlier = cuda.shfl_up_sync(FULL_WARP, value, distance)

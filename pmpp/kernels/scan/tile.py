@@ -1,6 +1,6 @@
 """The scan inside one tile: device functions for the rungs of `pmpp.kernels.scan` from `coarsened` on.
 
-A block loads its tile, each thread scans a run of neighbours by itself, and the ends of the runs are scanned together.
+A block loads its tile. Each thread scans a run of neighbours by itself. Then the totals of the runs are scanned.
 Nothing here knows of other tiles; `pmpp.kernels.scan.look_back` does.
 """
 
@@ -11,10 +11,11 @@ from pmpp.kernels.common import FULL_WARP
 from pmpp.kernels.reduction import combine
 from pmpp.runtime.vector import load128, store128
 
-BLOCK = 256  # threads a block: 8 warps
-COARSE = 21  # elements a thread: odd, so lanes 21 elements apart use 32 banks; a loop of 23 loads is not unrolled
+BLOCK = 256  # threads per block: 8 warps
+# Elements per thread: odd, so a warp's lanes use 32 banks; at most 21, as a loop of 23 loads is not unrolled.
+COARSE = 21
 TILE = BLOCK * COARSE
-SLOTS = 33  # room for the ends of up to 32 warps, and for what came before the first
+SLOTS = 33  # room for the totals of up to 32 warps, and for what came before the first
 
 
 @cuda.jit(device=True)
@@ -63,9 +64,9 @@ def warp_scan(op, value):
 
 @cuda.jit(device=True)
 def scan_warps(op, identity, total, ends):
-    """What came before this warp in its block, and the total of the block; ``total``: the warp's own.
+    """What came before this warp in its block, and the block's total.
 
-    ``ends``: a shared array of SLOTS.
+    ``total``: this warp's, needed in lane 0 only. ``ends``: a shared array of SLOTS.
     """
     warp, warps = cuda.threadIdx.x // 32, cuda.blockDim.x // 32
     if cuda.laneid == 0:
@@ -84,7 +85,10 @@ def scan_warps(op, identity, total, ends):
 
 @cuda.jit(device=True)
 def scan_block(op, identity, value, ends):
-    """What came before this thread in its block, and the total of the block; ``value``: this thread's own."""
+    """What came before this thread in its block, and the block's total.
+
+    ``value``: this thread's own. ``ends``: a shared array of SLOTS.
+    """
     scanned = warp_scan(op, value)
     before, total = scan_warps(op, identity, cuda.shfl_sync(FULL_WARP, scanned, 31), ends)
     earlier = cuda.shfl_up_sync(FULL_WARP, scanned, 1)
@@ -104,7 +108,7 @@ def load_rest(x, i, identity):
 @cuda.jit(device=True)
 def load_four_rows(x, i, identity, whole):
     """A lane's part of four rows of 128 elements; ``whole``: they lie inside ``x``, on multiples of 16 bytes."""
-    if whole:  # all four loads are under way before the first is used
+    if whole:  # all four loads are in flight before the first is used
         return load128(x, i), load128(x, i + 128), load128(x, i + 256), load128(x, i + 384)
     a, b = load_rest(x, i, identity), load_rest(x, i + 128, identity)
     return a, b, load_rest(x, i + 256, identity), load_rest(x, i + 384, identity)
@@ -112,7 +116,10 @@ def load_four_rows(x, i, identity, whole):
 
 @cuda.jit(device=True)
 def scan_four(op, before, four):
-    """Scan a warp's row of 128 elements, four a lane, from ``before`` on; returns them and their end, in all lanes."""
+    """Scan a warp's row of 128 elements, four per lane, starting from ``before``.
+
+    Returns the lane's four results, and in all lanes the total up to the row's end.
+    """
     a = four[0]
     b = combine(op, a, four[1])
     c = combine(op, b, four[2])

@@ -26,10 +26,11 @@ ON_CPU = (2**14, 2**20, DESIGN)
 def verify(result: typing.Any, x: typing.Any) -> tuple[float, float]:
     """Against sums in float64, piece by piece. Each element is off by at most a share of the sum of |x| up to it.
 
-    A rung's element goes through `COARSE` additions in a thread, log2 n levels of trees, and one addition a tile in the
-    chain of tiles; each rounds by eps / 2 (tests/kernels/scan/test_scan.py has the derivation). ``probe`` is the sharp
-    check.
+    An element goes through so many ``additions`` at most, and each rounds by eps / 2. tests/kernels/scan/test_scan.py
+    has the derivation. ``probe`` is the sharp check.
     """
+    # Two runs of COARSE: of elements, and of totals of tiles. A tree of log2 n levels, up and down. 8 for the joins
+    # between runs, warps, blocks and tiles. One for each tile in a chain of tiles.
     additions = 2 * scan.COARSE + 2 * math.log2(x.size + 1) + 8 + x.size / scan.TILE
     before = size = 0.0
     pieces = []
@@ -42,7 +43,7 @@ def verify(result: typing.Any, x: typing.Any) -> tuple[float, float]:
 
 
 def probe_of(n: int) -> Callable[[Callable], None]:
-    """Whole numbers from -4 to 4: sums of 2^30 of them stay far below 2^24, so every element must be exact."""
+    """Whole numbers from -4 to 4 at random: their signs cancel, so running sums stay far below 2^24 and are exact."""
 
     def probe(call: Callable) -> None:
         x = integers(n, seed=n % 2**31 + 11, largest=4)

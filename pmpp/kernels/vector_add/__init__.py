@@ -1,7 +1,7 @@
 """Vector addition: the sum of two vectors, element by element.
 
-The first kernels of the workbook: one thread for each element, a loop over the grid, 128-bit loads. `copy`, which adds
-nothing, measures what the memory can do.
+The first kernels of the workbook: one thread for each element, a loop over the grid, 128-bit loads. `copy` only copies
+a vector. It measures the bandwidth that a kernel can reach.
 The room is `pmpp.kernels.vector_add.ladder`, and its chapter notebooks/04_vector_add.ipynb.
 `add` is the rung to use.
 """

@@ -7,7 +7,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
-BLOCK = 256  # threads a block
+BLOCK = 256  # threads per block
 
 
 def _blocks(n: int, block: int = BLOCK) -> int:
@@ -23,7 +23,9 @@ def _saxpy_cases(rng: np.random.Generator) -> list[Case]:
         a = float(rng.uniform(2, 3))
         x, y = rng.standard_normal((2, n), dtype=np.float32)
         product = np.float64(np.float32(a)) * x
-        # float32 rounds a, the product and the sum, each by at most 2^-24 of its size.
+        # float32 rounds the product and the sum, each by at most 2^-24 of its size. An answer that keeps a in float64
+        # is off by a's rounding: hence 2. 0.01 is for second order, 1e-45 (about the least positive float32) for
+        # underflow.
         allowed = 2**-24 * (2.01 * np.abs(product) + np.abs(product + y)) + 1e-45
         args = a, x, y, unwritten(n, np.float32)
         cases.append(Case(f"n = {n}", args, _blocks(n), BLOCK, {3: product + y}, {3: allowed}))
@@ -39,7 +41,7 @@ def saxpy_answer(a, x, y, out):
 
 # ----------------------------------------------------------------------------------------------- vector_add/neighbours
 
-EACH = 4  # elements a thread
+EACH = 4  # elements per thread
 
 
 def _neighbours_cases(rng: np.random.Generator) -> list[Case]:
@@ -74,7 +76,7 @@ def neighbours_answer(x, out):
 def _neighbours_budget(case: Case) -> dict[str, tuple[float, str]]:
     sectors = _blocks(case.args[0].nbytes, 32)
     advice = "In each round of the loop, let the threads of a block take 256 elements that lie side by side."
-    # x[i] * x[i] may be read twice: a compiler would not.
+    # The interpreter counts both loads of x[i] in x[i] * x[i]; a compiler makes one of them.
     return {"global_load_sectors": (2 * sectors, advice), "global_store_sectors": (sectors, advice)}
 
 
@@ -96,7 +98,7 @@ def _cross_fade_cases(rng: np.random.Generator) -> list[Case]:
     ):
         a, b = rng.integers(0, 256, (2, h, w, 3), dtype=np.uint8)
         exact = _fade(a, b, t)
-        # Rounded to the nearest: half a level, and what float32 adds to that.
+        # Rounding is off by at most half a level; 1e-4 allows for the errors of float32.
         args = a, b, t, unwritten((h, w, 3), np.uint8)
         grid = _blocks(w, TILE), _blocks(h, TILE)
         cases.append(Case(f"an image of {h} x {w}, t = {t}", args, grid, (TILE, TILE), {3: exact}, {3: 0.5 + 1e-4}))
@@ -119,11 +121,12 @@ def _fade(a: np.ndarray, b: np.ndarray, t: float) -> np.ndarray:
 
 def _truncated(a: np.ndarray, b: np.ndarray, t: float, out: np.ndarray) -> dict[int, np.ndarray]:
     exact = _fade(a, b, t)
-    return {3: np.where(np.abs(exact - np.round(exact)) < 1e-4, np.nan, np.floor(exact))}  # near a whole number: either
+    # NaN matches any value: float32 may fall on either side of a whole number.
+    return {3: np.where(np.abs(exact - np.round(exact)) < 1e-4, np.nan, np.floor(exact))}
 
 
 def _wrapped(a: np.ndarray, b: np.ndarray, t: float, out: np.ndarray) -> dict[int, np.ndarray]:
-    return {3: np.where(b >= a, _fade(a, b, t), np.nan)}  # anything at all where b - a is negative
+    return {3: np.where(b >= a, _fade(a, b, t), np.nan)}  # NaN, which matches any value, where b - a wraps around
 
 
 def _swapped(a: np.ndarray, b: np.ndarray, t: float, out: np.ndarray) -> dict[int, np.ndarray]:
@@ -138,7 +141,7 @@ EXERCISES = (
     Exercise(
         "vector_add/saxpy",
         task="Write out = a * x + y for float32 vectors of any length n and a Python number a, in float32 arithmetic. "
-        f"The launch has {BLOCK} threads a block, and one thread or more for each element.",
+        f"The launch has {BLOCK} threads per block, and one thread or more for each element.",
         parameters="a, x, y, out",
         cases=_saxpy_cases,
         answer=saxpy_answer,
@@ -150,9 +153,9 @@ EXERCISES = (
     ),
     Exercise(
         "vector_add/neighbours",
-        task=f"neighbours_start squares {EACH} elements a thread, and a thread's elements lie side by side. Rewrite it "
-        "so that in each round of the loop neighbouring threads use neighbouring elements. "
-        f"The launch has {BLOCK} threads a block, and a block for each {BLOCK * EACH} elements.",
+        task=f"In neighbours_start each thread squares {EACH} elements that lie side by side. Rewrite it so that in "
+        "each round of the loop neighbouring threads use neighbouring elements. "
+        f"The launch has {BLOCK} threads per block, and one block for each {BLOCK * EACH} elements.",
         parameters="x, out",
         cases=_neighbours_cases,
         budget=_neighbours_budget,
@@ -165,8 +168,8 @@ EXERCISES = (
     Exercise(
         "vector_add/cross_fade",
         task="Fade from image a to image b: out = (1 - t) * a + t * b, rounded to the nearest, for uint8 images of "
-        f"shape (h, w, 3) and a number t from 0 to 1. The launch is two-dimensional: {TILE} x {TILE} threads a block, "
-        "one for each pixel, with x along the columns and y down the rows.",
+        f"shape (h, w, 3) and a number t from 0 to 1. The launch is two-dimensional: {TILE} x {TILE} threads per "
+        "block, one for each pixel. x is the pixel's column, and y its row.",
         parameters="a, b, t, out",
         cases=_cross_fade_cases,
         answer=cross_fade_answer,
@@ -177,7 +180,7 @@ EXERCISES = (
         ),
         traps=(
             Trap("not rounded", "Converting to uint8 cuts off the fraction: add 0.5 first.", _truncated),
-            Trap("wrong axis order", "cuda.grid(2) gives x first, and x runs along the columns.", _swapped),
+            Trap("wrong axis order", "cuda.grid(2) gives x first, and x is the column.", _swapped),
             Trap(
                 "integer overflow",
                 "It is wrong where b is darker than a: a uint8 minus a uint8 is a uint64, which cannot be negative. "

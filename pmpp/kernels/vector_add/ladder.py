@@ -2,7 +2,8 @@
 
 Chapter: notebooks/04_vector_add.ipynb.  PMPP 4e ch. 2 and 3.
 
-One addition for every twelve bytes moved: what counts is how many bytes are under way between memory and the threads.
+Each addition moves three elements, 12 bytes in float32, so memory is the bound. To come near it, many bytes must be in
+flight: requested, and not yet arrived.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import WIDTH, load128, store128
 
 DTYPES = ("float32", "float64", "int32", "int64")
-BLOCK = 256  # threads a block
+BLOCK = 256  # threads per block
 BLOCKS_PER_SM = 8  # 2048 threads: as many as a multiprocessor of a data-centre GPU holds
 
 
 def reference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """``x + y`` for two vectors of one length and dtype, an element at a time. Integers wrap around, as in NumPy."""
+    """``x + y`` for two vectors of one length and dtype, element after element. Integers wrap around, as in NumPy."""
     out = np.empty_like(x)
     with np.errstate(all="ignore"):
         for i in range(x.size):
@@ -89,7 +90,8 @@ def one_thread_each(p):
 
     Source: PMPP 4e section 2.5.
 
-    Leaves: a thread has only 8 bytes under way, then it is over, and a new block must be launched in its place.
+    Leaves: a thread has only 8 bytes in flight, and then ends. When all threads of a block have ended, a new block must
+    start.
     """
     one_thread_each_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.y, p.result)
 
@@ -123,8 +125,8 @@ class Span(typing.NamedTuple):
 def vector_span(*arrays: typing.Any) -> Span:
     """The longest span of whole 16-byte vectors that 1-D device arrays of one size and dtype have in common.
 
-    It is empty, ``(0, 0, width)``, if the arrays lie differently on 16-byte boundaries: a slice such as x[1:] beside a
-    whole y.
+    It is empty, ``(0, 0, width)``, if the addresses of the arrays differ modulo 16 bytes, as those of a slice x[1:] and
+    a whole y do.
 
     >>> vector_span(device.to_device(np.zeros(10, np.float32)))
     Span(head=0, tail=8, width=4)
@@ -151,7 +153,7 @@ def vectorised_kernel(x, y, out, head, tail, width):
     i = head + thread * width
     if i < tail:
         store128(out, i, add_vectors(load128(x, i), load128(y, i)))
-    # What lies before and after the vectors, one element a thread.
+    # What lies before and after the vectors, one element per thread.
     if thread < head:
         out[thread] = x[thread] + y[thread]
     if tail + thread < out.size:
@@ -162,15 +164,17 @@ def vectorised_kernel(x, y, out, head, tail, width):
 def vectorised(p):
     """One thread adds one 128-bit vector: four 32-bit or two 64-bit elements by two loads and one store.
 
-    Where ``x``, ``y`` and ``out`` lie differently on 16-byte boundaries (see `vector_span`), each thread adds one
-    element. Source: PTX ISA, "Vectors" in ld and st; PMPP 5e section 6.3.
+    Each thread adds only one element if the addresses of ``x``, ``y`` and ``out`` differ modulo 16 bytes, as those of a
+    slice x[1:] and a whole y do (see `vector_span`).
+
+    Source: PTX ISA, "Vectors" in ld and st; PMPP 5e section 6.3.
     """
     head, tail, width = vector_span(p.x, p.y, p.result)
     threads = max(head, (tail - head) // width, p.x.size - tail)
     vectorised_kernel[blocks(threads, BLOCK), BLOCK, p.stream](p.x, p.y, p.result, head, tail, width)
 
 
-# The same with nothing to add, and no rung: the yardstick for what a kernel can get out of this GPU's memory.
+# It copies instead of adding. It is not a rung: it measures the bandwidth that a kernel can reach.
 @cuda.jit
 def copy_kernel(x, out, head, tail, width):
     thread = cuda.grid(1)

@@ -23,7 +23,7 @@ def right(name):
 
 @cuda.jit(device=True)
 def hasty_scan(scanned):
-    """One barrier a step: some threads write before others have read."""
+    """One barrier per step: some threads write before others have read."""
     thread, distance = cuda.threadIdx.x, 1
     cuda.syncthreads()
     while distance < BLOCK:

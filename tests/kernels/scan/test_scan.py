@@ -41,9 +41,10 @@ def tolerance(x, op, exclusive):
     """How far from the exact result each element may be.
 
     Integers wrap or fit, and a maximum is one of the elements: nothing. In a float sum an element goes through so many
-    additions at most: 2 COARSE in its thread's run, two for each level of a tree over n elements (up and down), a few
-    between the levels, and one a tile where tiles hand on their ends. Each rounds by half an eps of what has been added
-    up, which is at most the sum of |x| so far (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2).
+    additions at most: 2 COARSE in runs (of elements, and of totals of tiles), two for each level of a tree over n
+    elements (up and down), 8 for the joins between runs, warps, blocks and tiles, and one per tile where tiles hand on
+    their totals. Each rounds by half an eps of what has been added up, which is at most the sum of |x| so far (Higham,
+    Accuracy and Stability of Numerical Algorithms, section 4.2).
     """
     if op != "sum" or x.dtype.kind == "i":
         return np.zeros(x.size)
@@ -241,7 +242,7 @@ def test_in_lockstep_all_tiles_publish_before_any_looks_back(rung):
         np.testing.assert_array_equal(result, np.arange(1, x.size + 1))
 
 
-WIDE = 1024  # so many threads a block that two blocks fill an SM
+WIDE = 1024  # threads per block: two blocks fill a multiprocessor
 
 
 @cuda.jit
@@ -315,7 +316,7 @@ def test_counters_of_kogge_stone():
     assert found["barriers"] == 1 + 2 * 8
     assert found["global_load_sectors"] == BLOCK // 8
     assert found["global_store_sectors"] == BLOCK // 8 + 1
-    # Neighbouring lanes, neighbouring banks: a wavefront a request. Reads: all, and then those with an earlier one.
+    # Neighbouring lanes, neighbouring banks: one wavefront per request. Reads: all, and then those with an earlier one.
     assert found["shared_load_requests"] == found["shared_load_wavefronts"]
 
 
@@ -336,7 +337,7 @@ def test_counters_of_a_tile(rung, barriers):
     assert found["global_load_requests"] == TILE // 32
     assert found["global_load_sectors"] == TILE // 8
     assert found["global_store_sectors"] == TILE // 8 + 1
-    # Lanes 21 elements apart use 32 banks; a tile's warps read or write 21 elements a lane without a conflict.
+    # Lanes 21 elements apart use 32 banks; a tile's warps read or write 21 elements per lane without a conflict.
     assert found["shared_load_wavefronts"] == found["shared_load_requests"]
     assert found["shared_store_wavefronts"] == found["shared_store_requests"]
 

@@ -1,4 +1,4 @@
-"""Segmented scan: results against one scan a segment, arguments, schedules, and that it compiles."""
+"""Segmented scan: results against one scan per segment, arguments, schedules, and that it compiles."""
 
 import functools
 
@@ -29,8 +29,8 @@ def expected_of(name, op, exclusive):
 def tolerance(x, heads, op):
     """As in test_scan.py, of the sum of |x| from the segment's start: nothing before a head is ever added.
 
-    Additions on an element's way: COARSE in a run, five in its warp, eight over the warps, one a tile at most, and a
-    few between them.
+    Additions on an element's way: COARSE in a run, five in its warp, eight over the warps, one per tile at most, and
+    8 for the joins between them.
     """
     if op != "sum" or x.dtype.kind == "i":
         return np.zeros(x.size)

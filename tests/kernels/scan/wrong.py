@@ -298,7 +298,7 @@ def look_back_in_one_place(states, values, tile, op, identity):
 
 @cuda.jit(device=True)
 def look_back_without_waiting(states, values, tile, op, identity):
-    """Takes what is there: right if every tile is slow to come."""
+    """Skips tiles that have published nothing yet: right only if there are none."""
     before, last = identity, tile - 1
     while last >= 0:
         state = cuda.atomic.add(states, last + 1, 0)
@@ -334,7 +334,7 @@ def look_back_past_the_complete(states, values, tile, op, identity):
 
 @cuda.jit(device=True)
 def look_back_to_the_neighbour(states, values, tile, op, identity):
-    """Takes the tile before for all that came before: right only when that one is complete."""
+    """Takes what the tile before it has published as the total of all earlier ones: right only if it is COMPLETE."""
     before = identity
     if tile > 0:
         state = cuda.atomic.add(states, tile, 0)

@@ -246,7 +246,7 @@ def test_counters_of_the_vectorised_fast_path():
     assert counted(room.vectorised, 1024) == (2 * 8, 2 * 128, 2 * 4096, 8, 128, 4096)
     # The element that is left takes a request of its own.
     assert counted(room.vectorised, 1025) == (2 * 9, 2 * 129, 2 * 4100, 9, 129, 4100)
-    # out begins on a boundary and x does not: one element a thread, as in one_thread_each.
+    # out begins on a boundary and x does not: one element per thread, as in one_thread_each.
     assert counted(room.vectorised, 1024, offset=1) == counted(room.one_thread_each, 1024, offset=1)
 
 

@@ -12,7 +12,7 @@ BLOCK = 256
 
 
 def adder(kernel, each=1):
-    """``kernel`` as a function of (x, y), launched with a thread for ``each`` elements."""
+    """``kernel`` as a function of (x, y), launched with one thread for every ``each`` elements."""
 
     def add(x, y):
         x, y = (device.to_device(v) if isinstance(v, np.ndarray) else v for v in (x, y))
