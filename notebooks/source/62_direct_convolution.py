@@ -469,7 +469,22 @@ plots.drawn(plots.roofline, "direct", family="7x7 c3 h224")
 # `check` runs your kernel in the interpreter, with every access checked, and says what it found. The answers are at the
 # end, folded away.
 #
-# ### Four filters at a time
+# ### 1. A filter for each channel
+
+# %%
+exercise("direct/depthwise")
+
+
+# %%
+@cuda.jit
+def filter_of_its_own(x, w, out):
+    pass  # your code
+
+
+check("direct/depthwise", filter_of_its_own)
+
+# %% [markdown]
+# ### 2. Four filters at a time
 
 # %%
 exercise("direct/filters")
@@ -494,6 +509,14 @@ check("direct/filters", filters_of_four)
 # ## Answers
 #
 # Open a cell only after you have tried.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+show(solutions.depthwise_answer)
+assert check("direct/depthwise", solutions.depthwise_answer)
+
+# %% [markdown]
+# *A filter for each channel.* There is no sum over channels. A thread reads nine elements of x for nine multiply-adds,
+# and its neighbours read most of them again.
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 show(solutions.filters_answer)

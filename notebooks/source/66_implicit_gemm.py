@@ -215,7 +215,22 @@ plots.drawn(plots.roofline, "implicit", family="3x3 c64 h56")
 # `check` runs your kernel in the interpreter, with every access checked, and says what it found. The answers are at the
 # end, folded away.
 #
-# ### A row by implicit GEMM
+# ### 1. The table
+
+# %%
+exercise("implicit/table")
+
+
+# %%
+@cuda.jit
+def places(table, window, dilation, image):
+    pass  # your code
+
+
+check("implicit/table", places)
+
+# %% [markdown]
+# ### 2. A row by implicit GEMM
 
 # %%
 exercise("implicit/row")
@@ -241,6 +256,14 @@ check("implicit/row", gathered)
 # ## Answers
 #
 # Open a cell only after you have tried.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+show(solutions.table_answer)
+assert check("implicit/table", solutions.table_answer)
+
+# %% [markdown]
+# *Table.* Two divisions for each row of the columns matrix, once for the whole launch. What they give is the same for
+# every output.
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 show(solutions.row_answer)

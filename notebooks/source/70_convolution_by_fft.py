@@ -27,11 +27,12 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import lab
+from pmpp import cuda, lab
 from pmpp.lab.draw import plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import roofline
 from pmpp.lab.teach import data
+from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.results import compared, recorded, traffic
 from pmpp.lab.teach.source import show
 from pmpp.runtime import device
@@ -41,6 +42,7 @@ print(device.describe().splitlines()[0])
 
 # %%
 from pmpp.kernels.convolution_layer import by_fft
+from pmpp.kernels.convolution_layer import by_fft_exercises as solutions
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.measured_layers import DESIGN, sums
 
@@ -223,9 +225,25 @@ plots.drawn(plots.roofline, "by_fft", family="layer")
 #
 # ## Exercises
 #
-# The kernels of the FFT have their exercises in [chapter 58](58_fft.ipynb). These need NumPy only.
+# `check` runs your kernel in the interpreter, with every access checked, and says what it found. The answers are at the
+# end, folded away. The kernels of the FFT have their exercises in [chapter 58](58_fft.ipynb).
 #
-# ### 1. Overlap-save
+# ### 1. Products of spectra
+
+# %%
+exercise("by_fft/products")
+
+
+# %%
+@cuda.jit
+def products(image, masks, out):
+    pass  # your code
+
+
+check("by_fft/products", products)
+
+# %% [markdown]
+# ### 2. Overlap-save
 #
 # Correlate a row of any length with a window, by tiles of 64 points and their spectra. The cell says whether you are
 # right.
@@ -242,7 +260,7 @@ def by_tiles(row, window, n=64):
 print("right:", np.allclose(by_tiles(row, bell_of_9), np.correlate(row, bell_of_9, "valid")))
 
 # %% [markdown]
-# ### 2. On paper
+# ### 3. On paper
 #
 # - Count the transforms, too: one of a real tile takes about 5 n² log n operations (the logarithm to base 2), and a
 #   product of complex numbers that is added up takes 8. With 64 channels and 64 filters, which tile takes the fewest
@@ -253,6 +271,14 @@ print("right:", np.allclose(by_tiles(row, bell_of_9), np.correlate(row, bell_of_
 # ## Answers
 #
 # Open a cell only after you have tried.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+show(solutions.products_answer)
+assert check("by_fft/products", solutions.products_answer)
+
+# %% [markdown]
+# *Products.* A multiply-add of complex numbers is four of real ones, and each number of the masks is used once for each
+# tile. `register_tiled` computes many tiles at a time, so that it loads a number of the masks once for all of them.
 
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]

@@ -1,0 +1,84 @@
+"""Answers to the exercise on products of spectra: wrong ones with their mistakes, and other right ones."""
+
+import numpy as np
+
+from pmpp import cuda
+from tests.support.wrong import WrongAnswer
+
+PRODUCTS = "by_fft/products"
+
+
+@cuda.jit
+def products_in_parts(image, masks, out):
+    """Real and imaginary parts summed apart, and a loop over what a smaller grid leaves."""
+    for at in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        k, f = at // out.shape[1], at % out.shape[1]
+        real = imaginary = np.float32(0)
+        for c in range(image.shape[0]):
+            a, b = image[c, f], masks[k, c, f]
+            real += a.real * b.real + a.imag * b.imag
+            imaginary += a.imag * b.real - a.real * b.imag
+        out[k, f] = complex(real, imaginary)
+
+
+ALSO_RIGHT = [(PRODUCTS, products_in_parts)]
+
+
+@cuda.jit
+def products_unguarded(image, masks, out):
+    at = cuda.grid(1)
+    k, f = at // out.shape[1], at % out.shape[1]
+    total = np.complex64(0)
+    for c in range(image.shape[0]):
+        total += image[c, f] * masks[k, c, f].conjugate()
+    out[k, f] = total
+
+
+@cuda.jit
+def products_not_conjugated(image, masks, out):
+    at = cuda.grid(1)
+    k, f = at // out.shape[1], at % out.shape[1]
+    if k < out.shape[0]:
+        total = np.complex64(0)
+        for c in range(image.shape[0]):
+            total += image[c, f] * masks[k, c, f]
+        out[k, f] = total
+
+
+@cuda.jit
+def products_of_the_conjugate_image(image, masks, out):
+    at = cuda.grid(1)
+    k, f = at // out.shape[1], at % out.shape[1]
+    if k < out.shape[0]:
+        total = np.complex64(0)
+        for c in range(image.shape[0]):
+            total += image[c, f].conjugate() * masks[k, c, f]
+        out[k, f] = total
+
+
+@cuda.jit
+def products_of_the_last_channel(image, masks, out):
+    at = cuda.grid(1)
+    k, f = at // out.shape[1], at % out.shape[1]
+    if k < out.shape[0]:
+        for c in range(image.shape[0]):
+            out[k, f] = image[c, f] * masks[k, c, f].conjugate()
+
+
+@cuda.jit
+def products_of_the_first_filter(image, masks, out):
+    f = cuda.grid(1)
+    if f < out.shape[1]:
+        total = np.complex64(0)
+        for c in range(image.shape[0]):
+            total += image[c, f] * masks[0, c, f].conjugate()
+        out[0, f] = total
+
+
+ANSWERS = (
+    WrongAnswer(PRODUCTS, products_unguarded, "missing guard"),
+    WrongAnswer(PRODUCTS, products_not_conjugated, "not conjugated"),
+    WrongAnswer(PRODUCTS, products_of_the_conjugate_image, "image conjugated"),
+    WrongAnswer(PRODUCTS, products_of_the_last_channel, "one channel"),
+    WrongAnswer(PRODUCTS, products_of_the_first_filter, "output not written"),
+)
