@@ -13,7 +13,7 @@ import numpy as np
 
 from pmpp import simt
 from pmpp.runtime import device
-from tests.support.wrong import hazards, observe, total
+from tests.support.wrong import hazards, total, watch
 
 
 def right(result: np.ndarray, expected: typing.Any, allowed: typing.Any, dtype: typing.Any = np.float32) -> bool:
@@ -77,7 +77,7 @@ def judge(
     arrays = [one for one in given if hasattr(one, "copy_to_host")]
     before = [one.copy_to_host() for one in arrays]
     try:
-        result, reports = observe(function, *given, **options)
+        result, reports = watch(function, *given, **options)
     except simt.SimtError as error:
         return Judged(["misaligned" if "misaligned" in str(error) else str(error)], None, [])
     found = hazards(reports)

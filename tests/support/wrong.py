@@ -43,6 +43,13 @@ def name_of(wrong: WrongRung | WrongAnswer) -> str:
 
 
 def observe(function: Callable, *arguments: typing.Any, **options: typing.Any) -> tuple[np.ndarray, list[simt.Report]]:
+    """The result on the host, and a report of each launch, in which no hazard may have been found. None on a GPU."""
+    result, reports = watch(function, *arguments, **options)
+    assert hazards(reports) == []
+    return result, reports
+
+
+def watch(function: Callable, *arguments: typing.Any, **options: typing.Any) -> tuple[np.ndarray, list[simt.Report]]:
     """The result on the host, and a report of each launch: checked, with hazards collected. None on a GPU."""
     if device.on_gpu():
         return device.to_host(function(*arguments, **options)), []

@@ -433,6 +433,20 @@ def by_channels(p):
 # --------------------------------------------------------------------------------------------- sums shared by blocks
 
 
+@cuda.jit(device=True)
+def four_of(partial, first, at, size):
+    """Elements at to at + 3 of a part of ``size`` that begins at ``first``. Beyond its end, the last one instead."""
+    if at + 3 < size:
+        return load128(partial, first + at)
+    end = size - 1
+    return (
+        partial[first + at],
+        partial[first + min(at + 1, end)],
+        partial[first + min(at + 2, end)],
+        partial[first + end],
+    )
+
+
 @cuda.jit
 def sum_kernel(partial, bias, out, parts, pixels, filters, relu):
     at, pitch = cuda.grid(1) * 4, partial.size // parts
@@ -440,7 +454,7 @@ def sum_kernel(partial, bias, out, parts, pixels, filters, relu):
     if at < out.size:
         part = 0
         while part < parts:  # always in this order, so that every run gives the same bits
-            p, q, r, s = load128(partial, part * pitch + at)
+            p, q, r, s = four_of(partial, part * pitch, at, out.size)
             a, b, c, d = a + p, b + q, c + r, d + s
             part += 1
         totals = a, b, c, d

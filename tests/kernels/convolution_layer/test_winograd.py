@@ -17,7 +17,7 @@ from pmpp.kernels.matmul import batched
 from pmpp.runtime import device
 from tests.kernels.convolution_layer.wrong_winograd import OF_SIX, RIGHT
 from tests.kernels.convolution_layer.wrong_winograd import RUNGS as WRONG
-from tests.support.wrong import hazards, misaligned, name_of, observe, total
+from tests.support.wrong import hazards, misaligned, name_of, observe, total, watch
 
 F32 = np.float32
 INPUTS = room.inputs()
@@ -100,7 +100,7 @@ def faults(convolve, m):
     for name in TOLD_APART:
         x, w, bias, *options = INPUTS[name]
         given = device.to_device(x)
-        result, reports = observe(convolve, given, w, bias, *options)
+        result, reports = watch(convolve, given, w, bias, *options)
         found += hazards(reports)
         if found:
             return found
@@ -110,7 +110,7 @@ def faults(convolve, m):
         found += ["input changed"] * (not np.array_equal(given.copy_to_host(), x))
     x, w = drawn(1, (1, 2, 4, 8), (3, 2, 3, 3))
     try:
-        result, _ = observe(convolve, misaligned(x, 1), w, None, 1, 1)
+        result, _ = watch(convolve, misaligned(x, 1), w, None, 1, 1)
     except simt.SimtError as error:
         return [*found, "misaligned" if "misaligned" in str(error) else str(error)]
     return found + ["wrong result"] * (not right(result, m, x, w, None, 1))

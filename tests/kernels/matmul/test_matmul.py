@@ -16,7 +16,7 @@ from pmpp.runtime import device
 from tests.kernels.matmul.wrong import RIGHT
 from tests.kernels.matmul.wrong import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import hazards, name_of, observe, total
+from tests.support.wrong import hazards, name_of, observe, total, watch
 
 INPUTS = room.inputs()
 RECORD = record.load("nvidia-h200")
@@ -55,7 +55,7 @@ def faults(multiply, names=INPUTS):
     for name in names:
         a, b = INPUTS[name]
         given = device.to_device(a), device.to_device(b)
-        result, reports = observe(multiply, *given)
+        result, reports = watch(multiply, *given)
         found += hazards(reports)
         if found:
             return found

@@ -14,7 +14,7 @@ from pmpp.runtime import device
 from tests.kernels.normalisation.wrong_batchnorm import RIGHT
 from tests.kernels.normalisation.wrong_batchnorm import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import hazards, name_of, observe, total
+from tests.support.wrong import hazards, name_of, observe, total, watch
 
 INPUTS = room.inputs()
 F32 = np.float32
@@ -68,14 +68,14 @@ def faults(normalise, names=INPUTS):
         x, weight, bias = INPUTS[name]
         given, before = device.to_device(x), running_of(x)
         kept = tuple(device.to_device(array) for array in before)
-        result, reports = observe(normalise, given, weight, bias, *kept, momentum=0.25, eps=1e-3, relu=True)
+        result, reports = watch(normalise, given, weight, bias, *kept, momentum=0.25, eps=1e-3, relu=True)
         found += hazards(reports)
         if not found and x.size:
             found += ["wrong result"] * (not right(result, x, weight, bias, 1e-3, relu=True))
             if np.isfinite(x).all():
                 after = [array.copy_to_host() for array in kept]
                 found += ["wrong running moments"] * (not right_running(after, x, before, 0.25))
-            used = observe(normalise, given, weight, bias, *before, training=False)[0]
+            used = watch(normalise, given, weight, bias, *before, training=False)[0]
             if np.isfinite(x).all():
                 found += ["wrong inference"] * (not right_inference(used, x, weight, bias, *before))
             found += ["input changed"] * (not np.array_equal(given.copy_to_host(), x, equal_nan=True))

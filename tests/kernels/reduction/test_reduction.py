@@ -11,7 +11,7 @@ from pmpp.runtime import device
 from tests.kernels.reduction.wrong import RIGHT
 from tests.kernels.reduction.wrong import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import hazards, name_of, observe, total
+from tests.support.wrong import hazards, name_of, observe, total, watch
 
 BLOCK, COARSE, OPERATORS = room.BLOCK, room.COARSE, room.OPERATORS
 INPUTS = room.inputs()
@@ -51,7 +51,7 @@ def faults(reduce, names=INPUTS):
         for op in OPERATORS:
             if x.size or op == "sum":
                 given = device.to_device(x)
-                result, reports = observe(reduce, given, op)
+                result, reports = watch(reduce, given, op)
                 found += hazards(reports)
                 if not found:
                     found += ["wrong result"] * (not right(result, x, op))

