@@ -53,7 +53,7 @@ def test_every_input(name):
     x, heads = INPUTS[name]
     odd = list(INPUTS).index(name) % 2
     for op, exclusive in ("sum", not odd), ("max", bool(odd)):
-        result, reports = observe(segmented_scan, x, heads, op, exclusive=exclusive)
+        result, _ = observe(segmented_scan, x, heads, op, exclusive=exclusive)
         assert_right(result, x, heads, op, expected_of(name, op, exclusive))
 
 
