@@ -433,35 +433,26 @@ def by_channels(p):
 # --------------------------------------------------------------------------------------------- sums shared by blocks
 
 
-@cuda.jit(device=True)
-def four_of(partial, first, at, size):
-    """Elements at to at + 3 of a part of ``size`` that begins at ``first``. Beyond its end, the last one instead."""
-    if at + 3 < size:
-        return load128(partial, first + at)
-    end = size - 1
-    return (
-        partial[first + at],
-        partial[first + min(at + 1, end)],
-        partial[first + min(at + 2, end)],
-        partial[first + end],
-    )
-
-
 @cuda.jit
 def sum_kernel(partial, bias, out, parts, pixels, filters, relu):
     at, pitch = cuda.grid(1) * 4, partial.size // parts
-    a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-    if at < out.size:
+    if at + 3 < out.size:
+        a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
         part = 0
         while part < parts:  # always in this order, so that every run gives the same bits
-            p, q, r, s = four_of(partial, part * pitch, at, out.size)
+            p, q, r, s = load128(partial, part * pitch + at)
             a, b, c, d = a + p, b + q, c + r, d + s
             part += 1
         totals = a, b, c, d
         for i in range(4):
-            if at + i < out.size:
-                k = np.uint32(np.uint32(at + i) // pixels % filters)
-                out[np.uint32(at + i)] = finish(totals[i], bias, k, relu)
+            k = np.uint32(np.uint32(at + i) // pixels % filters)
+            out[np.uint32(at + i)] = finish(totals[i], bias, k, relu)
+    else:
+        for i in range(at, out.size):  # at most three outputs are left, in one thread
+            total = np.float32(0)
+            for part in range(parts):
+                total += partial[part * pitch + i]
+            out[i] = finish(total, bias, np.uint32(np.uint32(i) // pixels % filters), relu)
 
 
 @rung(*by_channels.kernels, sum_kernel)
