@@ -144,14 +144,23 @@ def test_a_run_that_ends_early_attests_nothing(root):
         attest.run_tests(TESTS[1:], root=root, workers=0)
 
 
-def test_of_a_run_that_is_stopped_the_files_that_ended_are_kept(tmp_path):
+def test_of_a_run_that_is_stopped_the_files_that_ended_are_kept(tmp_path, monkeypatch):
     kinds = {
         "tests/test_good.py": "def test_it():\n    pass\n",
-        "tests/test_hangs.py": "import time\n\n\ndef test_first():\n    pass\n\n\n"
-        "def test_it():\n    time.sleep(600)\n\n\ndef test_last():\n    pass\n",
+        "tests/test_hangs.py": "import os\n\n\ndef test_first():\n    pass\n\n\n"
+        "def test_it():\n    os._exit(0)\n\n\ndef test_last():\n    pass\n",
     }
     put(tmp_path, kinds)
-    with pytest.raises(attest.StoppedError, match=r"stopped; still running: tests/test_hangs.py::test_it$") as caught:
+
+    run = subprocess.run
+
+    def run_until_it_hangs(command, *, timeout, **options):
+        run(command, **options)
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", run_until_it_hangs)
+    expected = r"took more than 10 s and were stopped; still running: tests/test_hangs.py::test_it$"
+    with pytest.raises(attest.StoppedError, match=expected) as caught:
         attest.run_tests(sorted(kinds), root=tmp_path, workers=0, seconds=10)
     assert caught.value.finished == {"tests/test_good.py": {"passed": 1, "failed": 0, "skipped": 0}}
 

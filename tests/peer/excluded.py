@@ -81,6 +81,7 @@ SMALLER = ("cudapy.test_laplace", "cudapy.test_matmul")
 
 #: Tests that are not run because of their size.
 TOO_LONG = {
+    "cudapy.test_libdevice.TestLibdeviceCompilation": "Numba's compiler alone, for each function of libdevice",
     "cudapy.test_intrinsics.TestCudaIntrinsic.test_issue_9229": "86,000 batches of threads that do next to nothing",
     "doc_examples.test_laplace.TestLaplace.test_ex_laplace": "the kernel of test_laplace again, as large",
     "doc_examples.test_random.TestRandom.test_ex_3d_grid": "454 million random numbers",

@@ -244,7 +244,7 @@ def run_module(name: str) -> dict[str, tuple[str, str]]:
         try:
             module = importlib.import_module(PACKAGE + name)
             for test in (*_flat(unittest.defaultTestLoader.loadTestsFromModule(module)), *_functions(name, module)):
-                if _name(test) in exclusions.TOO_LONG:
+                if reason_of(_name(test), exclusions.TOO_LONG):
                     result.outcomes[_name(test)] = ("failed", "not run: it takes too long")
                 else:
                     unittest.TestSuite([test]).run(result)
