@@ -215,7 +215,8 @@ plots.roofline()
 # %% [markdown]
 # Read it from the roof down.
 #
-# - The flat part on the right is the multiply-add rate. Nothing computes faster.
+# - The flat part on the right is the multiply-add rate. No kernel does its operations faster. A dot above the roof did
+#   fewer operations than were counted for it.
 # - The slope on the left is the bandwidth. At intensity I, memory delivers enough for I times the bandwidth
 #   operations a second and no more.
 # - They meet at the *ridge*. A kernel to the left of it is memory-bound: only moving fewer bytes, or moving
@@ -225,11 +226,11 @@ plots.roofline()
 # - Small dots are the earlier, slower versions of the same kernel. A chapter climbs from the lowest to the
 #   highest.
 #
-# A share a little above 100 % is possible, because the bandwidth was measured by a copy, and work that writes
-# less than it reads is easier on the memory. A share of several hundred per cent is another matter: such a kernel
-# needs less arithmetic than the definition by which the bound is counted, as in the chapter on convolution layers. A
-# low dot is no bad kernel if the roof above it is low. Vector addition does very few operations a second, and is as
-# fast as it can be.
+# A share a little above 100 % is possible, because the bandwidth was measured by a copy, and work that writes less than
+# it reads is easier on the memory. Under the flat part a share above 100 % is another matter: such a kernel needs less
+# arithmetic than the definition by which the bound is counted. `winograd` and `by_fft` are such kernels (chapters 68
+# and 70). A low dot is no bad kernel if the roof above it is low. Vector addition does very few operations a second,
+# and is as fast as it can be.
 #
 # ## How the workbook works
 #
@@ -238,8 +239,8 @@ plots.roofline()
 # kernel after kernel, each with a measurement, and each with one fault that the next one mends; at the end
 # the roofline of them all, exercises, and answers.
 #
-# The kernels live in the package, one file a chapter, called a *room*. A kernel in a room with the function
-# that launches it is a *rung* of the ladder. `show` displays either:
+# The kernels live in the package, in files called *rooms*. Most chapters have one room, some have two, and some have
+# none. A kernel in a room with the function that launches it is a *rung* of the ladder. `show` displays either:
 
 # %%
 show(vector_add.one_thread_each_kernel)

@@ -142,10 +142,10 @@ draw(added_on_the_device=out)
 print("equal to NumPy:", np.array_equal(out, x + y))
 
 # %% [markdown]
-# These five lines are the outline of every GPU program. Without a GPU the interpreter plays the device: its
-# arrays are a memory apart as well, and the lines stay the same. The functions of a room, such as
-# `one_thread_each`, also take NumPy arrays, and then copy them to the device themselves. That is convenient.
-# What it costs we shall see.
+# The first five lines of this cell are the outline of every GPU program. Without a GPU the interpreter plays the
+# device: its arrays are a memory apart as well, and the lines stay the same. The functions of a room, such as
+# `one_thread_each`, also take NumPy arrays, and then copy them to the device themselves. That is convenient. What it
+# costs we shall see.
 #
 # ## A grid of threads
 #
@@ -512,11 +512,11 @@ print(f"so 2^{largest.bit_length() - 1} fits, and from 2^{largest.bit_length()} 
 plots.sweep("vector_add")
 
 # %% [markdown]
-# The same kernel has three different limits. On the left the time does not depend on the size: a launch that
-# does nothing takes about as long, and the kernel is *launch-bound*. In the middle the vectors are in the
-# cache, and the rate may pass the memory's. At the last size that fits, the vectors take most of the cache, and
-# the rate has already fallen: not all of the cache is of use to one kernel. On the right the memory sets the
-# pace. A rate without a size says little.
+# The same kernel has three different limits. The figure shows rates. On the left the rate grows with the size, so the
+# time stays the same: a launch that does nothing takes about as long, and the kernel is *launch-bound*. In the middle
+# the vectors are in the cache, and the rate may pass the memory's. At the last size that fits, the vectors take most of
+# the cache, and the rate has already fallen: not all of the cache is of use to one kernel. On the right the memory sets
+# the pace. A rate without a size says little.
 #
 # The launch also costs the host, and from Python it costs more than from C:
 
@@ -604,11 +604,11 @@ print(f"the kernel's share of the whole:             {kernel.median_ms / whole:.
 plots.cpu_gpu("vector_add")
 
 # %% [markdown]
-# The dashed line is what a program gets that ships its vectors to the GPU for one addition. The solid line
-# far below is what it gets if the vectors are there. (The CPU could do better too: this NumPy works on one
-# core.) A GPU that is slower than the CPU is a common disappointment, and this gap is the usual reason. The
-# remedy is to leave data on the device and do much with them there. It decides how whole programs are built:
-# a neural network's weights are sent once and stay.
+# The dashed line is what a program gets that ships its vectors to the GPU for one addition. The solid green line far
+# below is the kernel alone, with the vectors there. It leaves out the call from Python, which matters on the left. (The
+# CPU could do better too: this NumPy works on one core.) A GPU that is slower than the CPU is a common disappointment,
+# and this gap is the usual reason. The remedy is to leave data on the device and do much with them there. It decides
+# how whole programs are built: a neural network's weights are sent once and stay.
 #
 # ## Pinned memory
 #
@@ -633,10 +633,10 @@ plots.transfers("vector_add")
 #
 # ## Streams
 #
-# One more thing can be done: the GPU has separate engines for copying in, computing and copying out. A
-# *stream* is a queue of work for the device. In one stream, work is done in order. Work in different streams
-# may overlap (PMPP 20.5). So we cut the vectors into pieces, and while one piece is added, the next is on its
-# way in and the last on its way out.
+# One more thing can be done: the GPU has separate engines for copying in, computing and copying out. A *stream* is a
+# queue of work for the device. In one stream, work is done in order. Work in different streams may overlap (PMPP 20.5).
+# So we cut the vectors into pieces, and while one piece is added, the one after it is on its way in, and the one before
+# it is on its way out.
 
 
 # %%
@@ -713,9 +713,9 @@ else:
     print("no GPU here: nothing to measure")
 
 # %% [markdown]
-# When, then, is the GPU worth the journey? When what is sent is used often enough. For a fade we send the
-# photographs once, and compute frame after frame from them. Here is what that means for vectors of 2^28
-# elements in pageable memory, if the frames stay on the device:
+# When, then, is the GPU worth the journey? When what is sent is used often enough. For a fade we send the photographs
+# once, and compute frame after frame from them. Here is what that means for vectors of 2^28 elements in pageable
+# memory. We count the transfers of both vectors and the kernels: the frames stay on the device.
 
 # %%
 journey = parts["GPU, pageable memory"][0]
@@ -858,4 +858,4 @@ for t in (0.0, 0.25, 0.5, 0.75, 1.0):
 draw(**frames)
 
 # %% [markdown]
-# Go on with [chapter 8](08_warps.ipynb): what the hardware does with two hundred million threads.
+# Go on with [chapter 8](08_warps.ipynb): what the hardware does with 268 million threads.

@@ -273,7 +273,7 @@ count(matmul.coalesced, trace=middle)
 times("naive", "coalesced", "cupy.matmul")
 
 # %% [markdown]
-# Part of this gain is special to *n* = 4096: see *Edges*, below.
+# Part of this gain is special to powers of two such as *n* = 4096: see *Edges*, below.
 #
 # What is still wrong? We divide the operations by the bytes that were *asked for*, 32 for each sector counted. That is
 # the intensity that a kernel really has, as far as the first cache sees it.
@@ -488,7 +488,7 @@ colours = figure.colorbar(image, ax=axes, label="bank")
 # %% [markdown]
 # ### What is still wrong
 #
-# The tiles have moved the kernel to the right by a factor of more than ten. Has it become that much faster?
+# The tiles have moved the kernel to the right by a factor of 19. Has it become that much faster?
 
 # %%
 times("naive", "coalesced", "tiled", "cupy.matmul")
@@ -580,10 +580,10 @@ for p, q in ((1, 1), (matmul.COARSENING, 1), (4, 4), (8, 8), (matmul.THREAD_M, m
 # the time while one waits (PMPP 4e sections 4.6, 4.7 and 5.6). Also, no thread can have more than 255: the last line
 # is out of reach. The room takes the line before it.
 #
-# The block's tile has grown too, and it is no longer square along *k*: `SIDE` rows or columns, `DEPTH` steps. Below,
-# one thread's share is dark and that of its warp is light; the steps of *k* are drawn wider than rows and columns. A
-# thread's elements are spread over the whole tile, so that the threads of a warp read neighbours of *B*'s tile and have
-# no bank conflicts.
+# The block's tile has grown too, and the tiles of *A* and *B* are no longer square: `SIDE` rows or columns, `DEPTH`
+# steps. Below, one thread's share is dark and that of its warp is light; the steps of *k* are drawn wider than rows and
+# columns. A thread's elements are spread over the whole tile, so that the threads of a warp read neighbours of *B*'s
+# tile and have no bank conflicts.
 
 # %%
 side, depth = matmul.SIDE, matmul.DEPTH
@@ -616,7 +616,8 @@ shared_roof("tiled", "coarsened", "register_tiled")
 
 # %% [markdown]
 # Shared memory could now feed the arithmetic in full. And the larger tile has pushed the intensity past the ridge: a
-# block that computes `SIDE` x `SIDE` elements does `SIDE` / 4 FLOP for each byte it asks for.
+# block that computes `SIDE` x `SIDE` elements does `SIDE` / 4 = 32 FLOP for each byte of *A* and *B* that it asks for.
+# In a product as small as ours the stores of *C* weigh more, and the count is lower.
 
 # %%
 times("coarsened", "register_tiled", "cupy.matmul")
@@ -712,8 +713,7 @@ times("vectorised", *(rung.name for rung in last), "cupy.matmul")
 on_the_roof(*names)
 
 # %% [markdown]
-# And by the share of the roof that the work itself has. Here all rungs lie at one intensity, that of the least bytes,
-# and only the height differs.
+# And by the share of the roof that the work itself has, counted with the least bytes. The length of a bar is the share.
 
 
 # %%
@@ -729,7 +729,8 @@ if names[0] in found and names[-1] in found:
     print(f"{final.flops / final.seconds / ceilings.fma_f32:.0%} of the multiply-add ceiling")
 
 # %% [markdown]
-# The first of these figures rests partly on a bad case of `naive` that is special to *n* = 4096: see *Edges*, below.
+# The first of these figures rests partly on a bad case of `naive` that is special to powers of two such as *n* = 4096:
+# see *Edges*, below.
 #
 # ## From small to large
 #
@@ -776,9 +777,10 @@ for name in names if measured else ():
     print(f"{name:15}", *(f"n = {entry.x}: {entry.median_ms:7.2f} ms  " for entry in near))
 
 # %% [markdown]
-# For most rungs the guards cost next to nothing. The last rungs pay, since at 4095 most rows do not begin at a
-# multiple of 16 bytes: they first make padded copies. At 4097 they pay more. A likely reason is the extra row and
-# column of tiles: 33 x 33 blocks of `SIDE` x `SIDE`, where 4095 and 4096 take 32 x 32.
+# For most rungs the guards cost next to nothing. The last rungs pay, since at 4095 most rows do not begin at a multiple
+# of 16 bytes: they first make padded copies. At 4097 they pay more. Part of it may be the extra row and column of
+# tiles: 33 x 33 blocks of `SIDE` x `SIDE`, where 4095 and 4096 take 32 x 32. But `register_tiled` has as many blocks
+# and loses little, so this cannot be all.
 #
 # The first rung does the opposite: it is much faster at 4095 than at 4096. A likely reason: at 4096 the rows of *A* lie
 # 16,384 bytes apart, a cache finds the place for a line by its address, and addresses that differ by a power of two
@@ -858,8 +860,8 @@ else:
 # - When traffic is no longer the bound, instructions are, and then waiting is. Counters show the first two. Only a
 #   clock shows the third.
 #
-# Not used here: *tensor cores*, units that multiply small tiles in one instruction, in lower precision. They have a
-# chapter of their own later. The record's library ran in float32 throughout, like our rungs.
+# Not used here: *tensor cores*, units that multiply small tiles in one instruction, in lower precision. This workbook
+# has no chapter on them yet. The record's library ran in float32 throughout, like our rungs.
 #
 # To read on: PMPP 4e section 6.4 has all of these as a checklist. S. Boehm, *How to optimize a CUDA matmul kernel*
 # (2022), walks a similar ladder in C. NVIDIA's *CUTLASS: efficient GEMM in CUDA* describes what comes after it.

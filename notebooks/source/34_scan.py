@@ -94,8 +94,8 @@ print("the last running sum:", exact[-1])
 
 # %% [markdown]
 # This looks hopeless for a parallel machine: each step needs the result of the step before it. A reduction
-# ([chapter 30](30_reduction.ipynb)) had the way out of a tree, since only the last of these numbers was wanted. Now all
-# of them are.
+# ([chapter 30](30_reduction.ipynb)) can use a tree, since only the last of these numbers is wanted. Here all of them
+# are.
 #
 # ## Rung 1: `kogge_stone`
 #
@@ -137,8 +137,8 @@ right(scan.kogge_stone)
 # %% [markdown]
 # ### Two barriers
 #
-# Look at the loop again. It has two barriers per step, and the first one looks superfluous. In lockstep it is: here is
-# the kernel without it.
+# Look at the loop again. It has two barriers per step, and the first one looks superfluous. If all threads ran in
+# lockstep, it would be. Here is the kernel without it.
 
 
 # %%
@@ -255,7 +255,8 @@ print("you said", prediction)
 
 # %% [markdown]
 # Under two additions per element. The barriers have become fewer too, because a thread now has two elements and a step
-# has one barrier. But there are twice as many steps, and look who works in them. Here is the first warp of a block.
+# has one barrier. But there are about twice as many steps, and look who works in them. Here is the first warp of a
+# block.
 
 # %%
 plots.divergence(reports["brent_kung"], warp=0)
@@ -574,8 +575,8 @@ figure
 # for the first rungs, and a run of 21 or a row, plus the number of tiles, for those that look back. The tests have
 # one bound for all rungs, in which all of these are added up.
 #
-# Two consequences. A running sum of positive numbers may *fall* by a rounding from one element to the next, because
-# neighbours in different tiles are put together in different ways:
+# Two consequences. A running sum of numbers that are not negative may *fall* by a rounding from one element to the
+# next, because neighbours in the runs of two threads are put together in different ways:
 
 # %%
 for name, found in sums.items():

@@ -55,8 +55,8 @@ for ax, (title, picture) in zip(axes, pictures.items(), strict=True):
     ax.axis("off")
 
 # %% [markdown]
-# The mean blurs. The maximum keeps whatever stands out, and does not care where in the window it stood. That is what a
-# network wants from it: a feature that moves by a pixel is still the same feature.
+# The mean blurs. The maximum keeps whatever is brightest, and does not care where in the window it stood. That is what
+# a network wants from it: a feature that moves by a pixel is still the same feature.
 #
 # ## The bound of pooling
 #
@@ -163,7 +163,7 @@ plots.access(naive, "x", kind="load")
 
 # %% [markdown]
 # A stride of two: eight sectors, and every second element. But the other half is what the same thread asks for next,
-# and by then the sectors lie in the L1 cache. The traffic to device memory is right. So the time?
+# and by then the sectors lie in the L1 cache. The traffic to device memory is right. Is the time right, too?
 
 # %%
 measured("pooling", "max 2x2", "naive")
@@ -329,7 +329,8 @@ against_the_library("pooling", "other shapes")
 # %% [markdown]
 # This room has fast kernels for what networks use most, and the plain `narrow` for the rest. That is where the library
 # is mostly ahead, if it is. The other losses are whole planes with an odd number of elements, 7 x 7 and 111 x 111. A
-# row of odd length cannot simply be read by 128-bit loads: only every fourth row begins at a multiple of 16 bytes.
+# plane with an odd number of elements cannot simply be read by 128-bit loads: only every fourth plane begins at a
+# multiple of 16 bytes.
 #
 # ## Activations
 #
@@ -363,7 +364,7 @@ for name in ("relu", "tanh", "gelu", "silu"):
 # %% [markdown]
 # Less than a tenth, once the kernel reads as it should, and in PyTorch's kernels nothing at all. Eight bytes per
 # element take so long that the arithmetic fits beside them. That is what *memory-bound* means: arithmetic is free, up
-# to a point. On a GPU with less bandwidth for as much arithmetic, still more of it would be.
+# to a point. A GPU with the same arithmetic and less bandwidth would have room for still more arithmetic.
 #
 # ## Right at the ends
 #
@@ -430,11 +431,11 @@ print(f"You said: {prediction}")
 measured("activation", "bias and relu", "elementwise", "vectorised", "fused")
 
 # %% [markdown]
-# Sixteen bytes against eight. (The interpreter counts a sector of the bias for each request. These come from a cache.)
-# No tuning of either of the two kernels could have gained as much. One step further, the function is applied by
-# the kernel that made the numbers, a matrix product or a convolution, in the registers that hold its results. Then the
-# activation costs *nothing* of its own. This is called an *epilogue*, and it is why compilers for networks spend their
-# effort on fusing.
+# Sixteen bytes against eight, and twice the time. (The interpreter counts a sector of the bias for each request. These
+# come from a cache.) No tuning of either of the two kernels could have gained as much. One step further, the function
+# is applied by the kernel that made the numbers, a matrix product or a convolution, in the registers that hold its
+# results. Then the activation moves no byte of its own. This is called an *epilogue*, and it is why compilers for
+# networks spend their effort on fusing.
 
 # %%
 plots.drawn(plots.ladder, "activation", family="bias and relu")

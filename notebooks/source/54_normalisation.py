@@ -79,8 +79,9 @@ _ = axes[1].legend()
 # %% [markdown]
 # ## The bound
 #
-# Some nine operations for each element, and at least eight bytes: read once, written once. That is about one operation
-# per byte, far to the left of the ridge of any GPU. Normalising is *memory-bound*, like everything in this part.
+# In training there are some nine operations for each element, in inference four, and at least eight bytes: read once,
+# written once. That is one operation per byte or less, far to the left of the ridge of any GPU. Normalising is
+# *memory-bound*, like everything in this part.
 #
 # But can a batch be read only once? In *inference* it can: the mean and the variance are kept from training. In
 # *training* they come from the batch itself. Until the last image has been read, the first cannot be written. If the
@@ -227,8 +228,8 @@ print(f"largest error on the patches: {np.abs(result - normalised).max():.1e}")
 recorded("batchnorm", "two_pass", family="training", per_element=12)
 
 # %% [markdown]
-# Right, and slow. (The rate is that of the bytes that we counted, 12 for an element, whatever the kernel moves.) The
-# batch is read three times, that is one thing.
+# Right, and slow. (The rate is that of the bytes that we counted, 12 for an element, whatever the kernel moves.) One
+# reason is that the batch is read three times. The third rung shows another.
 #
 # ## Rung 2: `welford`
 #
@@ -367,8 +368,8 @@ recorded("batchnorm", "split", before="welford", family="training", per_element=
 # %% [markdown]
 # ## Rung 4: `fused`
 #
-# What is left is waste in small change. A third launch to merge a few numbers. And `normalise_kernel`, for every
-# element: two divisions to find out which channel it is in, a root, another division, and four numbers fetched.
+# Many small costs are left. A third launch to merge a few numbers. And `normalise_kernel`, for every element: two
+# divisions to find out which channel it is in, a root, another division, and four numbers fetched.
 #
 # All of that is the same for a whole channel. So a block of the last kernel stays in one channel. Its threads merge the
 # parts by themselves, take one root and divide once. From then on an element is a division by `inner` to find its
@@ -418,8 +419,8 @@ relu_gain("training with ReLU")
 print("you said", prediction)
 
 # %% [markdown]
-# Two, and 20 / 12. This is what frameworks mean by *fusing*, and why they compile networks: not to compute less, but to
-# carry less.
+# The bytes say 16 / 8 = 2, and 20 / 12 = 1.67. This is what frameworks mean by *fusing*, and why they compile networks:
+# not to compute less, but to carry less.
 #
 # ## Rung 5: `vectorised`
 #
@@ -446,7 +447,8 @@ show(moments.chunk_moments)
 show(batchnorm.channel_kernel)
 
 # %% [markdown]
-# Our patches have 65,536 values per channel, too many. Eight of them fit.
+# Our patches have 65,536 values per channel, too many. A batch of eight patches has 32,768 values per channel, and
+# fits.
 #
 # **Predict, then run.** How many sectors of 32 bytes does each rung load for eight patches? One read of them is 12,288.
 
@@ -522,9 +524,9 @@ print(f"{'':24} {'':16} {'ours, ms':>9} {'torch, ms':>9} {'gain':>6}")
 other_shapes("batchnorm", ("training, other shapes", "inference, other shapes"))
 
 # %% [markdown]
-# Below 1 we lose, and only in training: where there are no planes or small ones, as in 256x2048x7x7 and 1000001x5, and
-# where there is little work, as in 128x1000 and 2x2. But 256x512x14x14 and 32x256x56x56 are neither, and lose a few per
-# cent all the same: what is lost there, these numbers do not tell.
+# Below 1 we lose, and only in training: with some shapes that have no planes or small ones, as in 256x2048x7x7 and
+# 1000001x5, and where there is little work, as in 128x1000 and 2x2. But 256x512x14x14 and 32x256x56x56 are neither, and
+# lose a few per cent all the same: what is lost there, these numbers do not tell.
 #
 # ## Layer normalisation
 #
@@ -548,7 +550,7 @@ recorded("layernorm", "block_per_row", before="two_kernels")
 
 # %% [markdown]
 # `welford` replaces the two passes for the moments by one. **Predict, then run:** it reads the row twice instead of
-# three times, and both from the cache. Is it faster?
+# three times, and what it saves is a read from the cache. Is it faster?
 
 # %%
 prediction = None  # yes or no
@@ -587,7 +589,7 @@ show(layernorm.group_sum)
 show(layernorm.keep_row)
 
 # %% [markdown]
-# **Predict, then run.** Rows of 64: how many lanes should one have, if a lane holds four vectors of four floats? And
+# **Predict, then run.** Rows of 64: how many lanes should a row have, if a lane holds four vectors of four floats? And
 # then, how many rows does a warp hold?
 
 # %%
@@ -838,7 +840,7 @@ for name, x in (("raised", raised), ("an outlier first", outlier_first)):
     print(f"{name:17} off by {abs(float(shifted(x)) / x.astype(np.float64).var() - 1):.1e} of the variance")
 
 # %% [markdown]
-# *Shifted.* Any pixel is near enough to the mean, and nearly all digits survive. With an outlier in front, far more is
+# *Shifted.* Any pixel is near enough to the mean, and here all digits survive. With an outlier in front, far more is
 # lost: the cure trusts one value. Welford's method trusts none.
 #
 # ## What to take along

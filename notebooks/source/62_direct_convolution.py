@@ -193,8 +193,8 @@ for kernel in (7, 3, 1):
 
 # %% [markdown]
 # Where do these layers lie on the roofline? To the right of the ridge arithmetic is the bound, to the left memory. How
-# often is each number used? A number of x by K filters, from R S windows at most. A weight at N P Q places. And an
-# output is a sum of C R S products. Whichever of the three is used least decides the intensity.
+# often is each number used? A number of x is used by K filters, in R S windows at most. A weight is used at N P Q
+# places. An output takes part in C R S products. The intensity is at most half of the least of these three.
 #
 # **Predict, then run.** Of the 53 layers, how many are left of the ridge when the network gets 32 photographs at once?
 # And when it gets one?
@@ -232,8 +232,8 @@ figure
 
 # %% [markdown]
 # None, in either case. A convolution layer is like a large matrix product: each number is used many times, and a
-# perfect kernel would be bound by arithmetic. (Depthwise layers are not, nor those with a handful of channels. A
-# depthwise layer of 3 x 3 has 2.25 FLOP/byte.)
+# perfect kernel would be bound by arithmetic. (Layers whose sums are short are different. A depthwise layer of 3 x 3
+# has 2.25 FLOP/byte.)
 #
 # Keep one thing in mind about this bound. It counts the multiplications *of the definition*. Two of the five ways do
 # fewer of them, and may lie above the roof.
@@ -295,8 +295,8 @@ uses = first.k * first.r * first.s / (first.stride[0] * first.stride[1])
 print(f"a number of x {uses:.0f} times, a weight {first.n * first.p * first.q:,} times; you said {prediction}")
 
 # %% [markdown]
-# By every filter, and by a quarter of the 49 places of the window, since it moves two pixels at a time. All rungs do
-# the same multiplications. They differ in where the numbers come from.
+# Each of the 64 filters uses it, at a quarter of the 49 places on average, since the window moves two pixels at a time.
+# All rungs do the same multiplications. They differ in where the numbers come from.
 #
 # ### `naive`: a thread for each output
 #
@@ -317,9 +317,10 @@ count(direct.naive)
 print("you said", prediction)
 
 # %% [markdown]
-# 32 neighbours in a row are 4 sectors, or 5 if they do not begin at a multiple of 32 bytes, and the weight is another.
-# (Some products are missing, where the window hangs over the edge.) That is 64 operations for some 150 bytes, far to
-# the left of the ridge, and what it asks for twice a cache has to answer.
+# The rows of the toy have 16 numbers, so a warp covers two rows: two sectors in each, and another one for the weight.
+# That is 160 bytes. (Some products are missing, where the window hangs over the edge, and the results are stored.) A
+# warp's multiply-add is 64 operations for some 160 bytes, far to the left of the ridge, and what it asks for twice a
+# cache has to answer.
 #
 # And look at the instructions. The multiply-add itself is one of them. The others work out four indices, in 64 bits,
 # and compare two of them with the edges of the image.
@@ -338,8 +339,8 @@ count(direct.hoisted)
 recorded(direct, "7x7 c3 h224", only=("naive", "hoisted"))
 
 # %% [markdown]
-# The interpreter counts instructions of the source, and hardly sees a difference. A compiler does: an index of 64 bits
-# takes several instructions for each operation.
+# The interpreter counts instructions of the source, and hardly sees a difference. The hardware does. This kernel also
+# keeps its indices in 32 bits, and an index of 64 bits takes several instructions for each operation.
 #
 # ### `tiled`: windows overlap
 #
@@ -421,9 +422,8 @@ prediction = None  # a factor
 recorded(direct, "7x7 c3 h224", "3x3 c64 h56", "3x3 c256 h14", only=("register_tiled", "sliding"))
 
 # %% [markdown]
-# Less than the loads promise. By now most of what is executed are multiply-adds, and much of the rest is staging: the
-# patch is few loads, but for each of them a thread has to work out where it is in x and where in shared memory. (It
-# once took divisions. Now `after` steps from one place to the next by additions.)
+# Less than the loads promise. Staging takes a part of it: the patch is few loads, but for each of them a thread has to
+# work out where it is in x and where in shared memory.
 #
 # For the first layer this way does well: what neighbouring windows share is nearly all that can be shared. With 256
 # channels on images of 14 x 14 there is more, and the next ways will find it.
@@ -458,11 +458,13 @@ plots.drawn(plots.roofline, "direct", family="7x7 c3 h224")
 # ## What to take along
 #
 # - A convolution layer is a sum of C R S products for each of its N K P Q outputs. Each number is used many times, so
-#   the bound is arithmetic, except for depthwise layers and those with a handful of channels.
+#   the bound is arithmetic, except where sums are short: in depthwise layers, or with a few channels under a small
+#   window.
 # - What neighbouring windows share is worth a patch in shared memory. What filters and neighbouring pixels share is
 #   worth registers.
 # - An index costs instructions, too. Whatever does not change inside a loop is worked out before it.
-# - This way never wants memory besides the result. It does well with few channels, and is far from the bound with many.
+# - This way never wants memory besides the result. It does well with up to four channels, and is far from the bound
+#   with many.
 #
 # ## Exercises
 #
@@ -501,8 +503,8 @@ check("direct/filters", filters_of_four)
 # %% [markdown]
 # ### More, without a check
 #
-# - A depthwise layer of 3 x 3 lies far to the left of the ridge. From how many channels per group on does a 3 x 3
-#   layer lie on its right?
+# - A depthwise layer of 3 x 3 lies far to the left of the ridge. A layer of 64 channels, 64 filters and 56 x 56 pixels
+#   is cut into groups. From how many channels per group on does it lie on the right of the ridge?
 # - The patch of a tile of 8 x 32 outputs has a rim that belongs to neighbouring tiles, too. For a window of 3 x 3, of
 #   7 x 7 and of 15 x 15 with stride 1, how many numbers does the patch have for each output?
 #
@@ -535,10 +537,10 @@ for r in (3, 7, 15):
     print(f"{r:2} x {r:2}: {(8 + r - 1) * (32 + r - 1) / (8 * 32):.2f} numbers of the patch for each output")
 
 # %% [markdown]
-# *Groups.* A filter that sees few channels uses each number of x for few products. The intensity grows with the
-# channels of a group, until the weights and the arrays themselves are what counts.
+# *Groups.* With few channels per group, few filters share a number of x, and an output is a short sum. The intensity
+# grows with the channels of a group, until the weights and the arrays themselves are what counts.
 #
-# *Rim.* With a large window most of the patch is rim. It does no harm while it is loaded once for many filters, and it
-# fills the shared memory.
+# *Rim.* With a large window most of the patch is rim. It costs little time, since it is loaded once for many filters.
+# But it fills the shared memory.
 #
 # Go on with [chapter 64](64_im2col.ipynb), which makes a matrix product of the layer.

@@ -239,7 +239,7 @@ check("im2col/back", back)
 # %% [markdown]
 # ### More, without a check
 #
-# - With how many filters would the columns of the layer with 64 channels on images of 56 x 56 take a tenth of the
+# - With how many filters would the columns of the 3 x 3 layer with 64 channels on images of 56 x 56 take a tenth of the
 #   product's time, if both ran at the speed of the hardware?
 #
 # ## Answers

@@ -144,9 +144,9 @@ count(im2col.batched)
 print("you said", prediction)
 
 # %% [markdown]
-# (The 64 filters of our toy are one tile of the later rungs.) The columns are asked for once, straight from x. With
-# im2col they are asked for, written, and asked for again. And most of what is asked for comes from a cache: the same
-# pixels for nine rows of a tile.
+# `tiled` has tiles of 32 filters. It fetches every element twice, and so it asks for hardly less than im2col. The later
+# rungs have one tile for all 64 filters of the toy, and ask for half: the columns are asked for once, straight from x.
+# With im2col they are asked for, written, and asked for again.
 #
 # How does one thread gather? Here is the code of all the later rungs. `mode` is known when a kernel is compiled:
 # `CHANNELS` is the case of eight channels. `VECTORS` is for windows of 1 x 1, where neighbouring columns are neighbours
@@ -162,7 +162,8 @@ for layer in DESIGN:
     print(f"{layer!s:27}", *(f"{size:8.2f}" for size in both))
 
 # %% [markdown]
-# The workspace has shrunk to a table and to parts of sums. Now the time. **Predict, then look.** How much faster than
+# What is left of the workspace is the weights in the order of the table, the table, and for small images parts of sums.
+# With 512 channels that is nearly as much as the columns. Now the time. **Predict, then look.** How much faster than
 # `tiled` is `register_tiled`, on the layer with 64 channels?
 
 # %%
@@ -177,7 +178,7 @@ recorded(implicit, "3x3 c64 h56", "7x7 c3 h224", only=("tiled", "register_tiled"
 # It is for layers with few tiles. With 512 filters on images of 7 x 7 there are fewer blocks than the GPU has places
 # for: four on each of 132 multiprocessors. But each sum is long. So several blocks share one tile, each adds up a part
 # of the sum, and a second kernel adds the parts. It does so always in the same order: atomic additions would need no
-# second kernel, and would give another result on each run.
+# second kernel, and could give another result on each run.
 
 # %%
 for layer in DESIGN[2:6]:
@@ -199,8 +200,7 @@ plots.drawn(plots.ladder, "implicit", family="3x3 c64 h56")
 plots.drawn(plots.roofline, "implicit", family="3x3 c64 h56")
 
 # %% [markdown]
-# This is as far as the multiplications of the definition go: a matrix product, as fast as we can make one. To be faster
-# we must multiply less.
+# This is as far as we can go with the multiplications of the definition. To get above the roof we must multiply less.
 #
 # ## What to take along
 #
@@ -262,8 +262,8 @@ show(solutions.table_answer)
 assert check("implicit/table", solutions.table_answer)
 
 # %% [markdown]
-# *Table.* Two divisions for each row of the columns matrix, once for the whole launch. What they give is the same for
-# every output.
+# *Table.* Two divisions and two remainders for each row of the columns matrix, once for the whole launch. What they
+# give is the same for every output.
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 show(solutions.row_answer)

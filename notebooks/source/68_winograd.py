@@ -16,10 +16,10 @@
 # section 16.5; 5e: chapter 19. The code is
 # [pmpp/kernels/convolution_layer/winograd.py](../pmpp/kernels/convolution_layer/winograd.py).*
 #
-# Most layers of a network have a window of 3 x 3. [Direct convolution](62_direct_convolution.ipynb),
-# [im2col](64_im2col.ipynb) and [implicit GEMM](66_implicit_gemm.ipynb) all do the nine multiplications that its
-# definition asks for, and the best of them wait for arithmetic. The definition is no law, though. The same numbers can
-# be had with fewer multiplications.
+# In ResNet-50 the 16 layers with a window of 3 x 3 do nearly half of the multiplications. [Direct
+# convolution](62_direct_convolution.ipynb), [im2col](64_im2col.ipynb) and [implicit GEMM](66_implicit_gemm.ipynb) all
+# do the nine multiplications that its definition asks for, and the best of them wait for arithmetic. The definition is
+# no law, though. The same numbers can be had with fewer multiplications.
 #
 # **The question of this chapter: how many multiplications does an output need, and what has to be paid for the
 # others?**
@@ -135,9 +135,9 @@ for name, matrix in zip(("A^T", "G", "B^T"), cook_toom(2), strict=True):
     print(f"{name:4}", "\n     ".join(rows))
 
 # %% [markdown]
-# The rows of $G$ take the values of $g$ at 0, 1, -1 and infinity. The denominators in them belong to the putting
-# together, but there they would be divided by again and again. The room computes these matrices from the points, with
-# Python's `Fraction`, so no coefficient is typed by hand.
+# The rows of $G$ take the values of $g$ at 0, 1, -1 and infinity. Each row is divided by a number that belongs to the
+# putting together. In $G$ this is done once for a filter. In $B^T$ it would be done for every tile. The room computes
+# these matrices from the points, with Python's `Fraction`, so no coefficient is typed by hand.
 
 # %%
 show(cook_toom)
@@ -183,8 +183,8 @@ print("exactly equal:", tile_exactly(2), tile_exactly(4))
 # Transforming a tile back is linear. So the sum over channels can be done *before* it, once for all channels, and
 # nothing of a product is transformed but the sum. What is left in the middle is, for each of the $(m + 2)^2$ elements
 # of a tile, a sum over channels of weight times image, for every filter and every tile: a matrix product. There are 16
-# or 36 of them. A transform's work grows with C + K, that of the products with C K. So the transforms are paid for
-# where there are many channels.
+# or 36 of them. For each tile, the work of the transforms grows with C + K, and that of the products with C K. The
+# weights are transformed once for all tiles. So the transforms are paid for where there are many channels.
 #
 # Tiles of the output lie side by side. Tiles of the image overlap by two rows and columns, since the window reaches
 # beyond the output's tile.
@@ -275,15 +275,15 @@ plots.drawn(plots.ladder, "winograd", family="3x3 c64 h56")
 plots.drawn(plots.roofline, "winograd", family="3x3 c64 h56")
 
 # %% [markdown]
-# The rungs are drawn at the height of the definition's operations. Where a mark lies on the roof or above it, the
-# kernel is not faster than the hardware. It has done less.
+# The rate of a rung is the definition's operations over its time. Where a mark lies on the roof or above it, the kernel
+# is not faster than the hardware. It has done less.
 #
 # ## Why not larger tiles
 #
 # In exact arithmetic any points will do. In float32 it matters: large powers of a point make large numbers that cancel
 # in the end, and their rounding errors do not. To try other points, here are the same matrices again, in float64 and
-# for any points: powers of the points, the same over what divides them, and the polynomials that are 0 at all other
-# points.
+# for any points: $A^T$ holds powers of the points. $G$ holds the same powers, divided. $B^T$ holds the coefficients of
+# polynomials that are 0 at all other points.
 
 
 # %%
@@ -383,9 +383,9 @@ check("winograd/weights", weights)
 # %% [markdown]
 # ### More, without a check
 #
-# - Winograd's way takes m + R - 1 points for m outputs and a window of R. How many multiplications an output takes
-#   F(4 x 4, 5 x 5)? And how many points is that in a row: which other F(m x m, R x R) needs the same, and so the same
-#   transform of the image?
+# - Winograd's way takes m + R - 1 points for m outputs and a window of R. How many multiplications does F(4 x 4, 5 x 5)
+#   take for an output? How many points does it have along a row? Which other F(m x m, R x R) needs the same, and so the
+#   same transform of the image?
 # - `refuses` of Winograd's room sends depthwise layers elsewhere. Count multiplications and bytes of a depthwise layer
 #   of 3 x 3: what would be saved, and what is the bound?
 #

@@ -18,8 +18,8 @@
 #
 # The last five chapters computed a convolution layer in five ways: [direct](62_direct_convolution.ipynb), by
 # [im2col](64_im2col.ipynb), by [implicit GEMM](66_implicit_gemm.ipynb), by [Winograd's algorithm](68_winograd.ipynb)
-# and by the [FFT](70_convolution_by_fft.ipynb). Each was the best at something. A program that has a network to run
-# wants none of this: it wants the layer, soon.
+# and by the [FFT](70_convolution_by_fft.ipynb).  A program that has a network to run wants none of this: it wants the
+# layer, soon.
 #
 # **The question of this chapter: which way is the fastest for which layer, and can the shape of a layer tell?**
 
@@ -217,15 +217,15 @@ if behind:
 #   of the multiplications is left.
 # - **Larger windows: FFT.** Its price hardly depends on the window, that of the definition grows with its square. Only
 #   on the smallest images most of a tile would be padding, and there implicit GEMM is often ahead.
-# - **Few channels, and not too large a window: direct,** mostly. All others make matrix products, with sums over
+# - **Four channels, and a window of 3 x 3 to 7 x 7: direct,** mostly. All others make matrix products, with sums over
 #   channels, for many filters at a time. With 4 of each the sums are short, and a tile is mostly empty. When the window
 #   grows, the FFT takes over here, too.
 # - **im2col** has no cell of its own where there are columns to be written. Implicit GEMM is the same product without
-#   them. As an idea it is behind three of the five.
+#   them.
 #
 # And where is cuDNN ahead? Mostly in the lower rows. Half of these layers take a few hundredths of a millisecond at
-# most. There time goes into launches, of which some of our ways need four, and into waiting, with too few blocks to
-# fill a large GPU, and a library's many small special kernels count. Two more likely reasons, with large windows: our
+# most. There time goes into launches: some of our ways need four. It also goes into waiting: there are too few blocks
+# to fill the GPU. A library has special kernels for such cases. Two more likely reasons, with large windows: our
 # products of spectra are made in tiles of 32 filters, and with 16 half of each is empty. And with 256 channels and as
 # many filters there are 65,536 windows to transform, each of which becomes as large as a tile, for small images that
 # are soon done.
@@ -276,9 +276,10 @@ print("all ways:", ", ".join(f"{name} {ms:.3f} ms" for name, ms in guessed.items
 print("measured:", ", ".join(f"{name} {row.ms[name]:.3f} ms" for row in design[2:3] for name in guessed))
 
 # %% [markdown]
-# Is that good enough? It was fitted to the layers of the map and to random ones. Here it is judged on others: the
-# layers of ResNet-50, and forty more random layers, with strides, groups and odd sizes. A choice counts as good if it
-# takes at most 10 % longer than the best. Then all 53 layers, one after the other, with each way and with the choice.
+# Is that good enough? It was fitted to the layers of the map and to random ones. Here it is judged on the layers of
+# ResNet-50, three shapes of which are also in the map, and on forty other random layers, with strides, groups and odd
+# sizes. A choice counts as good if it takes at most 10 % longer than the best. Then all 53 layers, one after the other,
+# with each way and with the choice.
 
 # %%
 for name in ("resnet50", "judge"):
