@@ -488,7 +488,7 @@ colours = figure.colorbar(image, ax=axes, label="bank")
 # %% [markdown]
 # ### What is still wrong
 #
-# The tiles have moved the kernel to the right by a factor of 19. Has it become that much faster?
+# The tiles have moved the kernel to the right by a factor of more than ten. Has it become that much faster?
 
 # %%
 times("naive", "coalesced", "tiled", "cupy.matmul")
