@@ -167,11 +167,12 @@ print(f"{pixels.shape} @ {mix.shape}: {matmul.cost(len(pixels), 3, 3).intensity:
 # own.
 
 # %%
-N, T = 256, 16  # toy matrices are N x N; T is the side of small tiles, in kernels of our own
-a, b = np.random.default_rng(5).standard_normal((2, N, N), dtype=np.float32)
+N, K, T = 256, 128, 16  # toy matrices: N x K times K x N; T is the side of small tiles, in kernels of our own
+a = np.random.default_rng(5).standard_normal((N, K), dtype=np.float32)
+b = np.random.default_rng(6).standard_normal((K, N), dtype=np.float32)
 reports = {}
 assert matmul.BLOCK == matmul.TILE == 32  # the text counts on it
-print(f"matrices of {N} x {N}: {matmul.cost(N, N, N).intensity:.1f} FLOP/byte, were each moved once")
+print(f"{N} x {K} times {K} x {N}: {matmul.cost(N, N, K).intensity:.1f} FLOP/byte, were each matrix moved once")
 
 # %% [markdown]
 # `lab.count` calls a rung and looks over its shoulder: what the rung launches is run by the interpreter, which counts
@@ -292,7 +293,7 @@ def facts(*names):
 
 
 facts("naive", "coalesced")
-print(f"{'at least':15}{matmul.cost(N, N, N).intensity:7.2f} FLOP/byte, were each matrix moved once")
+print(f"{'at least':15}{matmul.cost(N, N, K).intensity:7.2f} FLOP/byte, were each matrix moved once")
 
 # %% [markdown]
 # (The last column is for later.) Even when it is coalesced, the kernel asks for five sectors, 160 bytes, for the 64
@@ -339,7 +340,7 @@ plots.heat(reports["coalesced"], ["a", "b", "c"], block=(1, 1))
 #
 # A GPU consists of many *multiprocessors*, and each has a small fast memory on the chip that a program manages itself:
 # *shared memory*. A block runs on one multiprocessor, and all its threads see the same shared memory. So let the block
-# fetch each element once, put it there, and let all threads use it. 32 whole rows do not fit, so we go along *K* in
+# fetch each element once, put it there, and let all threads use it. 32 long rows do not fit, so we go along *K* in
 # steps. In each step the block loads one square of *A* and one of *B*, the *tiles*, and every thread adds the products
 # that these two tiles give to its sum (PMPP 4e sections 5.3 and 5.4).
 #
@@ -760,7 +761,7 @@ show(matmul.element)
 odd = np.random.default_rng(6).standard_normal((37, 29), dtype=np.float32)
 other = np.random.default_rng(7).standard_normal((29, 41), dtype=np.float32)
 allowed = 30 * 2**-24 * (abs(odd).astype(float) @ abs(other)).max()  # each product and each sum rounds once
-for rung in matmul.LADDER:
+for rung in (matmul.naive, matmul.tiled, matmul.register_tiled, matmul.LADDER[-1]):
     error = abs(device.to_host(rung(odd, other)) - matmul.reference(odd, other)).max()
     print(f"{rung.name:15} 37 x 29 times 29 x 41: largest error {error:.1e}, allowed {allowed:.1e}")
 
@@ -832,16 +833,18 @@ for rung, tile in ((matmul.tiled, matmul.TILE), (matmul.LADDER[-1], matmul.SIDE)
 #
 # ## On your GPU
 #
-# If kernels run on a GPU here, this cell measures all rungs on it. In the interpreter it says so.
+# If kernels run on a GPU here, this cell measures rungs on it; put others into the list, and each takes a second or two
+# to compile. In the interpreter the cell says that it cannot measure.
 
 # %%
 n = 2048
+chosen = matmul.coalesced, matmul.tiled, matmul.register_tiled, matmul.LADDER[-1]
 if device.on_gpu():
     from pmpp.lab.measure import timing
 
     operands = [device.to_device(np.random.default_rng(i).standard_normal((n, n), dtype=np.float32)) for i in range(2)]
     out = device.empty((n, n), np.float32)
-    for rung in matmul.LADDER:
+    for rung in chosen:
         call = functools.partial(rung, out=out)
         taken = timing.measure(call, [tuple(operands)], cache="warm", max_seconds=0.25)
         rate = matmul.cost(n, n, n).flops / taken.median / 1e12

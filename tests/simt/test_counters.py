@@ -418,6 +418,35 @@ def accumulate(a, b, c, out):
         out[i] = s
 
 
+@cuda.jit
+def add_complex(a, b, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = a[i] + b[i]
+
+
+@cuda.jit
+def multiply_complex(a, b, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = a[i] * b[i]
+
+
+@cuda.jit
+def divide_complex(a, b, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = a[i] / b[i]
+
+
+@pytest.mark.parametrize("kernel, flops", [(add_complex, 2), (multiply_complex, 6), (divide_complex, 9)])
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_flops_of_complex_numbers_are_those_of_their_parts(kernel, flops, dtype):
+    ones = np.ones(1000, dtype)
+    counters = count(kernel, 8, 128, ones, ones, np.zeros_like(ones))
+    assert pick(counters, "flops", "flops_f64") == (1000 * flops, 1000 * flops if dtype == np.complex128 else 0)
+
+
 @pytest.mark.parametrize("kernel, flops", [(axpy, 2), (fused, 2), (accumulate, 9)], ids=["a*b+c", "fma", "loop"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32], ids=lambda t: t.__name__)
 def test_flops_are_counted_for_active_lanes_by_precision(kernel, flops, dtype):

@@ -36,7 +36,7 @@ def _compiled(kernel, signature, cc):
     """PTX out of the cache, or compiled and put there: whole or not at all, whoever else is writing."""
     from numba import cuda
 
-    options = {"fastmath": True} if _options(kernel).get("fastmath") else {}
+    options = {"fastmath": True} if options_of(kernel).get("fastmath") else {}
     kept = CACHE / f"{digest(kernel, signature, cc, options)}.ptx"
     with contextlib.suppress(FileNotFoundError):
         return kept.read_text()
@@ -53,7 +53,7 @@ def _compiled(kernel, signature, cc):
     return text
 
 
-def _options(thing):
+def options_of(thing):
     """What ``cuda.jit`` was given, of a kernel or a device function of either backend."""
     return getattr(thing, "targetoptions", None) or getattr(thing, "options", None) or {}
 
@@ -83,7 +83,7 @@ def _said(thing, seen):
             return f"function {seen[function]}"
         seen[function] = len(seen)
         names = names_of(function)
-        parts = [_code_said(function.__code__), repr(function.__defaults__), repr(sorted(_options(thing).items()))]
+        parts = [_code_said(function.__code__), repr(function.__defaults__), repr(sorted(options_of(thing).items()))]
         outer = function.__globals__
         used = {name: outer[name] for name in sorted(names & outer.keys())}
         for name, module in list(used.items()):
@@ -179,7 +179,7 @@ def _thing_for_numba(thing, made):
         return functools.reduce(getattr, thing._path.split("."), cuda)
     if hasattr(thing, "py_func"):
         if thing not in made:
-            options = {name: True for name in ("forceinline",) if _options(thing).get(name)}
+            options = {name: True for name in ("forceinline",) if options_of(thing).get(name)}
             made[thing] = cuda.jit(device=True, **options)(_for_numba(thing.py_func, made))
         return made[thing]
     return thing

@@ -10,7 +10,7 @@ import textwrap
 import types
 import typing
 
-from tests.support.compiled import numba_type
+from tests.support.compiled import numba_type, options_of
 
 SERIAL = itertools.count()
 
@@ -175,5 +175,5 @@ def twin_of(kernel, *arguments):
     twins, kinds = Twins(), [numba_type(argument) for argument in arguments]
     function, _ = twins.function(getattr(kernel, "py_func", kernel), tuple(map(shape_of, kinds)))
     twin = Device(function)
-    twin.options = getattr(kernel, "targetoptions", None) or getattr(kernel, "options", None) or {}
+    twin.options = options_of(kernel)
     return twin, [plain(kind) for kind in kinds], twins.replaced

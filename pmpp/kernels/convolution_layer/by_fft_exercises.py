@@ -21,7 +21,7 @@ def _spectrum(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 def _products_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
-    for k, c, f in ((1, 1, 1), (3, 2, 21), (2, 5, 33), (5, 3, 129), (4, 16, 80), (9, 1, 144)):
+    for k, c, f in ((1, 1, 1), (3, 2, 21), (2, 5, 33), (5, 3, 129), (4, 16, 80), (40, 2, 72)):
         image, masks = _spectrum(rng, c, f), _spectrum(rng, k, c, f)
         # Each part of a sum has 2 c products and as many additions: at most 2 c + 1 roundings of each product.
         size = np.einsum("cf,kcf->kf", abs(image).astype(float), abs(masks).astype(float))
@@ -65,6 +65,7 @@ EXERCISES = (
         parameters="image, masks, out",
         cases=_products_cases,
         answer=products_answer,
+        budget=lambda case: {"flops_f64": (0, "A sum that starts at 0j is complex128: write np.complex64(0).")},
         hints=(
             "Find k and f first: f is what changes fastest, so that neighbouring threads read neighbours.",
             "z.conjugate() is the conjugate of a complex number; .real and .imag are its parts.",

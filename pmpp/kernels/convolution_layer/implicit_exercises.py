@@ -28,7 +28,7 @@ def _table_cases(rng: np.random.Generator) -> list[Case]:
         (1, (1, 2), (1, 1), (3, 5)),
         (3, (3, 2), (1, 1), (6, 7)),
         (2, (2, 5), (3, 2), (20, 31)),
-        (16, (2, 2), (1, 1), (9, 8)),
+        (8, (4, 2), (3, 1), (15, 8)),
         (70, (3, 5), (2, 3), (33, 40)),
     ):
         terms = channels * window[0] * window[1]
@@ -56,8 +56,17 @@ def _columns_first(table, window, dilation, image) -> dict[int, np.ndarray]:
     return {0: np.stack([c * image[0] * image[1] + down * image[1] + right, down, right], axis=1)}
 
 
+def _extents_exchanged(table, window, dilation, image) -> dict[int, np.ndarray]:
+    return {0: _table(table, window[::-1], dilation, image)}
+
+
 def _without_dilation(table, window, dilation, image) -> dict[int, np.ndarray]:
     return {0: _table(table, window, (1, 1), image)}
+
+
+def _without_dilation_in_memory(table, window, dilation, image) -> dict[int, np.ndarray]:
+    near, far = _table(table, window, (1, 1), image), _table(table, window, dilation, image)
+    return {0: np.concatenate([near[:, :1], far[:, 1:]], axis=1)}
 
 
 # --------------------------------------------------------------------------------------------- convolution_implicit/row
@@ -141,7 +150,13 @@ EXERCISES = (
         ),
         traps=(
             Trap("columns before rows", "s, the place in a row, runs fastest, then r, then c.", _columns_first),
+            Trap("extents exchanged", "A row of the window has S = window[1] elements, not R.", _extents_exchanged),
             Trap("dilation forgotten", "The window's rows lie dilation[0] rows of the image apart.", _without_dilation),
+            Trap(
+                "dilation forgotten in memory",
+                "The distance in memory, table[k, 0], is made of what table[k, 1] and table[k, 2] say: with dilation.",
+                _without_dilation_in_memory,
+            ),
         ),
     ),
     Exercise(

@@ -24,6 +24,9 @@ from pmpp.simt.values.dtypes import is_number
 from pmpp.simt.values.errors import SimtError, UnsupportedError
 from pmpp.simt.values.operators import BINARY, COMPARE, UNARY
 
+#: Operations on real numbers that Numba compiles one on complex numbers to. A quotient is Smith's: 3 of them divisions.
+COMPLEX_FLOPS = {"Add": 2, "Sub": 2, "Mult": 6, "Div": 9}
+
 Expression = Callable[[Frame], Any]
 
 DOUBLE = dtypes.FLOAT64.num
@@ -199,7 +202,8 @@ class Expressions(Names):
             if m.counts is not None:
                 kind = SPECIAL if divides or (powers and result.dtype.kind == "f") else class_of(result.dtype)
                 if flop:
-                    m.counts.flops(line, f.mask, result.dtype, kind=kind)
+                    each = COMPLEX_FLOPS.get(name, 0) if result.dtype.kind == "c" else 1
+                    m.counts.flops(line, f.mask, result.dtype, each, kind)
                 else:
                     m.counts.instruction(line, f.mask, kind)
                 if result.dtype.num == DOUBLE and (a.dtype != result.dtype or b.dtype != result.dtype):

@@ -71,14 +71,15 @@ class Counters:
         return counts
 
     def flops(self, line: int, mask: Mask, dtype: np.dtype, each: int = 1, kind: int | None = None) -> None:
-        """Count one instruction that is `each` floating-point operations a lane if `dtype` is floating."""
-        if dtype.kind not in "fV":  # bfloat16 is a V to NumPy
+        """Count one instruction that is `each` floating-point operations a lane if `dtype` is floating or complex."""
+        if dtype.kind not in "fcV":  # bfloat16 is a V to NumPy
             self.instruction(line, mask, class_of(dtype) if kind is None else kind)
             return
-        counts = self.instruction(line, mask, FLOAT_CLASS[dtype.itemsize] if kind is None else kind)
+        size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+        counts = self.instruction(line, mask, FLOAT_CLASS[size] if kind is None else kind)
         counts[FLOPS] += each * mask.lanes
-        if dtype.itemsize != 4:
-            counts[FLOPS_F64 if dtype.itemsize == 8 else FLOPS_F16] += each * mask.lanes
+        if size != 4:
+            counts[FLOPS_F64 if size == 8 else FLOPS_F16] += each * mask.lanes
 
     def branch(self, line: int, mask: Mask, taken: Mask | None, not_taken: Mask | None) -> None:
         """Count one branch; it diverges in the warps that have lanes on both sides."""

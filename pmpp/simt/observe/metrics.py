@@ -99,7 +99,9 @@ LINE_METRICS: dict[str, Metric] = {
         "smsp__thread_inst_executed.sum", "instructions, one an active lane that executes it", "instructions"
     ),
     "flops": Metric(
-        f"{_flops('f')}, and the same of h and d", "floating-point operations; a multiply-add is two", "FLOP"
+        f"{_flops('f')}, and the same of h and d",
+        "floating-point operations; a multiply-add is two, a product of complex numbers six",
+        "FLOP",
     ),
     "flops_f16": Metric(_flops("h"), "those of them in float16", "FLOP"),
     "flops_f64": Metric(_flops("d"), "those of them in float64", "FLOP"),

@@ -75,10 +75,34 @@ def products_of_the_first_filter(image, masks, out):
         out[0, f] = total
 
 
+@cuda.jit
+def products_filters_fastest(image, masks, out):
+    at = cuda.grid(1)
+    k, f = at % out.shape[0], at // out.shape[0]
+    if f < out.shape[1]:
+        total = np.complex64(0)
+        for c in range(image.shape[0]):
+            total += image[c, f] * masks[k, c, f].conjugate()
+        out[k, f] = total
+
+
+@cuda.jit
+def products_in_complex128(image, masks, out):
+    at = cuda.grid(1)
+    k, f = at // out.shape[1], at % out.shape[1]
+    if k < out.shape[0]:
+        total = 0j
+        for c in range(image.shape[0]):
+            total += image[c, f] * masks[k, c, f].conjugate()
+        out[k, f] = total
+
+
 ANSWERS = (
     WrongAnswer(PRODUCTS, products_unguarded, "missing guard"),
     WrongAnswer(PRODUCTS, products_not_conjugated, "not conjugated"),
     WrongAnswer(PRODUCTS, products_of_the_conjugate_image, "image conjugated"),
     WrongAnswer(PRODUCTS, products_of_the_last_channel, "one channel"),
     WrongAnswer(PRODUCTS, products_of_the_first_filter, "output not written"),
+    WrongAnswer(PRODUCTS, products_filters_fastest, "uncoalesced"),
+    WrongAnswer(PRODUCTS, products_in_complex128, "accidental float64"),
 )

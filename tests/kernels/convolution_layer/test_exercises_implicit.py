@@ -79,8 +79,25 @@ def table_without_places(table, window, dilation, image):
         table[k, 0] = (c * image[0] + r * dilation[0]) * image[1] + s * dilation[1]
 
 
+@cuda.jit(device=True)
+def extents_exchanged(k, window):
+    return k // (window[0] * window[1]), k // window[0] % window[1], k % window[0]
+
+
+@answers("implicit/table", "dilation forgotten in memory")
+@cuda.jit
+def table_near_in_memory(table, window, dilation, image):
+    k = cuda.grid(1)
+    if k < table.shape[0]:
+        c, r, s = in_order(k, window)
+        table[k, 0] = (c * image[0] + r) * image[1] + s
+        table[k, 1] = r * dilation[0]
+        table[k, 2] = s * dilation[1]
+
+
 WRONG += [
     ("implicit/table", "columns before rows", table(columns_first)),
+    ("implicit/table", "extents exchanged", table(extents_exchanged)),
     ("implicit/table", "dilation forgotten", table(dilated=False)),
     ("implicit/table", "missing guard", table(guard=False)),
     ("implicit/table", "wrong result", table(without_channels)),

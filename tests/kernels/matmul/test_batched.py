@@ -160,7 +160,7 @@ def test_an_out_that_does_not_fit_is_refused():
 @pytest.mark.parametrize("aligned", [True, False])
 def test_the_kernels_compile_and_move_vectors(ptx, aligned):
     a, b, bias = np.zeros((1, 8, 8), F32), np.zeros((1, 8, 8), F32), np.zeros(0, F32)
-    for tile in (part.TILES[0], part.TILES[-1]) if aligned else part.GUARDED[-1:]:
+    for tile in part.TILES[-1:] if aligned else part.GUARDED[-1:]:
         code = ptx(part.kernel_for(tile, aligned), a, b, bias, a, False, part.Sizes(1, 1, 8, 8, 8))
         assert code.count("fma.rn.f32") >= 8 * 8 * tile.columns  # eight steps are written out
         assert ("ld.global.v4.f32" in code) == aligned
