@@ -13,6 +13,7 @@ import pytest
 from pmpp.lab.rooms import chapter_of, pmpp_section, rooms, subject_of
 from pmpp.runtime.rung import Cost, Rung, room_name
 from tests.support.budget import note
+from tests.support.compiled import names_of
 from tests.support.judge import difference, judge
 
 ROOT = Path(__file__).parents[2]
@@ -196,6 +197,12 @@ def test_the_tolerance_tells_a_result_from_one_that_is_off_by_a_tenth(room):
 CASES = [(rung, name) for room in SAY_HOW_FAR for rung in room.LADDER for name in room.inputs()]
 
 
+def meant(rung):
+    """Arithmetic in float64 is no fault where a kernel names a type of 64 bits."""
+    named = {name for kernel in rung.kernels for name in names_of(getattr(kernel, "py_func", kernel))}
+    return {"float64"} if named & {"float64", "complex128"} else set()
+
+
 @pytest.mark.parametrize(("rung", "name"), CASES, ids=[f"{rung.room}.{rung.name}-{name}" for rung, name in CASES])
 def test_a_rung_is_right_on_every_input(rung, name, record_property):
     """No race, no access out of bounds, no input changed, and each element within the room's tolerance."""
@@ -207,5 +214,6 @@ def test_a_rung_is_right_on_every_input(rung, name, record_property):
         return difference(result, np.reshape(expected, result.shape), allowed, dtype)
 
     judged = judge(rung, arguments, lambda result: not wrong(result))
-    assert judged.faults == [], "" if judged.result is None else wrong(judged.result)
+    faults = [fault for fault in judged.faults if fault not in meant(rung)]
+    assert faults == [], "" if judged.result is None else wrong(judged.result)
     note(record_property, room_name(room), judged.reports)

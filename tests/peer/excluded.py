@@ -80,7 +80,7 @@ RUN_LEVEL = {
 SMALLER = ("cudapy.test_laplace", "cudapy.test_matmul")
 
 #: Tests that are not run: what they look at is not the interpreter's, or they take too long in it.
-NOT_RUN = {
+LEFT_OUT = {
     "cudapy.test_libdevice.TestLibdeviceCompilation": "Numba's compiler alone, for each function of libdevice",
     "cudapy.test_intrinsics.TestCudaIntrinsic.test_issue_9229": "86,000 batches of threads that do next to nothing",
     "doc_examples.test_laplace.TestLaplace.test_ex_laplace": "the kernel of test_laplace again, as large",

@@ -244,7 +244,7 @@ def run_module(name: str) -> dict[str, tuple[str, str]]:
         try:
             module = importlib.import_module(PACKAGE + name)
             for test in (*_flat(unittest.defaultTestLoader.loadTestsFromModule(module)), *_functions(name, module)):
-                if reason_of(_name(test), exclusions.NOT_RUN):
+                if reason_of(_name(test), exclusions.LEFT_OUT):
                     result.outcomes[_name(test)] = ("failed", "not run")
                 else:
                     unittest.TestSuite([test]).run(result)
@@ -271,7 +271,7 @@ def excluded(module: str, table: dict | None = None) -> dict[str, str]:
     """Name -> reason of what is excluded in a module: tests, and classes of them."""
     table = exclusions.EXCLUDED if table is None else table
     named = {f"{module}.{name}": reason for reason, of in table.items() for name in of.get(module, "").split()}
-    return named | {name: why for name, why in exclusions.NOT_RUN.items() if name.startswith(module + ".")}
+    return named | {name: why for name, why in exclusions.LEFT_OUT.items() if name.startswith(module + ".")}
 
 
 def reason_of(name: str, named: dict[str, str]) -> str | None:
