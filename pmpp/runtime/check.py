@@ -16,7 +16,9 @@ def as_flag(name: str, value: typing.Any) -> bool:
     >>> as_flag("relu", np.True_)
     True
     """
-    if not isinstance(value, bool | np.bool_):
+    if value is True or value is False:
+        return value
+    if not isinstance(value, np.bool_):
         raise TypeError(f"{name} must be True or False, was {value!r}")
     return bool(value)
 
@@ -29,6 +31,8 @@ def as_number(name: str, value: typing.Any, low: float = -math.inf, high: float 
     >>> as_number("momentum", 0.5, 0, 1)
     np.float32(0.5)
     """
+    if type(value) is float and low <= value <= high:
+        return np.float32(value)
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, was {value!r}")
     if value != value:
@@ -48,6 +52,8 @@ def as_integer(name: str, value: typing.Any, low: float = -math.inf) -> int:
     >>> as_integer("groups", np.int32(4), 1)
     4
     """
+    if type(value) is int and value >= low:
+        return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, was {value!r}")
     if value < low:
@@ -63,6 +69,12 @@ def as_pair(name: str, value: typing.Any, low: int) -> tuple[int, int]:
     >>> as_pair("stride", 2, 1), as_pair("padding", (0, 1), 0)
     ((2, 2), (0, 1))
     """
+    if type(value) is int and value >= low:
+        return value, value
+    if isinstance(value, tuple) and len(value) == 2 and type(value[0]) is type(value[1]) is int:
+        first, second = value
+        if first >= low and second >= low:
+            return first, second
     pair = value if isinstance(value, tuple | list) else (value, value)
     whole = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in pair)
     if len(pair) != 2 or not whole or min(pair) < low:

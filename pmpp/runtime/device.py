@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pmpp.runtime import gpu, translate
+from pmpp.runtime import foreign, gpu, translate
 
 __all__ = [
     "Backend",
@@ -34,6 +34,7 @@ __all__ = [
     "as_stream",
     "backend",
     "cached",
+    "current",
     "describe",
     "empty",
     "limits",
@@ -84,6 +85,9 @@ def backend() -> Backend:
         # A lesson launches small grids on purpose; Numba would warn about each.
         cuda.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
         translate.install()
+        from pmpp.runtime import launcher
+
+        launcher.install()
         return Backend("numba", "PMPP_BACKEND=numba asks for it" if wanted else "a usable NVIDIA GPU was found", cuda)
     if wanted == "numba":
         raise BackendError(f"PMPP_BACKEND=numba asks for a GPU, but {fault}.")
@@ -98,6 +102,7 @@ def _interpreter(why: str) -> Backend:
     return Backend("simt", why, cuda)
 
 
+@functools.cache
 def on_gpu() -> bool:
     """Whether kernels run on a GPU."""
     return backend().name == "numba"
@@ -123,12 +128,16 @@ _LIMITS = {
 }
 
 
-@functools.cache
 def limits() -> Mapping[str, typing.Any]:
     """The current device's ``name``, ``compute_capability`` and limits (sizes in bytes).
 
     In the interpreter these are the limits of the GPU that it imitates.
     """
+    return _limits_of(current())
+
+
+@functools.cache
+def _limits_of(number: int) -> Mapping[str, typing.Any]:
     device = backend().cuda.get_current_device()
     found: dict[str, typing.Any] = {"name": gpu.text(device.name)}
     found["compute_capability"] = tuple(device.compute_capability)
@@ -205,17 +214,35 @@ def cached(maxsize: int) -> Callable[[Callable], Callable]:
 
         @functools.wraps(make)
         def kept(*args: typing.Any) -> typing.Any:
-            several = _device_count() > 1
-            return of_device(backend().cuda.get_current_device().id if several else 0)(*args)
+            return of_device(current())(*args)
 
         return kept
 
     return decorate
 
 
+def current() -> int:
+    """The number of the current device; 0 where there is only one."""
+    return _ask_for_current() if _device_count() > 1 else 0
+
+
+def _ask_for_current() -> int:
+    cuda = backend().cuda
+    if getattr(cuda, "__name__", "") != "numba.cuda":
+        return cuda.get_current_device().id
+    from pmpp.runtime.array import device  # Numba's own way takes 10 us
+
+    return device()
+
+
 def to_device(x: npt.ArrayLike, *, stream: typing.Any = 0) -> typing.Any:
     """A device array with a copy of ``x``, a NumPy array (or what ``numpy.asarray`` takes)."""
-    return backend().cuda.to_device(np.asarray(x), stream=as_stream(stream))
+    x, stream = np.asarray(x), as_stream(stream)
+    if not on_gpu() or not x.flags.c_contiguous or not x.size or x.dtype.hasobject:
+        return backend().cuda.to_device(x, stream=stream)
+    array = empty(x.shape, x.dtype, stream=stream)
+    array.copy_to_device(x, stream=stream)
+    return array
 
 
 def to_host(x: typing.Any) -> np.ndarray:
@@ -236,22 +263,40 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: typing.
     call, which costs more than many kernels. The pool reuses memory in the order of ``stream``.
     """
     shape = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-    cuda = backend().cuda
-    cupy = _cupy()
-    if cupy is None or 0 in shape:
-        return cuda.device_array(shape, dtype)
-    handle = _stream_handle(stream)
-    if handle:
-        with _cupy_stream(cupy, handle):
-            array = cupy.empty(shape, dtype)
-    else:
-        array = cupy.empty(shape, dtype)
-    interface = {"shape": shape, "typestr": array.dtype.str, "data": (array.data.ptr, False), "version": 3}
-    return cuda.from_cuda_array_interface(interface, owner=array, sync=False)
+    return _maker()(shape, dtype if type(dtype) is np.dtype else np.dtype(dtype), stream)
+
+
+@functools.cache
+def _maker() -> Callable:
+    """The function behind `empty`."""
+    cuda, cupy = backend().cuda, _cupy()
+    if not on_gpu():
+        return lambda shape, dtype, stream: cuda.device_array(shape, dtype)
+    from pmpp.runtime.array import Array, adopted, contiguous
+
+    if cupy is None:
+        return lambda shape, dtype, stream: adopted(cuda.device_array(shape, dtype))
+    alloc, cupy_stream = cupy.cuda.alloc, foreign.cupy_stream
+
+    def make(shape: tuple[int, ...], dtype: np.dtype, stream: typing.Any) -> typing.Any:
+        layout = contiguous(shape, dtype, current())
+        if not layout.nbytes:
+            return Array.at(0, layout, None)
+        handle = _stream_handle(stream)
+        if handle == cupy_stream():
+            memory = alloc(layout.nbytes)
+        else:
+            with _cupy_stream(cupy, handle):
+                memory = alloc(layout.nbytes)
+        return Array.at(memory.ptr, layout, memory)
+
+    return make
 
 
 def _cupy_stream(cupy: types.ModuleType, handle: int) -> typing.Any:
     """CuPy's view of a stream that it did not make."""
+    if not handle:
+        return cupy.cuda.Stream.null
     if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14
 
         class Protocol:
@@ -277,6 +322,10 @@ def _cupy() -> types.ModuleType | None:
 
 def address(x: typing.Any) -> int:
     """The address of a device array's first element: what a 128-bit access needs to be a multiple of 16 bytes."""
+    try:
+        return x.pointer
+    except AttributeError:
+        pass
     if hasattr(x, "device_ctypes_pointer"):
         return x.device_ctypes_pointer.value or 0
     return int(x.__cuda_array_interface__["data"][0])
@@ -331,9 +380,26 @@ def as_input(
         if layout == "any":
             x = np.ascontiguousarray(x)  # the transfer copies in any case, and can only copy what is contiguous
         return backend().cuda.to_device(x, stream=as_stream(stream))
-    array = _device_array(name, x, stream)
-    _check(name, array, dtypes, ndim, shape, layout)
+    array = (_TAKERS.get(type(x)) or _taker_of(x))(name, x, stream)
+    asked = getattr(array, "form", None), dtypes, ndim, layout
+    if asked not in _PASSED:
+        _check(name, array, dtypes, ndim, None, layout)
+        _note(asked)
+    if shape is not None and array.shape != shape and not _fits(array.shape, shape):
+        raise ValueError(f"{name} must have shape {_shape_words(shape)}, had {array.shape}")
     return array
+
+
+#: What was checked and found right before: an array's form (see `pmpp.runtime.array`), and what was asked of it.
+_PASSED: set[tuple] = set()
+
+
+def _note(asked: tuple) -> None:
+    form = asked[0]
+    if form is not None and form.order != "A":  # an "A" array can be contiguous in one shape, not in another
+        if len(_PASSED) > 4096:
+            _PASSED.clear()
+        _PASSED.add(asked)
 
 
 def as_output(
@@ -354,10 +420,16 @@ def as_output(
     if isinstance(out, np.ndarray):
         use = "leave it out, or give pmpp.runtime.device.empty(shape, dtype)"
         raise TypeError(f"{name} must be a device array, was a NumPy array: {use}")
-    if _read_only(out):
+    take = _TAKERS.get(type(out)) or _taker_of(out)
+    if take in (_take_interface, _refused) and _read_only(out):  # arrays of the other kinds have no such state
         raise ValueError(f"{name} must be writable, was a read-only array")
-    array = _device_array(name, out, stream)
-    _check(name, array, dtype, None, tuple(shape), "C")
+    array = take(name, out, stream)
+    if array is not out and getattr(array, "owner", out) is None:
+        array = array.owned_by(out)
+    asked = getattr(array, "form", None), dtype, None, "C"
+    if asked not in _PASSED or array.shape != shape:
+        _check(name, array, dtype, None, tuple(shape), "C")
+        _note(asked)
     return array
 
 
@@ -420,23 +492,85 @@ def _interface_or_none(x: typing.Any) -> typing.Any:
         return None
 
 
-# Module by name rather than isinstance: neither Numba nor the interpreter may be imported for the other's sake.
 def _device_array(name: str, x: typing.Any, stream: typing.Any) -> typing.Any:
-    origin = type(x).__module__
-    if origin.startswith("pmpp.simt") and hasattr(x, "copy_to_host"):
-        if on_gpu():
-            raise TypeError(f"{name} must be on the GPU, was an array of the interpreter: pass x.copy_to_host()")
-        return x
-    if origin.startswith("numba.cuda") and hasattr(x, "copy_to_host") and on_gpu():
-        if _device_count() > 1:
-            _check_device(name, address(x))
-        return x
+    """``x``, which is no NumPy array, as a device array of the backend on the current device."""
+    return _taker_of(x)(name, x, stream)
+
+
+def _taker_of(x: typing.Any) -> Callable:
+    take = _TAKERS.get(type(x))
+    if take is None:
+        take = _TAKERS[type(x)] = _taker(type(x))
+    return take
+
+
+_TAKERS: dict[type, Callable] = {}
+
+
+# Module by name rather than isinstance: neither Numba nor the interpreter may be imported for the other's sake.
+def _taker(kind: type) -> Callable:
+    """How an array of a type is taken: a function of its name, the array and the stream."""
+    origin, ours = kind.__module__, hasattr(kind, "copy_to_host")
     if not on_gpu():
-        if _is_torch(x):
-            hint = "x.numpy()" if getattr(x.device, "type", "") == "cpu" else "x.cpu().numpy()"
-            raise TypeError(f"{name} must be a NumPy array or an array of the interpreter, was {_kind(x)}: pass {hint}")
-        raise TypeError(f"{name} must be a NumPy array or an array of the interpreter, was {_kind(x)}")
+        return _as_it_is if ours and origin.startswith("pmpp.simt") else _refused
+    if ours and origin.startswith("pmpp.simt"):
+        return _refused
+    if ours and (origin.startswith("numba.cuda") or origin == "pmpp.runtime.array"):
+        return _take_numba
+    library = foreign.library(kind)
+    return _take_from(library) if library else _take_interface
+
+
+def _as_it_is(name: str, x: typing.Any, stream: typing.Any) -> typing.Any:
+    return x
+
+
+def _refused(name: str, x: typing.Any, stream: typing.Any) -> typing.NoReturn:
+    if on_gpu():
+        raise TypeError(f"{name} must be on the GPU, was an array of the interpreter: pass x.copy_to_host()")
+    hint = ""
+    if _is_torch(x):
+        hint = ": pass x.numpy()" if getattr(x.device, "type", "") == "cpu" else ": pass x.cpu().numpy()"
+    raise TypeError(f"{name} must be a NumPy array or an array of the interpreter, was {_kind(x)}{hint}")
+
+
+def _take_numba(name: str, x: typing.Any, stream: typing.Any) -> typing.Any:
+    from pmpp.runtime.array import adopted
+
+    if adopted(x) is not None:
+        # An array of this type needs no more than a look at its device.
+        _TAKERS[type(x)] = _take_array if _device_count() > 1 else _as_it_is
+    elif _device_count() > 1:
+        _check_device(name, _device_of(address(x)))
+    return x
+
+
+def _take_array(name: str, x: typing.Any, stream: typing.Any) -> typing.Any:
+    _check_device(name, x.form.device)
+    return x
+
+
+def _take_interface(name: str, x: typing.Any, stream: typing.Any) -> typing.Any:
     return _wrap(name, x, _stream_handle(stream))
+
+
+def _take_from(library: str) -> Callable:
+    """The way for arrays of CuPy or PyTorch."""
+
+    view, several, cuda = foreign.maker(library), _device_count() > 1, backend().cuda
+    ordered = library == "cupy"
+
+    def take(name: str, x: typing.Any, stream: typing.Any) -> typing.Any:
+        array = view(x)
+        if array is None or not array.size:
+            return _wrap(name, x, _stream_handle(stream))
+        if several:
+            _check_device(name, array.form.device)
+        if ordered:
+            foreign.begin_after(cuda, foreign.cupy_stream(), _stream_handle(stream))
+        return array
+
+    return take
 
 
 def _is_torch(x: typing.Any) -> bool:
@@ -472,12 +606,10 @@ def _wrap(name: str, x: typing.Any, handle: int) -> typing.Any:
     if 0 in interface["shape"]:
         return cuda.device_array(tuple(interface["shape"]), np.dtype(interface["typestr"]))  # its pointer may be null
     if _device_count() > 1:
-        _check_device(name, pointer)
+        _check_device(name, _device_of(pointer))
+    # Numba would make the host wait, and also where the streams are the same; a captured one must not be waited for.
     producer = interface.get("stream")
-    # Work is in order already on one stream; 0 and 1 both mean the default stream. Numba would wait on the host in
-    # every case, and a captured stream must not be waited for.
-    if producer is not None and (0 if producer == 1 else producer) != handle:
-        cuda.external_stream(producer).synchronize()
+    foreign.begin_after(cuda, producer, handle)
     return cuda.from_cuda_array_interface({**interface, "stream": None}, owner=x, sync=False)
 
 
@@ -486,10 +618,9 @@ def _device_count() -> int:
     return len(backend().cuda.gpus)
 
 
-def _check_device(name: str, pointer: int) -> None:
-    owner, current = _device_of(pointer), backend().cuda.get_current_device().id
-    if owner != current:
-        raise ValueError(f"{name} must be on GPU {current}, the current device, was on GPU {owner}")
+def _check_device(name: str, owner: int) -> None:
+    if owner != (here := current()):
+        raise ValueError(f"{name} must be on GPU {here}, the current device, was on GPU {owner}")
 
 
 def _device_of(pointer: int) -> int:
@@ -516,11 +647,16 @@ def as_stream(stream: typing.Any) -> typing.Any:
         if origin.partition(".")[0] in ("cupy", "torch"):
             pointer = getattr(stream, "ptr" if origin.startswith("cupy") else "cuda_stream", None)
             if isinstance(pointer, int):
-                return backend().cuda.external_stream(pointer) if pointer else 0
+                return _external_stream(pointer) if pointer else 0
         raise TypeError(f"stream must be 0, or a Numba, CuPy or PyTorch stream, was {_stream_words(stream)}")
     if origin.startswith("pmpp.simt") and hasattr(stream, "synchronize") and not hasattr(stream, "copy_to_host"):
         return stream
     raise TypeError(f"stream must be 0 or a stream of the interpreter, cuda.stream(), was {_stream_words(stream)}")
+
+
+@functools.lru_cache(256)
+def _external_stream(pointer: int) -> typing.Any:
+    return backend().cuda.external_stream(pointer)
 
 
 def _stream_words(stream: typing.Any) -> str:

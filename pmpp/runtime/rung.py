@@ -67,8 +67,10 @@ class Problem:
         self.stream = stream
         self.begin = begin
         self.finish = finish
-        outputs = result if isinstance(result, tuple) else (result,)
-        self.done = done or not any(output is None or output.size for output in outputs)
+        if isinstance(result, tuple):
+            self.done = done or not any(output is None or output.size for output in result)
+        else:
+            self.done = done or not (result is None or result.size)
 
     def replace(self, **fields: typing.Any) -> Problem:
         """A copy with other values in some fields, for a rung that hands a part of its work to another."""

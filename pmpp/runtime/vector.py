@@ -24,13 +24,25 @@ import functools
 import typing
 from collections.abc import Callable
 
+import numpy as np
+
 from pmpp.runtime import device
 
 # __getattr__ makes the two that the linter cannot see.
-__all__ = ["WIDTH", "load128", "numba_intrinsics", "store128"]  # noqa: F822
+__all__ = ["WIDTH", "load128", "numba_intrinsics", "store128", "width_of"]  # noqa: F822
 
 # dtype name -> how many of its elements fill 16 bytes
 WIDTH = {"float32": 4, "int32": 4, "uint32": 4, "float64": 2, "int64": 2}
+_WIDTH = {np.dtype(name): width for name, width in WIDTH.items()}
+
+
+def width_of(dtype: np.dtype) -> int:
+    """How many elements a vector of 16 bytes has: `WIDTH`, for a dtype. NumPy takes long to say a dtype's name.
+
+    >>> width_of(np.dtype(np.float64))
+    2
+    """
+    return _WIDTH[dtype]
 
 
 @functools.cache

@@ -25,7 +25,7 @@ class FakeCuda:
 
     def __init__(self, devices=1):
         self.gpus = [None] * devices
-        self.synchronised = []
+        self.waits = []  # pairs of streams, the one that waits and the one that is waited for
 
     def from_cuda_array_interface(self, interface, owner, sync):
         assert interface.get("stream") is None
@@ -39,8 +39,17 @@ class FakeCuda:
 
     def external_stream(self, pointer):
         stream = types.SimpleNamespace(handle=pointer, __int__=lambda _: pointer)
-        stream.synchronize = lambda _: self.synchronised.append(pointer)
         return type("Stream", (), {"__module__": "numba.cuda.cudadrv.driver", **vars(stream)})()
+
+    def default_stream(self):
+        return self.external_stream(0)
+
+    def event(self, timing):
+        recorded = []
+        return types.SimpleNamespace(
+            record=lambda stream: recorded.append(int(stream)),
+            wait=lambda stream: self.waits.append((int(stream), recorded[-1])),
+        )
 
     def get_current_device(self):
         return types.SimpleNamespace(id=0)
@@ -52,6 +61,8 @@ def fake_gpu(monkeypatch):
     fake = FakeCuda()
     monkeypatch.setattr(device, "backend", lambda: device.Backend("numba", "a test", fake))
     device._device_count.cache_clear()
+    monkeypatch.setattr(device, "on_gpu", lambda: True)
+    monkeypatch.setattr(device, "_TAKERS", {})
     yield fake
     device._device_count.cache_clear()
 
@@ -268,7 +279,7 @@ def test_a_foreign_array_is_wrapped_not_copied(fake_gpu):
     x = gpu_array()
     assert as_input("x", x, dtypes=F32).owner is x
     assert as_output("out", x, shape=(4,), dtype=F32).owner is x
-    assert fake_gpu.synchronised == []
+    assert fake_gpu.waits == []
 
 
 def test_an_empty_foreign_array_may_have_no_address(fake_gpu):
@@ -279,12 +290,12 @@ def test_an_empty_foreign_array_may_have_no_address(fake_gpu):
 
 @pytest.mark.parametrize(
     ("producer", "stream", "waits"),
-    [(None, 0, []), (1, 0, []), (1, 5, [1]), (5, 5, []), (5, 0, [5]), (5, 6, [5])],
+    [(None, 0, []), (1, 0, []), (1, 5, [(5, 0)]), (5, 5, []), (5, 0, [(0, 5)]), (5, 6, [(6, 5)])],
 )
 def test_work_queued_elsewhere_is_waited_for(fake_gpu, producer, stream, waits):
     x = gpu_array(interface={"stream": producer})
     as_input("x", x, dtypes=F32, stream=fake_gpu.external_stream(stream) if stream else 0)
-    assert fake_gpu.synchronised == waits
+    assert fake_gpu.waits == waits
 
 
 def raising(error):

@@ -197,7 +197,7 @@ def launches_of(calls):
         found[kernel].setdefault(tuple(map(numba_type, arguments)))
 
     if device.on_gpu():
-        from numba.cuda.dispatcher import _LaunchConfiguration as Configured
+        from pmpp.runtime.launcher import Launch as Configured
     else:
         Configured = simt.cuda.Configured
     with mock.patch.object(Configured, "__call__", note):

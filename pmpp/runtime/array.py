@@ -1,0 +1,269 @@
+"""Arrays on a GPU that cost little to make: what `pmpp.runtime.device` hands to rungs and kernels there.
+
+`Array` is one of Numba's device arrays, with all that they can do. Numba's own takes some 20 us to make, most of it for
+what a launch never asks: a description of its extents, an object for its memory. An `Array` makes these when somebody
+asks for them. What a launch does ask, its type and the words that a kernel is given of it, stands ready:
+
+    words    how a kernel that Numba compiled takes an array of n dimensions: as 5 + 2 n integers of 64 bits, which are
+             0, 0, size, itemsize, address, shape, strides in bytes
+    form     one object for all arrays of a dtype, rank, order and device: kernels are chosen by it
+
+This module imports Numba, so it is imported only where kernels run on a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import struct
+import sys
+import typing
+from dataclasses import dataclass, field
+
+import numpy as np
+from numba.cuda.cudadrv import devices, driver, dummyarray
+from numba.cuda.cudadrv.devicearray import DeviceNDArray
+
+__all__ = ["Array", "Form", "Layout", "adopted", "contiguous", "device", "form_of", "layout", "library", "several"]
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """What kernels are compiled for, and the device that the memory belongs to. `form_of` keeps one object for each."""
+
+    dtype: np.dtype
+    ndim: int
+    order: str  # "C", "F" or "A", as in Numba's types
+    device: int
+
+    @property
+    def nbytes(self) -> int:
+        """Of an array's words."""
+        return 8 * (5 + 2 * self.ndim)
+
+
+@functools.cache
+def form_of(dtype: np.dtype, ndim: int, order: str, device: int) -> Form:
+    """The one form of these."""
+    return Form(dtype, ndim, order, device)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """What all arrays of a shape, strides, a dtype and a device have in common."""
+
+    attributes: dict[str, typing.Any]  # of the array
+    nbytes: int
+    head: bytes  # the words before the address
+    tail: bytes  # and those behind it
+    seen: dict[int, Array] = field(default_factory=dict)  # see `Array.seen_at`
+
+    def words(self, pointer: int) -> bytes:
+        """What a kernel is given of the array at an address."""
+        return self.head + pointer.to_bytes(8, "little") + self.tail
+
+
+@functools.lru_cache(4096)
+def contiguous(shape: tuple[int, ...], dtype: np.dtype, device: int) -> Layout:
+    """The layout of an array in C order."""
+    shape = tuple(shape)  # PyTorch has a tuple of its own
+    strides, step = [], dtype.itemsize
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return layout(shape, tuple(reversed(strides)), dtype, device)
+
+
+@functools.lru_cache(4096)
+def layout(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, device: int) -> Layout:
+    size = math.prod(shape)
+    nbytes = _extent(shape, strides, dtype.itemsize)
+    attributes = {
+        "shape": shape,
+        "strides": strides,
+        "dtype": dtype,
+        "ndim": len(shape),
+        "size": size,
+        "alloc_size": nbytes,
+        "form": form_of(dtype, len(shape), _order(shape, strides, dtype.itemsize), device),
+        "stream": 0,
+    }
+    head = struct.pack("=4q", 0, 0, size, dtype.itemsize)
+    return Layout(attributes, nbytes, head, struct.pack(f"={2 * len(shape)}q", *shape, *strides))
+
+
+def _extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
+    """Bytes from the first to behind the last element. Strides are not negative."""
+    if 0 in shape:
+        return 0
+    return itemsize + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+
+
+def _order(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> str:
+    """As Numba says it: "C" before "F", and "A" for an array that shows an element twice."""
+    if 0 in strides and 0 not in shape:
+        return "A"
+    flags = dummyarray.Array.from_desc(0, shape, strides, itemsize).flags
+    return "C" if flags["C_CONTIGUOUS"] else "F" if flags["F_CONTIGUOUS"] else "A"
+
+
+class Array(DeviceNDArray):
+    """A device array of the pool, or a view of memory that CuPy, PyTorch or another library owns."""
+
+    @classmethod
+    def at(cls, pointer: int, layout: Layout, owner: typing.Any) -> Array:
+        """The array at an address; ``owner`` is kept alive, and with it the memory."""
+        array = cls.__new__(cls)
+        array.__dict__ = {
+            **layout.attributes,
+            "layout": layout,
+            "pointer": pointer,
+            "owner": owner,
+            "words": layout.words(pointer),
+        }
+        return array
+
+    @classmethod
+    def seen_at(cls, pointer: int, layout: Layout) -> Array:
+        """The array at an address, for as long as the caller keeps the memory alive: it does not.
+
+        One is kept for each layout and address, since pools give the same addresses again and again.
+        """
+        array = layout.seen.get(pointer)
+        if array is None:
+            if len(layout.seen) >= SEEN:
+                layout.seen.clear()
+            array = layout.seen[pointer] = cls.at(pointer, layout, None)
+        return array
+
+    def owned_by(self, owner: typing.Any) -> Array:
+        """The same array, which keeps ``owner`` alive."""
+        return type(self).at(self.pointer, self.layout, owner)
+
+    # Made when they are first asked for. A view that Numba makes of an array brings its own.
+    @functools.cached_property
+    def gpu_data(self) -> typing.Any:
+        address = driver.binding.CUdeviceptr(self.pointer)
+        return driver.MemoryPointer(devices.get_context(), address, size=self.alloc_size, owner=self.owner)
+
+    @functools.cached_property
+    def _dummy(self) -> typing.Any:
+        return dummyarray.Array.from_desc(0, self.shape, self.strides, self.dtype.itemsize)
+
+    @functools.cached_property
+    def pointer(self) -> int:
+        return self.device_ctypes_pointer.value or 0
+
+    @functools.cached_property
+    def owner(self) -> typing.Any:
+        return self.gpu_data
+
+    @functools.cached_property
+    def form(self) -> Form:
+        return self.layout.attributes["form"]
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        return layout(self.shape, self.strides, self.dtype, self.gpu_data.context.device.id)
+
+    @functools.cached_property
+    def words(self) -> bytes:
+        return self.layout.words(self.pointer)
+
+    @functools.cached_property
+    def views(self) -> dict[typing.Any, Array]:
+        """Views that were asked for before, by shape or dtype. They keep the memory, not this array."""
+        return {}
+
+    def reshape(self, *newshape: typing.Any, **options: typing.Any) -> Array:
+        """A view of another shape, as of NumPy's arrays; one extent may be -1."""
+        if options or len(self.views) >= SEEN:
+            return self._reshaped(*newshape, **options)
+        try:
+            return self.views[newshape]
+        except KeyError:
+            made = self.views[newshape] = self._reshaped(*newshape)
+            return made
+        except TypeError:  # a list
+            return self._reshaped(*newshape)
+
+    def _reshaped(self, *newshape: typing.Any, **options: typing.Any) -> Array:
+        form = self.form
+        if form.order == "C" and not options:
+            shape = newshape[0] if len(newshape) == 1 and isinstance(newshape[0], tuple | list) else newshape
+            described = reshaped(tuple(shape), self.size, self.dtype, form.device)
+            if described is not None:
+                return Array.at(self.pointer, described, self.owner)
+        return super().reshape(*newshape, **options)
+
+    def ravel(self, order: str = "C", stream: typing.Any = 0) -> Array:
+        """A view of one dimension, as of NumPy's arrays."""
+        return self.reshape(self.size) if order == "C" and self.form.order == "C" else super().ravel(order, stream)
+
+    def view(self, dtype: typing.Any) -> Array:
+        """The same memory as elements of another dtype, as of NumPy's arrays."""
+        if dtype not in self.views and len(self.views) < SEEN:
+            self.views[dtype] = self._viewed(np.dtype(dtype))
+        return self.views.get(dtype) or super().view(dtype)
+
+    def _viewed(self, dtype: np.dtype) -> Array:
+        last = self.shape[-1] * self.dtype.itemsize if self.shape else 0
+        if self.form.order != "C" or not self.shape or last % dtype.itemsize:
+            return super().view(dtype)  # which says what is wrong
+        described = contiguous((*self.shape[:-1], last // dtype.itemsize), dtype, self.form.device)
+        return Array.at(self.pointer, described, self.owner)
+
+    def __getitem__(self, item: typing.Any) -> typing.Any:
+        """As of NumPy's arrays. A slice of the first axis costs little where the array is in C order."""
+        if type(item) is slice and item.step is None and self.form.order == "C" and self.size:
+            first, last, _ = item.indices(self.shape[0])
+            shape = (max(last - first, 0), *self.shape[1:])
+            described = contiguous(shape, self.dtype, self.form.device)
+            return Array.at(self.pointer + first * self.strides[0], described, self.owner)
+        return super().__getitem__(item)
+
+
+@functools.lru_cache(4096)
+def reshaped(shape: tuple[int, ...], size: int, dtype: np.dtype, device: int) -> Layout | None:
+    """The layout of an array in C order with another shape; None if its elements do not fill it."""
+    if -1 in shape:
+        known = -math.prod(shape)
+        if known <= 0 or size % known or shape.count(-1) > 1:
+            return None
+        shape = tuple(size // known if extent == -1 else extent for extent in shape)
+    if math.prod(shape) != size or min(shape, default=0) < 0:
+        return None
+    return contiguous(tuple(map(int, shape)), dtype, device)
+
+
+def adopted(array: DeviceNDArray) -> Array | None:
+    """One of Numba's own arrays, made an `Array` where it is: the same object, which now knows its form. None for a
+    subclass, of pinned or managed memory, say."""
+    if type(array) is DeviceNDArray:
+        array.__class__ = Array
+    return array if type(array) is Array else None
+
+
+SEEN = 64  # arrays that are kept for a layout, or views for an array
+
+
+@functools.cache
+def several() -> bool:
+    """Whether there is more than one GPU."""
+    return len(devices.gpus) > 1
+
+
+@functools.cache
+def library() -> typing.Any:
+    """The driver, by ctypes: its functions have no argtypes, since they are given objects of ctypes."""
+    return ctypes.WinDLL("nvcuda.dll") if sys.platform == "win32" else ctypes.CDLL("libcuda.so.1")
+
+
+def device() -> int:
+    """The number of the current device. Where there is only one, nothing is asked."""
+    if not several():
+        return 0
+    number = ctypes.c_int()
+    failed = library().cuCtxGetDevice(ctypes.byref(number))
+    return devices.get_context().device.id if failed else number.value  # a thread that has no context yet

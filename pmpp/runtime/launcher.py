@@ -1,0 +1,292 @@
+"""Launches that cost what a library's cost: ``kernel[grid, block, stream, shared](*args)``, prepared once a type.
+
+Numba finds out anew at each launch what every argument is, makes an object of every number that the kernel is given,
+and describes the launch to the driver's Python binding: 15 to 25 us. Here that is done once for arguments of given
+types. `Plan` keeps the compiled kernel, a buffer and the addresses in it; a later launch writes its numbers into the
+buffer and calls the driver.
+
+    the first launch of arguments of given types   Numba's own: it compiles, checks, reports; then a plan is made
+    each later one                                 the plan's: `struct` packs the arguments, cuLaunchKernel starts it
+
+A launch goes to Numba as well where a plan could not be right: NumPy arrays and records, which Numba copies to the
+device and back, kernels with debug=True, with extensions, or whose code depends on the launch's configuration, ints
+beyond 64 bits, types that this module does not know. An error of the driver is left to Numba to report: the launch is
+repeated there.
+
+`install` puts this behind the kernels of Numba. It imports Numba, and so only `pmpp.runtime.device` imports it, where
+kernels run on a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+import typing
+
+import numpy as np
+from numba import cuda
+from numba.cuda.cudadrv import devices, driver
+from numba.cuda.cudadrv.devicearray import DeviceNDArray
+from numba.cuda.dispatcher import CUDADispatcher, _LaunchConfiguration
+from numba.cuda.errors import normalize_kernel_dimensions
+
+from pmpp.runtime import array, foreign
+from pmpp.runtime.array import Array
+
+__all__ = ["Launch", "Plan", "install"]
+
+#: A number's format for `struct`, by its type. A word has 8 bytes; the driver reads as many as the kernel's type has.
+FORMATS: dict[type, str] = {
+    bool: "?7x",
+    int: "q",
+    float: "d",
+    np.bool_: "?7x",
+    np.int8: "b7x",
+    np.int16: "h6x",
+    np.int32: "i4x",
+    np.int64: "q",
+    np.uint8: "B7x",
+    np.uint16: "H6x",
+    np.uint32: "I4x",
+    np.uint64: "Q",
+    np.float16: "e6x",
+    np.float32: "f4x",
+    np.float64: "d",
+}
+COMPLEX = {complex: "d", np.complex64: "f4x", np.complex128: "d"}  # of each part
+
+KEPT = 256  # configurations and plans that a kernel keeps; then it begins anew
+STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory that need no permission of the driver
+MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+NUMBA = object()  # in the place of a plan: a launch of such arguments is Numba's
+
+
+class Unknown(Exception):
+    """An argument that no plan can be made for."""
+
+
+@functools.cache
+def calls() -> tuple[typing.Any, typing.Any]:
+    """The driver's functions for a launch and for a cooperative one, by ctypes: its binding packs arguments itself."""
+    return array.library().cuLaunchKernel, array.library().cuLaunchCooperativeKernel
+
+
+class Slot:
+    """A buffer for one launch's arguments, and the address of each in it."""
+
+    __slots__ = ("buffer", "parameters")
+
+    def __init__(self, offsets: range) -> None:
+        self.buffer = ctypes.create_string_buffer(max(offsets.stop, 8))
+        base = ctypes.addressof(self.buffer)
+        self.parameters = (ctypes.c_void_p * max(len(offsets), 1))(*[base + offset for offset in offsets])
+
+
+class Plan:
+    """How a compiled kernel is launched with arguments of given types.
+
+    The driver has read the arguments when its function returns. But it runs without Python's lock, so another thread
+    can launch the same kernel meanwhile: each launch takes a slot of its own, and gives it back.
+    """
+
+    def __init__(self, kernel: typing.Any, formats: list[str]) -> None:
+        self.pack_into = struct.Struct("=" + "".join(formats)).pack_into
+        self.offsets = offsets_of(formats)
+        self.slots = [Slot(self.offsets)]
+        function = kernel._codelibrary.get_cufunc()
+        self.kernel = kernel  # keeps what is loaded
+        self.handle = ctypes.c_void_p(int(function.handle))
+        self.call = calls()[kernel.cooperative]
+        self.tail = () if kernel.cooperative else (None,)
+        self.shared = STATIC_LIMIT
+
+    def launch(self, where: Launch, values: list) -> bool:
+        """Whether the driver took it; False also for an int beyond 64 bits."""
+        if where.sharedmem > self.shared:
+            allow_shared(self.kernel, where.sharedmem)
+            self.shared = where.sharedmem
+        try:
+            slot = self.slots.pop()
+        except IndexError:
+            slot = Slot(self.offsets)
+        try:
+            self.pack_into(slot.buffer, 0, *values)
+            return self.call(self.handle, *where.geometry, slot.parameters, *self.tail) == 0
+        except struct.error:
+            return False
+        finally:
+            self.slots.append(slot)
+
+
+def offsets_of(formats: list[str]) -> range:
+    """Where each parameter begins: each is one word, and the words of an array are parameters of their own."""
+    return range(0, sum(struct.calcsize("=" + one) for one in formats), 8)
+
+
+def allow_shared(kernel: typing.Any, nbytes: int) -> None:
+    """Ask the driver to let blocks of a compiled kernel have that much dynamic shared memory on this device.
+
+    A size that the device does not have is refused here, or at the launch, in the driver's words.
+    """
+    function = kernel._codelibrary.get_cufunc()
+    attribute = driver.binding.CUfunction_attribute(MAX_DYNAMIC_SHARED)
+    device = devices.get_context().device.id
+    driver.binding.cuKernelSetAttribute(attribute, nbytes, function.handle, driver.binding.CUdevice(device))
+
+
+class Launch(_LaunchConfiguration):
+    """``kernel[grid, block, stream, shared]``: called with the kernel's arguments, it launches it."""
+
+    def __init__(self, kernel: CUDADispatcher, griddim, blockdim, stream=0, sharedmem=0) -> None:
+        griddim, blockdim = normalize_kernel_dimensions(griddim, blockdim)
+        super().__init__(kernel, griddim, blockdim, stream, sharedmem)
+        self.plans, self.several = plans_of(kernel), array.several()
+        sizes = [ctypes.c_uint(extent) for extent in (*self.griddim, *self.blockdim)]
+        self.handle = int(self.stream.handle)
+        self.geometry = (*sizes, ctypes.c_uint(self.sharedmem), ctypes.c_void_p(self.handle))
+
+    def __call__(self, *args: typing.Any) -> None:
+        forms = [array.device() if self.several else 0]
+        try:
+            values = describe(args, forms, self.handle)
+        except Unknown:
+            self.by_numba(args)
+            return
+        key = tuple(forms)
+        plan = self.plans.get(key)
+        if plan is None:
+            self.first(args, key)
+        elif plan is NUMBA or self.pre_launch_callbacks or not plan.launch(self, values):
+            self.by_numba(args)
+
+    def by_numba(self, args: tuple) -> None:
+        """Numba's own launch, which also says what is wrong."""
+        if self.sharedmem > STATIC_LIMIT:
+            kernel = self.dispatcher.compile(tuple(self.dispatcher.typeof_pyval(arg) for arg in args))
+            allow_shared(kernel, self.sharedmem)
+        super().__call__(*args)
+
+    def first(self, args: tuple, key: tuple) -> None:
+        """Numba's launch of arguments of new types; then the plan for the next ones."""
+        for form in key[1:]:
+            if isinstance(form, array.Form) and form.device != key[0]:
+                where = f"on GPU {key[0]}, the current device"
+                raise ValueError(f"an array of GPU {form.device} cannot be given to a kernel {where}")
+        # Numba takes what it has compiled for other types if these convert to them, an "A" array for a "C" array. A
+        # kernel would then be slow or fast depending on what came first.
+        types = tuple(self.dispatcher.typeof_pyval(arg) for arg in args)
+        if self.dispatcher.overloads and self.dispatcher._can_compile and types not in self.dispatcher.overloads:
+            self.dispatcher.compile(types)
+        self.by_numba(args)
+        if len(self.plans) >= KEPT:
+            self.plans.clear()
+        self.plans[key] = plan_of(self.dispatcher, types, key)
+
+    def __getstate__(self) -> dict:
+        left_out = ("plans", "several", "geometry", "handle")
+        return {name: value for name, value in super().__getstate__().items() if name not in left_out}
+
+    def __setstate__(self, state: dict) -> None:
+        stream = driver.Stream(state["stream"]) if state["stream"] else 0
+        self.__init__(state["dispatcher"], state["griddim"], state["blockdim"], stream, state["sharedmem"])
+
+
+def plan_of(kernel: CUDADispatcher, types: tuple, key: tuple) -> typing.Any:
+    """The plan for arguments of these types, or NUMBA if it compiled none for exactly them."""
+    compiled = kernel.overloads.get(types)
+    if compiled is None or compiled.debug or kernel.extensions or kernel._launch_config_sensitive:
+        return NUMBA
+    forms = iter(key[1:])
+    return Plan(compiled, formats_of(next(forms), forms))
+
+
+@functools.lru_cache(4096)
+def others(kinds: tuple[type, ...]) -> tuple[int, ...]:
+    """The places of arguments that are no plain numbers, the last first: what is put there may be longer."""
+    return tuple(place for place in reversed(range(len(kinds))) if kinds[place] not in FORMATS)
+
+
+def describe(args: tuple, forms: list, stream: int) -> list:
+    """What the kernel is given of the arguments, in order. Raises Unknown.
+
+    What they are is appended to ``forms``: their types, then the form of each array and the same of each tuple.
+    """
+    kinds = tuple(map(type, args))
+    forms.append(kinds)
+    values = list(args)
+    for place in others(kinds):
+        arg, kind = args[place], kinds[place]
+        if kind is Array:
+            forms.append(arg.form)
+            values[place] = arg.words
+        elif isinstance(arg, tuple):
+            values[place : place + 1] = describe(arg, forms, stream)
+        elif kind in COMPLEX:
+            values[place : place + 1] = arg.real, arg.imag
+        else:
+            view = array.adopted(arg) if isinstance(arg, DeviceNDArray) else foreign.view(arg)
+            if view is None:
+                raise Unknown
+            foreign.begin_after(cuda, foreign.producer(arg), stream)
+            forms.append(view.form)
+            values[place] = view.words
+    return values
+
+
+def formats_of(kinds: tuple[type, ...], forms: typing.Iterator) -> list[str]:
+    """The words of arguments as formats of `struct`, from what `describe` said of them."""
+    formats = [[FORMATS.get(kind, "")] for kind in kinds]
+    for place in others(kinds):
+        kind = kinds[place]
+        if kind in COMPLEX:
+            formats[place] = [COMPLEX[kind]] * 2
+        elif issubclass(kind, tuple):
+            formats[place] = formats_of(next(forms), forms)
+        else:
+            formats[place] = [f"{next(forms).nbytes}s"]
+    return [text for part in formats for text in part]
+
+
+def plans_of(kernel: CUDADispatcher) -> dict:
+    return kernel.__dict__.setdefault("_pmpp_plans", {})
+
+
+# ----------------------------------------------------------------------------------------------------------- installing
+
+
+def _configured(self: CUDADispatcher, configuration: tuple) -> Launch:
+    """``kernel[grid, block, stream, shared]``, made once for each configuration."""
+    kept = self.__dict__.setdefault("_pmpp_launches", {})
+    try:
+        return kept[configuration]
+    except KeyError:
+        pass
+    except TypeError:  # lists of extents
+        return Launch(self, *_whole(configuration))
+    made = Launch(self, *_whole(configuration))
+    if len(kept) >= KEPT:
+        kept.clear()
+    kept[configuration] = made
+    return made
+
+
+def _whole(configuration: tuple) -> tuple:
+    if not isinstance(configuration, tuple) or len(configuration) not in (2, 3, 4):
+        raise ValueError("must specify at least the griddim and blockdim")
+    return configuration
+
+
+def install() -> None:
+    """Put `Launch` behind Numba's kernels, in this process, once."""
+    if CUDADispatcher.__getitem__ is _configured:
+        return
+    CUDADispatcher.__getitem__ = _configured
+    compile_anew = CUDADispatcher.recompile
+
+    @functools.wraps(compile_anew)
+    def recompile(self: CUDADispatcher) -> None:
+        plans_of(self).clear()
+        compile_anew(self)
+
+    CUDADispatcher.recompile = recompile
