@@ -19,6 +19,7 @@ transform, which may belong to another image; and the error of a plane is relati
 
 from __future__ import annotations
 
+import functools
 import math
 import typing
 
@@ -220,6 +221,7 @@ class Tiling(typing.NamedTuple):
         return a.n * math.prod(self.tiles)
 
 
+@functools.lru_cache(4096)  # as in `pmpp.kernels.convolution_layer.definition.window_of`
 def tiling_of(a: Layer, side: int | None = None) -> Tiling | None:
     """The cheapest tiling, or that of a given side; None if the mask fits no tile.
 

@@ -76,17 +76,25 @@ class Layer:
         for name in ("stride", "padding", "dilation"):
             object.__setattr__(self, name, Pair(*getattr(self, name)))
 
-    @property
+    # A layer is asked for these, and looked up by its hash, many times a call.
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(dataclasses.astuple(self))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
     def p(self) -> int:
         """Rows of an output image."""
         return extent_out(self.h, self.r, self.stride.rows, self.padding.rows, self.dilation.rows)
 
-    @property
+    @functools.cached_property
     def q(self) -> int:
         """Columns of an output image."""
         return extent_out(self.w, self.s, self.stride.columns, self.padding.columns, self.dilation.columns)
 
-    @property
+    @functools.cached_property
     def shape(self) -> tuple[int, int, int, int]:
         """The shape of the output."""
         return self.n, self.k, self.p, self.q
@@ -244,13 +252,18 @@ def layer_of(x: tuple[int, ...], w: tuple[int, ...], stride=1, padding=0, dilati
     dilation = as_pair("dilation", dilation, 1)
     if isinstance(groups, bool) or not isinstance(groups, int | np.integer) or groups < 1:
         raise ValueError(f"groups must be an integer of at least 1, was {groups!r}")
+    return _layer_of(x, w, stride, padding, dilation, int(groups))
+
+
+@functools.lru_cache(4096)  # as `window_of`
+def _layer_of(x: tuple, w: tuple, stride: tuple, padding: tuple, dilation: tuple, groups: int) -> Layer:
     if min(w) < 1:
         raise ValueError(f"w must have no extent of 0, had shape {w}")
     if w[0] % groups:
         raise ValueError(f"groups must divide the {w[0]} filters of w, was {groups}")
     if x[1] != w[1] * groups:
         raise ValueError(f"x must have {w[1] * groups} channels, {w[1]} for each of {groups} groups, had {x[1]}")
-    layer = Layer(*x, w[0], *w[2:], stride, padding, dilation, int(groups))
+    layer = Layer(*x, w[0], *w[2:], stride, padding, dilation, groups)
     if min(x[2:]) < 1 or layer.p < 1 or layer.q < 1:
         reach = tuple(d * (n - 1) + 1 for d, n in zip(dilation, w[2:], strict=True))
         raise ValueError(f"x must have room for a kernel that spans {reach} with padding {padding}, had {x[2:]}")
@@ -303,11 +316,11 @@ def arguments(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=F
 
 def no_elements(dtype: typing.Any) -> typing.Any:
     """An empty array on the current GPU, which a kernel gets in place of an array that it does not read."""
-    return _empty_on(device.backend().cuda.get_current_device().id, np.dtype(dtype))
+    return _empty(dtype)
 
 
-@functools.lru_cache(64)  # more than the GPUs of one machine times the dtypes of the kernels' arrays
-def _empty_on(gpu: int, dtype: np.dtype) -> typing.Any:
+@device.cached(16)
+def _empty(dtype: typing.Any) -> typing.Any:
     return device.empty(0, dtype)
 
 

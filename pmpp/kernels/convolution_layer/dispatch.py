@@ -11,6 +11,7 @@ efficient primitives for deep learning", 2014).
 
 from __future__ import annotations
 
+import functools
 import typing
 from collections.abc import Iterable
 
@@ -158,8 +159,12 @@ def choose(layer: Layer) -> list[str]:
     >>> choose(Layer(32, 144, 56, 56, 144, 3, 3, padding=(1, 1), groups=144))[0]  # one channel per group
     'direct'
     """
-    measured = _MEASURED.get((device_name(), layer))
-    if measured is not None:
-        return list(measured)
+    measured = _MEASURED.get((device_name(), layer)) if _MEASURED else None
+    return list(measured or _expected_order(layer, device.current(), guess))
+
+
+@functools.lru_cache(4096)  # as in `pmpp.kernels.convolution_layer.definition.window_of`
+def _expected_order(layer: Layer, number: int, by: typing.Any) -> tuple[str, ...]:
+    """The algorithms by `expected_times`, on the device of that number and by that cost model."""
     times = expected_times(layer)
-    return sorted(times, key=times.__getitem__)
+    return tuple(sorted(times, key=times.__getitem__))

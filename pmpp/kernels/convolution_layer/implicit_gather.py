@@ -7,6 +7,7 @@ that element's offset. A negative row or column is a large number, too, so that 
 
 from __future__ import annotations
 
+import functools
 import typing
 
 import numpy as np
@@ -111,12 +112,17 @@ def mode_of(layer: Layer, aligned: bool = True) -> int:
 
 def plan_of(layer: Layer, mode: int, divided: bool = False) -> Plan:
     """The sizes for a gather. ``divided``: several blocks may share the sum of a tile."""
+    return _plan_of(layer, mode, divided, device.limits()["multiprocessors"] if divided else 0)
+
+
+@functools.lru_cache(4096)  # as in `pmpp.kernels.convolution_layer.definition.window_of`
+def _plan_of(layer: Layer, mode: int, divided: bool, multiprocessors: int) -> Plan:
     a = layer
     filters, columns, depth = a.k // a.groups, a.n * a.p * a.q, round_up(a.terms, DEPTH)
     row_tiles, column_tiles = blocks(filters, FILTERS), blocks(columns, COLUMNS)
     grid, steps, parts = row_tiles * column_tiles * a.groups, depth // DEPTH, 1
     if divided and grid:
-        fit = TOGETHER * device.limits()["multiprocessors"]
+        fit = TOGETHER * multiprocessors
         parts = max(1, min(fit // grid, steps // LEAST_STEPS))
         steps = blocks(steps, parts)
         parts = blocks(depth, steps * DEPTH)  # fewer, if after rounding up nothing is left for the last one
@@ -129,6 +135,7 @@ def plan_of(layer: Layer, mode: int, divided: bool = False) -> Plan:
     return Plan(Image(*map(u32, image)), Matrix(*map(u32, matrix)), grid * parts, parts, weights, depth)
 
 
+@functools.lru_cache(4096)
 def walk_of(a: Layer) -> Walk:
     """The layer's `Walk`."""
     return Walk(*map(u32, (a.r, a.s, *a.dilation, a.terms)))

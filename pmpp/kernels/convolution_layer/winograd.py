@@ -19,6 +19,7 @@ convolutional neural networks" (2016); S. Winograd, "Arithmetic complexity of co
 
 from __future__ import annotations
 
+import functools
 import math
 import typing
 
@@ -47,6 +48,11 @@ reference = definition.reference
 
 def refuses(layer: Layer) -> str | None:
     """Why this algorithm cannot compute a layer, or None."""
+    return _refuses(layer, definition.MOST)
+
+
+@functools.lru_cache(4096)  # as in `pmpp.kernels.convolution_layer.definition.window_of`
+def _refuses(layer: Layer, most: int) -> str | None:
     if (layer.r, layer.s) != (3, 3):
         return f"w must have kernels of 3 x 3 for these transforms, had {layer.r} x {layer.s}"
     if layer.stride != (1, 1) or layer.dilation != (1, 1):
@@ -58,7 +64,7 @@ def refuses(layer: Layer) -> str | None:
         )
     for m in (2, 4):
         for at_fault, elements in zip(TOO_LARGE, _workspace_elements(layer, m, 1), strict=True):
-            if elements > definition.MOST:
+            if elements > most:
                 return f"{at_fault} {elements:,} elements for tiles of {m} x {m}, and 2^31 - 1 are allowed"
     return None
 
@@ -143,6 +149,7 @@ def _workspace_elements(layer: Layer, m: int, images: int) -> tuple[int, int, in
     return batch * k * c, batch * c * tiles, batch * k * tiles
 
 
+@functools.lru_cache(4096)
 def _shapes(layer: Layer, m: int, images: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """The shapes of the transformed weights and images."""
     tiles = images * blocks(layer.p, m) * blocks(layer.q, m)
@@ -223,20 +230,53 @@ def transformed(p: Problem, m: int, kernels: tuple, multiply: typing.Callable) -
     why = refuses(layer)
     if why:
         raise ValueError(why)
-    images = _images_at_once(layer, m)
-    (batch, k, c), (_, _, tiles) = _shapes(layer, m, images)
-    u = workspace("the transformed weights", (batch * k * c,), stream=stream)
-    v = workspace("the transformed images", (batch * c * tiles,), stream=stream)
-    s = workspace("the sums over channels", (batch * k * tiles,), stream=stream)
+    plan = _plan(layer, m, _images_at_once(layer, m))
+    u = workspace("the transformed weights", (plan.sizes.u,), stream=stream)
+    v = workspace("the transformed images", (plan.sizes.v,), stream=stream)
+    s = workspace("the sums over channels", (plan.sizes.s,), stream=stream)
     weights_kernel, image_kernel, sums_kernel = kernels
+    weights_kernel[plan.grids.u, THREADS, stream](p.w, u, plan.extents.u)
+    for cut in plan.cuts:
+        image_kernel[plan.grids.v, THREADS, stream](p.x, v, plan.extents.v, cut)
+        multiply(u, v, s, plan.products, stream)
+        sums_kernel[plan.grids.s, THREADS, stream](s, p.bias, p.result, plan.extents.s, cut, p.relu)
+
+
+class Each(typing.NamedTuple):
+    """Something of the transformed weights, of the transformed images and of the sums over channels."""
+
+    u: typing.Any
+    v: typing.Any
+    s: typing.Any
+
+
+class Plan(typing.NamedTuple):
+    """What the launches for a layer need to know: all that follows from its shape alone."""
+
+    sizes: Each  # elements
+    extents: Each
+    grids: Each  # blocks
+    products: tuple[int, int, int, int, int]  # see `transformed`
+    cuts: tuple[Cut, ...]  # a pass each
+
+
+@functools.lru_cache(4096)
+def _plan(layer: Layer, m: int, images: int) -> Plan:
+    """``images``: of a pass."""
+    (batch, k, c), (_, _, tiles) = _shapes(layer, m, images)
     g, rows, columns = layer.groups, blocks(layer.p, m), blocks(layer.q, m)
-    weights_kernel[blocks(g * k * c, THREADS), THREADS, stream](p.w, u, Extents(g, k, c))
-    for first in range(0, layer.n, images):
-        cut = Cut(first, min(images, layer.n - first) * rows * columns, rows, columns, *layer.padding)
-        image_kernel[blocks(g * c * tiles, THREADS), THREADS, stream](p.x, v, Extents(g, c, tiles), cut)
-        multiply(u, v, s, (batch, batch, k, tiles, c), stream)
-        extents = Extents(g, k, tiles)
-        sums_kernel[blocks(g * k * tiles, THREADS), THREADS, stream](s, p.bias, p.result, extents, cut, p.relu)
+    extents = Each(Extents(g, k, c), Extents(g, c, tiles), Extents(g, k, tiles))
+    counts = [min(images, layer.n - first) for first in range(0, layer.n, images)]
+    cuts = [
+        Cut(place * images, count * rows * columns, rows, columns, *layer.padding) for place, count in enumerate(counts)
+    ]
+    return Plan(
+        sizes=Each(batch * k * c, batch * c * tiles, batch * k * tiles),
+        extents=extents,
+        grids=Each(*(blocks(math.prod(one), THREADS) for one in extents)),
+        products=(batch, batch, k, tiles, c),
+        cuts=tuple(cuts),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ F(2 x 2, 3 x 3)

@@ -76,8 +76,11 @@ SHORT, FEW = 128, 128  # for so small a K more warps hide more than registers th
 
 def tile_for(batch: int, m: int, n: int, k: int, tiles: tuple[Tile, ...] = TILES) -> Tile:
     """The tile that should take least time: that of whole tiles, for the multiprocessor that gets most of them."""
-    multiprocessors = device.limits()["multiprocessors"]
+    return _tile_for(batch, m, n, k, tiles, device.limits()["multiprocessors"])
 
+
+@functools.lru_cache(4096)
+def _tile_for(batch: int, m: int, n: int, k: int, tiles: tuple[Tile, ...], multiprocessors: int) -> Tile:
     def time(tile: Tile) -> float:
         grid = batch * blocks(m, tile.m) * blocks(n, tile.n)
         return blocks(grid, multiprocessors) * tile.m * tile.n / tile.speed
@@ -288,7 +291,7 @@ def kernel_for(tile: Tile, aligned: bool) -> typing.Any:
 # ------------------------------------------------------------------------------------------------------------ launching
 
 
-@functools.cache
+@device.cached(1)
 def no_bias() -> typing.Any:
     """What `launch` takes for no bias."""
     return device.empty(0, np.float32)

@@ -40,7 +40,7 @@ from pmpp.kernels.softmax.rows import (
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import WIDTH
+from pmpp.runtime.vector import width_of
 
 DTYPES = ("float32", "float64")
 
@@ -170,8 +170,14 @@ def arguments(x, axis=-1, log=False, *, out=None, stream=0) -> Problem:
         out=out.reshape((outer, n, inner)) if x.size else out,
         rows=outer * inner,
         log=log,
-        none=Part(x.dtype.type(np.finfo(x.dtype).min), x.dtype.type(0)),
+        none=nothing(x.dtype),
     )
+
+
+@functools.cache
+def nothing(dtype: np.dtype) -> Part:
+    """What has been seen of no elements."""
+    return Part(dtype.type(np.finfo(dtype).min), dtype.type(0))
 
 
 @cuda.jit(device=True)
@@ -492,7 +498,7 @@ def vectorised(p):
     differently on 16-byte boundaries. Exponentials of float32 are the hardware's, good to 2 + 1.173 |x - max| ulp.
     """
     _, n, inner = p.x.shape
-    limits, width = device.limits(), WIDTH[p.x.dtype.name]
+    limits, width = device.limits(), width_of(p.x.dtype)
     x_at, out_at = (device.address(array) % 16 // p.x.dtype.itemsize for array in (p.x, p.out))
     multiprocessors = limits["multiprocessors"]
     resident = multiprocessors * limits["max_threads_per_multiprocessor"]

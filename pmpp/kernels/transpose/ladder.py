@@ -17,7 +17,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import WIDTH, load128, store128
+from pmpp.runtime.vector import load128, store128, width_of
 
 DTYPES = ("float32", "float64", "int32", "int64")
 
@@ -283,7 +283,7 @@ def vectorised(p):
 
     Source: PTX ISA, "Vectors" in ld and st.
     """
-    width = WIDTH[p.x.dtype.name]
+    width = width_of(p.x.dtype)
     if any(extent % width for extent in p.x.shape) or any(device.address(array) % 16 for array in (p.x, p.result)):
         coarsened.launch(p)
     else:

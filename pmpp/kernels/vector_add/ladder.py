@@ -16,7 +16,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import WIDTH, load128, store128
+from pmpp.runtime.vector import load128, store128, width_of
 
 DTYPES = ("float32", "float64", "int32", "int64")
 BLOCK = 256  # threads per block
@@ -132,11 +132,11 @@ def vector_span(*arrays: typing.Any) -> Span:
     Span(head=0, tail=8, width=4)
     """
     size, dtype = arrays[0].size, arrays[0].dtype
-    width = WIDTH[dtype.name]
-    offsets = {device.address(array) % 16 for array in arrays}
-    if len(offsets) > 1:
-        return Span(0, 0, width)
-    head = min(-offsets.pop() % 16 // dtype.itemsize, size)
+    width, offset = width_of(dtype), device.address(arrays[0]) % 16
+    for array in arrays[1:]:
+        if device.address(array) % 16 != offset:
+            return Span(0, 0, width)
+    head = min(-offset % 16 // dtype.itemsize, size)
     return Span(head, size - (size - head) % width, width)
 
 

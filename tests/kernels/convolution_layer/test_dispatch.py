@@ -1,5 +1,6 @@
 """Choosing a convolution algorithm: by name, by measuring, by the shape, and what the choice is judged by."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from pmpp import simt
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.convolution_layer import dispatch as layers
-from pmpp.kernels.convolution_layer.definition import Layer, arguments
+from pmpp.kernels.convolution_layer.definition import arguments
 from pmpp.runtime import device
 
 INPUTS = definition.inputs()
@@ -114,7 +115,7 @@ def test_find_ranks_the_algorithms_and_convolution_remembers(monkeypatch):
     assert all(one.error < 1e-5 for one in ranking.candidates)
     assert "implicit" in str(ranking).splitlines()[2]
     assert layers.choose(ranking.layer)[0] == "implicit"
-    other = Layer(**(vars(ranking.layer) | {"n": 7}))
+    other = dataclasses.replace(ranking.layer, n=7)
     predicted = layers.expected_times(other)
     assert layers.choose(other) == sorted(predicted, key=predicted.get), "what was found is of that layer alone"
 
