@@ -54,6 +54,7 @@ notebooks: $(VENV)/.lab ## execute every chapter and write it with its outputs
 
 bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 	$(BIN)/python -m pmpp.lab.measure.bench $(ROOMS)
+	$(BIN)/python -m pmpp.lab.measure.calls $(ROOMS)
 
 readme: $(VENV)/.lab ## write the picture and the table of README.md anew
 	$(BIN)/python -m pmpp.lab.publish.readme

@@ -55,7 +55,7 @@ def _modules() -> tuple[str, ...]:
 
 def rooms() -> list[types.ModuleType]:
     """Every room, in the order of the chapters. Imports all of them."""
-    helpers = ("exercises", "workloads")
+    helpers = ("calls", "exercises", "workloads")
     modules = [importlib.import_module(name) for name in _modules() if not name.endswith(helpers)]
     found = [module for module in modules if hasattr(module, "LADDER")]
     return sorted(found, key=lambda module: (int(_header(module).group(2)), chapter_of(module), module.__name__))
@@ -76,6 +76,11 @@ def _by_room(kind: str) -> dict[str, str]:
 def workload_modules() -> dict[str, str]:
     """By room, the module that says what is measured of it."""
     return _by_room("workloads")
+
+
+def call_modules() -> dict[str, str]:
+    """By subject, the module that has further workloads, of which only the host's time of a call is measured."""
+    return _by_room("calls")
 
 
 def exercise_modules() -> dict[str, str]:

@@ -36,7 +36,7 @@ MEASURES = {
 
 
 def may_measure(module):
-    return module in MEASURES or bool(re.search(r"[._](workloads|exercises)$", module))
+    return module in MEASURES or bool(re.search(r"[._](workloads|exercises|calls)$", module))
 
 
 @functools.cache

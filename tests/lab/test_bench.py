@@ -343,9 +343,9 @@ def test_out_is_given_only_to_rungs_that_take_it():
     def makes(x):
         return x
 
-    assert bench._rung_call(takes, True)(1, 2) == 2
-    assert bench._rung_call(makes, True)(1, 2) == 1
-    assert bench._rung_call(makes, False)(1) == 1
+    assert bench.rung_call(takes, True)(1, 2) == 2
+    assert bench.rung_call(makes, True)(1, 2) == 1
+    assert bench.rung_call(makes, False)(1) == 1
 
 
 # ------------------------------------------------------------------------------------------------- machine and command

@@ -55,8 +55,8 @@ def test_the_table_has_every_room():
     for line, room in zip(lines[2:], rooms(), strict=True):
         name = room_name(room)
         assert line.startswith(f"| [{name}](pmpp/kernels/{subject_of(room)}/")
-        assert line.endswith("| not measured | not measured |")
-        assert len(line.split(" | ")) == 6
+        assert line.endswith("| not measured | not measured | not measured |")
+        assert len(line.split(" | ")) == 7
 
 
 def test_chapters_without_a_room_are_named(tmp_path):
@@ -96,12 +96,23 @@ def test_writing_and_checking(files, measured, capsys):
 
 
 def test_measured_rooms_have_numbers(measured):
-    lines = readme.table(measured).splitlines()
+    called = []
+    for room in rooms():
+        row = {"room": room_name(room), "size": "tiny", "workload": "one"}
+        called += [
+            row | {"who": "fast", "form": "device array", "kind": "rung", "us": 12.3},
+            row | {"who": "fast", "form": "NumPy", "kind": "rung", "us": 200.0},
+            row | {"who": "torch.one", "form": "its own", "kind": "library", "us": 6.7},
+            row | {"who": "cupy.one", "form": "its own", "kind": "library", "failed": "OSError"},
+        ]
+    lines = readme.table(measured, called).splitlines()
     for line, room in zip(lines[2:], rooms(), strict=False):
-        assert line.endswith(f"| 75% (`{room.LADDER[1].name}`) | 1.25 × `torch.one` |")
+        assert line.endswith(f"| 75% (`{room.LADDER[1].name}`) | 1.25 × `torch.one` | 12 µs; `torch.one` 7 µs |")
     assert lines[-1] == (
         "A room and its libraries were measured in the same run, on one NVIDIA Test, 2026-11-21, "
-        "with CuPy 14.2.0 and PyTorch 2.11.0; `make bench` measures yours."
+        "with CuPy 14.2.0 and PyTorch 2.11.0; `make bench` measures yours. The last column is the time until a call "
+        "with device arrays returns, for the smallest input of the room that is measured, and that of the library's "
+        "call."
     )
 
 

@@ -126,11 +126,11 @@ def adapter(package: str) -> tuple[types.ModuleType, Callable[[typing.Any], typi
     return module, module.asarray
 
 
-def _name(rung: Rung | Callable) -> str:
+def name_of(rung: Rung | Callable) -> str:
     return getattr(rung, "name", None) or rung.__name__
 
 
-def _rung_call(rung: Rung | Callable, output: bool) -> Callable:
+def rung_call(rung: Rung | Callable, output: bool) -> Callable:
     if not output:
         return rung
     if "out" not in inspect.signature(rung).parameters:
@@ -150,8 +150,8 @@ class _Stage:
         """Rungs first, then the libraries that are installed; and a sentence for each that is not."""
         found, notes = {}, []
         for rung in self.workload.rungs:
-            call = _rung_call(rung, self.outputs is not None)
-            found[_name(rung)] = self._contender(call, lambda x: x, self.workload.probe)
+            call = rung_call(rung, self.outputs is not None)
+            found[name_of(rung)] = self._contender(call, lambda x: x, self.workload.probe)
         for name, function in self.workload.libraries.items():
             try:
                 package, convert = adapter(name.partition(".")[0])
@@ -227,7 +227,7 @@ def _measure_workload(
     stage = _Stage(workload, input_sets(workload.cost.bytes, timer.l2_bytes, workload.cache))
     contenders, notes = stage.contenders()
     outcome = measure_together(contenders, timer=timer, rule=timing.Rule(max_seconds=seconds), clock=clock)
-    rungs = [_name(rung) for rung in workload.rungs]
+    rungs = [name_of(rung) for rung in workload.rungs]
     for name, timed in outcome.items():
         if isinstance(timed, Exception):
             notes.append(_failure(workload, name, timed))

@@ -206,7 +206,7 @@ class Sources:
         """The files of all rooms by name, as `pmpp.lab.rooms` finds them: modules below kernels with a ``LADDER``."""
         found = {}
         for path in sorted((self.root / "pmpp" / "kernels").glob("*/*.py")):
-            helper = path.stem == "__init__" or path.stem.endswith(("exercises", "workloads"))
+            helper = path.stem == "__init__" or path.stem.endswith(("exercises", "workloads", "calls"))
             if not helper and self.ladder(self.name(path)):
                 found[path.parent.name if path.stem == "ladder" else path.stem] = self.name(path)
         return found

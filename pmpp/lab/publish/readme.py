@@ -20,8 +20,8 @@ import types
 from collections.abc import Sequence
 from pathlib import Path
 
+from pmpp.lab.measure import calls, roofline
 from pmpp.lab.measure import record as store
-from pmpp.lab.measure import roofline
 from pmpp.lab.measure.record import Entry, Record
 from pmpp.lab.publish import book, notebooks
 from pmpp.lab.publish.notebooks import NOTEBOOKS, sources
@@ -44,11 +44,14 @@ def count_tests(path: Path) -> int:
     return sum(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for node in ast.walk(tree))
 
 
-def table(record: Record | None) -> str:
-    """The table of the rooms in Markdown; without a record the measured columns say so."""
+def table(record: Record | None, called: Sequence[dict] = ()) -> str:
+    """The table of the rooms in Markdown; without a record the measured columns say so.
+
+    ``called``: the rows of `pmpp.lab.measure.calls`.
+    """
     lines = [
-        "| Room | Chapter | PMPP | Tests | Best rung, of the roof | Against the best library |",
-        "|---|---|---|--:|--:|--:|",
+        "| Room | Chapter | PMPP | Tests | Best rung, of the roof | Against the best library | A small call |",
+        "|---|---|---|--:|--:|--:|--:|",
     ]
     for room in rooms():
         name, subject = room_name(room), subject_of(room)
@@ -59,6 +62,7 @@ def table(record: Record | None) -> str:
             pmpp_section(room),
             f"[{count_tests(ROOT / tests)}]({tests})",
             *_measured(room, record),
+            _called(name, called),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     if record:
@@ -90,7 +94,8 @@ def _caption(record: Record) -> str:
     dates = " and ".join(sorted({run["date"][:10] for run in runs}))
     return (
         f"A room and its libraries were measured in the same run, on one {record.gpu}, {dates}{beside}; "
-        "`make bench` measures yours."
+        "`make bench` measures yours. The last column is the time until a call with device arrays returns, for the "
+        "smallest input of the room that is measured, and that of the library's call."
     )
 
 
@@ -106,6 +111,24 @@ def _measured(room: types.ModuleType, record: Record | None) -> tuple[str, str]:
     library = _fastest(entries, "library")
     against = f"{library.seconds / best.seconds:.2f} × `{library.contender}`" if library else "none measured"
     return f"{share:.0%} (`{best.contender}`)", against
+
+
+def _called(name: str, rows: Sequence[dict]) -> str:
+    """What the smallest call of a room's best rung costs the host, and a library's."""
+    found = [row for row in rows if (row["room"], row.get("size")) == (name, "tiny") and "us" in row]
+    own = [row for row in found if row["kind"] == "rung" and row["form"] == "device array"]
+    library = min((row for row in found if row["kind"] == "library"), key=lambda row: row["us"], default=None)
+    if not own:
+        return "not measured"
+    beside = f"; `{library['who']}` {library['us']:.0f} µs" if library else ""
+    return f"{own[0]['us']:.0f} µs{beside}"
+
+
+def _calls() -> list[dict]:
+    try:
+        return calls.recorded()[1]
+    except store.RecordError:
+        return []
 
 
 def _fastest(entries: Sequence[Entry], kind: str) -> Entry | None:
@@ -166,7 +189,7 @@ def main(arguments: Sequence[str] | None = None, readme: Path = README, picture:
 
     record = _load()
     text = readme.read_text(encoding="utf-8")
-    new = _with_table(text, "rooms", "\n\n".join(filter(None, [table(record), without_room()])))
+    new = _with_table(text, "rooms", "\n\n".join(filter(None, [table(record, _calls()), without_room()])))
     new = _with_table(new, "book", book.table(notebooks.sources()))
     stale = [readme.name] if new != text else []
     if record and not picture_is_current(record, picture):
