@@ -291,4 +291,4 @@ degree = next(d for d in range(1, 1000) if 2 * d / 8 > ceilings.ridge)
 print(f"from degree {degree} on: 2 x {degree} operations for 8 bytes are more than {ceilings.ridge:.1f} FLOP a byte")
 
 # %% [markdown]
-# Go on with [chapter 24](24_convolution.ipynb): weighted sums of neighbours, on photographs.
+# Go on with [chapter 22](22_launches.ipynb): what a launch costs, and when it is all that one waits for.

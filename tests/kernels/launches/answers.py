@@ -1,0 +1,213 @@
+"""Answers to the exercises of notebooks/22_launches.ipynb: wrong ones, and right ones that are written differently."""
+
+import numpy as np
+
+from pmpp import cuda
+from tests.support.wrong import WrongAnswer
+
+
+@cuda.jit
+def through_memory(x, y, a, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = a * x[i]
+        out[i] = out[i] + y[i]
+        out[i] = max(out[i], np.float32(0))
+
+
+@cuda.jit
+def stores_then_clips(x, y, a, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = a * x[i] + y[i]
+        out[i] = value
+        if value < np.float32(0):
+            out[i] = np.float32(0)
+
+
+@cuda.jit
+def loads_twice(x, y, a, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        if a * x[i] + y[i] > np.float32(0):
+            out[i] = a * x[i] + y[i]
+        else:
+            out[i] = np.float32(0)
+
+
+@cuda.jit
+def fused_in_float64(x, y, a, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = max(1.0 * a * x[i] + y[i], 0.0)
+
+
+@cuda.jit
+def clips_the_product(x, y, a, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = max(a * x[i], np.float32(0)) + y[i]
+
+
+@cuda.jit
+def never_clips(x, y, a, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = a * x[i] + y[i]
+
+
+@cuda.jit
+def forgets_the_factor(x, y, a, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = max(x[i] + y[i], np.float32(0))
+
+
+@cuda.jit
+def writes_positive_ones_only(x, y, a, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = a * x[i] + y[i]
+        if value > np.float32(0):
+            out[i] = value
+
+
+@cuda.jit
+def fused_no_guard(x, y, a, out):
+    i = cuda.grid(1)
+    out[i] = max(a * x[i] + y[i], np.float32(0))
+
+
+@cuda.jit
+def step_by_step(x, y, a, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        value = a * x[i]
+        value += y[i]
+        value = max(value, np.float32(0))
+        out[i] = value
+
+
+@cuda.jit
+def fused_grid_stride(x, y, a, out):
+    for i in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        value = a * x[i] + y[i]
+        out[i] = value if value > np.float32(0) else np.float32(0)
+
+
+@cuda.jit
+def steps_through_memory(x, r, steps, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = x[i]
+        for _ in range(steps):
+            out[i] = r * out[i] * (np.float32(1) - out[i])
+
+
+@cuda.jit
+def stores_each_step(x, r, steps, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = x[i]
+        out[i] = value
+        for _ in range(steps):
+            value = r * value * (np.float32(1) - value)
+            out[i] = value
+
+
+@cuda.jit
+def one_is_an_integer(x, r, steps, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = x[i]
+        for _ in range(steps):
+            value = r * value * (1 - value)
+        out[i] = value
+
+
+@cuda.jit
+def in_the_input(x, r, steps, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        for _ in range(steps):
+            x[i] = r * x[i] * (np.float32(1) - x[i])
+        out[i] = x[i]
+
+
+@cuda.jit
+def a_step_too_few(x, r, steps, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = x[i]
+        for _ in range(1, steps):
+            value = r * value * (np.float32(1) - value)
+        out[i] = value
+
+
+@cuda.jit
+def always_two_steps(x, r, steps, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = x[i]
+        for _ in range(2):
+            value = r * value * (np.float32(1) - value)
+        out[i] = value
+
+
+@cuda.jit
+def logistic_no_guard(x, r, steps, out):
+    i = cuda.grid(1)
+    value = x[i]
+    for _ in range(steps):
+        value = r * value * (np.float32(1) - value)
+    out[i] = value
+
+
+@cuda.jit
+def without_a_one(x, r, steps, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        value = x[i]
+        for _ in range(steps):
+            value = r * (value - value * value)
+        out[i] = value
+
+
+@cuda.jit
+def counts_down(x, r, steps, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        one, value = np.float32(1), x[i]
+        while steps > 0:
+            value = (one - value) * (r * value)
+            steps -= 1
+        out[i] = value
+
+
+FUSED, LOGISTIC = "launches/fused", "launches/logistic"
+
+ANSWERS = (
+    WrongAnswer(FUSED, through_memory, "too much traffic", "fits into a variable"),
+    WrongAnswer(FUSED, stores_then_clips, "too much traffic", "store only the result"),
+    WrongAnswer(FUSED, loads_twice, "too much traffic", "load x and y once"),
+    WrongAnswer(FUSED, fused_in_float64, "accidental float64"),
+    WrongAnswer(FUSED, clips_the_product, "wrong result"),
+    WrongAnswer(FUSED, never_clips, "wrong result"),
+    WrongAnswer(FUSED, forgets_the_factor, "argument ignored", "never uses a"),
+    WrongAnswer(FUSED, writes_positive_ones_only, "output not written"),
+    WrongAnswer(FUSED, fused_no_guard, "missing guard"),
+    WrongAnswer(LOGISTIC, steps_through_memory, "too much traffic", "do all steps on a variable"),
+    WrongAnswer(LOGISTIC, stores_each_step, "too much traffic", "store it once"),
+    WrongAnswer(LOGISTIC, one_is_an_integer, "accidental float64"),
+    WrongAnswer(LOGISTIC, in_the_input, "input changed"),
+    WrongAnswer(LOGISTIC, a_step_too_few, "wrong result"),
+    WrongAnswer(LOGISTIC, always_two_steps, "argument ignored", "never uses steps"),
+    WrongAnswer(LOGISTIC, logistic_no_guard, "missing guard"),
+)
+
+ALSO_RIGHT = (
+    (FUSED, step_by_step),
+    (FUSED, fused_grid_stride),
+    (LOGISTIC, without_a_one),
+    (LOGISTIC, counts_down),
+)
