@@ -4,6 +4,7 @@ import collections
 import ctypes
 import math
 import struct
+import sys
 import threading
 import types
 import typing
@@ -278,6 +279,13 @@ def test_a_launch_that_the_driver_refuses_is_explained():
     np.testing.assert_array_equal(x.copy_to_host(), 1)
 
 
+def held():
+    """What this process holds on the GPU: bytes of CuPy's pool, and Numba's own allocations."""
+    cupy = sys.modules.get("cupy")
+    pool = cupy.get_default_memory_pool().total_bytes() if cupy else 0
+    return pool, len(cuda.current_context().allocations)
+
+
 @pytest.mark.gpu
 def test_ten_thousand_launches_from_four_threads_on_two_streams():
     @cuda.jit
@@ -299,7 +307,7 @@ def test_ten_thousand_launches_from_four_threads_on_two_streams():
         except Exception as error:
             errors.append(error)
 
-    before = cuda.current_context().get_memory_info().free
+    before = held()
     for _ in range(2):
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
         for thread in threads:
@@ -312,7 +320,7 @@ def test_ten_thousand_launches_from_four_threads_on_two_streams():
         np.testing.assert_array_equal(x.copy_to_host(), 2 * sum(step % 3 + number for step in range(2500)))
     (plan,) = planned(bump)
     assert len(plan.slots) <= 4
-    assert before - cuda.current_context().get_memory_info().free < 2**22
+    assert held() == before  # other processes may use the GPU, so its free memory says nothing
 
 
 @pytest.mark.gpu
