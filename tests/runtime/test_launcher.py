@@ -283,7 +283,7 @@ def held():
     """What this process holds on the GPU: bytes of CuPy's pool, and Numba's own allocations."""
     cupy = sys.modules.get("cupy")
     pool = cupy.get_default_memory_pool().total_bytes() if cupy else 0
-    return pool, len(cuda.current_context().allocations)
+    return pool, len(cuda.current_context().memory_manager.allocations)
 
 
 @pytest.mark.gpu
