@@ -252,13 +252,17 @@ foot(figure, source)
 figure
 
 # %% [markdown]
-# The longest bar of each group is Numba's own launch. The prepared one, with the workbook's arrays, takes a fraction of
-# it, and comes into the range of a library's call. The libraries (grey) launch from C++ or Cython. Most of them also do
-# something that our bare launch does not: they choose a kernel for the shapes and types that they are given. The
-# nearest relative of our launch is `cupy.RawKernel`, a kernel in C that CuPy compiles and launches.
+# In each group Numba's own launch takes much longer than the prepared one with the same arrays, those of the workbook.
+# The prepared one comes into the range of a library's call. The libraries (grey) launch from C++ or Cython. Most of
+# them also do something that our bare launch does not: they choose a kernel for the shapes and types that they are
+# given. The nearest relative of our launch is `cupy.RawKernel`, a kernel in C that CuPy compiles and launches.
 #
-# Arrays of PyTorch or CuPy make the same launch slower. Asking a tensor for its address, its shape and its strides
-# takes its time, for each array and at each launch.
+# Arrays of PyTorch or CuPy mostly make the same launch slower. Asking a tensor for its address, its shape and its
+# strides takes its time, for each array and at each launch.
+#
+# Such times scatter. The host has other things to do as well, and its clock rate changes. Each bar is the median of
+# many samples, and still launches with two arrays may come out above those with three. That is chance: compare the
+# groups, not single bars.
 #
 # No launch from Python comes near to zero. Some of the time is Python's own, and some is the driver's, which no
 # program avoids as long as it launches kernels one by one.

@@ -328,9 +328,8 @@ against_the_library("pooling", "other shapes")
 
 # %% [markdown]
 # This room has fast kernels for what networks use most, and the plain `narrow` for the rest. That is where the library
-# is mostly ahead, if it is. The other losses are whole planes with an odd number of elements, 7 x 7 and 111 x 111. A
-# plane with an odd number of elements cannot simply be read by 128-bit loads: only every fourth plane begins at a
-# multiple of 16 bytes.
+# is mostly ahead, if it is. Another loss is that of whole planes with an odd number of elements, 7 x 7. They cannot
+# simply be read by 128-bit loads: only every fourth plane begins at a multiple of 16 bytes.
 #
 # ## Activations
 #
