@@ -20,8 +20,8 @@
 # request that the device run a kernel: the line `kernel[grid, block](x, y, out)`. So far we have asked what the GPU
 # does after that line. This chapter looks at the line itself.
 #
-# **The question of this chapter: what happens between `kernel[grid, block](...)` and the first thread, and when is it
-# what a program waits for?**
+# **The question of this chapter: what happens between `kernel[grid, block](...)` and the first thread, and when does
+# a program spend its time on that, and not on the kernel?**
 
 # %%
 import struct
@@ -48,7 +48,8 @@ print(device.describe().splitlines()[0])
 # ## The question in numbers
 #
 # The times in this chapter come from a record, as in the chapters before. `calls.recorded` gives what calls cost the
-# host on a named GPU: a row for each call, with its time in microseconds.
+# host on a named GPU: a row for each call, with its time in microseconds. Besides the rooms it has two kinds of rows
+# of its own, `launch` and `chain`; the time of a chain runs until the GPU is done.
 
 # %%
 run, rows = calls.recorded()
@@ -69,7 +70,7 @@ show(calls.three_kernel)
 # the bandwidth are the least time on the GPU.
 #
 # **Predict, then run.** The next cells print this least time, and how long the host is busy with the call. How many
-# times longer is the call?
+# times longer is a call with Numba's own launch? A guess of the power of ten is enough.
 
 # %%
 prediction = None  # times
@@ -108,8 +109,8 @@ print(f"You said: {prediction}")
 # kernel, one version for each combination of argument types, and starts the right one. Below it is the *driver*,
 # NVIDIA's software that alone talks to the GPU. A launch goes through these stations:
 #
-# 1. **Configure.** `kernel[grid, block]` makes an object that knows the grid, the block, the stream, and the bytes of
-#    shared memory.
+# 1. **Configure.** `kernel[grid, block]` makes an object that knows the grid, the block, the stream (the queue that
+#    the launch goes to; more below), and the bytes of shared memory.
 # 2. **Find the types.** `(x, y, out)` are Python objects. The dispatcher finds out what each is: an array of float32,
 #    of one dimension, contiguous.
 # 3. **Find the kernel.** If there is machine code for these types, it is taken. If not, Numba compiles it now. That
@@ -174,15 +175,17 @@ else:
 # ## A launch that is prepared
 #
 # Numba goes through all stations at each launch, mostly in Python. It asks each argument anew what it is. It makes an
-# object for each number that is handed over, and lets a library in Python wrap them for the driver.
+# object for each number that is handed over, and lets a library in Python wrap these objects for the driver.
 #
 # A program mostly launches the same kernel with arguments of the same types. Little differs then: addresses, extents,
 # and numbers. So the workbook puts a *prepared launch* before Numba's. The first launch with arguments of some types
-# is Numba's own, with its checks and its compilation. After it a *plan* is kept for these types. It consists of the
-# machine code, a *parameter buffer*, which is a piece of memory for the words of all arguments, and the addresses in
-# it. A later launch finds the plan, writes the words into the buffer, and calls the driver.
+# is Numba's own, with its checks and its compilation. After it a *plan* is kept for these types. A plan consists of
+# the machine code, a *parameter buffer*, which is a piece of memory for the words of all arguments, and a list that
+# tells the driver where in the buffer each word lies. A later launch finds the plan, writes the words into the
+# buffer, and calls the driver.
 #
-# The cell below is a model of that. It does everything but call the driver.
+# The cell below is a model of that, for one kernel. It finds or makes the plan and fills the buffer. It has no
+# machine code, all addresses are 0, and it does not call the driver.
 
 # %%
 plans = {}
@@ -227,7 +230,8 @@ print(f"You said: {prediction}")
 #
 # What is left of a launch's cost? The record has launches with one, two and three arrays of 1,024 elements. Beside
 # them stand calls of PyTorch and of CuPy that do the same. A launch can also be given the arrays of these libraries:
-# then their words have to be made at each launch, from what the library says of them.
+# then their words have to be made at each launch, from what the library says of them. Blue is a prepared launch, red
+# is Numba's own, grey a library's call.
 
 # %%
 LOOK = {"Numba's own": COLOURS[1], "a prepared launch": COLOURS[0], "a CUDA graph": COLOURS[2]}
@@ -252,17 +256,19 @@ foot(figure, source)
 figure
 
 # %% [markdown]
-# In each group Numba's own launch takes much longer than the prepared one with the same arrays, those of the workbook.
-# The prepared one comes into the range of a library's call. The libraries (grey) launch from C++ or Cython. Most of
-# them also do something that our bare launch does not: they choose a kernel for the shapes and types that they are
-# given. The nearest relative of our launch is `cupy.RawKernel`, a kernel in C that CuPy compiles and launches.
+# Numba's own launch takes longer than the prepared one with the same arrays, those of the workbook. With one and with
+# three arrays it takes a multiple, and the prepared one is in the range of a library's call. The libraries (grey)
+# launch from C++ or Cython. Most of them also do something that our bare launch does not: they choose a kernel for
+# the shapes and types that they are given. The nearest relative of our launch is `cupy.RawKernel`, a kernel in C that
+# CuPy compiles and launches.
 #
 # Arrays of PyTorch or CuPy mostly make the same launch slower. Asking a tensor for its address, its shape and its
 # strides takes its time, for each array and at each launch.
 #
 # Such times scatter. The host has other things to do as well, and its clock rate changes. Each bar is the median of
-# many samples, and still launches with two arrays may come out above those with three. That is chance: compare the
-# groups, not single bars.
+# many samples. If a group still falls out of line, as when two arrays cost more than three, nothing in a launch
+# explains it: take it for a disturbance of the host during this run. Read from this figure what shows in more than
+# one group, and nothing finer.
 #
 # No launch from Python comes near to zero. Some of the time is Python's own, and some is the driver's, which no
 # program avoids as long as it launches kernels one by one.
@@ -290,9 +296,10 @@ print(f"{'the bandwidth is':24}{ceilings.bandwidth / 1e12:18.1f} TB/s")
 #
 # ## A stream is a queue
 #
-# A *stream* is one such queue. Kernels of one stream run in the order of their launches, each after the one before has
-# ended. So a kernel can read what the last one wrote, and the host does not have to wait. A launch that names no stream
-# goes to the default one. Kernels in different streams have no order between them, unless one is asked for.
+# A *stream* is one such queue. Kernels of one stream run in the order of their launches, each after the one before
+# has ended. So a kernel can read what the last one wrote, and the host does not have to wait. A launch that names no
+# stream goes to the default one. Kernels in two streams that the program has made have no order between them, unless
+# one is asked for. The default stream is special: ordinary streams wait for it, and it waits for them.
 #
 # While the GPU works, the host can already launch the next kernels. How long does a whole chain take then? A model
 # needs only two numbers: the host's time for a launch, and the GPU's time for a kernel.
@@ -350,7 +357,9 @@ plt.show()
 # ## A chain over sizes
 #
 # The record has this chain for real: launches of the sum above, one after another on one stream, for vectors of many
-# lengths. The clock starts before the first launch and stops when the GPU has done the last.
+# lengths. The clock starts before the first launch and stops when the GPU has done the last. It has the chain in
+# three ways: with Numba's own launch, with a prepared one, and as a *CUDA graph*, which the next section explains;
+# leave that row and that curve aside until then.
 #
 # For short vectors the chain must be launch-bound. For long ones the memory decides. The two are equal where the bytes
 # of one kernel take as long as one launch.
@@ -390,11 +399,15 @@ foot(figure, f"{source}. Dotted: where a launch takes as long as the bytes")
 figure
 
 # %% [markdown]
+# A launch can cost more here than in the bars above. There the clock stopped when the last of many launches was
+# queued. Here it stops when the GPU is done, after twenty.
+#
 # On the left the curves are flat but for noise: a vector of 1,024 elements takes about as long as one of many times
-# that length. What separates the curves there is the way of launching. On the right they run together and rise with n,
-# because the GPU has become the slower one and the queue hides the host. They stay above the dashed line, as the
-# kernel is the plain one, with one element a thread; chapter [4](04_vector_add.ipynb) has better ones. For this
-# reason the measured curve turns before the dotted line.
+# that length. What separates the curves there is the way of launching. On the right they run together and rise with
+# n, because the GPU has become the slower one and the queue hides the host. They stay above the dashed line, since at
+# these lengths the plain kernel, with one element a thread, does not reach the bandwidth; chapter
+# [4](04_vector_add.ipynb) has better ones. So the measured curve turns before the dotted line, which is that of the
+# prepared launch.
 #
 # A costlier launch moves the meeting point to the right. With Numba's own launch, vectors of millions of elements
 # still spend part of their time on launches. Between the meeting points of the three ways one and the same kernel is
@@ -443,8 +456,8 @@ replay()
 print(f"You said: {prediction}")
 
 # %% [markdown]
-# New contents are seen. A new array is not, since the tape still has the old one. A CUDA graph behaves in the same way,
-# for the same reason: among its words are addresses. **The addresses are fixed, the contents are not.** New input is
+# New contents are seen. A new array is not, since the tape still has the old one. A CUDA graph does the same, but it
+# keeps less: not the arrays, only their addresses. **The addresses are fixed, the contents are not.** New input is
 # copied into the array that was there at the capture. Numbers such as the 2 are fixed as well.
 #
 # Some things may not happen during a capture.
@@ -456,9 +469,11 @@ print(f"You said: {prediction}")
 #
 # One thing may not happen as long as the graph is used: its arrays may not be freed. Their memory could be given to
 # other arrays, and the next replay would write into these. `graphs.capture` therefore keeps what was allocated during
-# the capture.
+# the capture. Arrays that were there before, as x, y and out below, you must keep yourself.
 #
 # On a GPU the next cell does it with a real graph: it captures 20 launches, changes the contents of x, and replays.
+# (`graphs.capture` first runs them once, so that nothing is compiled during the capture. `device.as_stream` makes
+# CuPy's stream one that a launch here accepts.)
 
 # %%
 x, y, out = (device.to_device(np.full(1024, value, np.float32)) for value in (1, 10, 0))
@@ -505,9 +520,13 @@ for room in ("vector_add", "softmax", "matmul"):
     )
 
 # %% [markdown]
+# With arrays on the device our rungs still cost more than the fastest library: they check their arguments in Python
+# before they launch.
+#
 # NumPy arrays cost many times what the others do. Each call allocates memory on the GPU and copies the arrays there.
-# Moreover the host waits for these copies, so the queue hides none of it. For one call with much work this may not
-# matter. In a loop, move the data once and keep it there.
+# Moreover the host waits for these copies, so the queue hides none of it. For a call that does many operations with
+# each byte, such as the product of large matrices, this may not matter. For a sum of vectors it matters at every
+# length. In a loop, move the data once and keep it there.
 #
 # ### Fuse
 #
@@ -519,9 +538,9 @@ show(add_kernel)
 show(clip_kernel)
 
 # %% [markdown]
-# To *fuse* kernels is to write one that does the work of all. That helps on both sides of the meeting point. Where
-# launches are the bound, there is one in the place of three. Where memory is, the steps in between need no bytes. The
-# three kernels move up to 8, 12 and 8 bytes an element. One kernel needs 12.
+# To *fuse* kernels is to write one that does the work of all. That helps on both sides of the meeting point: there
+# are fewer launches, and what lies between two steps need not go to memory. (Count the bytes an element; the last
+# kernel may have to store every element.)
 #
 # **Predict, then run.** How many times faster can the fused kernel be at 1,024 elements? And at 100 million?
 
@@ -536,9 +555,10 @@ for n in (1024, 100_000_000):
 print(f"You said: {prediction}")
 
 # %% [markdown]
-# These are bounds from two recorded numbers, the launch and the bandwidth. Chapter
-# [46](46_pooling_and_activations.ipynb) measures a fused kernel, and chapter [50](50_softmax.ipynb) makes one kernel of
-# three.
+# One launch stands in the place of three, and 12 bytes an element in the place of 8 + 12 + 8. `clip_kernel` stores
+# only what was negative, so the second gain is at most that. These are bounds from two recorded numbers, the launch
+# and the bandwidth. Chapter [46](46_pooling_and_activations.ipynb) measures a fused kernel, and chapter
+# [50](50_softmax.ipynb) makes one kernel of three.
 #
 # ### And further
 #
@@ -587,7 +607,9 @@ else:
 #
 # ## Exercises
 #
-# `check` runs your kernel on small awkward inputs, counts, and names the mistake it finds.
+# `check` runs your kernel on small awkward inputs, counts, and names the first mistake that it finds. Of a wrong
+# number it can only say where. It counts float64 in arithmetic, but not in a comparison such as `max(value, 0.0)`:
+# write `np.float32(0)` there, too.
 
 # %%
 print(exercise("launches/fused").task)
