@@ -1,8 +1,8 @@
 """Arrays on a GPU that cost little to make: what `pmpp.runtime.device` hands to rungs and kernels there.
 
-`Array` is one of Numba's device arrays, with all that they can do. Numba's own takes some 20 us to make, most of it for
-what a launch never asks: a description of its extents, an object for its memory. An `Array` makes these when somebody
-asks for them. What a launch does ask, its type and the words that a kernel is given of it, stands ready:
+`Array` is one of Numba's device arrays, with all that they can do. Numba's own takes longer to make than a launch, most
+of it for what a launch never asks: a description of its extents, an object for its memory. An `Array` makes these when
+somebody asks for them. What a launch does ask, its type and the words that a kernel is given of it, stands ready:
 
     words    how a kernel that Numba compiled takes an array of n dimensions: as 5 + 2 n integers of 64 bits, which are
              0, 0, size, itemsize, address, shape, strides in bytes
@@ -77,6 +77,7 @@ def contiguous(shape: tuple[int, ...], dtype: np.dtype, device: int) -> Layout:
 
 @functools.lru_cache(4096)
 def layout(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, device: int) -> Layout:
+    """The layout of an array with these strides, in bytes and not negative."""
     size = math.prod(shape)
     nbytes = _extent(shape, strides, dtype.itemsize)
     attributes = {

@@ -1,7 +1,8 @@
 """Arrays of CuPy and PyTorch on a GPU as `Array`: views, made from what these libraries say of their arrays directly.
 
 ``__cuda_array_interface__`` says it too, but makes a dictionary and a string of a dtype each time, and Numba reads them
-back: 10 to 50 us. What is unusual about an array, a tensor that requires grad, say, is left to that interface.
+back, which takes longer than a launch. What is unusual about an array, a tensor that requires grad, say, is left to
+that interface.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Launches that cost what a library's cost: ``kernel[grid, block, stream, shared](*args)``, prepared once a type.
 
 Numba finds out anew at each launch what every argument is, makes an object of every number that the kernel is given,
-and describes the launch to the driver's Python binding: 15 to 25 us. Here that is done once for arguments of given
-types. `Plan` keeps the compiled kernel, a buffer and the addresses in it; a later launch writes its numbers into the
-buffer and calls the driver.
+and describes the launch to the driver's Python binding. That takes several times as long as the driver itself: see
+notebooks/22_launches.ipynb. Here it is done once for arguments of given types. `Plan` keeps the compiled kernel, a
+buffer and the addresses in it; a later launch writes its numbers into the buffer and calls the driver.
 
     the first launch of arguments of given types   Numba's own: it compiles, checks, reports; then a plan is made
     each later one                                 the plan's: `struct` packs the arguments, cuLaunchKernel starts it
