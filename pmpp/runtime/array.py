@@ -239,8 +239,10 @@ def reshaped(shape: tuple[int, ...], size: int, dtype: np.dtype, device: int) ->
 
 
 def adopted(array: DeviceNDArray) -> Array | None:
-    """One of Numba's own arrays, made an `Array` where it is: the same object, which now knows its form. None for a
-    subclass, of pinned or managed memory, say."""
+    """One of Numba's own arrays, made an `Array` where it is: the same object, which now knows its form.
+
+    None for an array of a subclass, of pinned or managed memory, say.
+    """
     if type(array) is DeviceNDArray:
         array.__class__ = Array
     return array if type(array) is Array else None

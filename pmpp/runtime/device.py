@@ -230,7 +230,7 @@ def _ask_for_current() -> int:
     cuda = backend().cuda
     if getattr(cuda, "__name__", "") != "numba.cuda":
         return cuda.get_current_device().id
-    from pmpp.runtime.array import device  # Numba's own way takes 10 us
+    from pmpp.runtime.array import device  # Numba's own way looks up a context each time
 
     return device()
 

@@ -127,7 +127,7 @@ def offsets_of(formats: list[str]) -> range:
 def allow_shared(kernel: typing.Any, nbytes: int) -> None:
     """Ask the driver to let blocks of a compiled kernel have that much dynamic shared memory on this device.
 
-    A size that the device does not have is refused here, or at the launch, in the driver's words.
+    A size that the device does not have is refused at the launch, in the driver's words.
     """
     function = kernel._codelibrary.get_cufunc()
     attribute = driver.binding.CUfunction_attribute(MAX_DYNAMIC_SHARED)

@@ -243,7 +243,7 @@ def transformed(p: Problem, m: int, kernels: tuple, multiply: typing.Callable) -
 
 
 class Each(typing.NamedTuple):
-    """Something of the transformed weights, of the transformed images and of the sums over channels."""
+    """A value for each workspace: the transformed weights u, the transformed images v, the sums over channels s."""
 
     u: typing.Any
     v: typing.Any
@@ -262,7 +262,7 @@ class Plan(typing.NamedTuple):
 
 @functools.lru_cache(4096)
 def _plan(layer: Layer, m: int, images: int) -> Plan:
-    """``images``: of a pass."""
+    """The plan for passes of ``images`` images each, with tiles of m x m outputs."""
     (batch, k, c), (_, _, tiles) = _shapes(layer, m, images)
     g, rows, columns = layer.groups, blocks(layer.p, m), blocks(layer.q, m)
     extents = Each(Extents(g, k, c), Extents(g, c, tiles), Extents(g, k, tiles))

@@ -10,10 +10,10 @@
     recorded.synchronize()
 
 While a stream is captured, nothing runs: the driver writes down each kernel with its arguments. A replay hands all of
-them to the GPU by one call, which costs about a microsecond a kernel (Source: CUDA C++ programming guide, "CUDA
-Graphs"). The addresses are those of the capture. So all arrays must stay where they are: `Captured` keeps the result
-and what rungs allocated in between, in a pool of its own. A rung that reads a result on the host cannot be captured.
-CuPy makes the stream and the graph.
+them to the GPU by one call. What that costs is recorded: see `pmpp.lab.measure.calls` and notebooks/22_launches.ipynb.
+The addresses are those of the capture. So all arrays must stay where they are. `Captured` keeps the result and what
+rungs allocated in between, in a pool of its own; the caller keeps the inputs. A rung that reads a result on the host
+cannot be captured. CuPy makes the stream and the graph. Source: CUDA C++ programming guide, "CUDA Graphs".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 - *Right first.* A contender is checked before it is timed, and the output of its last timed sample is checked again: it
   was poisoned with NaN before, so an element that is not written shows.
-- *Kernel time.* A call from Python costs 6 to 100 us of host time, more than many kernels. So each sample queues its
+- *Kernel time.* The host takes longer to make a call than many kernels take to run. So each sample queues its
   launches behind a delay kernel: when the GPU reaches the first event everything is queued, and the two events enclose
   GPU time alone. That the queue was complete is itself checked in each sample.
 - *Short kernels* are launched several times between the events, and the time is divided.
