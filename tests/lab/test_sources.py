@@ -110,6 +110,9 @@ def test_a_test_depends_on_what_its_folders_set_up(write):
 def test_a_package_that_imports_its_modules_by_a_computed_name(write):
     files = {"tests/all/__init__.py": "for n in N:\n    import_module(f'{__name__}.{n}')\n", "tests/all/one.py": ""}
     assert closure(write, "from tests import all\n", **files) == ["tests/all/__init__.py", "tests/all/one.py"]
+    # A test that writes such a package as text imports nothing.
+    files["tests/all/__init__.py"] = f"TEXT = {files['tests/all/__init__.py']!r}\n"
+    assert closure(write, "from tests import all\n", **files) == ["tests/all/__init__.py"]
 
 
 def test_imports_in_a_circle_end(write):

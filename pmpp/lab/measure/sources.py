@@ -43,7 +43,6 @@ ROOMS = "pmpp/lab/rooms.py"
 # In code without comments and docstrings: a string that may name something, and what finds modules by walking.
 _NAMED = re.compile(r"""(?P<quote>["'])(?P<text>\w+(?:\.\w+)+|\w+/\w+|[\w./-]+\.json)(?P=quote)""")
 _WALKED = re.compile(r"\b(\w+)\.__path__")
-_OWN_MODULES = re.compile(r"""import_module\(f["']{__name__}\.""")
 
 _Names = frozenset[str] | None  # the names taken from a file; None for all
 
@@ -55,6 +54,7 @@ class _File:
     code: str
     imports: list[ast.Import | ast.ImportFrom]
     ladder: tuple[str, ...]
+    finds_own: bool  # it imports modules of its own package by names that it computes
     tree: ast.Module | None
 
 
@@ -121,7 +121,9 @@ class Sources:
             tree = ast.parse(text, path)
             # Of a tree only what is asked for is kept: hundreds of trees would keep Python's garbage collector busy.
             kept = tree if path.endswith("__init__.py") else None
-            self._read_files[path] = _File(bare_source(text, tree), _imports(tree), _ladder(tree), kept)
+            self._read_files[path] = _File(
+                bare_source(text, tree), _imports(tree), _ladder(tree), _finds_own(text, tree), kept
+            )
         return self._read_files[path]
 
     # ------------------------------------------------------------------------------------------------- one file
@@ -195,7 +197,7 @@ class Sources:
         if path.startswith("pmpp/lab/"):
             return
         folders = ["pmpp/kernels"] if ROOMS in (edge[0] for edge in self._imported(path, statements)) else []
-        folders += [path.rpartition("/")[0]] if _OWN_MODULES.search(code) else []
+        folders += [path.rpartition("/")[0]] if self._read(path).finds_own else []
         walked = set(_WALKED.findall(code))
         for node in statements:
             for alias in node.names if isinstance(node, ast.ImportFrom) else ():
@@ -244,6 +246,20 @@ def _ladder(tree: ast.Module) -> tuple[str, ...]:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["LADDER"]:
             return tuple(ast.unparse(item) for item in getattr(node.value, "elts", ()))
     return ()
+
+
+def _finds_own(text: str, tree: ast.Module) -> bool:
+    """Whether a file calls ``import_module(f"{__name__}.…")``. The text of a string that says so does not count."""
+    if "import_module" not in text:
+        return False
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    named = [call.args[0] for call in calls if ast.unparse(call.func).endswith("import_module")]
+    return any(
+        isinstance(name, ast.JoinedStr)
+        and isinstance(name.values[0], ast.FormattedValue)
+        and ast.unparse(name.values[0].value) == "__name__"
+        for name in named
+    )
 
 
 def _absolute(path: str, node: ast.ImportFrom) -> str:
