@@ -313,26 +313,38 @@ for rung in two_ways.LADDER:
     print(f"{rung.name}: {rung.idea}")
 
 # %% [markdown]
-# `by_data` does without the branch: the two ways differ in a factor alone, -1/4 or 1/2, so each lane chooses its
-# factor before the loop. Here is what the interpreter counts for 1,024 elements and 64 rounds. The last column is
-# the sectors of a warp's load, of which four are the least.
+# There are three ways out. `by_data` does without the branch: the two ways differ in a factor alone, 1/2 or -1/4, so
+# each lane chooses its factor before the loop. `by_warp` keeps the branch, and numbers the threads anew, so that a warp
+# wants one of the ways. And a thread that takes four neighbours has two of each kind. It does both, like every other
+# thread, and nothing is left to choose. Here are the first and the last.
 
 # %%
 show(two_ways.by_data_kernel)
 
 # %%
+show(two_ways.one_round)
+show(two_ways.four_each_kernel)
+
+# %% [markdown]
+# `in_pairs` puts an even element first, in case that the vectors begin at an odd one. Here is what the interpreter
+# counts for 1,024 elements and 64 rounds. The last column is the sectors that loads touch, of which 32 elements need
+# four.
+
+# %%
 numbers = np.random.default_rng(8).standard_normal(1024, dtype=np.float32)
-print("rung       divergent branches   instructions of warps   lanes active   sectors a load")
+print("rung       divergent branches   instructions of warps   lanes active   sectors for 32 elements")
 for rung in two_ways.LADDER:
     count = lab.count(rung, numbers, 64).counters
     warp, thread = count["warp_instructions"], count["thread_instructions"]
-    loads = count["global_load_sectors"] / count["global_load_requests"]
-    print(f"{rung.name:10} {count['divergent_branches']:18} {warp:23,} {thread / warp:14.1f} {loads:16.0f}")
+    sectors = count["global_load_sectors"] / (numbers.size / 32)
+    print(f"{rung.name:10} {count['divergent_branches']:18} {warp:23,} {thread / warp:14.1f} {sectors:25.0f}")
 
 # %% [markdown]
-# Renumbering mends the divergence, and it has a price of its own, in the last column: lanes of a warp now use every
-# second element. `unrolled` writes sixteen rounds out in each turn of the loop. Counting rounds and testing for the end
-# are instructions, too, and of these it executes fewer.
+# All of them mend the divergence. Renumbering has a price of its own, in the last column: lanes of a warp now use every
+# second element. By these counts `by_data` is the better of the two, and yet `by_warp` is the later rung. We come to
+# that when we have measured. `four_each` has whole sectors, and it computes an index for four elements. `unrolled`
+# writes sixteen rounds out in each turn of its loop, since counting rounds and testing for the end are instructions,
+# too.
 #
 # Whether any of this matters depends on what the kernel waits for. An element is 8 bytes, in and out, and 2 FLOP a
 # round. Below the *ridge*, the FLOP for each byte that the GPU can do in the time that the byte takes, memory is the
@@ -362,15 +374,42 @@ title = "even and odd elements: more and more rounds for the same bytes"
 plots.drawn(plots.sweep, "warps", record=recorded, xlabel="rounds for each element", title=title)
 
 # %% [markdown]
-# On the left the time hardly grows while the rounds double, so the rate does: the bytes decide. Even there `by_lane`
-# is behind, by a little. The more rounds there are, the more its second way costs, and on the right, where the
-# kernels wait for their instructions, it takes nearly twice as long as `by_warp`. The dashed line counts multiply-adds
-# alone. A kernel has other instructions as well, so it leaves the slope earlier.
+# On the left the time hardly grows while the rounds double, so the rate does: the bytes decide. The more rounds there
+# are, the more the second way of `by_lane` costs, and on the right, where the kernels wait for their instructions, it
+# is the slowest by far. The dashed line counts multiply-adds alone. A kernel has other instructions as well, so it
+# leaves the slope earlier.
 #
-# The ladder is in the order of its ideas, and on the right that is not the order of the times. `by_warp` is ahead
-# there, although its loads touch twice the sectors. In its branches the factor is a constant, and the other two read
-# it from a register; whether that is the reason is not measured here. `unrolled` gains next to nothing on `by_data`.
-# Fewer instructions in a count are a reason to measure, and no more.
+# What does a round cost? From 128 rounds to 256 nothing is added but rounds, so we divide the time that is added by
+# them. An SM has four schedulers. Each issues one instruction of a warp in a cycle, at best.
+#
+# **Predict, then run.** In `by_data` a round of a warp is one multiply-add, and a little of the loop around it. How
+# many cycles of a scheduler does it take?
+
+# %%
+guess = None  # cycles of a scheduler for a round of a warp
+
+entries, cycles = recorded.entries("warps", kind="rung"), {}
+for name in dict.fromkeys(entry.contender for entry in entries):
+    time = {entry.sizes["rounds"]: entry.seconds for entry in entries if entry.contender == name}
+    per_round = (time[256] - time[128]) / 128 / (entries[0].sizes["n"] / 32)
+    cycles[name] = per_round * h200.clock * h200.sms * arch.fp32 / 32  # 32 lanes of multiply-adds for a scheduler
+predict(guess, cycles["by_data"], unit="cycles", within=0.1)
+
+# %%
+for name, count in cycles.items():
+    print(f"{name:10} {count:5.2f} cycles of a scheduler for a round of 32 elements")
+print(recorded.footer("warps"))
+
+# %% [markdown]
+# `by_data` takes two, and `by_warp` little more than one. The count of instructions cannot tell them apart, but the
+# machine can. In `by_warp` the factor is a constant, and a constant is part of the instruction. The multiply-add then
+# reads two registers, the value and *x*. In `by_data` the factor is a third. The registers of a scheduler lie in two
+# banks, and on an Ampere GPU R. Huerta and others measured that a bank gives one operand of a warp in a cycle
+# (*Analyzing Modern NVIDIA GPU Cores*, 2025, arXiv:2503.20481, section 5.3). Two of three registers share a bank, and
+# that is two cycles. The record of this GPU shows the two cycles; that the banks are the reason is our reading of it.
+#
+# `by_lane` has constants, too, and goes two ways. What is left above one cycle is the loop: the compiler has written
+# out a few rounds already, and still counts and tests once for these.
 #
 # NumPy, on one core of the CPU, goes through memory once for each operation of each round:
 

@@ -13,8 +13,10 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
+from pmpp.kernels.vector_add import vector_span
 from pmpp.runtime import check, device
 from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import load128, store128
 
 BLOCK = 256  # threads per block
 EVEN, ODD = np.float32(0.5), np.float32(-0.25)  # powers of two: a product with them is exact, joined to a sum or not
@@ -37,6 +39,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     sizes = {"empty": 0, "one": 1, "a pair": 2}
     sizes |= {f"a warp {d:+}": 32 + d for d in (-1, 0, 1)} | {f"two warps {d:+}": 64 + d for d in (-1, 1)}
     sizes |= {f"a block {d:+}": BLOCK + d for d in (-1, 0, 1)} | {"several blocks": 3 * BLOCK + 130}
+    sizes |= {f"a block of vectors {d:+}": 4 * BLOCK + d for d in (-1, 0, 1)}
     made = {name: (rng.standard_normal(n, dtype=np.float32), 5) for name, n in sizes.items()}
     made |= {f"{rounds} rounds": (rng.standard_normal(70, dtype=np.float32), rounds) for rounds in (0, 1, 15, 16, 49)}
     made["outliers"] = np.where(rng.random(100) < 0.1, 1e30, 1e-30).astype(np.float32), 20
@@ -113,6 +116,30 @@ def by_lane(p):
 
 
 @cuda.jit
+def by_data_kernel(x, out, rounds):
+    i = cuda.grid(1)
+    if i < out.size:
+        factor = EVEN if i % 2 == 0 else ODD
+        start = x[i]
+        value, k = start, 0
+        while k < rounds:
+            value = factor * value + start
+            k += 1
+        out[i] = value
+
+
+@rung(by_data_kernel)
+def by_data(p):
+    """The ways differ in a number alone, so each lane chooses the number, and all go the same way.
+
+    Source: PMPP 4e section 4.5.
+
+    Leaves: the factor is a third register that each multiply-add reads, where a constant is part of the instruction.
+    """
+    by_data_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.result, p.rounds)
+
+
+@cuda.jit
 def by_warp_kernel(x, out, rounds):
     half, thread = BLOCK // 2, cuda.threadIdx.x
     i = cuda.blockIdx.x * BLOCK + thread % half * 2 + thread // half
@@ -132,55 +159,101 @@ def by_warp_kernel(x, out, rounds):
 
 @rung(by_warp_kernel)
 def by_warp(p):
-    """Threads are numbered anew: the first half of a block takes its even elements, the second half its odd ones.
+    """Constants and a branch again, by warp: the first half of a block takes even elements, the second half odd ones.
 
     Source: PMPP 4e section 4.5.
 
-    Leaves: the lanes of a warp now use every second element, so each request touches twice as many sectors.
+    Leaves: lanes use every second element, so a request touches twice as many sectors; and each element needs a
+    thread that finds its place.
     """
     by_warp_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.result, p.rounds)
 
 
+@cuda.jit(device=True)
+def one_element(start, i, rounds):
+    """A single element, as in `by_data`: i is its index."""
+    factor = EVEN if i % 2 == 0 else ODD
+    value, k = start, 0
+    while k < rounds:
+        value = factor * value + start
+        k += 1
+    return value
+
+
+@cuda.jit(device=True)
+def one_round(v, x):
+    """Of an even element, an odd one, an even and an odd one: four multiply-adds that do not wait for each other."""
+    return EVEN * v[0] + x[0], ODD * v[1] + x[1], EVEN * v[2] + x[2], ODD * v[3] + x[3]
+
+
+@cuda.jit(device=True)
+def in_pairs(v, head):
+    """Four neighbours with an even element first, or back: if an odd number of elements comes before the vectors, the
+    first of each vector is odd. That is so for all threads or for none, and no warp diverges."""
+    if head % 2 == 0:
+        return v
+    return v[1], v[0], v[3], v[2]
+
+
 @cuda.jit
-def by_data_kernel(x, out, rounds):
-    i = cuda.grid(1)
-    if i < out.size:
-        factor = EVEN if i % 2 == 0 else ODD
-        start = x[i]
-        value, k = start, 0
+def four_each_kernel(x, out, rounds, head, tail):
+    thread = cuda.grid(1)
+    i = head + 4 * thread
+    if i < tail:
+        start = in_pairs(load128(x, i), head)
+        values, k = start, 0
         while k < rounds:
-            value = factor * value + start
+            values = one_round(values, start)
             k += 1
-        out[i] = value
+        store128(out, i, in_pairs(values, head))
+    # What lies before and after the vectors, one element a thread.
+    j = thread if thread < head else tail + thread - head
+    if j < out.size:
+        out[j] = one_element(x[j], j, rounds)
 
 
-@rung(by_data_kernel)
-def by_data(p):
-    """The ways differ in a number alone, so each lane chooses the number, and all go the same way.
+def grid_and_span(p) -> tuple[int, int, int]:
+    """Blocks, and the elements [head:tail] that are whole vectors in both; if they lie differently, there are none."""
+    head, tail, _ = vector_span(p.x, p.result)
+    return blocks(max((tail - head) // 4, head + p.x.size - tail), BLOCK), head, tail
 
-    Leaves: a round is one multiply-add, and counting the round and testing for the end are instructions, too.
+
+@rung(four_each_kernel)
+def four_each(p):
+    """A thread takes four neighbours, two of each kind: there is nothing left to choose, and one index serves all four.
+
+    A vector is loaded and stored in one piece, so that sectors are whole again. Each thread takes only one element if
+    the addresses of ``x`` and ``out`` differ modulo 16 bytes.
+
+    Source: PMPP 4e section 6.3.
+
+    Leaves: the end of the loop is still tested once for a few multiply-adds.
     """
-    by_data_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.result, p.rounds)
+    grid, head, tail = grid_and_span(p)
+    four_each_kernel[grid, BLOCK, p.stream](p.x, p.result, p.rounds, head, tail)
 
 
 UNROLLED = 16  # rounds in one turn of the loop; more would leave more of them to the loop for the rest
 
 
 @cuda.jit
-def unrolled_kernel(x, out, rounds):
-    i = cuda.grid(1)
-    if i < out.size:
-        factor = EVEN if i % 2 == 0 else ODD
-        start = x[i]
-        value, k = start, 0
+def unrolled_kernel(x, out, rounds, head, tail):
+    thread = cuda.grid(1)
+    i = head + 4 * thread
+    if i < tail:
+        start = in_pairs(load128(x, i), head)
+        values, k = start, 0
         while k + UNROLLED <= rounds:
             for _ in range(UNROLLED):  # a constant: the compiler writes it out, without a count or a test
-                value = factor * value + start
+                values = one_round(values, start)
             k += UNROLLED
         while k < rounds:
-            value = factor * value + start
+            values = one_round(values, start)
             k += 1
-        out[i] = value
+        store128(out, i, in_pairs(values, head))
+    j = thread if thread < head else tail + thread - head
+    if j < out.size:
+        out[j] = one_element(x[j], j, rounds)
 
 
 @rung(unrolled_kernel)
@@ -189,7 +262,8 @@ def unrolled(p):
 
     Source: PMPP 5e section 6.6.
     """
-    unrolled_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.result, p.rounds)
+    grid, head, tail = grid_and_span(p)
+    unrolled_kernel[grid, BLOCK, p.stream](p.x, p.result, p.rounds, head, tail)
 
 
-LADDER = (by_lane, by_warp, by_data, unrolled)
+LADDER = (by_lane, by_data, by_warp, four_each, unrolled)

@@ -32,6 +32,12 @@ def faults(two_ways):
         found = judge(two_ways, (x, rounds), lambda result, x=x, rounds=rounds: is_right(result, x, rounds)).faults
         if found:
             return found
+    x = np.random.default_rng(7).standard_normal(4 * 33 + 5, dtype=F32)
+    for of_x, of_out in ((1, 1), (2, 2), (3, 3), (1, 0), (0, 1)):  # elements behind a multiple of 16 bytes
+        out = misaligned(np.full_like(x, np.nan), of_out)
+        found = judge(two_ways, (misaligned(x, of_x), 3), lambda result: is_right(result, x, 3), out=out).faults
+        if found:
+            return found
     return []
 
 
@@ -144,22 +150,66 @@ def counted(rung, rounds=ROUNDS):
 
 @interpreter_only
 @pytest.mark.parametrize(
-    ("rung", "divergent", "sectors"),
+    ("rung", "each", "divergent", "sectors"),
     # 32 float32 side by side are 4 sectors; every second of 64 are 8, and another warp takes what lies between.
-    [(room.by_lane, WARPS, 4), (room.by_warp, 0, 8), (room.by_data, 0, 4), (room.unrolled, 0, 4)],
-    ids=str,
+    [
+        (room.by_lane, 1, WARPS, 4),
+        (room.by_data, 1, 0, 4),
+        (room.by_warp, 1, 0, 8),
+        (room.four_each, 4, 0, 4),
+        (room.unrolled, 4, 0, 4),
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
 )
-def test_divergence_and_sectors(rung, divergent, sectors):
+def test_divergence_and_sectors(rung, each, divergent, sectors):
+    """``sectors``: for 32 elements. ``each``: the elements of a thread."""
     counters = counted(rung)
     assert counters["divergent_branches"] == divergent  # the choice of the way, once a warp
     for way in ("load", "store"):
-        assert counters[f"global_{way}_requests"] == WARPS
+        assert counters[f"global_{way}_requests"] == WARPS // each
         assert counters[f"global_{way}_sectors"] == WARPS * sectors
 
 
 @interpreter_only
-@pytest.mark.parametrize(("rung", "ways"), [(room.by_lane, 2), (room.by_warp, 1), (room.by_data, 1)], ids=str)
-def test_a_round_of_a_warp_that_goes_both_ways_costs_twice(rung, ways):
-    """A round is a multiplication, an addition, a count, a comparison and a branch: five instructions a way."""
+@pytest.mark.parametrize(
+    ("rung", "instructions"),
+    # A round is a count, a comparison and a branch, with a multiplication and an addition for each element.
+    [
+        (room.by_lane, 2 * 5),  # both ways
+        (room.by_data, 5),
+        (room.by_warp, 5),
+        (room.four_each, (3 + 4 * 2 + 1) / 4),  # a warp has 128 elements; and `one_round` returns
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_instructions_of_a_round(rung, instructions):
+    """``instructions``: of a warp, for 32 elements."""
     more = counted(rung, 2 * ROUNDS)["warp_instructions"] - counted(rung)["warp_instructions"]
-    assert more == 5 * ways * ROUNDS * WARPS
+    assert more == instructions * ROUNDS * WARPS
+
+
+@interpreter_only
+def test_the_rounds_of_a_turn_are_not_counted_one_by_one():
+    """A round of the rest has its count, comparison and branch. One of a turn has the step of a loop with a constant
+    end, which the compiler writes out, and a turn has an addition, a comparison, a branch, a count and that loop's end.
+    """
+    turns = 3
+    whole = counted(room.unrolled, turns * room.UNROLLED)["warp_instructions"]
+    more = counted(room.unrolled, 2 * turns * room.UNROLLED)["warp_instructions"] - whole
+    rest = counted(room.unrolled, turns * room.UNROLLED + 1)["warp_instructions"] - whole
+    work = 4 * 2 + 1  # of one_round: a multiplication and an addition for each element, and the return
+    assert more == turns * (room.UNROLLED * (work + 1) + 5) * WARPS // 4
+    assert rest == (work + 3) * WARPS // 4
+
+
+@interpreter_only
+@pytest.mark.parametrize("rung", [room.four_each, room.unrolled], ids=lambda rung: rung.name)
+@pytest.mark.parametrize(("of_x", "of_out"), [(0, 0), (1, 1), (2, 2), (3, 3), (0, 1), (3, 1)])
+def test_vectors_wherever_x_and_out_lie_alike(rung, of_x, of_out):
+    """``of_x``, ``of_out``: how many elements behind a multiple of 16 bytes an array begins."""
+    n = 4 * 33 + 5
+    x = np.random.default_rng(6).standard_normal(n, dtype=F32)
+    out, (report,) = observe(rung, misaligned(x, of_x), 20, out=misaligned(np.full_like(x, np.nan), of_out))
+    assert is_right(out, x, 20)
+    vectors = (n - -of_x % 4) // 4 if of_x == of_out else 0
+    assert report.counters["thread_inst_memory"] == 2 * (vectors + n - 4 * vectors)
