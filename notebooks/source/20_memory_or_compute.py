@@ -237,8 +237,8 @@ for rung in (polynomial.through_memory, polynomial.in_a_register):
 #
 # It is still an instruction: one load for each multiply-add. A multiprocessor of the H100 and the H200 has 128 units
 # for float32 and 32 for loads and stores (NVIDIA's whitepaper on the H100, "H100 SM architecture"). So it can start a
-# multiply-add for four warps in a cycle, but a load for one only. By these numbers this kernel gets to a quarter of the
-# roof at high degrees, and neither memory nor arithmetic is what holds it back.
+# multiply-add for four warps in a cycle, but a load for one only. By these numbers this kernel cannot pass a quarter of
+# the roof, however high the degree, and neither memory nor arithmetic is what holds it back.
 #
 # ### An exercise about bytes
 #
@@ -285,8 +285,7 @@ for rung in polynomial.LADDER:
     asked(rung, 64)
 
 # %% [markdown]
-# 8 times 64 multiply-adds for 73 loads. Four for each load would do, so loads no longer stand in the way. This kernel
-# should meet the bound on both sides of the ridge.
+# 8 times 64 multiply-adds for 73 loads. Four for each load would do, so loads no longer stand in the way.
 #
 # ## What was measured
 #
@@ -332,15 +331,18 @@ def draw_measured():
 plots.drawn(draw_measured)
 
 # %% [markdown]
-# What to look for, once the room has been measured:
+# What to look for:
 #
-# - `eight_each` follows the larger of the two bounds. It is flat as long as it waits for memory. There the arithmetic
-#   is free: a polynomial of degree 8 takes no longer than a straight line.
+# - `eight_each` follows the larger of the two bounds, at a distance. It is flat as long as it waits for memory. There
+#   the arithmetic is free: a polynomial of degree 8 takes hardly longer than a straight line.
 # - `in_a_register` leaves the flat part at a lower degree. What it waits for then is a third thing, its loads of
 #   coefficients.
 # - `through_memory` leaves it earlier still, since it stores in each step.
 # - PyTorch and NumPy rise from the start. They have no function that does all steps for an element at once, so each
-#   degree is a pass over the whole vector. (NumPy was only measured at the lowest degrees.)
+#   degree is a pass over the whole vector, and in PyTorch a launch. (NumPy was only measured at the lowest degrees.)
+# - CuPy makes a kernel of some lines of CUDA C++ that say what is to be done for an element
+#   (`cupy.ElementwiseKernel`). That is no function of a library either, but it is what one would write with CuPy, and
+#   it is the idea of `in_a_register`. (It is in the figure if the record has it.)
 #
 # The same measurements as rates are the roofline, with the degree along the axis in the place of the intensity.
 
@@ -358,7 +360,8 @@ plots.drawn(plots.ladder, "polynomial")
 
 # %% [markdown]
 # A bar is the bound divided by the time. Here it is the share of the arithmetic, because this degree lies to the right
-# of the ridge.
+# of the ridge. `in_a_register` stays below the quarter that its loads allow. Its loop has other instructions, too: it
+# counts the coefficients and tests for the last one.
 #
 # ## Every room under one roof
 #

@@ -291,7 +291,7 @@ measured("pooling", "max 3x3", "narrow", "shared")
 # coalesced one. Here neither is the case. The overlap is small and close together in time, so the L1 cache, which is
 # the same silicon, had caught it already. What the tile adds is a barrier, another store and load for each element,
 # and more index arithmetic, in a kernel that was bound by its instructions. For 2 x 2 windows there is not even an
-# overlap. Large windows with stride 1, as in convolutions, are another matter: we come back to them.
+# overlap. Large windows with stride 1, as in convolutions, have much more of it: we come back to them.
 #
 # ## The fourth rung, `vectorised`: four results per thread
 #
@@ -461,10 +461,30 @@ def draw_sides():
 plots.drawn(draw_sides)
 
 # %% [markdown]
-# The upper of the two bounds counts. To the left of where they cross, a larger window costs no more bytes. To the right
-# the time grows with the number of elements in a window, for a kernel that adds them all. The ceiling counts a
-# multiply-add as two operations, so that additions alone reach half of it at best. (A better algorithm adds the columns
-# first, and then their sums: $2 (k - 1)$ additions. This bound is that of a method, not of the problem.)
+# The upper of the two bounds counts: for the bytes, a larger window costs no more, and the arithmetic grows with the
+# number of elements in a window. How far above it are the kernels?
+
+
+# %%
+def above_the_bound(*names):
+    """Print the times, and how many times the larger bound they are."""
+    for k in by_side(names[0]):
+        found = {name: by_side(name)[k] for name in names if k in by_side(name)}
+        said = (f"{name} {ms:6.3f} ms, {ms / least[k].seconds / 1e3:4.1f} x" for name, ms in found.items())
+        print(f"{k:2} x {k:<2} {'   '.join(said)}")
+
+
+plots.drawn(lambda: above_the_bound("narrow", "shared", "torch.avg_pool2d"))
+
+# %% [markdown]
+# None is near, at any size. Even the smallest windows take several times what their bytes take, so memory is not what
+# the kernels wait for. Nor is it the arithmetic alone. Each element of a window is an addition, and it is a load and a
+# step of a loop as well. (Additions alone reach half of the ceiling at best, since it counts a multiply-add as two
+# operations.) A load from shared memory is a load, too. So the tile does not help where the loads themselves are the
+# bound. Loading it costs time that weighs less in larger windows, and the two kernels come together. To gain, a thread
+# must use what it has loaded for several results, as in [chapter 20](20_memory_or_compute.ipynb), or add less. (Adding
+# the columns first, and then their sums, takes $2 (k - 1)$ additions. The bound above is that of a method, not of the
+# problem.)
 
 # %% [markdown]
 # And shapes that suit no kernel: odd widths, few images, one row, single large planes. Here is how the last rung does
@@ -530,9 +550,9 @@ for name in ("tanh", "gelu", "silu"):
     say(f"{name} takes {{:.2f}} times as long as relu, in vectorised", lambda name=name: over_relu(name))
 
 # %% [markdown]
-# In `vectorised` it is less than a tenth longer, and in PyTorch's kernels not longer at all. Eight bytes per element
-# take so long that the arithmetic fits beside them. That is what *memory-bound* means: arithmetic is free, up to a
-# point. A GPU with the same arithmetic and less bandwidth would have room for still more arithmetic.
+# Little longer, in `vectorised` and in PyTorch's kernels. Eight bytes per element take so long that the arithmetic fits
+# beside them. That is what *memory-bound* means: arithmetic is free, up to a point. A GPU with the same arithmetic and
+# less bandwidth would have room for still more arithmetic.
 #
 # ## Right at the ends
 #

@@ -247,7 +247,9 @@ whole = patches.astype(np.float64)
 print("of all 120 patches:     mean", whole.mean(axis=(0, 2, 3)).round(1), ", std", whole.std(axis=(0, 2, 3)).round(1))
 
 # %% [markdown]
-# With momentum 0.1 it takes some thirty batches to forget the start. (PyTorch's `momentum=None` is a plain average of
+# With momentum 0.1 the first batch takes the running mean a tenth of the way, from 0. It takes the running variance a
+# tenth of the way, too, and what is printed is its root: the root of a tenth is about a third. It needs some thirty
+# batches to forget the start. (PyTorch's `momentum=None` is a plain average of
 # all batches: pass `1 / k` for batch `k` = 1, 2, ...)
 #
 # Is the result right? And how far is it from the bound? This helper asks the record: measurements that are kept with

@@ -396,8 +396,25 @@ plots.drawn(against_its_bounds)
 
 # %% [markdown]
 # The two lower lines cross. With 64 channels on large images the transformed arrays take longer than the arithmetic, so
-# memory is the bound. With 256 and more it is the arithmetic. The rung comes near neither: it does one after the other,
-# in four kernels.
+# memory is the bound. With 256 and more it is the arithmetic. The rung lies above both: it does one after the other, in
+# four kernels, so it cannot take less than the sum of the two. How far is it from that?
+
+
+# %%
+def times_the_sum():
+    """Print the last rung's time, and how many times the two lower lines together it is."""
+    (_, _, layers, least, _), kept = by_channels(), record.load(room="winograd")
+    _, arithmetic, arrays = least.values()
+    for layer, one, other in zip(layers, arithmetic, arrays, strict=True):
+        entries = {entry.contender: entry for entry in kept.design("winograd", f"3x3 c{layer.c} h{layer.h}")}
+        taken = entries["vectorised"].seconds
+        print(f"{layer!s:27} {taken * 1e3:.3f} ms, {taken / (one + other):.2f} times the sum")
+
+
+plots.drawn(times_the_sum)
+
+# %% [markdown]
+# Four launches are part of the difference, and with small images so are blocks that do not fill the GPU.
 
 # %%
 plots.drawn(plots.ladder, "winograd", family="3x3 c64 h56")

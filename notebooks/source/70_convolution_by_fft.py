@@ -334,8 +334,27 @@ for r in WINDOWS:
 # together, and that rise slowly: their arithmetic, and the way of their arrays through memory. They rise because less
 # of a tile is good with a larger window, until a larger tile is taken.
 #
-# So the answer to the question lies between the first two windows. At 3 x 3 this way is slower than cuDNN. At 7 x 7 it
-# takes less time than the definition's multiplications alone would need.
+# Now the answer to the question can be read off, for this layer:
+
+
+# %%
+def how_many_times():
+    """Print how many times as fast as cuDNN the last rung is, and as the definition's multiplications alone."""
+    kept = record.load(room="by_fft")
+    entries = [*kept.entries("by_fft", family="masks"), *kept.design("by_fft", "layer")]
+    for r in WINDOWS:
+        times = {entry.contender: entry.seconds for entry in entries if entry.workload == str(with_window(r))}
+        alone = with_window(r).cost.flops / kept.ceilings("by_fft").fma_f32
+        rival, mine = times["torch.conv2d"], times["register_tiled"]
+        print(f"{r:2} x {r:<2} {rival / mine:6.2f} x cuDNN's speed, {alone / mine:6.2f} x that of the multiplications")
+
+
+plots.drawn(how_many_times)
+
+# %% [markdown]
+# This way is worth it from the window on where the first factor passes 1. Where the second one does, no kernel that
+# does the definition's multiplications could keep up, however good. Both depend on the layer: on its channels, and on
+# how its images fit into tiles. [Chapter 72](72_choosing_a_convolution.ipynb) has a map.
 #
 # ## All rungs
 

@@ -277,17 +277,27 @@ if behind:
     print(f"Half of them take it less than {np.median([row.ms['cudnn'] for row in behind]):.3f} ms")
 
 # %% [markdown]
+# Which way is ahead, then, on most of the six sizes of images?
+
+# %%
+channels = sorted({row.layer.c for row in grid})
+print("window  " + "".join(f"{f'{c} channels':>16}" for c in channels))
+for name, panel in panels.items():
+    first = [Counter(panel[place][0] for place in panel if place[0] == c).most_common(1)[0] for c in channels]
+    print(f"{name:8}" + "".join(f"{f'{winner} {wins} of 6':>16}" for winner, wins in first))
+
+# %% [markdown]
 # Read it with what each way pays.
 #
 # - **1 x 1: a matrix product.** There is no window, so im2col copies nothing, and im2col and implicit GEMM do the same
 #   work. Which of the two colours a cell has means little.
-# - **3 x 3: Winograd,** from 64 channels on, and on smaller images from 16. The transforms are paid for, and a quarter
-#   of the multiplications is left.
-# - **Larger windows: FFT.** Its price hardly depends on the window, that of the definition grows with its square. Only
-#   on the smallest images most of a tile would be padding, and there implicit GEMM is often ahead.
-# - **Four channels, and a window of 3 x 3 to 7 x 7: direct,** mostly. All others make matrix products, with sums over
-#   channels, for many filters at a time. With 4 of each the sums are short, and a tile is mostly empty. When the window
-#   grows, the FFT takes over here, too.
+# - **3 x 3: Winograd,** where there are channels enough. A transform of an image serves all filters, and that of a
+#   filter all images, so with many of both they are paid for, and a quarter of the multiplications is left.
+# - **Larger windows: FFT.** Its price hardly depends on the window, that of the definition grows with its square. On
+#   the smallest images most of a tile would be padding, and there implicit GEMM can be ahead.
+# - **Few channels, and a small window: direct.** All others make matrix products, with sums over channels, for many
+#   filters at a time. With 4 of each the sums are short, and a tile is mostly empty. When the window grows, the FFT
+#   takes over here, too.
 # - **im2col** has no cell of its own where there are columns to be written. Implicit GEMM is the same product without
 #   them.
 #

@@ -12,6 +12,7 @@ Pictures of one launch in the interpreter (``access``, ``banks``, ``divergence``
 from __future__ import annotations
 
 import math
+import os
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -438,11 +439,14 @@ def _shade(ax: Axes, found: Sequence[tuple[str, float, float]]) -> None:
 
 
 def drawn(draw: Callable[..., Figure], *arguments: typing.Any, **options: typing.Any) -> Figure | None:
-    """The figure that ``draw`` makes; where nothing has been measured, print what is missing and go on."""
+    """The figure that ``draw`` makes; where nothing has been measured, print what is missing and go on.
+
+    A file of the repository is named from its root on: the output is the same wherever the repository lies.
+    """
     try:
         return draw(*arguments, **options)
     except store.RecordError as missing:
-        print("Nothing to draw:", missing)
+        print("Nothing to draw:", str(missing).replace(f"{store.RECORDED.parents[1]}{os.sep}", ""))
         return None
 
 
