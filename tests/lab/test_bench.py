@@ -271,6 +271,24 @@ def test_run_gives_entries_and_says_what_failed(plenty):
     assert notes[0].startswith("wrong on add 8 FAILED: WrongResult")
 
 
+@pytest.mark.parametrize(("kind", "waits"), [("numpy", 0), ("transfer", 1)])
+def test_the_gpu_is_waited_for_only_where_it_works(plenty, kind, waits):
+    events = []
+
+    class Counting(FakeTimer):
+        def synchronize(self):
+            events.append("wait")
+
+    def transfer(x, y):
+        events.append("call")
+        return x + y
+
+    bench.run([workload(host={"host": transfer}, host_kind=kind)], timer=Counting(), clock=FakeClock(0.01))
+    begun = events.index("call")
+    assert events[begun - 1] == "wait"  # before the first
+    assert events[begun + 1 :].count("wait") == waits * (events.count("call") - 1)  # the first call warms up
+
+
 class Compiled:
     """A version of a kernel, with what the driver says of it."""
 
