@@ -28,7 +28,6 @@
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.patches import Patch
 
 from pmpp import cuda, predict, simt
 from pmpp.kernels import scan
@@ -37,7 +36,6 @@ from pmpp.kernels.scan import BLOCK, TILE, VECTOR_BLOCK, VECTOR_TILE, segmented
 from pmpp.kernels.scan import tile as scan_tile
 from pmpp.kernels.scan.look_back import look_back, next_tile, publish, publish_word
 from pmpp.lab.draw import palette, plots
-from pmpp.lab.draw.pictures import LANES
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
 from pmpp.lab.teach import data
@@ -292,14 +290,7 @@ plots.divergence(reports["brent_kung"], warp=0)
 
 
 # %%
-def with_lanes(figure):
-    """The figure, with a legend of some lanes' colours."""
-    shown = [Patch(color=LANES[lane], label=f"lane {lane}") for lane in (0, 8, 16, 24, 31)]
-    figure.legend(handles=shown, loc="outside upper right", ncols=len(shown))
-    return figure
-
-
-with_lanes(plots.banks(reports["brent_kung"], "scanned", line="scanned[last] = ", kind="store", nth=3))
+plots.banks(reports["brent_kung"], "scanned", line="scanned[last] = ", kind="store", nth=3)
 
 # %% [markdown]
 # The lanes ask the same two banks for different words, and have to wait for one another: a *bank conflict*
@@ -377,7 +368,7 @@ runs = {f"runs of {run}": simt.profile(runs_kernel, 1, 32, (run, out), trace=Tru
 predict(guess, {name: run.counters["shared_store_wavefronts"] for name, run in runs.items()}, unit="wavefronts")
 
 # %%
-with_lanes(plots.banks(runs, "shared", line="] = 1", kind="store"))
+plots.banks(runs, "shared", line="] = 1", kind="store")
 
 # %% [markdown]
 # 21 is odd, so 32 lanes fall into 32 different banks. With runs of 16 they fall into two, and with runs of 32 all into

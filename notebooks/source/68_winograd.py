@@ -414,7 +414,7 @@ def times_the_sum():
 plots.drawn(times_the_sum)
 
 # %% [markdown]
-# Four launches are part of the difference, and with small images so are blocks that do not fill the GPU.
+# Four launches are part of the difference. With small images there are also few tiles, and few blocks to fill the GPU.
 
 # %%
 plots.drawn(plots.ladder, "winograd", family="3x3 c64 h56")

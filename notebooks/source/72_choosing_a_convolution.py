@@ -281,10 +281,10 @@ if behind:
 
 # %%
 channels = sorted({row.layer.c for row in grid})
-print("window  " + "".join(f"{f'{c} channels':>16}" for c in channels))
+print("window  " + "".join(f"{f'{c} channels':>19}" for c in channels))
 for name, panel in panels.items():
     first = [Counter(panel[place][0] for place in panel if place[0] == c).most_common(1)[0] for c in channels]
-    print(f"{name:8}" + "".join(f"{f'{winner} {wins} of 6':>16}" for winner, wins in first))
+    print(f"{name:8}" + "".join(f"{f'{winner} {wins} of 6':>19}" for winner, wins in first))
 
 # %% [markdown]
 # Read it with what each way pays.

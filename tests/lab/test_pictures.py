@@ -237,6 +237,32 @@ def test_a_column_of_a_tile_in_one_bank_or_in_all(reports):
     assert heights == [[32] + [0] * 31, [1] * 32]
 
 
+@cuda.jit
+def by_five(out):
+    tile = cuda.shared.array(1024, np.int32)
+    lane = cuda.laneid
+    if lane < 5:
+        tile[32 * lane] = 1
+    cuda.syncwarp()
+    out[lane] = tile[0]
+
+
+def test_no_more_wavefronts_than_lanes_that_ask():
+    report = simt.profile(by_five, 1, 32, (np.empty(32, np.int32),), trace=True)
+    (title,) = titles(plots.banks(report, "tile", kind="store"))
+    assert title.endswith("5 wavefronts a request, 5 at worst")
+
+
+def test_a_map_of_banks_says_which_colour_is_which_lane(reports):
+    (legend,) = plots.banks(reports["padded"], "tile", kind="load").legends
+    named = {
+        text.get_text(): patch.get_facecolor()
+        for text, patch in zip(legend.get_texts(), legend.get_patches(), strict=True)
+    }
+    assert {"lane 0", "lane 31"} <= named.keys()
+    assert all(colour == pictures.LANES[int(name.removeprefix("lane "))] for name, colour in named.items())
+
+
 def test_wide_accesses_are_drawn_as_they_are_served(reports):
     figure = plots.banks(reports["quads"], "tile", line="place, (a")
     assert titles(figure)[0].endswith("store to tile: 4 wavefronts a request, 32 at worst")

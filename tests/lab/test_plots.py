@@ -147,7 +147,8 @@ def with_spectra(made_up, **changes):
         common = {"flops": definition.flops, "bytes": definition.bytes}
         whose = {"own_flops": own.flops, "own_bytes": own.bytes} if kind == "rung" else {}
         one = entry("matmul", "layer", 4096, name, kind, 1, True)
-        one = dataclasses.replace(one, median_ms=ms, low_ms=ms, high_ms=ms, **{**common, **whose, **changes})
+        times = dict.fromkeys(("median_ms", "low_ms", "high_ms"), ms)
+        one = dataclasses.replace(one, **{**times, **common, **whose, **changes})
         entries.append(record.as_json(one))
     copied = dataclasses.replace(next(iter(room_entries("vector_add"))), flops=0, design=True)
     rooms = {
@@ -396,6 +397,20 @@ def test_labels_of_the_roof_stay_inside_the_axes(made_up, room, own):
         assert inside.y0 <= box.y0 <= box.y1 <= inside.y1, word
 
 
+@pytest.mark.parametrize("share", [0.9, 1.05, 1.3])
+def test_the_label_of_the_arithmetic_hides_no_mark(made_up, share):
+    ms = roofline.bound(Cost(240e9, 70e6), CEILINGS).seconds / share * 1e3
+    all_at_once = {"median_ms": ms, "low_ms": ms, "high_ms": ms, "own_flops": None, "own_bytes": None}
+    figure = plots.roofline("by_spectra", record=with_spectra(made_up, **all_at_once))
+    figure.draw_without_rendering()
+    ax = figure.axes[0]
+    box = next(text for text in ax.texts if text.get_text().startswith("multiply-add")).get_window_extent()
+    mark = next(line for line in ax.get_lines() if len(line.get_xdata()) == 1)
+    ((x, y),) = ax.transData.transform(mark.get_xydata())
+    assert not (box.x0 - 5 < x < box.x1 + 5 and box.y0 - 5 < y < box.y1 + 5)
+    assert box.y1 < ax.get_window_extent().y1
+
+
 def test_a_room_without_arithmetic_has_no_roofline(made_up):
     with pytest.raises(ValueError, match="transpose does no arithmetic"):
         plots.roofline("transpose", record=with_spectra(made_up))
@@ -456,5 +471,9 @@ def test_drawn_is_the_figure_or_a_word_on_what_is_missing(capsys):
     assert plots.drawn(lambda room, family: (room, family), "scan", family="cumsum") == ("scan", "cumsum")
     assert plots.drawn(missing, "scan") is None
     assert capsys.readouterr().out == "Nothing to draw: scan has never been measured\n"
+    assert plots.drawn(plots.ladder, "no_such_room") is None
+    said = capsys.readouterr().out
+    assert said.startswith("Nothing to draw: pmpp/recorded/")
+    assert "no_such_room" in said
     with pytest.raises(ValueError, match="another fault"):
         plots.drawn(lambda: (_ for _ in ()).throw(ValueError("another fault")))

@@ -234,7 +234,7 @@ def banks(
     lines = -(-len(panels) // columns)
     most = max(len(each.rows) for each in maps)
     tall = min(4.0, max(0.8, 0.115 * most))
-    figure, ax = chart(lines * (tall + 1.7) + 0.35)
+    figure, ax = chart(lines * (tall + 1.7) + 0.6)
     ax.remove()
     grid = figure.subplots(2 * lines, columns, squeeze=False, sharex=True, height_ratios=[tall, 0.75] * lines)
     worst = max(each.counts.max() for each in maps)
@@ -242,7 +242,9 @@ def banks(
         row, column = divmod(place, columns)
         top, bottom = grid[2 * row, column], grid[2 * row + 1, column]
         each.draw(top, bottom, most, worst)
-        result = f"{_plural(one.wavefronts, 'wavefront')} a request" + ("" if columns == 2 else ", 32 at worst")
+        # A lane asks a bank for one word at most, so that there are no more wavefronts than lanes.
+        at_worst = "" if columns == 2 else f", {int(one.active.sum())} at worst"
+        result = f"{_plural(one.wavefronts, 'wavefront')} a request{at_worst}"
         top.set_title(textwrap.fill(_title(name, one, result), 50 if columns == 2 else 100))
         if column == 0:
             top.set_ylabel("row")
@@ -253,6 +255,8 @@ def banks(
             ax.remove()
     rows = f"Counted by the interpreter: {_who(panels)}. A row is 128 bytes, a cell a word of 4"
     foot(figure, ". ".join([rows, *sorted({each.note for each in maps if each.note})]))
+    named = [Patch(color=LANES[lane], label=f"lane {lane}") for lane in (0, 8, 16, 24, 31)]
+    figure.legend(handles=named, loc="outside upper right", ncols=len(named))
     return figure
 
 
@@ -300,6 +304,7 @@ class _Map:
         bottom.set_yticks(sorted({0, int(worst)}))
         bottom.grid(visible=False, axis="x")
         bottom.tick_params(which="minor", length=0)
+        bottom.tick_params(labelbottom=True)  # below there may be no further map
 
 
 # -------------------------------------------------------------------------------------------------------- divergence

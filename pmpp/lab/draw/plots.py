@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogFormatter
 
 from pmpp.lab.draw import palette
@@ -229,7 +230,7 @@ def _draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, f
     _plain(ax.xaxis)
     _plain(ax.yaxis)
     style = {"fontsize": SMALL, "color": palette.INK, "va": "bottom"}
-    ax.text(high / 1.1, top * 1.06, f"multiply-add {top:.3g} TFLOP/s", ha="right", **style)
+    above = ax.text(high / 1.1, top * 1.06, f"multiply-add {top:.3g} TFLOP/s", ha="right", **style)
     slope = ceilings.bandwidth / 1e12
     x = math.sqrt(max(low, bottom / slope) * ceilings.ridge)  # in the middle of what is seen of the slope
     turned = {"rotation": math.degrees(math.atan(slope)), "rotation_mode": "anchor", "transform_rotates_text": True}
@@ -246,6 +247,16 @@ def _draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, f
     ax.figure.draw_without_rendering()  # settles the width of the axes
     if label.get_window_extent().x1 > ax.get_window_extent().x1:
         label.set(ha="right", position=(-4, 5))  # no room on the right: left of the line
+    _lift(above, [tuple(at) for at in ax.transData.transform(drawn)])
+
+
+def _lift(label: Text, marks: Sequence[tuple[float, float]]) -> None:
+    """Move a label up until it hides none of the marks, given in pixels: it begins where a mark may lie."""
+    size = 8.0  # from the middle of a mark to its edge, and some air
+    for _, y in sorted(marks, key=lambda mark: mark[1]):
+        box = label.get_window_extent()
+        if any(box.x0 - size < a < box.x1 + size and box.y0 - size < b < box.y1 + size and b == y for a, b in marks):
+            label.set_y(label.axes.transData.inverted().transform((0, y + size))[1])
 
 
 # ------------------------------------------------------------------------------------------------------------ ladder
