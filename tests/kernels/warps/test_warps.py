@@ -1,5 +1,7 @@
 """The two recurrences of chapter 8: results, arguments, and the counters of each rung against counts done by hand."""
 
+import re
+
 import hypothesis
 import numpy as np
 import pytest
@@ -200,6 +202,14 @@ def test_the_rounds_of_a_turn_are_not_counted_one_by_one():
     work = 4 * 2 + 1  # of one_round: a multiplication and an addition for each element, and the return
     assert more == turns * (room.UNROLLED * (work + 1) + 5) * WARPS // 4
     assert rest == (work + 3) * WARPS // 4
+
+
+@pytest.mark.parametrize(("name", "together"), [("four_each", 16), ("unrolled", 64)])
+def test_multiply_adds_that_the_compiler_writes_out(name, together, ptx):
+    """Between two labels or jumps. A product that is subtracted becomes one multiply-add in the machine code."""
+    x = np.ones(8, F32)
+    pieces = re.split(r"\$L\w+:|\bbra\b", ptx(getattr(room, f"{name}_kernel"), x, x, 5, 0, 8))
+    assert max(len(re.findall(r"\b(?:fma\.rn|sub)\.f32", piece)) for piece in pieces) >= together
 
 
 @interpreter_only
