@@ -27,9 +27,7 @@ RESIDENT = 8  # blocks that a multiprocessor runs at a time: 2048 threads, as ma
 ZERO = np.float32(0)  # 0.0 would be a float64
 
 BINS = 16  # in `exact`: one for each 16 positions of a float32's last bit
-LOWEST = (
-    -150
-)  # the unit of the lowest digit is 2^LOWEST: a float32 with exponent field e is an integer times 2^(e - 150)
+LOWEST = -150  # a float32 with exponent field e is an integer times 2^(e - 150): digits begin there
 DIGITS = 22  # of 16 bits each: room for 2^40 numbers of the largest size
 RESIDENT_BINS = 6  # blocks that fit into a multiprocessor with their bins, of 32 KiB
 MOST = 2**23  # elements a block, in `exact`: a term is below 2^39, so their sum fits an int64
