@@ -205,9 +205,9 @@ EXERCISES = (
     ),
     Exercise(
         "numerics/fixed",
-        task="Each x[i], a float32, is a multiple of 2^-20, and less than 16 in size. Add their sum, in units of 2^-20, "
-        "to out[0], an int64 that is 0 at the beginning. The result is exact, in whatever order blocks finish. Use one "
-        f"atomic a block. The launch has {BLOCK} threads a block, and one thread or more for each element.",
+        task="Each x[i], a float32, is a multiple of 2^-20, and less than 16 in size. Add their sum, in units of "
+        "2^-20, to out[0], an int64 that is 0 at the beginning. The result is exact, in whatever order blocks finish. "
+        f"Use one atomic a block. The launch has {BLOCK} threads a block, and one thread or more for each element.",
         parameters="x, out",
         cases=_fixed_cases,
         budget=_fixed_budget,

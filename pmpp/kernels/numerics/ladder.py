@@ -291,7 +291,7 @@ def add_blocks_kernel(partials, out):
 def wider(p):
     """The numbers stay float32 in memory, and the sum is a float64: one operation an element, with 29 bits more.
 
-    Source: PMPP 4e appendix A.6; NVIDIA, Floating point and IEEE 754.
+    Source: PMPP 4e appendix A.4, on accuracy; N. Whitehead and A. Fit-Florea, Precision and performance (NVIDIA, 2011).
 
     Leaves: on GPUs for graphics float64 is 32 or 64 times slower. And it rounds, too: on another grid the last bit
     can differ, and terms that differ in size by more than 2^53 are lost.
