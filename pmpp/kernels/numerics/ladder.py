@@ -293,8 +293,8 @@ def wider(p):
 
     Source: PMPP 4e appendix A.4, on accuracy; N. Whitehead and A. Fit-Florea, Precision and performance (NVIDIA, 2011).
 
-    Leaves: on GPUs for graphics float64 is 32 or 64 times slower. And it rounds, too: on another grid the last bit
-    can differ, and terms that differ in size by more than 2^53 are lost.
+    Leaves: on GPUs for graphics float64 is 32 or 64 times slower, and can take longer than reading. And it rounds, too:
+    on another grid the last bit can differ, and terms that differ in size by more than 2^53 are lost.
     """
     head, tail, _ = vector_span(p.x)
     grid = p.grid or grid_for(p.x.size)
