@@ -377,8 +377,25 @@ for name, x in {"the pixels": pixels, "their deviations": deviation}.items():
 # If they are exact, it pays. The next rungs are for that.
 #
 # There is a third case: a hard step that the method brings along, into a problem that is not hard. The best known is
-# the variance as the mean of the squares less the square of the mean. Chapter [54](54_normalisation.ipynb) meets it in
-# a network.
+# the variance as the mean of the squares less the square of the mean. Here it is for some pixels, with a constant added
+# to each. That changes no variance.
+
+
+# %%
+def in_one_pass(x):
+    """The mean of the squares less the square of the mean, in float32."""
+    return (x * x).mean(dtype=np.float32) - x.mean(dtype=np.float32) ** 2
+
+
+for level in (0, 100, 1000, 10_000, 100_000):
+    x = pixels[:4096] + np.float32(level)
+    about, wide = in_one_pass(x), x.astype(np.float64)
+    print(f"{level:7} added: {about:12.4f} in one pass, {((wide - wide.mean()) ** 2).mean():10.4f} in truth")
+
+# %% [markdown]
+# Both terms are good to seven digits. When the square of the mean is $1/u$ times as large as the variance, their
+# difference has none of these left: *catastrophic cancellation*. The subtraction is exact. It only shows what was
+# rounded away before. Chapter [54](54_normalisation.ipynb) meets this in a network.
 #
 # ### Exercise: a variance that survives
 
@@ -548,11 +565,11 @@ looks = zip((palette.INK, palette.GREY, *palette.COLOURS[:4]), "xPosD^", strict=
 for (name, way), (colour, marker) in zip(ways.items(), looks, strict=True):
     found = [abs(float(way(tenth[:n])) / (n * float(tenth[0])) - 1) for n in lengths]
     ax.plot(lengths, np.maximum(found, 1e-10), color=colour, marker=marker, label=name)
+
+# %%
 sizes = np.array(lengths)
 ax.plot(sizes, sizes * 2.0**-24, "--", color=palette.FAINT, label="n u: the bound of a loop")
 ax.plot(sizes, sizes / 256 * 2.0**-24, "-.", color=palette.FAINT, label="n u / 256")
-
-# %%
 ax.axhline(2.0**-24, color=palette.FAINT, linestyle=":", label="u: one rounding")
 ax.set(xscale="log", yscale="log", xlabel="numbers n", ylabel="relative error of the sum")
 ax.set_xticks(lengths, [f"$3^{{{k}}}$" for k in range(6, 14)])

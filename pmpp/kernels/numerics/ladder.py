@@ -174,7 +174,8 @@ def one_after_another(p):
 def tree(p):
     """Every addition has its place in a tree that depends on n alone, so a term is rounded about log2 n times.
 
-    It is the last rung of chapter 30. Its tiles are of 2^14 elements on every GPU.
+    It is the last rung of chapter 30. Its tiles are of 2^14 elements on every GPU. An ``x`` that does not begin at a
+    multiple of 16 bytes has another tree, since its first elements are apart.
 
     Source: PMPP 4e section 10.2; Higham, Accuracy and Stability of Numerical Algorithms, section 4.1, on pairwise sums.
 

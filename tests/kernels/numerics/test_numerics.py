@@ -46,9 +46,8 @@ def bound(name, x, grid=None):
     depth = room.additions(x.size, grid)
     if name == "one_after_another":
         return depth * U * size
-    if (
-        name == "tree"
-    ):  # a vector, four vectors, the edges, a warp and its block; once for each 2^14 elements, and again
+    if name == "tree":
+        # Of a vector, of four vectors, the edges, a warp and its block; from 2^14 elements on, twice.
         return (2 + 2 + 2 + 5 + 5) * (2 if x.size > 2**14 else 1) * U * size
     if name == "compensated":
         # What is lost adds up to at most depth u sum |x|, and adding it up makes an error of at most 2 depth u of that
@@ -61,9 +60,13 @@ def bound(name, x, grid=None):
 
 def right(name, result, x, grid=None):
     expected = np.full(1, room.reference(x))
+    allowed = bound(name, x, grid)
     if name == "exact" and np.isfinite(x).all():
-        expected = np.full(1, nearest(x), np.float64)
-    return judge.right(result, expected, bound(name, x, grid))
+        if x.size > 2**16:  # fractions are slow: a correctly rounded sum is within one rounding of the reference
+            allowed = U * (1 + 2 * U) * abs(expected[0])
+        else:
+            expected = np.full(1, nearest(x), np.float64)
+    return judge.right(result, expected, allowed)
 
 
 EXTRA = {
@@ -97,23 +100,24 @@ def faults(name, function, inputs):
 @pytest.mark.parametrize("name", [*INPUTS, *EXTRA])
 def test_a_rung_keeps_its_own_bound(rung, name):
     x = (INPUTS | EXTRA)[name]
-    if rung.name == "wider" and name in ("rounded twice", "a hair above a tie"):
-        pytest.skip("it rounds twice: that its error is a little more than half a unit is no fault")
     if name == "just below infinity" and rung.name in ("one_after_another", "tree", "compensated"):
         pytest.skip("a partial sum may be rounded to infinity")
     assert faults(rung.name, rung, [x]) == []
 
 
+SOME = ["subnormal", "all positive", "of all sizes", "infinity", "both infinities", "NaN"]  # for slow kernels
+
+
 @interpreter_only
 @pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
 def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
-    inputs = [x for x in [*EXTRA.values(), *INPUTS.values()] if x.size]
+    inputs = [*EXTRA.values(), *map(INPUTS.get, SOME)]
     assert faults(CLAIMS[wrong.function.__name__], wrong.function, inputs)[:1] == [wrong.reason]
 
 
 @pytest.mark.parametrize("function", RIGHT, ids=lambda function: function.__name__)
 def test_what_the_wrong_kernels_are_made_of_is_right(function):
-    inputs = [x for name, x in (EXTRA | INPUTS).items() if x.size and name != "just below infinity"]
+    inputs = [x for name, x in EXTRA.items() if name != "just below infinity"] + list(map(INPUTS.get, SOME))
     assert faults(CLAIMS[function.__name__], function, inputs) == []
 
 
@@ -351,7 +355,7 @@ def test_another_library_agrees(rung, library):
 @each_rung
 def test_a_large_sum_on_the_gpu(rung):
     cupy = pytest.importorskip("cupy")
-    x = cupy.random.RandomState(0).standard_normal(2**26 + 3, dtype=cupy.float32)
+    x = cupy.random.RandomState(0).standard_normal(2**21 + 3, dtype=cupy.float32)
     host = cupy.asnumpy(x)
     results = {bits(rung, x, grid) for grid in (None, 1, 3)}
     for result in results:
