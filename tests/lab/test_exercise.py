@@ -10,10 +10,23 @@ import pytest
 from pmpp import cuda
 from pmpp.lab.teach.diagnosis import ADVICE, judge
 from pmpp.lab.teach.exercise import Case, Exercise, unwritten
-from tests.support.toys import ADD, BLOCK, MEAN, NEGATE, PITCH, TILE, TOTAL, TRANSPOSE, TURN, total_answer, turn_cases
+from tests.support.toys import (
+    ADD,
+    BLOCK,
+    MEAN,
+    NEGATE,
+    PAIR,
+    PITCH,
+    TILE,
+    TOTAL,
+    TRANSPOSE,
+    TURN,
+    total_answer,
+    turn_cases,
+)
 
 
-@pytest.mark.parametrize("toy", [ADD, TOTAL, TURN, TRANSPOSE, NEGATE, MEAN], ids=lambda toy: toy.name)
+@pytest.mark.parametrize("toy", [ADD, TOTAL, TURN, TRANSPOSE, NEGATE, PAIR, MEAN], ids=lambda toy: toy.name)
 def test_the_right_answer_passes(toy):
     verdict = judge(toy, toy.answer)
     assert verdict
@@ -587,7 +600,7 @@ def without_padding(x, out):
         out[left + ty, top + tx] = tile[tx, ty]
 
 
-@rejected(TRANSPOSE, "wrong result", r"with 32 x 32, out\[0, 1\] is .* It is right with 1 x 1")
+@rejected(TRANSPOSE, "axes exchanged", r"with 32 x 32, out\[i, j\] holds what belongs into out\[j, i\]")
 @cuda.jit
 def not_transposed(x, out):
     column, row = cuda.grid(2)
@@ -602,6 +615,48 @@ def rows_along_x(x, out):
     row, column = cuda.grid(2)
     if row < x.shape[0] and column < x.shape[1]:
         out[row, column] = -x[row, column]
+
+
+@rejected(NEGATE, "axes exchanged", r"with 16 x 16, out\[i, j\] holds what belongs into out\[j, i\]")
+@cuda.jit
+def stored_down_the_columns(x, out):
+    i, j = cuda.grid(2)
+    if j < x.shape[0] and i < x.shape[1]:
+        out[i, j] = -x[j, i]
+
+
+@rejected(NEGATE, "wrong axis order", "with 16 x 16, .* x first", "row, column = cuda.grid(2)")
+@cuda.jit
+def rows_along_x_by_name(x, out):
+    row, column = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = x[row, column] * np.float32(row - column - 1)
+
+
+@rejected(PAIR, "outputs exchanged", "with n = 1, less holds what belongs into times, and times what belongs into less")
+@cuda.jit
+def outputs_exchanged(x, y, less, times):
+    i = cuda.grid(1)
+    if i < x.size:
+        less[i], times[i] = x[i] * y[i], x[i] - y[i]
+
+
+@rejected(PAIR, "inputs exchanged", r"with n = 1, less\[0\] is .*It is what comes out with x and y exchanged")
+@cuda.jit
+def inputs_exchanged(x, y, less, times):
+    i = cuda.grid(1)
+    if i < x.size:
+        less[i], times[i] = y[i] - x[i], x[i] * y[i]
+
+
+@rejected(PAIR, "deliberate float64", r"line \d+ asks for float64\. The arrays are float32", "np.float64)")
+@cuda.jit
+def in_a_local_array_of_float64(x, y, less, times):
+    i = cuda.grid(1)
+    if i < x.size:
+        both = cuda.local.array(2, np.float64)
+        both[0], both[1] = x[i] - y[i], x[i] * y[i]
+        less[i], times[i] = both[0], both[1]
 
 
 @rejected(MEAN, "output not written", "with n = 1, the function returns nothing. Return it.")

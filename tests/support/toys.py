@@ -1,7 +1,8 @@
 """Small exercises for the tests of the exercise check.
 
 add: an element a thread. total: one number from many blocks. turn: shared memory and a barrier. transpose: two axes,
-with coalescing and banks to get wrong. negate: two axes, an element a thread. mean: a function of the host.
+with coalescing and banks to get wrong. negate: two axes, an element a thread. pair: two inputs and two outputs to
+exchange. mean: a function of the host.
 """
 
 import numpy as np
@@ -137,6 +138,27 @@ def negate_answer(x, out):
 
 
 NEGATE = Exercise("toy/negate", task="Negate.", parameters="x, out", cases=negate_cases, answer=negate_answer)
+
+
+def pair_cases(rng):
+    cases = []
+    for n in (1, BLOCK, BLOCK + 1, 500):
+        x, y = rng.integers(1, 1000, (2, n)).astype(np.float32)  # both results are exact
+        args = x, y, unwritten(n, np.float32), unwritten(n, np.float32)
+        cases.append(Case(f"n = {n}", args, blocks(n), BLOCK, {2: x - y, 3: x * y}))
+    return cases
+
+
+@cuda.jit
+def pair_answer(x, y, less, times):
+    i = cuda.grid(1)
+    if i < x.size:
+        less[i], times[i] = x[i] - y[i], x[i] * y[i]
+
+
+PAIR = Exercise(
+    "toy/pair", task="Subtract and multiply.", parameters="x, y, less, times", cases=pair_cases, answer=pair_answer
+)
 
 
 def mean_cases(rng):

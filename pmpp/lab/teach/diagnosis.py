@@ -6,7 +6,9 @@ first that is found is the one that is told. The counters are judged in `pmpp.la
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import itertools
 import math
 import re
 import typing
@@ -20,6 +22,8 @@ from pmpp.lab.teach.run import Run, Source, attempt, bits, extent, leaver, wide,
 from pmpp.lab.teach.waste import Waste
 
 __all__ = ["ADVICE", "judge"]
+
+FEW = 4  # elements that may be alike by chance
 
 # What to do about each mistake. The names are the vocabulary of all exercises and their tests.
 ADVICE = {
@@ -46,11 +50,16 @@ ADVICE = {
     "only right for one block": "threadIdx counts within a block; cuda.grid(1) counts through all of them.",
     "only right for whole blocks": "Look at what the last block does when only a part of it is needed.",
     "wrong axis order": "cuda.grid(2) gives x first, and blocks along x are for the columns.",
+    "outputs exchanged": "Look at the order of the parameters, and at which value is stored where.",
+    "inputs exchanged": "Look at the order of the parameters, and at which of them the formula names where.",
+    "axes exchanged": "The first index of a matrix is the row, the second the column: which of yours is which?",
     "output not written": "Which thread should write the first of them, and what does it do instead?",
     "inaccurate": "Look at the type of what is in between, and at the order of the additions.",
     "wrong result": "Take the smallest case that fails, and compute that element by hand.",
     "accidental float64": "A Python float is float64 in a kernel, and float32 with an integer becomes float64: cast, "
     "as in np.float32(a). float64 takes twice the time on a data-centre GPU, and 32 or 64 times on others.",
+    "deliberate float64": "The arrays are float32, and the result is rounded to float32 in any case: write np.float32. "
+    "float64 takes twice the memory, and twice the time on a data-centre GPU, 32 or 64 times on others.",
     "too many atomics": "Combine within a thread, then within a block, and let one thread a block do the atomic.",
     "idle threads": "One thread takes as long as a whole warp would: give each thread its own elements.",
     "uncoalesced": "Let neighbouring threads, threadIdx.x and the next, use neighbouring elements.",
@@ -183,6 +192,9 @@ class _Judge:
         inside = [other for other in self.runs if other.wrong and not other.hazards]
         if inside and not any(other.changed for other in inside) and (trap := self.sprung(inside)) is not None:
             return trap  # it computes something else, and an index beyond the end may come of that
+        bad = [other for other in self.runs if other.hazards or other.wrong]
+        if hazard.space == "global" and (turned := self.axes_exchanged(bad)) is not None:
+            return turned
         if hazard.space == "global":  # a case with several blocks tells the story better
             run, hazard = next((pair for pair in where if _blocks(pair[0].case) > 1), (run, hazard))
         said = _said(hazard)
@@ -327,11 +339,18 @@ class _Judge:
             return self.fault("wrong result", seen, case=run.case)
         if all(map(_axes_exchanged, bad)):
             return self.fault("wrong axis order", seen, case=run.case)
+        for exchanged in (self.outputs_exchanged, self.axes_exchanged):
+            if (found := exchanged(bad)) is not None:
+                return found
+        if (line := self.source.takes_rows_first()) is not None and all(_two_dimensional(other.case) for other in bad):
+            return self.fault("wrong axis order", seen, case=run.case, line=line)
         output = self.source.parameters[index]
         if output in self.source.unused():
             return self.fault("output not written", f"the kernel never uses {output}.", "", case=run.case)
         if ignored := [name for name in self.source.unused() if name != output]:
             return self.fault("argument ignored", f"{seen} The kernel never uses {ignored[0]}.", case=run.case)
+        if (found := self.inputs_exchanged(bad)) is not None:
+            return found
         got, before = run.results[index][wrong], run.case.args[index][wrong]
         unwritten = (bits(got) == bits(before)).all() and not _only_element_was_written(run, wrong)
         if unwritten and (left := self.left_early(bad, seen)) is not None:
@@ -359,6 +378,67 @@ class _Judge:
         infinite = written and np.isfinite(expected[0]) and not np.isfinite(got[0])
         advice = "Infinity and NaN come of a number too large, or of a division by 0: which step makes the first?"
         return self.fault("wrong result", seen, advice if infinite else None, case=run.case)
+
+    def outputs_exchanged(self, bad: list[Run]) -> Verdict | None:
+        """If in each of these cases two outputs hold each other's result, or two rows of one output do."""
+        outputs, name = list(bad[0].case.expected), self.source.parameters
+        for a, b in itertools.combinations(outputs, 2):
+            if all(_holds(run, a, run, b) and _holds(run, b, run, a) for run in bad):
+                seen = f"{name[a]} holds what belongs into {name[b]}, and {name[b]} what belongs into {name[a]}."
+                return self.fault("outputs exchanged", seen, case=bad[0].case)
+        for index in outputs:
+            rows = {run.case.args[index].shape[0] if run.case.args[index].ndim > 1 else 0 for run in bad}
+            for a, b in itertools.combinations(range(max(rows)), 2) if rows <= {2, 3, 4} and len(rows) == 1 else ():
+                if all(_holds(run, index, run, index, a, b) for run in bad):
+                    one, other = f"{name[index]}[{a}]", f"{name[index]}[{b}]"
+                    seen = f"{one} holds what belongs into {other}, and {other} what belongs into {one}."
+                    advice = "Look at which value is stored in which row."
+                    return self.fault("outputs exchanged", seen, advice, case=bad[0].case)
+        return None
+
+    def inputs_exchanged(self, bad: list[Run]) -> Verdict | None:
+        """If in each of these cases the results are those of the exercise's answer with two inputs exchanged."""
+        if self.exercise.answer is None:
+            return None
+        inputs = [i for i in range(len(bad[0].case.args)) if i not in bad[0].case.expected]
+        for a, b in itertools.combinations(inputs, 2):
+            if all(self.as_if_exchanged(run, a, b) for run in bad):
+                one, other = self.source.parameters[a], self.source.parameters[b]
+                seen = f"{self.seen(bad)} It is what comes out with {one} and {other} exchanged."
+                return self.fault("inputs exchanged", seen, case=bad[0].case)
+        return None
+
+    def as_if_exchanged(self, run: Run, a: int, b: int) -> bool:
+        """Whether the exercise's answer gives these results if arguments a and b change places."""
+        args = list(run.case.args)
+        if not _alike(args[a], args[b]):
+            return False
+        args[a], args[b] = args[b], args[a]
+        other = attempt(self.exercise.answer, dataclasses.replace(run.case, args=tuple(args)))
+        if other.error is not None or other.hazards:
+            return False
+        for index in run.case.expected:
+            got = other.results[index]
+            if got.dtype.kind in "fc" and not np.isfinite(got).any():
+                return False
+            allowed = run.case.tolerance.get(index, 0) + 1e-6 * np.nan_to_num(np.abs(wide(got)), posinf=0.0)
+            if wrong_elements(run.results[index], got, allowed if got.dtype.kind in "fc" else 0).any():
+                return False
+        return True
+
+    def axes_exchanged(self, bad: list[Run]) -> Verdict | None:
+        """If in each of these cases an output holds its result with two axes exchanged, as far as both reach."""
+        for index, output in bad[0].case.expected.items():
+            for axes in itertools.combinations(range(np.ndim(output)), 2):
+                found = [_turned(run, index, *axes) for run in bad]
+                if False in found or True not in found:
+                    continue
+                run, name = bad[found.index(True)], self.source.parameters[index]
+                one, other = (list("abcdefgh"[: np.ndim(output)]) for _ in axes)
+                one[axes[0]], one[axes[1]], other[axes[0]], other[axes[1]] = "i", "j", "j", "i"
+                seen = f"{name}[{', '.join(one)}] holds what belongs into {name}[{', '.join(other)}]."
+                return self.fault("axes exchanged", seen, case=run.case)
+        return None
 
     def seen(self, bad: list[Run]) -> str:
         right = [run for run in self.runs if not run.wrong and not run.hazards]
@@ -438,6 +518,12 @@ def _exact(case: Case) -> bool:
     return full == {True, False}
 
 
+def _two_dimensional(case: Case) -> bool:
+    """Whether a launch has two axes, and an output more than one element: only then their order matters."""
+    several = all(np.size(output) > 1 for output in case.expected.values())
+    return len(extent(case.grid)) == 2 and len(extent(case.block)) == 2 and several
+
+
 def _first_block_is_right(case: Case, wrong: np.ndarray) -> bool:
     """Whether the share of the first block is right, as far as it is clear; one number is the work of all blocks."""
     if wrong.size == 1 or len(extent(case.grid)) > 1:
@@ -471,6 +557,43 @@ def _axes_exchanged(run: Run) -> bool:
         if (bits(run.results[index]) != bits(run.case.args[index]))[beyond].any():
             return False
     return True
+
+
+def _alike(a: typing.Any, b: typing.Any) -> bool:
+    """Whether two arguments may be taken for each other."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.shape == b.shape and a.dtype == b.dtype
+    return type(a) is type(b)
+
+
+def _holds(run: Run, a: int, other: Run, b: int, row: int | None = None, beside: int | None = None) -> bool:
+    """Whether output a holds what is expected in output b; with rows: whether two rows of it are exchanged."""
+    got, expected, allowed = run.results[a], np.asarray(other.case.expected[b]), other.case.tolerance.get(b, 0)
+    if got.shape != expected.shape:
+        return False
+    if row is not None:
+        order = list(range(len(got)))
+        order[row], order[beside] = beside, row
+        got = got[order]
+    return not wrong_elements(got, expected, allowed).any()
+
+
+def _turned(run: Run, index: int, i: int, j: int) -> bool | None:
+    """Whether an output holds its expected result with axes i and j exchanged; None if that cannot be told."""
+    got, expected = run.results[index], np.asarray(run.case.expected[index])
+    shape, allowed = expected.shape, np.broadcast_to(run.case.tolerance.get(index, 0), expected.shape)
+    side = min(shape[i], shape[j])
+    if side < 2:
+        return None
+    if got.ndim == 2 and got.flags.c_contiguous and shape[0] != shape[1]:  # by an index that was computed
+        flat = got.reshape(shape[1], shape[0]).T
+        if not wrong_elements(flat, expected, allowed).any():
+            return True
+    part = tuple(slice(side) if axis in (i, j) else slice(None) for axis in range(got.ndim))
+    if wrong_elements(got[part].swapaxes(i, j), expected[part], allowed[part]).any():
+        return False
+    apart = wrong_elements(expected[part].swapaxes(i, j), expected[part], allowed[part])
+    return True if np.count_nonzero(apart) >= FEW else None
 
 
 def _nearly(run: Run) -> bool:

@@ -225,7 +225,9 @@ class Source:
         self.body = self.tree.body
         self.trees = [self.tree]
         known = [function]
+        self.wide: set[str] = set()  # names of float64
         for one in known:
+            self.wide |= {name for name, value in _globals(one).items() if value is np.float64}
             for helper in _called(one):
                 file, tree = _parsed(helper)
                 if helper not in known and file == self.file and tree.body:
@@ -307,6 +309,25 @@ class Source:
             return loaded == [] if isinstance(node, ast.AugAssign) else loaded == own
         return False
 
+    def names_float64(self) -> tuple[int, str] | None:
+        """The first line that asks for float64 by a name, in a cast or as the type of an array, and that name."""
+        named = {"float64", "double", "complex128", *self.wide}
+        found = []
+        for node in self._nodes():
+            name = getattr(node, "attr", getattr(node, "id", getattr(node, "value", None)))
+            if isinstance(name, str) and name in named:
+                found.append((node.lineno, "complex128" if name == "complex128" else "float64"))
+        return min(found, default=None)
+
+    def takes_rows_first(self) -> int | None:
+        """The line of ``row, column = cuda.grid(2)``, if the names say so: the first of the two counts along x."""
+        for node in self._nodes():
+            if isinstance(node, ast.Assign) and ast.unparse(node.value).endswith("grid(2)"):
+                names = re.fullmatch(r"\(?(\w+), (\w+)\)?", ast.unparse(node.targets[0]))
+                if names and re.match(r"(row|r$|y$)", names[1]) and re.match(r"(col|c$|x$)", names[2]):
+                    return node.lineno
+        return None
+
     def tests_around(self, line: int) -> list[tuple[ast.AST, bool]]:
         """The conditions that a line stands under (with True), and those of an early return before it (with False)."""
         found = []
@@ -339,12 +360,17 @@ def _parsed(function: typing.Any) -> tuple[str, ast.FunctionDef | ast.Module]:
     return inspect.getsourcefile(function) or "", found
 
 
+def _globals(function: typing.Any) -> dict[str, typing.Any]:
+    """What a function refers to by name."""
+    if not inspect.isfunction(function):
+        return {}
+    known = inspect.getclosurevars(function)
+    return {**known.globals, **known.nonlocals}
+
+
 def _called(function: typing.Any) -> list[typing.Any]:
     """Device functions that a function refers to by name."""
-    if not inspect.isfunction(function):
-        return []
-    known = inspect.getclosurevars(function)
-    named = [getattr(value, "py_func", None) for value in (known.globals | known.nonlocals).values()]
+    named = [getattr(value, "py_func", None) for value in _globals(function).values()]
     return [helper for helper in named if inspect.isfunction(helper)]
 
 

@@ -4,8 +4,9 @@ Where the exercise sets no limit it follows from what the exercise's own answer 
 1.5 times its sectors if they are not coalesced, and 2.5 times in any case: the interpreter counts each ``x[i]`` in the
 source, and a compiler keeps some in registers. What is loaded again soon, with no store in between, does not count.
 Requests to shared memory may take two wavefronts each, or twice those of the answer. There may be 1.5 times as many
-atomics, and nothing more in float64. What one or two lanes of a warp do alone may not take more instructions than all
-of the answer.
+atomics, and nothing more in float64. Nor may the source ask for float64 by its name, whether that counts operations or
+not: in registers and in shared memory it takes twice the bytes. What one or two lanes of a warp do alone may not take
+more instructions than all of the answer.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Waste:
 
     def found(self) -> Found | None:
         budget = self.exercise.budget(self.run.case) if self.exercise.budget else {}
+        if (found := self.deliberate_float64(*budget.get("flops_f64", (0, None))[:1])) is not None:
+            return found
         for counter, (limit, sentence) in budget.items():
             if self.run.counter(counter) > limit:
                 return self.beyond(counter, limit, sentence)
@@ -98,6 +101,19 @@ class Waste:
             wavefronts, served = f"shared_{way}_wavefronts", run(f"shared_{way}_requests")
             limits[wavefronts] = WAVEFRONTS * max(own(wavefronts), served), served
         return limits
+
+    def deliberate_float64(self, limit: float) -> Found | None:
+        """float64 that is asked for by its name, where neither an argument nor the exercise's own answer has any."""
+        named = self.source.names_float64()
+        wide = any(np.result_type(arg) in (np.float64, np.complex128) for arg in self.run.case.arrays)
+        if named is None or self.on_host or wide or limit == math.inf or self.exercise.answer is None:
+            return None
+        if Source(getattr(self.exercise.answer, "py_func", self.exercise.answer)).names_float64() is not None:
+            return None
+        (line, name), used = named, self.run.counter("flops_f64")
+        seen = f"line {line} asks for {name}"
+        seen += f"; {_counted('flops_f64', used)} where 0 will do." if used else "."
+        return Found("deliberate float64", seen, None, line)
 
     def float64_without_flops(self, limit: float, sentence: str | None) -> Found | None:
         """float64 that counts no operation, as in a maximum. Of a mere choice a compiler makes float32."""
@@ -171,7 +187,7 @@ class Waste:
         if conflicts != counter and self.run.counter(counter) - self.run.counter(conflicts) <= limit:
             line = max(self.lines, key=lambda line: self.lines[line][conflicts])
             return Found("bank conflicts", f"{self.each_request(counter, line)}; {used}.", sentence, line)
-        if counter == "flops_f64" and self.run.warnings:  # the interpreter knows where it begins, and why
+        if BEHIND.get(counter) == "accidental float64" and self.run.warnings:  # the interpreter knows why
             cause = self.run.warnings[0]
             return Found(mistake, f"{cause.message}; {used}.", sentence, cause.line)
         line, active = self.lanes(counter)

@@ -166,7 +166,13 @@ class Expressions(Names):
         if static_base is not DYNAMIC and not is_value(static_base):
             raise self.refuse(node, f"{ast.unparse(node.value)} has no {node.attr}")
         base, attribute, line, text = self.expr(node.value), node.attr, node.lineno, ast.unparse(node)
-        return lambda f: indexing.attribute(f, base(f), attribute, line, text)
+
+        def ev(f: Frame) -> Any:
+            value = base(f)
+            special = intrinsics.SPECIAL.get(f"{intrinsics.device_path(value)}.{attribute}")  # d = cuda.blockDim; d.x
+            return indexing.attribute(f, value, attribute, line, text) if special is None else special(f.m)
+
+        return ev
 
     def expr_BinOp(self, node: ast.BinOp) -> Expression:
         left, right, line = self.expr(node.left), self.expr(node.right), node.lineno

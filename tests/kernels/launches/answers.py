@@ -5,6 +5,8 @@ import numpy as np
 from pmpp import cuda
 from tests.support.wrong import WrongAnswer
 
+DOUBLE = np.float64
+
 
 @cuda.jit
 def through_memory(x, y, a, out):
@@ -258,9 +260,44 @@ def waits_after_each_step(x, r, steps, out):
         out[i] = value
 
 
+@cuda.jit
+def maximum_with_a_float64_on_purpose(x, y, a, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = max(a * x[i] + y[i], np.float64(0))
+
+
+@cuda.jit
+def fused_in_a_float64_variable(x, y, a, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = DOUBLE(a * x[i] + y[i])
+        out[i] = value if value > 0 else 0
+
+
+@cuda.jit
+def fused_through_float64_in_shared_memory(x, y, a, out):
+    values = cuda.shared.array(256, np.float64)
+    i, thread = cuda.grid(1), cuda.threadIdx.x
+    if i < out.size:
+        values[thread] = max(a * x[i] + y[i], np.float32(0))
+        out[i] = values[thread]
+
+
+@cuda.jit
+def fused_with_the_other_vector(x, y, a, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = max(a * y[i] + x[i], np.float32(0))
+
+
 FUSED, LOGISTIC = "launches/fused", "launches/logistic"
 
 ANSWERS = (
+    WrongAnswer(FUSED, maximum_with_a_float64_on_purpose, "deliberate float64", r"line \d+ asks for float64"),
+    WrongAnswer(FUSED, fused_in_a_float64_variable, "deliberate float64", "write np.float32"),
+    WrongAnswer(FUSED, fused_through_float64_in_shared_memory, "deliberate float64", "twice the memory"),
+    WrongAnswer(FUSED, fused_with_the_other_vector, "inputs exchanged", "with x and y exchanged"),
     WrongAnswer(FUSED, through_memory, "too much traffic", "fits into a variable"),
     WrongAnswer(FUSED, stores_then_clips, "too much traffic", "store only the result"),
     WrongAnswer(FUSED, loads_twice, "too much traffic", "load x and y once"),

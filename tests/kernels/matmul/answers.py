@@ -1,13 +1,17 @@
 """More answers to the exercises of chapter 12: right in another way, or wrong for a reason easily mistaken."""
 
+import math
+
 import numpy as np
 
 from pmpp import cuda
+from pmpp.runtime.vector import load128, store128
 from tests.support.wrong import collectors
 
 ANSWERS, ALSO_RIGHT, wrong, right = collectors()
 ANY_SIZE, TRANSPOSED = "matmul/any_size", "matmul/transposed"
 TWO_COLUMNS, GEMV = "matmul/two_columns", "matmul/gemv"
+SHORTEST, OUTER = "matmul/shortest_paths", "matmul/outer_product"
 T, WARP, PADDED = 16, 32, 33
 f0 = np.float32(0)
 
@@ -258,3 +262,39 @@ def gemv_each_thread_its_row(a, x, y):
         for k in range(x.size):
             total += a[i, k] * x[k]
         y[i] = total
+
+
+# -- shortest_paths, outer_product
+
+
+@wrong(SHORTEST, "accidental float64", r"best is float64 because of math.inf on line \d+")
+@cuda.jit
+def shortest_from_infinity_in_float64(a, b, c):
+    column, row = cuda.grid(2)
+    if row < c.shape[0] and column < c.shape[1]:
+        best = math.inf
+        for k in range(a.shape[1]):
+            best = min(best, a[row, k] + b[k, column])
+        c[row, column] = best
+
+
+@wrong(SHORTEST, "deliberate float64", r"line \d+ asks for float64\. The arrays are float32")
+@cuda.jit
+def shortest_in_float64_on_purpose(a, b, c):
+    column, row = cuda.grid(2)
+    if row < c.shape[0] and column < c.shape[1]:
+        best = np.float64(np.inf)
+        for k in range(a.shape[1]):
+            best = min(best, a[row, k] + b[k, column])
+        c[row, column] = best
+
+
+@wrong(OUTER, "wrong axis order", "x first, and blocks along x are for the columns")  # and not only right for one block
+@cuda.jit
+def outer_product_with_rows_along_x(x, y, c):
+    row, column = cuda.grid(2)
+    column, row = 4 * column, 4 * row
+    if row < c.shape[0] and column < c.shape[1]:
+        a, b = load128(x, row), load128(y, column)
+        for i in range(4):
+            store128(c, (row + i) * c.shape[1] + column, (a[i] * b[0], a[i] * b[1], a[i] * b[2], a[i] * b[3]))

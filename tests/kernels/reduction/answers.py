@@ -138,7 +138,7 @@ def dot_atomic_each_warp(x, y, out):
         cuda.atomic.add(out, 0, value)
 
 
-@wrong("reduction/dot", "accidental float64")
+@wrong("reduction/dot", "deliberate float64", r"line \d+ asks for float64; .* where 0 will do")
 @cuda.jit
 def dot_in_float64(x, y, out):
     i = cuda.grid(1)

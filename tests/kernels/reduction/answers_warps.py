@@ -184,7 +184,7 @@ def sums_of_the_first_warp(x, out):
         out[cuda.blockIdx.x] = value
 
 
-@wrong("reduction/warps", "accidental float64")
+@wrong("reduction/warps", "deliberate float64")
 @cuda.jit
 def sums_in_float64(x, out):
     thread, i = cuda.threadIdx.x, cuda.grid(1)

@@ -115,7 +115,7 @@ def exclusive_with_threads_that_leave(x, out):
         out[i] = scanned[thread - 1] if thread > 0 else f0
 
 
-@wrong("scan/exclusive", "accidental float64")
+@wrong("scan/exclusive", "deliberate float64")
 @cuda.jit
 def exclusive_in_float64(x, out):
     thread, i = cuda.threadIdx.x, cuda.grid(1)

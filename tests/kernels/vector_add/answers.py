@@ -56,6 +56,22 @@ def saxpy_block_by_block(a, x, y, out):
         out[i] = np.float32(a) * x[i] + y[i]
 
 
+@wrong(SAXPY, "inputs exchanged", "It is what comes out with x and y exchanged")
+@cuda.jit
+def saxpy_of_the_other_vector(a, x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = np.float32(a) * y[i] + x[i]
+
+
+@wrong(SAXPY, "deliberate float64", r"line \d+ asks for float64; 10,000 operations are in float64 where 0 will do")
+@cuda.jit
+def saxpy_in_float64_on_purpose(a, x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = np.float32(np.float64(a) * np.float64(x[i]) + y[i])
+
+
 # -- neighbours
 
 
@@ -166,3 +182,12 @@ def fade_half_way(a, b, t, out):
     if y < out.shape[0] and x < out.shape[1] and t >= 0:
         for c in range(3):
             out[y, x, c] = (a[y, x, c] + b[y, x, c]) // 2
+
+
+@wrong(FADE, "axes exchanged", r"out\[i, j, c\] holds what belongs into out\[j, i, c\]")
+@cuda.jit
+def fade_stored_down_the_columns(a, b, t, out):
+    x, y = cuda.grid(2)
+    if y < out.shape[0] and x < out.shape[1]:
+        for c in range(3):
+            out[x, y, c] = round((1 - t) * a[y, x, c] + t * b[y, x, c])

@@ -434,7 +434,7 @@ ANSWERS = (
     WrongAnswer("warps/branch", branch_swapped, "rows swapped", "roots belong into row 0"),
     WrongAnswer("warps/branch", branch_of_the_first_block, "only right for one block"),
     WrongAnswer("warps/branch", branch_by_blocks, "output not written"),
-    WrongAnswer("warps/branch", branch_in_float64, "accidental float64"),
+    WrongAnswer("warps/branch", branch_in_float64, "deliberate float64", r"line \d+ asks for float64"),
     WrongAnswer("warps/renumber", renumber_start, "uncoalesced", "sectors a request where 4 do"),
     WrongAnswer("warps/renumber", renumber_by_parts, "uncoalesced"),
     WrongAnswer("warps/renumber", renumber_lanes_down, "uncoalesced"),
@@ -466,7 +466,7 @@ ANSWERS = (
     WrongAnswer("warps/number", number_of_the_lane, "lane, not warp"),
     WrongAnswer("warps/number", number_through_the_grid, "warps across blocks", "warp 0 of its own"),
     WrongAnswer("warps/number", number_in_the_first_block, "only right for one block"),
-    WrongAnswer("warps/number", number_with_axes_swapped, "index out of bounds"),
+    WrongAnswer("warps/number", number_with_axes_swapped, "axes exchanged", r"out\[a, i, c, j\] holds what"),
     WrongAnswer("warps/resident", resident_of_the_thread, "units left out"),
     WrongAnswer("warps/resident", named("resident_of_one_pool", resident(pools=1)), "one pool"),
     WrongAnswer("warps/resident", named("resident_without_blocks", resident(blocks=64)), "too many blocks"),
@@ -592,3 +592,11 @@ def resident_one_by_one(threads, registers):
         warps, a_warp = (t + 31) // 32, (32 * r + 255) // 256 * 256
         found.append(min(64 // warps, 32, 16384 // a_warp * 4 // warps))
     return np.array(found)
+
+
+@right("warps/number")
+@cuda.jit
+def number_by_the_block_as_a_variable(out):
+    block, thread = cuda.blockDim, cuda.threadIdx
+    number = thread.x + block.x * (thread.y + block.y * thread.z)
+    out[cuda.blockIdx.x, thread.z, thread.y, thread.x] = number >> 5
