@@ -327,6 +327,14 @@ def the_stride_of_a_block(x, y, out):
         out[i] = x[i] + y[i]
 
 
+@rejected(ADD, "idle blocks", "with n = 900, only 1 of the 15 blocks of the launch does any work")
+@cuda.jit
+def the_first_block_alone(x, y, out):
+    if cuda.blockIdx.x == 0:
+        for i in range(cuda.threadIdx.x, out.size, cuda.blockDim.x):
+            out[i] = x[i] + y[i]
+
+
 @rejected(
     ADD, "accidental float64", r"max\(float32, float64 literal 0\.0\) gives float64: write np\.float32\(0\.0\)", "0.0"
 )

@@ -22,13 +22,16 @@ def _leaky(v: np.ndarray, slope: float) -> np.ndarray:
 
 def _bias_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
-    for n, c, inner in ((1, 1, 1), (1, 3, 5), (2, 3, 7), (2, 4, 32), (3, 5, 49)):
+    shapes = ((1, 1, 1), (1, 3, 5), (2, 3, 7), (2, 4, 32), (3, 5, 49))
+    for (n, c, inner), slope in zip(shapes, (0.1, 0.25, 0.01, 0.5, 0.2), strict=True):
         x, bias = rng.standard_normal((n, c, inner), dtype=np.float32), rng.standard_normal(c, dtype=np.float32)
         total = (x + bias[None, :, None]).astype(np.float64)
-        args = x, bias, np.float32(0.1), unwritten(x.shape, np.float32)
+        args = x, bias, np.float32(slope), unwritten(x.shape, np.float32)
         # A sum and a product, each rounded once; the largest element stands for all.
-        expected, allowed = _leaky(total, 0.1), 2.0**-23 * (np.abs(x).max() + np.abs(bias).max())
-        cases.append(Case(f"shape {x.shape}", args, blocks(x.size, BLOCK), BLOCK, {3: expected}, {3: allowed}))
+        expected, allowed = _leaky(total, slope), 2.0**-23 * (np.abs(x).max() + np.abs(bias).max())
+        cases.append(
+            Case(f"shape {x.shape}, slope {slope}", args, blocks(x.size, BLOCK), BLOCK, {3: expected}, {3: allowed})
+        )
     return cases
 
 

@@ -225,6 +225,10 @@ def _wrapped_turned(x: np.ndarray, mask: np.ndarray, out: np.ndarray) -> dict[in
     return {2: _wrapped(x, mask[::-1, ::-1])}
 
 
+def _wrapped_transposed(x: np.ndarray, mask: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {2: _wrapped(x, np.ascontiguousarray(mask.T))}
+
+
 def _wrapped_ahead(x: np.ndarray, mask: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
     return {2: np.roll(_wrapped(x, mask), (-1, -1), (0, 1))}
 
@@ -323,6 +327,7 @@ EXERCISES = (
             Trap("clamped border", "Beyond a border stands the opposite side, not the same element.", _stays_at_edge),
             Trap("one direction only", "Columns begin again as rows do.", _wrapped_rows_only),
             Trap("mask turned over", "mask[0, 0] belongs to the neighbour above on the left.", _wrapped_turned),
+            Trap("mask transposed", "mask[r, s]: r goes down the rows, s along them.", _wrapped_transposed),
             Trap("centre in the wrong place", "x[row, column] meets mask[1, 1], in the middle.", _wrapped_ahead),
         ),
     ),

@@ -60,6 +60,10 @@ def _turned(x: np.ndarray, w: np.ndarray, out: np.ndarray) -> dict[int, np.ndarr
     return {2: _depthwise(x, np.ascontiguousarray(w[:, ::-1, ::-1]))}
 
 
+def _transposed(x: np.ndarray, w: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {2: _depthwise(x, np.ascontiguousarray(w.swapaxes(1, 2)))}
+
+
 def _first_filter(x: np.ndarray, w: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
     return {2: _depthwise(x, np.repeat(w[:1], len(w), axis=0))}
 
@@ -131,6 +135,7 @@ EXERCISES = (
         budget=lambda case: {"flops_f64": (0, FLOAT64)},
         traps=(
             Trap("kernel turned round", "Do not mirror the filter: w[c, 0, 0] meets what is up and left.", _turned),
+            Trap("kernel transposed", "w[c, r, s]: r goes down the rows, s along them.", _transposed),
             Trap("one filter for all", "Every channel has a filter of its own: w[c].", _first_filter),
         ),
     ),

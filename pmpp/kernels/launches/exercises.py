@@ -95,7 +95,8 @@ def _logistic(x: np.ndarray, r: float, steps: int) -> tuple[np.ndarray, np.ndarr
 
 def _logistic_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
-    for n, r, steps in ((1, 2.5, 1), (BLOCK - 1, 3.5, 0), (BLOCK, 2.75, 2), (BLOCK + 1, 3.75, 7), (3000, 2.5, 20)):
+    # With r = 3.2 the elements end up between two values in turn, so that a step too many shows.
+    for n, r, steps in ((1, 2.5, 1), (BLOCK - 1, 3.5, 0), (BLOCK, 2.75, 2), (BLOCK + 1, 3.75, 7), (3000, 3.2, 20)):
         x = rng.uniform(0.05, 0.95, n).astype(np.float32)
         expected, allowed = _logistic(x, r, steps)
         args = x, np.float32(r), steps, unwritten(n, np.float32)

@@ -62,6 +62,7 @@ ADVICE = {
     "float64 takes twice the memory, and twice the time on a data-centre GPU, 32 or 64 times on others.",
     "too many atomics": "Combine within a thread, then within a block, and let one thread a block do the atomic.",
     "idle threads": "One thread takes as long as a whole warp would: give each thread its own elements.",
+    "idle blocks": "Blocks run on many SMs at a time: give each its own elements, by cuda.grid(1) or cuda.blockIdx.x.",
     "uncoalesced": "Let neighbouring threads, threadIdx.x and the next, use neighbouring elements.",
     "bank conflicts": "The lanes of a warp ask one bank for different words: often you can pad the rows by one.",
     "repeated work": "Let one thread write each element: begin at its index in the grid, and go on by the grid's size.",
@@ -93,7 +94,8 @@ class _Judge:
             self.runs.append(attempt(self.answer, case))
             if self.runs[-1].error is not None:
                 return self.failed(self.runs[-1])
-        for step in (self.hazards, self.not_started, self.inputs_changed, self.wrong_results, self.waste):
+        steps = (self.hazards, self.not_started, self.inputs_changed, self.wrong_results, self.waste)
+        for step in (*steps, self.size_of_an_input):
             if (found := step()) is not None:
                 return found
         first, last = self.runs[0].case.name, self.runs[-1].case.name
@@ -213,6 +215,8 @@ class _Judge:
         if hazard.space != "global":
             advice = f"Compare with the shape that {name} was made with."
             return self.hazard("index out of bounds", run, hazard, said, advice)
+        if self.source.tests_up_to_the_size(line) and _next_to_the_last(said):
+            return self.hazard("guard off by one", run, hazard, said)
         if len({other.case for other, _ in where}) == len(self.runs):
             return self.hazard("index out of bounds", run, hazard, said)
         if self.source.tests_with_equality(line):
@@ -290,15 +294,31 @@ class _Judge:
     def size_in_code(self) -> int | None:
         """A number in the code that is an extent of some cases, if these are right: the kernel was written for them."""
         right = {run.case for run in self.runs if not run.hazards and not run.wrong}
-        threads = {n for run in self.runs for n in (*extent(run.case.block), math.prod(extent(run.case.block)))}
-        for number in self.source.numbers().keys() - threads - {0}:
-            near = (number - 1, number, number + 1)
-            if any(n > 1 and 0 in (k % n, n % k) for n in threads for k in near if k > 1):
-                continue  # it belongs to the block: half of it, two of them, or one more for padding
+        for number in self.source.numbers().keys() - self.of_the_block():
             own = {run.case for run in self.runs if any(number in (*x.shape, x.size) for x in run.case.arrays)}
             if number >= 8 and own and own <= right and len(right) < len(self.runs):
                 return number
         return None
+
+    def size_of_an_input(self) -> Verdict | None:
+        """A number in the code that is an extent of an input, and that neither the task nor its answer names."""
+        if self.on_host or self.exercise.answer is None:
+            return None
+        own = Source(getattr(self.exercise.answer, "py_func", self.exercise.answer))
+        known = own.numbers().keys() | {int(n) for n in re.findall(r"\d+", self.exercise.task)}
+        for number in self.source.numbers().keys() - known - self.of_the_block():
+            for run in self.runs:
+                if number >= 8 and number in _sizes(run.case):
+                    seen = "it is right with all inputs of this exercise, and should be with those of any other size."
+                    return self.hard_coded(seen, run, number)
+        return None
+
+    def of_the_block(self) -> set[int]:
+        """Numbers of the code that belong to the block: half of it, two of them, or one more for padding."""
+        threads = {n for run in self.runs for n in (*extent(run.case.block), math.prod(extent(run.case.block)))}
+        near = {number: [k for k in (number - 1, number, number + 1) if k > 1] for number in self.source.numbers()}
+        fit = {n: any(m > 1 and 0 in (k % m, m % k) for m in threads for k in ks) for n, ks in near.items()}
+        return {number for number, fits in fit.items() if fits} | threads | {0}
 
     def hard_coded(self, seen: str, run: Run, number: int) -> Verdict:
         line = self.source.numbers()[number]
@@ -387,13 +407,14 @@ class _Judge:
                 seen = f"{name[a]} holds what belongs into {name[b]}, and {name[b]} what belongs into {name[a]}."
                 return self.fault("outputs exchanged", seen, case=bad[0].case)
         for index in outputs:
-            rows = {run.case.args[index].shape[0] if run.case.args[index].ndim > 1 else 0 for run in bad}
-            for a, b in itertools.combinations(range(max(rows)), 2) if rows <= {2, 3, 4} and len(rows) == 1 else ():
-                if all(_holds(run, index, run, index, a, b) for run in bad):
-                    one, other = f"{name[index]}[{a}]", f"{name[index]}[{b}]"
-                    seen = f"{one} holds what belongs into {other}, and {other} what belongs into {one}."
-                    advice = "Look at which value is stored in which row."
-                    return self.fault("outputs exchanged", seen, advice, case=bad[0].case)
+            for axis in {0, bad[0].case.args[index].ndim - 1} if bad[0].case.args[index].ndim > 1 else ():
+                extents = {run.case.args[index].shape[axis] for run in bad}
+                for a, b in itertools.combinations(range(max(extents)), 2) if extents in ({2}, {3}, {4}) else ():
+                    if all(_holds(run, index, run, index, axis, (a, b)) for run in bad):
+                        one, other = (f"{name[index]}[{':, ' * axis}{i}]" for i in (a, b))
+                        seen = f"{one} holds what belongs into {other}, and {other} what belongs into {one}."
+                        advice = "Look at which value is stored in which of them."
+                        return self.fault("outputs exchanged", seen, advice, case=bad[0].case)
         return None
 
     def inputs_exchanged(self, bad: list[Run]) -> Verdict | None:
@@ -559,6 +580,12 @@ def _axes_exchanged(run: Run) -> bool:
     return True
 
 
+def _sizes(case: Case) -> set[int]:
+    """Extents of the arrays of a case, and its whole numbers."""
+    numbers = {int(arg) for arg in case.args if isinstance(arg, int | np.integer)}
+    return numbers | {size for x in case.arrays for size in (*x.shape, x.size)}
+
+
 def _alike(a: typing.Any, b: typing.Any) -> bool:
     """Whether two arguments may be taken for each other."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
@@ -566,15 +593,15 @@ def _alike(a: typing.Any, b: typing.Any) -> bool:
     return type(a) is type(b)
 
 
-def _holds(run: Run, a: int, other: Run, b: int, row: int | None = None, beside: int | None = None) -> bool:
-    """Whether output a holds what is expected in output b; with rows: whether two rows of it are exchanged."""
+def _holds(run: Run, a: int, other: Run, b: int, axis: int = 0, exchanged: tuple[int, ...] = ()) -> bool:
+    """Whether output a holds what is expected in output b, if these two places along an axis are exchanged."""
     got, expected, allowed = run.results[a], np.asarray(other.case.expected[b]), other.case.tolerance.get(b, 0)
     if got.shape != expected.shape:
         return False
-    if row is not None:
-        order = list(range(len(got)))
-        order[row], order[beside] = beside, row
-        got = got[order]
+    if exchanged:
+        order = np.arange(got.shape[axis])
+        order[list(exchanged)] = order[list(exchanged[::-1])]
+        got = np.take(got, order, axis)
     return not wrong_elements(got, expected, allowed).any()
 
 
@@ -614,6 +641,12 @@ def _nearly(run: Run) -> bool:
 
 def _said(hazard: simt.Hazard) -> str:
     return re.sub(r"^line \d+: ", "", hazard.message)
+
+
+def _next_to_the_last(said: str) -> bool:
+    """Whether the sentence tells of an index that is one more than the last."""
+    indices = [[int(i) for i in re.findall(r"\d+", part)] for part in re.findall(r"\[(.*?)\]", said)]
+    return len(indices) == 2 and indices[0] == [i + 1 for i in indices[1]]
 
 
 def _only_element_was_written(run: Run, wrong: np.ndarray) -> bool:

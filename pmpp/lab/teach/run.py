@@ -38,6 +38,7 @@ __all__ = [
 
 DECLARED = "declared_shared_bytes"  # no counter of a report: shared memory that the kernel takes beside the launch's
 SECTOR = 32  # bytes
+UP_TO_SIZE = re.compile(r"<= (len\(\w+\)|\w+\.(size|shape\[\d\]))$")  # a comparison that lets the size itself through
 LOOP_LIMIT = 1000  # rounds of one `while` loop, or twice the elements of the largest array: enough, and soon over
 
 # ------------------------------------------------------------------------------------------------------ what it did
@@ -339,6 +340,14 @@ class Source:
             if leaves or node.lineno <= line <= node.end_lineno:
                 found.append((node.test, not leaves))
         return found
+
+    def tests_up_to_the_size(self, line: int) -> bool:
+        """Whether one of these conditions runs the line for an index equal to a size, as ``i <= x.size`` does."""
+        return any(
+            runs and isinstance(node, ast.Compare) and UP_TO_SIZE.search(ast.unparse(node))
+            for test, runs in self.tests_around(line)
+            for node in ast.walk(test)
+        )
 
     def tests_with_equality(self, line: int) -> bool:
         """Whether one of these conditions has a <= or >= to run the line, or a > or < to return early.

@@ -6,7 +6,7 @@ source, and a compiler keeps some in registers. What is loaded again soon, with 
 Requests to shared memory may take two wavefronts each, or twice those of the answer. There may be 1.5 times as many
 atomics, and nothing more in float64. Nor may the source ask for float64 by its name, whether that counts operations or
 not: in registers and in shared memory it takes twice the bytes. What one or two lanes of a warp do alone may not take
-more instructions than all of the answer.
+more instructions than all of the answer, and a quarter of the blocks that work in the answer are too few.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from pmpp.lab.teach.exercise import Exercise
-from pmpp.lab.teach.run import DECLARED, SECTOR, Request, Run, Source, attempt, requests
+from pmpp.lab.teach.run import DECLARED, SECTOR, Request, Run, Source, attempt, extent, requests
 
 __all__ = ["Found", "Waste"]
 
 SECTORS, TRAFFIC, WAVEFRONTS, ATOMICS, IDLE = 1.5, 2.5, 2, 1.5, 1.1  # times what the answer needs
 WARP = 32
 MANY = 20_000  # requests to look at one by one
+FEW = 4  # at least so many times fewer blocks than in the exercise's answer are too few
 KEPT = 8  # loads of which a compiler keeps the values, for certain
 
 # The mistake behind a counter beyond its limit, if no line of the kernel is uncoalesced or has bank conflicts.
@@ -84,7 +85,9 @@ class Waste:
                 continue
             if counter != "global_load_sectors" or self.lanes(counter)[1] < 4 or used * self.loaded_anew() > limit:
                 return self.beyond(counter, enough)
-        return self.float64_without_flops(*budget.get("flops_f64", (0, None))) or self.idle_threads()
+        return (
+            self.float64_without_flops(*budget.get("flops_f64", (0, None))) or self.idle_threads() or self.idle_blocks()
+        )
 
     def limits(self) -> dict[str, tuple[float, float]]:
         """{counter: (its limit, what is told to be enough)}"""
@@ -113,7 +116,8 @@ class Waste:
         (line, name), used = named, self.run.counter("flops_f64")
         seen = f"line {line} asks for {name}"
         seen += f"; {_counted('flops_f64', used)} where 0 will do." if used else "."
-        return Found("deliberate float64", seen, None, line)
+        complex_too = "The arrays are complex64, and complex128 is float64 in both parts: write np.complex64."
+        return Found("deliberate float64", seen, complex_too if name == "complex128" else None, line)
 
     def float64_without_flops(self, limit: float, sentence: str | None) -> Found | None:
         """float64 that counts no operation, as in a maximum. Of a mere choice a compiler makes float32."""
@@ -171,6 +175,22 @@ class Waste:
         )
         return Found("idle threads", seen, None, line)
 
+    def idle_blocks(self) -> Found | None:
+        """If a few blocks do the work that the exercise's own answer gives to all."""
+        blocks = math.prod(extent(self.run.case.grid))
+        looked_at = max(1, int(self.share * blocks))
+        if looked_at < FEW:
+            return None
+        busy = {request.access.block for request in self.requests}
+        if FEW * len(busy) > looked_at:
+            return None
+        needed = {request.access.block for request in requests(self.exercise.answer, self.run.case, self.share)}
+        if FEW * len(busy) > len(needed):
+            return None
+        line = max(self.lines, key=lambda line: self.lines[line]["warp_instructions"])
+        seen = f"only {len(busy)} of the {blocks} blocks of the launch {'do' if len(busy) > 1 else 'does'} any work."
+        return Found("idle blocks", seen, None, line)
+
     # -- a counter beyond its limit
 
     def beyond(self, counter: str, limit: float, sentence: str | None = None) -> Found:
@@ -190,6 +210,10 @@ class Waste:
         if BEHIND.get(counter) == "accidental float64" and self.run.warnings:  # the interpreter knows why
             cause = self.run.warnings[0]
             return Found(mistake, f"{cause.message}; {used}.", sentence, cause.line)
+        if counter == "flops_f64" and sentence is None and any(x.dtype == np.complex64 for x in self.run.case.arrays):
+            sentence = (
+                "A complex64 with a Python number is complex128: write np.float32(2), np.complex64(1j) and the like."
+            )
         line, active = self.lanes(counter)
         if space == "global" and active < 4:
             seen = f"on line {line} only {_number(active)} of the {WARP} threads of a warp work at a time; {used}."

@@ -86,3 +86,13 @@ def gated_with_a_guard_of_x(x, out):
         row, column = divmod(i, out.shape[1])
         gate = x[row, column]
         out[row, column] = gate / (f1 + math.exp(-gate)) * x[row, column + out.shape[1]]
+
+
+@wrong(BIAS, "argument ignored", "The kernel never uses slope")
+@cuda.jit
+def bias_with_a_slope_of_its_own(x, bias, slope, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        n, c, m = i // x.shape[2] // x.shape[1], i // x.shape[2] % x.shape[1], i % x.shape[2]
+        value = x[n, c, m] + bias[c]
+        out[n, c, m] = value if value > 0 else value * np.float32(0.1)

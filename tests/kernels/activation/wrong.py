@@ -135,7 +135,7 @@ def leaky(v, slope):
 
 @cuda.jit(device=True)
 def leaky_in_float64(v, slope):
-    return v if v > 0.0 else v * 0.1
+    return v if v > 0.0 else 1.0 * v * slope
 
 
 @cuda.jit(device=True)

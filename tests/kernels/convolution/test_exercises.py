@@ -463,6 +463,34 @@ def wrap_with_rows_and_columns_exchanged(x, mask, out):
             out[column, i] = total
 
 
+@wrong("convolution/wrap", "mask transposed")
+@cuda.jit
+def wrap_with_the_mask_transposed(x, mask, out):
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        total = f0
+        for r in range(3):
+            for s in range(3):
+                total += mask[s, r] * wrapped(x, row + r - 1, column + s - 1)
+        out[row, column] = total
+
+
+@wrong("convolution/halo", "guard off by one")
+@cuda.jit
+def halo_with_one_element_too_many(x, mask, out):
+    tile = cuda.shared.array(HALO, np.float32)
+    thread, first = cuda.threadIdx.x, cuda.blockIdx.x * BLOCK
+    for k in range(thread, HALO, BLOCK):
+        i = first + k - 2
+        tile[k] = x[i] if i >= 0 and i <= x.size else f0
+    cuda.syncthreads()
+    if first + thread < x.size:
+        total = f0
+        for s in range(5):
+            total += mask[s] * tile[thread + s]
+        out[first + thread] = total
+
+
 RIGHT += [("convolution/wrap", wrap_with(at=at)) for at in (wrapped, wrapped_by_tests, wrapped_behind_only)]
 WRONG += [
     ("convolution/wrap", "zero border", wrap_with(at=or_zero)),

@@ -50,7 +50,7 @@ def depthwise(centred=True, exchanged=False, transposed=False, name="depthwise")
 
 wrong(DEPTHWISE, "wrong result", "1 channel of 1 x 1")(depthwise(centred=False, name="depthwise_not_centred"))
 wrong(DEPTHWISE, "index out of bounds")(depthwise(exchanged=True, name="depthwise_with_extents_exchanged"))
-wrong(DEPTHWISE, "wrong result", "1 channel of 8 x 16")(depthwise(transposed=True, name="depthwise_transposed"))
+wrong(DEPTHWISE, "kernel transposed", "1 channel of 8 x 16")(depthwise(transposed=True, name="depthwise_transposed"))
 
 
 @wrong(DEPTHWISE, "wrong result", r"out\[0, 0, 0\] is as before the launch, and should be")

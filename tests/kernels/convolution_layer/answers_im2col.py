@@ -77,3 +77,15 @@ def back_added_up_in_device_memory(g, slope):
                 p, q = y - r + 1, z - s + 1
                 if 0 <= p < height and 0 <= q < width:
                     slope[c, y, z] += g[9 * c + 3 * r + s, p * width + q]
+
+
+@wrong(COLUMNS, "axes exchanged", r"columns\[i, j\] holds what belongs into columns\[j, i\]")
+@cuda.jit
+def columns_as_rows(x, columns):
+    i, pixels = cuda.grid(1), x.shape[1] * x.shape[2]
+    if i < x.size:
+        c, pixel = i // pixels, i % pixels
+        for tap in range(9):
+            y, z = pixel // x.shape[2] + tap // 3 - 1, pixel % x.shape[2] + tap % 3 - 1
+            inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
+            columns[pixel, 9 * c + tap] = x[c, y, z] if inside else np.float32(0)

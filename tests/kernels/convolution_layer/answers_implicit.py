@@ -41,3 +41,25 @@ def table_with_places_of_its_own(table, window, dilation, image):
                 k = (c * rows + r) * columns + s
                 table[k, 0] = (c * image[0] + r * dilation[0]) * image[1] + s * dilation[1]
                 table[k, 1], table[k, 2] = r * dilation[0], s * dilation[1]
+
+
+@wrong(TABLE, "outputs exchanged", r"table\[:, 1\] holds what belongs into table\[:, 2\]")
+@cuda.jit
+def table_right_before_down(table, window, dilation, image):
+    k = cuda.grid(1)
+    if k < table.shape[0]:
+        rest, s = k // window[1], k % window[1]
+        down, right_ = rest % window[0] * dilation[0], s * dilation[1]
+        table[k, 0] = (rest // window[0] * image[0] + down) * image[1] + right_
+        table[k, 1], table[k, 2] = right_, down
+
+
+@wrong(TABLE, "inputs exchanged", "with window and dilation exchanged")
+@cuda.jit
+def table_of_the_dilation(table, window, dilation, image):
+    k = cuda.grid(1)
+    if k < table.shape[0]:
+        rest, s = k // dilation[1], k % dilation[1]
+        down, across = rest % dilation[0] * window[0], s * window[1]
+        table[k, 0] = (rest // dilation[0] * image[0] + down) * image[1] + across
+        table[k, 1], table[k, 2] = down, across

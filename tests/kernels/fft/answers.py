@@ -139,3 +139,24 @@ def two_with_the_mirror_image_of_all_lines(z, a, b):
         p, q = z[i // n, i % n], z[mirror // n, mirror % n].conjugate()
         a[i // n, i % n] = (p + q) * np.float32(0.5)
         b[i // n, i % n] = (p - q) * np.complex64(-0.5j)
+
+
+@wrong(STAGE, "deliberate float64", r"line \d+ asks for complex128; .* write np.complex64")
+@cuda.jit
+def stage_in_complex128(x, roots, s, out):
+    t, half = cuda.grid(1), x.size // 2
+    if t < half:
+        j = t % s
+        turned = np.complex128(x[t + half]) * roots[j * (half // s)]
+        out[2 * t - j], out[2 * t - j + s] = x[t] + turned, x[t] - turned
+
+
+@wrong(TWO, "accidental float64", "A complex64 with a Python number is complex128")
+@cuda.jit
+def two_divided_by_an_integer(z, a, b):
+    i = cuda.grid(1)
+    if i < z.size:
+        line, k = i // z.shape[1], i % z.shape[1]
+        mirror = z[line, (z.shape[1] - k) % z.shape[1]].conjugate()
+        a[line, k] = (z[line, k] + mirror) / 2
+        b[line, k] = (z[line, k] - mirror) / 2j

@@ -291,9 +291,40 @@ def fused_with_the_other_vector(x, y, a, out):
         out[i] = max(a * y[i] + x[i], np.float32(0))
 
 
+@cuda.jit
+def fused_by_the_first_block(x, y, a, out):
+    if cuda.blockIdx.x == 0:
+        for i in range(cuda.threadIdx.x, out.size, cuda.blockDim.x):
+            out[i] = max(a * x[i] + y[i], np.float32(0))
+
+
+@cuda.jit
+def a_step_too_many(x, r, steps, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = x[i]
+        for _ in range(steps + 1):
+            value = r * value * (np.float32(1) - value)
+        out[i] = value
+
+
+@cuda.jit
+def at_most_twenty_steps(x, r, steps, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        value = x[i]
+        for k in range(20):
+            if k < steps:
+                value = r * value * (np.float32(1) - value)
+        out[i] = value
+
+
 FUSED, LOGISTIC = "launches/fused", "launches/logistic"
 
 ANSWERS = (
+    WrongAnswer(FUSED, fused_by_the_first_block, "idle blocks", "only 1 of the 20 blocks"),
+    WrongAnswer(LOGISTIC, a_step_too_many, "wrong result", r"should be [\d.]+\. Take"),  # in every case
+    WrongAnswer(LOGISTIC, at_most_twenty_steps, "hard-coded size", r"Line \d+ says 20"),
     WrongAnswer(FUSED, maximum_with_a_float64_on_purpose, "deliberate float64", r"line \d+ asks for float64"),
     WrongAnswer(FUSED, fused_in_a_float64_variable, "deliberate float64", "write np.float32"),
     WrongAnswer(FUSED, fused_through_float64_in_shared_memory, "deliberate float64", "twice the memory"),

@@ -264,6 +264,24 @@ def gemv_each_thread_its_row(a, x, y):
         y[i] = total
 
 
+@wrong(ANY_SIZE, "hard-coded size", r"right with all inputs .* Line \d+ says 50")
+@cuda.jit
+def any_size_up_to_64(a, b, c):
+    a_tile, b_tile = cuda.shared.array((T, T), np.float32), cuda.shared.array((T, T), np.float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    total = np.float32(0)
+    for k0 in range(0, 50, T):
+        a_tile[y, x] = element(a, row, k0 + x)
+        b_tile[y, x] = element(b, k0 + y, column)
+        cuda.syncthreads()
+        for k in range(T):
+            total += a_tile[y, k] * b_tile[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+
 # -- shortest_paths, outer_product
 
 

@@ -262,10 +262,31 @@ def by_constant_powers(x, square, cube):
         square[i], cube[i] = value**2, value**3
 
 
+@cuda.jit
+def cube_before_square(x, square, cube):
+    i = cuda.grid(1)
+    if i < x.size:
+        value = x[i]
+        square[i], cube[i] = value * value * value, value * value
+
+
+@cuda.jit
+def slope_before_value(x, c, value, slope):
+    i = cuda.grid(1)
+    if i < x.size:
+        at, total, rise = x[i], np.float32(0), np.float32(0)
+        for k in range(c.size):
+            rise = rise * at + total
+            total = total * at + c[k]
+        value[i], slope[i] = rise, total
+
+
 POLYNOMIAL, MOMENTS = "memory_or_compute/polynomial", "memory_or_compute/moments"
 DERIVATIVE = "memory_or_compute/derivative"
 
 ANSWERS = (
+    WrongAnswer(MOMENTS, cube_before_square, "outputs exchanged", "square holds what belongs into cube"),
+    WrongAnswer(DERIVATIVE, slope_before_value, "outputs exchanged", "value holds what belongs into slope"),
     WrongAnswer(POLYNOMIAL, powers_one_by_one, "too much work", "Begin with the last coefficient"),
     WrongAnswer(POLYNOMIAL, loads_each_time, "too much traffic", "for x alone .* Keep x.i. and the sum"),
     WrongAnswer(POLYNOMIAL, horner_in_float64, "accidental float64"),

@@ -78,3 +78,27 @@ def running_of_the_variance(mean, var, count, momentum, running_mean, running_va
     if c < mean.size:
         unbiased = var[c] * np.float32(count) / np.float32(count - 1)
         running_var[c] += momentum * (unbiased - running_var[c])
+
+
+@wrong(RUNNING, "inputs exchanged", "with mean and var exchanged")
+@cuda.jit
+def running_of_the_other_moment(mean, var, count, momentum, running_mean, running_var):
+    c = cuda.grid(1)
+    if c < mean.size:
+        old, n = np.float32(1) - momentum, np.float32(count)
+        running_mean[c] = old * running_mean[c] + momentum * var[c]
+        running_var[c] = old * running_var[c] + momentum * mean[c] * n / (n - np.float32(1))
+
+
+@wrong(MERGE, "outputs exchanged", r"out\[0\] holds what belongs into out\[1\]")
+@cuda.jit
+def merge_variance_first(counts, means, m2s, out):
+    c = cuda.grid(1)
+    if c < out.shape[1]:
+        count, mean, m2 = counts[0, c], means[0, c], m2s[0, c]
+        for part in range(1, counts.shape[0]):
+            more, delta = counts[part, c], means[part, c] - mean
+            m2 += m2s[part, c] + delta * delta * count * more / (count + more)
+            count += more
+            mean += delta * more / count
+        out[0, c], out[1, c] = m2 / count, mean

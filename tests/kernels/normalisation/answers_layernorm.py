@@ -86,3 +86,21 @@ wrong(GROUP, "index out of bounds", "needs a test, or it is computed wrongly")(
     group(axes=True, name="group_axes_exchanged")
 )
 wrong(GROUP, "wrong result", "2 x 4 x 3")(group(interleaved=True, name="group_of_channels_in_turn"))
+
+
+@wrong(GROUP, "inputs exchanged", "with weight and bias exchanged")
+@cuda.jit
+def group_with_weight_for_bias(x, weight, bias, groups, eps, out):
+    image, first = cuda.blockIdx.x, cuda.blockIdx.y * (x.shape[1] // groups)
+    inner, values = x.shape[2], x.shape[1] // groups * x.shape[2]
+    partial = cuda.shared.array((2, 32), np.float32)
+    total, squares = f0, f0
+    for i in range(cuda.threadIdx.x, values, BLOCK):
+        total += x[image, first + i // inner, i % inner]
+    mean = block_sum(total, partial[0]) / np.float32(values)
+    for i in range(cuda.threadIdx.x, values, BLOCK):
+        squares += (x[image, first + i // inner, i % inner] - mean) ** 2
+    scale = f1 / math.sqrt(block_sum(squares, partial[1]) / np.float32(values) + eps)
+    for i in range(cuda.threadIdx.x, values, BLOCK):
+        c, r = first + i // inner, i % inner
+        out[image, c, r] = (x[image, c, r] - mean) * scale * bias[c] + weight[c]

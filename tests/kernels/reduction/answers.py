@@ -466,3 +466,21 @@ def spread_from_zero(x, out):
     low = -largest(partial)
     if cuda.threadIdx.x == 0:
         out[cuda.blockIdx.x] = high - low
+
+
+@wrong("reduction/dot", "idle blocks", "only 1 of the 21 blocks of the launch does any work")
+@cuda.jit
+def dot_by_the_first_block(x, y, out):
+    thread, stride, total = cuda.threadIdx.x, 128, np.float32(0)
+    if cuda.blockIdx.x == 0:
+        partial = cuda.shared.array(256, np.float32)
+        for i in range(thread, x.size, 256):
+            total += x[i] * y[i]
+        partial[thread] = total
+        while stride > 0:
+            cuda.syncthreads()
+            if thread < stride:
+                partial[thread] += partial[thread + stride]
+            stride //= 2
+        if thread == 0:
+            cuda.atomic.add(out, 0, partial[0])

@@ -503,3 +503,30 @@ ANSWERS += [
     WrongAnswer("softmax/loss", loss_with(guard=False), "missing guard"),
     WrongAnswer("softmax/loss", loss_with(one=1.0), "accidental float64"),
 ]
+
+
+# -- exchanged
+
+
+@wrong("softmax/join", "outputs exchanged", "m holds what belongs into s")
+@cuda.jit
+def join_into_the_other(m1, s1, m2, s2, m, s):
+    i = cuda.grid(1)
+    if i < m.size:
+        top = max(m1[i], m2[i])
+        s[i], m[i] = top, s1[i] * math.exp(m1[i] - top) + s2[i] * math.exp(m2[i] - top)
+
+
+@wrong("softmax/causal", "axes exchanged", r"with n = 4, out\[i, j\] holds what belongs into out\[j, i\]")
+@cuda.jit
+def causal_stored_down_the_columns(x, out):
+    row, n, best, total = cuda.grid(1) // 32, x.shape[0], LOWEST, ZERO
+    if row < n:
+        for i in range(cuda.laneid, row + 1, 32):
+            best = max(best, x[row, i])
+        best = lane_max(best)
+        for i in range(cuda.laneid, row + 1, 32):
+            total += math.exp(x[row, i] - best)
+        total = lane_sum(total)
+        for i in range(cuda.laneid, n, 32):
+            out[i, row] = math.exp(x[row, i] - best) / total if i <= row else ZERO

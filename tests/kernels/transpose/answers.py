@@ -209,3 +209,30 @@ right(COARSEN)(coarsen(adjacent=True, name="coarsen_four_rows_side_by_side"))
 wrong(COARSEN, "bank conflicts", "pad the tile to 33 columns")(coarsen(pitch=WIDE, name="coarsen_padded_by_two"))
 wrong(COARSEN, "missing barrier")(coarsen(second=False, name="coarsen_in_one_loop"))
 wrong(COARSEN, "divergent barrier", "returns on line")(coarsen(early=True, name="coarsen_leaves_early"))
+
+
+@wrong(ROTATE, "deliberate float64", r"line \d+ asks for float64\. The arrays are float32")
+@cuda.jit
+def rotate_through_a_tile_of_float64(x, out):
+    tile = cuda.shared.array((TILE, PITCH), np.float64)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    top, left = cuda.blockIdx.y * TILE, cuda.blockIdx.x * TILE
+    if top + ty < x.shape[0] and left + tx < x.shape[1]:
+        tile[ty, tx] = x[top + ty, left + tx]
+    cuda.syncthreads()
+    if top + tx < x.shape[0] and left + ty < x.shape[1]:
+        out[left + ty, x.shape[0] - 1 - (top + tx)] = tile[tx, ty]
+
+
+@wrong(PLANES, "outputs exchanged", r"out\[0\] holds what belongs into out\[2\]")
+@cuda.jit
+def planes_from_the_last(x, out):
+    part = cuda.shared.array(768, np.float32)
+    thread, first, i = cuda.threadIdx.x, cuda.blockIdx.x * 768, cuda.grid(1)
+    for j in range(thread, 768, 256):
+        if first + j < x.size:
+            part[j] = x[first + j]
+    cuda.syncthreads()
+    if i < out.shape[1]:
+        for k in range(3):
+            out[2 - k, i] = part[3 * thread + k]
