@@ -9,7 +9,7 @@ import pytest
 
 from pmpp.kernels.debugging import bugs
 from pmpp.lab.measure import debugging, environment
-from pmpp.lab.measure.sources import MEASURED, Sources
+from pmpp.lab.measure.sources import Sources
 from pmpp.runtime import device
 from pmpp.simt import Table
 
@@ -168,6 +168,13 @@ def test_a_run_records_what_was_found_and_what_is_missing(machine):
     assert {"as usual", "debug=True, opt=False", "memcheck"} <= record["cost"]["runs"].keys()
     assert record["cost"]["runs"]["as usual"]["right"]
     assert isinstance(debugging.table(record), Table)
+    assert debugging.told(record, "missing guard", "initcheck, shared").startswith("initcheck, shared: ")
+    assert "launch the wrong kernel" in debugging.steps(record, "sticky")
+    assert debugging.steps(record, "late").count("\n") == 3
+    assert "debug=True" in debugging.asserted(record)
+    assert debugging.printed(record).startswith("block 0")
+    assert "not installed" in debugging.debugged(record)
+    assert set(debugging.slowdowns(record)) == {"lineinfo=True", "debug=True, opt=False", "memcheck"}
     assert "said by the interpreter" in str(debugging.table(record, {"missing guard": "said by the interpreter"}))
     assert said
 
@@ -186,13 +193,39 @@ def test_what_is_missing_is_said(tmp_path):
     assert debugging.recorded(tmp_path / "debugging.json") is None
     assert "python -m pmpp.lab.measure.debugging --gpu" in debugging.missing(None)
     assert debugging.missing({}) == ""
+    assert debugging.slowdowns(None) == {}
+    for said in (
+        debugging.steps(None, "late"),
+        debugging.asserted(None),
+        debugging.printed(None),
+        debugging.debugged(None),
+    ):
+        assert said == debugging.missing(None)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"status": "silent"}, "memcheck: nothing about missing guard"),
+        ({"status": "missing", "why": "compute-sanitizer is not installed"}, "memcheck: missing, compute-sanitizer is"),
+        (
+            {"status": "found", "findings": [{"text": ["Invalid read"], "lines": ["out[i] = x[i]"], "count": 1024}]},
+            "Invalid read\n    out[i] = x[i]\nreported 1,024 times",
+        ),
+    ],
+)
+def test_what_a_tool_said_is_told(found, said):
+    record = {"bugs": {"missing guard": {"tools": {"memcheck": found}}}}
+    if not device.on_gpu():
+        assert debugging.told(record, "missing guard", "memcheck").startswith(said)
+        assert debugging.told(None, "missing guard", "memcheck") == debugging.missing(None)
 
 
 def test_the_record_is_of_the_bugs_as_they_are():
     record = debugging.recorded()
     if record is not None:
         assert list(record["bugs"]) == [case.name for case in bugs.CASES]
-        assert record["about"]["sources"] == Sources().digests(debugging.SOURCE, within=MEASURED)
+        assert record["about"]["sources"][debugging.SOURCE] == Sources().digest(debugging.SOURCE)
         assert str(debugging.table(record)).count("\n") == 1 + len(bugs.CASES)
 
 

@@ -39,13 +39,17 @@ from pathlib import Path
 
 import numpy as np
 
+from pmpp import simt
 from pmpp.lab.measure import environment
 from pmpp.lab.measure.record import RECORDED, slug
 from pmpp.lab.measure.sources import MEASURED, ROOT, Sources
 from pmpp.runtime import device
 from pmpp.simt import Table
 
-__all__ = ["TOOLS", "cases", "errors", "findings", "main", "measure", "missing", "recorded", "table"]
+__all__ = [
+    "TOOLS", "alone", "asserted", "cases", "debugged", "errors", "findings", "interpret", "main", "measure", "missing",
+    "printed", "recorded", "says", "slowdowns", "steps", "table", "told",
+]  # fmt: skip
 
 RECORD = RECORDED / "nvidia-h200" / "debugging.json"
 CATALOGUE = "pmpp.kernels.debugging.bugs"
@@ -525,7 +529,84 @@ def missing(record: dict | None) -> str:
     """What a chapter says in place of the record: a sentence, or "" if there is one."""
     if record is not None:
         return ""
-    return "not recorded yet: on a machine with an NVIDIA GPU run  python -m pmpp.lab.measure.debugging --gpu"
+    return "Not recorded yet: on a machine with an NVIDIA GPU run  python -m pmpp.lab.measure.debugging --gpu"
+
+
+def told(record: dict | None, name: str, tool: str) -> str:
+    """What a tool says about a bug: asked on the spot where there are a GPU and the tool, else as it was recorded."""
+    found = None if record is None else record["bugs"][name]["tools"].get(tool)
+    sanitizer = _program("compute-sanitizer") if device.on_gpu() else None
+    if sanitizer is not None:
+        found = _under(sanitizer, tool, _named(name))
+    if found is None:
+        return missing(record) or f"{tool} was not run on {name}"
+    if found["status"] == "silent":
+        return f"{tool}: nothing about {name}"
+    if found["status"] != "found":
+        return f"{tool}: {found['status']}, {found['why']}"
+    first = found["findings"][0]
+    lines = [line for line in first["text"] if not line.startswith("Device Frame")]
+    return "\n".join([*lines, *(f"    {line}" for line in first["lines"]), f"reported {first['count']:,} times"])
+
+
+def steps(record: dict | None, part: str) -> str:
+    """One call after the other after an access far outside: ``part`` is "sticky" or "late" (without waiting)."""
+    if record is None:
+        return missing(record)
+    found = record[part]
+    return "\n".join([f"{what:32} {said}" for what, said in found["steps"]]) or found["fault"]
+
+
+def asserted(record: dict | None) -> str:
+    """What an assertion that fails does, without and with ``debug=True``."""
+    return missing(record) if record is None else "\n".join(f"{k:24}{v}" for k, v in record["asserting"].items())
+
+
+def printed(record: dict | None) -> str:
+    """What came out of ``print``, in the order in which it came."""
+    return missing(record) if record is None else "\n".join(record["printing"])
+
+
+def debugged(record: dict | None) -> str:
+    """What cuda-gdb has said."""
+    if record is None:
+        return missing(record)
+    found = record["cuda_gdb"]
+    return "\n".join(found["lines"]) if found.get("lines") else "cuda-gdb was not installed on the recorded machine"
+
+
+def slowdowns(record: dict | None) -> dict[str, float]:
+    """How many times longer one launch took on the GPU, by what watched it; empty where nothing is recorded."""
+    runs = {} if record is None else record["cost"]["runs"]
+    took = {name: run["us"] for name, run in runs.items() if run.get("us") and run["right"]}
+    return {name: us / took["as usual"] for name, us in took.items() if name != "as usual" and "as usual" in took}
+
+
+# ------------------------------------------------------------------------------------------------------ the interpreter
+
+
+def interpret(case: typing.Any, kernel: typing.Any = None, level: str = "check", **options: typing.Any) -> tuple:
+    """A bug in the interpreter: the report of its launch, the result, and the result that it should have.
+
+    ``kernel`` runs in place of the bug, on the same arguments. ``options`` are those of `pmpp.simt.profile`. Accesses
+    out of bounds are collected in the report.
+    """
+    args = case.make(simt.cuda.device_array)
+    chosen = case.kernel if kernel is None else kernel
+    report = simt.profile(chosen, case.grid, case.block, args, level=level, collect=level == "check", **options)
+    result = args[-1].copy_to_host() if hasattr(args[-1], "copy_to_host") else args[-1]
+    return report, result, case.expected(*case.make(np.zeros))
+
+
+def says(case: typing.Any) -> str:
+    """What level "check" of the interpreter calls a bug; "" if it has nothing to say."""
+    try:
+        with simt.loop_limit(1000):
+            report, _, _ = interpret(case)
+    except simt.SimtError:
+        return "endless loop"
+    kinds = [one.kind.replace("_", " ") for one in report.hazards] + [one.kind for one in report.warnings]
+    return ", ".join(dict.fromkeys(kinds))
 
 
 def alone(entry: Mapping) -> str:
@@ -546,13 +627,13 @@ def alone(entry: Mapping) -> str:
 def table(record: dict, interpreter: Mapping[str, str] | None = None) -> Table:
     """A row a bug: what the GPU shows by itself, and what each tool calls it.
 
-    ``interpreter`` has a column for what the interpreter says, by the name of the bug.
+    ``interpreter`` has what the interpreter says by the name of the bug, for a column of its own.
     """
     about = record["about"]
     rows = []
     for name, entry in record["bugs"].items():
         said = [_said(entry["tools"].get(tool)) for tool in TOOLS]
-        rows.append((name, alone(entry), *([interpreter.get(name, "")] if interpreter is not None else []), *said))
+        rows.append((name, alone(entry), *([interpreter.get(name) or "-"] if interpreter is not None else []), *said))
     title = f"{about['gpu']['name']}, {about['run']['date'][:10]}, compute-sanitizer {about['compute_sanitizer']}"
     heads = "bug", "the GPU by itself", *(["interpreter"] if interpreter is not None else []), *TOOLS
     return Table(title, heads, rows, (2, len(heads) - 2))

@@ -5,6 +5,7 @@ import pytest
 
 from pmpp import simt
 from pmpp.kernels.debugging.bugs import CASES, bug
+from pmpp.lab.measure.debugging import interpret, says
 
 #: What level "check" says of each: kind, space and variable of every hazard, in the order of their lines.
 HAZARDS = {
@@ -29,18 +30,9 @@ each_that_ends = pytest.mark.parametrize(
 )
 
 
-def launched(case, kernel, **options):
-    """The report, the result, and what it should be."""
-    args = case.make(simt.cuda.device_array)
-    expected = case.expected(*case.make(np.zeros))
-    report = simt.profile(kernel, case.grid, case.block, args, level="check", collect=True, **options)
-    result = args[-1].copy_to_host() if hasattr(args[-1], "copy_to_host") else args[-1]
-    return report, result, expected
-
-
 @each_that_ends
 def test_the_interpreter_says_what_is_wrong(case):
-    report, result, expected = launched(case, case.kernel)
+    report, result, expected = interpret(case)
     assert [(one.kind, one.space, one.variable) for one in report.hazards] == HAZARDS[case.name]
     if not case.name.startswith("unset"):  # there the result is what happened to be in memory
         assert np.array_equal(result, expected) != (case.name in WRONG)
@@ -49,7 +41,7 @@ def test_the_interpreter_says_what_is_wrong(case):
 
 @each_case
 def test_the_mended_kernel_is_right_and_leaves_nothing_to_say(case):
-    report, result, expected = launched(case, case.mended)
+    report, result, expected = interpret(case, case.mended)
     assert not report.hazards
     assert not report.warnings
     np.testing.assert_array_equal(result, expected)
@@ -57,8 +49,9 @@ def test_the_mended_kernel_is_right_and_leaves_nothing_to_say(case):
 
 def test_the_one_that_waits_for_ever_is_stopped():
     case = bug("waits for ever")
+    assert says(case) == "endless loop"
     with simt.loop_limit(20), pytest.raises(simt.SimtError, match=r"in meet: .* looks endless"):
-        launched(case, case.kernel)
+        interpret(case)
 
 
 @each_case
