@@ -743,4 +743,4 @@ for name, kernel, fields in (("3, x", move_structures, 3), ("4, x", move_structu
 # `load128` fetches a whole point with one request, for the same 16 sectors, while points of three floats need a request
 # for each field. The price is a number in four that nobody uses, in memory and on the way.
 #
-# Go on with [chapter 20](20_memory_or_compute.ipynb), which asks of a kernel what it waits for, before it runs.
+# Go on with [chapter 18](18_when_a_kernel_is_wrong.ipynb), which finds out what is wrong with a kernel.
