@@ -520,7 +520,7 @@ rows = [("NumPy", "D", took["NumPy"] / took["run"])]
 rows += [(f"interpreter, {level}", "o", took[level] / took["run"]) for level in ("run", "count", "check")]
 rows += [(f"GPU, {name}", "s", factor) for name, factor in watched.items()]
 for place, (_, mark, factor) in enumerate(rows):
-    ax.plot(factor, place, mark, color=palette.COLOURS["Dos".index(mark)])
+    ax.plot(factor, place, mark, color=palette.COLOURS["oDs".index(mark)])
     ax.annotate(f"{factor:.2g}", (factor, place), (8, 0), textcoords="offset points", va="center", fontsize=9)
 ax.set_yticks(range(len(rows)), [name for name, _, _ in rows])
 ax.set(xscale="log", xlabel="times as long as without checks", title="What checking costs")

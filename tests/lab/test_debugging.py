@@ -102,6 +102,14 @@ def test_a_finding_names_its_thread_and_keeps_the_words_of_the_tool():
     assert not [line for line in first["text"] if "Host" in line]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "same"),
+    [("add", True), ("add_mended", False), ("_ZN4pmpp4bugs3addB2v1E5ArrayIfLi1E", True), ("_ZN4bugs4addsE", False)],
+)
+def test_a_kernel_is_known_by_either_name(kernel, same):
+    assert debugging._names(kernel, "add") == same
+
+
 @pytest.mark.parametrize(("log", "total"), [(MEMCHECK, 3), (RACECHECK, 1), (SILENT, 0), ("killed", None)])
 def test_the_errors_are_those_that_the_tool_counts(log, total):
     assert debugging.errors(log) == total
@@ -139,7 +147,7 @@ def machine(monkeypatch, tmp_path):
     monkeypatch.setattr(debugging, "_program", lambda name: str(tool) if name == "compute-sanitizer" else None)
     monkeypatch.setattr(debugging, "TOOLS", {tool: debugging.TOOLS[tool] for tool in ("memcheck", "initcheck, shared")})
     monkeypatch.setattr(debugging, "COST", 1 << 10)
-    monkeypatch.setattr(debugging, "HANG", 0.5)
+    monkeypatch.setattr(debugging, "HANG", 20)
     chosen = bugs.bug("missing guard"), bugs.bug("waits for ever")
     monkeypatch.setattr(debugging, "cases", lambda: chosen)
     monkeypatch.setattr(debugging, "_named", bugs.bug)
@@ -160,7 +168,7 @@ def test_a_run_records_what_was_found_and_what_is_missing(machine):
     assert guard["tools"]["memcheck"]["errors"] == 3
     assert guard["tools"]["initcheck, shared"]["status"] == "missing"
     assert "unrecognised option" in guard["tools"]["initcheck, shared"]["why"]
-    assert waits["alone"]["fault"].startswith("still running after 0.5 s")
+    assert "waits in this loop" in waits["alone"]["error"]  # a GPU would go on
     assert waits["tools"] == {}
     assert record["cuda_gdb"] == {"status": "missing"}
     assert record["printing"][0].startswith("block 0 warp 0")
@@ -177,6 +185,14 @@ def test_a_run_records_what_was_found_and_what_is_missing(machine):
     assert set(debugging.slowdowns(record)) == {"lineinfo=True", "debug=True, opt=False", "memcheck"}
     assert "said by the interpreter" in str(debugging.table(record, {"missing guard": "said by the interpreter"}))
     assert said
+
+
+def test_a_process_that_does_not_end_is_killed(machine):
+    done = debugging._run([], "alone", "bytes for elements", patience=0.05)
+    assert done["result"] is None
+    assert done["fault"] == "still running after 0.05 s, and killed"
+    missing = debugging._run([str(machine / "no such tool")], "alone", "missing guard")
+    assert missing["fault"].startswith("not started: ")
 
 
 def test_without_a_gpu_nothing_is_recorded(tmp_path):

@@ -65,8 +65,8 @@ TOOLS = {
 }
 COMMON = ("--report-api-errors", "no", "--print-limit", "2000")
 REPEATS = 10  # launches of a bug by itself
-PATIENCE = 120  # seconds until a process is ended; a process needs some to start, and more under a tool
-HANG = 25  # seconds until a kernel that does not end is given up
+PATIENCE = 90  # seconds until a process is ended; a process needs some to start, and more under a tool
+HANG = 25  # seconds until a process without a tool is given up
 AT_ONCE = 6  # processes under a tool at a time
 COST = 1 << 22  # elements of the kernel that is timed
 
@@ -400,13 +400,18 @@ def _version(program: str | None) -> str:
     return found[1] if found else "unknown"
 
 
+def _names(kernel: str, function: str) -> bool:
+    """Whether a tool's name of a kernel is that of a function: in plain words, or as the linker has it."""
+    return kernel == function or (kernel.startswith("_Z") and f"{len(function)}{function}" in kernel)
+
+
 def _under(sanitizer: str | None, tool: str, case: typing.Any) -> dict:
     """What one tool says about one bug."""
     if sanitizer is None:
         return {"status": "missing", "why": "compute-sanitizer is not installed"}
     done = _run([sanitizer, *TOOLS[tool], *COMMON], "watched", case.name)
     total = errors(done["log"])
-    named = [one for one in findings(done["log"]) if one["kernel"] == case.function.__name__]
+    named = [one for one in findings(done["log"]) if _names(one["kernel"], case.function.__name__)]
     if total is None and not named:
         said = [line for line in done["log"].splitlines() if line.strip()]
         why = next((line for line in said if "unrecogni" in line), done["fault"] or "it has said nothing")[:200]
@@ -455,7 +460,7 @@ def measure(path: Path, say: Callable[[str], typing.Any] = print) -> dict:
     begin = time.perf_counter()
     ends = [case for case in cases() if not case.hangs]
     for case in ends:
-        done = _run([], "alone", case.name)
+        done = _run([], "alone", case.name, HANG)
         record["bugs"][case.name]["alone"] = done["result"] or {"fault": done["fault"]}
     keep("every bug by itself")
     far = next((case.name for case in ends if (record["bugs"][case.name]["alone"] or {}).get("error")), "")
@@ -571,13 +576,13 @@ def debugged(record: dict | None) -> str:
     """What cuda-gdb has said."""
     if record is None:
         return missing(record)
-    found = record["cuda_gdb"]
+    found = record.get("cuda_gdb") or {}
     return "\n".join(found["lines"]) if found.get("lines") else "cuda-gdb was not installed on the recorded machine"
 
 
 def slowdowns(record: dict | None) -> dict[str, float]:
     """How many times longer one launch took on the GPU, by what watched it; empty where nothing is recorded."""
-    runs = {} if record is None else record["cost"]["runs"]
+    runs = ((record or {}).get("cost") or {}).get("runs", {})  # a run that was cut short has none
     took = {name: run["us"] for name, run in runs.items() if run.get("us") and run["right"]}
     return {name: us / took["as usual"] for name, us in took.items() if name != "as usual" and "as usual" in took}
 
