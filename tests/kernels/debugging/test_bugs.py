@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pmpp import simt
-from pmpp.kernels.debugging.bugs import CASES, bug
+from pmpp.kernels.debugging.bugs import CASES, add_asserting, announce, bug
 from pmpp.lab.measure.debugging import interpret, says
 
 #: What level "check" says of each: kind, space and variable of every hazard, in the order of their lines.
@@ -59,6 +59,12 @@ def test_both_are_kernels_for_a_gpu(case, ptx):
     args = case.make(np.zeros)
     assert ".entry" in ptx(case.kernel, *args)
     assert ".entry" in ptx(case.mended, *args)
+
+
+def test_so_are_those_that_talk_and_assert(ptx):
+    x = np.ones(64, np.float32)
+    assert "vprintf" in ptx(announce, x)
+    assert ".entry" in ptx(add_asserting, x, x, x)
 
 
 def test_an_unknown_name_is_refused():
