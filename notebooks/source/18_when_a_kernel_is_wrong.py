@@ -534,7 +534,14 @@ rows += [(f"interpreter, {level}", "o", took[level] / took["run"]) for level in 
 rows += [(f"GPU, {name}", "s", factor) for name, factor in watched.items()]
 for place, (_, mark, factor) in enumerate(rows):
     ax.plot(factor, place, mark, color=palette.COLOURS["oDs".index(mark)])
-    ax.annotate(f"{factor:.2g}", (factor, place), (8, 0), textcoords="offset points", va="center", fontsize=9)
+    ax.annotate(
+        f"{factor:,.0f}" if factor >= 10 else f"{factor:.2g}",
+        (factor, place),
+        (8, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9,
+    )
 ax.set_yticks(range(len(rows)), [name for name, _, _ in rows])
 ax.set(xscale="log", xlabel="times as long as without checks", title="What checking costs")
 ax.set_xlim(rows[0][2] / 2, 4 * max(factor for _, _, factor in rows))

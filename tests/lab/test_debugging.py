@@ -225,6 +225,10 @@ def test_what_is_missing_is_said(tmp_path):
         ({"status": "silent"}, "memcheck: nothing about missing guard"),
         ({"status": "missing", "why": "compute-sanitizer is not installed"}, "memcheck: missing, compute-sanitizer is"),
         (
+            {"status": "found", "findings": [{**debugging.findings(MEMCHECK)[0], "lines": ["out[i] = x[i]"]}]},
+            "Invalid __global__ read of size 4 bytes\nat add+0x1f0 in bugs.py:63\nby thread (232,0,0) in block (3,0,0)",
+        ),
+        (
             {"status": "found", "findings": [{"text": ["Invalid read"], "lines": ["out[i] = x[i]"], "count": 1024}]},
             "Invalid read\n    out[i] = x[i]\nreported 1,024 times",
         ),
@@ -251,7 +255,8 @@ def test_the_record_is_of_the_bugs_as_they_are():
         ({"alone": {"elements": 8, "wrong": [0, 0], "error": ""}}, "right, 2 times"),
         ({"alone": {"elements": 8, "wrong": [5, 5], "error": ""}}, "5 of 8 wrong"),
         ({"alone": {"elements": 8, "wrong": [5, 0, 7], "error": ""}}, "0 to 7 of 8 wrong"),
-        ({"alone": {"elements": 8, "wrong": [], "error": "CudaError: illegal address"}}, "illegal address"),
+        ({"alone": {"elements": 8, "wrong": [], "error": "CudaError: bad address"}}, "bad address"),
+        ({"alone": {"elements": 8, "wrong": [], "error": "X: [7] CUDA_ERROR_ILLEGAL: no"}}, "CUDA_ERROR_ILLEGAL"),
         ({"alone": {"fault": "still running after 25 s, and killed"}}, "still running after 25 s, and killed"),
     ],
 )

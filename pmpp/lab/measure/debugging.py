@@ -80,6 +80,7 @@ def cases() -> tuple:
 
 _PREFIX = re.compile(r"^=+ ?")
 _PLACE = re.compile(r"\bat (?P<kernel>\S.*?)\+0x[0-9a-f]+(?: in (?P<file>\S+?):(?P<line>\d+))?(?= \[|$)")
+_LONG = re.compile(r"\bat (?:void )?(?:\w+::)*(\w+)(?:\[[^\]]*\])*\(.*?\)(?=\+0x)")
 _THREAD = re.compile(r"by thread \((\d+), ?(\d+), ?(\d+)\) in block \((\d+), ?(\d+), ?(\d+)\)")
 _ACCESS = re.compile(r"Invalid __(\w+)__ (read|write|atomic)\b")
 _RACE = re.compile(r"Race reported between (\w+) access")
@@ -538,7 +539,10 @@ def missing(record: dict | None) -> str:
 
 
 def told(record: dict | None, name: str, tool: str) -> str:
-    """What a tool says about a bug: asked on the spot where there are a GPU and the tool, else as it was recorded."""
+    """What a tool says about a bug: asked on the spot where there are a GPU and the tool, else as it was recorded.
+
+    The kernel's modules and the types of its arguments are left out; the record has them.
+    """
     found = None if record is None else record["bugs"][name]["tools"].get(tool)
     sanitizer = _program("compute-sanitizer") if device.on_gpu() else None
     if sanitizer is not None:
@@ -550,7 +554,7 @@ def told(record: dict | None, name: str, tool: str) -> str:
     if found["status"] != "found":
         return f"{tool}: {found['status']}, {found['why']}"
     first = found["findings"][0]
-    lines = [line for line in first["text"] if not line.startswith("Device Frame")]
+    lines = [_LONG.sub(r"at \1", line) for line in first["text"] if not line.startswith("Device Frame")]
     return "\n".join([*lines, *(f"    {line}" for line in first["lines"]), f"reported {first['count']:,} times"])
 
 
@@ -619,7 +623,8 @@ def alone(entry: Mapping) -> str:
     if found.get("fault"):
         return found["fault"]
     if found.get("error"):
-        return found["error"].partition(":")[2].strip() or found["error"]
+        code = re.search(r"CUDA_ERROR_\w+", found["error"])
+        return code[0] if code else found["error"].partition(":")[2].strip() or found["error"]
     wrong, elements = found["wrong"], found["elements"]
     if not any(wrong):
         return f"right, {len(wrong)} times"
