@@ -517,8 +517,8 @@ matrix, total = np.ones((20, 50_000), np.float32), np.zeros(50_000, np.float32)
 
 
 def fastest(statement):
-    """Seconds of the fastest of nine calls."""
-    return min(timeit.repeat(statement, number=1, repeat=9))
+    """Seconds of the fastest of five calls."""
+    return min(timeit.repeat(statement, number=1, repeat=5))
 
 
 took = {"NumPy": fastest(lambda: matrix.sum(axis=0, out=total))}
@@ -551,10 +551,10 @@ figure
 
 # %% [markdown]
 # In the interpreter counting and checking take a few times as long as a plain run. The plain run is already far behind
-# NumPy, which does the same sum without following a thread for each column. Where there is a record, squares show a launch on
-# a GPU, of 4 million elements, against the same launch without a tool. A process under a tool also needs seconds to
-# start. There is no roof in this figure: a check is no work of the kernel, so there is no least number of bytes or
-# operations to compare with.
+# NumPy, which does the same sum without following a thread for each column. Where there is a record, squares show a
+# launch on a GPU, of 4 million elements, against the same launch without a tool. A process under a tool also needs
+# seconds to start. There is no roof in this figure: a check is no work of the kernel, so there is no least number of
+# bytes or operations to compare with.
 #
 # In practice: check small inputs always, in every test. Check large ones when something looks wrong. Never time
 # anything under a tool.
