@@ -14,7 +14,7 @@
 #
 # *Reproduce, compare, suspect, ask an instrument, mend, keep the input; races, guards, barriers, unset memory;
 # compute-sanitizer, cuda-gdb, errors that stay. Read chapters [4](04_vector_add.ipynb), [12](12_matmul.ipynb) and
-# [16](16_transpose.ipynb) before. 60 minutes. PMPP 4e: sections 2.4, 4.3 and 9.2; 5e: chapters 2, 4 and 9. The code is
+# [16](16_transpose.ipynb) before. 60 minutes. PMPP 4e: sections 2.4 and 4.3; 5e: chapters 2 and 4. The code is
 # [pmpp/kernels/debugging/bugs.py](../pmpp/kernels/debugging/bugs.py).*
 #
 # A program on the CPU that goes wrong usually says so: an exception, a line number. A kernel that goes wrong mostly
