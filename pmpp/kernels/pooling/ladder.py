@@ -17,7 +17,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, SHARED_LIMIT, blocks
-from pmpp.kernels.pooling.windows import axes_of, combine_share, finish, pair_of, pooled_extent, span, walk
+from pmpp.kernels.pooling.windows import Axis, axes_of, combine_share, finish, pair_of, place_of, pooled_extent, span, walk
 from pmpp.kernels.reduction import MAX, SUM, block_combine, combine, warp_combine
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_pair
@@ -26,6 +26,7 @@ from pmpp.runtime.vector import load128, store128
 
 OPERATORS = {"max": MAX, "average": SUM}
 BLOCK = 256  # threads per block
+LOWEST = np.float32(-np.inf)
 NARROW = 2**31  # from this many outputs on, indices have 64 bits; a grid must have fewer blocks than this
 
 
@@ -124,6 +125,7 @@ def arguments(
     count_include_pad=True,
     *,
     return_indices=False,
+    return_positions=False,
     out=None,
     stream=0,
 ) -> Problem:
@@ -142,10 +144,14 @@ def arguments(
             False to divide by the number of its elements inside ``x``.
         return_indices: True to return ``(out, indices)``, for op="max" only. ``indices`` is int64 and has the shape of
             ``out``: the index of each maximum in its plane, row * W + column. Of equal elements it is the first.
+        return_positions: True to return ``(out, positions)`` instead, for op="max" and windows of at most 256 elements.
+            ``positions`` is uint8 and has the shape of ``out``: the place of each maximum in its window, its row there
+            times the window's width plus its column, padding included. It takes an eighth of the bytes of an index, and
+            `pmpp.kernels.pooling.backward` takes it.
         out: a float32 device array for the result, apart from ``x`` in memory, or None to allocate one.
         stream: the stream to work on.
 
-    Returns ``out``, a device array of shape (N, C, P, Q), float32, or ``(out, indices)``, without waiting for the work
+    Returns ``out``, a device array of shape (N, C, P, Q), float32, or the pair asked for, without waiting for the work
     to be done. P and Q are `pooled_extent` of rows and columns. A window with a NaN gives NaN (its index is that of the
     last NaN), as in PyTorch. Dilated windows are not supported.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
@@ -157,30 +163,50 @@ def arguments(
     """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=np.float32, ndim=4, stream=stream)
-    if not isinstance(op, str) or op not in OPERATORS:
-        raise ValueError(f"op must be 'max' or 'average', was {op!r}")
-    ceil_mode, padded = as_flag("ceil_mode", ceil_mode), as_flag("count_include_pad", count_include_pad)
-    return_indices = as_flag("return_indices", return_indices)
-    if return_indices and op != "max":
-        raise ValueError(f"return_indices must be False for op={op!r}: only a maximum has an index")
-    window, padding = as_pair("kernel", kernel, 1), as_pair("padding", padding, 0)
-    stride = window if stride is None else as_pair("stride", stride, 1)
-    rows, columns = axes_of(x.shape[2:], window, stride, padding, ceil_mode)
+    op, padded, rows, columns = windows_of(x.shape, op, kernel, stride, padding, ceil_mode, count_include_pad)
+    return_indices, local = as_flag("return_indices", return_indices), as_flag("return_positions", return_positions)
+    if return_indices and op != MAX:
+        raise ValueError("return_indices must be False for op='average': only a maximum has an index")
+    if local:
+        check_positions("return_positions", "False", op, rows, columns)
+        if return_indices:
+            raise ValueError("return_positions must be False where return_indices is True")
     shape = (*x.shape[:2], rows.places, columns.places)
     out = device.as_output("out", out, shape=shape, dtype=np.float32, apart={"x": x}, stream=stream)
-    indices = device.empty(shape, np.int64, stream=stream) if return_indices else no_indices()
+    places, kind = return_indices or local, np.uint8 if local else np.int64
+    indices = device.empty(shape, kind, stream=stream) if places else no_indices()
     return Problem(
-        (out, indices) if return_indices else out,
+        (out, indices) if places else out,
         stream=stream,
         x=x.reshape(-1),
         out=out.reshape(-1),
         indices=indices.reshape(-1),
-        op=OPERATORS[op],
+        local=local,
+        op=op,
         padded=padded,
         planes=x.shape[0] * x.shape[1],
         rows=rows,
         columns=columns,
     )
+
+
+def windows_of(shape, op, kernel, stride, padding, ceil_mode, count_include_pad) -> tuple[int, bool, Axis, Axis]:
+    """The operator's number, whether padding counts, and the axes of maps of that shape; errors as in `arguments`."""
+    if not isinstance(op, str) or op not in OPERATORS:
+        raise ValueError(f"op must be 'max' or 'average', was {op!r}")
+    ceil_mode, padded = as_flag("ceil_mode", ceil_mode), as_flag("count_include_pad", count_include_pad)
+    window, padding = as_pair("kernel", kernel, 1), as_pair("padding", padding, 0)
+    stride = window if stride is None else as_pair("stride", stride, 1)
+    return OPERATORS[op], padded, *axes_of(shape[2:], window, stride, padding, ceil_mode)
+
+
+def check_positions(name, none, op, rows, columns) -> None:
+    """Raise ValueError, which says that ``name`` must be ``none``, where windows have no position of 8 bits."""
+    if op != MAX:
+        raise ValueError(f"{name} must be {none} for op='average': only a maximum has a position")
+    if rows.window * columns.window > 256:
+        size = rows.window, columns.window
+        raise ValueError(f"{name} must be {none} for windows of more than 256 elements, had a kernel of {size}")
 
 
 @device.cached(1)
@@ -193,7 +219,7 @@ def no_indices():
 
 
 @cuda.jit
-def naive_kernel(x, out, indices, op, padded, rows, columns):
+def naive_kernel(x, out, indices, local, op, padded, rows, columns):
     i = cuda.grid(1)
     if i < out.size:
         column, row = i % columns.places, i // columns.places % rows.places
@@ -204,7 +230,7 @@ def naive_kernel(x, out, indices, op, padded, rows, columns):
         value, y, z = walk(x, first, columns.extent, bottom - top, right - left, op)
         out[i] = finish(value, op, padded, tall * wide, (bottom - top) * (right - left))
         if indices.size:
-            indices[i] = (top + y) * columns.extent + left + z
+            indices[i] = place_of(top + y, left + z, row, column, local, rows, columns)
 
 
 @rung(naive_kernel)
@@ -214,14 +240,14 @@ def naive(p):
     Leaves: five 64-bit divisions to find where an output lies. They take more instructions than a window of 2 x 2.
     """
     grid = blocks(p.out.size, BLOCK)
-    naive_kernel[grid, BLOCK, p.stream](p.x, p.out, p.indices, p.op, p.padded, p.rows, p.columns)
+    naive_kernel[grid, BLOCK, p.stream](p.x, p.out, p.indices, p.local, p.op, p.padded, p.rows, p.columns)
 
 
 # --------------------------------------------------------------------------------------------------- indices in 32 bits
 
 
 @cuda.jit
-def narrow_kernel(x, out, indices, op, padded, rows, columns):
+def narrow_kernel(x, out, indices, local, op, padded, rows, columns):
     i = np.uint32(cuda.grid(1))
     if i < out.size:
         line = np.uint32(i // np.uint32(columns.places))  # a row of outputs, counted through all planes
@@ -233,7 +259,7 @@ def narrow_kernel(x, out, indices, op, padded, rows, columns):
         value, y, z = walk(x, first, columns.extent, bottom - top, right - left, op)
         out[i] = finish(value, op, padded, tall * wide, (bottom - top) * (right - left))
         if indices.size:
-            indices[i] = (top + y) * columns.extent + left + z
+            indices[i] = place_of(top + y, left + z, row, column, local, rows, columns)
 
 
 @rung(narrow_kernel, naive_kernel)
@@ -248,7 +274,7 @@ def narrow(p):
         naive.launch(p)
     else:
         grid = blocks(p.out.size, BLOCK)
-        narrow_kernel[grid, BLOCK, p.stream](p.x, p.out, p.indices, p.op, p.padded, p.rows, p.columns)
+        narrow_kernel[grid, BLOCK, p.stream](p.x, p.out, p.indices, p.local, p.op, p.padded, p.rows, p.columns)
 
 
 # ---------------------------------------------------------------------------------------------------- in shared memory
@@ -257,7 +283,7 @@ TALL, WIDE = 8, 32  # outputs of a block, one per thread: a warp has 32 neighbou
 
 
 @cuda.jit
-def shared_kernel(x, out, indices, op, padded, rows, columns):
+def shared_kernel(x, out, indices, local, op, padded, rows, columns):
     patch = cuda.shared.array(0, np.float32)  # its size is given at the launch
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     across, down = np.uint32((columns.places + WIDE - 1) // WIDE), np.uint32((rows.places + TALL - 1) // TALL)
@@ -287,7 +313,7 @@ def shared_kernel(x, out, indices, op, padded, rows, columns):
         i = (plane * rows.places + row) * columns.places + column
         out[i] = finish(value, op, padded, tall * wide, (y1 - y0) * (z1 - z0))
         if indices.size:
-            indices[i] = (y0 + y) * columns.extent + z0 + z
+            indices[i] = place_of(y0 + y, z0 + z, row, column, local, rows, columns)
 
 
 @rung(shared_kernel, narrow_kernel, naive_kernel)
@@ -305,7 +331,7 @@ def shared(p):
     grid = p.planes * blocks(p.rows.places, TALL) * blocks(p.columns.places, WIDE)
     if 4 * tall * wide <= SHARED_LIMIT and grid < NARROW:
         launch = shared_kernel[grid, (WIDE, TALL), p.stream, 4 * tall * wide]
-        launch(p.x, p.out, p.indices, p.op, p.padded, p.rows, p.columns)
+        launch(p.x, p.out, p.indices, p.local, p.op, p.padded, p.rows, p.columns)
     else:
         narrow.launch(p)
 
@@ -387,28 +413,135 @@ def max_threes_kernel(x, out, count, vectors, rows, height):
         store128(out, 4 * np.uint64(i), (largest(left, p, q), largest(q, r, s), largest(s, t, u), largest(u, v, w)))
 
 
+@cuda.jit(device=True)
+def later(best, where, value, place):
+    """The larger of the best so far and of an element after it, with its place. Of equal ones the first; a NaN wins."""
+    if value > best or value != value:
+        return value, place
+    return best, where
+
+
+@cuda.jit(device=True)
+def winner_of_four(a, b, c, d):
+    best, where = later(a, 0, b, 1)
+    best, where = later(best, where, c, 2)
+    return later(best, where, d, 3)
+
+
+@cuda.jit(device=True)
+def winner_of_nine(start, a, b, c, d, e, f, g, h, i):
+    """The largest of a window and its position. ``start`` is the first position inside the input; outside is -inf."""
+    best, where = later(LOWEST, start, a, 0)
+    best, where = later(best, where, b, 1)
+    best, where = later(best, where, c, 2)
+    best, where = later(best, where, d, 3)
+    best, where = later(best, where, e, 4)
+    best, where = later(best, where, f, 5)
+    best, where = later(best, where, g, 6)
+    best, where = later(best, where, h, 7)
+    return later(best, where, i, 8)
+
+
+@cuda.jit(device=True)
+def store_winners(out, positions, i, p, q, r, s):
+    """Store four results and, as one number of 32 bits, their positions. ``out`` may be empty."""
+    if out.size:
+        store128(out, 4 * np.uint64(i), (p[0], q[0], r[0], s[0]))
+    positions[i] = np.uint32(p[1] | q[1] << 8 | r[1] << 16 | s[1] << 24)
+
+
+@cuda.jit
+def pairs_positions_kernel(x, out, positions, count, vectors, rows, odd):
+    """`max_pairs_kernel` with positions."""
+    i = np.uint32(cuda.grid(1))
+    if i < count:
+        line = np.uint32(i // vectors)
+        above = 2 * line
+        if odd:
+            above += line // rows
+        width = 8 * vectors
+        first = above * width + 8 * (i - line * vectors)
+        a, b = load128(x, first), load128(x, first + 4)
+        c, d = load128(x, first + width), load128(x, first + width + 4)
+        p, q = winner_of_four(a[0], a[1], c[0], c[1]), winner_of_four(a[2], a[3], c[2], c[3])
+        r, s = winner_of_four(b[0], b[1], d[0], d[1]), winner_of_four(b[2], b[3], d[2], d[3])
+        store_winners(out, positions, i, p, q, r, s)
+
+
+@cuda.jit
+def threes_positions_kernel(x, out, positions, count, vectors, rows, height):
+    """`max_threes_kernel` with positions. An element seen twice could win twice, so here outside is minus infinity."""
+    thread = np.uint32(cuda.grid(1))
+    i = np.uint32(min(thread, count - 1))  # all lanes of a warp take part in the shuffles
+    line = np.uint32(i // vectors)
+    plane = np.uint32(line // rows)
+    row, width = 2 * (line - plane * rows), 8 * vectors
+    place = i - line * vectors
+    here = plane * height * width + 8 * place + row * width
+    a = b = e = f = (LOWEST, LOWEST, LOWEST, LOWEST)
+    c, d = load128(x, here), load128(x, here + 4)
+    if row > 0:
+        a, b = load128(x, here - width), load128(x, here - width + 4)
+    if row + 1 < height:
+        e, f = load128(x, here + width), load128(x, here + width + 4)
+    # The lane on the left has the column that is missing. Lane 0 loads it, and beyond an edge there is none.
+    left = cuda.shfl_up_sync(FULL_WARP, b[3], 1)
+    middle = cuda.shfl_up_sync(FULL_WARP, d[3], 1)
+    right = cuda.shfl_up_sync(FULL_WARP, f[3], 1)
+    if place == 0:
+        left = middle = right = LOWEST
+    elif cuda.laneid == 0:
+        left = x[here - width - 1] if row > 0 else LOWEST
+        middle = x[here - 1]
+        right = x[here + width - 1] if row + 1 < height else LOWEST
+    if thread < count:
+        start = 0 if row > 0 else 3
+        p = winner_of_nine(start + (place == 0), left, a[0], a[1], middle, c[0], c[1], right, e[0], e[1])
+        q = winner_of_nine(start, a[1], a[2], a[3], c[1], c[2], c[3], e[1], e[2], e[3])
+        r = winner_of_nine(start, a[3], b[0], b[1], c[3], d[0], d[1], e[3], f[0], f[1])
+        s = winner_of_nine(start, b[1], b[2], b[3], d[1], d[2], d[3], f[1], f[2], f[3])
+        store_winners(out, positions, i, p, q, r, s)
+
+
 def launch_wide(p) -> bool:
     """Launch the kernel that is made for windows of this kind. If there is none, launch nothing and return False."""
     rows, columns = p.rows, p.columns
-    if columns.extent % 8 or p.out.size >= NARROW or p.indices.size:
+    outputs = p.planes * rows.places * columns.places
+    if columns.extent % 8 or outputs >= NARROW or (p.indices.size and not p.local):
         return False
     if device.address(p.x) % 16 or device.address(p.out) % 16:
         return False
-    threads, vectors, lines = np.uint32(p.out.size // 4), np.uint32(columns.places // 4), np.uint32(rows.places)
+    threads, vectors, lines = np.uint32(outputs // 4), np.uint32(columns.places // 4), np.uint32(rows.places)
     launch = blocks(int(threads), BLOCK), BLOCK, p.stream
     kind = {(axis.window, axis.stride, axis.padding) for axis in (rows, columns)}
     if kind == {(2, 2, 0)} and rows.places == rows.extent // 2:
-        kernel = max_pairs_kernel if p.op == MAX else average_pairs_kernel
-        kernel[launch](p.x, p.out, threads, vectors, lines, rows.extent % 2 == 1)
+        odd = rows.extent % 2 == 1
+        if p.local:
+            pairs_positions_kernel[launch](p.x, p.out, p.indices.view(np.uint32), threads, vectors, lines, odd)
+        else:
+            kernel = max_pairs_kernel if p.op == MAX else average_pairs_kernel
+            kernel[launch](p.x, p.out, threads, vectors, lines, odd)
         return True
     fits = 2 * rows.places <= rows.extent + 1 and 2 * columns.places == columns.extent
     if kind == {(3, 2, 1)} and p.op == MAX and fits:
-        max_threes_kernel[launch](p.x, p.out, threads, vectors, lines, np.uint32(rows.extent))
+        height = np.uint32(rows.extent)
+        if p.local:
+            threes_positions_kernel[launch](p.x, p.out, p.indices.view(np.uint32), threads, vectors, lines, height)
+        else:
+            max_threes_kernel[launch](p.x, p.out, threads, vectors, lines, height)
         return True
     return False
 
 
-@rung(max_pairs_kernel, average_pairs_kernel, max_threes_kernel, narrow_kernel, naive_kernel)
+@rung(
+    max_pairs_kernel,
+    average_pairs_kernel,
+    max_threes_kernel,
+    pairs_positions_kernel,
+    threes_positions_kernel,
+    narrow_kernel,
+    naive_kernel,
+)
 def vectorised(p):
     """A thread makes four outputs from 128-bit loads, all in flight at once, and stores them together.
 
@@ -487,6 +620,8 @@ def reduce_planes(x, out, op, planes, elements, divisor, stream) -> None:
     max_pairs_kernel,
     average_pairs_kernel,
     max_threes_kernel,
+    pairs_positions_kernel,
+    threes_positions_kernel,
     narrow_kernel,
     naive_kernel,
 )

@@ -93,6 +93,26 @@ def walk(x, first, pitch, height, width, op):
 
 
 @cuda.jit(device=True)
+def place_of(y, z, row, column, local, rows, columns):
+    """The place of input element (y, z) in its plane or, if ``local``, in the window of output (row, column)."""
+    if local:
+        y += rows.padding - row * rows.stride
+        z += columns.padding - column * columns.stride
+        return y * columns.window + z
+    return y * columns.extent + z
+
+
+@cuda.jit(device=True)
+def covering(place, axis):
+    """Along one axis: the first window that contains input ``place``, and the first after it that does not."""
+    reach, stride = np.uint32(place + axis.padding), np.uint32(axis.stride)
+    first = np.int64(0)
+    if reach >= axis.window:
+        first = np.int64(np.uint32((reach - np.uint32(axis.window)) // stride)) + 1
+    return first, min(np.int64(np.uint32(reach // stride)) + 1, axis.places)
+
+
+@cuda.jit(device=True)
 def finish(value, op, padded, area, seen):
     """A maximum as it is; a sum divided by ``area`` if ``padded``, else by the number of input elements ``seen``."""
     if op == MAX:
