@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pmpp.kernels import convolution, convolution_layer, fft, matmul, reduction, scan, vector_add
+from pmpp.kernels import convolution, convolution_layer, fft, matmul, pooling, reduction, scan, vector_add
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.fft import real
@@ -75,6 +75,15 @@ def segments():
     for x in [np.ones(3, dtype) for dtype in scan.DTYPES]:
         segmented_scan(x, np.ones(3, np.bool_))
     segmented_scan(np.ones(3, np.float32), np.ones(3, np.uint8))
+
+
+@further(pooling)
+def positions_of_maxima():
+    x = np.ones((1, 1, 4, 8), np.float32)
+    for rung in pooling.LADDER:
+        for options in (("max", 2), ("max", 3, 2, 1), ("max", 3)):
+            rung(x, *options, return_positions=True)
+            rung(x, *options, return_indices=True)
 
 
 @further(fft)

@@ -17,7 +17,17 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, SHARED_LIMIT, blocks
-from pmpp.kernels.pooling.windows import Axis, axes_of, combine_share, finish, pair_of, place_of, pooled_extent, span, walk
+from pmpp.kernels.pooling.windows import (
+    Axis,
+    axes_of,
+    combine_share,
+    finish,
+    pair_of,
+    place_of,
+    pooled_extent,
+    span,
+    walk,
+)
 from pmpp.kernels.reduction import MAX, SUM, block_combine, combine, warp_combine
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_pair

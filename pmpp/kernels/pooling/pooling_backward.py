@@ -131,12 +131,13 @@ def tolerance(dy, x, op="max", kernel=2, stride=None, padding=0, ceil_mode=False
 
 
 def cost(planes: int, h: int, w: int, kernel=2, stride=None, padding=0, ceil_mode=False, told: int = 1) -> Cost:
-    """One operation per window, which gives its gradient away; gradients read and written once, in float32.
+    """One addition for each window of a maximum, kh * kw for a mean; gradients read and written once, in float32.
 
     ``told``: the bytes that tell a window's winner: 1 for a position, 8 for a 64-bit index, 0 for a mean.
     """
     places = math.prod(pooled_shape((1, 1, h, w), kernel, stride, padding, ceil_mode))
-    return Cost(flops=planes * places, bytes=planes * (4 * h * w + (4 + told) * places))
+    additions = 1 if told else math.prod(pair_of(kernel))
+    return Cost(flops=planes * places * additions, bytes=planes * (4 * h * w + (4 + told) * places))
 
 
 def arguments(
@@ -189,7 +190,10 @@ def arguments(
         shape = x.shape
     op, padded, rows, columns = windows_of(shape, op, kernel, stride, padding, ceil_mode, count_include_pad)
     places = *shape[:2], rows.places, columns.places
-    dy = device.as_input("dy", dy, dtypes=np.float32, shape=places, stream=stream)
+    dy = device.as_input("dy", dy, dtypes=np.float32, ndim=4, stream=stream)
+    if tuple(dy.shape) != places:
+        windows = f"kernel={kernel!r}, stride={stride!r}, padding={padding!r} and ceil_mode={ceil_mode!r}"
+        raise ValueError(f"dy must have the shape of the result, {places} for {windows}, had {tuple(dy.shape)}")
     if positions is not None:
         check_positions("positions", "None", op, rows, columns)
         positions = device.as_input("positions", positions, dtypes=np.uint8, shape=places, stream=stream)

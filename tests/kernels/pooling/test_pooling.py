@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pmpp import cuda, simt
 from pmpp.kernels.pooling import ladder as room
-from pmpp.kernels.pooling.windows import pooled_extent
+from pmpp.kernels.pooling.windows import pair_of, pooled_extent
 from pmpp.runtime import device
 from tests.kernels.pooling.wrong import RUNGS as WRONG
 from tests.support import judge
@@ -208,6 +208,44 @@ def test_a_patch_that_does_not_fit_in_shared_memory():
     assert right(result, x, *options)
 
 
+# ------------------------------------------------------------------------------------------------------------ positions
+
+
+def positions_of(x, op, kernel=2, stride=None, padding=0, ceil_mode=False, *rest):
+    """Of each maximum its place in its window, from the reference's index in its plane."""
+    sizes = kernel, kernel if stride is None else stride, padding
+    (_, kw), (sh, sw), (ph, pw) = map(pair_of, sizes)
+    rows, columns = np.divmod(room.reference_with_indices(x, op, kernel, stride, padding, ceil_mode)[1], x.shape[3])
+    i, j = np.indices(rows.shape[2:])
+    return (rows - (i * sh - ph)) * kw + columns - (j * sw - pw)
+
+
+SMALL_WINDOWS = [n for n, case in room.inputs().items() if case[1] == "max" and np.prod(pair_of(case[2])) <= 256]
+
+
+@each_rung
+@pytest.mark.parametrize("name", SMALL_WINDOWS)
+def test_positions(rung, name):
+    x, *options = room.inputs()[name]
+    with simt.record("check"):
+        out, positions = rung(x, *options, return_positions=True)
+    assert positions.dtype == np.uint8
+    assert right(device.to_host(out), x, *options)
+    np.testing.assert_array_equal(device.to_host(positions), positions_of(x, *options))
+
+
+@each_rung
+@hypothesis.given(h=st.integers(2, 7), vectors=st.integers(1, 5), kind=st.integers(0, 1), seed=st.integers(0, 99))
+@hypothesis.settings(max_examples=10)
+def test_positions_of_the_wide_kernels(rung, h, vectors, kind, seed):
+    """Few different values, so that there are ties; with NaN and infinities among them."""
+    x = np.random.default_rng(seed).choice(np.array([1, 2, -np.inf, np.nan, 3], F32), (1, 2, h, 8 * vectors))
+    options = [("max", 2), ("max", 3, 2, 1)][kind]
+    out, positions = rung(x, *options, return_positions=True)
+    assert right(device.to_host(out), x, *options)
+    np.testing.assert_array_equal(device.to_host(positions), positions_of(x, *options))
+
+
 # ------------------------------------------------------------------------------------------------------------ bad input
 
 
@@ -225,6 +263,19 @@ BAD = {
     "too large": ((MAP, "max", 5), {}, ValueError, "x must have room for a window of \\(5, 5\\) with padding"),
     "no rows": ((MAP[:, :, :0], "max", 2, 2, 1), {}, ValueError, "x must have room"),
     "indices of a mean": ((MAP, "average"), {"return_indices": True}, ValueError, "only a maximum has an index"),
+    "positions of a mean": ((MAP, "average"), {"return_positions": True}, ValueError, "only a maximum has a position"),
+    "indices and positions": (
+        (MAP,),
+        {"return_positions": True, "return_indices": True},
+        ValueError,
+        "return_positions must be False where return_indices is True",
+    ),
+    "positions in large windows": (
+        (np.ones((1, 1, 17, 16), F32), "max", (17, 16)),
+        {"return_positions": True},
+        ValueError,
+        "return_positions must be False for windows of more than 256 elements",
+    ),
     "a flag in a pair": ((MAP, "max", (True, 2)), {}, ValueError, "kernel must be an integer .*, was \\(True, 2\\)"),
 }
 
@@ -245,6 +296,9 @@ def kernels(rung, x, *options, **more):
     with simt.record("check") as reports:
         result = rung(x, *options, **more)
     x = device.to_host(x)
+    if more.get("return_positions"):
+        result, positions = result
+        np.testing.assert_array_equal(device.to_host(positions), positions_of(x, *options))
     if more.get("return_indices"):
         result, indices = result
         np.testing.assert_array_equal(device.to_host(indices), room.reference_with_indices(x, *options)[1])
@@ -268,6 +322,9 @@ def test_which_kernel_does_it():
             assert kernels(room.whole_planes, map_of(h, 16), *options) == [kernel]
         for x in (map_of(6, 16, 1), map_of(6, 12), map_of(6, 15)):
             assert kernels(room.vectorised, x, *options) == ["narrow_kernel"]
+    for options, kernel in {("max", 2): "pairs_positions_kernel", ("max", 3, 2, 1): "threes_positions_kernel"}.items():
+        assert kernels(room.vectorised, map_of(6, 16), *options, return_positions=True) == [kernel]
+        assert kernels(room.vectorised, map_of(6, 12), *options, return_positions=True) == ["narrow_kernel"]
     assert kernels(room.vectorised, map_of(6, 16), "max", 2, return_indices=True) == ["narrow_kernel"]
     assert kernels(room.vectorised, map_of(7, 16), "max", 2, 2, 0, True) == ["narrow_kernel"]
     assert kernels(room.vectorised, map_of(6, 16), "max", 3, 2, 1, True) == ["narrow_kernel"]
