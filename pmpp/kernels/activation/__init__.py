@@ -1,11 +1,14 @@
 """Activations: a function of one number, applied to each element, and a bias before it.
 
 ReLU, GELU and others with their derivatives, alone and at the end of another kernel.
-The room is `pmpp.kernels.activation.ladder`, and its chapter notebooks/46_pooling_and_activations.ipynb.
+The rooms are `pmpp.kernels.activation.ladder` (chapter notebooks/46_pooling_and_activations.ipynb) and
+`pmpp.kernels.activation.activation_backward` (chapter notebooks/78_gradients_of_pooling_and_activations.ipynb).
 `relu`, `leaky_relu`, `sigmoid`, `tanh`, `gelu`, `gelu_tanh` and `silu` take the rung to use. Each is called as
-``relu(x, bias=None, *, out=None, stream=0)``, with arguments, result and errors as in `fused`.
+``relu(x, bias=None, *, out=None, stream=0)``, with arguments, result and errors as in `fused`. `backward` is the
+gradient of all of them.
 """
 
+from pmpp.kernels.activation import activation_backward
 from pmpp.kernels.activation.ladder import *
 from pmpp.kernels.activation.ladder import fused
 
@@ -78,3 +81,14 @@ def silu(x, bias=None, *, out=None, stream=0):
     array([  0., 200.], dtype=float32)
     """
     return fused(x, "silu", bias, out=out, stream=stream)
+
+
+def backward(dy, x, function="relu", bias=None, *, return_bias_gradient=False, slope=0.01, out=None, stream=0):
+    """The gradient of ``x``, and the bias's if asked for: arguments and result as in `activation_backward.fused`.
+
+    >>> import numpy as np
+    >>> backward(np.float32([10, 20]), np.float32([-1, 2]), "relu").copy_to_host()
+    array([ 0., 20.], dtype=float32)
+    """
+    more = {"return_bias_gradient": return_bias_gradient, "slope": slope}
+    return activation_backward.fused(dy, x, function, bias, **more, out=out, stream=stream)

@@ -108,7 +108,7 @@ def covering(place, axis):
     reach, stride = np.uint32(place + axis.padding), np.uint32(axis.stride)
     first = np.int64(0)
     if reach >= axis.window:
-        first = np.int64(np.uint32((reach - np.uint32(axis.window)) // stride)) + 1
+        first = np.int64(np.uint32(np.uint32(reach - np.uint32(axis.window)) // stride)) + 1
     return first, min(np.int64(np.uint32(reach // stride)) + 1, axis.places)
 
 
