@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pmpp.kernels import convolution, convolution_layer, fft, matmul, pooling, reduction, scan, vector_add
+from pmpp.kernels import activation, convolution, convolution_layer, fft, matmul, pooling, reduction, scan, vector_add
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.fft import real
@@ -75,6 +75,14 @@ def segments():
     for x in [np.ones(3, dtype) for dtype in scan.DTYPES]:
         segmented_scan(x, np.ones(3, np.bool_))
     segmented_scan(np.ones(3, np.float32), np.ones(3, np.uint8))
+
+
+@further(activation)
+def gradients_of_biases():
+    for rung in activation.activation_backward.LADDER:
+        for shape in ((2, 2, 4), (2, 2, 40)):
+            x = np.ones(shape, np.float32)
+            rung(x, x, "relu", return_bias_gradient=True)
 
 
 @further(pooling)

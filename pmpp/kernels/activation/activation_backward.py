@@ -191,9 +191,8 @@ def arguments(
     if bias is not None:
         bias = device.as_input("bias", bias, dtypes=np.float32, shape=(channels,), stream=stream)
     if channels is None and (bias is not None or summed):
-        raise ValueError(
-            f"x must have 2 dimensions or more to have a bias, had shape {x.shape}, return_bias_gradient={summed!r}"
-        )
+        asked = f"bias={bias!r}" if bias is not None else f"return_bias_gradient={return_bias_gradient!r}"
+        raise ValueError(f"x must have 2 dimensions or more for {asked}, had shape {x.shape}")
     apart = {"dy": dy, "x": x, "bias": bias}
     out = device.as_output("out", out, shape=x.shape, dtype=np.float32, apart=apart, may_be=("dy", "x"), stream=stream)
     dbias = device.empty(channels, np.float32, stream=stream) if summed else None
@@ -421,7 +420,7 @@ def columns_kernel(out, partials, rows, columns, inner):
 
 @cuda.jit
 def total_kernel(partials, parts, channels, inner, dbias):
-    """A block for each channel adds up ``parts`` sums of each of its ``inner`` columns, in the same order every time."""
+    """A block for each channel adds up ``parts`` sums of each of its ``inner`` columns, in one order always."""
     channel, i = cuda.blockIdx.x, cuda.threadIdx.x
     total = np.float32(0)
     while i < parts * inner:

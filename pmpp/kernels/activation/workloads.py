@@ -30,12 +30,12 @@ TORCH: dict[str, Callable] = {
 }
 
 
-def _erf(x: typing.Any) -> typing.Any:
+def erf(x: typing.Any) -> typing.Any:
     if xp() is np:
         return np.vectorize(math.erf, otypes=[np.float64])(x)
-    from cupyx.scipy.special import erf
+    from cupyx.scipy import special
 
-    return erf(x)
+    return special.erf(x)
 
 
 def _exact(v: typing.Any, function: str) -> typing.Any:
@@ -48,7 +48,7 @@ def _exact(v: typing.Any, function: str) -> typing.Any:
         return xp().tanh(v)
     if function in ("sigmoid", "silu"):
         return (v if function == "silu" else 1) / (1 + xp().exp(-v))
-    inner = _erf(v / 2**0.5) if function == "gelu" else xp().tanh((2 / np.pi) ** 0.5 * (v + 0.044715 * v**3))
+    inner = erf(v / 2**0.5) if function == "gelu" else xp().tanh((2 / np.pi) ** 0.5 * (v + 0.044715 * v**3))
     return v * (1 + inner) / 2
 
 

@@ -88,7 +88,9 @@ def on_cpu(kernel: tuple, stride: tuple, padding: tuple) -> Callable:
     """The gradient of maxima by NumPy on the CPU, from positions."""
 
     def back(dy: np.ndarray, x: np.ndarray, positions: np.ndarray, indices: np.ndarray) -> np.ndarray:
-        dx = np.pad(np.zeros(x.shape, np.float32), [(0, 0), (0, 0), *_edges(x.shape, dy.shape, kernel, stride, padding)])
+        dx = np.pad(
+            np.zeros(x.shape, np.float32), [(0, 0), (0, 0), *_edges(x.shape, dy.shape, kernel, stride, padding)]
+        )
         for number, part in enumerate(_parts(dx, dy.shape, kernel, stride)):
             part += np.where(positions == number, dy, np.float32(0))
         return dx[:, :, padding[0] : padding[0] + x.shape[2], padding[1] : padding[1] + x.shape[3]]
