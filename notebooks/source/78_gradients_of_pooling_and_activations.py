@@ -127,8 +127,9 @@ print(f"with {ceilings.bandwidth / 1e12:.2f} TB/s ({ceilings.source})")
 
 # %% [markdown]
 # A byte for each window is the least, and it is the forward pass that writes it: `max_pool2d` does so when it is asked
-# for `return_positions=True`. It also saves memory. To read the input again, the input must be kept until then, and it
-# is four bytes for each of four elements.
+# for `return_positions=True`. It also saves memory. To read the input again, the input must be kept until then:
+# four bytes for each of four elements. With positions the way back needs only the shape of the input:
+# `pooling.backward(dy, x.shape, "max", 3, 2, 1, positions=positions)`.
 #
 # Chapter 46 showed where a maximum lies. Now its kernel for 3 x 3 windows tells it, too. It goes through a window in
 # the order of its elements, so that the first of equal ones wins.
@@ -240,7 +241,7 @@ None
 from_x, told = counts(pooling_backward.gather), counts(pooling_backward.gather, positions=positions)
 for name, count in {"from x": from_x, "with positions": told}.items():
     each = count["global_load_requests"] * 32 / maps.size
-    print(f"{name:15}{each:6.1f} loads for each element, {count['atomic_lanes']} atomic additions")
+    print(f"{name:15}{each:6.1f} loads by warps for 32 elements, {count['atomic_lanes']} atomic additions")
 
 # %% [markdown]
 # ## The third rung, `once`: each winner found once
@@ -254,7 +255,7 @@ show(pooling_backward.with_positions)
 
 # %%
 once = counts(pooling_backward.once)
-print(f"{once['global_load_requests'] * 32 / maps.size:.1f} loads for each element, both kernels together")
+print(f"{once['global_load_requests'] * 32 / maps.size:.1f} loads by warps for 32 elements, both kernels together")
 
 
 # %%
@@ -310,7 +311,8 @@ show(pooling_backward.quads)
 wide = counts(pooling_backward.four_wide, positions=positions)
 for name, count in {"gather": told, "four_wide": wide}.items():
     loads = count["global_load_requests"] * 32 / maps.size
-    print(f"{name:10}{count['thread_instructions'] / maps.size:6.1f} instructions and {loads:.2f} loads an element")
+    each = count["thread_instructions"] / maps.size
+    print(f"{name:10}{each:6.1f} instructions for an element, {loads:.2f} loads by warps for 32")
 
 # %% [markdown]
 # ## The last rung, `patches`: no loop is left
@@ -338,7 +340,8 @@ predict(guess, patch["thread_instructions"] / wide["thread_instructions"], withi
 # %%
 for name, count in {"gather": told, "four_wide": wide, "patches": patch}.items():
     stores = count["global_store_requests"] * 32 / maps.size
-    print(f"{name:10}{count['thread_instructions'] / maps.size:6.1f} instructions and {stores:.2f} stores an element")
+    each = count["thread_instructions"] / maps.size
+    print(f"{name:10}{each:6.1f} instructions for an element, {stores:.2f} stores by warps for 32")
 
 # %% [markdown]
 # The interpreter counts operations of the source, not machine instructions, so the ratios are a hint. The times decide.

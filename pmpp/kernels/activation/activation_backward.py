@@ -109,9 +109,11 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 def tolerance(dy, x, function="relu", bias=None, slope=0.01) -> typing.Any:
     """How far from the reference is right, element by element.
 
-    ReLU only selects; a leaky one rounds a product. exp and erf are good to 2 ulp (CUDA C++ programming guide,
-    "Mathematical functions"). A slope is a first part plus a second one; of each at most a dozen roundings, and of the
-    argument of exp those that the derivation in the chapter counts. Below 2^-126 a function may flush.
+    ReLU only selects; a leaky one rounds a product. exp, erf and tanh are good to 2 ulp, 4 half-ulps (CUDA C++
+    programming guide, "Mathematical functions"). A bell takes 4 more and the product with ``dy`` 1, so 12 half-ulps
+    suffice for each part of a slope. In a GELU, rounding the argument of exp adds v^2 / 2 half-ulps to the second part,
+    and in its approximation 14 times the argument of tanh, which has 7 roundings: `_parts` has these as factors. Below
+    2^-126 a function may flush.
     """
     if function == "relu":
         return 0.0
@@ -299,8 +301,8 @@ def add_up_kernel(dx, inner, dbias):
 def elementwise(p):
     """One thread for each element; for the bias, one atomic addition for each element.
 
-    Leaves: a thread asks for 4 bytes of two arrays and is over. A million threads wait for one sum, whose last bits
-    depend on who came first.
+    Leaves: a thread asks for 4 bytes of two arrays and is over. All additions of a channel meet at one address, and
+    their order, and with it the last bits, changes from run to run.
     """
     grid = blocks(p.x.size, BLOCK)
     elementwise_kernel[grid, BLOCK, p.stream](p.dy, p.x, p.bias, p.inner, p.function, p.slope, p.out)
