@@ -126,7 +126,7 @@ for name, moved in {"positions": by_position, "64-bit indices": by_index, "x aga
 print(f"with {ceilings.bandwidth / 1e12:.2f} TB/s ({ceilings.source})")
 
 # %% [markdown]
-# A byte for each window is the least, and it is the forward pass that writes it: `max_pool2d` does so when it is asked
+# A byte for each window is the cheapest of the three. The forward pass writes it: `max_pool2d` does so when it is asked
 # for `return_positions=True`. It also saves memory. To read the input again, the input must be kept until then:
 # four bytes for each of four elements. With positions the way back needs only the shape of the input:
 # `pooling.backward(dy, x.shape, "max", 3, 2, 1, positions=positions)`.

@@ -360,6 +360,7 @@ def once(p):
 
     A first kernel reads the input and writes the positions, as a forward pass can do from the start. Then `gather`
     reads positions: 1 byte where PyTorch's index has 8. With positions given, or for means, this is `gather`.
+    A window is read by one thread, also one as large as its plane.
 
     Leaves: five 64-bit divisions for each element, 4 bytes to a store, and each of four neighbours asks the same
     windows.

@@ -127,6 +127,21 @@ def _beside_numpy(shape: tuple) -> Workload:
     return _workload(shape, WINDOWS["max 2x2"], pooling.LADDER[:-1], "max 2x2", **more)
 
 
+def _with_positions(family: str) -> Workload:
+    """Maxima with positions of one byte, for the way back; PyTorch stores 64-bit indices. The values are verified."""
+
+    def told(rung: typing.Any) -> Callable:
+        def call(x: typing.Any, *, out: typing.Any = None) -> typing.Any:
+            return rung(x, *WINDOWS[family], return_positions=True, out=out)[0]
+
+        call.__name__ = rung.name
+        return call
+
+    workload = _workload(DESIGN, WINDOWS[family], (), f"{family} and positions")
+    cost = replace(workload.cost, bytes=workload.cost.bytes + workload.sizes["n"] // 4)  # stride 2: one for four
+    return replace(workload, cost=cost, rungs=(told(pooling.narrow), told(pooling.vectorised)))
+
+
 def _of_side(side: int) -> Workload:
     """Means over windows with stride 1, as many as elements: the work grows with the window, and the bytes do not."""
     rungs = pooling.narrow, pooling.shared
@@ -136,6 +151,7 @@ def _of_side(side: int) -> Workload:
 
 WORKLOADS = [
     *(_workload(DESIGN, window, pooling.LADDER[:-1], family) for family, window in WINDOWS.items()),
+    *(_with_positions(family) for family in ("max 2x2", "max 3x3")),
     _workload(DESIGN, WHOLE, (pooling.narrow, pooling.whole_planes), "global average"),
     *(_beside_numpy(shape) for shape in SWEEP),
     *(_of_side(side) for side in SIDES),
