@@ -42,9 +42,9 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
 
     found = {"one": layer(1, 1, 1), "no rows": layer(0, 4, 3), "no outputs": layer(4, 3, 0)}
     found |= {"no features": layer(3, 0, 5), "no features, no bias": layer(2, 0, 4, False, "relu")}
-    found |= {"one row": layer(1, 260, 9, activation="relu"), "three rows, no bias": layer(3, 132, 6, False)}
+    found |= {"one row": layer(1, 36, 9, activation="relu"), "three rows, no bias": layer(3, 24, 6, False)}
     found |= {"a tile and one": layer(33, 31, 34), "rows of sixteen bytes": layer(35, 40, 36, activation="relu")}
-    found |= {"deep": layer(9, 516, 12), "deep and odd": layer(10, 203, 5, False, "relu")}
+    found |= {"deep": layer(9, 68, 12), "deep and odd": layer(10, 43, 5, False, "relu")}
     x, weight, bias, _ = layer(12, 20, 8)
     found["cancellation"] = np.hstack([x, -x]), np.hstack([weight, weight]), bias, None
     non_finite = x.copy()
@@ -237,14 +237,13 @@ def by_shape(p):
 
     Source: for few rows, PMPP 4e section 16.2 and chapter 30's sum over a warp.
     """
-    x, weight = products.Matrix(p.x, True), products.Matrix(p.weight, True)
     rows, outputs = p.result.shape
-    if rows > products.FEW or not (x.vectors and weight.vectors):
-        return product(p, None)
-    kernel = products.few_rows_kernel_for(1 << (rows - 1).bit_length())
-    warps = blocks(outputs, products.OUTPUTS)
-    grid, block = blocks(warps, products.WARPS), 32 * products.WARPS
-    kernel[grid, block, p.stream](p.x, p.weight, bias_of(p), p.result, p.relu)
+    if rows <= products.FEW and products.Matrix(p.x, True).vectors and products.Matrix(p.weight, True).vectors:
+        kernel = products.few_rows_kernel_for(1 << (rows - 1).bit_length())
+        grid = blocks(outputs, products.OUTPUTS * products.WARPS)
+        kernel[grid, 32 * products.WARPS, p.stream](p.x, p.weight, bias_of(p), p.result, p.relu)
+    else:
+        product(p, None)
 
 
 LADDER = (naive, tiled, register_tiled, split, by_shape)

@@ -13,7 +13,6 @@ Each of the two products has as many multiply-adds as the layer itself. That of 
 matrix, from sums that may be very long. Split, these fill a GPU; added in a fixed order, they give the same bits.
 """
 
-
 import numpy as np
 
 from pmpp import cuda
@@ -49,11 +48,12 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
         shapes = (rows, outputs), (rows, features), (outputs, features)
         return tuple(rng.standard_normal(shape, dtype=np.float32) for shape in shapes)
 
-    shapes = {"one": (1, 1, 1), "no rows": (0, 4, 3), "no features": (4, 0, 3), "no outputs": (3, 4, 0)}
-    shapes |= {"one row": (1, 36, 9), "a tile and one": (33, 34, 31), "multiples of four": (24, 36, 40)}
+    shapes = {"one": (1, 1, 1), "no rows": (0, 4, 3), "a tile and one": (33, 34, 31), "fours": (20, 36, 40)}
     found = {f"{name}, {of}": (*layer(*shape), of) for name, shape in shapes.items() for of in GRADIENTS}
-    found |= {f"long, {of}": (*layer(300, 8, 12), of) for of in ("weight", "bias")}
-    found["many outputs, x"] = (*layer(5, 12, 260), "x")
+    found |= {f"long, {of}": (*layer(90, 8, 12), of) for of in ("weight", "bias")}
+    found |= {"one row, x": (*layer(1, 36, 9), "x"), "one row, weight": (*layer(1, 36, 9), "weight")}
+    found |= {"no features, bias": (*layer(4, 0, 3), "bias"), "no outputs, x": (*layer(3, 4, 0), "x")}
+    found["many outputs, x"] = (*layer(5, 12, 70), "x")
     dy, x, weight = layer(10, 12, 8)
     dy[3, 4], dy[7, 0], dy[9, -1] = np.nan, np.inf, -np.inf
     found |= {f"non-finite, {of}": (dy, x, weight, of) for of in GRADIENTS}
@@ -221,10 +221,11 @@ def tiled(p):
     Leaves: every multiply-add waits for two loads from shared memory.
     """
     if p.of == "bias":
-        return naive.launch(p)
-    grid = blocks(p.result.shape[0], TILE) * blocks(p.result.shape[1], TILE)
-    a, b = (p.dy, p.weight) if p.of == "x" else (p.dy, p.x)
-    tiled_kernel[grid, (TILE, TILE), p.stream](a, b, p.result, p.of == "x")
+        naive.launch(p)
+    else:
+        grid = blocks(p.result.shape[0], TILE) * blocks(p.result.shape[1], TILE)
+        b = p.weight if p.of == "x" else p.x
+        tiled_kernel[grid, (TILE, TILE), p.stream](p.dy, b, p.result, p.of == "x")
 
 
 # --------------------------------------------------------------------------------------------------- tiles in registers
@@ -248,9 +249,10 @@ def register_tiled(p):
     Leaves: a layer of 512 x 512 has 64 tiles of 64 x 64, however long the batch, and an H200 has 132 multiprocessors.
     """
     if p.of == "bias":
-        return naive.launch(p)
-    a, b = operands(p.of, p.dy, p.x, p.weight)
-    products.launch(a, b, p.result, plan=products.slices_of(products.MIDDLE, a.sizes[0], 1), stream=p.stream)
+        naive.launch(p)
+    else:
+        a, b = operands(p.of, p.dy, p.x, p.weight)
+        products.launch(a, b, p.result, plan=products.slices_of(products.MIDDLE, a.sizes[0], 1), stream=p.stream)
 
 
 # ------------------------------------------------------------------------------------------------------- split sums
@@ -312,11 +314,12 @@ def split(p):
     Leaves: one size of tile for all shapes: what is small or thin leaves most of it unused.
     """
     if p.of == "bias":
-        return column_sums(p.dy, p.result, p.stream)
-    a, b = operands(p.of, p.dy, p.x, p.weight)
-    (k, m), n, vectors = a.sizes, p.result.shape[1], a.vectors and b.vectors
-    plan = products.plan_for(m, n, k, vectors, device.limits()["multiprocessors"], (products.MIDDLE,))
-    products.launch(a, b, p.result, plan=plan, stream=p.stream)
+        column_sums(p.dy, p.result, p.stream)
+    else:
+        a, b = operands(p.of, p.dy, p.x, p.weight)
+        (k, m), n, vectors = a.sizes, p.result.shape[1], a.vectors and b.vectors
+        plan = products.plan_for(m, n, k, vectors, device.limits()["multiprocessors"], (products.MIDDLE,))
+        products.launch(a, b, p.result, plan=plan, stream=p.stream)
 
 
 @rung(products.kernel_for, products.add_kernel, column_sums_kernel)
@@ -326,9 +329,9 @@ def by_shape(p):
     Source: `pmpp.kernels.linear.products`.
     """
     if p.of == "bias":
-        return column_sums(p.dy, p.result, p.stream)
-    a, b = operands(p.of, p.dy, p.x, p.weight)
-    products.launch(a, b, p.result, stream=p.stream)
+        column_sums(p.dy, p.result, p.stream)
+    else:
+        products.launch(*operands(p.of, p.dy, p.x, p.weight), p.result, stream=p.stream)
 
 
 LADDER = (naive, tiled, register_tiled, split, by_shape)

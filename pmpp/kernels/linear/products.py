@@ -25,7 +25,7 @@ from pmpp.runtime import device
 from pmpp.runtime.vector import load128, store128
 
 MOST_BLOCKS, MOST_ELEMENTS = 2**31 - 1, 2**32 - 1  # of a grid; of an array, whose offsets are unsigned
-PAD = 4  # a tile's rows begin 4 banks apart, so that stores down its columns are free of bank conflicts
+PAD = 4  # a deep operand's tile is stored down its columns: with rows 4 banks apart that is free of bank conflicts
 f0 = np.float32(0)
 
 
@@ -134,9 +134,13 @@ def finished(value, least):
 
 
 class Reader(typing.NamedTuple):
-    """The device functions that bring an operand's tiles into shared memory, and how many vectors a thread moves."""
+    """The device functions that bring an operand's tiles into shared memory.
+
+    ``vectors``: how many a thread moves. ``pitch``: how far apart in shared memory the rows of a tile begin.
+    """
 
     vectors: int
+    pitch: int
     place: typing.Any
     start: typing.Any
     fetch: typing.Any
@@ -149,7 +153,7 @@ def reader_of(operand: Operand, side: int, tile: Tile, whole: bool, member: typi
     ``member``: the device function that gives a thread its number in its group.
     """
     deep, vectors = operand
-    depth, threads, pitch = tile.depth, tile.threads, side + PAD
+    depth, threads, pitch = tile.depth, tile.threads, side + (PAD if operand.deep else 0)
     count = side * depth // 4 // threads
 
     @cuda.jit(device=True)
@@ -202,7 +206,7 @@ def reader_of(operand: Operand, side: int, tile: Tile, whole: bool, member: typi
             else:
                 store128(shared, (k0 + d) * pitch + i, (values[v, 0], values[v, 1], values[v, 2], values[v, 3]))
 
-    return Reader(count, place, start, fetch, keep)
+    return Reader(count, pitch, place, start, fetch, keep)
 
 
 @functools.cache
@@ -214,7 +218,7 @@ def kernel_for(tile: Tile, form: Form) -> typing.Any:
     """
     side_m, side_n, rows, columns, lanes_m, depth, groups = tile[:7]
     lanes_n, threads, stores, sums_too = tile.lanes_n, tile.threads, form.stores, form.sums
-    pitch_a, pitch_b, places = side_m + PAD, side_n + PAD, groups * 2 * depth
+    places = groups * 2 * depth  # rows of tiles in shared memory
     warps_n = side_n // (lanes_n * columns)
 
     @cuda.jit(device=True)
@@ -230,6 +234,7 @@ def kernel_for(tile: Tile, form: Form) -> typing.Any:
 
     reader_a = reader_of(form.a, side_m, tile, form.whole, member)
     reader_b = reader_of(form.b, side_n, tile, form.whole, member)
+    pitch_a, pitch_b = reader_a.pitch, reader_b.pitch
     start_a, fetch_a, keep_a, vectors_a = reader_a.start, reader_a.fetch, reader_a.keep, reader_a.vectors
     start_b, fetch_b, keep_b, vectors_b = reader_b.start, reader_b.fetch, reader_b.keep, reader_b.vectors
     across = side_m // 4  # threads that hold vectors of the same k, if A is wide
@@ -317,11 +322,13 @@ def kernel_for(tile: Tile, form: Form) -> typing.Any:
             (partial[0], partial[1], partial[2], partial[3]),
         )
         cuda.syncthreads()
-        if thread < side_m and row + thread < m:
+        column = thread
+        while column < side_m and row + column < m:
             total = f0
             for other in range(groups * threads // across):
-                total += shared[other, thread]
-            sums[first + row + thread] = total
+                total += shared[other, column]
+            sums[first + row + column] = total
+            column = np.uint32(column + groups * threads)
 
     @cuda.jit(device=True)
     def store(c, m, n, first, row, column, bias, relu, totals):
@@ -447,7 +454,7 @@ def add_kernel(partials, partial_sums, slices, bias, relu, c, sums):
 # --------------------------------------------------------------------------------------- few rows: a warp for each two
 
 FEW = 8  # rows of x up to which a warp computes a whole element of y
-OUTPUTS, AHEAD, WARPS = 2, 4, 4  # columns of y for a warp; vectors of a row of W on their way; warps of a block
+OUTPUTS, WARPS = 2, 4  # columns of y for a warp; warps of a block
 
 
 @functools.cache
@@ -457,39 +464,79 @@ def few_rows_kernel_for(rows: int) -> typing.Any:
     x and W are read 16 bytes at a time: what is summed over must be a multiple of 4, every address one of 16 bytes.
     """
 
+    @cuda.jit(device=True)
+    def fetch(weight, first, outputs, k, depth, w):
+        """A vector of each of the warp's rows of W. Beyond the last row that is read again, and not stored."""
+        for o in range(OUTPUTS):
+            at = min(first + o, outputs - 1) * depth + k
+            vector = load128(weight, at) if k < depth else (f0, f0, f0, f0)
+            for e in range(4):
+                w[o, e] = vector[e]
+
+    @cuda.jit(device=True)
+    def add(x, row, k, depth, w, totals):
+        """The products of a vector of x with those of W."""
+        vector = load128(x, min(row, x.shape[0] - 1) * depth + k) if k < depth else (f0, f0, f0, f0)
+        for o in range(OUTPUTS):
+            for e in range(4):
+                totals[row, o] += vector[e] * w[o, e]
+
+    @cuda.jit(device=True)
+    def add_rows(x, k, depth, w, totals):
+        # Written out, since the compiler unrolls only small loops, and the totals are to stay in registers.
+        add(x, 0, k, depth, w, totals)
+        if rows > 1:
+            add(x, 1, k, depth, w, totals)
+        if rows > 2:
+            add(x, 2, k, depth, w, totals)
+            add(x, 3, k, depth, w, totals)
+        if rows > 4:
+            add(x, 4, k, depth, w, totals)
+            add(x, 5, k, depth, w, totals)
+            add(x, 6, k, depth, w, totals)
+            add(x, 7, k, depth, w, totals)
+
+    @cuda.jit(device=True)
+    def store_row(y, row, first, bias, relu, totals):
+        """The warp's outputs of a row, which every lane has a part of."""
+        for o in range(OUTPUTS):
+            total, output = warp_sum(totals[row, o]), first + o
+            if cuda.laneid == 0 and row < y.shape[0] and output < y.shape[1]:
+                total += bias[output] if bias.size else f0
+                y[row, output] = finished(total, f0 if relu else np.float32(-math.inf))
+
     @cuda.jit
     def few_rows_kernel(x, weight, bias, y, relu):
-        n, depth, outputs = x.shape[0], weight.shape[1], weight.shape[0]
-        lane = np.int64(cuda.laneid)
+        depth, outputs = weight.shape[1], weight.shape[0]
         first = (np.int64(cuda.blockIdx.x) * WARPS + np.uint32(cuda.threadIdx.x) // 32) * OUTPUTS
         totals = cuda.local.array((rows, OUTPUTS), np.float32)
-        w = cuda.local.array((AHEAD, OUTPUTS, 4), np.float32)
+        w0, w1 = cuda.local.array((OUTPUTS, 4), np.float32), cuda.local.array((OUTPUTS, 4), np.float32)
+        w2, w3 = cuda.local.array((OUTPUTS, 4), np.float32), cuda.local.array((OUTPUTS, 4), np.float32)
         for r in range(rows):
             for o in range(OUTPUTS):
                 totals[r, o] = 0
-        k0 = lane * 4
-        while k0 < depth:
-            for u in range(AHEAD):
-                k = k0 + u * 128
-                for o in range(OUTPUTS):
-                    at = min(first + o, outputs - 1) * depth + k  # beyond the last row it is read again, and not stored
-                    vector = load128(weight, at) if k < depth else (f0, f0, f0, f0)
-                    for e in range(4):
-                        w[u, o, e] = vector[e]
-            for u in range(AHEAD):
-                k = k0 + u * 128
-                for r in range(rows):
-                    vector = load128(x, min(r, n - 1) * depth + k) if k < depth else (f0, f0, f0, f0)
-                    for o in range(OUTPUTS):
-                        for e in range(4):
-                            totals[r, o] += vector[e] * w[u, o, e]
-            k0 += AHEAD * 128
-        for r in range(rows):
-            for o in range(OUTPUTS):
-                total = warp_sum(totals[r, o])
-                if lane == 0 and r < n and first + o < outputs:
-                    total += bias[first + o] if bias.size else f0
-                    y[r, first + o] = finished(total, f0 if relu else np.float32(-math.inf))
+        k = np.int64(cuda.laneid) * 4
+        while k < depth:  # four steps' vectors of W are on their way before the first is used
+            fetch(weight, first, outputs, k, depth, w0)
+            fetch(weight, first, outputs, k + 128, depth, w1)
+            fetch(weight, first, outputs, k + 256, depth, w2)
+            fetch(weight, first, outputs, k + 384, depth, w3)
+            add_rows(x, k, depth, w0, totals)
+            add_rows(x, k + 128, depth, w1, totals)
+            add_rows(x, k + 256, depth, w2, totals)
+            add_rows(x, k + 384, depth, w3, totals)
+            k += 512
+        store_row(y, 0, first, bias, relu, totals)
+        if rows > 1:
+            store_row(y, 1, first, bias, relu, totals)
+        if rows > 2:
+            store_row(y, 2, first, bias, relu, totals)
+            store_row(y, 3, first, bias, relu, totals)
+        if rows > 4:
+            store_row(y, 4, first, bias, relu, totals)
+            store_row(y, 5, first, bias, relu, totals)
+            store_row(y, 6, first, bias, relu, totals)
+            store_row(y, 7, first, bias, relu, totals)
 
     return few_rows_kernel
 
@@ -513,6 +560,7 @@ class Plan(typing.NamedTuple):
 # the latencies that are known of such GPUs. Nothing here was fitted to measured products.
 MULTIPLY_ADDS = 128  # a cycle, of a multiprocessor
 WAIT = 800  # from the load of a step's tiles to the barrier behind them
+ENOUGH = 8  # warps of a multiprocessor that reach a tile's speed; with fewer it falls, down to half
 ADDITION, BYTES = 3500, 2300  # what a second launch costs; bytes a cycle that pass between the GPU and its memory
 MOST_SLICES = 256
 
@@ -529,7 +577,8 @@ def cycles(plan: Plan, m: int, n: int, k: int, multiprocessors: int) -> float:
     threads = tile.threads * tile.groups
     of_each = blocks(blocks(m, tile.m) * blocks(n, tile.n) * slices, multiprocessors)  # blocks of a multiprocessor
     resident = min(2048 // threads, 65536 // (tile.registers * threads), of_each)
-    arithmetic = of_each * tile.m * tile.n * tile.groups * length / (MULTIPLY_ADDS * tile.speed)
+    speed = tile.speed * min(1, (resident * threads // 32 + ENOUGH) / (2 * ENOUGH))
+    arithmetic = of_each * tile.m * tile.n * tile.groups * length / (MULTIPLY_ADDS * speed)
     waiting = blocks(of_each, resident) * (blocks(length, tile.depth) + 1) * WAIT
     addition = ADDITION + 8 * slices * m * n / BYTES if slices > 1 else 0
     return max(arithmetic, waiting) + addition
