@@ -46,10 +46,8 @@ def linear_backward(dy, x, weight, *, need=("x", "weight", "bias"), stream=0):
         raise TypeError(f"need must be a tuple of 'x', 'weight' and 'bias', was {need!r}")
     if not all(isinstance(one, str) and one in _gradients.GRADIENTS for one in need):
         raise ValueError(f"need must be a tuple of 'x', 'weight' and 'bias', was {need!r}")
-    for name, array, wants in (("x", x, "weight"), ("weight", weight, "x")):
-        if array is None and wants in need:
-            raise TypeError(f"{name} must be a float32 array where need has {wants!r}, was None")
-    dy, x, weight = _gradients.checked(dy, x, weight, stream)
+    optional = [name for name, used_for in (("x", "weight"), ("weight", "x")) if used_for not in need]
+    dy, x, weight = _gradients.checked(dy, x, weight, stream, optional)
     rows, outputs = dy.shape
     dx = dweight = dbias = None
     if "bias" in need:

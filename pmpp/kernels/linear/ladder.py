@@ -15,6 +15,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.linear import products
+from pmpp.kernels.linear.products import finished
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
 
@@ -126,7 +127,7 @@ def naive_kernel(x, weight, bias, y, relu):
         while k < x.shape[1]:
             total += x[row, k] * weight[output, k]
             k += 1
-        y[row, output] = products.finished(total, f0 if relu else np.float32(-math.inf))
+        y[row, output] = finished(total, f0 if relu else np.float32(-math.inf))
 
 
 def bias_of(p: Problem):
@@ -177,7 +178,7 @@ def tiled_kernel(x, weight, bias, y, relu):
         k0 += TILE
     if row < y.shape[0] and output < y.shape[1]:
         total += bias[output] if bias.size else f0
-        y[row, output] = products.finished(total, f0 if relu else np.float32(-math.inf))
+        y[row, output] = finished(total, f0 if relu else np.float32(-math.inf))
 
 
 @rung(tiled_kernel)

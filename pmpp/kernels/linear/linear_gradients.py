@@ -109,12 +109,12 @@ def arguments(dy, x, weight, of="weight", *, out=None, stream=0) -> Problem:
     return Problem(out, stream=stream, dy=dy, x=x, weight=weight, of=str(of))
 
 
-def checked(dy, x, weight, stream):
-    """The three arrays on the device, found to fit each other. One of x and weight may be None."""
+def checked(dy, x, weight, stream, optional=()):
+    """The three arrays on the device, found to fit each other. ``optional``: names of those that may be None."""
     dy = device.as_input("dy", dy, dtypes="float32", ndim=2, stream=stream)
-    if x is not None:
+    if x is not None or "x" not in optional:
         x = device.as_input("x", x, dtypes="float32", ndim=2, shape=(dy.shape[0], None), stream=stream)
-    if weight is not None:
+    if weight is not None or "weight" not in optional:
         shape = dy.shape[1], None if x is None else x.shape[1]
         weight = device.as_input("weight", weight, dtypes="float32", ndim=2, shape=shape, stream=stream)
     products.check_sizes(dy=dy, x=x, weight=weight)

@@ -175,7 +175,7 @@ def test_what_is_not_known_to_be_a_gradient_is_refused():
         linear.linear_backward(DY, X, W, need=("weights",))
     with pytest.raises(TypeError, match=r"need must be a tuple of .*, was 'weight'"):
         linear.linear_backward(DY, X, W, need="weight")
-    with pytest.raises(TypeError, match="x must be a float32 array where need has 'weight', was None"):
+    with pytest.raises(TypeError, match=r"x must be .*, was None"):
         linear.linear_backward(DY, None, W)
 
 
