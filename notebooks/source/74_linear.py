@@ -50,8 +50,8 @@ print(device.describe().splitlines()[0])
 # ## A layer
 #
 # A linear layer takes a row of numbers, the *features*, to another row, the *outputs*. Each output is a weighted sum of
-# all features plus a *bias*. PyTorch keeps the weights of an output in a row of *W*, so *W* has the shape (out, in), and
-# a batch *x* of *N* examples gives *y* = *x* *W*ᵀ + *b*. Often a ReLU follows: negative outputs become 0.
+# all features plus a *bias*. PyTorch keeps the weights of an output in a row of *W*, so *W* has the shape (out, in),
+# and a batch *x* of *N* examples gives *y* = *x* *W*ᵀ + *b*. Often a ReLU follows: negative outputs become 0.
 
 # %%
 show(linear.reference)
@@ -139,8 +139,8 @@ for rung in (linear.naive, linear.tiled):
 # ## Rung 3: `register_tiled`
 #
 # The last rungs of chapter 12 keep a tile of the result in registers, load 128 bits at a time, and fetch the next tiles
-# while these are multiplied. We take that kernel, with one change. It was written for operands that lie in one way. Here
-# three products are wanted, and their operands lie in different ways.
+# while these are multiplied. We take that kernel, with one change. It was written for operands that lie in one way.
+# Here three products are wanted, and their operands lie in different ways.
 #
 # Call the extent that is summed over *k*. An operand is *deep* if *k* runs along memory, *wide* if it does not. In *x*
 # *W*ᵀ both are deep. A function makes the device functions that read an operand of either kind:
@@ -149,8 +149,8 @@ for rung in (linear.naive, linear.tiled):
 show(products.reader_of)
 
 # %% [markdown]
-# In shared memory both kinds look alike: a row of the tile is one *k*. A wide operand's vector is stored there as it is.
-# A deep operand's vector has four values of *k*, and goes down a column. `deep` is a constant when the kernel is
+# In shared memory both kinds look alike: a row of the tile is one *k*. A wide operand's vector is stored there as it
+# is. A deep operand's vector has four values of *k*, and goes down a column. `deep` is a constant when the kernel is
 # compiled, so nothing is left of the choice.
 #
 # How well does that fill a GPU? A block computes 64 x 64 outputs.
@@ -253,8 +253,8 @@ for name, (rows, features, outputs) in SHAPES.items():
 
 # %% [markdown]
 # A row or a few do not need tiles at all. Each weight is needed once, so a warp reads rows of *W* from end to end, 128
-# bits at a time. A lane has eight such loads on their way before it uses the first: for one row that is all that matters.
-# (In the table, *one row* shows the tiles that it would get.)
+# bits at a time. A lane has eight such loads on their way before it uses the first: for one row that is all that
+# matters. (In the table, *one row* shows the tiles that it would get.)
 
 # %%
 show(products.few_rows_kernel_for)
@@ -286,20 +286,20 @@ check("linear/one_row", one_row)
 # ## The gradients
 #
 # Somewhere behind the layer stands a number, the *loss* *L*, that says how wrong the network is. It depends on *y*, and
-# we are given how: *dy*, with an element *dy*ᵢₒ = ∂*L*/∂*y*ᵢₒ for each of *y*. What we want is the same for *x*, *W* and
-# *b*. The layer says
+# we are given how: *dy*, with an element *dy*ᵢₒ = ∂*L*/∂*y*ᵢₒ for each of *y*. What we want is the same for *x*, *W*
+# and *b*. The layer says
 #
 # $$y_{io} = \sum_k x_{ik} W_{ok} + b_o.$$
 #
-# Take one weight, $W_{ok}$. It takes part in output $o$ of *every* example $i$, with the factor $x_{ik}$. The chain rule
-# adds over all ways in which it reaches the loss, and the same for one feature and one bias:
+# Take one weight, $W_{ok}$. It takes part in output $o$ of *every* example $i$, with the factor $x_{ik}$. The chain
+# rule adds over all ways in which it reaches the loss, and the same for one feature and one bias:
 #
 # $$\frac{\partial L}{\partial W_{ok}} = \sum_i dy_{io}\, x_{ik}, \qquad
 # \frac{\partial L}{\partial x_{ik}} = \sum_o dy_{io}\, W_{ok}, \qquad
 # \frac{\partial L}{\partial b_o} = \sum_i dy_{io}.$$
 #
-# In matrices: *dW* = *dy*ᵀ *x*, *dx* = *dy* *W*, and *db* is the sum of *dy*'s rows. Read the indices, and no rule about
-# transposing needs to be remembered.
+# In matrices: *dW* = *dy*ᵀ *x*, *dx* = *dy* *W*, and *db* is the sum of *dy*'s rows. Read the indices, and no rule
+# about transposing needs to be remembered.
 
 # %%
 show(linear_gradients.reference)
@@ -322,8 +322,8 @@ print(f"largest difference of the slope from dW: {difference:.0e}")
 
 # %% [markdown]
 # The ladder is the same: `naive`, `tiled`, `register_tiled`, `split`, `by_shape`. The operands are not. In *dx* = *dy*
-# *W* the sum runs over the outputs: *dy* is deep and *W* wide. In *dW* = *dyᵀ* *x* it runs over the examples, across the
-# memory of both. Nothing is transposed: the kernel reads each operand as it lies.
+# *W* the sum runs over the outputs: *dy* is deep and *W* wide. In *dW* = *dy*ᵀ *x* it runs over the examples, across
+# the memory of both. Nothing is transposed: the kernel reads each operand as it lies.
 
 # %%
 show(linear_gradients.operands)
@@ -360,7 +360,7 @@ show(linear.linear_backward)
 
 # %%
 weight = rng.standard_normal((10, 64), dtype=np.float32)
-call = lab.count(lambda dy, x, weight: linear.linear_backward(dy, x, weight)[1], target[:64], x[:64], weight)
+call = lab.count(linear.linear_backward, target[:64], x[:64], weight)
 print("three gradients:", ", ".join(f"{report.kernel} of {report.grid[0]} blocks" for report in call.reports))
 
 # %% [markdown]
@@ -499,8 +499,8 @@ show(answers_backward.bias_answer)
 assert check("linear_gradients/bias", answers_backward.bias_answer)
 
 # %% [markdown]
-# *Bias.* The guard is around the loop, not around the barrier. A block sums all rows of 32 columns; for a long batch the
-# room's kernel cuts the rows as well.
+# *Bias.* The guard is around the loop, not around the barrier. A block sums all rows of 32 columns; for a long batch
+# the room's kernel cuts the rows as well.
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 show(answers_backward.weight_answer)
