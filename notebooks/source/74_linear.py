@@ -213,14 +213,14 @@ for (name, shape), colour, marker in zip(lines.items(), palette.COLOURS, "osD", 
     plans = [products.slices_of(products.MIDDLE, shape[2], int(s)) for s in slices]
     estimate = np.array([products.cycles(plan, *shape, SMS) for plan in plans])
     ax.plot(slices, estimate / estimate[0], marker=marker, ms=4, color=colour, label=name)
-ax.set(xlabel="slices asked for", ylabel="estimated time, of that without slices", ylim=0)
-ax.set_title("splitting the sum, in tiles of 64 x 64")
+ax.set(xlabel="slices asked for", ylabel="estimated time, relative", ylim=0)
+ax.set_title("splitting the sum, in tiles of 64 x 64; 1 is the time without slices")
 _ = ax.legend()
 
 # %% [markdown]
-# The small layer gains most, until the second launch is most of what is left. The product of square matrices has enough
-# tiles as it is: more slices only add traffic. The third line is a gradient with a sum over 32,768 examples. It will
-# come up below.
+# The blue line is the small layer. The first few slices gain most. Further ones gain little, since the second launch is
+# then most of what is left. The green line is a product of square matrices, which has enough tiles as it is: more
+# slices only add traffic. The third is a gradient with a sum over 32,768 examples. It will come up below.
 #
 # **Your turn.** Write the second kernel yourself.
 
@@ -338,7 +338,7 @@ show(linear_gradients.tiled_kernel)
 # %%
 guess = None  # tiles
 
-predict(guess, (512 // 64) ** 2, unit="tiles")
+predict(guess, (512 // products.MIDDLE.m) * (512 // products.MIDDLE.n), unit="tiles")
 
 # %%
 for rows in (256, 2048, 32768):
@@ -348,8 +348,8 @@ for rows in (256, 2048, 32768):
     print(f"{rows:6} examples: {how}")
 
 # %% [markdown]
-# However long the batch, there are 64 such tiles, for 132 multiprocessors. The plan takes larger tiles, which multiply
-# faster, and cuts the batch.
+# However long the batch, there are 64 such tiles, for 132 multiprocessors. A short batch gets smaller tiles. A long one
+# gets larger tiles, which multiply faster, and is cut.
 #
 # The gradient of the bias needs each element of *dy* once, and so does *dW*: a block that loads a tile of *dy* has in
 # its registers what the bias needs. So the plain function adds it up on the way. Each thread's vectors have the same

@@ -516,7 +516,7 @@ def few_rows_kernel_for(rows: int) -> typing.Any:
             for o in range(OUTPUTS):
                 totals[r, o] = 0
         k = np.int64(cuda.laneid) * 4
-        while k < depth:  # four steps' vectors of W are on their way before the first is used
+        while k < depth and first < outputs:  # four steps' vectors of W are on their way before the first is used
             fetch(weight, first, outputs, k, depth, w0)
             fetch(weight, first, outputs, k + 128, depth, w1)
             fetch(weight, first, outputs, k + 256, depth, w2)
@@ -561,7 +561,10 @@ class Plan(typing.NamedTuple):
 MULTIPLY_ADDS = 128  # a cycle, of a multiprocessor
 WAIT = 800  # from the load of a step's tiles to the barrier behind them
 ENOUGH = 8  # warps of a multiprocessor that reach a tile's speed; with fewer it falls, down to half
-ADDITION, BYTES = 3500, 2300  # what a second launch costs; bytes a cycle that pass between the GPU and its memory
+ADDITION, BYTES = (
+    5000,
+    2300,
+)  # what a second launch costs, on the GPU and on the host; bytes a cycle that pass between the GPU and its memory
 MOST_SLICES = 256
 
 
@@ -628,6 +631,38 @@ def check_sizes(**arrays: typing.Any) -> None:
             raise ValueError(f"{name} must have fewer than 2^32 elements, had {array.size}: its shape is {array.shape}")
 
 
+class Prepared(typing.NamedTuple):
+    """All of a launch that depends on the shape alone."""
+
+    kernel: typing.Any
+    grid: int
+    threads: int
+    sizes: Sizes
+
+
+@functools.lru_cache(4096)
+def prepared(
+    m: int,
+    n: int,
+    k: int,
+    a: Operand,
+    b: Operand,
+    aligned: bool,
+    sums: bool,
+    multiprocessors: int,
+    plan: Plan | None = None,
+) -> Prepared:
+    """The kernel of a product and its launch; ``aligned``: C begins at a multiple of 16 bytes."""
+    plan = plan or plan_for(m, n, k, a.vectors and b.vectors, multiprocessors)
+    tile, length, slices = plan
+    grid = blocks(m, tile.m) * blocks(n, tile.n) * slices
+    if grid > MOST_BLOCKS:
+        raise ValueError(f"the result must have at most 2^31 - 1 tiles of {tile.m} x {tile.n}, had {grid}: {m} x {n}")
+    stores = n % 4 == 0 and (aligned or slices > 1)  # partial results have memory of their own
+    kernel = kernel_for(tile, Form(a, b, stores, plan.is_whole(k), sums))
+    return Prepared(kernel, grid, tile.threads * tile.groups, Sizes(m, n, k, length, slices))
+
+
 def launch(
     a: Matrix,
     b: Matrix,
@@ -645,31 +680,16 @@ def launch(
     ``plan``: by default `plan_for` the shape.
     """
     (k, m), (_, n) = a.sizes, b.sizes
-    vectors = a.vectors, b.vectors
-    if plan is None:
-        plan = plan_for(m, n, k, all(vectors), device.limits()["multiprocessors"])
-    tile, length, slices = plan
-    grid = blocks(m, tile.m) * blocks(n, tile.n) * slices
-    if grid > MOST_BLOCKS:
-        raise ValueError(f"the result must have at most 2^31 - 1 tiles of {tile.m} x {tile.n}, had {grid}: {m} x {n}")
-    bias, wanted = nothing() if bias is None else bias, sums is not None
-    sums = sums if wanted else nothing()
-    target, target_sums = c, sums
-    if slices > 1:
-        target = device.empty((slices * m, n), np.float32, stream=stream)
-        target_sums = device.empty(slices * sums.size, np.float32, stream=stream)
-    form = Form(
-        Operand(a.deep, vectors[0]),
-        Operand(b.deep, vectors[1]),
-        stores=n % 4 == 0 and device.address(target) % 16 == 0,
-        whole=plan.is_whole(k),
-        sums=wanted,
-    )
-    kernel, sizes = kernel_for(tile, form), Sizes(m, n, k, length, slices)
-    shape = grid, tile.threads * tile.groups
+    first, second = Operand(a.deep, a.vectors), Operand(b.deep, b.vectors)
+    wanted, aligned = sums is not None, device.address(c) % 16 == 0
+    how = prepared(m, n, k, first, second, aligned, wanted, device.limits()["multiprocessors"], plan)
+    bias, sums = nothing() if bias is None else bias, sums if wanted else nothing()
+    slices = how.sizes.slices
     if slices == 1:
-        kernel[(*shape, stream)](a.array, b.array, bias, c, sums, relu, sizes)
-    else:
-        kernel[(*shape, stream)](a.array, b.array, nothing(), target, target_sums, False, sizes)
-        adders = blocks(c.size + sums.size, ADDERS)
-        add_kernel[adders, ADDERS, stream](target.reshape(-1), target_sums, slices, bias, relu, c, sums)
+        how.kernel[how.grid, how.threads, stream](a.array, b.array, bias, c, sums, relu, how.sizes)
+        return
+    partials = device.empty((slices * m, n), np.float32, stream=stream)
+    partial_sums = device.empty(slices * sums.size, np.float32, stream=stream)
+    how.kernel[how.grid, how.threads, stream](a.array, b.array, nothing(), partials, partial_sums, False, how.sizes)
+    adders = blocks(c.size + sums.size, ADDERS)
+    add_kernel[adders, ADDERS, stream](partials.reshape(-1), partial_sums, slices, bias, relu, c, sums)

@@ -95,7 +95,7 @@ def test_what_the_wrong_kernels_are_made_of_is_right():
 @each_rung
 @each_gradient
 @hypothesis.given(
-    shape=st.tuples(st.integers(1, 40), st.integers(1, 24), st.integers(1, 40)),
+    shape=st.tuples(st.integers(1, 24), st.integers(1, 40), st.integers(1, 24)),
     offsets=st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)),
 )
 @hypothesis.settings(max_examples=2)
@@ -108,7 +108,7 @@ def test_any_shape_and_alignment(rung, of, shape, offsets):
 @each_rung
 @each_gradient
 def test_the_same_call_gives_the_same_bits(rung, of):
-    given = drawn(4, 70, 8, 12)
+    given = drawn(4, 36, 8, 12)
     first, second = (device.to_host(rung(*given, of)) for _ in range(2))
     assert first.tobytes() == second.tobytes()
 
