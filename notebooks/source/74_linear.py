@@ -240,9 +240,9 @@ check("linear/finish", finish)
 # ## Rung 5: `by_shape`
 #
 # The last rung lets the shape decide. There are tiles of 128 x 128 for what is large, of 16 x 128 and 128 x 16 for what
-# is thin, and of 32 x 32 for what is small. And a block may have several *groups* of warps for one tile, each with a
-# part of *k*: they put their sums together in shared memory, in the order of the groups. So what is small is split and
-# still takes one launch.
+# is thin, of 32 x 32 and 16 x 32 for what is small. And a block may have several *groups* of warps for one tile, each
+# with a part of *k*: they put their sums together in shared memory, in the order of the groups. So what is small is
+# split and still takes one launch.
 
 # %%
 for name, (rows, features, outputs) in SHAPES.items():

@@ -67,8 +67,14 @@ ROWS_16 = Tile(16, 128, 4, 8, lanes_m=4, depth=16, groups=1, registers=128, spee
 COLUMNS_16 = Tile(128, 16, 8, 4, lanes_m=8, depth=16, groups=1, registers=128, speed=0.6)
 SMALL = Tile(32, 32, 4, 4, lanes_m=8, depth=16, groups=1, registers=96, speed=0.45)
 SMALL_IN_GROUPS = SMALL._replace(groups=4)
-TILES = (LARGE, FLAT, MIDDLE, ROWS_16, COLUMNS_16, SMALL, SMALL_IN_GROUPS)
-GUARDED = (MIDDLE, SMALL, SMALL_IN_GROUPS)  # with a test at every element, larger ones do not fit into the registers
+TINY_IN_GROUPS = Tile(16, 32, 4, 4, lanes_m=4, depth=16, groups=4, registers=96, speed=0.4)
+TILES = (LARGE, FLAT, MIDDLE, ROWS_16, COLUMNS_16, SMALL, SMALL_IN_GROUPS, TINY_IN_GROUPS)
+GUARDED = (
+    MIDDLE,
+    SMALL,
+    SMALL_IN_GROUPS,
+    TINY_IN_GROUPS,
+)  # with a test at every element, larger ones do not fit into the registers
 
 
 class Operand(typing.NamedTuple):
