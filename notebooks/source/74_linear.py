@@ -268,6 +268,9 @@ for name, given in (("one row", one), ("eight rows", eight), ("nine rows", x[:9]
 print(f"W alone has {weight.size * 4 // 32} sectors")
 
 # %% [markdown]
+# Each weight is read once. What is more than that is *x*: each warp asks for all its rows again, and finds them in the
+# cache. That is cheap for few rows. With nine the tiles take over, which load *x* once for many outputs.
+#
 # **Your turn.** Write the kernel for one row, without vectors.
 
 # %%
