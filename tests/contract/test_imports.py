@@ -29,6 +29,7 @@ IN_KERNELS = files(KERNELS)
 # Beside a subject's workloads and exercises, what measures on purpose. A room imports none of these.
 MEASURES = {
     f"{KERNELS}.convolution_layer.find": "ranks the algorithms by running them",
+    f"{KERNELS}.convolution_layer.measured_gradients": "what the workloads of the two rooms of gradients share",
     f"{KERNELS}.convolution_layer.measured_layers": "what the workloads of the five rooms share",
     f"{KERNELS}.convolution_layer.survey": "measures the map of the fastest algorithms",
     f"{KERNELS}.instruments.agreement": "the probes whose counts are compared with the hardware's",

@@ -174,7 +174,7 @@ def test_no_class_multiplies_by_the_zeros_of_a_stride():
 def test_the_scatter_adds_once_for_each_product():
     a = Layer(1, 2, 5, 5, 3, 3, 3, padding=(1, 1))
     inside = 2 * 3 * 13 * 13  # of 5 outputs and 3 taps along an axis 13 pairs meet in the image
-    assert total(reports_of(room.scattered, a), "atomics") == inside
+    assert total(reports_of(room.scattered, a), "atomic_lanes") == inside
 
 
 # ------------------------------------------------------------------------------------------------------------ arguments
