@@ -102,9 +102,10 @@ def long_and_real_lines():
 
 
 @further(convolution_layer)
-def sampled_errors():
+def sampled_errors_and_biases():
     problem = definition.arguments(*definition.inputs()["1x1 s2, bias"][:3], 2)
     find.samples_of(problem).error(problem.result)
+    convolution_layer.bias_gradient(np.ones((2, 1, 50, 60), np.float32))
 
 
 PARTS = [*map(room_name, ROOMS), *(f"{subject}, further" for subject in FURTHER)]

@@ -429,7 +429,7 @@ def place_kernel(part, dx, rows, columns, skip, start, stride):
         dx[n, c, start.rows + row * stride.rows, start.columns + j * stride.columns] = value
 
 
-@rung(zero_kernel, turn_kernel, place_kernel, gathered_kernel)
+@rung(zero_kernel, turn_kernel, place_kernel, matmul_batched.kernel_for, gathered_kernel)
 def by_class(p):
     """The gradient at the places of a class is a forward convolution of dy, which chooses its algorithm by shape.
 

@@ -80,8 +80,8 @@ EXERCISES = (
         task="A layer of one channel on rows computes y[n, k, q] = the sum over s of w[k, s] x[n, q + s - padding], "
         "with 0 outside the row. Given dy, of shape (rows, filters, outputs), and x, of shape (rows, width), write dw, "
         "of shape (filters, taps): dw[k, s] is the sum over n and q of dy[n, k, q] x[n, q + s - padding]. Two runs "
-        f"must give the same bits, so without atomics. Arrays are float32. The launch has {BLOCK} threads a block, and a "
-        "block for each element of dw: number k taps + s.",
+        f"must give the same bits, so without atomics. Arrays are float32. The launch has {BLOCK} threads a block, and "
+        "a block for each element of dw: number k taps + s.",
         parameters="dy, x, padding, dw",
         cases=_cases,
         answer=taps_answer,

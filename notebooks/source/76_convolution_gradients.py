@@ -1,0 +1,416 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 76. Gradients of convolution layers
+#
+# *The chain rule with indices, scatter and gather, filters that are turned, what a stride does to the way back, long
+# sums in a fixed order. PMPP 4e: sections 16.2 and 16.3; 5e: chapter 19. The code is
+# [pmpp/kernels/convolution_layer/input_gradients.py](../pmpp/kernels/convolution_layer/input_gradients.py) and
+# [pmpp/kernels/convolution_layer/weight_gradients.py](../pmpp/kernels/convolution_layer/weight_gradients.py).*
+#
+# You will derive the gradients of a convolution layer by hand, and compute them without atomics. You need
+# [chapter 64](64_im2col.ipynb), [chapter 66](66_implicit_gemm.ipynb) and, for the choice of an algorithm,
+# [chapter 72](72_choosing_a_convolution.ipynb). It takes about 80 minutes.
+#
+# To train a network is to ask of each number in it: if you were a little larger, how much larger would the loss be?
+# The answers are called gradients, and they are computed from the last layer to the first. A layer is given dy, the
+# gradient of the loss with respect to its output. It owes two results: dx, which the layer before it needs, and dw, by
+# which its own weights are changed. So a step of training computes three convolutions for each layer, one forward and
+# two backward.
+#
+# **The question of this chapter: are the two on the way back as fast as the one on the way there?**
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmpp import cuda, lab, predict
+from pmpp.lab.draw import palette, plots
+from pmpp.lab.draw.style import STYLE, chart
+from pmpp.lab.measure import roofline
+from pmpp.lab.teach.exercise import check, exercise
+from pmpp.lab.teach.results import compared, recorded
+from pmpp.lab.teach.source import show
+from pmpp.runtime import device
+
+plt.style.use(STYLE)
+print(device.describe().splitlines()[0])
+
+# %%
+from pmpp.kernels import convolution_layer
+from pmpp.kernels.convolution_layer import definition, gradient_classes, input_gradients, weight_gradients, weight_tiles
+from pmpp.kernels.convolution_layer import input_gradients_exercises as by_input
+from pmpp.kernels.convolution_layer import weight_gradients_exercises as by_weights
+from pmpp.kernels.convolution_layer.definition import Layer, resnet50
+from pmpp.kernels.convolution_layer.input_gradients_exercises import ZERO
+
+# %% [markdown]
+# ## The chain rule, with indices
+#
+# Begin with one row, one channel, one filter. The layer computes y[q] = the sum over s of w[s] x[q u + s - b], with
+# stride u and padding b. Which outputs does x[h] reach? Those q for which some tap s lies on it: q u + s - b = h. Each
+# of them grows by w[s] times what x[h] grows by. And if y[q] grows by a little, the loss grows by dy[q] times as much.
+# The loss depends on x[h] by way of all these outputs, so the products add up:
+#
+# $$dx[h] = \sum_{q, s:\ q u + s - b = h} dy[q]\, w[s] \qquad\qquad dw[s] = \sum_q dy[q]\, x[q u + s - b]$$
+#
+# The second formula is found in the same way: w[s] reaches every output q, by way of x[q u + s - b]. With images,
+# channels and filters nothing new happens. In dx the filters are summed over as well, since every filter has used
+# x[c, h]. In dw the images are summed over, since they all were multiplied with the same weights. The bias is added to
+# every output of its filter, so its gradient is the plain sum of dy over images and pixels.
+#
+# The reference of each room is these formulas as loops in float64. It is tested against *central differences*: change
+# one number by a half up and down, and see how much the loss, dy times the forward pass, has changed. The forward pass
+# is linear in x and in w, so that the difference is exact up to rounding.
+
+# %%
+rng = np.random.default_rng(76)
+x, w = rng.standard_normal((1, 1, 4, 6)), rng.standard_normal((1, 1, 3, 3))
+dy = rng.standard_normal((1, 1, 2, 3))  # of a layer with stride 2 and padding 1
+
+
+def loss(x):
+    return (definition.reference(x, w, None, 2, 1) * dy).sum()
+
+
+place = np.zeros_like(x)
+place[0, 0, 2, 3] = 0.5
+print("by differences:", loss(x + place) - loss(x - place))
+print("by chain rule: ", input_gradients.reference(dy, w, x.shape, 2, 1)[0, 0, 2, 3])
+
+# %% [markdown]
+# ## The bound
+#
+# Each product of the forward pass occurs once in dx and once in dw: the arithmetic of the three is the same. So are the
+# arrays, of which two are read and one is written each time. What bounds the layer bounds its gradients. For the layers
+# of ResNet-50 with 32 pictures this is arithmetic nearly everywhere. A depthwise layer and a bias are bound by memory.
+
+# %%
+ceilings = roofline.ceilings()
+depthwise = Layer(32, 144, 56, 56, 144, 3, 3, padding=(1, 1), groups=144)
+for layer in [*list(resnet50())[:7], depthwise]:
+    bound = roofline.bound(layer.cost, ceilings)
+    print(f"{layer!s:40}at least {bound.seconds * 1e3:.3f} ms each, bound by {bound.side}")
+
+# %% [markdown]
+# ## Scatter or gather
+#
+# The forward pass reads x in a certain order. Run the same loops backwards, and where they *read* x[h], let them *add*
+# to dx[h]: that is `scattered`. Each thread has an output and passes its gradient on. Many outputs share an input, so
+# the additions must be atomic.
+#
+# `gathered` solves the equation for the output instead. A thread owns an element of dx. For each tap it asks which
+# output used it here: p u = h + a - r d. If the division leaves a remainder there is none.
+
+# %%
+show(input_gradients.gathered_kernel)
+
+# %% [markdown]
+# Atomics cost more than time. They add in the order in which threads arrive, and that differs from run to run. A sum of
+# float32 depends on the order of its terms, as NumPy shows here. So a network that is trained with atomics cannot be
+# trained to the same bits again, and a bug in it cannot be repeated.
+
+# %%
+terms = rng.standard_normal(576, dtype=np.float32)  # as many as an element of dx has with 64 filters of 3 x 3
+sums = {float(np.cumsum(rng.permutation(terms))[-1]) for _ in range(100)}
+print(f"the same {terms.size} numbers in 100 orders: {len(sums)} different sums, from {min(sums)} to {max(sums)}")
+
+# %%
+toy = Layer(2, 20, 8, 8, 8, 3, 3, (2, 2), (1, 1))
+toy_shape = toy.n, toy.c, toy.h, toy.w
+toy_x, toy_dy = (rng.standard_normal(shape, dtype=np.float32) for shape in (toy_shape, toy.shape))
+toy_w = rng.standard_normal((toy.k, toy.c, 3, 3), dtype=np.float32)
+counts = {rung: lab.count(rung, toy_dy, toy_w, toy_shape, 2, 1) for rung in input_gradients.LADDER}
+for rung, counted in counts.items():
+    found = counted.counters
+    print(f"{rung.name:12}{found['atomic_lanes']:8,} atomic additions{found['flops']:12,} FLOP")
+print(f"the definition has {toy.cost.flops:,} FLOP, and some of its products are with padding")
+
+# %% [markdown]
+# `gathered` does what the definition asks for and no more, but one number at a time. The later rungs work in tiles of
+# 64 x 128 results, and this toy fills none of them: hence their larger counts. Large layers fill the tiles.
+#
+# ### Exercise: a strided row
+#
+# `check` runs your kernel in the interpreter with every access checked. The answers are at the end, folded away.
+
+# %%
+exercise("input_gradients/row")
+
+
+# %%
+@cuda.jit
+def passed_back(dy, w, stride, padding, dx):
+    i = cuda.grid(1)
+    if i < dx.size:
+        dx[i // dx.shape[1], i % dx.shape[1]] = ZERO  # your sum
+
+
+check("input_gradients/row", passed_back)
+
+# %% [markdown]
+# ## A convolution again
+#
+# Take stride 1 in the formula for dx. Then q = h + b - s, and the sum is over s of w[s] dy[h + b - s]: a convolution of
+# dy, with the filter *turned*, because s has the other sign. Put s' = S - 1 - s, and it is the layer that we know, with
+# padding S - 1 - b. In two dimensions the filter is turned by 180 degrees. And since dx has a channel for each channel
+# of x and sums over the filters, channels and filters change roles.
+#
+# So for stride 1 there is nothing to write but a kernel that turns and exchanges the weights. It is a small matrix
+# transpose ([chapter 16](16_transpose.ipynb)). After it the forward function chooses its algorithm by the shape, and
+# with 3 x 3 it will often be Winograd's.
+
+# %%
+x1, w1 = rng.standard_normal((1, 2, 5, 6), dtype=np.float32), rng.standard_normal((3, 2, 3, 3), dtype=np.float32)
+dy1 = rng.standard_normal((1, 3, 5, 6), dtype=np.float32)
+turned = np.ascontiguousarray(w1.swapaxes(0, 1)[..., ::-1, ::-1])
+as_forward = device.to_host(convolution_layer.convolution(dy1, turned, None, 1, 1))
+print("largest difference:", abs(as_forward - input_gradients.reference(dy1, w1, x1.shape, 1, 1)).max())
+
+# %% [markdown]
+# ### What a stride does
+#
+# With a stride of 2 the forward pass skips every other place. On the way back one could put the zeros in: write dy with
+# a row and a column of zeros between neighbours, and convolve that with stride 1. This is why the gradient is also
+# called a *transposed* or *fractionally strided* convolution. Take the layer of 128 channels, 56 x 56, 3 x 3, with
+# stride 2 and padding 1.
+#
+# **Predict, then run.** How many times as many products does the convolution with zeros compute as the forward layer?
+
+# %%
+guess = None  # times as many
+strided = Layer(32, 128, 56, 56, 128, 3, 3, (2, 2), (1, 1))
+with_zeros = Layer(32, 128, 2 * strided.p - 1, 2 * strided.q - 1, 128, 3, 3, padding=(1, 1))
+
+predict(guess, round(with_zeros.cost.flops / strided.cost.flops), unit="times as many")
+
+# %% [markdown]
+# Three quarters of the products have a zero in them that is known beforehand. Which ones, the equation p u = h + a - r d
+# says: only taps with r d = h + a, up to a multiple of u, have an output. So the places h fall into u classes by the
+# remainder of h + a, and all places of a class use the *same* taps. For one class the equation has the form of stride
+# 1. Here are the classes of a 3 x 3 kernel with stride 2 and padding 1, and how many taps each place of x uses.
+
+# %%
+small = Layer(1, 1, 8, 8, 1, 3, 3, (2, 2), (1, 1))
+for rows, columns in gradient_classes.classes_of(small):
+    taps = [
+        (rows.first + i * rows.step, columns.first + j * columns.step)
+        for i in range(rows.taps)
+        for j in range(columns.taps)
+    ]
+    print(f"places ({rows.start} + 2 i, {columns.start} + 2 j): taps {taps}")
+
+
+# %%
+def drawn_classes():
+    """The places of an 8 x 8 image, with the number of taps that each uses."""
+    figure, ax = chart(3.2)
+    for rows, columns in gradient_classes.classes_of(small):
+        look = palette.COLOURS[(rows.taps - 1) * 2 + columns.taps - 1]
+        for y in range(rows.start, 8, 2):
+            for x in range(columns.start, 8, 2):
+                ax.text(x, y, rows.taps * columns.taps, color=look, ha="center", va="center", weight="bold")
+    ax.set(xlim=(-0.6, 7.6), ylim=(7.6, -0.6), xlabel="column of x", ylabel="row of x", aspect="equal")
+    return figure
+
+
+drawn_classes()
+
+# %% [markdown]
+# A place uses 4 taps, 2, 2 or 1, and on average 9 / 4. So no product is wasted, and the classes are dense convolutions
+# of dy. `by_class` computes each by the forward function into workspace, and then copies its results to their places.
+#
+# ### One launch for all classes
+#
+# Four small convolutions, one after another, leave a large GPU partly idle, and their results are moved twice more.
+# `in_place` puts the blocks of all classes into one launch of the implicit GEMM. A block finds in a table which class
+# it works for: where in x the class begins, which taps it has, where its weights lie. The rest of the kernel is that of
+# [chapter 66](66_implicit_gemm.ipynb), and the results go straight to dx. Blocks of the class with the most taps come
+# first, so that the short ones fill the gaps at the end.
+
+# %%
+show(gradient_classes.axes_of)
+
+# %%
+for rung in input_gradients.LADDER:
+    print(f"{rung.name}: {rung.idea}\n     Still wrong: {rung.leaves or 'nothing that we know how to mend.'}")
+
+# %%
+recorded(input_gradients, "3x3 c128 h28", "3x3 s2 c128 h56")
+compared(input_gradients, "ResNet-50", "in_place", "torch.convolution_backward")
+
+# %% [markdown]
+# ## The weights: few results, long sums
+#
+# For dw each place of each image is a term. As a product of matrices: dy is K x N P Q, the columns of im2col,
+# transposed, are N P Q x C R S, and the result is K x C R S. Nothing new but the shape. The forward pass has few terms
+# and many results. Here it is the other way round.
+#
+# Take the layer of 64 channels, 56 x 56, and 64 filters of 3 x 3, with 32 images. A block computes a tile of 64 x 64
+# results.
+#
+# **Predict, then run.** How many blocks is that, for a GPU with 132 multiprocessors?
+
+# %%
+guess = None  # blocks
+wide = Layer(32, 64, 56, 56, 64, 3, 3, padding=(1, 1))
+
+predict(guess, (wide.k // 64) * (wide.terms // 64), unit="blocks")
+
+# %%
+print(f"each a sum of {wide.n * wide.p * wide.q:,} terms")
+for layer in list(resnet50())[:6]:
+    plan = weight_gradients._plan_of(layer, (64, 128), 132)
+    steps = -(-layer.n * layer.p * layer.q // 8)
+    print(f"{layer!s:28}{plan.blocks // plan.parts:4} tiles of 64 x {plan.side:3} in {plan.parts:3} parts: ", end="")
+    print(f"{plan.blocks:4} blocks of {plan.steps:4} steps, of {steps:,}")
+
+# %% [markdown]
+# Nine blocks would use a fifteenth of the GPU. So the sums are divided, as in the last rung of
+# [chapter 66](66_implicit_gemm.ipynb), but here the division is the rule and not the exception. The shape decides how
+# wide a tile is and how many parts there are: more parts fill the GPU more evenly, and take more time to write, to read
+# and to add up.
+#
+# The parts lie in workspace, and a second kernel adds them always in the same order. The result has the same bits on
+# every run. With atomic additions to dw there would be no workspace, no second kernel, and no such promise.
+
+# %%
+twice = [device.to_host(weight_gradients.by_shape(toy_dy, toy_x, 3, 2, 1)) for _ in range(2)]
+print("the same bits:", twice[0].tobytes() == twice[1].tobytes())
+print("largest error:", abs(twice[0] - weight_gradients.reference(toy_dy, toy_x, 3, 2, 1)).max())
+
+# %% [markdown]
+# ### How a tile is loaded
+#
+# In the forward product the columns have neighbouring places side by side, and so has the tile in shared memory. Here
+# the places are what is summed over. In memory they are still neighbours, in dy and in x. But now the tile wants the
+# *other* index side by side. If each lane took a row of its own, a load would touch 32 lines of memory. If the 32 lanes
+# took 32 places of one row, the store into shared memory would have all of them hit one bank.
+#
+# The middle is best: eight lanes take eight places, and four such groups take four rows. A load touches four lines, and
+# rows of the tile begin four banks apart, so that the 32 stores go to 32 banks.
+
+# %%
+lane, pitch = np.arange(32), weight_tiles.FILTERS + weight_tiles.PAD
+for places in (1, 8, 32):
+    place, row = lane % places, lane // places
+    banks = np.bincount((place * pitch + row) % 32, minlength=32).max()
+    print(
+        f"{places:2} places x {32 // places:2} rows: {32 // places:2} lines loaded, {banks} stores to the busiest bank"
+    )
+
+# %% [markdown]
+# Thirty-two places would cost four passes for each store; one place costs thirty-two lines for each load.
+#
+# A depthwise layer has one channel in each group: a product of 1 x N P Q by N P Q x 9. No tile helps there. `reduced`
+# gives each channel its blocks, whose threads read an element of dy once and use it for nine taps. `bias_gradient` is
+# the same without x: each element of dy is read once, and memory is the bound.
+
+# %%
+show(weight_gradients.reduced_kernel)
+
+# %%
+for rung in weight_gradients.LADDER:
+    print(f"{rung.name}: {rung.idea}\n     Still wrong: {rung.leaves or 'nothing that we know how to mend.'}")
+
+# %%
+recorded(weight_gradients, "3x3 c128 h28", "3x3 s2 c128 h56")
+compared(weight_gradients, "ResNet-50", "by_shape", "torch.convolution_backward")
+
+# %% [markdown]
+# ### Exercise: a sum in a fixed order
+
+# %%
+exercise("weight_gradients/taps")
+
+
+# %%
+@cuda.jit
+def in_order(dy, x, padding, dw):
+    k, s = cuda.blockIdx.x // dw.shape[1], cuda.blockIdx.x % dw.shape[1]
+    if cuda.threadIdx.x == 0:
+        dw[k, s] = ZERO  # your sum
+
+
+check("weight_gradients/taps", in_order)
+
+# %% [markdown]
+# ## All rungs
+
+# %%
+plots.drawn(plots.ladder, "input_gradients", family="3x3 s2 c128 h56")
+
+# %%
+plots.drawn(plots.ladder, "weight_gradients", family="3x3 c128 h28")
+
+# %%
+plots.drawn(plots.roofline, "weight_gradients", family="3x3 c128 h28")
+
+# %% [markdown]
+# Both gradients have the intensity of the layer itself, so they stand under the same part of the roof. Winograd's
+# algorithm may lift dx above it, as it did with the forward pass. For dw it would have to transform dy and x and to
+# transform back once for each filter and channel: that is left to you.
+#
+# ## What to take along
+#
+# - The gradient by the input is a convolution of dy, with filters turned and with channels and filters exchanged. What
+#   makes the forward pass fast makes it fast, too.
+# - Gather instead of scatter: solve for the source. There are no atomics then, and every run gives the same bits.
+# - A stride divides the places of the input into classes with taps of their own. Nothing is multiplied by the zeros in
+#   between.
+# - The gradient by the weights has few results and long sums. Divide the sums, and add the parts in a fixed order.
+#
+# ## Exercises
+#
+# Two more, without `check`.
+#
+# - Which places of x get the gradient 0 from a layer of 1 x 1 with stride 2, whatever dy is? What share are they?
+# - What are dx and dw of a 1 x 1 layer with stride 1 and without padding, as products of matrices? Write them with
+#   NumPy's `@`.
+#
+# ## Answers
+#
+# Open a cell only after you have tried.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+show(by_input.row_answer)
+assert check("input_gradients/row", by_input.row_answer)
+
+# %% [markdown]
+# *A strided row.* It is `gathered` in one dimension. The two guards say that such an output exists: the division leaves
+# no remainder, and the quotient is one of dy's places.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+show(by_weights.taps_answer)
+assert check("weight_gradients/taps", by_weights.taps_answer)
+
+# %% [markdown]
+# *A sum in a fixed order.* Each thread adds up every 32nd place, and a tree in shared memory adds up the threads' sums.
+# Both orders are the same on each run.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+ones = np.ones((1, 1, 4, 4), np.float32)
+print(input_gradients.reference(ones, ones[:, :, :1, :1], (1, 1, 8, 8), 2)[0, 0])
+image, weights, slopes = (rng.standard_normal(shape) for shape in ((2, 3, 20), (5, 3), (2, 5, 20)))
+dx, dw = weights.T @ slopes, (slopes @ image.swapaxes(1, 2)).sum(0)
+four = slopes.reshape(2, 5, 4, 5), image.reshape(2, 3, 4, 5), weights[:, :, None, None]
+print(np.allclose(dx.reshape(2, 3, 4, 5), input_gradients.reference(four[0], four[2], four[1].shape)), end=" ")
+print(np.allclose(dw, weight_gradients.reference(*four[:2], 1)[..., 0, 0]))
+
+# %% [markdown]
+# *Places without a gradient.* Those with an odd row or an odd column: three quarters. The filter never looked at them.
+#
+# *A 1 x 1 layer.* The forward pass is W x for each image, with the pixels as columns. So dx is W^T dy, and dw the sum
+# over images of dy x^T. These are the gradients of a matrix product.
+#
+# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
+# trusted.
