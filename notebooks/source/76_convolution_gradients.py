@@ -136,8 +136,9 @@ for rung, counted in counts.items():
 print(f"the definition has {toy.cost.flops:,} FLOP, and some of its products are with padding")
 
 # %% [markdown]
-# `gathered` does what the definition asks for and no more, but one number at a time. The later rungs work in tiles of
-# 64 x 128 results, and this toy fills none of them: hence their larger counts. Large layers fill the tiles.
+# `gathered` computes each product with a real output once, and nothing else. (A multiply-add counts as two. Of
+# `scattered` the counter has the multiplications, and the atomic additions are in the other column.) But it handles one
+# number at a time. The later rungs compute whole tiles, and this toy fills none of them: hence their larger counts.
 #
 # ### Exercise: a strided row
 #
@@ -194,8 +195,8 @@ with_zeros = Layer(32, 128, 2 * strided.p - 1, 2 * strided.q - 1, 128, 3, 3, pad
 predict(guess, round(with_zeros.cost.flops / strided.cost.flops), unit="times as many")
 
 # %% [markdown]
-# Three quarters of the products have a zero in them that is known beforehand. Which ones, the equation p u = h + a - r d
-# says: only taps with r d = h + a, up to a multiple of u, have an output. So the places h fall into u classes by the
+# Three quarters of the products have a zero in them that is known beforehand. The equation p u = h + a - r d says which
+# ones: only taps with r d = h + a, up to a multiple of u, have an output. So the places h fall into u classes by the
 # remainder of h + a, and all places of a class use the *same* taps. For one class the equation has the form of stride
 # 1. Here are the classes of a 3 x 3 kernel with stride 2 and padding 1, and how many taps each place of x uses.
 
@@ -294,7 +295,7 @@ print("largest error:", abs(twice[0] - weight_gradients.reference(toy_dy, toy_x,
 # In the forward product the columns have neighbouring places side by side, and so has the tile in shared memory. Here
 # the places are what is summed over. In memory they are still neighbours, in dy and in x. But now the tile wants the
 # *other* index side by side. If each lane took a row of its own, a load would touch 32 lines of memory. If the 32 lanes
-# took 32 places of one row, the store into shared memory would have all of them hit one bank.
+# took 32 places of one row, their stores into shared memory would go to few banks, several to each.
 #
 # The middle is best: eight lanes take eight places, and four such groups take four rows. A load touches four lines, and
 # rows of the tile begin four banks apart, so that the 32 stores go to 32 banks.

@@ -187,7 +187,7 @@ def naive_kernel(dy, x, dw, stride, padding, dilation, groups):
 def naive(p):
     """A thread for each weight goes through all places that the weight was used at.
 
-    Leaves: few threads, each with a long sum: LeNet's first layer has 150 weights, and each a sum of 147,456 terms.
+    Leaves: few threads, each with a long sum: LeNet's first layer has 150 weights, which all pixels of all images use.
     """
     a = p.layer
     geometry = a.stride, a.padding, a.dilation, a.groups
@@ -257,13 +257,13 @@ def reduced_kernel(dy, x, target, places, filters):
         cuda.syncthreads()  # all have read the warps' sums before they are overwritten
 
 
-HEIGHT = 8  # threads that share the parts of a sum
+HEIGHT = 32  # threads that share the parts of a sum
 MANY = 16  # parts: with fewer, a thread that adds up four sums alone takes less time
 
 
 @cuda.jit
 def add_parts_kernel(target, dw, parts):
-    """A block adds up the parts of 32 sums: each warp every eighth part, then one warp the eight results."""
+    """A block adds up the parts of 32 sums: each warp every 32nd part, then one warp the warps' results."""
     tile = cuda.shared.array((HEIGHT, 32), np.float32)
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     i, pitch = np.int64(cuda.blockIdx.x) * 32 + tx, target.size // parts
@@ -404,11 +404,13 @@ def by_columns(p):
 # ------------------------------------------------------------------------------------------------------- implicit GEMM
 
 START = 6  # steps that would take as long as a block's beginning and end
-WARPS = 12  # on a multiprocessor, from which on loads are hidden
+WARPS = 12  # on a multiprocessor, from which on loads are hidden; with fewer, a step takes longer by the square root
 LEAST_STEPS = 16  # in a part of a sum
-# Cycles of a multiprocessor: for a step of 64 x 64 products of depth STEP; for a launch; for a byte of parts, which is
-# written and read by 132 multiprocessors together at about 3 TB/s. From data sheets of the H200, not fitted.
-CYCLES, LAUNCH, BYTE = 64 * 64 * STEP / 128, 5000, 2 * 1.7e9 / 3e12
+SPEED = {64: 0.95, 128: 1.0}  # by the width of a tile: a narrow one loads more for each product
+# Cycles of a multiprocessor: for a step of 64 x 64 products of depth STEP; for a launch; for a part that a thread adds
+# up; for a byte of parts, which all multiprocessors together write and read at about 3 TB/s. Estimates from the data
+# sheet of an H200, not fitted.
+CYCLES, LAUNCH, TURN, BYTE = 64 * 64 * STEP / 128, 5000, 700, 2 * 1.7e9 / 3e12
 
 
 class Plan(typing.NamedTuple):
@@ -434,8 +436,11 @@ def _plan_of(a: Layer, sides: tuple[int, ...], multiprocessors: int) -> Plan:
             steps = blocks(depth, wanted)
             parts = max(1, blocks(depth, steps))  # fewer, if nothing is left for the last ones
             busiest = blocks(tiles * parts, multiprocessors)
-            time = busiest * (steps + START) * CYCLES * side / 64 * max(1.0, WARPS / (busiest * side / 32))
-            time += (LAUNCH + 4 * parts * weights * BYTE) if parts > 1 else 0
+            waits = math.sqrt(max(1.0, WARPS / (busiest * side / 32)))
+            time = busiest * (steps + START) * CYCLES * side / 64 / SPEED[side] * waits
+            if parts > 1:
+                turns = parts if parts <= MANY else blocks(parts, HEIGHT)
+                time += LAUNCH + TURN * turns + 4 * parts * weights * BYTE
             found.append((time, Plan(side, parts, steps, tiles * parts)))
     return min(found)[1]
 
