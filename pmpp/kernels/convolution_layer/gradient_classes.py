@@ -82,11 +82,13 @@ def classes_of(a: Layer) -> tuple[Class, ...]:
     )
 
 
+@functools.lru_cache(4096)
 def covers(a: Layer) -> bool:
     """Whether every place of x is in one of the classes. What is in none has the gradient 0."""
     return sum(one.rows.count * one.columns.count for one in classes_of(a)) == a.h * a.w
 
 
+@functools.lru_cache(4096)
 def sub_layer(a: Layer, one: Class) -> Layer:
     """The forward convolution of dy whose outputs contain dx at the places of a class."""
     rows, columns = one

@@ -26,10 +26,10 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
-from pmpp.kernels.convolution_layer import by_fft, definition, implicit, winograd
+from pmpp.kernels.convolution_layer import by_fft, implicit, winograd
 from pmpp.kernels.convolution_layer.definition import MOST, Layer, layer_of, window_of, workspace
 from pmpp.kernels.convolution_layer.dispatch import convolution
-from pmpp.kernels.convolution_layer.gradient_classes import Axis, classes_of, covers, sub_layer
+from pmpp.kernels.convolution_layer.gradient_classes import Axis, Class, classes_of, covers, sub_layer
 from pmpp.kernels.convolution_layer.implicit_gather import (
     ANY,
     CHANNELS,
@@ -52,7 +52,7 @@ from pmpp.kernels.convolution_layer.implicit_gather import (
 from pmpp.kernels.matmul import batched as matmul_batched
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128
+from pmpp.runtime.vector import load128, store128
 
 BLOCK = 256  # threads per block, in kernels whose threads share nothing: any multiple of 32 is right
 
@@ -190,14 +190,19 @@ def as_shape(shape: typing.Any) -> tuple[int, int, int, int]:
 
 
 @cuda.jit
-def zero_kernel(out):
-    i = cuda.grid(1)
-    if i < out.size:
-        out[i] = np.float32(0)
+def zero_kernel(out, wide):
+    """``wide``: out begins at a multiple of 16 bytes."""
+    i, zero = cuda.grid(1) * 4, np.float32(0)
+    if wide and i + 3 < out.size:
+        store128(out, i, (zero, zero, zero, zero))
+    else:
+        for place in range(i, min(i + 4, out.size)):
+            out[place] = zero
 
 
 def _zero(p: Problem) -> None:
-    zero_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.result.reshape(-1))
+    grid, wide = blocks(p.result.size, 4 * BLOCK), device.address(p.result) % 16 == 0
+    zero_kernel[grid, BLOCK, p.stream](p.result.reshape(-1), wide)
 
 
 @cuda.jit
@@ -417,16 +422,41 @@ def by_columns(p):
 # -------------------------------------------------------------------------------------- forward convolutions, by class
 
 
+class Places(typing.NamedTuple):
+    """What `place_kernel` is told: the places of a class, where they are in its convolution and in dx. uint32."""
+
+    planes: int  # images times channels
+    rows: int
+    columns: int
+    part_plane: int  # elements of a plane of the convolution's outputs,
+    part_w: int  # and of a row of it
+    skip: int  # where in a plane the first place is
+    plane: int  # the same three of dx
+    row: int
+    start: int
+    step: int  # from one place of a row to the next
+
+
 @cuda.jit
-def place_kernel(part, dx, rows, columns, skip, start, stride):
-    """Write the outputs of a class's convolution, from number ``skip`` on, to their places in dx. int64 throughout."""
-    i = np.int64(cuda.grid(1))
-    j, line = i % columns, i // columns
-    row, plane = line % rows, line // rows
-    if plane < dx.shape[0] * dx.shape[1]:
-        n, c = plane // dx.shape[1], plane % dx.shape[1]
-        value = part[n, c, row + skip.rows, j + skip.columns]
-        dx[n, c, start.rows + row * stride.rows, start.columns + j * stride.columns] = value
+def place_kernel(part, dx, places):
+    """Write the outputs of a class's convolution to their places in dx. Arrays are flat."""
+    i = np.uint32(cuda.grid(1))
+    line = np.uint32(i // places.columns)
+    plane = np.uint32(line // places.rows)
+    if plane < places.planes:
+        j, row = np.uint32(i - line * places.columns), np.uint32(line - plane * places.rows)
+        source = np.uint32(plane * places.part_plane + places.skip + row * places.part_w + j)
+        dx[np.uint32(plane * places.plane + places.start + row * places.row + j * places.step)] = part[source]
+
+
+def _place(p: Problem, part: typing.Any, one: Class, sub: Layer, skip: tuple[int, int]) -> None:
+    a, (rows, columns) = p.layer, one
+    start = rows.start * a.w + columns.start
+    source = sub.p * sub.q, sub.q, skip[0] * sub.q + skip[1]
+    target = a.h * a.w, a.stride.rows * a.w, start, a.stride.columns
+    places = Places(*(np.uint32(n % 2**32) for n in (a.n * a.c, rows.count, columns.count, *source, *target)))
+    grid = blocks(a.n * a.c * rows.count * columns.count, BLOCK)
+    place_kernel[grid, BLOCK, p.stream](part.reshape(-1), p.result.reshape(-1), places)
 
 
 @rung(zero_kernel, turn_kernel, place_kernel, matmul_batched.kernel_for, gathered_kernel)
@@ -457,12 +487,7 @@ def by_class(p):
         turn(p, turned.reshape(-1), *one)
         convolution(p.dy, turned, None, 1, sub.padding, sub.dilation, a.groups, out=part, stream=p.stream)
         if part is not p.result:
-            rows, columns = one.rows.count, one.columns.count
-            grid = blocks(a.n * a.c * rows * columns, BLOCK)
-            pairs = (
-                definition.Pair(*map(np.int64, pair)) for pair in (skip, (one.rows.start, one.columns.start), a.stride)
-            )
-            place_kernel[grid, BLOCK, p.stream](part, p.result, np.int64(rows), np.int64(columns), *pairs)
+            _place(p, part, one, sub, skip)
 
 
 # ------------------------------------------------------------------------------------------ all classes in one launch
@@ -627,13 +652,21 @@ def place_in_dx(column, group, classes, at, target):
 
 
 @cuda.jit(device=True)
-def store_channel(i, dx, channel, column, columns, spots, target, totals):
-    """Store a thread's elements of its channel number i."""
-    channel = np.uint32(channel + i // 4 * (FILTERS // 2) + i % 4)
-    if channel < target.channels:
-        for j in range(SIDE):
-            if column + j // 4 * 16 + j % 4 < columns:
-                dx[np.uint32(spots[j] + channel * target.plane)] = totals[i, j]
+def store_channels(i, tile, dx, y, j0, channel, spot, wanted, target, totals):
+    """Store eight channels of the block's tile: those that are number i of the eight of some thread.
+
+    A thread's neighbours in dx belong to other threads, and lie a stride apart. So the results first change places in
+    shared memory: then 32 lanes write 32 neighbouring places of a class.
+    """
+    thread = np.uint32(cuda.threadIdx.x)
+    store128(tile, y * COLUMNS + j0, (totals[i, 0], totals[i, 1], totals[i, 2], totals[i, 3]))
+    store128(tile, y * COLUMNS + j0 + 16, (totals[i, 4], totals[i, 5], totals[i, 6], totals[i, 7]))
+    cuda.syncthreads()
+    for row in range(SIDE):
+        c = np.uint32(channel + i // 4 * (FILTERS // 2) + row * 4 + i % 4)
+        if wanted and c < target.channels:
+            dx[np.uint32(spot + c * target.plane)] = tile[np.uint32(row * COLUMNS + thread)]
+    cuda.syncthreads()  # all have read the tile before one overwrites it
 
 
 @cuda.jit(device=True)
@@ -642,7 +675,6 @@ def in_place_block(dy, weights, table, classes, dx, source, target, mode):
     x_tile = cuda.shared.array(X_TILE, np.float32, alignment=16)
     totals = cuda.local.array((SIDE, SIDE), np.float32)
     values = cuda.local.array(DEPTH, np.float32)
-    spots = cuda.local.array(SIDE, np.uint32)
     thread, block = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.x)
     at = record_of(classes, AT.block, block, target)
     block = np.uint32(block - np.uint32(classes[at + AT.block]))
@@ -687,18 +719,18 @@ def in_place_block(dy, weights, table, classes, dx, source, target, mode):
         cuda.syncthreads()
         k = np.uint32(k + DEPTH)
     multiply_tiles(w_tile, x_tile, i0, j0, totals)
-    channel, column = np.uint32(first_channel + i0), np.uint32(first_column + j0)
-    for j in range(SIDE):
-        spots[j] = place_in_dx(np.uint32(column + j // 4 * 16 + j % 4), group, classes, at, target)
+    cuda.syncthreads()  # all have read the tile of dy, which is needed again
+    y, spot = np.uint32(i0 // 4), place_in_dx(column, group, classes, at, target)
+    wanted = first_column + thread < columns
     # Written out: a loop with so much in it is not unrolled, and would keep the totals in memory.
-    store_channel(u32(0), dx, channel, column, columns, spots, target, totals)
-    store_channel(u32(1), dx, channel, column, columns, spots, target, totals)
-    store_channel(u32(2), dx, channel, column, columns, spots, target, totals)
-    store_channel(u32(3), dx, channel, column, columns, spots, target, totals)
-    store_channel(u32(4), dx, channel, column, columns, spots, target, totals)
-    store_channel(u32(5), dx, channel, column, columns, spots, target, totals)
-    store_channel(u32(6), dx, channel, column, columns, spots, target, totals)
-    store_channel(u32(7), dx, channel, column, columns, spots, target, totals)
+    store_channels(u32(0), x_tile, dx, y, j0, first_channel, spot, wanted, target, totals)
+    store_channels(u32(1), x_tile, dx, y, j0, first_channel, spot, wanted, target, totals)
+    store_channels(u32(2), x_tile, dx, y, j0, first_channel, spot, wanted, target, totals)
+    store_channels(u32(3), x_tile, dx, y, j0, first_channel, spot, wanted, target, totals)
+    store_channels(u32(4), x_tile, dx, y, j0, first_channel, spot, wanted, target, totals)
+    store_channels(u32(5), x_tile, dx, y, j0, first_channel, spot, wanted, target, totals)
+    store_channels(u32(6), x_tile, dx, y, j0, first_channel, spot, wanted, target, totals)
+    store_channels(u32(7), x_tile, dx, y, j0, first_channel, spot, wanted, target, totals)
 
 
 @cuda.jit(max_registers=REGISTERS)
