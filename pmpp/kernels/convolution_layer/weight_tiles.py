@@ -76,12 +76,18 @@ def kernel_for(side: int, mode: int) -> typing.Any:
     dy_vectors, x_vectors = bool(mode & VECTORS_OF_DY), bool(mode & VECTORS_OF_X)
 
     @cuda.jit(device=True)
-    def fetch_dy(dy, i, end, first, group, places, product, values):
-        """Load this thread's elements of the step's tile of dy. The step begins at place i."""
+    def place_of(i, places, vectors):
+        """(place, image, pixel): which place of a step that begins at i this thread loads, or the first of four."""
         thread = np.uint32(cuda.threadIdx.x)
-        i = np.uint32(i + (thread % 2 * 4 if dy_vectors else thread % STEP))
+        i = np.uint32(i + (thread % 2 * 4 if vectors else thread % STEP))
         n = np.uint32(i // places.pixels)
-        at = np.uint32(n * product.size + group * product.filters * places.pixels + (i - n * places.pixels))
+        return i, n, np.uint32(i - n * places.pixels)
+
+    @cuda.jit(device=True)
+    def fetch_dy(dy, place, end, first, group, places, product, values):
+        """Load this thread's elements of the step's tile of dy."""
+        thread, (i, n, pixel) = np.uint32(cuda.threadIdx.x), place
+        at = np.uint32(n * product.size + group * product.filters * places.pixels + pixel)
         if dy_vectors:
             for v in range(of_a // 4):
                 row = min(np.uint32(first + (v * threads + thread) // 2), np.uint32(product.filters - 1))
@@ -108,12 +114,9 @@ def kernel_for(side: int, mode: int) -> typing.Any:
                 tile[np.uint32(start + thread % STEP * pitch_a + v * rows + thread // STEP)] = values[v]
 
     @cuda.jit(device=True)
-    def fetch_x(x, table, i, end, first, group, places, product, values):
+    def fetch_x(x, table, place, end, first, group, places, product, values):
         """Load this thread's elements of the step's tile of columns."""
-        thread = np.uint32(cuda.threadIdx.x)
-        i = np.uint32(i + (thread % 2 * 4 if x_vectors else thread % STEP))
-        n = np.uint32(i // places.pixels)
-        pixel = np.uint32(i - n * places.pixels)
+        thread, (i, n, pixel) = np.uint32(cuda.threadIdx.x), place
         at = np.uint32(n * places.size + group * places.group_size)
         if x_vectors:  # a weight of a filter is a channel, and a place a pixel of it
             for v in range(of_b // 4):
@@ -133,6 +136,15 @@ def kernel_for(side: int, mode: int) -> typing.Any:
                 values[v] = value_at(x, top + down, left + right, np.uint32(at + offset), places)
 
     @cuda.jit(device=True)
+    def fetch(dy, x, table, k, end, row, column, group, places, product, a_values, b_values):
+        """Load this thread's elements of the tiles of the step that begins at place k, into registers."""
+        place = place_of(k, places, dy_vectors)
+        fetch_dy(dy, place, end, row, group, places, product, a_values)
+        if dy_vectors != x_vectors:
+            place = place_of(k, places, x_vectors)
+        fetch_x(x, table, place, end, column, group, places, product, b_values)
+
+    @cuda.jit(device=True)
     def put_x(tile, start, values):
         thread = np.uint32(cuda.threadIdx.x)
         if x_vectors:
@@ -145,12 +157,12 @@ def kernel_for(side: int, mode: int) -> typing.Any:
                 tile[np.uint32(start + thread % STEP * pitch_b + v * rows + thread // STEP)] = values[v]
 
     @cuda.jit(device=True)
-    def multiply_place(a_tile, b_tile, a_from, b_from, totals):
+    def multiply_place(a_tile, b_tile, a_from, b_from, i0, j0, totals):
         """Add the products of one place: two loads from each tile, 64 multiply-adds."""
         a_values, b_values = cuda.local.array(SIDE, np.float32), cuda.local.array(SIDE, np.float32)
         for piece in range(2):
-            a_vector = load128(a_tile, a_from + piece * (FILTERS // 2))
-            b_vector = load128(b_tile, b_from + piece * 16)
+            a_vector = load128(a_tile, np.uint32(a_from + piece * (FILTERS // 2)) + i0)
+            b_vector = load128(b_tile, np.uint32(b_from + piece * 16) + j0)
             for i in range(4):
                 a_values[piece * 4 + i], b_values[piece * 4 + i] = a_vector[i], b_vector[i]
         for i in range(SIDE):
@@ -158,16 +170,16 @@ def kernel_for(side: int, mode: int) -> typing.Any:
                 totals[i, j] += a_values[i] * b_values[j]
 
     @cuda.jit(device=True)
-    def multiply_step(a_tile, b_tile, a_from, b_from, totals):
+    def multiply_step(a_tile, b_tile, a_from, b_from, i0, j0, totals):
         # Written out, as in `pmpp.kernels.matmul`: the loads of a place then overlap another's arithmetic.
-        multiply_place(a_tile, b_tile, a_from, b_from, totals)
-        multiply_place(a_tile, b_tile, a_from + pitch_a, b_from + pitch_b, totals)
-        multiply_place(a_tile, b_tile, a_from + 2 * pitch_a, b_from + 2 * pitch_b, totals)
-        multiply_place(a_tile, b_tile, a_from + 3 * pitch_a, b_from + 3 * pitch_b, totals)
-        multiply_place(a_tile, b_tile, a_from + 4 * pitch_a, b_from + 4 * pitch_b, totals)
-        multiply_place(a_tile, b_tile, a_from + 5 * pitch_a, b_from + 5 * pitch_b, totals)
-        multiply_place(a_tile, b_tile, a_from + 6 * pitch_a, b_from + 6 * pitch_b, totals)
-        multiply_place(a_tile, b_tile, a_from + 7 * pitch_a, b_from + 7 * pitch_b, totals)
+        multiply_place(a_tile, b_tile, np.uint32(a_from + 0 * pitch_a), np.uint32(b_from + 0 * pitch_b), i0, j0, totals)
+        multiply_place(a_tile, b_tile, np.uint32(a_from + 1 * pitch_a), np.uint32(b_from + 1 * pitch_b), i0, j0, totals)
+        multiply_place(a_tile, b_tile, np.uint32(a_from + 2 * pitch_a), np.uint32(b_from + 2 * pitch_b), i0, j0, totals)
+        multiply_place(a_tile, b_tile, np.uint32(a_from + 3 * pitch_a), np.uint32(b_from + 3 * pitch_b), i0, j0, totals)
+        multiply_place(a_tile, b_tile, np.uint32(a_from + 4 * pitch_a), np.uint32(b_from + 4 * pitch_b), i0, j0, totals)
+        multiply_place(a_tile, b_tile, np.uint32(a_from + 5 * pitch_a), np.uint32(b_from + 5 * pitch_b), i0, j0, totals)
+        multiply_place(a_tile, b_tile, np.uint32(a_from + 6 * pitch_a), np.uint32(b_from + 6 * pitch_b), i0, j0, totals)
+        multiply_place(a_tile, b_tile, np.uint32(a_from + 7 * pitch_a), np.uint32(b_from + 7 * pitch_b), i0, j0, totals)
 
     @cuda.jit(device=True)
     def store_filter(i, target, start, row, column, product, wide, totals):
@@ -214,22 +226,27 @@ def kernel_for(side: int, mode: int) -> typing.Any:
         i0, j0 = lane_place()
         k = np.uint32(part * product.span)
         end = min(np.uint32(k + product.span), places.places)
-        fetch_dy(dy, k, end, first_row, group, places, product, a_values)
-        fetch_x(x, table, k, end, first_column, group, places, product, b_values)
+        fetch(dy, x, table, k, end, first_row, first_column, group, places, product, a_values, b_values)
         put_dy(a_tile, u32(0), a_values)
         put_x(b_tile, u32(0), b_values)
         cuda.syncthreads()
-        k, half = np.uint32(k + STEP), np.uint32(0)
-        while k < end:
-            fetch_dy(dy, k, end, first_row, group, places, product, a_values)
-            fetch_x(x, table, k, end, first_column, group, places, product, b_values)
-            multiply_step(a_tile, b_tile, half * tile_a + i0, half * tile_b + j0, totals)  # meanwhile the loads travel
-            half = np.uint32(1 - half)
-            put_dy(a_tile, half * tile_a, a_values)  # who reads that half is behind the last barrier
-            put_x(b_tile, half * tile_b, b_values)
+        last = np.uint32((end - k - 1) // STEP % 2)  # in which half of shared memory the last step's tiles will lie
+        k = np.uint32(k + STEP)
+        while k < end:  # two steps at a time: where each tile lies in shared memory is then a constant
+            fetch(dy, x, table, k, end, first_row, first_column, group, places, product, a_values, b_values)
+            multiply_step(a_tile, b_tile, u32(0), u32(0), i0, j0, totals)  # meanwhile the loads travel
+            put_dy(a_tile, u32(tile_a), a_values)  # who reads that half is behind the last barrier
+            put_x(b_tile, u32(tile_b), b_values)
             cuda.syncthreads()
             k = np.uint32(k + STEP)
-        multiply_step(a_tile, b_tile, half * tile_a + i0, half * tile_b + j0, totals)
+            if k < end:
+                fetch(dy, x, table, k, end, first_row, first_column, group, places, product, a_values, b_values)
+                multiply_step(a_tile, b_tile, u32(tile_a), u32(tile_b), i0, j0, totals)
+                put_dy(a_tile, u32(0), a_values)
+                put_x(b_tile, u32(0), b_values)
+                cuda.syncthreads()
+            k = np.uint32(k + STEP)
+        multiply_step(a_tile, b_tile, np.uint32(last * tile_a), np.uint32(last * tile_b), i0, j0, totals)
         row, column = np.uint32(first_row + i0), np.uint32(first_column + j0)
         start = np.uint64(part) * np.uint64(product.pitch) + np.uint64(group * product.filters * product.terms)
         # Written out: a loop with so much in it is not unrolled, and would keep the totals in memory.
