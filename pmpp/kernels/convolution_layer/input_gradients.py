@@ -325,14 +325,17 @@ def turn_kernel(w, turned, sizes):
         tap = np.uint32(tap + 1)
 
 
-def turn(p: Problem, turned: typing.Any, rows: Axis, columns: Axis) -> None:
+@functools.lru_cache(4096)  # as `definition.window_of`
+def _turn_of(a: Layer, one: Class) -> Turn:
+    chosen = (number for axis in one for number in (axis.first, axis.step, axis.taps))
+    return Turn(*map(np.uint32, (a.k // a.groups, a.c // a.groups, a.r, a.s, *chosen)))
+
+
+def turn(p: Problem, turned: typing.Any, one: Class) -> None:
     """Launch `turn_kernel` for the taps of a class."""
     a = p.layer
-    filters, channels = a.k // a.groups, a.c // a.groups
-    chosen = rows.first, rows.step, rows.taps, columns.first, columns.step, columns.taps
-    grid = blocks(filters, TURN) * blocks(channels, TURN) * a.groups
-    sizes = Turn(*map(np.uint32, (filters, channels, a.r, a.s, *chosen)))
-    turn_kernel[grid, (TURN, 8), p.stream](p.w.reshape(-1), turned, sizes)
+    grid = blocks(a.k // a.groups, TURN) * blocks(a.c // a.groups, TURN) * a.groups
+    turn_kernel[grid, (TURN, 8), p.stream](p.w.reshape(-1), turned, _turn_of(a, one))
 
 
 class Sizes(typing.NamedTuple):
@@ -484,7 +487,7 @@ def by_class(p):
     if not covers(a):
         _zero(p)
     for one, sub, skip, turned, part in kept:
-        turn(p, turned.reshape(-1), *one)
+        turn(p, turned.reshape(-1), one)
         convolution(p.dy, turned, None, 1, sub.padding, sub.dilation, a.groups, out=part, stream=p.stream)
         if part is not p.result:
             _place(p, part, one, sub, skip)

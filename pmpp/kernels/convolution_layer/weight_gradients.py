@@ -309,6 +309,12 @@ def places_of(a: Layer) -> Places | None:
     return Places(*map(np.uint32, (*numbers, *a.stride, *a.padding)))
 
 
+@functools.lru_cache(4096)  # as `definition.window_of`
+def _filters_of(a: Layer, chunks: int, span: int, pitch: int) -> Filters:
+    numbers = a.k, a.k // a.groups, a.c // a.groups, a.s, a.r * a.s, chunks, span, pitch, *a.dilation
+    return Filters(*map(np.uint32, numbers))
+
+
 @rung(reduced_kernel, add_parts_kernel, implicit.sum_kernel, naive_kernel)
 def reduced(p):
     """A block for each channel of each filter: its threads share the places, and sum up nine taps in registers.
@@ -328,8 +334,7 @@ def reduced(p):
     parts = max(1, min(blocks(fit, each), sums // LEAST))
     span = blocks(sums, parts)
     target, pitch = _parts(p, parts)
-    numbers = a.k, a.k // a.groups, a.c // a.groups, a.s, a.r * a.s, chunks, span, pitch, *a.dilation
-    filters = Filters(*map(np.uint32, numbers))
+    filters = _filters_of(a, chunks, span, pitch)
     reduced_kernel[each * parts, BLOCK, p.stream](p.dy.reshape(-1), p.x.reshape(-1), target, places, filters)
     if parts > 1:
         _add_parts(target, p.result.reshape(-1), parts, p.stream)
@@ -445,13 +450,18 @@ def _plan_of(a: Layer, sides: tuple[int, ...], multiprocessors: int) -> Plan:
     return min(found)[1]
 
 
+@functools.lru_cache(4096)  # as `definition.window_of`
+def _product_of(a: Layer, plan: Plan, pitch: int) -> Product:
+    tiles = blocks(a.k // a.groups, FILTERS), blocks(a.terms, plan.side)
+    sizes = a.k // a.groups, a.terms, a.groups, *tiles, plan.steps * STEP, pitch, a.k * a.p * a.q
+    return Product(*map(np.uint32, (*sizes, a.r, a.s, *a.dilation)))
+
+
 def _multiply(p: Problem, places: Places, sides: tuple[int, ...], mode: int) -> None:
     a = p.layer
     plan = plan_of(a, sides)
     target, pitch = _parts(p, plan.parts)
-    across = blocks(a.terms, plan.side)
-    numbers = a.k // a.groups, a.terms, a.groups, blocks(a.k // a.groups, FILTERS), across, plan.steps * STEP, pitch
-    product = Product(*map(np.uint32, (*numbers, a.k * a.p * a.q, a.r, a.s, *a.dilation)))
+    product = _product_of(a, plan, pitch)
     wide = a.terms % 4 == 0 and device.address(target) % 16 == 0
     arrays = p.dy.reshape(-1), p.x.reshape(-1), target
     kernel_for(plan.side, mode)[plan.blocks, plan.side, p.stream](*arrays, places, product, wide)
