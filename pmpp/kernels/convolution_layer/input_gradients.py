@@ -279,6 +279,7 @@ def gathered(p):
 
 BUDGET = 2**30  # the most bytes of columns at a time, unless one image needs more
 TURN, TURN_PITCH = 32, 33  # weights are transposed in squares of TURN x TURN
+TAPS = 3  # that a block turns, one after another: with more it waits longer, with fewer it reads less from the cache
 
 
 class Turn(typing.NamedTuple):
@@ -286,6 +287,7 @@ class Turn(typing.NamedTuple):
 
     filters: int
     channels: int
+    groups: int
     r: int
     s: int
     first_row: int
@@ -305,10 +307,11 @@ def turn_kernel(w, turned, sizes):
     across, down = np.uint32((channels + TURN - 1) // TURN), np.uint32((filters + TURN - 1) // TURN)
     block = np.uint32(cuda.blockIdx.x)
     c0, block = np.uint32(block % across * TURN), np.uint32(block // across)
-    k0, group = np.uint32(block % down * TURN), np.uint32(block // down)
+    k0, block = np.uint32(block % down * TURN), np.uint32(block // down)
+    group, tap = np.uint32(block % sizes.groups), np.uint32(block // sizes.groups * TAPS)
     window, taps = np.uint32(sizes.r * sizes.s), np.uint32(sizes.taps_down * sizes.taps_across)
-    tap = np.uint32(0)
-    while tap < taps:  # the taps of a filter lie together, so that all but the first come from the cache
+    end = min(np.uint32(tap + TAPS), taps)
+    while tap < end:  # the taps of a filter lie together, so that all but the first come from the cache
         row = sizes.first_row + (sizes.taps_down - 1 - tap // sizes.taps_across) * sizes.row_step
         column = sizes.first_column + (sizes.taps_across - 1 - tap % sizes.taps_across) * sizes.column_step
         at = np.uint32(row * sizes.s + column)
@@ -328,13 +331,14 @@ def turn_kernel(w, turned, sizes):
 @functools.lru_cache(4096)  # as `definition.window_of`
 def _turn_of(a: Layer, one: Class) -> Turn:
     chosen = (number for axis in one for number in (axis.first, axis.step, axis.taps))
-    return Turn(*map(np.uint32, (a.k // a.groups, a.c // a.groups, a.r, a.s, *chosen)))
+    return Turn(*map(np.uint32, (a.k // a.groups, a.c // a.groups, a.groups, a.r, a.s, *chosen)))
 
 
 def turn(p: Problem, turned: typing.Any, one: Class) -> None:
     """Launch `turn_kernel` for the taps of a class."""
     a = p.layer
-    grid = blocks(a.k // a.groups, TURN) * blocks(a.c // a.groups, TURN) * a.groups
+    squares = blocks(a.k // a.groups, TURN) * blocks(a.c // a.groups, TURN) * a.groups
+    grid = squares * blocks(one.rows.taps * one.columns.taps, TAPS)
     turn_kernel[grid, (TURN, 8), p.stream](p.w.reshape(-1), turned, _turn_of(a, one))
 
 

@@ -70,6 +70,13 @@ def test_arrays_need_not_begin_at_a_multiple_of_16_bytes(rung):
     assert is_right(out, dy, w, a)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_weights_are_turned_beyond_a_square_and_beyond_the_taps_of_a_block(groups):
+    a = Layer(1, 34 * groups, 2, 3, 33 * groups, 2, 2, padding=(1, 1), groups=groups)
+    dy, _, w = drawn(a)
+    assert is_right(room.by_class(dy, w, *options_of(a)), dy, w, a)
+
+
 @pytest.mark.parametrize("rung", room.LADDER[1:], ids=lambda rung: rung.name)
 @pytest.mark.parametrize("stride", [1, 2])
 def test_two_runs_give_the_same_bits(rung, stride):
