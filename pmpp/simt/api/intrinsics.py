@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt.api import atomics, bfloat16, cache_hints, float16, libdevice, sync, vectors, warp
+from pmpp.simt.api import addresses, atomics, bfloat16, cache_hints, float16, libdevice, sync, vectors, warp
 from pmpp.simt.machine import memory
 from pmpp.simt.machine.frames import Frame, GridGroup, kind_of
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.memory import Array, c_strides
+from pmpp.simt.machine.scattered import Scattered
 from pmpp.simt.machine.storage import Storage, poison
 from pmpp.simt.values import dtypes, maths, records, rounding
 from pmpp.simt.values.dtypes import Value
@@ -84,7 +85,7 @@ _NUMBA = {
     "numba.cuda.libdevice": "libdevice.", "numba.cuda._internal.cuda_fp16": "fp16.",
     "numba.cuda._internal.cuda_bf16": "bf16.", "numba.cuda.misc.special": "",
 }  # fmt: skip
-_TWINS = ("load128", "store128")
+_TWINS = ("load128", "store128", "array_at")
 
 
 def device_path(thing: Any) -> str | None:
@@ -281,12 +282,17 @@ _compare_and_swap.counts_itself = True  # type: ignore[attr-defined]
 
 
 def _load128(f: Frame, call: Call, array: Any, index: Value) -> tuple[Value, ...]:
+    if isinstance(array, Scattered):
+        return array.gather(f, lambda part: _load128(f, call, part, index))
     if not isinstance(array, Array):
         raise TypeError(f"load128 takes an array, not {kind_of(array)}")
     return memory.load_vector(f.m, f.mask, array, index, call.name, call.line)
 
 
 def _store128(f: Frame, call: Call, array: Any, index: Value, values: Any) -> None:
+    if isinstance(array, Scattered):
+        array.each(f, lambda part: _store128(f, call, part, index, values))
+        return
     if not isinstance(array, Array):
         raise TypeError(f"store128 takes an array, not {kind_of(array)}")
     memory.store_vector(f.m, f.mask, array, index, values, call.name, call.line)
@@ -372,7 +378,7 @@ DEVICE: dict[str, Callable] = {
     **warp.WARP_OPERATIONS,
     **{f"atomic.{name}": _atomic(name, 1) for name in atomics.ATOMIC if name != "cas"},
     "atomic.cas": _atomic("cas", 2), "atomic.compare_and_swap": _compare_and_swap,
-    "load128": _load128, "store128": _store128,
+    "load128": _load128, "store128": _store128, "array_at": addresses.array_at,
     "popc": _popc, "clz": _clz, "brev": _brev, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
     **libdevice.LIBDEVICE, **float16.FP16, **bfloat16.BF16, **cache_hints.HINTS, **vectors.VECTORS,
 }  # fmt: skip

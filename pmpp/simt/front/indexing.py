@@ -11,6 +11,7 @@ from pmpp.simt.machine import memory
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.memory import Array, Storage
+from pmpp.simt.machine.scattered import Scattered
 from pmpp.simt.values import dtypes, operators, records
 from pmpp.simt.values.dtypes import is_number
 from pmpp.simt.values.errors import UnsupportedError
@@ -42,6 +43,8 @@ def captured_array(m: Machine, thing: Any) -> Array:
 
 def get_item(f: Frame, base: Any, indices: tuple, name: str, line: int, literals: tuple[bool, ...]) -> Any:
     """`base[indices]`: an element, a view, or a tuple's item."""
+    if isinstance(base, Scattered):
+        return base.gather(f, lambda part: get_item(f, part, indices, name, line, literals))
     if isinstance(base, Array):
         if records.is_record(base.dtype) and (base.ndim == 0 or isinstance(indices[0], str)):
             return load_field(f, base, _field_name(f, base, indices, name, line), f"{name}[{indices[0]!r}]", line)
@@ -127,6 +130,9 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
     """`base[indices] = value`."""
     if f.mask is None:
         return
+    if isinstance(base, Scattered):
+        base.each(f, lambda part: set_item(f, part, indices, value, name, line, literals))
+        return
     if not isinstance(base, Array):
         raise f.m.error(f"{name} is {kind_of(base)} and its items cannot be assigned", line, UnsupportedError)
     if records.is_record(base.dtype):
@@ -182,6 +188,8 @@ _OF_ARRAYS = ("shape", "size", "ndim", "strides", "itemsize", "nbytes", "dtype",
 
 def attribute(f: Frame, value: Any, name: str, line: int, variable: str = "") -> Any:
     """An attribute of a run-time value; `variable` is the whole expression as written."""
+    if isinstance(value, Scattered):
+        return value.gather(f, lambda part: attribute(f, part, name, line, variable))
     if isinstance(value, Array):
         if records.is_record(value.dtype) and name in value.dtype.names and (value.ndim == 0 or name not in _OF_ARRAYS):
             return load_field(f, value, name, variable, line)

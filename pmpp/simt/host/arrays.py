@@ -26,6 +26,17 @@ _next_address = itertools.count(_SPACING, _SPACING)
 _owners: weakref.WeakValueDictionary[int, DeviceArray] = weakref.WeakValueDictionary()
 
 
+#: Allocations that live, by their simulated address.
+_allocations: weakref.WeakValueDictionary[int, Storage] = weakref.WeakValueDictionary()
+
+
+def storage_at(address: int) -> tuple[Storage, int] | None:
+    """The allocation that a simulated address lies in, and the bytes from its start; None if none lives there."""
+    start = address % _SPACING
+    storage = _allocations.get(address - start)
+    return None if storage is None or start >= max(1, storage.values.nbytes) else (storage, start)
+
+
 class DeviceArray:
     """An array in the interpreter's device memory; a drop-in for Numba's DeviceNDArray.
 
@@ -36,6 +47,8 @@ class DeviceArray:
     def __init__(self, storage: Storage, view: np.ndarray, address: int | None = None) -> None:
         self._storage, self._view = storage, view
         self._base = next(_next_address) if address is None else address
+        if address is None:
+            _allocations[self._base] = storage
         self.stream: Any = 0
 
     shape = property(lambda self: self._view.shape)

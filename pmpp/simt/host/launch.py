@@ -23,7 +23,7 @@ import numpy as np
 
 from pmpp.simt.front.accidental_float64 import Warnings
 from pmpp.simt.front.compiler import Function, compile_function
-from pmpp.simt.host.arrays import DeviceArray, as_cuda_array
+from pmpp.simt.host.arrays import DeviceArray, as_cuda_array, storage_at
 from pmpp.simt.host.context import Transfer
 from pmpp.simt.host.depth import deep_calls
 from pmpp.simt.host.report import Report
@@ -33,7 +33,7 @@ from pmpp.simt.machine.lanes import Mask
 from pmpp.simt.machine.machine import HAZARDS, LEVELS, Launch, Machine
 from pmpp.simt.machine.memory import Array
 from pmpp.simt.machine.scheduler import Waiting, checked, grains, run_by_turns, run_lockstep
-from pmpp.simt.machine.storage import poison
+from pmpp.simt.machine.storage import Storage, poison
 from pmpp.simt.machine.turns import Waits
 from pmpp.simt.observe.checks import Sanitizers
 from pmpp.simt.observe.counters import Counters
@@ -170,7 +170,18 @@ class _Arguments:
 
     def capture(self, contents: list | None, thing: Any) -> Array:
         """A device array that is a global, treated like an argument; `contents` as that method gave them."""
-        array = as_cuda_array(thing)._argument()
+        return self.joined(contents, as_cuda_array(thing)._argument())
+
+    def at(self, contents: list | None, address: int) -> tuple[Storage, int] | None:
+        """The allocation that a simulated address lies in, treated like an argument, and the bytes from its start."""
+        found = storage_at(address)
+        if found is not None:
+            storage = found[0]
+            self.joined(contents, Array(storage, storage.layout, (), (), 0))
+        return found
+
+    def joined(self, contents: list | None, array: Array) -> Array:
+        """An array that the launch came upon after it had begun, as one of its arguments."""
         if all(array.storage is not known.storage for known in self.arrays):
             self.arrays.append(array)
             if contents is not None:
@@ -253,6 +264,7 @@ def launch(
         cooperative=not uses.isdisjoint(("this_grid", "cg.this_grid")),
         arguments=arguments.values,
         capture=functools.partial(arguments.capture, kept),
+        at=functools.partial(arguments.at, kept),
     )  # fmt: skip
     with contextlib.ExitStack() as after:
         after.callback(arguments.launch_ended, level)

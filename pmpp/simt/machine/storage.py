@@ -53,7 +53,8 @@ class Storage:
     """
 
     __slots__ = (
-        "cells", "layout", "leaves", "name", "real_parts", "space", "unit", "values", "whole", "writeable"
+        "__weakref__", "cells", "layout", "leaves", "name", "real_parts", "space", "unit", "values", "whole",
+        "writeable",
     )  # fmt: skip
 
     def __init__(
