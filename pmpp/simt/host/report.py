@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import html
 import linecache
 from dataclasses import dataclass
@@ -217,7 +218,7 @@ class Report:
 
 def _unused(name: str, taken: dict) -> str:
     """The name, or with a number where another array has it: the same array may go by one name on every line."""
-    return name if name not in taken else next(n for k in range(2, 99) if (n := f"{name} ({k})") not in taken)
+    return name if name not in taken else next(n for k in itertools.count(2) if (n := f"{name} ({k})") not in taken)
 
 
 def _short(extent: tuple[int, int, int]) -> str:
