@@ -219,9 +219,9 @@ def arguments(
     >>> from pmpp.kernels.optimiser import adam
     >>> w, g, nothing = np.float32([1]), np.float32([0.5]), np.float32([0])
     >>> adam.fused(w, g, nothing, nothing, 0.1).copy_to_host().round(6)
-    array([[0.9    ],
-           [0.05   ],
-           [0.00025]], dtype=float32)
+    array([[9.0e-01],
+           [5.0e-02],
+           [2.5e-04]], dtype=float32)
     """
     stream = device.as_stream(stream)
     lr, betas, eps, weight_decay, decoupled = checked(lr, betas, eps, weight_decay, decoupled)

@@ -94,9 +94,9 @@ def arguments(gradients, *, out=None, stream=0) -> Problem:
 
     >>> from pmpp.kernels.optimiser import gradient_norm
     >>> gradient_norm.vectorised([np.float32([3, np.inf]), np.float32([[4, -4]])]).copy_to_host()
-    array([[    inf,     inf, 3.     , 1.     ],
-           [5.656854, 0.     , 4.     , 0.     ],
-           [    inf,     inf, 4.     , 1.     ]], dtype=float32)
+    array([[     inf,      inf, 3.      , 1.      ],
+           [5.656854, 0.      , 4.      , 0.      ],
+           [     inf,      inf, 4.      , 1.      ]], dtype=float32)
     """
     stream = device.as_stream(stream)
     gradients = tensors.given("gradients", gradients, None, update=False, stream=stream)
