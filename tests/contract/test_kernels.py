@@ -13,13 +13,25 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pmpp.kernels import activation, convolution, convolution_layer, fft, matmul, pooling, reduction, scan, vector_add
+from pmpp.kernels import (
+    activation,
+    convolution,
+    convolution_layer,
+    fft,
+    matmul,
+    optimiser,
+    pooling,
+    reduction,
+    scan,
+    vector_add,
+)
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.fft import real
 from pmpp.kernels.matmul import batched
 from pmpp.kernels.scan.segmented import segmented_scan
 from pmpp.lab.rooms import BESIDE, rooms, subject_of
+from pmpp.runtime import device
 from pmpp.runtime.rung import room_name
 from tests.support.compiled import launches_of, reached_by
 from tests.support.mutants import first_line, kernels_in
@@ -99,6 +111,13 @@ def long_and_real_lines():
     fft.vectorised(np.ones(8192, np.complex64))
     real.rfft(np.ones((2, 8, 16), np.float32), 2)
     real.irfft(np.ones((2, 8, 9), np.complex64), 2)
+
+
+@further(optimiser)
+def clipping_and_steps_that_the_device_counts():
+    arrays = [device.to_device(np.ones(5, np.float32)) for _ in range(4)]
+    optimiser.clip_norm_(arrays, 1.0)
+    optimiser.adam_(*arrays, step=device.to_device(np.zeros(1, np.int64)))
 
 
 @further(convolution_layer)
