@@ -15,7 +15,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.random import drawn, four_each, reference_bits
-from pmpp.kernels.random.ladder import Sequence, one_of
+from pmpp.kernels.random.ladder import Sequence, one_of, word_of
 from pmpp.kernels.random.philox import philox, unit
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_number
@@ -153,12 +153,10 @@ def kept(x, bits, drop):
 
 
 @cuda.jit
-def redrawn_kernel(x, sequence, drop, out):
-    i = np.int64(cuda.grid(1))
+def redrawn_kernel(x, key, offset, drop, out):
+    i = cuda.grid(1)
     if i < out.size:
-        place = sequence.skipped + i
-        words = philox(np.uint64(sequence.counter + np.uint64(place >> 2)), np.uint64(0), sequence.key)
-        out[i] = kept(x[i], one_of(words, place & 3), drop)
+        out[i] = kept(x[i], word_of(key, np.uint64(offset + np.uint64(i))), drop)
 
 
 @rung(redrawn_kernel)
@@ -169,7 +167,7 @@ def redrawn(p):
 
     Leaves: each thread computes four numbers and uses one.
     """
-    redrawn_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.sequence, p.drop, p.out)
+    redrawn_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, p.sequence.key, np.uint64(p.offset), p.drop, p.out)
 
 
 # ------------------------------------------------------------------------------------------------------- 128 bits wide

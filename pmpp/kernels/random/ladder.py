@@ -237,6 +237,12 @@ def one_of(values, k):
     return low if k < 2 else high
 
 
+@cuda.jit(device=True)
+def word_of(key, place):
+    """The 32 bits of number ``place`` in the sequence of a key; both are uint64."""
+    return one_of(philox(place >> np.uint64(2), np.uint64(0), key), np.int64(place & np.uint64(3)))
+
+
 @functools.cache
 def one_each_kernel(distribution):
     """The kernel for a distribution; the function that makes its numbers is compiled into it."""
