@@ -59,13 +59,13 @@ def first_chapter(subject):
 
 
 def met_before(source, target):
-    """Whether the reader has met the subject of ``target`` when the chapter of ``source`` begins."""
+    """Whether the reader meets the subject of ``target`` before that of ``source``, or in the same chapter."""
     here, there = folder(source, KERNELS), folder(target, KERNELS)
     if there in ("", "common", here):
         return True
     own, other = chapter_named(source), chapter_named(target)
     own = first_chapter(here) if own is None else own
-    return (first_chapter(there) if other is None else other) < own
+    return (first_chapter(there) if other is None else other) <= own
 
 
 # ------------------------------------------------------------------------------------------------------------ the house

@@ -17,10 +17,12 @@ from pmpp.kernels import (
     activation,
     convolution,
     convolution_layer,
+    dropout,
     fft,
     matmul,
     optimiser,
     pooling,
+    random,
     reduction,
     scan,
     vector_add,
@@ -111,6 +113,11 @@ def long_and_real_lines():
     fft.vectorised(np.ones(8192, np.complex64))
     real.rfft(np.ones((2, 8, 16), np.float32), 2)
     real.irfft(np.ones((2, 8, 9), np.complex64), 2)
+
+
+@further(random)
+def one_number_at_a_time():
+    dropout.redrawn(np.ones(5, np.float32))
 
 
 @further(optimiser)

@@ -15,8 +15,8 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.random import drawn, four_each, reference_bits
-from pmpp.kernels.random.ladder import Sequence, one_of, word_of
-from pmpp.kernels.random.philox import philox, unit
+from pmpp.kernels.random.generator import philox, unit
+from pmpp.kernels.random.ladder import Sequence, four_each_kernel, one_of, word_of
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_number
 from pmpp.runtime.rung import Cost, Problem, rung
@@ -83,8 +83,8 @@ def arguments(x, p=0.5, seed=0, offset=0, *, out=None, stream=0) -> Problem:
     array([2., 0., 2., 2., 0., 2.], dtype=float32)
     """
     stream = device.as_stream(stream)
-    p = as_number("p", p, 0, dtype=np.float64)
-    if not np.float32(p) < 1:
+    share = float(as_number("p", p, 0, dtype=np.float64))
+    if share >= 1 or np.float32(share) == 1:
         raise ValueError(f"p must be from 0 to less than 1, was {p}")
     seed, offset = as_integer("seed", seed, 0, 2**64 - 1), as_integer("offset", offset, 0, 2**63 - 1)
     x = device.as_input("x", x, dtypes=np.float32, stream=stream)
@@ -100,7 +100,7 @@ def arguments(x, p=0.5, seed=0, offset=0, *, out=None, stream=0) -> Problem:
         seed=seed,
         offset=offset,
         sequence=Sequence(np.uint64(seed), np.uint64(offset // 4), np.int64(skipped)),
-        drop=Drop(np.float32(p), np.float32(1 / (1 - float(p)))),
+        drop=Drop(np.float32(share), np.float32(1 / (1 - share))),
         counters=blocks(flat.size + skipped, 4),
         whole=flat.size // 4 * 4 if aligned else 0,
     )
@@ -130,7 +130,7 @@ def apply_kernel(x, mask, scale, out):
         out[i] = scale * x[i] if mask[i] else f0
 
 
-@rung(mask_kernel, apply_kernel)
+@rung(mask_kernel, apply_kernel, four_each_kernel)
 def stored_mask(p):
     """Numbers are drawn, compared and kept as a mask of bytes, and the mask is applied.
 

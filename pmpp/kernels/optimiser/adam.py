@@ -17,11 +17,11 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.optimiser import tensors
-from pmpp.kernels.optimiser.tensors import BLOCK, CHUNK, f0, member
+from pmpp.kernels.optimiser.tensors import BLOCK, CHUNK, f0
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer, as_number
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import array_at, load128, store128
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -389,9 +389,16 @@ def factors_of(factors, h):
 @cuda.jit
 def one_launch_kernel(table, chunks, h, factors):
     tensor, chunk = chunks[cuda.blockIdx.x, 0], chunks[cuda.blockIdx.x, 1]
-    parameter, gradient = member(table, tensor, 0), member(table, tensor, 1)
-    first, second = member(table, tensor, 2), member(table, tensor, 3)
-    new_parameter, new_first, new_second = member(table, tensor, 4), member(table, tensor, 5), member(table, tensor, 6)
+    n = table[tensor, table.shape[1] - 1]
+    parameter = array_at(table[tensor, 0], n, np.float32)
+    gradient = array_at(table[tensor, 1], n, np.float32)
+    first = array_at(table[tensor, 2], n, np.float32)
+    second = array_at(table[tensor, 3], n, np.float32)
+    new_parameter, new_first, new_second = (
+        array_at(table[tensor, 4], n, np.float32),
+        array_at(table[tensor, 5], n, np.float32),
+        array_at(table[tensor, 6], n, np.float32),
+    )
     root, size, keep = factors_of(factors, h)
     begin = np.int64(chunk) * CHUNK
     for i in range(begin + cuda.threadIdx.x, min(begin + CHUNK, parameter.size), BLOCK):
@@ -422,9 +429,16 @@ def _launch(p, kernel):
 @cuda.jit
 def vectorised_kernel(table, chunks, h, factors):
     tensor, chunk = chunks[cuda.blockIdx.x, 0], chunks[cuda.blockIdx.x, 1]
-    parameter, gradient = member(table, tensor, 0), member(table, tensor, 1)
-    first, second = member(table, tensor, 2), member(table, tensor, 3)
-    new_parameter, new_first, new_second = member(table, tensor, 4), member(table, tensor, 5), member(table, tensor, 6)
+    n = table[tensor, table.shape[1] - 1]
+    parameter = array_at(table[tensor, 0], n, np.float32)
+    gradient = array_at(table[tensor, 1], n, np.float32)
+    first = array_at(table[tensor, 2], n, np.float32)
+    second = array_at(table[tensor, 3], n, np.float32)
+    new_parameter, new_first, new_second = (
+        array_at(table[tensor, 4], n, np.float32),
+        array_at(table[tensor, 5], n, np.float32),
+        array_at(table[tensor, 6], n, np.float32),
+    )
     root, size, keep = factors_of(factors, h)
     i = np.int64(chunk) * CHUNK + 4 * cuda.threadIdx.x
     if i < table[tensor, 7]:  # the elements that are whole vectors

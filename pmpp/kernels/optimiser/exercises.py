@@ -8,7 +8,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
-from pmpp.lab.teach.exercise import Case, Exercise, Trap
+from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 128  # threads a block
 FLOAT64 = "A literal such as 1.0 is float64, and makes a float64 of what it meets: write np.float32(1)."
@@ -30,7 +30,8 @@ def _lion_cases(rng: np.random.Generator) -> list[Case]:
     for n in (1, 5, 127, 128, 129, 1000):
         p, g, m = rng.standard_normal((3, n), dtype=np.float32)
         m *= np.float32(0.3)
-        g[n // 2] = m[n // 2] = 0  # a step of nothing: its sign is 0
+        if n > 1:
+            g[n // 2] = m[n // 2] = 0  # a step of nothing: its sign is 0
         args = p, g, m, LR, BETA, KEEP, DECAY
         # A few products and sums; the sign must not hang on a rounding, and with these numbers it does not.
         allowed = {0: 4 * 2.0**-24 * (np.abs(p) + LR), 2: 4 * 2.0**-24 * (np.abs(m) + np.abs(g))}
@@ -64,10 +65,10 @@ def _no_decay(*args) -> dict[int, np.ndarray]:
 # ------------------------------------------------------------------------------------------------------ optimiser/clip
 
 
-def _clip(parts: np.ndarray, most: np.float32, g: np.ndarray, *, root=True, always=False) -> dict[int, np.ndarray]:
+def _clip(parts, most, g, out, *, root=True, always=False) -> dict[int, np.ndarray]:
     total = float(parts.astype(np.float64).sum())
     factor = float(most) / (math.sqrt(total) if root else total)
-    return {2: g * (factor if always else min(1.0, factor))}
+    return {3: g * (factor if always else min(1.0, factor))}
 
 
 def _clip_cases(rng: np.random.Generator) -> list[Case]:
@@ -75,23 +76,22 @@ def _clip_cases(rng: np.random.Generator) -> list[Case]:
     for n, most in ((1, 0.5), (5, 100.0), (127, 2.0), (128, 500.0), (129, 3.0), (1000, 1.0)):
         g = rng.standard_normal(n, dtype=np.float32) + np.float32(0.1)
         parts = np.add.reduceat(g.astype(np.float64) ** 2, np.arange(0, n, 100)).astype(np.float32)
-        args = parts, np.float32(most), g
+        args = parts, np.float32(most), g, unwritten(n, np.float32)
         # Ten parts are added, then a root, a quotient and a product.
-        allowed = {2: 16 * 2.0**-24 * np.abs(g)}
+        allowed = {3: 16 * 2.0**-24 * np.abs(g)}
         cases.append(Case(f"n = {n}, at most {most}", args, blocks(n, BLOCK), BLOCK, _clip(*args), allowed))
     return cases
 
 
 @cuda.jit
-def clip_answer(parts, most, g):
+def clip_answer(parts, most, g, out):
     i = cuda.grid(1)
     if i < g.size:
         total = np.float32(0)
         for k in range(parts.size):
             total += parts[k]
         factor = most / math.sqrt(total)
-        if factor < np.float32(1):
-            g[i] *= factor
+        out[i] = g[i] * factor if factor < np.float32(1) else g[i]
 
 
 def _no_root(*args) -> dict[int, np.ndarray]:
@@ -105,7 +105,7 @@ def _always(*args) -> dict[int, np.ndarray]:
 EXERCISES = (
     Exercise(
         "optimiser/lion",
-        task="Write a step of Lion (X. Chen and others, 2023), which keeps one moment and goes by signs: c = beta * m + "
+        task="Write a step of Lion (X. Chen and others, 2023), which has one moment and goes by signs: c = beta * m + "
         "(1 - beta) * g; then p = p - lr * (sign(c) + decay * p), and then m = keep * m + (1 - keep) * g. The sign of "
         "0 is 0. p and m are changed in place. p, g and m are vectors of float32, the rest are numbers of float32. The "
         f"launch has {BLOCK} threads a block, one for each element.",
@@ -130,10 +130,10 @@ EXERCISES = (
     Exercise(
         "optimiser/clip",
         task="Clip gradients without asking the host. parts has the sums of squares that the blocks of a kernel before "
-        "found. Add them up in every thread, in order. If the norm, the root of their sum, is above most, multiply g "
-        "by most / norm, in place; else leave it. parts and g are vectors of float32, most is a float32. The launch "
-        f"has {BLOCK} threads a block, one for each element of g.",
-        parameters="parts, most, g",
+        "found. Add them up in every thread, in order. If the norm, the root of their sum, is above most, out is g * "
+        "most / norm; else it is g. parts, g and out are vectors of float32, most is a float32. The launch has "
+        f"{BLOCK} threads a block, one for each element of g.",
+        parameters="parts, most, g, out",
         cases=_clip_cases,
         answer=clip_answer,
         hints=(

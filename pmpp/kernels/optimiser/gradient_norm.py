@@ -16,10 +16,10 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import block_max, block_sum, blocks
 from pmpp.kernels.optimiser import tensors
-from pmpp.kernels.optimiser.tensors import BLOCK, f0, member
+from pmpp.kernels.optimiser.tensors import BLOCK, f0
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128
+from pmpp.runtime.vector import array_at, load128
 
 VECTORS = 8  # of 128 bits, for each thread
 PART = 4 * VECTORS * BLOCK  # elements a block: 32 KiB
@@ -188,7 +188,9 @@ def _sizes(p: Problem) -> typing.Any:
 
 @cuda.jit
 def parts_kernel(table, chunks, parts):
-    gradient, part = member(table, chunks[cuda.blockIdx.x, 0], 0), chunks[cuda.blockIdx.x, 1]
+    tensor, part = chunks[cuda.blockIdx.x, 0], chunks[cuda.blockIdx.x, 1]
+    n = table[tensor, table.shape[1] - 1]
+    gradient = array_at(table[tensor, 0], n, np.float32)
     squares, total, largest, lost = f0, f0, f0, f0
     begin = np.int64(part) * PART
     for i in range(begin + cuda.threadIdx.x, min(begin + PART, gradient.size), BLOCK):
@@ -247,7 +249,8 @@ def two_level(p):
 @cuda.jit
 def vectorised_kernel(table, chunks, parts):
     tensor, part = chunks[cuda.blockIdx.x, 0], chunks[cuda.blockIdx.x, 1]
-    gradient, whole = member(table, tensor, 0), table[tensor, 1]
+    n = table[tensor, table.shape[1] - 1]
+    gradient, whole = array_at(table[tensor, 0], n, np.float32), table[tensor, 1]
     squares, total, largest, lost = f0, f0, f0, f0
     begin = np.int64(part) * PART
     for k in range(VECTORS):

@@ -12,11 +12,11 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.optimiser import adam, gradient_norm, sgd, tensors
-from pmpp.kernels.optimiser.tensors import BLOCK, CHUNK, member
+from pmpp.kernels.optimiser.tensors import BLOCK, CHUNK
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_number
 from pmpp.runtime.rung import Problem
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import array_at, load128, store128
 
 __all__ = ["adam_", "clip_norm_", "sgd_"]
 
@@ -159,7 +159,8 @@ def clip_kernel(table, chunks, found, most):
     if factor >= np.float32(1):
         return  # all threads see the same norm: where nothing is clipped nothing is moved
     tensor, chunk = chunks[cuda.blockIdx.x, 0], chunks[cuda.blockIdx.x, 1]
-    gradient = member(table, tensor, 0)
+    n = table[tensor, table.shape[1] - 1]
+    gradient = array_at(table[tensor, 0], n, np.float32)
     i = np.int64(chunk) * CHUNK + 4 * cuda.threadIdx.x
     if i < table[tensor, 1]:
         a, b, c, d = load128(gradient, i)

@@ -15,11 +15,11 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.optimiser import tensors
-from pmpp.kernels.optimiser.tensors import BLOCK, CHUNK, f0, member
+from pmpp.kernels.optimiser.tensors import BLOCK, CHUNK, f0
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer, as_number
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import array_at, load128, store128
 
 
 def reference(
@@ -242,8 +242,14 @@ def fused(p):
 @cuda.jit
 def one_launch_kernel(table, chunks, h):
     tensor, chunk = chunks[cuda.blockIdx.x, 0], chunks[cuda.blockIdx.x, 1]
-    parameter, gradient, total = member(table, tensor, 0), member(table, tensor, 1), member(table, tensor, 2)
-    new_parameter, new_total = member(table, tensor, 3), member(table, tensor, 4)
+    n = table[tensor, table.shape[1] - 1]
+    parameter, gradient, total = (
+        array_at(table[tensor, 0], n, np.float32),
+        array_at(table[tensor, 1], n, np.float32),
+        array_at(table[tensor, 2], n, np.float32),
+    )
+    new_parameter = array_at(table[tensor, 3], n, np.float32)
+    new_total = array_at(table[tensor, 4], n, np.float32)
     begin = np.int64(chunk) * CHUNK
     for i in range(begin + cuda.threadIdx.x, min(begin + CHUNK, parameter.size), BLOCK):
         if h.momentum > f0:
@@ -273,8 +279,14 @@ def _launch(p, kernel):
 @cuda.jit
 def vectorised_kernel(table, chunks, h):
     tensor, chunk = chunks[cuda.blockIdx.x, 0], chunks[cuda.blockIdx.x, 1]
-    parameter, gradient, total = member(table, tensor, 0), member(table, tensor, 1), member(table, tensor, 2)
-    new_parameter, new_total = member(table, tensor, 3), member(table, tensor, 4)
+    n = table[tensor, table.shape[1] - 1]
+    parameter, gradient, total = (
+        array_at(table[tensor, 0], n, np.float32),
+        array_at(table[tensor, 1], n, np.float32),
+        array_at(table[tensor, 2], n, np.float32),
+    )
+    new_parameter = array_at(table[tensor, 3], n, np.float32)
+    new_total = array_at(table[tensor, 4], n, np.float32)
     i = np.int64(chunk) * CHUNK + 4 * cuda.threadIdx.x
     if i < table[tensor, 5]:  # the elements that are whole vectors
         p, g, b = load128(parameter, i), load128(gradient, i), (f0, f0, f0, f0)

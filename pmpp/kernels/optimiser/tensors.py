@@ -20,10 +20,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
-from pmpp.runtime.vector import array_at
 
 BLOCK = 256  # threads a block
 CHUNK = 4 * BLOCK  # elements a block: 128 bits of each array for each thread
@@ -128,9 +126,3 @@ def _chunks(sizes: tuple[int, ...], chunk: int) -> typing.Any:
     tensor = np.repeat(np.arange(len(sizes), dtype=np.int32), counts)
     number = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
     return device.to_device(np.stack([tensor, number], axis=1))
-
-
-@cuda.jit(device=True)
-def member(table, row, column):
-    """One of the arrays of a tensor."""
-    return array_at(table[row, column], table[row, table.shape[1] - 1], np.float32)

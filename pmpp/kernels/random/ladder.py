@@ -15,7 +15,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
-from pmpp.kernels.random.philox import normals, philox, unit
+from pmpp.kernels.random.generator import normals, philox, unit
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_number
 from pmpp.runtime.rung import Cost, Problem, rung

@@ -3,8 +3,8 @@
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.random.generator import philox, unit
 from pmpp.kernels.random.ladder import word_of
-from pmpp.kernels.random.philox import philox, unit
 from tests.support.wrong import WrongAnswer, collectors
 
 ANSWERS, ALSO_RIGHT, wrong, right = collectors()

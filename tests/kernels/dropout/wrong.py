@@ -4,8 +4,8 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
+from pmpp.kernels.random.generator import philox, unit
 from pmpp.kernels.random.ladder import one_of
-from pmpp.kernels.random.philox import philox, unit
 from pmpp.runtime import device
 from tests.support.wrong import WrongRung
 

@@ -42,28 +42,27 @@ def lion_with(guard=True, new_moment=False, gradient=False, decayed=True, one=f1
 
 @right(CLIP)
 @cuda.jit
-def clip_with_a_block(parts, most, g):
+def clip_with_a_block(parts, most, g, out):
     """The threads of a block add the parts together, in another order."""
     mine = f0
     for k in range(cuda.threadIdx.x, parts.size, cuda.blockDim.x):
         mine += parts[k]
     norm = math.sqrt(block_sum(mine, cuda.shared.array(32, np.float32)))
     i = cuda.grid(1)
-    if i < g.size and norm > most:
-        g[i] = g[i] * most / norm
+    if i < g.size:
+        out[i] = g[i] * most / norm if norm > most else g[i]
 
 
 def clip_with(guard=True, root=True, always=False, first_only=False, zero=f0):
     @cuda.jit
-    def clip(parts, most, g):
+    def clip(parts, most, g, out):
         i = cuda.grid(1)
         if not guard or i < g.size:
             total = zero
             for k in range(1 if first_only else parts.size):
                 total += parts[k]
             factor = most / (math.sqrt(total) if root else total)
-            if always or factor < f1:
-                g[i] *= factor
+            out[i] = g[i] * factor if always or factor < f1 else g[i]
 
     return clip
 

@@ -8,7 +8,7 @@ import pytest
 from pmpp import cuda
 from pmpp.kernels import random as room
 from pmpp.kernels.random import initialise
-from pmpp.kernels.random.philox import normals, philox
+from pmpp.kernels.random.generator import normals, philox
 from pmpp.runtime import device
 from tests.kernels.random.wrong import RUNGS as WRONG
 from tests.support import judge

@@ -5,8 +5,8 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.random import DISTRIBUTIONS
+from pmpp.kernels.random.generator import LOW, M0, M1, W0, W1, philox, product
 from pmpp.kernels.random.ladder import NUMBERS, one_of
-from pmpp.kernels.random.philox import LOW, M0, M1, W0, W1, philox, product
 from pmpp.runtime import device
 from tests.support.wrong import WrongRung
 
