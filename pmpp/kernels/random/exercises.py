@@ -77,7 +77,8 @@ def _log_of_u(seed: np.uint64, mean: np.float32, out: np.ndarray) -> dict[int, n
 
 
 def _rate_for_mean(seed: np.uint64, mean: np.float32, out: np.ndarray) -> dict[int, np.ndarray]:
-    return {2: -np.log1p(-(reference_bits(out.size, int(seed), 0) >> 8) * 2.0**-24) / float(mean)}
+    u = (reference_bits(out.size, int(seed), 0) >> 8) * 2.0**-24
+    return {2: -np.log1p(-u) / float(mean)}
 
 
 EXERCISES = (
