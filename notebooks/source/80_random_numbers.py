@@ -149,7 +149,7 @@ show(random.vectorised_kernel)
 for name, found in counts.items():
     stores, sectors = found["global_store_requests"], found["global_store_sectors"]
     print(
-        f"{name:12}{stores:5} stores of warps, {sectors:5} sectors, {found['warp_instructions']:7,} instructions of warps"
+        f"{name:12}{stores:5} stores of warps, {sectors:5} sectors, {found['warp_instructions']:7,} warp instructions"
     )
 
 # %% [markdown]

@@ -1,6 +1,4 @@
-"""Instructions that Numba lacks: 128-bit loads and stores, and arrays by their address.
-
-128-bit access is one instruction that moves four float32, or two float64, between memory and registers.
+"""128-bit access: one instruction that moves four float32, or two float64, between memory and registers.
 
 Numba turns ``x[i]`` into one load an element, and never merges neighbours: it cannot know that the address is a
 multiple of 16. ``load128`` and ``store128`` promise that, and emit ``ld.global.v4.f32`` and its kin. A warp then moves
@@ -18,17 +16,6 @@ Inside a kernel, on both backends::
 - ``values`` is a tuple; each value is converted to ``x``'s dtype as in ``x[i] = value``.
 
 Anything else is a typing error when the kernel is compiled. Source: PTX ISA, "Vectors" in ld and st.
-
-A kernel that works on a hundred arrays cannot be given each of them as an argument. It is given a table of addresses,
-an array of int64, and makes an array of each where it needs it::
-
-    x = array_at(table[k, 0], table[k, 1], np.float32)      # table[k, 1] elements from the address table[k, 0] on
-    x[i] = 2 * x[i]
-
-- ``address`` is what `pmpp.runtime.device.address` says of a device array, and ``size`` is how many elements the kernel
-  may use; both are integers, 64-bit once inside. ``dtype`` is a NumPy type such as ``np.float32``.
-- The result is an array of one dimension in C order. It can be indexed, and given to ``load128`` and ``store128``.
-- Nobody keeps the memory alive but its owner on the host. The interpreter refuses an address where nothing lies.
 """
 
 from __future__ import annotations
@@ -41,14 +28,11 @@ import numpy as np
 
 from pmpp.runtime import device
 
-# __getattr__ makes the three that the linter cannot see.
-__all__ = ["WIDTH", "array_at", "load128", "numba_intrinsics", "store128", "width_of"]  # noqa: F822
-
-_NAMES = ("load128", "store128", "array_at")
+# __getattr__ makes the two that the linter cannot see.
+__all__ = ["WIDTH", "load128", "numba_intrinsics", "store128", "width_of"]  # noqa: F822
 
 # dtype name -> how many of its elements fill 16 bytes
 WIDTH = {"float32": 4, "int32": 4, "uint32": 4, "float64": 2, "int64": 2}
-GLOBAL = 1  # the number of NVVM's address space for global memory
 _WIDTH = {np.dtype(name): width for name, width in WIDTH.items()}
 
 
@@ -62,8 +46,8 @@ def width_of(dtype: np.dtype) -> int:
 
 
 @functools.cache
-def numba_intrinsics() -> dict[str, Callable]:
-    """``load128``, ``store128`` and ``array_at`` for the Numba backend, by name. Needs numba-cuda, but no GPU."""
+def numba_intrinsics() -> tuple[Callable, Callable]:
+    """``(load128, store128)`` for the Numba backend. Needs numba-cuda, but no GPU."""
     from llvmlite import ir
     from numba.cuda import cgutils, types
     from numba.cuda.core.errors import TypingError
@@ -120,42 +104,14 @@ def numba_intrinsics() -> dict[str, Callable]:
 
         return types.void(x, i, values), codegen
 
-    @intrinsic
-    def array_at(typingctx, address, size, dtype):
-        for name, value in (("address", address), ("size", size)):
-            if not isinstance(value, types.Integer):
-                raise TypingError(f"array_at: the {name} must be an integer, was {value}")
-        if not isinstance(dtype, types.NumberClass):
-            raise TypingError(f"array_at: the dtype must be a type of numbers such as np.float32, was {dtype}")
-        array = types.Array(dtype.instance_type, 1, "C")
-
-        def codegen(context, builder, signature, args):
-            where, extent = (
-                context.cast(builder, value, kind, types.intp)
-                for value, kind in zip(args[:2], (address, size), strict=True)
-            )
-            element = context.get_data_type(array.dtype)
-            # Said to be in global memory, so that the compiler emits ld.global and not a load that has to find out.
-            pointer = builder.inttoptr(where, element.as_pointer(GLOBAL))
-            pointer = builder.addrspacecast(pointer, element.as_pointer())
-            made = context.make_array(array)(context, builder)
-            width = context.get_abi_sizeof(element)
-            context.populate_array(
-                made, data=pointer, shape=[extent], strides=[ir.Constant(where.type, width)], itemsize=width,
-                meminfo=None,
-            )  # fmt: skip
-            return made._getvalue()
-
-        return array(address, size, dtype), codegen
-
-    return {"load128": load128, "store128": store128, "array_at": array_at}
+    return load128, store128
 
 
 def __getattr__(name: str) -> typing.Any:
     # Chosen at first use, like pmpp.cuda: the interpreter has its own twins and must not need Numba.
-    if name not in _NAMES:
+    if name not in ("load128", "store128"):
         raise AttributeError(f"module 'pmpp.runtime.vector' has no attribute {name!r}")
     chosen = device.backend()
-    interpreted = chosen.name == "simt"
-    globals().update({one: getattr(chosen.cuda, one) for one in _NAMES} if interpreted else numba_intrinsics())
+    pair = (chosen.cuda.load128, chosen.cuda.store128) if chosen.name == "simt" else numba_intrinsics()
+    globals().update(load128=pair[0], store128=pair[1])
     return globals()[name]

@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 
 from pmpp import simt
-from pmpp.runtime import device, vector
+from pmpp.runtime import addresses, device, vector
 
 CACHE = Path(__file__).parents[2] / ".pytest_cache" / "ptx"
 
@@ -173,8 +173,10 @@ def _thing_for_numba(thing, made):
     if isinstance(thing, types.ModuleType):
         return cuda if thing.__name__.startswith("pmpp.simt") else thing
     name = getattr(thing, "__name__", "")
-    if name in vector.numba_intrinsics():
-        return vector.numba_intrinsics()[name]
+    if name in ("load128", "store128"):
+        return dict(zip(("load128", "store128"), vector.numba_intrinsics(), strict=True))[name]
+    if name == "array_at":
+        return addresses.numba_intrinsics()[name]
     if type(thing).__name__ == "DeviceName":
         return functools.reduce(getattr, thing._path.split("."), cuda)
     if hasattr(thing, "py_func"):

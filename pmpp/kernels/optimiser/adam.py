@@ -19,9 +19,10 @@ from pmpp.kernels.common import blocks
 from pmpp.kernels.optimiser import tensors
 from pmpp.kernels.optimiser.tensors import BLOCK, CHUNK, f0
 from pmpp.runtime import device
+from pmpp.runtime.addresses import array_at
 from pmpp.runtime.check import as_flag, as_integer, as_number
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import array_at, load128, store128
+from pmpp.runtime.vector import load128, store128
 
 LARGEST = float(np.finfo(np.float32).max)
 

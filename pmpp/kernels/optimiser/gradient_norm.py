@@ -18,8 +18,9 @@ from pmpp.kernels.common import block_max, block_sum, blocks
 from pmpp.kernels.optimiser import tensors
 from pmpp.kernels.optimiser.tensors import BLOCK, f0
 from pmpp.runtime import device
+from pmpp.runtime.addresses import array_at
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import array_at, load128
+from pmpp.runtime.vector import load128
 
 VECTORS = 8  # of 128 bits, for each thread
 PART = 4 * VECTORS * BLOCK  # elements a block: 32 KiB

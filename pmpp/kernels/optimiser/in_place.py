@@ -14,9 +14,10 @@ from pmpp import cuda
 from pmpp.kernels.optimiser import adam, gradient_norm, sgd, tensors
 from pmpp.kernels.optimiser.tensors import BLOCK, CHUNK
 from pmpp.runtime import device
+from pmpp.runtime.addresses import array_at
 from pmpp.runtime.check import as_integer, as_number
 from pmpp.runtime.rung import Problem
-from pmpp.runtime.vector import array_at, load128, store128
+from pmpp.runtime.vector import load128, store128
 
 __all__ = ["adam_", "clip_norm_", "sgd_"]
 

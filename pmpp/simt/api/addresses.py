@@ -1,4 +1,4 @@
-"""Arrays by their address: `array_at(address, size, dtype)`, the twin of the one in `pmpp.runtime.vector`."""
+"""Arrays by their address: `array_at(address, size, dtype)`, the twin of the one in `pmpp.runtime.addresses`."""
 
 from __future__ import annotations
 
