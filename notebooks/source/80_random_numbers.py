@@ -148,9 +148,7 @@ show(random.vectorised_kernel)
 # %%
 for name, found in counts.items():
     stores, sectors = found["global_store_requests"], found["global_store_sectors"]
-    print(
-        f"{name:12}{stores:5} stores of warps, {sectors:5} sectors, {found['warp_instructions']:7,} warp instructions"
-    )
+    print(f"{name:12}{stores:5} stores of warps,{sectors:6} sectors,{found['warp_instructions']:7,} instructions")
 
 # %% [markdown]
 # `vectorised` has a quarter of the instructions of `one_each` and no more sectors than there are. If the offset is no
@@ -317,7 +315,9 @@ show(dropout.apply_kernel)
 # %%
 guess = None  # times the bytes
 
-predict(guess, (4 + 4 + 1 + 1 + 4 + 4) / 8, unit="times the bytes", within=0.05)
+stored = lab.count(dropout.stored_mask, np.ones(4096, np.float32), 0.0).counters  # p = 0: all of x is read
+asked_for = stored["global_load_bytes"] + stored["global_store_bytes"]
+predict(guess, asked_for / dropout.cost(4096).bytes, unit="times the bytes", within=0.05)
 
 # %% [markdown]
 # And the mask is kept until the way back: a byte for each element of each layer, for as long as the whole forward pass

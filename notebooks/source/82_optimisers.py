@@ -87,7 +87,8 @@ None
 
 # %% [markdown]
 # Plain descent jumps from side to side, since it cannot take a longer step along the valley without leaving it.
-# Momentum overshoots and comes back. Adam measures both directions by the gradients it has seen there.
+# Momentum overshoots and comes back, and so does Adam, which begins with equal steps in both directions: it measures
+# each by the gradients that it has seen there.
 #
 # *Weight decay* pulls parameters towards 0. Added to the gradient, it goes into Adam's means, and is divided like all
 # else. AdamW takes it from the parameter itself: it is *decoupled*.
@@ -208,7 +209,8 @@ for name in ("one_launch", "vectorised"):
 
 # %% [markdown]
 # A view may begin anywhere, and a vector only at multiples of 16 bytes. So the table also says how many elements of a
-# tensor can be moved as vectors: all but the last three at most, or none.
+# tensor can be moved as vectors: all but the last three at most, or none. (What the tables add to the bytes of a small
+# tensor comes from the cache.)
 
 # %%
 plots.drawn(plots.ladder, "adam", family="AdamW")

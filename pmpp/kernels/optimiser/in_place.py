@@ -139,7 +139,7 @@ def sgd_(
     array([0.5, 2.5], dtype=float32)
     """
     stream = device.as_stream(stream)
-    numbers = sgd.hyper(lr, momentum, dampening, weight_decay, nesterov, step, momenta is not None)
+    numbers = sgd.hyper(lr, momentum, dampening, weight_decay, nesterov, step, momenta)
     lists = {"parameters": parameters, "gradients": gradients}
     if momenta is not None:
         lists["momenta"] = momenta
@@ -195,10 +195,13 @@ def clip_norm_(gradients, max_norm, *, stream=0):
     most = as_number("max_norm", max_norm, 0)
     (gradients,) = _taken(stream, ("gradients",), gradients=gradients)
     found = device.empty((len(gradients) + 1, 4), np.float32, stream=stream)
-    done = not any(one.size for one in gradients)
-    gradient_norm.vectorised.run(Problem(found, stream=stream, gradients=gradients, out=found))
-    if not done:
-        table, chunks = tensors.tables(gradients)
-        clip_kernel[chunks.shape[0], BLOCK, stream](table, chunks, found, most)
+
+    def clip(p: Problem) -> None:
+        """After the norm was found."""
+        table, chunks = tensors.tables(p.gradients)
+        if chunks.shape[0]:
+            clip_kernel[chunks.shape[0], BLOCK, p.stream](table, chunks, p.out, most)
+
+    gradient_norm.vectorised.run(Problem(found, stream=stream, gradients=gradients, out=found, finish=clip))
     last = 4 * len(gradients)
     return found.reshape(-1)[last : last + 1]

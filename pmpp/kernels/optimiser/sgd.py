@@ -113,7 +113,7 @@ class Hyper(typing.NamedTuple):
     nesterov: bool
 
 
-def hyper(lr, momentum, dampening, weight_decay, nesterov, step, summed: bool) -> Hyper:
+def hyper(lr, momentum, dampening, weight_decay, nesterov, step, momenta) -> Hyper:
     """The numbers of a step, checked. Raises what `arguments` raises."""
     numbers = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
     for name, x in numbers.items():
@@ -121,9 +121,10 @@ def hyper(lr, momentum, dampening, weight_decay, nesterov, step, summed: bool) -
         numbers[name] = float(as_number(name, x, 0, dtype=np.float64))
     nesterov = as_flag("nesterov", nesterov)
     step = step if step is None else as_integer("step", step, 1)
+    summed = momenta is not None
     if summed != bool(numbers["momentum"]):
-        be = "be left out" if summed else "be given"
-        raise ValueError(f"momenta must {be} with momentum={momentum!r}, was {'given' if summed else None}")
+        be, was = ("be left out", type(momenta).__name__) if summed else ("be given", None)
+        raise ValueError(f"momenta must {be} with momentum={momentum!r}, was {was}")
     if nesterov and (not summed or dampening):
         raise ValueError(
             f"nesterov must be False with momentum={momentum!r} and dampening={dampening!r}, was True: it needs a "
@@ -183,7 +184,7 @@ def arguments(
     """
     stream = device.as_stream(stream)
     several = isinstance(parameters, list | tuple)
-    numbers = hyper(lr, momentum, dampening, weight_decay, nesterov, step, momenta is not None)
+    numbers = hyper(lr, momentum, dampening, weight_decay, nesterov, step, momenta)
     parameters = tensors.given("parameters", parameters, None, update=False, stream=stream)
     gradients = tensors.given("gradients", gradients, parameters, update=False, stream=stream)
     groups = {"parameters": parameters, "gradients": gradients}

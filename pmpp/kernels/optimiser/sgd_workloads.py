@@ -37,7 +37,7 @@ def step_of(rung: typing.Any) -> Callable:
     def begin(p: list, g: list, *sums: list) -> Callable:
         p, g, *sums = (tuple(one) for one in (p, g, *sums))
         arrays = room.all_of((p, g, *sums), (p, *sums))
-        numbers = room.hyper(LR, MOMENTUM if sums else 0.0, 0.0, DECAY, False, None, bool(sums))
+        numbers = room.hyper(LR, MOMENTUM if sums else 0.0, 0.0, DECAY, False, None, sums or None)
         return lambda: rung.run(Problem(None, **arrays, hyper=numbers))
 
     return begin

@@ -142,6 +142,7 @@ def arguments(like, distribution="uniform", seed=0, offset=0, scale=1.0, shift=0
     stream = device.as_stream(stream)
     if not isinstance(distribution, str) or distribution not in DISTRIBUTIONS:
         raise ValueError(f"distribution must be one of {', '.join(DISTRIBUTIONS)}, was {distribution!r}")
+    distribution = str(distribution)
     dtype = DISTRIBUTIONS[distribution]
     if isinstance(like, np.ndarray):  # nobody reads it, so it need not travel
         if like.dtype != dtype:

@@ -97,7 +97,7 @@ BAD = {
     "a dtype": ((P.astype(np.float64), P), {}, TypeError, "parameters must be float32, was float64"),
     "a shape": ((P, P[0]), {}, ValueError, r"gradients must have shape \(2, 3\), had \(3,\)"),
     "no sums": ((P, P, None, 0.1, 0.9), {}, ValueError, "momenta must be given with momentum=0.9, was None"),
-    "sums for nothing": ((P, P, P), {}, ValueError, "momenta must be left out with momentum=0.0, was given"),
+    "sums for nothing": ((P, P, P), {}, ValueError, "momenta must be left out with momentum=0.0, was ndarray"),
     "Nesterov": ((P, P), {"nesterov": True}, ValueError, "nesterov must be False with momentum=0.0"),
     "Nesterov, dampened": ((P, P, P, 0.1, 0.9, 0.5, 0.0, True), {}, ValueError, "nesterov must be False with .*=0.5"),
     "decay": ((P, P), {"weight_decay": -1}, ValueError, "weight_decay must not be negative, was -1"),

@@ -67,7 +67,7 @@ def sgd(name, descend=torchs, guard=True, decay_last=False, uphill=False):
         rows = 1 if b is None else 2
         out = device.empty((rows, *shape), np.float32)
         if out.size:
-            numbers = hyper(lr, momentum, dampening, weight_decay, nesterov, number, b is not None)
+            numbers = hyper(lr, momentum, dampening, weight_decay, nesterov, number, b)
             flat = [x.reshape(-1) for x in arrays]
             kernel[blocks(flat[0].size, BLOCK), BLOCK](*flat, out.reshape(rows, -1), numbers)
         return out
