@@ -171,7 +171,7 @@ def clip_kernel(table, chunks, found, most):
             gradient[j] = factor * gradient[j]
 
 
-def clip_norm_(gradients, max_norm, *, stream=0):
+def clip_norm_(gradients, max_norm=1.0, *, stream=0):
     """Scale gradients in place so that the norm of all together is at most ``max_norm``, without asking the host.
 
     Each is multiplied by ``max_norm / (norm + 1e-6)`` if that is below 1. The norm stays on the device, and the next

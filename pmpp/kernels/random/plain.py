@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing
 
 import numpy as np
@@ -11,6 +12,8 @@ from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 
 __all__ = ["as_shape", "bits", "normal", "uniform"]
+
+MOST = 2**60  # elements of a result, which no memory holds
 
 
 def as_shape(shape: typing.Any, least: int = 1) -> tuple[int, ...]:
@@ -22,6 +25,8 @@ def as_shape(shape: typing.Any, least: int = 1) -> tuple[int, ...]:
         raise TypeError(f"shape must be {words}, was {shape!r}")
     if min(extents) < 0:
         raise ValueError(f"shape must have no negative extent, was {shape!r}")
+    if math.prod(map(int, extents)) >= MOST:
+        raise ValueError(f"shape must have fewer than 2^60 elements, was {shape!r}")
     return tuple(map(int, extents))
 
 
@@ -51,12 +56,11 @@ def uniform(shape, low=0.0, high=1.0, *, seed, offset=0, out=None, stream=0):
     >>> uniform(3, seed=1).copy_to_host()
     array([0.89025915, 0.8946847 , 0.5857259 ], dtype=float32)
     """
-    low, high = (float(as_number(name, x)) for name, x in (("low", low), ("high", high)))
-    if high < low:
-        raise ValueError(f"high must be at least low={low}, was {high}")
-    p = drawn(
-        as_shape(shape), "uniform", seed, offset, as_number("high", high - low), low, out, device.as_stream(stream)
-    )
+    first, last = (float(as_number(name, x)) for name, x in (("low", low), ("high", high)))
+    if last < first:
+        raise ValueError(f"high must be at least low={low!r}, was {high!r}")
+    scale = as_number("high", last - first)
+    p = drawn(as_shape(shape), "uniform", seed, offset, scale, first, out, device.as_stream(stream))
     return vectorised.run(p)
 
 

@@ -291,6 +291,8 @@ def test_bad_input(rung, name):
 def test_bad_shapes_and_numbers():
     with pytest.raises(TypeError, match=r"shape must be an integer or a tuple of integers, was \(2, 1.5\)"):
         room.uniform((2, 1.5), seed=1)
+    with pytest.raises(ValueError, match="shape must have fewer than 2\\^60 elements"):
+        room.uniform((2**31, 2**31), seed=1)
     with pytest.raises(ValueError, match="shape must have no negative extent, was -1"):
         room.normal(-1, seed=1)
     with pytest.raises(TypeError, match=r"shape must be a tuple of 2 integers or more, was \(5,\)"):
