@@ -152,7 +152,7 @@ def _down(x: np.ndarray, by: int, out: np.ndarray) -> dict[int, np.ndarray]:
 # ----------------------------------------------------------------------------------------------------- debugging/slope
 
 
-# The kernel to start from: a block walks along its row, a part at a time. It has two bugs.
+# The kernel to start from: a block walks along its row, a part at a time. It has three bugs.
 @cuda.jit
 def slope_start(x, out):
     part = cuda.shared.array(BLOCK, np.float32)
@@ -265,8 +265,8 @@ EXERCISES = (
     Exercise(
         "debugging/slope",
         task="slope_start should compute out[r, c] = x[r, c] - x[r, c - 1], and 0 in column 0. A block has a row, and "
-        f"takes it in parts of {BLOCK} elements through shared memory. It has two bugs. Mend the one that is reported, "
-        f"and look again. The launch has a block of {BLOCK} threads for each row.",
+        f"takes it in parts of {BLOCK} elements through shared memory. It has three bugs. Mend the one that is "
+        f"reported, and look again. The launch has a block of {BLOCK} threads for each row.",
         parameters="x, out",
         cases=_slope_cases,
         answer=slope_answer,
@@ -274,6 +274,7 @@ EXERCISES = (
             "In the last part of a row, which threads reach the barrier?",
             "Who reads part[BLOCK - 1], who overwrites it in the next trip, and what lies in between?",
             "Write, barrier, read, barrier: and every thread passes both.",
+            "In a row shorter than a part, who has written part[BLOCK - 1]? After which parts is it needed?",
         ),
         traps=(
             Trap(
