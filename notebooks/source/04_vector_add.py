@@ -12,9 +12,9 @@
 # %% [markdown]
 # # 4. Vector addition
 #
-# *Host and device, launch geometry, coalesced access, transfers, streams. PMPP 4e: chapters 2 and 3, sections 4.1 to
-# 4.7, 6.1 and 20.5; 5e: chapters 2 and 3, sections 4.1 to 4.7, 6.1 and 6.3. The code is
-# [pmpp/kernels/vector_add/ladder.py](../pmpp/kernels/vector_add/ladder.py).*
+# *Host and device, launch geometry, coalesced access, transfers, streams. Read [chapter 0](00_start_here.ipynb)
+# before. 90 minutes. PMPP 4e: chapters 2 and 3, sections 4.1 to 4.7, 6.1 and 20.5; 5e: chapters 2 and 3, sections 4.1
+# to 4.7, 6.1 and 6.3. The code is [pmpp/kernels/vector_add/ladder.py](../pmpp/kernels/vector_add/ladder.py).*
 #
 # A film fades from one photograph into the next. Each number of the picture halfway is the mean of two
 # numbers, one from each photograph, and none of these means needs any other. They could all be computed at
@@ -232,17 +232,18 @@ print(f"{blocks:,} blocks have {blocks * 256:,} threads.")
 show(vector_add.one_thread_each)
 
 # %% [markdown]
-# The function checks its arguments, and copies NumPy arrays to the device (`arguments`). Then it launches
-# enough blocks (`blocks` divides and rounds up). The kernel itself has four lines and no loop: the grid is
-# the loop. Its `if` is the *guard* for the idle threads.
+# `@rung` calls the room's function `arguments` first. It checks what you pass, copies NumPy arrays to the device, and
+# puts everything into one object `p`: the vectors, the result, and the stream, which is explained below. Then the
+# launch has enough blocks of `BLOCK`, 256, threads (`blocks` divides and rounds up). The kernel itself has four lines
+# and no loop: the grid is the loop. Its `if` is the *guard* for the idle threads.
 #
 # Every rung has such a docstring, and `help(vector_add.one_thread_each)` prints it. It says the rung's idea, and
 # after `Source:` where the idea comes from. After `Leaves:` it names the fault that the rung leaves to the next
 # one. What this fault means, and what it costs, this chapter finds out below.
 #
-# What if we forget it? The interpreter can watch every access. `simt.profile` runs a kernel and returns a
-# report. At level `"check"` it looks for hazards as well, and with `collect=True` it lists them instead of
-# stopping at the first.
+# What if we forget the guard? The interpreter can watch every access. `simt.profile` runs a kernel and returns a
+# report. At level `"check"` it looks for *hazards* as well, that is, for what the rules of CUDA forbid. With
+# `collect=True` it lists them instead of stopping at the first. The columns of its table are explained below.
 
 
 # %%
@@ -256,9 +257,9 @@ few = 1000
 simt.profile(unguarded, 4, 256, (x[:few], y[:few], np.zeros(few, np.float32)), level="check", collect=True)
 
 # %% [markdown]
-# The report names the first thread at fault: thread 232 of block 3 has index 1000. On a real GPU nothing
-# would say so. The kernel would read and overwrite whatever lies behind the arrays, and the first thousand
-# results would look right.
+# The report names the first thread at fault: thread 232 of block 3 has index 1000. On a real GPU nothing would say
+# so. The kernel would read and overwrite whatever lies behind the arrays, and the first thousand results would look
+# right. [Chapter 18](18_when_a_kernel_is_wrong.ipynb) is about such bugs.
 #
 # ## Under the microscope
 #
@@ -380,15 +381,17 @@ def measured(*names):
 measured("one_thread_each")
 
 # %% [markdown]
-# Not quite, and no count in the report says why: it counts bytes, and the bytes are right. What the memory
-# lacks is something to do. A load takes its time to arrive, the *latency*. Bytes that were requested, and have
-# not yet arrived, are *in flight*. To keep the memory busy, enough bytes must be in flight at any moment:
-# bandwidth times latency. (The same rule tells you how many cars are on a bridge: how many pass in a minute,
-# times the minutes that each is on it.)
+# Not quite, and no count in the report says why: it counts bytes, and the bytes are right. What the memory lacks is
+# something to do. A load takes its time to arrive, the *latency*. Bytes that were requested, and have not yet
+# arrived, are *in flight*. To keep the memory busy, enough bytes must be in flight at any moment: bandwidth times
+# latency. (The same rule tells you how many cars are on a bridge: how many pass in a minute, times the minutes that
+# each is on it.) If two of the three are known, the third follows: the latency is what is in flight, divided by the
+# rate.
 #
-# A GPU is an array of *multiprocessors*. Each holds a limited number of threads at a time, and a block stays
-# on one of them from its first instruction to its last (PMPP 4.1, 4.2). A thread of this kernel has two loads
-# of 4 bytes in flight. That gives a ceiling of its own:
+# A GPU is an array of *multiprocessors*, SM for short in names. Each holds a limited number of threads at a time, and
+# a block stays on one of them from its first instruction to its last (PMPP 4.1, 4.2). A thread of this kernel has two
+# loads of 4 bytes in flight. So there is a most that can be in flight, and with the measured rate it gives the most
+# that the latency can be:
 
 # %%
 entry = recorded.design("vector_add")[0]
@@ -400,10 +403,10 @@ print(f"measured: {loads / 1e12:.2f} TB/s of loads")
 print(f"so a byte is in flight for at most {in_flight / loads * 1e9:.0f} ns")
 
 # %% [markdown]
-# Suppose that a load takes about so long. Then all the threads that fit are waiting all the time, and still
-# the memory is not full. In truth they are not even all there: after its one addition a thread ends, and when
-# all threads of a block have ended, a new block must start in its place. (The share of the places for threads
-# that are taken is called *occupancy*, PMPP 4.7.)
+# Suppose that a load takes about so long. Then all the threads that fit are waiting all the time, and still the bytes
+# in flight are too few to keep the memory busy. In truth they are not even all there: after its one addition a thread
+# ends, and when all threads of a block have ended, a new block must start in its place. (The share of the places for
+# threads that are taken is called *occupancy*, PMPP 4.7.)
 #
 # This is an explanation, not yet a finding. It makes two predictions, and we can test both: it should help to
 # keep the threads and give each more to do, and it should help more to let each thread ask for more bytes at
@@ -418,9 +421,10 @@ print(f"so a byte is in flight for at most {in_flight / loads * 1e9:.0f} ns")
 show(vector_add.grid_stride_kernel)
 
 # %% [markdown]
-# In every step neighbouring lanes still touch neighbouring elements, so the access stays coalesced. (Giving
-# each thread a run of consecutive elements would not be: that is a stride between lanes.) The grid no longer
-# depends on the size of the vectors, and the guard has become the loop's end.
+# In every step neighbouring lanes still touch neighbouring elements, so the access stays coalesced. (Giving each
+# thread a run of consecutive elements would not be: that is a stride between lanes.) The grid no longer depends on
+# the size of the vectors, and the guard has become the loop's end. `BLOCKS_PER_SM` blocks of 256 threads are the 2048
+# that a multiprocessor holds.
 
 # %%
 resident = device.limits()["multiprocessors"] * vector_add.BLOCKS_PER_SM
@@ -441,10 +445,10 @@ measured("one_thread_each", "grid_stride")
 show(vector_add.vectorised_kernel)
 
 # %% [markdown]
-# The 16 bytes must begin at an address that is a multiple of 16. An array begins at one, but a slice such as
-# `x[1:]` may not. `vector_span` finds the part made of whole vectors; the elements before and after are added
-# one at a time. If the addresses of the arrays differ modulo 16 bytes, there is no such part, and the kernel
-# still gives the right answer, more slowly.
+# The 16 bytes must begin at an address that is a multiple of 16. An array begins at one, but a slice such as `x[1:]`
+# may not. `vector_span` finds the part made of whole vectors, `x[head:tail]`, and `width` is how many elements one of
+# them has. The elements before `head` and from `tail` on are added one at a time. If the addresses of the arrays
+# differ modulo 16 bytes, there is no such part. All elements are then added one at a time, and the result is right.
 
 # %%
 whole, shifted = x_device[:1003], x_device[1:1004]
@@ -464,7 +468,7 @@ runs = {
 }
 print(f"{'':16}    load               sectors   bytes in flight")
 print(f"{'':16}requests   sectors   per request        per thread")
-for name, (kernel, grid, arguments) in runs.items():
+for name, (kernel, grid, arguments) in runs.items():  # a sector is 32 bytes for 32 lanes: a byte for each, twice (x, y)
     count = simt.profile(kernel, grid, 256, arguments).counters
     requests, sectors = count["global_load_requests"], count["global_load_sectors"]
     print(f"{name:16} {requests:7,} {sectors:9,} {sectors / requests:13.0f} {2 * sectors / requests:17.0f}")
@@ -488,16 +492,17 @@ measured("one_thread_each", "grid_stride", "vectorised", "torch.add", "cupy.add"
 plots.ladder("vector_add")
 
 # %% [markdown]
-# A share just above 100 % is no miracle: the ceiling was measured with a copy, which writes a byte for every
-# byte that it reads. Memory loses time when it turns from reading to writing. An addition reads two bytes for
-# each one written, so it turns less often. There is next to nothing left to gain in this kernel. A library is
-# no guarantee of that, as `cupy.add` shows. The last row is NumPy, on the CPU of the same machine.
+# A share just above 100 % is no miracle: the ceiling was measured with a copy, which writes a byte for every byte
+# that it reads. Memory loses time when it turns from reading to writing. An addition reads two bytes for each one
+# written, so it turns less often. (The sum of [chapter 30](30_reduction.ipynb) hardly writes at all, and goes further
+# past the ceiling.) There is next to nothing left to gain in this kernel. A library is no guarantee of that, as
+# `cupy.add` shows. The last row is NumPy, on the CPU of the same machine.
 #
-# On the roofline all of them stand above one another, because they have the same arithmetic intensity. Only
-# the height differs. Both axes are logarithmic, so this small distance is the whole ladder. The star is our
-# addition with a stride of 8, placed by the bytes that the interpreter counted: it moves more of them for the
-# same arithmetic, so it lies further left, where the roof is lower. No tuning lifts it above its star. Only
-# better access moves it to the right.
+# On the roofline all that ran on the GPU stand above one another, because they have the same arithmetic intensity.
+# Only the height differs. Both axes are logarithmic, so this small distance is the whole ladder. The star is our
+# addition with a stride of 8, placed by the bytes that the interpreter counted: it moves more of them for the same
+# arithmetic, so it lies further left, where the roof is lower. No tuning lifts it above its star. Only better access
+# moves it to the right.
 
 # %%
 plots.roofline("vector_add", reports={"stride 8": strided[8]})
@@ -527,13 +532,15 @@ print(f"Three vectors of {largest:,} elements fill it. The next power of two is 
 plots.sweep("vector_add")
 
 # %% [markdown]
-# The same kernel has three different limits. The figure shows rates. On the left the rate grows with the size, so the
-# time stays the same: a launch that does nothing takes about as long, and the kernel is *launch-bound*. In the middle
-# the vectors are in the cache, and the rate may pass the memory's. At the last size that fits, the vectors take most of
-# the cache, and the rate has already fallen: not all of the cache is of use to one kernel. On the right the memory sets
-# the pace. A rate without a size says little.
+# The same kernel has three different limits. The figure shows rates, and the dashed line is what the ceilings allow:
+# on the left the time of a kernel that does nothing, on the right the bandwidth of the memory. On the left the rate
+# grows with the size, so the time stays the same: it is not much more than that of a kernel that does nothing. The
+# kernel is *launch-bound*. In the middle the vectors are in the cache, and the rate may pass the memory's. At the
+# last size that fits, the vectors take most of the cache, and the rate has already fallen. A likely reason is that
+# not all of the cache is of use to one kernel. On the right the memory sets the pace. A rate without a size says
+# little.
 #
-# The launch also costs the host, and from Python it costs more than from C:
+# The call costs the host time as well, before it returns:
 
 # %%
 for entry in recorded.entries("vector_add", family="add", contender="vectorised"):
@@ -542,16 +549,18 @@ for entry in recorded.entries("vector_add", family="add", contender="vectorised"
         print(f"{entry.workload}: the call returns after {call:5.1f} us, the kernel runs for {run:6.1f} us")
 
 # %% [markdown]
-# The call returns before the kernel is done, so a program with work to queue can hide this cost behind large
-# kernels. Behind small ones it cannot.
+# The time of the call does not grow with the vectors: it checks the arguments and launches, whatever their length.
+# For the longest ones it returns long before the kernel is done. A program can then queue its next launch, and the
+# GPU never waits. A small kernel is done before its call returns, and the GPU waits for the host. [Chapter
+# 22](22_launches.ipynb) is about this cost.
 #
 # ## End to end
 #
 # All this time the vectors were already on the device. Usually they are not: they start in host memory, and the
 # result is wanted there. [Chapter 0](00_start_here.ipynb) has shown that NumPy on the CPU is then done first.
 #
-# **Predict, then run.** For vectors of 2^28 elements, how many times as long as the kernel takes the whole journey,
-# from NumPy arrays to a NumPy array? The right power of ten will do.
+# **Predict, then run.** The whole journey leads from NumPy arrays to a NumPy array. For vectors of 2^28 elements, how
+# many times the time of the kernel does it take? The right power of ten will do.
 
 # %%
 guess = None  # times as long as the kernel
@@ -611,9 +620,10 @@ print(f"the rest:                                    {whole - explained:6.1f} ms
 print(f"the kernel's share of the whole:             {kernel.median_ms / whole:.2%}")
 
 # %% [markdown]
-# The rest is neither transfer nor arithmetic. Each of these calls also asks for new memory, on the device and
-# on the host, where the transfer of the result is the first to touch it. A program that keeps its arrays pays
-# this once.
+# The rest is neither transfer nor arithmetic. A call with NumPy arrays also allocates: three arrays on the device,
+# and one on the host for the result. The operating system provides the pages of such an array only when they are
+# first written, and that is during the transfer. These costs were not measured one by one. A program that keeps its
+# arrays pays them once.
 #
 # The next figure has the same comparison over all sizes.
 
@@ -824,7 +834,7 @@ assert check("vector_add/saxpy", saxpy_answer)
 def neighbours_answer(x, out):
     first = cuda.blockIdx.x * 1024 + cuda.threadIdx.x
     for k in range(4):
-        i = first + k * 256  # in each round the block takes 256 elements side by side
+        i = first + k * 256  # in each round the block takes 256 elements side by side: sect/req falls from 16 to 4
         if i < out.size:
             value = x[i]
             out[i] = value * value

@@ -65,6 +65,8 @@ for ax, (title, picture) in zip(axes, {"what should come": photograph.T, "what c
     ax.imshow(picture, cmap="gray")
 axes[2].set(title="|error|", xticks=range(0, 160, TILE), yticks=range(0, 160, TILE))
 drawn = axes[2].imshow(np.abs(turned - photograph.T), cmap=ERRORS)
+axes[2].set(xlabel="column", ylabel="row")
+bar = figure.colorbar(drawn, ax=axes[2], shrink=0.8, label="grey levels")
 
 # %% [markdown]
 # The errors have straight edges, 32 apart. So they have to do with tiles. The five tiles on the diagonal are right, and
@@ -76,7 +78,8 @@ drawn = axes[2].imshow(np.abs(turned - photograph.T), cmap=ERRORS)
 # 2. **Compare** with a slow and obvious reference, element by element. Which elements are wrong? By how much? The same
 #    ones in the next run?
 # 3. **Suspect.** The pattern of the wrong elements suggests a cause. Say it as a sentence that can be false.
-# 4. **Ask an instrument** that would show it: a sanitizer, a print, a profile.
+# 4. **Ask an instrument** that would show it: a print, a profile, or a *sanitizer*. That is a tool that watches the
+#    accesses and barriers of a kernel and reports what the rules forbid. The interpreter's level "check" is one.
 # 5. **Mend** the cause, and nothing else.
 # 6. **Keep the input.** It becomes a test, because bugs come back.
 #
@@ -100,7 +103,7 @@ for n in (31, 32, 33, 64, 96):
 # Now compare. The last launch had 96 x 96 elements, and x[row, column] is 96 * row + column. out[0, 40] should be
 # x[40, 0]. What stands there is a number, and the number names the element that it came from.
 #
-# **Predict, then run.** The tiles on the diagonal are right. From which column of x, and which row, does the element
+# **Predict, then run.** The tiles on the diagonal are right. From which row of x, and which column, does the element
 # in out[0, 40] come?
 
 # %%
@@ -121,7 +124,8 @@ show(transpose)
 # It does. `row` and `column` are those of the load, and the store uses them again. With 96 x 96 elements no access is
 # outside of an array, all barriers are there, and each element is written once. No sanitizer can find this, because
 # nothing that the kernel does is forbidden. It is only not what was wanted. In the report of that launch there is no
-# hazard. The smallest input is not so comfortable:
+# *hazard*, which is the interpreter's word for something forbidden. In the report of the smallest input that fails
+# there is one:
 
 # %%
 print("96 x 96:", [hazard.message for hazard in report.hazards])
@@ -131,10 +135,10 @@ print("33 x 33:", *(hazard.message for hazard in report.hazards), sep="\n   ")
 
 # %% [markdown]
 # In a tile that is not full the swapped place is one that nobody has written. So awkward sizes do not find missing
-# guards alone: they also turn a wrong index into a forbidden access.
+# guards alone. They can also turn a wrong index into a forbidden access.
 #
-# The kernel next to it in the file is mended: it computes the place of the tile anew, with the block's indices swapped.
-# The inputs that failed are now a test, with others beside them that are no whole tiles.
+# The kernel below is mended. Between the barrier and the store it computes the place of the tile anew, with the
+# block's indices swapped. The inputs that failed are now a test, with others beside them that are no whole tiles.
 
 # %%
 mended = bug("wrong index").mended
@@ -144,12 +148,14 @@ for rows, columns in ((32, 32), (64, 64), (96, 96), (1, 1), (33, 70), (70, 33)):
     simt.profile(mended, grid, (TILE, TILE), (x, out), level="check")
     assert np.array_equal(out, x.T), (rows, columns)
 print("right on all six shapes")
+show(mended)
 
 # %% [markdown]
 # ## Patterns
 #
-# The pattern of the wrong elements is the cheapest instrument that there is. Four more bugs, each with the launch in
-# `CASES` that shows it. The last two pictures are of one kernel, with the warps running in two different orders.
+# The pattern of the wrong elements is the cheapest instrument that there is. Here are three more bugs. `CASES`, a
+# list in the chapter's file, has each bug with a launch that shows it. The last two of the four pictures are of one
+# kernel, with the warps running in two different orders.
 
 
 # %%
@@ -192,17 +198,23 @@ for ax, (title, picture) in zip(axes, patterns.items(), strict=True):
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set(visible=True, color=palette.EDGE)
 
+# %%
+_, counted, expected = debugging.interpret(bug("lost updates"))
+print("counted: ", *(f"{value:5}" for value in counted))
+print("expected:", *(f"{value:5}" for value in expected))
+
 # %% [markdown]
 # White is right, and darker is further off.
 #
 # - *Integer overflow*: right up to one place, wrong from there on. The place is a power of two.
-# - *Lost updates*: all counts are too small, none is too large, and empty bins are right.
+# - *Lost updates*: all counts are too small, none is too large, and empty bins are right. In the interpreter all
+#   threads load the same 0 before any of them stores its 1.
 # - *Missing second barrier*: the last lane of each warp, the only one whose neighbour belongs to another warp. A block
 #   is a row here, and its first three warps are shown. How wrong they are differs with the order of the warps.
 #
 # An error that is another one in every run is a matter of order: a race, or memory that nobody has set. An error that
-# is always the same one is a matter of arithmetic: an index, a size, a type. To run a launch twice costs nothing, and
-# tells the two apart.
+# is always the same one is a matter of arithmetic: an index, a size, a type. So run a launch more than once. If the
+# results differ, it is a matter of order. If they agree, it may still be one.
 #
 # The overflow is the second bug of which no sanitizer knows. A print tells. In a kernel every thread would print, so
 # let a single one do it: the first one that is wrong.
@@ -225,9 +237,9 @@ report = simt.profile(talk, 16, 256, (2**20, first_wrong), level="run")
 show(bug("integer overflow").kernel)
 
 # %% [markdown]
-# `np.int32(...)` cut the product to 32 bits. Who knows CUDA C writes it out of habit. In Numba the product of two
-# int32 is an int64, and an offset stays right, until it is stored in an int32 variable or array. 2,048 rows of 2^20
-# elements are 8 GiB of float32, so this shows on large inputs alone. The pattern is what gives it away.
+# `np.int32(...)` cut the product to 32 bits. People who come from CUDA C write it out of habit. In Numba the product
+# of two int32 is an int64, and an offset stays right, until it is stored in an int32 variable or array. 2,048 rows of
+# 2^20 elements are 8 GiB of float32, so this shows on large inputs alone. The pattern is what gives it away.
 #
 # ## What the interpreter names
 #
@@ -261,7 +273,8 @@ report
 # 232 of block 3; *where*, the line. 3 * 256 + 232 is 1,000: the first thread too many. So it is the guard, and not a
 # wild index.
 #
-# The next one has a guard. It reads a column of a matrix that is stored row after row.
+# The next one has a guard. It reads column 5 of a matrix of 2048 x 2048 numbers, which is stored row after row, so
+# `width` is 2048.
 
 # %%
 show(bug("bytes for elements").kernel)
@@ -272,9 +285,10 @@ for hazard in report.hazards:
     print(hazard.message)
 
 # %% [markdown]
-# Thread 0 of block 2 has row 512. It should read element 512 * 2048 + 5, which is about a million, and it reads the
-# element at four times that. Four is the size of a float32: the pitch was counted in bytes, and an index counts
-# elements. This index is far outside, and will look different on a GPU.
+# A block has 256 threads, so thread 0 of block 2 has row 512. It should read element 512 * 2048 + 5, which is about a
+# million, and it reads the element at four times that. Four is the size of a float32: the pitch was counted in bytes,
+# and an index counts elements. The index before was just behind the array. This one is far outside, and that makes a
+# difference on a GPU.
 #
 # ### Order
 
@@ -289,20 +303,27 @@ report
 # before any of them does the second. So no test of the result can find it in the interpreter, and on a GPU a test finds
 # it only now and then. The hazard is found every time.
 #
-# The second barrier from above, and the lost updates:
+# The missing second barrier from above:
 
 # %%
-for name in ("missing second barrier", "lost updates"):
-    report, _, _ = debugging.interpret(bug(name))
-    show(bug(name).kernel)
-    print(*(hazard.message for hazard in report.hazards), sep="\n")
+show(bug("missing second barrier").kernel)
+report, _, _ = debugging.interpret(bug("missing second barrier"))
+print(*(hazard.message for hazard in report.hazards), sep="\n")
 
 # %% [markdown]
-# In the first one thread 0 *writes* what thread 255 *read* earlier: in the next trip of the loop, although the line of
-# the write comes first in the source. A barrier in a loop orders what is above it with what is below, but the end of
-# one trip and the beginning of the next are neighbours, too. Two barriers a trip, or two arrays and some care.
+# Thread 0 *writes* what thread 255 *read* earlier: in the next trip of the loop, although the line of the write comes
+# first in the source. A barrier in a loop orders what is above it with what is below, but the end of one trip and the
+# beginning of the next are neighbours, too. It takes a second barrier, at the end of the trip.
 #
-# In the second one the threads are of different blocks, *with nothing that orders the two blocks*. No barrier helps
+# The lost updates are another case:
+
+# %%
+show(bug("lost updates").kernel)
+report, _, _ = debugging.interpret(bug("lost updates"))
+print(*(hazard.message for hazard in report.hazards), sep="\n")
+
+# %% [markdown]
+# Here the threads are of different blocks, *with nothing that orders the two blocks*. No barrier helps
 # there. `bins[v] += 1` is a load, an addition and a store, and another thread's store in between is lost. It takes
 # `cuda.atomic.add`.
 #
@@ -320,9 +341,10 @@ report
 # `cuda.syncthreads()` is a promise that *all* threads of the block come to it. In the branch only half of them do. What
 # a GPU makes of that is undefined: it may wait for ever, or go on with too few. Move the barrier out of the `if`.
 #
-# The next kernel makes a barrier of its own for the whole grid: each thread counts itself, and waits until all threads
-# of the launch have been counted. There are 64 threads, but 24 of them have returned at the guard. The others wait for
-# ever. The interpreter lets the warps run by turns, and sees that nobody is left who could end the wait.
+# The next kernel makes a barrier of its own for the whole grid: each thread counts itself, and waits until all
+# threads of the launch have been counted. The launch has 2 blocks of 32 threads for 40 elements, so 24 threads return
+# at the guard. The others wait for ever. The interpreter lets the warps run by turns, and sees that nobody is left
+# who could end the wait.
 
 # %%
 show(bug("waits for ever").kernel)
@@ -341,19 +363,25 @@ report
 # %% [markdown]
 # Shared memory is not zero when a block begins. It holds what the block before has left. The message names a read,
 # since a read is what goes wrong; the mistake is a line that is *not there*, before it. The same holds for
-# `cuda.device_array`, which allocates and does not clear. The last two: unset device memory, and a kernel that is
-# right.
+# `cuda.device_array`, which allocates and does not clear. Here is a kernel that adds up the columns of a matrix in
+# `out`, which nobody has set:
 
 # %%
-for name in ("unset global memory", "accidental float64"):
-    report, _, _ = debugging.interpret(bug(name))
-    print(f"{name}:")
-    for found in (*report.hazards, *report.warnings):
-        print("   ", found.message)
+show(bug("unset global memory").kernel)
+report, _, _ = debugging.interpret(bug("unset global memory"))
+print(*(hazard.message for hazard in report.hazards), sep="\n")
 
 # %% [markdown]
-# The float64 is no error. Its result is right, and a kernel can be an order of magnitude slower for it on a consumer's
-# GPU. It is in this list because it is found in the same way.
+# The last one breaks no rule, and the report has a warning in the place of a hazard:
+
+# %%
+show(bug("accidental float64").kernel)
+report, _, _ = debugging.interpret(bug("accidental float64"))
+print(*(warning.message for warning in report.warnings), sep="\n")
+
+# %% [markdown]
+# The float64 is no error, and its result is right. But on a consumer's GPU arithmetic in float64 is many times slower
+# ([chapter 20](20_memory_or_compute.ipynb)). It is in this list because it is found in the same way.
 #
 # `CASES` has twelve bugs: those of this section, the transpose and the overflow. Eleven of them come to an end.
 #
@@ -508,8 +536,9 @@ print(debugging.debugged(record))
 # %% [markdown]
 # ## What checking costs
 #
-# Why is not everything checked all the time? The same sum of a matrix's rows, by NumPy on the CPU of the computer that
-# executes this notebook, and by the mended kernel in the interpreter at its three levels.
+# Why is not everything checked all the time? The same sum of a matrix's rows, by NumPy on the CPU of the computer
+# that executes this notebook, and by the mended kernel in the interpreter at its three levels: `run` only executes
+# the kernel, `count` also counts, and `check` also looks for hazards.
 
 # %%
 case = bug("unset global memory")
@@ -572,7 +601,7 @@ figure
 # | right up to a power of two | integer overflow | compare large sizes, print |
 # | right, and slow | float64 | `report.warnings` |
 # | an error at a harmless call | an earlier kernel, far outside | `cuda.synchronize()` after each launch, memcheck |
-# | nothing comes back | a barrier or loop that waits for a thread that left | loop limit, synccheck, cuda-gdb |
+# | nothing comes back | a barrier or loop that waits for a thread that left | interpreter, synccheck, cuda-gdb |
 #
 # - Find the smallest input that fails before you read the kernel, and look at which elements are wrong.
 # - A right result proves neither a guard nor an order. A silent tool proves no index.
@@ -581,7 +610,8 @@ figure
 #
 # ## Exercises
 #
-# Four kernels to mend. None of them is like one in the text in all respects.
+# Four kernels to mend. Each has a bug that the text has not shown in this form. `check` on the kernel as it stands
+# says what it finds first.
 
 # %%
 exercise("debugging/edges")
@@ -713,6 +743,16 @@ def slope_answer(x, out):
 
 
 assert check("debugging/slope", slope_answer)
+
+# %% [markdown]
+# - *Edges.* `check` names the access behind the end. Once that is mended it names the negative index, which raises no
+#   exception and reads the last element.
+# - *Maximum.* If the last block is not full, elements of `part` are read that nobody has written. A 0 there would be
+#   right for positive numbers alone.
+# - *Roll.* It is right if there are as many rows as columns. Only a comparison, with another shape, shows the bug.
+# - *Slope.* First the barrier that only a part of the block reaches. Then the race between the end of one trip and the
+#   beginning of the next. Then, in a row shorter than a part, `part[BLOCK - 1]`, which nobody has written. Reading the
+#   element before the part from `x` mends the last one.
 
 # %% [markdown]
 # *Without a check.* (a) A race: tools and debuggers change the order and the timing. (b) Look for an input that goes

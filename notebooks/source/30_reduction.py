@@ -13,7 +13,8 @@
 # # 30. Reduction
 #
 # *Reduction trees, divergence, barriers and races, shared memory, coarsening, shuffles, the order of float additions.
-# PMPP 4e: chapter 10, sections 4.3 and 4.5; 5e: chapter 10, sections 4.3 and 4.5.*
+# Read chapters [4](04_vector_add.ipynb), [12](12_matmul.ipynb) and [16](16_transpose.ipynb) before. 90 minutes. PMPP
+# 4e: chapter 10, sections 4.3 and 4.5; 5e: chapter 10, sections 4.3 and 4.5.*
 #
 # To find how bright a photograph is, add up its pixels and divide by how many there are. One processor adds them one
 # after another. A GPU has hundreds of thousands of threads under way at once, and each of them can add. But in the end
@@ -22,8 +23,8 @@
 #
 # **The question of this chapter: how do thousands of threads agree on one number, and what does agreeing cost?** A
 # sum, a maximum or a minimum of many values is a *reduction*. We make one fast in six steps, and repeatable in a
-# seventh. The code is the room `pmpp/kernels/reduction/ladder.py`. What we need from chapters [4](04_vector_add.ipynb)
-# and [12](12_matmul.ipynb) is said again in a sentence where we need it.
+# seventh. The code is the room [pmpp/kernels/reduction/ladder.py](../pmpp/kernels/reduction/ladder.py). What we need
+# from earlier chapters is said again in a sentence where we need it.
 
 # %%
 import matplotlib.pyplot as plt
@@ -66,7 +67,8 @@ ax.set_axis_off()
 # What is the least that any sum must do? It reads each of $n$ numbers once, 4 bytes each, and does $n-1$ additions.
 # That is a quarter of an operation for every byte: the *arithmetic intensity*. The *ridge* of a GPU is the intensity
 # above which its arithmetic becomes the limit. A sum lies far to the left of it, so it is *memory-bound*: the best
-# that a kernel can do is to read the vector at the full rate of the memory, and to hide everything else behind that.
+# that a kernel can do is to read the vector at the full rate of the memory, and to do everything else in the
+# meantime.
 
 
 # %%
@@ -122,8 +124,8 @@ print(level)
 # ## Rung 1: `interleaved`
 #
 # The first kernel is that picture in code. A thread owns one element. At the first level every second thread adds its
-# right neighbour's value to its own, at the next level every fourth thread, two places further, and so on: `stride` is
-# 1, 2, 4...
+# right neighbour's value to its own, at the next level every fourth thread, two places further, and so on: `stride`
+# is 1, 2, 4... The sums are written to `work`, a copy of `x` that the kernel makes, for `x` belongs to the caller.
 
 # %%
 show(reduction.interleaved_kernel)
@@ -194,6 +196,10 @@ def watch(kernel):
 watch(reduction.interleaved_kernel)
 
 # %% [markdown]
+# Time runs to the right, and each level is one step of the pattern. In the first five levels every warp has a lane that
+# works (a blue stripe), and the others of the warp wait for it (light red). From the sixth level on whole warps rest
+# (white), half of those that are left at each level. Below, a cross marks the branches that diverge.
+#
 # ### What the interpreter counts
 #
 # The interpreter runs a kernel's Python source warp by warp and counts what a profiler would count on a GPU. To keep
@@ -201,7 +207,8 @@ watch(reduction.interleaved_kernel)
 #
 # The columns: `instr.` is the number of instructions that warps issue on a line; `lanes`, how many of 32 lanes take
 # part on average; `sect/req`, how many *sectors* of 32 bytes a warp's access to global memory touches; `diverg.`, how
-# many branches split a warp. Lines above the kernel belong to `combine`, which it calls.
+# many branches split a warp. `wave/req` is about shared memory, which this kernel does not use. Lines above the
+# kernel belong to `combine`, which it calls.
 
 # %%
 rows = pixels[: BLOCK * COARSE].copy()
@@ -212,8 +219,9 @@ reports["interleaved"] = simt.profile(reduction.interleaved_kernel, 16, BLOCK, (
 reports["interleaved"]
 
 # %% [markdown]
-# Look at the line that adds: of 32 lanes only about five take part. The line with the `if` says why: it splits 191
-# warps in each of the 16 blocks, as many as the table above adds up to. The `if` after the loop splits one more.
+# Look at the line that adds: of 32 lanes only about five take part. The line with the `if` says why: its `diverg.`,
+# shared among 16 blocks, is 191 for each block, as many as the divergent warps of all levels above add up to. The
+# `if` after the loop splits one more.
 #
 # Instructions are counted in the source. A compiler merges some of them, so compare those counts with each other and
 # not with a profiler. Divergence, sectors, barriers and atomics are what the hardware sees.
@@ -320,8 +328,9 @@ stuck = simt.profile(stuck_kernel, 1, 1024, (ones(), result), level="check", col
 print(f"{stuck.hazards[0].kind}: {stuck.hazards[0].message}")
 
 # %% [markdown]
-# The tests of this project run with `PMPP_CHECK=1` in the environment, which makes every launch in the interpreter a
-# checked one.
+# [Chapter 18](18_when_a_kernel_is_wrong.ipynb) has more bugs of this kind, and what a GPU does with them. The tests
+# of this project run with `PMPP_CHECK=1` in the environment, which makes every launch in the interpreter a checked
+# one.
 #
 # ## Rung 2: `sequential`
 #
@@ -349,8 +358,8 @@ predict(guess, reports["sequential"].counters["divergent_branches"] // 16, unit=
 watch(reduction.sequential_kernel)
 
 # %% [markdown]
-# The red is gone but for the last levels of warp 0. Warps leave the tree as a whole, one half of them after the other,
-# until five levels are left: 16, 8, 4, 2 and 1 threads at work. With the last `if` that makes six branches.
+# The light red is gone but for the last levels of warp 0. Warps leave the tree as a whole, one half of them after the
+# other, until five levels are left: 16, 8, 4, 2 and 1 threads at work. With the last `if` that makes six branches.
 
 
 # %%
@@ -367,7 +376,8 @@ compare("divergent_branches", "warp_instructions", "global_load_requests", "glob
 
 # %% [markdown]
 # The other columns fell as well. Active lanes now read neighbouring addresses, so a warp's request is *coalesced*: 32
-# float32 are four sectors, and nothing that was moved is wasted (PMPP 10.5).
+# float32 are four sectors, and nothing that is moved is wasted (PMPP 10.5). Only in the last levels, where fewer than
+# eight threads work, is a sector used in part.
 
 # %%
 recorded("sequential", before="interleaved")
@@ -428,8 +438,9 @@ guess = None  # barriers
 predict(guess, lab.count(reduction.coarsened, pixels).counters["barriers"], unit="barriers")
 
 # %% [markdown]
-# A block passes as many barriers as before, and takes 16 times as many pixels. There are 300 / 16 blocks, rounded up,
-# for the last of them is not full. The 16,384 pixels of our table are the work of one block.
+# `lab.count` runs a rung in the interpreter and adds up the counters of all its blocks and launches. A block passes
+# as many barriers as before, and takes 16 times as many pixels. There are 300 / 16 blocks, rounded up, for the last
+# of them is not full. The 16,384 pixels of our table are the work of one block.
 
 # %%
 reports["coarsened"] = simt.profile(reduction.coarsened_kernel, 1, BLOCK, (rows, out, SUM, identity))
@@ -507,8 +518,8 @@ recorded("shuffle", before="coarsened")
 show(reduction.combine_tile)
 
 # %% [markdown]
-# `head` and `tail` bound the part of `x` that consists of whole 16-byte vectors. The few elements before and after it
-# are block 0's.
+# `combine_vector` combines the elements of one vector, and `LOADS` is 4. `head` and `tail` bound the part of `x` that
+# consists of whole 16-byte vectors. The few elements before and after it are block 0's.
 
 # %%
 span = (0, rows.size, 4)  # head, tail, elements in 16 bytes
@@ -519,8 +530,9 @@ recorded("vectorised", before="shuffle")
 # %% [markdown]
 # A quarter of the requests for the same sectors.
 #
-# Is the result past 100 % of the roof? The ceiling is measured by a copy, which writes as much as it reads. Memory
-# that is only read does not have to turn between reading and writing, and is some per cent faster.
+# A share of more than 100 % of the roof is possible, because the ceiling is measured by a copy, which writes as much
+# as it reads. Memory that is only read does not have to turn between reading and writing, and is some per cent
+# faster.
 #
 # ## The order of additions
 #
@@ -555,10 +567,12 @@ print(f"loop:          {result:,.0f}")
 print(f"deterministic: {device.to_host(reduction.deterministic(device.to_device(twos)))[0]:,.0f}")
 
 # %% [markdown]
-# At $2^{25}$ the loop stands still: every further 2 is rounded away, as the 1 was from $2^{24}$ on. A tree does not run
-# into that wall, because it adds values of about the same size. It also rounds a value less often: in the loop a term
-# passes through up to $n-1$ roundings, in a tree through $\log_2 n$. So the error is at most about $n u$ for the loop
-# and $u \log_2 n$ for the tree, times the sum of the absolute values, where $u = 2^{-24}$ is the error of one rounding.
+# At $2^{25}$ the loop stands still: every further 2 is rounded away, as the 1 was from $2^{24}$ on. The exact sum,
+# $2^{25} + 2$, lies in the middle between two float32. Of two that are equally near, rounding takes the one whose
+# last binary digit is 0, and here that is $2^{25}$. A tree does not run into that wall, because it adds values of
+# about the same size. It also rounds a value less often: in the loop a term passes through up to $n-1$ roundings, in
+# a tree through $\log_2 n$. So the error is at most about $n u$ for the loop and $u \log_2 n$ for the tree, times the
+# sum of the absolute values, where $u = 2^{-24}$ is the error of one rounding.
 #
 # Here are both on the photograph, repeated until it has enough pixels, against a sum in float64. NumPy's own `sum` is
 # a tree of short loops (*pairwise summation*).
@@ -603,8 +617,9 @@ figure
 # The loop is never better than the trees, and at the last size it is wrong by several per cent. Its sum is so large
 # there that the next float32 is farther away than most pixels are bright. The trees stay about as good as one
 # rounding, 6e-8, at every size. From $2^{18}$ on `vectorised` is the worst of them: inside a block it is a tree, but
-# the blocks' results go into `out[0]` one after another, and that is a loop. (The dashed lines are the worst case.
-# Roundings go up and down, and mostly cancel.)
+# the blocks' results go into `out[0]` one after another, and that is a loop. (The rungs stop at $2^{22}$ because the
+# interpreter is slow. The dashed line and the dotted one are the worst case. Roundings go up and down, and mostly
+# cancel.)
 #
 # So trees are not only fast, they are accurate.
 #
@@ -648,7 +663,11 @@ ends = [rng.permutation(partials).cumsum(dtype=np.float32)[-1] for _ in range(10
 figure, ax = chart(2.8)
 ax.hist(ends, bins=60, color=palette.COLOURS[5])
 ax.axvline(truth, color="black", label="float64")
-ax.set(xlabel="the sum", ylabel="orders", title=f"{len(set(ends))} different sums of the same {partials.size} values")
+ax.set(
+    xlabel="the sum (grey levels)",
+    ylabel="number of orders",
+    title=f"{len(set(ends))} different sums of the same {partials.size} values",
+)
 ax.legend()
 figure
 
@@ -758,19 +777,27 @@ chosen = ("coarsened", "shuffle", "vectorised", "deterministic", "torch.sum", "c
 plots.drawn(plots.sweep, "reduction", only=chosen)
 
 # %% [markdown]
-# On the left all are *launch-bound*: the lines rise in proportion to the size, so the time is the same for all sizes,
-# that of launching. The ladder means little there, and the number of launches everything. Follow `deterministic`: up to
-# $2^{14}$ numbers it is one block and one launch. Beyond that it has two, as the other rungs have at every size. Their
-# extra launch only sets one number to zero, but the second of `deterministic` has partial sums to add, so it falls
-# behind `vectorised`. On the right only the memory counts, and the lines lie flat.
+# The dashed line is the time of an empty kernel on the left, and the memory's bandwidth on the right, as in [chapter
+# 4](04_vector_add.ipynb). On the left all are *launch-bound*: the lines rise in proportion to the size, so the time
+# is the same for all sizes, that of launching. The ladder means little there, and the number of launches everything.
+# Follow `deterministic`: up to $2^{14}$ numbers it is one block and one launch. Beyond that it has two, as the other
+# rungs have at every size. Their extra launch only sets one number to zero, but the second of `deterministic` has
+# partial sums to add, so it falls behind `vectorised`. On the right only the memory counts, and the lines lie flat.
 
 # %%
 plots.drawn(plots.cpu_gpu, "reduction")
 
 # %% [markdown]
 # The last figure is a warning. The dashed line includes sending the vector to the GPU. That takes so much longer than
-# the sum that NumPy on one core of the CPU, which has the vector at hand, keeps up or wins. A reduction on a GPU pays
-# where the data are already, at the end of other work: the solid line.
+# the sum that NumPy on one core of the CPU, which has the vector at hand, is faster for short vectors and about as
+# fast for long ones. A reduction on a GPU pays where the data are already, at the end of other work: the solid line.
+#
+# ## What to take along
+#
+# A tree turns $n-1$ steps in a row into $\log_2 n$ side by side. On a GPU its price is agreement: barriers, idle
+# lanes, trips to memory. The ladder pays that price ever more rarely: whole warps rest, the tree moves closer to the
+# registers, and most of the work is done before anybody has to agree. The same pattern, much work alone and then
+# little together, returns in nearly every chapter that follows.
 #
 # ## Exercises
 #
@@ -1045,12 +1072,5 @@ for level, stride in ((simple_level, 16), (convergent_level, 32)):  # the fifth 
 # *The book's questions.* They are about the fifth iteration on 1024 elements. The book starts 512 threads for these, so
 # 16 warps. In its simple kernel every 16th thread works, two in each warp, and all warps diverge. In its convergent one
 # the 32 threads that work are just one warp, and none does.
-#
-# ## What to take along
-#
-# A tree turns $n-1$ steps in a row into $\log_2 n$ side by side. On a GPU its price is agreement: barriers, idle
-# lanes, trips to memory. The ladder pays that price ever more rarely: whole warps rest, the tree moves closer to the
-# registers, and most of the work is done before anybody has to agree. The same pattern, much work alone and then
-# little together, returns in nearly every chapter that follows.
 #
 # Go on with [chapter 34](34_scan.ipynb), where all sums on the way are wanted, too.
