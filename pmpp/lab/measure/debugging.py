@@ -447,7 +447,7 @@ def measure(path: Path, say: Callable[[str], typing.Any] = print) -> dict:
             "gpu": environment.describe_gpu(),
             "compute_sanitizer": _version(sanitizer),
             "cuda_gdb": _version(debugger),
-            "measured_by": [SOURCE],
+            "measured_by": SOURCE,
             "sources": Sources().digests(SOURCE, within=MEASURED),
         },
         "bugs": {case.name: {"kernel": case.function.__name__, "alone": None, "tools": {}} for case in cases()},
