@@ -1,13 +1,76 @@
-"""Normalisation: values are shifted to mean 0 and scaled to variance 1, by channel or by row.
+"""Normalisation: values are shifted to mean 0 and scaled to variance 1, by channel or by row; and the gradients of that.
 
 The rooms are `batchnorm`, over the channels of a batch, and `layernorm`, over the rows of a matrix. Both use
 `pmpp.kernels.normalisation.moments`. They are taught in notebooks/54_normalisation.ipynb.
 `batch_norm` and `layer_norm` are the rungs to use.
+
+The rooms `batchnorm_backward` and `layernorm_backward` have the gradients, for training. They are taught in
+notebooks/84_gradients_of_normalisation.ipynb. `batch_norm_backward` and `layer_norm_backward` take their rungs to use.
 """
 
-from pmpp.kernels.normalisation import batchnorm, layernorm
+from pmpp.kernels.normalisation import batchnorm, batchnorm_backward, layernorm, layernorm_backward
 
 batch_norm = batchnorm.vectorised
 layer_norm = layernorm.vectorised
 
-__all__ = ["batch_norm", "batchnorm", "layer_norm", "layernorm"]
+
+def batch_norm_backward(dy, x, weight, *, eps=1e-5, mean=None, invstd=None, stream=0):
+    """The gradients of a batch normalisation in training, by `batchnorm_backward.vectorised`.
+
+    Args:
+        dy: float32, the gradient of the result, in the shape of ``x``, contiguous.
+        x: float32 of shape (N, C) or (N, C, ...), contiguous: what was normalised.
+        weight: float32 of shape (C,).
+        eps: what was added to the variance, 0 or more. It counts only where the moments are found here.
+        mean, invstd: float32 of shape (C,), both or neither: what `batch_norm` returns for return_moments=True. Without
+            them they are found here, by another read of x.
+        stream: the stream to work on.
+
+    Returns (dx, dweight, dbias), device arrays, without waiting for the work to be done. The same call gives the same
+    bits. There is no gradient through relu=True of `batch_norm`: use `pmpp.kernels.activation` behind it.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> import numpy as np
+    >>> gradients = batch_norm_backward(np.float32([[1], [3]]), np.float32([[1], [3]]), np.float32([1]), eps=0)
+    >>> [gradient.copy_to_host().ravel().tolist() for gradient in gradients]  # dx, dweight, dbias
+    [[0.0, 0.0], [2.0], [4.0]]
+    """
+    p = batchnorm_backward.arguments(dy, x, weight, eps=eps, mean=mean, invstd=invstd, stream=stream)
+    return (batchnorm_backward.vectorised.run(p), *p.sums)
+
+
+def layer_norm_backward(dy, x, weight, *, eps=1e-5, mean=None, invstd=None, stream=0):
+    """The gradients of a layer normalisation, by `layernorm_backward.vectorised`.
+
+    Args:
+        dy: float32, the gradient of the result, in the shape of ``x``, contiguous in C order.
+        x: a matrix of float32, shape (M, N), contiguous in C order: what was normalised.
+        weight: float32 of shape (N,).
+        eps: what was added to the variance, 0 or more. It counts only where the moments are found here.
+        mean, invstd: float32 of shape (M,), both or neither: what `layer_norm` returns for return_moments=True. Without
+            them they are found here, by another read of x.
+        stream: the stream to work on.
+
+    Returns (dx, dweight, dbias), device arrays, without waiting for the work to be done. The same call gives the same
+    bits.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> import numpy as np
+    >>> gradients = layer_norm_backward(np.float32([[1, 3]]), np.float32([[1, 3]]), np.float32([1, 1]), eps=0)
+    >>> [gradient.copy_to_host().ravel().tolist() for gradient in gradients]  # dx, dweight, dbias
+    [[0.0, 0.0], [-1.0, 3.0], [1.0, 3.0]]
+    """
+    p = layernorm_backward.arguments(dy, x, weight, eps=eps, mean=mean, invstd=invstd, stream=stream)
+    return (layernorm_backward.vectorised.run(p), *p.sums)
+
+
+__all__ = [
+    "batch_norm",
+    "batch_norm_backward",
+    "batchnorm",
+    "batchnorm_backward",
+    "layer_norm",
+    "layer_norm_backward",
+    "layernorm",
+    "layernorm_backward",
+]
