@@ -130,6 +130,7 @@ def arguments(
     momentum=0.1,
     eps=1e-5,
     relu=False,
+    return_moments=False,
     out=None,
     stream=0,
 ) -> Problem:
@@ -147,12 +148,14 @@ def arguments(
         momentum: from 0 to 1. To do what PyTorch's momentum=None does, pass 1 / k for batch k = 1, 2, ...
         eps: what is added to the variance, 0 or more.
         relu: True to set negative results to 0.
+        return_moments: True to return (out, mean, invstd) in training: also the mean of each channel and
+            1 / sqrt(var + eps), device arrays of float32 and shape (C,). `batch_norm_backward` takes them.
         out: a device array of float32 and the shape of ``x``, in C order, apart from the others in memory, or None to
             allocate one.
         stream: the stream to work on.
 
-    Returns ``out``, without waiting for the work to be done. The variance is the biased one. In training a NaN or an
-    infinity makes all of its channel NaN.
+    Returns ``out``, or (out, mean, invstd), without waiting for the work to be done. The variance is the biased one. In
+    training a NaN or an infinity makes all of its channel NaN.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: S. Ioffe and C. Szegedy, Batch Normalization (2015), algorithm 1; PyTorch's torch.nn.functional.batch_norm.
 
@@ -163,6 +166,9 @@ def arguments(
     """
     stream = device.as_stream(stream)
     training, relu = as_flag("training", training), as_flag("relu", relu)
+    return_moments = as_flag("return_moments", return_moments)
+    if return_moments and not training:
+        raise ValueError("return_moments must be False for training=False, was True: there the moments are given")
     momentum, eps = as_number("momentum", momentum, 0, 1), as_number("eps", eps, 0)
     x = device.as_input("x", x, dtypes="float32", ndim=(2, 3, 4, 5), stream=stream)
     shape = Shape(*x.shape[:2], math.prod(x.shape[2:]))
@@ -188,16 +194,18 @@ def arguments(
         moments = Moments(*(device.empty(channels, np.float32, stream=stream) for _ in range(2)))
     else:
         moments = Moments(running_mean, running_var)
+    kept = (running_mean, running_var, momentum) if keeps else (*moments, f0)
+    batch = tuple(device.empty(channels, np.float32, stream=stream) for _ in range(2)) if return_moments else moments
     three = x.ndim == 3 or not x.size
     return Problem(
-        out,
+        (out, *batch) if return_moments else out,
         stream=stream,
         x=x if three else x.reshape(shape),  # images x channels x inner
         out=out if three else out.reshape(shape),
         shape=shape,
         affine=Affine(weight, bias),
         moments=moments,  # what to normalise by; in training still to be found
-        running=Running(running_mean, running_var, momentum) if keeps else Running(*moments, f0),
+        running=Running(*kept, *batch, eps, return_moments),
         epilogue=Epilogue(eps, relu),
         training=training,
     )

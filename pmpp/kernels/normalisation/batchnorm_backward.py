@@ -73,9 +73,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["non-finite"] = [dy.copy(), x.copy()]
     made["non-finite"][0][0, 2, 1, 1] = made["non-finite"][1][1, 1, 2, 3] = np.nan
     made["non-finite"][1][2, 3, 0, 0] = np.inf
-    return {
-        name: (dy, x, rng.uniform(-2, 2, x.shape[1]).astype(np.float32)) for name, (dy, x) in made.items()
-    }
+    return {name: (dy, x, rng.uniform(-2, 2, x.shape[1]).astype(np.float32)) for name, (dy, x) in made.items()}
 
 
 def tolerance(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, eps: float = 1e-5) -> np.ndarray:
@@ -473,17 +471,13 @@ def vectorised(p):
         each = most if shape.channels > 2 * device.limits()["multiprocessors"] else max(1, most // 4)
         threads = min(LARGEST, 32 * blocks(units, 32 * each))
         depth = blocks(units, threads)
-        channel_kernel[shape.channels, threads, stream](
-            dy, x, shape, wide, depth, p.weight, p.moments, p.sums, out
-        )
+        channel_kernel[shape.channels, threads, stream](dy, x, shape, wide, depth, p.weight, p.moments, p.sums, out)
         return
     if shape.inner >= batchnorm.NARROW:
         partials, tiles = partials_of(p, BLOCK * HELD), blocks(units, BLOCK * most)
         grid = partials.shape[1:]
         parts_kernel[grid, BLOCK, stream](dy, x, shape, wide, tiles, p.moments, partials)
-        vectorised_kernel[grid, BLOCK, stream](
-            dy, x, shape, wide, tiles, partials, p.weight, p.moments, p.sums, out
-        )
+        vectorised_kernel[grid, BLOCK, stream](dy, x, shape, wide, tiles, partials, p.weight, p.moments, p.sums, out)
         return
     by_columns(p, dy, x, out)
 

@@ -36,9 +36,7 @@ class Sums(typing.NamedTuple):
     dbias: typing.Any
 
 
-def of_rows(
-    dy: np.ndarray, x: np.ndarray, weight: np.ndarray, eps: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def of_rows(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """In float64, for rows that are normalised each by its own moments: dx, and dy times the normalised x, and that x.
 
     ``weight`` must fit the shape of the rows.
@@ -84,9 +82,7 @@ def tolerances(
         return dx, np.abs(dy) * moved, np.full((len(x), 1), growth)
 
 
-def moment_inputs(
-    mean: typing.Any, invstd: typing.Any, count: int, *, stream: typing.Any
-) -> tuple[Moments, bool]:
+def moment_inputs(mean: typing.Any, invstd: typing.Any, count: int, *, stream: typing.Any) -> tuple[Moments, bool]:
     """The moments of the forward pass, and whether they were given. Else the arrays are new, and still to be filled."""
     if (mean is None) != (invstd is None):
         missing = "mean" if mean is None else "invstd"

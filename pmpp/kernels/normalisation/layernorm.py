@@ -30,7 +30,7 @@ from pmpp.kernels.normalisation.moments import (
     write_part,
 )
 from pmpp.runtime import device
-from pmpp.runtime.check import as_number
+from pmpp.runtime.check import as_flag, as_number
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
 
@@ -78,7 +78,15 @@ def cost(rows: int, columns: int) -> Cost:
     return Cost(flops=8 * rows * columns, bytes=8 * rows * columns + 8 * columns)
 
 
-def arguments(x, weight, bias, eps=1e-5, *, out=None, stream=0) -> Problem:
+class Returned(typing.NamedTuple):
+    """Of each row the mean and 1 / sqrt(var + eps), float32 of shape (M,). They are stored only if ``wanted``."""
+
+    mean: typing.Any
+    invstd: typing.Any
+    wanted: bool
+
+
+def arguments(x, weight, bias, eps=1e-5, *, return_moments=False, out=None, stream=0) -> Problem:
     """Normalise every row of a matrix: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
     Args:
@@ -86,12 +94,14 @@ def arguments(x, weight, bias, eps=1e-5, *, out=None, stream=0) -> Problem:
             dimensions: the last ones make the row.
         weight, bias: float32 of shape (N,).
         eps: what is added to the variance, 0 or more.
+        return_moments: True to return (out, mean, invstd): also the mean of each row and 1 / sqrt(var + eps), device
+            arrays of float32 and shape (M,). `layer_norm_backward` takes them.
         out: a device array of shape (M, N) and float32 in C order, apart from the others in memory, or None to allocate
             one.
         stream: the stream to work on.
 
-    Returns ``out``, without waiting for the work to be done. Mean and variance are those of the row, and the variance
-    is the biased one. A NaN or an infinity makes all of its row NaN.
+    Returns ``out``, or (out, mean, invstd), without waiting for the work to be done. Mean and variance are those of the
+    row, and the variance is the biased one. A NaN or an infinity makes all of its row NaN.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: J. L. Ba, J. R. Kiros and G. Hinton, Layer Normalization (2016); PyTorch's torch.nn.functional.layer_norm.
 
@@ -100,7 +110,7 @@ def arguments(x, weight, bias, eps=1e-5, *, out=None, stream=0) -> Problem:
     array([[-1.,  7.]], dtype=float32)
     """
     stream = device.as_stream(stream)
-    eps = as_number("eps", eps, 0)
+    eps, return_moments = as_number("eps", eps, 0), as_flag("return_moments", return_moments)
     x = device.as_input("x", x, dtypes="float32", ndim=2, stream=stream)
     rows, columns = x.shape
     if not columns:
@@ -111,7 +121,29 @@ def arguments(x, weight, bias, eps=1e-5, *, out=None, stream=0) -> Problem:
     bias = device.as_input("bias", bias, dtypes="float32", shape=(columns,), stream=stream)
     apart = {"x": x, "weight": weight, "bias": bias}
     out = device.as_output("out", out, shape=x.shape, dtype=np.float32, apart=apart, stream=stream)
-    return Problem(out, stream=stream, x=x, weight=weight, bias=bias, eps=eps, rows=rows, columns=columns)
+    # Where nothing is to be returned, any arrays will do.
+    returned = (
+        tuple(device.empty(rows, np.float32, stream=stream) for _ in range(2)) if return_moments else (bias, bias)
+    )
+    return Problem(
+        (out, *returned) if return_moments else out,
+        stream=stream,
+        x=x,
+        weight=weight,
+        bias=bias,
+        eps=eps,
+        out=out,
+        moments=Returned(*returned, return_moments),
+        rows=rows,
+        columns=columns,
+    )
+
+
+@cuda.jit(device=True)
+def keep(moments, row, mean, invstd):
+    """Store the moments of a row, if they are to be returned. One thread of the row calls this."""
+    if moments.wanted:
+        moments.mean[row], moments.invstd[row] = mean, invstd
 
 
 # --------------------------------------------------------------------------------------------------- one block per row
@@ -132,11 +164,12 @@ def row_moments(x, row, partial):
 
 
 @cuda.jit
-def statistics_kernel(x, mean, var):
+def statistics_kernel(x, mean, var, eps, moments):
     row = cuda.blockIdx.x
     centre, spread = row_moments(x, row, cuda.shared.array((2, 32), np.float32))
     if cuda.threadIdx.x == 0:
         mean[row], var[row] = centre, spread
+        keep(moments, row, centre, f1 / math.sqrt(spread + eps))
 
 
 @cuda.jit
@@ -155,15 +188,17 @@ def two_kernels(p):
     Leaves: if the matrix is larger than the caches, the second kernel must read each row from memory again.
     """
     mean, var = (device.empty(p.rows, np.float32, stream=p.stream) for _ in range(2))
-    statistics_kernel[p.rows, BLOCK, p.stream](p.x, mean, var)
-    normalise_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, mean, var, p.weight, p.bias, p.eps, p.result)
+    statistics_kernel[p.rows, BLOCK, p.stream](p.x, mean, var, p.eps, p.moments)
+    normalise_kernel[blocks(p.x.size, BLOCK), BLOCK, p.stream](p.x, mean, var, p.weight, p.bias, p.eps, p.out)
 
 
 @cuda.jit
-def block_per_row_kernel(x, weight, bias, eps, out):
+def block_per_row_kernel(x, weight, bias, eps, moments, out):
     row = cuda.blockIdx.x
     mean, var = row_moments(x, row, cuda.shared.array((2, 32), np.float32))
     scale = f1 / math.sqrt(var + eps)
+    if cuda.threadIdx.x == 0:
+        keep(moments, row, mean, scale)
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
         out[row, i] = (x[row, i] - mean) * scale * weight[i] + bias[i]
 
@@ -175,17 +210,19 @@ def block_per_row(p):
     Leaves: the row is read three times, though mostly from the cache, and after each of the first two reads all threads
     wait at a barrier.
     """
-    block_per_row_kernel[p.rows, BLOCK, p.stream](p.x, p.weight, p.bias, p.eps, p.result)
+    block_per_row_kernel[p.rows, BLOCK, p.stream](p.x, p.weight, p.bias, p.eps, p.moments, p.out)
 
 
 @cuda.jit
-def welford_kernel(x, weight, bias, eps, out):
+def welford_kernel(x, weight, bias, eps, moments, out):
     row, columns = cuda.blockIdx.x, x.shape[1]
     count, mean, m2 = f0, f0, f0
     for i in range(cuda.threadIdx.x, columns, BLOCK):
         count, mean, m2 = welford_step(count, mean, m2, x[row, i])
     count, mean, m2 = block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
     scale = f1 / math.sqrt(m2 / count + eps)
+    if cuda.threadIdx.x == 0:
+        keep(moments, row, mean, scale)
     for i in range(cuda.threadIdx.x, columns, BLOCK):
         out[row, i] = (x[row, i] - mean) * scale * weight[i] + bias[i]
 
@@ -199,7 +236,7 @@ def welford(p):
     Leaves: a division for each element, which makes it slower than `block_per_row` except for very long rows; a second
     read; and most of a block idle where rows are short.
     """
-    welford_kernel[p.rows, BLOCK, p.stream](p.x, p.weight, p.bias, p.eps, p.result)
+    welford_kernel[p.rows, BLOCK, p.stream](p.x, p.weight, p.bias, p.eps, p.moments, p.out)
 
 
 # -------------------------------------------------------------------------------------- one warp per row, in registers
@@ -208,7 +245,7 @@ ROW = 32  # values that a lane keeps: a warp keeps a row of up to 1024
 
 
 @cuda.jit
-def warp_per_row_kernel(x, weight, bias, eps, out):
+def warp_per_row_kernel(x, weight, bias, eps, moments, out):
     rows, columns = x.shape
     lane = cuda.laneid
     index = cuda.grid(1) // 32
@@ -223,6 +260,8 @@ def warp_per_row_kernel(x, weight, bias, eps, out):
         deviation = values[k] - mean if lane + 32 * k < columns else f0
         squares += deviation * deviation
     scale = f1 / math.sqrt(warp_sum(squares) / np.float32(columns) + eps)
+    if lane == 0 and index < rows:
+        keep(moments, row, mean, scale)
     for k in range(ROW):
         i = lane + 32 * k
         if i < columns and index < rows:
@@ -242,7 +281,9 @@ def warp_per_row(p):
     if p.columns > 32 * ROW:
         welford.launch(p)
     else:
-        warp_per_row_kernel[blocks(p.rows, BLOCK // 32), BLOCK, p.stream](p.x, p.weight, p.bias, p.eps, p.result)
+        warp_per_row_kernel[blocks(p.rows, BLOCK // 32), BLOCK, p.stream](
+            p.x, p.weight, p.bias, p.eps, p.moments, p.out
+        )
 
 
 # ----------------------------------------------------------------------- 128 bits wide, as many lanes as a row needs
@@ -313,7 +354,7 @@ def group_sum(value, lanes, partial):
 
 
 @cuda.jit(device=True)
-def keep_row(x, lanes, wide, depth, weight, bias, eps, out, values):
+def keep_row(x, lanes, wide, depth, weight, bias, eps, moments, out, values):
     """Normalise a row by a group of ``lanes`` threads. The row stays in registers, in the local array ``values``."""
     rows, columns = x.shape
     group, lane = divided(cuda.threadIdx.x, lanes)
@@ -330,17 +371,19 @@ def keep_row(x, lanes, wide, depth, weight, bias, eps, out, values):
         squares += deviation * deviation
     scale = f1 / math.sqrt(group_sum(squares, lanes, partial[1]) / np.float32(columns) + eps)
     if index < rows:
+        if lane == 0:
+            keep(moments, row, mean, scale)
         store_row(values, mean, scale, weight, bias, out, row, lane, lanes, wide, filled)
 
 
 @cuda.jit
-def vectorised_kernel(x, lanes, wide, depth, weight, bias, eps, out):
-    keep_row(x, lanes, wide, depth, weight, bias, eps, out, cuda.local.array(SHORT, np.float32))
+def vectorised_kernel(x, lanes, wide, depth, weight, bias, eps, moments, out):
+    keep_row(x, lanes, wide, depth, weight, bias, eps, moments, out, cuda.local.array(SHORT, np.float32))
 
 
 @cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
-def wide_rows_kernel(x, lanes, wide, depth, weight, bias, eps, out):
-    keep_row(x, lanes, wide, depth, weight, bias, eps, out, cuda.local.array(DEEP, np.float32))
+def wide_rows_kernel(x, lanes, wide, depth, weight, bias, eps, moments, out):
+    keep_row(x, lanes, wide, depth, weight, bias, eps, moments, out, cuda.local.array(DEEP, np.float32))
 
 
 @cuda.jit(device=True)
@@ -377,13 +420,15 @@ def parts_kernel(x, wide, tiles, partials):
 
 
 @cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
-def long_rows_kernel(x, wide, tiles, partials, weight, bias, eps, out):
+def long_rows_kernel(x, wide, tiles, partials, weight, bias, eps, moments, out):
     row, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     if parts == 1:
         count, mean, m2 = part_moments(x, row, 0, 1, wide, tiles)
     else:
         count, mean, m2 = merge_parts(partials, row)
     scale = f1 / math.sqrt(m2 / count + eps)
+    if part == 0 and cuda.threadIdx.x == 0:
+        keep(moments, row, mean, scale)
     normalise_part(x, row, part, parts, wide, tiles, mean, scale, weight, bias, out)
 
 
@@ -454,17 +499,17 @@ def vectorised(p):
     where rows are few, by several blocks and two launches. The loads are 128 bits wide if N is a multiple of 4 and all
     arrays begin on 16-byte boundaries, else of 4 bytes.
     """
-    x, weight, bias, out, stream = p.x, p.weight, p.bias, p.result, p.stream
+    x, weight, bias, out, stream = p.x, p.weight, p.bias, p.out, p.stream
     wide = p.columns % 4 == 0 and not any(device.address(array) % 16 for array in (x, weight, bias, out))
     how = plan(p.rows, p.columns, wide, device.limits()["multiprocessors"])
     if isinstance(how, Kept):
         kernel = vectorised_kernel if how.short else wide_rows_kernel
-        kernel[how.grid, how.threads, stream](x, how.lanes, wide, how.depth, weight, bias, p.eps, out)
+        kernel[how.grid, how.threads, stream](x, how.lanes, wide, how.depth, weight, bias, p.eps, p.moments, out)
         return
     partials = device.empty((3, *how.grid), np.float32, stream=stream)
     if how.parts > 1:
         parts_kernel[how.grid, how.threads, stream](x, wide, how.tiles, partials)
-    long_rows_kernel[how.grid, how.threads, stream](x, wide, how.tiles, partials, weight, bias, p.eps, out)
+    long_rows_kernel[how.grid, how.threads, stream](x, wide, how.tiles, partials, weight, bias, p.eps, p.moments, out)
 
 
 LADDER = (two_kernels, block_per_row, welford, warp_per_row, vectorised)

@@ -53,9 +53,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["non-finite"] = [dy.copy(), x.copy()]
     made["non-finite"][0][0, 2] = made["non-finite"][1][3, 1] = np.nan
     made["non-finite"][1][4, 0] = np.inf
-    return {
-        name: (dy, x, rng.uniform(-2, 2, x.shape[1]).astype(np.float32)) for name, (dy, x) in made.items()
-    }
+    return {name: (dy, x, rng.uniform(-2, 2, x.shape[1]).astype(np.float32)) for name, (dy, x) in made.items()}
 
 
 def tolerance(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, eps: float = 1e-5) -> np.ndarray:

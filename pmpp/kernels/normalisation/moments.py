@@ -45,11 +45,19 @@ class Moments(typing.NamedTuple):
 
 
 class Running(typing.NamedTuple):
-    """Mean and variance over past batches, float32 of shape (C,). At momentum 0 a new batch does not change them."""
+    """What training leaves behind, float32 of shape (C,): for inference, and for the gradients.
+
+    ``mean`` and ``var`` are those over past batches. At momentum 0 a new batch does not change them. If ``returns``,
+    the batch's mean and 1 / sqrt(var + eps) are stored as ``batch_mean`` and ``batch_invstd``.
+    """
 
     mean: typing.Any
     var: typing.Any
     momentum: np.float32
+    batch_mean: typing.Any
+    batch_invstd: typing.Any
+    eps: np.float32
+    returns: bool
 
 
 class Epilogue(typing.NamedTuple):
@@ -180,8 +188,14 @@ def rectified(value, relu):
 
 @cuda.jit(device=True)
 def keep(running, channel, mean, m2, count):
-    """Update the running moments as PyTorch does: weight momentum for this batch, with its unbiased variance."""
+    """Update the running moments as PyTorch does: weight momentum for this batch, with its unbiased variance.
+
+    Also store the batch's own moments, if they are to be returned.
+    """
     momentum = running.momentum
+    if running.returns:
+        running.batch_mean[channel] = mean
+        running.batch_invstd[channel] = f1 / math.sqrt(m2 / count + running.eps)
     if momentum > f0:
         running.mean[channel] = (f1 - momentum) * running.mean[channel] + momentum * mean
         running.var[channel] = (f1 - momentum) * running.var[channel] + momentum * (m2 / (count - f1))

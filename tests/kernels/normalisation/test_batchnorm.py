@@ -206,6 +206,19 @@ def test_moments_are_kept_only_if_asked_for(rung):
 
 
 @each_rung
+@pytest.mark.parametrize("name", ["odd plane", "N x C", "large N x C", "long channels", "long odd channels"])
+def test_the_moments_of_the_batch_are_returned_if_asked_for(rung, name):
+    x, weight, bias = INPUTS[name]
+    out, mean, invstd = rung(x, weight, bias, eps=1e-3, return_moments=True)
+    assert right(device.to_host(out), x, weight, bias, eps=1e-3)
+    rows = np.moveaxis(x, 1, 0).reshape(x.shape[1], -1).astype(np.float64)
+    mean_error, var_error = (error[:, 0] for error in moments.moment_errors(rows))
+    square = rows.var(axis=1) + 1e-3
+    assert judge.right(device.to_host(mean), rows.mean(axis=1), mean_error)
+    assert judge.right(device.to_host(invstd), square**-0.5, square**-0.5 * (var_error / square + 4 * 2.0**-24))
+
+
+@each_rung
 def test_output_and_stream(rung):
     x, weight, bias = INPUTS["a volume"]
     out, stream = device.to_device(np.full(x.shape, np.nan, F32)), cuda.stream()
@@ -228,6 +241,12 @@ BAD = {
     "running moments on the host": ((X, C, C, C, C), {}, TypeError, r"pass pmpp.*to_device\(running_mean\)"),
     "a momentum": ((X, C, C), {"momentum": 1.5}, ValueError, "momentum must be from 0 to 1, was 1.5"),
     "eps": ((X, C, C), {"eps": -1e-5}, ValueError, "eps must not be negative, was -1e-05"),
+    "moments that are given": (
+        (X, C, C, C, C),
+        {"training": False, "return_moments": True},
+        ValueError,
+        "must be False",
+    ),
     "one value a channel": ((X[:1, :, 0].copy(), C, C), {}, ValueError, r"two values a channel .* had shape \(1, 3\)"),
 }
 

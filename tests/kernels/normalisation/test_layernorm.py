@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pmpp import cuda
 from pmpp.kernels.normalisation import layernorm as room
+from pmpp.kernels.normalisation import moments
 from pmpp.runtime import device
 from tests.kernels.normalisation.wrong_layernorm import RIGHT
 from tests.kernels.normalisation.wrong_layernorm import RUNGS as WRONG
@@ -113,6 +114,19 @@ def test_a_large_mean_costs_no_more_than_the_rounding_of_the_mean(rng):
     for rung in room.LADDER:
         result = device.to_host(rung(x, ones, 0 * ones))
         np.testing.assert_allclose(result, room.reference(x, ones, 0 * ones), atol=5e-3)
+
+
+@each_rung
+@pytest.mark.parametrize("name", ["odd", "half a warp of vectors", "several long rows", "a column"])
+def test_the_moments_of_the_rows_are_returned_if_asked_for(rung, name):
+    x, weight, bias = INPUTS[name]
+    out, mean, invstd = rung(x, weight, bias, 1e-3, return_moments=True)
+    assert right(device.to_host(out), x, weight, bias, 1e-3)
+    rows = x.astype(np.float64)
+    mean_error, var_error = (error[:, 0] for error in moments.moment_errors(rows))
+    square = rows.var(axis=1) + 1e-3
+    assert judge.right(device.to_host(mean), rows.mean(axis=1), mean_error)
+    assert judge.right(device.to_host(invstd), square**-0.5, square**-0.5 * (var_error / square + 4 * 2.0**-24))
 
 
 @each_rung

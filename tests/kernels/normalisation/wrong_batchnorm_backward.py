@@ -50,9 +50,7 @@ def backward(name, **parts):
         out = device.empty(x.shape, np.float32)
         _, sums = gradients.outputs(out, dweight, dbias, x, x.shape[1], {}, 0)
         shape = (*x.shape[:2], math.prod(x.shape[2:]))
-        kernel[shape[1], BLOCK](
-            dy.reshape(shape), x.reshape(shape), weight, np.float32(eps), out.reshape(shape), *sums
-        )
+        kernel[shape[1], BLOCK](dy.reshape(shape), x.reshape(shape), weight, np.float32(eps), out.reshape(shape), *sums)
         return out
 
     called.__name__ = name
