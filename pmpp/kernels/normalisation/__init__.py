@@ -1,4 +1,4 @@
-"""Normalisation: values are shifted to mean 0 and scaled to variance 1, by channel or by row; and the gradients of that.
+"""Normalisation: values are shifted to mean 0 and scaled to variance 1, by channel or by row; and the gradients.
 
 The rooms are `batchnorm`, over the channels of a batch, and `layernorm`, over the rows of a matrix. Both use
 `pmpp.kernels.normalisation.moments`. They are taught in notebooks/54_normalisation.ipynb.
@@ -36,7 +36,8 @@ def batch_norm_backward(dy, x, weight, *, eps=1e-5, mean=None, invstd=None, stre
     [[0.0, 0.0], [2.0], [4.0]]
     """
     p = batchnorm_backward.arguments(dy, x, weight, eps=eps, mean=mean, invstd=invstd, stream=stream)
-    return (batchnorm_backward.vectorised.run(p), *p.sums)
+    batchnorm_backward.vectorised.run(p)
+    return (p.result, *p.sums)
 
 
 def layer_norm_backward(dy, x, weight, *, eps=1e-5, mean=None, invstd=None, stream=0):
@@ -61,7 +62,8 @@ def layer_norm_backward(dy, x, weight, *, eps=1e-5, mean=None, invstd=None, stre
     [[0.0, 0.0], [-1.0, 3.0], [1.0, 3.0]]
     """
     p = layernorm_backward.arguments(dy, x, weight, eps=eps, mean=mean, invstd=invstd, stream=stream)
-    return (layernorm_backward.vectorised.run(p), *p.sums)
+    layernorm_backward.vectorised.run(p)
+    return (p.result, *p.sums)
 
 
 __all__ = [

@@ -58,8 +58,8 @@ def reference_parameters(dy: np.ndarray, x: np.ndarray, eps: float = 1e-5) -> tu
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Small awkward batches: a name, and ``(dy, x, weight)``."""
     rng = np.random.default_rng(84) if rng is None else rng
-    shapes = {"two values a channel": (2, 1), "no channels": (4, 0), "N x C": (70, 37), "many rows": (600, 5)}
-    shapes |= {"one image": (1, 3, 5, 7), "odd plane": (3, 5, 7, 7), "plane of whole vectors": (3, 5, 8, 6)}
+    shapes = {"one image": (1, 3, 5, 7), "two values a channel": (2, 1), "no channels": (4, 0), "N x C": (70, 37)}
+    shapes |= {"many rows": (600, 5), "odd plane": (3, 5, 7, 7), "plane of whole vectors": (3, 5, 8, 6)}
     shapes |= {f"a block {d:+}": (BLOCK + d, 2, 1) for d in (-1, 0, 1)}
     shapes |= {"very many rows": (33_000, 2), "large N x C": (1_800, 37), "small planes": (33, 6, 3, 3)}
     shapes |= {"a sequence": (2, 3, 301), "a volume": (2, 2, 3, 4, 5), "many channels": (3, 140, 4, 4)}

@@ -84,13 +84,17 @@ def tolerances(
 
 def moment_inputs(mean: typing.Any, invstd: typing.Any, count: int, *, stream: typing.Any) -> tuple[Moments, bool]:
     """The moments of the forward pass, and whether they were given. Else the arrays are new, and still to be filled."""
+    form = {"dtypes": "float32", "shape": (count,), "stream": stream}
+    given = [
+        None if one is None else device.as_input(name, one, **form)
+        for name, one in (("mean", mean), ("invstd", invstd))
+    ]
     if (mean is None) != (invstd is None):
         missing = "mean" if mean is None else "invstd"
         raise ValueError(f"mean and invstd must be given together, {missing} was None")
     if mean is None:
         return Moments(*(device.empty(count, np.float32, stream=stream) for _ in range(2))), False
-    form = {"dtypes": "float32", "shape": (count,), "stream": stream}
-    return Moments(device.as_input("mean", mean, **form), device.as_input("invstd", invstd, **form)), True
+    return Moments(*given), True
 
 
 def outputs(
