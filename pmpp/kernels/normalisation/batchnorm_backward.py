@@ -333,8 +333,9 @@ def fused(p):
 LARGEST = 1024  # threads per block, the most that CUDA allows
 
 
-@cuda.jit(max_registers=64)  # so that 1024 threads fit on a multiprocessor, which has 65,536 registers
-def parts_kernel(dy, x, shape, wide, tiles, moments, partials):
+@cuda.jit(device=True)
+def sums_of_part(dy, x, shape, wide, tiles, moments, partials):
+    """The block's part of a channel's sums."""
     channel, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     given, values = cuda.local.array(HELD, np.float32), cuda.local.array(HELD, np.float32)
     units = cuda.blockDim.x * (HELD // 4 if wide else HELD)
@@ -350,8 +351,9 @@ def parts_kernel(dy, x, shape, wide, tiles, moments, partials):
         write_sums(partials, channel, part, plain, weighted)
 
 
-@cuda.jit(max_registers=64)  # as above
-def vectorised_kernel(dy, x, shape, wide, tiles, partials, weight, moments, sums, out):
+@cuda.jit(device=True)
+def gradient_of_part(dy, x, shape, wide, tiles, partials, weight, moments, sums, out):
+    """The gradient of the block's part of a channel."""
     # Backwards: what was read last is still in the cache, and is used first.
     channel, part, parts = cuda.gridDim.x - 1 - cuda.blockIdx.x, cuda.gridDim.y - 1 - cuda.blockIdx.y, cuda.gridDim.y
     given, values = cuda.local.array(HELD, np.float32), cuda.local.array(HELD, np.float32)
@@ -366,6 +368,30 @@ def vectorised_kernel(dy, x, shape, wide, tiles, partials, weight, moments, sums
             values[k] = scale * (given[k] - common - (values[k] - mean) * slope)
         store_held(values, out, shape, channel, unit, wide)
         tile -= parts
+
+
+# Whether loads are 128 bits wide is a constant of each of these kernels: with both ways in one kernel, the addresses of
+# sixteen narrow loads would push values out of 64 registers. 1024 threads with 64 each fit on a multiprocessor.
+
+
+@cuda.jit(max_registers=64)
+def parts_kernel(dy, x, shape, tiles, moments, partials):
+    sums_of_part(dy, x, shape, True, tiles, moments, partials)
+
+
+@cuda.jit
+def odd_parts_kernel(dy, x, shape, tiles, moments, partials):
+    sums_of_part(dy, x, shape, False, tiles, moments, partials)
+
+
+@cuda.jit(max_registers=64)
+def vectorised_kernel(dy, x, shape, tiles, partials, weight, moments, sums, out):
+    gradient_of_part(dy, x, shape, True, tiles, partials, weight, moments, sums, out)
+
+
+@cuda.jit
+def odd_kernel(dy, x, shape, tiles, partials, weight, moments, sums, out):
+    gradient_of_part(dy, x, shape, False, tiles, partials, weight, moments, sums, out)
 
 
 @cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
@@ -448,6 +474,8 @@ def columns_kernel(dy, x, shape, tiles, weight, moments, sums, out):
     channel_kernel,
     parts_kernel,
     vectorised_kernel,
+    odd_parts_kernel,
+    odd_kernel,
     column_sums_kernel,
     add_kernel,
     columns_kernel,
@@ -476,8 +504,9 @@ def vectorised(p):
     if shape.inner >= batchnorm.NARROW:
         partials, tiles = partials_of(p, BLOCK * HELD), blocks(units, BLOCK * most)
         grid = partials.shape[1:]
-        parts_kernel[grid, BLOCK, stream](dy, x, shape, wide, tiles, p.moments, partials)
-        vectorised_kernel[grid, BLOCK, stream](dy, x, shape, wide, tiles, partials, p.weight, p.moments, p.sums, out)
+        sums_by, gradient_by = (parts_kernel, vectorised_kernel) if wide else (odd_parts_kernel, odd_kernel)
+        sums_by[grid, BLOCK, stream](dy, x, shape, tiles, p.moments, partials)
+        gradient_by[grid, BLOCK, stream](dy, x, shape, tiles, partials, p.weight, p.moments, p.sums, out)
         return
     by_columns(p, dy, x, out)
 

@@ -42,7 +42,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     rng = np.random.default_rng(85) if rng is None else rng
     shapes = {"one": (1, 1), "a row": (1, 77), "a column": (77, 1), "no rows": (0, 5), "narrow": (300, 3)}
     shapes |= {"half a warp of vectors": (67, 64), "a few vectors": (35, 12), "odd": (5, 333), "many rows": (1100, 40)}
-    shapes |= {f"a block's row {d:+}": (3, EACH * BLOCK + d) for d in (-1, 0, 4)}
+    shapes |= {f"a block's row {d:+}": (3, EACH * BLOCK + d) for d in (-1, 0, 1, 4)}
     shapes |= {f"the longest row kept {d:+}": (1, LARGEST * WIDE + d) for d in (0, 1)}
     shapes |= {"several long rows": (3, 2048)}
     made = {name: [rng.standard_normal(shape, dtype=np.float32) for _ in range(2)] for name, shape in shapes.items()}
@@ -375,7 +375,7 @@ def one_read(p):
 
 # ------------------------------------------------ 128 bits wide, several rows at once, and as many lanes as a row needs
 
-TOGETHER = 4  # rows of up to 1024 elements that a group of threads has in registers at once
+TOGETHER = 2  # rows of up to 1024 elements that a group of threads has in registers at once
 HELD = TOGETHER * EACH  # values that a thread then has of dy, and of x
 TOTALS = 2 * TOGETHER  # sums that it exchanges with its group
 TABLE = BLOCK * EACH  # the columns of all groups of a block
@@ -388,28 +388,25 @@ def load_rows(dy, x, moments, first, step, lane, lanes, wide, each, given, value
     A thread has ``each`` values of every row. A unit is one of them, or four if ``wide``; the thread has the units
     ``lane``, ``lane + lanes`` and so on. Beyond the last row and column both arrays get 0, which adds to no sum.
     """
-    rows, columns = x.shape
+    columns, last = np.int32(x.shape[1]), x.shape[0] - 1
     for r in range(invstds.size):
         row = first + r * step
-        there = row < rows
-        row = min(row, rows - 1)
-        mean, invstd = moments.mean[row], moments.invstd[row]
-        invstds[r] = invstd
+        there, row = row <= last, min(row, last)
+        mean, invstds[r] = moments.mean[row], moments.invstd[row]
         if wide:
             for k in range(each // 4):
-                i, at = 4 * (lane + k * lanes), r * each + 4 * k
-                begin = row * columns + min(i, columns - 4)
+                i, at = np.int32(4 * (lane + k * lanes)), r * each + 4 * k
+                begin, inside = row * columns + min(i, np.int32(columns - 4)), there and i < columns
                 a, b = load128(dy, begin), load128(x, begin)
                 for j in range(4):
-                    given[at + j] = a[j] if there and i < columns else f0
-                    values[at + j] = (b[j] - mean) * invstd if there and i < columns else f0
+                    given[at + j] = a[j] if inside else f0
+                    values[at + j] = (b[j] - mean) * invstds[r] if inside else f0
         else:
             for k in range(each):
-                i, at = lane + k * lanes, r * each + k
-                inside = there and i < columns
-                a, b = dy[row, min(i, columns - 1)], x[row, min(i, columns - 1)]
-                given[at] = a if inside else f0
-                values[at] = (b - mean) * invstd if inside else f0
+                i, at = np.int32(lane + k * lanes), r * each + k
+                i, inside = min(i, np.int32(columns - 1)), there and i < columns
+                given[at] = dy[row, i] if inside else f0
+                values[at] = (x[row, i] - mean) * invstds[r] if inside else f0
 
 
 @cuda.jit(device=True)
@@ -505,8 +502,10 @@ def walk(dy, x, weight, moments, lanes, wide, out, partials, given, values, invs
     for k in range(each):
         dweight[k] = dbias[k] = f0
     turn, share = 0, f1 / np.float32(columns)
-    for tile in range(cuda.blockIdx.x, (rows + groups * together - 1) // (groups * together), cuda.gridDim.x):
-        first = tile * groups * together + group
+    begin = cuda.blockIdx.x * np.int64(groups * together)
+    while begin < rows:
+        first = begin + group
+        begin += cuda.gridDim.x * np.int64(groups * together)
         load_rows(dy, x, moments, first, groups, lane, lanes, wide, each, given, values, invstds)
         for r in range(together):
             plain, weighted = f0, f0
@@ -530,8 +529,13 @@ def walk(dy, x, weight, moments, lanes, wide, out, partials, given, values, invs
     store_column_sums(dbias, 1, lane, lanes, wide, partials, columns, table)
 
 
-@cuda.jit
-def vectorised_kernel(dy, x, weight, moments, lanes, wide, out, partials):
+# Whether loads are 128 bits wide is a constant of each kernel: with both ways in one, a thread needs half as many
+# registers again.
+
+
+@cuda.jit(device=True)
+def several_rows(dy, x, weight, moments, lanes, wide, out, partials):
+    """`walk` with TOGETHER rows at once, and EACH values of every row in a thread."""
     given, values = cuda.local.array(HELD, np.float32), cuda.local.array(HELD, np.float32)
     invstds, totals = cuda.local.array(TOGETHER, np.float32), cuda.local.array(TOTALS, np.float32)
     factors, dweight = cuda.local.array(EACH, np.float32), cuda.local.array(EACH, np.float32)
@@ -541,8 +545,19 @@ def vectorised_kernel(dy, x, weight, moments, lanes, wide, out, partials):
     walk(dy, x, weight, moments, lanes, wide, out, partials, given, values, invstds, totals, kept, partial, table)
 
 
-@cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
-def wide_rows_kernel(dy, x, weight, moments, lanes, wide, out, partials):
+@cuda.jit(max_registers=64)  # so that 4 blocks of 256 threads fit on a multiprocessor
+def vectorised_kernel(dy, x, weight, moments, lanes, out, partials):
+    several_rows(dy, x, weight, moments, lanes, True, out, partials)
+
+
+@cuda.jit(max_registers=96)  # eight loads where the others have two, each with its address: 2 blocks fit
+def odd_rows_kernel(dy, x, weight, moments, lanes, out, partials):
+    several_rows(dy, x, weight, moments, lanes, False, out, partials)
+
+
+@cuda.jit(device=True)
+def one_row(dy, x, weight, moments, lanes, wide, out, partials):
+    """`walk` with one row at once, and WIDE values of it in a thread."""
     given, values = cuda.local.array(WIDE, np.float32), cuda.local.array(WIDE, np.float32)
     invstds, totals = cuda.local.array(1, np.float32), cuda.local.array(2, np.float32)
     factors, dweight = cuda.local.array(WIDE, np.float32), cuda.local.array(WIDE, np.float32)
@@ -551,9 +566,27 @@ def wide_rows_kernel(dy, x, weight, moments, lanes, wide, out, partials):
     walk(dy, x, weight, moments, lanes, wide, out, partials, given, values, invstds, totals, kept, partial, table)
 
 
-@rung(vectorised_kernel, wide_rows_kernel, add_kernel, block_per_row_kernel, column_parts_kernel)
+@cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
+def wide_rows_kernel(dy, x, weight, moments, lanes, out, partials):
+    one_row(dy, x, weight, moments, lanes, True, out, partials)
+
+
+@cuda.jit(max_registers=64)  # as above
+def wide_odd_rows_kernel(dy, x, weight, moments, lanes, out, partials):
+    one_row(dy, x, weight, moments, lanes, False, out, partials)
+
+
+@rung(
+    vectorised_kernel,
+    odd_rows_kernel,
+    wide_rows_kernel,
+    wide_odd_rows_kernel,
+    add_kernel,
+    block_per_row_kernel,
+    column_parts_kernel,
+)
 def vectorised(p):
-    """Loads of 128 bits; four rows at once, so a block waits once for four; and as many lanes for a row as it needs.
+    """Loads of 128 bits; two rows at once, so that a block waits once for both; and as many lanes as a row needs.
 
     A row of up to 1024 elements has 1 to 256 threads, and several short rows share a block. Longer rows have up to 1024
     threads with 8 elements each. Of more than 8192 elements, `block_per_row` takes them.
@@ -566,13 +599,14 @@ def vectorised(p):
     if p.columns <= BLOCK * EACH:
         lanes = layernorm.lanes_for(blocks(p.columns, EACH), 1)
         threads = BLOCK if lanes <= 32 else lanes
-        kernel, tiles = vectorised_kernel, blocks(p.rows, TOGETHER * (threads // lanes))
+        kernel = vectorised_kernel if wide else odd_rows_kernel
+        tiles = blocks(p.rows, TOGETHER * (threads // lanes))
     else:
         lanes = threads = round_up(blocks(p.columns, WIDE), 32)
-        kernel, tiles = wide_rows_kernel, p.rows
+        kernel, tiles = wide_rows_kernel if wide else wide_odd_rows_kernel, p.rows
     grid = min(tiles, resident(threads))
     partials = device.empty((2, grid, p.columns), np.float32, stream=stream)
-    kernel[grid, threads, stream](dy, x, weight, p.moments, lanes, wide, out, partials)
+    kernel[grid, threads, stream](dy, x, weight, p.moments, lanes, out, partials)
     add_columns(p, partials)
 
 

@@ -258,7 +258,7 @@ PATHS = {
     "a channel in registers": ((8, 3, 16, 16), ["channel_kernel"], 1),
     "a channel in registers, odd": ((64, 3, 9, 9), ["channel_kernel"], 1),
     "large": ((5, 1, 64, 64), ["parts_kernel", "vectorised_kernel"], 2),
-    "large and odd": ((2, 2, 101, 103), ["parts_kernel", "vectorised_kernel"], 2),
+    "large and odd": ((2, 2, 101, 103), ["odd_parts_kernel", "odd_kernel"], 2),
     "wide rows": ((1800, 37), ["column_sums_kernel", "add_kernel", "columns_kernel"], 2),
     "narrow rows": ((33_000, 2), ["column_sums_kernel", "add_kernel", "gradient_kernel"], 2),
 }

@@ -195,7 +195,12 @@ BAD = {
     "no columns": ((X[:, :0].copy(), X[:, :0].copy(), C[:0]), {}, ValueError, "x must have a column"),
     "another weight": ((X, X, C[:2]), {}, ValueError, r"weight must have shape \(5,\), had \(2,\)"),
     "eps": ((X, X, C), {"eps": -1e-5}, ValueError, "eps must not be negative, was -1e-05"),
-    "half of the moments": ((X, X, C), {"invstd": C}, ValueError, "mean and invstd must be given together, mean was"),
+    "half of the moments": (
+        (X, X, C),
+        {"invstd": X[:, 0].copy()},
+        ValueError,
+        "mean and invstd must be given together, mean was",
+    ),
     "moments of columns": ((X, X, C), {"mean": C, "invstd": C}, ValueError, r"mean must have shape \(4,\), had \(5,\)"),
     "dbias on the host": ((X, X, C), {"dbias": C}, TypeError, "dbias must be a device array, was a NumPy array"),
 }
