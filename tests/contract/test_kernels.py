@@ -25,6 +25,7 @@ from pmpp.kernels import (
     random,
     reduction,
     scan,
+    softmax,
     vector_add,
 )
 from pmpp.kernels.convolution import dimensions
@@ -125,6 +126,13 @@ def clipping_and_steps_that_the_device_counts():
     arrays = [device.to_device(np.ones(5, np.float32)) for _ in range(4)]
     optimiser.clip_norm_(arrays, 1.0)
     optimiser.adam_(*arrays, step=device.to_device(np.zeros(1, np.int64)))
+
+
+@further(softmax)
+def gradients_of_shares():
+    for shape, axis in (((2, 5), 1), ((2, 5), 0)):
+        for dtype in (np.float32, np.float64):
+            softmax.backward(np.ones(shape, dtype), np.ones(shape, dtype), axis)
 
 
 @further(convolution_layer)
