@@ -130,7 +130,7 @@ def zero_kernel(out, shift):
     """``out`` is flat, and begins ``shift`` elements behind a multiple of 16 bytes."""
     i = 4 * cuda.grid(1) - shift
     zero = np.float32(0)
-    if 0 <= i and i + 4 <= out.size:
+    if i >= 0 and i + 4 <= out.size:
         store128(out, i, (zero, zero, zero, zero))
     else:
         for k in range(max(i, 0), min(i + 4, out.size)):
