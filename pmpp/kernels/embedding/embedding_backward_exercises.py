@@ -52,8 +52,8 @@ def _itself_too(tokens: np.ndarray, rank: np.ndarray) -> dict[int, np.ndarray]:
 EXERCISES = (
     Exercise(
         "embedding_backward/rank",
-        task="Write to rank[i] how many tokens before i are the same as tokens[i]. Atomics would hand out these numbers "
-        f"in an arbitrary order. There are {BLOCK} threads a block, and one thread or more for each token.",
+        task="Write to rank[i] how many tokens before i are the same as tokens[i]. Atomics would hand out these "
+        f"numbers in an arbitrary order. There are {BLOCK} threads a block, and one thread or more for each token.",
         parameters="tokens, rank",
         cases=_rank_cases,
         answer=rank_answer,

@@ -50,8 +50,8 @@ EXERCISES = (
     Exercise(
         "embedding/positions",
         task="The first layer of GPT-2 adds to the vector of each token that of its place in the text. tokens has some "
-        "texts one after another, each as long as positions has rows. Write table[token] + positions[place] to each row "
-        f"of out. There are {BLOCK} threads a block, and one thread or more for each element of out.",
+        "texts one after another, each as long as positions has rows. Write table[token] + positions[place] to each "
+        f"row of out. There are {BLOCK} threads a block, and one thread or more for each element of out.",
         parameters="table, positions, tokens, out",
         cases=_position_cases,
         answer=positions_answer,

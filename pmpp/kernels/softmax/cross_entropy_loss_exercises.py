@@ -105,8 +105,8 @@ EXERCISES = (
     Exercise(
         "cross_entropy_loss/gradient",
         task="Write the gradient of the sum of all rows' losses to dx, of the shape of x: the softmax of each row, "
-        f"less 1 at its label. Rows whose label is {IGNORED} get 0. Block b has row b, and {BLOCK} threads. row_max(value) "
-        "and row_sum(value) reduce over the block.",
+        f"less 1 at its label. Rows whose label is {IGNORED} get 0. Block b has row b, and {BLOCK} threads. "
+        "row_max(value) and row_sum(value) reduce over the block.",
         parameters="x, labels, dx",
         cases=_gradient_cases,
         budget=_once,
