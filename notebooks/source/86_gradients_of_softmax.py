@@ -403,16 +403,17 @@ for order in (np.arange(len(dy)), rng.permutation(len(dy)), rng.permutation(len(
 show(embedding_backward.search_kernel)
 
 # %% [markdown]
-# **Predict, then run.** 50,257 rows of 768 columns, 32 columns a warp, 8,192 indices of 8 bytes. How many GB of indices
-# do all warps read, from whatever cache has them?
+# **Predict, then run.** 50,257 rows, a warp for each, and 8,192 indices of 8 bytes. How many GB of indices do all warps
+# read, from whatever cache has them?
 
 # %%
 guess = None  # GB
 
-warps = 50_257 * (768 // 32)
-predict(guess, warps * tokens.nbytes / 1e9, unit="GB")
+predict(guess, len(sizes) * tokens.nbytes / 1e9, unit="GB")
 
 # %% [markdown]
+# That is more than 18 times the bytes of the bound, and nearly all of it finds nothing. What it gives is an order.
+#
 # ### Rung 3: `grouped`
 #
 # Group the tokens by row first. That is a counting sort, as in PMPP's chapter on sorting: count, make room, place. Each
@@ -504,7 +505,7 @@ check("embedding/positions", positions)
 # ### More, without a check
 #
 # - Where is the largest element of a row's gradient, and how large can it become? What does label smoothing change?
-# - `search` reads every index for every row. From how many tokens on does it lose to `grouped`, by its counts?
+# - `search` reads every index for every row. From how many rows on does it load more than `grouped`?
 #
 # ## Answers
 #
@@ -592,21 +593,21 @@ row = np.float32([[0, 0, 0, 12]])
 for smoothing in (0.0, 0.1):
     _, dlogits = softmax.cross_entropy(row, np.array([0]), label_smoothing=smoothing)
     print(f"smoothing {smoothing}: {device.to_host(dlogits)[0].round(4).tolist()}")
-per_token = {rung: [] for rung in ("search", "grouped")}
-for count in (8, 32, 128):
-    case = np.ones((count, 32), np.float32), rng.integers(0, 64, count), 64
-    for rung, found in per_token.items():
-        found.append(lab.count(getattr(embedding_backward, rung), *case).counters["global_load_sectors"])
-print("sectors loaded for 8, 32 and 128 tokens of 64 rows:", per_token)
+for table_rows in (32, 128, 512):
+    case = np.ones((64, 32), np.float32), rng.integers(0, table_rows, 64), table_rows
+    rungs = embedding_backward.search, embedding_backward.grouped
+    loads = {rung.name: lab.count(rung, *case).counters["global_load_sectors"] for rung in rungs}
+    print(f"sectors loaded for 64 tokens of {table_rows:3} rows: {loads}")
 
 # %% [markdown]
 # *The largest element.* It is the label's, or that of the class that wrongly has nearly all. Neither can pass 1 in
-# size, before the mean divides it. So the gradient of a cross-entropy never explodes at its beginning. Smoothing takes a
-# little off each, and keeps the logits from growing without end: at $y_t = 1 - \varepsilon + \varepsilon / n$ the label
-# pushes no more.
+# size, before the mean divides it. So the gradient of a cross-entropy never explodes at its beginning. Smoothing takes
+# a little off each, and keeps the logits from growing without end: at $y_t = 1 - \varepsilon + \varepsilon / n$ the
+# label pushes no more.
 #
-# *Search and group.* By their counts `search` loses as soon as there are more than a few dozen tokens for 64 rows. It
-# reads a sector for each four indices and row. `grouped` reads a handful of sectors for each token.
+# *Search and group.* `search` loads a sector for each four indices and row, so it grows with the table. `grouped` loads
+# some dozens of sectors for each token, most of them for counts and places, and does not see how many rows there are.
+# They meet at some hundreds of rows.
 #
 # Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
 # trusted.

@@ -330,15 +330,16 @@ def count_labels(p: Problem) -> None:
 
 
 @cuda.jit(device=True)
-def weight_of_a_row(counts, parts):
-    """1, or for a mean 1 / the number of rows that count. All lanes of a warp must call it."""
-    if parts == 0:
-        return np.float32(1)
-    found = np.int32(0)
-    if cuda.laneid < parts:
-        found = counts[cuda.laneid]
-    found = warp_sum(found)
-    return np.float32(1) / np.float32(found)
+def weight_of_a_row(counts, parts, target):
+    """1, or for a mean 1 / the number of rows that count; NaN if the row has no class. All lanes of a warp call it."""
+    weight = np.float32(1)
+    if parts > 0:
+        found = np.int32(0)
+        if cuda.laneid < parts:
+            found = counts[cuda.laneid]
+        found = warp_sum(found)
+        weight = np.float32(1) / np.float32(found)
+    return np.float32(np.nan) if target < 0 else weight
 
 
 @cuda.jit
@@ -348,7 +349,7 @@ def add_up_kernel(values, sums, counts, parts):
     for i in range(cuda.blockIdx.x * SHARE + cuda.threadIdx.x, end, WIDE):
         total += values[i]
     total = block_sum(total, cuda.shared.array(32, np.float32))
-    weight = weight_of_a_row(counts, parts)
+    weight = weight_of_a_row(counts, parts, 0)
     if cuda.threadIdx.x == 0:
         sums[cuda.blockIdx.x] = total * weight
 
@@ -371,14 +372,13 @@ def add_up(p: Problem) -> None:
 
 
 @cuda.jit(device=True)
-def target_of(label, n, rule, weight):
-    """(label, whether the row counts, weight) of a row. A label that is no class is -1, and its weight is NaN."""
+def target_of(label, n, rule):
+    """The label of a row, -1 if it is no class, and whether the row counts."""
     live = label != rule.ignored
-    if not live:
-        return np.int64(-1), live, np.float32(0)
-    if label < 0 or label >= n:
-        return np.int64(-1), live, np.float32(np.nan)
-    return np.int64(label), live, weight
+    target = np.int64(label)
+    if not live or target < 0 or target >= n:
+        target = np.int64(-1)
+    return target, live
 
 
 @cuda.jit(device=True)
@@ -400,7 +400,7 @@ def loss_of(highest, total, chosen, drift, target, live, rule):
 @cuda.jit
 def pick_kernel(logs, labels, losses, rule):
     row, n = cuda.blockIdx.x, logs.shape[1]
-    target, live, _ = target_of(labels[row], n, rule, np.float32(1))
+    target, live = target_of(labels[row], n, rule)
     drift = np.float32(0)
     if rule.each > 0:
         for i in range(cuda.threadIdx.x, n, BLOCK):
@@ -415,9 +415,9 @@ def pick_kernel(logs, labels, losses, rule):
 @cuda.jit
 def gradient_kernel(out, labels, counts, parts, rule):
     """``out`` has the logarithms of the shares, and becomes the gradient."""
-    weight = weight_of_a_row(counts, parts)
     row, n = cuda.blockIdx.x, out.shape[1]
-    target, live, weight = target_of(labels[row], n, rule, weight)
+    target, live = target_of(labels[row], n, rule)
+    weight = weight_of_a_row(counts, parts, target)
     for i in range(cuda.threadIdx.x, n, BLOCK):
         wanted = rule.each + rule.hit if i == target else rule.each
         out[row, i] = (math.exp(out[row, i]) - wanted) * weight if live else np.float32(0)
@@ -445,9 +445,9 @@ def separate(p):
 
 @cuda.jit
 def fused_kernel(logits, labels, out, losses, counts, parts, rule, none):
-    weight = weight_of_a_row(counts, parts)
     row, n = cuda.blockIdx.x, logits.shape[1]
-    target, live, weight = target_of(labels[row], n, rule, weight)
+    target, live = target_of(labels[row], n, rule)
+    weight = weight_of_a_row(counts, parts, target)
     (best, added), drift = none, np.float32(0)
     for i in range(cuda.threadIdx.x, n, BLOCK):
         value = logits[row, i]
@@ -530,12 +530,12 @@ def at_the_label(chosen, best, scale, rule, weight, like):
 
 @cuda.jit
 def tiny_kernel(logits, labels, out, n, losses, counts, parts, rule, none):
-    weight = weight_of_a_row(counts, parts)
     lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
     mine = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y
     row = min(mine, labels.size - 1)  # lanes beyond the last row take it again: the shuffles need all lanes
-    target, live, weight = target_of(labels[row], n, rule, weight)
     value = logits[row * n + lane] if lane < n else np.float32(-np.inf)
+    target, live = target_of(labels[row], n, rule)
+    weight = weight_of_a_row(counts, parts, target)
     best = max(none.highest, value)
     best = lanes_max(best, lanes)
     e = math.exp(value - best)
@@ -553,13 +553,13 @@ def tiny_kernel(logits, labels, out, n, losses, counts, parts, rule, none):
 @cuda.jit
 def row_in_lanes_kernel(logits, labels, out, n, held, shift, like, losses, counts, parts, rule, none):
     values = cuda.local.array(EACH, np.float32)
-    weight = weight_of_a_row(counts, parts)
     member, lanes = cuda.threadIdx.x, cuda.blockDim.x
     mine = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y
     row = min(mine, labels.size - 1)
     first = row * n
-    target, live, weight = target_of(labels[row], n, rule, weight)
-    hold(values, logits, first, n, shift, like, held, member, lanes)
+    hold(values, logits, first, n, shift, like, held, member, lanes)  # first of all: these loads take longest
+    target, live = target_of(labels[row], n, rule)
+    weight = weight_of_a_row(counts, parts, target)
     start, vectors = vectors_of(first, n, shift, like)
     chosen = logits[first + max(target, 0)]
     drift = drift_of(values, n, vectors, first, start, like, held, member, lanes, rule)
@@ -578,11 +578,11 @@ def row_in_lanes_kernel(logits, labels, out, n, held, shift, like, losses, count
 @cuda.jit(max_registers=64)
 def row_in_block_kernel(logits, labels, out, n, held, shift, like, losses, counts, parts, rule, none):
     values = cuda.local.array(EACH, np.float32)
-    weight = weight_of_a_row(counts, parts)
     row, member, members = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
     first = row * n
-    target, live, weight = target_of(labels[row], n, rule, weight)
     hold(values, logits, first, n, shift, like, held, member, members)
+    target, live = target_of(labels[row], n, rule)
+    weight = weight_of_a_row(counts, parts, target)
     start, vectors = vectors_of(first, n, shift, like)
     chosen = logits[first + max(target, 0)]
     drift = drift_of(values, n, vectors, first, start, like, held, member, members, rule)
@@ -649,7 +649,6 @@ def row_in_blocks_kernel(
 ):
     values, ticket = cuda.local.array(EACH, np.float32), cuda.shared.array(1, np.int64)
     whole = cuda.shared.array(2, np.float32)
-    weight = weight_of_a_row(counts, parts)
     thread, members = cuda.threadIdx.x, cuda.blockDim.x
     if thread == 0:
         ticket[0] = cuda.atomic.add(slots, 0, 1)
@@ -657,9 +656,10 @@ def row_in_blocks_kernel(
     row = ticket[0] // row_parts
     begin = (ticket[0] - row * row_parts) * chunk
     first, count = row * n + begin, min(chunk, n - begin)
-    target, live, weight = target_of(labels[row], n, rule, weight)
+    target, live = target_of(labels[row], n, rule)
     if live:
         hold(values, logits, first, count, shift, like, held, thread, members)
+        weight = weight_of_a_row(counts, parts, target)
         start, vectors = vectors_of(first, count, shift, like)
         if rule.each > 0:
             drift = drift_of(values, count, vectors, first, start, like, held, thread, members, rule)

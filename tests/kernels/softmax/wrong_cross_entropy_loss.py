@@ -15,18 +15,18 @@ LOWEST = np.float32(np.finfo(np.float32).min)
 
 
 @cuda.jit(device=True)
-def right_weight(label, rule, counts, parts, rows):
-    return room.weight_of_a_row(counts, parts)
+def right_weight(target, counts, parts, rows):
+    return room.weight_of_a_row(counts, parts, target)
 
 
 @cuda.jit(device=True)
-def by_all_rows(label, rule, counts, parts, rows):
+def by_all_rows(target, counts, parts, rows):
     """The mean over all rows, ignored ones included."""
     return f1 / np.float32(rows) if parts else f1
 
 
 @cuda.jit(device=True)
-def unscaled(label, rule, counts, parts, rows):
+def unscaled(target, counts, parts, rows):
     return f1
 
 
@@ -68,10 +68,10 @@ def loss_and_gradient(
     @cuda.jit
     def kernel(logits, labels, out, losses, counts, parts, rule):
         row, n, thread = cuda.blockIdx.x, logits.shape[1], cuda.threadIdx.x
-        weight = weigh(labels[row], rule, counts, parts, labels.size)
-        target, live, weight = room.target_of(labels[row], n, rule, weight)
-        if not check and live and target < 0:
-            target, weight = np.int64(labels[row]), f1
+        target, live = room.target_of(labels[row], n, rule)
+        if not check and live:
+            target = np.int64(labels[row])
+        weight = weigh(target, counts, parts, labels.size)
         live = live or not ignore
         best, total, drift = LOWEST, f0, f0
         for i in range(thread, n + guard, BLOCK):
