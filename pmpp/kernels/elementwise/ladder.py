@@ -1,0 +1,511 @@
+"""Elementwise: one operation on every element of one or two arrays, of any strides and with broadcasting.
+
+Chapter: notebooks/88_a_tape.ipynb.  PMPP 4e ch. 3 and 6.
+
+It is what a tensor library needs under everything: sums, products, powers, exponentials, comparisons, copies. The work
+is one operation for up to 12 bytes, so memory is the bound. What can cost more than memory is finding the elements. An
+array is a pointer, a shape, and strides: how far apart neighbours along each dimension lie. A transposed array, a slice
+and an array that is repeated along a dimension (its stride there is 0) are views: the same memory, other strides. To
+turn a thread's number into an index of each dimension takes divisions, and the rungs differ in how many remain.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.common import blocks
+from pmpp.runtime import device
+from pmpp.runtime.check import as_number
+from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import load128, store128
+
+# The operations by name, and the number by which the kernels know each. The first take one operand, the others two.
+UNARY = ("copy", "negative", "absolute", "exp", "log", "sqrt", "reciprocal", "square", "sign")
+BINARY = ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "equal", "greater", "greater_equal")
+OPERATIONS = {name: number for number, name in enumerate(UNARY + BINARY)}
+(COPY, NEGATIVE, ABSOLUTE, EXP, LOG, SQRT, RECIPROCAL, SQUARE, SIGN) = range(len(UNARY))
+(ADD, SUBTRACT, MULTIPLY, DIVIDE, POWER, MAXIMUM, MINIMUM, EQUAL, GREATER, GREATER_EQUAL) = range(
+    len(UNARY), len(OPERATIONS)
+)
+BLOCK = 256  # threads a block
+DIMENSIONS = 4  # that a kernel can tell apart
+ANY = tuple(range(33))  # ranks that are accepted: NumPy has up to 32 dimensions, and 0 of them for one number
+
+
+def reference(a: np.ndarray, b: typing.Any = None, op: str = "add") -> np.ndarray:
+    """``op`` of ``a``, or of ``a`` and ``b``, an array or a number, in float64; broadcast as in NumPy."""
+    functions = {
+        "copy": lambda x, y: x,
+        "negative": lambda x, y: -x,
+        "absolute": lambda x, y: abs(x),
+        "exp": lambda x, y: np.exp(x),
+        "log": lambda x, y: np.log(x),
+        "sqrt": lambda x, y: np.sqrt(x),
+        "reciprocal": lambda x, y: 1 / x,
+        "square": lambda x, y: x * x,
+        "sign": lambda x, y: np.sign(x),
+        "add": lambda x, y: x + y,
+        "subtract": lambda x, y: x - y,
+        "multiply": lambda x, y: x * y,
+        "divide": lambda x, y: x / y,
+        "power": np.power,
+        "maximum": np.maximum,
+        "minimum": np.minimum,
+        "equal": lambda x, y: (x == y) * 1.0,
+        "greater": lambda x, y: (x > y) * 1.0,
+        "greater_equal": lambda x, y: (x >= y) * 1.0,
+    }
+    with np.errstate(all="ignore"):
+        first = a.astype(np.float64)
+        second = None if b is None else np.asarray(np.float32(b)).astype(np.float64)
+        return np.asarray(functions[op](first, second), np.float64)
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
+    """Small awkward inputs: a name, and ``(a, b, op)``."""
+    rng = np.random.default_rng(19) if rng is None else rng
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    made: dict[str, tuple] = {name: (normal(7, 41), None, name) for name in UNARY}
+    made["log"] = made["sqrt"] = (abs(normal(7, 41)), None, "log")
+    made["sqrt"] = (made["log"][0], None, "sqrt")
+    made |= {name: (normal(5, 30), normal(5, 30), name) for name in BINARY}
+    made["power"] = (abs(normal(5, 30)), normal(5, 30), "power")
+    made["equal"] = (np.round(normal(9, 9)), np.round(normal(9, 9)), "equal")
+    for n in (0, 1, 3, 4, 5, BLOCK - 1, BLOCK + 1, 4 * BLOCK + 1):
+        made[f"n = {n}"] = normal(n), normal(n), "add"
+    made["a number"] = (normal(3, 50), 0.1, "multiply")
+    made["a power of a number"] = (normal(33), 3, "power")
+    made["a bias"] = (normal(6, 12), normal(12), "add")
+    made["a bias of channels"] = (normal(3, 5, 4, 4), normal(5, 1, 1), "add")
+    made["a column"] = (normal(9, 8), normal(9, 1), "subtract")
+    made["an outer product"] = (normal(13, 1), normal(1, 20), "multiply")
+    made["both repeated"] = (normal(3, 1, 4), normal(1, 5, 1), "add")
+    made["ranks that differ"] = (normal(4), normal(2, 3, 4), "divide")
+    made["a scalar array"] = (normal(2, 3), normal(1), "maximum")
+    made["no rows"] = (normal(0, 4), normal(4), "add")
+    extremes = np.float32([0.0, -0.0, 1e-45, 3.4e38, np.inf, -np.inf, np.nan, 1])
+    pairs = [each.reshape(-1).copy() for each in np.meshgrid(extremes, extremes)]
+    made |= {f"non-finite, {op}": (*pairs, op) for op in ("add", "multiply", "divide", "maximum", "minimum", "greater")}
+    made |= {f"non-finite, {op}": (extremes, None, op) for op in ("exp", "sign", "absolute", "sqrt", "reciprocal")}
+    return made
+
+
+def tolerance(a: np.ndarray, b: typing.Any = None, op: str = "add") -> typing.Any:
+    """How far from `reference` a right result may be, element by element.
+
+    Copies, signs, comparisons, maxima and minima are exact. Sums, products, quotients and roots are rounded once: half
+    an ulp, which is at most 2^-24 of the result; below 2^-126 they may be off by a spacing. exp and log are good to 2
+    ulp, and a power to 4 (CUDA C++ programming guide, "Mathematical functions").
+    """
+    if op in ("copy", "negative", "absolute", "sign", "maximum", "minimum", "equal", "greater", "greater_equal"):
+        return 0.0
+    half_ulps = {"exp": 4, "log": 4, "power": 8, "divide": 2, "reciprocal": 2}.get(op, 1)
+    with np.errstate(all="ignore"):
+        size = np.abs(reference(a, b, op))
+    size = np.where(np.isfinite(size), size, 0)
+    return half_ulps * 2.0**-24 * size + 2.0**-148
+
+
+def cost(n: int, operands: int = 2, itemsize: int = 4) -> Cost:
+    """n operations; each operand read once, the result written once. What is repeated is read once altogether."""
+    return Cost(flops=n, bytes=(operands + 1) * n * itemsize)
+
+
+def arguments(a, b=None, op="add", *, out=None, stream=0) -> Problem:
+    """One operation on every element of ``a``, or of ``a`` and ``b``.
+
+    Args:
+        a: a float32 array. A device array may be a view of any strides: transposed, sliced.
+        b: another, or a number; None for an operation on one operand. Shapes that differ are broadcast as in NumPy:
+            from the last dimension on, extents are equal, or one of them is 1 and is repeated. What remains after
+            neighbouring dimensions are joined must have at most 4 dimensions.
+        op: on one operand "copy", "negative", "absolute", "exp", "log", "sqrt", "reciprocal", "square" or "sign"; on
+            two "add", "subtract", "multiply", "divide", "power", "maximum", "minimum" (NaN if one is NaN), "equal",
+            "greater" or "greater_equal" (1.0 where it is so, 0.0 elsewhere).
+        out: a float32 device array of the result's shape in C order, or None to allocate one. It may be ``a`` or ``b``,
+            where these have its shape and are in C order, and is otherwise apart from them in memory.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+    Source: NumPy's rules of broadcasting.
+
+    >>> from pmpp.kernels import elementwise
+    >>> elementwise.vectorised(np.float32([[1], [2]]), np.float32([10, 20]), "add").copy_to_host()
+    array([[11., 21.],
+           [12., 22.]], dtype=float32)
+    """
+    stream = device.as_stream(stream)
+    a = device.as_input("a", a, dtypes="float32", ndim=ANY, layout="any", stream=stream)
+    if not isinstance(op, str) or op not in OPERATIONS:
+        raise ValueError(f"op must be one of {', '.join(OPERATIONS)}, was {op!r}")
+    number = np.float32(0)
+    if op in UNARY:
+        if b is not None:
+            raise ValueError(f"b must be None, since {op} takes one operand, was {_described(b)}")
+        second = None
+    elif isinstance(b, int | float | np.integer | np.floating):
+        second, number = None, as_number("b", b)
+    elif b is None:
+        raise ValueError(f"b must be an array or a number, since {op} takes two operands, was None")
+    else:
+        second = device.as_input("b", b, dtypes="float32", ndim=ANY, layout="any", stream=stream)
+    shapes = (a.shape,) if second is None else (a.shape, second.shape)
+    shape = broadcast(*shapes)
+    may_be = tuple(
+        name for name, x in (("a", a), ("b", second)) if x is not None and x.shape == shape and x.is_c_contiguous()
+    )
+    out = device.as_output(
+        "out", out, shape=shape, dtype=np.float32, apart={"a": a, "b": second}, may_be=may_be, stream=stream
+    )
+    return problem(OPERATIONS[op], a, second, number, out, stream)
+
+
+def _described(b: typing.Any) -> str:
+    return f"an array of shape {b.shape}" if hasattr(b, "shape") else repr(b)
+
+
+@functools.lru_cache(1024)
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the result. Raises ValueError, with both shapes, if they do not fit.
+
+    >>> broadcast((4, 1, 3), (2, 1))
+    (4, 2, 3)
+    """
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        words = " and ".join(map(str, shapes))
+        raise ValueError(f"a and b must have extents that are equal or 1, from the last on, had {words}") from None
+
+
+# --------------------------------------------------------------------------------------------------- shapes and strides
+
+
+class Extents(typing.NamedTuple):
+    """The shape of the result as four dimensions, the last one fastest; those that are missing are 1."""
+
+    d0: int
+    d1: int
+    d2: int
+    d3: int
+
+    @property
+    def size(self) -> int:
+        """How many elements there are."""
+        return self.d0 * self.d1 * self.d2 * self.d3
+
+
+class Steps(typing.NamedTuple):
+    """How many elements apart an array's neighbours along each dimension lie; 0 where it is repeated."""
+
+    d0: int
+    d1: int
+    d2: int
+    d3: int
+
+
+class Plan(typing.NamedTuple):
+    """Where the elements of a result, its operands and itself lie."""
+
+    extents: Extents
+    first: Steps
+    second: Steps
+    out: Steps
+    dimensions: int  # those that are not 1
+
+
+def problem(number_of_op: int, a: typing.Any, b: typing.Any, number: typing.Any, out: typing.Any, stream: typing.Any):
+    """A problem whose arrays are checked. ``out`` may have any strides but 0."""
+    described = [(x.shape, x.strides) for x in (a, a if b is None else b, out)]
+    plans = functools.partial(plan_of, *described, out.dtype.itemsize)
+    return Problem(
+        out,
+        stream=stream,
+        op=number_of_op,
+        a=device.span(a),
+        b=device.span(a if b is None else b),
+        number=number,
+        is_number=b is None,
+        out=device.span(out),
+        plans=plans,
+    )
+
+
+@functools.lru_cache(4096)
+def plan_of(a: tuple, b: tuple, out: tuple, itemsize: int, join: bool = True) -> Plan:
+    """The plan of arrays that are given as pairs of shape and strides; with ``join``, of as few dimensions as possible.
+
+    Neighbouring dimensions become one where every array steps through both as through one: the outer stride is the
+    inner stride times the inner extent. Raises ValueError where more than four are left.
+
+    >>> plan_of(((6, 1, 4), (16, 16, 4)), ((1,), (4,)), ((6, 5, 4), (80, 16, 4)), 4).extents
+    Extents(d0=1, d1=6, d2=5, d3=4)
+    """
+    shape = out[0]
+    found = [[*shape], *(_steps(one, shape, itemsize) for one in (a, b, out))]
+    columns = [column for column in zip(*found, strict=True) if column[0] != 1]
+    joined: list[tuple] = []
+    for column in columns:
+        extent, *steps = column
+        if join and joined and all(outer == inner * extent for outer, inner in zip(joined[-1][1:], steps, strict=True)):
+            joined[-1] = (joined[-1][0] * extent, *steps)
+        else:
+            joined.append(column)
+    if len(joined) > DIMENSIONS:
+        if not join:
+            return plan_of(a, b, out, itemsize)
+        raise ValueError(
+            f"a and b must leave at most {DIMENSIONS} dimensions after neighbours are joined, left {len(joined)} of a "
+            f"result of shape {shape}: copy one of them first"
+        )
+    missing = [(1, 0, 0, 0)] * (DIMENSIONS - len(joined))
+    extents, *steps = zip(*missing, *joined, strict=True)
+    return Plan(Extents(*extents), *(Steps(*each) for each in steps), len(joined))
+
+
+def _steps(array: tuple, shape: tuple[int, ...], itemsize: int) -> list[int]:
+    """Strides in elements along the dimensions of ``shape``."""
+    extents, strides = array
+    missing = len(shape) - len(extents)
+    own = [0 if extent == 1 else stride // itemsize for extent, stride in zip(extents, strides, strict=True)]
+    return [0] * missing + own
+
+
+# ------------------------------------------------------------------------------------------------------ the operations
+
+
+@cuda.jit(device=True)
+def apply_unary(op, x):
+    """The operation on one operand. All threads take the same branch: it is one operation a launch."""
+    if op == COPY:
+        return x
+    if op == NEGATIVE:
+        return -x
+    if op == ABSOLUTE:
+        return abs(x)
+    if op == EXP:
+        return math.exp(x)
+    if op == LOG:
+        return math.log(x)
+    if op == SQRT:
+        return math.sqrt(x)
+    if op == RECIPROCAL:
+        return np.float32(1) / x
+    if op == SQUARE:
+        return x * x
+    zero, one = np.float32(0), np.float32(1)
+    return one if x > zero else -one if x < zero else x  # a zero keeps its sign, a NaN stays NaN
+
+
+@cuda.jit(device=True)
+def apply_binary(op, x, y):
+    """The operation on two operands."""
+    zero, one = np.float32(0), np.float32(1)
+    if op == ADD:
+        return x + y
+    if op == SUBTRACT:
+        return x - y
+    if op == MULTIPLY:
+        return x * y
+    if op == DIVIDE:
+        return x / y
+    if op == POWER:
+        return math.pow(x, y)
+    if op == MAXIMUM:
+        return x if x > y or x != x else y  # of a NaN nothing is true but that it differs from itself
+    if op == MINIMUM:
+        return x if x < y or x != x else y
+    if op == EQUAL:
+        return one if x == y else zero
+    if op == GREATER:
+        return one if x > y else zero
+    return one if x >= y else zero
+
+
+# ----------------------------------------------------------------------------------------------- an index and divisions
+
+
+@cuda.jit(device=True)
+def element(op, a, at_a, b, at_b, number, is_number):
+    """One element of the result, from the places of its operands."""
+    if op < ADD:
+        return apply_unary(op, a[at_a])
+    return apply_binary(op, a[at_a], number if is_number else b[at_b])
+
+
+@cuda.jit(device=True)
+def place(steps, i0, i1, i2, i3):
+    """Where the element of this index lies."""
+    return i0 * steps.d0 + i1 * steps.d1 + i2 * steps.d2 + i3 * steps.d3
+
+
+@cuda.jit
+def indexed_kernel(op, a, b, number, is_number, out, plan):
+    i, extents = cuda.grid(1), plan.extents
+    if i < extents.d0 * extents.d1 * extents.d2 * extents.d3:
+        i3, i = i % extents.d3, i // extents.d3
+        i2, i = i % extents.d2, i // extents.d2
+        i1, i0 = i % extents.d1, i // extents.d1
+        at_a, at_b = place(plan.first, i0, i1, i2, i3), place(plan.second, i0, i1, i2, i3)
+        out[place(plan.out, i0, i1, i2, i3)] = element(op, a, at_a, b, at_b, number, is_number)
+
+
+@rung(indexed_kernel)
+def indexed(p):
+    """A thread for each element: its number becomes four indices, and these a place in each array.
+
+    Leaves: six divisions of 64 bits for one operation, even where all arrays lie one element after the other.
+    """
+    plan = p.plans(join=False)
+    indexed_kernel[blocks(plan.extents.size, BLOCK), BLOCK, p.stream](
+        p.op, p.a, p.b, p.number, p.is_number, p.out, plan
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- fewer of them
+
+SMALL = 2**31  # below this, numbers of elements fit into 32 bits, and a division takes a fraction of the time
+
+
+@cuda.jit
+def straight_kernel(op, a, b, number, is_number, out, plan):
+    i = np.int64(cuda.grid(1))
+    if i < plan.extents.d3:
+        at_a, at_b = i * plan.first.d3, i * plan.second.d3
+        out[i * plan.out.d3] = element(op, a, at_a, b, at_b, number, is_number)
+
+
+@cuda.jit(device=True)
+def index_of(i, extents):
+    """The index of element i of fewer than 2^31, by divisions of 32 bits."""
+    left = np.uint32(i)
+    i3, left = left % np.uint32(extents.d3), left // np.uint32(extents.d3)
+    i2, left = left % np.uint32(extents.d2), left // np.uint32(extents.d2)
+    i1, i0 = left % np.uint32(extents.d1), left // np.uint32(extents.d1)
+    return np.int64(i0), np.int64(i1), np.int64(i2), np.int64(i3)
+
+
+@cuda.jit
+def small_kernel(op, a, b, number, is_number, out, plan, size):
+    i = cuda.grid(1)
+    if i < size:
+        i0, i1, i2, i3 = index_of(i, plan.extents)
+        at_a, at_b = place(plan.first, i0, i1, i2, i3), place(plan.second, i0, i1, i2, i3)
+        out[place(plan.out, i0, i1, i2, i3)] = element(op, a, at_a, b, at_b, number, is_number)
+
+
+@rung(straight_kernel, small_kernel, indexed_kernel)
+def joined(p):
+    """Neighbouring dimensions that lie together become one. What is left of the divisions takes 32 bits.
+
+    Arrays that all lie one element after the other have one dimension left, and no division.
+
+    Leaves: a thread asks for 4 bytes of each operand, and each element needs an index of its own.
+    """
+    plan = p.plans()
+    size = plan.extents.size
+    kernel = straight_kernel if plan.dimensions <= 1 else indexed_kernel if size >= SMALL else small_kernel
+    more = (size,) if kernel is small_kernel else ()
+    kernel[blocks(size, BLOCK), BLOCK, p.stream](p.op, p.a, p.b, p.number, p.is_number, p.out, plan, *more)
+
+
+# ----------------------------------------------------------------------------------------------------- four neighbours
+
+
+@cuda.jit(device=True)
+def four(x, at, step):
+    """Four neighbours along the last dimension: one 128-bit load, or one number that is repeated."""
+    if step == 0:
+        same = x[at]
+        return same, same, same, same
+    return load128(x, at)
+
+
+@cuda.jit(device=True)
+def apply_four(op, x, y):
+    """The operation on four pairs of operands."""
+    if op < ADD:
+        return apply_unary(op, x[0]), apply_unary(op, x[1]), apply_unary(op, x[2]), apply_unary(op, x[3])
+    return (
+        apply_binary(op, x[0], y[0]),
+        apply_binary(op, x[1], y[1]),
+        apply_binary(op, x[2], y[2]),
+        apply_binary(op, x[3], y[3]),
+    )
+
+
+@cuda.jit
+def straight_vectors_kernel(op, a, b, number, is_number, out, plan):
+    i, size = 4 * np.int64(cuda.grid(1)), plan.extents.d3
+    if i + 4 <= size:
+        x = four(a, i * plan.first.d3, plan.first.d3)
+        y = (number, number, number, number) if is_number else four(b, i * plan.second.d3, plan.second.d3)
+        store128(out, i, apply_four(op, x, y))
+    elif i < size:
+        for last in range(i, size):
+            at_a, at_b = last * plan.first.d3, last * plan.second.d3
+            out[last] = element(op, a, at_a, b, at_b, number, is_number)
+
+
+@cuda.jit
+def vectors_kernel(op, a, b, number, is_number, out, plan, size):
+    i = 4 * cuda.grid(1)
+    if i < size:
+        i0, i1, i2, i3 = index_of(i, plan.extents)
+        at_a, at_b = place(plan.first, i0, i1, i2, i3), place(plan.second, i0, i1, i2, i3)
+        x = four(a, at_a, plan.first.d3)
+        y = (number, number, number, number) if is_number else four(b, at_b, plan.second.d3)
+        store128(out, place(plan.out, i0, i1, i2, i3), apply_four(op, x, y))
+
+
+@functools.lru_cache(4096)
+def in_fours(plan: Plan, addresses: tuple[int, int, int]) -> bool:
+    """Whether a thread can take four neighbours: in each array they are a vector of 16 bytes, or one number.
+
+    ``addresses``: of a, b and the result, modulo 16. The result is written in vectors, so it repeats nothing.
+    """
+    steps = plan.first, plan.second, plan.out
+    if plan.out.d3 != 1 or (plan.dimensions > 1 and (plan.extents.d3 % 4 or plan.extents.size >= SMALL)):
+        return False
+    vectors = [(each, where) for each, where in zip(steps, addresses, strict=True) if each.d3]
+    return all(each.d3 == 1 and where == 0 and all(step % 4 == 0 for step in each[:3]) for each, where in vectors)
+
+
+@rung(straight_vectors_kernel, vectors_kernel, straight_kernel, small_kernel, indexed_kernel)
+def vectorised(p):
+    """A thread takes four neighbours: one index for four elements, 128-bit loads, a 128-bit store.
+
+    Where neighbours are no whole vectors, as in a transposed operand, `joined` does the work.
+
+    Leaves: a transposed operand is read with a stride; a tile in shared memory would mend it (chapter 16).
+    """
+    plan = p.plans()
+    addresses = device.address(p.a) % 16, device.address(p.b) % 16, device.address(p.out) % 16
+    if not in_fours(plan, addresses):
+        return joined.launch(p)
+    size = plan.extents.size
+    kernel, more = (straight_vectors_kernel, ()) if plan.dimensions <= 1 else (vectors_kernel, (size,))
+    kernel[blocks(blocks(size, 4), BLOCK), BLOCK, p.stream](p.op, p.a, p.b, p.number, p.is_number, p.out, plan, *more)
+    return None
+
+
+@cuda.jit
+def fill_kernel(out, value):
+    i = 4 * np.int64(cuda.grid(1))
+    if i + 4 <= out.size:
+        store128(out, i, (value, value, value, value))
+    else:
+        for last in range(i, out.size):
+            out[last] = value
+
+
+LADDER = (indexed, joined, vectorised)

@@ -1,0 +1,78 @@
+"""A whole training step as one CUDA graph: its launches are recorded once, and queued by one call from then on."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+
+from pmpp.nn.tape import Tensor, state
+from pmpp.runtime import device
+
+__all__ = ["Captured", "capture"]
+
+
+class Captured:
+    """A recorded step: call it with batches of the shapes that it was recorded with.
+
+    Attributes: inputs, the tensors that each call overwrites; result, what the step returned: each call writes it anew.
+    """
+
+    def __init__(self, step: Callable, inputs: tuple[Tensor, ...]) -> None:
+        self.step, self.inputs, self.result = step, inputs, None
+        self._graph: typing.Any = None
+
+    def __call__(self, *inputs: Tensor) -> typing.Any:
+        """The step on these inputs. Returns what the step returned, with the new values, without waiting for them."""
+        if len(inputs) != len(self.inputs):
+            raise TypeError(f"the step was recorded with {len(self.inputs)} inputs, was given {len(inputs)}")
+        for i, (kept, given) in enumerate(zip(self.inputs, inputs, strict=True)):
+            if (given.shape, given.dtype) != (kept.shape, kept.dtype):
+                was = f"{given.dtype}{given.shape}"
+                raise ValueError(f"input {i} must be {kept.dtype}{kept.shape}, as it was recorded, was {was}")
+        if not device.on_gpu():
+            self.result = self.step(*inputs)
+            return self.result
+        for kept, given in zip(self.inputs, inputs, strict=True):
+            kept.array.copy_to_device(given.array)
+        self._graph.launch(self._stream)
+        return self.result
+
+    def _record(self) -> None:
+        import cupy
+
+        # Not a stream that is apart from the default one: what is queued there comes before the step, or after it.
+        self._stream, self._pool = cupy.cuda.Stream(), cupy.cuda.MemoryPool()
+        cupy.cuda.Device().synchronize()
+        with cupy.cuda.using_allocator(self._pool.malloc), self._stream:
+            before, state.stream, state.capturing = state.stream, device.as_stream(self._stream.ptr), True
+            try:
+                self.step(*self.inputs)  # compiles the kernels, and fills the caches
+                self._stream.synchronize()
+                self._stream.begin_capture()
+                try:
+                    self.result = self.step(*self.inputs)
+                finally:
+                    self._graph = self._stream.end_capture()
+            finally:
+                state.stream, state.capturing = before, False
+
+
+def capture(step: Callable, *inputs: Tensor) -> Captured:
+    """Record ``step(*inputs)``: forward and backward passes and the change of the parameters.
+
+    The step is carried out once while it is recorded, on these inputs. It must not wait for the GPU or read a result on
+    the host, and must do the same each time. Learning rates are those of the recording, and Adam, which counts its
+    steps, is refused. Without a GPU the result carries out the step as it is, with the same checks.
+
+    Raises ImportError without CuPy, and RuntimeError for what cannot be recorded.
+    """
+    recorded = Captured(step, tuple(Tensor(_copy(x)) for x in inputs))
+    if device.on_gpu():
+        recorded._record()
+    return recorded
+
+
+def _copy(tensor: Tensor) -> typing.Any:
+    copied = device.empty(tensor.shape, tensor.dtype)
+    copied.copy_to_device(tensor.array)
+    return copied

@@ -1,0 +1,357 @@
+"""Layers as functions: each calls the kernels of a room, forwards and backwards.
+
+Names, layouts and defaults are those of ``torch.nn.functional``. Images have the shape (N, C, H, W). All but labels is
+float32. Each raises what its room raises: an error that names the argument at fault.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+
+from pmpp.kernels import (
+    activation,
+    convolution_layer,
+    normalisation,
+    pooling,
+)
+from pmpp.kernels import (
+    dropout as dropout_room,
+)
+from pmpp.kernels import (
+    embedding as embedding_room,
+)
+from pmpp.kernels import (
+    linear as linear_room,
+)
+from pmpp.kernels import (
+    softmax as softmax_room,
+)
+from pmpp.nn import init
+from pmpp.nn.arithmetic import call
+from pmpp.nn.tape import Function, Tensor, state
+
+__all__ = [
+    "avg_pool2d",
+    "batch_norm",
+    "conv2d",
+    "cross_entropy",
+    "dropout",
+    "embedding",
+    "gelu",
+    "layer_norm",
+    "linear",
+    "max_pool2d",
+    "mse_loss",
+    "relu",
+    "sigmoid",
+    "silu",
+    "tanh",
+]
+
+
+def _array(value: Tensor | None) -> typing.Any:
+    return None if value is None else value.array
+
+
+class Linear(Function):
+    """x W^T + b."""
+
+    @staticmethod
+    def forward(context, x, weight, bias):
+        context.save_for_backward(x, weight)
+        context.shape = x.shape
+        rows = x.array.reshape((-1, x.shape[-1]))
+        y = linear_room.linear(rows, weight.array, _array(bias), stream=state.stream)
+        return y.reshape((*x.shape[:-1], weight.shape[0]))
+
+    @staticmethod
+    def backward(context, dy):
+        x, weight = context.saved
+        need = tuple(n for n, wanted in zip(("x", "weight", "bias"), context.needs, strict=True) if wanted)
+        dy, x = dy.reshape((-1, dy.shape[-1])), x.reshape((-1, x.shape[-1]))
+        dx, dweight, dbias = linear_room.linear_backward(dy, x, weight, need=need, stream=state.stream)
+        return dx if dx is None else dx.reshape(context.shape), dweight, dbias
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x @ weight.T + bias`` for x of shape (..., in), weight (out, in) and bias (out,)."""
+    return Linear.apply(x, weight, bias)
+
+
+class Conv2d(Function):
+    """A convolution layer."""
+
+    @staticmethod
+    def forward(context, x, weight, bias, stride, padding, dilation, groups):
+        context.save_for_backward(x, weight)
+        context.options = stride, padding, dilation, groups
+        return convolution_layer.convolution(x.array, weight.array, _array(bias), *context.options, stream=state.stream)
+
+    @staticmethod
+    def backward(context, dy):
+        (x, weight), options = context.saved, context.options
+        dx = dweight = dbias = None
+        if context.needs[0]:
+            dx = call(convolution_layer.input_gradient, dy, weight, x.shape, *options)
+        if context.needs[1]:
+            dweight = call(convolution_layer.weight_gradient, dy, x, weight.shape[2:], *options)
+        if context.needs[2]:
+            dbias = call(convolution_layer.bias_gradient, dy)
+        return dx, dweight, dbias, None, None, None, None
+
+
+def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1) -> Tensor:
+    """A convolution layer (a cross-correlation): x (N, C, H, W), weight (K, C / groups, R, S), bias (K,)."""
+    return Conv2d.apply(x, weight, bias, stride, padding, dilation, groups)
+
+
+class Activation(Function):
+    """A function of each element."""
+
+    @staticmethod
+    def forward(context, x, name):
+        context.name = name
+        context.save_for_backward(x)
+        return call(activation.fused, x.array, name)
+
+    @staticmethod
+    def backward(context, dy):
+        return call(activation.backward, dy, context.saved[0], context.name), None
+
+
+def relu(x: Tensor) -> Tensor:
+    """``max(x, 0)``."""
+    return Activation.apply(x, "relu")
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """``1 / (1 + exp(-x))``."""
+    return Activation.apply(x, "sigmoid")
+
+
+def tanh(x: Tensor) -> Tensor:
+    """The hyperbolic tangent."""
+    return Activation.apply(x, "tanh")
+
+
+def silu(x: Tensor) -> Tensor:
+    """x times its sigmoid."""
+    return Activation.apply(x, "silu")
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x times the probability that a standard normal number is below it; ``approximate`` may be "tanh"."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'approximate must be "none" or "tanh", was {approximate!r}')
+    return Activation.apply(x, "gelu" if approximate == "none" else "gelu_tanh")
+
+
+class MaxPool2d(Function):
+    """The largest element of each window."""
+
+    @staticmethod
+    def forward(context, x, kernel_size, stride, padding, ceil_mode):
+        context.options = kernel_size, stride, padding, ceil_mode
+        context.save_for_backward(x)
+        return call(pooling.max_pool2d, x.array, *context.options)
+
+    @staticmethod
+    def backward(context, dy):
+        return call(pooling.backward, dy, context.saved[0], "max", *context.options), None, None, None, None
+
+
+def max_pool2d(x, kernel_size, stride=None, padding=0, ceil_mode=False) -> Tensor:
+    """The largest element of each window."""
+    return MaxPool2d.apply(x, kernel_size, stride, padding, ceil_mode)
+
+
+class AvgPool2d(Function):
+    """The mean of each window."""
+
+    @staticmethod
+    def forward(context, x, kernel_size, stride, padding, ceil_mode, count_include_pad):
+        context.options = kernel_size, stride, padding, ceil_mode, count_include_pad
+        context.save_for_backward(x)
+        return call(pooling.avg_pool2d, x.array, *context.options)
+
+    @staticmethod
+    def backward(context, dy):
+        return call(pooling.backward, dy, context.saved[0], "average", *context.options), *[None] * 5
+
+
+def avg_pool2d(x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True) -> Tensor:
+    """The mean of each window."""
+    return AvgPool2d.apply(x, kernel_size, stride, padding, ceil_mode, count_include_pad)
+
+
+class BatchNorm(Function):
+    """Normalisation by the moments of a batch."""
+
+    @staticmethod
+    def forward(context, x, weight, bias, running_mean, running_var, momentum, eps):
+        context.eps = eps
+        context.save_for_backward(x, weight)
+        return normalisation.batch_norm(
+            x.array,
+            weight.array,
+            bias.array,
+            running_mean,
+            running_var,
+            momentum=momentum,
+            eps=eps,
+            stream=state.stream,
+        )
+
+    @staticmethod
+    def backward(context, dy):
+        x, weight = context.saved
+        gradients = normalisation.batch_norm_backward(dy, x, weight, eps=context.eps, stream=state.stream)
+        return *gradients, None, None, None, None
+
+
+def batch_norm(x, running_mean, running_var, weight, bias, training=False, momentum=0.1, eps=1e-5) -> Tensor:
+    """Each channel to mean 0 and variance 1, then times ``weight`` plus ``bias``, all of shape (C,).
+
+    In training the moments are those of the batch, and the running ones, tensors without a gradient, are updated in
+    place. Else the running ones are used; then x may still have a gradient.
+    """
+    if training:
+        means = _array(running_mean), _array(running_var)
+        y = BatchNorm.apply(x, weight, bias, *means, momentum, eps)
+        for tensor in (running_mean, running_var):
+            if tensor is not None:
+                tensor.changed()
+        return y
+    if not state.recording or not (x.requires_grad or weight.requires_grad or bias.requires_grad):
+        y = normalisation.batch_norm(
+            x.array,
+            weight.array,
+            bias.array,
+            running_mean.array,
+            running_var.array,
+            training=False,
+            eps=eps,
+            stream=state.stream,
+        )
+        return Tensor(y)
+    shape = (1, -1) + (1,) * (x.ndim - 2)
+    scale = weight / (running_var + eps).sqrt()
+    return x * scale.reshape(shape) + (bias - running_mean * scale).reshape(shape)
+
+
+class LayerNorm(Function):
+    """Normalisation of rows."""
+
+    @staticmethod
+    def forward(context, x, weight, bias, eps):
+        context.eps = eps
+        context.save_for_backward(x, weight)
+        rows = x.array.reshape((-1, math.prod(weight.shape)))
+        flat = weight.array.reshape(-1), bias.array.reshape(-1)
+        return normalisation.layer_norm(rows, *flat, eps, stream=state.stream).reshape(x.shape)
+
+    @staticmethod
+    def backward(context, dy):
+        x, weight = context.saved
+        shape, width = x.shape, weight.size
+        dx, dweight, dbias = normalisation.layer_norm_backward(
+            dy.reshape((-1, width)), x.reshape((-1, width)), weight.reshape(-1), eps=context.eps, stream=state.stream
+        )
+        return dx.reshape(shape), dweight.reshape(weight.shape), dbias.reshape(weight.shape), None
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """The last dimensions, those of ``weight``, to mean 0 and variance 1, then times ``weight`` plus ``bias``."""
+    if x.shape[-weight.ndim :] != weight.shape:
+        raise ValueError(f"weight must have the shape of the last dimensions of x, {x.shape}, had {weight.shape}")
+    return LayerNorm.apply(x, weight, bias, eps)
+
+
+class CrossEntropy(Function):
+    """From scores to the loss; its gradient is computed in the same pass."""
+
+    @staticmethod
+    def forward(context, scores, labels, ignore_index, label_smoothing, reduction):
+        loss, gradient = softmax_room.cross_entropy(
+            scores.array,
+            labels.array if isinstance(labels, Tensor) else labels,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            reduction=reduction,
+            gradient=context.needs[0],
+            stream=state.stream,
+        )
+        context.save_for_backward(*([gradient] if context.needs[0] else []))
+        context.each = reduction == "none"
+        return loss.reshape((-1,) if context.each else ())
+
+    @staticmethod
+    def backward(context, dy):
+        from pmpp.kernels import elementwise
+
+        upstream = dy.reshape((-1, 1)) if context.each else dy
+        return call(elementwise.multiply, context.saved[0], upstream), None, None, None, None
+
+
+def cross_entropy(scores, labels, ignore_index=-100, reduction="mean", label_smoothing=0.0) -> Tensor:
+    """Minus the logarithm of the share that softmax gives the right class: scores (N, classes), labels (N,)."""
+    return CrossEntropy.apply(scores, labels, ignore_index, label_smoothing, reduction)
+
+
+def mse_loss(x: Tensor, target: Tensor) -> Tensor:
+    """The mean of the squared differences."""
+    if x.shape != target.shape:
+        raise ValueError(f"target must have the shape of x, {x.shape}, had {target.shape}")
+    return ((x - target) ** 2).mean()
+
+
+class Dropout(Function):
+    """Some elements, at random, become 0. The mask is drawn again in the backward pass."""
+
+    @staticmethod
+    def forward(context, x, p, seed, offset):
+        context.options = {"seed": seed, "offset": offset}
+        context.p = p
+        return dropout_room.dropout(x.array, p, **context.options, stream=state.stream)
+
+    @staticmethod
+    def backward(context, dy):
+        return dropout_room.backward(dy, context.p, **context.options, stream=state.stream), None, None, None
+
+
+def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Each element with probability p becomes 0, and the others become greater by 1 / (1 - p).
+
+    Every call takes the next part of the sequence that `init.manual_seed` begins.
+    """
+    if not training or p == 0:
+        return x
+    if state.capturing:
+        raise RuntimeError(
+            "a graph repeats the numbers of its recording, so dropout would drop the same elements again"
+        )
+    return Dropout.apply(x, p, init.seed(), init.next_offset())
+
+
+class Embedding(Function):
+    """Rows of a table."""
+
+    @staticmethod
+    def forward(context, table, indices):
+        indices = indices.array if isinstance(indices, Tensor) else indices
+        context.save_for_backward(indices)
+        context.rows = table.shape[0]
+        y = call(embedding_room.embedding, table.array, indices.reshape(-1))
+        return y.reshape((*indices.shape, table.shape[1]))
+
+    @staticmethod
+    def backward(context, dy):
+        (indices,) = context.saved
+        rows = dy.reshape((-1, dy.shape[-1]))
+        return call(embedding_room.backward, rows, indices.reshape(-1), context.rows), None
+
+
+def embedding(indices: Tensor, table: Tensor) -> Tensor:
+    """The rows of ``table`` (rows, width) with these indices."""
+    return Embedding.apply(table, indices)

@@ -1,0 +1,1 @@
+"""What training needs besides layers: `data` feeds the GPU, `checkpoint` saves memory, `files` saves networks."""
