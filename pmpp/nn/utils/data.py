@@ -70,6 +70,14 @@ class DataLoader:
         self.seed, self.prefetch = as_integer("seed", seed, 0), as_integer("prefetch", prefetch, 0)
         self.epoch = 0
 
+    def state_dict(self) -> dict[str, int]:
+        """What is needed to go on later: how many epochs have begun."""
+        return {"epoch": self.epoch}
+
+    def load_state_dict(self, values: typing.Mapping[str, int]) -> None:
+        """Go on with the epoch after those."""
+        self.epoch = values["epoch"]
+
     def __len__(self) -> int:
         n = len(self.dataset)
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)

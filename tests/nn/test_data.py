@@ -1,0 +1,175 @@
+"""Loaders: orders, batches, errors; and files: what is saved and what is refused."""
+
+import numpy as np
+import pytest
+
+from pmpp import nn
+from pmpp.nn import lr_scheduler
+from pmpp.nn.optim import SGD, Adam
+from pmpp.nn.tape import Tensor
+from pmpp.nn.utils.data import DataLoader, TensorDataset
+
+NUMBERS = TensorDataset(np.arange(20, dtype=np.float32).reshape(10, 2), np.arange(10))
+
+
+def test_batches_are_the_examples_in_order():
+    batches = list(DataLoader(NUMBERS, 4))
+    assert [images.shape for images, _ in batches] == [(4, 2), (4, 2), (2, 2)]
+    np.testing.assert_array_equal(np.concatenate([labels.numpy() for _, labels in batches]), np.arange(10))
+    np.testing.assert_array_equal(np.concatenate([images.numpy() for images, _ in batches]), NUMBERS.arrays[0])
+
+
+def test_a_short_batch_can_be_left_out():
+    loader = DataLoader(NUMBERS, 4, drop_last=True)
+    assert len(loader) == len(list(loader)) == 2
+
+
+def test_orders_differ_from_epoch_to_epoch_and_not_from_run_to_run():
+    first, second = DataLoader(NUMBERS, 10, shuffle=True, seed=1), DataLoader(NUMBERS, 10, shuffle=True, seed=1)
+    epochs = [next(iter(first))[1].numpy() for _ in range(3)]
+    assert (epochs[0] != epochs[1]).any()
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(10))
+        np.testing.assert_array_equal(next(iter(second))[1].numpy(), epoch)
+
+
+def test_batches_that_are_kept_stay_as_they_were():
+    batches = list(DataLoader(NUMBERS, 2, prefetch=3))
+    np.testing.assert_array_equal(np.concatenate([labels.numpy() for _, labels in batches]), np.arange(10))
+
+
+def test_a_dataset_of_ones_own():
+    class Squares:
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, i):
+            return np.float32([i, i * i]), i
+
+    images, labels = next(iter(DataLoader(Squares(), 3)))
+    np.testing.assert_array_equal(images.numpy(), np.float32([[0, 0], [1, 1], [2, 4]]))
+    assert labels.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "make, error, words",
+    [
+        (lambda: TensorDataset(), TypeError, "at least one array"),
+        (lambda: TensorDataset(np.zeros(3)), TypeError, "array 0 must be of float32"),
+        (lambda: TensorDataset([1, 2]), TypeError, "array 0 must be a NumPy array of examples, was list"),
+        (lambda: TensorDataset(np.arange(3), np.arange(4)), ValueError, "one length, had 3 and 4"),
+        (lambda: DataLoader(NUMBERS, 0), ValueError, "batch_size must be at least 1"),
+        (lambda: DataLoader(NUMBERS, 1, shuffle=1), TypeError, "shuffle must be True or False"),
+    ],
+)
+def test_errors_name_the_argument(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
+
+
+# ----------------------------------------------------------------------------------------------------------------- files
+
+
+def network():
+    return nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.2), nn.Linear(8, 10))
+
+
+def parts(kind=SGD, **options):
+    nn.manual_seed(7)
+    net = network()
+    optimizer = kind(net.parameters(), lr=0.05, **options)
+    schedule = lr_scheduler.StepLR(optimizer, 1, 0.5)
+    return {"model": net, "optimizer": optimizer, "schedule": schedule, "loader": DataLoader(NUMBERS, 4, shuffle=True)}
+
+
+def train(model, optimizer, schedule, loader):
+    """An epoch."""
+    for images, labels in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    schedule.step()
+
+
+@pytest.mark.parametrize("kind, options", [(SGD, {"momentum": 0.9}), (Adam, {})])
+def test_a_training_goes_on_to_the_same_bits(tmp_path, kind, options):
+    whole = parts(kind, **options)
+    train(**whole)
+    nn.save(tmp_path / "half.safetensors", **whole)
+    train(**whole)
+    resumed = parts(kind, **options)
+    nn.manual_seed(1)  # whatever came between
+    nn.load(tmp_path / "half.safetensors", **resumed)
+    train(**resumed)
+    for (name, mine), other in zip(
+        resumed["model"].state_dict().items(), whole["model"].state_dict().values(), strict=True
+    ):
+        np.testing.assert_array_equal(mine, other, err_msg=name)
+    assert resumed["schedule"].get_last_lr() == whole["schedule"].get_last_lr()
+
+
+def test_a_network_alone_has_the_names_that_pytorch_knows(tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    net = nn.Sequential(nn.Linear(2, 3))
+    nn.save(tmp_path / "net.safetensors", model=net)
+    found = load_file(tmp_path / "net.safetensors")
+    assert set(found) == {"0.weight", "0.bias"}
+    save_file({name: value * 2 for name, value in found.items()}, tmp_path / "theirs.safetensors")
+    nn.load(tmp_path / "theirs.safetensors", model=net)
+    np.testing.assert_array_equal(net.state_dict()["0.weight"], found["0.weight"] * 2)
+
+
+def test_what_is_wrong_with_a_file_is_said_and_nothing_is_lost(tmp_path):
+    net = nn.Sequential(nn.Linear(2, 3))
+    path = tmp_path / "net.safetensors"
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        nn.load(path, model=net)
+    nn.save(path, model=net)
+    (tmp_path / "half.safetensors").write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ValueError, match="no whole safetensors file"):
+        nn.load(tmp_path / "half.safetensors", model=net)
+    with pytest.raises(ValueError, match="do not fit the module"):
+        nn.load(path, model=nn.Sequential(nn.Linear(2, 4)))
+    with pytest.raises(ValueError, match=r"has no part 'optimizer'; it has model"):
+        nn.load(path, model=net, optimizer=SGD(net.parameters(), 0.1))
+    with pytest.raises(TypeError, match=r"model must have a state_dict\(\), was int"):
+        nn.save(path, model=3)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["half.safetensors", "net.safetensors"]
+    nn.load(path, model=net)
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path, monkeypatch):
+    import os
+
+    net = nn.Sequential(nn.Linear(2, 3))
+    path = tmp_path / "net.safetensors"
+    nn.save(path, model=net)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        nn.save(path, model=nn.Sequential(nn.Linear(2, 3)))
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["net.safetensors"]
+
+
+def test_a_checkpointed_part_has_the_same_gradients():
+    nn.manual_seed(2)
+    body = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 4))
+    data = np.random.default_rng(0).standard_normal((8, 4), dtype=np.float32)
+    found = []
+    for use in (False, True):
+        nn.manual_seed(4)
+        body.zero_grad()
+        x = Tensor(data, requires_grad=True)
+        y = nn.checkpoint.checkpoint(body, x) if use else body(x)
+        (y * y).sum().backward()
+        found.append([x.grad.numpy(), *(p.grad.numpy() for p in body.parameters())])
+    for plain, again in zip(*found, strict=True):
+        np.testing.assert_array_equal(plain, again)
+    with pytest.raises(RuntimeError, match="needs an input that requires a gradient"):
+        nn.checkpoint.checkpoint(body, Tensor(data))

@@ -1,0 +1,210 @@
+"""Modules: what they find among their attributes, their names, their states, and layers against NumPy and PyTorch."""
+
+import numpy as np
+import pytest
+
+from pmpp import nn
+from pmpp.nn import functional as F
+from pmpp.nn.tape import Tensor
+from tests.nn.gradients import gradients_agree
+
+
+class Net(nn.Module):
+    """A network with a module in a module, a buffer and a parameter that is used twice."""
+
+    def __init__(self):
+        self.trunk = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2), nn.ReLU(), nn.MaxPool2d(2))
+        self.head = nn.Linear(8, 3)
+        self.again = self.head.weight
+
+    def forward(self, x):
+        return self.head(self.trunk(x).flatten(1))
+
+
+def test_parameters_are_found_once_and_named_as_in_pytorch():
+    assert [(name, p.shape) for name, p in Net().named_parameters()] == [
+        ("again", (3, 8)),
+        ("trunk.0.weight", (2, 1, 3, 3)),
+        ("trunk.0.bias", (2,)),
+        ("trunk.1.weight", (2,)),
+        ("trunk.1.bias", (2,)),
+        ("head.bias", (3,)),
+    ]
+    assert [name for name, _ in Net().trunk.named_buffers()] == [
+        "1.running_mean",
+        "1.running_var",
+        "1.num_batches_tracked",
+    ]
+
+
+def test_training_and_evaluation_reach_all_modules():
+    net = Net().eval()
+    assert not any(module.training for module in net.modules())
+    assert net.train().trunk[1].training
+    with pytest.raises(TypeError, match="mode must be True or False, was 1"):
+        net.train(1)
+
+
+def test_a_state_goes_from_one_network_to_another():
+    first, second = Net(), Net()
+    x = Tensor(np.random.default_rng(0).standard_normal((4, 1, 4, 4), dtype=np.float32))
+    first(x)  # changes the running moments
+    second.load_state_dict(first.state_dict())
+    first.eval(), second.eval()
+    np.testing.assert_array_equal(first(x).detach().numpy(), second(x).detach().numpy())
+    assert second.trunk[1].batches == 1
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    net, other = nn.Sequential(nn.Linear(2, 3)), nn.Linear(2, 3)
+    before = net.state_dict()
+    with pytest.raises(ValueError, match=r"missing: 0\.bias, 0\.weight; not in this Sequential: bias, weight"):
+        net.load_state_dict(other.state_dict())
+    wrong = {"0.weight": np.zeros((3, 2), np.float32), "0.bias": np.zeros(4, np.float32)}
+    with pytest.raises(ValueError, match=r"0\.bias must be float32\(3,\), was float32\(4,\)"):
+        net.load_state_dict(wrong)
+    for name, value in net.state_dict().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_a_network_is_printed_as_in_pytorch():
+    assert repr(nn.Sequential(nn.Linear(2, 3), nn.ReLU())) == (
+        "Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): ReLU()\n)"
+    )
+    assert repr(nn.Conv2d(1, 2, 3)) == "Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1))"
+
+
+def test_a_module_without_a_forward_says_so():
+    class Empty(nn.Module):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Empty has no forward"):
+        Empty()(1)
+    with pytest.raises(TypeError, match="Sequential takes modules, argument 1 was function"):
+        nn.Sequential(nn.ReLU(), F.relu)
+
+
+def images(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+LAYERS = {
+    "linear": (F.linear, [(5, 7), (3, 7), (3,)]),
+    "linear of more dimensions": (F.linear, [(2, 3, 5), (4, 5), (4,)]),
+    "linear without a bias": (lambda x, w: F.linear(x, w), [(5, 7), (3, 7)]),
+    "conv2d": (F.conv2d, [(2, 2, 5, 6), (3, 2, 3, 3), (3,)]),
+    "conv2d, stride and padding": (lambda x, w: F.conv2d(x, w, None, 2, 1), [(2, 2, 5, 5), (2, 2, 3, 3)]),
+    "conv2d, groups": (lambda x, w: F.conv2d(x, w, groups=2), [(1, 4, 4, 4), (4, 2, 2, 2)]),
+    "relu": (F.relu, [(3, 7)]),
+    "gelu": (F.gelu, [(3, 7)]),
+    "tanh": (F.tanh, [(3, 7)]),
+    "silu": (F.silu, [(3, 7)]),
+    "sigmoid": (F.sigmoid, [(3, 7)]),
+    "average pooling": (lambda x: F.avg_pool2d(x, 2), [(2, 1, 4, 4)]),
+    "maximum pooling": (lambda x: F.max_pool2d(x * 10, 2), [(2, 1, 4, 4)]),
+    "layer norm": (F.layer_norm, [(4, 9), (9,), (9,)]),
+    "batch norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), [(4, 3, 2, 2), (3,), (3,)]),
+    "mean squared error": (F.mse_loss, [(3, 4), (3, 4)]),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_of_layers_are_those_of_differences(name):
+    operation, shapes = LAYERS[name]
+    gradients_agree(operation, *shapes, rtol=2e-2)
+
+
+def test_the_loss_and_its_gradient():
+    labels = Tensor(np.array([2, 0, 1, 2]))
+    gradients_agree(lambda x: F.cross_entropy(x, labels), (4, 3))
+    gradients_agree(lambda x: F.cross_entropy(x, labels, label_smoothing=0.1, reduction="sum"), (4, 3))
+    gradients_agree(lambda x: F.cross_entropy(x, labels, reduction="none"), (4, 3))
+    loss = F.cross_entropy(Tensor(np.zeros((4, 3), np.float32)), labels)
+    assert loss.item() == pytest.approx(np.log(3), rel=1e-6)
+
+
+def test_batch_norm_in_evaluation_uses_the_running_moments():
+    layer = nn.BatchNorm2d(3)
+    x = images(4, 3, 2, 2) * 3 + 1
+    for _ in range(3):
+        layer(Tensor(x))
+    layer.eval()
+    moments = layer.running_mean.numpy(), layer.running_var.numpy()
+    expected = (x - moments[0].reshape(1, 3, 1, 1)) / np.sqrt(moments[1].reshape(1, 3, 1, 1) + 1e-5)
+    with nn.no_grad():
+        np.testing.assert_allclose(layer(Tensor(x)).numpy(), expected, rtol=1e-4, atol=1e-5)
+    frozen = Tensor(x, requires_grad=True)
+    y = layer(frozen)
+    np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+    y.sum().backward()
+    assert frozen.grad.shape == x.shape
+
+
+def test_dropout_draws_another_mask_each_time_and_the_same_one_backwards():
+    nn.manual_seed(3)
+    x = Tensor(np.ones((20, 50), np.float32), requires_grad=True)
+    layer = nn.Dropout(0.25)
+    first, second = layer(x), layer(x)
+    assert (first.detach().numpy() != second.detach().numpy()).any()
+    assert set(np.unique(first.detach().numpy())) == {np.float32(0), np.float32(1 / 0.75)}
+    first.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), first.detach().numpy())
+    layer.eval()
+    assert layer(x) is x
+    nn.manual_seed(3)
+    np.testing.assert_array_equal(nn.Dropout(0.25)(x).detach().numpy(), first.detach().numpy())
+
+
+def test_embedding():
+    table = nn.Embedding(5, 3)
+    indices = Tensor(np.array([[1, 1], [4, 0]]))
+    y = table(indices)
+    assert y.shape == (2, 2, 3)
+    y.sum().backward()
+    np.testing.assert_array_equal(table.weight.grad.numpy()[:, 0], np.float32([1, 2, 0, 0, 1]))
+
+
+def test_initial_values_are_within_pytorchs_bounds_and_the_same_for_a_seed():
+    nn.manual_seed(5)
+    first = nn.Linear(100, 50).weight.detach().numpy()
+    nn.manual_seed(5)
+    assert (nn.Linear(100, 50).weight.detach().numpy() == first).all()
+    assert abs(first).max() <= 0.1
+    assert first.std() == pytest.approx(0.1 / 3**0.5, rel=0.05)
+
+
+def test_a_summary_lists_the_layers_that_are_called():
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    lines = nn.summary(net, Tensor(np.zeros((5, 4), np.float32))).splitlines()
+    assert [line.split()[-1] for line in lines[1:]] == ["40", "0", "18", "58"]
+    assert lines[1].split()[:2] == ["0", "Linear"]
+
+
+def test_the_memory_of_a_step():
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    loss = net(Tensor(np.zeros((5, 4), np.float32))).sum()
+    found = nn.memory(net, loss, nn.optim.Adam(net.parameters()))
+    assert found["parameters"] == found["gradients"] == 4 * 58
+    assert found["optimiser"] == 8 * 58
+    assert found["activations"] == 4 * (5 * 4 + 5 * 8 + 5 * 8)  # the input, and what went into ReLU and the last layer
+
+
+def test_pytorch_computes_the_same_from_the_same_state():
+    torch = pytest.importorskip("torch")
+    mine = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 3))
+    tnn = torch.nn
+    theirs = tnn.Sequential(
+        tnn.Conv2d(1, 4, 3, padding=1), tnn.ReLU(), tnn.MaxPool2d(2), tnn.Flatten(), tnn.Linear(16, 3)
+    )
+    theirs.load_state_dict({name: torch.from_numpy(value) for name, value in mine.state_dict().items()})
+    x, labels = images(6, 1, 4, 4), np.array([0, 1, 2, 0, 1, 2])
+    first = nn.optim.SGD(mine.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
+    second = torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
+    for _ in range(5):
+        first.zero_grad(), second.zero_grad()
+        loss = F.cross_entropy(mine(Tensor(x)), Tensor(labels))
+        other = tnn.functional.cross_entropy(theirs(torch.from_numpy(x)), torch.from_numpy(labels))
+        loss.backward(), other.backward()
+        first.step(), second.step()
+        assert loss.item() == pytest.approx(other.item(), rel=1e-4)
+    mine.load_state_dict(theirs.state_dict())

@@ -1,0 +1,231 @@
+"""The tape: gradients against differences, what it refuses, and what it lets go of."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from pmpp import nn
+from pmpp.kernels import elementwise
+from pmpp.nn import functional as F
+from pmpp.nn.tape import Function, Tensor, detect_anomaly, no_grad
+from tests.nn.gradients import gradients_agree
+
+# Operations on operands of the given shapes; "positive" ones where a logarithm or a quotient needs it.
+OPERATIONS = {
+    "add": (lambda a, b: a + b, [(3, 4), (3, 4)]),
+    "add, broadcast": (lambda a, b: a + b, [(2, 3, 4), (3, 1)]),
+    "subtract, broadcast": (lambda a, b: a - b, [(3, 1), (1, 4)]),
+    "multiply, broadcast": (lambda a, b: a * b, [(3, 1), (4,)]),
+    "multiply by itself": (lambda a: a * a * a, [(5,)]),
+    "a number before": (lambda a: 2 - 3 * a, [(5,)]),
+    "negative": (lambda a: -a, [(5,)]),
+    "square": (lambda a: a**2, [(3, 3)]),
+    "cube": (lambda a: a**3, [(3, 3)]),
+    "exp": (lambda a: a.exp(), [(7,)]),
+    "absolute": (lambda a: a.abs(), [(7,)]),
+    "sum": (lambda a: a.sum(), [(3, 4)]),
+    "sum along an axis": (lambda a: a.sum(1), [(3, 4)]),
+    "sum along two that are apart": (lambda a: a.sum((0, 2), keepdims=True), [(2, 3, 4)]),
+    "mean": (lambda a: a.mean(0), [(3, 4)]),
+    "matmul": (lambda a, b: a @ b, [(3, 4), (4, 5)]),
+    "reshape": (lambda a: a.reshape(2, -1) * a.reshape(2, 6), [(3, 4)]),
+    "flatten": (lambda a: a.flatten(1), [(2, 3, 4)]),
+    "permute": (lambda a: a.permute(2, 0, 1) * 2, [(2, 3, 4)]),
+    "transpose": (lambda a: a.T @ a, [(3, 2)]),
+    "index": (lambda a: a[1], [(3, 4)]),
+    "slices": (lambda a: a[1:, ::2] * 3, [(4, 5)]),
+    "ellipsis": (lambda a: a[..., -1], [(2, 3, 4)]),
+    "a slice of nothing": (lambda a: a[3:3], [(4, 2)]),
+    "used twice": (lambda a: (a * 2 + a.exp()).sum(0) * a, [(3, 3)]),
+}
+POSITIVE = {
+    "divide": (lambda a, b: a / b, [(3, 4), (3, 1)]),
+    "divide a number": (lambda a: 1 / a, [(5,)]),
+    "log": (lambda a: a.log(), [(5,)]),
+    "sqrt": (lambda a: a.sqrt(), [(5,)]),
+    "root": (lambda a: a**0.5, [(5,)]),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS | POSITIVE)
+def test_gradients_are_those_of_differences(name):
+    operation, shapes = (OPERATIONS | POSITIVE)[name]
+    gradients_agree(operation, *shapes, positive=name in POSITIVE)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_results_are_numpys(name):
+    operation, shapes = OPERATIONS[name]
+    if name in ("exp", "absolute", "flatten", "permute", "used twice"):
+        pytest.skip("the method has another name in NumPy")
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
+    result = operation(*map(Tensor, arrays))
+    expected = operation(*arrays)
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_add_up_until_they_are_dropped():
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    for times in (1, 2):
+        (x * 3).sum().backward()
+        np.testing.assert_array_equal(x.grad.numpy(), np.float32([3, 3]) * times)
+    x.grad = None
+    (x * 3).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), np.float32([3, 3]))
+
+
+def test_a_gradient_can_be_passed_in():
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    (x * x).backward(np.float32([1, 10]))
+    np.testing.assert_array_equal(x.grad.numpy(), np.float32([2, 40]))
+    with pytest.raises(ValueError, match=r"gradient must be float32 of shape \(2,\), was float32\(3,\)"):
+        (x * x).backward(np.float32([1, 2, 3]))
+
+
+def test_what_is_computed_within_no_grad_is_not_written_down():
+    x = Tensor([1.0], requires_grad=True)
+    with no_grad():
+        y = x * 2
+    assert not y.requires_grad
+    with pytest.raises(RuntimeError, match="made from no tensor that requires a gradient"):
+        y.backward()
+    assert (x.detach() * 2).is_leaf
+
+
+def test_a_loss_that_is_no_scalar_is_refused():
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"begins at a scalar, this tensor has shape \(2,\): take its sum or mean"):
+        (x * 2).backward()
+
+
+def test_a_graph_is_used_once_unless_it_is_kept():
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    loss = (x * x).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    np.testing.assert_array_equal(x.grad.numpy(), np.float32([4, 8]))
+    with pytest.raises(RuntimeError, match=r"backward of Multiply: .* freed by an earlier backward\(\)"):
+        loss.backward()
+
+
+def test_a_change_in_place_of_what_was_saved_is_noticed():
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x * 1.0
+    loss = (y * y).sum()
+    y.detach().copy_(np.float32([0, 0]))
+    with pytest.raises(RuntimeError, match=r"backward of Multiply: a tensor that it saved was changed in place 1 time"):
+        loss.backward()
+    with pytest.raises(RuntimeError, match=r"changed in place within no_grad\(\) only"):
+        x.copy_(np.float32([0, 0]))
+
+
+def test_activations_are_freed_as_early_as_they_can_be():
+    x = Tensor(np.ones(8, np.float32), requires_grad=True)
+    y = x + 1  # its backward needs nothing
+    gone = weakref.ref(y.array)
+    z = y + 1
+    del y
+    gc.collect()
+    assert gone() is None
+    y = z.exp()
+    kept = weakref.ref(y.array)
+    loss = y.sum()
+    del y
+    assert kept() is not None
+    loss.backward()
+    gc.collect()
+    assert kept() is None
+
+
+def test_anomaly_mode_names_the_layer_where_it_began():
+    class Net(nn.Module):
+        def __init__(self):
+            self.first, self.second = Logarithm(), Double()
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    class Logarithm(nn.Module):
+        def forward(self, x):
+            return x.log()
+
+    class Double(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    x = Tensor([1.0, 0.0, 2.0], requires_grad=True)
+    with detect_anomaly(), pytest.raises(FloatingPointError, match=r"Log in Net\.first has 1 of 3 .* the first at \(1,\)"):
+        Net()(x)
+    with detect_anomaly():
+        y = Net()(Tensor([1.0, 3.0], requires_grad=True)).sum()
+        y.backward()
+    x = Tensor([0.0], requires_grad=True)
+    with detect_anomaly(), pytest.raises(FloatingPointError, match="gradient that Sqrt computed"):
+        x.sqrt().sum().backward()
+
+
+class Square(Function):
+    """The example of the docstring."""
+
+    @staticmethod
+    def forward(context, x):
+        context.save_for_backward(x)
+        return elementwise.multiply(x.array, x.array)
+
+    @staticmethod
+    def backward(context, dy):
+        (x,) = context.saved
+        return elementwise.multiply(elementwise.multiply(dy, x), 2)
+
+
+def test_a_function_of_ones_own():
+    gradients_agree(Square.apply, (3, 4))
+
+
+def test_a_function_that_returns_too_few_gradients_is_named():
+    class Wrong(Function):
+        forward = staticmethod(lambda context, a, b: elementwise.add(a.array, b.array))
+        backward = staticmethod(lambda context, dy: dy)
+
+    a, b = Tensor([1.0], requires_grad=True), Tensor([1.0], requires_grad=True)
+    with pytest.raises(RuntimeError, match="backward of Wrong must return a gradient, or None, for each of the 2"):
+        Wrong.apply(a, b).backward()
+
+
+def test_a_gradient_of_another_shape_is_named():
+    class Wrong(Function):
+        forward = staticmethod(lambda context, a: elementwise.copy(a.array))
+        backward = staticmethod(lambda context, dy: dy.reshape(4))
+
+    with pytest.raises(RuntimeError, match=r"shape \(2, 2\) was given a gradient of shape \(4,\)"):
+        Wrong.apply(Tensor(np.ones((2, 2), np.float32), requires_grad=True)).sum().backward()
+
+
+@pytest.mark.parametrize(
+    "make, error, words",
+    [
+        (lambda: Tensor(np.zeros(3)), TypeError, "must be of float32, int32 or int64, was float64"),
+        (lambda: Tensor("a"), TypeError, "must be of float32"),
+        (lambda: Tensor(Tensor([1.0])), TypeError, "was a Tensor"),
+        (lambda: Tensor(np.arange(3), requires_grad=True), TypeError, "only float32 tensors have a gradient"),
+        (lambda: Tensor([1.0]) + "a", TypeError, "must be a tensor or a number, was str"),
+        (lambda: Tensor([1.0]) * Tensor(np.arange(1)), TypeError, "labels have no arithmetic"),
+        (lambda: Tensor([1.0, 2.0]) + Tensor([1.0, 2.0, 3.0]), ValueError, r"\(2,\) and \(3,\)"),
+        (lambda: Tensor([1.0]) @ Tensor([1.0]), ValueError, "needs matrices"),
+        (lambda: Tensor([1.0])[::-1], ValueError, "positive step"),
+        (lambda: Tensor([1.0])[2], IndexError, "index 2 is out of range"),
+        (lambda: Tensor([1.0])[[0]], TypeError, "must be an integer or a slice"),
+        (lambda: Tensor([1.0, 2.0]).item(), ValueError, "only a tensor of one element"),
+        (lambda: Tensor([1.0], requires_grad=True).numpy(), RuntimeError, "use .detach"),
+        (lambda: Tensor([1.0]) ** Tensor([2.0]), TypeError, "exponent must be a number"),
+        (lambda: Tensor([[1.0]]).permute(0), ValueError, "each of the 2 dimensions once"),
+        (lambda: F.mse_loss(Tensor([1.0]), Tensor([1.0, 2.0])), ValueError, "target must have the shape of x"),
+    ],
+)
+def test_errors_say_what_is_accepted(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
