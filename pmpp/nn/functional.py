@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import typing
 
+import numpy as np
+
 from pmpp.kernels import (
     activation,
     convolution_layer,
@@ -30,6 +32,7 @@ from pmpp.kernels import (
 from pmpp.nn import init
 from pmpp.nn.arithmetic import call
 from pmpp.nn.tape import Function, Tensor, state
+from pmpp.runtime.check import as_pair
 
 __all__ = [
     "avg_pool2d",
@@ -152,13 +155,21 @@ class MaxPool2d(Function):
 
     @staticmethod
     def forward(context, x, kernel_size, stride, padding, ceil_mode):
-        context.options = kernel_size, stride, padding, ceil_mode
-        context.save_for_backward(x)
-        return call(pooling.max_pool2d, x.array, *context.options)
+        context.options, context.shape = (kernel_size, stride, padding, ceil_mode), x.shape
+        if not context.needs[0] or math.prod(as_pair("kernel_size", kernel_size, 1)) > 256:
+            context.save_for_backward(x)
+            return call(pooling.max_pool2d, x.array, *context.options)
+        # Where each maximum stood in its window, in a byte: x need not be kept.
+        y, positions = pooling.max_pool2d(x.array, *context.options, return_positions=True, stream=state.stream)
+        context.save_for_backward(positions)
+        return y
 
     @staticmethod
     def backward(context, dy):
-        return call(pooling.backward, dy, context.saved[0], "max", *context.options), None, None, None, None
+        (saved,) = context.saved
+        x, positions = (context.shape, saved) if saved.dtype == np.uint8 else (saved, None)
+        dx = pooling.backward(dy, x, "max", *context.options, positions=positions, stream=state.stream)
+        return dx, None, None, None, None
 
 
 def max_pool2d(x, kernel_size, stride=None, padding=0, ceil_mode=False) -> Tensor:
@@ -171,13 +182,12 @@ class AvgPool2d(Function):
 
     @staticmethod
     def forward(context, x, kernel_size, stride, padding, ceil_mode, count_include_pad):
-        context.options = kernel_size, stride, padding, ceil_mode, count_include_pad
-        context.save_for_backward(x)
+        context.options, context.shape = (kernel_size, stride, padding, ceil_mode, count_include_pad), x.shape
         return call(pooling.avg_pool2d, x.array, *context.options)
 
     @staticmethod
     def backward(context, dy):
-        return call(pooling.backward, dy, context.saved[0], "average", *context.options), *[None] * 5
+        return call(pooling.backward, dy, context.shape, "average", *context.options), *[None] * 5
 
 
 def avg_pool2d(x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True) -> Tensor:

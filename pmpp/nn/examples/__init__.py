@@ -1,0 +1,1 @@
+"""Networks that are trained by one command: ``python -m pmpp.nn.examples.digits``."""
