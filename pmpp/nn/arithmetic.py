@@ -13,7 +13,7 @@ import numpy as np
 from pmpp.kernels import elementwise, matmul
 from pmpp.kernels.reduction import axis_sum
 from pmpp.nn.tape import Function, Tensor, state
-from pmpp.runtime import device
+from pmpp.runtime.views import strided
 
 Number = int | float | np.integer | np.floating
 
@@ -255,7 +255,7 @@ class Permute(Function):
 def permuted(array: typing.Any, order: tuple[int, ...]) -> typing.Any:
     """A copy in C order of an array whose dimensions are in another order."""
     steps = steps_of(array.shape)
-    view = device.strided(array, tuple(array.shape[d] for d in order), tuple(steps[d] for d in order))
+    view = strided(array, tuple(array.shape[d] for d in order), tuple(steps[d] for d in order))
     return call(elementwise.copy, view)
 
 
@@ -272,14 +272,14 @@ class Slice(Function):
         context.shape = a.shape
         context.view = view_of(a.shape, index)
         first, shape, steps = context.view
-        return call(elementwise.copy, device.strided(operand(a), shape or (1,), steps or (1,), first)).reshape(shape)
+        return call(elementwise.copy, strided(operand(a), shape or (1,), steps or (1,), first)).reshape(shape)
 
     @staticmethod
     def backward(context, dy):
         dx = call(elementwise.full, context.shape, 0.0)
         first, shape, steps = context.view
         if dy.size:
-            call(elementwise.assign, device.strided(dx, shape or (1,), steps or (1,), first), dy.reshape(shape or (1,)))
+            call(elementwise.assign, strided(dx, shape or (1,), steps or (1,), first), dy.reshape(shape or (1,)))
         return dx, None
 
 
@@ -331,7 +331,7 @@ class MatMul(Function):
 def transposed(matrix: typing.Any) -> typing.Any:
     """A matrix with its two strides exchanged: a view."""
     rows, columns = matrix.shape
-    return device.strided(matrix, (columns, rows), (1, columns))
+    return strided(matrix, (columns, rows), (1, columns))
 
 
 # ------------------------------------------------------------------------------------------- what tensors can be asked

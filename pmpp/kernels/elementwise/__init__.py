@@ -13,6 +13,7 @@ from pmpp.kernels.elementwise.ladder import *
 from pmpp.kernels.elementwise.ladder import BLOCK, COPY, fill_kernel, problem, vectorised
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
+from pmpp.runtime.views import span
 
 
 def _unary(name):
@@ -49,7 +50,7 @@ def assign(target, values, *, stream=0):
 
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
-    >>> x = device.to_device(np.zeros((2, 3), np.float32))
+    >>> x = full((2, 3), 0)
     >>> assign(x[:, 1], np.float32([1, 2]))
     >>> x.copy_to_host()
     array([[0., 1., 0.],
@@ -64,7 +65,8 @@ def assign(target, values, *, stream=0):
     values = device.as_input("values", values, dtypes="float32", layout="any", stream=stream)
     if ladder.broadcast(values.shape, target.shape) != target.shape:
         raise ValueError(f"values must be broadcast to {target.shape}, had shape {values.shape}")
-    device.refuse_overlap("target", target, {"values": values})
+    memory = span(target)
+    device.as_output("target", memory, shape=memory.shape, dtype=np.float32, apart={"values": values}, stream=stream)
     vectorised.run(problem(COPY, values, None, np.float32(0), target, stream))
 
 
