@@ -2,7 +2,7 @@
 
 The room is `pmpp.kernels.elementwise.ladder`, and its chapter notebooks/88_a_tape.ipynb.
 Each operation is a function of its own, which takes the rung to use: ``add(a, b, *, out=None, stream=0)``, with
-arguments, result and errors as in `vectorised`. `assign` writes into a view, and `full` makes an array of one value.
+arguments, result and errors as in `tiled`. `assign` writes into a view, and `full` makes an array of one value.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from pmpp.kernels.common import blocks
 from pmpp.kernels.elementwise import ladder
 from pmpp.kernels.elementwise.ladder import *
-from pmpp.kernels.elementwise.ladder import BLOCK, COPY, fill_kernel, problem, vectorised
+from pmpp.kernels.elementwise.ladder import BLOCK, COPY, fill_kernel, problem, tiled
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.views import span
@@ -18,21 +18,21 @@ from pmpp.runtime.views import span
 
 def _unary(name):
     def operation(a, *, out=None, stream=0):
-        return vectorised(a, None, name, out=out, stream=stream)
+        return tiled(a, None, name, out=out, stream=stream)
 
     return _named(operation, name, f"``{name}`` of every element of ``a``")
 
 
 def _binary(name):
     def operation(a, b, *, out=None, stream=0):
-        return vectorised(a, b, name, out=out, stream=stream)
+        return tiled(a, b, name, out=out, stream=stream)
 
     return _named(operation, name, f"``{name}`` of ``a`` and ``b``, an array or a number")
 
 
 def _named(operation, name, what):
     operation.__name__ = operation.__qualname__ = name
-    operation.__doc__ = f"{what}; arguments, result and errors as in `vectorised`."
+    operation.__doc__ = f"{what}; arguments, result and errors as in `tiled`."
     return operation
 
 
@@ -67,7 +67,7 @@ def assign(target, values, *, stream=0):
         raise ValueError(f"values must be broadcast to {target.shape}, had shape {values.shape}")
     memory = span(target)
     device.as_output("target", memory, shape=memory.shape, dtype=np.float32, apart={"values": values}, stream=stream)
-    vectorised.run(problem(COPY, values, None, np.float32(0), target, stream))
+    tiled.run(problem(COPY, values, None, np.float32(0), target, stream))
 
 
 def full(shape, value, *, stream=0):

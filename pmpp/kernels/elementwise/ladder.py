@@ -393,7 +393,7 @@ def index_of(i, extents):
     i3, left = left % np.uint32(extents.d3), left // np.uint32(extents.d3)
     i2, left = left % np.uint32(extents.d2), left // np.uint32(extents.d2)
     i1, i0 = left % np.uint32(extents.d1), left // np.uint32(extents.d1)
-    return np.int64(i0), np.int64(i1), np.int64(i2), np.int64(i3)
+    return np.int32(i0), np.int32(i1), np.int32(i2), np.int32(i3)
 
 
 @cuda.jit
@@ -405,6 +405,16 @@ def small_kernel(op, a, b, number, is_number, out, plan, size):
         out[place(plan.out, i0, i1, i2, i3)] = element(op, a, at_a, b, at_b, number, is_number)
 
 
+@functools.lru_cache(4096)
+def in_32_bits(plan: Plan) -> Plan | None:
+    """The plan in numbers of 32 bits, of which two multiply in one instruction; None where one of them is too great."""
+    extents, *steps = plan[:4]
+    if extents.size >= SMALL or max(map(max, steps)) >= SMALL:
+        return None
+    steps = (Steps(*map(np.int32, each)) for each in steps)
+    return Plan(Extents(*map(np.int32, extents)), *steps, plan.dimensions)
+
+
 @rung(straight_kernel, small_kernel, indexed_kernel)
 def joined(p):
     """Neighbouring dimensions that lie together become one. What is left of the divisions takes 32 bits.
@@ -414,22 +424,52 @@ def joined(p):
     Leaves: a thread asks for 4 bytes of each operand, and each element needs an index of its own.
     """
     plan = p.plans()
-    size = plan.extents.size
-    kernel = straight_kernel if plan.dimensions <= 1 else indexed_kernel if size >= SMALL else small_kernel
-    more = (size,) if kernel is small_kernel else ()
-    kernel[blocks(size, BLOCK), BLOCK, p.stream](p.op, p.a, p.b, p.number, p.is_number, p.out, plan, *more)
+    size, small = plan.extents.size, in_32_bits(plan)
+    if plan.dimensions <= 1:
+        kernel, more = straight_kernel, (plan,)
+    else:
+        kernel, more = (indexed_kernel, (plan,)) if small is None else (small_kernel, (small, size))
+    kernel[blocks(size, BLOCK), BLOCK, p.stream](p.op, p.a, p.b, p.number, p.is_number, p.out, *more)
 
 
 # ----------------------------------------------------------------------------------------------------- four neighbours
 
+# How a thread comes by four neighbours of an operand: one load each, one number that is repeated, or one 128-bit load.
+EACH, SAME, VECTOR = range(3)
+
 
 @cuda.jit(device=True)
-def four(x, at, step):
-    """Four neighbours along the last dimension: one 128-bit load, or one number that is repeated."""
-    if step == 0:
+def after(index, extents):
+    """The index of the next element: as an odometer counts."""
+    i0, i1, i2, i3 = index
+    i3 += 1
+    if i3 == extents.d3:
+        i3, i2 = 0, i2 + 1
+        if i2 == extents.d2:
+            i2, i1 = 0, i1 + 1
+            if i1 == extents.d1:
+                i1, i0 = 0, i0 + 1
+    return np.int32(i0), np.int32(i1), np.int32(i2), np.int32(i3)
+
+
+@cuda.jit(device=True)
+def four(x, steps, way, first, extents):
+    """Four neighbours of an operand, from the index ``first`` on."""
+    at = place(steps, first[0], first[1], first[2], first[3])
+    if way == VECTOR:
+        return load128(x, at)
+    if way == SAME:
         same = x[at]
         return same, same, same, same
-    return load128(x, at)
+    second = after(first, extents)
+    third = after(second, extents)
+    fourth = after(third, extents)
+    return (
+        x[at],
+        x[place(steps, second[0], second[1], second[2], second[3])],
+        x[place(steps, third[0], third[1], third[2], third[3])],
+        x[place(steps, fourth[0], fourth[1], fourth[2], fourth[3])],
+    )
 
 
 @cuda.jit(device=True)
@@ -445,13 +485,21 @@ def apply_four(op, x, y):
     )
 
 
+@cuda.jit(device=True)
+def straight_four(x, i, way):
+    """Elements i to i + 3 of an operand that lies one element after the other, or has only one."""
+    if way == VECTOR:
+        return load128(x, i)
+    same = x[0]
+    return same, same, same, same
+
+
 @cuda.jit
-def straight_vectors_kernel(op, a, b, number, is_number, out, plan):
+def straight_vectors_kernel(op, a, b, number, is_number, out, plan, way_a, way_b):
     i, size = 4 * np.int64(cuda.grid(1)), plan.extents.d3
     if i + 4 <= size:
-        x = four(a, i * plan.first.d3, plan.first.d3)
-        y = (number, number, number, number) if is_number else four(b, i * plan.second.d3, plan.second.d3)
-        store128(out, i, apply_four(op, x, y))
+        y = (number, number, number, number) if is_number else straight_four(b, i, way_b)
+        store128(out, i, apply_four(op, straight_four(a, i, way_a), y))
     elif i < size:
         for last in range(i, size):
             at_a, at_b = last * plan.first.d3, last * plan.second.d3
@@ -459,44 +507,153 @@ def straight_vectors_kernel(op, a, b, number, is_number, out, plan):
 
 
 @cuda.jit
-def vectors_kernel(op, a, b, number, is_number, out, plan, size):
+def vectors_kernel(op, a, b, number, is_number, out, plan, way_a, way_b, size):
     i = 4 * cuda.grid(1)
-    if i < size:
-        i0, i1, i2, i3 = index_of(i, plan.extents)
-        at_a, at_b = place(plan.first, i0, i1, i2, i3), place(plan.second, i0, i1, i2, i3)
-        x = four(a, at_a, plan.first.d3)
-        y = (number, number, number, number) if is_number else four(b, at_b, plan.second.d3)
-        store128(out, place(plan.out, i0, i1, i2, i3), apply_four(op, x, y))
+    if i + 4 <= size:
+        index = index_of(i, plan.extents)
+        x = four(a, plan.first, way_a, index, plan.extents)
+        y = (number, number, number, number) if is_number else four(b, plan.second, way_b, index, plan.extents)
+        store128(out, i, apply_four(op, x, y))
+    elif i < size:
+        for last in range(i, size):
+            i0, i1, i2, i3 = index_of(last, plan.extents)
+            at_a, at_b = place(plan.first, i0, i1, i2, i3), place(plan.second, i0, i1, i2, i3)
+            out[last] = element(op, a, at_a, b, at_b, number, is_number)
 
 
 @functools.lru_cache(4096)
-def in_fours(plan: Plan, addresses: tuple[int, int, int]) -> bool:
-    """Whether a thread can take four neighbours: in each array they are a vector of 16 bytes, or one number.
+def ways_of(plan: Plan, addresses: tuple[int, int, int]) -> tuple[int, int] | None:
+    """The ways to four neighbours of a and b; None where the result is not written one vector after the other.
 
-    ``addresses``: of a, b and the result, modulo 16. The result is written in vectors, so it repeats nothing.
+    ``addresses``: of a, b and the result, modulo 16.
     """
-    steps = plan.first, plan.second, plan.out
-    if plan.out.d3 != 1 or (plan.dimensions > 1 and (plan.extents.d3 % 4 or plan.extents.size >= SMALL)):
-        return False
-    vectors = [(each, where) for each, where in zip(steps, addresses, strict=True) if each.d3]
-    return all(each.d3 == 1 and where == 0 and all(step % 4 == 0 for step in each[:3]) for each, where in vectors)
+    extents = plan.extents
+    flat = Steps(extents.d1 * extents.d2 * extents.d3, extents.d2 * extents.d3, extents.d3, 1)
+
+    def lies_flat(steps: Steps) -> bool:
+        return all(step == own or extent == 1 for step, own, extent in zip(steps, flat, extents, strict=True))
+
+    def way_to(steps: Steps, address: int) -> int:
+        if steps.d3 == 0 and (extents.d3 % 4 == 0 or plan.dimensions <= 1):
+            return SAME
+        in_vectors = steps.d3 == 1 and extents.d3 % 4 == 0 and all(step % 4 == 0 for step in steps[:3])
+        return VECTOR if address == 0 and (in_vectors or lies_flat(steps)) else EACH
+
+    if addresses[2] or not lies_flat(plan.out):
+        return None
+    ways = way_to(plan.first, addresses[0]), way_to(plan.second, addresses[1])
+    return None if plan.dimensions <= 1 and EACH in ways else ways
 
 
 @rung(straight_vectors_kernel, vectors_kernel, straight_kernel, small_kernel, indexed_kernel)
 def vectorised(p):
-    """A thread takes four neighbours: one index for four elements, 128-bit loads, a 128-bit store.
+    """A thread takes four neighbours: one index for four elements, 128-bit loads where they lie so, a 128-bit store.
 
-    Where neighbours are no whole vectors, as in a transposed operand, `joined` does the work.
+    Where the result is not written one vector after the other, `joined` does the work.
 
-    Leaves: a transposed operand is read with a stride; a tile in shared memory would mend it (chapter 16).
+    Leaves: the threads of a warp read a transposed operand far apart, and use 4 bytes of each sector of 32.
     """
     plan = p.plans()
-    addresses = device.address(p.a) % 16, device.address(p.b) % 16, device.address(p.out) % 16
-    if not in_fours(plan, addresses):
+    ways = ways_of(plan, (device.address(p.a) % 16, device.address(p.b) % 16, device.address(p.out) % 16))
+    size, small = plan.extents.size, in_32_bits(plan)
+    if ways is None or (small is None and plan.dimensions > 1):
         return joined.launch(p)
-    size = plan.extents.size
-    kernel, more = (straight_vectors_kernel, ()) if plan.dimensions <= 1 else (vectors_kernel, (size,))
-    kernel[blocks(blocks(size, 4), BLOCK), BLOCK, p.stream](p.op, p.a, p.b, p.number, p.is_number, p.out, plan, *more)
+    kernel, more = (straight_vectors_kernel, (plan, *ways))
+    if plan.dimensions > 1:
+        kernel, more = (vectors_kernel, (small, *ways, size))
+    kernel[blocks(blocks(size, 4), BLOCK), BLOCK, p.stream](p.op, p.a, p.b, p.number, p.is_number, p.out, *more)
+    return None
+
+
+# ------------------------------------------------------------------------------------------- a tile in shared memory
+
+TILE, ROWS = 32, 8  # a block of TILE x ROWS threads works on a square of TILE x TILE elements
+PITCH = TILE + 1  # the columns of a tile lie in different banks (chapter 16)
+TURNS = TILE // ROWS  # elements a thread
+WORTH = 8  # a dimension that is shorter would leave most of a tile empty
+
+
+@cuda.jit(device=True)
+def turned(x, tile, corner, steps, top, left, extents):
+    """Fill a tile from an operand whose neighbours lie along d2: there the threads of a warp read them."""
+    values = cuda.local.array(TURNS, np.float32)
+    # In place of an element beyond an edge, one at the edge is read: no branch, so all loads are under way together.
+    at = corner + min(top + cuda.threadIdx.x, extents.d2 - 1) * steps.d2
+    for k in range(TURNS):
+        values[k] = x[at + min(left + cuda.threadIdx.y + k * ROWS, extents.d3 - 1) * steps.d3]
+    for k in range(TURNS):
+        tile[cuda.threadIdx.y + k * ROWS, cuda.threadIdx.x] = values[k]
+
+
+@cuda.jit
+def tiles_kernel(op, a, b, number, is_number, out, plan, turn_a, turn_b, down, along):
+    """A block for each tile of d2 x d3: it is read along d2 where an operand is turned, and written along d3."""
+    tile_a = cuda.shared.array((TILE, PITCH), np.float32)
+    tile_b = cuda.shared.array((TILE, PITCH), np.float32)
+    above, extents = np.int64(cuda.blockIdx.x) // along, plan.extents
+    left, top, image = cuda.blockIdx.x % along * TILE, above % down * TILE, above // down
+    i0, i1 = image // extents.d1, image % extents.d1
+    corner_a, corner_b = place(plan.first, i0, i1, 0, 0), place(plan.second, i0, i1, 0, 0)
+    if turn_a:
+        turned(a, tile_a, corner_a, plan.first, top, left, extents)
+    if turn_b:
+        turned(b, tile_b, corner_b, plan.second, top, left, extents)
+    cuda.syncthreads()
+    column = left + cuda.threadIdx.x
+    for k in range(TURNS):
+        down_tile = cuda.threadIdx.y + k * ROWS
+        row = top + down_tile
+        if row < extents.d2 and column < extents.d3:
+            at_a = corner_a + row * plan.first.d2 + column * plan.first.d3
+            at_b = corner_b + row * plan.second.d2 + column * plan.second.d3
+            x = tile_a[cuda.threadIdx.x, down_tile] if turn_a else a[at_a]
+            y = number if is_number else tile_b[cuda.threadIdx.x, down_tile] if turn_b else b[at_b]
+            result = apply_unary(op, x) if op < ADD else apply_binary(op, x, y)
+            out[place(plan.out, i0, i1, row, column)] = result
+
+
+class Turn(typing.NamedTuple):
+    """A plan whose last two dimensions are worked on in tiles, and which operands are read along d2."""
+
+    plan: Plan
+    a: bool
+    b: bool
+    down: int  # tiles along d2
+    along: int  # tiles along d3
+
+
+@functools.lru_cache(4096)
+def turn_of(plan: Plan) -> Turn | None:
+    """The tiles for operands whose neighbours lie along another dimension than the result's; None if there are none."""
+
+    def neighbours(steps: Steps) -> int | None:
+        return next((d for d in range(3) if steps.d3 > 1 and steps[d] == 1 and plan.extents[d] >= WORTH), None)
+
+    first, second = neighbours(plan.first), neighbours(plan.second)
+    across = second if first is None else first
+    if across is None or plan.out.d3 != 1 or plan.extents.d3 < WORTH:
+        return None
+    order = [*(d for d in range(3) if d != across), across, 3]
+    extents, *steps = (tuple(each[d] for d in order) for each in plan[:4])
+    plan = Plan(Extents(*extents), *(Steps(*each) for each in steps), plan.dimensions)
+    return Turn(plan, first == across, second == across, blocks(plan.extents.d2, TILE), blocks(plan.extents.d3, TILE))
+
+
+@rung(tiles_kernel, straight_vectors_kernel, vectors_kernel, straight_kernel, small_kernel, indexed_kernel)
+def tiled(p):
+    """A transposed operand goes through a tile in shared memory: it is read along its rows, and written along others.
+
+    Where no operand is transposed, `vectorised` does the work.
+
+    Source: chapter 16; PMPP 4e section 6.1 (corner turning).
+    """
+    turn = turn_of(p.plans())
+    if turn is None:
+        return vectorised.launch(p)
+    extents = turn.plan.extents
+    grid = turn.down * turn.along * extents.d0 * extents.d1
+    more = turn.plan, turn.a, turn.b and not p.is_number, turn.down, turn.along
+    tiles_kernel[grid, (TILE, ROWS), p.stream](p.op, p.a, p.b, p.number, p.is_number, p.out, *more)
     return None
 
 
@@ -510,4 +667,4 @@ def fill_kernel(out, value):
             out[last] = value
 
 
-LADDER = (indexed, joined, vectorised)
+LADDER = (indexed, joined, vectorised, tiled)
