@@ -61,8 +61,7 @@ def capture(step: Callable, *inputs: Tensor) -> Captured:
     """Record ``step(*inputs)``: forward and backward passes and the change of the parameters.
 
     The step is carried out once while it is recorded, on these inputs. It must not wait for the GPU or read a result on
-    the host, and must do the same each time. Learning rates are those of the recording, and Adam, which counts its
-    steps, is refused. Without a GPU the result carries out the step as it is, with the same checks.
+    the host, and must do the same each time. Learning rates are those of the recording. Without a GPU the result carries out the step as it is, with the same checks.
 
     Raises ImportError without CuPy, and RuntimeError for what cannot be recorded.
     """

@@ -93,7 +93,10 @@ class Optimizer:
             for i, parameter in enumerate(everyone)
             for name, array in self.state.get(parameter, {}).items()
         }
-        groups = [{k: v for k, v in group.items() if k != "params"} for group in self.param_groups]
+        for group in self.param_groups:
+            if "counter" in group:
+                group["step"] = int(device.to_host(group["counter"])[0])
+        groups = [{k: v for k, v in group.items() if k not in ("params", "counter")} for group in self.param_groups]
         return {"groups": groups, "arrays": arrays}
 
     def load_state_dict(self, values: Mapping[str, typing.Any]) -> None:
@@ -109,6 +112,7 @@ class Optimizer:
             made.setdefault(everyone[int(i)], {})[name] = device.to_device(array)
         self.state = made
         for group, options in zip(self.param_groups, values["groups"], strict=True):
+            group.pop("counter", None)
             group.update(options)
 
 
@@ -169,7 +173,10 @@ class Adam(Optimizer):
 
     def update(self, group, members):
         """One launch for all parameters of the group."""
-        options = {k: v for k, v in group.items() if k != "params"}
+        options = {k: v for k, v in group.items() if k not in ("params", "counter")}
+        if state.capturing and "counter" not in group:  # a graph repeats its numbers, so the device counts
+            group["counter"] = device.to_device(np.array([group["step"] - 1]))
+        options["step"] = group.get("counter", group["step"])
         optimiser.adam_(
             _arrays(members),
             _arrays(p.grad for p in members),
