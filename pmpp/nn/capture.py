@@ -46,7 +46,10 @@ class Captured:
         with cupy.cuda.using_allocator(self._pool.malloc), self._stream:
             before, state.stream, state.capturing = state.stream, device.as_stream(self._stream.ptr), True
             try:
-                self.step(*self.inputs)  # compiles the kernels, and fills the caches
+                # Compiles the kernels and fills the caches. Tables of the gradients' addresses are among them, and these
+                # repeat once the pool has all the memory that a step takes.
+                for _ in range(3):
+                    self.step(*self.inputs)
                 self._stream.synchronize()
                 self._stream.begin_capture()
                 try:
@@ -60,8 +63,9 @@ class Captured:
 def capture(step: Callable, *inputs: Tensor) -> Captured:
     """Record ``step(*inputs)``: forward and backward passes and the change of the parameters.
 
-    The step is carried out once while it is recorded, on these inputs. It must not wait for the GPU or read a result on
-    the host, and must do the same each time. Learning rates are those of the recording. Without a GPU the result carries out the step as it is, with the same checks.
+    The step is carried out three times before it is recorded, on these inputs. It must not wait for the GPU or read a
+    result on the host, and must do the same each time. Learning rates are those of the recording. Without a GPU the
+    result carries out the step as it is, with the same checks.
 
     Raises ImportError without CuPy, and RuntimeError for what cannot be recorded.
     """

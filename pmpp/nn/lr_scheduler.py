@@ -9,8 +9,8 @@ import math
 import typing
 from collections.abc import Callable
 
-from pmpp.nn.optim import Optimizer
-from pmpp.runtime.check import as_integer, as_number
+from pmpp.nn.optim import Optimizer, number
+from pmpp.runtime.check import as_integer
 
 __all__ = ["CosineAnnealingLR", "LambdaLR", "LinearLR", "OneCycleLR", "Scheduler", "StepLR"]
 
@@ -68,7 +68,7 @@ class StepLR(Scheduler):
     """Times ``gamma`` every ``step_size`` steps."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
-        self.step_size, self.gamma = as_integer("step_size", step_size, 1), float(as_number("gamma", gamma))
+        self.step_size, self.gamma = as_integer("step_size", step_size, 1), number("gamma", gamma)
         super().__init__(optimizer)
 
     def rate(self, base: float, n: int) -> float:
@@ -80,7 +80,7 @@ class CosineAnnealingLR(Scheduler):
     """Half a cosine from the rate at the beginning to ``eta_min`` in ``T_max`` steps, and back again."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
-        self.T_max, self.eta_min = as_integer("T_max", T_max, 1), float(as_number("eta_min", eta_min, 0))
+        self.T_max, self.eta_min = as_integer("T_max", T_max, 1), number("eta_min", eta_min, 0)
         super().__init__(optimizer)
 
     def rate(self, base: float, n: int) -> float:
@@ -119,8 +119,8 @@ class OneCycleLR(Scheduler):
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
     ) -> None:
-        self.max_lr, self.total_steps = float(as_number("max_lr", max_lr, 0)), as_integer("total_steps", total_steps, 2)
-        self.pct_start = float(as_number("pct_start", pct_start, 0, 1))
+        self.max_lr, self.total_steps = number("max_lr", max_lr, 0), as_integer("total_steps", total_steps, 2)
+        self.pct_start = number("pct_start", pct_start, 0, 1)
         self.div_factor, self.final_div_factor = div_factor, final_div_factor
         super().__init__(optimizer)
 

@@ -1,7 +1,7 @@
 """Training steps beside PyTorch's, on one GPU: ``python -m pmpp.nn.measure``.
 
-A step is a forward pass, a backward pass and a change of the parameters. Both networks begin with the same state and see
-the same batches, and their losses are compared before a step is timed. A step is timed as it is called, and recorded as
+A step is a forward pass, a backward pass and a change of the parameters. Both networks begin with the same state and
+see the same batches, and their losses are compared before a step is timed. A step is timed as it is called, and recorded as
 a CUDA graph. PyTorch runs in float32 without TF32; for ResNet-18 its cuDNN is in benchmark mode.
 
 It prints a table, and writes ``training.json`` beside the records of the rooms.
@@ -62,7 +62,7 @@ def theirs(net: typing.Any) -> typing.Any:
 
 
 def _torch_of(net: typing.Any) -> typing.Any:
-    """Module for module: a module that is written here becomes one whose forward is the same code on PyTorch's tensors."""
+    """Module for module. One that is written here becomes one whose forward is the same code on PyTorch's tensors."""
     import torch
     from torch import nn as tnn
 

@@ -9,6 +9,7 @@ An optimiser has groups of parameters, each with options of its own::
 from __future__ import annotations
 
 import itertools
+import math
 import typing
 from collections.abc import Iterable, Mapping
 
@@ -21,6 +22,11 @@ from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_number
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "clip_grad_norm_"]
+
+
+def number(name: str, value: typing.Any, low: float = -math.inf, high: float = math.inf) -> float:
+    """An option as a float from ``low`` to ``high``. Raises as `pmpp.runtime.check.as_number`."""
+    return float(as_number(name, value, low, high, dtype=np.float64))
 
 
 class Optimizer:
@@ -133,8 +139,8 @@ class SGD(Optimizer):
 
     def checked(self, options):
         """The options, each checked."""
-        made = {name: float(as_number(name, options[name], 0)) for name in ("lr", "momentum", "weight_decay")}
-        made |= {"dampening": float(as_number("dampening", options["dampening"]))}
+        made = {name: number(name, options[name], 0) for name in ("lr", "momentum", "weight_decay")}
+        made |= {"dampening": number("dampening", options["dampening"])}
         made |= {"nesterov": as_flag("nesterov", options["nesterov"])}
         if made["nesterov"] and (made["momentum"] == 0 or made["dampening"] != 0):
             raise ValueError("nesterov needs a momentum and no dampening")
@@ -168,8 +174,8 @@ class Adam(Optimizer):
         betas = options["betas"]
         if not isinstance(betas, tuple | list) or len(betas) != 2:
             raise ValueError(f"betas must be two numbers, was {betas!r}")
-        made = {name: float(as_number(name, options[name], 0)) for name in ("lr", "eps", "weight_decay")}
-        return made | {"betas": tuple(float(as_number("betas", beta, 0, 1)) for beta in betas)}
+        made = {name: number(name, options[name], 0) for name in ("lr", "eps", "weight_decay")}
+        return made | {"betas": tuple(number("betas", beta, 0, 1) for beta in betas)}
 
     def update(self, group, members):
         """One launch for all parameters of the group."""
