@@ -322,7 +322,8 @@ figure, ax = chart(2.8)
 ax.plot(losses, color=plots.COLOURS[0], label="loss")
 ax.axhline(np.log(10), color=plots.COLOURS[1], linestyle="--", label="log 10: nothing known")
 ax.set(xlabel="step", ylabel="mean loss", ylim=(0, None), title="A softmax classifier on 1,437 digits")
-legend = ax.legend()
+ax.legend()
+figure
 
 # %% [markdown]
 # It begins at $\log 10$: with all weights 0, each digit has a share of a tenth. Then it falls quickly, and more and
@@ -607,7 +608,7 @@ for table_rows in (32, 128, 512):
 #
 # *Search and group.* `search` loads a sector for each four indices and row, so it grows with the table. `grouped` loads
 # some dozens of sectors for each token, most of them for counts and places, and does not see how many rows there are.
-# They meet at some hundreds of rows.
+# They meet between 128 and 512 rows.
 #
 # Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
 # trusted.
