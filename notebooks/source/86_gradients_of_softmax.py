@@ -245,15 +245,15 @@ show(cross_entropy_loss.finish)
 
 # %% [markdown]
 # An element is multiplied by `scale`, and `low` is taken off: that is one fused multiply-add. The label is one element
-# of thousands. To compare each index with it would cost as much as the arithmetic. So nobody compares. Afterwards the
-# thread that stored the label's vector computes where that was, and stores this one element again. It is the same
-# thread, so its two stores come in order, without a barrier.
+# of thousands, and to compare each index with it would cost as much as that. So a thread compares only the numbers of
+# its vectors. The one that has stored the label's vector then stores this one element again. It is the same thread, so
+# its two stores come in order, without a barrier.
 #
 # ## Rung 4: `split`
 #
 # A block of 1024 threads holds 32,768 logits. A vocabulary is larger. Several blocks hold such a row, and tell each
-# other what they found, as in chapter 50. A block then needs the row's maximum and sum, and the label if it lies in its
-# part. The host need not know any of it.
+# other what they found, as in chapter 50. While the first warp waits for the words of the others, its loads of the
+# label's logit and of the counts are under way, too. One thread then computes the four numbers that all need.
 
 # %%
 show(cross_entropy_loss.row_in_blocks_kernel)

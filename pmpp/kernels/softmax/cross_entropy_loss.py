@@ -499,27 +499,24 @@ def finish(values, out, first, count, shift, like, held, member, members, scale,
     """Store a member's part of the gradient: values * scale - rule.each * weight, and ``at_label`` at ``at``.
 
     ``at`` is where in the part the label lies, if it does. The thread that stores this logit's vector stores it again,
-    alone: a comparison once a thread instead of once a logit.
+    alone: that takes a comparison for each vector instead of one for each logit.
     """
     start, vectors = vectors_of(first, count, shift, like)
-    low = rule.each * weight
+    low, label_vector, mine = rule.each * weight, np.int32((first + at - start) // len(like)), False
     for k in range(HELD):
         if k < held:
             for c in range(len(like) * k, len(like) * (k + 1)):
                 values[c] = values[c] * scale - low if live else np.float32(0)
-            if member + k * members < vectors:
-                store_vector(out, start + len(like) * (member + k * members), values, len(like) * k, like)
+            vector = member + k * members
+            if vector < vectors:
+                store_vector(out, start + len(like) * vector, values, len(like) * k, like)
+                mine |= vector == label_vector
     i = loose(member, first, start, vectors, like)
     if i < count:
         out[first + i] = values[EACH - 1] * scale - low if live else np.float32(0)
-    if 0 <= at < count:
-        inside = first + at - start
-        if 0 <= inside < vectors * len(like):
-            owner = inside // len(like) % members
-        else:
-            owner = at if inside < 0 else at - vectors * len(like)
-        if member == owner:
-            out[first + at] = at_label
+        mine |= i == at
+    if mine:
+        out[first + at] = at_label
 
 
 @cuda.jit(device=True)
@@ -648,7 +645,7 @@ def row_in_blocks_kernel(
     logits, labels, out, n, chunk, row_parts, held, shift, like, losses, counts, parts, rule, none, slots, drifts
 ):
     values, ticket = cuda.local.array(EACH, np.float32), cuda.shared.array(1, np.int64)
-    whole = cuda.shared.array(2, np.float32)
+    whole = cuda.shared.array(4, np.float32)
     thread, members = cuda.threadIdx.x, cuda.blockDim.x
     if thread == 0:
         ticket[0] = cuda.atomic.add(slots, 0, 1)
@@ -659,7 +656,6 @@ def row_in_blocks_kernel(
     target, live = target_of(labels[row], n, rule)
     if live:
         hold(values, logits, first, count, shift, like, held, thread, members)
-        weight = weight_of_a_row(counts, parts, target)
         start, vectors = vectors_of(first, count, shift, like)
         if rule.each > 0:
             drift = drift_of(values, count, vectors, first, start, like, held, thread, members, rule)
@@ -675,6 +671,8 @@ def row_in_blocks_kernel(
                 word = np.int64(cuda.libdevice.float_as_int(own)) << 32
                 word |= np.int64(cuda.libdevice.float_as_int(total)) & 0xFFFFFFFF
                 cuda.atomic.exch(slots, 1 + ticket[0], word)
+            weight = weight_of_a_row(counts, parts, target)  # these loads overlap with the waiting
+            chosen = logits[row * n + max(target, 0)]
             best, total = none
             for i in range(1 + row * row_parts + thread, 1 + (row + 1) * row_parts, 32):
                 word = cuda.atomic.add(slots, i, 0)
@@ -683,20 +681,16 @@ def row_in_blocks_kernel(
                 other_best = cuda.libdevice.int_as_float(np.int32(word >> 32))
                 best, total = join(best, total, other_best, cuda.libdevice.int_as_float(np.int32(word)))
             best, total = warp_join(best, total)
-            if thread == 0:
-                whole[0], whole[1] = best, total
+            if thread == 0:  # one thread computes what all need, and the others keep their registers for logits
+                scale = weight / total
+                whole[0], whole[1], whole[2] = best, scale, weight
+                whole[3] = at_the_label(chosen, best, scale, rule, weight, like)
+                if begin == 0:
+                    losses[row] = loss_of(best, total, chosen, np.float32(0), target, live, rule)
         cuda.syncthreads()
-        best, total = whole[0], whole[1]
-        chosen = logits[row * n + max(target, 0)]
-        if thread == 0 and begin == 0:
-            losses[row] = loss_of(best, total, chosen, np.float32(0), target, live, rule)
         if out.size:
-            scale, at = weight / total, target - begin
-            label = at_the_label(chosen, best, scale, rule, weight, like)
-            own_scale = scale * power(own - best, like)
-            finish(
-                values, out, first, count, shift, like, held, thread, members, own_scale, rule, live, weight, at, label
-            )
+            scale, weight, label, at = whole[1] * power(own - whole[0], like), whole[2], whole[3], target - begin
+            finish(values, out, first, count, shift, like, held, thread, members, scale, rule, live, weight, at, label)
     else:
         if thread == 0 and begin == 0:
             losses[row] = np.float32(0)
