@@ -357,7 +357,7 @@ check("cross_entropy_loss/softmax", softmax_gradient)
 # ## The other end: an embedding
 #
 # The first layer of a language model looks up a row of a table for each token. There is nothing to compute. With 128
-# bits a thread, a row of 768 numbers is a copy at nearly the speed of the memory.
+# bits a thread, and the index read once for a whole row, it is a copy of scattered rows.
 
 # %%
 show(embedding.vectors_kernel)
@@ -435,7 +435,7 @@ guess = None  # comparisons
 predict(guess, int((sizes.astype(np.int64) ** 2).sum()), unit="comparisons", factor=2)
 
 # %% [markdown]
-# A million comparisons are nothing for a GPU: it adds as many numbers in less than a microsecond. That holds while
+# That is little: `dy` has several times as many elements, and each of those must be loaded and added. It holds while
 # groups are small. If half of a million tokens are padding, give `padding_idx`: then they are in no group at all.
 #
 # Now the sums. The block of a group's first token adds the group up, every eighth token in the same warp, and then the
