@@ -18,6 +18,7 @@ from pmpp.kernels import (
     convolution,
     convolution_layer,
     dropout,
+    elementwise,
     fft,
     matmul,
     optimiser,
@@ -36,6 +37,7 @@ from pmpp.kernels.scan.segmented import segmented_scan
 from pmpp.lab.rooms import BESIDE, rooms, subject_of
 from pmpp.runtime import device
 from pmpp.runtime.rung import room_name
+from pmpp.runtime.views import strided
 from tests.support.compiled import launches_of, reached_by
 from tests.support.mutants import first_line, kernels_in
 
@@ -83,6 +85,13 @@ def other_operators():
         for dtype in reduction.DTYPES:
             for op in reduction.OPERATORS:
                 rung(np.ones(5, dtype), op)
+
+
+@further(elementwise)
+def views_and_constants():
+    x = elementwise.full((40, 36), 1)
+    elementwise.copy(strided(x, (36, 40), (1, 36)))
+    elementwise.indexed(x[::2, ::2], None, "copy")
 
 
 @further(scan)
