@@ -69,7 +69,10 @@ def kinds_of(default, given):
         return {type(default)}
     if isinstance(default, float):
         return {float, int}
-    kinds = {int, tuple} if isinstance(given, int | tuple | list | None) else set()
+    if isinstance(given, float):
+        kinds = {float, int}
+    else:
+        kinds = {int, tuple} if isinstance(given, int | tuple | list | None) else set()
     return kinds | {type(None)} if default is None else kinds
 
 

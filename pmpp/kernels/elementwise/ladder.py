@@ -35,6 +35,7 @@ OPERATIONS = {name: number for number, name in enumerate(UNARY + BINARY)}
 )
 BLOCK = 256  # threads a block
 DIMENSIONS = 4  # that a kernel can tell apart
+ITEMSIZE = 4  # bytes of a float32
 ANY = tuple(range(33))  # ranks that are accepted: NumPy has up to 32 dimensions, and 0 of them for one number
 
 
@@ -141,7 +142,9 @@ def arguments(a, b=None, op="add", *, out=None, stream=0) -> Problem:
     Source: NumPy's rules of broadcasting.
 
     >>> from pmpp.kernels import elementwise
-    >>> elementwise.vectorised(np.float32([[1], [2]]), np.float32([10, 20]), "add").copy_to_host()
+    >>> elementwise.tiled(np.float32([[1, 2]]), 0.5, "add").copy_to_host()
+    array([[1.5, 2.5]], dtype=float32)
+    >>> elementwise.tiled(np.float32([[1], [2]]), np.float32([10, 20]), "add").copy_to_host()
     array([[11., 21.],
            [12., 22.]], dtype=float32)
     """
@@ -227,8 +230,6 @@ class Plan(typing.NamedTuple):
 
 def problem(number_of_op: int, a: typing.Any, b: typing.Any, number: typing.Any, out: typing.Any, stream: typing.Any):
     """A problem whose arrays are checked. ``out`` may have any strides but 0."""
-    described = [(x.shape, x.strides) for x in (a, a if b is None else b, out)]
-    plans = functools.partial(plan_of, *described, out.dtype.itemsize)
     return Problem(
         out,
         stream=stream,
@@ -238,22 +239,22 @@ def problem(number_of_op: int, a: typing.Any, b: typing.Any, number: typing.Any,
         number=number,
         is_number=b is None,
         out=span(out),
-        plans=plans,
+        layouts=tuple((x.shape, x.strides) for x in (a, a if b is None else b, out)),
     )
 
 
 @functools.lru_cache(4096)
-def plan_of(a: tuple, b: tuple, out: tuple, itemsize: int, join: bool = True) -> Plan:
+def plan_of(a: tuple, b: tuple, out: tuple, join: bool = True) -> Plan:
     """The plan of arrays that are given as pairs of shape and strides; with ``join``, of as few dimensions as possible.
 
     Neighbouring dimensions become one where every array steps through both as through one: the outer stride is the
     inner stride times the inner extent. Raises ValueError where more than four are left.
 
-    >>> plan_of(((6, 1, 4), (16, 16, 4)), ((1,), (4,)), ((6, 5, 4), (80, 16, 4)), 4).extents
+    >>> plan_of(((6, 1, 4), (16, 16, 4)), ((1,), (4,)), ((6, 5, 4), (80, 16, 4))).extents
     Extents(d0=1, d1=6, d2=5, d3=4)
     """
     shape = out[0]
-    found = [[*shape], *(_steps(one, shape, itemsize) for one in (a, b, out))]
+    found = [[*shape], *(_steps(one, shape) for one in (a, b, out))]
     columns = [column for column in zip(*found, strict=True) if column[0] != 1]
     joined: list[tuple] = []
     for column in columns:
@@ -264,7 +265,7 @@ def plan_of(a: tuple, b: tuple, out: tuple, itemsize: int, join: bool = True) ->
             joined.append(column)
     if len(joined) > DIMENSIONS:
         if not join:
-            return plan_of(a, b, out, itemsize)
+            return plan_of(a, b, out)
         raise ValueError(
             f"a and b must leave at most {DIMENSIONS} dimensions after neighbours are joined, left {len(joined)} of a "
             f"result of shape {shape}: copy one of them first"
@@ -274,11 +275,11 @@ def plan_of(a: tuple, b: tuple, out: tuple, itemsize: int, join: bool = True) ->
     return Plan(Extents(*extents), *(Steps(*each) for each in steps), len(joined))
 
 
-def _steps(array: tuple, shape: tuple[int, ...], itemsize: int) -> list[int]:
+def _steps(array: tuple, shape: tuple[int, ...]) -> list[int]:
     """Strides in elements along the dimensions of ``shape``."""
     extents, strides = array
     missing = len(shape) - len(extents)
-    own = [0 if extent == 1 else stride // itemsize for extent, stride in zip(extents, strides, strict=True)]
+    own = [0 if extent == 1 else stride // ITEMSIZE for extent, stride in zip(extents, strides, strict=True)]
     return [0] * missing + own
 
 
@@ -367,7 +368,7 @@ def indexed(p):
 
     Leaves: six divisions of 64 bits for one operation, even where all arrays lie one element after the other.
     """
-    plan = p.plans(join=False)
+    plan = plan_of(*p.layouts, join=False)
     indexed_kernel[blocks(plan.extents.size, BLOCK), BLOCK, p.stream](
         p.op, p.a, p.b, p.number, p.is_number, p.out, plan
     )
@@ -423,7 +424,7 @@ def joined(p):
 
     Leaves: a thread asks for 4 bytes of each operand, and each element needs an index of its own.
     """
-    plan = p.plans()
+    plan = plan_of(*p.layouts)
     size, small = plan.extents.size, in_32_bits(plan)
     if plan.dimensions <= 1:
         kernel, more = straight_kernel, (plan,)
@@ -553,7 +554,7 @@ def vectorised(p):
 
     Leaves: the threads of a warp read a transposed operand far apart, and use 4 bytes of each sector of 32.
     """
-    plan = p.plans()
+    plan = plan_of(*p.layouts)
     ways = ways_of(plan, (device.address(p.a) % 16, device.address(p.b) % 16, device.address(p.out) % 16))
     size, small = plan.extents.size, in_32_bits(plan)
     if ways is None or (small is None and plan.dimensions > 1):
@@ -647,7 +648,7 @@ def tiled(p):
 
     Source: chapter 16; PMPP 4e section 6.1 (corner turning).
     """
-    turn = turn_of(p.plans())
+    turn = turn_of(plan_of(*p.layouts))
     if turn is None:
         return vectorised.launch(p)
     extents = turn.plan.extents

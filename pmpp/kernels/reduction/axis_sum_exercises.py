@@ -100,8 +100,8 @@ def _of_the_whole_warp(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
 EXERCISES = (
     Exercise(
         "axis_sum/mean",
-        task="out[c] = the mean of column c of x: what a bias's gradient is, divided by the number of rows. x has shape "
-        f"(rows, columns), out (columns,), float32. The launch has {BLOCK} threads a block, one for each column.",
+        task="out[c] = the mean of column c of x. x has shape (rows, columns), out (columns,), float32. The launch has "
+        f"{BLOCK} threads a block, one for each column.",
         parameters="x, out",
         cases=_mean_cases,
         answer=mean_answer,

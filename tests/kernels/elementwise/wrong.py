@@ -71,7 +71,9 @@ def elementwise(name, binary=apply_binary, unary=apply_unary, where=place, guard
     def call(a, b=None, op="add"):
         p = ladder.arguments(a, b, op)
         if p.out.size:
-            kernel[blocks(p.out.size, BLOCK), BLOCK](p.op, p.a, p.b, p.number, p.is_number, p.out, p.plans())
+            kernel[blocks(p.out.size, BLOCK), BLOCK](
+                p.op, p.a, p.b, p.number, p.is_number, p.out, ladder.plan_of(*p.layouts)
+            )
         return p.result
 
     call.__name__ = name
@@ -89,7 +91,7 @@ def vectors_kernel(a, b, out):
 def vectors_anywhere(a, b=None, op="add"):
     """128-bit loads wherever the operands begin; all else is right."""
     p = ladder.arguments(a, b, op)
-    plain = op == "add" and p.plans().dimensions == 1 and not p.is_number and p.out.size % 4 == 0
+    plain = op == "add" and ladder.plan_of(*p.layouts).dimensions == 1 and not p.is_number and p.out.size % 4 == 0
     if not plain or device.address(p.a) % 16 == 0 == device.address(p.b) % 16:
         return ladder.tiled(a, b, op)
     vectors_kernel[blocks(p.out.size, 4 * BLOCK), BLOCK](p.a, p.b, p.out)
@@ -99,7 +101,13 @@ def vectors_anywhere(a, b=None, op="add"):
 def vectors_without_a_tail(a, b=None, op="add"):
     """Up to three elements at the end are left out."""
     p = ladder.arguments(a, b, op)
-    if op != "add" or p.is_number or p.plans().dimensions != 1 or p.plans().second.d3 == 0 or not p.out.size:
+    if (
+        op != "add"
+        or p.is_number
+        or ladder.plan_of(*p.layouts).dimensions != 1
+        or ladder.plan_of(*p.layouts).second.d3 == 0
+        or not p.out.size
+    ):
         return ladder.tiled(a, b, op)
     ladder.fill_kernel[blocks(p.out.size, 4 * BLOCK), BLOCK](p.out, f0)
     vectors_kernel[blocks(p.out.size, 4 * BLOCK), BLOCK](p.a, p.b, p.out)
@@ -120,7 +128,7 @@ def tile_kernel(a, out, steps, rows, columns):
 def tile_without_barrier(a, b=None, op="add"):
     """A transposed copy that reads the tile before it is whole."""
     p = ladder.arguments(a, b, op)
-    turn = ladder.turn_of(p.plans())
+    turn = ladder.turn_of(ladder.plan_of(*p.layouts))
     if turn is None or op != "copy" or p.result.ndim != 2:
         return ladder.tiled(a, b, op)
     rows, columns = p.result.shape

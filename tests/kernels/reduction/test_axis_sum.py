@@ -74,7 +74,7 @@ def test_any_shape_axes_and_alignment(rung, data):
     assert right(device.to_host(rung(given_, axes, keepdims)), x, axes, keepdims)
 
 
-#: What the last rung does with a fold: so that every way is taken, in one part and in several, by wide loads and narrow.
+#: What the last rung does with a fold: every way, in one part and in several, by wide loads and narrow ones.
 FOLDS = {
     "lanes": ((2000, 7, 1), (room.TEAMS, False, 1)),
     "lanes, wide": ((300, 36, 1), (room.TEAMS, False, 4)),

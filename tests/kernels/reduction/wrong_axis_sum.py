@@ -12,10 +12,10 @@ from pmpp.runtime.vector import load128
 from tests.support.wrong import WrongRung
 
 BLOCK = 64
-f0 = np.float32(0)
+f0, f1 = np.float32(0), np.float32(1)
 
 
-def by_thread(name, one=np.float32(1), guard=True, skip=0, exchanged=False, squared=False):
+def by_thread(name, one=f1, guard=True, skip=0, exchanged=False, squared=False):
     """A thread a sum, with one of its parts exchanged."""
 
     @cuda.jit
