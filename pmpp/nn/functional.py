@@ -32,6 +32,7 @@ from pmpp.kernels import (
 from pmpp.nn import init
 from pmpp.nn.arithmetic import call
 from pmpp.nn.tape import Function, Tensor, state
+from pmpp.runtime import device
 from pmpp.runtime.check import as_pair
 
 __all__ = [
@@ -82,6 +83,21 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return Linear.apply(x, weight, bias)
 
 
+def convolutions() -> tuple[typing.Callable, typing.Callable, typing.Callable]:
+    """What computes a convolution layer, its gradient by the input, and that by the weights.
+
+    The interpreter takes time for each instruction of each thread, those of idle ones included. There the rungs that do
+    no more than the definition are the fastest, and on a GPU those that are chosen by shape.
+    """
+    if device.on_gpu():
+        return convolution_layer.convolution, convolution_layer.input_gradient, convolution_layer.weight_gradient
+    return (
+        convolution_layer.direct.tiled,
+        convolution_layer.input_gradients.gathered,
+        convolution_layer.weight_gradients.reduced,
+    )
+
+
 class Conv2d(Function):
     """A convolution layer."""
 
@@ -89,18 +105,15 @@ class Conv2d(Function):
     def forward(context, x, weight, bias, stride, padding, dilation, groups):
         context.save_for_backward(x, weight)
         context.options = stride, padding, dilation, groups
-        return convolution_layer.convolution(x.array, weight.array, _array(bias), *context.options, stream=state.stream)
+        return call(convolutions()[0], x.array, weight.array, _array(bias), *context.options)
 
     @staticmethod
     def backward(context, dy):
         (x, weight), options = context.saved, context.options
-        dx = dweight = dbias = None
-        if context.needs[0]:
-            dx = call(convolution_layer.input_gradient, dy, weight, x.shape, *options)
-        if context.needs[1]:
-            dweight = call(convolution_layer.weight_gradient, dy, x, weight.shape[2:], *options)
-        if context.needs[2]:
-            dbias = call(convolution_layer.bias_gradient, dy)
+        _, input_gradient, weight_gradient = convolutions()
+        dx = call(input_gradient, dy, weight, x.shape, *options) if context.needs[0] else None
+        dweight = call(weight_gradient, dy, x, weight.shape[2:], *options) if context.needs[1] else None
+        dbias = call(convolution_layer.bias_gradient, dy) if context.needs[2] else None
         return dx, dweight, dbias, None, None, None, None
 
 
