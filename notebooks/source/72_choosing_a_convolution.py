@@ -457,5 +457,5 @@ print(f"{changed} of 53 layers")
 # *One image.* A layer of one image has few tiles, so what a launch costs and how well the GPU is filled weigh more than
 # the arithmetic.
 #
-# This is the last of the chapters on convolution. Go on with
-# [chapter 78](78_gradients_of_pooling_and_activations.ipynb), where pooling and activations run backwards.
+# This is the last of the chapters on convolution forwards. Go on with [chapter 74](74_linear.ipynb),
+# where the gradients begin: with a linear layer.

@@ -529,5 +529,4 @@ print(f"both take the same time from {equal} rows on")
 # would add to all of them, and they do not fit into registers. Added to memory by atomics, they would have no fixed
 # order. *dy* is usually the smallest of the operands, and stays in the cache from one product to the next.
 #
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 76](76_convolution_gradients.ipynb): the gradients of a convolution layer.

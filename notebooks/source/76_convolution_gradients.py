@@ -413,5 +413,4 @@ print(np.allclose(dw, weight_gradients.reference(*four[:2], 1)[..., 0, 0]))
 # *A 1 x 1 layer.* The forward pass is W x for each image, with the pixels as columns. So dx is W^T dy, and dw the sum
 # over images of dy x^T. These are the gradients of a matrix product.
 #
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 78](78_gradients_of_pooling_and_activations.ipynb): the gradients of pooling and activations.

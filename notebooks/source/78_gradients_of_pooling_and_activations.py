@@ -682,5 +682,4 @@ print(f"{with_x} bytes for each element with x, {with_bits} with bits: {with_bit
 # %% [markdown]
 # *One bit.* It is also a thirty-second of the memory that is kept from the forward pass to the way back.
 #
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 80](80_random_numbers.ipynb): random numbers that every thread can find by itself.

@@ -395,8 +395,6 @@ assert check("optimiser/clip", clip_answer)
 
 # %% [markdown]
 # *Mixed precision.* Read: a gradient of 2 bytes, and parameter and moments, 12. Written: these 12 again, and a
-# parameter of
-# 2. That is 28 as before. What becomes cheaper are the passes forward and back.
+# parameter of 2. That is 28 as before. What becomes cheaper are the passes forward and back.
 #
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 84](84_gradients_of_normalisation.ipynb): the gradients of normalisation.

@@ -597,5 +597,4 @@ print(f"with the second read from the cache {once.bytes / 1e9:.2f} GB from memor
 #
 # *Inference.* With constant moments $\partial L / \partial x_j = w\,s\,d_j$: one read of `dy`, and `x` is not needed.
 #
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 86](86_gradients_of_softmax.ipynb): softmax, the loss, and their gradients.
