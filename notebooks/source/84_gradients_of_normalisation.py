@@ -112,8 +112,8 @@ print(f"largest gradient of a sum of results: {largest:.1e}, of a random loss: {
 # same reason a test of this gradient with ones for `dy` tests nothing: a kernel that stores zeros passes. The tests of
 # these rooms use random numbers.
 #
-# The pictures show the red channel of one patch, and what the formula does to a `dy` that favours bright pixels. What is
-# constant in `dy` is taken out, and what is proportional to the normalised `x` as well: neither can change the loss.
+# The pictures show the red channel of one patch, and what the formula does to a `dy` that favours bright pixels. What
+# is constant in `dy` is taken out, and what is proportional to the normalised `x` as well: neither can change the loss.
 
 # %%
 one = np.ascontiguousarray(x[6:7])

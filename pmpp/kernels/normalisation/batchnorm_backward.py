@@ -455,7 +455,7 @@ def columns_kernel(dy, x, shape, tiles, weight, moments, sums, out):
     if column < columns:
         c, count = column // inner, np.float32(images * inner)
         mean, invstd = moments.mean[c], moments.invstd[c]
-        scale, common, slope = of_sums(sums.dbias[c], sums.dweight[c] / invstd, count, weight[c], invstd)
+        scale, common, slope = weight[c] * invstd, sums.dbias[c] / count, sums.dweight[c] / count * invstd
         given, values = cuda.local.array(FEW, np.float32), cuda.local.array(FEW, np.float32)
         tile = tiles - 1 - cuda.blockIdx.y  # backwards: what was read last is still in the cache
         while tile >= 0:
