@@ -610,5 +610,4 @@ for table_rows in (32, 128, 512):
 # some dozens of sectors for each token, most of them for counts and places, and does not see how many rows there are.
 # They meet between 128 and 512 rows.
 #
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 88](88_a_tape.ipynb), on how all these gradients are put together.
