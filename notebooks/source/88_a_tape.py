@@ -39,6 +39,7 @@ from pmpp.kernels import elementwise, reduction, softmax
 from pmpp.kernels.reduction import axis_sum
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE
+from pmpp.lab.measure import roofline
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.nn import arithmetic, tape
@@ -378,11 +379,12 @@ print(plan.extents, "\nbias:", plan.second)
 # rows, and written along its columns. It works for any operation, in any two dimensions of four.
 
 # %%
-show(elementwise.tiled)
+show(elementwise.ladder.turned)
+show(elementwise.ladder.tiles_kernel)
 
 # %% [markdown]
-# **Predict, then run.** A matrix of 64 x 64 is transposed, 512 sectors. How many does `vectorised` load, which reads
-# each element as it needs it?
+# **Predict, then run.** A matrix of 64 x 64 is transposed, 512 sectors. How many does `joined` load, in which a warp
+# writes 32 neighbours of a row, and reads them as they lie?
 
 # %%
 guess = None  # sectors
@@ -390,15 +392,18 @@ guess = None  # sectors
 square = device.to_device(np.ones((64, 64), np.float32))
 turned = strided(square, (64, 64), (1, 64))
 counted = {rung.name: lab.count(rung, turned, None, "copy") for rung in elementwise.LADDER}
-predict(guess, counted["vectorised"].counters["global_load_sectors"], unit="sectors")
+predict(guess, counted["joined"].counters["global_load_sectors"], unit="sectors")
 
 # %%
 for name, count in counted.items():
     print(f"{name:11} {count.counters['global_load_sectors']:5} sectors loaded")
 
 # %% [markdown]
-# 4096 elements, and a sector for each: eight times what is needed. Now the measurements, of a sum of vectors, of the
-# bias, and of a transposed copy.
+# 4096 elements, and a sector for each: eight times what is needed. In `vectorised` a warp has 128 elements. Here these
+# are two rows of the result, which are neighbours in the operand, so each sector serves two lanes. Only the tile reads
+# each sector once.
+#
+# Now the measurements, of a sum of vectors, of the bias, and of a transposed copy.
 
 # %%
 plots.drawn(plots.ladder, "elementwise", family="add")
@@ -471,9 +476,9 @@ print("x + 1 is", "freed" if seen() is None else "kept", "though exp was compute
 # %% [markdown]
 # `nn.memory` says what a training step needs. It walks the tape, and counts each array that was saved once.
 #
-# **Predict, then run.** A network has two layers, `Linear(64, 256)`, a ReLU and `Linear(256, 10)`, and a batch has 32
-# rows. Its first layer saves its input, 32 x 64 numbers. The ReLU and the second layer need the 32 x 256 numbers
-# between them. How many bytes are these two arrays together, if the ReLU and the second layer share one?
+# **Predict, then run.** A network is `Linear(64, 256)`, a ReLU, and `Linear(256, 10)`; a batch has 32 rows. Each of the
+# three layers saves its own input. The loss saves the gradient of its scores, one for each. How many bytes of float32
+# are these activations?
 
 # %%
 guess = None  # bytes
@@ -482,15 +487,16 @@ nn.manual_seed(0)
 net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
 batch = Tensor(np.random.default_rng(0).standard_normal((32, 64), dtype=np.float32))
 loss = nn.functional.cross_entropy(net(batch), Tensor(np.zeros(32, np.int32)))
-predict(guess, 4 * (32 * 64 + 32 * 256), unit="bytes")
+predict(guess, nn.memory(net, loss)["activations"], unit="bytes")
 
 # %%
+rows, parts = 4 * 32, {"input": 64, "before the ReLU": 256, "after the ReLU": 256, "scores": 10}
+print({name: f"{rows * width:,}" for name, width in parts.items()}, f"{rows * sum(parts.values()):,} in all")
 print({name: f"{size:,}" for name, size in nn.memory(net, loss).items()})
 
 # %% [markdown]
-# The tape says more, and the difference teaches something. Our ReLU saves its input, the linear layer behind it saves
-# the ReLU's output, and both have 32 x 256 numbers. PyTorch's ReLU saves its output, which the next layer has anyway.
-# The rest is the gradient of the scores, which the loss computes in its forward pass.
+# The ReLU's input and its output are both kept, though one would do: where the output is positive, the input was, too.
+# PyTorch's ReLU saves its output, and the next layer keeps that anyway. This is what it means to save little.
 #
 # What was saved is freed as the walk passes. So memory falls during the backward pass, and a graph can be used once.
 
@@ -543,8 +549,8 @@ None
 
 # %% [markdown]
 # From right to left the error falls with the square of the step, until rounding takes over. The best that float32 can
-# do is four to five digits, at a step of about a hundredth. Below a step of $2^{-25}$ the change is lost altogether,
-# the slope is 0, and the error 1. In float64 ten digits are possible. So the tests of our rooms check the *reference*
+# do here is about five digits, with a step of some thousandths. At a step of $2^{-25}$ the change is lost altogether:
+# the slope is 0, and the error 1. In float64 eleven digits are possible. So the tests of our rooms check the *reference*
 # in float64 by differences, and the kernels against the reference.
 #
 # ### Why a random gradient from above
