@@ -39,7 +39,6 @@ from pmpp.kernels import elementwise, reduction, softmax
 from pmpp.kernels.reduction import axis_sum
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE
-from pmpp.lab.measure import roofline
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.nn import arithmetic, tape

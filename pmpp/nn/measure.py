@@ -1,8 +1,8 @@
 """Training steps beside PyTorch's, on one GPU: ``python -m pmpp.nn.measure``.
 
 A step is a forward pass, a backward pass and a change of the parameters. Both networks begin with the same state and
-see the same batches, and their losses are compared before a step is timed. A step is timed as it is called, and recorded as
-a CUDA graph. PyTorch runs in float32 without TF32; for ResNet-18 its cuDNN is in benchmark mode.
+see the same batches, and their losses are compared before a step is timed. A step is timed as it is called, and
+recorded as a CUDA graph. PyTorch runs in float32 without TF32; for ResNet-18 its cuDNN is in benchmark mode.
 
 It prints a table, and writes ``training.json`` beside the records of the rooms.
 """

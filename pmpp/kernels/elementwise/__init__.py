@@ -15,7 +15,6 @@ from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.views import span
 
-
 MOST = 2**48  # elements along a dimension: more than any memory has
 
 _DOCUMENTATION = """{what}.
