@@ -231,9 +231,9 @@ show(batchnorm.normalise_kernel)
 # %% [markdown]
 # And `keep`? For the time after training PyTorch keeps *running* moments, a slow average over the batches: each batch
 # enters with the weight `momentum`. There is a trap in it. The batch is normalised by the *biased* variance, divided by
-# $n$. What is kept is the *unbiased* one, divided by $n-1$, because it is to speak for images not yet seen. (If they are
-# asked for, the moments of the batch itself are stored as well: [chapter 84](84_gradients_of_normalisation.ipynb) needs
-# them.)
+# $n$. What is kept is the *unbiased* one, divided by $n-1$, because it is to speak for images not yet seen. (If
+# they are asked for, the moments of the batch itself are stored as well:
+# [chapter 84](84_gradients_of_normalisation.ipynb) needs them.)
 
 # %%
 show(moments.keep)
