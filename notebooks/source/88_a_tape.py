@@ -414,9 +414,16 @@ plots.drawn(plots.ladder, "elementwise", family="bias")
 plots.drawn(plots.ladder, "elementwise", family="transposed copy")
 
 # %% [markdown]
-# The roofline shows where such work stands. An addition is a twelfth of a FLOP for each byte. The ridge of an H200,
-# from where arithmetic is the bound, is at about 14: elementwise operations are *memory-bound* on any machine. No
-# faster arithmetic would help. The only cure is to do several operations on an element while it is in a register.
+# The roofline shows where such work stands. From the ridge on, arithmetic is the bound; before it, memory.
+
+# %%
+ceilings = roofline.ceilings("vector_add")
+print(f"an addition: {elementwise.cost(2**28).intensity:.3f} FLOP per byte")
+print(f"the ridge:   {ceilings.ridge:.1f} FLOP per byte ({ceilings.source})")
+
+# %% [markdown]
+# Elementwise operations are *memory-bound* on any machine, and no faster arithmetic would help. The only cure is to do
+# several operations on an element while it is in a register.
 
 # %%
 plots.drawn(plots.roofline, "elementwise", family="add")
@@ -549,26 +556,20 @@ None
 # %% [markdown]
 # From right to left the error falls with the square of the step, until rounding takes over. The best that float32 can
 # do here is about five digits, with a step of some thousandths. At a step of $2^{-25}$ the change is lost altogether:
-# the slope is 0, and the error 1. In float64 eleven digits are possible. So the tests of our rooms check the *reference*
-# in float64 by differences, and the kernels against the reference.
+# the slope is 0, and the error 1. In float64 eleven digits are possible. So the tests of our rooms check the
+# *reference* in float64 by differences, and the kernels against the reference.
 #
 # ### Why a random gradient from above
 #
 # A result has many elements, a check needs one number. The first idea is to sum them: every element of the gradient
 # from above is 1. It hides errors. The elements of a softmax always add up to 1. Whatever moves, their sum does not.
-#
-# **Predict, then run.** What is the largest slope of `softmax(x).sum()`, with respect to any of five inputs?
+
 
 # %%
-guess = None  # the largest slope
-
-
 def differences(function, x, upstream, h=1e-4):
     """Slopes of (function(x) * upstream).sum() with respect to each element of x, in float64."""
     found = np.zeros(x.size)
-    for i in range(x.size):
-        change = np.zeros(x.size)
-        change[i] = h
+    for i, change in enumerate(h * np.eye(x.size)):
         above, below = ((function(x + sign * change) * upstream).sum() for sign in (1, -1))
         found[i] = (above - below) / (2 * h)
     return found
@@ -578,8 +579,14 @@ def shares(x):
     return np.exp(x) / np.exp(x).sum()
 
 
-x = np.random.default_rng(1).standard_normal(5)
-ones = np.ones(5)
+x, ones = np.random.default_rng(1).standard_normal(5), np.ones(5)
+
+# %% [markdown]
+# **Predict, then run.** What is the largest slope of `softmax(x).sum()`, with respect to any of five inputs?
+
+# %%
+guess = None  # the largest slope
+
 predict(guess, round(float(abs(differences(shares, x, ones)).max()), 6), exact=True)
 
 # %% [markdown]
