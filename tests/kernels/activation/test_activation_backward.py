@@ -72,7 +72,7 @@ def test_the_reference_is_pytorchs(name):
     result = torch_gradient(torch, arrays[0], arrays[1], function, *arrays[2:]).numpy()
     # The reference adds the bias in float32.
     size = np.maximum(room.tolerance(*FINITE[name]), 2.0**-20 * abs(dy))
-    assert judge.right(result, room.reference(*FINITE[name]), size)
+    assert judge.right(result, room.reference(*FINITE[name]), size, np.float64)
 
 
 @pytest.mark.gpu

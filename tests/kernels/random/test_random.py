@@ -65,7 +65,7 @@ def test_the_answers_that_the_inventors_publish():
     arrays = [np.array([x[0] | x[1] << 32 for x in both], U64) for both in zip(*pairs, strict=True)]
     streams = np.array([c[2] | c[3] << 32 for c, _ in pairs], U64)
     out = device.to_device(np.zeros((3, 4), U32))
-    philox_kernel[1, 32](arrays[0], streams, arrays[1], out)
+    philox_kernel[1, 32](*map(device.to_device, (arrays[0], streams, arrays[1])), out)
     assert out.copy_to_host().tolist() == [list(words(answer)) for *_, answer in KNOWN]
     assert [room.ladder._rounds(c, k) for c, k in pairs] == [words(answer) for *_, answer in KNOWN]
 
@@ -166,7 +166,7 @@ def test_normal_numbers_are_right_to_two_ulp(part):
         eighths = (np.arange(n, dtype=np.int64) % 8) * 2**29
         angles = ((eighths + 256 * (np.arange(n) // 8 - n // 16)) % 2**32).astype(U32)
     out = device.to_device(np.zeros((n, 2), F32))
-    normals_kernel[n // 256, 256](distances, angles, out)
+    normals_kernel[n // 256, 256](device.to_device(distances), device.to_device(angles), out)
     exact = exact_normals(distances, angles)
     error = np.abs(out.copy_to_host() - exact) / np.spacing(np.abs(exact).astype(F32))
     assert error.max() < 1.5
