@@ -35,10 +35,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmpp import cuda, lab, nn, predict
-from pmpp.kernels import elementwise, reduction, softmax
+from pmpp.kernels import elementwise, softmax
 from pmpp.kernels.reduction import axis_sum
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE
+from pmpp.lab.measure import roofline
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.nn import arithmetic, tape
@@ -648,7 +649,7 @@ print(compare(Sinh, np.sinh))
 #
 # The room of [chapter 50](50_softmax.ipynb) computes a softmax of each row. Make it a layer. With $y$ the result and
 # $g$ the gradient from above, the gradient is $y_i\,(g_i - \sum_j g_j y_j)$: broadcasting, and a sum along an axis.
-# `elementwise.multiply`, `elementwise.subtract` and `reduction.sum_along` are all that it takes.
+# `elementwise.multiply`, `elementwise.subtract` and `axis_sum.vectorised` are all that it takes.
 
 
 # %%
@@ -793,7 +794,7 @@ class SoftmaxLayer(Function):
     @staticmethod
     def backward(context, dy):
         (y,) = context.saved
-        common = reduction.sum_along(elementwise.multiply(dy, y), -1, True)
+        common = axis_sum.vectorised(elementwise.multiply(dy, y), -1, True)
         return elementwise.multiply(y, elementwise.subtract(dy, common))
 
 

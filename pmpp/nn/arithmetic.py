@@ -10,7 +10,7 @@ import typing
 
 import numpy as np
 
-from pmpp.kernels import elementwise, matmul, reduction
+from pmpp.kernels import elementwise, matmul
 from pmpp.kernels.reduction import axis_sum
 from pmpp.nn.tape import Function, Tensor, state
 from pmpp.runtime.views import strided
@@ -32,7 +32,7 @@ def to_shape(gradient: typing.Any, shape: tuple[int, ...]) -> typing.Any:
         d for d, extent in enumerate(gradient.shape) if d < missing or (shape[d - missing] == 1 and extent != 1)
     )
     if axes:
-        gradient = call(reduction.sum_along, gradient, axes)
+        gradient = call(axis_sum.vectorised, gradient, axes)
     return gradient.reshape(shape)
 
 
@@ -210,7 +210,7 @@ class Sum(Function):
         context.shape = a.shape
         array = operand(a)
         array = array if array.ndim else array.reshape(1)
-        y = call(reduction.sum_along, array, axis, keepdims)
+        y = call(axis_sum.vectorised, array, axis, keepdims)
         axes = axis_sum.axes_of(axis, array.ndim)
         context.kept = tuple(1 if d in axes else extent for d, extent in enumerate(array.shape))
         return y

@@ -1,4 +1,4 @@
-"""Exercises of notebooks/88_a_tape.ipynb on elements: a view is copied, and two arrays of other shapes are broadcast."""
+"""Exercises of notebooks/88_a_tape.ipynb on elements: a view is copied, arrays of other shapes are broadcast."""
 
 from __future__ import annotations
 

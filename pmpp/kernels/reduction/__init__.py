@@ -2,12 +2,10 @@
 
 The threads of a block and the blocks of a grid agree on one number: trees, warp shuffles, atomics, and a result that is
 the same in every run.
-The room is `pmpp.kernels.reduction.ladder`, and its chapter notebooks/30_reduction.ipynb. Sums along some axes of an
-array are the room `axis_sum`, of notebooks/88_a_tape.ipynb.
-`sum`, `max`, `min` and `sum_along` take the rung to use.
+The room is `pmpp.kernels.reduction.ladder`, and its chapter notebooks/30_reduction.ipynb.
+`sum`, `max` and `min` take the rung to use.
 """
 
-from pmpp.kernels.reduction import axis_sum
 from pmpp.kernels.reduction.ladder import *
 from pmpp.kernels.reduction.ladder import vectorised
 
@@ -40,13 +38,3 @@ def min(x, *, stream=0):
     array([1.], dtype=float32)
     """
     return vectorised(x, "min", stream=stream)
-
-
-def sum_along(x, axis=None, keepdims=False, *, stream=0):
-    """The sums of an array along one axis, several, or all; arguments and errors as in `axis_sum.vectorised`.
-
-    >>> import numpy as np
-    >>> sum_along(np.float32([[1, 2, 4], [8, 16, 32]]), 1).copy_to_host()
-    array([ 7., 56.], dtype=float32)
-    """
-    return axis_sum.vectorised(x, axis, keepdims, stream=stream)

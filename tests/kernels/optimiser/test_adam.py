@@ -260,14 +260,16 @@ def test_pytorch_on_the_gpu_agrees():
     )  # fmt: skip
     for ours, other in zip(lists, theirs, strict=True):
         for x, y in zip(ours, other, strict=True):
-            np.testing.assert_allclose(x.cpu().numpy(), y.cpu().numpy(), rtol=3e-6, atol=1e-7)
+            # PyTorch's bias corrections are rounded to float32; a step is at most some lr.
+            np.testing.assert_allclose(x.cpu().numpy(), y.cpu().numpy(), rtol=3e-6, atol=0.01 * 2.0**-11)
 
 
 @pytest.mark.gpu
 def test_a_graph_counts_its_steps():
     cupy = pytest.importorskip("cupy")
-    lists = [[cupy.asarray(x) for x in one] for one in state(12)]
-    counter, stream = cupy.zeros(1, np.int64), cupy.cuda.Stream(non_blocking=True)
+    lists = [on_device(one) for one in state(12)]
+    counter, stream = device.to_device(np.zeros(1, np.int64)), cupy.cuda.Stream(non_blocking=True)
+    cuda.synchronize()
     with stream:
         optimiser.adam_(*lists, step=counter, stream=stream)  # compiles, and makes the tables
         stream.synchronize()
@@ -277,7 +279,7 @@ def test_a_graph_counts_its_steps():
         graph.launch(stream)
         graph.launch(stream)
         stream.synchronize()
-    assert counter.get().tolist() == [3]
+    assert counter.copy_to_host().tolist() == [3]
 
 
 def test_a_stream():

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import strategies as st
 
 from pmpp import cuda
-from pmpp.kernels import reduction
 from pmpp.kernels.reduction import axis_sum as room
 from pmpp.runtime import device
 from tests.kernels.reduction.wrong_axis_sum import RUNGS as WRONG
@@ -133,14 +132,6 @@ def test_streams(rung):
     result = rung(device.to_device(x), (0, 1), True, stream=stream)
     stream.synchronize()
     assert right(result.copy_to_host(), x, (0, 1), True)
-
-
-def test_sum_along_is_the_last_rung():
-    x = np.random.default_rng(5).standard_normal((9, 300), dtype=F32)
-    for options in ({}, {"axis": 0}, {"axis": -1, "keepdims": True}):
-        result = device.to_host(reduction.sum_along(x, **options))
-        np.testing.assert_array_equal(result, device.to_host(room.vectorised(x, **options)))
-        assert right(result, x, **options)
 
 
 def test_the_reference_by_hand():
