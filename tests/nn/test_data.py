@@ -79,7 +79,7 @@ def parts(kind=SGD, **options):
     net = network()
     optimizer = kind(net.parameters(), lr=0.05, **options)
     schedule = lr_scheduler.StepLR(optimizer, 1, 0.5)
-    return {"model": net, "optimizer": optimizer, "schedule": schedule, "loader": DataLoader(NUMBERS, 4, shuffle=True)}
+    return {"model": net, "optimizer": optimizer, "schedule": schedule, "loader": DataLoader(NUMBERS, 5, shuffle=True)}
 
 
 def train(model, optimizer, schedule, loader):

@@ -10,6 +10,7 @@ from pmpp import nn
 from pmpp.kernels import elementwise
 from pmpp.nn import functional as F
 from pmpp.nn.tape import Function, Tensor, detect_anomaly, no_grad
+from pmpp.runtime import device
 from tests.nn.gradients import gradients_agree
 
 # Operations on operands of the given shapes; "positive" ones where a logarithm or a quotient needs it.
@@ -53,6 +54,47 @@ POSITIVE = {
 def test_gradients_are_those_of_differences(name):
     operation, shapes = (OPERATIONS | POSITIVE)[name]
     gradients_agree(operation, *shapes, positive=name in POSITIVE)
+
+
+def wrong(change):
+    """A product by 2 whose gradient is changed."""
+
+    class Wrong(Function):
+        @staticmethod
+        def forward(context, a):
+            return elementwise.multiply(a.array, 2)
+
+        @staticmethod
+        def backward(context, dy):
+            return device.to_device(np.ascontiguousarray(change(2 * device.to_host(dy)), np.float32))
+
+    return Wrong.apply
+
+
+def one_element(g):
+    g[0, 1] *= np.float32(1.1)
+    return g
+
+
+WRONG = {
+    "one element": one_element,
+    "a factor": lambda g: g * 1.01,
+    "a sign": lambda g: -g,
+    "nothing": lambda g: 0 * g,
+    "two rows exchanged": lambda g: g[[1, 0, 2]],
+    "two elements that cancel in a sum": lambda g: g + np.float32([[0.1, -0.1, 0, 0], [0] * 4, [0] * 4]),
+    "the mean": lambda g: 0 * g + g.mean(),
+}
+
+
+def test_differences_let_a_right_gradient_pass():
+    gradients_agree(wrong(lambda g: g), (3, 4))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_differences_find_a_wrong_gradient(name):
+    with pytest.raises(AssertionError, match="operand 0: the slope is"):
+        gradients_agree(wrong(WRONG[name]), (3, 4))
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
