@@ -379,7 +379,7 @@ plots.drawn(plots.sweep, "warps", record=recorded, xlabel="rounds for each eleme
 # is the slowest by far. The dashed line counts multiply-adds alone. A kernel has other instructions as well, so it
 # leaves the slope earlier.
 #
-# What does a round cost? From 128 rounds to 256 nothing is added but rounds, so we divide the time that is added by
+# What does a round cost? From 64 rounds to 256 nothing is added but rounds, so we divide the time that is added by
 # them. An SM has four schedulers. Each issues one instruction of a warp in a cycle, at best.
 #
 # **Predict, then run.** In `by_data` a round of a warp is one multiply-add, and a little of the loop around it. How
@@ -391,7 +391,7 @@ guess = None  # cycles of a scheduler for a round of a warp
 entries, cycles = recorded.entries("warps", kind="rung"), {}
 for name in dict.fromkeys(entry.contender for entry in entries):
     time = {entry.sizes["rounds"]: entry.seconds for entry in entries if entry.contender == name}
-    per_round = (time[256] - time[128]) / 128 / (entries[0].sizes["n"] / 32)
+    per_round = (time[256] - time[64]) / 192 / (entries[0].sizes["n"] / 32)
     cycles[name] = per_round * h200.clock * h200.sms * arch.fp32 / 32  # 32 lanes of multiply-adds for a scheduler
 predict(guess, cycles["by_data"], unit="cycles", within=0.1)
 

@@ -338,8 +338,8 @@ show(elementwise.indexed)
 
 # %% [markdown]
 # The work itself is one addition for twelve bytes. Memory is the bound, by far, if finding elements does not become the
-# work. A division of 64 bits has no instruction. It is a routine of about a hundred instructions, and here are six for one
-# addition, even where all arrays lie one element after the other.
+# work. A division of 64 bits has no instruction. It is a routine of about a hundred instructions, and here are six for
+# one addition, even where all arrays lie one element after the other.
 #
 # `joined` looks at the strides before it launches. Two dimensions are one where each array steps through them as
 # through one. Then (2, 3, 4) is 24 in a row, and needs no division at all.

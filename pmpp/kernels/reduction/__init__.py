@@ -2,7 +2,8 @@
 
 The threads of a block and the blocks of a grid agree on one number: trees, warp shuffles, atomics, and a result that is
 the same in every run.
-The room is `pmpp.kernels.reduction.ladder`, and its chapter notebooks/30_reduction.ipynb.
+The room is `pmpp.kernels.reduction.ladder`, and its chapter notebooks/30_reduction.ipynb. Sums along some axes of an
+array are the room `pmpp.kernels.reduction.axis_sum`, of notebooks/88_a_tape.ipynb.
 `sum`, `max` and `min` take the rung to use.
 """
 
