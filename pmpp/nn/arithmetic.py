@@ -135,15 +135,18 @@ class Power(Function):
 
     @staticmethod
     def forward(context, a, exponent):
-        context.exponent = exponent
-        context.save_for_backward(a)
+        context.exponent, context.shape = exponent, a.shape
+        context.save_for_backward(*([a] if exponent else []))
         if exponent == 2:
             return call(elementwise.square, operand(a))
         return call(elementwise.power, operand(a), exponent)
 
     @staticmethod
     def backward(context, dy):
-        (a,), exponent = context.saved, context.exponent
+        exponent = context.exponent
+        if not exponent:  # everything to the power of 0 is 1, 0 too
+            return call(elementwise.full, context.shape, 0.0), None
+        (a,) = context.saved
         slope = a if exponent == 2 else call(elementwise.power, a, exponent - 1)
         return call(elementwise.multiply, call(elementwise.multiply, dy, slope), exponent), None
 
@@ -217,12 +220,9 @@ class Sum(Function):
 
     @staticmethod
     def backward(context, dy):
-        repeated = dy.reshape(context.kept)
-        return (
-            call(elementwise.add, call(elementwise.full, context.shape or (1,), 0.0), repeated).reshape(context.shape),
-            None,
-            None,
-        )
+        steps = (step if extent > 1 else 0 for extent, step in zip(context.kept, steps_of(context.kept), strict=True))
+        view = strided(dy.reshape(-1), context.shape or (1,), tuple(steps))  # repeated by strides of 0
+        return call(elementwise.copy, view).reshape(context.shape), None, None
 
 
 class Reshape(Function):
@@ -338,8 +338,8 @@ def transposed(matrix: typing.Any) -> typing.Any:
 
 
 def tensor(value: typing.Any) -> Tensor:
-    """A number as a tensor of shape (1,), for ``1 - x`` and ``1 / x``."""
-    return value if isinstance(value, Tensor) else Tensor(np.float32([operand(value)]))
+    """A number as a tensor of shape (1,), for ``1 - x``; made on the device, so that a graph can hold it."""
+    return value if isinstance(value, Tensor) else Tensor(call(elementwise.full, (1,), operand(value)))
 
 
 def _sum(self, axis=None, keepdims=False):

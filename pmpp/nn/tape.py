@@ -94,6 +94,11 @@ class Context:
         self._saved = tuple(value.array if isinstance(value, Tensor) else value for value in values)
         self._was = tuple((v.changes, v.changes.count) for v in values if isinstance(v, Tensor))
 
+    def watch(self, results: tuple[Tensor, ...]) -> None:
+        """Notice changes in place of results, too, if their arrays were saved."""
+        kept = {id(array) for array in self._saved or ()}
+        self._was += tuple((made.changes, made.changes.count) for made in results if id(made.array) in kept)
+
     @property
     def saved(self) -> tuple:
         """The arrays that were saved. Raises RuntimeError if they were freed, or if one was changed since."""
@@ -179,6 +184,8 @@ class Function:
             node = Node(cls, context, edges, None)
             node.outputs = [result.shape for result in results]
         made = tuple(Tensor._made(result, node, i) for i, result in enumerate(results))
+        if node is not None:
+            context.watch(made)
         if state.anomaly:
             for tensor in made:
                 _look_through(tensor.array, f"the result of {node or cls.__name__}{_inside(node)}")
@@ -323,7 +330,7 @@ def walk(root: Node, output: int, gradient: typing.Any, retain_graph: bool) -> N
     The node with the greatest number is next. All that used its outputs have greater numbers, so its gradient is
     complete by then, however often its outputs were used.
     """
-    gradients: dict[Node, dict[int, typing.Any]] = {root: {output: gradient}}
+    gradients: dict[Node, dict[int, typing.Any]] = {root: {output: gradient if root.leaf is None else copy(gradient)}}
     waiting = [(-root.number, root)]
     del gradient
     with no_grad():
@@ -336,6 +343,7 @@ def walk(root: Node, output: int, gradient: typing.Any, retain_graph: bool) -> N
             made = node.backward(upstream)
             if not retain_graph:
                 node.context.free()
+            elsewhere = {device.address(array) for array in upstream.values()}
             del upstream
             for edge, part in zip(node.inputs, made, strict=True):
                 if edge is None or part is None:
@@ -343,6 +351,10 @@ def walk(root: Node, output: int, gradient: typing.Any, retain_graph: bool) -> N
                 parent, i = edge
                 if state.anomaly:
                     _look_through(part, f"the gradient that {node} computed")
+                # What is handed on as it came, as by a sum, has other users; a leaf's gradient is changed in place.
+                if parent.leaf is not None and device.address(part) in elsewhere:
+                    part = copy(part)
+                elsewhere.add(device.address(part))
                 if parent not in gradients:
                     gradients[parent] = {}
                     heapq.heappush(waiting, (-parent.number, parent))
@@ -401,6 +413,13 @@ def add(a: typing.Any, b: typing.Any) -> typing.Any:
     from pmpp.kernels import elementwise
 
     return elementwise.add(a, b, stream=state.stream)
+
+
+def copy(array: typing.Any) -> typing.Any:
+    """The same numbers in new memory."""
+    from pmpp.kernels import elementwise
+
+    return elementwise.copy(array, stream=state.stream)
 
 
 def _look_through(array: typing.Any, what: str) -> None:

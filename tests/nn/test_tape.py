@@ -165,6 +165,38 @@ def test_a_change_in_place_of_what_was_saved_is_noticed():
         x.copy_(np.float32([0, 0]))
 
 
+def test_a_change_in_place_of_a_result_that_was_saved_is_noticed():
+    """exp keeps its result, which is another tensor than its argument."""
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x.exp()
+    loss = y.sum()
+    y.detach().copy_(np.float32([0, 0]))
+    with pytest.raises(RuntimeError, match=r"backward of Exp: a tensor that it saved was changed in place 1 time"):
+        loss.backward()
+
+
+def test_each_gradient_has_memory_of_its_own():
+    """A sum hands its gradient on as it is. Clipping changes gradients in place, each by itself."""
+    a, b, c = (Tensor(np.ones((2, 2), np.float32), requires_grad=True) for _ in range(3))
+    upstream = device.to_device(np.float32([[3, 0], [0, 4]]))
+    (a + (b + c.reshape(4).reshape(2, 2))).backward(upstream)
+    nn.clip_grad_norm_([a], 1.0)
+    np.testing.assert_allclose(a.grad.numpy(), np.float32([[0.6, 0], [0, 0.8]]), rtol=1e-5)
+    for other in (b.grad.numpy(), c.grad.numpy(), upstream.copy_to_host()):
+        np.testing.assert_array_equal(other, np.float32([[3, 0], [0, 4]]))
+    a.backward(upstream)
+    a.grad = None
+    a.backward(upstream)
+    nn.clip_grad_norm_([a], 1.0)
+    np.testing.assert_array_equal(upstream.copy_to_host(), np.float32([[3, 0], [0, 4]]))
+
+
+def test_the_power_of_zero():
+    x = Tensor([0.0, 2.0], requires_grad=True)
+    (x**0).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), np.float32([0, 0]))
+
+
 def test_activations_are_freed_as_early_as_they_can_be():
     x = Tensor(np.ones(8, np.float32), requires_grad=True)
     y = x + 1  # its backward needs nothing
