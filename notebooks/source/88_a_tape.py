@@ -195,8 +195,9 @@ show(Function.apply.__func__)
 
 # %% [markdown]
 # And here is the walk. A heap gives the node with the greatest number; `gradients` has what has arrived so far. It is
-# the loop from above, with two more things: what a node saved is freed once it was visited, and a *leaf*, a tensor that
-# no operation made, collects its gradient in `grad`.
+# the loop from above, with three more things. What a node saved is freed once it was visited. A *leaf*, a tensor that no
+# operation made, collects its gradient in `grad`. And this is in memory of its own: a sum hands the same array to both
+# of its operands, and an optimiser that scales one gradient in place would scale the other, too.
 
 # %%
 show(tape.walk)
