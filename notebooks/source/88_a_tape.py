@@ -195,9 +195,9 @@ show(Function.apply.__func__)
 
 # %% [markdown]
 # And here is the walk. A heap gives the node with the greatest number; `gradients` has what has arrived so far. It is
-# the loop from above, with three more things. What a node saved is freed once it was visited. A *leaf*, a tensor that no
-# operation made, collects its gradient in `grad`. And this is in memory of its own: a sum hands the same array to both
-# of its operands, and an optimiser that scales one gradient in place would scale the other, too.
+# the loop from above, with three more things. What a node saved is freed once it was visited. A *leaf*, a tensor that
+# no operation made, collects its gradient in `grad`. And this is in memory of its own: a sum hands the same array to
+# both of its operands, and an optimiser that scales one gradient in place would scale the other, too.
 
 # %%
 show(tape.walk)
@@ -339,8 +339,8 @@ show(elementwise.indexed)
 
 # %% [markdown]
 # The work itself is one addition for twelve bytes. Memory is the bound, by far, if finding elements does not become the
-# work. A division of 64 bits has no instruction. It is a routine of about a hundred instructions, and here are six for
-# one addition, even where all arrays lie one element after the other.
+# work. A division of 64 bits is a routine of about a hundred instructions, and here are six of them for one addition,
+# even where all arrays lie one element after the other.
 #
 # `joined` looks at the strides before it launches. Two dimensions are one where each array steps through them as
 # through one. Then (2, 3, 4) is 24 in a row, and needs no division at all.
