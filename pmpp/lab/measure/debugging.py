@@ -80,6 +80,7 @@ def cases() -> tuple:
 
 _PREFIX = re.compile(r"^=+ ?")
 _PLACE = re.compile(r"\bat (?P<kernel>\S.*?)\+0x[0-9a-f]+(?: in (?P<file>\S+?):(?P<line>\d+))?(?= \[|$)")
+_ADDRESS = re.compile(r"\b0x[0-9a-f]{8,}\b")
 _LONG = re.compile(r"\bat (?:void )?(?:\w+::)*(\w+)(?:\[[^\]]*\])*\(.*?\)(?=\+0x)")
 _THREAD = re.compile(r"by thread \((\d+), ?(\d+), ?(\d+)\) in block \((\d+), ?(\d+), ?(\d+)\)")
 _ACCESS = re.compile(r"Invalid __(\w+)__ (read|write|atomic)\b")
@@ -555,6 +556,7 @@ def told(record: dict | None, name: str, tool: str) -> str:
         return f"{tool}: {found['status']}, {found['why']}"
     first = found["findings"][0]
     lines = [_LONG.sub(r"at \1", line) for line in first["text"] if not line.startswith("Device Frame")]
+    lines = [_ADDRESS.sub("0x...", line) for line in lines]  # they differ in every run
     return "\n".join([*lines, *(f"    {line}" for line in first["lines"]), f"reported {first['count']:,} times"])
 
 
