@@ -563,7 +563,7 @@ OUTER_PRODUCT = {
     "no guard": (outer_product(guarded=False), "missing guard"),
     "one row": (outer_product(rows=1), "output not written"),
     "turned over": (outer_turned_over, "turned over"),
-    "in float64": (outer_in_float64, "accidental float64"),
+    "in float64": (outer_in_float64, "deliberate float64"),
 }
 
 WRONG = {

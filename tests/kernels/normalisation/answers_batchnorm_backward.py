@@ -132,5 +132,5 @@ def relu(name, mistake, said="", *, first=True, own=True, cut=False, double=Fals
 relu("relu_not_in_the_sums", "the ReLU is left out of the sums", first=False)
 relu("relu_not_of_its_own", "the ReLU is left out of the element's own part", own=False)
 relu("relu_cut_off", "the gradient is cut off, too", cut=True)
-relu("relu_in_float64", "accidental float64", double=True)
+relu("relu_in_float64", "deliberate float64", double=True)
 relu("relu_without_guard", "index out of bounds", limit=1)

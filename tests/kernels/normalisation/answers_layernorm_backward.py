@@ -55,7 +55,7 @@ rms("rms_of_layer_normalisation", "the mean of g is subtracted", centred=True)
 rms("rms_without_weight", "weight is missing in the sum", weighted=False)
 rms("rms_by_the_sum", "the sum, not the mean", divide=False)
 rms("rms_without_guard", "missing guard", guard=False)
-rms("rms_in_float64", "accidental float64", double=True)
+rms("rms_in_float64", "deliberate float64", double=True)
 
 
 # -- columns

@@ -83,7 +83,7 @@ def dot_of_rounded_products(x, y, out):
         out[i] = total + rest
 
 
-@wrong("numerics/dot", "accidental float64")
+@wrong("numerics/dot", "deliberate float64")
 @cuda.jit
 def dot_in_float64(x, y, out):
     i = cuda.grid(1)
@@ -311,7 +311,7 @@ def variance_not_divided(x, out):
         out[i] = squares
 
 
-@wrong("numerics/variance", "accidental float64")
+@wrong("numerics/variance", "deliberate float64")
 @cuda.jit
 def variance_in_float64(x, out):
     i = cuda.grid(1)
