@@ -171,9 +171,9 @@ def test_bad_input_in_place():
         optimiser.adam_([P], [g], [m], [v], step=1)
     with pytest.raises(ValueError, match=r"second must share no memory with first"):
         optimiser.adam_(p, g, m, m, step=1)
+    lists = [[one, device.to_device(P)] for one in (g, m, v)]
     with pytest.raises(ValueError, match=r"parameters\[1\] must share no memory with parameters\[0\]"):
-        others = (device.to_device(P) for _ in range(3))
-        optimiser.adam_([p, p], *([one, other] for one, other in zip((g, m, v), others, strict=True)), step=1)
+        optimiser.adam_([p, p], *lists, step=1)
     with pytest.raises(TypeError, match="step must be int64, was float32"):
         optimiser.adam_(p, g, m, v, step=device.to_device(np.ones(1, F32)))
     with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'step'"):
