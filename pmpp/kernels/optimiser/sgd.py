@@ -206,14 +206,30 @@ def all_of(read: tuple, written: tuple) -> dict[str, tuple]:
 
 
 @cuda.jit(device=True)
+def decayed(p, g, h):
+    """The gradient, with the decay of the weight."""
+    return g + h.decay * p if h.decay > f0 else g
+
+
+@cuda.jit(device=True)
+def gathered(g, b, h):
+    """The running sum with one more gradient. In the first step it may hold anything, and 0 times NaN is NaN."""
+    return h.keep * b + h.new * g if h.keep > f0 else h.new * g
+
+
+@cuda.jit(device=True)
+def along(g, b, h):
+    """Where the step goes, by the gradient and the new running sum."""
+    return g + h.momentum * b if h.nesterov else b
+
+
+@cuda.jit(device=True)
 def descend(p, g, b, h):
     """One parameter and its running sum after a step."""
-    if h.decay > f0:
-        g += h.decay * p
+    g = decayed(p, g, h)
     if h.momentum > f0:
-        # In the first step the sum may hold anything, and 0 times NaN is NaN.
-        b = h.keep * b + h.new * g if h.keep > f0 else h.new * g
-        g = g + h.momentum * b if h.nesterov else b
+        b = gathered(g, b, h)
+        g = along(g, b, h)
     return p - h.lr * g, b
 
 
@@ -291,16 +307,22 @@ def vectorised_kernel(table, chunks, h):
     new_total = array_at(table[tensor, 4], n, np.float32)
     i = np.int64(chunk) * CHUNK + 4 * cuda.threadIdx.x
     if i < table[tensor, 5]:  # the elements that are whole vectors
-        p, g, b = load128(parameter, i), load128(gradient, i), (f0, f0, f0, f0)
+        p, g = load128(parameter, i), load128(gradient, i)
         if h.momentum > f0:
             b = load128(total, i)
-        p0, b0 = descend(p[0], g[0], b[0], h)
-        p1, b1 = descend(p[1], g[1], b[1], h)
-        p2, b2 = descend(p[2], g[2], b[2], h)
-        p3, b3 = descend(p[3], g[3], b[3], h)
-        store128(new_parameter, i, (p0, p1, p2, p3))
-        if h.momentum > f0:
+            p0, b0 = descend(p[0], g[0], b[0], h)
+            p1, b1 = descend(p[1], g[1], b[1], h)
+            p2, b2 = descend(p[2], g[2], b[2], h)
+            p3, b3 = descend(p[3], g[3], b[3], h)
+            store128(new_parameter, i, (p0, p1, p2, p3))
             store128(new_total, i, (b0, b1, b2, b3))
+        else:
+            lr = h.lr
+            q0 = p[0] - lr * decayed(p[0], g[0], h)
+            q1 = p[1] - lr * decayed(p[1], g[1], h)
+            q2 = p[2] - lr * decayed(p[2], g[2], h)
+            q3 = p[3] - lr * decayed(p[3], g[3], h)
+            store128(new_parameter, i, (q0, q1, q2, q3))
     else:
         for j in range(i, min(i + 4, parameter.size)):
             if h.momentum > f0:
