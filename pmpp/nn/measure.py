@@ -4,7 +4,7 @@ A step is a forward pass, a backward pass and a change of the parameters. Both n
 see the same batches, and their losses are compared before a step is timed. A step is timed as it is called, and
 recorded as a CUDA graph. PyTorch runs in float32 without TF32; for ResNet-18 its cuDNN is in benchmark mode.
 
-It prints a table, and writes ``training.json`` beside the records of the rooms.
+It prints a table; with ``--out FILE`` it writes a record as well.
 """
 
 from __future__ import annotations

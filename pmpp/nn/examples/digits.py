@@ -1,7 +1,7 @@
 """Handwritten digits: a small convolutional network, trained from random numbers by the kernels of this workbook.
 
 ``python -m pmpp.nn.examples.digits`` trains on 1,437 of scikit-learn's 1,797 digits of 8 x 8, and prints how many of
-the other 360 it knows. It runs everywhere: on a GPU, and in the interpreter in less than a minute.
+the other 360 it knows. It runs everywhere: on a GPU, and in the interpreter.
 """
 
 from __future__ import annotations
