@@ -77,7 +77,8 @@ def stale(root: Path = ROOT) -> dict[str, str]:
     for path in sorted(recorded.glob("*/*.json")):
         about = json.loads(path.read_text(encoding="utf-8")).get("about", {})
         if isinstance(about, dict) and "measured_by" in about:
-            changed = difference(about["sources"], now.digests(about["measured_by"], within=MEASURED))
+            within = about.get("within", MEASURED)
+            changed = difference(about["sources"], now.digests(about["measured_by"], within=within))
             if changed:
                 found[path.relative_to(root).as_posix()] = f"measured {about['run']['date'][:10]}; {changed}"
     return found

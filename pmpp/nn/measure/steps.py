@@ -1,4 +1,4 @@
-"""Training steps beside PyTorch's, on one GPU: ``python -m pmpp.nn.measure``.
+"""Training steps beside PyTorch's, on one GPU: ``python -m pmpp.nn.measure.steps``.
 
 A step is a forward pass, a backward pass and a change of the parameters. Both networks begin with the same state and
 see the same batches, and their losses are compared before a step is timed. A step is timed as it is called, and
@@ -166,7 +166,7 @@ def flat_memory(steps: int = 1000) -> dict[str, int]:
 
 def main(argv: typing.Sequence[str] | None = None) -> int:
     """Measure, print and record."""
-    parser = argparse.ArgumentParser(prog="python -m pmpp.nn.measure", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m pmpp.nn.measure.steps", description=__doc__.split("\n")[0])
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)} (default: all)")
     parser.add_argument("--out", type=Path, help="where to write the record; by default nowhere")
     options = parser.parse_args(argv)
