@@ -44,7 +44,7 @@ class Captured:
         self._stream, self._pool = cupy.cuda.Stream(), cupy.cuda.MemoryPool()
         cupy.cuda.Device().synchronize()
         with cupy.cuda.using_allocator(self._pool.malloc), self._stream:
-            before, state.stream, state.capturing = state.stream, device.as_stream(self._stream.ptr), True
+            before, state.stream, state.capturing = state.stream, device.as_stream(self._stream), True
             try:
                 # Compiles the kernels and fills the caches. Tables of the gradients' addresses are among them, and
                 # these repeat once the pool has all the memory that a step takes.

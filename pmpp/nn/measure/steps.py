@@ -125,6 +125,7 @@ def measure(name: str) -> dict[str, typing.Any]:
     losses = [(step(x, y).item(), their_step().item()) for _ in range(10)]
     row: dict[str, typing.Any] = {"losses": losses, "farthest": max(abs(a - b) / abs(b) for a, b in losses)}
     row["ms"] = {"ours": milliseconds(lambda: step(x, y)), "torch": milliseconds(their_step)}
+    print(name, row["farthest"], row["ms"], flush=True)
     recorded = nn.capture(step, x, y)
     row["ms"]["ours, graph"] = milliseconds(lambda: recorded(x, y))
     row["ms"]["torch, graph"] = milliseconds(_torch_graph(their_step))
