@@ -145,10 +145,13 @@ def gradients_of_shares():
 
 
 @further(convolution_layer)
-def sampled_errors_and_biases():
+def sampled_errors_biases_and_tiles():
     problem = definition.arguments(*definition.inputs()["1x1 s2, bias"][:3], 2)
     find.samples_of(problem).error(problem.result)
     convolution_layer.bias_gradient(np.ones((2, 1, 50, 60), np.float32))
+    for shape in ((1, 16, 16, 16), (1, 16, 18, 18)):  # read in vectors, and element by element
+        x = np.ones(shape, np.float32)
+        convolution_layer.weight_gradients.tiled(x, x, 3, 1, 1)
 
 
 PARTS = [*map(room_name, ROOMS), *(f"{subject}, further" for subject in FURTHER)]

@@ -24,8 +24,16 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import block_sum, blocks, round_up
-from pmpp.kernels.convolution_layer import implicit
-from pmpp.kernels.convolution_layer.definition import MOST, Layer, layer_of, no_elements, window_of, workspace
+from pmpp.kernels.convolution_layer import implicit, winograd, winograd_adjoints
+from pmpp.kernels.convolution_layer.definition import (
+    MOST,
+    Layer,
+    layer_of,
+    no_elements,
+    window_of,
+    workspace,
+    workspaces,
+)
 from pmpp.kernels.convolution_layer.implicit_gather import value_at
 from pmpp.kernels.convolution_layer.weight_tiles import (
     FILTERS,
@@ -38,10 +46,13 @@ from pmpp.kernels.convolution_layer.weight_tiles import (
     Product,
     kernel_for,
 )
+from pmpp.kernels.convolution_layer.winograd import nearest, pixel, thread_place, tile_place
+from pmpp.kernels.convolution_layer.winograd_adjoints import gradient_six, weights_back_six
 from pmpp.kernels.matmul import batched as matmul_batched
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_pair
 from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import load128
 
 BLOCK = 256  # threads per block, in kernels whose threads share nothing: any multiple of 32 is right
 
@@ -109,10 +120,22 @@ def tolerance(dy, x, kernel_size, stride=1, padding=0, dilation=1, groups=1) -> 
 
     A sum of n products, here N P Q, in any order, is off by at most n 2^-24 times the sum of the terms' sizes
     (Higham, "Accuracy and stability of numerical algorithms", 2e, section 3.1), and second-order terms are covered by
-    two roundings more. Sums in parts and parts of parts, as here, stay far below that.
+    two roundings more. Sums in parts and parts of parts, as here, stay far below that. What Winograd's algorithm may
+    compute (`is_tiled`) is allowed its own bound, which is larger.
     """
     size = reference(abs(dy), abs(x), kernel_size, stride, padding, dilation, groups)
-    return (dy.size // dy.shape[1] + 2) * 2.0**-24 * size + 2.0**-149
+    return allowed(dy, x, size, _layer(dy.shape, x.shape, kernel_size, stride, padding, dilation, groups))
+
+
+def allowed(dy: typing.Any, x: typing.Any, size: typing.Any, a: Layer, xp: typing.Any = np) -> typing.Any:
+    """`tolerance` from ``size``, the sums of the terms' sizes; arrays of ``xp``, which is NumPy or CuPy."""
+    most = (a.n * a.p * a.q + 2) * 2.0**-24 * size + 2.0**-149
+    return xp.maximum(most, winograd_adjoints.bound(dy, x, a, xp)) if is_tiled(a) else most
+
+
+def is_tiled(a: Layer) -> bool:
+    """Whether Winograd's algorithm can compute a layer's gradient, as `winograd.refuses` says of the layer itself."""
+    return bool(a.n) and winograd.refuses(a) is None and implicit.refuses(a) is None
 
 
 def arguments(dy, x, kernel_size, stride=1, padding=0, dilation=1, groups=1, *, out=None, stream=0) -> Problem:
@@ -425,6 +448,7 @@ class Plan(typing.NamedTuple):
     parts: int
     steps: int  # of a block
     blocks: int
+    cycles: float  # of a multiprocessor, that it should take
 
 
 def plan_of(a: Layer, sides: tuple[int, ...]) -> Plan:
@@ -446,8 +470,8 @@ def _plan_of(a: Layer, sides: tuple[int, ...], multiprocessors: int) -> Plan:
             if parts > 1:
                 turns = parts if parts <= MANY else blocks(parts, HEIGHT)
                 time += LAUNCH + TURN * turns + 4 * parts * weights * BYTE
-            found.append((time, Plan(side, parts, steps, tiles * parts)))
-    return min(found)[1]
+            found.append(Plan(side, parts, steps, tiles * parts, time))
+    return min(found, key=lambda plan: plan.cycles)
 
 
 @functools.lru_cache(4096)  # as `definition.window_of`
@@ -519,4 +543,135 @@ def by_shape(p):
     _multiply(p, places, (64, 128), mode)
 
 
-LADDER = (naive, reduced, by_columns, divided, by_shape)
+# ------------------------------------------------------------------------------------------------- Winograd's algorithm
+
+TILE, SIDES = 4, (64, 128)  # outputs a side of a tile of F(4 x 4, 3 x 3); widths of the product's tiles
+ELEMENTS = (TILE + 2) ** 2  # of a transformed tile
+GATHER = 1.7  # how much longer `by_shape` takes than its plan says, measured on an H200 for layers of 3 x 3
+
+
+@cuda.jit
+def turned_kernel(dy, target, extents, cut, wide):
+    """Transform the tiles of dy: a thread for each tile of each filter. ``wide``: rows of a tile are one load."""
+    y, m, h = cuda.local.array(16, np.float32), cuda.local.array(36, np.float32), cuda.local.array(24, np.float32)
+    group, k, t, at, step = thread_place(extents)
+    if group < extents.groups:
+        image, row, column = tile_place(t, cut, TILE)
+        k = np.uint32(group * extents.rows + k)
+        for i in range(TILE):
+            wanted = t < cut.tiles and row + i < dy.shape[2]
+            if wide:
+                line = np.int64(np.uint32(image) * np.uint32(dy.shape[1]) + k) * dy.shape[2]
+                quad = load128(dy, (line + nearest(row + i, dy.shape[2])) * dy.shape[3] + column)
+                for j in range(TILE):
+                    y[4 * i + j] = quad[j] if wanted else np.float32(0)
+            else:
+                for j in range(TILE):
+                    y[4 * i + j] = pixel(dy, image, k, row + i, column + j, wanted)
+        for j in range(TILE):
+            gradient_six(y, j, 4, h, j, 4)  # down the columns: 4 x 4 become 6 x 4
+        for i in range(6):
+            gradient_six(h, 4 * i, 1, m, 6 * i, 1)  # along the rows: 6 x 6
+            for j in range(6):
+                target[at] = m[6 * i + j]
+                at += step
+
+
+@cuda.jit
+def back_kernel(sums, dw, groups):
+    """Transform the sums of a filter and a channel back to 3 x 3 weights: a thread for each such pair."""
+    u, h, g = cuda.local.array(36, np.float32), cuda.local.array(18, np.float32), cuda.local.array(9, np.float32)
+    channels, filters = np.uint32(dw.shape[1]), np.uint32(np.uint32(dw.shape[0]) // np.uint32(groups))
+    i = np.uint32(cuda.grid(1))
+    line = np.uint32(i // channels)
+    if line < dw.shape[0]:
+        c, group = np.uint32(i - line * channels), np.uint32(line // filters)
+        k = np.uint32(line - group * filters)
+        at, step = np.uint64((group * filters + k) * channels + c), np.uint64(groups * filters * channels)
+        for i in range(ELEMENTS):
+            u[i] = sums[at]
+            at += step
+        for j in range(6):
+            weights_back_six(u, j, 6, h, j, 6)  # down the columns: 6 x 6 become 3 x 6
+        for i in range(3):
+            weights_back_six(h, 6 * i, 1, g, 3 * i, 1)  # along the rows: 3 x 3
+            for j in range(3):
+                dw[line, c, i, j] = g[3 * i + j]
+
+
+class Tiling(typing.NamedTuple):
+    """How a layer is cut into tiles, and the product of the transformed ones: what follows from its shape alone."""
+
+    cuts: tuple[winograd.Cut, ...]  # a pass each, over some of the images
+    of_dy: winograd.Extents
+    of_x: winograd.Extents
+    product: Layer  # a 1 x 1 layer whose groups are the elements of a tile, and whose places are the tiles
+
+
+@functools.lru_cache(4096)  # as `definition.window_of`
+def tiling_of(a: Layer) -> Tiling:
+    """The `Tiling` of a layer that `is_tiled`."""
+    rows, columns, widest = blocks(a.p, TILE), blocks(a.q, TILE), max(a.k, a.c)
+    images = max(1, min(a.n, winograd.AT_ONCE // (ELEMENTS * widest * rows * columns)))
+    images = blocks(a.n, blocks(a.n, images))
+    counts = [min(images, a.n - first) for first in range(0, a.n, images)]
+    tiles = round_up(images * rows * columns, 4)
+    return Tiling(
+        tuple(
+            winograd.Cut(i * images, count * rows * columns, rows, columns, *a.padding)
+            for i, count in enumerate(counts)
+        ),
+        winograd.Extents(a.groups, a.k // a.groups, tiles),
+        winograd.Extents(a.groups, a.c // a.groups, tiles),
+        Layer(1, ELEMENTS * a.c, 1, tiles, ELEMENTS * a.k, 1, 1, groups=ELEMENTS * a.groups),
+    )
+
+
+def pays(a: Layer) -> bool:
+    """Whether Winograd's algorithm should take less time than `by_shape`, arrays between its kernels included."""
+    tiling = tiling_of(a)
+    moved = 2 * 4 * ELEMENTS * math.prod(tiling.of_dy[::2]) * tiling.of_dy.rows
+    moved += 2 * 4 * ELEMENTS * math.prod(tiling.of_x[::2]) * tiling.of_x.rows
+    moved += 2 * 4 * ELEMENTS * a.k * (a.c // a.groups)
+    cycles = len(tiling.cuts) * (plan_of(tiling.product, SIDES).cycles + moved * BYTE / 2 + 3 * LAUNCH)
+    return cycles < GATHER * plan_of(a, SIDES).cycles
+
+
+@rung(*by_shape.kernels, turned_kernel, back_kernel, winograd.wide_image_kernel, winograd.large_image_kernel)
+def tiled(p):
+    """Winograd's algorithm backwards: tiles of dy and x are transformed, multiplied, summed, and transformed back.
+
+    F(4 x 4, 3 x 3) multiplies 36 numbers where the definition multiplies 144. For each of a tile's 36 elements the sum
+    over the tiles is a product of matrices, as in a 1 x 1 layer, and `by_shape` has the kernel for it. Layers other
+    than 3 x 3 with stride and dilation 1, and those too small for it to pay, are left to `by_shape`. An element of dy
+    or x that is not finite spoils a whole tile. Source: Lavin and Gray (2016), section 4.
+    """
+    a = p.layer
+    if not is_tiled(a) or is_thin(a) or not pays(a):
+        by_shape.launch(p)
+        return
+    tiling = tiling_of(a)
+    layer, extents = tiling.product, (tiling.of_dy, tiling.of_x)
+    plan, passes = plan_of(layer, SIDES), len(tiling.cuts)
+    size = ELEMENTS * a.k * (a.c // a.groups)
+    pitch, parts = round_up(size, 4), passes * plan.parts
+    sizes = *(ELEMENTS * math.prod(one) for one in extents), parts * pitch, size if parts > 1 else 0
+    m, v, target, sums = workspaces("the transformed tiles of dy and x, and the sums", sizes, stream=p.stream)
+    product, places = _product_of(layer, plan, pitch), places_of(layer)
+    wide_dy = a.q % 4 == 0 and device.address(p.dy) % 16 == 0
+    wide_x = a.padding.columns == 1 and a.w % 4 == 0 and device.address(p.x) % 16 == 0
+    image_kernel = winograd.wide_image_kernel if wide_x else winograd.large_image_kernel
+    multiply = kernel_for(plan.side, VECTORS_OF_DY | VECTORS_OF_X)
+    grids = [blocks(math.prod(one), winograd.THREADS) for one in extents]
+    for i, cut in enumerate(tiling.cuts):
+        turned_kernel[grids[0], winograd.THREADS, p.stream](p.dy, m, tiling.of_dy, cut, wide_dy)
+        image_kernel[grids[1], winograd.THREADS, p.stream](p.x, v, tiling.of_x, cut)
+        part = target[i * plan.parts * pitch : (i + 1) * plan.parts * pitch]
+        multiply[plan.blocks, plan.side, p.stream](m, v, part, places, product, layer.terms % 4 == 0)
+    if parts > 1:
+        _add_parts(target, sums, parts, p.stream)
+    grid = blocks(p.result.size, 9 * winograd.THREADS)
+    back_kernel[grid, winograd.THREADS, p.stream](sums if parts > 1 else target, p.result, a.groups)
+
+
+LADDER = (naive, reduced, by_columns, divided, by_shape, tiled)

@@ -22,7 +22,7 @@ from pmpp.kernels.convolution_layer.measured_gradients import (
     torch_backward,
     weight_sums,
 )
-from pmpp.lab.measure.arrays import normal, worst
+from pmpp.lab.measure.arrays import library_of, normal, worst
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost
@@ -48,7 +48,7 @@ def verifier(a: Layer) -> Callable[..., tuple[float, float]]:
     def verify(result: typing.Any, dy: typing.Any, x: typing.Any) -> tuple[float, float]:
         if result.shape != _shape(a):
             return float("inf"), 0.0
-        allowed = (a.n * a.p * a.q + 2) * 2.0**-24 * weight_sums(abs(dy), abs(x), a) + 2.0**-149
+        allowed = room.allowed(dy, x, weight_sums(abs(dy), abs(x), a), a, xp=library_of(dy))
         return worst(abs(result - weight_sums(dy, x, a)), allowed)
 
     return verify

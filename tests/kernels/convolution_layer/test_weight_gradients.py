@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from pmpp.kernels import convolution_layer
-from pmpp.kernels.convolution_layer import bias_gradients, definition
+from pmpp.kernels.convolution_layer import bias_gradients, definition, winograd_adjoints
 from pmpp.kernels.convolution_layer import weight_gradients as room
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.measured_gradients import weight_sums
 from pmpp.kernels.convolution_layer.weight_tiles import GATHERED, VECTORS_OF_DY, VECTORS_OF_X
+from pmpp.kernels.convolution_layer.winograd_transforms import cook_toom
 from pmpp.runtime import device
 from tests.kernels.convolution_layer.gradients import LAYERS, differences, drawn, layers, losses
 from tests.kernels.convolution_layer.wrong_weight_gradients import RIGHT
@@ -51,7 +52,7 @@ def test_the_reference_agrees_with_pytorch(name):
 
 def is_right(result, dy, x, a):
     exact, size = weight_sums(dy, x, a), weight_sums(abs(dy), abs(x), a)
-    return judge.right(device.to_host(result), exact, (a.n * a.p * a.q + 2) * 2.0**-24 * size + 2.0**-149)
+    return judge.right(device.to_host(result), exact, room.allowed(dy, x, size, a))
 
 
 @hypothesis.given(a=layers(), rung=hypothesis.strategies.sampled_from(room.LADDER))
@@ -74,6 +75,60 @@ def tiles(monkeypatch):
 
     yield take
     room._plan_of.cache_clear()
+
+
+@pytest.fixture
+def transforms(tiles, monkeypatch):
+    """Have `tiled` transform every layer that it can, in passes over one image at a time."""
+    tiles()
+    monkeypatch.setattr(room, "pays", lambda a: True)
+    monkeypatch.setattr(room.winograd, "AT_ONCE", 1)
+    room.tiling_of.cache_clear()
+    yield
+    room.tiling_of.cache_clear()
+
+
+TILED = (
+    Layer(2, 5, 4, 8, 6, 3, 3, padding=(1, 1)),  # whole tiles, both read in vectors
+    Layer(1, 3, 7, 9, 17, 3, 3, padding=(1, 1)),  # tiles that reach beyond the edges
+    Layer(2, 4, 8, 7, 4, 3, 3, padding=(0, 2), groups=2),
+    Layer(1, 1, 3, 3, 1, 3, 3),  # a single output
+    Layer(1, 2, 2, 3, 2, 3, 3, padding=(5, 6)),  # padding of a tile
+    Layer(3, 17, 5, 6, 2, 3, 3, padding=(1, 1)),
+)
+
+
+@pytest.mark.parametrize("a", TILED, ids=str)
+def test_winograds_algorithm_is_right(a, transforms):
+    dy, x, _ = drawn(a)
+    once, again = (device.to_host(room.tiled(dy, x, *options_of(a))) for _ in range(2))
+    assert is_right(once, dy, x, a)
+    np.testing.assert_array_equal(once, again)
+    assert is_right(room.tiled(misaligned(dy, 1), misaligned(x, 3), *options_of(a)), dy, x, a)
+
+
+def test_the_bound_of_winograds_algorithm_is_of_its_size():
+    """Against the transforms of the sizes, tile by tile, as products of matrices."""
+    a = Layer(2, 2, 6, 6, 3, 3, 3, padding=(1, 1))
+    dy, x, _ = drawn(a)
+    a_t, g, b_t = (abs(matrix).astype(float) for matrix in cook_toom(4))
+    wide_x = np.pad(abs(x).astype(float), ((0, 0), (0, 0), (1, 3), (1, 3)))
+    wide_dy = np.pad(abs(dy).astype(float), ((0, 0), (0, 0), (0, 2), (0, 2)))
+    size = np.zeros((3, 2, 3, 3))
+    for n, k, c, row, column in np.ndindex(2, 3, 2, 2, 2):
+        tile_dy = a_t.T @ wide_dy[n, k, 4 * row :, 4 * column :][:4, :4] @ a_t
+        tile_x = b_t @ wide_x[n, c, 4 * row :, 4 * column :][:6, :6] @ b_t.T
+        size[k, c] += g.T @ (tile_dy * tile_x) @ g
+    roundings = 3 * 2 * 4 + 8 + 2  # of three transforms in two dimensions, and of a sum over eight tiles
+    expected = roundings * 2.0**-24 * size + 2.0**-149
+    np.testing.assert_allclose(winograd_adjoints.bound(dy, x, a), expected, rtol=1e-12)
+
+
+def test_winograds_algorithm_is_taken_where_it_pays():
+    assert room.pays(Layer(32, 128, 28, 28, 128, 3, 3, padding=(1, 1)))
+    assert not room.pays(Layer(1, 8, 4, 4, 8, 3, 3, padding=(1, 1)))
+    for a in (Layer(2, 8, 8, 8, 8, 3, 3, (2, 2), (1, 1)), Layer(2, 8, 8, 8, 8, 5, 5), Layer(0, 8, 8, 8, 8, 3, 3)):
+        assert not room.is_tiled(a)
 
 
 ODD = Layer(1, 9, 3, 5, 66, 3, 3, (1, 2), (1, 1))
