@@ -213,9 +213,7 @@ class BatchNorm(Function):
 
     @staticmethod
     def forward(context, x, weight, bias, running_mean, running_var, momentum, eps):
-        context.eps = eps
-        context.save_for_backward(x, weight)
-        return normalisation.batch_norm(
+        y, mean, invstd = normalisation.batch_norm(
             x.array,
             weight.array,
             bias.array,
@@ -223,13 +221,16 @@ class BatchNorm(Function):
             running_var,
             momentum=momentum,
             eps=eps,
+            return_moments=True,
             stream=state.stream,
         )
+        context.save_for_backward(x, weight, mean, invstd)
+        return y
 
     @staticmethod
     def backward(context, dy):
-        x, weight = context.saved
-        gradients = normalisation.batch_norm_backward(dy, x, weight, eps=context.eps, stream=state.stream)
+        x, weight, mean, invstd = context.saved
+        gradients = normalisation.batch_norm_backward(dy, x, weight, mean=mean, invstd=invstd, stream=state.stream)
         return *gradients, None, None, None, None
 
 

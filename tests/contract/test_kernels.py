@@ -135,6 +135,7 @@ def clipping_and_steps_that_the_device_counts():
     arrays = [device.to_device(np.ones(5, np.float32)) for _ in range(4)]
     optimiser.clip_norm_(arrays, 1.0)
     optimiser.adam_(*arrays, step=device.to_device(np.zeros(1, np.int64)))
+    optimiser.tensors.put(np.arange(5), 0)
 
 
 @further(softmax)

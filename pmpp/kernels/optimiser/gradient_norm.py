@@ -223,7 +223,7 @@ def _first_parts(sizes: tuple[int, ...]) -> typing.Any:
 
 def in_levels(p, kernel):
     """Launch a kernel that finds the statistics of parts, and then those that put them together."""
-    table, chunks = tensors.tables(p.gradients, chunk=PART)
+    table, chunks = tensors.tables(p.gradients, chunk=PART, stream=p.stream)
     parts = device.empty((chunks.shape[0], 4), np.float32, stream=p.stream)
     sums = device.empty((len(p.gradients), 4), np.float32, stream=p.stream)
     if chunks.shape[0]:

@@ -198,7 +198,7 @@ def clip_norm_(gradients, max_norm=1.0, *, stream=0):
 
     def clip(p: Problem) -> None:
         """After the norm was found."""
-        table, chunks = tensors.tables(p.gradients)
+        table, chunks = tensors.tables(p.gradients, stream=p.stream)
         if chunks.shape[0]:
             clip_kernel[chunks.shape[0], BLOCK, p.stream](table, chunks, p.out, most)
 

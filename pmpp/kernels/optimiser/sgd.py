@@ -287,7 +287,7 @@ def one_launch(p):
 
 def _launch(p, kernel):
     """Launch a kernel that takes tables, with a block for each chunk."""
-    table, chunks = tensors.tables(*p.read, *p.written)
+    table, chunks = tensors.tables(*p.read, *p.written, stream=p.stream)
     kernel[chunks.shape[0], BLOCK, p.stream](table, chunks, p.hyper)
 
 

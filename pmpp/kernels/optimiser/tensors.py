@@ -8,7 +8,8 @@ so it is given two tables on the device:
     chunks    a row for each block: the number of its tensor, and which chunk of CHUNK elements it takes of it
 
 Both are kept (`device.cached`). ``chunks`` depends on sizes alone, and ``table`` on addresses, which for parameters are
-the same in every step of a training.
+the same in every step of a training. A CUDA graph cannot record a copy from the host that is soon freed, so in a graph
+the launches of a small kernel bring the table along (`put`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 
@@ -106,18 +108,53 @@ def addresses(*groups: tuple) -> tuple[tuple[int, ...], ...]:
     return tuple(zip(*(tuple(map(device.address, arrays)) for arrays in groups), strict=True))
 
 
-def tables(*groups: tuple, chunk: int = CHUNK) -> Tables:
+def tables(*groups: tuple, chunk: int = CHUNK, stream: typing.Any = 0) -> Tables:
     """The tables of some lists, of which one tensor has an array in each."""
-    sizes = tuple(one.size for one in groups[0])
-    return Tables(_table(addresses(*groups), sizes), _chunks(sizes, chunk))
+    rows, sizes = addresses(*groups), tuple(one.size for one in groups[0])
+    table = put(_numbers(rows, sizes), stream) if is_recorded(stream) else _table(rows, sizes)
+    return Tables(table, _chunks(sizes, chunk))
 
 
 @device.cached(64)
 def _table(rows: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]) -> typing.Any:
+    return device.to_device(_numbers(rows, sizes))
+
+
+def _numbers(rows: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]) -> np.ndarray:
     # A vector must begin at a multiple of 16 bytes in all arrays of a tensor, or none of it is moved in vectors.
     whole = [size // 4 * 4 if all(one % 16 == 0 for one in row) else 0 for row, size in zip(rows, sizes, strict=True)]
     columns = np.array(rows, np.int64).reshape(len(sizes), -1)
-    return device.to_device(np.column_stack([columns, np.array(whole, np.int64), np.array(sizes, np.int64)]))
+    return np.column_stack([columns, np.array(whole, np.int64), np.array(sizes, np.int64)])
+
+
+def is_recorded(stream: typing.Any) -> bool:
+    """Whether what is queued on a stream becomes part of a CUDA graph. The default stream cannot be recorded."""
+    if not device.on_gpu() or (type(stream) is int and stream == 0):
+        return False
+    import cupy
+
+    return cupy.cuda.runtime.streamIsCapturing(int(stream.handle))
+
+
+NUMBERS = 64  # that a launch brings along
+
+
+@cuda.jit
+def put_kernel(table, first, numbers):
+    """Write numbers that are arguments of the launch, by one thread. A row of the table may end before they do."""
+    for i in range(NUMBERS):
+        at = first + i
+        if at < table.size:
+            table[at] = numbers[i]
+
+
+def put(numbers: np.ndarray, stream: typing.Any) -> typing.Any:
+    """int64 numbers on the device without a copy from the host, which a CUDA graph would make from freed memory."""
+    table, flat = device.empty(numbers.size, np.int64, stream=stream), numbers.ravel().tolist()
+    for first in range(0, len(flat), NUMBERS):
+        some = flat[first : first + NUMBERS]
+        put_kernel[1, 1, stream](table, first, tuple(np.int64(one) for one in (*some, *[0] * (NUMBERS - len(some)))))
+    return table.reshape(numbers.shape)
 
 
 @device.cached(64)
