@@ -58,6 +58,21 @@ def _array(value: Tensor | None) -> typing.Any:
     return None if value is None else value.array
 
 
+def linears() -> tuple[typing.Callable, typing.Callable]:
+    """What computes a linear layer, and its gradients: as `convolutions`, by where kernels run."""
+    if device.on_gpu():
+        return linear_room.linear, linear_room.linear_backward
+    return linear_room.tiled, _gradients_by_tiles
+
+
+def _gradients_by_tiles(dy, x, weight, *, need, stream=0) -> tuple:
+    """As `pmpp.kernels.linear.linear_backward`, by the rung that is the fastest in the interpreter."""
+    tiled = linear_room.linear_gradients.tiled
+    return tuple(
+        tiled(dy, x, weight, of=one, stream=stream) if one in need else None for one in ("x", "weight", "bias")
+    )
+
+
 class Linear(Function):
     """x W^T + b."""
 
@@ -66,7 +81,7 @@ class Linear(Function):
         context.save_for_backward(x, weight)
         context.shape = x.shape
         rows = x.array.reshape((-1, x.shape[-1]))
-        y = linear_room.linear(rows, weight.array, _array(bias), stream=state.stream)
+        y = linears()[0](rows, weight.array, _array(bias), stream=state.stream)
         return y.reshape((*x.shape[:-1], weight.shape[0]))
 
     @staticmethod
@@ -74,7 +89,7 @@ class Linear(Function):
         x, weight = context.saved
         need = tuple(n for n, wanted in zip(("x", "weight", "bias"), context.needs, strict=True) if wanted)
         dy, x = dy.reshape((-1, dy.shape[-1])), x.reshape((-1, x.shape[-1]))
-        dx, dweight, dbias = linear_room.linear_backward(dy, x, weight, need=need, stream=state.stream)
+        dx, dweight, dbias = linears()[1](dy, x, weight, need=need, stream=state.stream)
         return dx if dx is None else dx.reshape(context.shape), dweight, dbias
 
 

@@ -189,6 +189,24 @@ def test_the_memory_of_a_step():
     assert found["activations"] == 4 * (5 * 4 + 5 * 8 + 5 * 8)  # the input, and what went into ReLU and the last layer
 
 
+def test_the_interpreters_linear_layer_is_the_gpus(monkeypatch):
+    rng = np.random.default_rng(5)
+    x, weight, bias, dy = (rng.standard_normal(shape, dtype=np.float32) for shape in ((5, 7), (3, 7), (3,), (5, 3)))
+    for trained in ("x", "weight", "bias", ("x", "weight", "bias")):
+        found = []
+        for on_gpu in (False, True):
+            monkeypatch.setattr(F.device, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
+            tensors = {n: Tensor(v, n in trained) for n, v in (("x", x), ("weight", weight), ("bias", bias))}
+            y = F.linear(*tensors.values())
+            y.backward(dy)
+            grads = [None if t.grad is None else t.grad.numpy() for t in tensors.values()]
+            assert [g is not None for g in grads] == [n in trained for n in tensors]
+            found.append([y.detach().numpy(), *(g for g in grads if g is not None)])
+        for mine, other in zip(*found, strict=True):
+            # Sums of 7 or fewer products in two orders: a rounding each, of numbers below 4.
+            np.testing.assert_allclose(mine, other, rtol=0, atol=7 * 7 * 4 * 2.0**-23)
+
+
 def test_pytorch_computes_the_same_from_the_same_state():
     torch = pytest.importorskip("torch")
     mine = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 3))
