@@ -52,13 +52,13 @@ def milliseconds(call: Callable, at_least: float = 0.15) -> float:
     return 1e3 * statistics.median(run(n) for _ in range(REPETITIONS))
 
 
-def theirs(net: typing.Any) -> typing.Any:
-    """A PyTorch network of the same build, with the same state on the GPU."""
+def theirs(net: typing.Any, where: str = "cuda") -> typing.Any:
+    """A PyTorch network of the same build, with the same state, on PyTorch's device ``where``."""
     import torch
 
     made = _torch_of(net)
     made.load_state_dict({name: torch.from_numpy(value) for name, value in net.state_dict().items()})
-    return made.cuda()
+    return made.to(where)
 
 
 def _torch_of(net: typing.Any) -> typing.Any:
