@@ -130,7 +130,7 @@ class OneCycleLR(Scheduler):
             raise ValueError(f"step() was called {n} times, total_steps is {self.total_steps}")
         first = self.max_lr / self.div_factor
         top, end = self.pct_start * self.total_steps - 1, self.total_steps - 1
-        if n <= top:
+        if n < top:
             return self.max_lr + (first - self.max_lr) * (1 + math.cos(math.pi * n / top)) / 2
-        last, share = first / self.final_div_factor, min((n - top) / (end - top), 1)
+        last, share = first / self.final_div_factor, min((n - top) / (end - top), 1) if end > top else 0.0
         return last + (self.max_lr - last) * (1 + math.cos(math.pi * share)) / 2

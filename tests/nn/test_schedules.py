@@ -111,3 +111,15 @@ def test_groups_have_options_of_their_own():
     scheduler = lr_scheduler.StepLR(made, 1, 0.5)
     scheduler.step()
     assert scheduler.get_last_lr() == [0.25, 0.05]
+
+
+@pytest.mark.parametrize(("total", "rise"), [(5, 0.2), (3, 0.0), (2, 0.2), (4, 1.0)])
+def test_one_cycle_with_no_room_to_rise_begins_at_the_top_and_ends_low(total, rise):
+    """A fifth of five steps is one, and the way up from the first step to the first step has no length."""
+    optimizer = nn.optim.SGD([nn.Parameter(np.zeros(1, np.float32))], lr=1.0)
+    schedule = nn.lr_scheduler.OneCycleLR(optimizer, 1.0, total, pct_start=rise)
+    rates = [schedule.rate(1.0, n) for n in range(total)]
+    assert max(rates) <= 1.0
+    assert rates[-1] == (1.0 if rise == 1 else pytest.approx(1 / 25 / 1e4))
+    if rise < 1:
+        assert rates == sorted(rates, reverse=True)
