@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing
 from collections.abc import Callable
 
@@ -26,15 +27,18 @@ class Captured:
         if len(inputs) != len(self.inputs):
             raise TypeError(f"the step was recorded with {len(self.inputs)} inputs, was given {len(inputs)}")
         for i, (kept, given) in enumerate(zip(self.inputs, inputs, strict=True)):
+            _check(i, given)
             if (given.shape, given.dtype) != (kept.shape, kept.dtype):
                 was = f"{given.dtype}{given.shape}"
                 raise ValueError(f"input {i} must be {kept.dtype}{kept.shape}, as it was recorded, was {was}")
-        if not device.on_gpu():
-            self.result = self.step(*inputs)
-            return self.result
         for kept, given in zip(self.inputs, inputs, strict=True):
-            kept.array.copy_to_device(given.array)
-        self._graph.launch(self._stream)
+            if given is not kept:
+                # On the default stream, which waits for the last replay, as this one will wait for the copy.
+                kept.array.copy_to_device(given.array)
+        if device.on_gpu():
+            self._graph.launch(self._stream)
+        else:
+            self.result = self.step(*self.inputs)
         return self.result
 
     def _record(self) -> None:
@@ -54,8 +58,11 @@ class Captured:
                 self._stream.begin_capture()
                 try:
                     self.result = self.step(*self.inputs)
-                finally:
-                    self._graph = self._stream.end_capture()
+                except BaseException:
+                    with contextlib.suppress(Exception):  # the driver's complaint that the capture was cut short
+                        self._stream.end_capture()
+                    raise
+                self._graph = self._stream.end_capture()
             finally:
                 state.stream, state.capturing = before, False
 
@@ -67,8 +74,13 @@ def capture(step: Callable, *inputs: Tensor) -> Captured:
     result on the host, and must do the same each time. Learning rates are those of the recording. Without a GPU the
     result carries out the step as it is, with the same checks.
 
-    Raises ImportError without CuPy, and RuntimeError for what cannot be recorded.
+    Raises ImportError without CuPy, RuntimeError for what cannot be recorded, TypeError for an input that is no tensor,
+    and ValueError for one that requires a gradient: a replay would add to that gradient of its own copy.
     """
+    for i, x in enumerate(inputs):
+        _check(i, x)
+        if x.requires_grad:
+            raise ValueError(f"input {i} requires a gradient, and a recorded step has copies of its inputs: detach() it")
     recorded = Captured(step, tuple(Tensor(_copy(x)) for x in inputs))
     if device.on_gpu():
         recorded._record()
@@ -79,3 +91,8 @@ def _copy(tensor: Tensor) -> typing.Any:
     copied = device.empty(tensor.shape, tensor.dtype)
     copied.copy_to_device(tensor.array)
     return copied
+
+
+def _check(i: int, given: typing.Any) -> None:
+    if not isinstance(given, Tensor):
+        raise TypeError(f"input {i} must be a Tensor, was {type(given).__name__}")
