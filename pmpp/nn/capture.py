@@ -80,7 +80,7 @@ def capture(step: Callable, *inputs: Tensor) -> Captured:
     for i, x in enumerate(inputs):
         _check(i, x)
         if x.requires_grad:
-            raise ValueError(f"input {i} requires a gradient, and a recorded step has copies of its inputs: detach() it")
+            raise ValueError(f"input {i} requires a gradient, but a recorded step copies its inputs: detach() it")
     recorded = Captured(step, tuple(Tensor(_copy(x)) for x in inputs))
     if device.on_gpu():
         recorded._record()

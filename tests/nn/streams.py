@@ -102,9 +102,7 @@ class Machine:
     def install(self, monkeypatch, data):
         import pmpp
 
-        cuda = types.SimpleNamespace(
-            event=Event, pinned_array=self.pinned_array, default_stream=lambda: self.computes
-        )
+        cuda = types.SimpleNamespace(event=Event, pinned_array=self.pinned_array, default_stream=lambda: self.computes)
         monkeypatch.setattr(pmpp, "cuda", cuda)
         monkeypatch.setattr(data, "_copy_stream", lambda: self.copies)
         monkeypatch.setattr(data.device, "empty", self.empty)

@@ -104,12 +104,9 @@ def test_memory_of_batches_that_nobody_took_is_not_overwritten_by_their_copies(m
 
 @pytest.mark.parametrize("thread", [False, True])
 def test_an_error_of_the_dataset_comes_with_its_batch(machine, thread):
-    loader, found = DataLoader(Own(bad=9), 4, prefetch=1, thread=thread), []
+    loader = DataLoader(Own(bad=9), 4, prefetch=1, thread=thread)
     with pytest.raises(OSError, match="example 9 cannot be read"):
-        for (batch,) in loader:
-            machine.sum_of(batch, found)
-    machine.computes.run()
-    assert found == expected()[: len(found)]
+        sums(machine, loader)
     assert not [one for one in threading.enumerate() if one.name.startswith("DataLoader")]
     loader.dataset.bad = None
     assert sums(machine, loader) == expected()
