@@ -7,6 +7,7 @@ import typing
 
 from pmpp.nn.modules import Module
 from pmpp.nn.tape import Tensor, no_grad, state
+from pmpp.runtime import device
 
 __all__ = ["memory", "summary"]
 
@@ -21,12 +22,12 @@ def summary(net: Module, x: Tensor) -> str:
         own = sum(math.prod(p.shape) for p in module.parameters())
         rows.append((".".join(path[1:]) or path[0], type(module).__name__, str(tuple(result.shape)), own))
 
-    state.watch = watch
+    before, state.watch = state.watch, watch
     try:
         with no_grad():
             net(x)
     finally:
-        state.watch = None
+        state.watch = before
     total = sum(math.prod(p.shape) for p in net.parameters())
     cells = [("layer", "kind", "result", "parameters"), *((a, b, c, f"{d:,}") for a, b, c, d in rows)]
     cells.append(("", "", "all", f"{total:,}"))
@@ -39,28 +40,51 @@ def memory(net: Module, loss: Tensor, optimizer: typing.Any = None) -> dict[str,
     """Bytes that a training step needs: parameters, gradients, what the optimiser keeps, activations.
 
     ``loss`` is a result of ``net`` on which `backward` has not been called. Activations are the arrays that the tape
-    has saved, each counted once; parameters among them do not count.
+    has saved. Memory that is seen through several of them counts once, and that of the parameters does not count. The
+    batch is among them if the first layer saved it. What a kernel needs while it runs is not.
+    Raises RuntimeError if `backward` has freed them.
     """
     parameters = list(net.parameters())
-    own = {id(p.array) for p in parameters}
-    size = sum(p.array.nbytes if hasattr(p.array, "nbytes") else 4 * p.size for p in parameters)
-    trained = sum(4 * p.size for p in parameters if p.requires_grad)
-    saved: dict[int, int] = {}
-    waiting, seen = [loss.node], set()
+    trained = {id(p): 4 * p.size for p in parameters if p.requires_grad}
+    groups = [] if optimizer is None else optimizer.param_groups
+    kept = sum(len(optimizer.wanted(g)) * trained.get(id(p), 0) for g in groups for p in g["params"])
+    own = [span(p.array) for p in parameters]
+    saved = [span(array) for array in _saved(loss)]
+    return {
+        "parameters": _covered(own),
+        "gradients": sum(trained.values()),
+        "optimiser": kept,
+        "activations": _covered(own + saved) - _covered(own),
+    }
+
+
+def span(array: typing.Any) -> tuple[int, int]:
+    """The addresses of the first byte of an array and of the one behind its last; its strides are not negative."""
+    first = device.address(array)
+    if not array.size:
+        return first, first
+    steps = ((extent - 1) * step for extent, step in zip(array.shape, array.strides, strict=True))
+    return first, first + sum(steps) + array.dtype.itemsize
+
+
+def _saved(loss: Tensor) -> list:
+    """All arrays that the operations behind a tensor have saved."""
+    found, waiting, seen = [], [loss.node], set()
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         if node.context is not None:
-            for array in node.context.saved:
-                if id(array) not in own:
-                    saved[id(array)] = math.prod(array.shape) * array.dtype.itemsize
+            found += [array for array in node.context.saved if array is not None]
         waiting += [edge[0] for edge in node.inputs if edge is not None]
-    kept = len(optimizer.wanted(optimizer.param_groups[0])) if optimizer is not None else 0
-    return {
-        "parameters": size,
-        "gradients": trained,
-        "optimiser": kept * trained,
-        "activations": sum(saved.values()),
-    }
+    return found
+
+
+def _covered(spans: list[tuple[int, int]]) -> int:
+    """Bytes that lie in at least one of the spans."""
+    total, reached = 0, 0
+    for first, last in sorted(spans):
+        total += max(0, last - max(first, reached))
+        reached = max(reached, last)
+    return total

@@ -1,5 +1,8 @@
 """Loaders: orders, batches, errors; and files: what is saved and what is refused."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -172,4 +175,39 @@ def test_a_checkpointed_part_has_the_same_gradients():
     for plain, again in zip(*found, strict=True):
         np.testing.assert_array_equal(plain, again)
     with pytest.raises(RuntimeError, match="needs an input that requires a gradient"):
-        nn.checkpoint.checkpoint(body, Tensor(data))
+        nn.checkpoint.checkpoint(lambda x: body(x), Tensor(data))
+    with pytest.raises(RuntimeError, match="needs an input that requires a gradient"):
+        nn.checkpoint.checkpoint(nn.ReLU(), Tensor(data))
+
+
+def test_a_checkpointed_first_layer_is_trained_though_images_have_no_gradient():
+    body = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    body[2].bias.requires_grad_(False)
+    x, found = Tensor(np.random.default_rng(0).standard_normal((5, 4), dtype=np.float32)), []
+    for use in (False, True):
+        body.zero_grad()
+        y = nn.checkpoint.checkpoint(body, x) if use else body(x)
+        (y * y).sum().backward()
+        assert x.grad is None
+        assert body[2].bias.grad is None
+        found.append([p.grad.numpy() for p in body.parameters() if p.requires_grad])
+    for plain, again in zip(*found, strict=True):
+        np.testing.assert_array_equal(plain, again)
+
+
+def test_what_a_checkpointed_part_computed_again_is_freed_without_the_garbage_collector():
+    body = nn.Linear(4, 4)
+    x = Tensor(np.ones((2, 4), np.float32), requires_grad=True)
+    before, inside = x * 2, []
+
+    def function(x):
+        inside.append(weakref.ref(x))
+        return body(x)
+
+    gc.collect()
+    gc.disable()
+    try:
+        nn.checkpoint.checkpoint(function, before).sum().backward()
+        assert inside[1]() is None
+    finally:
+        gc.enable()

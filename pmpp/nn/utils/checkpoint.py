@@ -5,16 +5,22 @@ from __future__ import annotations
 import typing
 
 from pmpp.nn import init
+from pmpp.nn.modules import Module
 from pmpp.nn.tape import Function, Tensor, state
 
 __all__ = ["checkpoint"]
 
 
 class _Checkpoint(Function):
-    """A function whose inputs alone are saved."""
+    """A function whose inputs alone are saved.
+
+    The ``parameters`` behind the inputs are there for the tape: they make it lead here where no input requires a
+    gradient. Theirs is collected when ``function`` is computed again.
+    """
 
     @staticmethod
-    def forward(context, function, *inputs):
+    def forward(context, function, n, *inputs_and_parameters):
+        inputs = inputs_and_parameters[:n]
         context.function, context.began = function, init.where()
         context.tensors = tuple(isinstance(x, Tensor) for x in inputs)
         context.others = tuple(None if isinstance(x, Tensor) else x for x in inputs)
@@ -27,9 +33,9 @@ class _Checkpoint(Function):
 
     @staticmethod
     def backward(context, dy):
-        saved = iter(context.saved)
+        saved, needs = iter(context.saved), context.needs[2:]
         inputs = []
-        for is_tensor, other, need in zip(context.tensors, context.others, context.needs[1:], strict=True):
+        for is_tensor, other, need in zip(context.tensors, context.others, needs, strict=False):
             inputs.append(Tensor(next(saved), requires_grad=need) if is_tensor else other)
         now = init.where()
         init.resume(context.began)  # dropout draws the same numbers again
@@ -39,16 +45,27 @@ class _Checkpoint(Function):
         finally:
             state.recording = before
             init.resume(now)
-        return None, *(x.grad.array if isinstance(x, Tensor) and x.grad is not None else None for x in inputs)
+        found = [x.grad.array if isinstance(x, Tensor) and x.grad is not None else None for x in inputs]
+        for x in inputs:
+            if isinstance(x, Tensor):
+                x.node = None  # a leaf and its node name each other, and would wait for the garbage collector
+        return None, None, *found, *[None] * (len(needs) - len(found))
 
 
 def checkpoint(function: typing.Callable, *inputs: typing.Any) -> Tensor:
     """``function(*inputs)``, a tensor, of which only the inputs are kept until the backward pass computes it again.
 
-    The function must do the same the second time. Batch normalisation updates its running moments twice. Raises
-    RuntimeError if no input requires a gradient: the tape would lead to nothing inside.
+    The function must do the same the second time. Batch normalisation updates its running moments twice. If no input
+    requires a gradient, as of a batch of images, the function must be a `Module`: its parameters say what the tape
+    leads to. Raises RuntimeError if nothing requires one.
     Source: T. Chen and others, Training Deep Nets with Sublinear Memory Cost (arXiv:1604.06174).
     """
+    parameters: list = []
     if state.recording and not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
-        raise RuntimeError("checkpoint() needs an input that requires a gradient: call the function as it is")
-    return _Checkpoint.apply(function, *inputs)
+        parameters = [p for p in function.parameters() if p.requires_grad] if isinstance(function, Module) else []
+        if not parameters:
+            raise RuntimeError(
+                "checkpoint() needs an input that requires a gradient, or a module with such parameters: else call "
+                "the function as it is"
+            )
+    return _Checkpoint.apply(function, len(inputs), *inputs, *parameters)
