@@ -386,9 +386,9 @@ def as_array(data: typing.Any) -> typing.Any:
         if host.dtype not in DTYPES:
             raise TypeError(f"data must be of float32, int32 or int64, was {host.dtype}: convert it with .astype()")
         return device.to_device(np.ascontiguousarray(host).reshape(host.shape))
-    if data.dtype not in DTYPES:
-        raise TypeError(f"data must be of float32, int32 or int64, was {data.dtype}")
-    return device.as_input("data", data, dtypes=DTYPES, ndim=tuple(range(33)), stream=state.stream)
+    array = device.as_input("data", data, dtypes=DTYPES, ndim=tuple(range(33)), stream=state.stream)
+    # A view of CuPy's or PyTorch's memory is made for one call, and does not keep it. A tensor lives longer.
+    return array.owned_by(data) if getattr(array, "owner", data) is None and array.size else array
 
 
 def full(shape: tuple[int, ...], value: float) -> typing.Any:
