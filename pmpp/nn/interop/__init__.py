@@ -1,0 +1,12 @@
+"""This workbook's kernels inside other libraries, and their arrays here. A library is imported when it is used.
+
+- `dlpack`: the protocol by which arrays are lent, written out; `lend` lends a device array to any library.
+- `operators`: kernels as operators of PyTorch, with gradients, for `torch.compile`.
+- `jax_functions`: a kernel within JAX.
+
+Chapter: notebooks/95_inside_other_libraries.ipynb.
+"""
+
+from pmpp.nn.interop.dlpack import Look, lend, look
+
+__all__ = ["Look", "lend", "look"]
