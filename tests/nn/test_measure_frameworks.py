@@ -69,6 +69,22 @@ def test_without_the_libraries_the_record_speaks(monkeypatch):
     assert frameworks.said("opcheck") == ["recorded on GPU, torch 2:", "fine"]
 
 
+def test_what_was_measured_is_shown_or_what_would_measure_it(monkeypatch):
+    def nothing(name):
+        raise record.RecordError("none")
+
+    monkeypatch.setattr(frameworks, "recorded", nothing)
+    assert "not recorded yet" in frameworks.measured("sgd")[0]
+    kept = {"about": {"gpu": {"name": "GPU"}}, "versions": {"torch": "2"}, "sgd": {"ours": {"ms": 0.5, "off": 0.0}}}
+    monkeypatch.setattr(frameworks, "recorded", lambda name: kept)
+    assert frameworks.measured("sgd") == [
+        "GPU, torch 2",
+        "sgd",
+        "  ours                               500.0 us   off by 0e+00",
+    ]
+    assert "not in the record" in frameworks.measured("calls")[0]
+
+
 @pytest.mark.skipif(device.on_gpu(), reason="it would measure")
 def test_without_a_gpu_it_says_so(capsys):
     assert frameworks.main([]) == 2

@@ -53,6 +53,18 @@ def said(name: str) -> list[str]:
     return [f"recorded on {', '.join(about)}:", *kept["checks"][name]]
 
 
+def measured(part: str) -> list[str]:
+    """A part of the record as a table, or what would make one."""
+    try:
+        kept = recorded(NAME)
+    except record.RecordError:
+        return [f"{part}: not recorded yet; python -m pmpp.nn.measure.{NAME} measures it on a GPU"]
+    if part not in kept:
+        return [f"{part}: not in the record; python -m pmpp.nn.measure.{NAME} {part} measures it"]
+    versions = ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
+    return [f"{kept['about']['gpu']['name']}, {versions}", *lines_of(part, kept[part])]
+
+
 def versions() -> dict[str, str]:
     """Of the libraries that are installed."""
     found = {}
