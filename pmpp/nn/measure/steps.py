@@ -73,6 +73,9 @@ def _torch_of(net: typing.Any) -> typing.Any:
         return tnn.Linear(net.in_features, net.out_features, net.bias is not None)
     if isinstance(net, nn.BatchNorm2d):
         return tnn.BatchNorm2d(net.num_features, net.eps, net.momentum)
+    if isinstance(net, nn.MaxPool2d):
+        size, stride, padding, ceil_mode = net.options
+        return tnn.MaxPool2d(size, stride, padding, ceil_mode=ceil_mode)
     if isinstance(net, nn.Sequential):
         return tnn.Sequential(*(_torch_of(child) for _, child in net.named_children()))
     forward = type(net).forward
