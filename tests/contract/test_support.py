@@ -1,13 +1,15 @@
 """What the tests themselves rest on: mutants that are mutants, a judge that says why, and a budget to exceed."""
 
 import ast
+import importlib.metadata
+import os
 import tomllib
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from tests.support import mutants
+from tests.support import compiled, mutants
 from tests.support.budget import BUDGET, Budget
 from tests.support.judge import difference
 
@@ -105,3 +107,45 @@ def test_a_room_over_its_budget_fails_the_run():
     budget.pytest_runtest_logreport(report("large", 1))
     budget.pytest_sessionfinish(session)
     assert (budget.over(), session.exitstatus) == ({"large": BUDGET + 1}, pytest.ExitCode.TESTS_FAILED)
+
+
+@pytest.fixture
+def key(monkeypatch):
+    """``key()``: under what the PTX of a kernel is kept, by the compiler that is there now."""
+    pytest.importorskip("numba_cuda", reason="the compiler to PTX is not installed")
+    from numba.cuda.cudadrv import libs
+
+    def now():
+        compiled.compiler_versions.cache_clear()
+        return compiled.digest(lambda x: x, (), compiled.OLDEST, {})
+
+    yield now, libs
+    monkeypatch.undo()
+    compiled.compiler_versions.cache_clear()
+
+
+@pytest.mark.parametrize("package", ["numba-cuda", "numba", "llvmlite", "numpy"])
+def test_ptx_of_another_version_of_a_package_is_not_taken(package, key, monkeypatch):
+    now, _ = key
+    before, there = now(), importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0" if name == package else there(name))
+    assert now() != before
+    monkeypatch.undo()
+    assert now() == before
+
+
+@pytest.mark.parametrize("finder", ["get_cudalib", "get_libdevice"])
+def test_ptx_of_another_library_of_nvidias_is_not_taken(finder, key, monkeypatch, tmp_path):
+    now, libs = key
+    library = tmp_path / "library"
+    monkeypatch.setattr(libs, finder, lambda *name: str(library))
+    library.write_bytes(b"one")
+    os.utime(library, ns=(1, 1))
+    before = now()
+    library.write_bytes(b"two")  # another one in its place, of the same length
+    os.utime(library, ns=(1, 2))
+    after = now()
+    assert after != before
+    monkeypatch.setattr(libs, finder, lambda *name: str(tmp_path / "other"))
+    os.rename(library, tmp_path / "other")
+    assert now() not in (before, after)

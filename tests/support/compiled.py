@@ -63,16 +63,32 @@ def digest(kernel, signature, cc, options):
 
     Line numbers and comments are no part of it: the PTX does not have them.
     """
-    versions = [importlib.metadata.version(name) for name in ("numba-cuda", "numpy")]
     seen = {}
-    said = [repr(part) for part in (_said(kernel, seen), signature, cc, sorted(options.items()), versions, sys.version)]
+    said = [repr(part) for part in (_said(kernel, seen), signature, cc, sorted(options.items()), compiler_versions())]
     return hashlib.sha256("\n".join([*said, _digest_of_the_toolchain()]).encode()).hexdigest()
 
 
 @functools.cache
 def _digest_of_the_toolchain():
     """Of what stands between a kernel and Numba: the intrinsics, and the translation in this file."""
-    return hashlib.sha256(Path(vector.__file__).read_bytes() + Path(__file__).read_bytes()).hexdigest()
+    files = [vector.__file__, addresses.__file__, __file__]
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
+
+
+@functools.cache
+def compiler_versions():
+    """The versions of all that makes PTX, and the files of NVIDIA's compiler and of its library of functions.
+
+    A package need not have brought these files, so a version of one is no answer: one that was replaced has another
+    name, length or date.
+    """
+    from numba.cuda.cudadrv import libs
+
+    names = ("numba-cuda", "numba", "llvmlite", "numpy")
+    versions = {name: importlib.metadata.version(name) for name in names}
+    files = [Path(path).resolve() for path in (libs.get_cudalib("nvvm"), libs.get_libdevice())]
+    dated = {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
+    return versions, dated, sys.version
 
 
 def _said(thing, seen):

@@ -13,11 +13,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import importlib.metadata
 import importlib.util
 import pickle
 import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +33,7 @@ from pmpp.simt.machine.machine import Launch, Machine
 from pmpp.simt.machine.turns import plain
 from pmpp.simt.values import complexes
 from tests.support import fuzz_cases, lowered
-from tests.support.compiled import CACHE
+from tests.support.compiled import CACHE, compiler_versions
 from tests.support.fuzz_cases import ROWS, Case
 from tests.support.lowered import Outcome
 
@@ -134,9 +132,8 @@ def _results(kernel: Any, arrays: list[np.ndarray], names: list[str]) -> dict[st
 
 def by_numba(batches: list[list[Case]], seed: int, folder: Path) -> dict[int, Outcome]:
     """What Numba makes of each case, kept as compiled PTX is."""
-    versions = [importlib.metadata.version(name) for name in ("numba-cuda", "llvmlite", "numpy")]
     said = [Path(module.__file__).read_bytes() for module in (fuzz_cases, lowered)]
-    asked = [[case.text for case in cases] for cases in batches], seed, versions, sys.version
+    asked = [[case.text for case in cases] for cases in batches], seed, compiler_versions()
     kept = CACHE.parent / "fuzz" / hashlib.sha256(b"".join([repr(asked).encode(), *said])).hexdigest()
     with contextlib.suppress(FileNotFoundError):
         return pickle.loads(kept.read_bytes())
