@@ -4,13 +4,12 @@ A step is a forward pass, a backward pass and a change of the parameters. Both n
 see the same batches, and their losses are compared before a step is timed. A step is timed as it is called, and
 recorded as a CUDA graph. PyTorch runs in float32 without TF32; for ResNet-18 its cuDNN is in benchmark mode.
 
-It prints a table; with ``--out FILE`` it writes a record as well.
+It prints a table, and records it after each network.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import typing
 from collections.abc import Callable
@@ -19,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from pmpp import nn
-from pmpp.lab.measure import environment
 from pmpp.nn import functional as F
 from pmpp.nn.examples.networks import LeNet, ResNet18
+from pmpp.nn.measure import write
 from pmpp.nn.tape import Tensor
 from pmpp.runtime import device
 
@@ -128,7 +127,6 @@ def measure(name: str) -> dict[str, typing.Any]:
     losses = [(step(x, y).item(), their_step().item()) for _ in range(10)]
     row: dict[str, typing.Any] = {"losses": losses, "farthest": max(abs(a - b) / abs(b) for a, b in losses)}
     row["ms"] = {"ours": milliseconds(lambda: step(x, y)), "torch": milliseconds(their_step)}
-    print(name, row["farthest"], row["ms"], flush=True)
     recorded = nn.capture(step, x, y)
     row["ms"]["ours, graph"] = milliseconds(lambda: recorded(x, y))
     row["ms"]["torch, graph"] = milliseconds(_torch_graph(their_step))
@@ -172,30 +170,26 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
     """Measure, print and record."""
     parser = argparse.ArgumentParser(prog="python -m pmpp.nn.measure.steps", description=__doc__.split("\n")[0])
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)} (default: all)")
-    parser.add_argument("--out", type=Path, help="where to write the record; by default nowhere")
+    parser.add_argument("--out", type=Path, help="where to write the record; by default among those of this GPU")
     options = parser.parse_args(argv)
     if not device.on_gpu():
         print(f"a GPU is needed: {device.describe()}")
         return 2
-    rows = {name: measure(name) for name in options.cases or CASES}
+    rows: dict[str, typing.Any] = {}
+    memory: dict[str, int] = {}
     print(f"{'step':<22} {'':<10} {'ours ms':>9} {'torch ms':>9} {'ratio':>6} {'target':>7}  losses differ by")
-    for name, row in rows.items():
-        ms, (_, _, *targets) = row["ms"], CASES[name]
-        for kind, target in zip(("", ", graph"), targets, strict=True):
-            mine, other = ms[f"ours{kind}"], ms[f"torch{kind}"]
+    for name in options.cases or CASES:
+        rows[name] = row = measure(name)
+        for kind, target in zip(("", ", graph"), CASES[name][2:], strict=True):
+            mine, other = row["ms"][f"ours{kind}"], row["ms"][f"torch{kind}"]
             words = f"{target:7.1f}" if target else f"{'-':>7}"
             what = "graph" if kind else "as called"
             print(f"{name:<22} {what:<10} {mine:9.3f} {other:9.3f} {other / mine:6.2f} {words}  {row['farthest']:.1e}")
-    memory = flat_memory()
+        out = write("steps", "pmpp/nn/measure/steps.py", {"steps": rows, "memory": memory}, options.out)
+    memory |= flat_memory()
     print(f"LeNet-5, AdamW, bytes in use: {', '.join(f'{k} {v:,}' for k, v in memory.items())}")
-    if options.out:
-        whole = {
-            "gpu": environment.describe_gpu(),
-            "run": environment.describe_machine(),
-            "steps": rows,
-            "memory": memory,
-        }
-        options.out.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    write("steps", "pmpp/nn/measure/steps.py", {"steps": rows, "memory": memory}, options.out)
+    print(f"recorded in {out}")
     return 0
 
 
