@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Callable
 
 import numpy as np
 
@@ -37,12 +38,27 @@ OTHER = [
 ]
 
 
+def on_cpu(layer: Layer) -> Callable:
+    """A layer of stride 1 by NumPy's Fourier transforms on the CPU: products of spectra, summed over the channels."""
+    (a, b), (rows, columns) = layer.padding, (layer.h + layer.r - 1, layer.w + layer.s - 1)
+
+    def call(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        spectra = np.fft.rfft2(x, (rows, columns)), np.fft.rfft2(w[:, :, ::-1, ::-1], (rows, columns))
+        # For each frequency a product of matrices: N x C by C x K.
+        images, filters = (np.ascontiguousarray(np.moveaxis(one, (2, 3), (0, 1))) for one in spectra)
+        y = np.fft.irfft2(np.moveaxis(images @ np.swapaxes(filters, 2, 3), (2, 3), (0, 1)), (rows, columns))
+        top, left = layer.r - 1 - a, layer.s - 1 - b
+        return y[:, :, top : top + layer.p, left : left + layer.q].astype(np.float32)
+
+    return call
+
+
 def _workload(layer: Layer, rungs: tuple, family: str, **more: typing.Any) -> Workload:
     return workload(layer, rungs, family, bound=bound, own=by_fft.own_cost(layer), **more)
 
 
 WORKLOADS = [
-    _workload(LARGE, by_fft.LADDER, "layer", design=True, quick=True),
+    _workload(LARGE, by_fft.LADDER, "layer", design=True, quick=True, host={"numpy.fft": on_cpu(LARGE)}),
     *(_workload(layer, by_fft.LADDER[-1:], "masks") for layer in MASKS),
     *(_workload(layer, by_fft.LADDER[-1:], "other layers") for layer in OTHER),
 ]

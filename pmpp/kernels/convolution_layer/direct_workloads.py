@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pmpp.kernels.convolution_layer import direct as room
 from pmpp.kernels.convolution_layer.definition import Layer
-from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, POINTWISE, SQUARES, workload
+from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, POINTWISE, SQUARES, on_cpu, workload
 
 
 def depthwise(images: int, channels: int, extent: int, stride: int = 1, kernel: int = 3) -> Layer:
@@ -30,7 +30,7 @@ OTHER = [
 ]
 
 WORKLOADS = [
-    workload(FIRST, room.LADDER[:-1], "7x7 c3 h224", design=True, quick=True),
+    workload(FIRST, room.LADDER[:-1], "7x7 c3 h224", design=True, quick=True, host=on_cpu(FIRST)),
     workload(POINTWISE, room.LADDER[4:5], "1x1 c64 h56", design=True),
     workload(SQUARES[0], room.LADDER[3:5], "3x3 c64 h56", design=True),
     *(workload(layer, room.LADDER[4:5], f"3x3 c{layer.c} h{layer.h}", design=True) for layer in SQUARES[1:]),

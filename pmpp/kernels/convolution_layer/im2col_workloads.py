@@ -10,7 +10,7 @@ import typing
 
 from pmpp.kernels.convolution_layer import im2col as room
 from pmpp.kernels.convolution_layer.definition import Layer
-from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, POINTWISE, SQUARES, workload
+from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, POINTWISE, SQUARES, on_cpu, workload
 from pmpp.lab.measure.bench import Workload
 
 SWEEP = [Layer(32, c, extent, extent, k, 1, 1) for c, k, extent in ((256, 64, 56), (1024, 512, 14))]
@@ -51,7 +51,7 @@ def _workload(layer: Layer, rungs: tuple, family: str, **more: typing.Any) -> Wo
 
 WORKLOADS = [
     _workload(FIRST, room.LADDER[:2], "7x7 c3 h224", design=True),
-    _workload(POINTWISE, room.LADDER, "1x1 c64 h56", design=True, quick=True),
+    _workload(POINTWISE, room.LADDER, "1x1 c64 h56", design=True, quick=True, host=on_cpu(POINTWISE)),
     *(_workload(layer, room.LADDER[1:2], f"3x3 c{layer.c} h{layer.h}", design=True) for layer in SQUARES),
     _workload(LARGE, room.LADDER[1:2], "15x15 c64 h128", design=True),
     *(_workload(layer, room.LADDER[-1:], "1x1") for layer in SWEEP),

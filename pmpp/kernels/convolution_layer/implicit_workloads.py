@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.implicit import LADDER
-from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, POINTWISE, SQUARES, workload
+from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, POINTWISE, SQUARES, on_cpu, workload
 
 LAST = LADDER[-1:]
 P1 = {"padding": (1, 1)}
@@ -26,7 +26,8 @@ def _family(layer: Layer) -> str:
 
 
 WORKLOADS = [
-    *(workload(a, LADDER, _family(a), design=True) for a in (FIRST, SQUARES[0])),
+    workload(FIRST, LADDER, _family(FIRST), design=True),
+    workload(SQUARES[0], LADDER, _family(SQUARES[0]), design=True, host=on_cpu(SQUARES[0])),
     workload(POINTWISE, LADDER[1:], _family(POINTWISE), design=True, quick=True),
     *(workload(a, LADDER[-2:], _family(a), design=True) for a in SQUARES[1:]),
     *(workload(a, LADDER[-2:], _family(a)) for a in SWEEP),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 
 from pmpp.kernels.convolution_layer.definition import Layer
-from pmpp.kernels.convolution_layer.measured_layers import SQUARES, workload
+from pmpp.kernels.convolution_layer.measured_layers import SQUARES, on_cpu, workload
 from pmpp.kernels.convolution_layer.winograd import LADDER, own_cost
 from pmpp.kernels.convolution_layer.winograd_transforms import bound
 from pmpp.lab.measure.arrays import library_of
@@ -37,7 +37,8 @@ def _family(layer: Layer) -> str:
 
 
 WORKLOADS = [
-    *(_workload(layer, LADDER, _family(layer), design=True, quick=True) for layer in SQUARES),
+    _workload(SQUARES[0], LADDER, _family(SQUARES[0]), design=True, quick=True, host=on_cpu(SQUARES[0])),
+    *(_workload(layer, LADDER, _family(layer), design=True, quick=True) for layer in SQUARES[1:]),
     *(_workload(layer, LAST, _family(layer)) for layer in SWEEP),
     *(_workload(layer, LAST, "other shapes") for layer in OTHER),
 ]
