@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pmpp.kernels.convolution_layer import direct as room
 from pmpp.kernels.convolution_layer.definition import Layer
-from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, POINTWISE, SQUARES, on_cpu, workload
+from pmpp.kernels.convolution_layer.layers_on_cpu import on_cpu
+from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, POINTWISE, SQUARES, workload
 
 
 def depthwise(images: int, channels: int, extent: int, stride: int = 1, kernel: int = 3) -> Layer:

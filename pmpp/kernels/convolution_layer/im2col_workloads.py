@@ -10,7 +10,8 @@ import typing
 
 from pmpp.kernels.convolution_layer import im2col as room
 from pmpp.kernels.convolution_layer.definition import Layer
-from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, POINTWISE, SQUARES, on_cpu, workload
+from pmpp.kernels.convolution_layer.layers_on_cpu import on_cpu
+from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, POINTWISE, SQUARES, workload
 from pmpp.lab.measure.bench import Workload
 
 SWEEP = [Layer(32, c, extent, extent, k, 1, 1) for c, k, extent in ((256, 64, 56), (1024, 512, 14))]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.implicit import LADDER
-from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, POINTWISE, SQUARES, on_cpu, workload
+from pmpp.kernels.convolution_layer.layers_on_cpu import on_cpu
+from pmpp.kernels.convolution_layer.measured_layers import FIRST, LARGE, POINTWISE, SQUARES, workload
 
 LAST = LADDER[-1:]
 P1 = {"padding": (1, 1)}

@@ -281,7 +281,8 @@ def reduced_kernel(dy, x, target, places, filters):
 
 
 HEIGHT = 32  # threads that share the parts of a sum
-MANY = 16  # parts: with fewer, a thread that adds up four sums alone takes less time
+MANY = 16  # parts: with fewer, a thread that adds up four sums alone takes less time,
+ENOUGH = 2**17  # and also with more, if there are so many sums that such threads fill a GPU
 
 
 @cuda.jit
@@ -306,7 +307,7 @@ def add_parts_kernel(target, dw, parts):
 
 def _add_parts(target: typing.Any, dw: typing.Any, parts: int, stream: typing.Any) -> None:
     """Add up the parts of the sums, which lie one after another in target, always in the same order."""
-    if parts > MANY or target.size // parts % 4:
+    if (parts > MANY and dw.size < ENOUGH) or target.size // parts % 4:
         add_parts_kernel[blocks(dw.size, 32), (32, HEIGHT), stream](target, dw, parts)
     else:
         one = np.uint32(1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import typing
 
 from pmpp.kernels.convolution_layer.definition import Layer
-from pmpp.kernels.convolution_layer.measured_layers import SQUARES, on_cpu, workload
+from pmpp.kernels.convolution_layer.layers_on_cpu import on_cpu
+from pmpp.kernels.convolution_layer.measured_layers import SQUARES, workload
 from pmpp.kernels.convolution_layer.winograd import LADDER, own_cost
 from pmpp.kernels.convolution_layer.winograd_transforms import bound
 from pmpp.lab.measure.arrays import library_of
