@@ -568,10 +568,10 @@ print(figures.source(kept))
 
 # %% [markdown]
 # The curve of the host called kernel by kernel is nearly flat: so many launches cost what they cost, for one image as
-# for a thousand. The GPU's curve is flat at first, too, since kernels as short as these have a least time. Later it rises
-# with the batch. Left of the crossing the step is *launch-bound*: the GPU waits for the host, and a batch of twice the
-# size takes no longer. Right of it the kernels are the bound, by memory or by arithmetic, and the roofline of chapter
-# 20 says by which.
+# for a thousand. The GPU's curve is flat at first, too, since kernels as short as these have a least time. Later it
+# rises with the batch. Left of the crossing the step is *launch-bound*: the GPU waits for the host, and a batch of
+# twice the size takes no longer. Right of it the kernels are the bound, by memory or by arithmetic, and the roofline of
+# chapter 20 says by which.
 #
 # Captured, the host's share falls to one call and two small copies. The crossing moves to the left, perhaps beyond the
 # smallest batch. So a graph is worth most for small batches, and nothing for large ones. The graph also shortens the

@@ -258,13 +258,18 @@ class Tensor:
         """A copy on the host, made once all that was queued is done. RuntimeError if a gradient is required."""
         if self.requires_grad:
             raise RuntimeError("this tensor requires a gradient, which NumPy would lose: use .detach().numpy()")
-        return device.to_host(self.array)
+        return self._on_host()
 
     def item(self) -> float | int:
         """The only element, on the host."""
         if self.size != 1:
             raise ValueError(f"only a tensor of one element is one number, this one has shape {self.shape}")
-        return device.to_host(self.array).reshape(-1)[0].item()
+        return self._on_host().reshape(-1)[0].item()
+
+    def _on_host(self) -> np.ndarray:
+        if state.capturing:
+            raise RuntimeError("a step that is being recorded cannot read a result on the host: read it after the call")
+        return device.to_host(self.array)
 
     def changed(self) -> None:
         """Say that the memory was changed in place, by a kernel that the tape does not know of."""

@@ -206,3 +206,13 @@ def test_a_captured_step_takes_its_own_inputs():
 def test_what_a_captured_step_refuses(call, error, words):
     with pytest.raises(error, match=words):
         call(lambda x: x * 2)
+
+
+def test_a_step_that_is_recorded_cannot_read_a_result(monkeypatch):
+    from pmpp.nn.tape import state
+
+    x = Tensor([1.0])
+    monkeypatch.setattr(state, "capturing", True)
+    for read in (x.item, x.numpy, lambda: bool(x), lambda: float(x)):
+        with pytest.raises(RuntimeError, match="cannot read a result on the host"):
+            read()

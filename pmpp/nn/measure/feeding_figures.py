@@ -193,7 +193,8 @@ def steps(kept: Record) -> Figure:
     ax.set(xlabel="images in a batch", ylabel="time (us)", title="A step of LeNet-5: host and GPU")
     ax.set_xticks(at, at)
     ax.minorticks_off()
-    ax.legend(ncols=2)
+    ax.set_ylim(top=8 * ax.get_ylim()[1])  # room for the legend
+    ax.legend(ncols=2, loc="upper left")
     foot(figure, source(kept))
     return figure
 
