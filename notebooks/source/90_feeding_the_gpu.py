@@ -345,8 +345,11 @@ figures.schedules(("in the step", training(50, 30, 60, 0)), ("2 ahead", training
 # %% [markdown]
 # Grey is the host that fills a buffer, orange a copy, blue a kernel; hatched is a host that waits. In the upper picture
 # the host fills the next buffer while the GPU computes, since a launch is asynchronous. But the copy stands in the row
-# of the kernels, behind the one before, and the next kernel stands behind the copy. Below, all three rows are busy at
-# the same time. After the first steps one of them is busy without a gap, and that one sets the pace:
+# of the kernels, behind the one before, and the next kernel stands behind the copy. So a step takes the longer of
+# loading and computing, and the copy on top.
+#
+# Below, all three rows are busy at the same time. After the first steps one of them is busy without a gap, and that one
+# sets the pace:
 #
 # $$t_{\text{step}} = \max(t_{\text{load}},\ t_{\text{copy}},\ t_{\text{compute}})$$
 #
@@ -423,9 +426,6 @@ figures.fed(kept)
 #
 # With $p$ pieces and equal times $t$ for the three parts, the first piece takes $3t/p$, and then one more comes out
 # every $t/p$. All together it is $t\,(p + 2)/p$: from $3t$ down towards $t$. But each piece costs a few launches.
-#
-# **Predict, then run.** Each of the three parts takes 1,000 us for the whole, and each operation keeps the host busy
-# for 5 us. With how many pieces is it done first: 1, 2, 4, 8, 16, 32, 64, 128?
 
 
 # %%
@@ -439,6 +439,10 @@ def in_pieces(pieces, whole=1000.0, launch=5.0):
         program.copy_back(f"result {k}", f"out {k}", "out", us=whole / pieces)
     return program
 
+
+# %% [markdown]
+# **Predict, then run.** Each of the three parts takes 1,000 us for the whole, and each operation keeps the host busy
+# for 5 us. With how many pieces is it done first: 1, 2, 4, 8, 16, 32, 64, 128?
 
 # %%
 guess = None  # pieces

@@ -29,7 +29,8 @@ DATASET = feeding.images(24, SHAPE)
 
 @pytest.fixture(autouse=True)
 def once(monkeypatch):
-    """No test needs a median."""
+    """No test needs a median, nor PyTorch."""
+    monkeypatch.setattr(feeding, "torch_has_gpu", lambda: False)
     monkeypatch.setattr(feeding, "REPETITIONS", 1)
     monkeypatch.setattr(feeding.median_us, "__defaults__", (0.0,))
     monkeypatch.setattr(feeding.queued_us, "__defaults__", (0.0,))
