@@ -24,6 +24,14 @@ class Tiny(nn.Module):
         return self.fc(F.relu(x.flatten(1)))
 
 
+class Forward(feeding.Training):
+    """A step of a forward pass alone: few kernels, and the same loss."""
+
+    def step(self, x, y, trace=None):
+        with nn.no_grad():
+            return F.cross_entropy(self.net(x), y)
+
+
 DATASET = feeding.images(24, SHAPE)
 
 
@@ -83,7 +91,9 @@ def test_a_wrong_batch_is_no_measurement():
         feeding._verified(loader, lambda loader: feeding.in_step(DataLoader(DATASET, 5, shuffle=True, seed=9)))
 
 
-def test_steps_and_loading_are_measured(tmp_path):
+def test_steps_and_loading_are_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(feeding, "Training", Forward)
+
     def rows():
         yield "steps", feeding.steps(2, Tiny, SHAPE)
         for row in feeding.loading(DATASET, 4, Tiny, seconds=0.01):
@@ -104,7 +114,9 @@ def test_what_was_measured_is_written_when_the_budget_ends(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("way", "captured"), [*((way, True) for way in feeding.WAYS), ("prefetched", False)])
-def test_a_timeline_has_the_spans_of_each_step(way, captured):
+def test_a_timeline_has_the_spans_of_each_step(way, captured, monkeypatch):
+    if captured:
+        monkeypatch.setattr(feeding, "Training", Forward)
     row = feeding.timeline(DATASET, 4, way, captured, Tiny, count=2)
     spans = row["spans"]
     assert all(span["from"] <= span["to"] for span in spans)
