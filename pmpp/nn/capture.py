@@ -33,8 +33,7 @@ class Captured:
                 raise ValueError(f"input {i} must be {kept.dtype}{kept.shape}, as it was recorded, was {was}")
         for kept, given in zip(self.inputs, inputs, strict=True):
             if given is not kept:
-                # On the default stream, which waits for the last replay, as this one will wait for the copy.
-                kept.array.copy_to_device(given.array)
+                _copy_to(kept.array, given.array)
         if device.on_gpu():
             self._graph.launch(self._stream)
         else:
@@ -91,6 +90,17 @@ def _copy(tensor: Tensor) -> typing.Any:
     copied = device.empty(tensor.shape, tensor.dtype)
     copied.copy_to_device(tensor.array)
     return copied
+
+
+def _copy_to(kept: typing.Any, given: typing.Any) -> None:
+    """Queue a copy on the default stream, which waits for the last replay, as the next one will wait for the copy."""
+    if not device.on_gpu() or getattr(given, "layout", None) is not kept.layout:
+        kept.copy_to_device(given)
+        return
+    # Numba's way is mostly Python, and two of its copies cost the host more than the replay.
+    from cupy.cuda import runtime
+
+    runtime.memcpyAsync(kept.pointer, given.pointer, kept.alloc_size, runtime.memcpyDeviceToDevice, 0)
 
 
 def _check(i: int, given: typing.Any) -> None:
