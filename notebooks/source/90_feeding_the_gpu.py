@@ -113,8 +113,8 @@ def copied_by_numpy(nbytes):
 figures.bandwidths(kept, {nbytes: copied_by_numpy(nbytes) for nbytes in feeding.SIZES if nbytes <= 2**26})
 
 # %% [markdown]
-# Every curve rises first. There a copy costs the same whatever it moves, since queueing it and waiting for it take
-# microseconds. On the right the bus is the bound (or the memory of the host). A batch should come as one large copy,
+# Every curve rises first. There a copy costs the same whatever it moves: the call from Python, queueing, and waiting
+# take their time, and the bus has hardly anything to do. On the right the bus is the bound (or the memory of the host). A batch should come as one large copy,
 # not as 256 small ones.
 
 # %%
@@ -382,7 +382,7 @@ predict(guess, {f"{n} ahead": plain / training(90, 30, 60, n, n=64).us for n in 
 
 
 # %%
-figures.timelines(kept, True)
+figures.timelines(kept, captured=True)
 
 # %% [markdown]
 # Look for two things in such a picture. Is there a row without gaps? It is the one to work on. And where a row has
@@ -586,7 +586,7 @@ print(figures.source(kept))
 # called shows the opposite: forward, backward and update fill the row of the host.
 
 # %%
-figures.timelines(kept, False)
+figures.timelines(kept, captured=False)
 
 # %% [markdown]
 # ## What to take along

@@ -38,16 +38,19 @@ RECORD = {
 }
 
 
-@pytest.mark.parametrize("kept", [RECORD, {}], ids=["a record", "no record"])
+PARTLY = {"about": RECORD["about"], "copies": RECORD["copies"], "timelines": []}
+
+
+@pytest.mark.parametrize("kept", [RECORD, PARTLY, {}], ids=["a record", "a part of one", "no record"])
 def test_every_figure_can_be_drawn(kept, capsys):
     drawn = [
         figures.fed(kept),
         figures.steps(kept),
-        figures.timelines(kept, True),
-        figures.timelines(kept, False),
+        figures.timelines(kept, captured=True),
+        figures.timelines(kept, captured=False),
     ]
-    assert [figure is not None for figure in drawn] == [bool(kept)] * 4
-    assert (figures.MISSING in capsys.readouterr().out) == (not kept)
+    assert [figure is not None for figure in drawn] == [kept is RECORD] * 4
+    assert ("The record has no rows for timelines" in capsys.readouterr().out) == (kept is not RECORD)
     for figure in (figures.bandwidths(kept, {1024: 1.0, 2048: 2.0}), figures.pieces(kept, {1: 3.0, 2: 2.0}), *drawn):
         if figure is not None:
             assert figure._repr_png_()

@@ -18,7 +18,9 @@ import argparse
 import contextlib
 import importlib.util
 import itertools
+import signal
 import statistics
+import sys
 import time
 import typing
 from collections.abc import Callable, Iterator
@@ -553,8 +555,8 @@ def cases(dataset: TensorDataset) -> Iterator[tuple[str, typing.Any]]:
     for nbytes in SIZES:
         for row in copies(nbytes):
             yield "copies", row
-    for batch in STEPPED:
-        yield "steps", steps(batch)
+    for row in chunks(2**28, PIECES):
+        yield "chunks", row
     for way, captured, batch in (
         ("loaded in the step", True, 1024),
         ("prefetched", True, 1024),
@@ -565,8 +567,8 @@ def cases(dataset: TensorDataset) -> Iterator[tuple[str, typing.Any]]:
     for batch in FED:
         for row in loading(dataset, batch):
             yield "loading", row
-    for row in chunks(2**28, PIECES):
-        yield "chunks", row
+    for batch in STEPPED:
+        yield "steps", steps(batch)
 
 
 def told(question: str, row: typing.Mapping[str, typing.Any]) -> str:
@@ -591,11 +593,12 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
     """Measure, print and record."""
     parser = argparse.ArgumentParser(prog="python -m pmpp.nn.measure.feeding", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, help="another file for the record")
-    parser.add_argument("--budget", type=float, default=120, help="seconds after which no further case is begun")
+    parser.add_argument("--budget", type=float, default=170, help="seconds after which no further case is begun")
     options = parser.parse_args(argv)
     if not device.on_gpu():
         print(f"a GPU is needed: {device.describe()}")
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a limit from outside: the record is still written
     return measure(cases(images(40_000)), options.budget, options.out)
 
 

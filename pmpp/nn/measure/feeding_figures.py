@@ -48,17 +48,20 @@ def rows(kept: Record, question: str, **fields: typing.Any) -> list[dict[str, ty
     return [row for row in kept.get(question, ()) if fields.items() <= row.items()]
 
 
-def _measured(draw: Callable[..., Figure]) -> Callable[..., Figure | None]:
-    """Print what is missing where there is nothing to draw."""
+def _measured(question: str) -> Callable:
+    """Print what is missing where the record has no row that answers the question."""
 
-    @functools.wraps(draw)
-    def drawn(kept: Record, *arguments: typing.Any) -> Figure | None:
-        if not kept:
-            print(MISSING)
-            return None
-        return styled(draw)(kept, *arguments)
+    def decorate(draw: Callable[..., Figure]) -> Callable[..., Figure | None]:
+        @functools.wraps(draw)
+        def drawn(kept: Record, **options: typing.Any) -> Figure | None:
+            if not rows(kept, question, **options):
+                print(f"The record has no rows for {question}. On a GPU run python -m pmpp.nn.measure.feeding")
+                return None
+            return styled(draw)(kept, **options)
 
-    return drawn
+        return drawn
+
+    return decorate
 
 
 # ------------------------------------------------------------------------------------------------------------ schedules
@@ -76,7 +79,7 @@ def schedules(*programs: tuple[str, Program]) -> Figure:
     return _pictures(parts, "time (us); a model, not a measurement")
 
 
-@_measured
+@_measured("timelines")
 def timelines(kept: Record, captured: bool) -> Figure:
     """Recorded timelines, one below the other: of steps that were captured, or of steps as they are called."""
     parts = []
@@ -138,7 +141,7 @@ def bandwidths(kept: Record, by_numpy: Mapping[int, float]) -> Figure:
     return figure
 
 
-@_measured
+@_measured("loading")
 def fed(kept: Record) -> Figure:
     """Images a second by batch size, a curve for each way of loading."""
     figure, ax = chart(5)
@@ -176,7 +179,7 @@ def pieces(kept: Record, computed: Mapping[int, float]) -> Figure:
     return figure
 
 
-@_measured
+@_measured("steps")
 def steps(kept: Record) -> Figure:
     """Host time and GPU time of a step by batch size: called and captured, and the whole steps."""
     figure, ax = chart(5)
