@@ -114,8 +114,8 @@ figures.bandwidths(kept, {nbytes: copied_by_numpy(nbytes) for nbytes in feeding.
 
 # %% [markdown]
 # Every curve rises first. There a copy costs the same whatever it moves: the call from Python, queueing, and waiting
-# take their time, and the bus has hardly anything to do. On the right the bus is the bound (or the memory of the host). A batch should come as one large copy,
-# not as 256 small ones.
+# take their time, and the bus has hardly anything to do. On the right the bus is the bound (or the memory of the
+# host). A batch should come as one large copy, not as 256 small ones.
 
 # %%
 for row in figures.rows(kept, "copies", bytes=2**20, direction="to the GPU"):
