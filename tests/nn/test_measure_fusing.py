@@ -49,6 +49,17 @@ def test_a_wrong_result_gets_no_time(monkeypatch):
     assert "WrongResult" in row["failed"]["the room"]
 
 
+def test_counters():
+    x = fusing.normal(16, 256)
+    one, more = (
+        fusing.counted(fusing.examples.softmax, fusing.RULES[rule], x) for rule in ("fused", "elementwise fused")
+    )
+    assert one["launches"] == 1
+    assert one["global_load_bytes"] == one["global_store_bytes"] == x.nbytes
+    assert more["launches"] == 4
+    assert more["global_store_bytes"] == 2 * x.nbytes + 2 * 16 * 4
+
+
 def test_the_record_has_what_was_measured(tmp_path):
     write("fusing", "pmpp/nn/measure/fusing.py", {"cases": {}}, tmp_path / "record.json")
     assert json.loads((tmp_path / "record.json").read_text())["cases"] == {}

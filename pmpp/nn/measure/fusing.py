@@ -10,6 +10,7 @@ It prints a table and writes ``pmpp/recorded/<gpu>/fusing.json`` after each case
 from __future__ import annotations
 
 import argparse
+import collections
 import importlib.util
 import time
 import typing
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pmpp import simt
 from pmpp.kernels.normalisation import layernorm
 from pmpp.kernels.optimiser import adam
 from pmpp.kernels.softmax import softmax as softmax_room
@@ -140,7 +142,9 @@ def contenders(case: Case, given: dict[str, typing.Any], nbytes: int) -> dict[st
     if importlib.util.find_spec("torch") is None:
         return made
     import torch
+    import torch._dynamo
 
+    torch._dynamo.reset()  # cases share functions, of which it compiles no more than a few variants
     where = "cuda" if device.on_gpu() else "cpu"
     tensors = tuple(torch.from_numpy(x).to(where) if np.ndim(x) else x for x in given.values())
 
@@ -190,6 +194,20 @@ def measure(name: str, case: Case, timer: typing.Any, seconds: float = 0.4) -> d
             case.function(*given.values())
         row["ms"]["NumPy"] = 1e3 * (time.perf_counter() - began)
     return row
+
+
+def counted(function: Callable, rule: Callable, *arguments: typing.Any) -> collections.Counter:
+    """What the interpreter counts while a function's kernels run, on a machine with a GPU, too. Use small arguments."""
+    program = fuse(function, rule=rule).program(*arguments)
+    known = dict(zip(program.graph.inputs, arguments, strict=True))
+    found: collections.Counter = collections.Counter()
+    for one, kernel in zip(program.written, program.kernels, strict=True):
+        known |= {value: np.empty(value.shape, program.dtype) for value in one.targets}
+        read, made = ([known[value].reshape(-1) for value in some] for some in (one.loads, one.targets))
+        numbers = [program.dtype.type(known[value]) for value in one.numbers]
+        report = simt.profile(kernel, one.grid, one.block, (*read, *numbers, *made, one.extent))
+        found.update({"launches": 1, **report.counters})
+    return found
 
 
 def generated_by_torch() -> int | None:
