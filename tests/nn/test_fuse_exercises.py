@@ -5,7 +5,7 @@ import pytest
 from pmpp.nn.fuse import Part, alone, elementwise_only, fused
 from pmpp.nn.fuse.exercises import check_bytes, check_operation, check_rule
 from pmpp.nn.fuse.group import operations, space_of
-from pmpp.nn.fuse.trace import REDUCTIONS
+from pmpp.nn.fuse.tracing import REDUCTIONS
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,11 @@ def test_a_case(name, monkeypatch):
     monkeypatch.setattr(timing, "Rule", lambda **options: SHORT)
     row = fusing.measure(name, fusing.cases(16384)[name], Clock())
     assert not row["failed"]
-    assert {"fused", "a kernel an operation"} <= row["ms"].keys()
+    assert {"fused", "unfused"} <= row["ms"].keys()
     assert ("the room" in row["ms"]) == (fusing.cases()[name].room is not None)
-    assert row["bytes"]["fused"] < row["bytes"]["a kernel an operation"]
+    assert row["bytes"]["fused"] < row["bytes"]["unfused"]
     assert row["kernels"]["fused"] == 1
-    assert name in fusing.table({name: row})
+    assert name.partition(" ")[2] in fusing.table({name: row})
 
 
 SHORT = timing.Rule(min_repeats=1, max_repeats=1, at_least=1)
@@ -51,9 +51,7 @@ def test_a_wrong_result_gets_no_time(monkeypatch):
 
 def test_counters():
     x = fusing.normal(16, 256)
-    one, more = (
-        fusing.counted(fusing.examples.softmax, fusing.RULES[rule], x) for rule in ("fused", "elementwise fused")
-    )
+    one, more = (fusing.counted(fusing.examples.softmax, fusing.RULES[rule], x) for rule in ("fused", "elementwise"))
     assert one["launches"] == 1
     assert one["global_load_bytes"] == one["global_store_bytes"] == x.nbytes
     assert more["launches"] == 4

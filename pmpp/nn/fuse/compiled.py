@@ -13,7 +13,7 @@ import numpy as np
 
 from pmpp.nn.fuse.group import Part, fused
 from pmpp.nn.fuse.source import Writer, Written
-from pmpp.nn.fuse.trace import Graph, TraceError, Value, trace
+from pmpp.nn.fuse.tracing import Graph, TraceError, Value, trace
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
 from pmpp.runtime.vector import width_of
@@ -183,9 +183,9 @@ def fuse(function: Callable | None = None, *, rule: Callable[[Graph], list[Part]
     """Make a function of NumPy's elementwise operations run as few kernels.
 
     Args:
-        function: takes arrays and numbers, and returns an array or a tuple of arrays. It may use arithmetic,
-            comparisons, and what `trace.OPERATIONS` and `trace.REDUCTIONS` name; reductions go along the last axis and
-            keep it. It is called once for each combination of shapes, dtype and alignment, on values without elements.
+        function: takes arrays and numbers, and returns an array or a tuple of arrays. It may use what
+            `OPERATIONS` and `REDUCTIONS` of `pmpp.nn.fuse.tracing` name; reductions go along the last axis and keep it.
+            It is called once for each combination of shapes, dtype and alignment, on values without elements.
         rule: which operations share a kernel; see `pmpp.nn.fuse.group`.
 
     Returns a `Fused`, which is called as the function is. A number that is an argument may change from call to call. A

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pmpp.nn.fuse.trace import Graph, Value, ancestors
+from pmpp.nn.fuse.tracing import Graph, Value, ancestors
 
 ROUNDINGS = {"exp": 4, "log": 4, "tanh": 4, "power": 8, "divide": 2, "add": 1, "subtract": 1, "multiply": 1, "sqrt": 1}
 

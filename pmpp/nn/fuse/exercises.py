@@ -12,7 +12,7 @@ from pmpp.nn.fuse import errors
 from pmpp.nn.fuse.compiled import fuse
 from pmpp.nn.fuse.examples import gelu_with_mask, layer_norm, softmax
 from pmpp.nn.fuse.group import Part, alone, fused, space_of
-from pmpp.nn.fuse.trace import OPERATIONS, REDUCTIONS, Graph, ancestors, trace
+from pmpp.nn.fuse.tracing import OPERATIONS, REDUCTIONS, Graph, ancestors, trace
 
 
 class Said(typing.NamedTuple):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterator
 
-from pmpp.nn.fuse.trace import REDUCTIONS, Graph, Value, ancestors
+from pmpp.nn.fuse.tracing import REDUCTIONS, Graph, Value, ancestors
 
 
 class Part(typing.NamedTuple):

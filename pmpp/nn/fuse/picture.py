@@ -6,14 +6,14 @@ import typing
 
 from pmpp.lab.draw import palette
 from pmpp.nn.fuse.group import Part
-from pmpp.nn.fuse.trace import REDUCTIONS, Graph, Value, ancestors
+from pmpp.nn.fuse.tracing import REDUCTIONS, Graph, Value, ancestors
 
 
 def draw(ax: typing.Any, graph: Graph, parts: typing.Sequence[Part], title: str) -> None:
     """Draw a graph from top to bottom into matplotlib axes.
 
-    An ellipse is an input. A box has the colour of the first kernel that computes it, and a double edge if it is
-    written to memory. Constants are left out.
+    An ellipse is an input. A box has the colour and the number of the first kernel that computes it, and a thick edge
+    if it is written to memory. Constants are left out.
     """
     values = [value for value in ancestors(graph.results) if value.op != "constant"]
     stored = {value for part in parts for value in part.targets}
@@ -34,12 +34,14 @@ def draw(ax: typing.Any, graph: Graph, parts: typing.Sequence[Part], title: str)
     for value in values:
         for one in value.operands:
             if one in place:
+                aside = 0.35 if place[one][0] <= place[value][0] else -0.35  # around what stands between
+                bend = aside if depth[value] - depth[one] > 1 else 0
                 ax.annotate("", place[value], place[one], arrowprops={
                     "arrowstyle": "->", "color": palette.GREY, "shrinkA": 9, "shrinkB": 10,
-                    "connectionstyle": f"arc3,rad={0.35 if depth[value] - depth[one] > 1 else 0}",
+                    "connectionstyle": f"arc3,rad={bend}",
                 })  # fmt: skip
         colour = palette.INK if value.op == "input" else palette.COLOURS[kernel[value] % len(palette.COLOURS)]
-        word = value.detail if value.op == "input" else value.op
+        word = value.detail if value.op == "input" else f"{value.op}  {kernel[value] + 1}"
         shape = "ellipse" if value.op == "input" else "round" if value.op in REDUCTIONS else "square"
         box = {"boxstyle": f"{shape},pad=0.3", "edgecolor": colour, "linewidth": 3 if value in stored else 1.2}
         ax.text(*place[value], word, ha="center", va="center", fontsize=9, bbox={**box, "facecolor": "white"})

@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 
 from pmpp.kernels.common import blocks, round_up
 from pmpp.nn.fuse.group import Part, space_of
-from pmpp.nn.fuse.trace import OPERATIONS, REDUCTIONS, Value, ancestors
+from pmpp.nn.fuse.tracing import OPERATIONS, REDUCTIONS, Value, ancestors
 
 BLOCK = 256  # threads
 WIDEST = 512  # threads of the largest team: each can have 128 registers then

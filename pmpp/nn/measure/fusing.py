@@ -28,7 +28,7 @@ from pmpp.nn.fuse import alone, elementwise_only, errors, examples, fuse, fused,
 from pmpp.nn.measure import write
 from pmpp.runtime import device
 
-RULES = {"fused": fused, "elementwise fused": elementwise_only, "a kernel an operation": alone}
+RULES = {"fused": fused, "elementwise": elementwise_only, "unfused": alone}
 STEP = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "decay": 0.01}
 CHAINS = (1, 4, 16, 64, 256)
 
@@ -81,15 +81,15 @@ def cases(scale: int = 1) -> dict[str, Case]:
     """What is measured, by name; ``scale`` divides the rows."""
     rows, many = 65536 // scale, max(1000, 2**26 // scale**2)
     made = {
-        "gelu(x + b) * mask, 65536x1024": Case(examples.gelu_with_mask, lambda: masked(rows, 1024)),
+        "gelu 65536x1024": Case(examples.gelu_with_mask, lambda: masked(rows, 1024)),
         "softmax 65536x1024": Case(examples.softmax, lambda: {"x": normal(rows, 1024)}, torch_softmax, softmax_room),
-        "layer norm 65536x1024": Case(
+        "layernorm 65536x1024": Case(
             examples.layer_norm,
             lambda: layered(rows, 1024),
             torch_layer_norm,
             lambda x, weight, bias: layernorm.vectorised(x, weight, bias, examples.EPSILON),
         ),
-        "AdamW, 2^26 parameters": Case(examples.adamw, lambda: stepped(many), None, adamw_room),
+        "AdamW 2^26": Case(examples.adamw, lambda: stepped(many), None, adamw_room),
         "softmax 2048x32768": Case(
             examples.softmax,
             lambda: {"x": normal(max(2, 2048 // scale), max(40, 32768 // scale))},
@@ -160,7 +160,7 @@ def contenders(case: Case, given: dict[str, typing.Any], nbytes: int) -> dict[st
     return made
 
 
-def measure(name: str, case: Case, timer: typing.Any, seconds: float = 0.4) -> dict[str, typing.Any]:
+def measure(name: str, case: Case, timer: typing.Any, seconds: float = 0.3) -> dict[str, typing.Any]:
     """One row of the record: bytes and kernels by rule, milliseconds of everybody, and who failed."""
     given = case.arguments()
     programs = {rule: fuse(case.function, rule=how).program(*given.values()) for rule, how in RULES.items()}
@@ -222,17 +222,18 @@ def generated_by_torch() -> int | None:
 
 
 def table(rows: dict[str, dict]) -> str:
-    """The record as text: GB/s are the bytes of the fused kernel over each time."""
-    names = list(dict.fromkeys(who for row in rows.values() for who in (*row["ms"], *row["failed"])))
-    lines = [f"{'ms':<34}" + "".join(f"{who:>23}" for who in names)]
-    for name, row in rows.items():
-        cells = []
-        for who in names:
-            ms = row["ms"].get(who)
-            rate = f"{ms:.3f} ({row['bytes']['fused'] / ms / 1e6:,.0f} GB/s)" if ms else ""
-            cells.append(f"{'failed' if who in row['failed'] else rate:>23}")
-        lines.append(f"{name:<34}" + "".join(cells))
-        lines += [f"    {who}: {why}" for who, why in row["failed"].items()]
+    """The record as text, a column for each case: milliseconds, and the bytes of the fused kernels over their time."""
+    who = list(dict.fromkeys(one for row in rows.values() for one in (*row["ms"], *row["failed"])))
+    names = [name.partition(" ") for name in rows]
+    lines = [f"{title:<14}" + "".join(f"{name[part]:>13}" for name in names) for title, part in (("", 0), ("ms", 2))]
+    for one in who:
+        cells = [
+            f"{row['ms'][one]:.3f}" if one in row["ms"] else "failed" * (one in row["failed"]) for row in rows.values()
+        ]
+        lines.append(f"{one:<14}" + "".join(f"{cell:>13}" for cell in cells))
+    rates = [row["bytes"]["fused"] / row["ms"]["fused"] / 1e6 if "fused" in row["ms"] else 0 for row in rows.values()]
+    lines.append(f"{'fused, GB/s':<14}" + "".join(f"{rate:>13,.0f}" for rate in rates))
+    lines += [f"{name}, {one}: {why}" for name, row in rows.items() for one, why in row["failed"].items()]
     return "\n".join(lines)
 
 
@@ -242,7 +243,7 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pmpp.nn.measure.fusing", description=__doc__.split("\n")[0])
     parser.add_argument("cases", nargs="*", help="parts of the names of cases (default: all)")
     parser.add_argument("--out", type=Path, help="where to write the record; by default beside the others of this GPU")
-    parser.add_argument("--budget", type=float, default=60, help="seconds after which no further case begins")
+    parser.add_argument("--budget", type=float, default=50, help="seconds after which no further case begins")
     options = parser.parse_args(argv)
     if not device.on_gpu():
         print(f"a GPU is needed: {device.describe()}")
