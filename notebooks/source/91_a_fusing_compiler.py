@@ -168,8 +168,8 @@ except TraceError as error:
 # ## Which operations share a kernel?
 #
 # Two operations can share a kernel if the thread that needs a value also has it. For elementwise operations that is
-# always so. A reduction is another matter: the second line of softmax needs the maximum of the whole row. Older
-# compilers ended a kernel there. This is what that rule makes of softmax.
+# always so. A reduction is another matter: the second line of softmax needs the maximum of the whole row. The
+# simple answer is to end the kernel there. These are three rules, and what each makes of softmax.
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(10, 5))
@@ -368,7 +368,7 @@ for name, row in cases.items():
 
 # %% [markdown]
 # In the last two cases the compiler's limits should show. Rows of 32,768 do not fit into registers, so they are read in
-# three phases, although the count says once. And 16 rows are 16 blocks, on a GPU with more than 100 multiprocessors:
+# three phases, although the count says once. And 16 rows are 16 blocks, on a GPU that has many more multiprocessors:
 # the room gives a long row to several blocks, our compiler has no such form.
 #
 # ## When fusion does not help
@@ -418,8 +418,8 @@ else:
 # - *Recomputation.* A value that two kernels need is computed in both. For a product that is cheap. For a long chain
 #   over a large array it is not.
 # - *Many results.* A kernel that reads ten arrays and writes ten has twenty streams through the caches.
-# - *Compilation.* The first call compiles, for a second or so. Each new shape of rows does so again. For a function
-#   that runs ten times that is a loss.
+# - *Compilation.* The first call compiles, which takes far longer than the kernel runs. Each new length of a row does
+#   so again. For a function that runs a few times that is a loss.
 #
 # The second can be seen without a GPU:
 

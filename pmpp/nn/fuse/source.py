@@ -22,7 +22,7 @@ from pmpp.nn.fuse.tracing import OPERATIONS, REDUCTIONS, Value, ancestors
 
 BLOCK = 256  # threads
 WIDEST = 512  # threads of the largest team: each can have 128 registers then
-HELD = 32  # elements that a thread keeps in registers
+HELD = 32  # elements of float32 that a thread keeps in registers
 
 HEADER = '''"""{title}"""
 import math
@@ -113,7 +113,9 @@ class Writer:
             extent, grid, block, registers = self.size, blocks(self.size, self.width * BLOCK), BLOCK, True
             self._flat()
         what = f"{self.name}, written by pmpp.nn.fuse."
-        head = f"@cuda.jit\ndef {self.name}({', '.join(arrays)}, {'rows' if self.reductions else 'size'}):"
+        # More threads than BLOCK must be promised, or the compiler may give each more registers than there are.
+        promise = f"(launch_bounds={block})" * (block > BLOCK)
+        head = f"@cuda.jit{promise}\ndef {self.name}({', '.join(arrays)}, {'rows' if self.reductions else 'size'}):"
         kernel = "\n".join([head, *(f"    {line}" for line in self.lines)])
         text = "\n\n\n".join([HEADER.format(title=what, dtype=self.dtype).rstrip(), *self.functions, kernel]) + "\n"
         return Written(text, self.name, tuple(self.loads), tuple(self.numbers), self.part.targets,
@@ -265,7 +267,8 @@ class Writer:
 
     def _team(self) -> None:
         """How many threads hold a row, and how many vectors each has in registers; 0 if they do not fit."""
-        most = max(1, HELD // max(1, len(self.held)) // self.width)
+        room = HELD if self.dtype == "float32" else HELD // 2
+        most = max(1, room // max(1, len(self.held)) // self.width)
         vectors = blocks(self.n, self.width)
         self.team = 32
         if vectors > 32 * most:
