@@ -366,39 +366,43 @@ def draw(timelines: Mapping[str, Timeline], names: tuple[str, ...] = (), note: s
 
     A kernel has the colour of the span in which the host queued it. Returns a figure.
     """
+    import matplotlib
     from matplotlib.patches import Patch
 
     from pmpp.lab.draw import palette, style
 
-    seen = [span.name for one in timelines.values() for span in one.row("host")]
-    every = [name for name in dict.fromkeys([*names, *seen]) if name not in ("step", "wait")]
-    colours = dict(zip(every, itertools.cycle(palette.COLOURS), strict=False))
-    unit, word = (1e3, "ms") if max(one.length for one in timelines.values()) >= 2000 else (1, "us")
-    heights = [len(_rows(one)) for one in timelines.values()]
-    figure = style.Chart(figsize=(7.8, 0.95 + 0.42 * sum(heights) + 0.5 * len(heights)), layout="constrained")
-    plots = figure.subplots(len(timelines), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    for ax, (title, one) in zip(plots, timelines.items(), strict=True):
-        rows = _rows(one)
-        for at, row in enumerate(rows):
-            for span in sorted(one.row(row), key=lambda span: span.start - span.end):
-                if span.name == "step":
-                    ax.axvline(span.start / unit, color=palette.EDGE, linewidth=0.8, zorder=0)
-                    continue
-                waits = span.name == "wait"
-                colour = palette.WAITING if waits else colours.get(span.phase or span.name, palette.GREY)
-                width = (span.end - span.start) / unit
-                ax.barh(at, width, left=span.start / unit, height=0.7, color=colour, hatch="///" * waits, linewidth=0)
-        ax.set_yticks(range(len(rows)), rows)
-        ax.set(title=title, ylim=(len(rows) - 0.5, -0.5))
-        ax.grid(visible=False, axis="y")
-    plots[-1].set(xlabel=f"time ({word})", xlim=(0, max(one.length for one in timelines.values()) / unit))
-    handles = [Patch(color=colours[name], label=name) for name in every if name in seen]
-    if "wait" in seen:
-        handles.append(Patch(facecolor=palette.WAITING, hatch="///", label="the host waits"))
-    figure.legend(handles=handles, loc="outside upper center", ncols=6)
-    if note:
-        style.foot(figure, note)
-    return figure
+    with matplotlib.rc_context(style.STYLE):
+        seen = [span.name for one in timelines.values() for span in one.row("host")]
+        every = [name for name in dict.fromkeys([*names, *seen]) if name not in ("step", "wait")]
+        colours = dict(zip(every, itertools.cycle(palette.COLOURS), strict=False))
+        unit, word = (1e3, "ms") if max(one.length for one in timelines.values()) >= 2000 else (1, "us")
+        heights = [len(_rows(one)) for one in timelines.values()]
+        figure = style.Chart(figsize=(7.8, 0.95 + 0.42 * sum(heights) + 0.5 * len(heights)), layout="constrained")
+        plots = figure.subplots(len(timelines), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        for ax, (title, one) in zip(plots, timelines.items(), strict=True):
+            rows = _rows(one)
+            for at, row in enumerate(rows):
+                for span in sorted(one.row(row), key=lambda span: (span.name == "wait", span.start - span.end)):
+                    if span.name == "step":
+                        ax.axvline(span.start / unit, color=palette.EDGE, linewidth=0.8, zorder=0)
+                        continue
+                    waits = span.name == "wait"
+                    colour = palette.WAITING if waits else colours.get(span.phase or span.name, palette.GREY)
+                    width = (span.end - span.start) / unit
+                    ax.barh(
+                        at, width, left=span.start / unit, height=0.7, color=colour, hatch="///" * waits, linewidth=0
+                    )
+            ax.set_yticks(range(len(rows)), rows)
+            ax.set(title=title, ylim=(len(rows) - 0.5, -0.5))
+            ax.grid(visible=False, axis="y")
+        plots[-1].set(xlabel=f"time ({word})", xlim=(0, max(one.length for one in timelines.values()) / unit))
+        handles = [Patch(color=colours[name], label=name) for name in every if name in seen]
+        if "wait" in seen:
+            handles.append(Patch(facecolor=palette.WAITING, hatch="///", label="the host waits"))
+        figure.legend(handles=handles, loc="outside upper center", ncols=6)
+        if note:
+            style.foot(figure, note)
+        return figure
 
 
 def _rows(one: Timeline) -> list[str]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from pmpp.nn.timeline import Span, Timeline
 
-__all__ = ["CASES", "Queue", "imagined"]
+__all__ = ["CASES", "Queue", "imagined", "unknown"]
 
 CASES = "loading", "transfer", "launches", "synchronisation", "memory-bound layers", "host work"
 LAUNCH, WAIT = 8.0, 10.0  # microseconds of the host: a launch, and noticing that the GPU is done
@@ -136,7 +136,7 @@ def _launches(queue: Queue, faulty: bool, k: int, arrived: float) -> None:
 def _synchronisation(queue: Queue, faulty: bool, k: int, arrived: float) -> None:
     for phase, times in (("forward", 6), ("backward", 12), ("update", 1)):
         with queue.span(phase):
-            queue.launch(20.0, times)
+            queue.launch(10.0, times)
         if faulty and phase != "update":
             with queue.span("read"):
                 queue.wait()
@@ -161,3 +161,29 @@ def _host_work(queue: Queue, faulty: bool, k: int, arrived: float) -> None:
         queue.launch(300.0 if faulty else 330.0, 1, 20)
     if faulty:
         queue.work("log", 900)
+
+
+# Two more, for an exercise: what each span does is in the picture, and not in its name.
+
+
+def unknown(number: int, steps: int = 3) -> tuple[Timeline, str]:
+    """Timeline 1 or 2 of an exercise, and its cause, one of `CASES`."""
+    queue = Queue()
+    for _ in range(steps):
+        with queue.span("step"):
+            (_first, _second)[number - 1](queue)
+    return queue.timeline(steps), ("launches", "transfer")[number - 1]
+
+
+def _first(queue: Queue) -> None:
+    for phase, times in (("forward", 12), ("backward", 24), ("update", 50)):
+        with queue.span(phase):
+            queue.launch(2.5, times)
+
+
+def _second(queue: Queue) -> None:
+    for phase, times in (("forward", 12), ("backward", 24), ("update", 1)):
+        with queue.span(phase):
+            if phase != "update":
+                queue.copy(250)
+            queue.launch(15.0, times)
