@@ -198,6 +198,7 @@ def interrogate(line):
 order = np.random.default_rng(7).permutation(len(CASES))
 mystery = dict(zip("ABCDEF", (CASES[i] for i in order), strict=True))
 print("choices:", ", ".join(CASES))
+NAMES = "forward", "backward", "update", "graph", "load", "transfer", "read", "log"  # in the order of their colours
 
 
 # %%
@@ -205,7 +206,7 @@ def picture(name, cured=False):
     """The timeline of a case; its title says no more than the case's letter."""
     slow, good = lines(mystery[name])
     both = {f"Case {name}": slow, f"Case {name}, cured": good}
-    return draw(both if cured else {f"Case {name}": slow}, note=source)
+    return draw(both if cured else {f"Case {name}": slow}, NAMES, source)
 
 
 def gain(name):
@@ -227,6 +228,8 @@ def gain(name):
 def counted(case):
     """Print what the second step of each version launches, copies and waits for, with a small network."""
     for version in bottleneck.CASES[case].versions:
+        if "graph" in version and device.on_gpu() and not importlib.util.find_spec("cupy"):
+            continue  # CuPy makes the graphs
         recorder = Recorder()
         go, _ = bottleneck.CASES[case].begin(version, 3, bottleneck.silent, batch=2, size=8)
         go(0)
@@ -437,13 +440,13 @@ places |= {f"linear layer, batch {batch}": product(batch) for batch in (32, 4096
 
 # %%
 figure, ax = chart(3.8)
-across, ridge = np.geomspace(0.1, 300, 200), ceilings.ridge
+across, ridge = np.geomspace(0.05, 300, 200), ceilings.ridge
 ax.loglog(across, [roofline.attainable(i, ceilings) / 1e12 for i in across], color=palette.INK)
-ax.axvspan(0.1, ridge, color=palette.REGIONS["memory-bound"], zorder=0)
+ax.axvspan(0.05, ridge, color=palette.REGIONS["memory-bound"], zorder=0)
 ax.axvspan(ridge, 300, color=palette.REGIONS["compute-bound"], zorder=0)
 for (name, at), marker in zip(places.items(), palette.MARKERS, strict=False):
     ax.plot(at, roofline.attainable(at, ceilings) / 1e12, marker, markersize=8, label=name)
-ax.set(xlabel="FLOP a byte", ylabel="TFLOP/s at most", xlim=(0.1, 300))
+ax.set(xlabel="FLOP a byte", ylabel="TFLOP/s at most", xlim=(0.05, 300))
 ax.set_title("Memory-bound left of the ridge, compute-bound right of it")
 ax.legend(loc="lower right")
 foot(figure, ceilings.source)
@@ -643,6 +646,7 @@ for (version, (sizes, ms, idle)), marker in zip(knob.items(), palette.MARKERS, s
 ax.set(xlabel="batch", ylabel="us an image", title="Time an image; beside each mark the GPU's idle share")
 ax.set_xticks(sizes, [str(size) for size in sizes])
 ax.minorticks_off()
+ax.margins(y=0.15)
 ax.legend()
 foot(figure, source)
 figure
@@ -721,7 +725,7 @@ check("bottleneck/blame", blame)
 # Now two timelines without a letter. The names of their spans are those of a training step, and say nothing.
 
 # %%
-draw({"First": unknown(1)[0]}, note="Model")
+draw({"First": unknown(1)[0]}, NAMES, "Model")
 
 # %% [markdown]
 # **Predict, then run.** What slows the first one down?
@@ -732,7 +736,7 @@ guess = None  # one of the choices
 predict(guess, unknown(1)[1], choices=CASES)
 
 # %%
-draw({"Second": unknown(2)[0]}, note="Model")
+draw({"Second": unknown(2)[0]}, NAMES, "Model")
 
 # %% [markdown]
 # **Predict, then run.** And what the second one?

@@ -375,7 +375,8 @@ def draw(timelines: Mapping[str, Timeline], names: tuple[str, ...] = (), note: s
         seen = [span.name for one in timelines.values() for span in one.row("host")]
         every = [name for name in dict.fromkeys([*names, *seen]) if name not in ("step", "wait")]
         colours = dict(zip(every, itertools.cycle(palette.COLOURS), strict=False))
-        unit, word = (1e3, "ms") if max(one.length for one in timelines.values()) >= 2000 else (1, "us")
+        longest = max(one.length for one in timelines.values())
+        unit, word = (1e3, "ms") if longest >= 2000 else (1, "us")
         heights = [len(_rows(one)) for one in timelines.values()]
         figure = style.Chart(figsize=(7.8, 0.95 + 0.42 * sum(heights) + 0.5 * len(heights)), layout="constrained")
         plots = figure.subplots(len(timelines), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
@@ -389,13 +390,13 @@ def draw(timelines: Mapping[str, Timeline], names: tuple[str, ...] = (), note: s
                     waits = span.name == "wait"
                     colour = palette.WAITING if waits else colours.get(span.phase or span.name, palette.GREY)
                     width = (span.end - span.start) / unit
-                    ax.barh(
-                        at, width, left=span.start / unit, height=0.7, color=colour, hatch="///" * waits, linewidth=0
-                    )
+                    wide = span.end - span.start > longest / 50  # with an edge its neighbours can be told apart
+                    bar = ax.barh(at, width, left=span.start / unit, height=0.7, color=colour, hatch="///" * waits)
+                    bar.patches[0].set(linewidth=0.8 * wide, edgecolor=palette.NOTE if waits else "white")
             ax.set_yticks(range(len(rows)), rows)
             ax.set(title=title, ylim=(len(rows) - 0.5, -0.5))
             ax.grid(visible=False, axis="y")
-        plots[-1].set(xlabel=f"time ({word})", xlim=(0, max(one.length for one in timelines.values()) / unit))
+        plots[-1].set(xlabel=f"time ({word})", xlim=(0, longest / unit))
         handles = [Patch(color=colours[name], label=name) for name in every if name in seen]
         if "wait" in seen:
             handles.append(Patch(facecolor=palette.WAITING, hatch="///", label="the host waits"))
