@@ -264,7 +264,7 @@ guess = None  # one of the choices
 predict(guess, mystery["A"], choices=CASES)
 
 # %% [markdown]
-# **The cause.** The step is one CUDA graph, so launching takes the host almost nothing. Then NumPy computes the mean
+# **The cause.** The step is one CUDA graph, so that launching takes the host little time. Then NumPy computes the mean
 # and the mean square of the batch on the host, for a log. The next graph is queued when the log is done.
 #
 # **How to see it:** one long gap a step, and the host *works* in it, in a span that is no part of the training.
@@ -535,17 +535,16 @@ slow_f, cured_f = lines(mystery["F"])
 predict(guess, sum(span.name == "wait" for span in slow_f.row("host")) // slow_f.steps, unit="waits")
 
 # %% [markdown]
-# **The cause** is `loss.item()`, and once more for the norm of the gradients. Each reads four bytes. For these the
+# **The cause** is `loss.item()`, and once more for the norm of the gradients. Each reads four bytes. For the first the
 # host must wait until all that is queued is done, and then the queue is empty. So the GPU waits for the next launch.
+# The second finds nothing to wait for, but a copy to the host takes its time as well.
 #
-# **How to see it:** the host waits in the middle of a step, and right behind each wait the GPU is idle.
+# **How to see it:** the host waits in each step, and right behind each wait the GPU is idle.
 
 # %%
 counted("synchronisation")
 
 # %% [markdown]
-# Reading both numbers at the end of the step instead of at once moves the waits, and saves none.
-#
 # **The cure.** Keep the loss on the device (`loss.detach()`), and read what was kept after the epoch, or every hundred
 # steps. If a number decides what comes next, as the norm does in clipping, let a kernel decide (chapter
 # [82](82_optimisers.ipynb)).
@@ -557,9 +556,10 @@ picture("F", cured=True)
 gain("F")
 
 # %% [markdown]
-# How much a wait costs depends on what there is to hide. Where the host is slower than the GPU anyway, nothing was
-# queued ahead, and a wait takes little away. Where a step is one graph, launching is short, and the host's way back
-# from each wait counts in full.
+# How much a wait costs depends on what there is to hide. Here a step is one graph, and without the waits its launch
+# hides behind the graph before. Where the host is slower than the GPU anyway, as in case B, nothing is queued ahead,
+# and a wait takes little away. The first measurement for this chapter had launches in all six programs. They hid most
+# of the other faults: cure the largest first, and then look again.
 #
 # ## What profilers say
 #

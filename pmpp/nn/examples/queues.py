@@ -134,14 +134,11 @@ def _launches(queue: Queue, faulty: bool, k: int, arrived: float) -> None:
 
 
 def _synchronisation(queue: Queue, faulty: bool, k: int, arrived: float) -> None:
-    for phase, times in (("forward", 6), ("backward", 12), ("update", 1)):
-        with queue.span(phase):
-            queue.launch(10.0, times)
-        if faulty and phase != "update":
-            with queue.span("read"):
-                queue.wait()
-    if not faulty and k == 2:
+    with queue.span("graph"):
+        queue.launch(150.0, 1, 40)
+    if faulty:
         with queue.span("read"):
+            queue.wait()
             queue.wait()
 
 
