@@ -558,8 +558,8 @@ gain("F")
 # %% [markdown]
 # How much a wait costs depends on what there is to hide. Here a step is one graph, and without the waits its launch
 # hides behind the graph before. Where the host is slower than the GPU anyway, as in case B, nothing is queued ahead,
-# and a wait takes little away. The first measurement for this chapter had launches in all six programs. They hid most
-# of the other faults: cure the largest first, and then look again.
+# and a wait takes little away. The first measurement for this chapter had most of the programs launch kernel by
+# kernel. That hid other faults: cure the largest first, and then look again.
 #
 # ## What profilers say
 #
