@@ -293,6 +293,28 @@ def test_libraries_hand_arrays_over_without_a_copy(torch):
     assert all(line.endswith("the same address") for line in said), said
 
 
+@on_cpu
+def test_pytorch_can_write_behind_jax(torch):
+    pytest.importorskip("jax")
+    from pmpp.nn.interop import checks
+
+    assert checks.written_behind() == ["x[0] was 0; after PyTorch wrote, JAX says 42"]
+
+
+@pytest.mark.gpu
+def test_an_operator_follows_pytorchs_stream_into_a_graph(torch, ops):
+    x, weight, bias = (one.detach() for one in made(torch, (64, 128), (128,), (128,)))
+    ops.layer_norm(x, weight, bias, 1e-5)  # compiles
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = ops.layer_norm(x, weight, bias, 1e-5)
+    x.copy_(2 * x + 1)
+    graph.replay()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(y, torch.nn.functional.layer_norm(x, (128,), weight, bias, 1e-5), rtol=1e-5, atol=1e-5)
+
+
 def test_refusals_name_the_reason(torch):
     from pmpp.nn.interop import checks
 

@@ -200,8 +200,8 @@ EXERCISES = (
     Exercise(
         "interop/borrow",
         task="A lender describes an array as DLPack does: `memory`, bytes as a NumPy array of uint8; `byte_offset` "
-        "from its beginning to the first element; `shape`; `strides`, counted in elements, or empty for C order; `code`, 0 "
-        "for int, 1 for uint, 2 for float; and `bits`. Return the array, best as a view. Nothing may be written.",
+        "from its beginning to the first element; `shape`; `strides`, counted in elements, or empty for C order; "
+        "`code`, 0 for int, 1 for uint, 2 for float; and `bits`. Return the array, best as a view. Write nothing.",
         parameters="memory, byte_offset, shape, strides, code, bits",
         cases=_borrow_cases,
         answer=borrow_answer,

@@ -247,6 +247,20 @@ def addresses() -> list[str]:
     return lines
 
 
+def written_behind() -> list[str]:
+    """PyTorch writes into an array of JAX's, which is promised never to change."""
+    import jax
+    import torch
+
+    x = jax.numpy.zeros(4)
+    before = float(x[0])
+    borrowed = torch.from_dlpack(x)
+    borrowed[0] = 42
+    if borrowed.is_cuda:
+        torch.cuda.synchronize()
+    return [f"x[0] was {before:g}; after PyTorch wrote, JAX says {float(np.asarray(x)[0]):g}"]
+
+
 def refusals() -> list[str]:
     """Tensors that a room does not take, and what it says."""
     import torch
@@ -329,6 +343,7 @@ CHECKS = {
     "opcheck": (opcheck, ("torch",)),
     "compiled": (compiled, ("torch",)),
     "addresses": (addresses, ("torch", "jax")),
+    "written_behind": (written_behind, ("torch", "jax")),
     "refusals": (refusals, ("torch",)),
     "in_jax": (in_jax, ("jax",)),
     "states": (states, ("torch",)),
