@@ -192,9 +192,10 @@ def fastest(call):
         call()
         return time.perf_counter() - began
 
-    return min(once() for _ in range(5))
+    return min(once() for _ in range(15))
 
 
+# %%
 for n in sizes:
     x = np.ones(n, np.float32)
     times["a copy"].append(fastest(x.copy))
@@ -444,10 +445,21 @@ show(checks.wrong_operators)
 print(*frameworks.said("opcheck"), sep="\n")
 
 # %% [markdown]
+# `schema` runs the operator, and looks for what has changed and for results that share memory with an argument.
+# `faketensor` compares the announced shapes, strides and dtypes with the real ones. `aot_dispatch_dynamic` runs it
+# under the compiler's front end, forward and backward, with sizes that are not known.
+#
 # And the compiler itself: `fullgraph=True` makes a graph break an error.
 
 # %%
 print(*frameworks.said("compiled"), sep="\n")
+
+# %% [markdown]
+# In a network the operator stands in a module. PyTorch's own has the parameters already, so only its `forward` is
+# exchanged. The network's `state_dict` stays as it was, and whoever trains it need not know.
+
+# %%
+show(operators.use_layer_norm)
 
 # %% [markdown]
 # ### Is the gradient right, in float32?
@@ -457,10 +469,10 @@ print(*frameworks.said("compiled"), sep="\n")
 # row of a matrix is the same input with one element changed, so one launch gives all differences.
 
 # %%
-n = 8
-rng = np.random.default_rng(0)
+n, rng = 8, np.random.default_rng(0)
 row, weight = rng.standard_normal((2, n)).astype(np.float32)
 upstream = rng.standard_normal(n).astype(np.float32)
+exact = device.to_host(normalisation.layer_norm_backward(upstream[None], row[None], weight)[0])[0]
 
 
 def slopes(step):
@@ -471,11 +483,11 @@ def slopes(step):
     return ((y[:n] - y[n:]) * upstream).sum(axis=1) / (both[:n] - both[n:]).diagonal()
 
 
+# %%
 def off(found):
+    """The largest error, as a part of the largest slope that the backward kernel finds."""
     return float(abs(found - exact).max() / abs(exact).max())
 
-
-exact = device.to_host(normalisation.layer_norm_backward(upstream[None], row[None], weight)[0])[0]
 
 # %% [markdown]
 # **Predict, then run.** The results are about 1 in size, and a float32 of that size is rounded by up to
@@ -575,10 +587,11 @@ def bars(parts):
     ax.set(xlabel=f"time, PyTorch's own is 1 ({kept['about']['gpu']['name']})")
 
 
+# %%
 try:
     bars(("layer_norm", "cross_entropy", "sgd"))
-except frameworks.record.RecordError as missing:
-    print(missing)
+except frameworks.record.RecordError:
+    print("nothing to draw: not recorded yet")
 
 # %% [markdown]
 # ## Inside JAX
@@ -691,6 +704,7 @@ class Kept:
         return normalisation.layer_norm(x, weight, bias, out=self.out)
 
 
+# %%
 def verdict(operator):
     """Call an operator twice, as two layers of a network would, and look at the first result again."""
     inputs = (device.to_device(np.arange(i, 8 + i, dtype=np.float32).reshape(2, 4) ** 2) for i in (0, 3))

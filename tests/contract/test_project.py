@@ -51,7 +51,7 @@ def test_every_import_is_declared():
     }
     comes_with = {"IPython": "ipykernel", "jupyter_client": "ipykernel", "numba": "numba-cuda"}
     comes_with |= {"llvmlite": "numba-cuda"}
-    optional = {"torch", "cupy", "cupyx", "cuda"}  # cuda comes with numba-cuda
+    optional = {"torch", "jax", "cupy", "cupyx", "cuda"}  # cuda comes with numba-cuda
     own = {"pmpp", "tests"}
     known = own | optional | set(sys.stdlib_module_names)
     for path in SOURCES:

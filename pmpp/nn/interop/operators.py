@@ -22,7 +22,7 @@ from pmpp.kernels import normalisation, optimiser, softmax
 from pmpp.kernels.normalisation import layernorm_backward
 from pmpp.runtime import device
 
-__all__ = ["register"]
+__all__ = ["register", "use_layer_norm"]
 
 
 # ---------------------------------------------------------------------------------------------------------- the border
@@ -110,6 +110,28 @@ def layer_norm_backward_shapes(dy, x, weight, eps):
     return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape)
 
 
+def use_layer_norm(net):
+    """Let each `torch.nn.LayerNorm` of a network of PyTorch's call our operator, in place.
+
+    Its parameters, and so its state_dict, stay as they are. Raises ValueError for one without weight or bias.
+    """
+    import torch
+
+    layer_norm = register().layer_norm
+
+    def forward(module, x):
+        rows = x.reshape(-1, module.weight.numel()).contiguous()
+        return layer_norm(rows, module.weight.flatten(), module.bias.flatten(), module.eps).reshape(x.shape)
+
+    found = {name: one for name, one in net.named_modules() if isinstance(one, torch.nn.LayerNorm)}
+    for name, module in found.items():
+        if module.weight is None or module.bias is None:
+            raise ValueError(f"net must have layer normalisations with weight and bias, {name or 'net'} was {module}")
+    for module in found.values():
+        module.forward = functools.partial(forward, module)
+    return net
+
+
 # -------------------------------------------------------------------------------------------------------- cross-entropy
 
 
@@ -141,6 +163,8 @@ def cross_entropy_gradient(ctx, dloss, _):
 
 def sgd_forward(parameters, gradients, momenta, lr, momentum):
     """In place, all tensors in one launch."""
+    if not parameters:
+        raise ValueError("parameters must be a list with one or more, was []")
     changed, finish = written([*parameters, *momenta])
     n = len(parameters)
     numbers = {"lr": lr, "momentum": momentum, "stream": stream(parameters[0])}
