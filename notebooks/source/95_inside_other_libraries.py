@@ -232,10 +232,9 @@ print(*frameworks.said("written_behind"), sep="\n")
 
 # %% [markdown]
 # On a CPU there is one condition more. JAX uses memory as it is only if it begins at a multiple of 64 bytes, and copies
-# it otherwise, without a word. NumPy's arrays often begin at a
-# multiple of 16 only. So whether `jax.dlpack.from_dlpack` copies can
-# differ from one array to the next. With `copy=False` it raises an error instead. If no copy is what you rely on, test
-# the addresses.
+# it otherwise, without a word. NumPy's arrays often begin at a multiple of 16 only. So whether
+# `jax.dlpack.from_dlpack` copies can differ from one array to the next. With `copy=False` it raises an error instead.
+# If no copy is what you rely on, test the addresses.
 #
 # ### Exercise: borrow
 #
@@ -357,8 +356,9 @@ check("interop/extent", extent)
 # borrower who will see to it alone. For CuPy a rung does the same: it asks for CuPy's current stream.
 #
 # In PyTorch the simplest way is the best one. Launch on *its* current stream. Then there is one stream, the order is
-# that of the program, and nobody waits. It also works within `torch.cuda.stream(...)`, and while a CUDA graph is
-# recorded.
+# that of the program, and nobody waits. It also works within `torch.cuda.stream(...)`. A CUDA graph needs more. PyTorch
+# keeps *its* memory for as long as its graph lives. Scratch memory that a kernel of ours takes from our pool is not
+# among it, and would be handed to somebody else.
 
 # %%
 show(operators.stream)
@@ -548,22 +548,30 @@ check("interop/backward", backward)
 print(*frameworks.measured("calls"), sep="\n")
 
 # %% [markdown]
-# For matrices of the size that networks have, the kernel counts. All times are of a forward and a backward pass.
+# PyTorch's own operator is C++ from end to end. Ours is Python twice, forward and backward, and a registered operator
+# costs more than a Function: what it says of itself is used at every call. `torch.compile` does not make that cheaper,
+# because the compiled program calls the operator in the same way.
+#
+# For matrices of the size that networks have, the kernel should count. Compare with the table above: where a time is
+# little more than that of the small matrix, the GPU waits for the host. In a graph there is no host. All times are of a
+# forward and a backward pass.
 
 # %%
 print(*frameworks.measured("layer_norm"), *frameworks.measured("cross_entropy"), sep="\n")
 
 # %% [markdown]
 # Cross-entropy is the operator with two results. Its kernel finds the loss and the gradient in one pass over the logits
-# ([chapter 86](86_gradients_of_softmax.ipynb)). The second result is marked as not differentiable, and `backward` only
-# multiplies it with what comes from above. The price is that the gradient is computed even if nobody asks for it.
+# ([chapter 86](86_gradients_of_softmax.ipynb)), and at this size the GPU has enough to do to hide the host. The second
+# result is marked as not differentiable, and `backward` only multiplies it with what comes from above. The price is
+# that the gradient is computed even if nobody asks for it.
 
 # %%
 show(operators.cross_entropy_save)
 show(operators.cross_entropy_gradient)
 
 # %% [markdown]
-# The optimiser gets lists of tensors, and changes them in one launch. PyTorch's `fused=True` is the same idea.
+# The optimiser gets lists of tensors, and changes them in one launch. PyTorch's `fused=True` is the same idea. Here the
+# host looks at three lists of a hundred tensors in Python, one by one, and that takes longer than the kernel.
 
 # %%
 show(operators.sgd_forward)
@@ -594,6 +602,10 @@ except frameworks.record.RecordError:
     print("nothing to draw: not recorded yet")
 
 # %% [markdown]
+# Where the GPU has milliseconds to do, a better kernel wins, also inside another library. Where it has less, the host
+# decides, and Python loses to C++. And a compiler that may look into a formula can write a good kernel itself: compare
+# layer normalisation as `torch, compiled`. Measure before you register an operator, in the network that needs it.
+#
 # ## Inside JAX
 #
 # JAX is stricter. A function is traced once, compiled by XLA, and from then on no Python runs. A kernel of ours is
@@ -625,7 +637,7 @@ predict(guess, (2 * argument + 2 * result) / 1e6, unit="MB")
 show(jax_functions.in_place)
 
 # %% [markdown]
-# It is marked as experimental, and Python still has to run at each call: a microsecond of XLA becomes tens. The last
+# It is marked as experimental, and Python still has to run at each call. The last
 # step is `jax.ffi`, a function in C++ that XLA calls without Python. It would have to launch our kernel's machine code
 # through the CUDA driver, and it is out of place in a workbook in Python.
 #

@@ -67,6 +67,7 @@ def test_without_the_libraries_the_record_speaks(monkeypatch):
     kept = {"about": {"gpu": {"name": "GPU"}}, "versions": {"torch": "2"}, "checks": {"opcheck": ["fine"]}}
     monkeypatch.setattr(frameworks, "recorded", lambda name: kept)
     assert frameworks.said("opcheck") == ["recorded on GPU, torch 2:", "fine"]
+    assert frameworks.said("formula")[1] == "newer than the record"
 
 
 def test_what_was_measured_is_shown_or_what_would_measure_it(monkeypatch):
