@@ -95,6 +95,16 @@ def test_a_measurement_fills_its_record(monkeypatch, tmp_path, capsys):
     assert "no such library" in capsys.readouterr().out
 
 
+def test_the_record_is_written_again_with_what_came_since(tmp_path):
+    rows = {"cores": 1}
+    keep = cpu_gpu.keeper(rows, tmp_path / "cpu_gpu.json")
+    first = json.loads((tmp_path / "cpu_gpu.json").read_text())
+    rows["networks"] = {"digits": {}}
+    second = json.loads(keep().read_text())
+    assert first["about"]["measured_by"] == "pmpp/nn/measure/cpu_gpu.py"
+    assert second == {**first, "networks": {"digits": {}}}
+
+
 def test_a_budget_that_is_spent_leaves_the_trainings(monkeypatch):
     monkeypatch.setattr(cpu_gpu, "runners", lambda gpu: {"CPU, NumPy": cpu_gpu.InNumpy})
     rows: dict[str, typing.Any] = {}

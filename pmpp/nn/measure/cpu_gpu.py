@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import importlib.util
+import json
 import os
 import statistics
 import time
@@ -507,6 +508,18 @@ def transfer(case: Case, made: list[tuple[np.ndarray, np.ndarray]], seconds: flo
     return timed(cycle(Copies(), made), lambda: Ours.wait(None), seconds)
 
 
+def keeper(rows: dict[str, typing.Any], out: Path | None) -> Callable[[], Path]:
+    """A call that writes the record as it is now. The digests of the sources take seconds, and are taken once."""
+    path = write("cpu_gpu", "pmpp/nn/measure/cpu_gpu.py", rows, out)
+    about = json.loads(path.read_text(encoding="utf-8"))["about"]
+
+    def keep() -> Path:
+        path.write_text(json.dumps({"about": about, **rows}, indent=1) + "\n", encoding="utf-8")
+        return path
+
+    return keep
+
+
 def show(rows: dict[str, typing.Any]) -> None:
     """Print what was found."""
     for name, found in rows["networks"].items():
@@ -549,9 +562,7 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
     }
     meters = {name: read for name, (read, _) in found.items() if read is not None}
 
-    def keep() -> None:
-        write("cpu_gpu", "pmpp/nn/measure/cpu_gpu.py", rows, options.out)
-
+    keep = keeper(rows, options.out)
     measure(rows, keep, gpu=True, budget=options.budget, meters=meters)
     keep()
     show(rows)
