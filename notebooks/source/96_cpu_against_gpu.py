@@ -130,6 +130,10 @@ for n in sizes:
 # size. From a few dozen images on the time grows with the batch, and stays some times above the two ceilings. The
 # columns of im2col are bytes that the definition does not know, and most of NumPy uses one core.
 #
+# A row that stands out tells of other programs. The threads of the BLAS library share out even a small product and wait
+# for each other, and if one of them has no core at that moment, microseconds become a tenth of a second. Run the cells
+# again when the computer is idle.
+#
 # ## Why the interpreter's time is no CPU time
 #
 # Without a GPU our kernels run in the workbook's interpreter. It takes time on a CPU, and it is tempting to compare.

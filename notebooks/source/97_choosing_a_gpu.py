@@ -284,7 +284,8 @@ figure
 # workbook there. Expect some tens of per cent.
 #
 # What about a whole step? The record of chapter [96](96_cpu_against_gpu.ipynb) has LeNet-5 at several batch sizes. The
-# model gets one more number, from the same GPU: no kernel is shorter than an empty one.
+# model gets one more number, from the same GPU: no kernel is shorter than an empty one. After the model's times stand
+# the measured ones, if there are any, with the copy of the batch in them.
 
 # %%
 floor = record.load("nvidia-h200").ceilings().empty_kernel
@@ -303,8 +304,8 @@ except record.RecordError as error:
     timed = {}
     print(error)
 for n in lenet:
-    own = "".join(f", {name[5:]} {ms[str(n)]:.3f}" for name, ms in timed.items() if "GPU" in name and str(n) in ms)
-    print(f"batch {n:4}: without a floor {modelled(n):.4f} ms, with it {modelled(n, floor):.4f}; measured{own or ' -'}")
+    own = "".join(f"; {name[5:]} {ms[str(n)]:.3f}" for name, ms in timed.items() if "GPU" in name and str(n) in ms)
+    print(f"batch {n:4}: without a floor {modelled(n):.4f} ms, with it {modelled(n, floor):.4f}{own}")
 
 # %% [markdown]
 # With a small batch all kernels of LeNet-5 are shorter than an empty one, and the time is their number. No column of
