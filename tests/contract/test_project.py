@@ -50,7 +50,7 @@ def test_every_import_is_declared():
         "_pytest": "pytest",
     }
     comes_with = {"IPython": "ipykernel", "jupyter_client": "ipykernel", "numba": "numba-cuda"}
-    comes_with |= {"llvmlite": "numba-cuda"}
+    comes_with |= {"llvmlite": "numba-cuda", "threadpoolctl": "scikit-learn"}
     optional = {"torch", "jax", "cupy", "cupyx", "cuda"}  # cuda comes with numba-cuda
     own = {"pmpp", "tests"}
     known = own | optional | set(sys.stdlib_module_names)

@@ -272,14 +272,14 @@ def rapl(folder: Path = POWERCAP) -> tuple[Callable[[], float] | None, str]:
     zones = []
     for zone in sorted(folder.glob("*-rapl:*")):
         try:
-            if (zone / "name").read_text().startswith("package"):
-                zones.append((zone / "energy_uj", int((zone / "max_energy_range_uj").read_text())))
+            if (zone / "name").read_text(encoding="utf-8").startswith("package"):
+                zones.append((zone / "energy_uj", int((zone / "max_energy_range_uj").read_text(encoding="utf-8"))))
         except OSError:
             continue
     if not zones:
         return None, f"{folder} has no counter of a processor"
     try:
-        last = [int(file.read_text()) for file, _ in zones]
+        last = [int(file.read_text(encoding="utf-8")) for file, _ in zones]
     except OSError as error:
         return None, f"{zones[0][0]} cannot be read: {error.strerror}"
     total = 0.0
@@ -287,7 +287,7 @@ def rapl(folder: Path = POWERCAP) -> tuple[Callable[[], float] | None, str]:
     def read() -> float:
         nonlocal total
         for i, (file, full) in enumerate(zones):
-            now = int(file.read_text())
+            now = int(file.read_text(encoding="utf-8"))
             total += (now - last[i]) % (full + 1) / 1e6
             last[i] = now
         return total
