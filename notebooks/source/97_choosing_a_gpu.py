@@ -87,7 +87,7 @@ for kind, marker in zip(("laptop", "desktop", "workstation", "server"), "v^sD", 
     chosen = [gpu for gpu in gpus.values() if gpu.kind == kind]
     ax.loglog([gpu.bandwidth / 1e12 for gpu in chosen], [gpu.f32 / 1e12 for gpu in chosen], marker, label=kind)
 for gpu in gpus.values():
-    under = gpu.name in ("A100 80GB", "H200", "L4")
+    under = gpu.name in ("A100 80GB", "H200", "L4", "RTX 5090", "T4")
     ax.annotate(gpu.name, (gpu.bandwidth / 1e12, gpu.f32 / 1e12), (0, -13 if under else 6), fontsize=8, ha="center",
                 textcoords="offset points")  # fmt: skip
 span = np.array([0.2, 12.0])
