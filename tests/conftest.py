@@ -9,6 +9,7 @@ import os
 os.environ.setdefault("PMPP_CHECK", "1")  # a plain `pytest` checks every launch, too
 os.environ.setdefault("MPLBACKEND", "agg")  # no windows
 
+import gc
 import sys
 
 import hypothesis
@@ -26,6 +27,20 @@ hypothesis.settings.load_profile("pmpp")
 
 def pytest_configure(config):
     config.pluginmanager.register(Budget(), "budget of a room")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Without the search for circular garbage: it takes a fifth of the time in which 20,000 tests are collected.
+
+    They stay to the end, so they need not be searched later either.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items):

@@ -1,10 +1,22 @@
 """The chapters' tool: what it writes, and what it finds wrong."""
 
+import importlib
+import importlib.util
+
 import pytest
 
 from pmpp.lab.publish import notebooks
 
-nbformat = pytest.importorskip("nbformat", reason="chapters need the extra 'lab'")
+if importlib.util.find_spec("nbformat") is None:
+    pytest.skip("chapters need the extra 'lab'", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def formats():
+    """Imported for these tests and not when tests are collected: it takes seconds."""
+    global nbformat  # noqa: PLW0603
+    nbformat = importlib.import_module("nbformat")
+
 
 SOURCE = """\
 # %% [markdown]

@@ -15,6 +15,7 @@ Nothing is imported to find out. Imports below ``if TYPE_CHECKING`` and inside f
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 import typing
 from collections import Counter
@@ -75,6 +76,12 @@ def _named(node: ast.AST, package: str) -> Iterator[str]:
             yield node.args[0].value
 
 
+@functools.cache
+def _named_in(text: str, package: str) -> list[tuple[str, int]]:
+    """Each full name that a module's source imports, with its line. Packages that lie in one another share files."""
+    return [(name, node.lineno) for node in ast.walk(ast.parse(text)) for name in _named(node, package)]
+
+
 def imports(package: str, root: Path = ROOT) -> list[Import]:
     """Every import that a module of ``package`` makes, at any depth of the source.
 
@@ -87,12 +94,11 @@ def imports(package: str, root: Path = ROOT) -> list[Import]:
     found = set()
     for source, path in files(package, root).items():
         inside = source if path.name == "__init__.py" else source.rpartition(".")[0]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            for name in _named(node, inside):
-                target = lazy.get(name, name)
-                while target not in known and "." in target and target.partition(".")[0] == top:
-                    target = target.rpartition(".")[0]
-                found.add(Import(source, target if target in known else name, node.lineno))
+        for name, line in _named_in(path.read_text(encoding="utf-8"), inside):
+            target = lazy.get(name, name)
+            while target not in known and "." in target and target.partition(".")[0] == top:
+                target = target.rpartition(".")[0]
+            found.add(Import(source, target if target in known else name, line))
     return sorted(found)
 
 

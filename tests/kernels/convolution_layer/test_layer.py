@@ -6,7 +6,6 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from scipy.signal import correlate
 
 from pmpp.kernels.convolution_layer import definition as layers
 from pmpp.kernels.convolution_layer.by_fft_workloads import bound
@@ -20,6 +19,8 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 def by_scipy(x, w, bias, stride, padding, dilation, groups):
     """Each output image as a sum of correlations of padded channels with dilated masks, then thinned out."""
+    from scipy.signal import correlate  # here, as it takes seconds, which every process would spend when it collects
+
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *((p, p) for p in padding)))
     mask = np.zeros((*w.shape[:2], *(d * (n - 1) + 1 for d, n in zip(dilation, w.shape[2:], strict=True))))
     mask[:, :, :: dilation[0], :: dilation[1]] = w
