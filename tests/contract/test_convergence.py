@@ -19,12 +19,15 @@ FILES = sorted([*ROOT.glob("pmpp/**/*.py"), *ROOT.glob("notebooks/source/*.py"),
 def codes_of(path):
     """The code of every function under ``@cuda.jit`` in a file."""
     text = path.read_text(encoding="utf-8")
+    if "cuda.jit" not in text:
+        return []
+    tree = ast.parse(text)
     jitted = {
         node.lineno if not node.decorator_list else node.decorator_list[0].lineno
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and any("cuda.jit" in ast.unparse(one) for one in node.decorator_list)
     }
-    pending, found = [compile(text, str(path), "exec")], []
+    pending, found = [compile(tree, str(path), "exec")], []
     while pending:
         code = pending.pop()
         pending += [constant for constant in code.co_consts if inspect.iscode(constant)]
