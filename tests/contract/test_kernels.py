@@ -2,8 +2,8 @@
 
 It is compiled for the oldest GPU alone: that one can do least, and later ones run what was made for it. Compiling takes
 long. So of kernels that one function makes with other constants, and of types that differ only in the order of an
-array's axes, one is enough here. So is one of the arrays whose elements have one width: float32 stands for int32, and
-int64 for float64. A GPU compiles all of them.
+array's axes, one is enough here. So is one of the arrays and numbers of one width: float32 stands for int32, and int64
+for float64. A GPU compiles all of them.
 """
 
 import functools
@@ -212,11 +212,18 @@ STAND_FOR_OTHERS = ("float32", "int64")
 
 
 def alike(argument):
-    """What tells types apart here: of an array its rank and the width of an element, and if it is a complex number."""
-    if not hasattr(argument, "layout"):
+    """What tells types apart here: of a number its width, of an array its rank and the width of an element.
+
+    Complex numbers and truth values are told from others of their width.
+    """
+    from numba.cuda import types as nt
+
+    if isinstance(argument, nt.BaseTuple):
+        return tuple(map(alike, argument))
+    element = getattr(argument, "dtype", argument)
+    if not isinstance(element, nt.Integer | nt.Float | nt.Complex):
         return argument
-    element = str(argument.dtype)
-    return argument.ndim, getattr(argument.dtype, "bitwidth", element), element.startswith("complex")
+    return getattr(argument, "ndim", 0), element.bitwidth, isinstance(element, nt.Complex)
 
 
 def to_compile(part):
@@ -229,9 +236,7 @@ def to_compile(part):
             found.setdefault((code, tuple(map(alike, signature))), []).append((kernel, signature))
 
     def others(launch):
-        return [
-            str(one.dtype) for one in launch[1] if hasattr(one, "layout") and str(one.dtype) not in STAND_FOR_OTHERS
-        ]
+        return [one for one in launch[1] if hasattr(one, "layout") and str(one.dtype) not in STAND_FOR_OTHERS]
 
     return [min(group, key=lambda launch: len(others(launch))) for group in found.values()]
 
