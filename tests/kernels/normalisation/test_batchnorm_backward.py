@@ -14,52 +14,14 @@ from pmpp.kernels.normalisation import batchnorm_backward as room
 from pmpp.runtime import device
 from tests.kernels.normalisation.wrong_batchnorm_backward import RIGHT
 from tests.kernels.normalisation.wrong_batchnorm_backward import RUNGS as WRONG
-from tests.support import judge
+from tests.support.normalised import Gradients, parameters
 from tests.support.wrong import name_of, observe, total
 
-INPUTS = room.inputs()
+GRADIENTS = Gradients(room)
+INPUTS, right, wrong_parameters = GRADIENTS.inputs, GRADIENTS.right, GRADIENTS.wrong_parameters
 F32 = np.float32
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
-
-
-def right(result, dy, x, weight, eps=1e-5):
-    with np.errstate(all="ignore"):
-        return judge.right(result, room.reference(dy, x, weight, eps), room.tolerance(dy, x, weight, eps))
-
-
-def wrong_parameters(dweight, dbias, dy, x, eps=1e-5):
-    """Which of the two is wrong, in words."""
-    of_weight, of_bias = (
-        judge.right(got.copy_to_host(), expected, allowed)
-        for got, expected, allowed in zip(
-            (dweight, dbias), room.reference_parameters(dy, x, eps), room.tolerance_parameters(dy, x, eps), strict=True
-        )
-    )
-    return ["wrong gradient of weight"] * (not of_weight) + ["wrong gradient of bias"] * (not of_bias)
-
-
-def parameters(channels):
-    """Where the gradients of weight and bias go."""
-    return {name: device.to_device(np.full(channels, 7, F32)) for name in ("dweight", "dbias")}
-
-
-def faults(backward, names):
-    """All that is wrong with a version on the first input where anything is, worst first."""
-    for name in names:
-        dy, x, weight = INPUTS[name]
-        outputs = parameters(x.shape[1])
-        found = judge.faults(
-            backward,
-            (dy, x, weight),
-            lambda result, given=(dy, x, weight): right(result, *given, 1e-3),
-            eps=1e-3,
-            **outputs,
-        )
-        found += [] if found else wrong_parameters(**outputs, dy=dy, x=x, eps=1e-3)
-        if found:
-            return found
-    return []
 
 
 SOME = ["odd plane", "a block +1", "large mean", "plane of whole vectors", "non-finite", "constant"]
@@ -68,43 +30,20 @@ SOME = ["odd plane", "a block +1", "large mean", "plane of whole vectors", "non-
 @interpreter_only
 @pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
 def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
-    assert faults(wrong.function, SOME)[:1] == [wrong.reason]
+    assert GRADIENTS.faults(wrong.function, SOME)[:1] == [wrong.reason]
 
 
 @pytest.mark.parametrize("rung", [RIGHT, *room.LADDER], ids=lambda rung: getattr(rung, "name", "right"))
 def test_a_rung_and_what_the_wrong_ones_are_made_from_have_no_fault(rung):
-    assert faults(rung, SOME if rung is RIGHT else [name for name in INPUTS if INPUTS[name][1].size]) == []
+    assert GRADIENTS.faults(rung, SOME if rung is RIGHT else [name for name in INPUTS if INPUTS[name][1].size]) == []
 
 
 # -------------------------------------------------------------------------------------------------------- the reference
 
 
-def by_differences(loss, array, step=1e-5):
-    """The gradient of a function of one array, by central differences in float64."""
-    result = np.zeros(array.shape)
-    for at in np.ndindex(array.shape):
-        moved = []
-        for way in (step, -step):
-            other = array.copy()
-            other[at] += way
-            moved.append(loss(other))
-        result[at] = (moved[0] - moved[1]) / (2 * step)
-    return result
-
-
 @pytest.mark.parametrize("shape", [(5, 2), (3, 2, 4), (2, 3, 2, 2)])
 def test_the_reference_is_the_slope_of_the_forward_reference(shape, rng):
-    """With a random upstream gradient: of all ones nothing would be left but rounding."""
-    dy, x = rng.standard_normal((2, *shape))
-    weight, bias = rng.standard_normal((2, shape[1]))
-
-    def loss(x=x, weight=weight, bias=bias):
-        return (batchnorm.reference(x, weight, bias, eps=0.01) * dy).sum()
-
-    found = room.reference(dy, x, weight, 0.01), *room.reference_parameters(dy, x, 0.01)
-    for name, array, got in zip(("x", "weight", "bias"), (x, weight, bias), found, strict=True):
-        expected = by_differences(lambda moved, name=name: loss(**{name: moved}), array)
-        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-8)
+    GRADIENTS.compare_with_differences(batchnorm.reference, shape, rng)
 
 
 def test_of_ones_nothing_is_left(rng):
@@ -174,13 +113,8 @@ def test_moments_that_are_given_are_used_and_x_is_read_once_less(rung, name):
 
 @pytest.mark.parametrize("name", ["odd plane", "large N x C", "long channels", "long odd channels"])
 def test_the_same_call_gives_the_same_bits(name):
-    dy, x, weight = INPUTS[name]
     for rung in room.LADDER:
-        outputs = [parameters(x.shape[1]) for _ in range(2)]
-        first, second = (device.to_host(rung(dy, x, weight, **given)) for given in outputs)
-        assert first.tobytes() == second.tobytes()
-        for key in ("dweight", "dbias"):
-            assert outputs[0][key].copy_to_host().tobytes() == outputs[1][key].copy_to_host().tobytes()
+        GRADIENTS.call_twice(rung, name)
 
 
 @each_rung

@@ -12,50 +12,16 @@ from pmpp.kernels import normalisation
 from pmpp.kernels.normalisation import layernorm
 from pmpp.kernels.normalisation import layernorm_backward as room
 from pmpp.runtime import device
-from tests.kernels.normalisation.test_batchnorm_backward import by_differences, parameters
 from tests.kernels.normalisation.wrong_layernorm_backward import RIGHT
 from tests.kernels.normalisation.wrong_layernorm_backward import RUNGS as WRONG
-from tests.support import judge
+from tests.support.normalised import Gradients, parameters
 from tests.support.wrong import name_of, observe, total
 
-INPUTS = room.inputs()
+GRADIENTS = Gradients(room)
+INPUTS, right, wrong_parameters = GRADIENTS.inputs, GRADIENTS.right, GRADIENTS.wrong_parameters
 F32 = np.float32
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
-
-
-def right(result, dy, x, weight, eps=1e-5):
-    with np.errstate(all="ignore"):
-        return judge.right(result, room.reference(dy, x, weight, eps), room.tolerance(dy, x, weight, eps))
-
-
-def wrong_parameters(dweight, dbias, dy, x, eps=1e-5):
-    """Which of the two is wrong, in words."""
-    of_weight, of_bias = (
-        judge.right(got.copy_to_host(), expected, allowed)
-        for got, expected, allowed in zip(
-            (dweight, dbias), room.reference_parameters(dy, x, eps), room.tolerance_parameters(dy, x, eps), strict=True
-        )
-    )
-    return ["wrong gradient of weight"] * (not of_weight) + ["wrong gradient of bias"] * (not of_bias)
-
-
-def faults(backward, names):
-    """All that is wrong with a version on the first input where anything is, worst first."""
-    for name in names:
-        dy, x, weight = INPUTS[name]
-        outputs = parameters(x.shape[1])
-        found = judge.faults(
-            backward,
-            (dy, x, weight),
-            lambda result, given=(dy, x, weight): right(result, *given, 1e-3),
-            eps=1e-3,
-            **outputs,
-        )
-        found += [] if found else wrong_parameters(**outputs, dy=dy, x=x, eps=1e-3)
-        if found:
-            return found
-    return []
 
 
 SOME = ["a few vectors", "a row", "odd", "large mean", "non-finite", "constant"]
@@ -64,12 +30,12 @@ SOME = ["a few vectors", "a row", "odd", "large mean", "non-finite", "constant"]
 @interpreter_only
 @pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
 def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
-    assert faults(wrong.function, SOME)[:1] == [wrong.reason]
+    assert GRADIENTS.faults(wrong.function, SOME)[:1] == [wrong.reason]
 
 
 @pytest.mark.parametrize("rung", [RIGHT, *room.LADDER], ids=lambda rung: getattr(rung, "name", "right"))
 def test_a_rung_and_what_the_wrong_ones_are_made_from_have_no_fault(rung):
-    assert faults(rung, SOME if rung is RIGHT else INPUTS) == []
+    assert GRADIENTS.faults(rung, SOME if rung is RIGHT else INPUTS) == []
 
 
 # -------------------------------------------------------------------------------------------------------- the reference
@@ -77,17 +43,7 @@ def test_a_rung_and_what_the_wrong_ones_are_made_from_have_no_fault(rung):
 
 @pytest.mark.parametrize("shape", [(1, 5), (4, 3), (3, 8)])
 def test_the_reference_is_the_slope_of_the_forward_reference(shape, rng):
-    """With a random upstream gradient: of all ones nothing would be left but rounding."""
-    dy, x = rng.standard_normal((2, *shape))
-    weight, bias = rng.standard_normal((2, shape[1]))
-
-    def loss(x=x, weight=weight, bias=bias):
-        return (layernorm.reference(x, weight, bias, eps=0.01) * dy).sum()
-
-    found = room.reference(dy, x, weight, 0.01), *room.reference_parameters(dy, x, 0.01)
-    for name, array, got in zip(("x", "weight", "bias"), (x, weight, bias), found, strict=True):
-        expected = by_differences(lambda moved, name=name: loss(**{name: moved}), array)
-        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-8)
+    GRADIENTS.compare_with_differences(layernorm.reference, shape, rng)
 
 
 @pytest.mark.parametrize("name", [name for name in INPUTS if np.isfinite(INPUTS[name][1]).all()])
@@ -150,13 +106,8 @@ def test_moments_that_are_given_are_used(rung, name):
 
 @pytest.mark.parametrize("name", ["odd", "many rows", "several long rows"])
 def test_the_same_call_gives_the_same_bits(name):
-    dy, x, weight = INPUTS[name]
     for rung in room.LADDER:
-        outputs = [parameters(x.shape[1]) for _ in range(2)]
-        first, second = (device.to_host(rung(dy, x, weight, **given)) for given in outputs)
-        assert first.tobytes() == second.tobytes()
-        for key in ("dweight", "dbias"):
-            assert outputs[0][key].copy_to_host().tobytes() == outputs[1][key].copy_to_host().tobytes()
+        GRADIENTS.call_twice(rung, name)
 
 
 @each_rung
