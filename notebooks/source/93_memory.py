@@ -184,8 +184,8 @@ None
 # %% [markdown]
 # The activations are a line through the origin: the CPU needs the same bytes for the same work. The rest is constant.
 # Where the lines cross depends on the layers. A linear layer uses each weight once for an image, so this network of
-# linear layers crosses at some hundred images. A convolution uses each weight at every pixel: our small one has 838
-# parameters, and keeps more numbers than that for a single image.
+# linear layers crosses between one and two hundred images. A convolution uses each weight at every pixel: our small one
+# has 838 parameters, and keeps more numbers than that for a single image.
 #
 # ## Bytes through a step
 #
@@ -236,9 +236,9 @@ ax.legend()
 None
 
 # %% [markdown]
-# A mountain, with its top where the forward pass ends and the first gradients are computed. So the tape frees as early
-# as it can, and yet the peak is the sum of all activations. To lower it, something must be kept *less*, or *not at
-# all*.
+# A mountain with two tops. Going back, the large layers come late: their activations are all still there, and the
+# gradient of a result and that of an input come on top. So the tape frees as early as it can, and yet the peak is more
+# than the sum of all activations. To lower it, something must be kept *less*, or *not at all*.
 #
 # ### Exercise: keep less
 #
@@ -573,11 +573,8 @@ for name, row in record["rows"].items():
     print(text + (f"; PyTorch {other['peak'] / GIB:7.3f} GiB, {other['ms']:8.2f} ms" if other else ""))
 
 # %%
-rows = {
-    name.rpartition(", ")[2]: row["ours"]
-    for name, row in record["rows"].items()
-    if name.startswith("ResNet-18, batch 512")
-}
+shown = next((name.rpartition(", ")[0] for name in record["rows"]), "")
+rows = {name.rpartition(", ")[2]: row["ours"] for name, row in record["rows"].items() if name.startswith(shown + ",")}
 if not rows:
     print("There is no record yet.")
 else:
@@ -585,7 +582,7 @@ else:
     for (variant, row), colour, style in zip(rows.items(), palette.COLOURS, ("-", "--", ":"), strict=False):
         sizes = np.array([size for _, _, size in row["points"]]) / GIB
         ax.plot(np.linspace(0, 1, len(sizes)), sizes, color=colour, linestyle=style, label=variant)
-    ax.set(xlabel="through a step of ResNet-18, 512 images", ylabel="GiB in use")
+    ax.set(xlabel=f"through a step of {shown}", ylabel="GiB in use")
     ax.legend()
 None
 
@@ -593,18 +590,24 @@ None
 if record["rows"]:
     for name, row in record["rows"].items():
         mine = row["ours"]
-        share = mine["after forward"] / mine["predicted"]["activations"]
+        batch = mine["batch"] // (record["parts"] if "accumulated" in name else 1)  # was there before
+        share = mine["after forward"] / (mine["predicted"]["activations"] - batch)
         print(f"{name:36} after the forward pass {share:5.2f} of what was predicted")
     print(record.get("flat", {}))
 
 # %% [markdown]
-# The predicted bytes and the measured ones differ by the batch, which was there before, and by the pool's rounding.
+# The predicted bytes and the measured ones differ by the pool's rounding. Now look at the peaks of LeNet-5. Its first
+# stage keeps most of the bytes. When it is computed again, all of them are there at once, with the gradient that arrives
+# on top. So here a checkpoint lowers what is kept after the forward pass, and not the peak: the rule of the square root
+# is about many layers that are alike. Cut into four parts, LeNet-5 takes several times as long. Its steps are bound by
+# launches, and there are four times as many of these.
 #
 # ## What to take along
 #
 # - Parameters, gradients and optimiser state are fixed. Activations grow with the batch, and in convolutional networks
 #   they are nearly everything.
-# - Bytes rise through the forward pass and fall through the backward pass. The peak is between them.
+# - Bytes rise through the forward pass and fall through the backward pass. The peak lies in the backward pass, where
+#   gradients of large results stand beside the activations.
 # - What a layer saves is a choice: a ReLU needs its result only, which the next layer keeps anyway.
 # - Accumulation: the same gradient in parts, with the activations of one part. Batch normalisation sees the parts.
 # - Checkpointing: $2\sqrt n$ activations instead of $n$, for one more forward pass.

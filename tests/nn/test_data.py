@@ -178,6 +178,8 @@ def test_a_checkpointed_part_has_the_same_gradients():
         nn.checkpoint.checkpoint(lambda x: body(x), Tensor(data))
     with pytest.raises(RuntimeError, match="needs an input that requires a gradient"):
         nn.checkpoint.checkpoint(nn.ReLU(), Tensor(data))
+    with pytest.raises(RuntimeError, match="made its result of nothing that has a gradient"):
+        nn.checkpoint.checkpoint(Tensor.detach, Tensor(data, requires_grad=True)).backward(data)
 
 
 def test_a_checkpointed_first_layer_is_trained_though_images_have_no_gradient():

@@ -221,7 +221,7 @@ def test_the_command_measures_prints_and_records(monkeypatch, capsys, tmp_path):
     written = []
     monkeypatch.setattr(memory, "write", lambda *parts: written.append(json.dumps(parts[2])) or parts[3])
     assert memory.main(["--out", str(tmp_path / "memory.json")]) == 0
-    assert len(written) == len(memory.VARIANTS) + 1
+    assert len(written) == len(memory.VARIANTS)
     assert json.loads(written[-1])["flat"] == {"after step 2": 5}
     assert "tiny, batch 4, accumulated" in capsys.readouterr().out
     assert memory.main(["--budget", "-1"]) == 0

@@ -6,7 +6,7 @@ import typing
 
 from pmpp.nn import init
 from pmpp.nn.modules import Module
-from pmpp.nn.tape import Function, Tensor, state
+from pmpp.nn.tape import Function, Tensor, state, walk
 
 __all__ = ["checkpoint"]
 
@@ -41,7 +41,12 @@ class _Checkpoint(Function):
         init.resume(context.began)  # dropout draws the same numbers again
         before, state.recording = state.recording, True
         try:
-            context.function(*inputs).backward(Tensor(dy))
+            result = context.function(*inputs)
+            if result.node is None:
+                raise RuntimeError("the function that was checkpointed made its result of nothing that has a gradient")
+            node, output = result.node, result.output
+            del result  # only what made it is needed
+            walk(node, output, dy, False)
         finally:
             state.recording = before
             init.resume(now)
