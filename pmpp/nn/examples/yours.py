@@ -45,8 +45,8 @@ def check_network(kind: Callable[[], nn.Module] | None) -> Finding:
         kind: a class derived from `nn.Module`, or a function that makes one; called without arguments.
 
     It must give scores (N, 10) for images (N, 1, 8, 8), have a convolution, and at most `MOST` parameters, all of which
-    the loss depends on. It is trained on `EXAMPLES` digits, `EPOCHS` times, and must then know `AT_LEAST` of others. These come
-    from the digits to train on: the held-out ones are kept for your last word.
+    the loss depends on. It is trained on `EXAMPLES` digits, `EPOCHS` times, and must then know `AT_LEAST` of others.
+    These come from the digits to train on: the held-out ones are kept for your last word.
 
     Returns a `Finding` that names the first mistake. Errors of the network's own code are raised as they are.
     """
