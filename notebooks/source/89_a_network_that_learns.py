@@ -427,7 +427,8 @@ def bars(row, most=16):
     found = []
     for (name, side, *_), alike in groups.items():
         times = f", {len(alike)} x" if len(alike) > 1 else ""
-        found.append((f"{name} {alike[0][0]} {side}{times}", alike[0][1], len(alike)))
+        label = " ".join(filter(None, (name, alike[0][0], side))) + times
+        found.append((label, alike[0][1], len(alike)))
     return sorted(found, key=lambda bar: -bar[1]["us"] * bar[2])[:most]
 
 
