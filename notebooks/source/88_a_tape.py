@@ -825,5 +825,4 @@ print(saved((x * x).log().sum()))
 # *A gradient of a gradient.* Each `backward` would have to be made of operations on tensors, and the walk would have to
 # write them down. Then a gradient is a tensor like any other, and has a node.
 #
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 89](89_a_network_that_learns.ipynb): all of it together: a network that learns to read digits.

@@ -648,5 +648,4 @@ larger.head = nn.Linear(16 * 7 * 7, 10)
 print(nn.summary(larger, Tensor(np.zeros((1, 1, 28, 28), np.float32))))
 
 # %% [markdown]
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 90](90_feeding_the_gpu.ipynb): how a GPU is kept fed.

@@ -694,5 +694,4 @@ for name, host in {
 print("The loader alone leaves the host the slowest. A graph or a thread suffices; both do not help further.")
 
 # %% [markdown]
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 91](91_a_fusing_compiler.ipynb): a compiler that makes one kernel out of many.

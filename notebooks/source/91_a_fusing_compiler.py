@@ -545,5 +545,4 @@ def bytes_answer(rows, n):
 check_bytes(bytes_answer)
 
 # %% [markdown]
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 92](92_finding_the_bottleneck.ipynb): six slow trainings, and how to find out why.

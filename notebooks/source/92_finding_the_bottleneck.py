@@ -825,4 +825,4 @@ for kernel in (4, 2):
 print("Faster kernels gain nothing as long as launches are the bound, and much once they are not.")
 
 # %% [markdown]
-# Go on with [chapter 98](98_instruments.ipynb): what the instruments can be trusted with.
+# Go on with [chapter 93](93_memory.ipynb): where the memory goes.

@@ -597,8 +597,8 @@ if record["rows"]:
 
 # %% [markdown]
 # The predicted bytes and the measured ones differ by the pool's rounding. Now look at the peaks of LeNet-5. Its first
-# stage keeps most of the bytes. When it is computed again, all of them are there at once, with the gradient that arrives
-# on top. So here a checkpoint lowers what is kept after the forward pass, and not the peak: the rule of the square root
+# stage keeps most of the bytes. When it is computed again, all of them are there at once, with the arriving gradient on
+# top. So here a checkpoint lowers what is kept after the forward pass, and not the peak: the rule of the square root
 # is about many layers that are alike. Cut into four parts, LeNet-5 takes several times as long. Its steps are bound by
 # launches, and there are four times as many of these.
 #
@@ -693,5 +693,4 @@ print({path: size - earlier for (_, earlier), (path, size) in steps})
 # *Parts and parts.* Accumulation first: it computes nothing twice, though smaller batches may use a GPU less well. It
 # cannot be used with batch normalisation without changing the network, and not at all once a part is a single image.
 #
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 94](94_incremental_learning.ipynb): a trained network that learns two new digits.

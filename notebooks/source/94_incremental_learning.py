@@ -527,5 +527,4 @@ print(f" 8 new images in a batch: old {first:.0f} %, new {second:.0f} %")
 # the old network: it says of each new image how much it looks like a 3, and the new network is trained to say the same
 # (Z. Li and D. Hoiem, Learning without Forgetting, arXiv:1606.09282). Both put something of the old into the loss.
 #
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 95](95_inside_other_libraries.ipynb): your kernels inside other libraries.

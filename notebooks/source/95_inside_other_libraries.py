@@ -810,5 +810,4 @@ print(verdict(Mended()))
 # kept but two shapes. The gradient is what came from above, summed along the axes that were repeated; PyTorch's own
 # `sum` does that, and the compiler may fuse it. The schema says that nothing is changed.
 #
-# Go on with [chapter 98](98_instruments.ipynb), the appendix on what the interpreter counts and how far it can be
-# trusted.
+# Go on with [chapter 96](96_cpu_against_gpu.ipynb): when a CPU is enough.
