@@ -597,10 +597,10 @@ if record["rows"]:
 
 # %% [markdown]
 # The predicted bytes and the measured ones differ by the pool's rounding. Now look at the peaks of LeNet-5. Its first
-# stage keeps most of the bytes. When it is computed again, all of them are there at once, with the arriving gradient on
-# top. So here a checkpoint lowers what is kept after the forward pass, and not the peak: the rule of the square root
-# is about many layers that are alike. Cut into four parts, LeNet-5 takes several times as long. Its steps are bound by
-# launches, and there are four times as many of these.
+# stage keeps most of the bytes. When it is computed again, all of them are there at once, with the gradient that
+# arrives on top. So here a checkpoint lowers what is kept after the forward pass, and not the peak: the rule of the
+# square root is about many layers that are alike. Cut into four parts, LeNet-5 takes several times as long. Its steps
+# are bound by launches, and there are four times as many of these.
 #
 # ## What to take along
 #

@@ -166,6 +166,8 @@ def judge_widen(answer: Callable) -> str:
             raise Mistake("new rows are copies", f"{case} a new row is that of an old class: each image of it is both")
         if not all(p.requires_grad for p in made.parameters()):
             raise Mistake("not trained", f"{case} a parameter of the new head requires no gradient")
+        if old > 3:  # a step in one case is enough
+            continue
         made(x).sum().backward()
         optimizer = nn.optim.SGD(made.parameters(), lr=1.0)
         optimizer.step()
