@@ -32,8 +32,9 @@ lab: $(VENV)/.lab ## open JupyterLab on the first chapter
 	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb \
 		$(ROOT_ARGS) $(LAB_ARGS)
 
+# A process begins with tests that follow one another, so what they share is computed in one process alone.
 test: $(VENV)/.test ## run the tests; needs no GPU
-	PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m pytest -n logical $(PYTEST_ARGS)
+	PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m pytest -n logical --dist worksteal $(PYTEST_ARGS)
 
 test-gpu: $(VENV)/.test ## run the same tests on the GPU
 	PMPP_BACKEND=numba $(BIN)/python -m pytest $(PYTEST_ARGS)
