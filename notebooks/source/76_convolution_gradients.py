@@ -333,8 +333,8 @@ show(weight_gradients.reduced_kernel)
 # $$\mathrm{d}g = G^T \big[(A\, \mathrm{d}Y A^T) \odot (B^T d\, B)\big] G.$$
 #
 # The gradient of a tile of 4 x 4 outputs becomes 6 x 6 numbers. The tile of the image becomes 6 x 6 as before, and
-# these are multiplied. The sum over all tiles of all images comes *before* the last transform, since that is linear, too. So
-# there is one transform back for each pair of a filter and a channel, and not one for each tile.
+# these are multiplied. The sum over all tiles of all images comes *before* the last transform, since that is linear,
+# too. So there is one transform back for each pair of a filter and a channel, and not one for each tile.
 #
 # **Predict, then run.** The definition takes 9 multiplications for each output. How many times fewer are there now?
 
