@@ -53,6 +53,11 @@ def test_the_examples(rule, dtype):
         assert fault(adamw, x, x + 1, x - 1, x * x, *numbers, rule=rule) is None
 
 
+def test_a_number_is_rounded_when_it_is_passed():
+    """1 - 0.999 keeps that rounding, which is 10^5 times as large a part of it as one of its own."""
+    assert fault(lambda x, beta: (1 - beta) * x, np.float32([[5, 0.1]]), 0.999) is None
+
+
 EXPRESSIONS = st.recursive(
     st.sampled_from(["x", "y", "row", "column", "number", 0.5, -2.0]),
     lambda inner: st.one_of(

@@ -47,7 +47,8 @@ def bounded(
     for value in order:
         if value.op == "input":
             exact = xp.asarray(given[value.detail], dtype=np.float64)
-            found[value] = exact, xp.zeros_like(exact)
+            # A number is rounded to the dtype when it is passed. The elements of an array have it already.
+            found[value] = exact, (xp.zeros_like(exact) if exact.ndim else xp.abs(exact) * u)
             continue
         if value.op == "constant":
             exact = xp.asarray(value.detail)
