@@ -35,11 +35,12 @@ import numpy as np
 from pmpp import nn, predict, simt
 from pmpp.kernels.feeding.exercises import pieces_report
 from pmpp.kernels.feeding.streams import Program, describe
+from pmpp.lab.measure.record import RecordError
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.nn import functional as F
 from pmpp.nn.examples.digits import Net, datasets
-from pmpp.nn.measure import feeding
+from pmpp.nn.measure import feeding, recorded
 from pmpp.nn.measure import feeding_figures as figures
 from pmpp.nn.tape import Tensor
 from pmpp.nn.utils import data
@@ -81,9 +82,14 @@ batch = np.zeros((256, 1, 28, 28), np.float32)
 predict(guess, batch.nbytes / bus * 1e6, unit="us")
 
 # %% [markdown]
-# Is that much? What a step of this LeNet takes stands in the last figure of this chapter. And the bus is only one part
-# of the way: somebody has to gather the 256 images of the batch from the dataset, too.
-#
+# Is that much? The next cell prints what a captured step of this LeNet takes with a batch that is on the GPU already.
+# And the bus is only one part of the way: somebody has to gather the 256 images of the batch from the dataset, too.
+
+# %%
+for row in figures.rows(kept, "loading", batch=256, way="there already"):
+    print(f"a captured step on a batch that is there: {1e6 * row['batch'] / row['images_s']:.0f} us")
+
+# %% [markdown]
 # ### Pageable and pinned
 #
 # Memory that NumPy allocates is *pageable*: the operating system may move its pages, or write them to a disk. The GPU
@@ -118,9 +124,15 @@ figures.bandwidths(kept, {nbytes: copied_by_numpy(nbytes) for nbytes in feeding.
 # host). A batch should come as one large copy, not as 256 small ones.
 
 # %%
-for row in figures.rows(kept, "copies", bytes=2**20, direction="to the GPU"):
-    print(f"1 MiB from {row['memory']:8} memory: done after {row['us']:6.1f} us, the call returned after", end=" ")
-    print(f"{row['returns_us']:6.1f} us: {2**20 / row['us'] / 1e3:5.1f} GB/s")
+for nbytes in (2**20, 2**28):
+    for row in figures.rows(kept, "copies", bytes=nbytes, direction="to the GPU"):
+        print(f"{nbytes >> 20:3} MiB from {row['memory']:8} memory: done after {row['us']:8.1f} us,", end=" ")
+        print(f"the call returned after {row['returns_us']:8.1f} us: {nbytes / row['us'] / 1e3:5.1f} GB/s")
+
+# %% [markdown]
+# From pageable memory the call returns when the copy is nearly done. From pinned memory it returns when the copy is
+# queued. For the large copy that is a small part of the time. For the small one it is most of the time, because the
+# call itself goes through Python.
 
 # %% [markdown]
 # ## Two queues and their events
@@ -388,6 +400,17 @@ figures.timelines(kept, captured=True)
 # Look for two things in such a picture. Is there a row without gaps? It is the one to work on. And where a row has
 # gaps: what ends at the moment when the gap ends? That is what it waited for.
 #
+# In the first two pictures the host is the row without gaps. It gathers the images, and the kernels wait for it.
+# Working ahead has made a step shorter, but not as short as the kernels. In the third picture a thread gathers. (The
+# host's *load* is then mostly waiting for the thread.) Now the kernels have only short gaps, and a copy stands in most
+# of them.
+#
+# So the copies do not overlap with the kernels here, although they have a stream of their own. Each begins when the
+# step before ends. This is the event `allocated`: a batch's memory comes from the pool when the batch is sent, and the
+# copy waits for all that was queued before, the last step included. In the third picture a batch is sent just before it
+# is used, so the next step waits for this copy. Memory that is kept for the batches, as in the model of above, would
+# let the copy begin earlier.
+#
 # The next cell sets the model to work on the record. It takes the mean time of each part from the timeline of the
 # loader that works ahead, computes the pace from the maximum, and compares with the pace of the recorded steps.
 
@@ -414,9 +437,12 @@ print(figures.source(kept))
 figures.fed(kept)
 
 # %% [markdown]
-# Where a curve lies on the roof, the way to the GPU is hidden completely. Where it lies below, the host is the slowest
-# row of the timeline. The distance between the first two ways and the loader is what overlapping is worth. It is
-# largest where loading and computing take about as long as each other, as a maximum differs most from a sum there.
+# A batch size with a single mark was not finished, because the time of the measurement was over.
+#
+# Where a curve lies on the roof, the way to the GPU is hidden completely. None of these curves gets there. With the
+# smallest batch the loader is not even faster than a copy through pinned memory without working ahead: its events and
+# its memory cost host time, and the host is the bound there. With the largest one that was finished, the thread comes
+# nearest to the roof: then the host gathers and launches at the same time.
 #
 # ## One copy in pieces
 #
@@ -456,8 +482,21 @@ figures.pieces(kept, computed)
 
 # %% [markdown]
 # Few pieces leave the ends uncovered: nobody computes while the first piece comes, and nobody while the last one goes.
-# Many pieces are launch-bound, as in chapter 22. In between lies a wide valley, so the choice needs no care. Queue such
-# a pipeline yourself:
+# Many pieces are launch-bound, as in chapter 22. The recorded curve turns up earlier than the model's. Are 5 us too
+# little for an operation that is queued from Python? The next cell takes this time from the row with the most pieces,
+# where the host is the bound, and the length of a part from the record. With both it asks the model again.
+
+# %%
+if found := figures.rows(kept, "chunks"):
+    most = max(found, key=lambda row: row["pieces"])
+    part, queued = max(most["alone_us"].values()), most["us"] / most["pieces"] / 3
+    print(f"a part takes {part:.0f} us, and queueing an operation {queued:.0f} us")
+    for row in found:
+        again = in_pieces(row["pieces"], part, queued).us
+        print(f"{row['pieces']:3} pieces: recorded {row['us']:6.0f} us, the model {again:6.0f} us")
+
+# %% [markdown]
+# Choose pieces that take longer than it takes to queue them. Queue such a pipeline yourself:
 
 # %%
 exercise("feeding/pieces")
@@ -553,37 +592,41 @@ if find_spec("cupy") or not device.on_gpu():  # CuPy makes the graph
 #
 # ### Host time against GPU time
 #
-# The figure has the LeNet's step. Two curves are the host: how long a call takes until it returns, called kernel by
-# kernel, and captured. The third is the GPU: how long it computes. Both are needed for a step, at the same time, so the
-# longer one sets the pace once more.
+# The host launches a step while the GPU computes the one before, so the longer of the two times sets the pace once
+# more. Two records tell of it. One has LeNet-5 with 256 images, called kernel by kernel and as a graph, with the same
+# kernels in both. The other has captured steps on batches that are there, by batch size.
 
 
 # %%
-figures.steps(kept)
-
-# %%
-for how in ("called", "captured") if kept else ():
-    batch = figures.crossing(kept, how)
-    words = (
-        f"is the slower one from about {batch:.0f} images on" if batch else "and the host change places nowhere here"
-    )
-    print(f"{how:9}: the GPU {words}")
-print(figures.source(kept))
+try:
+    ms = recorded("steps")["steps"]["LeNet-5, batch 256"]["ms"]
+    print(f"batch  256: a step that is called {1e3 * ms['ours']:5.0f} us, its graph {1e3 * ms['ours, graph']:5.0f} us")
+except RecordError as missing:
+    print(missing)
+for row in figures.rows(kept, "loading", way="there already"):
+    us = 1e6 * row["batch"] / row["images_s"]
+    print(f"batch {row['batch']:4}: a captured step {us:5.0f} us, {us / row['batch']:.2f} us an image")
 
 # %% [markdown]
-# The curve of the host called kernel by kernel is nearly flat: so many launches cost what they cost, for one image as
-# for a thousand. The GPU's curve is flat at first, too, since kernels as short as these have a least time. Later it
-# rises with the batch. Left of the crossing the step is *launch-bound*: the GPU waits for the host, and a batch of
-# twice the size takes no longer. Right of it the kernels are the bound, by memory or by arithmetic, and the roofline of
-# chapter 20 says by which.
+# A record that was run to its end also has the times of host and GPU side by side. Then the next cell draws them.
+
+# %%
+figures.steps(kept) if figures.rows(kept, "steps") else None
+
+# %% [markdown]
+# The first line says what the launches cost: the kernels are the same, and the rest of the time was the host's. A step
+# that is called is *launch-bound* as long as its kernels take less time than their launches: the GPU waits for the
+# host, and a larger batch takes hardly longer. With a batch large enough the kernels are the bound, by memory or by
+# arithmetic, and the roofline of chapter 20 says by which. Captured, the host's share falls to one call and two small
+# copies, so this happens for smaller batches. A graph is worth most for small batches, and little for large ones.
 #
-# Captured, the host's share falls to one call and two small copies. The crossing moves to the left, perhaps beyond the
-# smallest batch. So a graph is worth most for small batches, and nothing for large ones. The graph also shortens the
-# GPU's own part: between two kernels of a graph there is less of a gap than between two launches.
+# In the other lines a step takes longer with a larger batch, but not in proportion at first: kernels as short as these
+# have a least time, and the call does as well.
 #
-# And there is a third effect, which leads back to the loader. A host that is busy launching has no time to load. With
+# And there is another effect, which leads back to the loader. A host that is busy launching has no time to load. With
 # a graph it is free for most of the step, and the loading hides behind the kernels. The timeline of a step that is
-# called shows the opposite: forward, backward and update fill the row of the host.
+# called shows the opposite: forward, backward and update fill the row of the host. (The three spans of a step in the
+# row of the kernels are these parts, each from its first kernel to its last. The gaps between kernels are in them.)
 
 # %%
 figures.timelines(kept, captured=False)

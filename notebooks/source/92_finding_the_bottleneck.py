@@ -272,6 +272,9 @@ predict(guess, mystery["A"], choices=CASES)
 # **The cure.** The batch lies on the GPU already. Two reductions compute the same there, as a part of the graph, and
 # the host reads all results when the training is over. If such work must be done on the host, do it rarely, or in
 # another thread.
+#
+# The gaps that are left in the next picture are mostly the recorder's own. It makes each launch longer, and a short
+# step suffers most. So `gain` takes the time of a step from runs without a recorder.
 
 # %%
 picture("A", cured=True)
@@ -305,8 +308,8 @@ predict(guess, mystery["B"], choices=CASES)
 #
 # **How to see it:** gaps between all kernels, the host in the midst of launching, many launches a step. Count these
 # first. The interpreter can do so as well: here is a network with a weight and a bias, two parameters.
-# (The copy is a table of addresses. The optimiser makes it anew when gradients lie elsewhere. On a GPU the pool gives
-# the same addresses again, and the table is kept.)
+# (The copy is a table of addresses. The optimiser makes it anew when gradients lie elsewhere. On a GPU the pool may
+# give the same addresses again, and then the table is kept.)
 
 # %%
 counted("launches")
@@ -363,6 +366,9 @@ picture("C", cured=True)
 gain("C")
 
 # %% [markdown]
+# The GPU is still idle for most of the time, and the host is still in the loader: it gathers each batch. That is the
+# next bottleneck.
+#
 # ### Case D
 
 # %%
@@ -372,8 +378,9 @@ picture("D")
 interrogate(lines(mystery["D"])[0])
 
 # %% [markdown]
-# The answer to the first question is yes: the GPU is busy. Nothing that the host does will make this faster. So we go
-# on with the third question: with what is it busy?
+# The GPU is busy for most of the time, and at the end of each step the host waits for it. The gaps lie in the backward
+# pass, where kernels are shorter than their launches with a recorder. If they were gone, the step would still take the
+# time that the GPU is busy. So we go on with the third question: with what is it busy?
 
 # %%
 slow_d, _ = lines(mystery["D"])
@@ -465,7 +472,7 @@ picture("D", cured=True)
 gain("D")
 
 # %% [markdown]
-# The GPU is as busy as before, and a step takes less time. A busy GPU is no proof of a fast program.
+# The GPU was busy before, and it is busy now, but a step takes less time. A busy GPU is no proof of a fast program.
 #
 # ### Case E
 
@@ -487,8 +494,7 @@ predict(guess, mystery["E"], choices=CASES)
 
 # %% [markdown]
 # **The cause.** Each batch is copied when its step begins, from ordinary memory, which the operating system may move:
-# it is *pageable*. So the driver copies it piece by piece into memory of its own first. The host waits for that. And
-# before the copy begins, it waits until the GPU has finished the step before.
+# it is *pageable*. So the driver copies it piece by piece into memory of its own first. The host waits for that.
 #
 # **How to see it:** copies and kernels take turns, and the host waits during the copies.
 
@@ -497,6 +503,7 @@ counted("transfer")
 
 # %% [markdown]
 # Images, labels, and the table of addresses that we met in case B are three copies. The cure copies as many bytes.
+# The table is pageable as well. It is the short copy at the end of an update, and the reason why the host waits there.
 #
 # **The cure** changes *when*, and *from where*. The batches lie in pinned memory, and the batch of the next
 # step is copied on a stream of its own while this step computes. An event tells the computing stream when it has
@@ -512,6 +519,9 @@ picture("E", cured=True)
 gain("E")
 
 # %% [markdown]
+# The copies are shorter now, and the host no longer waits for them. It still waits for the table at the end of the
+# update. So the GPU has nothing queued when the next step begins: that is the next thing to cure.
+#
 # One trap is in the program: `own_stream`. Work on CUDA's default stream waits for all other streams, and they wait
 # for it. As long as the kernels are queued there, no copy overlaps them, whatever stream the copy has.
 #
@@ -539,7 +549,8 @@ predict(guess, sum(span.name == "wait" for span in slow_f.row("host")) // slow_f
 # host must wait until all that is queued is done, and then the queue is empty. So the GPU waits for the next launch.
 # The second finds nothing to wait for, but a copy to the host takes its time as well.
 #
-# **How to see it:** the host waits in each step, and right behind each wait the GPU is idle.
+# **How to see it:** the host waits in each step, and the GPU is idle from the end of its graph until the host has
+# launched the next one.
 
 # %%
 counted("synchronisation")
@@ -580,8 +591,10 @@ else:
     print("On a GPU, python -m pmpp.nn.measure.bottleneck makes the record.")
 
 # %% [markdown]
-# Where our busy time is longer than CUPTI's, there are kernels that take a microsecond or two: an event has a cost on
-# the GPU as well. For a graph our recorder has one span from its beginning to its end, and does not see the gaps
+# Where our busy time is much longer than CUPTI's, there are many kernels that take a microsecond or two: an event has a
+# cost on the GPU as well. In the first row a step took longer without the recorder than with it. Python's decoding is
+# most of that step, and its time was not the same in both runs: compare it with the step of the same size in the
+# figure below. For a graph our recorder has one span from its beginning to its end, and does not see the gaps
 # between its kernels.
 #
 # To use PyTorch's profiler yourself, put the steps into `with torch.profiler.profile() as p:`, and print
@@ -615,8 +628,8 @@ except record.RecordError:
 # ## A knob: the batch
 #
 # The same program can have another bottleneck with other sizes. The loader of case C works on the CPU, image by image,
-# so its time grows with the batch. The GPU's time hardly grows as long as the kernels are short: launches are the
-# bound then. What does that do to the two versions of the program?
+# so its time grows with the batch. The GPU's time hardly grows as long as the kernels are short. What does that
+# do to the two versions of the program?
 #
 # The loader decodes with NumPy, on the CPU. So this figure also shows from when on a GPU waits for it.
 
@@ -637,11 +650,11 @@ else:
 
 # %%
 figure, ax = chart(3.8)
-for (version, (sizes, ms, idle)), marker in zip(knob.items(), palette.MARKERS, strict=False):
+for (version, (sizes, ms, idle)), marker, above in zip(knob.items(), palette.MARKERS, (7, -16), strict=False):
     ax.loglog(sizes, 1e3 * np.array(ms) / np.array(sizes), f"{marker}-", label=version)
     for size, each, share in zip(sizes, ms, idle, strict=True):
         ax.annotate(
-            f"{share:.0%}", (size, 1e3 * each / size), (0, 7), textcoords="offset points", ha="center", fontsize=9
+            f"{share:.0%}", (size, 1e3 * each / size), (0, above), textcoords="offset points", ha="center", fontsize=9
         )
 ax.set(xlabel="batch", ylabel="us an image", title="Time an image; beside each mark the GPU's idle share")
 ax.set_xticks(sizes, [str(size) for size in sizes])
@@ -658,10 +671,10 @@ for version, (sizes, ms, idle) in knob.items():
         print(f"    batch {size:4}: {each:6.2f} ms a step, GPU idle {share:.0%}")
 
 # %% [markdown]
-# With a small batch the lines are near each other: launches are the bound in both, and curing the loading gains
-# little. A batch of twice the size takes hardly longer there, so an image takes nearly half the time. To the right the
-# lines part. The upper one ends at the time that the CPU takes to decode an image, whatever the GPU does. The lower one
-# goes on falling until the kernels themselves are the bound.
+# With a small batch the lines are near each other: what the host does once a step, whatever the batch, is most of the
+# time in both. The lower line shows it: there a larger batch takes hardly longer at first. To the right the lines part.
+# The upper one ends at the time that the CPU takes to decode an image, whatever the GPU does. The lower one goes on
+# falling, and the GPU's idle share falls with it. Only when that is near zero are the kernels the bound.
 #
 # ## From symptom to cause to cure
 #
