@@ -496,7 +496,8 @@ if found := figures.rows(kept, "chunks"):
         print(f"{row['pieces']:3} pieces: recorded {row['us']:6.0f} us, the model {again:6.0f} us")
 
 # %% [markdown]
-# Choose pieces that take longer than it takes to queue them. Queue such a pipeline yourself:
+# The last row had to agree, since it was used. The rows between are the test: the model now turns up where the record
+# does. Choose pieces that take longer than it takes to queue them. Queue such a pipeline yourself:
 
 # %%
 exercise("feeding/pieces")
