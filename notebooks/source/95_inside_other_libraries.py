@@ -210,9 +210,12 @@ ax.legend()
 None
 
 # %% [markdown]
-# The line of the loan is flat. The copy is as cheap at first, where both are calls of Python, and then grows with the
-# bytes. On a GPU the flat line has the same height, and the copy's is that of the device's memory; if the copy goes
-# through the host, it is that of the bus.
+# The time of a loan does not depend on the size. A copy is as cheap at first, where both are calls of Python, and then
+# grows with the bytes. A computer that is busy with other programs adds a peak here and there.
+#
+# On a GPU the array below has 65536 x 1024 elements. `torch, x + 1` reads it and writes one as large, as a copy within
+# the device's memory would. The line after it copies it to the host and back, over the bus. All others are loans. They
+# differ, because each library does other work in Python for one, and none of them touches the elements.
 
 # %%
 print(*frameworks.measured("handing_over"), sep="\n")
@@ -549,25 +552,33 @@ print(*frameworks.measured("calls"), sep="\n")
 
 # %% [markdown]
 # PyTorch's own operator is C++ from end to end. Ours is Python twice, forward and backward, and a registered operator
-# costs more than a Function: what it says of itself is used at every call. `torch.compile` does not make that cheaper,
-# because the compiled program calls the operator in the same way.
+# costs more than a Function: what it says of itself is used at every call. `torch.compile` does not make that cheaper.
+# The compiled program calls the operator in the same way, and has work of its own at each call: PyTorch's operator,
+# too, takes longer compiled than called.
+#
+# A graph needs no Python at a replay. `torch, graph` shows how little of PyTorch's time is the GPU's. Our operator
+# could not be recorded at this size: its line has CUDA's error, which does not name the cause. The next table has a
+# size at which it could. So record a graph at the size that you need before you rely on it.
 #
 # For matrices of the size that networks have, the kernel should count. Compare with the table above: where a time is
 # little more than that of the small matrix, the GPU waits for the host. In a graph there is no host. All times are of a
 # forward and a backward pass.
 
 # %%
-print(*frameworks.measured("layer_norm"), *frameworks.measured("cross_entropy"), sep="\n")
+print(*frameworks.measured("layer_norm"), sep="\n")
 
 # %% [markdown]
+# Ours, compiled, takes hardly longer than for the small matrix: this row is the host's time. The two graphs compare the
+# kernels, and PyTorch's are the faster ones here.
+#
 # Cross-entropy is the operator with two results. Its kernel finds the loss and the gradient in one pass over the logits
-# ([chapter 86](86_gradients_of_softmax.ipynb)), and at this size the GPU has enough to do to hide the host. The second
-# result is marked as not differentiable, and `backward` only multiplies it with what comes from above. The price is
-# that the gradient is computed even if nobody asks for it.
+# ([chapter 86](86_gradients_of_softmax.ipynb)). The second result is marked as not differentiable, and `backward` only
+# multiplies it with what comes from above. The price is that the gradient is computed even if nobody asks for it.
 
 # %%
 show(operators.cross_entropy_save)
 show(operators.cross_entropy_gradient)
+print(*frameworks.measured("cross_entropy"), sep="\n")
 
 # %% [markdown]
 # The optimiser gets lists of tensors, and changes them in one launch. PyTorch's `fused=True` is the same idea. Here the
@@ -602,9 +613,9 @@ except frameworks.record.RecordError:
     print("nothing to draw: not recorded yet")
 
 # %% [markdown]
-# Where the GPU has milliseconds to do, a better kernel wins, also inside another library. Where it has less, the host
-# decides, and Python loses to C++. And a compiler that may look into a formula can write a good kernel itself: compare
-# layer normalisation as `torch, compiled`. Measure before you register an operator, in the network that needs it.
+# None of our bars is shorter than PyTorch's own. Where the GPU has less to do than the host, the host decides, and
+# Python loses to C++. A graph takes the host away, and leaves the kernels. So register an operator for what PyTorch
+# does not have, or for a kernel that saves more than its calls cost. Measure first, in the network that needs it.
 #
 # ## Inside JAX
 #
