@@ -63,8 +63,8 @@ show(numpy_network.convolution)
 # %% [markdown]
 # The activations lie as (channels, images, rows, columns). So one product serves the whole batch, and nothing is
 # transposed. All else, such as ReLU, pooling and the columns themselves, NumPy does on one core. Therefore the twin can
-# also share a batch out among threads, each of which does the whole step for its part. On a CPU with many cores that is
-# faster for large batches, and slower for small ones.
+# also share a batch out among threads, each of which does the whole step for its part. To start the threads and to wait
+# for them takes time as well, so this pays for large batches only.
 #
 # It must be the same network. Both begin with one state and see one batch:
 
@@ -126,12 +126,13 @@ for n in sizes:
           f"at the two ceilings {least * 1e3:7.2f} ms")  # fmt: skip
 
 # %% [markdown]
-# A single image is no bargain on a CPU either. Each of the sixty calls into NumPy costs some microseconds, whatever its
-# size. From a few dozen images on the time grows with the batch, and stays some times above the two ceilings. The
-# columns of im2col are bytes that the definition does not know, and most of NumPy uses one core.
+# A single image is no bargain on a CPU either: each of the sixty calls into NumPy costs some microseconds, whatever its
+# size. For large batches the time grows with the batch, and stays above the two ceilings. The columns of im2col are
+# bytes that the definition does not know, and most of NumPy uses one core.
 #
-# A row that stands out tells of other programs. The threads of the BLAS library share out even a small product and wait
-# for each other, and if one of them has no core at that moment, microseconds become a tenth of a second. Run the cells
+# These times are of a computer that may have had other work. The threads of the BLAS library share out even a small
+# product and wait for each other. If one of them has no core at that moment, microseconds become a tenth of a second:
+# then a small batch takes longer than a larger one, and your prediction is compared with a wrong number. Run the cells
 # again when the computer is idle.
 #
 # ## Why the interpreter's time is no CPU time
@@ -187,14 +188,14 @@ for name, found in kept["networks"].items():
 #
 # ## Where the GPU overtakes
 #
-# Now the knob: the batch size. A GPU takes about as long for one image as for a hundred, because it waits for launches
-# and leaves most of its multiprocessors idle. A CPU's time grows nearly from the start.
+# Now the knob: the batch size. Called launch by launch, a GPU takes about as long for one image as for a hundred. It
+# waits for launches, and most of its multiprocessors are idle. The time of plain NumPy grows from the start.
 
 
 # %%
 def steps_figure(name, own):
     """The time of a step over the batch size: what was recorded, and this computer's NumPy."""
-    figure, ax = chart(4.4)
+    figure, ax = chart(5)
     for runner, ms in kept["networks"].get(name, {}).get("ms", {}).items():
         batches = sorted(ms, key=int)
         form = "o-" if runner.startswith("CPU") else "s--"
@@ -203,7 +204,7 @@ def steps_figure(name, own):
     ax.set(xlabel="images in a batch", ylabel=f"a step of {name} (ms)")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter("{x:g}")
-    ax.legend(fontsize=8)
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
     foot(figure, f"Recorded on {kept['about']['gpu']['name']}" if "about" in kept else "No GPU has been measured yet")
     return figure
 
@@ -219,9 +220,11 @@ for n in sizes:
 steps_figure("digits", own)
 
 # %% [markdown]
-# Solid lines are the CPU's, broken ones the GPU's. Where a broken line falls below all solid ones, the GPU has
-# overtaken. Measurements have outliers, so one crossing is not enough: the GPU must be faster at all larger sizes as
-# well. This is your first exercise.
+# Solid lines are the CPU's, broken ones the GPU's. The dotted line is your own computer: a peak in it comes from other
+# work on it. On the left NumPy with a thread a core is slower than plain NumPy, and on the right it is faster.
+#
+# Where a broken line falls below all solid ones, the GPU has overtaken. Measurements have outliers, so one crossing is
+# not enough: the GPU must be faster at all larger sizes as well. This is your first exercise.
 
 # %%
 exercise("choosing/crossover")
@@ -256,14 +259,15 @@ if not kept["networks"]:
     print("No GPU has been measured yet.")
 
 # %% [markdown]
-# The smaller the network, the larger the batch must be before the GPU wins. A step as a CUDA graph wins earlier than
-# one that is called, because the host's time for sixty launches is gone (chapter [22](22_launches.ipynb)). The CPU of a
-# measuring machine has many cores. Against the dotted line, your own computer, the crossing lies elsewhere.
+# Called launch by launch, a step on the GPU needs a large batch to win, and a larger one for the smaller network. As a
+# CUDA graph it wins from the smallest batches on, because the host's time for sixty launches is gone (chapter
+# [22](22_launches.ipynb)). The CPU of this machine has many cores. Against the dotted line, your own computer, the
+# crossing lies elsewhere.
 #
 # ## What comes before the first step
 #
-# A GPU program loads a driver, makes a context, compiles kernels and records its graph. That takes seconds, in which a
-# CPU has long begun. And each batch has to be copied.
+# A GPU program loads a driver, makes a context, compiles kernels and records its graph. A CPU has begun meanwhile. And
+# each batch has to be copied.
 
 # %%
 for name, found in kept["networks"].items():
@@ -279,8 +283,14 @@ if not kept["networks"]:
     print("No GPU has been measured yet.")
 
 # %% [markdown]
-# The setup of "GPU, ours" has the compilation of all kernels in it, since it is the first to need them; what comes
-# after it finds them compiled. For a training of some seconds the setup decides. For one of hours it is nothing.
+# A kernel is compiled when a process needs it for the first time, so only the first runner to need it pays. The longest
+# setup above is such a compilation. The others found their kernels compiled, and a context that took no time was there
+# already: the process had measured other things before. A program that you start has to pay for all of it. That takes
+# longer than these whole trainings on a CPU, so for a training of some seconds the setup decides. For one of hours it
+# is nothing.
+#
+# The copy of a small batch takes as long as that of a larger one: it is the time of the call. In a step of our graph
+# with a small batch the copy is most of the time.
 
 # %%
 exercise("choosing/break_even")
@@ -296,7 +306,7 @@ check("choosing/break_even", break_even)
 # %% [markdown]
 # ## Energy
 #
-# A GPU takes hundreds of watts, so being faster is not enough. What counts is watts times seconds. The drivers count
+# A GPU can take hundreds of watts, so being faster is not enough. What counts is watts times seconds. The drivers count
 # joules themselves: NVML for the whole board of the GPU, RAPL for the chip of the CPU. The latter is often not there:
 # a virtual machine has none, and on a real one only the administrator may read it.
 
@@ -316,10 +326,13 @@ for name, found in kept["networks"].items():
             print(f"{name:8} {runner:29} batch {n:>4}, {' and '.join(meters)}, an image: {each}")
 
 # %% [markdown]
-# Note what the meters miss. While the CPU trains, the idle GPU takes its watts; while the GPU trains, the host waits at
-# full speed. Memory, fans and the loss of the power supply are in neither. If only the GPU's energy is known, there is
-# still an answer: divide the GPU's joules for a step by the CPU's seconds for it. A CPU that takes fewer watts than
-# that needs less energy.
+# In the rows of the CPU the meter is the GPU's as well: it has nothing to do there, and takes nearly as many watts as
+# while it trains. A network as small as this leaves most of it idle. So the faster way costs less energy on this board,
+# whichever it is.
+#
+# Note what the meters miss. While the GPU trains, the host waits at full speed. Memory, fans and the loss of the power
+# supply are in neither. If only the GPU's energy is known, there is still an answer: divide the GPU's joules for a step
+# by the CPU's seconds for it. A CPU that takes fewer watts than that needs less energy.
 
 # %%
 for name, found in kept["networks"].items():
@@ -358,7 +371,8 @@ print(f"{(read() - before) / took:.1f} W while NumPy trained; {words}" if read e
 #
 # - Compare the same network, from the same state, to the same accuracy, with everything that has to happen.
 # - Write the other side with care: products of matrices, all cores. Most of a "hundred times" is a slow other side.
-# - Small batches and small networks belong on a CPU. The GPU's time hardly falls below that of its launches.
+# - A GPU that is called launch by launch loses small batches to a CPU: its time hardly falls below that of its
+#   launches. Record the step as a graph.
 # - Setup and transfers are part of the time. They decide about short trainings.
 # - Energy is power times time. The faster one needs less as soon as its advantage exceeds the quotient of the watts.
 # - An interpreter's time is the time of an interpreter.

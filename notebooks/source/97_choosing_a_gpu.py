@@ -87,14 +87,14 @@ for kind, marker in zip(("laptop", "desktop", "workstation", "server"), "v^sD", 
     chosen = [gpu for gpu in gpus.values() if gpu.kind == kind]
     ax.loglog([gpu.bandwidth / 1e12 for gpu in chosen], [gpu.f32 / 1e12 for gpu in chosen], marker, label=kind)
 for gpu in gpus.values():
-    under = gpu.name in ("A100 80GB", "H200", "L4", "RTX 5090", "T4")
+    under = gpu.name in ("A100 80GB", "L4", "RTX 5090", "T4")
     ax.annotate(gpu.name, (gpu.bandwidth / 1e12, gpu.f32 / 1e12), (0, -13 if under else 6), fontsize=8, ha="center",
                 textcoords="offset points")  # fmt: skip
-span = np.array([0.2, 12.0])
-for ridge, at in ((10, 2.7), (30, 2.2), (100, 0.42)):
+span = np.array([0.16, 12.0])
+for ridge, at in ((10, 0.42), (30, 2.2), (100, 0.36)):
     ax.plot(span, ridge * span, ":", color=palette.INK, linewidth=0.8)
     ax.text(at, at * ridge * 1.06, f"ridge at {ridge} FLOP/byte", fontsize=8, rotation=27, rotation_mode="anchor")
-ax.set(xlim=(0.2, 12), ylim=(3, 200), xlabel="bandwidth (TB/s)", ylabel="float32, no tensor cores (TFLOP/s)")
+ax.set(xlim=(0.16, 12), ylim=(3, 200), xlabel="bandwidth (TB/s)", ylabel="float32, no tensor cores (TFLOP/s)")
 for axis in (ax.xaxis, ax.yaxis):
     axis.set_major_formatter("{x:g}")
 ax.legend(loc="lower right")
@@ -277,15 +277,14 @@ figure
 # %% [markdown]
 # The ratio is much better than the time, because what the model leaves out is about the same on both. Most points of
 # the memory-bound work lie some per cent to the right of zero: the H200 reaches a slightly smaller share of its
-# bandwidth. The points far to
-# the right are kernels that the datasheet calls memory-bound, and that wait for something else: on a GPU with more
-# bandwidth they are no faster. And this is a mild test, since the two GPUs have the same multiprocessors. Between a T4
-# and a B200 caches, clocks under load and the tuning of the kernels differ as well, and nobody has measured this
-# workbook there. Expect some tens of per cent.
+# bandwidth. The points of memory-bound work far to the right are kernels that the datasheet calls memory-bound, and
+# that wait for something else: on a GPU with more bandwidth they are no faster. And this is a mild test, since the two
+# GPUs have the same multiprocessors. Between a T4 and a B200 caches, clocks under load and the tuning of the kernels
+# differ as well, and nobody has measured this workbook there. Expect larger errors.
 #
 # What about a whole step? The record of chapter [96](96_cpu_against_gpu.ipynb) has LeNet-5 at several batch sizes. The
 # model gets one more number, from the same GPU: no kernel is shorter than an empty one. After the model's times stand
-# the measured ones, if there are any, with the copy of the batch in them.
+# the measured ones, if there are any. The copy of the batch is in them, and ours is given once more alone.
 
 # %%
 floor = record.load("nvidia-h200").ceilings().empty_kernel
@@ -299,7 +298,8 @@ def modelled(n, shortest=0.0):
 
 
 try:
-    timed = recorded("cpu_gpu")["networks"]["LeNet-5"]["ms"]
+    network = recorded("cpu_gpu")["networks"]["LeNet-5"]
+    timed = network["ms"] | {"GPU, our copy": network["transfer ms"]}
 except record.RecordError as error:
     timed = {}
     print(error)
@@ -308,9 +308,11 @@ for n in lenet:
     print(f"batch {n:4}: without a floor {modelled(n):.4f} ms, with it {modelled(n, floor):.4f}{own}")
 
 # %% [markdown]
-# With a small batch all kernels of LeNet-5 are shorter than an empty one, and the time is their number. No column of
-# the datasheet has that. For such a network a faster GPU is no faster, and chapter [22](22_launches.ipynb) is the one
-# to read.
+# With a small batch each kernel of LeNet-5 would be shorter than an empty one, so the model's time with the floor is
+# their number times the floor, whatever the batch. What was measured is several times the model's time. For small
+# batches most of it is launches and the copy, and a graph takes the launches away. With large batches the kernels reach
+# a small part of the bound. No column of the datasheet has any of that. For such a network a faster GPU is hardly
+# faster, and chapter [22](22_launches.ipynb) is the one to read.
 #
 # ## When does bandwidth decide?
 #
@@ -409,7 +411,7 @@ for precision in ("f32", "tf32"):
 #   nothing from the other.
 # - Times from datasheets are least times. Ratios between two GPUs are better, as long as they are alike.
 # - Compare precisions that you will use. The rate with sparsity is for no training that you know.
-# - For a small network none of the columns counts, only the number of kernels.
+# - For a small network none of the columns counts: launches and copies do, and they are not in a datasheet.
 # - Prices age. Keep the rule, and look up the numbers again.
 #
 # ## Exercises
