@@ -341,7 +341,7 @@ show(weight_gradients.reduced_kernel)
 # %%
 guess = None  # times
 
-predict(guess, 9 * 4 * 4 / 6**2, unit="times")
+predict(guess, 9 * weight_gradients.TILE**2 / weight_gradients.ELEMENTS, unit="times")
 
 # %%
 show(weight_gradients.turned_kernel)

@@ -528,6 +528,8 @@ def by_shape(p):
 
     A 1 x 1 layer without stride and padding, whose P Q is a multiple of 4, reads both operands in vectors if they begin
     at multiples of 16 bytes, and any layer dy. Layers with little to reuse are left to `reduced`.
+
+    Leaves: all multiplications of the definition, where Winograd's algorithm needs a quarter of them for 3 x 3.
     """
     a, places = p.layer, places_of(p.layer)
     if places is None or not a.n:
