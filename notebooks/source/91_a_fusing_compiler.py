@@ -370,8 +370,8 @@ for name, row in cases.items():
 # %% [markdown]
 # The bytes are those of the unfused kernels over those of the fused one, and so are the times. For GELU, and for
 # softmax and layer normalisation over rows of 1,024, both ratios agree: fusion has kept its promise. The generated
-# kernel is about as fast as that of `torch.compile`, and as the room where there is one. (A copy is a yardstick and not a
-# limit. It writes as much as it reads, and GELU reads twice what it writes.)
+# kernel is about as fast as that of `torch.compile`, and as the room where there is one. (A copy is a yardstick and not
+# a limit. It writes as much as it reads, and GELU reads twice what it writes.)
 #
 # In the last two cases the compiler's limits show. Rows of 32,768 do not fit into the registers of a block, so each
 # phase reads the row again. The prediction assumes one reading. The interpreter counts:

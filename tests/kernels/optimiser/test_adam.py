@@ -260,7 +260,15 @@ def pytorchs_tolerance(p, g, m, v):
     moved = abs(new_p - (1 - lr * decay) * p.astype(np.float64))
     off = [2.0**-24 * ((STEP + 9) * beta**STEP / (1 - beta**STEP) + 1) for beta in betas]
     allowed = room.tolerance(p, g, m, v, *ADAMW, STEP)
+    # On a GPU it has the betas, and 1 - beta, in float32, too: a beta is rounded by u.
+    u, (_, first, second) = 2.0**-24, room.reference(p, g, m, v, *ADAMW, STEP)
+    of_first, of_second = u * (abs(g) + abs(m)), u * (g.astype(np.float64) ** 2 + v)
     allowed[0] += moved * (off[0] + off[1] / 2)
+    # The step is in proportion to the first moment, and to the root of the second.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        allowed[0] += np.nan_to_num(moved * (of_first / abs(first) + of_second / second / 2), posinf=np.inf)
+    allowed[1] += of_first
+    allowed[2] += of_second
     return allowed
 
 

@@ -26,15 +26,16 @@ def test_a_graph_keeps_the_addresses_of_its_recording():
     gradients = [device.to_device(np.full(n, 0.5, np.float32)) for n in (3, 1025)]
     optimiser.sgd_(parameters, gradients, lr=0.0)  # compiles
     device.backend().cuda.synchronize()
+    queue = device.as_stream(stream)
     with cupy.cuda.using_allocator(pool.malloc), stream:
-        tensors.put(np.zeros(1, np.int64), device.as_stream(stream))
+        tensors.put(np.zeros(1, np.int64), queue)
         optimiser.sgd_(parameters, gradients, lr=0.0, stream=stream)
         stream.synchronize()
         stream.begin_capture()
-        assert tensors.is_recorded(device.as_stream(stream))
-        others = [device.empty(n, np.float32, stream=stream) for n in (3, 1025)]  # addresses that no table has
+        assert tensors.is_recorded(queue)
+        others = [device.empty(n, np.float32, stream=queue) for n in (3, 1025)]  # addresses that no table has
         for other, gradient in zip(others, gradients, strict=True):
-            other.copy_to_device(gradient, stream=stream)
+            other.copy_to_device(gradient, stream=queue)
         optimiser.sgd_(parameters, others, lr=1.0, stream=stream)
         graph = stream.end_capture()
     for _ in range(3):
