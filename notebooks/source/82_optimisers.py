@@ -136,8 +136,8 @@ show(adam.add_square_kernel)
 show(adam.add_quotient_kernel)
 
 # %% [markdown]
-# The others are as short. Nothing is wrong with any of them: each is as fast as memory allows. But what one writes the
-# next one reads, and the whole takes three times as long as it must.
+# The others are as short, and none of them moves a byte too many. But what one writes the next one reads, so the whole
+# moves nearly three times as many bytes as it must.
 #
 # ## The second rung, `fused`
 #
@@ -211,6 +211,10 @@ for name in ("one_launch", "vectorised"):
 # A view may begin anywhere, and a vector only at multiples of 16 bytes. So the table also says how many elements of a
 # tensor can be moved as vectors: all but the last three at most, or none. (What the tables add to the bytes of a small
 # tensor comes from the cache.)
+
+# %% [markdown]
+# On a GPU, 100 million parameters are measured as 100 tensors of a million each, so `fused` has 100 launches and
+# `per_operation` 800.
 
 # %%
 plots.drawn(plots.ladder, "adam", family="AdamW")
@@ -312,6 +316,11 @@ g = [device.to_device(np.float32([3, 0])), device.to_device(np.float32([4]))]
 norm = optimiser.clip_norm_(g, 1.0)
 print("norm:", norm.copy_to_host(), " clipped:", *(one.copy_to_host() for one in g))
 
+# %% [markdown]
+# `a_block_a_tensor`, the first rung, has one block for each tensor and one launch after another: at any time a single
+# multiprocessor works. The other two divide the tensors into parts as above, and `vectorised` loads four elements at
+# once. NumPy was measured on the gradients of ResNet-18 alone: that is the one mark of the CPU.
+
 # %%
 plots.drawn(plots.ladder, "gradient_norm", family="norm")
 
@@ -340,12 +349,12 @@ check("optimiser/clip", clip)
 plots.drawn(plots.roofline, "adam")
 
 # %% [markdown]
-# All of them stand on the same slope, if they stand there: the arithmetic is the same, and far below what the GPU could
-# do. What tells them apart is how many bytes they move for it, and how many of them at once.
+# All of them stand below the same point of the slope: the definition has the same FLOP and bytes for each. What tells
+# them apart is how many bytes they really move, how many at once, and how many launches they need.
 #
 # ## What to take along
 #
-# 1. Count the bytes first. A step of Adam is 28 bytes a parameter, and nothing else about it matters.
+# 1. Count the bytes first. A step of Adam is 28 bytes a parameter, and its arithmetic is hidden behind them.
 # 2. A formula that is a chain of array operations moves every intermediate result twice. Fuse it.
 # 3. Many small arrays want one launch: put their addresses into a table.
 # 4. What the host must not wait for stays on the device: a norm, the number of a step.

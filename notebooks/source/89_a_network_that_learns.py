@@ -470,10 +470,12 @@ except RecordError as error:
 
 # %% [markdown]
 # Operations that do the same work stand in one bar. Where a bar is much longer than its mark, the kernel leaves
-# something, or it is so short that starting it takes longer than the work: LeNet-5's operations are of that kind, and
-# the roofline says little about them. Where both are close, only another algorithm can help, or fusing two operations
-# into one. A bar that ends before its mark has such an algorithm: the mark counts the FLOP of the definition, and
-# Winograd's convolution ([chapter 68](68_winograd.ipynb)) takes fewer.
+# something, or it is so short that starting it takes longer than the work. Most operations of LeNet-5 are of the second
+# kind, and the roofline says little about them. The backward passes of its convolutions are of the first: they take
+# many times as long as a launch, and come nowhere near their marks. Where bar and mark are close, only another
+# algorithm can help, or fusing two operations into one. A bar that ends before its mark has such an algorithm: the mark
+# counts the FLOP of the definition, and Winograd's convolution ([chapter 68](68_winograd.ipynb)) takes fewer, forwards
+# and, as [chapter 76](76_convolution_gradients.ipynb) shows, backwards.
 #
 # Each operation was timed alone, with an empty cache. In the step, a layer finds in the cache what the one before has
 # written. So the whole step, as a graph, can be faster than its parts.
@@ -517,7 +519,9 @@ except RecordError as error:
     print(error)
 
 # %% [markdown]
-# Two right programs do not get the same losses: each rounds in its own order, and every step multiplies what was
+# Accuracy and time are medians of the five seeds. The figure shows the first 100 steps of one training.
+#
+# Two right programs do not get the same losses: each rounds in its own order, and later steps can enlarge what was
 # rounded before. What can be asked is that ours is as near to the exact training as PyTorch's is. So PyTorch trains in
 # float64 as well, and several times in float32 from parameters that are one rounding apart. Their distance from float64
 # is what rounding does, and four times the largest of them is allowed.
