@@ -49,8 +49,7 @@ class Captured:
         with cupy.cuda.using_allocator(self._pool.malloc), self._stream:
             before, state.stream, state.capturing = state.stream, device.as_stream(self._stream), True
             try:
-                # Compiles the kernels and fills the caches. Tables of the gradients' addresses are among them, and
-                # these repeat once the pool has all the memory that a step takes.
+                # Compiles the kernels and fills the caches, neither of which can be done while a graph is recorded.
                 for _ in range(3):
                     self.step(*self.inputs)
                 self._stream.synchronize()

