@@ -227,6 +227,11 @@ def test_a_chapter_runs_elsewhere_without_windows_and_is_stopped_if_it_hangs(roo
     put(root, {"notebooks/source/30_scan.py": "# %%\nprint('so far')\n\n# %%\nraise ValueError('a bad chapter')\n"})
     found = attest.run_chapter(source, root=root, notebook=False)
     assert (found["passed"], found["how"], found["error"]) == (False, "script", "ValueError: a bad chapter")
+    noted = (
+        "# %%\nerror = MemoryError('out of memory')\nerror.add_note('In plain words: it was the shape')\nraise error\n"
+    )
+    put(root, {"notebooks/source/30_scan.py": noted})
+    assert attest.run_chapter(source, root=root, notebook=False)["error"] == "MemoryError: out of memory"
     put(root, {"notebooks/source/30_scan.py": "import time\ntime.sleep(600)\n"})
     found = attest.run_chapter(source, root=root, notebook=False, seconds=0.5)
     assert not found["passed"]

@@ -1,5 +1,7 @@
 """Numba's errors gain a note in plain words; every kernel that the interpreter refuses is refused by Numba, too."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,23 @@ def fine(x, out):
     out[0] = s[0] if x[0] > 0 else x[1]
 
 
+class Pair(NamedTuple):
+    x: np.ndarray
+    scale: float
+
+
+class PairType:
+    """What Numba's type of a `Pair` is like."""
+
+    instance_class = Pair
+    types = (np.zeros(4, np.float32), np.float32(1))
+
+
+@cuda.jit
+def takes_a_named_tuple(pair, out):
+    out[0] = pair.x[0] * pair.scale
+
+
 FLOATS = np.zeros(4, np.float32)
 
 
@@ -66,6 +85,11 @@ def test_a_good_kernel_is_not_refused_and_not_run():
     out = np.full(4, 7, np.float32)
     assert simt.refusal(fine, (FLOATS, out), 10, 128) is None
     assert (out == 7).all()
+
+
+@pytest.mark.parametrize("pair", [Pair(FLOATS, np.float32(1)), PairType()])
+def test_a_named_tuple_keeps_its_names(pair):
+    assert simt.refusal(takes_a_named_tuple, (pair, FLOATS)) is None
 
 
 class Dispatcher:

@@ -23,6 +23,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -125,7 +126,7 @@ def run_chapter(
     """Execute one chapter in a process of its own: ``{"passed", "seconds", "how"}``, and ``"error"`` if it failed.
 
     ``notebook``: as a notebook, in a kernel of Jupyter, or as the script that its source is; by default whatever can be
-    done here. ``"error"`` is the last line of what it wrote.
+    done here. ``"error"`` is the last line of what it wrote, or the error that a note in plain words was added to.
     """
     if notebook is None:
         needed = ("jupytext", "nbformat", "nbclient", "ipykernel")
@@ -154,8 +155,15 @@ def run_chapter(
             failed, said = True, f"stopped after {seconds:.0f} s"
     outcome = {"passed": not failed, "seconds": round(clock() - began, 1), "how": "notebook" if notebook else "script"}
     if failed:
-        outcome["error"] = said.splitlines()[-1][:300] if said else "it ended without a word"
+        outcome["error"] = _error_in(said)[:300]
     return outcome
+
+
+def _error_in(said: str) -> str:
+    lines = said.splitlines() or ["it ended without a word"]
+    noted = next((i for i, line in enumerate(lines) if line.startswith("In plain words")), len(lines))
+    errors = [line for line in lines[:noted] if re.match(r"[\w.]+(Error|Exception)\b", line)]
+    return errors[-1] if errors and noted < len(lines) else lines[-1]
 
 
 def _environment(root: Path, given: Mapping[str, str] | None) -> dict[str, str]:

@@ -7,6 +7,10 @@
 Chapter: notebooks/95_inside_other_libraries.ipynb.
 """
 
+import os
+
 from pmpp.nn.interop.dlpack import Look, lend, look
 
 __all__ = ["Look", "lend", "look"]
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes most of a GPU's memory at its first call

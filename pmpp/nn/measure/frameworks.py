@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
 import statistics
 import time
 import typing
@@ -321,7 +320,6 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
     if not device.on_gpu():
         print(f"a GPU is needed: {device.describe()}")
         return 2
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes most of the memory
     began = time.perf_counter()
     parts = options.parts or ["checks", *PARTS]
     rows: dict[str, typing.Any] = {"versions": versions(), "sizes": {k: list(v) for k, v in SIZES.items()}}

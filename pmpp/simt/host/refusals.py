@@ -66,6 +66,8 @@ def _typical(value: Any) -> Any:
         shape = (1,) * ndim
         return Array(Storage("global", np.zeros(1, found)), found, shape, c_strides(shape))
     if isinstance(value, (tuple, list)) or hasattr(value, "types"):
-        return tuple(_typical(v) for v in getattr(value, "types", value))
+        parts = [_typical(v) for v in getattr(value, "types", value)]
+        kind = getattr(value, "instance_class", type(value))  # of Numba's type of a named tuple, of a tuple itself
+        return kind(*parts) if hasattr(kind, "_fields") else tuple(parts)
     scalar = dtypes.as_dtype(value)
     return dtypes.constant(value) if scalar is None else scalar.type(0)
