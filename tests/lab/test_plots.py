@@ -183,7 +183,7 @@ def test_every_figure_says_where_its_figures_come_from(figure):
 
 def test_every_axis_of_numbers_has_its_unit(figure):
     for ax in figure.axes:
-        assert ax.get_title(loc="left") or ax.get_title()
+        assert ax.get_title(loc="left") or ax.get_title() or figure.get_suptitle()
         for axis in (ax.xaxis, ax.yaxis):
             names = [label.get_text() for label in axis.get_ticklabels()]
             of_numbers = not any(name.replace("_", "").replace(".", "").isalpha() for name in names)

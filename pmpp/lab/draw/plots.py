@@ -162,7 +162,8 @@ def roofline(
             twofold |= entry.own is not None
         if not drawn:
             raise ValueError(f"{name} does no arithmetic, so it has no place on a roofline")
-        ax.set_title(_title(name, entries[0]))
+        # Over the legend as well: a layer's name is longer than the axes are wide.
+        figure.suptitle(_title(name, entries[0]), x=0.01, ha="left", fontsize=ax.title.get_fontsize())
         figure.legend(loc="outside right upper", alignment="left", title="share of the roof", title_fontsize=SMALL)
     for label, report in (reports or {}).items():
         x = counted_intensity(report)
@@ -283,13 +284,14 @@ def ladder(room: str | types.ModuleType, *, record: Record | None = None, family
         # Whose kernels are not shown here is hollow, as in the other figures.
         face, hatch = (colour if entry.kind == "rung" else "white"), ("///" if entry.kind == "numpy" else None)
         ax.barh(row, 100 * share, height=0.66, facecolor=face, edgecolor=colour, linewidth=1.5, hatch=hatch)
-        texts = [(1.13, _ms(entry.median_ms)), (1.24, f"{share:.1%}")]
-        texts += [(1.35, f"{_share(entry, ceilings):.1%}")] if entry.own else []
+        texts = [(1.13, _ms(entry.median_ms)), (1.25, f"{share:.1%}")]
+        texts += [(1.355, f"{_share(entry, ceilings):.1%}")] if entry.own else []
         for x, text in texts:
             ax.text(x, row, text, transform=ax.get_yaxis_transform(), va="center", ha="right", fontsize=SMALL)
     if any(entry.own for entry in entries):
         style = {"transform": ax.get_yaxis_transform(), "va": "bottom", "ha": "right", "fontsize": SMALL}
-        ax.text(1.35, -0.65, "of its own", **style)
+        ax.text(1.355, -0.65, "of its own", **style)
+        figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))
     side = roof.bound(entries[0].cost, ceilings).side
     ceiling = f"{ceilings.bandwidth / 1e12:.3g} TB/s" if side == "memory" else _rate(ceilings.fma_f32 / 1e12)
     ax.axvline(100, color=palette.INK, linewidth=1.2)

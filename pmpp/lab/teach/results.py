@@ -44,10 +44,11 @@ def recorded(room: types.ModuleType, *families: str, only: Sequence[str] = ()) -
     except record.RecordError as missing:
         print("There are no times to show:", missing)
         return
+    entries = [entry for entry in entries if entry.kind == "library" or not only or entry.contender in only]
+    wide = 1 + max((len(entry.workload) for entry in entries), default=0)
     for entry in entries:
-        if entry.kind == "library" or not only or entry.contender in only:
-            rate = f"{entry.flops / entry.seconds / 1e12:6.1f} TFLOP/s"
-            print(f"{entry.workload:27}{entry.contender:16}{entry.median_ms:8.3f} ms {rate}")
+        rate = f"{entry.flops / entry.seconds / 1e12:6.1f} TFLOP/s"
+        print(f"{entry.workload:{wide}}{entry.contender:16}{entry.median_ms:8.3f} ms {rate}")
 
 
 def compared(room: types.ModuleType, family: str, contender: str, library: str) -> None:

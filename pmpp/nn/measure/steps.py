@@ -148,24 +148,6 @@ def _torch_graph(step: Callable) -> Callable:
     return graph.replay
 
 
-def flat_memory(steps: int = 1000) -> dict[str, int]:
-    """Bytes of the pool that are in use after the second step, and after the last."""
-    import cupy
-
-    net = LeNet()
-    optimizer = nn.optim.AdamW(net.parameters())
-    rng = np.random.default_rng(0)
-    x, y = Tensor(rng.standard_normal((64, 1, 28, 28), dtype=np.float32)), Tensor(rng.integers(0, 10, 64))
-    pool, found = cupy.get_default_memory_pool(), {}
-    for i in range(1, steps + 1):
-        optimizer.zero_grad()
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
-        if i in (2, steps):
-            found[f"after step {i}"] = pool.used_bytes()
-    return found
-
-
 def main(argv: typing.Sequence[str] | None = None) -> int:
     """Measure, print and record."""
     parser = argparse.ArgumentParser(prog="python -m pmpp.nn.measure.steps", description=__doc__.split("\n")[0])
@@ -176,7 +158,6 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
         print(f"a GPU is needed: {device.describe()}")
         return 2
     rows: dict[str, typing.Any] = {}
-    memory: dict[str, int] = {}
     print(f"{'step':<22} {'':<10} {'ours ms':>9} {'torch ms':>9} {'ratio':>6} {'target':>7}  losses differ by")
     for name in options.cases or CASES:
         rows[name] = row = measure(name)
@@ -185,10 +166,7 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
             words = f"{target:7.1f}" if target else f"{'-':>7}"
             what = "graph" if kind else "as called"
             print(f"{name:<22} {what:<10} {mine:9.3f} {other:9.3f} {other / mine:6.2f} {words}  {row['farthest']:.1e}")
-        out = write("steps", "pmpp/nn/measure/steps.py", {"steps": rows, "memory": memory}, options.out)
-    memory |= flat_memory()
-    print(f"LeNet-5, AdamW, bytes in use: {', '.join(f'{k} {v:,}' for k, v in memory.items())}")
-    write("steps", "pmpp/nn/measure/steps.py", {"steps": rows, "memory": memory}, options.out)
+        out = write("steps", "pmpp/nn/measure/steps.py", {"steps": rows}, options.out)
     print(f"recorded in {out}")
     return 0
 
