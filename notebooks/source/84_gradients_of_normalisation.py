@@ -383,19 +383,20 @@ for rung in layernorm_backward.LADDER:
 # %% [markdown]
 # (In so small a matrix each block of `one_read` has one row. At the design size it has more than a hundred.)
 #
-# ## `vectorised`: two rows at once
+# ## `vectorised`: one barrier for a row, and none for a short one
 #
-# Every row costs `one_read` two barriers, and a thread that waits loads nothing. The last rung keeps two rows in
-# registers and adds up their four sums together, with one barrier. The warps write their sums into one half of
-# `partial`, and for the next two rows into the other half. So nobody has to wait until the slowest has read.
+# Every row costs `one_read` two barriers, and a thread that waits loads nothing. The last rung adds up both sums of a
+# row together, with one barrier. The warps write their sums into one half of `partial`, and for the next row into the
+# other half. So nobody has to wait until the slowest has read. And a load moves 128 bits.
 
 # %%
 show(layernorm_backward.sum_in_group)
 show(layernorm_backward.walk)
 
 # %% [markdown]
-# Rows of up to 128 elements share a warp or a block: `lanes` threads have a row, and several groups of them add the
-# same columns. At the end their sums are added in shared memory, in the order of the groups.
+# Rows of up to 128 elements share a warp. A group of `lanes` threads has a row, and they exchange their sums by
+# shuffles, without any barrier. Each group has two rows at once, so that more loads are in flight. Several groups add
+# the same columns: at the end their sums are added in shared memory, in the order of the groups.
 
 # %%
 measured("layernorm_backward")

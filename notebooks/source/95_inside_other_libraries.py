@@ -475,7 +475,7 @@ show(operators.use_layer_norm)
 n, rng = 8, np.random.default_rng(0)
 row, weight = rng.standard_normal((2, n)).astype(np.float32)
 upstream = rng.standard_normal(n).astype(np.float32)
-exact = device.to_host(normalisation.layer_norm_backward(upstream[None], row[None], weight)[0])[0]
+exact = device.to_host(normalisation.layer_norm_backward(upstream.reshape(1, n), row.reshape(1, n), weight)[0])[0]
 
 
 def slopes(step):

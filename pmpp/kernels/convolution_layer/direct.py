@@ -13,6 +13,7 @@ channel per group: there a matrix product reuses too little to pay.
 
 from __future__ import annotations
 
+import functools
 import typing
 
 import numpy as np
@@ -35,6 +36,7 @@ from pmpp.kernels.convolution_layer.direct_tiles import (  # fmt: skip
     store_each,
     store_rows,
     tile_of,
+    time_of,
 )
 from pmpp.runtime import device
 from pmpp.runtime.rung import rung
@@ -470,21 +472,34 @@ def _strips(p: Problem) -> None:
     kernel[blocks(threads, BLOCK), BLOCK, p.stream](*_flat(p), p.relu, *numbers_of(a))
 
 
+@functools.lru_cache(4096)  # as in `pmpp.kernels.convolution_layer.definition.window_of`
+def wants_single(a: Layer) -> bool:
+    """Whether a thread should compute one filter, not eight: there are few, or too few threads would have work.
+
+    For the second reason the model of `tile_of` must expect half the time: it does not see that eight filters share
+    what a thread loads.
+    """
+    if a.stride.columns > 1 or a.dilation.columns > 1:
+        return False
+    one, eight = (tile_of(a, style) for style in (SINGLE, NEIGHBOURS))
+    small = one and eight and 2 * time_of(a, SINGLE, one) < time_of(a, NEIGHBOURS, eight)
+    return a.k <= 2 * a.groups or bool(small)
+
+
 @rung(strip_kernel, strip_by_two_kernel, single_kernel, *sliding.kernels)
 def depthwise(p):
     """A layer of one channel per group is bound by memory: nothing is staged, and all loads of a thread are in flight.
 
     That holds for 3 x 3 filters with stride 1 or 2: a thread computes four outputs in a column, and loads that several
     threads need come from the first-level cache. Other layers of one or two filters per group and stride 1 along the
-    rows are staged as in `sliding`, but a thread computes one filter for eight pixels. All others are left to
-    `sliding`.
+    rows are staged as in `sliding`, but a thread computes one filter for eight pixels. So are layers that are too small
+    to fill the GPU with threads of eight filters. All others are left to `sliding`.
     """
     a = p.layer
     one_channel = a.c == a.groups and (a.r, a.s, a.dilation) == (3, 3, (1, 1)) and a.stride in ((1, 1), (2, 2))
-    few_filters = a.k <= 2 * a.groups and a.stride.columns == 1 and a.dilation.columns == 1
     if one_channel:
         _strips(p)
-    elif not (few_filters and _launch(single_kernel, p, SINGLE, _aligned(p))):
+    elif not (wants_single(a) and _launch(single_kernel, p, SINGLE, _aligned(p))):
         sliding.launch(p)
 
 

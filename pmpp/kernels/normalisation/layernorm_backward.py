@@ -375,7 +375,7 @@ def one_read(p):
 
 # ------------------------------------------------ 128 bits wide, several rows at once, and as many lanes as a row needs
 
-TOGETHER = 2  # rows of up to 1024 elements that a group of threads has in registers at once
+TOGETHER = 2  # rows of up to 128 elements that a group of lanes has in registers at once
 HELD = TOGETHER * EACH  # values that a thread then has of dy, and of x
 TOTALS = 2 * TOGETHER  # sums that it exchanges with its group
 TABLE = BLOCK * EACH  # the columns of all groups of a block
@@ -586,19 +586,18 @@ def wide_odd_rows_kernel(dy, x, weight, moments, lanes, out, partials):
     column_parts_kernel,
 )
 def vectorised(p):
-    """Loads of 128 bits; two rows at once, so that a block waits once for both; and as many lanes as a row needs.
+    """Loads of 128 bits, and as many lanes as a row needs: short rows share a warp, which has two of each at once.
 
-    A row of up to 1024 elements has 1 to 256 threads, and several short rows share a block. Longer rows have up to 1024
-    threads with 8 elements each. Of more than 8192 elements, `block_per_row` takes them.
+    A row of up to 128 elements has 1 to 32 lanes with 4 elements each, and nobody waits for another warp. Longer rows
+    have a block of up to 1024 threads with 8 elements each. Of more than 8192 elements, `block_per_row` takes them.
     """
     if p.columns > LARGEST * WIDE:
         block_per_row.launch(p)
         return
     dy, x, weight, out, stream = p.dy, p.x, p.weight, p.out, p.stream
     wide = p.columns % 4 == 0 and not any(device.address(array) % 16 for array in (dy, x, weight, out))
-    if p.columns <= BLOCK * EACH:
-        lanes = layernorm.lanes_for(blocks(p.columns, EACH), 1)
-        threads = BLOCK if lanes <= 32 else lanes
+    if p.columns <= 32 * EACH:
+        lanes, threads = layernorm.lanes_for(blocks(p.columns, EACH), 1), BLOCK
         kernel = vectorised_kernel if wide else odd_rows_kernel
         tiles = blocks(p.rows, TOGETHER * (threads // lanes))
     else:

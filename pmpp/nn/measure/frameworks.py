@@ -130,7 +130,9 @@ def graphed(call: Callable) -> Callable:
                 for _ in range(3):
                     call()
             torch.cuda.current_stream().wait_stream(side)
-            with torch.cuda.graph(graph):
+            # On the stream of the warm-up: our pool keeps memory by stream, and while a graph is recorded an empty pool
+            # cannot ask the driver for more.
+            with torch.cuda.graph(graph, stream=side):
                 kept[:] = graph, call()
         kept[0].replay()
         return kept[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -159,8 +160,9 @@ class DataLoader:
         finally:
             if worker:
                 worker.shutdown(cancel_futures=True)
-            for slot in slots:
-                slot.done.wait(computes)
+            if not sys.is_finalizing():  # then there may be no driver to ask
+                for slot in slots:
+                    slot.done.wait(computes)
             rings.append(slots)
 
     def _forms(self, n: int) -> list[tuple[tuple[int, ...], np.dtype]]:
