@@ -1,7 +1,7 @@
 """Which convolution algorithm is the fastest for which layer: measured on a GPU, kept, and read by the chapter.
 
     python -m pmpp.kernels.convolution_layer.survey --out FILE    on a machine with an NVIDIA GPU: measures all layers
-    python -m pmpp.kernels.convolution_layer.survey --fit         anywhere: fits the cost model to the record
+    python -m pmpp.kernels.convolution_layer.survey --fit         anywhere: fits the cost model to the H200's record
 
 The layers: those of ResNet-50, shapes drawn at random (forty to judge the choice by, others to fit it to), and a grid
 of channels x image size x kernel size. Each is run by every algorithm and by cuDNN (PyTorch, benchmark mode, TF32 off),
@@ -129,7 +129,7 @@ def measure_layer(layer: Layer) -> dict[str, typing.Any]:
 
 
 def main(argv: typing.Sequence[str] | None = None) -> int:
-    """The command line. Returns 0, or 1 if an algorithm gave a wrong result or failed."""
+    """The command line. Returns 0, 1 if an algorithm gave a wrong result or failed, 2 if it cannot do what is asked."""
     parser = argparse.ArgumentParser(prog="python -m pmpp.kernels.convolution_layer.survey", description=__doc__)
     parser.add_argument(
         "--out", type=Path, help="the record to write (default: beside those of this GPU), or to fit to"
@@ -238,15 +238,23 @@ def losses(rows: typing.Sequence[Measured]) -> list[float]:
 
 def _write_prices(path: Path) -> int:
     about, rows = load(path)
+    name, folder = about["gpu"]["name"], cost_model.PRICES.parent.name
+    if slug(name) != folder:
+        print(
+            f"--fit takes a record of {folder}, by whose prices `convolution` chooses on every GPU. {path} was "
+            f"measured on {name}, and nothing was written.",
+            file=sys.stderr,
+        )
+        return 2
     prices = fit([row for row in rows if row.set in ("fit", "grid")])
     run = about["run"]
-    kept = {"gpu": about["gpu"]["name"], "date": run["date"], "revision": run["revision"], "prices": prices}
+    kept = {"gpu": name, "date": run["date"], "revision": run["revision"], "prices": prices}
     cost_model.PRICES.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     cost_model.prices.cache_clear()
     cost_model.guess.cache_clear()
-    for name in sorted({row.set for row in rows}):
-        found = np.array(losses([row for row in rows if row.set == name]))
-        print(f"{name:10}{len(found):5} layers: within 10 % of the best on {np.mean(found <= 1.1):.0%}", end="")
+    for each in sorted({row.set for row in rows}):
+        found = np.array(losses([row for row in rows if row.set == each]))
+        print(f"{each:10}{len(found):5} layers: within 10 % of the best on {np.mean(found <= 1.1):.0%}", end="")
         print(f", {found.mean():.3f} times its time on average, {found.max():.2f} at most")
     return 0
 

@@ -47,6 +47,17 @@ def test_the_prices_are_those_of_the_record():
     assert kept["revision"] == ABOUT["run"]["revision"]
 
 
+def test_a_record_of_another_gpu_gives_no_prices(tmp_path, capsys):
+    other = recorded.RECORD.read_text(encoding="utf-8").replace(ABOUT["gpu"]["name"], "NVIDIA L4")
+    path, before = tmp_path / "survey.json", cost_model.PRICES.read_bytes()
+    path.write_text(other, encoding="utf-8")
+    assert recorded.main(["--fit", "--out", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "nvidia-h200" in said
+    assert "NVIDIA L4" in said
+    assert cost_model.PRICES.read_bytes() == before
+
+
 def test_the_choice_is_within_a_tenth_of_the_best_on_nine_layers_of_ten():
     judged = [row for row in ROWS if row.set in ("resnet50", "judge")]  # none of them was used for the fit
     assert len(judged) == 23 + 40
