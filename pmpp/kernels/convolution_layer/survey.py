@@ -6,7 +6,13 @@
 The layers: those of ResNet-50, shapes drawn at random (forty to judge the choice by, others to fit it to), and a grid
 of channels x image size x kernel size. Each is run by every algorithm and by cuDNN (PyTorch, benchmark mode, TF32 off),
 in turn, in one process; every output is compared with float64 at the places of
-`pmpp.kernels.convolution_layer.find.samples_of`.
+`pmpp.kernels.convolution_layer.find.samples_of`. The design layers are also computed by NumPy on the CPU, but for those
+that would take it seconds.
+
+``--budget`` is how long all of it may take. The design layers come first and are always measured in full. The less
+time is left for the others, the fewer repetitions each gets, and when none is left the rest is left out. After each
+layer all rows are written to ``FILE.part``. At the end that file becomes the record, unless the record has layers that
+it lacks.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import argparse
 import dataclasses
 import functools
 import json
+import os
 import sys
 import time
 import typing
@@ -24,7 +31,8 @@ from pathlib import Path
 import numpy as np
 
 from pmpp.kernels.convolution_layer import cost_model
-from pmpp.kernels.convolution_layer.definition import Layer, arguments, resnet50
+from pmpp.kernels.convolution_layer.definition import Layer, Problem, arguments, resnet50
+from pmpp.kernels.convolution_layer.layers_on_cpu import on_cpu
 from pmpp.kernels.convolution_layer.measured_layers import DESIGN, torch_conv2d
 from pmpp.lab.measure import environment, roofline, timing
 from pmpp.lab.measure.arrays import normal
@@ -38,6 +46,9 @@ SOURCE = Path(__file__).relative_to(ROOT).as_posix()  # with all that it imports
 CHANNELS, EXTENTS, KERNELS = (4, 16, 64, 256), (7, 14, 28, 56, 112, 224), (1, 3, 5, 7, 11, 15)
 WORK = 1e11  # FLOP of a layer of the grid, at most, if that leaves it an image
 RULE = timing.Rule(spread=0.02, min_repeats=7, max_repeats=15, max_seconds=0.05)
+SHARE = 0.4  # of the budget goes to repetitions; the rest compiles, allocates, checks, and searches in cuDNN
+RIVALS = ("cudnn", "numpy")  # beside the algorithms
+ON_CPU = 1e10  # FLOP of a layer, at most, that NumPy computes, too: that takes it 0.3 s beside an H200
 LOOSE = 1e-4  # an error of this fraction of the terms' sizes is a wrong result for any of the algorithms
 
 
@@ -72,21 +83,24 @@ def random_layers(count: int, seed: int) -> list[Layer]:
 
 
 def sets() -> dict[str, list[Layer]]:
-    """What is measured, by the name that it has in the record."""
+    """What is measured, by the name that it has in the record: what the chapter draws and the fit needs comes first."""
     return {
         "design": list(DESIGN),
         "resnet50": list(resnet50(32)),
-        "judge": random_layers(40, seed=2026),
         "grid": grid(),
         "fit": random_layers(80, seed=7),
+        "judge": random_layers(40, seed=2026),
     }
 
 
 # -------------------------------------------------------------------------------------------------------------- measure
 
 
-def measure_layer(layer: Layer) -> dict[str, typing.Any]:
-    """A row of the record: milliseconds, workspace and error by algorithm, ``"cudnn"`` among them, and reasons."""
+def measure_layer(layer: Layer, seconds: float = RULE.max_seconds, numpy: bool = False) -> dict[str, typing.Any]:
+    """A row of the record: milliseconds, workspace and error by algorithm, `RIVALS` among them, and reasons.
+
+    ``seconds`` is for the repetitions of each contender, and ``numpy`` says whether NumPy is one.
+    """
     from pmpp.kernels.convolution_layer import dispatch
     from pmpp.kernels.convolution_layer.find import samples_of
 
@@ -102,15 +116,18 @@ def measure_layer(layer: Layer) -> dict[str, typing.Any]:
     samples = samples_of(problem)
     row: dict[str, typing.Any] = {"ms": {}, "workspace": {}, "error": {}, "notes": {}}
 
-    def contender(name: str, call: typing.Callable) -> timing.Contender:
+    def check_of(name: str) -> typing.Callable[..., tuple[float, float]]:
         def check(result: typing.Any) -> tuple[float, float]:
             result = result.contiguous() if name == "cudnn" else result
             error = samples.error(device.as_input("out", result, dtypes=np.float32))
             row["error"][name] = float(f"{error:.2g}")
             return error, LOOSE
 
+        return check
+
+    def contender(name: str, call: typing.Callable) -> timing.Contender:
         options = {"poison": lambda: fill_with_nan(problem.result), "set_bytes": layer.cost.bytes}
-        return timing.Contender(call, [()], check, **options)
+        return timing.Contender(call, [()], check_of(name), **options)
 
     contenders = {}
     for name in dispatch.ALGORITHMS:
@@ -120,7 +137,12 @@ def measure_layer(layer: Layer) -> dict[str, typing.Any]:
             contenders[name] = contender(name, functools.partial(dispatch.run, name, problem))
             row["workspace"][name] = dispatch.workspace_bytes(name, layer)
     contenders["cudnn"] = contender("cudnn", lambda: library(torch, *tensors, None))
-    for name, found in timing.measure_together(contenders, timer=timing.gpu_timer(), rule=RULE).items():
+    rule, timer = dataclasses.replace(RULE, max_seconds=seconds), timing.gpu_timer()
+    outcome = timing.measure_together(contenders, timer=timer, rule=rule)
+    if numpy:
+        timer.synchronize()  # what the GPU still does is none of NumPy's time
+        outcome["numpy"] = time_numpy(problem, check_of("numpy"))
+    for name, found in outcome.items():
         if isinstance(found, Exception):
             row["notes"][name] = f"{type(found).__name__}: {found}".partition("\n")[0]
         else:
@@ -128,41 +150,94 @@ def measure_layer(layer: Layer) -> dict[str, typing.Any]:
     return row
 
 
+def time_numpy(problem: Problem, check: typing.Callable[..., tuple[float, float]]) -> timing.Timing | Exception:
+    """How long NumPy takes for the problem on the CPU, or why it has no time."""
+    x, w = device.to_host(problem.x), device.to_host(problem.w)
+    call = on_cpu(problem.layer)["numpy"]
+    try:
+        return timing.measure_host(lambda: call(x, w), check=check, max_seconds=0.5)
+    except Exception as error:  # as in measure_together: who fails gets no time, and costs the others nothing
+        return error
+
+
+def measured(
+    wanted: typing.Mapping[str, typing.Sequence[Layer]],
+    budget: float,
+    measure: typing.Callable[..., dict[str, typing.Any]] = measure_layer,
+    clock: typing.Callable[[], float] = time.perf_counter,
+) -> typing.Iterator[dict[str, typing.Any]]:
+    """Rows of the record, a layer after the other, in about ``budget`` seconds, which the design layers may exceed."""
+    began, layers = clock(), [(name, layer) for name, several in wanted.items() for layer in several]
+    for place, (name, layer) in enumerate(layers):
+        design, left = name == "design", budget - (clock() - began)
+        if design or left > 0:
+            contenders = (len(cost_model.AMOUNTS) + 1) * (len(layers) - place)
+            seconds = RULE.max_seconds if design else min(RULE.max_seconds, SHARE * left / contenders)
+            row = measure(layer, seconds, design and layer.cost.flops <= ON_CPU)
+            yield {"set": name, "layer": dataclasses.asdict(layer), **row}
+
+
 def main(argv: typing.Sequence[str] | None = None) -> int:
-    """The command line. Returns 0, 1 if an algorithm gave a wrong result or failed, 2 if it cannot do what is asked."""
+    """The command line.
+
+    Returns 0; 1 if an algorithm gave a wrong result or failed; 2 if it cannot do what is asked, or lacks layers that
+    the record has.
+    """
     parser = argparse.ArgumentParser(prog="python -m pmpp.kernels.convolution_layer.survey", description=__doc__)
     parser.add_argument(
         "--out", type=Path, help="the record to write (default: beside those of this GPU), or to fit to"
     )
     parser.add_argument("--sets", nargs="*", choices=list(sets()), default=list(sets()), help="what to measure")
     parser.add_argument("--fit", action="store_true", help="fit the prices to the record; measure nothing")
-    parser.add_argument("--budget", type=float, default=400.0, help="seconds after which the rest is left out")
+    parser.add_argument("--budget", type=float, default=100.0, help="seconds, about, for all (default: %(default)g)")
     options = parser.parse_args(argv)
     if options.fit:
         return _write_prices(options.out or RECORD)
     if not device.on_gpu():
         print(f"the map needs an NVIDIA GPU, but {device.backend().why}.", file=sys.stderr)
         return 2
+    return _survey(options)
+
+
+def _survey(options: argparse.Namespace) -> int:
     warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
-    sources = Sources().digests(SOURCE, within=MEASURED)
-    began, rows, left_out = time.perf_counter(), [], 0
-    for name in options.sets:
-        for layer in sets()[name]:
-            if time.perf_counter() - began > options.budget:
-                left_out += 1
-                continue
-            rows.append({"set": name, "layer": dataclasses.asdict(layer), **measure_layer(layer)})
-        print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
-    about = {"gpu": environment.describe_gpu(), "run": environment.describe_run(roofline.measure_ceilings())}
-    about |= {"left_out": left_out, "measured_by": SOURCE, "sources": sources}
-    out = options.out or RECORDED / slug(about["gpu"]["name"]) / RECORD.name
-    out.parent.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(row) for row in rows)
-    out.write_text(f'{{"about": {json.dumps(about)},\n"layers": [\n{lines}\n]}}\n', encoding="utf-8")
+    began, gpu = time.perf_counter(), environment.describe_gpu()
+    out = options.out or RECORDED / slug(gpu["name"]) / RECORD.name
+    old = load(out)[1] if out.exists() else []  # now: a broken file should not cost a run
+    part = out.with_name(f"{out.name}.part")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    about = {"gpu": gpu, "run": environment.describe_run(roofline.measure_ceilings())}
+    about |= {"measured_by": SOURCE, "sources": Sources().digests(SOURCE, within=MEASURED)}
+    wanted = {name: sets()[name] for name in options.sets}
+    total, rows, lines = sum(map(len, wanted.values())), [], []
+    for row in measured(wanted, options.budget - (time.perf_counter() - began)):
+        rows.append(row)
+        lines.append(json.dumps(row))
+        seconds = round(time.perf_counter() - began)
+        _write(about | {"seconds": seconds, "left_out": total - len(rows)}, lines, part)
+        if sum(one["set"] == row["set"] for one in rows) == len(wanted[row["set"]]):
+            print(f"{row['set']}: {seconds} s", flush=True)
+    if not rows:
+        print("nothing was measured, and nothing is recorded", file=sys.stderr)
+        return 2
     bad = [row for row in rows if any("Error" in note or "Wrong" in note for note in row["notes"].values())]
     for row in bad:
         print(row["layer"], row["notes"])
+    if total > len(rows):
+        print(f"{total - len(rows)} of {total} layers were left out: the budget of {options.budget:g} s is used up")
+    if missing := lacking(load(part)[1], old):
+        print(f"{out} has {len(missing)} layers that {part} lacks, and stays as it is.", file=sys.stderr)
+        return 2
+    os.replace(part, out)
     return int(bool(bad))
+
+
+def _write(about: dict[str, typing.Any], lines: typing.Sequence[str], path: Path) -> None:
+    """The record with a row a line. Whoever stops the program leaves the file of before or the new one."""
+    layers = ",\n".join(lines)
+    whole = path.with_name(f"{path.name}.tmp")
+    whole.write_text(f'{{"about": {json.dumps(about)},\n"layers": [\n{layers}\n]}}\n', encoding="utf-8")
+    os.replace(whole, path)
 
 
 # ----------------------------------------------------------------------------------------------------------------- read
@@ -182,7 +257,7 @@ class Measured:
     @property
     def ours(self) -> dict[str, float]:
         """Milliseconds of the project's own algorithms."""
-        return {name: ms for name, ms in self.ms.items() if name != "cudnn"}
+        return {name: ms for name, ms in self.ms.items() if name not in RIVALS}
 
     @property
     def best(self) -> str:
@@ -199,6 +274,13 @@ def load(path: Path = RECORD) -> tuple[dict, list[Measured]]:
         sizes = {key: tuple(value) if key in pairs else value for key, value in row["layer"].items()}
         rows.append(Measured(**(row | {"layer": Layer(**sizes)})))
     return data["about"], rows
+
+
+def lacking(new: typing.Sequence[Measured], old: typing.Sequence[Measured]) -> list[Measured]:
+    """The rows of ``old`` for layers that `sets` still has and that ``new`` lacks."""
+    wanted = {(name, layer) for name, layers in sets().items() for layer in layers}
+    wanted -= {(row.set, row.layer) for row in new}
+    return [row for row in old if (row.set, row.layer) in wanted]
 
 
 # ------------------------------------------------------------------------------------------------------------------ fit
