@@ -47,6 +47,7 @@ from pmpp.kernels.convolution_layer.measured_layers import DESIGN, sums
 
 WAYS = tuple(dispatch.ROOMS)
 COLOURS = dict(zip(WAYS, palette.COLOURS, strict=False)) | {"cudnn": palette.INK}
+WITH_NUMPY = COLOURS | {"numpy": palette.INK}
 ceilings = roofline.ceilings()
 network = definition.resnet50(images=32)  # {layer: how often}
 
@@ -133,6 +134,12 @@ def source():
     return f"Recorded on {about['gpu']['name']}, {about['run']['date'][:10]}, revision {about['run']['revision']}"
 
 
+def cpu():
+    """A second line, on whose CPU NumPy ran."""
+    run = measured.load()[0]["run"]
+    return f"\nCPU: {run['cpu']}; NumPy {run['versions']['numpy']} (on one core, but for products of matrices)"
+
+
 # %%
 design, grid = rows_of("design"), rows_of("grid")
 for row in design:
@@ -142,29 +149,32 @@ for row in design:
 
 # %%
 def all_on_the_roof(ax, rows):
-    """A column of marks is a layer, under its part of the roof. Filled: ours. Hollow: cuDNN."""
+    """A column of marks is a layer, under its part of the roof. Filled: ours. Hollow: cuDNN. Crosses: NumPy."""
     costs = [row.layer.cost for row in rows]
     for column, cost in enumerate(costs):
         ax.hlines(roofline.attainable(cost.intensity, ceilings) / 1e12, column - 0.4, column + 0.4, color=palette.INK)
-    for place, ((name, colour), marker) in enumerate(zip(COLOURS.items(), "os^DvP", strict=True)):
+    for place, ((name, colour), marker) in enumerate(zip(WITH_NUMPY.items(), "os^DvPx", strict=True)):
         done = [(column, row) for column, row in enumerate(rows) if name in row.ms]
-        at = [column + 0.13 * (place - 2.5) for column, _ in done]  # side by side: equal times hide nobody
+        aside = 0 if name == "numpy" else 0.13 * (place - 2.5)  # side by side: equal times hide nobody
         rates = [row.layer.cost.flops / row.ms[name] / 1e9 for _, row in done]
-        ax.plot(at, rates, marker, color=colour, mfc="white" if name == "cudnn" else colour, ms=7, label=name)
+        label = "numpy, CPU" if name == "numpy" else name
+        look = {"color": colour, "mfc": "white" if name == "cudnn" else colour, "ms": 7, "label": label}
+        if done:
+            ax.plot([column + aside for column, _ in done], rates, marker, **look)
     names = [f"{row.layer.r} x {row.layer.s}\nc{row.layer.c}\n{row.layer.cost.intensity:.0f}" for row in rows]
     ax.set_xticks(range(len(rows)), names)
 
 
 # %%
 if design:
-    figure, ax = chart(4.6)
+    figure, ax = chart(6.2)
     all_on_the_roof(ax, sorted(design, key=lambda row: row.layer.cost.intensity))
     ax.set(xlabel="window, channels, FLOP/byte of the layer", ylabel="TFLOP/s, by the definition's count")
     ax.set(yscale="log", title="Seven layers, five ways, and the roof above each layer")
     ax.grid(visible=False, axis="x")
     ax.yaxis.set_major_formatter("{x:g}")
     figure.legend(loc="outside right upper")
-    foot(figure, source())
+    foot(figure, source() + (cpu() if any("numpy" in row.ms for row in design) else ""))
 figure if design else "Nothing to draw yet."
 
 # %% [markdown]
@@ -172,6 +182,18 @@ figure if design else "Nothing to draw yet."
 # under it either does them all, and is held up by them, by memory, or by having too few blocks. Or it does fewer and
 # loses as much elsewhere, as the FFT does on windows of 3 x 3 and 7 x 7.
 #
+# The survey has NumPy compute six of the layers, too, on the CPU: it makes the columns of one image after another, and
+# the product of the filters with them. The seventh would take it many seconds.
+
+# %%
+by_numpy = [row for row in design if "numpy" in row.ms]
+for row in by_numpy:
+    times = row.ms["numpy"] / row.ours[row.best]
+    print(f"{row.layer!s:27} numpy {row.ms['numpy']:.0f} ms: {times:,.0f} times as long as {row.best}")
+if not by_numpy:
+    print("NumPy was not measured in this record's run.")
+
+# %% [markdown]
 # All seven are on the right of the ridge, the first one just so, and arithmetic is their bound. With a window of 1 x 1
 # the channels decide on which side a layer is: with as many filters as channels, the FLOP for each byte grow with them.
 # Here are layers from 4 to 256 channels, from a larger set that we come to below.
