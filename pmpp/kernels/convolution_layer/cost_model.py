@@ -55,15 +55,14 @@ def _products(count: int, rows: int, columns: int, depth: int) -> dict[str, floa
 
 def direct(a: Layer) -> dict[str, float]:
     """The room's own estimate of its time, `pmpp.kernels.convolution_layer.direct_tiles.time_of`, and what it omits."""
-    few = a.k // a.groups <= 2
-    style = direct_room.SINGLE if few else direct_room.NEIGHBOURS
+    style = direct_room.SINGLE if direct_room.wants_single(a) else direct_room.NEIGHBOURS
     if a.stride.columns > 2 or a.dilation.columns > 1:
         style = direct_room.SPREAD
     tile = direct_tiles.tile_of(a, style)
     found = {"start": 1, "arrays": _arrays(a), "multiply-adds": math.prod(a.shape) * a.terms * 1e-12}
     found["terms"] = a.terms * 1e-3
     if tile is not None:
-        strips = few and a.c == a.groups and (a.r, a.s) == (3, 3)  # a kernel of their own
+        strips = a.c == a.groups and (a.r, a.s) == (3, 3)  # a kernel of their own
         chunks = blocks(a.c // a.groups, tile.channels) * blocks(a.r, tile.kernel_rows)
         turns = blocks(tile.grid(a), _multiprocessors() * max(1, direct_tiles.RESIDENT // tile.warps))
         found["model"] = 0 if strips else direct_tiles.time_of(a, style, tile) * 1e-6

@@ -136,7 +136,8 @@ def test_a_misaligned_output(rung):
 @pytest.mark.parametrize(
     ("name", "kernel"),
     [
-        ("3x3 p1", "sliding_kernel"),
+        ("1x1", "sliding_kernel"),
+        ("3x3 p1", "single_kernel"),
         ("nine taps a row, s1x2", "sliding_by_two_kernel"),
         ("dilated", "register_tiled_kernel"),
         ("depthwise, ReLU", "strip_kernel"),
