@@ -614,6 +614,24 @@ for other in ("sliding", "torch.conv2d"):
 # It gains two to four times against `sliding`, by doing less: nothing is staged, and no thread computes filters that a
 # group does not have. (`g` in the line of a layer is the number of groups, here as many as channels.)
 #
+# A small layer has another need for such threads. A thread of `sliding` makes 64 outputs, and small images have too few
+# of them for the lanes of the GPU. Here is what the model that chooses the tile expects, for LeNet-5's second layer.
+
+# %%
+small = Layer(64, 6, 14, 14, 16, 5, 5)
+for name, style in (("8 filters a thread", direct.NEIGHBOURS), ("1 filter a thread", direct.SINGLE)):
+    cycles = direct_tiles.time_of(small, style, direct_tiles.tile_of(small, style))
+    print(f"{name:18} {cycles:9,.0f} cycles expected")
+
+# %% [markdown]
+# The last rung takes one filter for each thread where the model expects less than half the time.
+
+# %%
+print(f"{'depthwise':>43}")
+for other in ("sliding", "torch.conv2d"):
+    compared(direct, "small layers", "depthwise", other)
+
+# %% [markdown]
 # ### Exercise: a filter for each channel
 
 # %%

@@ -24,10 +24,15 @@ OTHER = [
     Layer(32, 3, 227, 227, 96, 11, 11, (4, 4)),
     Layer(32, 64, 56, 56, 64, 3, 3, padding=(1, 1), groups=8),
     Layer(8, 5, 61, 67, 67, 3, 3, padding=(1, 1)),
-    Layer(1, 64, 56, 56, 64, 3, 3, padding=(1, 1)),
     Layer(8, 32, 64, 64, 32, 3, 3, padding=(2, 2), dilation=(2, 2)),
     Layer(1, 1, 1024, 1024, 1, 15, 15, padding=(7, 7)),
     depthwise(32, 960, 7),
+]
+# LeNet-5's second layer, the gradient of its input, which is a layer as well, and one image.
+SMALL = [
+    Layer(64, 6, 14, 14, 16, 5, 5),
+    Layer(256, 16, 10, 10, 6, 5, 5, padding=(4, 4)),
+    Layer(1, 64, 56, 56, 64, 3, 3, padding=(1, 1)),
 ]
 
 WORKLOADS = [
@@ -38,5 +43,6 @@ WORKLOADS = [
     workload(LARGE, room.LADDER[4:5], "15x15 c64 h128", design=True),
     *(workload(layer, room.LADDER[4:5], "few channels") for layer in SWEEP),
     *(workload(layer, room.LADDER[-2:], "depthwise", quick=layer == DEPTHWISE[0]) for layer in DEPTHWISE),
+    *(workload(layer, room.LADDER[-2:], "small layers") for layer in SMALL),
     *(workload(layer, room.LADDER[-1:], "other shapes") for layer in OTHER),
 ]
