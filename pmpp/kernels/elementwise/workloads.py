@@ -11,7 +11,7 @@ import numpy as np
 from pmpp.kernels.elementwise import ladder as elementwise
 from pmpp.lab.measure.arrays import chunks, normal, uniform, with_options, worst, worst_of, xp
 from pmpp.lab.measure.bench import Workload
-from pmpp.runtime.device import empty
+from pmpp.runtime.device import as_input, empty
 from pmpp.runtime.rung import Cost
 from pmpp.runtime.views import strided
 
@@ -84,7 +84,8 @@ def transposed(rung: typing.Any) -> Callable:
 
     def call(x: typing.Any, *, out: typing.Any = None) -> typing.Any:
         rows, columns = x.shape
-        return rung(strided(x, (columns, rows), (1, columns)), None, "copy", out=out)
+        array = as_input("x", x, dtypes="float32")
+        return rung(strided(array, (columns, rows), (1, columns)), None, "copy", out=out)
 
     call.__name__ = rung.name
     return call
