@@ -58,6 +58,13 @@ def _array(value: Tensor | None) -> typing.Any:
     return None if value is None else value.array
 
 
+def _tensor(name: str, value: typing.Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        said = "did a forward return nothing?" if value is None else "make it one with Tensor(...)"
+        raise TypeError(f"{name} must be a Tensor, was {type(value).__name__}: {said}")
+    return value
+
+
 def linears() -> tuple[typing.Callable, typing.Callable]:
     """What computes a linear layer, and its gradients: as `convolutions`, by where kernels run."""
     if device.on_gpu():
@@ -95,7 +102,7 @@ class Linear(Function):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x @ weight.T + bias`` for x of shape (..., in), weight (out, in) and bias (out,)."""
-    return Linear.apply(x, weight, bias)
+    return Linear.apply(_tensor("x", x), weight, bias)
 
 
 def convolutions() -> tuple[typing.Callable, typing.Callable, typing.Callable]:
@@ -134,7 +141,7 @@ class Conv2d(Function):
 
 def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1) -> Tensor:
     """A convolution layer (a cross-correlation): x (N, C, H, W), weight (K, C / groups, R, S), bias (K,)."""
-    return Conv2d.apply(x, weight, bias, stride, padding, dilation, groups)
+    return Conv2d.apply(_tensor("x", x), weight, bias, stride, padding, dilation, groups)
 
 
 class Activation(Function):
@@ -153,29 +160,29 @@ class Activation(Function):
 
 def relu(x: Tensor) -> Tensor:
     """``max(x, 0)``."""
-    return Activation.apply(x, "relu")
+    return Activation.apply(_tensor("x", x), "relu")
 
 
 def sigmoid(x: Tensor) -> Tensor:
     """``1 / (1 + exp(-x))``."""
-    return Activation.apply(x, "sigmoid")
+    return Activation.apply(_tensor("x", x), "sigmoid")
 
 
 def tanh(x: Tensor) -> Tensor:
     """The hyperbolic tangent."""
-    return Activation.apply(x, "tanh")
+    return Activation.apply(_tensor("x", x), "tanh")
 
 
 def silu(x: Tensor) -> Tensor:
     """x times its sigmoid."""
-    return Activation.apply(x, "silu")
+    return Activation.apply(_tensor("x", x), "silu")
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """x times the probability that a standard normal number is below it; ``approximate`` may be "tanh"."""
     if approximate not in ("none", "tanh"):
         raise ValueError(f'approximate must be "none" or "tanh", was {approximate!r}')
-    return Activation.apply(x, "gelu" if approximate == "none" else "gelu_tanh")
+    return Activation.apply(_tensor("x", x), "gelu" if approximate == "none" else "gelu_tanh")
 
 
 class MaxPool2d(Function):
@@ -202,7 +209,7 @@ class MaxPool2d(Function):
 
 def max_pool2d(x, kernel_size, stride=None, padding=0, ceil_mode=False) -> Tensor:
     """The largest element of each window."""
-    return MaxPool2d.apply(x, kernel_size, stride, padding, ceil_mode)
+    return MaxPool2d.apply(_tensor("x", x), kernel_size, stride, padding, ceil_mode)
 
 
 class AvgPool2d(Function):
@@ -220,7 +227,7 @@ class AvgPool2d(Function):
 
 def avg_pool2d(x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True) -> Tensor:
     """The mean of each window."""
-    return AvgPool2d.apply(x, kernel_size, stride, padding, ceil_mode, count_include_pad)
+    return AvgPool2d.apply(_tensor("x", x), kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
 class BatchNorm(Function):
@@ -255,6 +262,7 @@ def batch_norm(x, running_mean, running_var, weight, bias, training=False, momen
     In training the moments are those of the batch, and the running ones, tensors without a gradient, are updated in
     place. Else the running ones are used; then x may still have a gradient.
     """
+    _tensor("x", x)
     if training:
         means = _array(running_mean), _array(running_var)
         y = BatchNorm.apply(x, weight, bias, *means, momentum, eps)
@@ -302,7 +310,7 @@ class LayerNorm(Function):
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     """The last dimensions, those of ``weight``, to mean 0 and variance 1, then times ``weight`` plus ``bias``."""
-    if x.shape[-weight.ndim :] != weight.shape:
+    if _tensor("x", x).shape[-weight.ndim :] != weight.shape:
         raise ValueError(f"weight must have the shape of the last dimensions of x, {x.shape}, had {weight.shape}")
     return LayerNorm.apply(x, weight, bias, eps)
 
@@ -335,12 +343,12 @@ class CrossEntropy(Function):
 
 def cross_entropy(scores, labels, ignore_index=-100, reduction="mean", label_smoothing=0.0) -> Tensor:
     """Minus the logarithm of the share that softmax gives the right class: scores (N, classes), labels (N,)."""
-    return CrossEntropy.apply(scores, labels, ignore_index, label_smoothing, reduction)
+    return CrossEntropy.apply(_tensor("scores", scores), labels, ignore_index, label_smoothing, reduction)
 
 
 def mse_loss(x: Tensor, target: Tensor) -> Tensor:
     """The mean of the squared differences."""
-    if x.shape != target.shape:
+    if _tensor("x", x).shape != _tensor("target", target).shape:
         raise ValueError(f"target must have the shape of x, {x.shape}, had {target.shape}")
     return ((x - target) ** 2).mean()
 
@@ -365,12 +373,12 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     Every call takes the next part of the sequence that `init.manual_seed` begins.
     """
     if not training or p == 0:
-        return x
+        return _tensor("x", x)
     if state.capturing:
         raise RuntimeError(
             "a graph repeats the numbers of its recording, so dropout would drop the same elements again"
         )
-    return Dropout.apply(x, p, init.seed(), init.next_offset())
+    return Dropout.apply(_tensor("x", x), p, init.seed(), init.next_offset())
 
 
 class Embedding(Function):

@@ -53,6 +53,10 @@ class Module:
             if state.watch is not None:
                 state.watch(state.path, self, result)
             return result
+        except Exception as error:
+            if not getattr(error, "__notes__", None):  # the innermost module says where it was
+                error.add_note(f"in {'.'.join(state.path)}: {type(self).__name__}({self.extra_repr()})")
+            raise
         finally:
             state.path = before
 

@@ -38,9 +38,11 @@ class Optimizer:
     kept: typing.ClassVar[tuple[str, ...]] = ()  # names of the arrays that are kept for each parameter
 
     def __init__(self, params: Iterable, **defaults: typing.Any) -> None:
+        if not isinstance(params, Iterable):
+            raise TypeError(f"params must be several parameters, as net.parameters(), was {type(params).__name__}")
         given = list(params)
         if not given:
-            raise ValueError("params must have a parameter, was empty")
+            raise ValueError("params must have a parameter, was empty: a module finds none of its layers in a list")
         groups = given if isinstance(given[0], Mapping) else [{"params": given}]
         self.param_groups: list[dict[str, typing.Any]] = []
         self.state: dict[Tensor, dict[str, typing.Any]] = {}

@@ -84,6 +84,48 @@ def test_a_module_without_a_forward_says_so():
         nn.Sequential(nn.ReLU(), F.relu)
 
 
+def test_an_error_names_the_innermost_module():
+    class Net(nn.Module):
+        def __init__(self):
+            self.body = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+
+        def forward(self, x):
+            return self.body(x)
+
+    with pytest.raises(ValueError, match="weight must have shape") as caught:
+        Net()(Tensor(np.zeros((1, 3), np.float32)))
+    assert caught.value.__notes__ == ["in Net.body.1: Linear(in_features=4, out_features=2, bias=True)"]
+
+
+@pytest.mark.parametrize("value", [np.zeros((2, 3, 4, 4), np.float32), None])
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("x", lambda x: nn.Conv2d(3, 2, 3)(x)),
+        ("x", lambda x: nn.Linear(4, 2)(x)),
+        ("x", lambda x: nn.MaxPool2d(2)(x)),
+        ("x", lambda x: nn.AvgPool2d(2)(x)),
+        ("x", lambda x: nn.BatchNorm2d(3)(x)),
+        ("x", lambda x: nn.BatchNorm2d(3).eval()(x)),
+        ("x", lambda x: nn.LayerNorm(4)(x)),
+        ("x", lambda x: nn.Dropout()(x)),
+        ("x", lambda x: nn.Dropout().eval()(x)),
+        ("x", F.gelu),
+        ("x", F.relu),
+        ("x", F.sigmoid),
+        ("x", F.silu),
+        ("x", F.tanh),
+        ("scores", lambda x: F.cross_entropy(x, np.zeros(2, np.int64))),
+        ("x", lambda x: F.mse_loss(x, Tensor([1.0]))),
+        ("target", lambda x: F.mse_loss(Tensor([1.0]), x)),
+    ],
+)
+def test_what_is_no_tensor_is_refused_by_name(name, layer, value):
+    said = "did a forward return nothing" if value is None else r"make it one with Tensor\("
+    with pytest.raises(TypeError, match=f"^{name} must be a Tensor, was {type(value).__name__}: {said}"):
+        layer(value)
+
+
 def images(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 

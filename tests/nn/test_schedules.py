@@ -87,6 +87,7 @@ PARAMETER = [nn.Parameter(np.zeros(2, np.float32))]
     "make, error, words",
     [
         (lambda: SGD([], 0.1), ValueError, "params must have a parameter"),
+        (lambda: SGD(nn.Linear(2, 1), 0.1), TypeError, r"as net.parameters\(\), was Linear"),
         (lambda: SGD([1], 0.1), TypeError, "element 0 was int"),
         (lambda: SGD(PARAMETER * 2, 0.1), ValueError, "one is there twice"),
         (lambda: SGD(PARAMETER, -0.1), ValueError, "lr must not be negative"),

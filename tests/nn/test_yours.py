@@ -36,6 +36,29 @@ class Fixed(nn.Module):
         return nn.Tensor(np.zeros((x.shape[0], 10), np.float32))
 
 
+class Silent(nn.Module):
+    """Its forward has no return."""
+
+    def __init__(self):
+        self.fc = nn.Linear(64, 10)
+
+    def forward(self, x):
+        self.fc(x.flatten(1))
+
+
+class Hidden(nn.Module):
+    """Layers in a list, or in a dictionary, are no attributes."""
+
+    def __init__(self, kind=list):
+        layers = [nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(64, 10)]
+        self.layers = dict(enumerate(layers)) if kind is dict else layers
+
+    def forward(self, x):
+        for i in range(3):
+            x = self.layers[i](x)
+        return x
+
+
 class Blind(nn.Module):
     """Pools everything away: the mean of all pixels tells digits badly apart."""
 
@@ -51,6 +74,10 @@ class Blind(nn.Module):
     [
         (None, "not started", "write a class"),
         (lambda: 3, "not a network", "made int"),
+        (digits.Net(), "not a class", r"Net, not Net\(\)"),
+        (Silent, "no scores", "returned NoneType"),
+        (Hidden, "not found", "in layers are not found"),
+        (lambda: Hidden(dict), "not found", "in layers are not found"),
         (network(nn.Flatten, lambda: nn.Linear(64, 9)), "wrong shape", r"had \(3, 9\)"),
         (Fixed, "nothing to train", "no parameter"),
         (Shares, "softmax twice", "leave the softmax out"),
@@ -78,7 +105,21 @@ class WithAStride(nn.Module):
         return self.last(F.relu(self.first(x)).flatten(1))
 
 
-def test_a_right_one_that_is_not_the_chapters_passes():
-    found = yours.check_network(WithAStride)
+class InAListAsWell(WithAStride):
+    """Its layers are attributes, and stand in a list in the order of their calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.order = [self.first, nn.functional.relu, lambda x: x.flatten(1), self.last]
+
+    def forward(self, x):
+        for one in self.order:
+            x = one(x)
+        return x
+
+
+@pytest.mark.parametrize("kind", [WithAStride, InAListAsWell])
+def test_a_right_one_that_is_not_the_chapters_passes(kind):
+    found = yours.check_network(kind)
     assert found, found
     assert "860 parameters" in repr(found)

@@ -103,9 +103,9 @@ def train(
 def main(argv: typing.Sequence[str] | None = None) -> float:
     """Train, and print accuracy and time. Returns the accuracy."""
     parser = argparse.ArgumentParser(prog="python -m pmpp.nn.examples.digits", description=__doc__.split("\n")[0])
-    parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--lr", type=float, default=RATE)
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="passes over the digits (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=BATCH, help="digits in a step (default: %(default)s)")
+    parser.add_argument("--lr", type=float, default=RATE, help="the greatest learning rate (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the parameters and the order of the batches")
     parser.add_argument("--validate", action="store_true", help="keep the held-out digits for later, and use others")
     options = parser.parse_args(argv)

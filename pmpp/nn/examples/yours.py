@@ -43,6 +43,7 @@ def check_network(kind: Callable[[], nn.Module] | None) -> Finding:
 
     Args:
         kind: a class derived from `nn.Module`, or a function that makes one; called without arguments.
+            Not a network that is made already: its parameters are drawn here.
 
     It must give scores (N, 10) for images (N, 1, 8, 8), have a convolution, and at most `MOST` parameters, all of which
     the loss depends on. It is trained on `EXAMPLES` digits, `EPOCHS` times, and must then know `AT_LEAST` of others.
@@ -52,6 +53,9 @@ def check_network(kind: Callable[[], nn.Module] | None) -> Finding:
     """
     if kind is None:
         return Finding(False, "not started", "write a class with __init__ and forward, as digits.Net.")
+    if isinstance(kind, nn.Module):
+        name = type(kind).__name__
+        return Finding(False, "not a class", f"it takes the class and makes the network: {name}, not {name}().")
     nn.manual_seed(0)
     net = kind()
     if not isinstance(net, nn.Module):
@@ -66,10 +70,16 @@ def _form(net: nn.Module, few: TensorDataset) -> Finding | None:
     """What is wrong before any training, or None."""
     images, labels = few[:3]
     scores = net(Tensor(images))
+    if not isinstance(scores, Tensor):
+        said = f"forward must return the scores as a Tensor, and returned {type(scores).__name__}."
+        return Finding(False, "no scores", said)
     if scores.shape != (3, 10):
         return Finding(False, "wrong shape", f"three images must have scores (3, 10), had {tuple(scores.shape)}.")
     if scores.node is None:
         return Finding(False, "nothing to train", "its scores depend on no parameter.")
+    if lists := _with_lost_modules(net):
+        said = f"the layers in {', '.join(lists)} are not found: write them into an nn.Sequential or into attributes."
+        return Finding(False, "not found", said)
     values = scores.detach().numpy()
     if np.allclose(values.sum(axis=1), 1, atol=1e-4) and (values >= 0).all():
         said = "its scores are shares already. The loss takes scores, and makes the shares: leave the softmax out."
@@ -86,6 +96,17 @@ def _form(net: nn.Module, few: TensorDataset) -> Finding | None:
     if count > MOST:
         return Finding(False, "too many parameters", f"it has {count:,}, and {MOST:,} are allowed: look at nn.summary.")
     return None
+
+
+def _with_lost_modules(net: nn.Module) -> list[str]:
+    """The attributes whose lists, tuples or dictionaries hold a module that `nn.Module.modules` does not find."""
+    found, lost = set(net.modules()), []
+    for module in net.modules():
+        for name, value in vars(module).items():
+            inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+            if any(isinstance(one, nn.Module) and one not in found for one in inside):
+                lost.append(name)
+    return lost
 
 
 def _result(net: nn.Module, few: TensorDataset, validation: TensorDataset) -> Finding:
