@@ -68,9 +68,9 @@ show(digits.train)
 # what it does with digits that it has *not* seen. So 360 are held out, by a fixed shuffle, and no training ever
 # touches them.
 #
-# All choices count as training here. Who tries ten learning rates and takes the one that is best on the held-out digits
-# has fitted the rate to them, and their figure is no longer honest. The schedule of `digits` was chosen on another
-# part, taken off the digits to train on (`validate=True`).
+# Choosing is training, too. If you try ten learning rates and keep the one that is best on the held-out digits, you
+# have fitted the rate to them, and their figure says too much of any other digits. The schedule of `digits` was chosen
+# on another part, taken off the digits to train on (`validate=True`).
 
 # %%
 training, held_out = digits.datasets()
@@ -93,8 +93,8 @@ draw_digits(images[:20], labels[:20])
 
 # %% [markdown]
 # Pixels were counts from 0 to 16. `digits.split` subtracts the mean of the training pixels and divides by their
-# deviation. It is worth more than any trick of the schedule: if all inputs are positive, the weights of a filter all
-# get gradients of one sign, and can only move together.
+# deviation. If all inputs are positive, the weights of a filter all get gradients of one sign, and can only move
+# together. Leave it out, with pixels from 0 to 1, and the training below gets much less far.
 #
 # **Predict, then run.** Before it has learned anything, a network gives each of the ten digits about the same share.
 # The loss is minus the natural logarithm of the right one's share. What is it?
@@ -144,7 +144,8 @@ net = Net()
 predict(guess, sum(parameter.size for parameter in net.conv2.parameters()), unit="parameters")
 
 # %% [markdown]
-# 16 filters x 8 channels x 9 positions, and 16 biases. `nn.summary` calls the network once, and says it of all layers.
+# 16 filters x 8 channels x 9 positions, and 16 biases. `nn.summary` calls the network once, and has a row for each call
+# of a layer. `pool` is called twice.
 
 # %%
 print(nn.summary(net, Tensor(images[:1])))
@@ -152,6 +153,9 @@ print(nn.summary(net, Tensor(images[:1])))
 # %% [markdown]
 # Parameters are one thing, arithmetic another. A weight of a convolution is used once for each pixel of its result, a
 # weight of a linear layer once for each image.
+#
+# `layers.operations` carries out the forward pass, and knows of each operation the least work that its definition asks
+# for, forwards and backwards.
 #
 # **Predict, then run.** A multiply-add counts as two FLOP. How many FLOP does `conv2` take for one image, forwards? Its
 # result has 16 channels of 4 x 4.
@@ -171,16 +175,17 @@ for layer, name, forward, backward in work:
     print(f"{layer:<7}{name:<14}{forward.flops:13,}{backward.flops:10,}{both.bytes:13,}{both.intensity:15.2f}")
 
 # %% [markdown]
-# `conv2` has two thirds of the parameters and most of the arithmetic. Backwards it is twice as much: one product for
-# the gradient of its input, and one for that of its weights. `conv1` needs only the second, since nobody asks for the
-# gradient of the images.
+# `conv2` has nearly two thirds of the parameters and most of the arithmetic. Backwards it is twice as much: one product
+# for the gradient of its input, and one for that of its weights. `conv1` needs only the second, since nobody asks for
+# the gradient of the images.
 #
 # ReLU and pooling have next to no arithmetic. They read and write, and memory is their bound on every GPU.
 #
 # ## Training
 #
 # In the interpreter we train on a part of the digits and for a few epochs, to keep this chapter short. On a GPU we
-# train the whole. `python -m pmpp.nn.examples.digits` trains the whole everywhere.
+# train the whole. `python -m pmpp.nn.examples.digits` trains the whole everywhere. In the interpreter that takes one to
+# three minutes: start it in a terminal now, and look at what it prints later. `--help` names what it can change.
 
 # %%
 whole = device.on_gpu()
@@ -190,7 +195,7 @@ before = net.conv1.weight.detach().numpy()
 
 
 def evaluate(net, dataset):
-    """Mean loss and the share that is known."""
+    """Mean loss, and the share of the examples that the network gets right."""
     scores = digits.scores(net, dataset.arrays[0])
     scores -= scores.max(axis=1, keepdims=True)
     shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
@@ -202,6 +207,7 @@ def evaluate(net, dataset):
 looked_at = 360 if whole else 120  # of each, after each epoch
 parts = {"trained on": TensorDataset(*part[:looked_at]), "held out": TensorDataset(*held_out[:looked_at])}
 history = {name: [evaluate(net, one)] for name, one in parts.items()}
+print("before:", ", ".join(f"loss {loss:.3f} of those {name}" for name, ((loss, _),) in history.items()))
 for epoch, loss in digits.train(net, part, epochs, batch=batch):
     for name, one in parts.items():
         history[name].append(evaluate(net, one))
@@ -214,18 +220,18 @@ for (name, values), colour, mark in zip(history.items(), palette.COLOURS, palett
         ax.plot(curve, color=colour, marker=mark, markersize=4, label=name)
 axes[0].axhline(-np.log(1 / 10), color=palette.GREY, linestyle=":", label="knows nothing")
 axes[0].set(xlabel="epoch", ylabel="loss", ylim=(0, None))
-axes[1].set(xlabel="epoch", ylabel="share that is known", ylim=(0, 1.02))
+axes[1].set(xlabel="epoch", ylabel="share that is right", ylim=(0, 1.02))
 axes[0].legend()
 None
 
 # %% [markdown]
-# The loss begins at the value that you predicted, and falls with every epoch. The two lines of the left figure say what
-# to do next. If both are high, the network has not learned enough: train longer, or make it larger. If they part, so
-# that only the digits that were trained on get better, the network learns these by heart: it wants more examples.
+# The loss begins near the value that you predicted, and falls with every epoch. The two lines of the left figure say
+# what to do next. If both are high, the network has not learned enough: train longer, or make it larger. If they part,
+# so that only the digits that were trained on get better, the network learns these by heart: it wants more examples.
 #
 # ### Beside NumPy on the CPU
 #
-# Does a network need convolutions at all? The simplest thing that learns is one linear layer: 640 weights and 10
+# Do we need convolutions at all? The simplest thing that learns is one linear layer: 640 weights and 10
 # biases, and its gradient fits on one line. Here it is in NumPy, trained on the same digits.
 
 
@@ -257,11 +263,11 @@ for name, one in {"one linear layer, NumPy": linear_says(images), "the network":
 
 # %% [markdown]
 # With few digits and a short training the linear layer is hard to beat: it has one best answer, and walks straight to
-# it, while the network must first find its filters. The command trains longer and with all digits: compare what it
-# prints.
+# it, while the network must first find its filters. The command from above trains longer and with all digits. Look at
+# what it has printed: is it more than the linear layer has here?
 #
-# The limit of the linear layer is that it compares pixel with pixel. What do both know if the digits are shifted
-# sideways? Nobody has trained them for that.
+# The limit of the linear layer is that it compares pixel with pixel. How many do both get right if the digits are
+# shifted sideways? Neither was trained for that.
 
 # %%
 shifts, some = range(-2, 3), len(parts["held out"])
@@ -273,7 +279,7 @@ known = {
 figure, ax = plt.subplots(figsize=(6, 2.8), layout="constrained")
 for (name, values), colour, mark in zip(known.items(), palette.COLOURS, palette.MARKERS, strict=False):
     ax.plot(shifts, values, color=colour, marker=mark, label=name)
-ax.set(xlabel="pixels to the right", ylabel="share that is known", xticks=shifts, ylim=(0, 1.02))
+ax.set(xlabel="shift to the right (pixels)", ylabel="share that is right", xticks=shifts, ylim=(0, 1.02))
 ax.legend()
 None
 
@@ -307,8 +313,8 @@ for place in np.argsort(-wrong, axis=None)[:3]:
 print(f"{np.count_nonzero(wrong)} of the {wrong.size - 10} places beside the diagonal hold all {wrong.sum()} mistakes")
 
 # %% [markdown]
-# The diagonal is what it gets right. Beside it mistakes are not spread evenly: a few pairs have most of them, and they
-# look alike to us as well.
+# The diagonal is what it gets right. Mistakes are not spread evenly beside it: most places have none, and a few pairs
+# have many.
 #
 # ### Exercise: count it on the GPU
 #
@@ -329,7 +335,8 @@ check("confusion/matrix", matrix)
 # %% [markdown]
 # ## The digits that it gets wrong
 #
-# The softmax makes shares of the scores. Above each digit stands what was written, and then the two largest shares.
+# The softmax makes shares of the scores. Above each image stands the digit that was written. Below that stand the two
+# digits with the largest shares.
 
 # %%
 shares = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -339,29 +346,30 @@ missed = missed[np.argsort(-shares[missed].max(axis=1))][:20]  # the surest firs
 titles = []
 for i in missed:
     second, first = np.argsort(shares[i])[-2:]
-    titles.append(f"{labels[i]}: {first} {shares[i, first]:.0%}\n{second} {shares[i, second]:.0%}")
+    titles.append(f"written: {labels[i]}\n{first} {shares[i, first]:.0%}, {second} {shares[i, second]:.0%}")
 draw_digits(images[missed], titles, columns=8)
 
 # %% [markdown]
-# The first are those of which it was surest. In many the right digit has the second share: the network hesitates where
+# The first are those where it was surest. In many the right digit has the second share: the network hesitates where
 # we would. A large share for a wrong answer shows that shares are not probabilities of being right. The loss rewards
 # being sure of the digits to train on, and nothing tells the network how often it errs on others.
 #
 # ## What did the filters learn?
 #
-# The first layer has eight filters of 3 x 3: small enough to look at. Before, they are random. Blue is positive, red is
-# negative.
+# The first layer has eight filters of 3 x 3: small enough to look at. Before the training they are random. Blue is
+# positive, and red is negative.
 
 # %%
 after = net.conv1.weight.detach().numpy()
-figure, axes = plt.subplots(2, 8, figsize=(8, 2.3), layout="constrained")
+figure, axes = plt.subplots(2, len(after), figsize=(8, 2.3), layout="constrained")
 limit = max(abs(before).max(), abs(after).max())
 for row, (name, filters) in enumerate({"before": before, "after": after}.items()):
     for ax, one in zip(axes[row], filters, strict=True):
-        ax.imshow(one[0], cmap="RdBu", vmin=-limit, vmax=limit)
+        shown = ax.imshow(one[0], cmap="RdBu", vmin=-limit, vmax=limit)
         ax.set(xticks=[], yticks=[])
         ax.grid(False)
     axes[row][0].set_ylabel(name)
+figure.colorbar(shown, ax=axes, label="weight")
 moved = np.sqrt(((after - before) ** 2).mean() / (before**2).mean())
 print(f"the weights moved by {moved:.0%} of what they were")
 
@@ -373,7 +381,7 @@ print(f"the weights moved by {moved:.0%} of what they were")
 # ## Where does a step go?
 #
 # Forwards and backwards each operation is a launch or a few. Which of them cost? The interpreter counts warp
-# instructions and bytes for each.
+# instructions and bytes for each, in the network of `digits` and for 16 images.
 
 # %%
 rows = lab.count(layers.counted, *part[:16]).result
@@ -528,14 +536,20 @@ except RecordError as error:
 #
 # ## Make it yours
 #
-# Change `Net` above, and run the cells below it again. What to try, from small to large:
+# Change `Net` above, and run all cells from there on again. What to try, from small to large:
 #
 # - *More filters*: 12 and 24 in the place of 8 and 16. What must change in the head?
-# - *A hidden layer* before the head: `nn.Linear(64, 32)` and a ReLU.
-# - *Another optimiser*: in the loop above, `nn.optim.AdamW(net.parameters(), lr=0.01)`.
+# - *Another activation*: `F.tanh`, `F.gelu`, `F.silu` or `F.sigmoid` in the place of `F.relu`.
+# - *A hidden layer* before the head: `nn.Linear(64, 32)` and a ReLU. With `nn.Dropout(0.25)` behind it?
+# - *A normalisation*: `nn.BatchNorm2d(16)` between `conv2` and its ReLU.
+# - *Another optimiser*: `nn.optim.AdamW(net.parameters(), lr=0.01)` in the loop below.
 # - *Your own operation*: the `Function` of chapter 88 stands in `forward` like any other.
 #
-# Here is a loop to change, without a schedule. It shows the loss of each batch.
+# If shapes do not fit, the last line of the error names the layer. A network finds its layers among its attributes and
+# in `nn.Sequential`, as in PyTorch, but not in a list.
+#
+# Here is a loop to change, without a schedule. It returns the loss of each batch, of at most one epoch. To train for
+# longer, call it again with the same network.
 
 
 # %%
@@ -599,7 +613,8 @@ yours.check_network(None)  # yours.check_network(Mine)
 # ## Exercises
 #
 # 1. *By heart.* All labels to train on are shuffled once, before the training. What can the loss of the digits that are
-#    trained on do then, and what that of the held-out ones? Think first, then try it with `my_training`.
+#    trained on do then, and what that of the held-out ones? Think first. Then try it: call `my_training` many times
+#    with few digits and a large hidden layer.
 # 2. *Larger images.* `Net` is given images of 28 x 28. What must change, and how many parameters has it then?
 #
 # ## Answers
@@ -640,15 +655,15 @@ class Small(nn.Module):
 yours.check_network(Small)
 
 # %% [markdown]
-# *By heart.* Nothing about an image tells its label any more. The loss of the digits to train on can still fall, if
-# the network is large and trained for long: it learns them by heart. That of the others can fall to the logarithm of
-# ten, of who knows nothing, and no lower.
+# *By heart.* Nothing about an image tells its label any more. The loss of the digits to train on can still fall, if the
+# network is large and trained for long: it learns them by heart. That of the others is the logarithm of ten at best, as
+# of a network that knows nothing. It grows, since the network gets sure of labels that mean nothing.
 #
 # *Larger images.* Only the head: after two poolings the images are 7 x 7.
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
 larger = Net()
-larger.head = nn.Linear(16 * 7 * 7, 10)
+larger.head = nn.Linear(larger.conv2.weight.shape[0] * 7 * 7, 10)
 print(nn.summary(larger, Tensor(np.zeros((1, 1, 28, 28), np.float32))))
 
 # %% [markdown]
