@@ -291,6 +291,10 @@ class LayerNorm(Module):
         return F.layer_norm(x, self.weight, self.bias, self.eps)
 
 
+def _named(names: tuple[str, ...], values: tuple) -> str:
+    return ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
+
+
 class MaxPool2d(Module):
     """The largest element of each window."""
 
@@ -300,6 +304,10 @@ class MaxPool2d(Module):
     def forward(self, x: Tensor) -> Tensor:
         """x of shape (N, C, H, W)."""
         return F.max_pool2d(x, *self.options)
+
+    def extra_repr(self) -> str:
+        """What differs from the defaults is easy to overlook, so all options are named."""
+        return _named(("kernel_size", "stride", "padding", "ceil_mode"), self.options)
 
 
 class AvgPool2d(Module):
@@ -311,6 +319,10 @@ class AvgPool2d(Module):
     def forward(self, x: Tensor) -> Tensor:
         """x of shape (N, C, H, W)."""
         return F.avg_pool2d(x, *self.options)
+
+    def extra_repr(self) -> str:
+        """As of `MaxPool2d`."""
+        return _named(("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"), self.options)
 
 
 class ReLU(Module):
@@ -358,6 +370,10 @@ class Dropout(Module):
         """Of each element."""
         return F.dropout(x, self.p, self.training)
 
+    def extra_repr(self) -> str:
+        """As PyTorch prints it, but for ``inplace``."""
+        return f"p={self.p:g}"
+
 
 class Embedding(Module):
     """A table of vectors; weight (num_embeddings, embedding_dim), standard normal."""
@@ -369,6 +385,10 @@ class Embedding(Module):
     def forward(self, indices: Tensor) -> Tensor:
         """The rows with these indices."""
         return F.embedding(indices, self.weight)
+
+    def extra_repr(self) -> str:
+        """As PyTorch prints it."""
+        return ", ".join(map(str, self.weight.shape))
 
 
 class CrossEntropyLoss(Module):

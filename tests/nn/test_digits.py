@@ -105,3 +105,10 @@ def test_mnist(capsys):
     assert first.arrays[0].shape[1:] == (1, 28, 28)
     found = mnist.main(["--examples", "4", "--epochs", "1", "--batch", "2"])
     assert f"{found:.1%} of 4 held-out digits" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--epochs", "--batch"])
+def test_no_epochs_and_no_digits_are_refused(option, capsys):
+    with pytest.raises(SystemExit):
+        digits.main([option, "0"])
+    assert f"{option} must be at least 1, was 0" in capsys.readouterr().err

@@ -72,6 +72,9 @@ def test_a_network_is_printed_as_in_pytorch():
         "Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): ReLU()\n)"
     )
     assert repr(nn.Conv2d(1, 2, 3)) == "Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1))"
+    assert repr(nn.MaxPool2d(2, padding=1)) == "MaxPool2d(kernel_size=2, stride=None, padding=1, ceil_mode=False)"
+    assert repr(nn.AvgPool2d(3)).startswith("AvgPool2d(kernel_size=3, stride=None, padding=0")
+    assert (repr(nn.Dropout(0.25)), repr(nn.Embedding(5, 2))) == ("Dropout(p=0.25)", "Embedding(5, 2)")
 
 
 def test_a_module_without_a_forward_says_so():

@@ -109,6 +109,9 @@ def main(argv: typing.Sequence[str] | None = None) -> float:
     parser.add_argument("--seed", type=int, default=0, help="of the parameters and the order of the batches")
     parser.add_argument("--validate", action="store_true", help="keep the held-out digits for later, and use others")
     options = parser.parse_args(argv)
+    for name in ("epochs", "batch"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} must be at least 1, was {getattr(options, name)}")
     print(f"kernels run on: {device.describe()}")
     began = time.perf_counter()
     nn.manual_seed(options.seed)

@@ -420,7 +420,9 @@ class Expressions(Names):
         if inspect.isfunction(thing):
             return f"{name} is a plain Python function; a kernel calls functions made with @cuda.jit(device=True)"
         if type(thing).__module__ == "numpy" or getattr(thing, "__module__", "") == "numpy":
-            return f"{name} does not run on the device; write math.{name.rpartition('.')[2]} or a loop"
+            named = name.rpartition(".")[2]
+            instead = f"math.{named} or a loop" if hasattr(math, named) else "a loop"
+            return f"{name} does not run on the device; write {instead}"
         return f"{name} cannot be called in a kernel"
 
     def device_call(self, node: ast.Call, path: str, call: intrinsics.Call, args: list, names: list) -> Expression:
