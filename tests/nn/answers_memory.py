@@ -65,6 +65,33 @@ def trains_nothing(net, optimizer, training, held_out):
         return [F.cross_entropy(net(x), y).item() for x, y in training], evaluated(net, held_out)
 
 
+def leaves_the_tape_off(net, optimizer, training, held_out):
+    losses = trained(net, optimizer, training, lambda loss: loss.item())
+    state.recording = False
+    return losses, sum(F.cross_entropy(net(x), y).item() for x, y in held_out) / len(held_out)
+
+
+def freezes(net, optimizer, training, held_out):
+    losses = trained(net, optimizer, training, lambda loss: loss.item())
+    net.requires_grad_(False)
+    return losses, sum(F.cross_entropy(net(x), y).item() for x, y in held_out) / len(held_out)
+
+
+def keeps_scores(net, optimizer, training, held_out):
+    losses = trained(net, optimizer, training, lambda loss: loss.item())
+    with nn.no_grad():
+        SEEN.extend(net(x) for x, _ in held_out)
+    return losses, evaluated(net, held_out)
+
+
+def losses_alone(net, optimizer, training, held_out):
+    return trained(net, optimizer, training, lambda loss: loss.item())
+
+
+def means_of_both(net, optimizer, training, held_out):
+    return float(np.mean(losses_alone(net, optimizer, training, held_out))), evaluated(net, held_out)
+
+
 def detached(net, optimizer, training, held_out):
     losses = trained(net, optimizer, training, lambda loss: loss.detach())
     total = 0.0
@@ -99,6 +126,32 @@ multiplies = relu(lambda x, y: [y], elementwise.multiply)
 passes_all = relu(lambda x, y: [y], lambda dy, y: dy)
 counts_zero = relu(lambda x, y: [y], lambda dy, y: activation.backward(dy, elementwise.add(y, 1.0), "relu"))
 signs = relu(lambda x, y: [y], lambda dy, y: elementwise.multiply(dy, elementwise.sign(y)))
+
+
+class InPlace(Function):
+    @staticmethod
+    def forward(context, x):
+        y = elementwise.maximum(x.array, 0.0, out=x.array)
+        context.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(context, dy):
+        return activation.backward(dy, context.saved[0], "relu")
+
+
+overwrites_dy = relu(lambda x, y: [y], lambda dy, y: elementwise.multiply(dy, elementwise.sign(y), out=dy))
+
+
+class OnTheHost(Function):
+    @staticmethod
+    def forward(context, x):
+        context.mask = x.array.copy_to_host() > 0
+        return activation.fused(x.array, "relu")
+
+    @staticmethod
+    def backward(context, dy):
+        return elementwise.multiply(dy, Tensor(context.mask.astype(np.float32)).array)
 
 
 class HidesIt(Function):
@@ -176,6 +229,42 @@ def last_loss(net, x, y, size):
     return loss.item()
 
 
+def returns_a_tensor(net, x, y, size):
+    total = 0
+    for part, labels in parts(x, y, size):
+        loss = F.cross_entropy(net(part), labels) * (len(part) / len(x))
+        loss.backward()
+        total = total + loss
+    return total
+
+
+def takes_the_step(net, x, y, size):
+    total = 0.0
+    for part, labels in parts(x, y, size):
+        loss = F.cross_entropy(net(part), labels) * (len(part) / len(x))
+        loss.backward()
+        total += loss.item()
+    nn.optim.SGD(net.parameters(), lr=0.1).step()
+    return total
+
+
+def so_many_parts(net, x, y, size):
+    """Takes the size of a part for their number."""
+    total = 0.0
+    for part in np.array_split(np.arange(len(x)), min(size, len(x))):
+        images, labels = x[int(part[0]) : int(part[-1]) + 1], Tensor(y.numpy()[part])
+        loss = F.cross_entropy(net(images), labels) * (len(part) / len(x))
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def at_once(net, x, y, size):
+    loss = F.cross_entropy(net(x), y)
+    loss.backward()
+    return loss.item()
+
+
 def nothing(net, x, y, size):
     pass
 
@@ -209,11 +298,19 @@ WRONG = [
     ("memory/leak", collects, "keeps activations", "bytes"),
     ("memory/leak", trains_nothing, "wrong losses", "must be"),
     ("memory/leak", lambda *_: None, "not started", "None"),
+    ("memory/leak", leaves_the_tape_off, "the tape is off", "no_grad"),
+    ("memory/leak", freezes, "the net is changed", "require no gradient"),
+    ("memory/leak", keeps_scores, "keeps activations", "bytes"),
+    ("memory/leak", losses_alone, "wrong form", "two things"),
+    ("memory/leak", means_of_both, "wrong form", "a list of all losses"),
     ("memory/relu", keeps_input, "keeps too much", "8,192 bytes"),
     ("memory/relu", keeps_both, "keeps too much", "8,192 bytes"),
     ("memory/relu", multiplies, "wrong gradient", "positive"),
     ("memory/relu", passes_all, "wrong gradient", "where x is"),
     ("memory/relu", counts_zero, "wrong gradient", "where x is 0"),
+    ("memory/relu", InPlace, "input changes", "forward"),
+    ("memory/relu", overwrites_dy, "dy changes", "backward"),
+    ("memory/relu", OnTheHost, "result is not saved", "on the host"),
     ("memory/relu", HidesIt, "kept outside the tape", "still there"),
     ("memory/relu", relu(lambda x, y: [], lambda dy: None), "no gradient", "None"),
     ("memory/relu", F.relu, "not a Function", "derived from"),
@@ -223,6 +320,10 @@ WRONG = [
     ("memory/accumulate", drops_the_rest, "wrong gradient", "no multiple"),
     ("memory/accumulate", zeroes, "wrong gradient", "no multiple"),
     ("memory/accumulate", last_loss, "wrong loss", "must be"),
+    ("memory/accumulate", returns_a_tensor, "keeps the tape", "a number"),
+    ("memory/accumulate", takes_the_step, "parameters change", "the step"),
+    ("memory/accumulate", so_many_parts, "parts are too large", "parts of 2 the network was given 5"),
+    ("memory/accumulate", at_once, "parts are too large", "8 examples at once"),
     ("memory/accumulate", nothing, "no gradient", "has no gradient"),
 ]
 

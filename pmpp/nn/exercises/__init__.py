@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from pmpp.lab.teach.exercise import Verdict
 from pmpp.lab.teach.source import in_notebook
+from pmpp.nn import tape
 
 __all__ = ["Exercise", "Mistake", "check", "exercise", "exercises"]
 
@@ -75,13 +76,16 @@ def exercise(name: str) -> Exercise:
 
 
 def judged(one: Exercise, answer: typing.Any) -> Verdict:
-    """The verdict on an answer. Whatever the answer raises is a verdict, too."""
+    """The verdict on an answer. Whatever the answer raises is a verdict, too; what it sets in the tape is put back."""
+    recording, watch = tape.state.recording, tape.state.watch
     try:
         found = one.judge(answer)
     except Mistake as mistake:
         return Verdict(one.name, False, mistake.name, f"{mistake.name}: {mistake}")
     except Exception as error:  # of the reader's code
         return Verdict(one.name, False, "error", f"error: it raised {type(error).__name__}: {error}")
+    finally:
+        tape.state.recording, tape.state.watch = recording, watch
     return Verdict(one.name, True, "", f"right. {found}")
 
 

@@ -19,6 +19,7 @@ from pmpp.nn.tape import Function, Tensor
 from pmpp.runtime import device
 
 ROUNDED = 512  # bytes: a GPU's pool gives an array at least so many
+HELD_OUT = 256  # rows of a batch: the scores of one are more bytes than the losses may hold
 
 # ------------------------------------------------------------------------------------------------------------ leak
 
@@ -55,12 +56,12 @@ def _made() -> tuple[nn.Module, typing.Any]:
 @functools.cache
 def _right() -> list[tuple[list, float]]:
     net, optimizer = _made()
-    return [_expected(net, optimizer, _batches(2, 8), _batches(2, 64)) for _ in range(2)]
+    return [_expected(net, optimizer, _batches(2, 8), _batches(2, HELD_OUT)) for _ in range(2)]
 
 
 def judge_leak(answer: Callable) -> str:
     """Two epochs: losses as they must be, and no more bytes and nodes after the second than after the first."""
-    training, held_out = _batches(2, 8), _batches(2, 64)
+    training, held_out = _batches(2, 8), _batches(2, HELD_OUT)
     net, optimizer = _made()
     right = _right()
     kept, sizes, nodes = [], [], []
@@ -70,13 +71,20 @@ def judge_leak(answer: Callable) -> str:
             raise Mistake("not started", "epoch() returned None")
         kept.append(found)
         if tape.state.watch is not None:
-            tape.state.watch = None
             raise Mistake("a hook is left", "state.watch is still set: what it collects lives as long as the process")
+        if not tape.state.recording:
+            raise Mistake("the tape is off", "state.recording is False for all that follows: with no_grad() it ends")
+        if not net.training or not all(p.requires_grad for p in net.parameters()):
+            raise Mistake("the net is changed", "it is in another mode, or its parameters require no gradient any more")
+        if not (isinstance(found, tuple | list) and len(found) == 2 and np.iterable(found[0])):
+            raise Mistake("wrong form", "epoch() must return two things: a list of all losses, and a mean")
         nodes.append(_nodes())
         sizes.append(in_use())
         numbers = [float(value) for value in found[0]]
-        if len(numbers) != len(losses) or not np.allclose([*numbers, float(found[1])], [*losses, mean], rtol=1e-3):
-            raise Mistake("wrong losses", f"the losses must be {losses} and {mean:.4f}, were {numbers} and {found[1]}")
+        if len(numbers) != len(losses) or not np.allclose([*numbers, float(found[1])], [*losses, mean], rtol=1e-4):
+            must, was = np.round([*losses, mean], 4).tolist(), np.round([*numbers, float(found[1])], 4).tolist()
+            case = f"in epoch {len(kept)} the losses, and then the mean,"
+            raise Mistake("wrong losses", f"{case} must be {must}, were {was}")
     losses_alone = 2 * ROUNDED * (len(training) + 1)  # a result may hold its losses on the device
     if (grown := sizes[1] - sizes[0]) > losses_alone:
         raise Mistake("keeps activations", f"one more epoch holds {grown:,} bytes of device memory more")
@@ -129,11 +137,18 @@ def judge_relu(answer: type) -> str:
         values = rng.standard_normal(shape, dtype=np.float32)
         values.reshape(-1)[0] = 0
         upstream = rng.standard_normal(shape, dtype=np.float32)
-        x = Tensor(values, requires_grad=True)
-        y = answer.apply(x * 1.0)
+        x, dy = Tensor(values, requires_grad=True), Tensor(upstream)
+        given = x * 1.0
+        y = answer.apply(given)
         if not np.array_equal(y.detach().numpy(), np.maximum(values, 0)):
             raise Mistake("wrong result", f"for shape {shape} the result is not max(x, 0)")
-        y.backward(upstream)
+        if not np.array_equal(given.detach().numpy(), values):
+            raise Mistake("input changes", "forward() writes into x, which others may have saved: make a new array")
+        saved = [device.address(one) for one in y.node.context.saved if hasattr(one, "__cuda_array_interface__")]
+        keeps_result = device.address(y.array) in saved
+        y.backward(dy)
+        if not np.array_equal(dy.numpy(), upstream):
+            raise Mistake("dy changes", "backward() writes into dy, which others may be given, too: make a new array")
         if x.grad is None:
             raise Mistake("no gradient", "backward() returned None")
         wrong = x.grad.numpy() != np.where(values > 0, upstream, 0)
@@ -161,6 +176,9 @@ def judge_relu(answer: type) -> str:
     gc.collect()
     if in_use() - before > 2 * ROUNDED + 4 * (x.size + weight.size):
         raise Mistake("kept outside the tape", "after backward() it is still there: the tape frees only what was saved")
+    if not keeps_result:
+        why = "forward() must give its result, and no other array, to context.save_for_backward"
+        raise Mistake("result is not saved", f"{why}: what is kept elsewhere costs bytes as well, also on the host")
     return "It adds no byte to what the next layer keeps."
 
 
@@ -178,38 +196,59 @@ def accumulated(net: nn.Module, x: Tensor, y: Tensor, size: int) -> float:
     return total
 
 
+class Counted(nn.Sequential):
+    """A network that knows how many examples it was given at once, at most."""
+
+    most = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores (N, 3) of (N, 8)."""
+        self.most = max(self.most, len(x))
+        return super().forward(x)
+
+
+def _linears() -> Counted:
+    nn.manual_seed(2)
+    return Counted(nn.Linear(8, 12), nn.Tanh(), nn.Linear(12, 3))
+
+
 @functools.cache
 def _whole(rows: int) -> tuple:
-    """A network, a batch, and what all of it at once gives: bytes of activations, loss, gradients."""
+    """A batch, and what all of it at once gives: bytes of activations, loss, gradients."""
     rng = np.random.default_rng(rows)
-    nn.manual_seed(2)
-    net = nn.Sequential(nn.Linear(8, 12), nn.Tanh(), nn.Linear(12, 3))
+    net = _linears()
     x, y = Tensor(rng.standard_normal((rows, 8), dtype=np.float32)), Tensor(rng.integers(0, 3, rows))
     loss = F.cross_entropy(net(x), y)
     most = nn.memory(net, loss)["activations"]
     loss.backward()
-    return net, x, y, most, loss.item(), [p.grad.numpy() for p in net.parameters()]
+    return x, y, most, loss.item(), [p.grad.numpy() for p in net.parameters()]
 
 
 def judge_accumulate(answer: Callable) -> str:
     """The gradients are those of the whole batch, also where the last part is smaller, and few activations live."""
     many = 24 if not device.on_gpu() else 2400  # there the pool rounds each array up, which few rows would not outweigh
-    for rows, size in ((8, 4), (10, 4), (5, 8), (3 * many, many)):
-        net, x, y, most, whole, right = _whole(rows)
-        net.zero_grad()
+    for rows, size in ((8, 4), (10, 4), (5, 8), (9, 2), (3 * many, many)):
+        net, (x, y, most, whole, right) = _linears(), _whole(rows)
+        was = net.state_dict()
         with curve() as seen:
             loss = answer(net, x, y, size)
         found = [p.grad for p in net.parameters()]
         case = f"with {rows} examples in parts of {size}"
+        if any(not np.array_equal(was[name], now) for name, now in net.state_dict().items()):
+            raise Mistake("parameters change", f"{case} the parameters are others: the step is not part of the task")
         if any(gradient is None for gradient in found):
             raise Mistake("no gradient", f"{case} a parameter has no gradient")
         scale = _ratio([p.numpy() for p in found], right)
         if not all(np.allclose(a.numpy(), b, rtol=1e-3, atol=1e-5) for a, b in zip(found, right, strict=True)):
             raise Mistake("wrong gradient", f"{case} the gradient is not that of the whole batch: {scale}")
+        if isinstance(loss, Tensor) and loss.node is not None:
+            raise Mistake("keeps the tape", f"{case} the result leads to the nodes of each part: return a number")
         if loss is None or not np.isclose(float(loss), whole, rtol=1e-4):
             raise Mistake("wrong loss", f"{case} the loss must be {whole:.4f}, was {loss}")
+        if net.most > size:
+            raise Mistake("parts are too large", f"{case} the network was given {net.most} examples at once")
         held = seen.peak - seen.before - sum(4 * p.size for p in net.parameters())
-        if rows > 2 * size + 2 and held > most // 2:
+        if rows == 3 * many and held > most // 2:
             raise Mistake("keeps all parts", f"{case} {held:,} bytes lived at once, nearly as many as for all at once")
     return "The gradients are those of the whole batch, and the activations those of one part."
 
