@@ -40,6 +40,23 @@ def counts_from_zero(labels, per_class, rng):
     return np.concatenate([rng.permutation(places)[:per_class] for places in chosen])
 
 
+def sorts_the_labels(labels, per_class, rng):
+    labels.sort()
+    return by_class(labels, lambda places: rng.permutation(places)[:per_class])
+
+
+def draws_without_rng(labels, per_class, rng):
+    return by_class(labels, lambda places: np.random.default_rng().permutation(places)[:per_class])
+
+
+def a_window(labels, per_class, rng):
+    def taken(places):
+        first = int(rng.integers(0, max(1, len(places) - per_class + 1)))
+        return places[first : first + per_class]
+
+    return by_class(labels, taken)
+
+
 def permuted(labels, per_class, rng):
     return by_class(labels, lambda places: rng.permutation(places)[:per_class])
 
@@ -104,6 +121,27 @@ def forgets_the_bias(net, lr):
     return sgd([net.head.weight], lr)
 
 
+def frozen_with(make):
+    def freeze(net, lr):
+        net.trunk.requires_grad_(False)
+        net.trunk.eval()
+        net.trunk.zero_grad()
+        return make(net, lr)
+
+    return freeze
+
+
+def new_head(net, lr):
+    net.head = nn.Linear(8, 3)
+    return sgd(net.head.parameters(), lr)
+
+
+plain = frozen_with(lambda net, lr: nn.optim.SGD(net.head.parameters(), lr=lr))
+adam = frozen_with(lambda net, lr: nn.optim.Adam(net.head.parameters(), lr=lr, weight_decay=0.1))
+own_rate = frozen_with(lambda net, lr: sgd(net.head.parameters(), 0.1))
+trains_another = frozen_with(new_head)
+
+
 def no_return(net, lr):
     net.trunk.requires_grad_(False)
 
@@ -139,6 +177,10 @@ def copies_rows(head, classes):
 
 def large_rows(head, classes):
     return filled(head, classes, lambda values, n: np.random.default_rng(0).normal(0, 10, (n, *values.shape[1:])))
+
+
+def not_numbers(head, classes):
+    return filled(head, classes, lambda values, n: np.full((n, *values.shape[1:]), np.nan))
 
 
 def old_at_the_end(head, classes):
@@ -201,6 +243,9 @@ WRONG = [
     ("incremental/replay", places_in_the_class, "repeated|unbalanced", "with four classes"),
     ("incremental/replay", labels_themselves, "not indices", "integers"),
     ("incremental/replay", counts_from_zero, "unbalanced", "classes of 30, 3 and 9"),
+    ("incremental/replay", sorts_the_labels, "labels change", "have changed"),
+    ("incremental/replay", draws_without_rng, "another generator", "rng alone"),
+    ("incremental/replay", a_window, "neighbours", "side by side"),
     ("incremental/replay", lambda *_: None, "not started", "None"),
     ("incremental/freeze", only_the_optimiser, "gradients are computed", "require a gradient"),
     ("incremental/freeze", training_mode, "running moments change", "running_mean"),
@@ -209,9 +254,14 @@ WRONG = [
     ("incremental/freeze", freezes_all, "head is not trained", "no parameter"),
     ("incremental/freeze", only_normalisation, "dropout is on", "training mode"),
     ("incremental/freeze", forgets_the_bias, "head is not trained", "all parameters"),
+    ("incremental/freeze", plain, "another optimiser", "momentum 0.0, weight_decay 0.0"),
+    ("incremental/freeze", adam, "another optimiser", "Adam"),
+    ("incremental/freeze", own_rate, "another optimiser", "was SGD with lr 0.1"),
+    ("incremental/freeze", trains_another, "network changes", "replaces a layer"),
     ("incremental/freeze", no_return, "not started", "None"),
     ("incremental/widen", fresh, "forgets", "first 3 rows"),
     ("incremental/widen", copies_rows, "new rows are copies", "old class"),
+    ("incremental/widen", not_numbers, "new rows are not finite", "NaN"),
     ("incremental/widen", large_rows, "new rows are large", "would win"),
     ("incremental/widen", old_at_the_end, "forgets", "first 3 rows"),
     ("incremental/widen", always_a_bias, "wrong shape", "without a bias"),

@@ -24,13 +24,22 @@ def replay(labels: np.ndarray, per_class: int, rng: np.random.Generator) -> np.n
     return np.concatenate(chosen)
 
 
+def _neighbours(labels: np.ndarray, chosen: np.ndarray) -> bool:
+    """Whether the choice of each class is a run of that class's examples."""
+    ranks = [np.flatnonzero(np.isin(np.flatnonzero(labels == label), chosen)) for label in np.unique(labels)]
+    return all(np.ptp(rank) == len(rank) - 1 for rank in ranks)
+
+
 def judge_replay(answer: Callable) -> str:
     """As many of each class as asked for, or all; each once; another choice for another generator."""
     rng = np.random.default_rng(1)
     even, uneven = rng.permutation(np.repeat(np.arange(4), 10)), rng.permutation(np.repeat([2, 7, 5], [30, 3, 9]))
     for name, labels, per_class in (("four classes of 10", even, 3), ("classes of 30, 3 and 9", uneven, 5)):
-        found = answer(labels.copy(), per_class, np.random.default_rng(2))
+        given = labels.copy()
+        found = answer(given, per_class, np.random.default_rng(2))
         case = f"with {name} and {per_class} of each"
+        if not np.array_equal(given, labels):
+            raise Mistake("labels change", f"{case} the labels that were given have changed")
         if found is None:
             raise Mistake("not started", "replay() returned None")
         found = np.asarray(found)
@@ -47,13 +56,20 @@ def judge_replay(answer: Callable) -> str:
             had, wanted = int((labels[found] == label).sum()), min(per_class, int(size))
             if had != wanted:
                 raise Mistake("unbalanced", f"{case} class {label} must have {wanted} examples, had {had}")
-    draws = [frozenset(np.asarray(answer(even.copy(), 3, np.random.default_rng(seed))).tolist()) for seed in range(4)]
-    if len(set(draws)) == 1:
+    draws = [np.asarray(answer(even.copy(), 3, np.random.default_rng(seed))) for seed in (0, 1, 2, 3, 0)]
+    if set(draws[0].tolist()) != set(draws[4].tolist()):
+        raise Mistake("another generator", "two generators of one seed choose different examples: draw with rng alone")
+    if len({frozenset(draw.tolist()) for draw in draws}) == 1:
         raise Mistake("not random", "four generators choose the same examples: the first of a class are often alike")
+    if all(_neighbours(even, draw) for draw in draws):
+        raise Mistake("neighbours", "what is chosen stands side by side in its class: neighbours are often alike")
     return "Each class has its share, and each example is there once."
 
 
 # ---------------------------------------------------------------------------------------------------------- freeze
+
+
+LR = 0.2
 
 
 class Trunk(nn.Module):
@@ -84,12 +100,21 @@ def judge_freeze(answer: Callable) -> str:
     net = Trunk()
     F.cross_entropy(net(x), y).backward()  # it was trained before, so gradients are there
     net.train()
-    optimizer = answer(net, 0.1)
+    was = net.state_dict()
+    optimizer = answer(net, LR)
     if optimizer is None:
         raise Mistake("not started", "freeze() returned None")
     if not isinstance(optimizer, nn.optim.Optimizer):
         raise Mistake("no optimiser", f"freeze() must return an optimiser, returned {type(optimizer).__name__}")
-    before, statistics = net.state_dict(), {name for name, _ in net.trunk.named_buffers()}
+    before = net.state_dict()
+    if list(was) != list(before) or any(not np.array_equal(was[name], before[name]) for name in was):
+        raise Mistake("network changes", "freeze() itself replaces a layer, or changes what was learned")
+    wanted = {"lr": LR, "momentum": 0.9, "weight_decay": 0.1}
+    had = [{name: group.get(name) for name in wanted} for group in optimizer.param_groups]
+    if type(optimizer) is not nn.optim.SGD or any(group != wanted for group in had):
+        what = f"{type(optimizer).__name__} with {', '.join(f'{name} {value}' for name, value in had[0].items())}"
+        raise Mistake("another optimiser", f"asked for is SGD with lr {LR}, momentum 0.9, weight_decay 0.1, was {what}")
+    statistics = {name for name, _ in net.trunk.named_buffers()}
     given = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if {id(p) for p in net.trunk.parameters()} & given:
         why = "the optimiser must be given the head alone: weight decay or an old momentum may change what is in it"
@@ -160,6 +185,8 @@ def judge_widen(answer: Callable) -> str:
         if any(not np.array_equal(now[name][:old], values) for name, values in was.items()):
             raise Mistake("forgets", f"{case} the first {old} rows are not those of the old head")
         rows = now["weight"][old:]
+        if not all(np.isfinite(values).all() for values in now.values()):
+            raise Mistake("new rows are not finite", f"{case} a row holds what was in memory, or NaN")
         if abs(rows).max() > 1 or (bias and abs(now["bias"][old:]).max() > 1):
             raise Mistake("new rows are large", f"{case} a new class would win against what was learned")
         if any(np.array_equal(row, other) and row.any() for row in rows for other in was["weight"]):
