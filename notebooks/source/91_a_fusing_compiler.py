@@ -507,6 +507,8 @@ check_operation(line)
 # **2. A rule.** Write a rule by which *every reduction ends a kernel*. What comes before it is fused into it; what
 # comes after is in another kernel. Nothing is written that does not have to be. `operations(graph)` gives all
 # operations in order, `REDUCTIONS` the names of reductions, and `space_of(value)` what an operation goes through.
+# To ask whether a value is a result, look it up in `set(graph.results)`: `==` of two values would be traced.
+# Whether a value is a result, ask `set(graph.results)`: `==` of two values is itself an operation that is traced.
 
 
 # %%

@@ -30,6 +30,7 @@ def test_right_operations(line):
         ("-ONE if {0} > ZERO else ONE if {0} < ZERO else {0}", r"sign\(2.0\) must be 1.0, was -1.0"),
         ("np.sgn({0})", "cannot run"),
         ("ONE if {0} >", "cannot run"),
+        ("ONE if x > ZERO else -ONE if x < ZERO else x", "the name 'x' is not defined"),
         (len, "must be a string"),
     ],
 )
@@ -51,7 +52,15 @@ def ends_otherwise(graph):
     ]
 
 
-@pytest.mark.parametrize("rule", [ends, ends_otherwise])
+def compares_values(graph):
+    return [Part(space_of(v), (v,)) for v in operations(graph) if v.op in REDUCTIONS or v in graph.results]
+
+
+def ends_in_lists(graph):
+    return [Part(part.space, list(part.targets)) for part in ends(graph)]
+
+
+@pytest.mark.parametrize("rule", [ends, ends_otherwise, ends_in_lists])
 def test_right_rules(rule):
     assert check_rule(rule)
 
@@ -70,6 +79,9 @@ def test_right_rules(rule):
             "%1 = max(%0), shape (4, 1) goes",
         ),
         (lambda graph: graph.results, "a rule returns a list of Part, had Value"),
+        (lambda graph: None, "a rule returns a list of Part, returned NoneType"),
+        (compares_values, "values are compared with `is`, or looked up in set(graph.results)"),
+        (lambda graph: [Part(v.shape, v) for v in graph.results], "the targets of a Part are a tuple"),
         (lambda graph: 1 / 0, "the rule raises ZeroDivisionError"),
     ],
 )
@@ -97,6 +109,12 @@ def test_right_bytes(answer):
         (lambda r, n: (8 * r * n + 4 * n * r, 0), "which are read once"),
         (lambda r, n: (4 * r * n + 4 * n, 0), "look at the reading of x"),
         (lambda r, n: (8 * r * n + 4 * n, 8 * r * n), "with a kernel an operation, 7 rows of 64"),
+        (lambda r, n: (12 * r * n + 4 * n, 0), "1 too many: each kernel reads or writes an array once"),
+        (lambda r, n: (8 * r * n + 4 * n, 20 * r * n + 32 * r + 4 * n), "the arrays like x, 2 too few"),
+        (lambda r, n: (8 * r * n + 4 * n + 4 * r, 0), "look at the numbers of each row"),
+        (lambda r, n: (16 * r * n + 8 * n, 0), "these are twice the bytes"),
+        (lambda r, n: (28 * r * n + 32 * r + 4 * n, 8 * r * n + 4 * n), "in the other order"),
+        (lambda r, n: (8 * r * n + 4 * n + 0.5, 28 * r * n + 32 * r + 4 * n), "-0.5 bytes"),
         (lambda r, n: 3, "must return two numbers"),
         (lambda r, n: (1, 2, 3), "must return two numbers, returned 3"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from unittest import mock
 
 import numpy as np
@@ -12,7 +12,7 @@ from pmpp.nn.fuse import errors
 from pmpp.nn.fuse.compiled import fuse
 from pmpp.nn.fuse.examples import gelu_with_mask, layer_norm, softmax
 from pmpp.nn.fuse.group import Part, alone, fused, space_of
-from pmpp.nn.fuse.tracing import OPERATIONS, REDUCTIONS, Graph, ancestors, trace
+from pmpp.nn.fuse.tracing import OPERATIONS, REDUCTIONS, Graph, TraceError, ancestors, trace
 
 
 class Said(typing.NamedTuple):
@@ -31,8 +31,8 @@ class Said(typing.NamedTuple):
 # ------------------------------------------------------------------------------------------------------ an operation
 
 
-def sign(x):
-    return np.sign(x)
+def sign(values):
+    return np.sign(values)
 
 
 def check_operation(line: str) -> Said:
@@ -74,7 +74,13 @@ def check_rule(rule: Callable[[Graph], list[Part]]) -> Said:
         made = fuse(function, rule=rule)
         graph = trace(function, made.names, shapes)
         try:
-            parts = list(rule(graph))
+            parts = rule(graph)
+            if not isinstance(parts, Iterable):
+                return Said(False, f"{name}: a rule returns a list of Part, returned {type(parts).__name__}")
+            parts = list(parts)
+        except TraceError:
+            how = "values are compared with `is`, or looked up in set(graph.results)"
+            return Said(False, f"{name}: {how}: == of two values is itself an operation, which is traced")
         except Exception as error:
             return Said(False, f"{name}: the rule raises {type(error).__name__}: {error}")
         if fault := _fault(graph, parts):
@@ -97,6 +103,8 @@ def _fault(graph: Graph, parts: list) -> str:
     for part in parts:
         if not isinstance(part, Part):
             return f"a rule returns a list of Part, had {type(part).__name__}"
+        if not isinstance(part.targets, tuple | list):
+            return f"the targets of a Part are a tuple, was {part.targets!r}: write (value,)"
     written = [value for part in parts for value in part.targets]
     for value in graph.results:
         if value not in set(written):
@@ -142,19 +150,29 @@ def check_bytes(answer: Callable[[int, int], tuple[int, int]]) -> Said:
         arrays = np.ones((rows, n), np.float32), np.ones(n, np.float32)
         truth = [fuse(rms_norm, rule=rule).program(*arrays).nbytes for rule in (fused, alone)]
         try:
-            given = [int(one) for one in answer(rows, n)]
+            given = [int(one) if int(one) == one else float(one) for one in answer(rows, n)]
         except Exception as error:
             return Said(False, f"answer({rows}, {n}) must return two numbers: {error}")
         if len(given) != 2:
             return Said(False, f"answer({rows}, {n}) must return two numbers, returned {len(given)}")
         small = {"the weights": 4 * n, "the numbers of each row": 32 * rows, "the reading of x": 4 * rows * n}
         small["the repetitions of the weights, which are read once"] = -4 * n * (rows - 1)
+        if given == truth[::-1]:
+            return Said(False, "the two numbers are in the other order: as one kernel comes first")
         for kind, got, right in zip(("as one kernel", "with a kernel an operation"), given, truth, strict=True):
             if got == right:
                 continue
             if 4 * got == right:
                 return Said(False, f"{kind}: these are elements, not bytes, for {rows} rows of {n}")
+            if got == 2 * right:
+                return Said(False, f"{kind}: these are twice the bytes: a float32 has 4, for {rows} rows of {n}")
             missing = next((words for words, size in small.items() if size == right - got), None)
+            large, rest = divmod(right - got, 4 * rows * n)
+            if missing is None and rest == 0:
+                count = f"{abs(large)} too {'few' if large > 0 else 'many'}"
+                missing = f"the arrays like x, {count}: each kernel reads or writes an array once"
+            elif missing is None and (right - got) % (4 * rows) == 0 and abs(right - got) <= 32 * rows:
+                missing = "the numbers of each row"
             about = f": look at {missing}" if missing else ""
             return Said(False, f"{kind}, {rows} rows of {n}: {right - got:+,} bytes from {got:,} to the truth{about}")
     return Said(True, f"1,000 rows of 768 move {truth_of(1000, 768)}")
