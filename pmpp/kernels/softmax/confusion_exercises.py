@@ -9,6 +9,7 @@ from pmpp.kernels.common import blocks
 from pmpp.lab.teach.exercise import Case, Exercise, Trap
 
 BLOCK = 64  # threads a block
+WARP = 32
 
 
 def _matrix(scores: np.ndarray, labels: np.ndarray, counts: np.ndarray, chosen=None) -> dict:
@@ -42,6 +43,14 @@ def matrix_answer(scores, labels, counts):
         cuda.atomic.add(counts, (labels[i], best), 1)
 
 
+def _budget(case: Case) -> dict[str, tuple[float, str]]:
+    examples, classes = case.args[0].shape
+    alone = blocks(examples, WARP)  # one atomic of a warp
+    shared = case.grid * blocks(classes * classes, WARP)  # a block that has counts of its own adds them up as well
+    advice = "Give each thread a row of its own: then a warp counts 32 examples at a time."
+    return {"atomic_requests": (alone + shared, advice)}
+
+
 def _exchanged(scores, labels, counts):
     return {2: _matrix(scores, labels, counts)[2].T}
 
@@ -63,6 +72,7 @@ EXERCISES = (
         f"each example; counts begins as 0. There are {BLOCK} threads a block, and one thread or more for each row.",
         parameters="scores, labels, counts",
         cases=_cases,
+        budget=_budget,
         answer=matrix_answer,
         hints=(
             "One thread reads one row, and remembers the column of the greatest score so far.",

@@ -34,6 +34,39 @@ def matrix_from_the_last_column(scores, labels, counts):
     cuda.atomic.add(counts, (labels[i], best), 1)
 
 
+@right(MATRIX)
+@cuda.jit
+def matrix_of_each_block_first(scores, labels, counts):
+    own = cuda.shared.array((16, 16), np.int32)  # this many classes at most
+    classes = scores.shape[1]
+    for k in range(cuda.threadIdx.x, classes * classes, cuda.blockDim.x):
+        own[k // classes, k % classes] = 0
+    cuda.syncthreads()
+    i = cuda.grid(1)
+    if i < labels.size:
+        best = 0
+        for k in range(1, classes):
+            if scores[i, k] > scores[i, best]:
+                best = k
+        cuda.atomic.add(own, (labels[i], best), 1)
+    cuda.syncthreads()
+    for k in range(cuda.threadIdx.x, classes * classes, cuda.blockDim.x):
+        cuda.atomic.add(counts, (k // classes, k % classes), own[k // classes, k % classes])
+
+
+@wrong(MATRIX, "too many atomics", "Give each thread a row of its own")
+@cuda.jit
+def matrix_by_one_thread_a_block(scores, labels, counts):
+    if cuda.threadIdx.x == 0:
+        first = cuda.blockIdx.x * cuda.blockDim.x
+        for i in range(first, min(scores.shape[0], first + cuda.blockDim.x)):
+            best = 0
+            for k in range(1, scores.shape[1]):
+                if scores[i, k] > scores[i, best]:
+                    best = k
+            cuda.atomic.add(counts, (labels[i], best), 1)
+
+
 def matrix(name, guard=True, atomic=True, exchanged=False, last=False, zero=False, block_only=False, into=False):
     """Counting with one part exchanged."""
 
