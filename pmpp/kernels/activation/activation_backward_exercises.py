@@ -72,6 +72,7 @@ def _bias_cases(rng: np.random.Generator) -> list[Case]:
     for n, c, inner in ((1, 1, 1), (2, 1, 200), (1, 3, 128), (3, 2, 49), (5, 4, 130)):
         dy = rng.uniform(1, 2, (n, c, inner)).astype(np.float32)  # of one sign: what is lost shows
         x = rng.standard_normal((n, c, inner), dtype=np.float32)
+        x.reshape(-1)[1::5] = 0  # where the slope is 0
         kept = np.where(x > 0, dy, 0).astype(np.float64)
         total = kept.sum(axis=(0, 2))
         # Each of the additions is off by 2^-24 of at most the whole sum.
@@ -100,6 +101,10 @@ def _one_image(dy: np.ndarray, x: np.ndarray, dbias: np.ndarray) -> dict[int, np
 
 def _no_slope(dy: np.ndarray, x: np.ndarray, dbias: np.ndarray) -> dict[int, np.ndarray]:
     return {2: dy.sum(axis=(0, 2), dtype=np.float64)}
+
+
+def _open_at_zero(dy: np.ndarray, x: np.ndarray, dbias: np.ndarray) -> dict[int, np.ndarray]:
+    return {2: np.where(x >= 0, dy, 0).sum(axis=(0, 2), dtype=np.float64)}
 
 
 EXERCISES = (
@@ -145,6 +150,7 @@ EXERCISES = (
         traps=(
             Trap("one image", "The sum goes over all images.", _one_image),
             Trap("slope forgotten", "Where x is not positive, ReLU lets nothing through.", _no_slope),
+            Trap("slope at 0", "Where x is 0, the slope is 0: compare with >.", _open_at_zero),
         ),
     ),
 )

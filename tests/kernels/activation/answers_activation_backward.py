@@ -81,7 +81,7 @@ def bias_image_by_image(dy, x, dbias):
         dbias[channel] = total
 
 
-def bias(images=True, everything=False, once=False, step=True, zero=f0, name="bias"):
+def bias(images=True, everything=False, at_zero=False, once=False, step=True, zero=f0, name="bias"):
     """The bias's gradient with one of its parts exchanged."""
 
     @cuda.jit
@@ -90,7 +90,8 @@ def bias(images=True, everything=False, once=False, step=True, zero=f0, name="bi
         total = zero
         i = cuda.threadIdx.x
         while i < count * inner:
-            if everything or x[i // inner, channel, i % inner] > f0:
+            value = x[i // inner, channel, i % inner]
+            if everything or value > f0 or (at_zero and value == f0):
                 total += dy[i // inner, channel, i % inner]
             i += cuda.blockDim.x if step else count * inner
         shared = cuda.shared.array(32, np.float32)
@@ -125,6 +126,7 @@ def bias_of_flat_channels(dy, x, dbias):
 ANSWERS += [
     WrongAnswer(BIAS, bias(images=False, name="bias_of_one_image"), "one image"),
     WrongAnswer(BIAS, bias(everything=True, name="bias_without_slope"), "slope forgotten"),
+    WrongAnswer(BIAS, bias(at_zero=True, name="bias_with_a_slope_at_zero"), "slope at 0"),
     WrongAnswer(BIAS, bias(once=True, name="bias_of_one_thread"), "wrong result"),
     WrongAnswer(BIAS, bias(step=False, name="bias_of_the_first_elements"), "wrong result"),
     WrongAnswer(BIAS, bias(zero=0.0, name="bias_in_float64"), "accidental float64"),
