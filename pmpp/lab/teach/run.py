@@ -39,6 +39,7 @@ __all__ = [
 DECLARED = "declared_shared_bytes"  # no counter of a report: shared memory that the kernel takes beside the launch's
 SECTOR = 32  # bytes
 UP_TO_SIZE = re.compile(r"<= (len\(\w+\)|\w+\.(size|shape\[\d\]))$")  # a comparison that lets the size itself through
+OF_INDICES = {"len", "min", "max", "int", "grid", "gridsize", "int32", "int64", "uint32", "uint64"}  # functions
 LOOP_LIMIT = 1000  # rounds of one `while` loop, or twice the elements of the largest array: enough, and soon over
 
 # ------------------------------------------------------------------------------------------------------ what it did
@@ -352,7 +353,8 @@ class Source:
     def tests_with_equality(self, line: int) -> bool:
         """Whether one of these conditions has a <= or >= to run the line, or a > or < to return early.
 
-        What is compared with a 0 is the lower end, and no mistake: ``0 <= y < height``.
+        What is compared with a 0 is the lower end, and no mistake: ``0 <= y < height``. Nor is what compares values, as
+        ``x[i] >= p`` does: an index is not compared with them.
         """
         return any(_lets_equal_through(test, runs) for test, runs in self.tests_around(line))
 
@@ -392,13 +394,21 @@ def _lets_equal_through(test: ast.AST, runs: bool) -> bool:
         sides, strict = [test.left, *test.comparators], ast.Lt | ast.Gt
         for a, operator, b in zip(sides, test.ops, sides[1:], strict=False):
             between = len(test.ops) == 2 and any(isinstance(other, strict) for other in test.ops)  # low <= y < height
-            if isinstance(operator, wanted) and not (_is_zero(a) or _is_zero(b) or (runs and between)):
+            value = _is_zero(a) or _is_zero(b) or _is_value(a) or _is_value(b)
+            if isinstance(operator, wanted) and not (value or (runs and between)):
                 return True
     return any(_lets_equal_through(part, runs) for part in ast.iter_child_nodes(test))
 
 
 def _is_zero(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and node.value == 0
+
+
+def _is_value(node: ast.AST) -> bool:
+    """Whether it was loaded, or computed by a function: no index, and no size."""
+    loads = (part for part in ast.walk(node) if isinstance(part, ast.Subscript))
+    calls = (ast.unparse(part.func).rpartition(".")[2] for part in ast.walk(node) if isinstance(part, ast.Call))
+    return any(not ast.unparse(part.value).endswith(".shape") for part in loads) or not OF_INDICES.issuperset(calls)
 
 
 def _is_element(node: ast.AST, name: str) -> bool:
