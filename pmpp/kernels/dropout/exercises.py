@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from pmpp import cuda
@@ -12,18 +14,26 @@ from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 128  # threads a block
 FLOAT64 = "A literal such as 1.0 is float64, and makes a float64 of what it meets: write np.float32(1)."
-P = np.float32(0.375)  # 1 / (1 - p) is 1.6, rounded once
+P, MANY = np.float32(0.375), 8  # 1 / (1 - p) is 1.6, rounded once
+AT_P = "A number that equals p is kept: compare with >=."
 
 
 def _numbers(n: int, seed: np.uint64) -> np.ndarray:
     return (reference_bits(n, int(seed), 0) >> 8) * 2.0**-24
 
 
+def _share(n: int, seed: np.uint64) -> np.float32:
+    """What to drop: of many elements a share that one of them draws exactly, so that it shows who is kept at p."""
+    numbers = _numbers(n, seed)
+    return P if n < MANY else np.float32(numbers[np.abs(numbers - float(P)).argmin()])
+
+
 # ---------------------------------------------------------------------------------------------------- dropout/channels
 
 
-def _channels(x: np.ndarray, p: np.float32, seed: np.uint64, out: np.ndarray) -> dict[int, np.ndarray]:
-    keep = _numbers(len(x), seed) >= p
+def _channels(x: np.ndarray, p: np.float32, seed: np.uint64, out: np.ndarray, *, at_p=True) -> dict[int, np.ndarray]:
+    numbers = _numbers(len(x), seed)
+    keep = numbers >= p if at_p else numbers > p
     return {3: np.where(keep[:, None], x.astype(np.float64) / (1 - float(p)), 0)}
 
 
@@ -31,7 +41,8 @@ def _channels_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for planes, inner in ((1, 5), (3, 7), (8, 16), (9, 49), (40, 130)):
         x = rng.standard_normal((planes, inner), dtype=np.float32)
-        args = x, P, np.uint64(planes + 3), unwritten(x.shape, np.float32)
+        seed = np.uint64(planes + 3)
+        args = x, _share(planes, seed), seed, unwritten(x.shape, np.float32)
         expected = _channels(*args)
         # A scale and a product, or a quotient, rounded once each.
         allowed = {3: 8 * 2.0**-24 * np.abs(x)}
@@ -60,8 +71,9 @@ def _unscaled_channels(x: np.ndarray, p: np.float32, seed: np.uint64, out: np.nd
 # ---------------------------------------------------------------------------------------------------- dropout/residual
 
 
-def _residual(x: np.ndarray, skip: np.ndarray, p: np.float32, seed: np.uint64, out: np.ndarray) -> dict:
-    keep = _numbers(x.size, seed) >= p
+def _residual(x: np.ndarray, skip: np.ndarray, p: np.float32, seed: np.uint64, out: np.ndarray, *, at_p=True) -> dict:
+    numbers = _numbers(x.size, seed)
+    keep = numbers >= p if at_p else numbers > p
     return {4: skip + np.where(keep, x.astype(np.float64) / (1 - float(p)), 0)}
 
 
@@ -69,7 +81,8 @@ def _residual_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for n in (1, 5, 127, 128, 129, 1000):
         x, skip = rng.standard_normal((2, n), dtype=np.float32)
-        args = x, skip, P, np.uint64(n + 7), unwritten(n, np.float32)
+        seed = np.uint64(n + 7)
+        args = x, skip, _share(n, seed), seed, unwritten(n, np.float32)
         allowed = {4: 4 * 2.0**-24 * (np.abs(skip) + 2 * np.abs(x))}  # a scale, a product and a sum
         cases.append(Case(f"n = {n}", args, blocks(n, BLOCK), BLOCK, _residual(*args), allowed))
     return cases
@@ -112,6 +125,7 @@ EXERCISES = (
         traps=(
             Trap("elements, not channels", "All elements of a row share one number, that of their row.", _elements),
             Trap("not scaled", "Divide what is kept by 1 - p, so that the mean stays.", _unscaled_channels),
+            Trap("dropped at p", AT_P, functools.partial(_channels, at_p=False)),
         ),
     ),
     Exercise(
@@ -127,6 +141,7 @@ EXERCISES = (
         traps=(
             Trap("the sum is dropped", "Only x is dropped: skip passes in any case.", _all_dropped),
             Trap("not scaled", "Divide what is kept by 1 - p, so that the mean stays.", _unscaled),
+            Trap("dropped at p", AT_P, functools.partial(_residual, at_p=False)),
         ),
     ),
 )

@@ -34,6 +34,42 @@ def channels_with(guard=True, by_element=False, scaled=True, one=f1, by_column=F
     return channels
 
 
+@wrong(CHANNELS, "dropped at p")
+@cuda.jit
+def channels_above_p(x, p, seed, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        c, k = i // x.shape[1], i % x.shape[1]
+        out[c, k] = x[c, k] / (f1 - p) if unit(word_of(seed, np.uint64(c))) > p else f0
+
+
+@wrong(CHANNELS, "argument ignored", "with 8 channels of 16.* never uses p")
+@cuda.jit
+def channels_of_a_constant_share(x, p, seed, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        c, k = i // x.shape[1], i % x.shape[1]
+        keep = unit(word_of(seed, np.uint64(c))) >= np.float32(0.375)
+        out[c, k] = x[c, k] / np.float32(0.625) if keep else f0
+
+
+@wrong(CHANNELS, "index out of bounds", "There is a test, but it lets this index through")
+@cuda.jit
+def channels_by_the_wrong_size(x, p, seed, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        c, k = i // x.shape[0], i % x.shape[0]
+        out[c, k] = x[c, k] / (f1 - p) if unit(word_of(seed, np.uint64(c))) >= p else f0
+
+
+@wrong(RESIDUAL, "dropped at p")
+@cuda.jit
+def residual_above_p(x, skip, p, seed, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = skip[i] + (x[i] / (f1 - p) if unit(word_of(seed, np.uint64(i))) > p else f0)
+
+
 @right(RESIDUAL)
 @cuda.jit
 def residual_by_vectors(x, skip, p, seed, out):
