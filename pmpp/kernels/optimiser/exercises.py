@@ -12,7 +12,7 @@ from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 128  # threads a block
 FLOAT64 = "A literal such as 1.0 is float64, and makes a float64 of what it meets: write np.float32(1)."
-LR, BETA, KEEP, DECAY = map(np.float32, (0.0625, 0.875, 0.984375, 0.5))  # exact in float32
+LR, BETA, KEEP, DECAY = map(np.float32, (0.0625, 0.875, 0.75, 0.5))  # exact in float32
 
 
 # ------------------------------------------------------------------------------------------------------ optimiser/lion
@@ -54,6 +54,10 @@ def _of_the_new_moment(*args) -> dict[int, np.ndarray]:
     return _lion(*args, sign_of=lambda m, g, new: new)
 
 
+def _moment_first(*args) -> dict[int, np.ndarray]:
+    return _lion(*args, sign_of=lambda m, g, new: BETA * new + (1 - BETA) * g)
+
+
 def _of_the_gradient(*args) -> dict[int, np.ndarray]:
     return _lion(*args, sign_of=lambda m, g, new: g)
 
@@ -73,7 +77,8 @@ def _clip(parts, most, g, out, *, root=True, always=False) -> dict[int, np.ndarr
 
 def _clip_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
-    for n, most in ((1, 0.5), (5, 100.0), (127, 2.0), (128, 500.0), (129, 3.0), (1000, 1.0)):
+    # Of 128 elements the norm is below 20 and its square above: it shows which of them is compared.
+    for n, most in ((1, 0.5), (5, 100.0), (127, 2.0), (128, 20.0), (129, 3.0), (1000, 1.0)):
         g = rng.standard_normal(n, dtype=np.float32) + np.float32(0.1)
         parts = np.add.reduceat(g.astype(np.float64) ** 2, np.arange(0, n, 100)).astype(np.float32)
         args = parts, np.float32(most), g, unwritten(n, np.float32)
@@ -123,6 +128,7 @@ EXERCISES = (
                 "c is made with beta, of the old m: it is not what m becomes.",
                 _of_the_new_moment,
             ),
+            Trap("m changed too early", "c is made of m as it was: compute it before m changes.", _moment_first),
             Trap("sign of the gradient", "The step goes by c, which also has the past in it.", _of_the_gradient),
             Trap("no decay", "The decay is missing: lr * decay * p is taken away, too.", _no_decay),
         ),

@@ -40,6 +40,27 @@ def lion_with(guard=True, new_moment=False, gradient=False, decayed=True, one=f1
     return lion
 
 
+@wrong(LION, "m changed too early")
+@cuda.jit
+def lion_moment_first(p, g, m, lr, beta, keep, decay):
+    i = cuda.grid(1)
+    if i < p.size:
+        m[i] = keep * m[i] + (f1 - keep) * g[i]
+        c = beta * m[i] + (f1 - beta) * g[i]
+        p[i] -= lr * ((f1 if c > f0 else -f1 if c < f0 else f0) + decay * p[i])
+
+
+@wrong(CLIP, "made longer")
+@cuda.jit
+def clip_where_the_square_is_above(parts, most, g, out):
+    i = cuda.grid(1)
+    if i < g.size:
+        total = f0
+        for k in range(parts.size):
+            total += parts[k]
+        out[i] = g[i] * most / math.sqrt(total) if total > most else g[i]
+
+
 @right(CLIP)
 @cuda.jit
 def clip_with_a_block(parts, most, g, out):
