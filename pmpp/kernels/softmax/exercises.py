@@ -81,6 +81,11 @@ def _just_added(m1, s1, m2, s2, m, s):
     return {4: np.maximum(m1, m2), 5: s1 + s2}
 
 
+def _first_not_rescaled(m1, s1, m2, s2, m, s):
+    top = np.maximum(m1, m2)
+    return {4: top, 5: s1 + s2.astype(np.float64) * np.exp(m2.astype(np.float64) - top)}
+
+
 def _second_not_rescaled(m1, s1, m2, s2, m, s):
     top = np.maximum(m1, m2)
     return {4: top, 5: s1.astype(np.float64) * np.exp(m1.astype(np.float64) - top) + s2}
@@ -132,6 +137,12 @@ def _log_of_the_share(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
 
 def _the_share_itself(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
     return {1: reference(x)}
+
+
+def _log_of_the_first_block(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    found = np.full(x.shape, np.nan)
+    found[:, :BLOCK] = reference(x[:, :BLOCK], log=True)
+    return {1: found}
 
 
 def _log_budget(case: Case) -> dict[str, tuple[float, str]]:
@@ -207,7 +218,7 @@ def _columns_cases(rng: np.random.Generator) -> list[Case]:
         return Case(name, args, blocks(x.shape[1], BLOCK), BLOCK, {1: reference(x, 0)}, {1: allowed})
 
     shapes = ((1, 1), (3, BLOCK - 1), (10, BLOCK), (5, BLOCK + 1))
-    cases = [case(f"{n} rows of {m} columns", _rows((n, m), rng)) for n, m in shapes]
+    cases = [case(f"{n} row{'s' * (n > 1)} of {m} column{'s' * (m > 1)}", _rows((n, m), rng)) for n, m in shapes]
     cases.append(case("scores around -500", _rows((7, 150), rng) - 500))
     cases.append(case("scores up to 1000", _rows((9, 150), rng) * 300))
     masked = _rows((12, 200), rng)
@@ -299,6 +310,7 @@ def _loss_budget(case: Case) -> dict[str, tuple[float, str]]:
         "flops_f64": (0, FLOAT64),
         "barriers": (0, "A warp has a row to itself: lane_max and lane_sum need no barrier."),
         "global_load_bytes": (1.2 * x.nbytes + 12 * labels.size, once),
+        "global_store_bytes": (math.inf, "All lanes know the loss: let one of them write it."),
     }
 
 
@@ -317,6 +329,7 @@ EXERCISES = (
         ),
         traps=(
             Trap("not rescaled", "s1 and s2 are relative to different maxima: rescale both.", _just_added),
+            Trap("not rescaled", "The first sum is still relative to m1: rescale it too.", _first_not_rescaled),
             Trap("not rescaled", "The second sum is still relative to m2: rescale it too.", _second_not_rescaled),
         ),
     ),
@@ -340,7 +353,16 @@ EXERCISES = (
                 _log_of_the_share,
             ),
             Trap("log missing", "These are the shares, not their logarithms.", _the_share_itself),
+            Trap(
+                "one element a thread",
+                "A row may be longer than the block: a thread takes every BLOCK-th element of it, in a loop.",
+                _log_of_the_first_block,
+            ),
         ),
+        advice={
+            "too much traffic": "Let a thread go over its own share of the row, in steps of BLOCK: row_max and row_sum "
+            "combine the shares."
+        },
     ),
     Exercise(
         "softmax/causal",

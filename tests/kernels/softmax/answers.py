@@ -216,6 +216,29 @@ def log_without_guard(x, out):
         out[row, first + cuda.threadIdx.x] = x[row, first + cuda.threadIdx.x] - best - total
 
 
+@wrong("softmax/log", "one element a thread", "5 rows of 129.* It is right with .*3 rows of 128")
+@cuda.jit
+def log_of_rows_that_fit_the_block(x, out):
+    row, i = cuda.blockIdx.x, cuda.threadIdx.x
+    value = x[row, i] if i < x.shape[1] else LOWEST
+    best = row_max(value)
+    total = row_sum(math.exp(value - best) if i < x.shape[1] else ZERO)
+    if i < x.shape[1]:
+        out[row, i] = value - best - math.log(total)
+
+
+@wrong("softmax/log", "too much traffic", "Let a thread go over its own share of the row")
+@cuda.jit
+def log_with_the_whole_row_in_each_thread(x, out):
+    row, n, best, total = cuda.blockIdx.x, x.shape[1], LOWEST, ZERO
+    for i in range(n):
+        best = max(best, x[row, i])
+    for i in range(n):
+        total += math.exp(x[row, i] - best)
+    for i in range(cuda.threadIdx.x, n, BLOCK):
+        out[row, i] = x[row, i] - best - math.log(total)
+
+
 ANSWERS += [
     WrongAnswer("softmax/log", log_with(shift=False), "wrong result"),
     WrongAnswer("softmax/log", log_with(start=ZERO), "wrong result"),
@@ -494,6 +517,18 @@ def loss_in_two_passes(x, labels, out):
             out[row] = best - x[row, labels[row]] + math.log(total)
 
 
+@wrong("softmax/loss", "repeated work", "let one of them write it")
+@cuda.jit
+def loss_written_by_all_lanes(x, labels, out):
+    row = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32
+    if row < x.shape[0]:
+        best, total = LOWEST, ZERO
+        for i in range(cuda.laneid, x.shape[1], 32):
+            best, total = append(best, total, x[row, i])
+        best, total = warp_join(best, total)
+        out[row] = best + math.log(total) - x[row, labels[row]]
+
+
 ANSWERS += [
     WrongAnswer("softmax/loss", loss_with(sign=-ONE), "sign kept"),
     WrongAnswer("softmax/loss", loss_with(log=False), "share itself"),
@@ -506,6 +541,15 @@ ANSWERS += [
 
 
 # -- exchanged
+
+
+@wrong("softmax/join", "not rescaled", "The first sum is still relative to m1")
+@cuda.jit
+def join_rescales_only_the_second(m1, s1, m2, s2, m, s):
+    i = cuda.grid(1)
+    if i < m.size:
+        m[i] = max(m1[i], m2[i])
+        s[i] = s1[i] + s2[i] * math.exp(m2[i] - m[i])
 
 
 @wrong("softmax/join", "outputs exchanged", "m holds what belongs into s")
