@@ -72,8 +72,12 @@ def _eps_outside(x, weight, eps, out) -> dict[int, np.ndarray]:
 
 
 def _rms_budget(case: Case) -> dict[str, tuple[float, str]]:
+    x = case.args[0]
+    each = "Let each lane square its own columns only, in steps of 32: warp_sum adds up the lanes."
     return {
         "flops_f64": (0, FLOAT64),
+        # 4 for an element, and a sum over the lanes for a row: twice that, and far less than a row in every lane.
+        "flops": (8 * x.size + 1000 * x.shape[0], each),
         "barriers": (0, "A row is the work of one warp, and its lanes need no barrier."),
         "atomic_requests": (0, NO_ATOMICS),
     }
@@ -140,7 +144,14 @@ def _each_channel_by_itself(x, weight, bias, groups, eps, out) -> dict[int, np.n
 
 
 def _group_budget(case: Case) -> dict[str, tuple[float, str]]:
-    return {"flops_f64": (0, FLOAT64), "atomic_requests": (0, NO_ATOMICS)}
+    x, groups = case.args[0], case.args[3]
+    each = "Let each thread take its own values only, in steps of the block: block_sum adds up the threads."
+    return {
+        "flops_f64": (0, FLOAT64),
+        "atomic_requests": (0, NO_ATOMICS),
+        # 8 for an element, and two sums over the threads for a group: twice that, and far less than a group in each.
+        "flops": (16 * x.size + 4000 * x.shape[0] * groups, each),
+    }
 
 
 EXERCISES = (

@@ -47,6 +47,18 @@ wrong(RMS, "eps outside the root", "1 x 1, eps 0.25")(rms(outside=True, name="rm
 wrong(RMS, "wrong result", "It is right with 1 x 1")(rms(summed=False, name="rms_of_a_lane"))
 
 
+@wrong(RMS, "too much work", r"Let each lane square its own columns only")
+@cuda.jit
+def rms_with_the_whole_row_in_each_lane(x, weight, eps, out):
+    row, columns, squares = cuda.grid(1) // 32, x.shape[1], f0
+    if row < x.shape[0]:
+        for i in range(columns):
+            squares += x[row, i] * x[row, i]
+        scale = f1 / math.sqrt(squares / np.float32(columns) + eps)
+        for i in range(cuda.laneid, columns, 32):
+            out[row, i] = x[row, i] * scale * weight[i]
+
+
 # -- group
 
 
@@ -104,3 +116,20 @@ def group_with_weight_for_bias(x, weight, bias, groups, eps, out):
     for i in range(cuda.threadIdx.x, values, BLOCK):
         c, r = first + i // inner, i % inner
         out[image, c, r] = (x[image, c, r] - mean) * scale * bias[c] + weight[c]
+
+
+@wrong(GROUP, "too much work", "block_sum adds up the threads")
+@cuda.jit
+def group_with_all_values_in_each_thread(x, weight, bias, groups, eps, out):
+    image, first = cuda.blockIdx.x, cuda.blockIdx.y * (x.shape[1] // groups)
+    inner, values = x.shape[2], x.shape[1] // groups * x.shape[2]
+    total, squares = f0, f0
+    for i in range(values):
+        total += x[image, first + i // inner, i % inner]
+    mean = total / np.float32(values)
+    for i in range(values):
+        squares += (x[image, first + i // inner, i % inner] - mean) ** 2
+    scale = f1 / math.sqrt(squares / np.float32(values) + eps)
+    for i in range(cuda.threadIdx.x, values, BLOCK):
+        c, r = first + i // inner, i % inner
+        out[image, c, r] = (x[image, c, r] - mean) * scale * weight[c] + bias[c]
