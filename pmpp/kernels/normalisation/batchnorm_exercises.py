@@ -144,6 +144,10 @@ EXERCISES = (
             ),
             Trap("every part counts the same", "A mean of means is right for parts of one size only.", _mean_of_means),
         ),
+        advice={
+            "inaccurate": "The variance must not be a small difference of large numbers, such as the mean of squares "
+            "less the square of the mean: square distances between means instead."
+        },
     ),
     Exercise(
         "batchnorm/running",

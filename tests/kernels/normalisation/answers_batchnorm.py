@@ -58,6 +58,21 @@ def merge_without_the_last_part(counts, means, m2s, out):
         out[1, c] = m2 / count
 
 
+@wrong(MERGE, "inaccurate", "around 1000.*must not be a small difference of large numbers")
+@cuda.jit
+def merge_by_the_mean_of_squares(counts, means, m2s, out):
+    c = cuda.grid(1)
+    if c < out.shape[1]:
+        count, total, squares = f0, f0, f0
+        for part in range(counts.shape[0]):
+            count += counts[part, c]
+            total += counts[part, c] * means[part, c]
+            squares += m2s[part, c] + counts[part, c] * means[part, c] ** 2
+        mean = total / count
+        out[0, c] = mean
+        out[1, c] = squares / count - mean * mean
+
+
 # -- running
 
 
