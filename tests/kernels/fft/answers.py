@@ -90,6 +90,21 @@ def line_by_the_first_roots(x, roots, out):
     out[cuda.blockIdx.x, t], out[cuda.blockIdx.x, t + half] = a, b
 
 
+@wrong(LINE, "too much work", "far less than the sum of the definition")
+@cuda.jit
+def line_by_the_definition(x, roots, out):
+    points, turns = cuda.shared.array(POINTS, np.complex64), cuda.shared.array(POINTS, np.complex64)
+    line, t, n = cuda.blockIdx.x, cuda.threadIdx.x, x.shape[1]
+    for i in range(t, n, cuda.blockDim.x):
+        points[i], turns[i] = x[line, i], roots[i]
+    cuda.syncthreads()
+    for k in range(t, n, cuda.blockDim.x):
+        total = np.complex64(0)
+        for i in range(n):
+            total += points[i] * turns[i * k % n]
+        out[line, k] = total
+
+
 # -- two
 
 
