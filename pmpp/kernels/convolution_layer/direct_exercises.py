@@ -142,8 +142,8 @@ EXERCISES = (
     Exercise(
         "direct/filters",
         task=f"Each x is used for every filter, so load it once. A thread computes one pixel of all {FILTERS} filters: "
-        "x has shape (channels, height, width), w (4, channels, 3, 3), out (4, height - 2, width - 2), all float32; "
-        "stride 1 and no padding, so out[k, p, q] sums x[c, p + r, q + s] * w[k, c, r, s]. "
+        "x has shape (channels, height, width), w (4, channels, 3, 3), 36 weights a channel, and out (4, height - 2, "
+        "width - 2), all float32; stride 1 and no padding, so out[k, p, q] sums x[c, p + r, q + s] * w[k, c, r, s]. "
         f"The launch has {BLOCK} threads per block, one for each pixel.",
         parameters="x, w, out",
         cases=_filters_cases,

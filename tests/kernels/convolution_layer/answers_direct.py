@@ -90,6 +90,29 @@ def filters_in_four_variables(x, w, out):
         out[0, p, q], out[1, p, q], out[2, p, q], out[3, p, q] = first, second, third, fourth
 
 
+@right(FILTERS)
+@cuda.jit
+def filters_with_the_weights_of_a_channel_in_shared_memory(x, w, out):
+    weights = cuda.shared.array((4, 9), np.float32)
+    i, thread, columns = cuda.grid(1), cuda.threadIdx.x, out.shape[2]
+    inside, p, q = i < out.shape[1] * columns, i // columns, i % columns
+    first, second, third, fourth = f0, f0, f0, f0
+    for c in range(x.shape[0]):
+        if thread < 36:
+            weights[thread // 9, thread % 9] = w[thread // 9, c, thread // 3 % 3, thread % 3]
+        cuda.syncthreads()
+        if inside:
+            for tap in range(9):
+                value = x[c, p + tap // 3, q + tap % 3]
+                first += value * weights[0, tap]
+                second += value * weights[1, tap]
+                third += value * weights[2, tap]
+                fourth += value * weights[3, tap]
+        cuda.syncthreads()
+    if inside:
+        out[0, p, q], out[1, p, q], out[2, p, q], out[3, p, q] = first, second, third, fourth
+
+
 def filters(turned=False, again=False, channels_first=False, in_out=False, name="filters"):
     """The answer to filters with one of its parts exchanged; ``in_out``: the sums are in device memory."""
 
