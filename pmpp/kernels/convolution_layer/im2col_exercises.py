@@ -10,6 +10,7 @@ from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 128  # threads per block
 SHAPES = ((1, 1, 1), (1, 8, 16), (1, 3, 5), (2, 6, 7), (6, 12, 28))
+GATHER = "Gather: each thread owns one element of slope, and adds up what belongs to it."
 FLOAT64 = "A literal such as 0.0 is float64, and makes a float64 of what it is added to: write np.float32(0)."
 
 
@@ -154,6 +155,6 @@ EXERCISES = (
             Trap("the way there", "The way back has the other sign: p = y + 1 - r.", _as_forward),
             Trap("centre only", "An element was copied up to nine times: add them all.", _centre),
         ),
-        advice={"missing atomic": "Gather: each thread owns one element of slope, and adds up what belongs to it."},
+        advice=dict.fromkeys(("missing atomic", "missing barrier", "race", "race between blocks"), GATHER),
     ),
 )

@@ -79,6 +79,32 @@ def back_added_up_in_device_memory(g, slope):
                     slope[c, y, z] += g[9 * c + 3 * r + s, p * width + q]
 
 
+def back_scattered(barrier, name):
+    """Each pixel adds its nine numbers to the elements that they came from, atomically, after a 0."""
+
+    @cuda.jit
+    def kernel(g, slope):
+        i, pixels = cuda.grid(1), slope.shape[1] * slope.shape[2]
+        c, pixel = i // pixels, i % pixels
+        p, q = pixel // slope.shape[2], pixel % slope.shape[2]
+        if i < slope.size:
+            slope[c, p, q] = 0
+        if barrier:
+            cuda.syncthreads()
+        if i < slope.size:
+            for tap in range(9):
+                y, z = p + tap // 3 - 1, q + tap % 3 - 1
+                if 0 <= y < slope.shape[1] and 0 <= z < slope.shape[2]:
+                    cuda.atomic.add(slope, (c, y, z), g[9 * c + tap, pixel])
+
+    kernel.py_func.__name__ = name
+    return kernel
+
+
+wrong(BACK, "missing barrier", "Gather")(back_scattered(False, "back_scattered_without_a_barrier"))
+wrong(BACK, "race between blocks", "Gather")(back_scattered(True, "back_scattered_over_zeros_of_other_blocks"))
+
+
 @wrong(COLUMNS, "axes exchanged", r"columns\[i, j\] holds what belongs into columns\[j, i\]")
 @cuda.jit
 def columns_as_rows(x, columns):
