@@ -148,6 +148,7 @@ EXERCISES = (
             "s = k % S. What is left, k // S, counts rows of the window: r is that modulo R, c that divided by R.",
             "The dilation belongs to the rows down and the columns right; the distance in memory is made of those.",
         ),
+        budget=lambda case: {"flops_f64": (0, "k / n is a float64, even of whole numbers: indices take k // n.")},
         traps=(
             Trap("columns before rows", "s, the place in a row, runs fastest, then r, then c.", _columns_first),
             Trap("extents exchanged", "A row of the window has S = window[1] elements, not R.", _extents_exchanged),

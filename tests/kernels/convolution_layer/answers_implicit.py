@@ -43,6 +43,16 @@ def table_with_places_of_its_own(table, window, dilation, image):
                 table[k, 1], table[k, 2] = r * dilation[0], s * dilation[1]
 
 
+@wrong(TABLE, "accidental float64", "indices take k // n")
+@cuda.jit
+def table_by_quotients(table, window, dilation, image):
+    k, (rows, columns) = cuda.grid(1), window
+    if k < table.shape[0]:
+        down, across = int(k / columns) % rows * dilation[0], k % columns * dilation[1]
+        table[k, 0] = (int(k / (rows * columns)) * image[0] + down) * image[1] + across
+        table[k, 1], table[k, 2] = down, across
+
+
 @wrong(TABLE, "outputs exchanged", r"table\[:, 1\] holds what belongs into table\[:, 2\]")
 @cuda.jit
 def table_right_before_down(table, window, dilation, image):
