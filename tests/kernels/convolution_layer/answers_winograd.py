@@ -47,6 +47,21 @@ def weights_with_the_rooms_parts(w, u):
             u[i, k, c] = values[i]
 
 
+@right("winograd/row")
+@cuda.jit
+def row_from_a_tile_in_shared_memory(x, u, out):
+    tile = cuda.shared.array(130, np.float32)
+    first, j = 2 * cuda.blockIdx.x * cuda.blockDim.x, 2 * cuda.threadIdx.x
+    for k in range(cuda.threadIdx.x, 130, cuda.blockDim.x):
+        tile[k] = x[first + k] if first + k < x.size else np.float32(0)
+    cuda.syncthreads()
+    if first + j < out.size:
+        m1, m2 = u[1] * (tile[j + 1] + tile[j + 2]), u[2] * (tile[j + 2] - tile[j + 1])
+        out[first + j] = u[0] * (tile[j + 2] - tile[j]) + m1 + m2
+        if first + j + 1 < out.size:
+            out[first + j + 1] = m1 - m2 + u[3] * (tile[j + 3] - tile[j + 1])
+
+
 @cuda.jit
 def row_unguarded(x, u, out):
     i = 2 * cuda.grid(1)
@@ -190,6 +205,23 @@ def weights(name, *, function=four, guard=True, transposed=False, mirrored=False
     return kernel
 
 
+G = np.array([[-1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32)
+
+
+@cuda.jit
+def weights_loaded_for_each_number(w, u):
+    g, at = cuda.const.array_like(G), cuda.grid(1)
+    k, c = at // w.shape[1], at % w.shape[1]
+    if k < w.shape[0]:
+        for i in range(4):
+            for j in range(4):
+                total = np.float32(0)
+                for r in range(3):
+                    for s in range(3):
+                        total += g[i, r] * w[k, c, r, s] * g[j, s]
+                u[4 * i + j, k, c] = total
+
+
 @cuda.jit
 def row_of_every_thread_at_its_own_number(x, u, out):
     i = cuda.grid(1)
@@ -218,5 +250,6 @@ ANSWERS = (
     WrongAnswer(WEIGHTS, weights("in_float64", function=four_in_float64), "accidental float64"),
     WrongAnswer(WEIGHTS, weights("not_halved", function=four_not_halved), "not halved"),
     WrongAnswer(WEIGHTS, weights("of_lavin_and_gray", function=four_of_lavin_and_gray), "first sign"),
+    WrongAnswer(WEIGHTS, weights_loaded_for_each_number, "too much traffic", "nine weights once"),
     WrongAnswer(WEIGHTS, weights("filters_fastest", filters_fastest=True), "uncoalesced"),
 )
