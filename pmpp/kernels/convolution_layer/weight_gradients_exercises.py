@@ -96,6 +96,9 @@ EXERCISES = (
             Trap("turned", "Here nothing is turned: tap s saw x[n, q + s - padding].", _turned),
             Trap("first row only", "A weight is used in every row: the sum runs over n, too.", _first_row),
         ),
-        advice={"missing atomic": "Let each thread keep a sum of its own, and add these up in shared memory."},
+        advice={
+            "missing atomic": "Let each thread keep a sum of its own, and add these up in shared memory.",
+            "too much traffic": "Let each thread take places of its own, and add up their sums in shared memory.",
+        },
     ),
 )

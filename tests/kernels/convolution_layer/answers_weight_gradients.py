@@ -79,3 +79,16 @@ def taps_all_written_by_all(dy, x, padding, dw):
         n, column = place // dy.shape[2], place % dy.shape[2] + s - padding
         if 0 <= column < x.shape[1]:
             dw[k, s] += dy[n, k, place % dy.shape[2]] * x[n, column]
+
+
+@wrong(TAPS, "too much traffic", "take places of its own")
+@cuda.jit
+def taps_all_read_by_all(dy, x, padding, dw):
+    k, s = cuda.blockIdx.x // dw.shape[1], cuda.blockIdx.x % dw.shape[1]
+    total = ZERO
+    for n in range(dy.shape[0]):
+        for q in range(dy.shape[2]):
+            if 0 <= q + s - padding < x.shape[1]:
+                total += dy[n, k, q] * x[n, q + s - padding]
+    if cuda.threadIdx.x == 0:
+        dw[k, s] = total
