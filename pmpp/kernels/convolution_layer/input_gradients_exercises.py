@@ -10,6 +10,7 @@ from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 64  # threads per block
 ZERO = np.float32(0)
+GATHER = "Gather: each thread owns one element of dx, and adds up what belongs to it."
 
 
 def _row(dy: np.ndarray, w: np.ndarray, stride: int, padding: int, width: int) -> np.ndarray:
@@ -58,6 +59,16 @@ def _not_turned(dy, w, stride, padding, dx) -> dict[int, np.ndarray]:
     return {4: _row(dy, w[::-1], stride, padding, dx.shape[1])}
 
 
+def _way_there(dy, w, stride, padding, dx) -> dict[int, np.ndarray]:
+    found = np.zeros(dx.shape)
+    for column in range(dx.shape[1]):
+        for s in range(len(w)):
+            q, rest = divmod(column - padding + s, stride)
+            if rest == 0 and 0 <= q < dy.shape[1]:
+                found[:, column] += dy[:, q].astype(np.float64) * w[s]
+    return {4: found}
+
+
 def _rounded_down(dy, w, stride, padding, dx) -> dict[int, np.ndarray]:
     found = np.zeros(dx.shape)
     for column in range(dx.shape[1]):
@@ -90,9 +101,10 @@ EXERCISES = (
         budget=lambda case: {"atomic_requests": (0, "Gather: then no two threads write to the same place.")},
         traps=(
             Trap("not turned", "The sign of s changes on the way back: q stride = h + padding - s.", _not_turned),
+            Trap("not turned", "Padding and s change sign on the way back: q stride = h + padding - s.", _way_there),
             Trap("rounded down", "Between two outputs no q is whole: such a tap does not count.", _rounded_down),
             Trap("padding forgotten", "Element h of the row is number h + padding of the padded row.", _unpadded),
         ),
-        advice={"missing atomic": "Gather: each thread owns one element of dx, and adds up what belongs to it."},
+        advice=dict.fromkeys(("missing atomic", "missing barrier", "race", "race between blocks"), GATHER),
     ),
 )

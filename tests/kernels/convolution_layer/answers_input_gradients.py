@@ -92,3 +92,42 @@ def row_of_the_first_tap(dy, w, stride, padding, dx):
         dx[i // dx.shape[1], i % dx.shape[1]] = (
             dy[i // dx.shape[1], right // stride] * w[0] if inside else np.float32(0)
         )
+
+
+def scattered(barrier, name):
+    """Each output adds its products to the elements that it was made of, atomically, after a 0."""
+
+    @cuda.jit
+    def kernel(dy, w, stride, padding, dx):
+        i = cuda.grid(1)
+        if i < dx.size:
+            dx[i // dx.shape[1], i % dx.shape[1]] = 0
+        if barrier:
+            cuda.syncthreads()
+        if i < dy.size:
+            n, q = i // dy.shape[1], i % dy.shape[1]
+            for s in range(w.size):
+                column = q * stride + s - padding
+                if 0 <= column < dx.shape[1]:
+                    cuda.atomic.add(dx, (n, column), dy[n, q] * w[s])
+
+    kernel.__name__ = name
+    return kernel
+
+
+wrong(ROW, "missing barrier", "Gather")(scattered(False, "row_scattered_without_a_barrier"))
+wrong(ROW, "race between blocks", "Gather")(scattered(True, "row_scattered_over_zeros_of_other_blocks"))
+
+
+@wrong(ROW, "not turned", "Padding and s change sign")
+@cuda.jit
+def row_by_the_way_there(dy, w, stride, padding, dx):
+    i = cuda.grid(1)
+    if i < dx.size:
+        n, column = i // dx.shape[1], i % dx.shape[1]
+        total = ZERO
+        for s in range(w.size):
+            place = column - padding + s
+            if place >= 0 and place % stride == 0 and place // stride < dy.shape[1]:
+                total += dy[n, place // stride] * w[s]
+        dx[n, column] = total
