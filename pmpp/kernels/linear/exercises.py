@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pmpp import cuda
@@ -32,7 +34,9 @@ def _finish_cases(rng: np.random.Generator) -> list[Case]:
         partials, bias = whole(rng, slices, rows, outputs), whole(rng, outputs)
         if with_nan:
             partials[0, rows // 2, outputs // 3] = np.nan
-        name = f"{slices} slices of {rows} x {outputs}" + (" and a NaN among them" if with_nan else "")
+        name = f"{slices} slice{'s' * (slices > 1)} of {rows} x {outputs}" + (
+            " and a NaN among them" if with_nan else ""
+        )
         args = partials, bias, unwritten((rows, outputs), np.float32)
         return Case(name, args, blocks(rows * outputs, BLOCK), BLOCK, {2: _finished(partials, bias)})
 
@@ -80,7 +84,7 @@ FINISH = Exercise(
     hints=(
         "at = cuda.grid(1) counts through y: its row is at // y.shape[1], its output at % y.shape[1].",
         "The bias belongs to the whole sum, and so does the ReLU: what is negative in a slice may still be needed.",
-        "max(total, 0) makes 0 of a NaN, or not, as the order of its arguments wants it. Compare: total < 0.",
+        "max(total, 0) makes 0 of a NaN, in either order: on the device it is fmaxf. Compare: total < 0.",
     ),
     answer=finish_answer,
     traps=(
@@ -89,7 +93,11 @@ FINISH = Exercise(
         Trap(
             "relu before the bias", "the bias comes before the ReLU, since it decides the sign", _relu_before_the_bias
         ),
-        Trap("NaN lost", "a NaN became 0: no comparison with it is true, so test total < 0, not total > 0", _nan_lost),
+        Trap(
+            "NaN lost",
+            "a NaN became 0: max prefers the number, and no comparison with a NaN is true. Test total < 0",
+            _nan_lost,
+        ),
     ),
 )
 
@@ -102,7 +110,9 @@ def _one_row_cases(rng: np.random.Generator) -> list[Case]:
         x, weight, bias = whole(rng, features), whole(rng, outputs, features), whole(rng, outputs)
         expected = weight.astype(np.float64) @ x + bias
         args = x, weight, bias, unwritten(outputs, np.float32)
-        return Case(f"{outputs} outputs of {features}", args, blocks(outputs, WARPS), BLOCK, {3: expected})
+        return Case(
+            f"{outputs} output{'s' * (outputs > 1)} of {features}", args, blocks(outputs, WARPS), BLOCK, {3: expected}
+        )
 
     return [case(*shape) for shape in ((4, 32), (1, 1), (3, 33), (9, 70), (5, 200), (6, 31), (24, 128))]
 
@@ -129,6 +139,7 @@ def _one_row_budget(case: Case) -> dict[str, tuple[float, str]]:
         "barriers": (0, "an output is the work of one warp, and its lanes need no barrier"),
         "atomic_requests": (0, "the sum of a warp needs no atomics"),
         "flops_f64": (0, FLOAT64),
+        "global_store_bytes": (math.inf, "all lanes know the sum: let one of them store it"),
     }
 
 
@@ -145,6 +156,7 @@ ONE_ROW = Exercise(
         "common.warp_sum(total) gives all lanes the sum; all of them must call it. One lane stores.",
     ),
     answer=one_row_answer,
+    advice={"missing atomic": "let each lane keep a sum of its own, and add these up by warp_sum"},
 )
 
 

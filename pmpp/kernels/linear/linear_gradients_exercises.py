@@ -19,8 +19,8 @@ TILE = 16
 def _bias_cases(rng: np.random.Generator) -> list[Case]:
     def case(rows: int, outputs: int) -> Case:
         dy = whole(rng, rows, outputs)
-        args = dy, unwritten(outputs, np.float32)
-        return Case(f"{rows} rows of {outputs}", args, blocks(outputs, COLUMNS), (COLUMNS, ROWS), {1: dy.sum(axis=0)})
+        args, name = (dy, unwritten(outputs, np.float32)), f"{rows} row{'s' * (rows > 1)} of {outputs}"
+        return Case(name, args, blocks(outputs, COLUMNS), (COLUMNS, ROWS), {1: dy.sum(axis=0)})
 
     return [case(*shape) for shape in ((8, 32), (1, 1), (5, 20), (9, 33), (50, 70), (64, 128))]
 
@@ -81,6 +81,7 @@ BIAS = Exercise(
         Trap("mean", "this is the mean of the rows: the loss has divided by their number where it wanted to", _mean),
         Trap("one thread's rows", "only the rows of the threads with y = 0 are in the sum", _of_first_rows),
     ),
+    advice={"missing atomic": "let each thread keep a sum of its own, and add these up in shared memory"},
 )
 
 
@@ -92,7 +93,7 @@ def _weight_cases(rng: np.random.Generator) -> list[Case]:
         dy, x = whole(rng, rows, outputs), whole(rng, rows, features)
         grid = blocks(features, TILE), blocks(outputs, TILE)
         args = dy, x, unwritten((outputs, features), np.float32)
-        name = f"{rows} rows, {features} inputs and {outputs} outputs"
+        name = f"{rows} row{'s' * (rows > 1)}, {features} inputs and {outputs} outputs"
         return Case(name, args, grid, (TILE, TILE), {2: dy.T.astype(np.float64) @ x})
 
     shapes = [(16, 16, 16), (1, 1, 1), (5, 17, 9), (21, 16, 33), (40, 35, 20), (64, 48, 80)]

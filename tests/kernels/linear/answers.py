@@ -75,6 +75,18 @@ def finish_without_nan(partials, bias, y):
         y[row, output] = total if total > f0 else f0
 
 
+@wrong(FINISH, "NaN lost", "max prefers the number")
+@cuda.jit
+def finish_by_a_maximum(partials, bias, y):
+    at = cuda.grid(1)
+    if at < y.size:
+        row, output = at // y.shape[1], at % y.shape[1]
+        total = bias[output]
+        for s in range(partials.shape[0]):
+            total += partials[s, row, output]
+        y[row, output] = max(total, f0)
+
+
 @wrong(FINISH, "missing guard")
 @cuda.jit
 def finish_without_guard(partials, bias, y):
@@ -204,3 +216,26 @@ def one_row_by_one_lane(x, weight, bias, y):
         for k in range(x.size):
             total += x[k] * weight[output, k]
         y[output] = total
+
+
+@wrong(ONE_ROW, "repeated work", "let one of them store it")
+@cuda.jit
+def one_row_stored_by_all_lanes(x, weight, bias, y):
+    output = cuda.grid(1) // 32
+    if output < y.size:
+        total = f0
+        for k in range(cuda.laneid, x.size, 32):
+            total += x[k] * weight[output, k]
+        y[output] = warp_sum(total) + bias[output]
+
+
+@wrong(ONE_ROW, "missing atomic", "add these up by warp_sum")
+@cuda.jit
+def one_row_added_up_in_y(x, weight, bias, y):
+    output, lane = cuda.grid(1) // 32, cuda.laneid
+    if output < y.size:
+        if lane == 0:
+            y[output] = bias[output]
+        cuda.syncwarp()
+        for k in range(lane, x.size, 32):
+            y[output] += x[k] * weight[output, k]
