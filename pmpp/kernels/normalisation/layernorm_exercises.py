@@ -174,6 +174,7 @@ EXERCISES = (
             Trap("eps outside the root", "eps is added to the mean square, under the root.", _eps_outside),
             Trap("the sum, not the mean", "Divide the sum of the squares by the number of columns.", _by_the_sum),
         ),
+        advice={"missing atomic": "Let each lane keep a sum of its own: warp_sum adds up the lanes."},
     ),
     Exercise(
         "layernorm/group",
@@ -201,5 +202,6 @@ EXERCISES = (
                 _each_channel_by_itself,
             ),
         ),
+        advice={"missing atomic": "Let each thread keep a sum of its own: block_sum adds up the threads."},
     ),
 )

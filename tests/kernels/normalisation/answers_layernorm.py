@@ -59,6 +59,23 @@ def rms_with_the_whole_row_in_each_lane(x, weight, eps, out):
             out[row, i] = x[row, i] * scale * weight[i]
 
 
+@wrong(RMS, "missing atomic", "warp_sum adds up the lanes")
+@cuda.jit
+def rms_added_up_by_all_lanes_at_once(x, weight, eps, out):
+    squares = cuda.shared.array(4, np.float32)
+    row, warp, columns = cuda.grid(1) // 32, cuda.threadIdx.x // 32, x.shape[1]
+    if row < x.shape[0]:
+        if cuda.laneid == 0:
+            squares[warp] = 0
+        cuda.syncwarp()
+        for i in range(cuda.laneid, columns, 32):
+            squares[warp] += x[row, i] * x[row, i]
+        cuda.syncwarp()
+        scale = f1 / math.sqrt(squares[warp] / np.float32(columns) + eps)
+        for i in range(cuda.laneid, columns, 32):
+            out[row, i] = x[row, i] * scale * weight[i]
+
+
 # -- group
 
 
@@ -130,6 +147,27 @@ def group_with_all_values_in_each_thread(x, weight, bias, groups, eps, out):
     for i in range(values):
         squares += (x[image, first + i // inner, i % inner] - mean) ** 2
     scale = f1 / math.sqrt(squares / np.float32(values) + eps)
+    for i in range(cuda.threadIdx.x, values, BLOCK):
+        c, r = first + i // inner, i % inner
+        out[image, c, r] = (x[image, c, r] - mean) * scale * weight[c] + bias[c]
+
+
+@wrong(GROUP, "missing atomic", "block_sum adds up the threads")
+@cuda.jit
+def group_added_up_by_all_threads_at_once(x, weight, bias, groups, eps, out):
+    image, first = cuda.blockIdx.x, cuda.blockIdx.y * (x.shape[1] // groups)
+    inner, values, sums = x.shape[2], x.shape[1] // groups * x.shape[2], cuda.shared.array(2, np.float32)
+    if cuda.threadIdx.x == 0:
+        sums[0], sums[1] = f0, f0
+    cuda.syncthreads()
+    for i in range(cuda.threadIdx.x, values, BLOCK):
+        sums[0] += x[image, first + i // inner, i % inner]
+    cuda.syncthreads()
+    mean = sums[0] / np.float32(values)
+    for i in range(cuda.threadIdx.x, values, BLOCK):
+        sums[1] += (x[image, first + i // inner, i % inner] - mean) ** 2
+    cuda.syncthreads()
+    scale = f1 / math.sqrt(sums[1] / np.float32(values) + eps)
     for i in range(cuda.threadIdx.x, values, BLOCK):
         c, r = first + i // inner, i % inner
         out[image, c, r] = (x[image, c, r] - mean) * scale * weight[c] + bias[c]
