@@ -30,6 +30,7 @@ SECTORS, TRAFFIC, WAVEFRONTS, ATOMICS, IDLE = 1.5, 2.5, 2, 1.5, 1.1  # times wha
 WARP = 32
 MANY = 20_000  # requests to look at one by one
 FEW = 4  # at least so many times fewer blocks than in the exercise's answer are too few
+QUOTIENT = re.compile(r": u?int\d+[^;]* / u?int\d+[^;]* gives float64")  # as in an index that is computed with /
 KEPT = 8  # loads of which a compiler keeps the values, for certain
 
 # The mistake behind a counter beyond its limit, if no line of the kernel is uncoalesced or has bank conflicts.
@@ -209,7 +210,8 @@ class Waste:
             return Found("bank conflicts", f"{self.each_request(counter, line)}; {used}.", sentence, line)
         if BEHIND.get(counter) == "accidental float64" and self.run.warnings:  # the interpreter knows why
             cause = self.run.warnings[0]
-            return Found(mistake, f"{cause.message}; {used}.", sentence, cause.line)
+            whole = ", or // for a whole number" if QUOTIENT.search(cause.message) else ""
+            return Found(mistake, f"{cause.message}{whole}; {used}.", sentence, cause.line)
         if counter == "flops_f64" and sentence is None and any(x.dtype == np.complex64 for x in self.run.case.arrays):
             sentence = (
                 "A complex64 with a Python number is complex128: write np.float32(2), np.complex64(1j) and the like."

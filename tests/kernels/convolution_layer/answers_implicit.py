@@ -43,7 +43,7 @@ def table_with_places_of_its_own(table, window, dilation, image):
                 table[k, 1], table[k, 2] = r * dilation[0], s * dilation[1]
 
 
-@wrong(TABLE, "accidental float64", "indices take k // n")
+@wrong(TABLE, "accidental float64", "or // for a whole number.*indices take k // n")
 @cuda.jit
 def table_by_quotients(table, window, dilation, image):
     k, (rows, columns) = cuda.grid(1), window
