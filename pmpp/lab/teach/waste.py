@@ -6,7 +6,7 @@ source, and a compiler keeps some in registers. What is loaded again soon, with 
 Requests to shared memory may take two wavefronts each, or twice those of the answer. There may be 1.5 times as many
 atomics, and nothing more in float64. Nor may the source ask for float64 by its name, whether that counts operations or
 not: in registers and in shared memory it takes twice the bytes. What one or two lanes of a warp do alone may not take
-more instructions than all of the answer, and a quarter of the blocks that work in the answer are too few.
+more instructions than all of the answer, and a quarter of the blocks or warps that work in the answer are too few.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Found", "Waste"]
 SECTORS, TRAFFIC, WAVEFRONTS, ATOMICS, IDLE = 1.5, 2.5, 2, 1.5, 1.1  # times what the answer needs
 WARP = 32
 MANY = 20_000  # requests to look at one by one
-FEW = 4  # at least so many times fewer blocks than in the exercise's answer are too few
+FEW = 4  # at least so many times fewer blocks or warps than in the exercise's answer are too few
 QUOTIENT = re.compile(r": u?int\d+[^;]* / u?int\d+[^;]* gives float64")  # as in an index that is computed with /
 KEPT = 8  # loads of which a compiler keeps the values, for certain
 
@@ -87,7 +87,10 @@ class Waste:
             if counter != "global_load_sectors" or self.lanes(counter)[1] < 4 or used * self.loaded_anew() > limit:
                 return self.beyond(counter, enough)
         return (
-            self.float64_without_flops(*budget.get("flops_f64", (0, None))) or self.idle_threads() or self.idle_blocks()
+            self.float64_without_flops(*budget.get("flops_f64", (0, None)))
+            or self.idle_threads()
+            or self.idle_blocks()
+            or self.idle_warps()
         )
 
     def limits(self) -> dict[str, tuple[float, float]]:
@@ -191,6 +194,21 @@ class Waste:
         line = max(self.lines, key=lambda line: self.lines[line]["warp_instructions"])
         seen = f"only {len(busy)} of the {blocks} blocks of the launch {'do' if len(busy) > 1 else 'does'} any work."
         return Found("idle blocks", seen, None, line)
+
+    def idle_warps(self) -> Found | None:
+        """If a few warps of the blocks do the work that the exercise's own answer gives to all."""
+        if self.share < 1:
+            return None
+        case, busy = self.run.case, len(_warps(self.requests))
+        launched = math.prod(extent(case.grid)) * -(-math.prod(extent(case.block)) // WARP)
+        if busy == 0 or FEW * busy > launched:
+            return None
+        needed = len(_warps(requests(self.exercise.answer, case, self.share)))
+        if FEW * busy > needed:
+            return None
+        line = max(self.lines, key=lambda line: self.lines[line]["warp_instructions"])
+        seen = f"only {busy} of the {needed} warps that could share the work load or store anything."
+        return Found("idle threads", seen, "Give each warp of a block its own part of the work.", line)
 
     # -- a counter beyond its limit
 
@@ -314,6 +332,11 @@ class Waste:
                 sectors += len(frozenset.union(*(request.sectors for request in group)))
                 useful += max(1.0, _with_all_lanes(group))
         return 0 < sectors <= 1.5 * useful
+
+
+def _warps(requests: list[Request]) -> set[tuple[int, int]]:
+    """The warps that load or store anything, each with its block."""
+    return {(request.access.block, request.access.warp) for request in requests}
 
 
 def _written(request: Request) -> tuple[np.ndarray, np.ndarray]:

@@ -105,6 +105,17 @@ def bias_added_up_in_dbias(dy, dbias):
             dbias[column] += dy[row, column]
 
 
+@wrong(BIAS, "idle threads", "only 4 of the 32 warps")
+@cuda.jit
+def bias_by_the_threads_of_the_first_row(dy, dbias):
+    column = cuda.grid(2)[0]
+    if column < dy.shape[1] and cuda.threadIdx.y == 0:
+        total = f0
+        for row in range(dy.shape[0]):
+            total += dy[row, column]
+        dbias[column] = total
+
+
 # -- weight
 
 
