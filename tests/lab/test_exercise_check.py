@@ -1,6 +1,7 @@
 """The exercise check: budgets, what it accepts as an answer, and how it shows what it found."""
 
 import builtins
+import math
 
 import numpy as np
 import pytest
@@ -75,6 +76,27 @@ def test_a_budget_of_the_exercise(counter, mistake, said):
     assert verdict.mistake == mistake
     assert said in verdict.message
     assert verdict.message.endswith("That is enough.")
+
+
+def test_one_barrier_too_many_is_told_of_its_own_line():
+    from pmpp.kernels.softmax.exercises import BLOCK, LOWEST, ZERO, row_max, row_sum
+
+    @cuda.jit
+    def with_a_barrier(x, out):
+        row, best, total = cuda.blockIdx.x, LOWEST, ZERO
+        for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+            best = max(best, x[row, i])
+        best = row_max(best)
+        cuda.syncthreads()
+        for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+            total += math.exp(x[row, i] - best)
+        total = math.log(row_sum(total))
+        for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
+            out[row, i] = x[row, i] - best - total
+
+    verdict = judge(exercise.exercise("softmax/log"), with_a_barrier)
+    assert verdict.mistake == "too many barriers"
+    assert verdict.code == "cuda.syncthreads()"
 
 
 def test_advice_of_the_exercise():

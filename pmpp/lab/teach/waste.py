@@ -245,7 +245,8 @@ class Waste:
 
     def lanes(self, counter: str) -> tuple[int, float]:
         """The line with most of a counter, and how many lanes execute it at a time."""
-        line = max(self.lines, key=lambda line: self.lines[line][counter])
+        # Of equal ones a barrier in the source, and not a function that has one.
+        line = max(self.lines, key=lambda line: (self.lines[line][counter], "syncthreads" in self.source.code(line)))
         return line, self.lines[line]["thread_instructions"] / max(1, self.lines[line]["warp_instructions"])
 
     def each_request(self, counter: str, line: int) -> str:
