@@ -305,7 +305,7 @@ def _without_the_label(x: np.ndarray, labels: np.ndarray, out: np.ndarray) -> di
 
 def _loss_budget(case: Case) -> dict[str, tuple[float, str]]:
     x, labels, _ = case.args
-    once = "Read each score once, into a variable, and rescale the sum when the maximum grows, as `online` does."
+    once = "One lane reads a score, once, into a variable: rescale the sum when the maximum grows, as `online` does."
     return {
         "flops_f64": (0, FLOAT64),
         "barriers": (0, "A warp has a row to itself: lane_max and lane_sum need no barrier."),
@@ -383,6 +383,9 @@ EXERCISES = (
             Trap("looks ahead", "What lies ahead is 0 in out, but it was counted in the sum.", _masked_afterwards),
             Trap("diagonal missing", "A word may look at itself: the diagonal belongs to it.", _without_the_diagonal),
         ),
+        advice={
+            "too much traffic": "Let a lane take every 32nd element of a row: lane_max and lane_sum combine the lanes."
+        },
     ),
     Exercise(
         "softmax/columns",

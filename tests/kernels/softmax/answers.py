@@ -378,6 +378,19 @@ def causal_without_guard(x, out):
         out[row, i] = math.exp(x[row, i] - best) / total if i <= row else ZERO
 
 
+@wrong("softmax/causal", "too much traffic", "every 32nd element of a row")
+@cuda.jit
+def causal_with_the_whole_row_in_each_lane(x, out):
+    row, n, best, total = cuda.grid(1) // 32, x.shape[0], LOWEST, ZERO
+    if row < n:
+        for i in range(row + 1):
+            best = max(best, x[row, i])
+        for i in range(row + 1):
+            total += math.exp(x[row, i] - best)
+        for i in range(cuda.laneid, n, 32):
+            out[row, i] = math.exp(x[row, i] - best) / total if i <= row else ZERO
+
+
 ANSWERS += [
     WrongAnswer("softmax/causal", causal_with(width=1, ahead=1000), "looks ahead"),
     WrongAnswer("softmax/causal", causal_with(width=1), "looks ahead"),
@@ -515,6 +528,32 @@ def loss_in_two_passes(x, labels, out):
         total = lane_sum(total)
         if cuda.laneid == 0:
             out[row] = best - x[row, labels[row]] + math.log(total)
+
+
+@wrong("softmax/loss", "too much traffic", "One lane reads a score, once")
+@cuda.jit
+def loss_with_the_whole_row_in_each_lane(x, labels, out):
+    row, best, total = cuda.grid(1) // 32, LOWEST, ZERO
+    if row < x.shape[0]:
+        for i in range(x.shape[1]):
+            best, total = append(best, total, x[row, i])
+        if cuda.laneid == 0:
+            out[row] = best + math.log(total) - x[row, labels[row]]
+
+
+@wrong("softmax/log", "idle threads", "only 20 of the 80 warps")
+@cuda.jit
+def log_by_the_first_warp(x, out):
+    row, n, best, total = cuda.blockIdx.x, x.shape[1], LOWEST, ZERO
+    if cuda.threadIdx.x < 32:
+        for i in range(cuda.laneid, n, 32):
+            best = max(best, x[row, i])
+        best = lane_max(best)
+        for i in range(cuda.laneid, n, 32):
+            total += math.exp(x[row, i] - best)
+        total = math.log(lane_sum(total))
+        for i in range(cuda.laneid, n, 32):
+            out[row, i] = x[row, i] - best - total
 
 
 @wrong("softmax/loss", "repeated work", "let one of them write it")
