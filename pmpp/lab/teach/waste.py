@@ -215,6 +215,12 @@ class Waste:
     def beyond(self, counter: str, limit: float, sentence: str | None = None) -> Found:
         """The line that does most of it, and what it does there."""
         space = counter.partition("_")[0]
+        if counter.endswith("_bank_conflicts"):  # told as wavefronts, of which conflicts are a part
+            line = max(self.lines, key=lambda line: self.lines[line][counter])
+            wavefronts = counter.replace("bank_conflicts", "wavefronts")
+            total = self.run.counter(wavefronts)
+            used = f"{_counted(wavefronts, total)} where {_number(total - self.run.counter(counter) + limit)} will do"
+            return Found("bank conflicts", f"{self.each_request(wavefronts, line)}; {used}.", sentence, line)
         used = f"{_counted(counter, self.run.counter(counter))} where {_number(limit)} will do"
         mistake = BEHIND.get(counter) or BEHIND.get(space, "too much work")
         if counter == DECLARED:
