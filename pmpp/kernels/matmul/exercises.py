@@ -123,9 +123,9 @@ def _transposed_budget(case: Case) -> dict[str, tuple[int, str]]:
             steps * WARP * 8,
             "the threads of a warp should read neighbours in memory, of b as well as of a: x runs along k",
         ),
-        # One wavefront a request: two loads for each of 32 multiply-adds, two stores.
-        "shared_load_wavefronts": (steps * WARP * 2 * WARP, column.format("read")),
-        "shared_store_wavefronts": (steps * WARP * 2, column.format("write")),
+        # Not so many wavefronts: whoever first fills the tiles with 0 stores twice, and has no conflict.
+        "shared_load_bank_conflicts": (0, column.format("read")),
+        "shared_store_bank_conflicts": (0, column.format("write")),
         "flops_f64": (0, FLOAT64),
     }
 
@@ -277,9 +277,8 @@ def _gemv_budget(case: Case) -> dict[str, tuple[int, str]]:
             grid * steps * (WARP + 1) * 4,
             "the threads of a warp should read neighbours of one row of a, and each element of a and x once",
         ),
-        # A column of the tile, a piece of x.
-        "shared_load_wavefronts": (
-            grid * steps * WARP * 2,
+        "shared_load_bank_conflicts": (
+            0,
             "threads that read down a column of a tile of 32 columns all meet in one bank: pad the tile",
         ),
         "flops_f64": (0, FLOAT64),

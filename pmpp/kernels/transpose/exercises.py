@@ -135,14 +135,13 @@ def swizzle_answer(x, out):
 
 
 def _swizzle_budget(case: Case) -> dict[str, tuple[float, str]]:
-    # A wavefront for each warp. Of itself `check` would advise padding, for which there is no room: neither in the
-    # memory of the launch, nor in a tile that the kernel makes instead.
-    warps = math.prod(case.grid) * TILE
+    # Of itself `check` would advise padding, for which there is no room: neither in the memory of the launch, nor in a
+    # tile that the kernel makes instead.
     advice = "In each row and in each column of the tile, let the 32 places differ modulo 32."
     return {
         "declared_shared_bytes": (case.sharedmem, f"There is no room for padding: {TILE} x {TILE} elements, no more."),
-        "shared_load_wavefronts": (warps, advice),
-        "shared_store_wavefronts": (warps, advice),
+        "shared_load_bank_conflicts": (0, advice),
+        "shared_store_bank_conflicts": (0, advice),
     }
 
 
@@ -166,7 +165,12 @@ def coarsen_answer(x, out):
 def _coarsen_budget(case: Case) -> dict[str, tuple[float, str]]:
     warps = math.prod(case.grid) * TILE  # a wavefront for each row of each tile
     advice = "Threads that read or write down a column of 32 elements meet in one bank: pad the tile to 33 columns."
-    return {"shared_load_wavefronts": (warps, advice), "shared_store_wavefronts": (warps, advice)}
+    once = "Each element goes into the tile once, and comes out of it once."
+    return {
+        "shared_load_bank_conflicts": (0, advice),
+        "shared_store_bank_conflicts": (0, advice),
+        "shared_load_wavefronts": (warps, once),
+    }
 
 
 EXERCISES = (

@@ -145,6 +145,29 @@ right(TRANSPOSED)(transposed(swizzle=True, name="transposed_and_swizzled"))
 wrong(TRANSPOSED, "bank conflicts", "1.5 wavefronts a request")(transposed(pitch=34, name="transposed_padded_by_two"))
 
 
+@right(TRANSPOSED)
+@cuda.jit
+def transposed_of_tiles_filled_with_zero(a, b, c):  # it stores twice, and without a conflict
+    a_tile, b_tile = cuda.shared.array((WARP, WARP), np.float32), cuda.shared.array((WARP, PADDED), np.float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    row, column = cuda.blockIdx.y * WARP + y, cuda.blockIdx.x * WARP + x
+    b_row = cuda.blockIdx.x * WARP + y
+    total = np.float32(0)
+    for k0 in range(0, a.shape[1], WARP):
+        a_tile[y, x], b_tile[x, y] = np.float32(0), np.float32(0)
+        if k0 + x < a.shape[1]:
+            if row < a.shape[0]:
+                a_tile[y, x] = a[row, k0 + x]
+            if b_row < b.shape[0]:
+                b_tile[x, y] = b[b_row, k0 + x]
+        cuda.syncthreads()
+        for k in range(WARP):
+            total += a_tile[y, k] * b_tile[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+
 @wrong(TRANSPOSED, "uncoalesced", "32 sectors a request to b where 4 do")
 @cuda.jit
 def transposed_without_tiles(a, b, c):

@@ -211,6 +211,21 @@ wrong(COARSEN, "missing barrier")(coarsen(second=False, name="coarsen_in_one_loo
 wrong(COARSEN, "divergent barrier", "returns on line")(coarsen(early=True, name="coarsen_leaves_early"))
 
 
+@wrong(COARSEN, "too much traffic", "720 wavefronts where 384 will do, .* into the tile once, and comes out of it once")
+@cuda.jit
+def coarsen_in_steps_of_four(x, out):  # most rows are moved by two threads
+    tile = cuda.shared.array((TILE, PITCH), np.float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    top, left = cuda.blockIdx.y * TILE, cuda.blockIdx.x * TILE
+    for row in range(ty, TILE, 4):
+        if top + row < x.shape[0] and left + tx < x.shape[1]:
+            tile[row, tx] = x[top + row, left + tx]
+    cuda.syncthreads()
+    for row in range(ty, TILE, 4):
+        if left + row < out.shape[0] and top + tx < out.shape[1]:
+            out[left + row, top + tx] = tile[tx, row]
+
+
 @wrong(ROTATE, "deliberate float64", r"line \d+ asks for float64\. The arrays are float32")
 @cuda.jit
 def rotate_through_a_tile_of_float64(x, out):
