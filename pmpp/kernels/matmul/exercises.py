@@ -307,7 +307,8 @@ def gemv_answer(a, x, y):
 GEMV = Exercise(
     name="matmul/gemv",
     task="y = a @ x for an M x K matrix in C order. A block is one warp and computes 32 elements of y, a thread one of "
-    "them. Loads of a are coalesced all the same, and nothing has a bank conflict.",
+    "them. Loads of a are coalesced all the same, a block loads each element of a and of x once, and nothing has a bank "
+    "conflict.",
     parameters="a, x, y",
     cases=_gemv_cases,
     budget=_gemv_budget,
