@@ -307,8 +307,8 @@ def gemv_answer(a, x, y):
 GEMV = Exercise(
     name="matmul/gemv",
     task="y = a @ x for an M x K matrix in C order. A block is one warp and computes 32 elements of y, a thread one of "
-    "them. Loads of a are coalesced all the same, a block loads each element of a and of x once, and nothing has a bank "
-    "conflict.",
+    "them. Loads of a are coalesced all the same, a block loads each element of a and of x once, and nothing has a "
+    "bank conflict.",
     parameters="a, x, y",
     cases=_gemv_cases,
     budget=_gemv_budget,
@@ -333,9 +333,12 @@ def _shortest_paths_cases(rng: np.random.Generator) -> list[Case]:
     def case(m: int, n: int, k: int) -> Case:
         a, b = (rng.uniform(1, 9, shape).astype(np.float32) for shape in ((m, k), (k, n)))
         a[rng.random(a.shape) < 0.2] = np.inf  # no way
+        # Not `unwritten`: of NaN and a number the minimum is the number, so that a minimum that begins with what is in
+        # c would come out right.
+        leftovers = rng.uniform(1, 9, (m, n)).astype(np.float32)
         return Case(
             name=f"a of {m} x {k} and b of {k} x {n}",
-            args=(a, b, unwritten((m, n), np.float32)),
+            args=(a, b, leftovers),
             grid=(blocks(n, WARP), blocks(m, WARP)),
             block=(WARP, WARP),
             expected={2: _shortest(a, b)},
@@ -358,6 +361,10 @@ def _began_at_zero(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> dict[int, np.
     return {2: np.zeros(c.shape)}
 
 
+def _began_with_leftovers(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> dict[int, np.ndarray]:
+    return {2: np.minimum(_shortest(a, b), c)}
+
+
 def _longest(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> dict[int, np.ndarray]:
     return {2: (a[:, :, None] + b).max(axis=1)}
 
@@ -377,6 +384,7 @@ SHORTEST_PATHS = Exercise(
     answer=shortest_paths_answer,
     traps=(
         Trap("begins at zero", "0 is less than every length: begin with infinity.", _began_at_zero),
+        Trap("uninitialised memory", "c holds leftovers: begin with infinity.", _began_with_leftovers),
         Trap("longest", "This is the longest way, not the shortest.", _longest),
     ),
 )

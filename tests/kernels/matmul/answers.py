@@ -319,6 +319,17 @@ def shortest_from_infinity_in_float64(a, b, c):
         c[row, column] = best
 
 
+@wrong(SHORTEST, "uninitialised memory", "leftovers")
+@cuda.jit
+def shortest_from_what_c_holds(a, b, c):
+    column, row = cuda.grid(2)
+    if row < c.shape[0] and column < c.shape[1]:
+        best = c[row, column]
+        for k in range(a.shape[1]):
+            best = min(best, a[row, k] + b[k, column])
+        c[row, column] = best
+
+
 @wrong(SHORTEST, "deliberate float64", r"line \d+ asks for float64\. The arrays are float32")
 @cuda.jit
 def shortest_in_float64_on_purpose(a, b, c):
