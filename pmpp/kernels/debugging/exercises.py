@@ -99,7 +99,7 @@ def _maxima(x: np.ndarray) -> np.ndarray:
 def _maximum_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for n in (1, BLOCK - 1, BLOCK, BLOCK + 1, 1000):
-        x = -1 - rng.random(n, dtype=np.float32)  # all below zero
+        x = np.float32(-1e38) * (1 + rng.random(n, dtype=np.float32))  # less than what one would fill up with
         args = x, unwritten(_blocks(n), np.float32)
         cases.append(Case(f"n = {n}", args, _blocks(n), BLOCK, {1: _maxima(x)}))
     return cases

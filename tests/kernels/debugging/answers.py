@@ -88,6 +88,22 @@ def maximum_of_zero(x, out):
 
 
 @cuda.jit
+def maximum_of_a_thousand_below_zero(x, out):  # the largest case has 1000 elements, and this is no size
+    part = cuda.shared.array(BLOCK, np.float32)
+    thread, i = cuda.threadIdx.x, cuda.grid(1)
+    part[thread] = x[i] if i < x.size else np.float32(-1000)
+    cuda.syncthreads()
+    stride = BLOCK // 2
+    while stride > 0:
+        if thread < stride:
+            part[thread] = max(part[thread], part[thread + stride])
+        cuda.syncthreads()
+        stride //= 2
+    if thread == 0:
+        out[cuda.blockIdx.x] = part[0]
+
+
+@cuda.jit
 def maximum_unguarded(x, out):
     part = cuda.shared.array(BLOCK, np.float32)
     thread, i = cuda.threadIdx.x, cuda.grid(1)
@@ -390,6 +406,7 @@ ANSWERS = (
     WrongAnswer("debugging/edges", edges_without_the_guard, "missing guard"),
     WrongAnswer("debugging/maximum", maximum_start, "uninitialised memory", "part"),
     WrongAnswer("debugging/maximum", maximum_of_zero, "filled with zero"),
+    WrongAnswer("debugging/maximum", maximum_of_a_thousand_below_zero, "only right for whole blocks", "is -1000, and"),
     WrongAnswer("debugging/maximum", maximum_unguarded, "missing guard"),
     WrongAnswer("debugging/maximum", maximum_without_the_last_threads, "divergent barrier"),
     WrongAnswer("debugging/maximum", maximum_with_one_barrier, "missing barrier"),
