@@ -132,8 +132,17 @@ def _truncated(a: np.ndarray, b: np.ndarray, t: float, out: np.ndarray) -> dict[
     return {3: np.where(np.abs(exact - np.round(exact)) < 1e-4, np.nan, np.floor(exact))}
 
 
+def _rounded_up(a: np.ndarray, b: np.ndarray, t: float, out: np.ndarray) -> dict[int, np.ndarray]:
+    exact = _fade(a, b, t)
+    return {3: np.where(np.abs(exact - np.round(exact)) < 1e-4, np.nan, np.ceil(exact))}
+
+
 def _wrapped(a: np.ndarray, b: np.ndarray, t: float, out: np.ndarray) -> dict[int, np.ndarray]:
     return {3: np.where(b >= a, _fade(a, b, t), np.nan)}  # NaN, which matches any value, where b - a wraps around
+
+
+def _wrapped_the_other_way(a: np.ndarray, b: np.ndarray, t: float, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {3: np.where(a >= b, _fade(a, b, t), np.nan)}
 
 
 EXERCISES = (
@@ -181,12 +190,19 @@ EXERCISES = (
         ),
         traps=(
             Trap("not rounded", "Converting to uint8 cuts off the fraction: add 0.5 first.", _truncated),
+            Trap("not rounded", "This always rounds up: to the nearest means adding 0.5 and cutting off.", _rounded_up),
             Trap("wrong way round", "t is the share of b: with t = 0 all is a, and with t = 1 all is b.", _backwards),
             Trap(
                 "integer overflow",
                 "It is wrong where b is darker than a: a uint8 minus a uint8 is a uint64, which cannot be negative. "
-                "Convert both to np.float32 first.",
+                "Convert both to np.float32 first; int() leaves a uint8 as it is.",
                 _wrapped,
+            ),
+            Trap(
+                "integer overflow",
+                "It is wrong where a is darker than b: a uint8 minus a uint8 is a uint64, which cannot be negative. "
+                "Convert both to np.float32 first; int() leaves a uint8 as it is.",
+                _wrapped_the_other_way,
             ),
         ),
     ),

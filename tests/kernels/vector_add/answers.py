@@ -166,6 +166,33 @@ def fade_wraps_in_float64(a, b, t, out):
             out[y, x, c] = np.uint8(a[y, x, c] + t * (b[y, x, c] - a[y, x, c]) + 0.5)
 
 
+@wrong(FADE, "integer overflow", r"int\(\) leaves a uint8 as it is")
+@cuda.jit
+def fade_of_uint8_all_the_same(a, b, t, out):
+    x, y = cuda.grid(2)
+    if y < out.shape[0] and x < out.shape[1]:
+        for c in range(3):
+            out[y, x, c] = int(int(a[y, x, c]) + t * (int(b[y, x, c]) - int(a[y, x, c])) + 0.5)
+
+
+@wrong(FADE, "integer overflow", "where a is darker than b")
+@cuda.jit
+def fade_wraps_where_b_is_brighter(a, b, t, out):
+    x, y = cuda.grid(2)
+    if y < out.shape[0] and x < out.shape[1]:
+        for c in range(3):
+            out[y, x, c] = np.uint8(a[y, x, c] - t * (a[y, x, c] - b[y, x, c]) + 0.5)
+
+
+@wrong(FADE, "not rounded", "always rounds up")
+@cuda.jit
+def fade_that_always_rounds_up(a, b, t, out):
+    x, y = cuda.grid(2)
+    if y < out.shape[0] and x < out.shape[1]:
+        for c in range(3):
+            out[y, x, c] = math.ceil((1 - t) * a[y, x, c] + t * b[y, x, c])
+
+
 @wrong(FADE, "wrong axis order", "x first")
 @cuda.jit
 def fade_rows_along_x(a, b, t, out):
