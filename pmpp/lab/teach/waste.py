@@ -235,7 +235,10 @@ class Waste:
         if BEHIND.get(counter) == "accidental float64" and self.run.warnings:  # the interpreter knows why
             cause = self.run.warnings[0]
             whole = ", or // for a whole number" if QUOTIENT.search(cause.message) else ""
-            return Found(mistake, f"{cause.message}{whole}; {used}.", sentence, cause.line)
+            # Where the exercise has its own advice, its author knows better what to write there.
+            own = mistake in self.exercise.advice
+            why = cause.message.partition(": write ")[0] if own else f"{cause.message}{whole}"
+            return Found(mistake, f"{why}; {used}.", sentence, cause.line)
         if counter == "flops_f64" and sentence is None and any(x.dtype == np.complex64 for x in self.run.case.arrays):
             sentence = (
                 "A complex64 with a Python number is complex128: write np.float32(2), np.complex64(1j) and the like."
