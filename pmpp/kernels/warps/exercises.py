@@ -151,9 +151,19 @@ def ragged_answer(x, starts, scale, out):
             out[j] = scale[row] * x[j]
 
 
-def _ragged_budget(case: Case) -> dict[str, tuple[float, str]]:
+def _ragged_budget(case: Case) -> dict[str, tuple[float, str | None]]:
     advice = "Each element is to be written once: let the lanes of a warp begin at different elements."
-    return {"global_store_bytes": (case.args[0].nbytes, advice)}
+    x, starts = case.args[:2]
+    # A warp stores 32 neighbours of a row at a time, and once more where it begins at a multiple of 32.
+    stores = int((-(-np.diff(starts) // WARP) + 1).sum())
+    # A request is 4 sectors, one more where it begins within one, and loads have one each of `starts` and `scale`. Half
+    # as many again are far fewer than an uncoalesced answer moves. It has more requests, too: so this is told first.
+    return {
+        "global_store_bytes": (x.nbytes, advice),
+        "global_store_sectors": (1.5 * 5 * stores, None),
+        "global_load_sectors": (1.5 * (5 + 2) * stores, None),
+        "global_store_requests": (stores, "A warp takes one row, 32 neighbours at a time."),
+    }
 
 
 def _every_row_by_the_first(x, starts, scale, out):
@@ -382,6 +392,7 @@ EXERCISES = (
         parameters="out",
         cases=_number_cases,
         answer=number_answer,
+        advice={"accidental float64": "Divide by //: the quotient of / is a float64, of two integers, too."},
         hints=(
             "First find the number of a thread in its block: x counts fastest, then y, then z.",
             "A row has blockDim.x threads, and a layer blockDim.y rows. How many threads come before thread (0, y, z)?",

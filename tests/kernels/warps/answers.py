@@ -280,6 +280,14 @@ def ragged_element_by_element(x, starts, scale, out):
 
 
 @cuda.jit
+def ragged_a_row_a_half_warp(x, starts, scale, out):
+    row, lane = cuda.grid(1) // 16, cuda.threadIdx.x % 16
+    if row < scale.size:
+        for j in range(starts[row] + lane, starts[row + 1], 16):
+            out[j] = scale[row] * x[j]
+
+
+@cuda.jit
 def ragged_all_rows_at_the_front(x, starts, scale, out):
     row, lane = cuda.grid(1) // WARP, cuda.threadIdx.x % WARP
     if row < scale.size:
@@ -385,6 +393,12 @@ def number_with_axes_swapped(out):
     out[cuda.blockIdx.x, x, y, z] = ((z * cuda.blockDim.y + y) * cuda.blockDim.x + x) // WARP
 
 
+@cuda.jit
+def number_by_the_wrong_division(out):  # right, since int32 cuts the fraction off
+    x, y, z = cuda.threadIdx.x, cuda.threadIdx.y, cuda.threadIdx.z
+    out[cuda.blockIdx.x, z, y, x] = ((z * cuda.blockDim.y + y) * cuda.blockDim.x + x) / WARP
+
+
 # ---------------------------------------------------------------------------------------------------- warps/resident
 
 
@@ -423,6 +437,7 @@ ANSWERS = (
     WrongAnswer("warps/branch", branch_after_both, "too much work", "roots, powers or the like"),
     WrongAnswer("warps/renumber", renumber_by_half_rows, "too much traffic", "belong to 32 columns of one row"),
     WrongAnswer("warps/ragged", ragged_element_by_element, "too much traffic", "for starts alone"),
+    WrongAnswer("warps/ragged", ragged_a_row_a_half_warp, "too much traffic", "A warp takes one row"),
     WrongAnswer("warps/ragged", ragged_all_rows_at_the_front, "race", "Look at the index"),
     WrongAnswer("warps/active_lanes", lanes_without_a_return, "output not written", "returns nothing"),
     WrongAnswer("warps/active_lanes", lanes_that_use_up_the_trips, "input changed", "the function writes to trips"),
@@ -467,6 +482,7 @@ ANSWERS = (
     WrongAnswer("warps/number", number_through_the_grid, "warps across blocks", "warp 0 of its own"),
     WrongAnswer("warps/number", number_in_the_first_block, "only right for one block"),
     WrongAnswer("warps/number", number_with_axes_swapped, "axes exchanged", r"out\[a, i, c, j\] holds what"),
+    WrongAnswer("warps/number", number_by_the_wrong_division, "accidental float64", "gives float64; .* Divide by //"),
     WrongAnswer("warps/resident", resident_of_the_thread, "units left out"),
     WrongAnswer("warps/resident", named("resident_of_one_pool", resident(pools=1)), "one pool"),
     WrongAnswer("warps/resident", named("resident_without_blocks", resident(blocks=64)), "too many blocks"),
