@@ -291,8 +291,9 @@ EXERCISES = (
     Exercise(
         "convolution/strip",
         task=f"Convolve an image with a mask of 3 x 3; beyond a border it is 0. A thread makes {STRIP} outputs side by "
-        f"side, and loads each row of what they see once: {WINDOW} elements, not {3 * STRIP}. All are float32. The "
-        f"launch has 32 x 4 threads a block: thread, row = cuda.grid(2), and the first output is {STRIP} * thread.",
+        f"side, and loads each row of what they see once: {WINDOW} elements, not {3 * STRIP}. It loads each weight "
+        "once, too. All are float32. The launch has 32 x 4 threads a block: thread, row = cuda.grid(2), and the first "
+        f"output is {STRIP} * thread.",
         parameters="x, mask, out",
         cases=_strip_cases,
         answer=strip_answer,
