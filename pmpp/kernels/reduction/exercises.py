@@ -129,7 +129,7 @@ def _barrier_budget(case: Case) -> dict[str, tuple[float, str]]:
 
 def _warps_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
-    for n, block in ((32, 32), (1, 64), (64, 64), (255, 256), (256, 256), (257, 256), (1024, 1024), (4392, 256)):
+    for n, block in ((32, 32), (1, 64), (64, 64), (200, 64), (255, 256), (256, 256), (257, 256), (1024, 1024), (4392, 256)):
         x = rng.integers(1, 100, n).astype(np.float32)  # whole and never 0: exact in any order, and a lost one shows
         sums = np.add.reduceat(x.astype(np.float64), np.arange(0, n, block))
         name = f"n = {n} and {block} threads a block"
@@ -268,6 +268,7 @@ EXERCISES = (
         cases=_warps_cases,
         budget=_warps_budget,
         answer=block_sums_answer,
+        advice={"wrong result": "If only some sizes of block are right: the size of this one is cuda.blockDim.x."},
         hints=(
             "First each warp makes its 32 values one, with five shuffles. Lane 0 puts it in partial[warp].",
             "After the barrier the first warp reads partial, and makes those values one. All 32 lanes must shuffle.",

@@ -160,6 +160,22 @@ def sums_by_a_shared_tree(x, out):
         out[cuda.blockIdx.x] = partial[0]
 
 
+@wrong("reduction/warps", "wrong result", "with n = 200 and 64 threads a block, .* this one is cuda.blockDim.x")
+@cuda.jit
+def sums_of_blocks_of_256(x, out):
+    thread = cuda.threadIdx.x
+    i = cuda.blockIdx.x * BLOCK + thread
+    partial = cuda.shared.array(32, np.float32)
+    value = warp_sum(x[i] if i < x.size else f0)
+    if cuda.laneid == 0:
+        partial[thread // 32] = value
+    cuda.syncthreads()
+    if thread < 32:
+        value = warp_sum(partial[thread] if thread < cuda.blockDim.x // 32 else f0)
+        if thread == 0:
+            out[cuda.blockIdx.x] = value
+
+
 @wrong("reduction/warps", "wrong result")
 @cuda.jit
 def sums_of_eight_warps(x, out):
