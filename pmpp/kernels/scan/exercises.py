@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -68,6 +69,9 @@ def _budget(case: Case) -> dict[str, tuple[float, str]]:
             "In each step a thread reads two elements, not all before its own.",
         ),
         "atomic_requests": (0, ALONE),
+        # A scan by Brent and Kung has bank conflicts, as in this chapter.
+        "shared_load_wavefronts": (math.inf, ""),
+        "shared_store_wavefronts": (math.inf, ""),
     }
 
 
@@ -166,6 +170,14 @@ def segmented_answer(x, heads, out):
         distance *= 2
     if i < x.size:
         out[i] = scanned[thread]
+
+
+def _segmented_budget(case: Case) -> dict[str, tuple[float, str]]:
+    # Some scan twice: the places of the heads first, and then the values.
+    enough = (
+        "A scan has eight steps, with two barriers each. At most two are needed: one of the heads, one of the values."
+    )
+    return _budget(case) | {"barriers": (36 * case.grid, enough)}
 
 
 # -------------------------------------------------------------------------------------------------------- scan/compact
@@ -333,7 +345,7 @@ EXERCISES = (
         f"uint8, 0 or 1. The launch has {BLOCK} threads per block, and one thread or more for each element.",
         parameters="x, heads, out",
         cases=_segmented_cases,
-        budget=_budget,
+        budget=_segmented_budget,
         answer=segmented_answer,
         hints=(
             "Begin with the loop of `block_scan`, and with a second shared array, for the heads.",
@@ -363,7 +375,10 @@ EXERCISES = (
         cases=_compact_cases,
         answer=compact_answer,
         budget=lambda case: {"atomic_requests": (0, "The scan has already counted: no atomics are needed.")},
-        advice=dict.fromkeys(("race", BETWEEN), "Two elements go to one place. Is each of them greater than 0?"),
+        advice=dict.fromkeys(
+            ("race", BETWEEN),
+            "Two elements go to one place. Are both greater than 0, and their places counted from the start of out?",
+        ),
         hints=(
             "Each thread has one element, or none. Which of them write?",
             "If three elements are kept before mine, mine goes to place 3.",
@@ -373,6 +388,11 @@ EXERCISES = (
                 "not moved",
                 "The elements are the right ones, each in its old place: before[i] is the new one.",
                 lambda x, before, out: {2: np.r_[np.where(x > 0, x, out[:-1]), out[-1:]]},
+            ),
+            Trap(
+                "rest changed",
+                "The elements of out behind the last one that is kept are not to be written.",
+                lambda x, before, out: {2: np.r_[x[x > 0], np.zeros(x.size - (x > 0).sum()), np.nan]},
             ),
             Trap(
                 "one place too far",
@@ -429,7 +449,8 @@ EXERCISES = (
         answer=chain_answer,
         budget=lambda case: {"barriers": (0, "Only thread 0 works: a block has nothing to agree on.")},
         advice={
-            "race between blocks": "The announcement may be seen before what it announces: write, then a "
+            "race between blocks": "Tile t reads out[t - 1] when it has seen the state, and a state is read and set by "
+            "cuda.atomic. What is announced may be seen later than the announcement: write it, then a "
             "cuda.threadfence(), then the state.",
             "idle threads": "out[t - 1] has all in it that stands before tile t: two loads for each tile are enough.",
         },
@@ -437,6 +458,8 @@ EXERCISES = (
             "Begin with the chain without a fence above.",
             "Read a state by cuda.atomic.add(states, t - 1, 0): a plain read in a loop may be done only once.",
             "Block 0 waits for nobody.",
+            "A GPU needs two fences: one before the state is set, and one between the wait and the read of out[t - 1]. "
+            "check() finds out only that the first is missing.",
         ),
         traps=(
             Trap("only one tile before", "Add to out[t - 1], which has all before it in it.", _only_one_before),

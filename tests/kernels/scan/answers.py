@@ -671,3 +671,102 @@ wrong("scan/chain", "race between blocks")(chain_with(wait=False))
 wrong("scan/chain", "only one tile before")(chain_with(add=False))
 wrong("scan/chain", "does not run", "waits in this loop")(chain_with(back=0))
 wrong("scan/chain", "does not run", "waits in this loop")(chain_with(announce=False))
+
+
+# -- right without `block_scan`
+
+
+@right("scan/exclusive")
+@cuda.jit
+def exclusive_down_the_tree(x, out):  # G. E. Blelloch's, with bank conflicts
+    thread, i, distance = cuda.threadIdx.x, cuda.grid(1), 1
+    scanned = cuda.shared.array(BLOCK, np.float32)
+    scanned[thread] = x[i] if i < x.size else f0
+    while distance < BLOCK:
+        cuda.syncthreads()
+        last = 2 * distance * (thread + 1) - 1
+        if last < BLOCK:
+            scanned[last] += scanned[last - distance]
+        distance *= 2
+    cuda.syncthreads()
+    if thread == 0:
+        scanned[BLOCK - 1] = f0
+    while distance > 1:
+        distance //= 2
+        cuda.syncthreads()
+        last = 2 * distance * (thread + 1) - 1
+        if last < BLOCK:
+            left = scanned[last - distance]
+            scanned[last - distance] = scanned[last]
+            scanned[last] += left
+    cuda.syncthreads()
+    if i < x.size:
+        out[i] = scanned[thread]
+
+
+@right("scan/segmented")
+@cuda.jit
+def segmented_after_a_scan_of_the_heads(x, heads, out):
+    thread, i, distance = cuda.threadIdx.x, cuda.grid(1), 1
+    scanned, begin = cuda.shared.array(BLOCK, np.float32), cuda.shared.array(BLOCK, np.int32)
+    scanned[thread] = x[i] if i < x.size else f0
+    begin[thread] = thread if i < x.size and heads[i] == 1 else 0
+    cuda.syncthreads()
+    while distance < BLOCK:
+        place = begin[thread]
+        if thread >= distance:
+            place = max(place, begin[thread - distance])
+        cuda.syncthreads()
+        begin[thread] = place
+        cuda.syncthreads()
+        distance *= 2
+    while distance > 1:  # in steps of 1, 2, 4 and so on
+        step = BLOCK // distance
+        value = scanned[thread]
+        if thread - step >= begin[thread]:
+            value += scanned[thread - step]
+        cuda.syncthreads()
+        scanned[thread] = value
+        cuda.syncthreads()
+        distance //= 2
+    if i < x.size:
+        out[i] = scanned[thread]
+
+
+# -- what they are told
+
+
+@wrong("scan/compact", "rest changed")
+@cuda.jit
+def compact_that_clears_the_rest(x, before, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        last = x.size - 1
+        if i > before[last] or (i == before[last] and x[last] <= 0):
+            out[i] = f0
+        if x[i] > 0:
+            out[before[i]] = x[i]
+
+
+@wrong("scan/compact", "race between blocks", "counted from the start of out")
+@cuda.jit
+def compact_of_each_block_by_itself(x, before, out):
+    i = cuda.grid(1)
+    if i < x.size and x[i] > 0:
+        out[before[i] - before[cuda.blockIdx.x * BLOCK]] = x[i]
+
+
+@wrong("scan/chain", "race between blocks", "a state is read and set by cuda.atomic")
+@cuda.jit
+def chain_with_plain_states(totals, states, out):
+    tile = cuda.blockIdx.x
+    if cuda.threadIdx.x == 0:
+        before = 0
+        if tile > 0:
+            while states[tile - 1] == 0:
+                pass
+            cuda.threadfence()
+            before = out[tile - 1]
+        out[tile] = before + totals[tile]
+        cuda.threadfence()
+        states[tile] = 1
