@@ -123,7 +123,10 @@ def _fixed_cut_off(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
 def _fixed_budget(case: Case) -> dict[str, tuple[float, str]]:
     return {
         "flops_f64": (0, FLOAT64),
-        "atomic_requests": (case.grid, "One atomic a block is enough: let the block agree on its sum first."),
+        "atomic_requests": (
+            case.grid,
+            "One a block is enough, in shared memory too: let the block agree on its sum by a tree.",
+        ),
     }
 
 
@@ -165,6 +168,14 @@ def variance_answer(x, out):
 
 def _variance_of_a_sample(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
     return {1: x.astype(np.float64).var(axis=0, ddof=1)}
+
+
+def _not_divided(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {1: x.astype(np.float64).var(axis=0) * len(x)}
+
+
+def _deviation(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {1: x.astype(np.float64).std(axis=0)}
 
 
 def _variance_budget(case: Case) -> dict[str, tuple[float, str]]:
@@ -243,9 +254,13 @@ EXERCISES = (
                 "That is the variance of a sample. This one is divided by the number of rows.",
                 _variance_of_a_sample,
             ),
+            Trap("not divided", "This is the sum of the squares: the variance is their mean.", _not_divided),
+            Trap("standard deviation", "This is the root of the variance.", _deviation),
         ),
-        advice=dict.fromkeys(
-            ("inaccurate", "wrong result"), "Which numbers do you subtract, and how many of their digits are the same?"
-        ),
+        advice={
+            "inaccurate": "Which numbers do you subtract, and how many of their digits are the same?",
+            "wrong result": "If it is right where the mean is 0: which numbers do you subtract, and how many of their "
+            "digits are the same?",
+        },
     ),
 )

@@ -1,5 +1,7 @@
 """Answers to the exercises of chapter 38: wrong ones with their mistakes, and other right ones."""
 
+import math
+
 import numpy as np
 
 from pmpp import cuda
@@ -206,6 +208,21 @@ def fixed_with_an_atomic_each(x, out):
         cuda.atomic.add(out, 0, np.int64(x[i] * np.float32(2**20)))
 
 
+@wrong("numerics/fixed", "too many atomics", "in shared memory too")
+@cuda.jit
+def fixed_by_atomics_in_shared_memory(x, out):
+    thread, i = cuda.threadIdx.x, cuda.grid(1)
+    total = cuda.shared.array(1, np.int64)
+    if thread == 0:
+        total[0] = 0
+    cuda.syncthreads()
+    if i < x.size:
+        cuda.atomic.add(total, 0, np.int64(x[i] * np.float32(2**20)))
+    cuda.syncthreads()
+    if thread == 0:
+        cuda.atomic.add(out, 0, total[0])
+
+
 @wrong("numerics/fixed", "missing guard")
 @cuda.jit
 def fixed_without_guard(x, out):
@@ -285,6 +302,19 @@ def variance_in_one_pass(x, out):
         out[i] = squares / rows - mean * mean
 
 
+@wrong("numerics/variance", "standard deviation")
+@cuda.jit
+def variance_under_a_root(x, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        mean, squares = f0, f0
+        for k in range(x.shape[0]):
+            mean += x[k, i] / np.float32(x.shape[0])
+        for k in range(x.shape[0]):
+            squares += (x[k, i] - mean) * (x[k, i] - mean)
+        out[i] = math.sqrt(squares / np.float32(x.shape[0]))
+
+
 @wrong("numerics/variance", "divided by n - 1")
 @cuda.jit
 def variance_of_a_sample(x, out):
@@ -298,7 +328,7 @@ def variance_of_a_sample(x, out):
         out[i] = squares / np.float32(x.shape[0] - 1)
 
 
-@wrong("numerics/variance", "wrong result")
+@wrong("numerics/variance", "not divided")
 @cuda.jit
 def variance_not_divided(x, out):
     i = cuda.grid(1)
