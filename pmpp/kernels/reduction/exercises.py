@@ -9,6 +9,7 @@ from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 256  # threads a block, except in `reduction/warps`
 FLOAT64 = "A literal such as 0.0 is float64, and makes a float64 of what it is added to: write np.float32(0)."
+ONE_ATOMIC = "One a block is enough, in shared memory too: let the block agree on its sum by a tree or by shuffles."
 OWN_PLACE = "Each block has its own place in out: no atomics are needed."
 
 
@@ -65,7 +66,7 @@ def _added_by_all(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> dict[int, np
 def _dot_budget(case: Case) -> dict[str, tuple[float, str]]:
     return {
         "flops_f64": (0, FLOAT64),
-        "atomic_requests": (case.grid, "One atomic a block is enough: let the block agree on its sum first."),
+        "atomic_requests": (case.grid, ONE_ATOMIC),
         "barriers": (10 * case.grid, "A block of 256 has eight levels: one barrier for each, and one or two beside."),
     }
 
@@ -129,7 +130,17 @@ def _barrier_budget(case: Case) -> dict[str, tuple[float, str]]:
 
 def _warps_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
-    for n, block in ((32, 32), (1, 64), (64, 64), (200, 64), (255, 256), (256, 256), (257, 256), (1024, 1024), (4392, 256)):
+    for n, block in (
+        (32, 32),
+        (1, 64),
+        (64, 64),
+        (200, 64),
+        (255, 256),
+        (256, 256),
+        (257, 256),
+        (1024, 1024),
+        (4392, 256),
+    ):
         x = rng.integers(1, 100, n).astype(np.float32)  # whole and never 0: exact in any order, and a lost one shows
         sums = np.add.reduceat(x.astype(np.float64), np.arange(0, n, block))
         name = f"n = {n} and {block} threads a block"
@@ -221,7 +232,8 @@ def _argmax_budget(case: Case) -> dict[str, tuple[float, str]]:
         "global_load_sectors": (sectors, "Read each element once: the tree is for shared memory or registers."),
         # Some grow two trees: one for the values, and one for the indices.
         "barriers": (20 * case.grid, "A tree over 256 has eight levels: one barrier for each, and one or two beside."),
-        "atomic_requests": (0, OWN_PLACE),
+        # Some let the threads that have the largest element agree on the least index by atomics in shared memory.
+        "atomic_requests": (2 * (BLOCK // 32) * case.grid, OWN_PLACE),
     }
 
 

@@ -162,6 +162,21 @@ def dot_with_a_literal(x, y, out):
         cuda.atomic.add(out, 0, partial[0])
 
 
+@wrong("reduction/dot", "too many atomics", "in shared memory too")
+@cuda.jit
+def dot_by_atomics_in_shared_memory(x, y, out):
+    thread, i = cuda.threadIdx.x, cuda.grid(1)
+    total = cuda.shared.array(1, np.float32)
+    if thread == 0:
+        total[0] = 0
+    cuda.syncthreads()
+    if i < x.size:
+        cuda.atomic.add(total, 0, x[i] * y[i])
+    cuda.syncthreads()
+    if thread == 0:
+        cuda.atomic.add(out, 0, total[0])
+
+
 @wrong("reduction/dot", "missing atomic")
 @cuda.jit
 def dot_without_atomic(x, y, out):

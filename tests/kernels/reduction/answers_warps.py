@@ -3,7 +3,7 @@
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.reduction.exercises import BLOCK, beats, warp_sum
+from pmpp.kernels.reduction.exercises import BLOCK, beats, largest, warp_sum
 from tests.support.wrong import WrongAnswer, collectors
 
 f0 = np.float32(0)
@@ -325,6 +325,23 @@ ANSWERS += [
     WrongAnswer("reduction/argmax", argmax_with_literals(larger), "wrong result"),
     WrongAnswer("reduction/argmax", argmax_with_literals(or_equal), "wrong result"),
 ]
+
+
+@right("reduction/argmax")
+@cuda.jit
+def argmax_by_the_least_index_of_the_largest(x, out):
+    thread, i = cuda.threadIdx.x, cuda.grid(1)
+    partial, least = cuda.shared.array(BLOCK, np.float32), cuda.shared.array(1, np.int64)
+    value = x[min(i, x.size - 1)]
+    partial[thread] = value
+    if thread == 0:
+        least[0] = x.size
+    high = largest(partial)
+    if i < x.size and value == high:
+        cuda.atomic.min(least, 0, i)
+    cuda.syncthreads()
+    if thread == 0:
+        out[cuda.blockIdx.x] = least[0]
 
 
 @wrong("reduction/argmax", "too much traffic")
