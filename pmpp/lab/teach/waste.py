@@ -161,7 +161,11 @@ class Waste:
         line = max(self.lines, key=lambda line: self.lines[line]["global_store_bytes"])
         seen = f"{_counted('global_store_bytes', stored)} where {_number(enough)} will do, most on line {line}: "
         seen += "several threads write the same elements."
-        return Found("repeated work", seen, budget.get("global_store_bytes", (0, None))[1], line)
+        sentence, blocks = budget.get("global_store_bytes", (0, None))[1], threads >> 10
+        pairs = np.unique(blocks * different.size + numbers).size
+        if sentence is None and np.unique(blocks).size == pairs == different.size:
+            sentence = "A block has one result here: let one of its threads write it."
+        return Found("repeated work", seen, sentence, line)
 
     def idle_threads(self) -> Found | None:
         alone = {

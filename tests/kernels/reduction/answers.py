@@ -328,7 +328,7 @@ def spread_in_one_tree(x, out):
         out[cuda.blockIdx.x] = high[0] - low[0]
 
 
-@wrong("reduction/barrier", "repeated work", "Let one thread write each element")
+@wrong("reduction/barrier", "repeated work", "A block has one result here: let one of its threads write it")
 @cuda.jit
 def spread_written_by_every_thread(x, out):
     partial = cuda.shared.array(BLOCK, np.float32)
