@@ -38,7 +38,7 @@ def _differences(x: np.ndarray) -> np.ndarray:
 
 def _edges_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
-    for n in (2, BLOCK - 1, BLOCK, BLOCK + 1, 1000):
+    for n in (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 1000):
         x = rng.standard_normal(n, dtype=np.float32)
         args = x, unwritten(n, np.float32)
         cases.append(Case(f"n = {n}", args, _blocks(n), BLOCK, {1: _differences(x)}))

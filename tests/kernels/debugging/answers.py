@@ -55,6 +55,17 @@ def edges_without_the_guard(x, out):
 
 
 @cuda.jit
+def edges_of_two_or_more(x, out):
+    i = cuda.grid(1)
+    if i == 0:
+        out[i] = x[1] - x[0]
+    elif i == x.size - 1:
+        out[i] = x[i] - x[i - 1]
+    elif i < x.size:
+        out[i] = x[i + 1] - x[i - 1]
+
+
+@cuda.jit
 def edges_by_cases(x, out):
     i = cuda.grid(1)
     if i >= x.size:
@@ -404,6 +415,7 @@ ANSWERS = (
     WrongAnswer("debugging/edges", edges_zero, "ends left at zero"),
     WrongAnswer("debugging/edges", edges_wrapped, "wrapped around"),
     WrongAnswer("debugging/edges", edges_without_the_guard, "missing guard"),
+    WrongAnswer("debugging/edges", edges_of_two_or_more, "missing guard", r"with n = 1, .* reads x\[1\]"),
     WrongAnswer("debugging/maximum", maximum_start, "uninitialised memory", "part"),
     WrongAnswer("debugging/maximum", maximum_of_zero, "filled with zero"),
     WrongAnswer("debugging/maximum", maximum_of_a_thousand_below_zero, "only right for whole blocks", "is -1000, and"),
