@@ -29,6 +29,8 @@ from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.convolution_layer import by_fft, implicit, winograd
 from pmpp.kernels.convolution_layer.definition import MOST, Layer, layer_of, window_of, workspace
 from pmpp.kernels.convolution_layer.dispatch import convolution
+from pmpp.kernels.convolution_layer.few_channels import THREADS as FEW_THREADS
+from pmpp.kernels.convolution_layer.few_channels import kernel_for, plan_of, spread_kernel
 from pmpp.kernels.convolution_layer.gradient_classes import Axis, Class, classes_of, covers, sub_layer
 from pmpp.kernels.convolution_layer.implicit_gather import (
     ANY,
@@ -775,4 +777,27 @@ def in_place(p):
     kernel[plan.blocks, THREADS, p.stream](p.dy.reshape(-1), weights, table, classes, p.result.reshape(-1), *sizes)
 
 
-LADDER = (scattered, gathered, by_columns, by_class, in_place)
+# ------------------------------------------------------------------------------------- all classes in a thread's registers
+
+
+@rung(spread_kernel, kernel_for, *in_place.kernels)
+def few_channels(p):
+    """A thread has the sums of all classes and channels for some neighbouring places, and reads each weight once.
+
+    The kernel is compiled for the layer's stride, taps and channels: see `pmpp.kernels.convolution_layer.few_channels`.
+    `in_place` computes layers of stride 1, with dilation, with more than 4 channels in a group, or with so large a
+    stride or kernel that the sums or the taps are too many.
+    """
+    a = p.layer
+    plan = plan_of(a)
+    if plan is None:
+        in_place.launch(p)
+        return
+    weights = workspace("the weights in another order", (plan.weights,), stream=p.stream)
+    spread_kernel[blocks(plan.weights, BLOCK), BLOCK, p.stream](p.w.reshape(-1), weights, plan.order)
+    wide = a.w % 4 == 0 and device.address(p.result) % 16 == 0
+    kernel, dy, dx = kernel_for(plan.form), p.dy.reshape(-1), p.result.reshape(-1)
+    kernel[plan.blocks, FEW_THREADS, p.stream](dy, weights, dx, plan.sizes, wide)
+
+
+LADDER = (scattered, gathered, by_columns, by_class, in_place, few_channels)
