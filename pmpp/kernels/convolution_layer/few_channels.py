@@ -31,6 +31,7 @@ SUMS = 96  # of a thread at most
 REGISTERS = 168  # of a thread at most: three blocks then fit on a multiprocessor
 CHANNELS, REACH = 4, 8  # of a group, and rows or columns of dy that a cell needs, at most
 FILTERS = 4  # whose part of dy is staged at once, at most
+TOGETHER = 2  # of these, whose loads are in flight together
 NOWHERE = np.uint32(2**32 - 1)  # no array has so many elements
 u32 = np.uint32
 
@@ -41,10 +42,12 @@ class Form(typing.NamedTuple):
     stride: Pair
     kernel: Pair
     padding: Pair  # less than the stride: whole strides of it only shift dy
+    skip: int  # from a multiple of four columns of dy to the first that is needed
     channels: int  # of a group
     down: int  # cells of a thread, one below the other
     across: int  # lanes side by side
     filters: int  # whose part of dy is staged at once
+    aligned: bool  # dy begins at a multiple of 16 bytes, and so does each of its rows
 
     @property
     def first(self) -> Pair:
@@ -73,14 +76,14 @@ class Form(typing.NamedTuple):
         return Pair(WARP // self.across * self.down, self.across * SIDE)
 
     @property
-    def patch(self) -> Pair:
-        """Rows and columns of dy that a warp stages."""
-        return Pair(*(cells + reach - 1 for cells, reach in zip(self.cells, self.reach)))
+    def rows(self) -> int:
+        """Rows of dy that a warp stages."""
+        return self.cells.rows + self.reach.rows - 1
 
     @property
     def pitch(self) -> int:
-        """Elements from one row of the patch to the next: as few as let a warp's load take the fewest passes."""
-        least = round_up(self.patch.columns, 4)
+        """Elements from one of these rows to the next: as few as let a warp's load take the fewest passes."""
+        least = round_up(self.skip + self.cells.columns + self.reach.columns - 1, 4)
         return min(range(least, least + 32, 4), key=lambda pitch: (self._passes(pitch), pitch))
 
     def _passes(self, pitch: int) -> int:
@@ -89,13 +92,18 @@ class Form(typing.NamedTuple):
 
     @property
     def loads(self) -> int:
-        """Elements of the patch that a lane stages."""
-        return blocks(self.patch.rows * self.pitch, WARP)
+        """Vectors that a lane stages for a filter."""
+        return blocks(self.rows * self.pitch // 4, WARP)
+
+    @property
+    def patch(self) -> int:
+        """Elements that a warp's part of dy takes."""
+        return self.loads * WARP * 4
 
     @property
     def staged(self) -> int:
         """Bytes of shared memory for one filter."""
-        return 4 * (WARPS * self.loads * WARP + self.weights)
+        return 4 * (WARPS * self.patch + self.weights)
 
 
 class Sizes(typing.NamedTuple):
@@ -141,24 +149,33 @@ class Plan(typing.NamedTuple):
 
 
 @functools.lru_cache(4096)  # as `definition.window_of`
-def plan_of(a: Layer) -> Plan | None:
-    """The plan for a layer, or None if it has too many channels, places in a cell or taps, or no stride."""
-    form = _form_of(a)
+def plan_of(a: Layer, aligned: bool) -> Plan | None:
+    """The plan for a layer, or None if it has too many channels, places in a cell or taps, or no stride.
+
+    ``aligned``: dy begins at a multiple of 16 bytes.
+    """
+    form = _form_of(a, aligned and a.q % 4 == 0)
     return None if form is None else plan_with(a, form)
 
 
-def _form_of(a: Layer) -> Form | None:
+def _corner(a: Layer, form: Form) -> Pair:
+    """The row and column of dy where what the first cell needs begins."""
+    return Pair(*(pad // u + first for pad, u, first in zip(a.padding, a.stride, form.first, strict=True)))
+
+
+def _form_of(a: Layer, aligned: bool) -> Form | None:
     channels = a.c // a.groups
     sums = math.prod(a.stride) * channels * SIDE
     if a.stride == (1, 1) or a.dilation != (1, 1) or channels > CHANNELS or sums > SUMS or not a.n:
         return None
     if max(a.h + 2 * a.padding.rows, a.w + 2 * a.padding.columns) > MOST:
         return None
-    padding = Pair(*(pad % u for pad, u in zip(a.padding, a.stride)))
-    down = 2 if 2 * sums <= SUMS else 1
-    forms = [Form(a.stride, Pair(a.r, a.s), padding, channels, down, across, FILTERS) for across in (2, 4, 8, 16)]
-    if max(forms[0].reach) > REACH:
+    padding = Pair(*(pad % u for pad, u in zip(a.padding, a.stride, strict=True)))
+    form = Form(a.stride, Pair(a.r, a.s), padding, 0, channels, 2 if 2 * sums <= SUMS else 1, 4, 1, aligned)
+    if max(form.reach) > REACH:
         return None
+    form = form._replace(skip=_corner(a, form).columns % 4)
+    forms = [form._replace(across=across) for across in (2, 4, 8, 16)]
     form = min(forms, key=lambda form: (_tiles(a, form)[2], form.loads))
     return form._replace(filters=max(1, min(FILTERS, a.k // a.groups, SHARED_LIMIT // form.staged)))
 
@@ -172,8 +189,8 @@ def _tiles(a: Layer, form: Form) -> tuple[int, int, int]:
 
 def plan_with(a: Layer, form: Form) -> Plan | None:
     """The plan for a layer and the form of its kernel, or None if 32 bits cannot count something of it."""
-    tiles = _tiles(a, form)
-    corner = ((pad // u + first) % 2**32 for pad, u, first in zip(a.padding, a.stride, form.first, strict=True))
+    tiles, (top, left) = _tiles(a, form), _corner(a, form)
+    corner = top % 2**32, (left - form.skip) % 2**32
     sizes = a.h, a.w, a.p, a.q, *corner, a.k // a.groups, a.groups, *tiles, blocks(tiles[2], WARPS)
     starts = ((pad - u * first) % 2**32 for pad, u, first in zip(form.padding, form.stride, form.first, strict=True))
     order = *form.kernel, *form.stride, *starts, form.channels, form.reach.columns, form.slots, form.weights
@@ -208,25 +225,49 @@ def kernel_for(form: Form) -> typing.Any:
     (stride_rows, stride_columns), (taps_down, taps_across), channels = form.stride, form.kernel, form.channels
     reach_rows, reach_columns = form.reach
     from_row, from_column = (pad - u * first for pad, u, first in zip(form.padding, form.stride, form.first))
-    down, across, filters, slots, pitch, loads = form.down, form.across, form.filters, form.slots, form.pitch, form.loads
-    (cell_rows, cell_columns), (patch_rows, patch_columns) = form.cells, form.patch
-    patch, weights_size, width = loads * WARP, form.weights, round_up(SIDE + reach_columns - 1, 4)
+    down, across, filters, slots, pitch, loads = (
+        form.down,
+        form.across,
+        form.filters,
+        form.slots,
+        form.pitch,
+        form.loads,
+    )
+    (cell_rows, cell_columns), rows, aligned, skip = form.cells, form.rows, form.aligned, form.skip
+    patch, weights_size, width = form.patch, form.weights, round_up(skip + SIDE + reach_columns - 1, 4)
+    together = min(TOGETHER, filters)
     all_patches, all_weights = WARPS * filters * patch, filters * weights_size
 
     @cuda.jit(device=True)
-    def stage(patches, dy, places, source, to, loads_):
-        values = cuda.local.array(loads, np.float32)
-        for i in range(loads):
-            values[i] = dy[u32(source + places[i])] if places[i] != NOWHERE else np.float32(0)
-        for i in range(loads):
-            patches[u32(to + i * WARP)] = values[i]
+    def stage(patches, dy, places, left, source, plane, to, count):
+        """A warp stages its part of dy for up to TOGETHER filters, with zeros around the image."""
+        values = cuda.local.array((together, loads, 4), np.float32)
+        for f in range(together):
+            for i in range(loads):
+                for j in range(4):
+                    values[f, i, j] = 0
+                if f < count and places[i] != NOWHERE:
+                    at = u32(source + f * plane + places[i])
+                    if aligned:
+                        vector = load128(dy, at)
+                        for j in range(4):
+                            values[f, i, j] = vector[j]
+                    else:
+                        for j in range(4):
+                            if j < left[i]:
+                                values[f, i, j] = dy[u32(at + j)]
+        for f in range(together):
+            if f < count:
+                for i in range(loads):
+                    vector = values[f, i, 0], values[f, i, 1], values[f, i, 2], values[f, i, 3]
+                    store128(patches, u32(to + f * patch + i * (WARP * 4)), vector)
 
     @cuda.jit(device=True)
     def multiply(w_tile, at, values, y, x, totals):
         """Multiply what the thread's cells need at row y and column x with the weights of all classes."""
         w_values = cuda.local.array(slots, np.float32)
         for i in range(0, slots, 4):
-            vector = load128(w_tile, u32(at + (y * reach_columns + x) * slots + i))
+            vector = load128(w_tile, at + (y * reach_columns + x) * slots + i)
             for j in range(4):
                 w_values[i + j] = vector[j]
         for a in range(stride_rows):
@@ -237,7 +278,7 @@ def kernel_for(form: Form) -> typing.Any:
                         slot = (a * stride_columns + b) * channels + c
                         for i in range(down):
                             for j in range(SIDE):
-                                totals[slot, i, j] += w_values[slot] * values[i, x + j]
+                                totals[slot, i, j] += w_values[slot] * values[i, skip + x + j]
 
     @cuda.jit(device=True)
     def multiply_row(patches, from_, w_tile, at, y, totals):
@@ -245,7 +286,7 @@ def kernel_for(form: Form) -> typing.Any:
         values = cuda.local.array((down, width), np.float32)
         for i in range(down):
             for j in range(0, width, 4):
-                vector = load128(patches, u32(from_ + (y + i) * pitch + j))
+                vector = load128(patches, from_ + (y + i) * pitch + j)
                 for v in range(4):
                     values[i, j + v] = vector[v]
         # Written out: a loop with so much in it is not unrolled, and would keep the sums in memory.
@@ -288,7 +329,7 @@ def kernel_for(form: Form) -> typing.Any:
         patches = cuda.shared.array(all_patches, np.float32, alignment=16)
         w_tile = cuda.shared.array(all_weights, np.float32, alignment=16)
         totals = cuda.local.array((slots, down, SIDE), np.float32)
-        places = cuda.local.array(loads, np.uint32)
+        places, left = cuda.local.array(loads, np.uint32), cuda.local.array(loads, np.uint32)
         for slot in range(slots):
             for i in range(down):
                 for j in range(SIDE):
@@ -302,11 +343,12 @@ def kernel_for(form: Form) -> typing.Any:
         n = u32(line // sizes.tiles_down)
         row, column = u32(line % sizes.tiles_down * cell_rows), u32(tile % sizes.tiles_across * cell_columns)
         for i in range(loads):
-            element = u32(i * WARP + lane)
-            y, x = u32(element // pitch), u32(element % pitch)
+            vector = u32(i * WARP + lane)
+            y, x = u32(vector // (pitch // 4)), u32(vector % (pitch // 4) * 4)
             p, q = u32(row + sizes.top + y), u32(column + sizes.left + x)
-            used = wanted and y < patch_rows and x < patch_columns
-            places[i] = u32(p * sizes.q + q) if used and p < sizes.p and q < sizes.q else NOWHERE
+            places[i], left[i] = NOWHERE, u32(sizes.q - q)
+            if wanted and y < rows and p < sizes.p and q < sizes.q:
+                places[i] = u32(p * sizes.q + q)
         plane = u32(sizes.p * sizes.q)
         mine = u32(warp * filters * patch)
         y, x = u32(lane // across * down), u32(lane % across * SIDE)
@@ -315,6 +357,7 @@ def kernel_for(form: Form) -> typing.Any:
         while k < sizes.filters:
             count = min(u32(filters), u32(sizes.filters - k))
             first = u32(group * sizes.filters + k)
+            image = u32(n * sizes.groups * sizes.filters + first)
             cuda.syncthreads()  # all have read the tiles before one overwrites them
             i = u32(thread * 4)
             while i < count * weights_size:
@@ -322,12 +365,13 @@ def kernel_for(form: Form) -> typing.Any:
                 i = u32(i + 4 * THREADS)
             f = u32(0)
             while f < count:
-                stage(patches, dy, places, u32(((n * sizes.groups * sizes.filters) + first + f) * plane), u32(mine + f * patch + lane), u32(loads))
-                f = u32(f + 1)
+                source, to = u32((image + f) * plane), u32(mine + f * patch + lane * 4)
+                stage(patches, dy, places, left, source, plane, to, u32(count - f))
+                f = u32(f + together)
             cuda.syncthreads()
             f = u32(0)
             while f < count:
-                source, at = u32(from_ + f * patch), u32(f * weights_size)
+                source, at = np.int64(from_ + f * patch), np.int64(f * weights_size)
                 multiply_row(patches, source, w_tile, at, u32(0), totals)
                 if reach_rows > 1:
                     multiply_row(patches, source, w_tile, at, u32(1), totals)
