@@ -1,14 +1,15 @@
 """The gradient by the input of a strided layer with few channels: a thread has all classes of some places in registers.
 
 Used by `pmpp.kernels.convolution_layer.input_gradients`, whose chapter explains it. A *cell* is a rectangle of stride x
-stride places of x. It has one place of each class, and in all channels of a group these are few enough sums for a
-thread's registers. What the places of a cell need of dy overlaps: place a of cell i and tap r meet in row p of dy if
-u i + a + padding = p u + r, so with 7 taps and a stride of 2 all need some of the same 4 rows and 4 columns.
+stride places of x. It has one place of each class, and in the few channels of a group these are few enough sums for a
+thread's registers. What the places of a cell need of dy overlaps. Place a of cell i and tap r meet in row p of dy if
+i u + a + padding = p u + r, with stride u. So with 7 taps and a stride of 2 all places of a cell need some of the same
+4 rows and 4 columns.
 
-A warp computes a rectangle of cells. It stages in shared memory what they need of dy, for some filters at a time. The
-weights lie there, too, in the order in which they are used, and all lanes read the same ones. That is cheap: for each
-weight a thread has as many multiply-adds as it has cells. The kernels are compiled for a layer's stride, taps and
-channels, so that all sums have constant indices, and products that no place needs are left out by the compiler.
+A warp computes a rectangle of cells. It stages in shared memory what they need of dy, for a few filters at a time. The
+weights lie there, too, in the order in which they are used, and all lanes read the same ones. This is cheap: a thread
+multiplies each weight that it reads with a value for each of its cells. The kernels are compiled for a layer's stride,
+taps and channels. So every index of a sum is a constant, and the compiler leaves out products that no place needs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pmpp.runtime.vector import load128, store128
 
 WARP, WARPS = 32, 4  # lanes of a warp, and warps of a block, which share the weights
 THREADS = WARP * WARPS
-SIDE = 4  # cells side by side that a thread computes: what they read of a row of dy begins at a multiple of 16 bytes
+SIDE = 4  # cells side by side that a thread computes: what they need of a row of dy begins at a multiple of 16 bytes
 SUMS = 96  # of a thread at most
 REGISTERS = 168  # of a thread at most: three blocks then fit on a multiprocessor
 CHANNELS, REACH = 4, 8  # of a group, and rows or columns of dy that a cell needs, at most
@@ -42,27 +43,33 @@ class Form(typing.NamedTuple):
     stride: Pair
     kernel: Pair
     padding: Pair  # less than the stride: whole strides of it only shift dy
-    skip: int  # from a multiple of four columns of dy to the first that is needed
     channels: int  # of a group
+    aligned: bool  # dy begins at a multiple of 16 bytes, and so does each of its rows
+    skip: int  # columns of dy from a multiple of four to the first that is needed
     down: int  # cells of a thread, one below the other
     across: int  # lanes side by side
     filters: int  # whose part of dy is staged at once
-    aligned: bool  # dy begins at a multiple of 16 bytes, and so does each of its rows
 
     @property
     def first(self) -> Pair:
-        """The first row and column of dy that a cell needs, beside those of its own number."""
-        return Pair(*(-((taps - 1 - pad) // u) for taps, pad, u in zip(self.kernel, self.padding, self.stride)))
+        """The first row and column of dy that a cell needs, less the cell's own: the least p with a tap below R."""
+        ends = zip(self.stride, self.kernel, self.padding, strict=True)
+        return Pair(*(-((taps - 1 - padding) // u) for u, taps, padding in ends))
+
+    @property
+    def starts(self) -> Pair:
+        """Which tap the first place of a cell and that row, or column, meet: with each further one it is u less."""
+        ends = zip(self.stride, self.padding, self.first, strict=True)
+        return Pair(*(padding - u * first for u, padding, first in ends))
 
     @property
     def reach(self) -> Pair:
         """How many rows and columns of dy a cell needs."""
-        last = ((u - 1 + pad) // u for u, pad in zip(self.stride, self.padding))
-        return Pair(*(max(end - first + 1, 0) for first, end in zip(self.first, last)))
+        return Pair(*((start + u - 1) // u + 1 for u, start in zip(self.stride, self.starts, strict=True)))
 
     @property
     def slots(self) -> int:
-        """Weights that a value of dy may be multiplied with, for each place of a cell and each channel: vectors."""
+        """Weights of each value of dy, one for each place and channel, in whole vectors."""
         return round_up(math.prod(self.stride) * self.channels, 4)
 
     @property
@@ -84,25 +91,26 @@ class Form(typing.NamedTuple):
     def pitch(self) -> int:
         """Elements from one of these rows to the next: as few as let a warp's load take the fewest passes."""
         least = round_up(self.skip + self.cells.columns + self.reach.columns - 1, 4)
-        return min(range(least, least + 32, 4), key=lambda pitch: (self._passes(pitch), pitch))
+        return min(range(least, least + WARP, 4), key=lambda pitch: (self.passes(pitch), pitch))
 
-    def _passes(self, pitch: int) -> int:
-        at = [lane // self.across * self.down * pitch // 4 + lane % self.across for lane in range(8)]
-        return max(sum(one % 8 == bank for one in set(at)) for bank in range(8))  # eight lanes, eight vectors of banks
+    def passes(self, pitch: int) -> int:
+        """Passes that a load of eight lanes' vectors takes: a pass serves each of eight groups of four banks once."""
+        at = {lane // self.across * self.down * pitch // 4 + lane % self.across for lane in range(8)}
+        return max(sum(vector % 8 == group for vector in at) for group in range(8))
 
     @property
     def loads(self) -> int:
-        """Vectors that a lane stages for a filter."""
+        """Vectors that a lane stages of a filter's part of dy."""
         return blocks(self.rows * self.pitch // 4, WARP)
 
     @property
     def patch(self) -> int:
-        """Elements that a warp's part of dy takes."""
+        """Elements that a warp's part of dy takes for a filter."""
         return self.loads * WARP * 4
 
     @property
     def staged(self) -> int:
-        """Bytes of shared memory for one filter."""
+        """Bytes of shared memory for a filter."""
         return 4 * (WARPS * self.patch + self.weights)
 
 
@@ -113,7 +121,7 @@ class Sizes(typing.NamedTuple):
     w: int
     p: int
     q: int
-    top: int  # row and column of dy where the patch of the first cell begins
+    top: int  # row and column of dy where the part of the first tile begins
     left: int
     filters: int  # of a group
     groups: int
@@ -130,8 +138,8 @@ class Order(typing.NamedTuple):
     s: int
     stride_rows: int
     stride_columns: int
-    from_row: int  # in a cell's first place the first row of dy meets this tap
-    from_column: int
+    start_row: int  # as `Form.starts`
+    start_column: int
     channels: int
     reach_columns: int
     slots: int
@@ -150,97 +158,114 @@ class Plan(typing.NamedTuple):
 
 @functools.lru_cache(4096)  # as `definition.window_of`
 def plan_of(a: Layer, aligned: bool) -> Plan | None:
-    """The plan for a layer, or None if it has too many channels, places in a cell or taps, or no stride.
+    """The plan for a layer, or None if the kernel is not made for it. ``aligned``: dy begins at a multiple of 16 bytes.
 
-    ``aligned``: dy begins at a multiple of 16 bytes.
+    It is made for strides, for at most `CHANNELS` channels in a group, and for as many sums and taps as fit.
     """
     form = _form_of(a, aligned and a.q % 4 == 0)
     return None if form is None else plan_with(a, form)
 
 
-def _corner(a: Layer, form: Form) -> Pair:
-    """The row and column of dy where what the first cell needs begins."""
-    return Pair(*(pad // u + first for pad, u, first in zip(a.padding, a.stride, form.first, strict=True)))
-
-
 def _form_of(a: Layer, aligned: bool) -> Form | None:
-    channels = a.c // a.groups
-    sums = math.prod(a.stride) * channels * SIDE
-    if a.stride == (1, 1) or a.dilation != (1, 1) or channels > CHANNELS or sums > SUMS or not a.n:
+    """The form of a layer's kernel: the lanes of a warp lie so that the fewest tiles cover an image."""
+    channels, extents = a.c // a.groups, (a.h + 2 * a.padding.rows, a.w + 2 * a.padding.columns)
+    sums = SIDE * math.prod(a.stride) * channels
+    if a.stride == (1, 1) or a.dilation != (1, 1) or channels > CHANNELS or sums > SUMS or max(extents) > MOST:
         return None
-    if max(a.h + 2 * a.padding.rows, a.w + 2 * a.padding.columns) > MOST:
-        return None
-    padding = Pair(*(pad % u for pad, u in zip(a.padding, a.stride, strict=True)))
-    form = Form(a.stride, Pair(a.r, a.s), padding, 0, channels, 2 if 2 * sums <= SUMS else 1, 4, 1, aligned)
+    padding = Pair(*(padding % u for padding, u in zip(a.padding, a.stride, strict=True)))
+    down = 2 if 2 * sums <= SUMS else 1
+    form = Form(a.stride, Pair(a.r, a.s), padding, channels, aligned, 0, down, 1, 1)
     if max(form.reach) > REACH:
         return None
     form = form._replace(skip=_corner(a, form).columns % 4)
     forms = [form._replace(across=across) for across in (2, 4, 8, 16)]
-    form = min(forms, key=lambda form: (_tiles(a, form)[2], form.loads))
-    return form._replace(filters=max(1, min(FILTERS, a.k // a.groups, SHARED_LIMIT // form.staged)))
+    form = min(forms, key=lambda form: (math.prod(_tiles(a, form)), form.loads))
+    return form._replace(filters=min(FILTERS, a.k // a.groups, SHARED_LIMIT // form.staged))
 
 
-def _tiles(a: Layer, form: Form) -> tuple[int, int, int]:
-    down, across = (
-        blocks(blocks(extent, u), cells) for extent, u, cells in zip((a.h, a.w), a.stride, form.cells, strict=True)
-    )
-    return down, across, a.n * down * across
+def _corner(a: Layer, form: Form) -> Pair:
+    """The first row and column of dy that the first cell needs."""
+    ends = zip(a.padding, a.stride, form.first, strict=True)
+    return Pair(*(padding // u + first for padding, u, first in ends))
+
+
+def _tiles(a: Layer, form: Form) -> tuple[int, int]:
+    """How many tiles, each a warp's cells, an image has down and across."""
+    down, across = (blocks(extent, u) for extent, u in zip((a.h, a.w), a.stride, strict=True))
+    return blocks(down, form.cells.rows), blocks(across, form.cells.columns)
 
 
 def plan_with(a: Layer, form: Form) -> Plan | None:
     """The plan for a layer and the form of its kernel, or None if 32 bits cannot count something of it."""
-    tiles, (top, left) = _tiles(a, form), _corner(a, form)
-    corner = top % 2**32, (left - form.skip) % 2**32
-    sizes = a.h, a.w, a.p, a.q, *corner, a.k // a.groups, a.groups, *tiles, blocks(tiles[2], WARPS)
-    starts = ((pad - u * first) % 2**32 for pad, u, first in zip(form.padding, form.stride, form.first, strict=True))
-    order = *form.kernel, *form.stride, *starts, form.channels, form.reach.columns, form.slots, form.weights
-    grid, weights = a.groups * blocks(tiles[2], WARPS), a.k * form.weights
-    if max(grid, weights) > MOST:
+    (top, left), across = _corner(a, form), _tiles(a, form)
+    tiles, filters = a.n * math.prod(across), a.k // a.groups
+    each = blocks(tiles, WARPS)
+    if max(a.groups * each, a.k * form.weights) > MOST:
         return None
-    return Plan(form, Sizes(*map(u32, sizes)), Order(*map(u32, order)), grid, weights)
+    sizes = a.h, a.w, a.p, a.q, top, left - form.skip, filters, a.groups, *across, tiles, each
+    order = *form.kernel, *form.stride, *form.starts, form.channels, form.reach.columns, form.slots, form.weights
+    sizes, order = (map(u32, (number % 2**32 for number in numbers)) for numbers in (sizes, order))
+    return Plan(form, Sizes(*sizes), Order(*order), a.groups * each, a.k * form.weights)
+
+
+# ------------------------------------------------------------------------------------------------------ on the device
 
 
 @cuda.jit
 def spread_kernel(w, weights, order):
-    """Write each filter's weights in the order in which they are used: by the row and column of dy, then by place."""
+    """Write each filter's weights in the order in which they are used: by row and column of dy, place and channel.
+
+    Where a value of dy and a place have no tap there is a zero, which is not used.
+    """
     i = u32(cuda.grid(1))
     if i < weights.size:
         k, slot = u32(i // order.weights), u32(i % order.weights)
-        spot, slot = u32(slot // order.slots), u32(slot % order.slots)
+        value, slot = u32(slot // order.slots), u32(slot % order.slots)
+        y, x = u32(value // order.reach_columns), u32(value % order.reach_columns)
         place, c = u32(slot // order.channels), u32(slot % order.channels)
-        r = u32(place // order.stride_columns + order.from_row - spot // order.reach_columns * order.stride_rows)
-        s = u32(place % order.stride_columns + order.from_column - spot % order.reach_columns * order.stride_columns)
-        value = np.float32(0)
-        if r < order.r and s < order.s and place < order.stride_rows * order.stride_columns:
-            value = w[u32(((k * order.channels + c) * order.r + r) * order.s + s)]
-        weights[i] = value
+        a, b = u32(place // order.stride_columns), u32(place % order.stride_columns)
+        # A tap before the first wraps to a large number.
+        r = u32(a + order.start_row - y * order.stride_rows)
+        s = u32(b + order.start_column - x * order.stride_columns)
+        weight = np.float32(0)
+        if a < order.stride_rows and r < order.r and s < order.s:
+            weight = w[u32(((k * order.channels + c) * order.r + r) * order.s + s)]
+        weights[i] = weight
+
+
+@cuda.jit(device=True)
+def store_some(dx, at, left, vector, wide):
+    """Store those of four neighbours that a row has ``left``. ``wide``: it has all four or none."""
+    if wide:
+        if left > 0:
+            store128(dx, at, vector)
+    else:
+        if left > 0:
+            dx[at] = vector[0]
+        if left > 1:
+            dx[u32(at + 1)] = vector[1]
+        if left > 2:
+            dx[u32(at + 2)] = vector[2]
+        if left > 3:
+            dx[u32(at + 3)] = vector[3]
 
 
 @functools.lru_cache(64)  # a compilation each
 def kernel_for(form: Form) -> typing.Any:
-    """The kernel ``(dy, weights, dx, sizes, wide)`` for layers of a form. Arrays are flat.
+    """The kernel ``(dy, weights, dx, sizes, wide)`` of a form. A block has `THREADS` threads, and arrays are flat.
 
     ``wide``: dx begins at a multiple of 16 bytes, and so does each of its rows.
     """
-    (stride_rows, stride_columns), (taps_down, taps_across), channels = form.stride, form.kernel, form.channels
-    reach_rows, reach_columns = form.reach
-    from_row, from_column = (pad - u * first for pad, u, first in zip(form.padding, form.stride, form.first))
-    down, across, filters, slots, pitch, loads = (
-        form.down,
-        form.across,
-        form.filters,
-        form.slots,
-        form.pitch,
-        form.loads,
-    )
-    (cell_rows, cell_columns), rows, aligned, skip = form.cells, form.rows, form.aligned, form.skip
-    patch, weights_size, width = form.patch, form.weights, round_up(skip + SIDE + reach_columns - 1, 4)
-    together = min(TOGETHER, filters)
-    all_patches, all_weights = WARPS * filters * patch, filters * weights_size
+    (u, v), (taps_down, taps_across), (reach_down, reach_across) = form.stride, form.kernel, form.reach
+    (start_row, start_column), (cell_rows, cell_columns) = form.starts, form.cells
+    channels, aligned, skip, down, across, filters = form[3:]
+    slots, a_filter, rows, pitch, loads, patch = form.slots, form.weights, form.rows, form.pitch, form.loads, form.patch
+    together, width = min(TOGETHER, filters), round_up(skip + SIDE + reach_across - 1, 4)
+    all_patches, all_weights = WARPS * filters * patch, filters * a_filter
 
     @cuda.jit(device=True)
     def stage(patches, dy, places, left, source, plane, to, count):
-        """A warp stages its part of dy for up to TOGETHER filters, with zeros around the image."""
+        """Stage a warp's part of dy for up to TOGETHER of ``count`` filters, with zeros around the image."""
         values = cuda.local.array((together, loads, 4), np.float32)
         for f in range(together):
             for i in range(loads):
@@ -260,66 +285,84 @@ def kernel_for(form: Form) -> typing.Any:
             if f < count:
                 for i in range(loads):
                     vector = values[f, i, 0], values[f, i, 1], values[f, i, 2], values[f, i, 3]
-                    store128(patches, u32(to + f * patch + i * (WARP * 4)), vector)
+                    store128(patches, u32(to + f * patch + i * WARP * 4), vector)
 
     @cuda.jit(device=True)
-    def multiply(w_tile, at, values, y, x, totals):
-        """Multiply what the thread's cells need at row y and column x with the weights of all classes."""
+    def multiply(w_tile, weight, values, y, x, totals):
+        """Multiply what each of the thread's cells needs in row y and column x with the weights of all places."""
         w_values = cuda.local.array(slots, np.float32)
         for i in range(0, slots, 4):
-            vector = load128(w_tile, at + (y * reach_columns + x) * slots + i)
+            vector = load128(w_tile, weight + (y * reach_across + x) * slots + i)
             for j in range(4):
                 w_values[i + j] = vector[j]
-        for a in range(stride_rows):
-            for b in range(stride_columns):
-                r, s = u32(a + from_row - stride_rows * y), u32(b + from_column - stride_columns * x)
+        for a in range(u):
+            for b in range(v):
+                r, s = u32(a + start_row - u * y), u32(b + start_column - v * x)
                 if r < taps_down and s < taps_across:
                     for c in range(channels):
-                        slot = (a * stride_columns + b) * channels + c
+                        slot = (a * v + b) * channels + c
                         for i in range(down):
                             for j in range(SIDE):
                                 totals[slot, i, j] += w_values[slot] * values[i, skip + x + j]
 
     @cuda.jit(device=True)
-    def multiply_row(patches, from_, w_tile, at, y, totals):
-        """Row y of what each of the thread's cells needs."""
+    def multiply_row(patches, corner, w_tile, weight, y, totals):
+        """Row y of what the thread's cells need. Cells side by side share columns, which are loaded once."""
         values = cuda.local.array((down, width), np.float32)
         for i in range(down):
             for j in range(0, width, 4):
-                vector = load128(patches, from_ + (y + i) * pitch + j)
-                for v in range(4):
-                    values[i, j + v] = vector[v]
+                vector = load128(patches, corner + (y + i) * pitch + j)
+                for k in range(4):
+                    values[i, j + k] = vector[k]
         # Written out: a loop with so much in it is not unrolled, and would keep the sums in memory.
-        multiply(w_tile, at, values, u32(y), u32(0), totals)
-        if reach_columns > 1:
-            multiply(w_tile, at, values, u32(y), u32(1), totals)
-        if reach_columns > 2:
-            multiply(w_tile, at, values, u32(y), u32(2), totals)
-        if reach_columns > 3:
-            multiply(w_tile, at, values, u32(y), u32(3), totals)
-        if reach_columns > 4:
-            multiply(w_tile, at, values, u32(y), u32(4), totals)
-        if reach_columns > 5:
-            multiply(w_tile, at, values, u32(y), u32(5), totals)
-        if reach_columns > 6:
-            multiply(w_tile, at, values, u32(y), u32(6), totals)
-        if reach_columns > 7:
-            multiply(w_tile, at, values, u32(y), u32(7), totals)
+        multiply(w_tile, weight, values, y, u32(0), totals)
+        if reach_across > 1:
+            multiply(w_tile, weight, values, y, u32(1), totals)
+        if reach_across > 2:
+            multiply(w_tile, weight, values, y, u32(2), totals)
+        if reach_across > 3:
+            multiply(w_tile, weight, values, y, u32(3), totals)
+        if reach_across > 4:
+            multiply(w_tile, weight, values, y, u32(4), totals)
+        if reach_across > 5:
+            multiply(w_tile, weight, values, y, u32(5), totals)
+        if reach_across > 6:
+            multiply(w_tile, weight, values, y, u32(6), totals)
+        if reach_across > 7:
+            multiply(w_tile, weight, values, y, u32(7), totals)
+
+    @cuda.jit(device=True)
+    def multiply_filter(patches, corner, w_tile, weight, totals):
+        """All products of a filter."""
+        multiply_row(patches, corner, w_tile, weight, u32(0), totals)
+        if reach_down > 1:
+            multiply_row(patches, corner, w_tile, weight, u32(1), totals)
+        if reach_down > 2:
+            multiply_row(patches, corner, w_tile, weight, u32(2), totals)
+        if reach_down > 3:
+            multiply_row(patches, corner, w_tile, weight, u32(3), totals)
+        if reach_down > 4:
+            multiply_row(patches, corner, w_tile, weight, u32(4), totals)
+        if reach_down > 5:
+            multiply_row(patches, corner, w_tile, weight, u32(5), totals)
+        if reach_down > 6:
+            multiply_row(patches, corner, w_tile, weight, u32(6), totals)
+        if reach_down > 7:
+            multiply_row(patches, corner, w_tile, weight, u32(7), totals)
 
     @cuda.jit(device=True)
     def store_channel(dx, c, channel, row, column, sizes, wide, totals):
-        """Store a channel of the thread's cells, the first of which begins at that row and column."""
+        """Store channel c of the thread's cells, which begin at that row and column of dx."""
         for i in range(down):
-            for a in range(stride_rows):
-                y = u32(row + i * stride_rows + a)
+            for a in range(u):
+                y, slot = u32(row + i * u + a), a * v * channels + c
                 at = u32((channel + c) * sizes.h * sizes.w + y * sizes.w + column)
-                slot = a * stride_columns * channels + c
-                for j in range(0, SIDE * stride_columns, 4):
+                for j in range(0, SIDE * v, 4):  # neighbours in dx are the places of a cell, then those of the next
                     vector = (
-                        totals[slot + j % stride_columns * channels, i, j // stride_columns],
-                        totals[slot + (j + 1) % stride_columns * channels, i, (j + 1) // stride_columns],
-                        totals[slot + (j + 2) % stride_columns * channels, i, (j + 2) // stride_columns],
-                        totals[slot + (j + 3) % stride_columns * channels, i, (j + 3) // stride_columns],
+                        totals[slot + j % v * channels, i, j // v],
+                        totals[slot + (j + 1) % v * channels, i, (j + 1) // v],
+                        totals[slot + (j + 2) % v * channels, i, (j + 2) // v],
+                        totals[slot + (j + 3) % v * channels, i, (j + 3) // v],
                     )
                     if y < sizes.h:
                         store_some(dx, u32(at + j), np.int32(sizes.w - column - j), vector, wide)
@@ -329,69 +372,55 @@ def kernel_for(form: Form) -> typing.Any:
         patches = cuda.shared.array(all_patches, np.float32, alignment=16)
         w_tile = cuda.shared.array(all_weights, np.float32, alignment=16)
         totals = cuda.local.array((slots, down, SIDE), np.float32)
-        places, left = cuda.local.array(loads, np.uint32), cuda.local.array(loads, np.uint32)
         for slot in range(slots):
             for i in range(down):
                 for j in range(SIDE):
                     totals[slot, i, j] = 0
         thread, block = u32(cuda.threadIdx.x), u32(cuda.blockIdx.x)
         warp, lane = u32(thread // WARP), u32(thread % WARP)
-        group = u32(block // sizes.blocks)
-        tile = u32(block % sizes.blocks * WARPS + warp)
-        wanted = tile < sizes.tiles
-        line = u32(tile // sizes.tiles_across)
+        group, tile = u32(block // sizes.blocks), u32(block % sizes.blocks * WARPS + warp)
+        wanted, line = tile < sizes.tiles, u32(tile // sizes.tiles_across)
         n = u32(line // sizes.tiles_down)
         row, column = u32(line % sizes.tiles_down * cell_rows), u32(tile % sizes.tiles_across * cell_columns)
+
+        # Where in a plane of dy the lane's vectors lie, and how many columns the image has from there on.
+        places, left = cuda.local.array(loads, np.uint32), cuda.local.array(loads, np.uint32)
         for i in range(loads):
             vector = u32(i * WARP + lane)
-            y, x = u32(vector // (pitch // 4)), u32(vector % (pitch // 4) * 4)
-            p, q = u32(row + sizes.top + y), u32(column + sizes.left + x)
+            y = u32(vector // (pitch // 4))
+            p, q = u32(row + sizes.top + y), u32(column + sizes.left + vector % (pitch // 4) * 4)
             places[i], left[i] = NOWHERE, u32(sizes.q - q)
             if wanted and y < rows and p < sizes.p and q < sizes.q:
                 places[i] = u32(p * sizes.q + q)
-        plane = u32(sizes.p * sizes.q)
-        mine = u32(warp * filters * patch)
-        y, x = u32(lane // across * down), u32(lane % across * SIDE)
-        from_ = u32(mine + y * pitch + x)
+
+        y, x = u32(lane // across * down), u32(lane % across * SIDE)  # the thread's first cell among the warp's
+        mine, plane = u32(warp * filters * patch), u32(sizes.p * sizes.q)
         k = u32(0)
         while k < sizes.filters:
             count = min(u32(filters), u32(sizes.filters - k))
             first = u32(group * sizes.filters + k)
-            image = u32(n * sizes.groups * sizes.filters + first)
-            cuda.syncthreads()  # all have read the tiles before one overwrites them
-            i = u32(thread * 4)
-            while i < count * weights_size:
-                store128(w_tile, i, load128(weights, u32(first * weights_size + i)))
+            cuda.syncthreads()  # all have read what was staged before one overwrites it
+            i = u32(4 * thread)
+            while i < count * a_filter:
+                store128(w_tile, i, load128(weights, u32(first * a_filter + i)))
                 i = u32(i + 4 * THREADS)
             f = u32(0)
             while f < count:
-                source, to = u32((image + f) * plane), u32(mine + f * patch + lane * 4)
-                stage(patches, dy, places, left, source, plane, to, u32(count - f))
+                source = u32((n * sizes.groups * sizes.filters + first + f) * plane)
+                stage(patches, dy, places, left, source, plane, u32(mine + f * patch + lane * 4), u32(count - f))
                 f = u32(f + together)
             cuda.syncthreads()
             f = u32(0)
             while f < count:
-                source, at = np.int64(from_ + f * patch), np.int64(f * weights_size)
-                multiply_row(patches, source, w_tile, at, u32(0), totals)
-                if reach_rows > 1:
-                    multiply_row(patches, source, w_tile, at, u32(1), totals)
-                if reach_rows > 2:
-                    multiply_row(patches, source, w_tile, at, u32(2), totals)
-                if reach_rows > 3:
-                    multiply_row(patches, source, w_tile, at, u32(3), totals)
-                if reach_rows > 4:
-                    multiply_row(patches, source, w_tile, at, u32(4), totals)
-                if reach_rows > 5:
-                    multiply_row(patches, source, w_tile, at, u32(5), totals)
-                if reach_rows > 6:
-                    multiply_row(patches, source, w_tile, at, u32(6), totals)
-                if reach_rows > 7:
-                    multiply_row(patches, source, w_tile, at, u32(7), totals)
+                # 64-bit: the sum of a place and a constant then cannot wrap, and the constant is part of the load.
+                corner, weight = np.int64(mine + f * patch + y * pitch + x), np.int64(f * a_filter)
+                multiply_filter(patches, corner, w_tile, weight, totals)
                 f = u32(f + 1)
             k = u32(k + filters)
+
         if wanted:
             channel = u32((n * sizes.groups + group) * channels)
-            row, column = u32((row + y) * stride_rows), u32((column + x) * stride_columns)
+            row, column = u32((row + y) * u), u32((column + x) * v)
             store_channel(dx, u32(0), channel, row, column, sizes, wide, totals)
             if channels > 1:
                 store_channel(dx, u32(1), channel, row, column, sizes, wide, totals)
@@ -401,20 +430,3 @@ def kernel_for(form: Form) -> typing.Any:
                 store_channel(dx, u32(3), channel, row, column, sizes, wide, totals)
 
     return few_channels_kernel
-
-
-@cuda.jit(device=True)
-def store_some(dx, at, left, vector, wide):
-    """Store four neighbours, or those of them that the row has ``left``. ``wide``: it has all four or none."""
-    if wide:
-        if left > 0:
-            store128(dx, at, vector)
-    else:
-        if left > 0:
-            dx[at] = vector[0]
-        if left > 1:
-            dx[u32(at + 1)] = vector[1]
-        if left > 2:
-            dx[u32(at + 2)] = vector[2]
-        if left > 3:
-            dx[u32(at + 3)] = vector[3]

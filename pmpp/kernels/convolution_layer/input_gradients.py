@@ -759,6 +759,8 @@ def in_place(p):
     The tiles, the gather and the arithmetic are those of `pmpp.kernels.convolution_layer.implicit`. A table says what a
     class is, and blocks with the most products come first. `by_class` computes layers of stride 1, where the forward
     algorithms lack nothing, groups of at most `FEW` channels, and what 32 bits cannot count.
+
+    Leaves: three channels, as in the first layer of a network, fill little of any tile, whose rows are channels.
     """
     a = p.layer
     plan = plan_in_place(a) if a.stride != (1, 1) and a.c // a.groups > FEW else None
@@ -777,16 +779,17 @@ def in_place(p):
     kernel[plan.blocks, THREADS, p.stream](p.dy.reshape(-1), weights, table, classes, p.result.reshape(-1), *sizes)
 
 
-# ------------------------------------------------------------------------------------- all classes in a thread's registers
+# ---------------------------------------------------------------------------------- all classes in a thread's registers
 
 
 @rung(spread_kernel, kernel_for, *in_place.kernels)
 def few_channels(p):
-    """A thread has the sums of all classes and channels for some neighbouring places, and reads each weight once.
+    """A thread has the sums of all classes and channels for a few neighbouring places, and all threads share weights.
 
-    The kernel is compiled for the layer's stride, taps and channels: see `pmpp.kernels.convolution_layer.few_channels`.
-    `in_place` computes layers of stride 1, with dilation, with more than 4 channels in a group, or with so large a
-    stride or kernel that the sums or the taps are too many.
+    A row of a tile was a channel, and three of them are too few. Here the classes are rows as well. They meet the same
+    values of dy, so that one launch reads dy once. The kernel is compiled for the layer's stride, taps and channels:
+    see `pmpp.kernels.convolution_layer.few_channels`. `in_place` computes layers of stride 1, with dilation, with more
+    than four channels in a group, and with more classes or taps than a thread has registers for.
     """
     a = p.layer
     plan = plan_of(a, device.address(p.dy) % 16 == 0)
