@@ -90,6 +90,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     add("3x2 s2x3 p1x0 d1x2, 18 channels", (1, 18, 7, 8), (5, 18, 3, 2), (2, 3), (1, 0), (1, 2))
     add("stride and dilation share a factor", (1, 2, 9, 9), (3, 2, 3, 3), (4, 2), 2, 2)
     add("7x7 s2 p3", (1, 2, 9, 10), (3, 2, 7, 7), 2, 3)
+    add("7x7 s2 p3, rows in whole vectors", (1, 3, 5, 8), (5, 3, 7, 7), 2, 3)
+    add("two groups of four channels, s2", (1, 8, 4, 5), (6, 4, 3, 3), 2, 1, 1, 2)
     add("two groups, s2", (1, 36, 4, 5), (6, 18, 3, 3), 2, 1, 1, 2)
     add("depthwise", (1, 5, 6, 7), (5, 1, 3, 3), 1, 1, 1, 5)
     add("padding beyond the kernel", (1, 1, 3, 4), (2, 1, 2, 2), 1, 3)
