@@ -49,6 +49,7 @@ print(device.describe().splitlines()[0])
 from pmpp.kernels import convolution_layer
 from pmpp.kernels.convolution_layer import (
     definition,
+    few_channels,
     gradient_classes,
     input_gradients,
     weight_gradients,
@@ -249,19 +250,89 @@ drawn_classes()
 # %%
 show(gradient_classes.axes_of)
 
+# %% [markdown]
+# ### Few channels
+#
+# A row of the product's tile is a channel of x. The first layer of a network on pictures has three channels, the
+# colours, and a tile of `in_place` has 64 rows. So `in_place` leaves it to the forward algorithms, and their tiles of
+# eight rows are not full either. What else could be rows?
+#
+# Look at a *cell* of 2 x 2 places of x. It has one place of each class. The first layer of ResNet-50 has 7 x 7 taps,
+# stride 2 and padding 3. Here are the values of dy that each place of its first cell uses, each with its tap.
+
+# %%
+first = next(iter(resnet50()))
+
+
+def drawn_cell():
+    """For each place of a cell: the values of dy that it uses, and the taps (r, s) that it multiplies them with."""
+    figure, axes = plt.subplots(1, 4, figsize=(7.8, 2.5), layout="constrained", sharey=True)
+    whole = {"xlim": (-1.6, 2.6), "ylim": (2.6, -1.6), "xticks": range(-1, 3), "yticks": range(-1, 3)}
+    for ax, (rows, columns) in zip(axes, reversed(gradient_classes.classes_of(first)), strict=True):
+        for y, x in np.ndindex(rows.taps, columns.taps):
+            taps = [axis.first + (axis.taps - 1 - i) * axis.step for axis, i in ((rows, y), (columns, x))]
+            ax.text(columns.begin + x, rows.begin + y, "{},{}".format(*taps), ha="center", va="center", size=9)
+        ax.set(title=f"place ({rows.start}, {columns.start})", xlabel="column of dy", aspect="equal", **whole)
+    axes[0].set(ylabel="row of dy")
+    return figure
+
+
+drawn_cell()
+
+# %% [markdown]
+# The four places use the same 4 x 4 values of dy, each with taps of its own. Together they use every tap once. So the
+# rows of the product can be *places and channels*: 4 places of 3 channels make 12 rows. `by_class` and `in_place` load
+# dy once for each class. Here one load serves all four.
+#
+# In `few_channels` a thread has eight cells, four side by side in two rows. Their 96 sums are in its registers. For
+# each filter it reads from shared memory the 5 x 7 values of dy that its cells need, and every weight once. All threads
+# of the block read the same weights at the same time, which costs no more than one reading them.
+#
+# **Predict, then run.** How many multiply-adds does a thread compute for each number that it reads?
+
+# %%
+guess = None  # multiply-adds
+form = few_channels.plan_of(first, True).form
+cells, reach, weights = (form.down, few_channels.SIDE), form.reach, first.terms
+values = (cells[0] + reach.rows - 1) * (cells[1] + reach.columns - 1)
+
+predict(guess, round(cells[0] * cells[1] * weights / (values + weights), 1), unit="multiply-adds")
+
+# %% [markdown]
+# In `in_place` a thread reads 8 + 8 numbers for 8 x 8 multiply-adds: 4 for each.
+#
+# Sums are in registers only if the compiler knows which one an instruction adds to. So stride, taps and channels are
+# constants of the kernel, and each [form](../pmpp/kernels/convolution_layer/few_channels.py) of a layer has a kernel of
+# its own, compiled when it is first needed. There is a second gain. Where a value and a place have no tap, as in the
+# last row of the picture, the product is left out when the kernel is compiled, and not tested for when it runs.
+#
+# The weights are written beforehand in the order in which they are used. This small kernel has the equation of the
+# chapter once more, solved for the tap: r = a + padding - p u, for place a of a cell.
+
+# %%
+show(few_channels.spread_kernel)
+
+# %%
+places = np.prod(form.stride)
+print(f"{places} places, {form.channels} channels: {places * form.channels * np.prod(cells)} sums in a thread")
+print(f"products for a cell, a filter: {weights}; if all places used all values: {form.slots * np.prod(reach)}")
+
 # %%
 for rung in input_gradients.LADDER:
     print(f"{rung.name}: {rung.idea}\n     Still wrong: {rung.leaves or 'nothing that we know how to mend.'}")
 
 # %%
 recorded(input_gradients, "3x3 c128 h28", "3x3 s2 c128 h56")
-compared(input_gradients, "ResNet-50", "in_place", "torch.convolution_backward")
+
+# %%
+recorded(input_gradients, "ResNet-50")  # the first layer
+compared(input_gradients, "ResNet-50", "few_channels", "torch.convolution_backward")
 
 # %% [markdown]
-# The last column says how many times as long as `in_place` PyTorch takes. Below 1 PyTorch is faster, and by the most in
-# the first layer of the network, whose three channels fill little of a tile.
+# The last column says how many times as long as our last rung PyTorch takes. Below 1 PyTorch is faster. In most of the
+# layers `few_channels` hands the work on to the rungs before it.
 #
-# In the two layers above, `gathered` is slower than `scattered`. It needs no atomics, but threads side by side ask for
+# In the first two layers, `gathered` is slower than `scattered`. It needs no atomics, but threads side by side ask for
 # weights that lie far apart. What it shows is the equation, and the rungs after it solve the same one for whole tiles.
 #
 # ## The weights: few results, long sums
@@ -436,6 +507,7 @@ plots.drawn(plots.roofline, "weight_gradients", family="3x3 c128 h28")
 # - Gather instead of scatter: solve for the source. There are no atomics then, and every run gives the same bits.
 # - A stride divides the places of the input into classes with taps of their own. Nothing is multiplied by the zeros in
 #   between.
+# - A tile needs rows. If one index is too short for them, take a second one that uses the same data: here the classes.
 # - The gradient by the weights has few results and long sums. Divide the sums, and add the parts in a fixed order.
 #
 # ## Exercises

@@ -95,11 +95,12 @@ def workload(a: Layer, rungs: tuple, **more: typing.Any) -> Workload:
     )
 
 
-LAST = room.LADDER[-1:]
+LAST, FIRST = room.LADDER[-1:], RESNET[0]  # the last rung, and the layer of few channels, on pictures
 WORKLOADS = [
     workload(SQUARE, room.LADDER, family="3x3 c128 h28", design=True),
     workload(STRIDED, room.LADDER, family="3x3 s2 c128 h56", design=True, quick=True),
-    *(workload(a, LAST) for a in RESNET if a not in (SQUARE, STRIDED)),
+    workload(FIRST, room.LADDER, design=True),
+    *(workload(a, LAST) for a in RESNET if a not in (SQUARE, STRIDED, FIRST)),
     *(workload(a, room.LADDER[1:]) for a in LENET),
     *(workload(a, LAST) for a in OTHER),
     workload(SMALL, LAST, family="small"),
