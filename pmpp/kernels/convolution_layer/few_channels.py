@@ -8,8 +8,11 @@ i u + a + padding = p u + r, with stride u. So with 7 taps and a stride of 2 all
 
 A warp computes a rectangle of cells. It stages in shared memory what they need of dy, for a few filters at a time. The
 weights lie there, too, in the order in which they are used, and all lanes read the same ones. This is cheap: a thread
-multiplies each weight that it reads with a value for each of its cells. The kernels are compiled for a layer's stride,
-taps and channels. So every index of a sum is a constant, and the compiler leaves out products that no place needs.
+multiplies each weight that it reads with a value for each of its cells. A block is a single warp, so that none waits
+for others. Only where there are too few rectangles for a large GPU do several warps share one, each with other filters.
+
+The kernels are compiled for a layer's stride, taps and channels. So every index of a sum is a constant, and the
+compiler leaves out products that no place needs.
 """
 
 from __future__ import annotations
@@ -23,16 +26,18 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import SHARED_LIMIT, blocks, round_up
 from pmpp.kernels.convolution_layer.definition import MOST, Layer, Pair
+from pmpp.runtime import device
 from pmpp.runtime.vector import load128, store128
 
-WARP, WARPS = 32, 4  # lanes of a warp, and warps of a block, which share the weights
-THREADS = WARP * WARPS
+WARP = 32
 SIDE = 4  # cells side by side that a thread computes: what they need of a row of dy begins at a multiple of 16 bytes
 SUMS = 96  # of a thread at most
-REGISTERS = 168  # of a thread at most: three blocks then fit on a multiprocessor
+REGISTERS = 168  # of a thread at most: twelve warps then fit on a multiprocessor
 CHANNELS, REACH = 4, 8  # of a group, and rows or columns of dy that a cell needs, at most
 FILTERS = 4  # whose part of dy is staged at once, at most
 TOGETHER = 2  # of these, whose loads are in flight together
+PARTS, LEAST = 8, 4  # warps that share a tile, at most, and filters of each, at least
+BUSY = 8  # warps that keep a multiprocessor busy
 NOWHERE = np.uint32(2**32 - 1)  # no array has so many elements
 u32 = np.uint32
 
@@ -49,6 +54,7 @@ class Form(typing.NamedTuple):
     down: int  # cells of a thread, one below the other
     across: int  # lanes side by side
     filters: int  # whose part of dy is staged at once
+    parts: int  # warps of a block, each of which has other filters
 
     @property
     def first(self) -> Pair:
@@ -111,7 +117,7 @@ class Form(typing.NamedTuple):
     @property
     def staged(self) -> int:
         """Bytes of shared memory for a filter."""
-        return 4 * (WARPS * self.patch + self.weights)
+        return 4 * (self.patch + self.weights)
 
 
 class Sizes(typing.NamedTuple):
@@ -128,7 +134,6 @@ class Sizes(typing.NamedTuple):
     tiles_down: int
     tiles_across: int
     tiles: int  # of all images
-    blocks: int  # of a group
 
 
 class Order(typing.NamedTuple):
@@ -156,17 +161,21 @@ class Plan(typing.NamedTuple):
     weights: int  # elements of workspace
 
 
-@functools.lru_cache(4096)  # as `definition.window_of`
 def plan_of(a: Layer, aligned: bool) -> Plan | None:
     """The plan for a layer, or None if the kernel is not made for it. ``aligned``: dy begins at a multiple of 16 bytes.
 
     It is made for strides, for at most `CHANNELS` channels in a group, and for as many sums and taps as fit.
     """
-    form = _form_of(a, aligned and a.q % 4 == 0)
+    return _plan_of(a, aligned and a.q % 4 == 0, device.limits()["multiprocessors"])
+
+
+@functools.lru_cache(4096)  # as `definition.window_of`
+def _plan_of(a: Layer, aligned: bool, multiprocessors: int) -> Plan | None:
+    form = _form_of(a, aligned, multiprocessors)
     return None if form is None else plan_with(a, form)
 
 
-def _form_of(a: Layer, aligned: bool) -> Form | None:
+def _form_of(a: Layer, aligned: bool, multiprocessors: int) -> Form | None:
     """The form of a layer's kernel: the lanes of a warp lie so that the fewest tiles cover an image."""
     channels, extents = a.c // a.groups, (a.h + 2 * a.padding.rows, a.w + 2 * a.padding.columns)
     sums = SIDE * math.prod(a.stride) * channels
@@ -174,13 +183,15 @@ def _form_of(a: Layer, aligned: bool) -> Form | None:
         return None
     padding = Pair(*(padding % u for padding, u in zip(a.padding, a.stride, strict=True)))
     down = 2 if 2 * sums <= SUMS else 1
-    form = Form(a.stride, Pair(a.r, a.s), padding, channels, aligned, 0, down, 1, 1)
+    form = Form(a.stride, Pair(a.r, a.s), padding, channels, aligned, 0, down, 1, 1, 1)
     if max(form.reach) > REACH:
         return None
     form = form._replace(skip=_corner(a, form).columns % 4)
     forms = [form._replace(across=across) for across in (2, 4, 8, 16)]
     form = min(forms, key=lambda form: (math.prod(_tiles(a, form)), form.loads))
-    return form._replace(filters=min(FILTERS, a.k // a.groups, SHARED_LIMIT // form.staged))
+    filters, tiles = a.k // a.groups, a.n * a.groups * math.prod(_tiles(a, form))
+    parts = max(1, min(PARTS, filters // LEAST, BUSY * multiprocessors // tiles))
+    return form._replace(parts=parts, filters=min(FILTERS, filters, SHARED_LIMIT // (parts * form.staged)))
 
 
 def _corner(a: Layer, form: Form) -> Pair:
@@ -198,14 +209,13 @@ def _tiles(a: Layer, form: Form) -> tuple[int, int]:
 def plan_with(a: Layer, form: Form) -> Plan | None:
     """The plan for a layer and the form of its kernel, or None if 32 bits cannot count something of it."""
     (top, left), across = _corner(a, form), _tiles(a, form)
-    tiles, filters = a.n * math.prod(across), a.k // a.groups
-    each = blocks(tiles, WARPS)
-    if max(a.groups * each, a.k * form.weights) > MOST:
+    tiles = a.n * math.prod(across)
+    if max(a.groups * tiles, a.k * form.weights) > MOST:
         return None
-    sizes = a.h, a.w, a.p, a.q, top, left - form.skip, filters, a.groups, *across, tiles, each
+    sizes = a.h, a.w, a.p, a.q, top, left - form.skip, a.k // a.groups, a.groups, *across, tiles
     order = *form.kernel, *form.stride, *form.starts, form.channels, form.reach.columns, form.slots, form.weights
     sizes, order = (map(u32, (number % 2**32 for number in numbers)) for numbers in (sizes, order))
-    return Plan(form, Sizes(*sizes), Order(*order), a.groups * each, a.k * form.weights)
+    return Plan(form, Sizes(*sizes), Order(*order), a.groups * tiles, a.k * form.weights)
 
 
 # ------------------------------------------------------------------------------------------------------ on the device
@@ -252,16 +262,17 @@ def store_some(dx, at, left, vector, wide):
 
 @functools.lru_cache(64)  # a compilation each
 def kernel_for(form: Form) -> typing.Any:
-    """The kernel ``(dy, weights, dx, sizes, wide)`` of a form. A block has `THREADS` threads, and arrays are flat.
+    """The kernel ``(dy, weights, dx, sizes, wide)`` of a form, whose blocks have a warp for each part. Arrays are flat.
 
     ``wide``: dx begins at a multiple of 16 bytes, and so does each of its rows.
     """
     (u, v), (taps_down, taps_across), (reach_down, reach_across) = form.stride, form.kernel, form.reach
     (start_row, start_column), (cell_rows, cell_columns) = form.starts, form.cells
-    channels, aligned, skip, down, across, filters = form[3:]
+    channels, aligned, skip, down, across, filters, parts = form[3:]
     slots, a_filter, rows, pitch, loads, patch = form.slots, form.weights, form.rows, form.pitch, form.loads, form.patch
     together, width = min(TOGETHER, filters), round_up(skip + SIDE + reach_across - 1, 4)
-    all_patches, all_weights = WARPS * filters * patch, filters * a_filter
+    all_patches = max(parts * filters * patch, slots * down * SIDE * WARP if parts > 1 else 0)
+    all_weights = parts * filters * a_filter
 
     @cuda.jit(device=True)
     def stage(patches, dy, places, left, source, plane, to, count):
@@ -351,6 +362,21 @@ def kernel_for(form: Form) -> typing.Any:
             multiply_row(patches, corner, w_tile, weight, u32(7), totals)
 
     @cuda.jit(device=True)
+    def put_totals(stage, lane, totals):
+        for slot in range(slots):
+            for i in range(down):
+                vector = totals[slot, i, 0], totals[slot, i, 1], totals[slot, i, 2], totals[slot, i, 3]
+                store128(stage, (slot * down + i) * (SIDE * WARP) + lane * 4, vector)
+
+    @cuda.jit(device=True)
+    def add_totals(stage, lane, totals):
+        for slot in range(slots):
+            for i in range(down):
+                vector = load128(stage, (slot * down + i) * (SIDE * WARP) + lane * 4)
+                for j in range(SIDE):
+                    totals[slot, i, j] += vector[j]
+
+    @cuda.jit(device=True)
     def store_channel(dx, c, channel, row, column, sizes, wide, totals):
         """Store channel c of the thread's cells, which begin at that row and column of dx."""
         for i in range(down):
@@ -377,9 +403,9 @@ def kernel_for(form: Form) -> typing.Any:
                 for j in range(SIDE):
                     totals[slot, i, j] = 0
         thread, block = u32(cuda.threadIdx.x), u32(cuda.blockIdx.x)
-        warp, lane = u32(thread // WARP), u32(thread % WARP)
-        group, tile = u32(block // sizes.blocks), u32(block % sizes.blocks * WARPS + warp)
-        wanted, line = tile < sizes.tiles, u32(tile // sizes.tiles_across)
+        part, lane = u32(thread // WARP), u32(thread % WARP)
+        group, tile = u32(block // sizes.tiles), u32(block % sizes.tiles)
+        line = u32(tile // sizes.tiles_across)
         n = u32(line // sizes.tiles_down)
         row, column = u32(line % sizes.tiles_down * cell_rows), u32(tile % sizes.tiles_across * cell_columns)
 
@@ -390,35 +416,45 @@ def kernel_for(form: Form) -> typing.Any:
             y = u32(vector // (pitch // 4))
             p, q = u32(row + sizes.top + y), u32(column + sizes.left + vector % (pitch // 4) * 4)
             places[i], left[i] = NOWHERE, u32(sizes.q - q)
-            if wanted and y < rows and p < sizes.p and q < sizes.q:
+            if y < rows and p < sizes.p and q < sizes.q:
                 places[i] = u32(p * sizes.q + q)
 
         y, x = u32(lane // across * down), u32(lane % across * SIDE)  # the thread's first cell among the warp's
-        mine, plane = u32(warp * filters * patch), u32(sizes.p * sizes.q)
-        k = u32(0)
+        mine, weight, plane = u32(part * filters * patch), u32(part * filters * a_filter), u32(sizes.p * sizes.q)
+        k = u32(part * filters)
         while k < sizes.filters:
             count = min(u32(filters), u32(sizes.filters - k))
             first = u32(group * sizes.filters + k)
-            cuda.syncthreads()  # all have read what was staged before one overwrites it
-            i = u32(4 * thread)
+            cuda.syncwarp()  # all lanes have read what was staged before one overwrites it
+            i = u32(4 * lane)
             while i < count * a_filter:
-                store128(w_tile, i, load128(weights, u32(first * a_filter + i)))
-                i = u32(i + 4 * THREADS)
+                store128(w_tile, u32(weight + i), load128(weights, u32(first * a_filter + i)))
+                i = u32(i + 4 * WARP)
             f = u32(0)
             while f < count:
                 source = u32((n * sizes.groups * sizes.filters + first + f) * plane)
                 stage(patches, dy, places, left, source, plane, u32(mine + f * patch + lane * 4), u32(count - f))
                 f = u32(f + together)
-            cuda.syncthreads()
+            cuda.syncwarp()
             f = u32(0)
             while f < count:
                 # 64-bit: the sum of a place and a constant then cannot wrap, and the constant is part of the load.
-                corner, weight = np.int64(mine + f * patch + y * pitch + x), np.int64(f * a_filter)
-                multiply_filter(patches, corner, w_tile, weight, totals)
+                corner, at = np.int64(mine + f * patch + y * pitch + x), np.int64(weight + f * a_filter)
+                multiply_filter(patches, corner, w_tile, at, totals)
                 f = u32(f + 1)
-            k = u32(k + filters)
+            k = u32(k + parts * filters)
 
-        if wanted:
+        other = u32(1)
+        while other < parts:
+            cuda.syncthreads()
+            if part == other:
+                put_totals(patches, lane, totals)
+            cuda.syncthreads()
+            if part == 0:
+                add_totals(patches, lane, totals)
+            other = u32(other + 1)
+
+        if part == 0:
             channel = u32((n * sizes.groups + group) * channels)
             row, column = u32((row + y) * u), u32((column + x) * v)
             store_channel(dx, u32(0), channel, row, column, sizes, wide, totals)

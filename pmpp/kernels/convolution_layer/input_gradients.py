@@ -29,8 +29,7 @@ from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.convolution_layer import by_fft, implicit, winograd
 from pmpp.kernels.convolution_layer.definition import MOST, Layer, layer_of, window_of, workspace
 from pmpp.kernels.convolution_layer.dispatch import convolution
-from pmpp.kernels.convolution_layer.few_channels import THREADS as FEW_THREADS
-from pmpp.kernels.convolution_layer.few_channels import kernel_for, plan_of, spread_kernel
+from pmpp.kernels.convolution_layer.few_channels import WARP, kernel_for, plan_of, spread_kernel
 from pmpp.kernels.convolution_layer.gradient_classes import Axis, Class, classes_of, covers, sub_layer
 from pmpp.kernels.convolution_layer.implicit_gather import (
     ANY,
@@ -802,7 +801,7 @@ def few_channels(p):
     spread_kernel[blocks(plan.weights, BLOCK), BLOCK, p.stream](p.w.reshape(-1), weights, plan.order)
     wide = a.w % 4 == 0 and device.address(p.result) % 16 == 0
     kernel, dy, dx = kernel_for(plan.form), p.dy.reshape(-1), p.result.reshape(-1)
-    kernel[plan.blocks, FEW_THREADS, p.stream](dy, weights, dx, plan.sizes, wide)
+    kernel[plan.blocks, WARP * plan.form.parts, p.stream](dy, weights, dx, plan.sizes, wide)
 
 
 LADDER = (scattered, gathered, by_columns, by_class, in_place, few_channels)

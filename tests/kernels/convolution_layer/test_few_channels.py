@@ -1,5 +1,7 @@
 """`input_gradients.few_channels`: any strided layer, edges, what it leaves to others, counts, sums in registers."""
 
+import dataclasses
+
 import hypothesis
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from pmpp.kernels.convolution_layer import input_gradients as room
 from pmpp.kernels.convolution_layer.definition import Layer, resnet50
-from pmpp.kernels.convolution_layer.few_channels import CHANNELS, FILTERS, Sizes, kernel_for, plan_of
+from pmpp.kernels.convolution_layer.few_channels import CHANNELS, FILTERS, LEAST, PARTS, Sizes, kernel_for, plan_of
 from pmpp.kernels.convolution_layer.measured_gradients import input_sums
 from pmpp.runtime import device
 from tests.kernels.convolution_layer.gradients import drawn
@@ -66,6 +68,7 @@ LAYERS = {
     "the same, not in vectors": Layer(2, 1, 39, 70, 2, 3, 3, **S2P1),
     "rows of dy are vectors, and of dx are not": Layer(1, 2, 5, 7, 3, 3, 3, **S2P1),
     "one filter more than are staged at once": Layer(1, 1, 6, 8, FILTERS + 1, 3, 3, **S2P1),
+    "several warps for a tile": Layer(1, 1, 6, 8, 4 * LEAST + 3, 3, 3, **S2P1),
     "groups": Layer(1, 6, 6, 8, 9, 3, 3, groups=3, **S2P1),
     "depthwise": Layer(1, 3, 6, 8, 3, 3, 3, groups=3, **S2P1),
     "four channels": Layer(1, 4, 6, 8, 2, 3, 3, **S2P1),
@@ -136,11 +139,18 @@ def test_what_32_bits_cannot_count_is_left_to_in_place():
 
 @interpreter_only
 def test_full_tiles_compute_the_products_of_the_definition_and_no_more():
-    a = Layer(4, 3, 32, 32, 2, 7, 7, (2, 2), (3, 3))  # an image is a warp's tile, and four of them a block
+    a = Layer(2, 3, 32, 32, 2, 7, 7, (2, 2), (3, 3))  # an image is a tile
     reports = reports_of(a)
     assert [report.kernel for report in reports] == ["spread_kernel", "few_channels_kernel"]
     assert total(reports, "flops") == a.cost.flops
     assert total(reports[1:], "shared_load_bank_conflicts") == 0
+
+
+def test_warps_share_a_tile_only_where_tiles_are_few():
+    one = dataclasses.replace(FIRST, n=1)
+    assert plan_of(FIRST, True).form.parts == 1
+    assert plan_of(one, True).form.parts > 1
+    assert plan_of(dataclasses.replace(one, k=LEAST), True).form.parts == 1  # too few filters to divide
 
 
 @pytest.mark.parametrize("across", [2, 4, 8, 16])
@@ -153,7 +163,7 @@ def test_a_load_from_shared_memory_takes_one_pass_for_eight_lanes(across, down, 
 
 
 def test_sums_are_in_registers_and_the_compiler_leaves_out_products_that_no_place_needs():
-    form = plan_of(FIRST, True).form
+    form = plan_of(FIRST, True).form._replace(parts=PARTS, filters=2)  # all code that there is
     array, sizes = np.ones(4, F32), Sizes(*[np.uint32(1)] * len(Sizes._fields))
     text = compile_ptx(kernel_for(form), array, array, array, sizes, True)
     assert ".local" not in text
