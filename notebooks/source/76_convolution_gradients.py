@@ -285,8 +285,8 @@ drawn_cell()
 # dy once for each class. Here one load serves all four.
 #
 # In `few_channels` a thread has eight cells, four side by side in two rows. Their 96 sums are in its registers. For
-# each filter it reads from shared memory the 5 x 7 values of dy that its cells need, and every weight once. All threads
-# of the block read the same weights at the same time, which costs no more than one reading them.
+# each filter it reads from shared memory the 5 x 7 values of dy that its cells need, and every weight once. All lanes
+# of a warp read the same weights at the same time, which costs little more than one lane reading them.
 #
 # **Predict, then run.** How many multiply-adds does a thread compute for each number that it reads?
 
