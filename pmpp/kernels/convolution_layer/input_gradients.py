@@ -785,7 +785,7 @@ def in_place(p):
 
 @rung(spread_kernel, kernel_for, *in_place.kernels)
 def few_channels(p):
-    """A thread has the sums of all classes and channels for some neighbouring places, and a warp shares each weight.
+    """A thread has the sums of all classes and channels at some neighbouring places, and reads each weight once.
 
     A row of a tile was a channel, and three of them are too few. Here the classes are rows as well. They meet the same
     values of dy, so that one launch reads dy once. The kernel is compiled for the layer's stride, taps and channels:
