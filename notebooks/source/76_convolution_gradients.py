@@ -35,7 +35,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict
 from pmpp.lab.draw import palette, plots
-from pmpp.lab.draw.style import STYLE, chart
+from pmpp.lab.draw.style import STYLE, Chart, chart
 from pmpp.lab.measure import roofline
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.results import compared, recorded
@@ -266,14 +266,14 @@ first = next(iter(resnet50()))
 
 def drawn_cell():
     """For each place of a cell: the values of dy that it uses, and the taps (r, s) that it multiplies them with."""
-    figure, axes = plt.subplots(1, 4, figsize=(7.8, 2.5), layout="constrained", sharey=True)
+    figure = Chart(figsize=(7.8, 2.5), layout="constrained")
     whole = {"xlim": (-1.6, 2.6), "ylim": (2.6, -1.6), "xticks": range(-1, 3), "yticks": range(-1, 3)}
-    for ax, (rows, columns) in zip(axes, reversed(gradient_classes.classes_of(first)), strict=True):
+    whole |= {"xlabel": "column of dy", "ylabel": "row of dy", "aspect": "equal"}
+    for ax, (rows, columns) in zip(figure.subplots(1, 4).flat, gradient_classes.classes_of(first)[::-1], strict=True):
         for y, x in np.ndindex(rows.taps, columns.taps):
             taps = [axis.first + (axis.taps - 1 - i) * axis.step for axis, i in ((rows, y), (columns, x))]
             ax.text(columns.begin + x, rows.begin + y, "{},{}".format(*taps), ha="center", va="center", size=9)
-        ax.set(title=f"place ({rows.start}, {columns.start})", xlabel="column of dy", aspect="equal", **whole)
-    axes[0].set(ylabel="row of dy")
+        ax.set(title=f"place ({rows.start}, {columns.start})", **whole)
     return figure
 
 
