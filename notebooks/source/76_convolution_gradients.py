@@ -303,8 +303,8 @@ predict(guess, round(cells[0] * cells[1] * weights / (values + weights), 1), uni
 #
 # Sums are in registers only if the compiler knows which one an instruction adds to. So stride, taps and channels are
 # constants of the kernel, and each [form](../pmpp/kernels/convolution_layer/few_channels.py) of a layer has a kernel of
-# its own, compiled when it is first needed. There is a second gain. Where a value and a place have no tap, as in the
-# last row of the picture, the product is left out when the kernel is compiled, and not tested for when it runs.
+# its own, compiled when it is first needed. There is a second gain. Where a value and a place have no tap, as place
+# (0, 0) and the last row of the picture, the product is left out when the kernel is compiled: no test is left to run.
 #
 # The weights are written beforehand in the order in which they are used. This small kernel has the equation of the
 # chapter once more, solved for the tap: r = a + padding - p u, for place a of a cell.

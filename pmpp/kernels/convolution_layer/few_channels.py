@@ -119,6 +119,17 @@ class Form(typing.NamedTuple):
         """Bytes of shared memory for a filter."""
         return 4 * (self.patch + self.weights)
 
+    @property
+    def patches(self) -> int:
+        """Elements that a block stages of dy. In the end they are overwritten with the sums of a warp."""
+        sums = self.slots * self.down * SIDE * WARP if self.parts > 1 else 0
+        return max(self.parts * self.filters * self.patch, sums)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory."""
+        return 4 * (self.patches + self.parts * self.filters * self.weights)
+
 
 class Sizes(typing.NamedTuple):
     """What the kernels are told of a layer and its tiles: uint32."""
@@ -190,7 +201,7 @@ def _form_of(a: Layer, aligned: bool, multiprocessors: int) -> Form | None:
     forms = [form._replace(across=across) for across in (2, 4, 8, 16)]
     form = min(forms, key=lambda form: (math.prod(_tiles(a, form)), form.loads))
     filters, tiles = a.k // a.groups, a.n * a.groups * math.prod(_tiles(a, form))
-    parts = max(1, min(PARTS, filters // LEAST, BUSY * multiprocessors // tiles))
+    parts = max(1, min(PARTS, filters // LEAST, BUSY * multiprocessors // tiles, SHARED_LIMIT // form.staged))
     return form._replace(parts=parts, filters=min(FILTERS, filters, SHARED_LIMIT // (parts * form.staged)))
 
 
@@ -271,8 +282,7 @@ def kernel_for(form: Form) -> typing.Any:
     channels, aligned, skip, down, across, filters, parts = form[3:]
     slots, a_filter, rows, pitch, loads, patch = form.slots, form.weights, form.rows, form.pitch, form.loads, form.patch
     together, width = min(TOGETHER, filters), round_up(skip + SIDE + reach_across - 1, 4)
-    all_patches = max(parts * filters * patch, slots * down * SIDE * WARP if parts > 1 else 0)
-    all_weights = parts * filters * a_filter
+    all_patches, all_weights = form.patches, parts * filters * a_filter
 
     @cuda.jit(device=True)
     def stage(patches, dy, places, left, source, plane, to, count):

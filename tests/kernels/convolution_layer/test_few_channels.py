@@ -1,12 +1,14 @@
 """`input_gradients.few_channels`: any strided layer, edges, what it leaves to others, counts, sums in registers."""
 
 import dataclasses
+import itertools
 
 import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from pmpp.kernels.common import SHARED_LIMIT
 from pmpp.kernels.convolution_layer import input_gradients as room
 from pmpp.kernels.convolution_layer.definition import Layer, resnet50
 from pmpp.kernels.convolution_layer.few_channels import CHANNELS, FILTERS, LEAST, PARTS, Sizes, kernel_for, plan_of
@@ -151,6 +153,16 @@ def test_warps_share_a_tile_only_where_tiles_are_few():
     assert plan_of(FIRST, True).form.parts == 1
     assert plan_of(one, True).form.parts > 1
     assert plan_of(dataclasses.replace(one, k=LEAST), True).form.parts == 1  # too few filters to divide
+
+
+@pytest.mark.parametrize("taps", range(1, 16))
+@pytest.mark.parametrize("stride", [(1, 2), (2, 1), (2, 2), (3, 2), (1, 8), (12, 1), (24, 1)])
+def test_every_form_fits_in_shared_memory(taps, stride):
+    for channels, filters, extent, images in itertools.product((1, 3, 4), (1, 9, 64), (30, 200), (1, 32)):
+        a = Layer(images, channels, extent, extent + 1, filters, taps, taps, stride, (taps // 2, taps // 3))
+        if plan := plan_of(a, True):
+            assert plan.form.filters
+            assert plan.form.shared <= SHARED_LIMIT
 
 
 @pytest.mark.parametrize("across", [2, 4, 8, 16])
