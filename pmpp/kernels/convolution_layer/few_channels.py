@@ -31,7 +31,7 @@ from pmpp.runtime.vector import load128, store128
 
 WARP = 32
 SIDE = 4  # cells side by side that a thread computes: what they need of a row of dy begins at a multiple of 16 bytes
-SUMS = 96  # of a thread at most
+SUMS, STRIDE = 96, 4  # of a thread at most; with longer strides loops are not unrolled, and sums are in memory
 REGISTERS = 168  # of a thread at most: twelve warps then fit on a multiprocessor
 CHANNELS, REACH = 4, 8  # of a group, and rows or columns of dy that a cell needs, at most
 FILTERS = 4  # whose part of dy is staged at once, at most
@@ -175,7 +175,8 @@ class Plan(typing.NamedTuple):
 def plan_of(a: Layer, aligned: bool) -> Plan | None:
     """The plan for a layer, or None if the kernel is not made for it. ``aligned``: dy begins at a multiple of 16 bytes.
 
-    It is made for strides, for at most `CHANNELS` channels in a group, and for as many sums and taps as fit.
+    It is made for strides up to `STRIDE`, for at most `CHANNELS` channels in a group, and for as many sums and taps as
+    fit.
     """
     return _plan_of(a, aligned and a.q % 4 == 0, device.limits()["multiprocessors"])
 
@@ -190,7 +191,9 @@ def _form_of(a: Layer, aligned: bool, multiprocessors: int) -> Form | None:
     """The form of a layer's kernel: the lanes of a warp lie so that the fewest tiles cover an image."""
     channels, extents = a.c // a.groups, (a.h + 2 * a.padding.rows, a.w + 2 * a.padding.columns)
     sums = SIDE * math.prod(a.stride) * channels
-    if a.stride == (1, 1) or a.dilation != (1, 1) or channels > CHANNELS or sums > SUMS or max(extents) > MOST:
+    if a.stride == (1, 1) or a.dilation != (1, 1) or max(extents) > MOST:
+        return None
+    if channels > CHANNELS or max(a.stride) > STRIDE or sums > SUMS:
         return None
     padding = Pair(*(padding % u for padding, u in zip(a.padding, a.stride, strict=True)))
     down = 2 if 2 * sums <= SUMS else 1
@@ -373,6 +376,7 @@ def kernel_for(form: Form) -> typing.Any:
 
     @cuda.jit(device=True)
     def put_totals(stage, lane, totals):
+        """A warp's sums, into shared memory."""
         for slot in range(slots):
             for i in range(down):
                 vector = totals[slot, i, 0], totals[slot, i, 1], totals[slot, i, 2], totals[slot, i, 3]
@@ -380,6 +384,7 @@ def kernel_for(form: Form) -> typing.Any:
 
     @cuda.jit(device=True)
     def add_totals(stage, lane, totals):
+        """Add the sums of another warp to this one's."""
         for slot in range(slots):
             for i in range(down):
                 vector = load128(stage, (slot * down + i) * (SIDE * WARP) + lane * 4)
@@ -432,7 +437,7 @@ def kernel_for(form: Form) -> typing.Any:
         y, x = u32(lane // across * down), u32(lane % across * SIDE)  # the thread's first cell among the warp's
         mine, weight, plane = u32(part * filters * patch), u32(part * filters * a_filter), u32(sizes.p * sizes.q)
         k = u32(part * filters)
-        while k < sizes.filters:
+        while k < sizes.filters:  # nothing is shared by warps, so that none waits for another
             count = min(u32(filters), u32(sizes.filters - k))
             first = u32(group * sizes.filters + k)
             cuda.syncwarp()  # all lanes have read what was staged before one overwrites it
@@ -455,7 +460,7 @@ def kernel_for(form: Form) -> typing.Any:
             k = u32(k + parts * filters)
 
         other = u32(1)
-        while other < parts:
+        while other < parts:  # one after another, so that every run adds in the same order
             cuda.syncthreads()
             if part == other:
                 put_totals(patches, lane, totals)
