@@ -172,7 +172,8 @@ EXERCISES = (
     Exercise(
         "memory_or_compute/moments",
         task="moments_start writes the square and the cube of each element of x, and goes to memory more often than it "
-        f"must. Move each byte once. The launch has {BLOCK} threads a block, and one thread or more for each element.",
+        "must. Move each byte once, with one load and two stores in the source. "
+        f"The launch has {BLOCK} threads a block, and one thread or more for each element.",
         parameters="x, square, cube",
         cases=_moments_cases,
         budget=_moments_budget,
