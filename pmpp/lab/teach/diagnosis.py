@@ -229,7 +229,7 @@ class _Judge:
             )
             if inside or any(_exact(other.case) for other, _ in where):  # wrong where no guard is needed, too
                 return self.hazard("index out of bounds", run, hazard, said, advice)
-        elif not any(hazard.thread):  # a guard is for the last threads of a block, not for its first
+        elif inside or not any(hazard.thread):  # a guard is for the last threads of a block, and changes no result
             advice = "Either this index needs a test, or it is computed wrongly."
             return self.hazard("index out of bounds", run, hazard, said, advice)
         return self.hazard("missing guard", run, hazard, said, advice)
