@@ -10,7 +10,7 @@ from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 128  # threads per block
 f0 = np.float32(0)
-UNIT = 2.0**-24
+UNIT, FAR = 2.0**-24, 1000  # FAR: a mean that is a thousand standard deviations from 0
 FLOAT64 = "A literal such as 1.0 is float64, and makes a float64 of what it meets: write np.float32(1)."
 NO_ATOMICS = "A block's sum needs no atomics, and with them the order of the additions is left to chance."
 
@@ -31,7 +31,14 @@ def _drawn(rng: np.random.Generator, n: int, c: int, inner: int, centre: float) 
 
 def _sums_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
-    for n, c, inner, centre in ((1, 1, 2, 0), (2, 3, 5, 0), (3, 2, 43, 0), (2, 1, 64, 1), (5, 4, 77, 8)):
+    for n, c, inner, centre in (
+        (1, 1, 2, 0),
+        (2, 3, 5, 0),
+        (3, 2, 43, 0),
+        (2, 1, 64, 1),
+        (2, 2, 40, FAR),
+        (5, 4, 77, 8),
+    ):
         dy, x, mean, invstd = _drawn(rng, n, c, inner, centre)
         expected = _summed(dy, x, mean, invstd)
         # A thread adds count / BLOCK terms, and 20 roundings are for the terms and for adding up the threads.
@@ -64,7 +71,9 @@ def sums_answer(dy, x, mean, invstd, out):
 
 
 def _not_centred(dy, x, mean, invstd, out) -> dict[int, np.ndarray]:
-    return {4: _summed(dy, x, 0 * mean, invstd)}
+    found = _summed(dy, x, 0 * mean, invstd)
+    found[0] = np.where(mean > FAR / 2, np.nan, found[0])  # a difference of two sums that float32 cannot hold: anything
+    return {4: found}
 
 
 def _not_scaled(dy, x, mean, invstd, out) -> dict[int, np.ndarray]:
