@@ -20,8 +20,8 @@ IGNORED = -100
 
 
 def _gradient_cases(rng: np.random.Generator) -> list[Case]:
-    def case(name: str, m: int, n: int, spread: float = 1.0, ignored: bool = False) -> Case:
-        x, labels = (spread * rng.standard_normal((m, n))).astype(np.float32), rng.integers(0, n, m)
+    def case(name: str, m: int, n: int, spread: float = 1.0, ignored: bool = False, centre: float = 0.0) -> Case:
+        x, labels = (centre + spread * rng.standard_normal((m, n))).astype(np.float32), rng.integers(0, n, m)
         if ignored:
             labels[::2] = IGNORED
         options = x, labels, IGNORED, 0.0, "sum"
@@ -33,6 +33,7 @@ def _gradient_cases(rng: np.random.Generator) -> list[Case]:
         case(f"4 rows of {BLOCK}", 4, BLOCK),
         case(f"5 rows of {BLOCK + 1}", 5, BLOCK + 1),
         case("logits up to 1000", 4, 200, 300),
+        case("logits around -1000", 3, 40, centre=-1000),
         case("ignored rows", 7, 50, 1, True),
         case("20 rows of 1000", 20, 1000, 2, True),
     ]

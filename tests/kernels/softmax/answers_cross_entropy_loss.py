@@ -72,6 +72,21 @@ ANSWERS += [
 # -- softmax
 
 
+@wrong(GRADIENT, "wrong result", "logits around -1000.*NaN")
+@cuda.jit
+def gradient_with_a_maximum_from_zero(x, labels, dx):
+    row, n, best, total = cuda.blockIdx.x, x.shape[1], ZERO, ZERO
+    for i in range(cuda.threadIdx.x, n, BLOCK):
+        best = max(best, x[row, i])
+    best = row_max(best)
+    for i in range(cuda.threadIdx.x, n, BLOCK):
+        total += math.exp(x[row, i] - best)
+    total = row_sum(total)
+    for i in range(cuda.threadIdx.x, n, BLOCK):
+        share = math.exp(x[row, i] - best) / total - (ONE if i == labels[row] else ZERO)
+        dx[row, i] = ZERO if labels[row] == IGNORED else share
+
+
 @right(SOFTMAX)
 @cuda.jit
 def softmax_in_another_form(dy, y, dx):
