@@ -69,8 +69,8 @@ def _from_the_beginning(x, first, down, along, out) -> dict[int, np.ndarray]:
 def _choose_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for rows, columns in ((1, 1), (2, 3), (5, 4), (7, 33), (4, 64), (30, 50)):
-        mask = np.where(rng.random(rows) < 0.5, 0, 1).astype(np.float32)
-        mask[0] = 1
+        mask = rng.choice(np.float32([-1, 0, 0.25, 1, 2]), rows)
+        mask[0] = 0.25
         a, b = rng.standard_normal((rows, columns), dtype=np.float32), rng.standard_normal(columns, dtype=np.float32)
         args = mask, a, b, unwritten(a.shape, np.float32)
         expected = np.where(mask[:, None] > 0, a, b)
@@ -92,6 +92,14 @@ def _exchanged(mask, a, b, out) -> dict[int, np.ndarray]:
 
 def _mask_of_the_column(mask, a, b, out) -> dict[int, np.ndarray]:
     return {3: np.where(np.resize(mask, a.shape[1]) > 0, a, b)}
+
+
+def _other_than_0(mask, a, b, out) -> dict[int, np.ndarray]:
+    return {3: np.where(mask[:, None] != 0, a, b)}
+
+
+def _only_1(mask, a, b, out) -> dict[int, np.ndarray]:
+    return {3: np.where(mask[:, None] == 1, a, b)}
 
 
 def _b_of_the_row(mask, a, b, out) -> dict[int, np.ndarray]:
@@ -134,6 +142,8 @@ EXERCISES = (
         budget=lambda case: {"flops_f64": (0, FLOAT64)},
         traps=(
             Trap("a and b exchanged", "a is for the rows where mask is positive.", _exchanged),
+            Trap("below 0 counts", "Of mask only what is above 0 chooses a: compare with >.", _other_than_0),
+            Trap("only 1 counts", "Of mask all that is above 0 chooses a, not 1 alone.", _only_1),
             Trap("mask of the column", "mask has an element for each row.", _mask_of_the_column),
             Trap("b of the row", "b has an element for each column.", _b_of_the_row),
         ),

@@ -97,6 +97,20 @@ def _of_the_whole_warp(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
     return {1: np.repeat(whole, 4)[: own.size]}
 
 
+def _squares_budget(case: Case) -> dict[str, tuple[float, str]]:
+    warps, rounds = case.grid * BLOCK // 32, blocks(case.args[0].shape[1], LANES)
+    return {
+        "flops_f64": (0, FLOAT64),
+        "atomic_requests": (0, "Lanes of a warp add up their values by shuffles."),
+        "barriers": (0, "Lanes of a warp need no barrier to exchange values by shuffles."),
+        # The interpreter counts both loads of x[row, i] * x[row, i].
+        "global_load_requests": (
+            2 * warps * rounds,
+            f"Share the row: each lane takes every {LANES}th of its elements.",
+        ),
+    }
+
+
 EXERCISES = (
     Exercise(
         "axis_sum/mean",
@@ -129,11 +143,7 @@ EXERCISES = (
             "shfl_xor_sync over distances of 4, 2 and 1 stays among 8 lanes.",
             "All lanes of the warp must take part in a shuffle, those beyond the last row, too.",
         ),
-        budget=lambda case: {
-            "flops_f64": (0, FLOAT64),
-            "atomic_requests": (0, "Lanes of a warp add up their values by shuffles."),
-            "barriers": (0, "Lanes of a warp need no barrier to exchange values by shuffles."),
-        },
+        budget=_squares_budget,
         traps=(
             Trap("not squared", "That is the sum of the elements: square each of them.", _not_squared),
             Trap("square of the sum", "Square each element before adding it.", _square_of_the_sum),

@@ -96,7 +96,7 @@ def choose_in_two_branches(mask, a, b, out):
     i = cuda.grid(1)
     if i < a.size:
         row, column = divmod(i, b.size)
-        if mask[row]:
+        if not mask[row] <= f0:
             out[row, column] = a[row, column]
         else:
             out[row, column] = b[column]
@@ -154,7 +154,35 @@ def choose_by_a_product(mask, a, b, out):
     i = cuda.grid(1)
     if i < out.size:
         row, column = i // out.shape[1], i % out.shape[1]
-        out[row, column] = mask[row] * a[row, column] + (1.0 - mask[row]) * b[column]
+        share = np.float32(mask[row] > f0)
+        out[row, column] = share * a[row, column] + (1.0 - share) * b[column]
+
+
+@wrong(CHOOSE, "wrong result", "with 1 x 1")
+@cuda.jit
+def choose_a_mixture(mask, a, b, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        row, column = i // out.shape[1], i % out.shape[1]
+        out[row, column] = mask[row] * a[row, column] + (np.float32(1) - mask[row]) * b[column]
+
+
+@wrong(CHOOSE, "below 0 counts")
+@cuda.jit
+def choose_by_the_truth(mask, a, b, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        row, column = i // out.shape[1], i % out.shape[1]
+        out[row, column] = a[row, column] if mask[row] else b[column]
+
+
+@wrong(CHOOSE, "only 1 counts")
+@cuda.jit
+def choose_by_equality(mask, a, b, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        row, column = i // out.shape[1], i % out.shape[1]
+        out[row, column] = a[row, column] if mask[row] == np.float32(1) else b[column]
 
 
 @wrong(CHOOSE, "uncoalesced")

@@ -129,6 +129,19 @@ wrong(SQUARES, "missing guard")(squares_with((4, 2, 1), guarded=False, name="squ
 wrong(SQUARES, "wrong result")(squares_with((2, 1), name="squares_of_four_lanes"))
 
 
+@wrong(SQUARES, "too much traffic", "Share the row")
+@cuda.jit
+def squares_by_each_lane(x, out):
+    """All eight lanes go through the whole row."""
+    row, lane = cuda.grid(1) // 8, cuda.grid(1) % 8
+    if row < out.size:
+        total = np.float32(0)
+        for i in range(x.shape[1]):
+            total += x[row, i] * x[row, i]
+        if lane == 0:
+            out[row] = total
+
+
 @right(SQUARES)
 @cuda.jit
 def squares_downwards(x, out):
