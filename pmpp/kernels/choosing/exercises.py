@@ -230,10 +230,17 @@ def _cheapest_cases(rng):
         host("a cheap slow one", (array([3.0, 1.0]), array([1.0, 4.0]), array([24.0, 80.0]), 20.0), 0),
         host("the cheapest too small", (array([3.0, 1.0, 2.0]), array([1.0, 4.0, 3.0]), array([16.0, 80.0, 48.0]),
                                         20.0), 1),
+        host("two that cost the same", (array([1.0, 4.0, 2.0, 8.0]), array([5.0, 1.0, 2.0, 0.9]), np.full(4, 80.0),
+                                        20.0), 1),
         host("a price that is not known", (array([1.0, 2.0, 4.0, 9.0]), array([nan, 3.0, 1.0, 0.5]),
                                            array([80.0, 80.0, 48.0, 8.0]), 40.0), 2),
         host("no price known", (array([1.0, 2.0, 4.0, 9.0, 1.0]), np.full(5, nan), np.full(5, 80.0), 40.0), -1),
     ]  # fmt: skip
+
+
+def _last_of_equals(seconds, hour, memory, needed):
+    found = cheapest_answer(seconds[::-1], hour[::-1], memory[::-1], needed)
+    return {0: np.asarray(len(seconds) - 1 - found if found >= 0 else -1)}
 
 
 def _by(measure):
@@ -344,6 +351,7 @@ EXERCISES = (
             Trap("price of an hour", "A cheap hour is no bargain if there are many.", _by(lambda seconds, hour: hour)),
             Trap("fastest", "The fastest one costs more than it saves.", _by(lambda seconds, hour: seconds)),
             Trap("memory ignored", "The network does not fit.", _ignores_memory),
+            Trap("last of equals", "Of equal costs the first counts: compare with <, not <=.", _last_of_equals),
         ),
     ),
 )

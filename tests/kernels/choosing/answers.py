@@ -263,3 +263,12 @@ def with_a_list(seconds, hour, memory, needed):
         s * h if m >= needed and not math.isnan(h) else math.inf for s, h, m in zip(seconds, hour, memory, strict=True)
     ]
     return cost.index(min(cost)) if min(cost) < math.inf else -1
+
+
+@wrong("choosing/cheapest", "last of equals")
+def cheapest_last(seconds, hour, memory, needed):
+    best, least = -1, math.inf
+    for i in range(len(seconds)):
+        if memory[i] >= needed and seconds[i] * hour[i] <= least:
+            best, least = i, seconds[i] * hour[i]
+    return best
