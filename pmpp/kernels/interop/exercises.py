@@ -165,6 +165,13 @@ def _without_the_last(address, shape, strides, itemsize) -> dict[int, np.ndarray
     return {0: np.array([first, last - (itemsize if 0 not in shape else 0)])}
 
 
+def _stored(case: Case) -> dict[str, tuple[float, str]]:
+    """A row is the work of a thread, so each store of a lane has a sector of its own; the two parts may be stored."""
+    return {
+        "global_store_sectors": (2 * case.args[4].size, "Each element of out has two parts: store it twice at most.")
+    }
+
+
 EXERCISES = (
     Exercise(
         "interop/backward",
@@ -174,6 +181,7 @@ EXERCISES = (
         f"The launch has {BLOCK} threads a block, one for each row.",
         parameters="dy, x, weight, inverse, out",
         cases=_backward_cases,
+        budget=_stored,
         answer=backward_answer,
         hints=(
             "Let g = dy * weight. One part of the gradient is g * inverse: it would be all if inverse were a constant.",
