@@ -48,6 +48,8 @@ PROGRAMS = {
     "an order by way of a third stream": "copy 0 3, record 0 0, wait 2 0, kernel 2 5, record 2 1, wait 1 1, "
     "kernel 1 3, kernel 2 3",
     "an event that is recorded again": "copy 0 0, record 0 7, wait 1 7, copy 0 1, record 0 7, kernel 1 0, kernel 1 1",
+    "an event that is recorded twice": "copy 0 0, record 0 7, copy 0 1, record 0 7, wait 1 7, kernel 1 0, kernel 1 1",
+    "two readers and a copy": "kernel 1 0, kernel 2 0, copy 0 0",
     "two buffers in turn": "copy 0 0, record 0 0, copy 0 1, record 0 1, wait 1 0, kernel 1 0, record 1 2, wait 1 1, "
     "kernel 1 1, record 1 3, wait 0 2, copy 0 0, copy 0 1",
 }
@@ -153,6 +155,18 @@ def double_buffer_answer(Program, load, copy, compute):
     return program.report()
 
 
+class TwoBuffers(Program):
+    """The `Program` of the chapter, which also looks at the names of what is used."""
+
+    def report(self) -> np.ndarray:
+        """As that of a `Program`; the fourth number is 2 if there is other memory than that of the task."""
+        found = super().report()
+        used = {name for one in self.operations for name in (*one.reads, *one.writes)}
+        if used - {f"{what} {k}" for what in ("pinned", "there") for k in range(2)}:
+            found[3] = 2
+        return found
+
+
 def _double_buffer_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for name, n, scales in (
@@ -161,17 +175,24 @@ def _double_buffer_cases(rng: np.random.Generator) -> list[Case]:
         ("5 batches, kernels the slowest", 5, (3, 2, 9)),
         ("6 batches, loading the slowest", 6, (9, 2, 3)),
         ("7 batches, copies the slowest", 7, (2, 9, 3)),
+        ("10 batches, of which two are slow to load", 10, (2, 1, 5)),
         ("8 batches, all alike", 8, (5, 5, 6)),
     ):
         times = [np.round(scale * rng.uniform(0.8, 1.2, n), 2) for scale in scales]
+        if name.endswith("load"):
+            times[0][4::5] *= 10
         expected = double_buffer_answer(Program, *times)
         tolerance = np.array([0, 0, 0, 0, 1e-9 * expected[4]])  # sums of at most a hundred numbers in float64
-        cases.append(Case(name, (Program, *times), None, None, {0: expected}, {0: tolerance}))
+        cases.append(Case(name, (TwoBuffers, *times), None, None, {0: expected}, {0: tolerance}))
     return cases
 
 
 def _one_after_another(_: type, *times: np.ndarray) -> dict[int, np.ndarray]:
     return {0: np.array([0, 0, 0, 0, np.sum(times)])}
+
+
+def _other_memory(*_: object) -> dict[int, np.ndarray]:
+    return {0: np.array([ANY, ANY, ANY, 2, ANY])}
 
 
 def _other_batches(*_: object) -> dict[int, np.ndarray]:
@@ -285,6 +306,7 @@ EXERCISES = (
         traps=(
             *_too_early(0, 1, 2),
             Trap("other batches", "The k-th kernel must find batch k, each once and in order.", _other_batches),
+            Trap("other memory", 'There are "pinned 0", "pinned 1", "there 0" and "there 1" alone.', _other_memory),
             Trap("nothing overlaps", NOT_OVERLAPPED, _one_after_another),
         ),
     ),

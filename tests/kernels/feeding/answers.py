@@ -84,6 +84,38 @@ def wait_the_other_way_round(what, stream, name):
     return walk(what, stream, name, lambda a, b: COPY in (a, b))[::-1]
 
 
+def wait_with(first_recording=False, latest=False):
+    """The walk with one of its parts exchanged."""
+
+    def answer(what, stream, name):
+        behind, events = {}, {}
+        for j in range(what.size):
+            done = behind.setdefault(stream[j], set())
+            if what[j] == RECORD:
+                events[name[j]] = events.get(name[j], set(done)) if first_recording else set(done)
+            elif what[j] == WAIT:
+                done |= events[name[j]]
+            else:
+                for i in range(j)[::-1] if latest else range(j):
+                    uses = what[i] in (COPY, KERNEL) and name[i] == name[j]
+                    if uses and COPY in (what[i], what[j]) and i not in done:
+                        return np.array([i, j])
+                done.add(j)
+        return np.array([-1, -1])
+
+    return answer
+
+
+@wrong("feeding/missing_wait", "wrong result", "an event that is recorded twice")
+def wait_for_the_first_recording(what, stream, name):
+    return wait_with(first_recording=True)(what, stream, name)
+
+
+@wrong("feeding/missing_wait", "wrong result", "two readers and a copy")
+def wait_of_the_latest(what, stream, name):
+    return wait_with(latest=True)(what, stream, name)
+
+
 @wrong("feeding/missing_wait", "does not run", "KeyError")
 def wait_for_an_event_of_nobody(what, stream, name):
     events = {}
@@ -193,6 +225,29 @@ def buffers_that_stop_the_host(Program, load, copy, compute):
 @wrong("feeding/double_buffer", "wrong result")
 def one_buffer(Program, load, copy, compute):
     return buffers(Program, load, copy, compute, count=1)
+
+
+@wrong("feeding/double_buffer", "other memory")
+def three_buffers(Program, load, copy, compute):
+    return buffers(Program, load, copy, compute, count=3)
+
+
+@wrong("feeding/double_buffer", "wrong result", "two are slow to load")
+def buffers_where_the_host_waits_for_memory(Program, load, copy, compute):
+    """The host waits for the kernel before it queues the copy, where the stream could."""
+    program, copied, used = Program(), [], []
+    for k in range(load.size):
+        if k >= 2:
+            program.synchronize(copied[k - 2])
+        program.fill(f"pinned {k % 2}", k, us=load[k])
+        if k >= 2:
+            program.synchronize(used[k - 2])
+        program.copy(f"pinned {k % 2}", f"there {k % 2}", "copies", us=copy[k])
+        copied.append(program.record("copies"))
+        program.wait("compute", copied[k])
+        program.kernel(f"there {k % 2}", "compute", us=compute[k])
+        used.append(program.record("compute"))
+    return program.report()
 
 
 @wrong("feeding/double_buffer", "wrong result")
