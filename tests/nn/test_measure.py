@@ -1,6 +1,5 @@
 """Records of measured trainings: what is written, what is read, and what is said where there is none."""
 
-import functools
 import json
 import types
 
@@ -13,17 +12,6 @@ from pmpp.runtime import device
 
 SOURCE = "pmpp/nn/measure/steps.py"
 ROWS = {"steps": {"one": {"ms": 1.5}}, "memory": [1, 2]}
-
-
-@functools.cache
-def sources():
-    """The sources of this repository, parsed once: they do not change while tests run."""
-    return Sources()
-
-
-@pytest.fixture(autouse=True)
-def parsed_once(monkeypatch):
-    monkeypatch.setattr(measure, "Sources", sources)
 
 
 @pytest.fixture
