@@ -57,10 +57,11 @@ def rng():
 
 @pytest.fixture(scope="session")
 def ptx():
-    """``ptx(kernel, *arguments, cc=OLDEST) -> str``: what Numba's compiler makes of a kernel.
+    """``ptx(kernel, *arguments, cc=OLDEST, opt=True) -> str``: what Numba's compiler makes of a kernel.
 
     ``kernel`` is a function or a kernel of either backend. The arguments are Numba types, or values of the kind that a
     launch is given (arrays of either backend, NumPy arrays, numbers, tuples), of which only the types matter.
+    ``opt=False`` leaves the optimiser out, for a test that asks only whether a kernel compiles.
     """
     pytest.importorskip("numba_cuda", reason='the compiler to PTX is not installed: pip install -e ".[ptx]"')
     return compile_ptx

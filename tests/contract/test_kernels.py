@@ -2,10 +2,11 @@
 
 It is compiled for the oldest GPU alone: that one can do least, and later ones run what was made for it. Compiling takes
 long. So of kernels that one function makes with other constants, and of types that differ only in the order of an
-array's axes, one is enough here. So is one of the arrays and numbers of one width: float32 stands for int32, and int64
-for float64. A GPU compiles all of them.
+array's axes, one is enough here. So is one of the dtypes that a kernel is launched with. The kernels of a room take
+turns: one is compiled for 32 bits, the next one for 64. A GPU compiles all of them.
 """
 
+import collections
 import functools
 from pathlib import Path
 from unittest import mock
@@ -212,10 +213,7 @@ STAND_FOR_OTHERS = ("float32", "int64")
 
 
 def alike(argument):
-    """What tells types apart here: of a number its width, of an array its rank and the width of an element.
-
-    Complex numbers and truth values are told from others of their width.
-    """
+    """What tells types apart here: of an array its rank, and whether elements are complex numbers or truth values."""
     from numba.cuda import types as nt
 
     if isinstance(argument, nt.BaseTuple):
@@ -223,22 +221,32 @@ def alike(argument):
     element = getattr(argument, "dtype", argument)
     if not isinstance(element, nt.Integer | nt.Float | nt.Complex):
         return argument
-    return getattr(argument, "ndim", 0), element.bitwidth, isinstance(element, nt.Complex)
+    return getattr(argument, "ndim", 0), isinstance(element, nt.Complex)
+
+
+def width(signature):
+    """The bits of the widest element of an array; those of truth values do not count."""
+    return max((getattr(one.dtype, "bitwidth", 0) for one in signature if hasattr(one, "layout")), default=0)
 
 
 def to_compile(part):
-    """Kernels and types: one kernel of those with the same code, and of types that are `alike` the first that stands
-    for the others."""
+    """Kernels and types: one kernel of those with the same code, and of types that are `alike` those of the width that
+    has been compiled least; of these, the first that stand for others."""
     found = {}
     for kernel, signatures in launches(part).items():
         for signature in signatures:
             code = getattr(kernel, "py_func", kernel).__code__
             found.setdefault((code, tuple(map(alike, signature))), []).append((kernel, signature))
+    taken = collections.Counter()
 
-    def others(launch):
-        return [one for one in launch[1] if hasattr(one, "layout") and str(one.dtype) not in STAND_FOR_OTHERS]
+    def cost(launch):
+        others = [one for one in launch[1] if hasattr(one, "layout") and str(one.dtype) not in STAND_FOR_OTHERS]
+        return taken[width(launch[1])], len(others)
 
-    return [min(group, key=lambda launch: len(others(launch))) for group in found.values()]
+    for group in found.values():
+        launch = min(group, key=cost)
+        taken[width(launch[1])] += 1
+        yield launch
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -27,16 +27,17 @@ CACHE = Path(__file__).parents[2] / ".pytest_cache" / "ptx"
 OLDEST = (7, 5)
 
 
-def compile_ptx(kernel, *arguments, cc=OLDEST):
-    return _compiled(kernel, tuple(numba_type(argument) for argument in arguments), cc)
+def compile_ptx(kernel, *arguments, cc=OLDEST, opt=True):
+    return _compiled(kernel, tuple(numba_type(argument) for argument in arguments), cc, opt)
 
 
 @functools.cache
-def _compiled(kernel, signature, cc):
+def _compiled(kernel, signature, cc, opt):
     """PTX out of the cache, or compiled and put there: whole or not at all, whoever else is writing."""
     from numba import cuda
 
     options = {"fastmath": True} if options_of(kernel).get("fastmath") else {}
+    options |= {} if opt else {"opt": False}
     kept = CACHE / f"{digest(kernel, signature, cc, options)}.ptx"
     with contextlib.suppress(FileNotFoundError):
         return kept.read_text(encoding="utf-8")
