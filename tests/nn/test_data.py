@@ -12,6 +12,8 @@ from pmpp.nn.optim import SGD, Adam
 from pmpp.nn.tape import Tensor
 from pmpp.nn.utils.data import DataLoader, TensorDataset
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 NUMBERS = TensorDataset(np.arange(20, dtype=np.float32).reshape(10, 2), np.arange(10))
 
 

@@ -10,6 +10,8 @@ from pmpp.lab.teach import data
 from pmpp.nn.examples import digits, mnist
 from pmpp.nn.utils.data import TensorDataset
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 
 def rows(dataset):
     """The images of a dataset as they can be looked up."""

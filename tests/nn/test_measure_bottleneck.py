@@ -7,6 +7,8 @@ from pmpp.nn.measure import bottleneck
 from pmpp.nn.timeline import Recorder, Timeline
 from pmpp.runtime import device
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):

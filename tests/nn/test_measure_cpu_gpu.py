@@ -10,6 +10,8 @@ import pytest
 from pmpp.nn.measure import cpu_gpu
 from pmpp.runtime import device
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 CASE = cpu_gpu.CASES["digits"]
 
 

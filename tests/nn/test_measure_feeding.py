@@ -11,6 +11,8 @@ from pmpp.nn.measure import feeding
 from pmpp.nn.utils import data
 from pmpp.nn.utils.data import DataLoader
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 SHAPE = (1, 4, 4)
 
 

@@ -8,6 +8,8 @@ from pmpp.lab.measure import timing
 from pmpp.nn.measure import fusing, write
 from pmpp.runtime import device
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 
 class Clock:
     """Runs what it is to time, and says a millisecond each."""

@@ -11,6 +11,8 @@ from pmpp.nn.measure import layers
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 
 class Small(nn.Module):
     """Each kind of operation that LeNet-5 and ResNet-18 have, on images of 4 x 4."""

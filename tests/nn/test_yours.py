@@ -9,6 +9,8 @@ from pmpp import nn
 from pmpp.nn import functional as F
 from pmpp.nn.examples import digits, yours
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 
 def network(*layers):
     return lambda: nn.Sequential(*[make() for make in layers])
