@@ -59,7 +59,8 @@ def test_a_row_a_report_and_a_record(compared, tmp_path, monkeypatch):
     assert all(0 <= one["accuracy"] <= 1 and one["seconds"] > 0 for one in row.values())
     said = training.report([row, row, row], compared)
     assert "MISSED" in said.splitlines()[1], "nothing can be learnt from this"
-    assert "met" in said.splitlines()[3]
+    assert said.splitlines()[2].startswith("the mean of 3 seeds")
+    assert "met" in said.splitlines()[4]
     found = {"seeds": [row], "medians": training.medians([row]), "losses": compared}
     path = training.write("training", "pmpp/nn/measure/training.py", found, tmp_path / "training.json")
     assert json.loads(path.read_text())["losses"]["within"] is True
@@ -71,6 +72,8 @@ def test_the_medians_are_of_each_figure():
         for a, s in ((0.5, 3.0), (0.9, 1.0), (0.7, 2.0))
     ]
     assert training.medians(rows)["ours"] == {"accuracy": 0.7, "seconds": 2.0}
+    mean, error = training.averages(rows)["torch"]
+    assert (round(mean, 6), round(error, 4)) == (70.0, round(20 / 3**0.5, 4))
 
 
 @pytest.mark.skipif(device.on_gpu(), reason="it would measure")

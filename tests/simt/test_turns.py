@@ -168,6 +168,37 @@ def test_a_lock_that_a_device_function_takes():
 
 
 @cuda.jit
+def chain_by_an_atomic_maximum(states, out):
+    t = cuda.blockIdx.x
+    if t > 0:
+        while cuda.atomic.max(states, t - 1, 0) == 0:
+            pass
+        cuda.threadfence()
+    out[t] = out[t - 1] + 1 if t > 0 else 1
+    cuda.threadfence()
+    cuda.atomic.add(states, t, 1)
+
+
+def test_an_atomic_maximum_reads_memory():
+    """The function `max` does not, and has the same name."""
+    states, out = np.zeros(5, np.int32), np.zeros(5, np.int64)
+    chain_by_an_atomic_maximum[5, 1](states, out)
+    assert out.tolist() == [1, 2, 3, 4, 5]
+
+
+@cuda.jit
+def halves_a_complex(x):
+    x[0] = x[0] / np.complex64(2j)
+
+
+def test_a_complex_constant_divides(recwarn):
+    x = np.complex64([4 + 2j])
+    halves_a_complex[1, 1](x)
+    assert x[0] == 1 - 2j
+    assert not list(recwarn)
+
+
+@cuda.jit
 def vote_in_turn(out):
     t = cuda.threadIdx.x
     mine = cuda.syncthreads_count(np.int32(t % 3 == 0)) * 100 + cuda.syncthreads_or(np.int32(t == 5))

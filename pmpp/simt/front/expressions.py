@@ -193,7 +193,8 @@ class Expressions(Names):
         template = f"{{}} {variables.SYMBOLS[name]} {{}}"
         # A compiler multiplies by the reciprocal of a power of two, and multiplies out a constant integer power.
         constant = self.constant_value(nodes[1])
-        divides = name == "Div" and (constant is None or math.frexp(constant)[0] not in (0.5, -0.5))
+        plain = constant is not None and not isinstance(constant, (complex, np.complexfloating))
+        divides = name == "Div" and not (plain and math.frexp(constant)[0] in (0.5, -0.5))
         powers = name == "Pow" and not isinstance(constant, (int, np.integer))
         may_raise = name in ("Pow", "Div")
         folded = all(map(self.is_constant, nodes))  # the compiler computes it

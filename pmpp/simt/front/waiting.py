@@ -67,7 +67,7 @@ def _reads_memory(expression: ast.expr) -> bool:
         if isinstance(node, ast.Call):
             function = node.func
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name not in _PURE:
+            if name not in _PURE or ".atomic." in ast.unparse(function):  # cuda.atomic.max is not max
                 return True
     return False
 
