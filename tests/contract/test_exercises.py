@@ -12,6 +12,7 @@ from pmpp.lab.rooms import exercise_modules
 from pmpp.lab.teach.diagnosis import ADVICE, judge
 from pmpp.lab.teach.exercise import exercise, exercises
 from tests import kernels
+from tests.support.answers import own_answers_run_once  # noqa: F401
 from tests.support.wrong import name_of
 
 EXERCISES = list(exercises().values())

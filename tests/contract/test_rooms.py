@@ -153,10 +153,17 @@ def test_the_cost_is_a_cost(room):
     assert small.flops == large.flops == 0 or 0 < small.flops < large.flops  # a transpose only moves
 
 
+@functools.cache
+def smallest(room):
+    """The arguments with the fewest elements of which no array is empty, and one has more than one."""
+    sizes = [[one.size for one in case if isinstance(one, np.ndarray)] for case in room.inputs().values()]
+    cases = zip(sizes, room.inputs().values(), strict=True)
+    return min((sum(size), number, case) for number, (size, case) in enumerate(cases) if min(size) and max(size) > 1)[2]
+
+
 @each_rung
 def test_a_rung_leaves_its_inputs_alone_and_returns_a_device_array(rung):
-    cases = module_of(rung).inputs().values()
-    arguments = next(case for case in cases if all(array.size for array in case if isinstance(array, np.ndarray)))
+    arguments = smallest(module_of(rung))
     before = [np.copy(argument) for argument in arguments]
     result = rung(*arguments)
     assert hasattr(result, "copy_to_host")

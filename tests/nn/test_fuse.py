@@ -206,7 +206,8 @@ def test_every_kernel_compiles(ptx, n):
         (softmax, (normal(2, n),)),
         (gelu_with_mask, (normal(2, n), normal(n), normal(2, 1))),
     ):
-        for rule in (fused, alone):
+        # Alone, each operation has a kernel of its own, which does not hold a row: a few lengths tell all.
+        for rule in (fused, alone) if n in (7, 64, 20_000) else (fused,):
             program = fuse(function, rule=rule).program(*arrays)
             for kernel, one in zip(program.kernels, program.written, strict=True):
                 text = ptx(kernel, *types_of(one))

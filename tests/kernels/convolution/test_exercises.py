@@ -10,6 +10,7 @@ import pytest
 from pmpp import cuda
 from pmpp.kernels.convolution.exercises import BLOCK, EXERCISES, HALO, REACH, STRIP, WINDOW
 from pmpp.lab.teach.exercise import check
+from tests.support.answers import own_answers_run_once  # noqa: F401
 
 RIGHT: list[tuple[str, object]] = [(one.name, one.answer) for one in EXERCISES]
 WRONG: list[tuple[str, str, object]] = []

@@ -6,6 +6,7 @@ import pytest
 from pmpp import cuda
 from pmpp.kernels.convolution_layer.implicit_exercises import EXERCISES, ZERO, T
 from pmpp.lab.teach.exercise import check
+from tests.support.answers import own_answers_run_once  # noqa: F401
 
 RIGHT = [(one.name, one.answer) for one in EXERCISES]
 WRONG = []

@@ -222,7 +222,7 @@ def test_streams(rung):
 @pytest.mark.parametrize("rung", LOOKING_BACK, ids=lambda rung: rung.name)
 @pytest.mark.parametrize("seed", range(2))
 def test_blocks_may_run_in_any_order(rung, seed, rng):
-    x = rng.integers(-9, 10, 4 * VECTOR_TILE + 5).astype(np.float32)
+    x = rng.integers(-9, 10, 2 * VECTOR_TILE + 5).astype(np.float32)
     with simt.schedule("shuffled", seed):
         result, reports = observe(rung, x)
     assert reports[-1].schedule == f"shuffled, seed {seed}"
