@@ -112,8 +112,12 @@ def in_bounds(
         if -extent <= i < 0 and (literal or m.checks is None):
             return np.int64(i + extent), mask
         index = np.full((1, 1), i, np.int64)
-    elif isinstance(extent, int) and index.size and int(index.view(np.uint64).max()) < extent:
-        return index, mask  # even the inactive lanes are inside
+    elif isinstance(extent, int) and index.size:
+        unsigned = index.view(np.uint64)  # a negative index is a large number
+        if int(unsigned.max()) < extent:
+            return index, mask  # even the inactive lanes are inside
+        if mask.bits is not None and extent and not (mask.bits & (unsigned >= extent)).any():
+            return np.minimum(unsigned, np.uint64(extent - 1)).view(np.int64), mask  # the active ones are
     index = np.asarray(index) if np.ndim(index) else np.full((1, 1), int(index), np.int64)
     active = np.True_ if mask.bits is None else mask.bits
     negative = active & (index < 0)
