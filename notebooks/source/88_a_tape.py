@@ -278,7 +278,8 @@ for name, count in counted.items():
 # `vectorised` has 255 threads at work, a multiple of three. Their 4,080 bytes a step end in the middle of a sector, so
 # some sectors are touched twice. What matters is the column before: a request brings 16 sectors instead of one.
 #
-# The ladder has been measured on the bias of an early layer: 256 images, 64 channels, 112 x 112 pixels.
+# The ladder has been measured on two arrays. The first is the gradient for the bias of an early layer: 256 images, 64
+# channels, 112 x 112 pixels. The second has four columns, of 2^24 rows.
 
 # %%
 plots.drawn(plots.ladder, "axis_sum", family="channels")
@@ -287,6 +288,20 @@ plots.drawn(plots.ladder, "axis_sum", family="channels")
 plots.drawn(plots.ladder, "axis_sum", family="long columns")
 
 # %% [markdown]
+# In the first figure the pixels of a channel in an image are summed first. They lie together, and there are thousands
+# of such rows. The first rung's threads read far apart, and pay for it. With a block for each row the GPU is full. So
+# there is nothing to share, and `shared_by_blocks` is the same as `block_per_sum`. CuPy is behind even the first
+# rung.
+#
+# Here the last rung is slower than the one before. To `stream_kernel` such a row is an array of one column. It reads
+# the row in a dozen steps. Then it halves the sums of its 256 threads, four of each, again and again, with a barrier
+# every time. `block_per_sum` ends with shuffles and a single barrier. That is the likely reason: the end of the work
+# is long beside the work. Even so it is ahead of both libraries.
+#
+# In the second figure there are four sums. Four threads, or one block, take so long that their bars cannot be seen.
+# `shared_by_blocks` fills the GPU, but only four of the 32 lanes of each warp have a column. `vectorised` reads the
+# same array as one long row. This is the case that it was made for, and it comes close to PyTorch.
+#
 # ### Exercises: sums
 #
 # The mean of each column first. Then rows that are too short for a warp: eight lanes share one.
@@ -421,6 +436,23 @@ plots.drawn(plots.ladder, "elementwise", family="bias")
 plots.drawn(plots.ladder, "elementwise", family="transposed copy")
 
 # %% [markdown]
+# The sum of vectors needs no division once its dimensions are joined, and most of the time is saved there. Loads of
+# 128 bits bring it to the roof, where PyTorch is, too. A share just above 100 % is no mistake: the ceiling was
+# measured with a copy, and an addition reads two bytes for each one it writes. [Chapter 4](04_vector_add.ipynb) says
+# why that is quicker. Where no operand is transposed, `tiled` hands the work to `vectorised`, and their bars are the
+# same.
+#
+# The bias cannot be joined to one dimension. `joined` still divides for every element, and is far from the roof.
+# `vectorised` divides once for four, and is ahead of both libraries.
+#
+# With the transposed copy all are far from the roof, and the tile gains little. The counter promised more. There are
+# two likely reasons. The counter counts what warps ask for, and caches answer some of that: what one warp leaves of a
+# sector, another soon wants. And the tile has a price of its own. Look at `tiles_kernel` again: a thread finds its
+# tile by six divisions of 64 bits, as many as in `indexed`, though for four elements. It also loads four bytes at a
+# time. The last rungs of chapter 16 transpose a matrix of this size in a fraction of the time. A block of theirs
+# reads its place from a grid of several dimensions, without any division. But they can do nothing else, and this
+# kernel does any operation on any view. PyTorch and CuPy are no faster here.
+#
 # The roofline shows where such work stands. From the ridge on, arithmetic is the bound; before it, memory.
 
 # %%
@@ -439,9 +471,11 @@ plots.drawn(plots.roofline, "elementwise", family="add")
 plots.drawn(plots.cpu_gpu, "elementwise", xlabel="elements")
 
 # %% [markdown]
-# The last figure has NumPy on the CPU in it. (Where a figure has not been measured yet, the cell says so.) With
-# transfers, the CPU is the better place for a single addition. A network's arrays stay on the GPU from the first layer
-# to the last, and only the loss is fetched.
+# On the roofline all stand above one another, since all do the same additions on the same bytes.
+#
+# The last figure has NumPy on the CPU in it. The kernel alone is slower than NumPy only for the smallest arrays,
+# where a launch takes longer than the work. With transfers, the CPU is the better place for a single addition of any
+# of these sizes. A network's arrays stay on the GPU from the first layer to the last, and only the loss is fetched.
 #
 # ### Exercises: views
 #
