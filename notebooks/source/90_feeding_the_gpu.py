@@ -130,9 +130,10 @@ for nbytes in (2**20, 2**28):
         print(f"the call returned after {row['returns_us']:8.1f} us: {nbytes / row['us'] / 1e3:5.1f} GB/s")
 
 # %% [markdown]
-# From pageable memory the call returns when the copy is nearly done. From pinned memory it returns when the copy is
-# queued. For the large copy that is a small part of the time. For the small one it is most of the time, because the
-# call itself goes through Python.
+# From pageable memory the call returns about when the copy is done. (The two times of a row were measured one after
+# the other, so the second may even be the longer one.) From pinned memory the call returns when the copy is queued.
+# For the large copy that is a small part of the time. For the small one it is most of the time, because the call
+# itself goes through Python.
 
 # %% [markdown]
 # ## Two queues and their events
@@ -401,18 +402,20 @@ figures.timelines(kept, captured=True)
 # gaps: what ends at the moment when the gap ends? That is what it waited for.
 #
 # In the first two pictures the host is the row without gaps. It gathers the images, and the kernels wait for it.
-# Working ahead has made a step shorter, but not as short as the kernels. In the third picture a thread gathers. (The
-# host's *load* is then mostly waiting for the thread.) Now the kernels have only short gaps, and a copy stands in most
-# of them.
+# Working ahead has made most steps shorter, but not as short as the kernels. Here and there a batch takes the host
+# longer than usual: then the kernels have a long gap, and the host beside it has none. In the third picture a thread
+# gathers. (The host's *load* is then mostly waiting for the thread.) Now the kernels have only short gaps, and a copy
+# stands in each of them.
 #
-# So the copies do not overlap with the kernels here, although they have a stream of their own. Each begins when the
-# step before ends. This is the event `allocated`: a batch's memory comes from the pool when the batch is sent, and the
-# copy waits for all that was queued before, the last step included. In the third picture a batch is sent just before it
-# is used, so the next step waits for this copy. Memory that is kept for the batches, as in the model of above, would
-# let the copy begin earlier.
+# So the copies do not overlap with the kernels here, although they have a stream of their own. Below the first
+# picture most of them begin at the moment when a step ends. This is the event `allocated`: a batch's memory comes
+# from the pool when the batch is sent, and the copy waits for all that was queued before, the last step included. In
+# the third picture a batch is sent just before it is used, so the next step waits for this copy. Memory that is kept
+# for the batches, as in the model of above, would let the copy begin earlier.
 #
 # The next cell sets the model to work on the record. It takes the mean time of each part from the timeline of the
-# loader that works ahead, computes the pace from the maximum, and compares with the pace of the recorded steps.
+# loader that works ahead, computes the pace from the maximum, and compares with the pace of the recorded steps. A
+# batch that took longer than usual counts in both.
 
 
 # %%
@@ -437,12 +440,18 @@ print(figures.source(kept))
 figures.fed(kept)
 
 # %% [markdown]
-# A batch size with a single mark was not finished, because the time of the measurement was over.
+# Where a curve lies on the roof, the way to the GPU is hidden completely. None of these curves gets there.
 #
-# Where a curve lies on the roof, the way to the GPU is hidden completely. None of these curves gets there. With the
-# smallest batch the loader is not even faster than a copy through pinned memory without working ahead: its events and
-# its memory cost host time, and the host is the bound there. With the largest one that was finished, the thread comes
-# nearest to the roof: then the host gathers and launches at the same time.
+# With the smallest batch the loader is not even faster than a copy through pinned memory without working ahead: its
+# events and its memory cost host time, and the host is the bound there. The thread makes it much slower still. To
+# hand a batch from one thread to another costs host time, too, and of two threads only one at a time runs Python. A
+# small batch takes little else. With large batches most of the time goes into copying images inside NumPy, and there
+# the thread pays: for the two largest batches it comes nearest to the roof, since the host gathers and launches at
+# the same time.
+#
+# PyTorch's two curves show what a batch costs that is put together example by example. It stays far below all others
+# at every size from 256 on. With the indices of whole batches PyTorch's loader is ahead of all of ours at 64, and
+# about level with `prefetched` for the two largest batches.
 #
 # ## One copy in pieces
 #
@@ -497,7 +506,8 @@ if found := figures.rows(kept, "chunks"):
 
 # %% [markdown]
 # The last row had to agree, since it was used. The rows between are the test: the model now turns up where the record
-# does. Choose pieces that take longer than it takes to queue them. Queue such a pipeline yourself:
+# does. In the middle it is somewhat too fast, since it takes each part to be as fast beside the others as alone.
+# Choose pieces that take longer than it takes to queue them. Queue such a pipeline yourself:
 
 # %%
 exercise("feeding/pieces")
@@ -565,7 +575,7 @@ for row in figures.rows(kept, "steps", batch=256):
     print("LeNet-5, batch 256, the nodes of its recorded graph:", row["nodes"])
 
 # %% [markdown]
-# There are more kernels than layers. A layer may take several, and the backward pass has about twice as many as the
+# There are more kernels than layers. A layer may take several, and the backward pass has more of them than the
 # forward pass. Each is short: a batch of small images is little work.
 #
 # `nn.capture` makes one graph of them. It carries the step out a few times, so that all is compiled and allocated, and
@@ -594,8 +604,8 @@ if find_spec("cupy") or not device.on_gpu():  # CuPy makes the graph
 # ### Host time against GPU time
 #
 # The host launches a step while the GPU computes the one before, so the longer of the two times sets the pace once
-# more. Two records tell of it. One has LeNet-5 with 256 images, called kernel by kernel and as a graph, with the same
-# kernels in both. The other has captured steps on batches that are there, by batch size.
+# more. The next cell reads two records. One has LeNet-5 with 256 images, called kernel by kernel and as a graph, with
+# the same kernels in both. The other has captured steps on batches that are there, by batch size.
 
 
 # %%
@@ -609,25 +619,37 @@ for row in figures.rows(kept, "loading", way="there already"):
     print(f"batch {row['batch']:4}: a captured step {us:5.0f} us, {us / row['batch']:.2f} us an image")
 
 # %% [markdown]
-# A record that was run to its end also has the times of host and GPU side by side. Then the next cell draws them.
+# The first line says what the launches cost: the kernels are the same, and the rest of the time was the host's. In
+# the other lines a step takes longer with a larger batch, but not in proportion: kernels as short as these have a
+# least time, and the call does as well.
+#
+# The figure has the host and the GPU side by side. *Host* is the time until the call returns, when the GPU had
+# nothing to do before. *Whole step* is the time of a step where several are queued, one behind the other, and the
+# last one is waited for. *GPU, graph* is the time that the GPU takes for the kernels of a step.
 
 # %%
 figures.steps(kept) if figures.rows(kept, "steps") else None
 
 # %% [markdown]
-# The first line says what the launches cost: the kernels are the same, and the rest of the time was the host's. A step
-# that is called is *launch-bound* as long as its kernels take less time than their launches: the GPU waits for the
-# host, and a larger batch takes hardly longer. With a batch large enough the kernels are the bound, by memory or by
-# arithmetic, and the roofline of chapter 20 says by which. Captured, the host's share falls to one call and two small
-# copies, so this happens for smaller batches. A graph is worth most for small batches, and little for large ones.
+# A step that is called is *launch-bound* as long as its kernels take less time than their launches. The orange lines
+# show it: the GPU waits for the host, and the time of a step is that of the host, whether the batch has one image or
+# a thousand. Only with the largest batch do the kernels take about as long as the host. There the dotted line lies
+# above both. Few of these long steps were queued at a time, and the end of the last one, when the host only waits,
+# counts for much.
 #
-# In the other lines a step takes longer with a larger batch, but not in proportion at first: kernels as short as these
-# have a least time, and the call does as well.
+# Captured, the host's share falls to one call and two small copies. The green diamonds lie far below the GPU's line,
+# so the kernels are the bound for every batch in the figure, and the dotted green line lies on that of the GPU. What
+# bounds the kernels themselves is another question. For small batches it is the least time that a kernel takes, and a
+# larger batch costs little more. For large ones it is memory or arithmetic, and the roofline of chapter 20 says by
+# which. A graph is worth most for small batches, and little for large ones.
+#
+# Called, a step of PyTorch takes less time than ours, and is launch-bound as well. With a graph PyTorch's step is the
+# shorter one for the smallest batches and the largest one, and ours is for those between.
 #
 # And there is another effect, which leads back to the loader. A host that is busy launching has no time to load. With
-# a graph it is free for most of the step, and the loading hides behind the kernels. The timeline of a step that is
-# called shows the opposite: forward, backward and update fill the row of the host. (The three spans of a step in the
-# row of the kernels are these parts, each from its first kernel to its last. The gaps between kernels are in them.)
+# a graph it is free for most of the step, and can load while the kernels run. The timeline of a step that is called
+# shows the opposite: forward, backward and update fill the row of the host. (The three spans of a step in the row of
+# the kernels are these parts, each from its first kernel to its last. The gaps between kernels are in them.)
 
 # %%
 figures.timelines(kept, captured=False)
