@@ -586,14 +586,15 @@ plots.drawn(plots.roofline, "batchnorm", family="training")
 plots.drawn(plots.sweep, "batchnorm", family="training", xlabel="elements of the batch")
 
 # %% [markdown]
-# On the left a batch is one image, and a channel fits into the registers of one block: `vectorised` reads it once, in
-# one launch, and is about as fast as PyTorch, a little behind at the very left. The number of launches alone does not
-# decide: there `split`, with three, is ahead of `fused`, with two.
+# At the very left a batch is one image, and a channel fits into the registers of one block: `vectorised` reads it
+# once, in one launch, and is a little behind PyTorch. The number of launches alone does not decide: there `split`,
+# with three, is ahead of `fused`, with two. Larger channels are read twice, and still the rate of `vectorised` grows
+# to the right, towards the two thirds that it can reach. PyTorch's hardly changes any more.
 #
 # ### The CPU
 #
-# The next figure has NumPy on one core of the CPU, the kernel alone, and the kernel with the call and both transfers.
-# (If the record has no CPU in it, the cell says so.)
+# The next figure has NumPy on one core of the CPU, and the kernel alone on the GPU, without the call and the
+# transfers. NumPy was measured for the smallest batches only.
 
 # %%
 plots.drawn(plots.cpu_gpu, "batchnorm", xlabel="elements of the batch")
@@ -782,9 +783,12 @@ plots.drawn(by_length)
 
 # %% [markdown]
 # A warp does about the same work for every row up to 1024: of a row of 16 half of its lanes are idle, and most of its
-# loads fetch nothing new. There are 64 times as many rows. The time grows by less than that, since a load that fetches
-# nothing new takes less time. A block for each row is worse still. From 64 on `vectorised` nearly holds its rate until
-# rows no longer fit. And the shapes that suit nobody:
+# loads fetch nothing new. There are 64 times as many rows. The time grows by less than that, since a load that
+# fetches nothing new takes less time. A block for each row is worse still. Beyond 1024 `warp_per_row` launches the
+# kernel of `welford`, so their curves meet there. From 64 on `vectorised` nearly holds its rate until rows no longer
+# fit. (NumPy was not measured on these shapes: its name in the legend has no curve.)
+#
+# And the shapes that suit nobody:
 
 # %%
 print(f"{'':24} {'':16} {'ours, ms':>9} {'torch, ms':>9} {'gain':>6}")
@@ -799,6 +803,9 @@ other_shapes("layernorm", ("other shapes",))
 plots.drawn(plots.cpu_gpu, "layernorm", family="batches", xlabel="rows")
 
 # %% [markdown]
+# The kernel alone is ahead from one row on. With the call and both transfers it takes some hundred rows until the GPU
+# pays: below that NumPy is done before the data has come and gone.
+#
 # ## What to take along
 #
 # - A formula that is right on paper can be worthless in float32. Ask what cancels.
