@@ -223,6 +223,10 @@ plots.drawn(plots.ladder, "adam", family="AdamW")
 plots.drawn(plots.ladder, "sgd", family="momentum")
 
 # %% [markdown]
+# Of AdamW `fused` gains more than the bytes alone explain, since it also has an eighth of the launches. One launch
+# for all tensors then brings both optimisers past PyTorch, and vectors bring them nearly to the roof. The ladder of
+# SGD begins at `fused`.
+#
 # ### Exercise: an optimiser of signs
 
 # %%
