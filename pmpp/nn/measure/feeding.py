@@ -75,7 +75,7 @@ def queued_us(call: Callable[[], object], seconds: float = 0.1) -> float:
         return (time.perf_counter() - began) / n
 
     run(1)
-    n = max(2, int(seconds / REPETITIONS / run(1)))
+    n = max(20, int(seconds / REPETITIONS / run(1)))  # the tail of the last one counts in every run
     return 1e6 * statistics.median(run(n) for _ in range(REPETITIONS))
 
 
