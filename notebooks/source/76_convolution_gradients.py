@@ -118,7 +118,8 @@ for layer in [*list(resnet50())[:7], depthwise]:
 # the additions must be atomic.
 #
 # `gathered` solves the equation for the output instead. A thread owns an element of dx. For each tap it asks which
-# output used it here: p u = h + a - r d. If the division leaves a remainder there is none.
+# output used it here: p u = h + a - r d, where a is the padding above the rows, r is a tap, and d is the dilation. If
+# the division by u leaves a remainder there is none.
 
 # %%
 show(input_gradients.gathered_kernel)
@@ -280,9 +281,9 @@ def drawn_cell():
 drawn_cell()
 
 # %% [markdown]
-# The four places use the same 4 x 4 values of dy, each with taps of its own. Together they use every tap once. So the
-# rows of the product can be *places and channels*: 4 places of 3 channels make 12 rows. `by_class` and `in_place` load
-# dy once for each class. Here one load serves all four.
+# All four places find what they use among the same 4 x 4 values of dy, and each has taps of its own. Together they use
+# every tap once. So the rows of the product can be *places and channels*: 4 places of 3 channels make 12 rows.
+# `by_class` and `in_place` load dy once for each class. Here one load serves all four.
 #
 # In `few_channels` a thread has eight cells, four side by side in two rows. Their 96 sums are in its registers. For
 # each filter it reads from shared memory the 5 x 7 values of dy that its cells need, and every weight once. All lanes
@@ -307,7 +308,8 @@ predict(guess, round(cells[0] * cells[1] * weights / (values + weights), 1), uni
 # (0, 0) and the last row of the picture, the product is left out when the kernel is compiled: no test is left to run.
 #
 # The weights are written beforehand in the order in which they are used. This small kernel has the equation of the
-# chapter once more, solved for the tap: r = a + padding - p u, for place a of a cell.
+# chapter once more, solved for the tap: r = h + a - p u. In the kernel, `a` and `b` are the row and the column of a
+# place within its cell, which were h before.
 
 # %%
 show(few_channels.spread_kernel)
@@ -329,11 +331,20 @@ recorded(input_gradients, "ResNet-50")  # the first layer
 compared(input_gradients, "ResNet-50", "few_channels", "torch.convolution_backward")
 
 # %% [markdown]
-# The last column says how many times as long as our last rung PyTorch takes. Below 1 PyTorch is faster. In most of the
-# layers `few_channels` hands the work on to the rungs before it.
+# The last column says how many times as long as our last rung PyTorch takes. Below 1 PyTorch is faster. In all layers
+# here but the first, `few_channels` hands the work on to the rungs before it. Then the same kernels have run for both
+# names, and a difference between their times is noise. The same holds for `by_class` and `in_place` where there is no
+# stride.
 #
-# In the first two layers, `gathered` is slower than `scattered`. It needs no atomics, but threads side by side ask for
-# weights that lie far apart. What it shows is the equation, and the rungs after it solve the same one for whole tiles.
+# The first layer is what `few_channels` is for. `by_class` and `in_place` are slower there than `by_columns`, since
+# most of each tile is empty. `few_channels` is several times as fast as all three, and faster than PyTorch.
+#
+# In all three layers that are shown with every rung, `gathered` is slower than `scattered`. It needs no atomics, but a
+# thread waits for two numbers for each product. Its innermost loop goes from filter to filter. The next value of dy is
+# a whole plane farther on in memory, and the next weight a whole filter. `scattered` keeps its gradient in a register,
+# and its weights lie side by side. It does not wait for its additions either, since it does not use what they return.
+# A stride makes it worse for `gathered`: at each tap the places of one class have an output, and the other lanes of the
+# warp wait. What `gathered` shows is the equation, and the rungs after it solve the same one for whole tiles.
 #
 # ## The weights: few results, long sums
 #
@@ -467,6 +478,11 @@ recorded(weight_gradients, "3x3 c128 h28", "3x3 s2 c128 h56")
 compared(weight_gradients, "ResNet-50", "tiled", "torch.convolution_backward")
 
 # %% [markdown]
+# `tiled` is what the layer of 28 x 28 gains most from. The layer with a stride does not gain: there `tiled` leaves the
+# work to `by_shape`. In the list of ResNet-50's layers ours is faster where images are large. Towards the end of the
+# list they are small, and PyTorch catches up. It is ahead there for 3 x 3 and for the last layer with a stride. Of the
+# others, those of 14 x 14 are still faster with ours, and for those of 7 x 7 there is nothing between the two.
+#
 # ### Exercise: a sum in a fixed order
 
 # %%
@@ -496,9 +512,16 @@ plots.drawn(plots.ladder, "weight_gradients", family="3x3 c128 h28")
 plots.drawn(plots.roofline, "weight_gradients", family="3x3 c128 h28")
 
 # %% [markdown]
-# Both gradients have the intensity of the layer itself, so they stand under the same part of the roof. The rates count
-# the FLOP of the definition. Winograd's algorithm computes fewer, and so `tiled` may stand above the roof, as the
-# forward pass did in chapter 68.
+# The first figure is of a layer with a stride, and with too many channels for `few_channels`: its last two bars are the
+# same kernel. One launch for all classes nearly halves the time of `by_class`. The other two figures are of a layer
+# without a stride. Both gradients have the intensity of the layer itself, so they stand under the same part of the
+# roof. The rates count the FLOP of the definition. Winograd's algorithm computes fewer, and so `tiled` stands above the
+# roof, as the forward pass did in chapter 68.
+#
+# Are the two on the way back as fast as the one on the way there? Look up the layer of 64 channels, 56 x 56 and 3 x 3
+# in the two lists of this chapter, and in the table of [chapter 68](68_winograd.ipynb). All three passes take
+# Winograd's algorithm, and their times lie close together. The gradients take a little longer. The gradient by the
+# input has to turn its weights first, and the gradient by the weights transforms x and dy, which are both large.
 #
 # ## What to take along
 #
