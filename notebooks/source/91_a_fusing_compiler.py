@@ -267,8 +267,8 @@ print(row.program(fusing.normal(8, 256)).source.partition("LEAST")[2].partition(
 # array whose indices are constants after the loops are unrolled, and so registers. A row of more than 16,384 elements
 # does not fit. Then each phase loads it again.
 #
-# `exp` occurs in both device functions. The power could have been kept instead of `x`. The compiler prefers a simple
-# rule: what was *loaded* is held, and everything else is computed again.
+# `exp` occurs in both device functions. The exponentials could have been kept instead of `x`. The compiler prefers a
+# simple rule: what was *loaded* is held, and everything else is computed again.
 #
 # **Predict, then run.** How many exponentials does the fused kernel compute for each element, and how many does the
 # version with a kernel an operation?
@@ -368,10 +368,10 @@ for name, row in cases.items():
         print(f"{name:<21}{words}; time over ours: {', '.join(rivals)}")
 
 # %% [markdown]
-# The bytes are those of the unfused kernels over those of the fused one, and so are the times. For GELU, and for
-# softmax and layer normalisation over rows of 1,024, both ratios agree: fusion has kept its promise. The generated
-# kernel is about as fast as that of `torch.compile`, and as the room where there is one. (A copy is a yardstick and not
-# a limit. It writes as much as it reads, and GELU reads twice what it writes.)
+# The bytes are those of the unfused kernels over those of the fused one, and so are the times. In the first
+# four cases both ratios agree: fusion has kept its promise. The generated kernel is about as fast as that of
+# `torch.compile`, and as the room where there is one. (A copy is a yardstick and not a limit. It writes as much as it
+# reads, and GELU reads twice what it writes.)
 #
 # In the last two cases the compiler's limits show. Rows of 32,768 do not fit into the registers of a block, so each
 # phase reads the row again. The prediction assumes one reading. The interpreter counts:
@@ -390,8 +390,9 @@ for length in (16384, 32768):
 #
 # With 16 rows it is worse: the fused kernel is *slower* than the unfused ones. A block holds a row, so 16 blocks run,
 # on a GPU that has many more multiprocessors. All others are idle. Of the unfused kernels only the reductions have that
-# fault; the elementwise ones go over all elements with as many blocks as they need. The room gives a long row to
-# several blocks, and so does `torch.compile`, which takes more kernels for that:
+# fault; the elementwise ones go over all elements with as many blocks as they need. PyTorch's own softmax,
+# too, takes longer here than PyTorch's single operations. The room gives a long row to several blocks, and so does
+# `torch.compile`, which takes more kernels for that:
 
 # %%
 for name, row in cases.items():
@@ -507,8 +508,8 @@ check_operation(line)
 # **2. A rule.** Write a rule by which *every reduction ends a kernel*. What comes before it is fused into it; what
 # comes after is in another kernel. Nothing is written that does not have to be. `operations(graph)` gives all
 # operations in order, `REDUCTIONS` the names of reductions, and `space_of(value)` what an operation goes through.
-# To ask whether a value is a result, look it up in `set(graph.results)`: `==` of two values would be traced.
-# Whether a value is a result, ask `set(graph.results)`: `==` of two values is itself an operation that is traced.
+# To ask whether a value is a result, look it up in `set(graph.results)`: `==` of two values is itself an operation, and
+# would be traced.
 
 
 # %%
