@@ -222,6 +222,10 @@ print(*frameworks.measured("handing_over"), sep="\n")
 
 # %% [markdown]
 # Which pairs of libraries hand an array over without a copy? For each pair we compare the address before and behind.
+#
+# Libraries that share arrays share a GPU's memory, too. JAX would take most of it at its first call and leave little to
+# the others, so [pmpp.nn.interop](../pmpp/nn/interop/__init__.py) sets `XLA_PYTHON_CLIENT_PREALLOCATE` to `false` when
+# it is imported.
 
 # %%
 print(*frameworks.said("addresses"), sep="\n")
@@ -507,9 +511,9 @@ for step in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1):
     print(f"step {step:g}: off by {off(slopes(step)):.0e}")
 
 # %% [markdown]
-# The step itself is rounded, too; this is why we divide by the difference of the inputs that the kernel has seen. On
-# the left rounding is what is wrong, on the right the curvature. In the middle a few digits are left, and how many
-# depends on the function. For gradcheck that means: `eps=1e-2`, and a tolerance of $10^{-3}$.
+# The step itself is rounded, too; this is why we divide by the difference of the inputs that the kernel has seen. With
+# a small step rounding is what is wrong, with a large one the curvature. Between them a few digits are left, and how
+# many depends on the function. For gradcheck that means: `eps=1e-2`, and a tolerance of $10^{-3}$.
 
 # %%
 print(*frameworks.said("gradcheck"), sep="\n")
@@ -556,9 +560,17 @@ print(*frameworks.measured("calls"), sep="\n")
 # The compiled program calls the operator in the same way, and has work of its own at each call: PyTorch's operator,
 # too, takes longer compiled than called.
 #
-# A graph needs no Python at a replay. `torch, graph` shows how little of PyTorch's time is the GPU's. Our operator
-# could not be recorded at this size: its line has CUDA's error, which does not name the cause. The next table has a
-# size at which it could. So record a graph at the size that you need before you rely on it.
+# A graph needs no Python at a replay. The two lines of graphs show how little of either time is the GPU's. In a
+# graph our operator is many times as fast as PyTorch's own outside of one.
+#
+# Before anything is recorded the work runs a few times on a stream beside, as a *warm-up*: kernels are compiled then,
+# and pools are filled. **Record a graph on the stream of its warm-up.** Our scratch memory comes from a pool that keeps
+# memory by stream. Unless it is told otherwise, `torch.cuda.graph` records on a stream of its own. For that one our
+# pool is empty, and asks the driver for more. The driver refuses while a graph is recorded. What you then read is that
+# an operation failed during the capture, and not which one, nor why. The cure is one argument: `stream=side`, where
+# `side` is the stream of the warm-up. See `graphed` in [frameworks.py](../pmpp/nn/measure/frameworks.py), by which both
+# graphs were recorded. Afterwards leave that stream to the graph: the scratch memory is back in our pool, and each
+# replay writes to it again.
 #
 # For matrices of the size that networks have, the kernel should count. Compare with the table above: where a time is
 # little more than that of the small matrix, the GPU waits for the host. In a graph there is no host. All times are of a
@@ -568,8 +580,9 @@ print(*frameworks.measured("calls"), sep="\n")
 print(*frameworks.measured("layer_norm"), sep="\n")
 
 # %% [markdown]
-# Ours, compiled, takes hardly longer than for the small matrix: this row is the host's time. The two graphs compare the
-# kernels, and PyTorch's are the faster ones here.
+# Our compiled operator takes about as long as for the small matrix: this row is the host's time. The two graphs compare
+# the kernels. Ours are as fast as PyTorch's own, or a little faster. The fastest row is `torch, compiled`. It does not
+# call PyTorch's own kernels: the compiler has written others, as in [chapter 91](91_a_fusing_compiler.ipynb).
 #
 # Cross-entropy is the operator with two results. Its kernel finds the loss and the gradient in one pass over the logits
 # ([chapter 86](86_gradients_of_softmax.ipynb)). The second result is marked as not differentiable, and `backward` only
@@ -613,9 +626,11 @@ except frameworks.record.RecordError:
     print("nothing to draw: not recorded yet")
 
 # %% [markdown]
-# None of our bars is shorter than PyTorch's own. Where the GPU has less to do than the host, the host decides, and
-# Python loses to C++. A graph takes the host away, and leaves the kernels. So register an operator for what PyTorch
-# does not have, or for a kernel that saves more than its calls cost. Measure first, in the network that needs it.
+# For layer normalisation of a large matrix our bars are about as long as PyTorch's own, with one exception: compiled,
+# the host needs more time than the GPU. The longest bar is that of the optimiser, for the same reason. Where the GPU
+# has less to do than the host, the host decides, and Python loses to C++. A graph takes the host away, and leaves the
+# kernels. So register an operator for what PyTorch does not have, or for a kernel that saves more than its calls cost.
+# Measure first, in the network that needs it.
 #
 # ## Inside JAX
 #
@@ -663,6 +678,11 @@ print(*frameworks.said("in_jax"), sep="\n")
 print(*frameworks.measured("in_jax"), sep="\n")
 
 # %% [markdown]
+# The way through the host takes hundreds of times as long as the others: it is the time of the bus. In the first table,
+# one array to the host and back was `through the host`; here there are two. JAX's own formula is the fastest row. Our
+# kernel alone takes less than that: [chapter 91](91_a_fusing_compiler.ipynb) has it at the same size, in the column
+# `layernorm` as `the room`. Most of what `in_place` takes is the way to the kernel.
+#
 # The line "outside of jit" uses no callback. JAX is waited for, the kernel is called with JAX's array, and JAX borrows
 # the result by DLPack. Where a kernel stands between two large compiled functions, this is enough.
 #
@@ -704,6 +724,8 @@ print(*frameworks.said("states"), sep="\n")
 # - Keep the object, not the address. A pool hands memory out again, and then a wrong number is the only sign.
 # - Either everything runs on one stream, or somebody waits for an event. PyTorch does not say which stream it uses:
 #   pass its current one on.
+# - Record a graph on the stream of its warm-up. Pools keep memory by stream, and an empty one cannot be filled while a
+#   graph is recorded.
 # - An operator is more than a function: its shapes without memory, its gradient, what it changes. A compiler believes
 #   what it is told, so test that with `opcheck`.
 # - In float32, check the formula in float64 by differences, and the kernel against the formula.
