@@ -478,12 +478,12 @@ except RecordError as error:
 
 # %% [markdown]
 # Operations that do the same work stand in one bar. Where a bar is much longer than its mark, the kernel leaves
-# something, or it is so short that starting it takes longer than the work. Most operations of LeNet-5 are of the second
-# kind, and the roofline says little about them. The backward passes of its convolutions are of the first: they take
-# many times as long as a launch, and come nowhere near their marks. Where bar and mark are close, only another
-# algorithm can help, or fusing two operations into one. A bar that ends before its mark has such an algorithm: the mark
-# counts the FLOP of the definition, and Winograd's convolution ([chapter 68](68_winograd.ipynb)) takes fewer, forwards
-# and, as [chapter 76](76_convolution_gradients.ipynb) shows, backwards.
+# something, or it is so short that starting it takes longer than the work. Most operations of LeNet-5 are of the
+# second kind, and the roofline says little about them. Its convolutions are of the first, above all backwards: they
+# take several times as long as the shortest operations, and come nowhere near their marks. Where bar and mark are
+# close, only another algorithm can help, or fusing two operations into one. A bar that ends before its mark has such
+# an algorithm: the mark counts the FLOP of the definition, and Winograd's convolution ([chapter
+# 68](68_winograd.ipynb)) takes fewer, forwards and, as [chapter 76](76_convolution_gradients.ipynb) shows, backwards.
 #
 # Each operation was timed alone, with an empty cache. In the step, a layer finds in the cache what the one before has
 # written. So the whole step, as a graph, can be faster than its parts.
@@ -527,7 +527,10 @@ except RecordError as error:
     print(error)
 
 # %% [markdown]
-# Accuracy and time are medians of the five seeds. The figure shows the first 100 steps of one training.
+# Accuracy and time are medians of the five seeds. Which of the two accuracies is greater is chance if they differ by
+# some tenths of a point: a few digits make that difference, and another rounding changes the answers to a few digits.
+# A mean over more seeds would be steadier, so the module trains from further ones for that. The figure shows the
+# first 100 steps of one training.
 #
 # Two right programs do not get the same losses: each rounds in its own order, and later steps can enlarge what was
 # rounded before. What can be asked is that ours is as near to the exact training as PyTorch's is. So PyTorch trains in
