@@ -591,11 +591,9 @@ else:
     print("On a GPU, python -m pmpp.nn.measure.bottleneck makes the record.")
 
 # %% [markdown]
-# Where our busy time is much longer than CUPTI's, there are many kernels that take a microsecond or two: an event has a
-# cost on the GPU as well. In the first row a step took longer without the recorder than with it. Python's decoding is
-# most of that step, and its time was not the same in both runs: compare it with the step of the same size in the
-# figure below. For a graph our recorder has one span from its beginning to its end, and does not see the gaps
-# between its kernels.
+# Where our busy time is much longer than CUPTI's, there are many kernels that take a microsecond or two: an event has
+# a cost on the GPU as well. With the recorder a step takes longer in every row. For a graph our recorder has one span
+# from its beginning to its end, and does not see the gaps between its kernels.
 #
 # To use PyTorch's profiler yourself, put the steps into `with torch.profiler.profile() as p:`, and print
 # `p.key_averages().table()`, or write a file for a viewer by `p.export_chrome_trace("trace.json")`.
@@ -611,8 +609,9 @@ if has_torch and device.on_gpu():
 # %% [markdown]
 # **Nsight Systems** (`nsys profile python train.py`) draws such a timeline for a whole program, with the calls of the
 # driver in it. It answers the first two questions. **Nsight Compute** (`ncu --clock-control none python train.py`)
-# runs each kernel several times and reads its counters. It answers the third: how near a kernel comes to the bandwidth
-# of the memory, and how near to the arithmetic units. The measuring machine was asked for both.
+# runs each kernel several times and reads its counters. It answers the third: how near a kernel comes to the
+# bandwidth of the memory, and how near to the arithmetic units. With `--tools` the measurement asks both, where they
+# are installed.
 
 # %%
 try:
