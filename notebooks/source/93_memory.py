@@ -575,12 +575,13 @@ for name, row in record["rows"].items():
             print(f"{name:34}{who:8} kept {kept:.3f} GiB, peak {peak:.3f} GiB, {found['ms']:6.2f} ms")
 
 # %% [markdown]
-# *Kept* is what the forward pass adds to the memory in use. In ResNet-18 PyTorch keeps less, for the reason that you
-# know from the exercise *keep less*. Our ReLU keeps its input, which is the result of a batch normalisation or a sum,
-# and nothing else needs that. PyTorch's ReLU keeps its result, which the next convolution keeps anyway. So PyTorch
-# keeps two arrays for a convolution with its normalisation and ReLU, where we keep three. In LeNet-5 it is the other
-# way round. There a pooling follows each ReLU, and PyTorch's pooling keeps the place of each maximum as an integer of 8
-# bytes. Ours keeps one byte.
+# *Kept* is what the forward pass adds to the memory in use. In the plain ResNet-18 PyTorch keeps less, for the reason
+# that you know from the exercise *keep less*. Our ReLU keeps its input, which is the result of a batch normalisation
+# or a sum, and nothing else needs that. PyTorch's ReLU keeps its result, which the next convolution keeps anyway. So
+# PyTorch keeps two arrays for a convolution with its normalisation and ReLU, where we keep three. In the plain
+# LeNet-5 it is the other way round. There a pooling follows each ReLU, and PyTorch's pooling keeps the place of each
+# maximum as an integer of 8 bytes. Ours keeps one byte. With checkpoints both keep the inputs of the stages and what
+# the last stage needs, so they are close to each other.
 #
 # This is what each form of a step saves and costs, as shares of the plain step. With four parts, *kept* is for one
 # part:
@@ -631,8 +632,11 @@ if record["rows"]:
 # most of its bytes. When it is computed again, all of them are there at once, with the gradient that arrives on top.
 # The rule of the square root is about many layers that are alike.
 #
-# Parts do lower the peak, but the time depends on what bounds a step. That of LeNet-5 is bound by launches. Four parts
-# have four times as many, so they take several times as long.
+# Parts do lower the peak, but the time depends on what bounds a step. Our ResNet-18 takes much less than four times
+# as long for a batch of 512 as for one of 128. So with 128 images launching is the bound, and the same is true of
+# LeNet-5. Four parts have four times as many launches, and take about four times as long. Checkpointing adds
+# launches, too, so it need not cost exactly a third more time. A CUDA graph ([chapter 22](22_launches.ipynb)) makes
+# launches cheap.
 #
 # ## What to take along
 #
