@@ -497,7 +497,7 @@ def compact_by_the_next_count(x, before, out):
             out[before[i]] = x[i]
 
 
-@wrong("scan/compact", "race", "Two elements go to one place. Is each of them greater than 0")
+@wrong("scan/compact", "race", "Two elements go to one place. Are both greater than 0")
 @cuda.jit
 def compact_all_that_is_not_0(x, before, out):
     i = cuda.grid(1)
@@ -505,7 +505,7 @@ def compact_all_that_is_not_0(x, before, out):
         out[before[i]] = x[i]
 
 
-@wrong("scan/compact", "race between blocks", "Is each of them greater than 0")
+@wrong("scan/compact", "race between blocks", "Are both greater than 0")
 @cuda.jit
 def compact_zeros_too(x, before, out):
     i = cuda.grid(1)
