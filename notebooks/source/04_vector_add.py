@@ -876,7 +876,7 @@ for shift in (0, 1, 8):
 # %% [markdown]
 # And this is what the chapter began with: the photographs are sent once, and each frame is one launch.
 
-# %%
+# %% tags=["answer"]
 frames = {}
 first, second, frame = device.to_device(china), device.to_device(flower), device.empty(china.shape, np.uint8)
 for t in (0.0, 0.25, 0.5, 0.75, 1.0):
