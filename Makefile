@@ -7,13 +7,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # For your own arguments: make lab LAB_ARGS=--no-browser, make test PYTEST_ARGS="-k reduction", make bench ROOMS=matmul,
 # make attest ONLY="tests/kernels/scan notebooks/34_scan", make attest ONLY=--stale, make stale STALE_ARGS=--check
-# make room NAME=histogram NUMBER=38
+# make room NAME=histogram NUMBER=38, make release RELEASE_ARGS="04_vector_add 08_warps --out ../class"
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
 ONLY ?=
 STALE_ARGS ?=
 MUTANTS_ARGS ?=
+RELEASE_ARGS ?=
 NAME :=
 NUMBER :=
 
@@ -21,7 +22,7 @@ NUMBER :=
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu attest stale mutants lint notebooks bench readme room instruments clean
+.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions bench readme room instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -54,6 +55,12 @@ lint: $(VENV)/.dev ## check style, and that every file is formatted
 
 notebooks: $(VENV)/.lab ## execute every chapter and write it with its outputs
 	$(BIN)/python -m pmpp.lab.publish.notebooks
+
+release: $(VENV)/.lab ## write the chapters for a class, without answers, to build/release/
+	$(BIN)/python -m pmpp.lab.publish.release $(RELEASE_ARGS)
+
+solutions: $(VENV)/.lab ## write them for the teacher, with answers and outputs, to build/solutions/
+	$(BIN)/python -m pmpp.lab.publish.release --solutions $(RELEASE_ARGS)
 
 bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 	$(BIN)/python -m pmpp.lab.measure.bench $(ROOMS)

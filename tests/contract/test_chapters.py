@@ -64,6 +64,19 @@ def test_the_end_leads_on(path, after):
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_answers_and_nothing_else_stand_below_their_heading(path):
+    """A release (pmpp.lab.publish.release) leaves out the code with the tag, and the prose below the heading."""
+    headings, below = 0, False
+    for first, text in cells(path):
+        if "[markdown]" in first:
+            headings += len(re.findall(r"(?m)^#+ Answers?\b", text))
+            below = below or bool(re.search(r"(?m)^## Answers$", text))
+        else:
+            assert ('tags=["answer"]' in first) == below, f"# %% {first}: {text[:80]}"
+    assert headings == below
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_the_book_is_named_in_both_editions(path):
     fourth, fifth = book.cited(path)
     assert fourth or fifth

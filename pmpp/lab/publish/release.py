@@ -15,12 +15,12 @@ an answer stands below the heading ``## Answers``. A release has neither. It kee
 links the next chapter, and says under the heading that the answers are with the teacher. Cells of code are not changed:
 a stub is the cell to fill in, and a guess is None.
 
-Of the outputs a release keeps those of the cells before the chapter's first question: before its first `predict`,
-`exercise` or `check`. These are the photographs and numbers that a chapter begins with, and nothing above a question may
-give it away (CONTRIBUTING.md, "A chapter"). Further down nobody can tell by the output alone what it gives away: a time,
-a ladder and even the listing of the next rung may be what was asked for. So these outputs are left out, but for the
-tasks of the exercises, and come back as the reader runs the cells. Prose stays as it is. Below a question it says why
-the answer is so: a chapter is read from top to bottom.
+Of the outputs a release keeps those above the chapter's first question: before its first `predict`, `exercise` or
+`check`. They are the photographs and numbers that a chapter begins with, and nothing above a question may give it away
+(CONTRIBUTING.md, "A chapter"). Further down nobody can tell from an output what it gives away: a time, a ladder and
+even the listing of the next rung may be what was asked for. So these are left out, but for the tasks of the exercises.
+They come back when the reader runs the cells. Prose stays as it is. Below a question it says why the answer is so,
+since a chapter is read from top to bottom.
 
 Links to chapters that are in the same folder stay. A link to a file of this repository leads there if ``--repository``
 says where the repository can be read. It becomes the path of the file otherwise, and so does in a release a link to a
@@ -229,7 +229,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{out}: {len(paths)} chapters {'with' if chosen.solutions else 'without'} answers")
+    print(f"{out}: {'with' if chosen.solutions else 'without'} answers, {', '.join(path.stem for path in paths)}")
     return 0
 
 
