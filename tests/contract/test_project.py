@@ -141,6 +141,8 @@ def test_make_lists_its_targets():
         "mutants",
         "lint",
         "notebooks",
+        "release",
+        "solutions",
         "bench",
         "readme",
         "room",
