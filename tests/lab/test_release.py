@@ -374,13 +374,18 @@ def test_a_former_release_is_replaced(tmp_path):
     assert sorted(path.name for path in out.iterdir()) == ["files.json", "one"]
 
 
-@pytest.mark.parametrize("name", ["mine.ipynb", ".ipynb_checkpoints", "files.json"])
-def test_a_folder_with_other_files_is_left_alone(tmp_path, name):
-    (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
-    (tmp_path / name).write_text("mine", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"out must be a new folder, or that of a former release: .+ also has .*mine"):
-        release.write({"one": "1"}, tmp_path)
-    assert not (tmp_path / "one").exists()
+@pytest.mark.parametrize("before", [{}, {"one": "1"}])
+@pytest.mark.parametrize(
+    ("name", "text"), [("mine.ipynb", "mine"), (".hidden", ""), ("one", "1"), ("files.json", "{}")]
+)
+def test_a_folder_with_other_files_is_left_alone(tmp_path, before, name, text):
+    if before and name not in {"one", "files.json"}:
+        release.write(before, tmp_path)
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=f"out must be a new folder, or that of a former release: .+ also has {name}"):
+        release.write({"two": "2"}, tmp_path)
+    assert not (tmp_path / "two").exists()
+    assert (tmp_path / name).read_text(encoding="utf-8") == text
 
 
 def test_a_notebook_that_somebody_has_worked_in_is_left_alone(tmp_path):

@@ -52,6 +52,7 @@ __all__ = ["linked", "main", "pages", "released", "write"]
 
 ROOT = Path(__file__).parents[3]
 LISTED = "files.json"  # what a former call has written
+BY = "written by pmpp.lab.publish.release"
 TAG = "answer"
 
 _HEADING = re.compile(r"^## Answers$", re.MULTILINE)
@@ -180,7 +181,7 @@ def write(files: Mapping[str, str], out: Path) -> None:
         raise ValueError(f"out must be a folder, and {out} is a file")
     there = sorted(path.name for path in out.iterdir()) if out.exists() else []
     former = _former(out)
-    if other := [name for name in there if name not in {*former, LISTED}]:
+    if other := [name for name in there if name not in former and not (former and name == LISTED)]:
         raise ValueError(f"out must be a new folder, or that of a former release: {out} also has {', '.join(other)}")
     if changed := [name for name in there if name in former and _digest((out / name).read_bytes()) != former[name]]:
         raise ValueError(
@@ -193,18 +194,18 @@ def write(files: Mapping[str, str], out: Path) -> None:
     written = {name: text.encode() for name, text in files.items()}
     listed = {name: _digest(content) for name, content in written.items()}
     # First the list: a call that is broken off leaves a folder that the next one may write to.
-    (out / LISTED).write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
+    (out / LISTED).write_text(json.dumps({BY: listed}, indent=1) + "\n", encoding="utf-8")
     for name, content in written.items():
         (out / name).write_bytes(content)
 
 
 def _former(out: Path) -> dict[str, str]:
-    """The digests of the files that a former call has written, by name."""
+    """The digests of the files that a former call has written, by name; empty if there was none."""
     try:
         found = json.loads((out / LISTED).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return found.get(BY, {}) if isinstance(found, dict) else {}
 
 
 def _digest(content: bytes) -> str:
