@@ -215,7 +215,8 @@ def test_a_release_runs_from_top_to_bottom():
     """A short chapter with predictions and exercises: no cell fails, and each stub is told that it is not started."""
     nbclient = pytest.importorskip("nbclient", reason="chapters need the extra 'lab'")
     notebook = nbformat.from_dict(handed_out(next(path for path in SOURCES if path.stem == "22_launches")))
-    nbclient.NotebookClient(notebook, timeout=100, kernel_name="python3").execute()
+    quiet = ["--log-level=ERROR"]
+    nbclient.NotebookClient(notebook, timeout=100, kernel_name="python3", extra_arguments=quiet).execute()
     said = "\n".join(texts(notebook))
     assert len(re.findall(r"^launches/\w+: not started", said, re.MULTILINE)) == said.count("pass  # your code") == 2
     assert said.count("No guess yet.") >= said.count("guess = None")
@@ -290,7 +291,7 @@ def outputs(path):
 def test_a_release_and_the_teachers_set(folder, tmp_path, capsys):
     out, teacher = tmp_path / "out", tmp_path / "teacher"
     assert release.main(["--out", str(out)], folder) == 0
-    assert capsys.readouterr().out == f"{out}: without answers, 00_try\n"
+    assert capsys.readouterr().out == f"{out}: chapters without answers: 1\n"
     assert sorted(path.name for path in out.iterdir()) == ["00_try.ipynb", "LICENSE", "README.md", "files.json"]
     assert outputs(out / "00_try.ipynb") == ["output 1", "output 4"]
     prose = [cell.source for cell in nbformat.read(out / "00_try.ipynb", 4).cells if cell.cell_type == "markdown"]
@@ -300,7 +301,7 @@ def test_a_release_and_the_teachers_set(folder, tmp_path, capsys):
         "Go on with chapter 8.",
     ]
     assert release.main(["--solutions", "--out", str(teacher), "00_try"], folder) == 0
-    assert capsys.readouterr().out == f"{teacher}: with answers, 00_try\n"
+    assert capsys.readouterr().out == f"{teacher}: chapters with answers: 1\n"
     assert outputs(teacher / "00_try.ipynb") == [f"output {count}" for count in range(1, 7)]
     assert "with answers" in (teacher / "README.md").read_text(encoding="utf-8")
 

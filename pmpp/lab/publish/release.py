@@ -230,7 +230,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{out}: {'with' if chosen.solutions else 'without'} answers, {', '.join(path.stem for path in paths)}")
+    print(f"{out}: chapters {'with' if chosen.solutions else 'without'} answers: {len(paths)}")
     return 0
 
 
