@@ -115,6 +115,12 @@ def handed_out(path):
     return release.released(whole(path))
 
 
+@functools.cache
+def nodes(source):
+    """All that a cell's code is made of."""
+    return [*ast.walk(ast.parse(source))]
+
+
 # -------------------------------------------------------------------------------------------------------- every chapter
 
 
@@ -146,7 +152,7 @@ def test_a_release_is_a_notebook_with_all_other_cells_as_they_were(path):
 def test_no_cell_needs_what_an_answer_defines(path):
     def defined(source):
         found = set()
-        for node in ast.walk(ast.parse(source)):
+        for node in nodes(source):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 found.add(node.name)
             elif isinstance(node, ast.arg):
@@ -161,7 +167,7 @@ def test_no_cell_needs_what_an_answer_defines(path):
 
     sources = [cell.source for cell in handed_out(path).cells if cell.cell_type == "code"]
     known = set(dir(builtins)).union(*map(defined, sources))
-    used = {node.id for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    used = {node.id for source in sources for node in nodes(source) if isinstance(node, ast.Name)}
     assert used <= known
 
 
@@ -186,7 +192,7 @@ def test_outputs_stay_up_to_the_first_question_and_tasks_everywhere(path):
     asked = False
     for cell in handed_out(path).cells:
         if cell.cell_type == "code":
-            calls = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call)]
+            calls = [node for node in nodes(cell.source) if isinstance(node, ast.Call)]
             asked = asked or bool({"check", "exercise", "predict"} & {getattr(call.func, "id", "") for call in calls})
             before = next(one for one in whole(path).cells if one.id == cell.id)
             alone = len(calls) == 1 and cell.source.startswith("exercise(") and cell.source.endswith(")")
