@@ -39,6 +39,7 @@ from pmpp.lab.teach.source import show
 from pmpp.nn import functional as F
 from pmpp.nn.examples import digits, yours
 from pmpp.nn.measure import layers, recorded
+from pmpp.nn.measure.training import averages
 from pmpp.nn.tape import Tensor
 from pmpp.nn.utils.data import DataLoader, TensorDataset
 from pmpp.runtime import device
@@ -514,6 +515,9 @@ try:
     record = recorded("training")
     for who, row in record["medians"].items():
         print(f"{who:<6} {row['accuracy']:.2%} of the held-out digits, {row['seconds']:.2f} s")
+    every = [*record["seeds"], *record.get("more", [])]
+    for who, (mean, error) in averages(every).items():
+        print(f"{who:<6} {mean:.2f} % on average over {len(every)} seeds, give or take {error:.2f}")
     compared = record["losses"]
     figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
     exact = np.array(compared["float64"])
@@ -529,8 +533,7 @@ except RecordError as error:
 # %% [markdown]
 # Accuracy and time are medians of the five seeds. Which of the two accuracies is greater is chance if they differ by
 # some tenths of a point: a few digits make that difference, and another rounding changes the answers to a few digits.
-# A mean over more seeds would be steadier, so the module trains from further ones for that. The figure shows the
-# first 100 steps of one training.
+# A mean over more seeds is steadier. The figure shows the first 100 steps of one training.
 #
 # Two right programs do not get the same losses: each rounds in its own order, and later steps can enlarge what was
 # rounded before. What can be asked is that ours is as near to the exact training as PyTorch's is. So PyTorch trains in

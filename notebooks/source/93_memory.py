@@ -572,7 +572,7 @@ for name, row in record["rows"].items():
     for who, found in (("ours", row["ours"]), ("PyTorch", row.get("torch"))):
         if found:
             kept, peak = found["after forward"] / GIB, found["peak"] / GIB
-            print(f"{name:34}{who:8} kept {kept:.3f} GiB, peak {peak:.3f} GiB, {found['ms']:6.2f} ms")
+            print(f"{name:36}{who:8} kept {kept:.3f} GiB, peak {peak:.3f} GiB, {found['ms']:6.2f} ms")
 
 # %% [markdown]
 # *Kept* is what the forward pass adds to the memory in use. In the plain ResNet-18 PyTorch keeps less, for the reason
@@ -591,7 +591,7 @@ plain = {name.rpartition(", ")[0]: row["ours"] for name, row in record["rows"].i
 for name, row in record["rows"].items():
     if (case := name.rpartition(", ")[0]) in plain:
         kept, peak, ms = (row["ours"][what] / plain[case][what] for what in ("after forward", "peak", "ms"))
-        print(f"{name:34} kept {kept:.2f}, peak {peak:.2f}, time {ms:.2f}")
+        print(f"{name:36} kept {kept:.2f}, peak {peak:.2f}, time {ms:.2f}")
 
 # %%
 groups = {}

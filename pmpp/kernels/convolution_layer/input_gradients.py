@@ -270,8 +270,8 @@ def gathered(p):
 
     No two threads write to the same place, so there are no atomics, and two runs give the same bits.
 
-    Leaves: both numbers of every product come through the caches, and neighbouring threads ask for weights that lie far
-    apart.
+    Leaves: both numbers of every product come through the caches, and a thread's next ones lie a plane and a filter
+    farther on.
     """
     a = p.layer
     geometry = a.stride, a.padding, a.dilation, a.groups
