@@ -100,7 +100,8 @@ def test_a_step_is_recorded(gpu):
     if recorder.gpu:
         assert {"first", "last"} <= {span.layer for span in kernels if span.phase == "forward"}
         assert {"first", "last"} <= {span.layer for span in kernels if span.phase == "backward"}
-        assert all(0 <= span.start <= span.end <= line.length + 1e-6 for span in line.spans)
+        slack = 1e-3  # seconds: the clocks of a host and a GPU that have other work are not read at one moment
+        assert all(-slack <= span.start <= span.end <= line.length + slack for span in line.spans)
     assert recorder.counts["launches"] > 6
 
 

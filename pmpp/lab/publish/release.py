@@ -62,21 +62,20 @@ _LINK = re.compile(r"\[([^\[\]]+)\]\((\.\./[^()\s]+|\w+\.ipynb)\)")
 
 NOTE = "## Answers\n\nThe answers are with your teacher."
 
-RELEASE = """\
-# Chapters of pmpp
-
-Begin with [{first}]({first}.ipynb). The notebooks run with the Python package pmpp {version} (revision {revision}).
-
-- Run the cells from top to bottom. Outputs that would give something away are not in the file, and appear as you run.
-- Where a cell begins with `guess = None`, write what you expect in the place of None, and run it.
-- Where a cell says `pass  # your code`, write your code there. `check` says what it finds.
-"""
-SOLUTIONS = """\
-# Chapters of pmpp, with answers
-
-For teachers: answers, explanations and outputs, of pmpp {version} (revision {revision}).
-Begin with [{first}]({first}.ipynb). Answers are folded: open a cell to see its code.
-"""
+RELEASE = (
+    "# Chapters of pmpp\n\n"
+    "Begin with [{first}]({first}.ipynb). "
+    "The notebooks run with the Python package pmpp {version} (revision {revision}).\n\n"
+    "- Run the cells from top to bottom. "
+    "Outputs that would give something away are not in the file, and appear as you run.\n"
+    "- Where a cell begins with `guess = None`, write what you expect in the place of None, and run it.\n"
+    "- Where a cell says `pass  # your code`, write your code there. `check` says what it finds.\n"
+)
+SOLUTIONS = (
+    "# Chapters of pmpp, with answers\n\n"
+    "For teachers: answers, explanations and outputs, of pmpp {version} (revision {revision}).\n"
+    "Begin with [{first}]({first}.ipynb). Answers are folded: open a cell to see its code.\n"
+)
 
 
 def released(notebook: NotebookNode) -> NotebookNode:
