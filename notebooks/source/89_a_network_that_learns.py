@@ -533,7 +533,8 @@ except RecordError as error:
 # %% [markdown]
 # Accuracy and time are medians of the five seeds. Which of the two accuracies is greater is chance if they differ by
 # some tenths of a point: a few digits make that difference, and another rounding changes the answers to a few digits.
-# A mean over more seeds is steadier. The figure shows the first 100 steps of one training.
+# A mean over more seeds is steadier. The number behind it is its standard error: where two means differ by more than
+# about three of these, look for a reason. The figure shows the first 100 steps of one training.
 #
 # Two right programs do not get the same losses: each rounds in its own order, and later steps can enlarge what was
 # rounded before. What can be asked is that ours is as near to the exact training as PyTorch's is. So PyTorch trains in
