@@ -9,13 +9,12 @@ import pytest
 from pmpp import cuda, simt
 from pmpp.lab.rooms import rooms, subject_of
 from pmpp.runtime import device
-from tests.support.compiled import numba_type, reached_by
+from tests.support.compiled import numba_type
 from tests.support.numbered import has_names, shape_of, twin_of
 
 SUBJECTS = {}
 for room in rooms():
     SUBJECTS.setdefault(subject_of(room), []).append(room)
-LONG = 8000  # bytes of code
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="sees what the interpreter is asked to launch")
 
 
@@ -65,8 +64,6 @@ def test_names_are_free(subject, ptx, monkeypatch):
     if found is None:
         pytest.skip("no kernel of this subject takes a NamedTuple")
     kernel, kinds = found
-    if sum(len(function.__code__.co_code) for function in reached_by(kernel)) > LONG:
-        pytest.skip("to compile this kernel twice takes long, and shorter ones show the same")
     named, numbered = both(ptx, kernel, *kinds)
     assert named == numbered
 

@@ -100,8 +100,9 @@ def test_a_step_is_recorded(gpu):
     if recorder.gpu:
         assert {"first", "last"} <= {span.layer for span in kernels if span.phase == "forward"}
         assert {"first", "last"} <= {span.layer for span in kernels if span.phase == "backward"}
-        slack = 1e-3  # seconds: the clocks of a host and a GPU that have other work are not read at one moment
-        assert all(-slack <= span.start <= span.end <= line.length + slack for span in line.spans)
+        # Only the host's own clock tells when a recording begins and ends: a GPU's is brought in line with it.
+        assert all(0 <= span.start <= span.end <= line.length + 1e-6 for span in line.row("host"))
+        assert all(span.start <= span.end for span in kernels)
     assert recorder.counts["launches"] > 6
 
 
