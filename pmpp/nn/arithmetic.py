@@ -12,15 +12,11 @@ import numpy as np
 
 from pmpp.kernels import elementwise, matmul
 from pmpp.kernels.reduction import axis_sum
-from pmpp.nn.tape import Function, Tensor, state
+from pmpp.nn.replay import call
+from pmpp.nn.tape import Function, Tensor
 from pmpp.runtime.views import strided
 
 Number = int | float | np.integer | np.floating
-
-
-def call(operation: typing.Callable, *arguments: typing.Any) -> typing.Any:
-    """A kernel's result, on the stream of this thread."""
-    return operation(*arguments, stream=state.stream)
 
 
 def to_shape(gradient: typing.Any, shape: tuple[int, ...]) -> typing.Any:

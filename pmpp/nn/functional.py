@@ -30,7 +30,7 @@ from pmpp.kernels import (
     softmax as softmax_room,
 )
 from pmpp.nn import init
-from pmpp.nn.arithmetic import call
+from pmpp.nn.replay import call
 from pmpp.nn.tape import Function, Tensor, state
 from pmpp.runtime import device
 from pmpp.runtime.check import as_pair
@@ -88,7 +88,7 @@ class Linear(Function):
         context.save_for_backward(x, weight)
         context.shape = x.shape
         rows = x.array.reshape((-1, x.shape[-1]))
-        y = linears()[0](rows, weight.array, _array(bias), stream=state.stream)
+        y = call(linears()[0], rows, weight.array, _array(bias))
         return y.reshape((*x.shape[:-1], weight.shape[0]))
 
     @staticmethod
@@ -96,7 +96,7 @@ class Linear(Function):
         x, weight = context.saved
         need = tuple(n for n, wanted in zip(("x", "weight", "bias"), context.needs, strict=True) if wanted)
         dy, x = dy.reshape((-1, dy.shape[-1])), x.reshape((-1, x.shape[-1]))
-        dx, dweight, dbias = linears()[1](dy, x, weight, need=need, stream=state.stream)
+        dx, dweight, dbias = call(linears()[1], dy, x, weight, need=need)
         return dx if dx is None else dx.reshape(context.shape), dweight, dbias
 
 
@@ -195,7 +195,7 @@ class MaxPool2d(Function):
             context.save_for_backward(x)
             return call(pooling.max_pool2d, x.array, *context.options)
         # Where each maximum stood in its window, in a byte: x need not be kept.
-        y, positions = pooling.max_pool2d(x.array, *context.options, return_positions=True, stream=state.stream)
+        y, positions = call(pooling.max_pool2d, x.array, *context.options, return_positions=True)
         context.save_for_backward(positions)
         return y
 
@@ -203,7 +203,7 @@ class MaxPool2d(Function):
     def backward(context, dy):
         (saved,) = context.saved
         x, positions = (context.shape, saved) if saved.dtype == np.uint8 else (saved, None)
-        dx = pooling.backward(dy, x, "max", *context.options, positions=positions, stream=state.stream)
+        dx = call(pooling.backward, dy, x, "max", *context.options, positions=positions)
         return dx, None, None, None, None
 
 
@@ -235,7 +235,8 @@ class BatchNorm(Function):
 
     @staticmethod
     def forward(context, x, weight, bias, running_mean, running_var, momentum, eps):
-        y, mean, invstd = normalisation.batch_norm(
+        y, mean, invstd = call(
+            normalisation.batch_norm,
             x.array,
             weight.array,
             bias.array,
@@ -244,7 +245,6 @@ class BatchNorm(Function):
             momentum=momentum,
             eps=eps,
             return_moments=True,
-            stream=state.stream,
         )
         context.save_for_backward(x, weight, mean, invstd)
         return y
@@ -252,7 +252,7 @@ class BatchNorm(Function):
     @staticmethod
     def backward(context, dy):
         x, weight, mean, invstd = context.saved
-        gradients = normalisation.batch_norm_backward(dy, x, weight, mean=mean, invstd=invstd, stream=state.stream)
+        gradients = call(normalisation.batch_norm_backward, dy, x, weight, mean=mean, invstd=invstd)
         return *gradients, None, None, None, None
 
 
@@ -296,14 +296,18 @@ class LayerNorm(Function):
         context.save_for_backward(x, weight)
         rows = x.array.reshape((-1, math.prod(weight.shape)))
         flat = weight.array.reshape(-1), bias.array.reshape(-1)
-        return normalisation.layer_norm(rows, *flat, eps, stream=state.stream).reshape(x.shape)
+        return call(normalisation.layer_norm, rows, *flat, eps).reshape(x.shape)
 
     @staticmethod
     def backward(context, dy):
         x, weight = context.saved
         shape, width = x.shape, weight.size
-        dx, dweight, dbias = normalisation.layer_norm_backward(
-            dy.reshape((-1, width)), x.reshape((-1, width)), weight.reshape(-1), eps=context.eps, stream=state.stream
+        dx, dweight, dbias = call(
+            normalisation.layer_norm_backward,
+            dy.reshape((-1, width)),
+            x.reshape((-1, width)),
+            weight.reshape(-1),
+            eps=context.eps,
         )
         return dx.reshape(shape), dweight.reshape(weight.shape), dbias.reshape(weight.shape), None
 
@@ -320,14 +324,14 @@ class CrossEntropy(Function):
 
     @staticmethod
     def forward(context, scores, labels, ignore_index, label_smoothing, reduction):
-        loss, gradient = softmax_room.cross_entropy(
+        loss, gradient = call(
+            softmax_room.cross_entropy,
             scores.array,
             labels.array if isinstance(labels, Tensor) else labels,
             ignore_index=ignore_index,
             label_smoothing=label_smoothing,
             reduction=reduction,
             gradient=context.needs[0],
-            stream=state.stream,
         )
         context.save_for_backward(*([gradient] if context.needs[0] else []))
         context.each = reduction == "none"

@@ -91,13 +91,13 @@ class Context:
 
     def save_for_backward(self, *values: typing.Any) -> None:
         """Keep tensors or device arrays. A tensor that is changed in place before they are used is an error."""
-        self._saved = tuple(value.array if isinstance(value, Tensor) else value for value in values)
-        self._was = tuple((v.changes, v.changes.count) for v in values if isinstance(v, Tensor))
+        self._saved = tuple([value.array if isinstance(value, Tensor) else value for value in values])
+        self._was = tuple([(v.changes, v.changes.count) for v in values if isinstance(v, Tensor)])
 
     def watch(self, results: tuple[Tensor, ...]) -> None:
         """Notice changes in place of results, too, if their arrays were saved."""
         kept = {id(array) for array in self._saved or ()}
-        self._was += tuple((made.changes, made.changes.count) for made in results if id(made.array) in kept)
+        self._was += tuple([(made.changes, made.changes.count) for made in results if id(made.array) in kept])
 
     @property
     def saved(self) -> tuple:
@@ -173,17 +173,18 @@ class Function:
     def apply(cls, *arguments: typing.Any) -> typing.Any:
         """``forward`` of the arguments as a tensor, or a tuple of tensors."""
         recording = state.recording
-        needs = tuple(recording and isinstance(a, Tensor) and a.requires_grad for a in arguments)
+        # Lists, not generators: a network waits for this code, and lists are made without a call for each element.
+        needs = tuple([recording and isinstance(a, Tensor) and a.requires_grad for a in arguments])
         context = Context(needs)
         results = cls.forward(context, *arguments)
         several = isinstance(results, tuple)
         results = results if several else (results,)
         node = None
         if any(needs):
-            edges = tuple((a.node, a.output) if need else None for a, need in zip(arguments, needs, strict=True))
+            edges = tuple([(a.node, a.output) if need else None for a, need in zip(arguments, needs, strict=True)])
             node = Node(cls, context, edges, None)
             node.outputs = [result.shape for result in results]
-        made = tuple(Tensor._made(result, node, i) for i, result in enumerate(results))
+        made = tuple([Tensor._made(result, node, i) for i, result in enumerate(results)])
         if node is not None:
             context.watch(made)
         if state.anomaly:
@@ -399,8 +400,9 @@ def as_array(data: typing.Any) -> typing.Any:
 def full(shape: tuple[int, ...], value: float) -> typing.Any:
     """A device array of one value, filled on the device."""
     from pmpp.kernels import elementwise
+    from pmpp.nn.replay import call
 
-    return elementwise.full(shape, value, stream=state.stream)
+    return call(elementwise.full, shape, value)
 
 
 def zeros(shape: tuple[int, ...]) -> typing.Any:
@@ -416,15 +418,17 @@ def ones(shape: tuple[int, ...]) -> typing.Any:
 def add(a: typing.Any, b: typing.Any) -> typing.Any:
     """The sum of two gradients, in new memory: each may be in use elsewhere."""
     from pmpp.kernels import elementwise
+    from pmpp.nn.replay import call
 
-    return elementwise.add(a, b, stream=state.stream)
+    return call(elementwise.add, a, b)
 
 
 def copy(array: typing.Any) -> typing.Any:
     """The same numbers in new memory."""
     from pmpp.kernels import elementwise
+    from pmpp.nn.replay import call
 
-    return elementwise.copy(array, stream=state.stream)
+    return call(elementwise.copy, array)
 
 
 def _look_through(array: typing.Any, what: str) -> None:

@@ -38,6 +38,7 @@ import numpy as np
 
 from pmpp.nn import tape
 from pmpp.nn.capture import Captured
+from pmpp.nn.replay import Kernel
 from pmpp.runtime import device
 
 __all__ = ["Recorder", "Span", "Timeline", "draw"]
@@ -223,6 +224,7 @@ class Recorder:
         launch, array = type(fill_kernel[1, 1]), type(device.empty(1, np.float32))
         hooks = [
             (launch, "__call__", self._launch),
+            (Kernel, "__call__", self._kernel),
             (Captured, "__call__", self._graph),
             (array, "copy_to_device", self._copy_in),
             (array, "copy_to_host", self._copy_out),
@@ -260,6 +262,15 @@ class Recorder:
             return self._measured("GPU", kernel.py_func.__name__, stream, old, configured, *arguments)
 
         return launch
+
+    def _kernel(self, old: Callable) -> Callable:
+        def replayed(kernel: Kernel) -> None:
+            if self.inside:
+                return old(kernel)
+            self.counts["launches"] += 1
+            return self._measured("GPU", kernel.name, 0, old, kernel)
+
+        return replayed
 
     def _graph(self, old: Callable) -> Callable:
         def call(captured: typing.Any, *inputs: typing.Any) -> typing.Any:

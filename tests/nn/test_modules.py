@@ -1,5 +1,7 @@
 """Modules: what they find among their attributes, their names, their states, and layers against NumPy and PyTorch."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -240,7 +242,7 @@ def test_the_interpreters_linear_layer_is_the_gpus(monkeypatch):
     for trained in ("x", "weight", "bias", ("x", "weight", "bias")):
         found = []
         for on_gpu in (False, True):
-            monkeypatch.setattr(F.device, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
+            monkeypatch.setattr(F, "device", types.SimpleNamespace(on_gpu=lambda on_gpu=on_gpu: on_gpu))
             tensors = {n: Tensor(v, n in trained) for n, v in (("x", x), ("weight", weight), ("bias", bias))}
             y = F.linear(*tensors.values())
             y.backward(dy)

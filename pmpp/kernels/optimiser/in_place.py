@@ -5,6 +5,7 @@ They are the last rungs of the rooms beside this file, given the same arrays to 
 
 from __future__ import annotations
 
+import functools
 import math
 import typing
 
@@ -21,6 +22,8 @@ from pmpp.runtime.vector import load128, store128
 
 __all__ = ["adam_", "clip_norm_", "sgd_"]
 
+KEPT = 64  # tables
+
 
 def _taken(stream: typing.Any, updated: tuple[str, ...], **groups: typing.Any) -> list[tuple]:
     """The lists as device arrays of one dimension, in the order given; ``updated`` are changed."""
@@ -31,6 +34,28 @@ def _taken(stream: typing.Any, updated: tuple[str, ...], **groups: typing.Any) -
     sizes = tuple(one.size for one in found[0])
     tensors.refuse_overlap(tuple(groups), tensors.addresses(*found), sizes)
     return [tuple(one.reshape(-1) for one in arrays) for arrays in found]
+
+
+#: Tables of lists that were checked and found right, by each array's layout and address. A training step gives the same
+#: ones again and again, and to check forty arrays takes the host longer than all else that it does here.
+_CHECKED: dict[tuple, tensors.Tables] = {}
+
+
+def _tables(stream: typing.Any, updated: tuple[str, ...], arranged: typing.Callable, **groups: typing.Any):
+    """The tables of the lists, which are checked first. ``arranged`` says in which order a kernel wants the lists."""
+    try:
+        places = [tuple([(one.layout, one.pointer) for one in arrays]) for arrays in groups.values()]
+        key = None if tensors.is_recorded(stream) else (*groups, *places)
+    except (AttributeError, TypeError):  # no list, or arrays of another library
+        key = None
+    found = _CHECKED.get(key)
+    if found is None:
+        found = tensors.tables(*arranged(*_taken(stream, updated, **groups)), stream=stream)
+        if key is not None:
+            if len(_CHECKED) >= KEPT:
+                _CHECKED.clear()
+            _CHECKED[key] = found
+    return found
 
 
 def _counted(step: typing.Any, stream: typing.Any) -> typing.Any:
@@ -91,17 +116,19 @@ def adam_(
     counted = _counted(step, stream)
     number = 1 if counted is not None else as_integer("step", step, 1)
     lists = {"parameters": parameters, "gradients": gradients, "first": first, "second": second}
-    p, g, m, v = _taken(stream, ("parameters", "first", "second"), **lists)
+    table, chunks = _tables(stream, ("parameters", "first", "second"), _of_adam, **lists)
     factors = adam.none()
     if counted is not None:
         factors = device.empty(3, np.float32, stream=stream)
         count_kernel[1, 1, stream](counted, lr, *betas, weight_decay if decoupled else 0.0, factors)
     numbers = adam.hyper(lr, betas, eps, weight_decay, decoupled, number)
-    done = not any(one.size for one in p)
-    problem = Problem(
-        None, stream=stream, read=(p, g, m, v), written=(p, m, v), hyper=numbers, factors=factors, done=done
-    )
-    adam.vectorised.run(problem)
+    if chunks.shape[0]:
+        adam.vectorised_kernel[chunks.shape[0], BLOCK, stream](table, chunks, numbers, factors)
+
+
+def _of_adam(p: tuple, g: tuple, m: tuple, v: tuple) -> tuple:
+    """What the kernel reads, then what it writes."""
+    return p, g, m, v, p, m, v
 
 
 # ---------------------------------------------------------------------------------------------------- gradient descent
@@ -139,14 +166,28 @@ def sgd_(
     array([0.5, 2.5], dtype=float32)
     """
     stream = device.as_stream(stream)
-    numbers = sgd.hyper(lr, momentum, dampening, weight_decay, nesterov, step, momenta)
+    later = step if type(step) is not int or step < 2 else 2  # all steps but the first are alike
+    try:
+        numbers = _sgd_numbers(lr, momentum, dampening, weight_decay, nesterov, later, momenta is not None)
+    except (TypeError, ValueError):  # what is wrong, of the arguments as they are
+        numbers = sgd.hyper(lr, momentum, dampening, weight_decay, nesterov, step, momenta)
     lists = {"parameters": parameters, "gradients": gradients}
     if momenta is not None:
         lists["momenta"] = momenta
-    p, g, *sums = _taken(stream, ("parameters", "momenta"), **lists)
+    table, chunks = _tables(stream, ("parameters", "momenta"), _of_sgd, **lists)
+    if chunks.shape[0]:
+        sgd.vectorised_kernel[chunks.shape[0], BLOCK, stream](table, chunks, numbers)
+
+
+@functools.lru_cache(64, typed=True)
+def _sgd_numbers(lr, momentum, dampening, weight_decay, nesterov, step, summed) -> sgd.Hyper:
+    return sgd.hyper(lr, momentum, dampening, weight_decay, nesterov, step, () if summed else None)
+
+
+def _of_sgd(p: tuple, g: tuple, *sums: tuple) -> tuple:
+    """What the kernel reads, then what it writes."""
     arrays = sgd.all_of((p, g, *sums), (p, *sums))
-    done = not any(one.size for one in p)
-    sgd.vectorised.run(Problem(None, stream=stream, **arrays, hyper=numbers, done=done))
+    return *arrays["read"], *arrays["written"]
 
 
 # ------------------------------------------------------------------------------------------------------------- clipping
