@@ -14,6 +14,7 @@ import numpy as np
 from pmpp.kernels import (
     activation,
     convolution_layer,
+    elementwise,
     normalisation,
     pooling,
 )
@@ -31,7 +32,7 @@ from pmpp.kernels import (
 )
 from pmpp.nn import init
 from pmpp.nn.replay import call
-from pmpp.nn.tape import Function, Tensor, state
+from pmpp.nn.tape import Function, Tensor, one, state
 from pmpp.runtime import device
 from pmpp.runtime.check import as_pair
 
@@ -87,17 +88,20 @@ class Linear(Function):
     def forward(context, x, weight, bias):
         context.save_for_backward(x, weight)
         context.shape = x.shape
-        rows = x.array.reshape((-1, x.shape[-1]))
-        y = call(linears()[0], rows, weight.array, _array(bias))
-        return y.reshape((*x.shape[:-1], weight.shape[0]))
+        y = call(linears()[0], _rows(x.array), weight.array, _array(bias))
+        return y if x.ndim == 2 else y.reshape((*x.shape[:-1], weight.shape[0]))
 
     @staticmethod
     def backward(context, dy):
         x, weight = context.saved
         need = tuple(n for n, wanted in zip(("x", "weight", "bias"), context.needs, strict=True) if wanted)
-        dy, x = dy.reshape((-1, dy.shape[-1])), x.reshape((-1, x.shape[-1]))
-        dx, dweight, dbias = call(linears()[1], dy, x, weight, need=need)
-        return dx if dx is None else dx.reshape(context.shape), dweight, dbias
+        dx, dweight, dbias = call(linears()[1], _rows(dy), _rows(x), weight, need=need)
+        return dx if dx is None or dx.shape == context.shape else dx.reshape(context.shape), dweight, dbias
+
+
+def _rows(array: typing.Any) -> typing.Any:
+    """The same memory as a matrix with the last extent."""
+    return array if array.ndim == 2 else array.reshape((-1, array.shape[-1]))
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -339,10 +343,10 @@ class CrossEntropy(Function):
 
     @staticmethod
     def backward(context, dy):
-        from pmpp.kernels import elementwise
-
-        upstream = dy.reshape((-1, 1)) if context.each else dy
-        return call(elementwise.multiply, context.saved[0], upstream), None, None, None, None
+        (gradient,) = context.saved
+        if dy.size != 1 or dy is not one(dy.shape):  # the loss is not where backward() began
+            gradient = call(elementwise.multiply, gradient, dy.reshape((-1, 1)) if context.each else dy)
+        return gradient, None, None, None, None
 
 
 def cross_entropy(scores, labels, ignore_index=-100, reduction="mean", label_smoothing=0.0) -> Tensor:

@@ -32,6 +32,7 @@ import itertools
 import re
 import threading
 import typing
+from array import array as Words
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -218,29 +219,9 @@ def _is_memory(word: int) -> bool:
     return not array.library().cuPointerGetAttribute(ctypes.byref(kind), MEMORY_TYPE, ctypes.c_uint64(word))
 
 
-class Kernel:
-    """A kernel that has its arguments: called, it is launched. RuntimeError if the driver does not take it."""
-
-    __slots__ = ("arguments", "function", "launch", "where")
-
-    def __init__(self, function: int, where: typing.Any, arguments: typing.Any) -> None:
-        from pmpp.runtime import array
-
-        self.launch = array.library().cuLaunchKernelEx
-        self.function, self.where, self.arguments = ctypes.c_void_p(function), where, arguments
-
-    def __call__(self) -> None:
-        if self.launch(self.where, self.function, self.arguments, None):
-            raise RuntimeError("the driver did not take a launch")
-
-    @property
-    def name(self) -> str:
-        """The function's name in Python; "kernel" if the driver is too old to say it."""
-        return _name_of(self.function.value)
-
-
 @functools.lru_cache(KEPT)
-def _name_of(function: int) -> str:
+def name_of(function: int) -> str:
+    """The name in Python of a function of the driver; "kernel" if the driver is too old to say it."""
     from pmpp.runtime import array
 
     found = ctypes.c_char_p()
@@ -269,13 +250,14 @@ class Replay:
     """What an operation launches for arguments of some layouts."""
 
     def __init__(self, first: Recording, second: Recording, inputs: int) -> None:
-        from pmpp.runtime import launcher
+        from pmpp.runtime import array, launcher
 
         words, self.patches = patches(first, second, _is_memory)
-        self.words = (ctypes.c_uint64 * max(len(words), 1))(*words)
+        self.words = Words("Q", words)
         self.lock = threading.Lock()  # of the words
-        self.kernels: list[Kernel] = []
-        base, at = ctypes.addressof(self.words), 0
+        self.functions = [launched.function for launched in first.launched]
+        self.starts: list[Callable[[], int]] = []  # each launches a kernel, and returns the driver's code
+        (base, _), at = self.words.buffer_info(), 0
         for launched in first.launched:
             places = []
             for argument in launched.arguments:
@@ -283,7 +265,9 @@ class Replay:
                 at += len(_words(argument))
             where = ctypes.byref(launcher.Configuration(*launched.extents, None, None, 0))
             parameters = (ctypes.c_void_p * max(len(places), 1))(*places)
-            self.kernels.append(Kernel(launched.function, where, parameters))
+            function = ctypes.c_void_p(launched.function)
+            start = functools.partial(array.library().cuLaunchKernelEx, where, function, parameters, None)
+            self.starts.append(start)
         places = [None if result is None else first.place(result[0]) for result in first.results]
         order = self._share(first.nbytes, inputs, {place[0] for place in places if place is not None})
         self.patches = [(word, order[piece], distance) for word, piece, distance in self.patches]
@@ -327,9 +311,8 @@ class Replay:
         with self.lock:
             for word, piece, distance in self.patches:
                 words[word] = pointers[piece] + distance
-            for kernel in self.kernels:
-                kernel()
-        made: list[typing.Any] = []
+            self.launch()
+        made = []
         for result in self.results:
             if result is None:
                 made.append(None)
@@ -341,6 +324,12 @@ class Replay:
             known["owner"] = None if piece < 0 else owners[piece - inputs] if piece >= inputs else arrays[piece].owner
             made.append(array)
         return self.make(made)
+
+    def launch(self) -> None:
+        """Launch the kernels with the words as they are. A `pmpp.nn.timeline.Recorder` puts its own in this place."""
+        for start in self.starts:
+            if start():
+                raise RuntimeError("the driver did not take a launch")
 
 
 class Replayer:
@@ -358,18 +347,20 @@ class Replayer:
         self.own, self.several = threading.local(), array.several()
 
     def __call__(self, operation: Callable, arguments: tuple, options: dict) -> typing.Any:
-        kind_of_array, arrays, pointers = self.array, [], []
-        key = [operation, *options, device.current() if self.several else 0]
-        for argument in (*arguments, *options.values()) if options else arguments:
-            kind = argument.__class__
-            if kind is kind_of_array:
-                pointer = argument.pointer
-                arrays.append(argument)
-                pointers.append(pointer)
-                key += (argument.layout, pointer & (ALIGNED - 1))
-            else:
-                key += (kind, argument.hex() if kind is float else argument)  # 0.0 and -0.0 are equal
-        key = tuple(key)
+        given, array = (*arguments, *options.values()) if options else arguments, self.array
+        kinds = tuple(map(type, given))
+        arrays = [one for one in given if one.__class__ is array]
+        pointers = [one.pointer for one in arrays]
+        beyond = [pointer & (ALIGNED - 1) for pointer in pointers]
+        # A number's type belongs to the key, since 1, 1.0 and True are equal, and so do a float's digits: 0.0 is -0.0.
+        key = (
+            operation,
+            self.several and device.current(),
+            *options,
+            kinds,
+            *beyond,
+            *[one.layout if one.__class__ is array else one.hex() if one.__class__ is float else one for one in given],
+        )
         try:
             replay = self.recorded.get(key, key)
         except TypeError:  # a list, an array of NumPy
@@ -378,7 +369,7 @@ class Replayer:
             return operation(*arguments, **options, stream=0)
         if replay is not key:
             try:
-                return replay(arrays, pointers, self.alloc, kind_of_array)
+                return replay(arrays, pointers, self.alloc, array)
             except RuntimeError:  # the operation's own code says what is wrong
                 return operation(*arguments, **options, stream=0)
         if key in self.seen:

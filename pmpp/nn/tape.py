@@ -128,6 +128,7 @@ class Node:
         self.function, self.context, self.inputs, self.leaf = function, context, inputs, leaf
         self.outputs: list[tuple[int, ...]] = []  # their shapes
         self.path = state.path
+        self.feeds_leaves = any(edge is not None and edge[0].leaf is not None for edge in inputs)
 
     def __repr__(self) -> str:
         name = self.function.__name__ if self.function else "leaf"
@@ -306,7 +307,7 @@ class Tensor:
                     f"backward() begins at a scalar, this tensor has shape {self.shape}: take its sum or mean, or "
                     "pass the gradient with respect to it"
                 )
-            gradient = ones(self.shape)
+            gradient = one(self.shape)
         else:
             gradient = gradient.array if isinstance(gradient, Tensor) else as_array(gradient)
             if gradient.shape != self.shape or gradient.dtype != np.float32:
@@ -349,18 +350,20 @@ def walk(root: Node, output: int, gradient: typing.Any, retain_graph: bool) -> N
             made = node.backward(upstream)
             if not retain_graph:
                 node.context.free()
-            elsewhere = {device.address(array) for array in upstream.values()}
-            del upstream
+            # Who else has what is handed on: other nodes, as behind a sum, and this one, if it is to be used again.
+            users = [*upstream.values(), *(node.context.saved if retain_graph else ())] if node.feeds_leaves else ()
+            elsewhere = {device.address(array) for array in users if array is not None}
+            del upstream, users
             for edge, part in zip(node.inputs, made, strict=True):
                 if edge is None or part is None:
                     continue
                 parent, i = edge
                 if state.anomaly:
                     _look_through(part, f"the gradient that {node} computed")
-                # What is handed on as it came, as by a sum, has other users; a leaf's gradient is changed in place.
-                if parent.leaf is not None and device.address(part) in elsewhere:
-                    part = copy(part)
-                elsewhere.add(device.address(part))
+                if node.feeds_leaves:  # a leaf's gradient is changed in place, so nobody else may have it
+                    if parent.leaf is not None and device.address(part) in elsewhere:
+                        part = copy(part)
+                    elsewhere.add(device.address(part))
                 if parent not in gradients:
                     gradients[parent] = {}
                     heapq.heappush(waiting, (-parent.number, parent))
@@ -410,9 +413,10 @@ def zeros(shape: tuple[int, ...]) -> typing.Any:
     return full(shape, 0.0)
 
 
-def ones(shape: tuple[int, ...]) -> typing.Any:
-    """A device array of ones."""
-    return full(shape, 1.0)
+@device.cached(8)
+def one(shape: tuple[int, ...]) -> typing.Any:
+    """The gradient that `Tensor.backward` begins with: an array of the one number 1, which nobody changes."""
+    return device.to_device(np.ones(shape, np.float32))
 
 
 def add(a: typing.Any, b: typing.Any) -> typing.Any:

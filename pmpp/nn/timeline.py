@@ -38,7 +38,7 @@ import numpy as np
 
 from pmpp.nn import tape
 from pmpp.nn.capture import Captured
-from pmpp.nn.replay import Kernel
+from pmpp.nn.replay import Replay, Replayer, name_of
 from pmpp.runtime import device
 
 __all__ = ["Recorder", "Span", "Timeline", "draw"]
@@ -224,7 +224,8 @@ class Recorder:
         launch, array = type(fill_kernel[1, 1]), type(device.empty(1, np.float32))
         hooks = [
             (launch, "__call__", self._launch),
-            (Kernel, "__call__", self._kernel),
+            (Replay, "launch", self._replay),
+            (Replayer, "record", self._within),
             (Captured, "__call__", self._graph),
             (array, "copy_to_device", self._copy_in),
             (array, "copy_to_host", self._copy_out),
@@ -263,14 +264,23 @@ class Recorder:
 
         return launch
 
-    def _kernel(self, old: Callable) -> Callable:
-        def replayed(kernel: Kernel) -> None:
+    def _replay(self, old: Callable) -> Callable:
+        def launch(replay: Replay) -> None:
             if self.inside:
-                return old(kernel)
-            self.counts["launches"] += 1
-            return self._measured("GPU", kernel.name, 0, old, kernel)
+                old(replay)
+                return
+            for function, start in zip(replay.functions, replay.starts, strict=True):
+                self.counts["launches"] += 1
+                self._measured("GPU", name_of(function), 0, start)
 
-        return replayed
+        return launch
+
+    def _within(self, old: Callable) -> Callable:
+        def record(*arguments: typing.Any) -> typing.Any:  # what it queues is queued in graphs that nobody launches
+            with self._alone():
+                return old(*arguments)
+
+        return record
 
     def _graph(self, old: Callable) -> Callable:
         def call(captured: typing.Any, *inputs: typing.Any) -> typing.Any:

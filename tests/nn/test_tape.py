@@ -306,3 +306,33 @@ def test_a_gradient_of_another_shape_is_named():
 def test_errors_say_what_is_accepted(make, error, words):
     with pytest.raises(error, match=words):
         make()
+
+
+def test_a_gradient_that_was_saved_is_not_a_leafs_own():
+    """Cross-entropy saves its gradient. A leaf that is changed in place must not change what a second walk reads."""
+    scores = Tensor(np.float32([[1, 2, 0], [0, 1, 3]]), requires_grad=True)
+    loss = F.cross_entropy(scores, Tensor(np.array([1, 0])))
+    loss.backward(retain_graph=True)
+    wanted = scores.grad.numpy()
+    scores.grad.copy_(np.zeros((2, 3), np.float32))
+    scores.grad = None
+    loss.backward()
+    np.testing.assert_array_equal(scores.grad.numpy(), wanted)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_loss_that_is_scaled_scales_its_gradient(reduction):
+    def gradient(factor):
+        scores = Tensor(np.float32([[1, 2, 0], [0, 1, 3]]), requires_grad=True)
+        loss = F.cross_entropy(scores, Tensor(np.array([1, 0])), reduction=reduction)
+        (loss if factor is None else loss * factor).sum().backward()
+        return scores.grad.numpy()
+
+    np.testing.assert_array_equal(gradient(4.0), 4 * gradient(None))
+    one = Tensor(np.float32([[1, 2, 0]]), requires_grad=True)
+    F.cross_entropy(one, Tensor(np.array([1])), reduction=reduction).backward(
+        np.full((1,) * (reduction == "none"), 3, np.float32)
+    )
+    again = Tensor(np.float32([[1, 2, 0]]), requires_grad=True)
+    F.cross_entropy(again, Tensor(np.array([1])), reduction=reduction).backward()
+    np.testing.assert_array_equal(one.grad.numpy(), 3 * again.grad.numpy())
