@@ -39,6 +39,7 @@ from pmpp.lab.measure.record import RecordError
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.nn import functional as F
+from pmpp.nn import replay
 from pmpp.nn.examples.digits import Net, datasets
 from pmpp.nn.measure import feeding, recorded
 from pmpp.nn.measure import feeding_figures as figures
@@ -598,20 +599,76 @@ if find_spec("cupy") or not device.on_gpu():  # CuPy makes the graph
 # last batch if it is short. What else a step must not do is what chapter 22 said: read a result on the host, or
 # depend on one. A loss that is printed in every step is such a reading. Print it every hundred steps, outside.
 #
-# What of the random numbers of dropout? A graph would repeat the ones that were recorded. So while a step is recorded,
-# their counter moves to the GPU, and a kernel of the graph counts on. In the same way Adam counts its steps.
+# What of numbers that are others in each step? Adam needs the number of the step. While a step is recorded, it moves to
+# the GPU, and a kernel of the graph counts on. The random numbers of dropout are not counted there: a graph would drop
+# the same elements again and again. So `nn.capture` refuses a step with dropout.
 #
+# ### Between a call and a graph
+#
+# The kernels of a step are started in a hundred microseconds. A step that is called takes the host several times as
+# long. What does it do? Each operation checks its arguments, chooses a kernel by their shapes, computes how many blocks
+# it takes, and makes arrays for the results. In a training all of that comes out the same in every step. Only the
+# addresses are others.
+#
+# So `pmpp.nn` carries out an operation by its own code once. Before the second time it records what the operation
+# launches. From then on it allocates, writes the new addresses among the arguments, and launches:
+# [replay.py](../pmpp/nn/replay.py). Unlike a graph of the whole step this needs nothing from the program. Shapes may
+# change, since each has a recording of its own, and results may be read.
+#
+# How does it know which bytes among a kernel's arguments are addresses? It carries the operation out twice, within
+# graphs that are never launched, on arrays that do not exist. Their addresses are made up, and are others the second
+# time. Here is what two such graphs say of `out = 2 x + y` for 1,000 numbers.
+
+
+# %%
+def axpy_at(begin):
+    """What a graph says of a kernel whose arrays lie at made-up addresses from ``begin`` on."""
+    x, y, out = begin, 3 * begin, 5 * begin
+    words = x, 1000, 2, y, 1000, out, 1000
+    arguments = tuple(word.to_bytes(8, "little") for word in words)
+    kernel = replay.Launched(function=1, extents=(4, 1, 1, 256, 1, 1, 0), arguments=arguments)
+    return replay.Recording(begins=[x, y, out], nbytes=[4000] * 3, launched=[kernel])
+
+
+first, second = axpy_at(2**30), axpy_at(2**31)
+words, addresses = replay.patches(first, second, foreign=lambda word: False)
+for word, piece, distance in addresses:
+    print(f"word {word} is the address of piece {piece}, and {distance} bytes")
+print("all others stay:", [word for i, word in enumerate(words) if i not in {place[0] for place in addresses}])
+
+# %% [markdown]
+# What differs must be an address, and what does not differ is kept. An operation that is not like that is left to its
+# own code for good: one that draws another seed each time, one that needs two streams, one that reads a table which
+# somebody else could free.
+
+
+# %%
+def draws_a_seed(begin):
+    """The same with a number that is another one each time."""
+    found = axpy_at(begin)
+    seed = (begin >> 20).to_bytes(8, "little")
+    found.launched = [replay.Launched(1, found.launched[0].extents, (*found.launched[0].arguments, seed))]
+    return found
+
+
+try:
+    replay.patches(draws_a_seed(2**30), draws_a_seed(2**31), foreign=lambda word: False)
+except replay.Unlike as why:
+    print("left to its own code:", why)
+
+# %% [markdown]
 # ### Host time against GPU time
 #
 # The host launches a step while the GPU computes the one before, so the longer of the two times sets the pace once
-# more. The next cell reads two records. One has LeNet-5 with 256 images, called kernel by kernel and as a graph, with
-# the same kernels in both. The other has captured steps on batches that are there, by batch size.
+# more. The next cell reads two records. One has LeNet-5 with 256 images, called and as a graph, with the same kernels in
+# both, and PyTorch beside it. The other has captured steps on batches that are there, by batch size.
 
 
 # %%
 try:
     ms = recorded("steps")["steps"]["LeNet-5, batch 256"]["ms"]
-    print(f"batch  256: a step that is called {1e3 * ms['ours']:5.0f} us, its graph {1e3 * ms['ours, graph']:5.0f} us")
+    for name, time in ms.items():
+        print(f"batch  256: {name:<26} {1e3 * time:5.0f} us")
 except RecordError as missing:
     print(missing)
 for row in figures.rows(kept, "loading", way="there already"):
@@ -619,8 +676,8 @@ for row in figures.rows(kept, "loading", way="there already"):
     print(f"batch {row['batch']:4}: a captured step {us:5.0f} us, {us / row['batch']:.2f} us an image")
 
 # %% [markdown]
-# The first line says what the launches cost: the kernels are the same, and the rest of the time was the host's. In
-# the other lines a step takes longer with a larger batch, but not in proportion: kernels as short as these have a
+# The first lines say what the host costs: a graph has the same kernels, and the rest of the time was the host's. In the
+# last lines a step takes longer with a larger batch, but not in proportion: kernels as short as these have a
 # least time, and the call does as well.
 #
 # The figure has the host and the GPU side by side. *Host* is the time until the call returns, when the GPU had
@@ -643,8 +700,9 @@ figures.steps(kept) if figures.rows(kept, "steps") else None
 # larger batch costs little more. For large ones it is memory or arithmetic, and the roofline of chapter 20 says by
 # which. A graph is worth most for small batches, and little for large ones.
 #
-# Called, a step of PyTorch takes less time than ours, and is launch-bound as well. With a graph PyTorch's step is the
-# shorter one for the smallest batches and the largest one, and ours is for those between.
+# Called, a step of PyTorch is launch-bound as well, and takes longer than ours: its host looks at every operation anew,
+# in C++. With a graph PyTorch's step is the shorter one for the smallest batches and the largest one, and ours is for
+# those between.
 #
 # And there is another effect, which leads back to the loader. A host that is busy launching has no time to load. With
 # a graph it is free for most of the step, and can load while the kernels run. The timeline of a step that is called

@@ -26,6 +26,7 @@ Chapter: notebooks/90_feeding_the_gpu.ipynb.  Source: CUDA Driver API, Graph Man
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -33,13 +34,13 @@ import re
 import threading
 import typing
 from array import array as Words
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pmpp.nn.tape import state
 from pmpp.runtime import device
 
-__all__ = ["call"]
+__all__ = ["call", "off"]
 
 ALIGNED = 512  # bytes: how CuPy's pool aligns what it allocates
 KEPT = 1024  # recordings; then all are forgotten
@@ -47,9 +48,19 @@ KEPT = 1024  # recordings; then all are forgotten
 
 def call(operation: Callable, *arguments: typing.Any, **options: typing.Any) -> typing.Any:
     """The operation's result, on the stream of this thread."""
-    if state.stream == 0 and (replayer := _replayer()) is not None:
+    if state.replaying and state.stream == 0 and (replayer := _replayer()) is not None:
         return replayer(operation, arguments, options)
     return operation(*arguments, **options, stream=state.stream)
+
+
+@contextlib.contextmanager
+def off() -> Iterator[None]:
+    """Within it every operation is carried out by its own code: to compare, or to look for an error."""
+    before, state.replaying = state.replaying, False
+    try:
+        yield
+    finally:
+        state.replaying = before
 
 
 @functools.cache

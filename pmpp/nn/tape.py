@@ -35,6 +35,7 @@ class _State(threading.local):
     stream: typing.Any = 0  # on which kernels are queued
     anomaly = False  # whether each result is looked through for NaN and infinity
     capturing = False  # whether a CUDA graph is being recorded
+    replaying = True  # whether operations are launched from recordings, see `pmpp.nn.replay`
     path: tuple[str, ...] = ()  # the modules that are being called, the outermost first
     watch: typing.Callable | None = None  # is told of each module's result
 
