@@ -5,7 +5,9 @@ chapter names what it goes with, in one sentence that people read and this modul
 
     PMPP 4e: chapters 2 and 3, sections 4.1 to 4.7, 6.1 and 20.5; 5e: chapters 2 and 3, sections 4.1 to 4.7.
 
-An edition that has nothing of the kind is ``none``.
+An edition that has nothing of the kind is ``none``. A chapter or a section that the edition does not have is an error.
+`SECTIONS` says how many sections each chapter of the book has, by its printed contents. So a section can be checked to
+be there; whether it treats what is claimed is for people to check.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["SUBJECTS", "chapters_in", "cited", "table"]
+__all__ = ["SECTIONS", "SUBJECTS", "chapters_in", "cited", "missing", "sentence", "table"]
 
 #: The book's subjects, each with its chapter in the 4th and in the 5th edition.
 SUBJECTS: tuple[tuple[str, int | None, int | None], ...] = (
@@ -47,8 +49,15 @@ SUBJECTS: tuple[tuple[str, int | None, int | None], ...] = (
     ("Conclusion", 23, 24),
 )
 
+#: By edition, the number of numbered sections of each chapter, from chapter 1 on. Summaries count, and in the 5th
+#: edition exercises do: there they have a number.
+SECTIONS: dict[str, tuple[int, ...]] = {
+    "4e": (7, 8, 5, 9, 7, 6, 6, 6, 7, 9, 8, 9, 9, 7, 8, 6, 4, 6, 5, 8, 6, 5, 2),
+    "5e": (7, 9, 5, 10, 8, 11, 8, 8, 8, 12, 12, 10, 10, 11, 11, 10, 9, 10, 6, 9, 7, 6, 7, 2),
+}
+
 _SENTENCE = re.compile(r"PMPP 4e: (.+?); 5e: (.+?)\.(?=[\s*]|$)")
-_ITEM = r"(?:(?:chapters?|sections?) )?(\d+)(?:\.\d+)?(?: to (\d+)(?:\.\d+)?)?"
+_ITEM = r"(?:(?:chapters?|sections?) )?(\d+)(?:\.(\d+))?(?: to (\d+)(?:\.(\d+))?)?"
 _ITEMS = re.compile(rf"{_ITEM}(?:(?:, | and ){_ITEM})*")
 
 
@@ -67,31 +76,54 @@ def chapters_in(text: str) -> tuple[int, ...]:
     if not _ITEMS.fullmatch(text):
         raise ValueError(f"expected such as 'chapter 2, sections 4.1 to 4.7 and 6.1', or 'none', was {text!r}")
     found: list[int] = []
-    for first, last in re.findall(_ITEM, text):
+    for first, _, last, _ in re.findall(_ITEM, text):
         found += range(int(first), int(last or first) + 1)
     return tuple(dict.fromkeys(found))
+
+
+def missing(text: str, edition: str) -> str:
+    """The first chapter or section of a list that the edition, "4e" or "5e", does not have; ``""`` if it has all.
+
+    >>> missing("chapter 24", "4e"), missing("sections 4.1 to 4.10", "4e"), missing("sections 4.1 to 4.10", "5e")
+    ('chapter 24', 'section 4.10', '')
+    """
+    extents = SECTIONS[edition]
+    for first, of_first, last, of_last in re.findall(_ITEM, text):
+        for chapter, section in ((first, of_first), (last, of_last)):
+            if chapter and not 1 <= int(chapter) <= len(extents):
+                return f"chapter {chapter}"
+            if section and not 1 <= int(section) <= extents[int(chapter) - 1]:
+                return f"section {chapter}.{section}"
+    return ""
+
+
+def sentence(source: Path) -> tuple[str, str]:
+    """What a chapter's source names of the 4th and of the 5th edition in its first cell, in the words of its sentence.
+
+    Raises ValueError, with the name of the source, if the sentence is missing.
+    """
+    cell = source.read_text(encoding="utf-8").partition("# %% [markdown]\n")[2].partition("\n# %%")[0]
+    text = " ".join(line.removeprefix("#").strip() for line in cell.splitlines())
+    found = _SENTENCE.search(text)
+    if not found:
+        raise ValueError(f"{source.name} needs a sentence 'PMPP 4e: ...; 5e: ....' in its first cell")
+    return found[1], found[2]
 
 
 def cited(source: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The chapters of the 4th and of the 5th edition that a chapter's source names in its first cell.
 
-    Raises ValueError, with the name of the source, if the sentence is missing, unclear, or names a chapter that the
-    edition does not have.
+    Raises ValueError, with the name of the source, if the sentence is missing, unclear, or names a chapter or a section
+    that the edition does not have.
     """
-    cell = source.read_text(encoding="utf-8").partition("# %% [markdown]\n")[2].partition("\n# %%")[0]
-    text = " ".join(line.removeprefix("#").strip() for line in cell.splitlines())
-    sentence = _SENTENCE.search(text)
-    if not sentence:
-        raise ValueError(f"{source.name} needs a sentence 'PMPP 4e: ...; 5e: ....' in its first cell")
     editions = []
-    for place, part in enumerate(sentence.groups(), 1):
+    for edition, part in zip(SECTIONS, sentence(source), strict=True):
         try:
             chapters = chapters_in(part)
         except ValueError as error:
-            raise ValueError(f"{source.name}, PMPP {place + 3}e: {error}") from None
-        there = {subject[place] for subject in SUBJECTS}
-        if unknown := [chapter for chapter in chapters if chapter not in there]:
-            raise ValueError(f"{source.name}: PMPP {place + 3}e has no chapter {unknown[0]}")
+            raise ValueError(f"{source.name}, PMPP {edition}: {error}") from None
+        if unknown := missing(part, edition):
+            raise ValueError(f"{source.name}: PMPP {edition} has no {unknown}")
         editions.append(chapters)
     return editions[0], editions[1]
 
