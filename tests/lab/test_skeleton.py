@@ -28,9 +28,9 @@ def root(tmp_path):
 
 @pytest.fixture
 def trees(root):
-    """The syntax tree of each file that is written for a room named bit_count."""
+    """The syntax tree of each file that is written for a room named bit_count; None for the notes of its chapter."""
     return {
-        path.relative_to(root).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        path.relative_to(root).as_posix(): ast.parse(path.read_text(encoding="utf-8")) if path.suffix == ".py" else None
         for path in skeleton.write("bit_count", root=root)
     }
 
@@ -45,6 +45,7 @@ def test_everything_that_a_room_needs_is_written(trees):
         "tests/kernels/bit_count/test_bit_count.py",
         "tests/kernels/bit_count/wrong.py",
         "tests/kernels/bit_count/answers.py",
+        "notebooks/source/34_bit_count.md",
         "notebooks/source/34_bit_count.py",
     }
 

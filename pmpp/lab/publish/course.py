@@ -177,7 +177,7 @@ def estimate(source: Path) -> float:
     """
     text = source.read_text(encoding="utf-8")
     cells = re.split(r"(?m)^# %%", text)[1:]
-    words = sum(len(cell.split()) for cell in cells if cell.startswith(" [markdown]"))
+    words = sum(word != "#" for cell in cells if cell.startswith(" [markdown]") for word in cell.split())
     tasks = {*re.findall(r"""\bexercise\(["']([\w/]+)""", text), *re.findall(r"\b(check_\w+)\(", text)}
     return words / 100 + 1.5 * len(re.findall(r"(?m)^predict\(", text)) + 8 * len(tasks)
 

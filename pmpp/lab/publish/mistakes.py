@@ -166,7 +166,7 @@ def _value(node: ast.expr) -> str:
 
 
 def _named_in_tests(tree: ast.Module) -> Iterator[tuple[tuple[str, str], str]]:
-    """Wrong answers in a file of tests: decorators and tuples that begin with an exercise, "room/task", and a mistake."""
+    """Wrong answers in a file of tests: decorators and tuples that begin with an exercise and a mistake."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Tuple) and len(node.elts) == 3:
             named, label = node.elts[:2], ast.unparse(node.elts[2])

@@ -131,9 +131,9 @@ def slots(name: str = "", root: Path = ROOT) -> list[Slot]:
     """What is still empty in the files of a room, or of all of them: what their folder or chapter is named for."""
     found = []
     for place in PLACES:
-        for path in sorted((root / place).rglob("*.py")):
+        for path in sorted(path for path in (root / place).rglob("*") if path.suffix in (".py", ".md")):
             inside = path.relative_to(root / place)
-            own = re.sub(r"^\d+_", "", inside.parts[0].removesuffix(".py"))
+            own = re.sub(r"^\d+_", "", inside.parts[0].partition(".")[0])
             if name in ("", own):
                 lines = path.read_text(encoding="utf-8").splitlines()
                 named = path.relative_to(root).as_posix()

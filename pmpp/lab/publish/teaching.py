@@ -5,26 +5,31 @@
     python -m pmpp.lab.publish.teaching            write them anew (make teaching)
     python -m pmpp.lab.publish.teaching --check    exit with 1 if any is stale, or if the metadata have a fault
 
-Generated are ``syllabus.md`` and the files of ``guide/``. They are made of what stands elsewhere: the metadata and the
-notes beside each chapter and the courses (`pmpp.lab.publish.course`), and the mistakes that the tests keep
-(`pmpp.lab.publish.mistakes`). What has not been written is left out. ``README.md`` is written by hand.
+Generated are ``syllabus.md``, ``exercises.txt`` and the files of ``guide/``. They are made of what stands elsewhere:
+the metadata and the notes beside each chapter and the courses (`pmpp.lab.publish.course`), and the mistakes that the
+tests keep (`pmpp.lab.publish.mistakes`). What has not been written is left out. ``README.md`` is written by hand.
+
+``exercises.txt`` has the name of every exercise that there is or was. Names are added to it and never taken away: one
+that is listed belongs to an exercise, or leads to one by ``ALIASES`` of `pmpp.lab.teach.exercise`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pmpp.lab.publish import course, mistakes
 from pmpp.lab.publish.course import COURSES, Chapter, Course
-from pmpp.lab.publish.notebooks import NOTEBOOKS
+from pmpp.lab.publish.notebooks import NOTEBOOKS, sources
+from pmpp.lab.teach import exercise
 from pmpp.runtime.rung import room_name
 
-__all__ = ["guide", "main", "pages", "syllabus"]
+__all__ = ["guide", "identifiers", "main", "pages", "syllabus"]
 
 FOLDER = COURSES.parent
+NAMES = "exercises.txt"
 BY = "<!-- written by make teaching: change what it is made of, and not this file -->"
 UP = "../../.."  # from a page of the guide to the repository
 
@@ -195,16 +200,41 @@ def _kernels(stem: str) -> Iterator[str]:
         yield "\n".join(rows)
 
 
+# -------------------------------------------------------------------------------------------------- names of exercises
+
+
+def identifiers(listed: Sequence[str], current: Collection[str], aliases: Mapping[str, str]) -> list[str]:
+    """All names that exercises have or had, sorted. Raises ValueError for a listed one that leads nowhere.
+
+    >>> identifiers(["scan/old"], ["scan/new"], {"scan/old": "scan/new"})
+    ['scan/new', 'scan/old']
+    """
+    lost = [name for name in listed if name not in current and aliases.get(name) not in current]
+    if lost:
+        raise ValueError(
+            f"no exercise any more: {', '.join(lost)}. Notebooks and grade books have these names: let each lead to "
+            "another exercise, by ALIASES in pmpp/lab/teach/exercise.py"
+        )
+    return sorted({*listed, *current})
+
+
 # ---------------------------------------------------------------------------------------------------------- the command
 
 
 def pages(folder: Path = NOTEBOOKS, courses: Path = COURSES) -> dict[str, str]:
-    """All generated pages by their path below ``docs/teaching``. Raises ValueError with all faults of the metadata."""
+    """All generated pages by their path below ``docs/teaching``.
+
+    Raises ValueError with all faults of the metadata, or if an exercise that once had a name is gone.
+    """
     known, planned = course.chapters(folder), course.courses(courses)
     wrong = course.faults(known, folder) + [fault for one in planned for fault in course.course_faults(one, known)]
     if wrong:
         raise ValueError("\n".join(wrong))
-    found = {"syllabus.md": syllabus(known, planned)}
+    path = courses.parent / NAMES
+    listed = path.read_text(encoding="utf-8").split() if path.is_file() else []
+    current = [task.name for source in sources(folder=folder) for task in mistakes.tasks(source)]
+    names = identifiers(listed, current, getattr(exercise, "ALIASES", {}))
+    found = {"syllabus.md": syllabus(known, planned), NAMES: "\n".join(names) + "\n"}
     return found | {f"guide/{chapter.stem}.md": guide(chapter, known, folder) for chapter in known.values()}
 
 
