@@ -22,7 +22,7 @@ NUMBER :=
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions bench readme room instruments clean
+.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions teaching bench readme room instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -61,6 +61,9 @@ release: $(VENV)/.lab ## write the chapters for a class, without answers, to bui
 
 solutions: $(VENV)/.lab ## write them for the teacher, with answers and outputs, to build/solutions/
 	$(BIN)/python -m pmpp.lab.publish.release --solutions $(RELEASE_ARGS)
+
+teaching: $(VENV)/.lab ## write the syllabi and the instructor's guide of docs/teaching/ anew
+	$(BIN)/python -m pmpp.lab.publish.teaching
 
 bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 	$(BIN)/python -m pmpp.lab.measure.bench $(ROOMS)

@@ -143,6 +143,7 @@ def test_make_lists_its_targets():
         "notebooks",
         "release",
         "solutions",
+        "teaching",
         "bench",
         "readme",
         "room",
@@ -204,6 +205,26 @@ def test_make_lab_prints_the_address_of_the_first_chapter():
     assert "--no-browser" in shown
 
 
+def test_the_citation_is_of_this_version_and_licence():
+    """The form itself is that of the Citation File Format 1.2.0, and was checked with cffconvert --validate."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= cited.keys()
+    assert (cited["cff-version"], cited["version"]) == ("1.2.0", pmpp.__version__)
+    assert cited["license"] == PROJECT["project"]["license"]
+    assert cited["keywords"] == PROJECT["project"]["keywords"]
+
+
+def test_the_image_for_a_class_is_pinned_and_copies_what_is_there():
+    text = (ROOT / "docs/teaching/Containerfile").read_text(encoding="utf-8")
+    (base,) = re.findall(r"^ARG BASE=(\S+)$", text, re.MULTILINE)
+    assert re.fullmatch(r"[\w./-]+:\d{4}-\d\d-\d\d", base)
+    assert set(re.search(r"^ARG EXTRAS=(\S+)$", text, re.MULTILINE)[1].split(",")) <= EXTRAS.keys()
+    copied = [name for line in re.findall(r"^COPY \S+ (.+)$", text, re.MULTILINE) for name in line.split()[:-1]]
+    made = {"build/release"}  # by make release
+    assert len(copied) == 6
+    assert [name for name in copied if name not in made and not (ROOT / name).exists()] == []
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
 def test_what_the_pages_name_is_there(page):
     text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -235,6 +256,7 @@ def test_ci_runs_one_script():
         "stale",
         "pmpp.lab.publish.notebooks --check",
         "pmpp.lab.publish.readme --check",
+        "pmpp.lab.publish.teaching --check",
     ):
         assert command in script
 
