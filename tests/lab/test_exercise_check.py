@@ -257,3 +257,10 @@ def test_an_exercise_shows_its_task_and_hides_its_hints():
     assert str(toy) == "toy/add(x, y): Add <two> vectors."
     assert "Add &lt;two&gt; vectors." in toy._repr_html_()
     assert "<details><summary>Hint 1</summary>Think.</details>" in toy._repr_html_()
+
+
+def test_a_former_name_leads_to_the_exercise(monkeypatch):
+    monkeypatch.setitem(exercise.ALIASES, "vector_add/axpy", "vector_add/saxpy")
+    assert exercise.exercise("vector_add/axpy") is exercise.exercise("vector_add/saxpy")
+    with pytest.raises(ValueError, match="there is no exercise 'vector_add/apxy'"):
+        exercise.exercise("vector_add/apxy")
