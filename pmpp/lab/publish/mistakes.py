@@ -86,7 +86,7 @@ def _task(one: typing.Any) -> Task:
 def _advice(one: typing.Any, mistake: str) -> str:
     """What the verdict of an exercise advises for a mistake, if that is not the usual."""
     sentences = [trap.sentence for trap in getattr(one, "traps", ()) if trap.mistake == mistake]
-    return " ".join(dict.fromkeys(sentences)) or getattr(one, "advice", {}).get(mistake, "")
+    return "<br>".join(dict.fromkeys(sentences)) or getattr(one, "advice", {}).get(mistake, "")
 
 
 def usual(mistake: str) -> str:
@@ -108,7 +108,7 @@ def _answers() -> dict[str, list[tuple[str, str, str]]]:
             given = [(one.exercise, one.mistake, one.kernel) for one in getattr(module, "ANSWERS", ())]
             given += [(exercise, mistake, answer) for exercise, answer, mistake, _ in getattr(module, "WRONG", ())]
             for (exercise, mistake, _), label in zip(given, _labels(path, given), strict=True):
-                found.setdefault(exercise, []).append((mistake, label, name))
+                found.setdefault(exercise, []).append((mistake.replace("|", " or "), label, name))
     return found
 
 
