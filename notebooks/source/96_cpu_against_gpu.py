@@ -14,7 +14,7 @@
 #
 # *The same training in NumPy, the time of a step over the batch size, where the GPU overtakes, setup and transfers,
 # energy, and why the interpreter's time is nobody's. You need chapters 20, 22, 64 and 88; it takes 45 minutes. PMPP 4e:
-# sections 1.1 and 16.2; 5e: sections 1.1 and 19.2. The code is
+# sections 1.1 and 16.2; 5e: sections 1.1 and 19.1. The code is
 # [pmpp/nn/examples/numpy_network.py](../pmpp/nn/examples/numpy_network.py), and what was measured is made by
 # [pmpp/nn/measure/cpu_gpu.py](../pmpp/nn/measure/cpu_gpu.py).*
 #

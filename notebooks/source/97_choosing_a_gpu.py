@@ -14,7 +14,7 @@
 #
 # *Cores, bandwidth, memory, power and price of fourteen GPUs, each with its source; the step of a network computed from
 # shapes; how far that is wrong; the cheapest GPU that fits. You need chapters 20, 82 and 88; it takes 50 minutes.
-# PMPP 4e: sections 5.1 and 16.2; 5e: sections 5.1 and 19.2. The code is
+# PMPP 4e: sections 5.1 and 16.2; 5e: sections 5.1 and 19.1. The code is
 # [pmpp/nn/examples/choosing.py](../pmpp/nn/examples/choosing.py) with the table
 # [pmpp/nn/examples/gpus.json](../pmpp/nn/examples/gpus.json).*
 #
