@@ -1,7 +1,5 @@
 """Pages for teachers: what is read beside a chapter, what is refused, courses, names of exercises, and the command."""
 
-import ast
-
 import pytest
 
 from pmpp.lab.publish import course, mistakes, skeleton, teaching
@@ -271,20 +269,26 @@ TASK = "scan/two"
 def guessed(x): ...
 @right("scan/one")
 def fine(x): ...
-wrong("scan/one", "a race")(made(race=True))
+wrong("scan/one", "a race")(
+    made(
+        race="yes",
+        wide=True,
+    )
+)
 ANSWERS += [WrongAnswer(TASK, made(sum=1), "a sum"), WrongAnswer("scan/two", other, mistake="other", said="x")]
-WRONG = [("scan/three", halves, "half", "of it")]
+WRONG = [("scan/three", halves, "half", "of it"), ("scan/three", made(name="thirds"), "third", "of it")]
 """
 
 
 def test_wrong_answers_are_found_in_each_way_of_writing_them():
-    found = list(mistakes._written(ast.parse(ANSWERS), {"TASK": "scan/two"}))
+    found = list(mistakes._written(ANSWERS, {"TASK": "scan/two"}))
     assert found == [
         (("scan/one", "a guess"), "guessed"),
-        (("scan/one", "a race"), "made(race=True)"),
+        (("scan/one", "a race"), 'made(race="yes", wide=True)'),
         (("scan/two", "a sum"), "made(sum=1)"),
         (("scan/two", "other"), "other"),
         (("scan/three", "half"), "halves"),
+        (("scan/three", "third"), "thirds"),
     ]
 
 
@@ -292,7 +296,7 @@ def test_wrong_answers_are_found_in_files_of_tests():
     text = (
         'WRONG += [("scan/one", "a race", made(1)), ("no", "name", 1)]\n@wrong("scan/two", "half")\ndef halves(x): ...'
     )
-    assert sorted(mistakes._named_in_tests(ast.parse(text))) == [
+    assert sorted(mistakes._named_in_tests(text)) == [
         (("scan/one", "a race"), "made(1)"),
         (("scan/two", "half"), "halves"),
     ]

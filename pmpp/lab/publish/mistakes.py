@@ -100,7 +100,7 @@ def _answers() -> dict[str, list[tuple[str, str, str]]]:
     found: dict[str, list[tuple[str, str, str]]] = {}
     for path in sorted((ROOT / "tests").rglob("*.py")):
         if path.name.startswith("test_exercises"):  # these import pytest, and are only read
-            for (exercise, mistake), label in _named_in_tests(ast.parse(path.read_text(encoding="utf-8"))):
+            for (exercise, mistake), label in _named_in_tests(path.read_text(encoding="utf-8")):
                 found.setdefault(exercise, []).append((mistake, label, path.relative_to(ROOT).as_posix()))
         if re.fullmatch(r"(answers|wrong)(_\w+)?\.py", path.name) and "support" not in path.parts:
             name = path.relative_to(ROOT).as_posix()
@@ -115,19 +115,27 @@ def _answers() -> dict[str, list[tuple[str, str, str]]]:
 def _labels(path: Path, given: list[tuple[str, str, typing.Any]]) -> list[str]:
     """How to call each wrong answer: by its code in the file if that can be told apart, else by its name."""
     text = path.read_text(encoding="utf-8")
-    written = list(_written(ast.parse(text), vars(_module(path))))
+    written = list(_written(text, vars(_module(path))))
     if [pair for pair, _ in written] == [(exercise, mistake) for exercise, mistake, _ in given]:
-        return [_short(label) for _, label in written]
+        return [label for _, label in written]
     names = [getattr(getattr(answer, "py_func", answer), "__name__", "<lambda>") for *_, answer in given]
     count = Counter(names)
     return [name if count[name] == 1 and name.isidentifier() else "" for name in names]
 
 
-def _short(code: str) -> str:
+def _code(text: str, node: ast.expr) -> str:
+    """A piece of source on one line, as it is written there, or the name that it gives to what it makes.
+
+    "" if it is long, or has a function without a name.
+    """
+    code = " ".join((ast.get_source_segment(text, node) or "").split())
+    if named := re.search(r"""\b(?:name=|named\()["'](\w+)["']""", code):
+        return named[1]
+    code = re.sub(r",? \)", ")", code.replace("( ", "("))
     return code if len(code) <= LABEL and "lambda" not in code else ""
 
 
-def _written(tree: ast.Module, names: Mapping[str, typing.Any]) -> Iterator[tuple[tuple[str, str], str]]:
+def _written(text: str, names: Mapping[str, typing.Any]) -> Iterator[tuple[tuple[str, str], str]]:
     """The wrong answers of a file in the order of their lines: the exercise with the mistake, and the code.
 
     They are written as a decorator ``@wrong(exercise, mistake)``, as ``wrong(exercise, mistake)(answer)``, as
@@ -138,7 +146,7 @@ def _written(tree: ast.Module, names: Mapping[str, typing.Any]) -> Iterator[tupl
         said = [names.get(one.id) if isinstance(one, ast.Name) else _value(one) for one in (exercise, mistake)]
         return str(said[0]), str(said[1])
 
-    for statement in tree.body:
+    for statement in ast.parse(text).body:
         if isinstance(statement, ast.FunctionDef):
             for one in statement.decorator_list:
                 if _calls(one, "wrong"):
@@ -154,7 +162,7 @@ def _written(tree: ast.Module, names: Mapping[str, typing.Any]) -> Iterator[tupl
             elif isinstance(node, ast.Tuple) and len(node.elts) == 4 and _value(node.elts[0]).count("/") == 1:
                 found.append((node, *node.elts[:3]))
         for _, exercise, answer, mistake in sorted(found, key=lambda one: (one[0].lineno, one[0].col_offset)):
-            yield pair(exercise, mistake), ast.unparse(answer)
+            yield pair(exercise, mistake), _code(text, answer)
 
 
 def _calls(node: ast.AST, name: str) -> bool:
@@ -165,18 +173,18 @@ def _value(node: ast.expr) -> str:
     return str(node.value) if isinstance(node, ast.Constant) else ast.unparse(node)
 
 
-def _named_in_tests(tree: ast.Module) -> Iterator[tuple[tuple[str, str], str]]:
+def _named_in_tests(text: str) -> Iterator[tuple[tuple[str, str], str]]:
     """Wrong answers in a file of tests: decorators and tuples that begin with an exercise and a mistake."""
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Tuple) and len(node.elts) == 3:
-            named, label = node.elts[:2], ast.unparse(node.elts[2])
+            named, label = node.elts[:2], _code(text, node.elts[2])
         elif isinstance(node, ast.FunctionDef) and node.decorator_list:
             named, label = getattr(node.decorator_list[0], "args", []), node.name
         else:
             continue
         said = [getattr(one, "value", None) for one in named]
         if len(said) == 2 and all(isinstance(one, str) for one in said) and re.fullmatch(r"\w+/\w+", said[0]):
-            yield (said[0], said[1]), _short(label)
+            yield (said[0], said[1]), label
 
 
 def _module(path: Path) -> types.ModuleType:
