@@ -300,3 +300,5 @@ def test_wrong_answers_are_found_in_files_of_tests():
         (("scan/one", "a race"), "made(1)"),
         (("scan/two", "half"), "halves"),
     ]
+    text = 'ONE = {"no guard": (made(guard=False), "missing guard")}\nWRONG = {"scan/one": ONE}'
+    assert list(mistakes._named_in_tests(text)) == [(("scan/one", "missing guard"), "no guard")]

@@ -33,7 +33,7 @@ LABEL = 72  # characters that the code of a wrong answer may have, to be shown
 
 
 class Mistake(typing.NamedTuple):
-    """A mistake by name, what this exercise advises, and the wrong answers that make it, as far as their code is short.
+    """A mistake by name, what this exercise advises, and the wrong answers that make it, as short code or in words.
 
     ``advice`` is "" where the exercise has none of its own: then it is `usual`.
     """
@@ -174,8 +174,22 @@ def _value(node: ast.expr) -> str:
 
 
 def _named_in_tests(text: str) -> Iterator[tuple[tuple[str, str], str]]:
-    """Wrong answers in a file of tests: decorators and tuples that begin with an exercise and a mistake."""
-    for node in ast.walk(ast.parse(text)):
+    """Wrong answers in a file of tests: decorators and tuples that begin with an exercise and a mistake.
+
+    Or ``WRONG`` is a dictionary: by exercise the name of another one, which has by description an answer and a mistake.
+    """
+    tree = ast.parse(text)
+    assigned = {
+        getattr(node.targets[0], "id", ""): node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+    }
+    if wrong := assigned.get("WRONG"):
+        for exercise, name in zip(wrong.keys, wrong.values, strict=True):
+            cases = assigned[name.id]
+            for words, case in zip(cases.keys, cases.values, strict=True):
+                yield (exercise.value, case.elts[1].value), words.value
+    for node in ast.walk(tree):
         if isinstance(node, ast.Tuple) and len(node.elts) == 3:
             named, label = node.elts[:2], _code(text, node.elts[2])
         elif isinstance(node, ast.FunctionDef) and node.decorator_list:

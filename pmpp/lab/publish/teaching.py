@@ -172,7 +172,7 @@ def _exercises(source: Path) -> Iterator[str]:
         advised = any(mistake.advice for mistake in task.mistakes)
         rows = [_row("Mistake", "Made by", *["Advice"] * advised), "|---|---|" + "---|" * advised]
         for mistake in task.mistakes:
-            code = ", ".join(f"`{example}`" for example in mistake.examples)
+            code = ", ".join(map(_code, mistake.examples))
             rows.append(_row(mistake.name, code, *[mistake.advice] * advised))
             if not mistake.advice and mistakes.usual(mistake.name):
                 often[mistake.name] = mistakes.usual(mistake.name)
@@ -180,6 +180,15 @@ def _exercises(source: Path) -> Iterator[str]:
     if often:
         yield "### The usual advice"
         yield "\n".join([_row("Mistake", "Advice"), "|---|---|", *(_row(*pair) for pair in sorted(often.items()))])
+
+
+def _code(example: str) -> str:
+    """A wrong answer, as code unless it is described.
+
+    >>> _code("half(rows=1)"), _code("no guard at the store")
+    ('`half(rows=1)`', 'no guard at the store')
+    """
+    return example if " " in example and "(" not in example else f"`{example}`"
 
 
 def _kernels(stem: str) -> Iterator[str]:
