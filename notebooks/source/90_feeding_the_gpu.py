@@ -660,8 +660,8 @@ except replay.Unlike as why:
 # ### Host time against GPU time
 #
 # The host launches a step while the GPU computes the one before, so the longer of the two times sets the pace once
-# more. The next cell reads two records. One has LeNet-5 with 256 images, called and as a graph, with the same kernels in
-# both, and PyTorch beside it. The other has captured steps on batches that are there, by batch size.
+# more. The next cell reads two records. One has LeNet-5 with 256 images, called and as a graph of the same kernels, and
+# PyTorch beside it. The other has captured steps on batches that are there, by batch size.
 
 
 # %%
@@ -690,9 +690,8 @@ figures.steps(kept) if figures.rows(kept, "steps") else None
 # %% [markdown]
 # A step that is called is *launch-bound* as long as its kernels take less time than their launches. The orange lines
 # show it: the GPU waits for the host, and the time of a step is that of the host, whether the batch has one image or
-# a thousand. Only with the largest batch do the kernels take about as long as the host. There the dotted line lies
-# above both. Few of these long steps were queued at a time, and the end of the last one, when the host only waits,
-# counts for much.
+# a thousand. Only with the largest batch do the kernels take longer than the host. There the dotted line leaves that
+# of the host, and joins the GPU's.
 #
 # Captured, the host's share falls to one call and two small copies. The green diamonds lie far below the GPU's line,
 # so the kernels are the bound for every batch in the figure, and the dotted green line lies on that of the GPU. What

@@ -632,11 +632,11 @@ if record["rows"]:
 # most of its bytes. When it is computed again, all of them are there at once, with the gradient that arrives on top.
 # The rule of the square root is about many layers that are alike.
 #
-# Parts do lower the peak, but the time depends on what bounds a step. Our ResNet-18 takes much less than four times
-# as long for a batch of 512 as for one of 128. So with 128 images launching is the bound, and the same is true of
-# LeNet-5. Four parts have four times as many launches, and take about four times as long. Checkpointing adds
-# launches, too, so it need not cost exactly a third more time. A CUDA graph ([chapter 22](22_launches.ipynb)) makes
-# launches cheap.
+# Parts do lower the peak. What they cost depends on what bounds a step. In the plain steps the kernels take longer than
+# the host needs to launch them. There checkpointing costs what was said above: a forward pass more, which is about a
+# third of the time for ResNet-18. Four parts have four times as many launches for the same work. The kernels of a part
+# are short, the host becomes the bound, and the step takes several times as long. A CUDA graph
+# ([chapter 22](22_launches.ipynb)) makes launches cheap.
 #
 # ## What to take along
 #

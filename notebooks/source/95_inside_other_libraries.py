@@ -581,8 +581,8 @@ print(*frameworks.measured("layer_norm"), sep="\n")
 
 # %% [markdown]
 # Our compiled operator takes about as long as for the small matrix: this row is the host's time. The two graphs compare
-# the kernels. Ours are as fast as PyTorch's own, or a little faster. The fastest row is `torch, compiled`. It does not
-# call PyTorch's own kernels: the compiler has written others, as in [chapter 91](91_a_fusing_compiler.ipynb).
+# the kernels. Ours are as fast as PyTorch's own, or a little faster. `torch, compiled` does not call PyTorch's own
+# kernels: the compiler has written others, as in [chapter 91](91_a_fusing_compiler.ipynb).
 #
 # Cross-entropy is the operator with two results. Its kernel finds the loss and the gradient in one pass over the logits
 # ([chapter 86](86_gradients_of_softmax.ipynb)). The second result is marked as not differentiable, and `backward` only

@@ -259,10 +259,9 @@ if not kept["networks"]:
     print("No GPU has been measured yet.")
 
 # %% [markdown]
-# Called launch by launch, a step on the GPU needs a large batch to win, and a larger one for the smaller network. As a
-# CUDA graph it wins from the smallest batches on, because the host's time for sixty launches is gone (chapter
-# [22](22_launches.ipynb)). The CPU of this machine has many cores. Against the dotted line, your own computer, the
-# crossing lies elsewhere.
+# Called launch by launch, a step on the GPU wins only with a batch that is large enough. As a CUDA graph it wins with
+# much smaller ones, because the host's time for the launches is gone (chapter [22](22_launches.ipynb)). The CPU of this
+# machine has many cores. Against the dotted line, your own computer, the crossing lies elsewhere.
 #
 # ## What comes before the first step
 #

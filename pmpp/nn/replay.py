@@ -396,7 +396,7 @@ class Replayer:
         try:
             both = [self.recording(base, operation, arguments, options) for base in (1 << 45, 3 << 44)]
             arrays = sum(type(argument) is self.array for argument in (*arguments, *options.values()))
-            made = Replay(*both, arrays)
+            made = Replay(*both, inputs=arrays)
         except Unlike as error:
             self.left[f"{operation.__module__}.{operation.__name__}"] = str(error)
         if len(self.recorded) >= KEPT:
@@ -434,20 +434,23 @@ class Replayer:
         given = [instead(argument) for argument in arguments]
         named = {name: instead(value) for name, value in options.items()}
         handle = ctypes.c_void_p(stream.ptr)
+        why = ""
         with cupy.cuda.using_allocator(alloc), stream:
             _ask("cuStreamBeginCapture_v2", handle, THIS_THREAD)
             try:
                 result = operation(*given, **named, stream=device.as_stream(stream))
             except Exception as error:  # whatever it is: on its own the operation did this before without one
-                raise Unlike(f"{type(error).__name__}: {error}") from None
+                why = f"{type(error).__name__}: {error}"
             finally:
-                failed = array.library().cuStreamEndCapture(handle, ctypes.byref(graph))
-        if failed or not graph:
-            raise Unlike(f"the capture was cut short with error {failed}")
+                if code := array.library().cuStreamEndCapture(handle, ctypes.byref(graph)):
+                    why = why or f"the capture was cut short with error {code}"
         try:
+            if why:
+                raise Unlike(why)
             found.launched = launched_in(graph)
         finally:
-            array.library().cuGraphDestroy(graph)
+            if graph:
+                array.library().cuGraphDestroy(graph)
         found.results, found.make = self.described(result)
         return found
 
