@@ -1,0 +1,334 @@
+"""Questions about networks: layers, gradients, optimisers, and what they keep in memory."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from pmpp.lab.publish.quiz.model import Number, question, shown
+
+
+@question("74_linear")
+def one_row_through_a_layer(draw: random.Random) -> Number:
+    """The intensity of a layer for a few rows."""
+    rows, features, outputs = draw.choice((1, 2, 4, 8)), draw.choice((512, 1024, 4096)), draw.choice((512, 2048, 4096))
+    flops = 2 * rows * features * outputs
+    nbytes = 4 * (rows * features + features * outputs + rows * outputs)
+    return Number(
+        f"{rows} row{'s' if rows > 1 else ''} of {features} float32 go through a linear layer with {outputs} outputs "
+        "and without a bias. Inputs and weights are read once, and the results are written once. How many FLOP are "
+        "there for each byte?",
+        flops / nbytes,
+        "FLOP/byte",
+        f"{flops:,} FLOP and {nbytes:,} bytes. Nearly all bytes are weights, and each weight is used {rows} "
+        f"time{'s' if rows > 1 else ''}.",
+        {
+            flops / nbytes / 2: "A multiply-add counts as two FLOP.",
+            4 * flops / nbytes: "A number has 4 bytes.",
+            features / 6: "This would be so for a square of rows.",
+        },
+        within=0.03,
+        given={"rows": rows, "features": features, "outputs": outputs},
+    )
+
+
+@question("74_linear")
+def idle_multiprocessors(draw: random.Random) -> Number:
+    """Multiprocessors without a tile."""
+    rows, outputs = draw.choice((32, 64, 128, 256, 512)), draw.choice((10, 84, 120, 200, 400, 1000))
+    tile, sms = draw.choice((32, 64, 128)), draw.choice((58, 80, 108, 132, 144))
+    tiles = -(-rows // tile) * -(-outputs // tile)
+    return Number(
+        f"A layer makes {rows} x {outputs} results, in tiles of {tile} x {tile}. A block computes one tile, and each "
+        f"block gets a multiprocessor of its own as long as there is one; the GPU has {sms}. How many multiprocessors "
+        "have nothing to do?",
+        max(sms - tiles, 0),
+        "multiprocessors",
+        f"{-(-rows // tile)} x {-(-outputs // tile)} = {tiles} tiles for {sms} multiprocessors.",
+        {
+            min(tiles, sms): "These have something to do.",
+            sms - rows * outputs // tile**2: "A part of a tile is a block as well.",
+        },
+        given={"rows": rows, "outputs": outputs, "tile": tile, "sms": sms},
+    )
+
+
+@question("76_convolution_gradients")
+def products_with_zeros(draw: random.Random) -> Number:
+    """What a strided layer's gradient costs with zeros."""
+    stride, out, window = draw.choice((2, 3, 4)), draw.choice((14, 28, 56)), draw.choice((3, 5))
+    wide = (out - 1) * stride + 1
+    ratio = wide**2 / out**2
+    return Number(
+        f"A convolution layer with a stride of {stride} makes {out} x {out} outputs. To get the gradient of its input "
+        f"by an ordinary convolution, one puts {stride - 1} zero{'s' if stride > 2 else ''} between neighbours of the "
+        f"gradient, along both axes, and convolves what results with a window of {window} x {window} and padding, so "
+        "that it keeps its size. How many times as many products as the forward layer does that compute?",
+        ratio,
+        "times as many",
+        f"With zeros it is {wide} x {wide}, against {out} x {out} outputs of the forward layer, with as many products "
+        "for each.",
+        {float(stride): "There are two axes.", 1.0: "The products with zeros are computed as well."},
+        within=0.03,
+        given={"stride": stride, "out": out},
+    )
+
+
+@question("78_gradients_of_pooling_and_activations")
+def windows_of_an_element(draw: random.Random) -> Number:
+    """In how many windows an element lies."""
+    window, stride = draw.choice([(w, s) for w in (2, 3, 4, 5, 7) for s in (1, 2, 3, 4) if s <= w])
+    return Number(
+        f"Pooling has windows of {window} x {window} and a stride of {stride} along both axes. In how many windows "
+        "does an element lie on average, far from the edges?",
+        (window / stride) ** 2,
+        "windows",
+        f"Along an axis it is {window} / {stride} on average: a window has {window} places, and a new one begins "
+        f"every {stride}.",
+        {
+            window / stride: "This is along one axis.",
+            float(window**2): "A window begins only at every stride.",
+            1.0: "Windows overlap.",
+        },
+        given={"window": window, "stride": stride},
+    )
+
+
+@question("80_random_numbers")
+def mask_that_is_stored(draw: random.Random) -> Number:
+    """What a stored mask of dropout costs."""
+    size, mask = draw.choice((2, 4)), draw.choice((1, 4))
+    apart = 4 + 4 + mask + mask + 2 * size
+    return Number(
+        f"Dropout on a long array of numbers of {size} bytes. One program writes random numbers of 4 bytes; a second "
+        f"kernel reads them and writes a mask of {mask} byte{'s' if mask > 1 else ''} an element; a third reads the "
+        "mask and all of x, and writes y. Another program makes the random numbers in registers, reads x and writes "
+        "y. How many times the bytes of the second program does the first one move?",
+        apart / (2 * size),
+        "times the bytes",
+        f"4 + 4 + {mask} + {mask} + {size} + {size} = {apart} bytes an element, against {2 * size}.",
+        {
+            (apart - 4) / (2 * size): "The random numbers are written and read.",
+            (apart - mask) / (2 * size): "The mask is written and read.",
+        },
+        given={"size": size, "mask": mask},
+    )
+
+
+@question("82_optimisers")
+def launches_of_an_optimiser(draw: random.Random) -> Number:
+    """What many small launches cost."""
+    tensors, kernels, launch = (
+        draw.choice((20, 38, 62, 110, 161)),
+        draw.choice((4, 6, 8, 10)),
+        draw.choice((4, 5, 6, 8)),
+    )
+    return Number(
+        f"A network has {tensors} tensors of parameters, all of them small. An optimiser has {kernels} operations for "
+        f"each, with a kernel each, and a launch takes the host {launch} us. How many microseconds does the host "
+        "spend more than if one launch did all of it?",
+        (tensors * kernels - 1) * launch,
+        "us",
+        f"{tensors} x {kernels} = {tensors * kernels} launches against one.",
+        {
+            tensors * kernels * launch: "The one launch costs something, too.",
+            tensors * launch: "Each operation has a kernel of its own.",
+        },
+        within=0.005,
+        given={"tensors": tensors, "kernels": kernels, "launch": launch},
+    )
+
+
+@question("84_gradients_of_normalisation")
+def read_once_or_twice(draw: random.Random) -> Number:
+    """What reading two inputs twice costs."""
+    inputs, again = draw.choice((1, 2, 3, 4)), draw.choice((1, 2, 3))
+    ratio = (inputs * (1 + again) + 1) / (inputs + 1)
+    return Number(
+        f"A kernel needs {inputs} large array{'s' if inputs > 1 else ''} of the same size, and writes one more. It "
+        f"reads the inputs once for sums, and then {again} time{'s' if again > 1 else ''} more, since no cache holds "
+        "them. How many times the least bytes does it move? The least is to read each input once and to write the "
+        "result.",
+        ratio,
+        "times the bytes",
+        f"{inputs} x {1 + again} + 1 = {inputs * (1 + again) + 1} arrays move, and {inputs + 1} are the least.",
+        {1.0 + again: "The result is written once in both.", float(inputs): "Count the reads of each input."},
+        given={"inputs": inputs, "again": again},
+    )
+
+
+@question("88_a_tape")
+def slope_of_a_square(draw: random.Random) -> Number:
+    """A gradient by the chain rule."""
+    w, x, b, t = (draw.choice([n for n in range(-5, 6) if n]) for _ in range(4))
+    error = w * x + b - t
+    return Number(
+        f"L = (w x + b - t)^2 with w = {w}, x = {x}, b = {b}, t = {t}. What is the slope of L with respect to w?",
+        2 * error * x,
+        "slope",
+        f"The error w x + b - t is {error}. The slope with respect to the error is 2 x {error}, and with respect to w "
+        "it is that times x.",
+        {
+            2 * error: "This is the slope with respect to b.",
+            error * x: "The slope of a square has a factor 2.",
+            2 * error * w: "This is the slope with respect to x.",
+            error**2: "This is L itself.",
+        },
+        given={"w": w, "x": x, "b": b, "t": t},
+    )
+
+
+@question("88_a_tape")
+def gradient_of_a_broadcast(draw: random.Random) -> Number:
+    """The gradient of what is broadcast."""
+    rows, columns, factor = draw.randrange(2, 65), draw.randrange(2, 9), draw.randrange(2, 10)
+    return Number(
+        f"`x` has the shape ({rows}, {columns}), `bias` has the shape ({columns},), and the loss is the sum of all "
+        f"elements of `(x + bias) * {factor}`. What is the gradient of one element of `bias`?",
+        rows * factor,
+        "gradient",
+        f"Each element of `bias` is added in {rows} rows, and each of these has a slope of {factor}. The slopes add "
+        "up.",
+        {
+            factor: "It is used in every row, and the slopes add up.",
+            rows * columns * factor: "It is used in one column alone.",
+            columns * factor: "It is used once in a row, and in every row.",
+        },
+        given={"rows": rows, "columns": columns, "factor": factor},
+    )
+
+
+@question("89_a_network_that_learns")
+def first_loss(draw: random.Random) -> Number:
+    """The loss before anything is learned."""
+    classes = draw.choice((2, 3, 5, 8, 10, 20, 26, 100, 1000))
+    return Number(
+        f"A network that has not learned anything gives each of {classes} classes about the same share. The loss is "
+        "minus the natural logarithm of the share of the right class. What is it?",
+        math.log(classes),
+        "loss",
+        f"The share is 1 / {classes}, and -ln(1 / {classes}) = ln({classes}).",
+        {
+            math.log2(classes): "This is the logarithm to the base 2.",
+            math.log10(classes): "This is to the base 10.",
+            1 / classes: "This is the share.",
+        },
+        within=0.01,
+        given={"classes": classes},
+    )
+
+
+@question("89_a_network_that_learns")
+def parameters_of_a_convolution(draw: random.Random) -> Number:
+    """The parameters of a convolution layer."""
+    channels, filters, window = draw.choice((1, 3, 8, 16)), draw.choice((8, 16, 32, 64)), draw.choice((1, 3, 5, 7))
+    return Number(
+        f"A convolution layer has {channels} input channel{'s' if channels > 1 else ''}, {filters} filters and "
+        f"windows of {window} x {window}, and a bias for each filter. How many parameters does it have?",
+        filters * (channels * window**2 + 1),
+        "parameters",
+        f"{filters} x {channels} x {window} x {window} weights and {filters} biases.",
+        {
+            filters * channels * window**2: "The biases are missing.",
+            filters * (window**2 + 1): "A filter has weights for each channel.",
+            filters * channels * (window**2 + 1): "A filter has one bias, and not one for each channel.",
+        },
+        given={"channels": channels, "filters": filters, "window": window},
+    )
+
+
+@question("93_memory")
+def state_of_adam(draw: random.Random) -> Number:
+    """What training with Adam keeps."""
+    features, hidden, classes = (
+        draw.choice((64, 256, 784)),
+        draw.choice((32, 100, 128, 256)),
+        draw.choice((10, 26, 100)),
+    )
+    count = features * hidden + hidden + hidden * classes + classes
+    return Number(
+        f"A network is a linear layer from {features} to {hidden}, an activation, and a linear layer from {hidden} to "
+        f"{classes}, both with a bias. It is trained with Adam, all in float32. How many bytes do the parameters, "
+        "their gradients and the state of the optimiser take together?",
+        16 * count,
+        "bytes",
+        f"There are {count:,} parameters. Each has its value, its gradient and two running means, of 4 bytes each.",
+        {
+            4 * count: "These are the parameters alone.",
+            12 * count: "Adam keeps two means, or the gradients are missing.",
+            8 * count: "This is the state of Adam alone, or parameters and gradients.",
+            16 * (count - hidden - classes): "The biases are missing.",
+        },
+        given={"features": features, "hidden": hidden, "classes": classes},
+    )
+
+
+@question("93_memory")
+def fragmented_pool(draw: random.Random) -> Number:
+    """What a fragmented pool asks for."""
+    pieces, wanted = draw.choice((8, 10, 12, 16, 20)), draw.choice((2, 3, 4))
+    free = pieces // 2
+    return Number(
+        f"A pool of memory has asked the driver for {pieces} MiB in one piece and filled it with {pieces} arrays of 1 "
+        f"MiB, in order. Every second one is freed. Then somebody wants an array of {wanted} MiB, in one piece. If "
+        "nothing fits, the pool asks the driver for exactly as much as is wanted. How many MiB has it asked for in "
+        "all?",
+        pieces + wanted,
+        "MiB",
+        f"{free} MiB are free, but no two of them are neighbours.",
+        {pieces: "No two free arrays are neighbours.", pieces + wanted - free: "What is free cannot be put together."},
+        given={"pieces": pieces, "wanted": wanted},
+    )
+
+
+@question("94_incremental_learning")
+def frozen_trunk(draw: random.Random) -> Number:
+    """What is kept for a frozen trunk."""
+    rows, features, classes = (
+        draw.choice((16, 32, 64, 128)),
+        draw.choice((64, 128, 256, 512)),
+        draw.choice((10, 12, 20, 26)),
+    )
+    return Number(
+        f"The trunk of a network is frozen, and only its head is trained, a linear layer from {features} features to "
+        f"{classes} classes. For the backward pass the head keeps its input, and the loss keeps the gradients of its "
+        f"scores, all in float32. How many bytes is that for a batch of {rows}?",
+        4 * rows * (features + classes),
+        "bytes",
+        f"{rows} x {features} features and {rows} x {classes} gradients of 4 bytes. The trunk keeps nothing.",
+        {
+            4 * rows * features: "The loss keeps something, too.",
+            rows * (features + classes): "A float32 has 4 bytes.",
+            4 * features * classes: "These are the weights.",
+        },
+        given={"rows": rows, "features": features, "classes": classes},
+    )
+
+
+@question("97_choosing_a_gpu")
+def when_the_other_is_faster(draw: random.Random) -> Number:
+    """From which batch on arithmetic decides."""
+    side = draw.choice((2048, 4096, 8192))
+    wide, fast = draw.choice((1.6, 2.0, 3.4)), draw.choice((40, 60, 80))
+    slow = draw.choice((10, 15, 20))
+
+    def seconds(n: int, flops: float, bandwidth: float) -> float:
+        return max(2 * n * side**2 / flops, 4 * (side**2 + 2 * side * n) / bandwidth)
+
+    border = next(n for n in range(1, 10**5) if seconds(n, fast * 1e12, 1e12) < seconds(n, slow * 1e12, wide * 1e12))
+    return Number(
+        f"A linear layer of {side} x {side} in float32 takes the longer of two times: 2 n x {side}^2 operations for a "
+        f"batch of n, and 4 bytes for each weight, input and output. One GPU does {slow} x 10^12 operations and moves "
+        f"{shown(wide)} x 10^12 bytes a second; the other does {fast} x 10^12 operations and moves 1 x 10^12 bytes a "
+        "second. From which n on is the other one faster?",
+        border,
+        "examples",
+        "For small batches both wait for the weights, and the first one has more bandwidth. The other one is faster "
+        "as soon as the first one's arithmetic takes longer than the other one's bytes.",
+        {
+            1: "A small batch waits for the weights.",
+            round(slow / wide * 2): "Here the first one begins to wait for arithmetic.",
+        },
+        within=0.1,
+        given={"side": side, "wide": wide, "fast": fast, "slow": slow},
+    )

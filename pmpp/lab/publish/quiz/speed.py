@@ -1,0 +1,309 @@
+"""Questions about bounds: bytes, operations, the ridge, and what fusing saves."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from pmpp import simt
+from pmpp.lab.publish.quiz.model import Choice, Number, question, shown
+
+
+def machine(draw: random.Random) -> tuple[float, float, str]:
+    """The float32 rate in FLOP/s and the bandwidth in bytes a second of a GPU, and a sentence that says both."""
+    flops = draw.choice((8, 12, 16, 20, 24, 30, 40, 60, 80)) * 1e12
+    bandwidth = draw.choice((0.3, 0.4, 0.5, 0.8, 1, 1.5, 2, 3, 4)) * 1e12
+    said = (
+        f"A GPU does {shown(flops / 1e12)} x 10^12 float32 operations a second at most (a multiply-add is two), and "
+        f"its memory moves {shown(bandwidth / 1e12)} x 10^12 bytes a second."
+    )
+    return flops, bandwidth, said
+
+
+@question("00_start_here")
+def product_of_squares(draw: random.Random) -> Number:
+    """From which size on a matrix product is compute-bound."""
+    flops, bandwidth, said = machine(draw)
+    n = math.floor(6 * flops / bandwidth) + 1
+    return Number(
+        f"{said} The product of two n x n matrices of float32 is 2 n^3 operations. Each matrix is read once, and the "
+        "result is written once. From which n on is the product compute-bound?",
+        n,
+        "n",
+        f"12 n^2 bytes, so n / 6 FLOP a byte. The ridge is {shown(flops / bandwidth)} FLOP a byte, and n is six times "
+        "that.",
+        {
+            round(flops / bandwidth): "This is the ridge, in FLOP a byte.",
+            round(4 * flops / bandwidth): "Two matrices are read and one is written: 12 bytes for 2 n FLOP.",
+            round(12 * flops / bandwidth): "A multiply-add counts as two.",
+            round(1.5 * flops / bandwidth): "An element has 4 bytes.",
+        },
+        within=0.05,
+        given={"flops": flops, "bandwidth": bandwidth},
+    )
+
+
+@question("00_start_here")
+def side_of_the_ridge(draw: random.Random) -> Choice:
+    """Which work is compute-bound."""
+    flops, bandwidth, said = machine(draw)
+    ridge = flops / bandwidth
+    n, terms = draw.choice((16, 32, 64, 128, 256, 512, 1024, 2048)), draw.choice((4, 16, 64, 256, 1024))
+    works = {
+        "the sum of a long vector": 1 / 4,
+        "the sum of two long vectors": 1 / 12,
+        f"the product of two {n} x {n} matrices": n / 6,
+        f"a polynomial of degree {terms} at each element of a long vector, which is read and replaced": terms / 4,
+    }
+    bound = [name for name, intensity in works.items() if intensity > ridge]
+    right = {0: "none of them", 1: bound[0] if bound else "", 2: "both the product and the polynomial"}[len(bound)]
+    options = {name: f"It is {shown(intensity)} FLOP a byte." for name, intensity in list(works.items())[1:]}
+    options |= {
+        "none of them": "Compare FLOP a byte with the ridge.",
+        "both the product and the polynomial": "One of them lies below the ridge.",
+    }
+    options.pop(right)
+    listed = "; ".join(f"{name}" for name in works)
+    return Choice(
+        f"{said} All numbers are float32, and each is read once and written once. Which of these are compute-bound? "
+        f"{listed}.",
+        right,
+        f"The ridge is {shown(ridge)} FLOP a byte. "
+        + "; ".join(f"{name}: {shown(intensity)}" for name, intensity in works.items())
+        + ".",
+        options,
+        given={"ridge": ridge, "works": works},
+    )
+
+
+@question("04_vector_add")
+def least_time_of_an_addition(draw: random.Random) -> Number:
+    """The least time of a vector addition."""
+    bandwidth = draw.choice((0.3, 0.5, 0.9, 1.5, 2, 3.35, 4.8))
+    millions, size = draw.choice((10, 20, 50, 100, 200, 500)), draw.choice((4, 8))
+    least = 3 * size * millions / bandwidth
+    return Number(
+        f"Two vectors of {millions} million numbers of {size} bytes are added, and the result is a third vector. The "
+        f"memory moves {shown(bandwidth)} x 10^12 bytes a second. How many microseconds does that take at least?",
+        least,
+        "us",
+        f"Two vectors are read and one is written: 3 x {size} x {millions} million bytes, divided by the bandwidth.",
+        {
+            least * 2 / 3: "The result has to be written, too.",
+            least / 3: "There are three vectors.",
+            least / size: "These would be numbers of one byte.",
+        },
+        within=0.02,
+        given={"bandwidth": bandwidth, "millions": millions, "size": size},
+    )
+
+
+@question("12_matmul")
+def flat_product(draw: random.Random) -> Number:
+    """From which inner size on a flat product is compute-bound."""
+    flops, bandwidth, said = machine(draw)
+    side = draw.choice((4096, 8192, 16384))
+    # 2 m m k FLOP, 4 (m m + 2 m k) bytes
+    ridge = flops / bandwidth
+    border = next(k for k in range(1, 10**6) if 2 * side * k > ridge * 4 * (side + 2 * k))
+    return Number(
+        f"{said} A matrix of {side} x K is multiplied by one of K x {side}, all in float32. Each input is read once, "
+        "and the result is written once. From which K on is the product compute-bound?",
+        border,
+        "K",
+        f"2 x {side}^2 x K operations on 4 x ({side}^2 + 2 x {side} x K) bytes. The bytes of the result are the most, "
+        f"so K is a little more than twice the ridge of {shown(ridge)} FLOP a byte.",
+        {
+            round(ridge): "An element has 4 bytes, and a multiply-add is two FLOP.",
+            round(6 * ridge): "It is not a square.",
+        },
+        within=0.1,
+        given={"flops": flops, "bandwidth": bandwidth, "side": side},
+    )
+
+
+@question("12_matmul")
+def wasted_tiles(draw: random.Random) -> Number:
+    """What tiles compute beyond the edge."""
+    rows, columns = draw.randrange(200, 1500), draw.choice((10, 20, 50, 100, 150, 200, 300))
+    side = draw.choice((32, 64, 128))
+    blocks = -(-rows // side) * -(-columns // side)
+    share = 100 * rows * columns / (blocks * side**2)
+    return Number(
+        f"A matrix product has {rows} x {columns} results. Blocks compute tiles of {side} x {side} of them, and tiles "
+        "cover all. How many percent of the elements that blocks compute are results?",
+        share,
+        "%",
+        f"{-(-rows // side)} x {-(-columns // side)} = {blocks} tiles have {blocks * side**2:,} elements, and "
+        f"{rows * columns:,} are results.",
+        {
+            100 - share: "This is what is wasted.",
+            100 * columns / (-(-columns // side) * side): "The other axis is cut off, too.",
+            100.0: "Tiles reach beyond the edge.",
+        },
+        within=0.01,
+        given={"rows": rows, "columns": columns, "side": side},
+    )
+
+
+@question("16_transpose")
+def least_time_of_a_transpose(draw: random.Random) -> Number:
+    """The least time of a transpose."""
+    side, size = draw.choice((2048, 4096, 8192, 16384)), draw.choice((2, 4, 8))
+    bandwidth = draw.choice((0.5, 0.9, 1.5, 2, 3.35, 4.8))
+    least = 2 * size * side**2 / bandwidth / 1e6
+    return Number(
+        f"A matrix of {side} x {side} elements of {size} bytes is transposed into another one. The memory moves "
+        f"{shown(bandwidth)} x 10^12 bytes a second. How many microseconds does that take at least?",
+        least,
+        "us",
+        f"Each element is read once and written once: 2 x {size} x {side}^2 bytes.",
+        {least / 2: "It has to be written, too.", least / size: "These would be elements of one byte."},
+        within=0.02,
+        given={"side": side, "size": size, "bandwidth": bandwidth},
+    )
+
+
+@question("20_memory_or_compute")
+def degree_at_the_ridge(draw: random.Random) -> Number:
+    """From which degree on a polynomial is compute-bound."""
+    flops, bandwidth, said = machine(draw)
+    size = draw.choice((4, 8))
+    if size == 8:
+        said = said.replace("float32", "float64")
+    degree = math.floor(size * flops / bandwidth) + 1
+    return Number(
+        f"{said} A polynomial is evaluated at each element of a long vector of float{8 * size} by Horner's rule, one "
+        "multiply-add for each degree. Each element is read once, and its result is written once; the coefficients "
+        "are few. From which degree on is that compute-bound?",
+        degree,
+        "degree",
+        f"Degree d is 2 d FLOP on {2 * size} bytes. The ridge is {shown(flops / bandwidth)} FLOP a byte.",
+        {
+            round(flops / bandwidth): "This is the ridge, in FLOP a byte.",
+            round(2 * size * flops / bandwidth): "A multiply-add counts as two.",
+            round(size * flops / bandwidth / 2): "The result is written, too.",
+        },
+        within=0.05,
+        given={"flops": flops, "bandwidth": bandwidth, "size": size},
+    )
+
+
+@question("20_memory_or_compute")
+def double_precision(draw: random.Random) -> Choice:
+    """On which GPU double precision is compute-bound."""
+    degree = draw.randrange(2, 40)
+    gpus = draw.sample(list(simt.GPUS), 4)
+    intensity = 2 * degree / 16
+    ridges = {gpu.name: gpu.fp64 / gpu.bandwidth for gpu in gpus}
+    slow = [name for name, ridge in ridges.items() if ridge < intensity]
+    listed = "; ".join(
+        f"{gpu.name}: {shown(gpu.fp64 / 1e12)} x 10^12 FLOP/s, {shown(gpu.bandwidth / 1e12)} x 10^12 bytes/s"
+        for gpu in gpus
+    )
+    right = ", ".join(slow) or "none of them"
+    others = {
+        ", ".join(name for name in ridges if name not in slow) or "none of them": "On these memory is the bound.",
+        ", ".join(ridges): "Compare FLOP a byte with each ridge.",
+        "none of them": "Compare FLOP a byte with each ridge.",
+        ", ".join(name for name in ridges if ridges[name] < 2 * intensity)
+        or "none of them": "The result is written, too.",
+    }
+    others.pop(right, None)
+    return Choice(
+        f"A polynomial of degree {degree} is evaluated at each element of a long float64 vector, with a multiply-add "
+        f"for each degree, and the result is written to another vector. Rates of float64 and of the memory: {listed}. "
+        "On which of these GPUs is that compute-bound?",
+        right,
+        f"{2 * degree} FLOP on 16 bytes are {shown(intensity)} FLOP a byte. The ridges: "
+        + ", ".join(f"{name} {shown(ridge)}" for name, ridge in ridges.items())
+        + ".",
+        others,
+        given={"degree": degree, "gpus": [gpu.name for gpu in gpus]},
+    )
+
+
+@question("46_pooling_and_activations")
+def activation_apart(draw: random.Random) -> Number:
+    """What a chain of elementwise kernels moves."""
+    steps, size = draw.choice((2, 3, 4, 5, 6)), draw.choice((2, 4))
+    pairs = draw.randrange(0, steps)
+    alone = (2 * steps + pairs) * size
+    fused = (2 + pairs) * size
+    second = {
+        0: "",
+        1: "One of them takes a second array of the same size as well. ",
+    }.get(pairs, f"{pairs} of them take a second array of the same size as well, each another one. ")
+    return Number(
+        f"A program applies {steps} operations to a long array, one after another. {second}An element has {size} "
+        "bytes. With a kernel for each operation, every kernel reads its inputs and writes its result. How many "
+        "times the bytes of one kernel that does all of it is that?",
+        alone / fused,
+        "times the bytes",
+        f"An element takes 2 x {steps} + {pairs} = {2 * steps + pairs} numbers in kernels of their own, and 2 + "
+        f"{pairs} = {2 + pairs} in one kernel.",
+        {float(steps): "The second arrays are read once in both.", (2 * steps - 1) / 1.0: "Results are written, too."},
+        given={"steps": steps, "pairs": pairs, "size": size},
+    )
+
+
+@question("54_normalisation")
+def training_and_inference(draw: random.Random) -> Number:
+    """What a second read costs."""
+    reads, size = draw.choice((2, 3, 4)), draw.choice((2, 4))
+    millions = draw.choice((16, 64, 100, 200))
+    return Number(
+        f"A layer normalises a tensor of {millions} million numbers of {size} bytes, which fits into no cache. For "
+        f"inference it reads each number once and writes one. A kernel for training reads each number {reads} times, "
+        "since it needs the mean and the variance first, and writes one. Memory is the bound of both. How many times "
+        "as long does training take?",
+        (reads + 1) / 2,
+        "times as long",
+        f"{reads} reads and one write are {(reads + 1) * size} bytes a number, against {2 * size}.",
+        {float(reads): "The write is the same in both.", reads - 1.0: "The first read is needed in both."},
+        given={"reads": reads},
+    )
+
+
+@question("91_a_fusing_compiler")
+def long_fused_chain(draw: random.Random) -> Number:
+    """When a fused chain becomes compute-bound."""
+    flops, bandwidth, said = machine(draw)
+    each = draw.choice((1, 2, 4))
+    border = math.floor(flops / bandwidth * 8 / each) + 1
+    return Number(
+        f"{said} A fused kernel reads a float32, applies k steps of {each} FLOP each to it, and writes it back. From "
+        "which k on is it compute-bound?",
+        border,
+        "steps",
+        f"8 bytes take as long as {shown(8 * flops / bandwidth)} FLOP, and a step is {each}.",
+        {
+            round(flops / bandwidth): "This is the ridge, in FLOP a byte.",
+            round(flops / bandwidth * 4 / each): "It is written, too.",
+        },
+        within=0.05,
+        given={"flops": flops, "bandwidth": bandwidth, "each": each},
+    )
+
+
+@question("97_choosing_a_gpu")
+def another_gpu(draw: random.Random) -> Number:
+    """How much faster another GPU is."""
+    parts = draw.randrange(2, 9) * 10
+    faster = draw.choice((1.25, 1.4, 1.5, 1.6, 2, 2.5))
+    gain = 100 / (100 - parts + parts / faster)
+    return Number(
+        f"A training step spends {parts} % of its time in kernels that wait for memory, and the rest in kernels that "
+        f"wait for arithmetic. Another GPU has {shown(faster)} times the bandwidth and the same arithmetic rate. How "
+        "many times as fast is the step there?",
+        gain,
+        "times as fast",
+        f"Of 100 % the part of {100 - parts} % stays, and {parts} % become {parts} / {shown(faster)} = "
+        f"{shown(parts / faster)} %.",
+        {
+            float(faster): "Arithmetic does not become faster.",
+            1 + parts / 100 * (faster - 1): "Times add up, and not rates.",
+        },
+        within=0.01,
+        given={"parts": parts, "faster": faster},
+    )
