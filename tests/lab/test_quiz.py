@@ -130,7 +130,7 @@ def test_what_is_refused():
 
 def test_mistakes_that_give_the_right_number_or_the_same_are_left_out():
     made = Number("?", 32, "", "", {32: "right.", 4: "one.", 4.1: "hardly another one.", 8: "two."}, within=0.1)
-    assert made.wrong == {4: "the same.", 8: "two."}
+    assert made.wrong == {4: "one.", 8: "two."}
     near = Number("?", 10.0, "", "", {10.05: "near.", 11.0: "far."}, within=0.02)
     assert near.wrong == {11.0: "far."}
 

@@ -217,7 +217,8 @@ def rectangle_of_a_warp(draw: random.Random) -> Number:
         {
             2 * load: "The store goes across the rows of the other matrix.",
             2 * store: "The load goes along the rows.",
-            2 * size: "Only a warp whose lanes lie side by side is served so well, on both sides.",
+            load: "This is the load alone.",
+            64: "Neighbours in a row share a sector.",
         },
         given={"across": across, "size": size},
     )
