@@ -8,6 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # For your own arguments: make lab LAB_ARGS=--no-browser, make test PYTEST_ARGS="-k reduction", make bench ROOMS=matmul,
 # make attest ONLY="tests/kernels/scan notebooks/34_scan", make attest ONLY=--stale, make stale STALE_ARGS=--check
 # make room NAME=histogram NUMBER=38, make release RELEASE_ARGS="04_vector_add 08_warps --out ../class"
+# make quiz QUIZ_ARGS="--variants 20 --seed 7", make slides SLIDES_ARGS="12_matmul --sharp"
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
@@ -15,6 +16,8 @@ ONLY ?=
 STALE_ARGS ?=
 MUTANTS_ARGS ?=
 RELEASE_ARGS ?=
+QUIZ_ARGS ?=
+SLIDES_ARGS ?=
 NAME :=
 NUMBER :=
 
@@ -22,7 +25,7 @@ NUMBER :=
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions teaching bench readme room instruments clean
+.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions teaching bench readme room quiz slides instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -65,6 +68,12 @@ solutions: $(VENV)/.lab ## write them for the teacher, with answers and outputs,
 teaching: $(VENV)/.lab ## write the syllabi and the instructor's guide of docs/teaching/ anew
 	$(BIN)/python -m pmpp.lab.publish.teaching
 
+quiz: $(VENV)/.lab ## write a quiz bank for Moodle, with answers that are computed, to build/quiz/
+	PMPP_BACKEND=simt $(BIN)/python -m pmpp.lab.publish.quiz $(QUIZ_ARGS)
+
+slides: $(VENV)/.course ## write slides of the chapters, which PowerPoint and LibreOffice open, to build/slides/
+	$(BIN)/python -m pmpp.lab.publish.slides $(SLIDES_ARGS)
+
 bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 	$(BIN)/python -m pmpp.lab.measure.bench $(ROOMS)
 	$(BIN)/python -m pmpp.lab.measure.calls $(ROOMS)
@@ -94,6 +103,9 @@ install = @gpu=$$($(BIN)/python -I pmpp/runtime/gpu.py) && more=$${gpu:-$(2)} &&
 
 $(VENV)/.lab: pyproject.toml | $(BIN)/python
 	$(call install,lab,)
+
+$(VENV)/.course: pyproject.toml $(VENV)/.lab | $(BIN)/python
+	$(call install,course,)
 
 # The tests compile every kernel to PTX: with a GPU's packages, or with the compiler alone.
 $(VENV)/.test: pyproject.toml | $(BIN)/python

@@ -114,7 +114,7 @@ def page(bank: Mapping[Template, Sequence[Question]]) -> str:
             chapter = template.chapter
             found.append(f"<h2>{html.escape(chapter)}</h2>")
         made = questions[0]
-        answer = f"{shown(made.answer)} {made.unit}" if isinstance(made, Number) else made.answer
+        answer = f"{shown(made.answer)} ({made.unit})" if isinstance(made, Number) else made.answer
         found.append(f'<section id="{template.name}"><h3>{html.escape(template.title)}</h3>{markup(_asked(made))}')
         found.append(f"<details><summary>Answer</summary><p><b>{_inline(answer)}</b></p>{markup(made.why)}<ul>")
         for wrong, why in made.wrong.items():

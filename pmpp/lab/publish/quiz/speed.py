@@ -68,7 +68,7 @@ def side_of_the_ridge(draw: random.Random) -> Choice:
         f"{said} All numbers are float32, and each is read once and written once. Which of these are compute-bound? "
         f"{listed}.",
         right,
-        f"The ridge is {shown(ridge)} FLOP a byte. "
+        f"The ridge is {shown(ridge)} FLOP a byte. In FLOP a byte, "
         + "; ".join(f"{name}: {shown(intensity)}" for name, intensity in works.items())
         + ".",
         options,
