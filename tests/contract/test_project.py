@@ -53,6 +53,7 @@ def test_every_import_is_declared():
     provides = {
         "sklearn": "scikit-learn",
         "PIL": "pillow",
+        "pptx": "python-pptx",
         "yaml": "pyyaml",
         "mpl_toolkits": "matplotlib",
         "_pytest": "pytest",
@@ -123,7 +124,7 @@ def test_conda_users_get_the_same():
 def test_the_makefile_installs_extras_that_exist():
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     found = re.findall(r"\$\(call install,([\w-]+),([\w-]*)\)", text)
-    assert len(found) == 3
+    assert len(found) == 4
     assert {extra for pair in found for extra in pair if extra} <= EXTRAS.keys()
 
 
@@ -144,6 +145,8 @@ def test_make_lists_its_targets():
         "release",
         "solutions",
         "teaching",
+        "quiz",
+        "slides",
         "bench",
         "readme",
         "room",
