@@ -95,7 +95,8 @@ def test_wrong_answers_are_wrong_and_say_why(template):
 
 def test_there_is_one_for_every_chapter_that_asks_for_predictions():
     asking = [path.stem for path in notebooks.sources() if "predict(guess" in path.read_text(encoding="utf-8")]
-    assert {template.chapter for template in TEMPLATES} == {*asking}
+    missing = {*asking} - {template.chapter for template in TEMPLATES}
+    assert not missing, f"pmpp/lab/publish/quiz/ needs a question for {', '.join(sorted(missing))}"
     assert len(TEMPLATES) >= 40
     assert len({template.title for template in TEMPLATES}) == len(TEMPLATES)
 

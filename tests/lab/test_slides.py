@@ -148,13 +148,15 @@ def test_a_kernel_on_show():
 def test_a_question_comes_behind_what_it_asks_about():
     answer = "<details><summary>Show the answer</summary>3 &lt; 4</details>"
     found = kinds(
-        markdown("## A\n\nWords.\n\n**Predict, then run.** The table above helps. Look at it. It is short. How many?"),
+        markdown(
+            "## A\n\nWords.\n\n**Predict, then run.** Look at it. How many? (It is printed.) See the table above. A rough number will do."
+        ),
         code("guess = None", html=answer),
         markdown("So many."),
     )
     assert [(slide.kind, slide.text) for slide in found] == [
         ("text", ("Words.",)),
-        ("question", ("Look at it.", "It is short.", "How many?")),
+        ("question", ("Look at it.", "How many?", "A rough number will do.")),
         ("text", ("So many.",)),
     ]
     assert found[1].notes == "Answer: 3 < 4"
@@ -173,6 +175,13 @@ def test_exercises_and_answers_are_left_out():
 def test_what_only_makes_sense_in_the_notebook_is_left_out():
     (slide,) = kinds(markdown("## A\n\nThe next cell prints it. It is long. Memory is the bound. Here is why: see."))
     assert slide.text == ("Memory is the bound.",)
+
+
+def test_a_question_that_leads_on_is_left_out():
+    (slide,) = kinds(markdown("## A\n\nIs it? It is. Is that all?"))
+    assert slide.text == ("Is it?", "It is.")
+    (slide,) = kinds(markdown("## A\n\nIs it?"))
+    assert slide.text == ("Is it?",)
 
 
 # ------------------------------------------------------------------------------------------------------------- the text

@@ -185,23 +185,27 @@ def _chosen(paragraphs: Sequence[str], letters: int = LETTERS) -> tuple[str, ...
         left_out = False
         for sentence in sentences(paragraph):
             hangs = left_out and _REFERS.match(sentence)
-            if len(found) == SENTENCES or sum(map(len, found)) + len(sentence) > letters:
-                return tuple(found)
-            if _usable(sentence) and not hangs:
+            fits = len(found) < SENTENCES and sum(map(len, found)) + len(sentence) <= letters
+            if fits and _usable(sentence) and not hangs:
                 found.append(sentence)
-            elif found:
-                return tuple(found)
+            elif found or not fits:
+                return _answered(found)
             else:
                 left_out = True
-    return tuple(found)
+    return _answered(found)
+
+
+def _answered(found: Sequence[str]) -> tuple[str, ...]:
+    """Sentences without a question at their end, which leads on to what is not on the slide."""
+    return _answered(found[:-1]) if len(found) > 1 and found[-1].endswith("?") else tuple(found)
 
 
 def _asked(question: str) -> tuple[str, ...]:
-    """The sentences of a question, without those that point at something in the notebook."""
-    found = sentences(question)
-    kept = []
-    for sentence, after in itertools.zip_longest(found, found[1:], fillvalue=""):
-        if "?" in sentence or _REFERS.match(after) or not _NOTEBOOK.search(sentence):
+    """The sentences of a question, without help that only the notebook gives: in brackets, or behind the question."""
+    kept: list[str] = []
+    for sentence in sentences(question):
+        helps = sentence[0] == "(" or any("?" in one for one in kept)
+        if not (helps and _NOTEBOOK.search(sentence)):
             kept.append(sentence)
     return tuple(kept)
 
