@@ -149,7 +149,8 @@ def test_a_question_comes_behind_what_it_asks_about():
     answer = "<details><summary>Show the answer</summary>3 &lt; 4</details>"
     found = kinds(
         markdown(
-            "## A\n\nWords.\n\n**Predict, then run.** Look at it. How many? (It is printed.) See the table above. A rough number will do."
+            "## A\n\nWords.\n\n"
+            "**Predict, then run.** Look at it. How many? (It is printed.) See the table above. A rough number will do."
         ),
         code("guess = None", html=answer),
         markdown("So many."),
