@@ -49,8 +49,8 @@ SKIPPED = ("Exercise", "On your GPU", "The chapters", "How the workbook works")
 # What a sentence says to somebody who has the notebook open.
 _NOTEBOOK = re.compile(
     r"(?i)\b(cells?|below|above|here is|here are|here it is|printed|prints|further up|the comment|`?check`?|folded|"
-    r"exercises?|notebook|the (next|last|first) (line|column|table|figure|two lines)|run (it|this)|the table|look at|"
-    r"open it|chapter \d+ (explains|asks)|that line|the answer|guess)\b"
+    r"exercises?|notebook|the (next|last|first) (line|column|table|figure|two lines)|the table|look at|open it|"
+    r"run (it|this)|read it from|chapter \d+ (explains|asks)|that line|the answer|guess)\b"
 )
 _REFERS = re.compile(
     r"(And|Both|But|It|Its|So|That|Then|There|These|They|This|Those|Thus|Two of)\b"
