@@ -46,12 +46,12 @@ def get_item(f: Frame, base: Any, indices: tuple, name: str, line: int, literals
     if isinstance(base, Scattered):
         return base.gather(f, lambda part: get_item(f, part, indices, name, line, literals))
     if isinstance(base, Array):
-        if records.is_record(base.dtype) and (base.ndim == 0 or isinstance(indices[0], str)):
+        if base.is_record and (base.ndim == 0 or isinstance(indices[0], str)):
             return load_field(f, base, _field_name(f, base, indices, name, line), f"{name}[{indices[0]!r}]", line)
-        if len(indices) == base.ndim and not any(isinstance(i, slice) for i in indices):
+        if len(indices) == base.ndim and slice not in map(type, indices):
             literals = literals if len(literals) == len(indices) else (False,) * len(indices)
             at, mask = memory.position(f.m, f.mask, base, indices, name, line, literals)
-            if records.is_record(base.dtype):
+            if base.is_record:
                 return Array(base.storage, base.dtype, (), (), memory.lose(at, f.mask, mask))
             if mask is None:
                 return base.dtype.type(0)
@@ -135,15 +135,15 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
         return
     if not isinstance(base, Array):
         raise f.m.error(f"{name} is {kind_of(base)} and its items cannot be assigned", line, UnsupportedError)
-    if records.is_record(base.dtype):
+    if base.is_record:
         if base.ndim == 0 or isinstance(indices[0], str):
             field = _field_name(f, base, indices, name, line)
             store_field(f, base, field, value, f"{name}[{indices[0]!r}]", line)
             return
-        if len(indices) == base.ndim and not any(isinstance(i, slice) for i in indices):
+        if len(indices) == base.ndim and slice not in map(type, indices):
             _copy_record(f, get_item(f, base, indices, name, line, literals), value, name, line)
             return
-    if len(indices) != base.ndim or any(isinstance(i, slice) for i in indices):
+    if len(indices) != base.ndim or slice in map(type, indices):
         view = _view(f, base, indices, name, line)
         if not all(isinstance(n, int) for n in view.shape):
             raise f.m.error(

@@ -60,10 +60,12 @@ def _coordinates(flat: int, extent: tuple[int, int, int]) -> tuple[int, int, int
 class Mask:
     """A non-empty set of active lanes.  `bits` is None when it is all of them.  The empty set is None, not a Mask."""
 
-    __slots__ = ("_active_warps", "_count", "bits", "of")
+    __slots__ = ("_active_warps", "_count", "_grid", "_places", "bits", "of")
 
     def __init__(self, of: Lanes, bits: np.ndarray | None, count: int | None = None) -> None:
         self.of, self.bits, self._count, self._active_warps = of, bits, count, None
+        self._grid: np.ndarray | None = None
+        self._places: np.ndarray | None = None
 
     @property
     def lanes(self) -> int:
@@ -120,9 +122,26 @@ class Mask:
         return not (other.bits & ~self.bits).any()
 
     def grid(self) -> np.ndarray:
-        """The mask as a full (B, T) array."""
-        shape = (self.of.blocks, self.of.width)
-        return np.ones(shape, np.bool_) if self.bits is None else np.broadcast_to(self.bits, shape)
+        """The mask as a full (B, T) array, which nobody may change."""
+        if self._grid is None:
+            shape = (self.of.blocks, self.of.width)
+            self._grid = np.ones(shape, np.bool_) if self.bits is None else spread(self.bits, shape)
+        return self._grid
+
+    def places(self) -> np.ndarray:
+        """The flat positions of the active lanes in the (B, T) grid, in order."""
+        if self._places is None:
+            self._places = np.flatnonzero(self.grid())
+        return self._places
+
+
+def spread(value: np.ndarray | np.generic, shape: tuple[int, ...]) -> np.ndarray:
+    """The value as a full array of that shape.  For a batch of lanes a copy is made faster than a broadcast view."""
+    if value.shape == shape:
+        return value
+    full = np.empty(shape, value.dtype)
+    full[...] = value
+    return full
 
 
 def packed(flags: np.ndarray) -> np.ndarray:

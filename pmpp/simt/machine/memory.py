@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pmpp.simt.machine.lanes import Mask
+from pmpp.simt.machine.lanes import Mask, spread
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.storage import Storage, gather, lane_of, scatter
 from pmpp.simt.values import dtypes, records
 from pmpp.simt.values.dtypes import Value
 from pmpp.simt.values.errors import UnsupportedError
+from pmpp.simt.values.quick import any_of, largest, smallest
 
 
 class Array:
@@ -25,15 +26,11 @@ class Array:
     Strides and offset count elements, of records bytes.  A single record is an array without axes.
     """
 
-    __slots__ = ("dtype", "offset", "shape", "storage", "strides")
+    __slots__ = ("dtype", "is_record", "ndim", "offset", "shape", "storage", "strides")
 
     def __init__(self, storage: Storage, dtype: np.dtype, shape: tuple, strides: tuple, offset: object = 0) -> None:
         self.storage, self.dtype, self.shape, self.strides, self.offset = storage, dtype, shape, strides, offset
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
+        self.ndim, self.is_record = len(shape), records.is_record(dtype)
 
     def size(self) -> int:
         """Number of elements; all extents are plain ints except in slices that differ between lanes."""
@@ -77,7 +74,7 @@ def _pick(m: Machine, value: object, lane: int) -> int:
     if array.size == 1:
         return array.reshape(-1)[0]
     b, t = divmod(lane, m.batch.lanes.width)
-    return np.broadcast_to(array, (m.batch.lanes.blocks, m.batch.lanes.width))[b, t]
+    return spread(array, (m.batch.lanes.blocks, m.batch.lanes.width))[b, t]
 
 
 def as_index(m: Machine, value: Value, name: str) -> Value:
@@ -114,9 +111,9 @@ def in_bounds(
         index = np.full((1, 1), i, np.int64)
     elif isinstance(extent, int) and index.size:
         unsigned = index.view(np.uint64)  # a negative index is a large number
-        if int(unsigned.max()) < extent:
+        if largest(unsigned) < extent:
             return index, mask  # even the inactive lanes are inside
-        if mask.bits is not None and extent and not (mask.bits & (unsigned >= extent)).any():
+        if mask.bits is not None and extent and not any_of(mask.bits & (unsigned >= extent)):
             return np.minimum(unsigned, np.uint64(extent - 1)).view(np.int64), mask  # the active ones are
     index = np.asarray(index) if np.ndim(index) else np.full((1, 1), int(index), np.int64)
     active = np.True_ if mask.bits is None else mask.bits
@@ -156,8 +153,8 @@ def position(
 ) -> tuple[Value, Mask | None]:
     """Element position in the storage for each lane, and the lanes that may access it."""
     total: Value | int = array.offset
-    spread = isinstance(total, np.ndarray)
-    if spread and total.size and total.min() < 0:
+    differs = isinstance(total, np.ndarray)
+    if differs and total.size and smallest(total) < 0:
         mask = mask.without(total < 0)
         if mask is None:
             return np.int64(0), None
@@ -165,15 +162,17 @@ def position(
     rank, space = len(indices), array.storage.space
     for axis, (index, extent, stride) in enumerate(zip(indices, array.shape, array.strides, strict=False)):
         # The same index in all threads, inside, is what unrolled loops over arrays in registers ask for.
-        if isinstance(index, np.integer) and type(extent) is int and 0 <= index < extent and not m.dry:
-            total = total + int(index) * stride
-            continue
+        if isinstance(index, np.integer) and type(extent) is int and not m.dry:
+            i = int(index)
+            if 0 <= i < extent:
+                total = total + i * stride
+                continue
         index = as_index(m, index, name)
         index, mask = in_bounds(m, mask, index, extent, name, space, Axis(axis, rank), line, literals[axis])
         if mask is None:
             return np.int64(0), None
         total = total + (index if isinstance(stride, int) and stride == 1 else index * stride)
-    if spread:  # an inactive lane's view may begin behind the end
+    if differs:  # an inactive lane's view may begin behind the end
         total = np.minimum(total, max(0, _extent(array.storage) - 1))
     return (np.int64(total) if isinstance(total, int) else total), mask
 
@@ -244,7 +243,7 @@ def _vector_positions(m: Machine, mask: Mask, array: Array, index: Value, name: 
         return first, None, count
     crooked = first % count != 0
     crooked = crooked & (True if mask.bits is None else mask.bits)
-    if np.any(crooked):
+    if any_of(crooked):
         lane = lane_of(m.batch.lanes, np.asarray(crooked))
         block, thread = m.batch.lanes.threads_at(lane)
         i = int(_pick(m, index, lane))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pmpp.simt.machine.lanes import Lanes, Mask
+from pmpp.simt.machine.lanes import Lanes, Mask, spread
 from pmpp.simt.values import records
 from pmpp.simt.values.dtypes import Value, as_intp
 
@@ -25,10 +25,11 @@ class Cells:
     A cell is `unit` bytes, an element of the smallest type through which the allocation is seen.
     """
 
-    __slots__ = ("__weakref__", "init", "one_row", "unit")
+    __slots__ = ("__weakref__", "everywhere", "init", "one_row", "unit")
 
     def __init__(self, unit: int, init: np.ndarray | None, one_row: bool) -> None:
         self.unit, self.init = unit, init
+        self.everywhere: set[int] = set()  # local memory: elements that every thread is known to have written
         self.one_row = one_row  # shared memory: one row of cells stands for all blocks
 
     def refine(self, unit: int) -> None:
@@ -205,20 +206,19 @@ def selected(lanes: Lanes, mask: Mask, *values: Value) -> list[np.ndarray]:
     """Each value in the active lanes only, as flat arrays in lane order."""
     shape = (lanes.blocks, lanes.width)
     if mask.bits is None:
-        return [np.broadcast_to(v, shape).reshape(-1) for v in values]
-    bits = mask.grid()
-    return [np.broadcast_to(v, shape)[bits] for v in values]
+        return [spread(v, shape).reshape(-1) for v in values]
+    return [spread(v, shape).reshape(-1).take(mask.places()) for v in values]
 
 
 def scatter(lanes: Lanes, storage: Storage, mask: Mask, at: Value, value: Value) -> None:
     """Store one element a lane; where several lanes store to one element, the last wins."""
     target = storage.values
     if storage.space == "shared" and at.ndim and at.shape[0] == 1 and (mask.bits is None or mask.bits.shape[0] == 1):
-        columns = at[0] if at.size == lanes.width else np.broadcast_to(at[0], lanes.width)
-        value = np.broadcast_to(value, (lanes.blocks, lanes.width))
+        columns = spread(at[0], (lanes.width,))
         if mask.bits is not None:
-            on = np.broadcast_to(mask.bits, (1, lanes.width))[0]
-            columns, value = columns[on], value[:, on]
+            on = np.flatnonzero(spread(mask.bits[0], (lanes.width,)))
+            columns = columns.take(on)
+            value = value.take(on, axis=1) if value.ndim and value.shape[1] > 1 else value
         target[:, columns] = value
         return
     if storage.space == "local" and at.ndim == 0:

@@ -6,11 +6,12 @@ import weakref
 
 import numpy as np
 
-from pmpp.simt.machine.lanes import WARP, Lanes, Mask, packed
+from pmpp.simt.machine.lanes import WARP, Lanes, Mask, packed, spread
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.storage import Cells, Storage, flat_position, gather, lane_of, selected
 from pmpp.simt.observe.shadow import Clock, Race, Shadow
-from pmpp.simt.values.dtypes import Value
+from pmpp.simt.values.dtypes import Value, as_intp
+from pmpp.simt.values.quick import all_of, any_of, smallest
 
 
 class Sanitizers:
@@ -47,7 +48,8 @@ class Sanitizers:
         if storage.space == "local":
             init = storage.init
             if init is not None and at.ndim == 0:
-                np.copyto(init[int(at)], True, where=True if mask.bits is None else mask.bits)
+                if int(at) not in storage.cells.everywhere:
+                    np.copyto(init[int(at)], True, where=True if mask.bits is None else mask.bits)
             elif init is not None:
                 init.reshape(-1)[selected(lanes, mask, flat_position(lanes, storage, at))[0]] = True
             return False
@@ -58,7 +60,7 @@ class Sanitizers:
 
         def same() -> np.ndarray:
             full = _bits(gather(lanes, storage, storage.values, at)) == _bits(value)
-            full = np.broadcast_to(full, (lanes.blocks, lanes.width))
+            full = spread(full, (lanes.blocks, lanes.width))
             return full.all(axis=0)[where] if storage.cells.one_row else full.reshape(-1)[where]
 
         clock = self._clock
@@ -74,7 +76,7 @@ class Sanitizers:
         lanes = self._m.batch.lanes
         lost = _bits(gather(lanes, storage, storage.values, at)) != _bits(value)
         lost = lost if mask.bits is None else lost & mask.bits
-        if lost.any():
+        if any_of(lost):
             self._m.hazard(
                 "race", storage.space, name, line, lane_of(lanes, lost),
                 "{who} and another thread write different values to the same element of {name} in one statement",
@@ -158,7 +160,7 @@ class Sanitizers:
         """A time before which every access to the storage is ordered before all that is to come."""
         if storage.space == "shared":
             lanes = self._m.batch.lanes
-            return int(self._clock.block_barrier[lanes.first : lanes.first + lanes.blocks].min())
+            return smallest(self._clock.block_barrier[lanes.first : lanes.first + lanes.blocks])
         return self._clock.grid_barrier
 
     # -- cells and shadows -------------------------------------------------------------------------------------------
@@ -176,18 +178,13 @@ class Sanitizers:
             if not (alike and self._alike and (mask.bits is None or mask.bits.shape[0] == 1)):
                 self._split_rows(storage)
         if storage.space == "shared" and known.one_row:
-            columns = lanes.linear_thread[0]
+            where, cells = lanes.linear_thread[0], spread(at, (1, lanes.width))[0]
             if mask.bits is not None:
-                columns = np.flatnonzero(np.broadcast_to(mask.bits[0], lanes.width)).astype(np.int64, copy=False)
-            cells, me, where = (
-                np.broadcast_to(at, (1, lanes.width))[0, columns],
-                lanes.first * lanes.width + columns,
-                columns,
-            )
+                where = np.flatnonzero(spread(mask.bits[0], (lanes.width,)))
+                cells = cells.take(where)
         else:
-            ids = lanes.block_row * lanes.width + lanes.linear_thread
-            cells, where = selected(lanes, mask, flat_position(lanes, storage, at), ids)
-            me = where + lanes.first * lanes.width
+            where, (cells,) = mask.places(), selected(lanes, mask, flat_position(lanes, storage, at))
+        me = where + np.int64(lanes.first * lanes.width)
         parts = storage.values.itemsize // known.unit
         if parts > 1:
             cells = (cells[:, None] * parts + np.arange(parts, dtype=np.int64)).reshape(-1)
@@ -214,19 +211,23 @@ class Sanitizers:
         return shadow
 
     def _check_local(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
-        init = storage.init
-        if init is not None and not (at.ndim == 0 and init[int(at)].all()):  # quick where all threads have written it
-            lanes = self._m.batch.lanes
-            fresh = ~gather(lanes, storage, init, at)
-            fresh = fresh if mask.bits is None else fresh & mask.bits
-            if fresh.any():
-                self._report_uninitialised(storage, name, line, lane_of(lanes, fresh))
+        init, everywhere = storage.init, storage.cells.everywhere
+        if init is None or (at.ndim == 0 and int(at) in everywhere):
+            return
+        if at.ndim == 0 and all_of(init[int(at)]):
+            everywhere.add(int(at))
+            return
+        lanes = self._m.batch.lanes
+        fresh = ~gather(lanes, storage, init, at)
+        fresh = fresh if mask.bits is None else fresh & mask.bits
+        if any_of(fresh):
+            self._report_uninitialised(storage, name, line, lane_of(lanes, fresh))
 
     def _check_init(self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int) -> None:
         init = storage.init  # once: another thread's launch that reads this array may end meanwhile
         if init is not None:
-            written = init.reshape(-1)[cells]
-            if not written.all():
+            written = init.reshape(-1).take(as_intp(cells))
+            if not all_of(written):
                 self._report_uninitialised(storage, name, line, int(where[np.argmin(written)]))
 
     # -- reports -----------------------------------------------------------------------------------------------------

@@ -32,9 +32,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pmpp.simt.machine.lanes import WARP, Lanes, Mask
+from pmpp.simt.machine.lanes import WARP, Lanes, Mask, spread
 from pmpp.simt.observe.metrics import LINE_METRICS
 from pmpp.simt.values.dtypes import as_intp
+from pmpp.simt.values.quick import any_of, largest, smallest
 
 SECTOR = 32
 _SECTOR_BITS = 5
@@ -52,9 +53,8 @@ def _warps_of(of: Lanes, addresses: np.ndarray, mask: Mask) -> tuple[np.ndarray,
     bits = mask.bits
     rows = max(addresses.shape[0], 1 if bits is None else bits.shape[0])
     shape = (rows, of.width)
-    spread = np.broadcast_to(addresses, shape).reshape(-1, WARP)
-    active = None if bits is None else np.broadcast_to(bits, shape).reshape(-1, WARP)
-    return spread, active, of.blocks // rows
+    active = None if bits is None else spread(bits, shape).reshape(-1, WARP)
+    return spread(addresses, shape).reshape(-1, WARP), active, of.blocks // rows
 
 
 def _distinct_a_row(keys: np.ndarray, active: np.ndarray | None) -> np.ndarray:
@@ -62,7 +62,7 @@ def _distinct_a_row(keys: np.ndarray, active: np.ndarray | None) -> np.ndarray:
     if active is not None:
         keys = np.where(active, keys, _NONE)
     steps = keys[:, 1:] - keys[:, :-1]
-    if steps.size and steps.min() < 0:  # lanes out of order: the common case of rising addresses needs no sort
+    if smallest(steps) < 0:  # lanes out of order: the common case of rising addresses needs no sort
         keys = np.sort(keys, axis=1)
         steps = keys[:, 1:] - keys[:, :-1]
     new = steps != 0
@@ -86,9 +86,9 @@ def sectors(
             touched(np.arange(first // SECTOR, last + 1, dtype=np.int64))
         return mask.warps * (last - first // SECTOR + 1)
     if addresses.shape[1] == 1:
-        addresses = np.broadcast_to(addresses, (addresses.shape[0], of.width))
+        addresses = spread(addresses, (addresses.shape[0], of.width))
     rows, active, repeat = _warps_of(of, addresses, mask)
-    if SECTOR % itemsize == 0 and not (addresses & (itemsize - 1)).any():
+    if SECTOR % itemsize == 0 and not largest(addresses & (itemsize - 1)):
         keys = rows >> _SECTOR_BITS
     else:
         # Elements that straddle sectors: list both ends, and what lies between.
@@ -110,16 +110,17 @@ def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *,
     if addresses.size == 1 or addresses.shape[1] == 1:
         if words == 1:
             return mask.warps, 0
-        addresses = np.broadcast_to(addresses, (addresses.shape[0] if addresses.ndim else 1, of.width))
+        addresses = spread(addresses, (addresses.shape[0] if addresses.ndim else 1, of.width))
     rows, active, repeat = _warps_of(of, addresses, mask)
     if words == 1 and active is None:
         low = rows.min(axis=1, keepdims=True)
-        if int((rows - low).max()) < BANKS * BANK_BYTES - BANK_BYTES + 1 and not (rows & (BANK_BYTES - 1)).any():
+        near = largest(rows - low) < BANKS * BANK_BYTES - BANK_BYTES + 1
+        if near and not largest(rows & (BANK_BYTES - 1)):
             return rows.shape[0] * repeat, 0  # all within 32 neighbouring words: no two in one bank
     parts = [(rows, active, WARP // words)]  # and the lanes that are served together
     if load and words > 1:
         share = neighbours_share(rows, active)
-        if share.any():
+        if any_of(share):
             parts = [
                 (rows[warps], None if active is None else active[warps], lanes)
                 for warps, lanes in ((share, 2 * WARP // words), (~share, WARP // words))

@@ -25,6 +25,8 @@ from array import array
 import numpy as np
 
 from pmpp.simt.machine.lanes import WARP, Lanes
+from pmpp.simt.values.dtypes import as_intp
+from pmpp.simt.values.quick import any_of, largest
 
 
 class Clock:
@@ -152,15 +154,17 @@ class Accesses:
 
         What happened before `floor` is ordered before everything to come.
         """
-        old = self.last[at]
+        at = as_intp(at)
+        old = self.last.take(at)
         self.last[at] = stamps  # of several stamps for an element, NumPy keeps the last
-        new = self.last[at]
-        shared = bool((new != stamps).any())
+        new = self.last.take(at)
+        shared = any_of(new != stamps)
+        latest = largest(old)
         if not self.others:
-            if not shared and (not old.any() or int(old.max()) >> 32 < floor or not _differ(old, new).any()):
+            if not shared and (latest == 0 or latest >> 32 < floor or not any_of(_differ(old, new))):
                 return shared
             self.others = [np.zeros_like(self.last) for _ in range(3)]
-        superseded = [old] if int(old.max(initial=0)) >> 32 >= floor else []
+        superseded = [old] if latest >> 32 >= floor else []
         for slot, size in zip(self.others, (1, WARP, width), strict=True):
             for stamp in (*superseded, stamps) if shared else superseded:
                 chosen = (stamp & _THREAD) // size != (new & _THREAD) // size
@@ -184,19 +188,19 @@ class Accesses:
         but       lanes that do not race
         """
         for slot in (self.last, *self.others):
-            stamps = slot[at]
-            if int(stamps.max(initial=0)) >> 32 < floor:
+            stamps = slot.take(as_intp(at))
+            if largest(stamps) >> 32 < floor:
                 continue
             who = stamps & _THREAD
             bad = (who != me) & (stamps != 0)
-            if not bad.any():
+            if not any_of(bad):
                 continue
             bad &= _unordered(clock, who, stamps >> 32, me, width)
             if across == "none" or (across == "last" and slot is not self.last):
                 bad &= who // width == me // width
             if but is not None:
                 bad &= ~but
-            if bad.any():
+            if any_of(bad):
                 return bad, stamps
         return None
 
