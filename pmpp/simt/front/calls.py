@@ -65,8 +65,9 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
         raise DryRun
     inner = Frame(m, function, f.mask, f)
     inner.outer, inner.call = outer, call
-    constant = zip(function.params, call.literals, strict=False)
-    inner.literals = frozenset(p for p, known in constant if known is True or known in f.literals)
+    if any(call.literals):
+        constant = zip(function.params, call.literals, strict=False)
+        inner.literals = frozenset(p for p, known in constant if known is True or known in f.literals)
     inner.vars.update(bound)
     if m.counts is not None:
         m.counts.instruction(line, f.mask, CONTROL)
@@ -74,11 +75,13 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
     if around is not None or function.source_file != m.launch.source_file:
         written = map(intrinsics.as_written, call.node.args)
         m.place.site = Site.of(around, line, dict(zip(function.params, written, strict=False)))
-    with contextlib.suppress(Left):  # how a dry run returns
+    try:
         if function.suspends:
             yield from function.body(inner)
         else:
             function.body(inner)
+    except Left:
+        assert m.dry  # that is how it returns
     m.place.site, m.place.line = around, line
     if function.returns > 1 and not m.dry and is_number(inner.value):
         start = Frame(m, function, f.mask, f)

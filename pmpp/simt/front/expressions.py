@@ -344,7 +344,7 @@ class Expressions(Names):
 
     def expr_Tuple(self, node: ast.Tuple) -> Expression:
         parts = [self.expr(e) for e in node.elts]
-        return lambda f: tuple(p(f) for p in parts)
+        return lambda f: tuple([p(f) for p in parts])
 
     def expr_Slice(self, node: ast.Slice) -> Expression:
         parts = [self.expr(e) if e is not None else None for e in (node.lower, node.upper, node.step)]
@@ -355,7 +355,7 @@ class Expressions(Names):
         literals = tuple(accidental_float64.is_literal(e) for e in index)
         parts = [self.expr(e) for e in index]
         if isinstance(node.slice, ast.Tuple):
-            indices: Expression = lambda f: tuple(p(f) for p in parts)  # noqa: E731
+            indices: Expression = lambda f: tuple([p(f) for p in parts])  # noqa: E731
         else:
             only = parts[0]
 
@@ -489,7 +489,7 @@ class Expressions(Names):
             values = [a(f) for a in args]
             if f.mask is None:
                 return np.int64(0)
-            keywords = {k: v(f) for k, v in names}
+            keywords = {k: v(f) for k, v in names} if names else {}
             f.m.place.line = line
             try:
                 result = handler(f, call, *values, **keywords)

@@ -356,7 +356,7 @@ def _rounds(f: Frame, source: Any, loop: Loop, line: int) -> Iterator[tuple[Mask
 
 
 def _range_rounds(f: Frame, r: Range, loop: Loop, line: int) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
-    if all(isinstance(v, np.generic) or v.size == 1 for v in (r.start, r.stop, r.step)):
+    if r.start.size == r.stop.size == r.step.size == 1:
         start, stop, step = (
             int(v if isinstance(v, np.generic) else v.reshape(-1)[0]) for v in (r.start, r.stop, r.step)
         )

@@ -63,7 +63,7 @@ def dry_machine(m: Machine) -> Machine:
 
 
 def _key(value: Any) -> Any:
-    if is_number(value) or isinstance(value, variables.Mixed):
+    if isinstance(value, (np.ndarray, np.generic, variables.Mixed)):
         return value.dtype.num
     if isinstance(value, tuple):
         return tuple(map(_key, value))
@@ -136,7 +136,7 @@ def settle(f: Frame, types: list[tuple[str, np.dtype]], line: int) -> None:
         value = known.get(name)
         if isinstance(value, variables.Mixed):
             value = value.read(f, f.mask, line)
-        if is_number(value) and value.dtype != dtype:
+        if is_number(value) and value.dtype is not dtype and value.dtype != dtype:
             variables.assign(f, name, dtypes.cast(value, dtypes.unify(value.dtype, dtype)), line)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import cmath
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -40,14 +41,19 @@ def _length(f: Frame, call: Call, value: Any) -> Value:
     raise TypeError(f"{kind_of(value)} has no length")
 
 
-def _range(f: Frame, call: Call, *bounds: Value) -> Range:
-    if not 1 <= len(bounds) <= 3 or not all(is_number(b) and b.dtype.kind in "iub" for b in bounds):
+@functools.cache
+def _type_of_range(*kinds: np.dtype) -> np.dtype:
+    if not all(map(dtypes.is_int, kinds)):
         raise TypeError("range takes one to three integers")
-    kinds = {b.dtype for b in bounds}
     if all(d.kind in "ib" and d.itemsize <= 4 for d in kinds):
-        dtype = dtypes.INT32
-    else:
-        dtype = dtypes.UINT64 if all(d.kind == "u" for d in kinds) else dtypes.INT64
+        return dtypes.INT32
+    return dtypes.UINT64 if all(d.kind == "u" for d in kinds) else dtypes.INT64
+
+
+def _range(f: Frame, call: Call, *bounds: Value) -> Range:
+    if not 1 <= len(bounds) <= 3 or not all(map(is_number, bounds)):
+        raise TypeError("range takes one to three integers")
+    dtype = _type_of_range(*(b.dtype for b in bounds))
     first, last = (np.int64(0), bounds[0]) if len(bounds) == 1 else bounds[:2]
     stride = bounds[2] if len(bounds) == 3 else np.int64(1)
     return Range(first.astype(dtype), last.astype(dtype), stride.astype(dtype), dtype)

@@ -69,8 +69,8 @@ def read_variable(f: Frame, name: str, line: int, level: int = 0) -> Any:
     An error where an active lane never assigned it.
     """
     holder = f
-    for _ in range(level):
-        holder = holder.outer
+    while level:
+        holder, level = holder.outer, level - 1
     try:
         value = holder.vars[name]
     except KeyError:

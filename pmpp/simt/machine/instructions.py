@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +47,7 @@ INTEGER, FP16, FP32, FP64, SPECIAL, CONVERSION, MEMORY, CONTROL, BARRIER, SHUFFL
 FLOAT_CLASS = {2: FP16, 4: FP32, 8: FP64}
 
 
+@functools.cache
 def class_of(dtype: np.dtype) -> int:
     """The class of the instruction mix to which arithmetic in this type belongs."""
     if dtype.kind in "fV":  # bfloat16 is a V to NumPy

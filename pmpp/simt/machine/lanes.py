@@ -39,6 +39,11 @@ class Lanes:
         self.full = Mask(self, bits)
         self.cached_grid: dict[int, np.ndarray] = {}  # cuda.grid(), computed once an axis
 
+    def forget(self) -> None:
+        """Let go of what was kept: masks and lanes refer to each other, and Python would keep it for a while."""
+        self.cached_grid.clear()
+        self.full.forget()
+
     def threads_at(self, flat: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Block and thread coordinates of position `flat` in the (B, T) grid of lanes."""
         b, t = divmod(int(flat), self.width)
@@ -60,20 +65,16 @@ def _coordinates(flat: int, extent: tuple[int, int, int]) -> tuple[int, int, int
 class Mask:
     """A non-empty set of active lanes.  `bits` is None when it is all of them.  The empty set is None, not a Mask."""
 
-    __slots__ = ("_active_warps", "_count", "_grid", "_places", "bits", "of")
+    __slots__ = ("_active_warps", "_grid", "_places", "bits", "lanes", "of")
 
     def __init__(self, of: Lanes, bits: np.ndarray | None, count: int | None = None) -> None:
-        self.of, self.bits, self._count, self._active_warps = of, bits, count, None
+        self.of, self.bits = of, bits
+        if count is None:
+            count = of.size if bits is None else int(np.count_nonzero(bits)) * (of.size // bits.size)
+        self.lanes = count  # how many are active
+        self._active_warps: int | None = None
         self._grid: np.ndarray | None = None
         self._places: np.ndarray | None = None
-
-    @property
-    def lanes(self) -> int:
-        """How many lanes are active."""
-        if self._count is None:
-            bits = self.bits
-            self._count = self.of.size if bits is None else int(np.count_nonzero(bits)) * (self.of.size // bits.size)
-        return self._count
 
     @property
     def warps(self) -> int:
@@ -127,6 +128,10 @@ class Mask:
             shape = (self.of.blocks, self.of.width)
             self._grid = np.ones(shape, np.bool_) if self.bits is None else spread(self.bits, shape)
         return self._grid
+
+    def forget(self) -> None:
+        """Let go of what was computed once."""
+        self._grid = self._places = None
 
     def places(self) -> np.ndarray:
         """The flat positions of the active lanes in the (B, T) grid, in order."""

@@ -200,7 +200,7 @@ class Machine:
                 self.checks.batch_begins()
             yield lanes
             self.settle()
-            lanes.cached_grid.clear()  # masks and lanes refer to each other, and would keep it for a while
+            lanes.forget()
             if self.counts is not None:
                 self.counts.batch_ends()
 

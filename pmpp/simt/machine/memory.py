@@ -237,12 +237,13 @@ def _vector_positions(m: Machine, mask: Mask, array: Array, index: Value, name: 
     first, mask = position(m, mask, flat, (index,), name, line, (False,))
     if mask is None:
         return first, None, count
-    # The last element of the four must be inside as well.
-    _, mask = position(m, mask, flat, (index + np.int64(count - 1),), name, line, (False,))
-    if mask is None:
-        return first, None, count
-    crooked = first % count != 0
-    crooked = crooked & (True if mask.bits is None else mask.bits)
+    # The last element of the four must be inside as well. It is, where both the array and the access are whole groups.
+    if flat.shape[0] % count or largest(index & (count - 1)):
+        _, mask = position(m, mask, flat, (index + np.int64(count - 1),), name, line, (False,))
+        if mask is None:
+            return first, None, count
+    crooked = first & (count - 1) != 0
+    crooked = crooked if mask.bits is None else crooked & mask.bits
     if any_of(crooked):
         lane = lane_of(m.batch.lanes, np.asarray(crooked))
         block, thread = m.batch.lanes.threads_at(lane)
@@ -272,7 +273,7 @@ def load_vector(m: Machine, mask: Mask, array: Array, index: Value, name: str, l
     if m.checks is not None:
         for each in at:
             m.checks.read(mask, storage, each, name, line)
-    return tuple(gather(m.batch.lanes, storage, storage.values, each) for each in at)
+    return tuple([gather(m.batch.lanes, storage, storage.values, each) for each in at])
 
 
 def store_vector(m: Machine, mask: Mask, array: Array, index: Value, values: tuple, name: str, line: int) -> None:

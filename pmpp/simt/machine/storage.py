@@ -207,7 +207,8 @@ def selected(lanes: Lanes, mask: Mask, *values: Value) -> list[np.ndarray]:
     shape = (lanes.blocks, lanes.width)
     if mask.bits is None:
         return [spread(v, shape).reshape(-1) for v in values]
-    return [spread(v, shape).reshape(-1).take(mask.places()) for v in values]
+    places = as_intp(mask.places())
+    return [spread(v, shape).reshape(-1).take(places) for v in values]
 
 
 def scatter(lanes: Lanes, storage: Storage, mask: Mask, at: Value, value: Value) -> None:
@@ -217,8 +218,8 @@ def scatter(lanes: Lanes, storage: Storage, mask: Mask, at: Value, value: Value)
         columns = spread(at[0], (lanes.width,))
         if mask.bits is not None:
             on = np.flatnonzero(spread(mask.bits[0], (lanes.width,)))
-            columns = columns.take(on)
-            value = value.take(on, axis=1) if value.ndim and value.shape[1] > 1 else value
+            columns = columns.take(as_intp(on))
+            value = value.take(as_intp(on), axis=1) if value.ndim and value.shape[1] > 1 else value
         target[:, columns] = value
         return
     if storage.space == "local" and at.ndim == 0:

@@ -22,6 +22,7 @@ class Sanitizers:
         self._clock = Clock(m.launch.blocks, m.launch.warps)
         self._shadows: weakref.WeakKeyDictionary[Cells, Shadow] = weakref.WeakKeyDictionary()
         self._alike = True  # all blocks of this batch have passed the same barriers
+        self._known_floor: tuple[Lanes, int] | None = None  # of shared memory, since the last barrier
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
@@ -107,10 +108,12 @@ class Sanitizers:
     def batch_begins(self) -> None:
         """Other blocks are under way, none of which has passed a barrier."""
         self._alike = True
+        self._known_floor = None
         self._clock.meetings.clear()
 
     def block_barrier(self, lanes: Lanes, here: np.ndarray) -> None:
         """A barrier in those blocks of `lanes` for which `here` holds."""
+        self._known_floor = None
         self._alike &= bool(here.all())
         self._clock.block_barrier[np.flatnonzero(here) + lanes.first] = self._clock.tick()
 
@@ -136,6 +139,7 @@ class Sanitizers:
     def grid_barrier(self) -> None:
         """A barrier of the whole grid."""
         clock = self._clock
+        self._known_floor = None
         clock.grid_barrier = clock.tick()
         clock.block_barrier[:] = clock.now
 
@@ -158,10 +162,13 @@ class Sanitizers:
 
     def _floor(self, storage: Storage) -> int:
         """A time before which every access to the storage is ordered before all that is to come."""
-        if storage.space == "shared":
-            lanes = self._m.batch.lanes
-            return smallest(self._clock.block_barrier[lanes.first : lanes.first + lanes.blocks])
-        return self._clock.grid_barrier
+        if storage.space != "shared":
+            return self._clock.grid_barrier
+        lanes = self._m.batch.lanes
+        if self._known_floor is None or self._known_floor[0] is not lanes:
+            barriers = self._clock.block_barrier[lanes.first : lanes.first + lanes.blocks]
+            self._known_floor = lanes, smallest(barriers)
+        return self._known_floor[1]
 
     # -- cells and shadows -------------------------------------------------------------------------------------------
 
@@ -181,7 +188,7 @@ class Sanitizers:
             where, cells = lanes.linear_thread[0], spread(at, (1, lanes.width))[0]
             if mask.bits is not None:
                 where = np.flatnonzero(spread(mask.bits[0], (lanes.width,)))
-                cells = cells.take(where)
+                cells = cells.take(as_intp(where))
         else:
             where, (cells,) = mask.places(), selected(lanes, mask, flat_position(lanes, storage, at))
         me = where + np.int64(lanes.first * lanes.width)

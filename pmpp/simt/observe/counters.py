@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -28,6 +29,15 @@ _TRAFFIC = {
     for space in ("global", "shared")
     for kind in ("load", "store")
 }
+
+
+@functools.cache
+def _flops_of(dtype: np.dtype) -> tuple[int, tuple[int, ...]]:
+    """The class of arithmetic in this type, and the counters of its floating-point operations."""
+    if dtype.kind not in "fcV":  # bfloat16 is a V to NumPy
+        return class_of(dtype), ()
+    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    return FLOAT_CLASS[size], {2: (FLOPS, FLOPS_F16), 4: (FLOPS,), 8: (FLOPS, FLOPS_F64)}[size]
 
 
 class Counters:
@@ -62,7 +72,7 @@ class Counters:
 
     def instruction(self, line: int, mask: Mask, kind: int = INTEGER) -> list[int]:
         """Count one instruction of the active lanes, in a class of the mix; returns the line's counters for more."""
-        counts = self.at(line)
+        counts = self.lines.get(self._m.place.site or line) or self.at(line)
         warps, lanes = mask.warps, mask.lanes
         counts[WARP_INSTRUCTIONS] += warps
         counts[THREAD_INSTRUCTIONS] += lanes
@@ -72,14 +82,10 @@ class Counters:
 
     def flops(self, line: int, mask: Mask, dtype: np.dtype, each: int = 1, kind: int | None = None) -> None:
         """Count one instruction that is `each` floating-point operations a lane if `dtype` is floating or complex."""
-        if dtype.kind not in "fcV":  # bfloat16 is a V to NumPy
-            self.instruction(line, mask, class_of(dtype) if kind is None else kind)
-            return
-        size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-        counts = self.instruction(line, mask, FLOAT_CLASS[size] if kind is None else kind)
-        counts[FLOPS] += each * mask.lanes
-        if size != 4:
-            counts[FLOPS_F64 if size == 8 else FLOPS_F16] += each * mask.lanes
+        its_class, counters = _flops_of(dtype)
+        counts = self.instruction(line, mask, its_class if kind is None else kind)
+        for counter in counters:
+            counts[counter] += each * mask.lanes
 
     def branch(self, line: int, mask: Mask, taken: Mask | None, not_taken: Mask | None) -> None:
         """Count one branch; it diverges in the warps that have lanes on both sides."""

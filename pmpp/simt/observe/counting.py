@@ -112,11 +112,6 @@ def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *,
             return mask.warps, 0
         addresses = spread(addresses, (addresses.shape[0] if addresses.ndim else 1, of.width))
     rows, active, repeat = _warps_of(of, addresses, mask)
-    if words == 1 and active is None:
-        low = rows.min(axis=1, keepdims=True)
-        near = largest(rows - low) < BANKS * BANK_BYTES - BANK_BYTES + 1
-        if near and not largest(rows & (BANK_BYTES - 1)):
-            return rows.shape[0] * repeat, 0  # all within 32 neighbouring words: no two in one bank
     parts = [(rows, active, WARP // words)]  # and the lanes that are served together
     if load and words > 1:
         share = neighbours_share(rows, active)
@@ -128,6 +123,10 @@ def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *,
     total = groups = 0
     for starts, lanes_on, lanes in parts:
         first = starts.reshape(-1, lanes) >> 2
+        if lanes_on is None and largest(first.max(axis=1) - first.min(axis=1)) <= BANKS - words:
+            total += len(first)  # all within 32 neighbouring words: no two in one bank
+            groups += len(first)
+            continue
         keys = np.concatenate([first + w for w in range(words)], axis=1)
         on = None if lanes_on is None else np.concatenate([lanes_on.reshape(-1, lanes)] * words, axis=1)
         degree = _conflict_degree(keys, on)

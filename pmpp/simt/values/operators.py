@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -28,13 +29,14 @@ from pmpp.simt.values.dtypes import (
     unify,
     whole_division,
 )
+from pmpp.simt.values.quick import any_of
 
 
 def _floor_divide(a: Value, b: Value) -> Value:
     if a.dtype.kind == "f":
         return arithmetic.float_whole_quotient(a, b)
     quotient = np.floor_divide(a, b)
-    if a.dtype == INT64 and (b == -1).any():  # -2**63 // -1 does not fit; Numba gives 0
+    if a.dtype == INT64 and any_of(b == -1):  # -2**63 // -1 does not fit; Numba gives 0
         quotient = np.where((b == -1) & (a == np.iinfo(INT64).min), INT64.type(0), quotient)[()]
     return quotient
 
@@ -67,35 +69,45 @@ def _remainder(a: Value, b: Value) -> Value:
     return arithmetic.float_remainder(a, b) if a.dtype.kind == "f" else np.remainder(a, b)
 
 
-def _multiply(a: Value, b: Value) -> Value:
-    return complexes.multiply(a, b) if a.dtype.kind == "c" else np.multiply(a, b)
-
-
-def _divide(a: Value, b: Value) -> Value:
-    return complexes.divide(a, b) if a.dtype.kind == "c" else np.true_divide(a, b)
-
-
 class Binary:
-    """A binary operator: the type it computes in, and the NumPy function that does it."""
+    """A binary operator: the type it computes in, and the NumPy function that does it.
 
-    __slots__ = ("flop", "function", "rule", "types")
+    complex   the function for complex numbers, if it is another one
+    scalar    Python's operator: of two numbers that are the same in every lane it is a tenth of NumPy's work
+    """
+
+    __slots__ = ("complex", "flop", "function", "known", "rule", "scalar")
 
     def __init__(
-        self, rule: Callable[[np.dtype, np.dtype], np.dtype], function: Callable, *, flop: bool = False
+        self,
+        rule: Callable[[np.dtype, np.dtype], np.dtype],
+        function: Callable,
+        *,
+        flop: bool = False,
+        complex: Callable | None = None,
+        scalar: Callable | None = None,
     ) -> None:
         self.rule, self.function, self.flop = rule, function, flop
-        self.types: dict[tuple[np.dtype, np.dtype], np.dtype] = {}
+        self.complex, self.scalar = complex or function, scalar or function
+        #: By the types of the operands: the type it is computed in, whether each must be converted, both functions.
+        self.known: dict[tuple[np.dtype, np.dtype], tuple[np.dtype, bool, bool, Callable, Callable]] = {}
 
     def __call__(self, a: Value, b: Value) -> Value:
-        key = (a.dtype, b.dtype)
-        dtype = self.types.get(key)
-        if dtype is None:
-            dtype = self.types[key] = self.rule(*key)
-        if key[0] is not dtype and key[0] != dtype:
+        kinds = (a.dtype, b.dtype)
+        known = self.known.get(kinds)
+        if known is None:
+            known = self.known[kinds] = self._of(*kinds)
+        dtype, convert_a, convert_b, function, scalar = known
+        if convert_a:
             a = a.astype(dtype)
-        if key[1] is not dtype and key[1] != dtype:
+        if convert_b:
             b = b.astype(dtype)
-        return self.function(a, b)
+        return scalar(a, b) if a.ndim == 0 == b.ndim else function(a, b)
+
+    def _of(self, a: np.dtype, b: np.dtype) -> tuple[np.dtype, bool, bool, Callable, Callable]:
+        dtype = self.rule(a, b)
+        function = self.complex if dtype.kind == "c" else self.function
+        return dtype, a != dtype, b != dtype, function, self.scalar if dtype.kind in "iuf" else function
 
 
 class Power(Binary):
@@ -126,8 +138,9 @@ class Compare(Binary):
 
     __slots__ = ()
 
-    def __init__(self, function: Callable) -> None:
-        super().__init__(dtypes.comparison if function in (np.equal, np.not_equal) else _ordering, function)
+    def __init__(self, function: Callable, scalar: Callable) -> None:
+        rule = dtypes.comparison if function in (np.equal, np.not_equal) else _ordering
+        super().__init__(rule, function, scalar=scalar)
 
 
 def _ordering(a: np.dtype, b: np.dtype) -> np.dtype:
@@ -136,10 +149,10 @@ def _ordering(a: np.dtype, b: np.dtype) -> np.dtype:
 
 
 BINARY: dict[str, Callable[[Value, Value], Value]] = {
-    "Add": Binary(dtypes.arithmetic, np.add, flop=True),
-    "Sub": Binary(dtypes.arithmetic, np.subtract, flop=True),
-    "Mult": Binary(dtypes.arithmetic, _multiply, flop=True),
-    "Div": Binary(division, _divide, flop=True),
+    "Add": Binary(dtypes.arithmetic, np.add, flop=True, scalar=operator.add),
+    "Sub": Binary(dtypes.arithmetic, np.subtract, flop=True, scalar=operator.sub),
+    "Mult": Binary(dtypes.arithmetic, np.multiply, flop=True, complex=complexes.multiply, scalar=operator.mul),
+    "Div": Binary(division, np.true_divide, flop=True, complex=complexes.divide, scalar=operator.truediv),
     "FloorDiv": Binary(whole_division, _floor_divide),
     "Mod": Binary(whole_division, _remainder),
     "Pow": Power(power, _power),
@@ -151,12 +164,12 @@ BINARY: dict[str, Callable[[Value, Value], Value]] = {
 }
 
 COMPARE: dict[str, Callable[[Value, Value], Value]] = {
-    "Lt": Compare(np.less),
-    "LtE": Compare(np.less_equal),
-    "Gt": Compare(np.greater),
-    "GtE": Compare(np.greater_equal),
-    "Eq": Compare(np.equal),
-    "NotEq": Compare(np.not_equal),
+    "Lt": Compare(np.less, operator.lt),
+    "LtE": Compare(np.less_equal, operator.le),
+    "Gt": Compare(np.greater, operator.gt),
+    "GtE": Compare(np.greater_equal, operator.ge),
+    "Eq": Compare(np.equal, operator.eq),
+    "NotEq": Compare(np.not_equal, operator.ne),
 }
 
 
