@@ -8,7 +8,7 @@ import numpy as np
 
 from pmpp.simt.api.sync import members
 from pmpp.simt.machine.frames import Frame
-from pmpp.simt.machine.lanes import WARP, packed
+from pmpp.simt.machine.lanes import WARP, Lanes, packed, spread
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.dtypes import Value
 
@@ -23,13 +23,8 @@ def _shuffle(what: str, source):
             raise TypeError(f"a shuffle moves int32, int64, float32 or float64, not {value.dtype}")
         named = members(f, call, mask, what)
         lanes = f.m.batch.lanes
-        lane = lanes.lane.astype(np.int64)
-        wanted = source(lane, argument.astype(np.int64))
-        inside = (wanted >= 0) & (wanted < WARP)
-        column = np.broadcast_to(
-            np.where(inside, wanted, lane) + (lanes.linear_thread - lane), (wanted.shape[0], lanes.width)
-        )
-        if f.m.checks is not None or f.mask.bits is not None or named is not None:
+        column = _column(lanes, source, argument)
+        if f.mask.bits is not None or named is not None:
             active = _from(f.mask.grid(), column)
             if named is not None:
                 active = active & _names(f, named, column)
@@ -47,10 +42,25 @@ def _shuffle(what: str, source):
     return shuffle
 
 
+def _column(lanes: Lanes, source, argument: Value) -> np.ndarray:
+    """The lane of the block that each lane reads from: itself, where the one that is asked for is in no warp."""
+    key = (source, int(argument)) if argument.ndim == 0 else None
+    column = lanes.cached_columns.get(key)
+    if column is None:
+        lane = lanes.lane.astype(np.int64)
+        wanted = source(lane, argument.astype(np.int64))
+        inside = (wanted >= 0) & (wanted < WARP)
+        places = np.where(inside, wanted, lane) + (lanes.linear_thread - lane)
+        column = spread(places, (wanted.shape[0], lanes.width))
+        if key is not None:
+            lanes.cached_columns[key] = column
+    return column
+
+
 def _from(value: Value, column: np.ndarray) -> np.ndarray:
     """Pick columns: the same ones in every block, or block by block."""
     rows = max(value.shape[0], column.shape[0]) if value.ndim else column.shape[0]
-    value = np.broadcast_to(value, (rows, column.shape[1]))
+    value = spread(value, (rows, column.shape[1]))
     if column.shape[0] == 1:
         return value.take(dtypes.as_intp(column[0]), axis=1)
     return np.take_along_axis(value, column, axis=1)
@@ -69,7 +79,7 @@ def _votes(f: Frame, call: Any, mask: Value, predicate: Value, what: str) -> tup
         raise TypeError(f"the predicate of {what} is {predicate.dtype}; it must be an integer or bool")
     group = members(f, call, mask, what)
     lanes = f.m.batch.lanes
-    yes = np.broadcast_to(dtypes.truth(predicate), (lanes.blocks, lanes.width))
+    yes = spread(dtypes.truth(predicate), (lanes.blocks, lanes.width))
     group = _arrived(f) if group is None else group
     return packed(yes.reshape(-1, WARP))[:, None] & group, group
 
@@ -82,7 +92,7 @@ def _arrived(f: Frame) -> np.ndarray:
 def _per_lane(f: Frame, value: np.ndarray) -> np.ndarray:
     """Values of each warp, or of each lane a warp a row, as lanes have them."""
     lanes = f.m.batch.lanes
-    return np.broadcast_to(value, (lanes.blocks * lanes.warps, WARP)).reshape(lanes.blocks, lanes.width)
+    return spread(value, (lanes.blocks * lanes.warps, WARP)).reshape(lanes.blocks, lanes.width)
 
 
 def all_sync(f: Frame, call: Any, mask: Value, predicate: Value) -> np.ndarray:

@@ -100,7 +100,7 @@ def _view(f: Frame, base: Array, indices: tuple, name: str, line: int) -> Array:
         else:
             index = memory.as_index(f.m, index, name)
             index, inside = memory.in_bounds(
-                f.m, f.mask, index, extent, name, base.storage.space, memory.Axis(axis, base.ndim), line, False
+                f.m, f.mask, index, extent, name, base.storage.space, (axis, base.ndim), line, False
             )
             offset = memory.lose(offset + index * stride, f.mask, inside)
     return Array(base.storage, base.dtype, tuple(shape), tuple(strides), offset)

@@ -38,10 +38,12 @@ class Lanes:
         bits = t < self.per_block if self.width != self.per_block else None
         self.full = Mask(self, bits)
         self.cached_grid: dict[int, np.ndarray] = {}  # cuda.grid(), computed once an axis
+        self.cached_columns: dict[object, np.ndarray] = {}  # where shuffles read, computed once for each number
 
     def forget(self) -> None:
         """Let go of what was kept: masks and lanes refer to each other, and Python would keep it for a while."""
         self.cached_grid.clear()
+        self.cached_columns.clear()
         self.full.forget()
 
     def threads_at(self, flat: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:

@@ -124,12 +124,13 @@ class Launch:
 class Batch:
     """Blocks that are under way together, and what they have in common until they end."""
 
-    __slots__ = ("barrier_known", "exited", "lanes", "shared", "shared_bytes")
+    __slots__ = ("barrier_known", "exited", "lanes", "members_known", "shared", "shared_bytes")
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
         self.exited: np.ndarray | None = None  # lanes that have returned from the kernel
         self.barrier_known: tuple | None = None  # the last mask that passed a barrier, so that loops check it once
+        self.members_known: tuple | None = None  # the same for warp operations, with the lanes that they named
         self.shared: dict[object, Any] = {}  # arrays in shared memory, by call site
         self.shared_bytes = 0
 

@@ -7,8 +7,6 @@ an error, to the hardware; to a reader it is a bug), then gathers or scatters un
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from pmpp.simt.machine.lanes import Mask, spread
@@ -85,15 +83,14 @@ def as_index(m: Machine, value: Value, name: str) -> Value:
     return value if value.dtype == dtypes.INT64 else value.astype(dtypes.INT64)
 
 
-class Axis(NamedTuple):
-    """One axis of several."""
+#: One axis of several: its number, and how many there are.
+Axis = tuple[int, int]
 
-    number: int
-    rank: int
 
-    def at(self, index: int) -> str:
-        """An index along this axis as it is written: `:, 3`."""
-        return ", ".join(str(index) if axis == self.number else ":" for axis in range(self.rank))
+def _along(axis: Axis, index: int) -> str:
+    """An index along this axis as it is written: `:, 3`."""
+    number, rank = axis
+    return ", ".join(str(index) if each == number else ":" for each in range(rank))
 
 
 def in_bounds(
@@ -123,14 +120,14 @@ def in_bounds(
         lane = lane_of(m.batch.lanes, outside)
         n, i = int(_pick(m, extent, lane)), int(_pick(m, index, lane))
         valid = f"valid indices are 0 to {n - 1}" if n else "the array is empty"
-        m.hazard("out_of_bounds", space, name, line, lane, f"{{who}} accesses {{name}}[{axis.at(i)}], but {valid}")
+        m.hazard("out_of_bounds", space, name, line, lane, f"{{who}} accesses {{name}}[{_along(axis, i)}], but {valid}")
         mask = mask.without(np.broadcast_to(outside, np.broadcast_shapes(outside.shape, (1, 1))))
     if m.checks is not None and not literal and (negative & ~outside).any():
         lane = lane_of(m.batch.lanes, negative & ~outside)
         i = int(_pick(m, index, lane))
         m.hazard(
             "out_of_bounds", space, name, line, lane,
-            f"{{who}} accesses {{name}}[{axis.at(i)}]: a negative index wraps around to the end",
+            f"{{who}} accesses {{name}}[{_along(axis, i)}]: a negative index wraps around to the end",
         )  # fmt: skip
     wrapped = np.where(index < 0, index + extent, index)
     last = np.maximum(np.asarray(extent) - 1, 0)
@@ -168,7 +165,7 @@ def position(
                 total = total + i * stride
                 continue
         index = as_index(m, index, name)
-        index, mask = in_bounds(m, mask, index, extent, name, space, Axis(axis, rank), line, literals[axis])
+        index, mask = in_bounds(m, mask, index, extent, name, space, (axis, rank), line, literals[axis])
         if mask is None:
             return np.int64(0), None
         total = total + (index if isinstance(stride, int) and stride == 1 else index * stride)

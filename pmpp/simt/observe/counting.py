@@ -57,8 +57,8 @@ def _warps_of(of: Lanes, addresses: np.ndarray, mask: Mask) -> tuple[np.ndarray,
     return spread(addresses, shape).reshape(-1, WARP), active, of.blocks // rows
 
 
-def _distinct_a_row(keys: np.ndarray, active: np.ndarray | None) -> np.ndarray:
-    """Number of different keys among the active lanes of each row."""
+def _distinct(keys: np.ndarray, active: np.ndarray | None) -> int:
+    """Number of different keys among the active lanes of each row, over all rows."""
     if active is not None:
         keys = np.where(active, keys, _NONE)
     steps = keys[:, 1:] - keys[:, :-1]
@@ -67,8 +67,8 @@ def _distinct_a_row(keys: np.ndarray, active: np.ndarray | None) -> np.ndarray:
         steps = keys[:, 1:] - keys[:, :-1]
     new = steps != 0
     if active is None:
-        return 1 + np.count_nonzero(new, axis=1)
-    return (keys[:, 0] != _NONE) + np.count_nonzero(new & (keys[:, 1:] != _NONE), axis=1)
+        return len(keys) + int(np.count_nonzero(new))
+    return int(np.count_nonzero(keys[:, 0] != _NONE)) + int(np.count_nonzero(new & (keys[:, 1:] != _NONE)))
 
 
 def sectors(
@@ -97,7 +97,7 @@ def sectors(
         active = None if active is None else np.concatenate([active] * len(steps), axis=1)
     if touched is not None:
         touched(keys if active is None else keys[active])
-    return int(_distinct_a_row(keys, active).sum(dtype=np.int64)) * repeat
+    return _distinct(keys, active) * repeat
 
 
 def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *, load: bool = True) -> tuple[int, int]:

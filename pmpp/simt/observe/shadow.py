@@ -292,7 +292,7 @@ class Shadow:
                 found = self.updated.conflict(clock, at, me, floor, width, across="none")
         if self.waiting and self.waiting[0][2] < floor:
             self._forget(floor)
-        self.waiting.append((at, me | clock.now << 32, clock.now))
+        self.waiting.append((at, me, clock.now))
         self.kept += at.size
         if self.kept > self.PATIENCE:
             self._catch_up(floor, width)
@@ -317,7 +317,8 @@ class Shadow:
             return
         if self.reads is None:
             self.reads = Accesses(self.size)
-        at, stamps = (np.concatenate([entry[k] for entry in self.waiting]) for k in (0, 1))
+        at = np.concatenate([cells for cells, _, _ in self.waiting])
+        stamps = np.concatenate([me | now << 32 for _, me, now in self.waiting])
         self.reads.add(at, stamps, floor, width)
         self.waiting, self.kept = [], 0
 
