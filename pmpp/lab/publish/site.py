@@ -1,0 +1,306 @@
+"""The site: the executed chapters, the README and the kernels' sources as web pages.
+
+::
+
+    make site                                             the pages, in build/site/; open index.html
+    python -m pmpp.lab.publish.site                       the same without make
+    python -m pmpp.lab.publish.site --repository https://github.com/OWNER/NAME
+
+Nothing is executed: a page has the outputs that stand in its notebook. This module writes what Sphinx reads to
+``build/site-source/``, where each file has the place that it has in the repository. ``docs/site/conf.py`` makes the pages.
+
+- A chapter gets a line below its title that leads to where it can be run. The place in a file that `show` prints becomes
+  a link to this line. Cells that are folded in JupyterLab are folded.
+- A figure has no description in a notebook. The sentence that comes after it says what it shows, so that is its
+  alternative text, behind the heading of the section.
+- A file of the repository that a chapter or the README names has a page with its source. The page leads back to the
+  chapters that name it.
+
+With ``--repository``, the chapters can be opened in Colab. Colab reads notebooks from GitHub alone, and installs nothing,
+so copies with a first cell that does are written to ``build/site/colab/``, and the branch ``gh-pages`` must have them
+(.github/workflows/site.yml). The browser edition in ``build/browser/``, if it is there, becomes a part of the site.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import os
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pmpp.lab.publish.notebooks import NOTEBOOKS, faults, sources
+
+if typing.TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+__all__ = ["alternative_text", "colab", "main", "pages", "prepared"]
+
+ROOT = Path(__file__).parents[3]
+CONFIG = ROOT / "docs" / "site"
+BUILT = ROOT / "build" / "site"
+BROWSER = ROOT / "build" / "browser"
+
+#: The parts of the table of contents, by the number of their first chapter.
+PARTS = {
+    0: "Kernels and the machine",
+    24: "Patterns of computation",
+    46: "Layers of a network",
+    74: "Gradients",
+    89: "A network at work",
+}
+
+#: What the copy of a chapter for Colab begins with. Colab has a driver for CUDA 12 or 13, or no GPU: gpu.py names the extra.
+SETUP = """\
+# Installs the workbook on this machine: about a minute, once.
+import os
+
+if not os.path.isdir("pmpp/notebooks"):
+    !git clone --quiet --depth 1 {repository} pmpp
+%cd pmpp
+extra = "".join(!python -I pmpp/runtime/gpu.py)
+%pip install --quiet --editable ".[{{extra}}]"
+%cd notebooks"""
+
+_LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?!\w+:|#)([^()\s]+)\)|(`+)(?!`).+?(?<!`)\3(?!`)", re.DOTALL)  # or code
+_SHOWN = re.compile(r"^`((?:pmpp|tests)/[\w/]+\.py):(\d+)`$", re.MULTILINE)
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_SENTENCE = re.compile(r".+?[.:!?](?=\s|$)", re.DOTALL)
+
+
+def alternative_text(before: Sequence[NotebookNode], after: Sequence[NotebookNode]) -> str:
+    """What a figure shows, in words: the heading of its section, and the sentence that comes next.
+
+    Args:
+        before: the cells up to the figure's.
+        after: the cells behind it.
+    """
+    headings = [found for cell in before if cell.cell_type == "markdown" for found in _HEADING.findall(cell.source)]
+    prose = next((cell.source for cell in after if cell.cell_type == "markdown"), "")
+    sentence = _SENTENCE.match(prose.strip()) if not prose.startswith(("#", "**Predict")) else None
+    said = [_plain(headings[-1]) if headings else "", _plain(sentence[0]) if sentence else ""]
+    return "Figure. " + " ".join(part if part.endswith((".", "?", ":")) else f"{part}." for part in said if part)
+
+
+def _plain(markdown: str) -> str:
+    """Markdown as words in one line."""
+    return re.sub(r"\s+", " ", re.sub(r"[*`$\\]", "", _LINK.sub(lambda link: link[1] or link[0], markdown))).strip()
+
+
+def _page(path: str, start: str) -> str:
+    """The address of a file's page, from the page of the file ``start``."""
+    return posixpath.relpath(f"{path}.html", posixpath.dirname(start) or ".")
+
+
+def _linked(text: str, start: str, seen: set[str]) -> str:
+    """Markdown with links to pages of the site. ``start`` is the file that it stands in.
+
+    The files that get a page for it are added to ``seen``.
+    """
+
+    def lead(link: re.Match) -> str:
+        label, target, code = link.groups()
+        if code:
+            return link[0]
+        target, _, anchor = target.partition("#")
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(start), target))
+        if (ROOT / path).is_dir() and (ROOT / path / "__init__.py").is_file():
+            path += "/__init__.py"
+        if path == "CONTRIBUTING.md" or path.endswith(".ipynb"):
+            return link[0]
+        if not (ROOT / path).is_file():
+            raise ValueError(f"{start} links to {target}, which is not in the repository")
+        seen.add(path)
+        return f"[{label}]({posixpath.relpath(f'{path}.md', posixpath.dirname(start) or '.')}{anchor and '#' + anchor})"
+
+    return _LINK.sub(lead, text)
+
+
+def prepared(notebook: NotebookNode, stem: str, seen: set[str], *, runs: Mapping[str, str]) -> NotebookNode:
+    """A copy of an executed chapter, as the site shows it.
+
+    Args:
+        notebook: the chapter with its outputs.
+        stem: its name, such as ``04_vector_add``.
+        seen: the files that it names are added here.
+        runs: by the words of a link, the address where the chapter can be run.
+    """
+    import nbformat
+
+    start = f"notebooks/{stem}.ipynb"
+    found = nbformat.from_dict({**notebook, "cells": [nbformat.from_dict(cell) for cell in notebook.cells]})
+
+    def place(shown: re.Match) -> str:
+        path, line = shown.groups()
+        seen.add(path)
+        return f"<a href='{_page(path, start)}#L-{line}'><code>{path}:{line}</code></a>"
+
+    for number, cell in enumerate(found.cells):
+        if cell.cell_type != "code":
+            cell.source = _linked(cell.source, start, seen)
+            continue
+        folded = cell.metadata.get("jupyter", {})
+        hidden = [part for part in ("source", "outputs") if folded.get(f"{part}_hidden")]
+        if hidden:
+            tag = "hide-cell" if len(hidden) == 2 else {"source": "hide-input", "outputs": "hide-output"}[hidden[0]]
+            cell.metadata.tags = [*cell.metadata.get("tags", []), tag]
+        for output in cell.outputs:
+            data = output.get("data", {})
+            if "text/markdown" in data:
+                data["text/markdown"] = _SHOWN.sub(place, data["text/markdown"])
+            if "image/png" in data:
+                text = alternative_text(found.cells[: number + 1], found.cells[number + 1 :])
+                cell.metadata.mystnb = {"image": {"alt": text}}
+
+    links = [f"<a href='{html.escape(address)}'>{label}</a>" for label, address in runs.items()]
+    if links:
+        title, _, rest = found.cells[0].source.partition("\n")
+        found.cells[0].source = f"{title}\n\n<p class='where'>{' '.join(links)}</p>\n{rest}"
+    return found
+
+
+def colab(notebook: NotebookNode, repository: str) -> NotebookNode:
+    """A copy of a chapter that begins with a cell that installs the workbook."""
+    import nbformat
+
+    cell = nbformat.v4.new_code_cell(SETUP.format(repository=repository), id="install")
+    return nbformat.from_dict({**notebook, "cells": [cell, *notebook.cells]})
+
+
+def _source_page(path: str, chapters: Mapping[str, str]) -> str:
+    """The page of a file: the chapters that name it, what it says of itself, its rungs, and its text.
+
+    ``chapters``: titles by stem.
+    """
+    text = (ROOT / path).read_text(encoding="utf-8")
+    up = posixpath.relpath("notebooks", posixpath.dirname(path) or ".")
+    lines = [f"# {path}", ""]
+    if chapters:
+        lines += ["Chapters: " + ", ".join(f"[{title}]({up}/{stem}.ipynb)" for stem, title in chapters.items()), ""]
+    if rungs := re.findall(r"^@rung\(.*\)\ndef (\w+)\(p\):\n    \"\"\"(.+)$", text, re.MULTILINE):
+        at = {name: text[: text.index(f"\ndef {name}(p):")].count("\n") + 2 for name, _ in rungs}
+        rows = "".join(
+            f"<li><a href='#L-{at[name]}'><code>{name}</code></a>: {html.escape(idea.removesuffix(chr(34) * 3))}</li>"
+            for name, idea in rungs
+        )
+        lines += ["The rungs, from naive to fast:", "", f"<ol>{rows}</ol>", ""]
+    language = {".py": "python", ".json": "json", ".yml": "yaml"}.get(Path(path).suffix, "text")
+    fence = "`" * 8  # a file may have fences of its own
+    lines += [f"{fence}{{code-block}} {language}", ":linenos:", "", text + fence, ""]
+    return "\n".join(lines)
+
+
+def pages(paths: Sequence[Path], *, repository: str = "", browser: bool = False) -> dict[str, str]:
+    """What Sphinx reads, as text by its place below ``build/site-source/``.
+
+    Args:
+        paths: sources of chapters, such as `pmpp.lab.publish.notebooks.sources` gives.
+        repository: the address of the repository on GitHub, for Colab.
+        browser: the browser edition will stand in the folder ``browser`` beside the pages.
+
+    Raises ValueError if a notebook is not what its source says, or links to a file that is not there.
+    """
+    import nbformat
+
+    if repository and not re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", repository):
+        raise ValueError(f"repository must be an address as https://github.com/OWNER/NAME, was {repository!r}")
+    if wrong := [fault for path in paths for fault in faults(path)]:
+        raise ValueError("\n".join([*wrong, "Run: make notebooks"]))
+    found: dict[str, str] = {}
+    titles: dict[str, str] = {}
+    named: dict[str, dict[str, str]] = {}  # by file, the titles of the chapters that name it, by stem
+    for path in paths:
+        notebook = nbformat.read(path.parents[1] / f"{path.stem}.ipynb", as_version=4)
+        titles[path.stem] = notebook.cells[0].source.partition("\n")[0].removeprefix("# ")
+        runs = {}
+        if browser:
+            runs["Run in this browser"] = f"../browser/lab/index.html?path={path.stem}.ipynb"
+        if repository:
+            address = repository.replace("https://github.com", "https://colab.research.google.com/github")
+            runs["Open in Colab"] = f"{address}/blob/gh-pages/colab/{path.stem}.ipynb"
+            found[f"colab/{path.stem}.ipynb"] = nbformat.writes(colab(notebook, repository))
+        seen: set[str] = set()
+        found[f"notebooks/{path.stem}.ipynb"] = nbformat.writes(prepared(notebook, path.stem, seen, runs=runs))
+        for file in sorted(seen):
+            named.setdefault(file, {})[path.stem] = titles[path.stem]
+    linked: set[str] = set()
+    for name in ("README.md", "CONTRIBUTING.md"):
+        text = _linked((ROOT / name).read_text(encoding="utf-8"), name, linked)
+        found["index.md" if name == "README.md" else name] = text
+    found["index.md"] += _contents(list(titles))
+    for file in sorted({*named, *linked}):
+        found[f"{file}.md"] = f"---\norphan: true\n---\n\n{_source_page(file, named.get(file, {}))}"
+    return found
+
+
+def _contents(stems: Sequence[str]) -> str:
+    """The table of contents in parts, for the side of each page."""
+    entries: dict[str, list[str]] = {}
+    for stem in stems:
+        number = int(stem.partition("_")[0])
+        part = PARTS[max(first for first in PARTS if first <= number)]
+        entries.setdefault(part, []).append(f"notebooks/{stem}")
+    entries["For contributors"] = ["CONTRIBUTING"]
+    parts = [f"```{{toctree}}\n:hidden:\n:caption: {part}\n\n" + "\n".join(e) + "\n```\n" for part, e in entries.items()]
+    return "\n" + "\n".join(parts)
+
+
+def write(files: Mapping[str, str], out: Path) -> None:
+    """Write files by name into a folder, and delete what else is in it. A file that is as it was keeps its time.
+
+    Sphinx reads again only what has changed.
+    """
+    for path in sorted(out.rglob("*"), reverse=True):
+        if path.is_file() and path.relative_to(out).as_posix() not in files:
+            path.unlink()
+    for name, text in files.items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> int:
+    """The command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m pmpp.lab.publish.site", description="Make the site.")
+    parser.add_argument("--out", type=Path, default=BUILT, help="the folder of the pages; build/site by default")
+    parser.add_argument("--repository", default="", help="https://github.com/OWNER/NAME: chapters get a link to Colab")
+    chosen = parser.parse_args(arguments)
+    out, source = chosen.out.resolve(), chosen.out.resolve().parent / f"{chosen.out.name}-source"
+    browser = BROWSER.is_dir()
+    try:
+        files = pages(sources((), folder), repository=chosen.repository.rstrip("/"), browser=browser)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    copies = {name: text for name, text in files.items() if name.startswith("colab/")}
+    write({name: text for name, text in files.items() if name not in copies}, source)
+    picture = source / "pmpp" / "recorded" / "roofline.svg"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(ROOT / "pmpp" / "recorded" / "roofline.svg", picture)
+    command = [sys.executable, "-m", "sphinx", "--builder", "html", "--conf-dir", str(CONFIG), "--quiet"]
+    command += ["--fail-on-warning", "--keep-going", "--jobs", str(os.cpu_count() or 1)]
+    command += ["--doctree-dir", str(source.parent / f"{out.name}-doctrees"), str(source), str(out)]
+    if status := subprocess.run(command, check=False).returncode:
+        return status
+    shutil.rmtree(out / "colab", ignore_errors=True)
+    if copies:
+        (out / "colab").mkdir()
+    for name, text in copies.items():
+        (out / name).write_text(text, encoding="utf-8")
+    shutil.rmtree(out / "browser", ignore_errors=True)
+    if browser:
+        shutil.copytree(BROWSER, out / "browser")
+    (out / ".nojekyll").touch()  # GitHub would leave out the folders that begin with an underscore
+    print(f"{out / 'index.html'}: {len(files) - len(copies)} pages")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
