@@ -9,6 +9,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # make attest ONLY="tests/kernels/scan notebooks/34_scan", make attest ONLY=--stale, make stale STALE_ARGS=--check
 # make room NAME=histogram NUMBER=38, make release RELEASE_ARGS="04_vector_add 08_warps --out ../class"
 # make quiz QUIZ_ARGS="--variants 20 --seed 7", make slides SLIDES_ARGS="12_matmul --sharp"
+
+# make site SITE_ARGS="--repository https://github.com/OWNER/NAME"
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
@@ -18,6 +20,8 @@ MUTANTS_ARGS ?=
 RELEASE_ARGS ?=
 QUIZ_ARGS ?=
 SLIDES_ARGS ?=
+
+SITE_ARGS ?=
 NAME :=
 NUMBER :=
 
@@ -25,7 +29,7 @@ NUMBER :=
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions teaching bench readme room quiz slides instruments clean
+.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions teaching bench readme room quiz slides site test-site instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -74,6 +78,12 @@ quiz: $(VENV)/.lab ## write a quiz bank for Moodle, with answers that are comput
 slides: $(VENV)/.course ## write slides of the chapters, which PowerPoint and LibreOffice open, to build/slides/
 	$(BIN)/python -m pmpp.lab.publish.slides $(SLIDES_ARGS)
 
+site: $(VENV)/.site ## write the chapters and the kernels as web pages, to build/site/
+	$(BIN)/python -m pmpp.lab.publish.site $(SITE_ARGS)
+
+test-site: $(VENV)/.site-test site ## follow the links of these pages, and look at them in Chromium
+	PMPP_SITE=build/site $(BIN)/python -m pytest tests/site $(PYTEST_ARGS)
+
 bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 	$(BIN)/python -m pmpp.lab.measure.bench $(ROOMS)
 	$(BIN)/python -m pmpp.lab.measure.calls $(ROOMS)
@@ -110,6 +120,12 @@ $(VENV)/.course: pyproject.toml $(VENV)/.lab | $(BIN)/python
 # The tests compile every kernel to PTX: with a GPU's packages, or with the compiler alone.
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	$(call install,test,ptx)
+
+$(VENV)/.site: pyproject.toml | $(BIN)/python
+	$(call install,site,)
+
+$(VENV)/.site-test: pyproject.toml | $(BIN)/python
+	$(call install,site-test,)
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(call install,dev,)

@@ -1,13 +1,20 @@
 """How Sphinx makes the site from what `pmpp.lab.publish.site` writes. Nothing is loaded from another host."""
 
+import re
+
 from docutils import nodes
 from latex2mathml.converter import convert
 
 import pmpp
+from pmpp.lab.publish import glossary
+
+FORMS = "|".join(sorted((re.escape(form) for term in glossary.terms() for form in term.forms), key=len, reverse=True))
+WORD = re.compile(rf"(?<![\w-])({FORMS})(?![\w-])", re.IGNORECASE)
 
 project = "pmpp"
+author = "the authors of pmpp"
 version = release = pmpp.__version__
-copyright = "the authors of pmpp, Apache-2.0"
+html_show_copyright = False
 extensions = ["myst_nb"]
 
 nb_execution_mode = "off"
@@ -39,15 +46,20 @@ html_theme_options = {
 }
 
 
+def mathml(text, display):
+    """A formula in MathML, which browsers draw by themselves. A bar stands close to what it encloses."""
+    return convert(text, display=display).replace(">&#x0007C;</mo>", " lspace='0' rspace='0'>|</mo>")
+
+
 def inline_math(self, node):
-    """A formula in MathML, which browsers draw by themselves."""
-    self.body.append(convert(node.astext()))
+    """A formula within a line."""
+    self.body.append(mathml(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def display_math(self, node):
     """A formula on a line of its own, which scrolls by itself where it is too wide."""
-    self.body.append(f"<div class='math-display'>{convert(node.astext(), display='block')}</div>")
+    self.body.append(f"<div class='math-display'>{mathml(node.astext(), 'block')}</div>")
     raise nodes.SkipNode
 
 
@@ -62,8 +74,27 @@ def anchors(app, doctree):
             }
 
 
+def explain(app, doctree, docname):
+    """Make a chapter's first use of each word of the glossary a link to it, with the definition as its title."""
+    if not docname.startswith("notebooks/"):
+        return
+    address, seen = app.builder.get_relative_uri(docname, "glossary"), set()
+    for paragraph in list(doctree.findall(nodes.paragraph)):
+        for text in [child for child in paragraph.children if isinstance(child, nodes.Text)]:
+            parts = WORD.split(text)  # every second one is a word of the glossary
+            for place in range(1, len(parts), 2):
+                term = glossary.find(parts[place])
+                if term.name not in seen:
+                    seen.add(term.name)
+                    where = {"refuri": f"{address}#{term.slug}", "reftitle": term.text, "classes": ["term"]}
+                    parts[place] = nodes.reference("", parts[place], internal=True, **where)
+            new = [nodes.Text(part) if isinstance(part, str) else part for part in parts if part != ""]
+            paragraph.replace(text, new)
+
+
 def setup(app):
     """Called by Sphinx."""
     app.add_html_math_renderer("mathml", (inline_math, None), (display_math, None))
     app.connect("doctree-read", anchors)
+    app.connect("doctree-resolved", explain)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,23 +7,27 @@
     python -m pmpp.lab.publish.site --repository https://github.com/OWNER/NAME
 
 Nothing is executed: a page has the outputs that stand in its notebook. This module writes what Sphinx reads to
-``build/site-source/``, where each file has the place that it has in the repository. ``docs/site/conf.py`` makes the pages.
+``build/site-source/``, where each file has the place that it has in the repository. ``docs/site/conf.py`` makes pages
+of it.
 
-- A chapter gets a line below its title that leads to where it can be run. The place in a file that `show` prints becomes
-  a link to this line. Cells that are folded in JupyterLab are folded.
-- A figure has no description in a notebook. The sentence that comes after it says what it shows, so that is its
-  alternative text, behind the heading of the section.
+- A chapter gets a line below its title that leads to where it can be run. The place in a file that `show` prints
+  becomes a link to this line. Cells that are folded in JupyterLab are folded.
+- A figure has no description in a notebook. The titles in its code and the prose after it say what it shows, so they
+  are its alternative text.
+- The first use of each word of the glossary leads there, and shows what it means.
 - A file of the repository that a chapter or the README names has a page with its source. The page leads back to the
   chapters that name it.
 
-With ``--repository``, the chapters can be opened in Colab. Colab reads notebooks from GitHub alone, and installs nothing,
-so copies with a first cell that does are written to ``build/site/colab/``, and the branch ``gh-pages`` must have them
-(.github/workflows/site.yml). The browser edition in ``build/browser/``, if it is there, becomes a part of the site.
+With ``--repository``, the chapters can be opened in Colab. Colab reads notebooks from GitHub alone, and installs
+nothing. So copies with a first cell that installs the workbook are written to ``build/site/colab/``, and the branch
+``gh-pages`` must have them (.github/workflows/site.yml). The browser edition in ``build/browser/``, if it is there,
+becomes a part of the site.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import html
 import os
 import posixpath
@@ -35,6 +39,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pmpp.lab.publish import glossary
 from pmpp.lab.publish.notebooks import NOTEBOOKS, faults, sources
 
 if typing.TYPE_CHECKING:
@@ -56,41 +61,66 @@ PARTS = {
     89: "A network at work",
 }
 
-#: What the copy of a chapter for Colab begins with. Colab has a driver for CUDA 12 or 13, or no GPU: gpu.py names the extra.
+#: What the copy of a chapter for Colab begins with. gpu.py names the extra for the driver, or none without a GPU.
+#: Python looks for packages that are installed as links when it starts, so the running one is told of this one.
 SETUP = """\
-# Installs the workbook on this machine: about a minute, once.
+# Installs the workbook on this machine, once: about a minute.
 import os
+import sys
 
-if not os.path.isdir("pmpp/notebooks"):
-    !git clone --quiet --depth 1 {repository} pmpp
-%cd pmpp
-extra = "".join(!python -I pmpp/runtime/gpu.py)
+if not os.path.isfile("pmpp/runtime/gpu.py"):
+    !git clone --quiet --depth 1 {repository} pmpp-workbook
+    %cd -q pmpp-workbook
+extra = !{{sys.executable}} -I pmpp/runtime/gpu.py
+extra = "".join(extra)
 %pip install --quiet --editable ".[{{extra}}]"
-%cd notebooks"""
+sys.path.insert(0, os.getcwd())"""
 
 _LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?!\w+:|#)([^()\s]+)\)|(`+)(?!`).+?(?<!`)\3(?!`)", re.DOTALL)  # or code
 _SHOWN = re.compile(r"^`((?:pmpp|tests)/[\w/]+\.py):(\d+)`$", re.MULTILINE)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _SENTENCE = re.compile(r".+?[.:!?](?=\s|$)", re.DOTALL)
+_PLACE = re.compile(r"(?:(?:outside|upper|lower|center|left|right) ?)+|offset points|axes fraction")  # no labels
 
 
-def alternative_text(before: Sequence[NotebookNode], after: Sequence[NotebookNode]) -> str:
-    """What a figure shows, in words: the heading of its section, and the sentence that comes next.
+def alternative_text(cells: Sequence[NotebookNode], at: int) -> str:
+    """What a figure shows, in words: its section, the titles and labels in its code, and the prose that explains it.
+
+    That is the prose that comes next. If there is none, the last paragraph before has to do.
 
     Args:
-        before: the cells up to the figure's.
-        after: the cells behind it.
+        cells: the chapter's.
+        at: the place of the figure's cell.
     """
-    headings = [found for cell in before if cell.cell_type == "markdown" for found in _HEADING.findall(cell.source)]
-    prose = next((cell.source for cell in after if cell.cell_type == "markdown"), "")
-    sentence = _SENTENCE.match(prose.strip()) if not prose.startswith(("#", "**Predict")) else None
-    said = [_plain(headings[-1]) if headings else "", _plain(sentence[0]) if sentence else ""]
-    return "Figure. " + " ".join(part if part.endswith((".", "?", ":")) else f"{part}." for part in said if part)
+    prose = [cell.source.strip() if cell.cell_type == "markdown" else "" for cell in cells]
+    headings = [heading for text in prose[:at] for heading in _HEADING.findall(text)]
+    after = next((text for text in prose[at + 1 :] if text), "").partition("\n\n")[0]
+    # A sentence that ends in a colon is about what comes after it, and so is a question.
+    sentences = [text.strip() for text in _SENTENCE.findall(_plain(after)) if not text.endswith((":", "?"))]
+    if not sentences or after.startswith(("#", "Go on with")) or "**Predict, then run.**" in after:
+        paragraphs = "\n\n".join(prose[:at]).split("\n\n")
+        before = [text for text in paragraphs if text and not text.startswith(("#", "**Predict"))]
+        sentences = [text.strip() for text in _SENTENCE.findall(_plain("".join(before[-1:])))]
+    said: list[str] = []
+    for sentence in sentences:
+        said += [sentence] if len(" ".join(said)) < 100 else []
+    labels = [f"Labels: {', '.join(found)}." for found in [_labels(cells[at].source)] if found]
+    return " ".join(["Figure:", *(f"{_plain(heading)}." for heading in headings[-1:]), *labels, *said])
+
+
+def _labels(code: str) -> list[str]:
+    """The strings of more than one word that code passes to functions, but for what it prints: titles and labels."""
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    drawn = [call for call in calls if not (isinstance(call.func, ast.Name) and call.func.id == "print")]
+    passed = [value for call in drawn for value in (*call.args, *(keyword.value for keyword in call.keywords))]
+    texts = [value.value for value in passed if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    words = dict.fromkeys(" ".join(text.split()) for text in texts)
+    return [text for text in words if " " in text and not _PLACE.fullmatch(text)][:4]
 
 
 def _plain(markdown: str) -> str:
     """Markdown as words in one line."""
-    return re.sub(r"\s+", " ", re.sub(r"[*`$\\]", "", _LINK.sub(lambda link: link[1] or link[0], markdown))).strip()
+    return re.sub(r"\s+", " ", re.sub(r"[*`$\\{}]", "", _LINK.sub(lambda link: link[1] or link[0], markdown))).strip()
 
 
 def _page(path: str, start: str) -> str:
@@ -155,8 +185,7 @@ def prepared(notebook: NotebookNode, stem: str, seen: set[str], *, runs: Mapping
             if "text/markdown" in data:
                 data["text/markdown"] = _SHOWN.sub(place, data["text/markdown"])
             if "image/png" in data:
-                text = alternative_text(found.cells[: number + 1], found.cells[number + 1 :])
-                cell.metadata.mystnb = {"image": {"alt": text}}
+                cell.metadata.mystnb = {"image": {"alt": alternative_text(found.cells, number)}}
 
     links = [f"<a href='{html.escape(address)}'>{label}</a>" for label, address in runs.items()]
     if links:
@@ -234,6 +263,8 @@ def pages(paths: Sequence[Path], *, repository: str = "", browser: bool = False)
         text = _linked((ROOT / name).read_text(encoding="utf-8"), name, linked)
         found["index.md" if name == "README.md" else name] = text
     found["index.md"] += _contents(list(titles))
+    words = glossary.page("notebooks/{}.ipynb".format)
+    found["glossary.md"] = re.sub(r"\[([^\[\]]+)\]\((#[\w-]+)\)", r"<a href='\2'>\1</a>", words)
     for file in sorted({*named, *linked}):
         found[f"{file}.md"] = f"---\norphan: true\n---\n\n{_source_page(file, named.get(file, {}))}"
     return found
@@ -246,9 +277,9 @@ def _contents(stems: Sequence[str]) -> str:
         number = int(stem.partition("_")[0])
         part = PARTS[max(first for first in PARTS if first <= number)]
         entries.setdefault(part, []).append(f"notebooks/{stem}")
-    entries["For contributors"] = ["CONTRIBUTING"]
-    parts = [f"```{{toctree}}\n:hidden:\n:caption: {part}\n\n" + "\n".join(e) + "\n```\n" for part, e in entries.items()]
-    return "\n" + "\n".join(parts)
+    entries["Beside the chapters"] = ["glossary", "CONTRIBUTING"]
+    lists = [f":hidden:\n:caption: {part}\n\n" + "\n".join(pages) for part, pages in entries.items()]
+    return "".join(f"\n```{{toctree}}\n{text}\n```\n" for text in lists)
 
 
 def write(files: Mapping[str, str], out: Path) -> None:
