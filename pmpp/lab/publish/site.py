@@ -79,7 +79,7 @@ sys.path.insert(0, os.getcwd())"""
 _LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?!\w+:|#)([^()\s]+)\)|(`+)(?!`).+?(?<!`)\3(?!`)", re.DOTALL)  # or code
 _SHOWN = re.compile(r"^`((?:pmpp|tests)/[\w/]+\.py):(\d+)`$", re.MULTILINE)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-_SENTENCE = re.compile(r".+?[.:!?](?=\s|$)", re.DOTALL)
+_SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|:$)")
 _PLACE = re.compile(r"(?:(?:outside|upper|lower|center|left|right) ?)+|offset points|axes fraction")  # no labels
 
 
@@ -105,7 +105,9 @@ def alternative_text(cells: Sequence[NotebookNode], at: int) -> str:
     for sentence in sentences:
         said += [sentence] if len(" ".join(said)) < 100 else []
     labels = [f"Labels: {', '.join(found)}." for found in [_labels(cells[at].source)] if found]
-    return " ".join(["Figure:", *(f"{_plain(heading)}." for heading in headings[-1:]), *labels, *said])
+    return " ".join(
+        ["Figure:", *(_plain(f"{heading}.").replace("?.", "?") for heading in headings[-1:]), *labels, *said]
+    )
 
 
 def _labels(code: str) -> list[str]:
