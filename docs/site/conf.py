@@ -8,7 +8,9 @@ from latex2mathml.converter import convert
 import pmpp
 from pmpp.lab.publish import glossary
 
-FORMS = "|".join(sorted((re.escape(form) for term in glossary.terms() for form in term.forms), key=len, reverse=True))
+ORDINARY = {"cost", "event", "record", "reference"}  # in most sentences these are words of every day
+TERMS = [term for term in glossary.terms() if term.name not in ORDINARY]
+FORMS = "|".join(sorted((re.escape(form) for term in TERMS for form in term.forms), key=len, reverse=True))
 WORD = re.compile(rf"(?<![\w-])({FORMS})(?![\w-])", re.IGNORECASE)
 
 project = "pmpp"

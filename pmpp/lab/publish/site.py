@@ -36,7 +36,7 @@ import shutil
 import subprocess
 import sys
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pmpp.lab.publish import glossary
@@ -72,8 +72,8 @@ if not os.path.isfile("pmpp/runtime/gpu.py"):
     !git clone --quiet --depth 1 {repository} pmpp-workbook
     %cd -q pmpp-workbook
 extra = !{{sys.executable}} -I pmpp/runtime/gpu.py
-extra = "".join(extra)
-%pip install --quiet --editable ".[{{extra}}]"
+extra = f"[{{extra[0]}}]" if extra else ""
+%pip install --quiet --editable ".{{extra}}"
 sys.path.insert(0, os.getcwd())"""
 
 _LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?!\w+:|#)([^()\s]+)\)|(`+)(?!`).+?(?<!`)\3(?!`)", re.DOTALL)  # or code
@@ -189,11 +189,16 @@ def prepared(notebook: NotebookNode, stem: str, seen: set[str], *, runs: Mapping
             if "image/png" in data:
                 cell.metadata.mystnb = {"image": {"alt": alternative_text(found.cells, number)}}
 
-    links = [f"<a href='{html.escape(address)}'>{label}</a>" for label, address in runs.items()]
-    if links:
+    if runs:
         title, _, rest = found.cells[0].source.partition("\n")
-        found.cells[0].source = f"{title}\n\n<p class='where'>{' '.join(links)}</p>\n{rest}"
+        found.cells[0].source = f"{title}\n\n{_buttons(runs.items())}\n{rest}"
     return found
+
+
+def _buttons(links: Iterable[tuple[str, str]]) -> str:
+    """Links by their words, as a line of buttons."""
+    shown = [f"<a href='{html.escape(address)}'>{html.escape(words)}</a>" for words, address in links]
+    return f"<p class='where'>{' '.join(shown)}</p>"
 
 
 def colab(notebook: NotebookNode, repository: str) -> NotebookNode:
@@ -214,17 +219,21 @@ def _source_page(path: str, chapters: Mapping[str, str]) -> str:
     lines = [f"# {path}", ""]
     if chapters:
         lines += ["Chapters: " + ", ".join(f"[{title}]({up}/{stem}.ipynb)" for stem, title in chapters.items()), ""]
-    if rungs := re.findall(r"^@rung\(.*\)\ndef (\w+)\(p\):\n    \"\"\"(.+)$", text, re.MULTILINE):
-        at = {name: text[: text.index(f"\ndef {name}(p):")].count("\n") + 2 for name, _ in rungs}
-        rows = "".join(
-            f"<li><a href='#L-{at[name]}'><code>{name}</code></a>: {html.escape(idea.removesuffix(chr(34) * 3))}</li>"
-            for name, idea in rungs
-        )
-        lines += ["The rungs, from naive to fast:", "", f"<ol>{rows}</ol>", ""]
+    if rungs := _rungs(text) if path.endswith(".py") else []:
+        rows = [f"<li><a href='#L-{at}'><code>{name}</code></a>: {html.escape(idea)}</li>" for name, at, idea in rungs]
+        lines += ["The rungs, from naive to fast:", "", f"<ol>{''.join(rows)}</ol>", ""]
     language = {".py": "python", ".json": "json", ".yml": "yaml"}.get(Path(path).suffix, "text")
     fence = "`" * 8  # a file may have fences of its own
     lines += [f"{fence}{{code-block}} {language}", ":linenos:", "", text + fence, ""]
     return "\n".join(lines)
+
+
+def _rungs(text: str) -> list[tuple[str, int, str]]:
+    """The rungs in the text of a module: the name, the line and the idea of each."""
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    called = [(node, [each.func for each in node.decorator_list if isinstance(each, ast.Call)]) for node in functions]
+    rungs = [node for node, by in called if any(isinstance(each, ast.Name) and each.id == "rung" for each in by)]
+    return [(node.name, node.lineno, (ast.get_docstring(node) or "").partition("\n\n")[0]) for node in rungs]
 
 
 def pages(paths: Sequence[Path], *, repository: str = "", browser: bool = False) -> dict[str, str]:
@@ -264,7 +273,10 @@ def pages(paths: Sequence[Path], *, repository: str = "", browser: bool = False)
     for name in ("README.md", "CONTRIBUTING.md"):
         text = _linked((ROOT / name).read_text(encoding="utf-8"), name, linked)
         found["index.md" if name == "README.md" else name] = text
-    found["index.md"] += _contents(list(titles))
+    begin = [(f"Read chapter {title}", f"notebooks/{stem}.html") for stem, title in list(titles.items())[:1]]
+    begin += [("Run it in this browser", f"browser/lab/index.html?path={paths[0].stem}.ipynb")] if browser else []
+    begin += [("The repository", repository)] if repository else []
+    found["index.md"] = found["index.md"].replace("\n## ", f"\n{_buttons(begin)}\n\n## ", 1) + _contents(list(titles))
     words = glossary.page("notebooks/{}.ipynb".format)
     found["glossary.md"] = re.sub(r"\[([^\[\]]+)\]\((#[\w-]+)\)", r"<a href='\2'>\1</a>", words)
     for file in sorted({*named, *linked}):
@@ -306,7 +318,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     parser.add_argument("--repository", default="", help="https://github.com/OWNER/NAME: chapters get a link to Colab")
     chosen = parser.parse_args(arguments)
     out, source = chosen.out.resolve(), chosen.out.resolve().parent / f"{chosen.out.name}-source"
-    browser = BROWSER.is_dir()
+    browser = (BROWSER / "lab" / "index.html").is_file()
     try:
         files = pages(sources((), folder), repository=chosen.repository.rstrip("/"), browser=browser)
     except ValueError as error:
