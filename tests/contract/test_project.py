@@ -125,6 +125,7 @@ def test_the_makefile_installs_extras_that_exist():
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     found = re.findall(r"\$\(call install,([\w-]+),([\w-]*)\)", text)
     assert len(found) == 4
+    assert len(found) == 5
     assert {extra for pair in found for extra in pair if extra} <= EXTRAS.keys()
 
 
@@ -147,6 +148,8 @@ def test_make_lists_its_targets():
         "teaching",
         "quiz",
         "slides",
+        "site",
+        "test-site",
         "bench",
         "readme",
         "room",
@@ -243,7 +246,7 @@ def test_what_the_pages_name_is_there(page):
     assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets
 
 
-@pytest.mark.parametrize("name", [".github/workflows/ci.yml", ".pre-commit-config.yaml"])
+@pytest.mark.parametrize("name", [".github/workflows/ci.yml", ".github/workflows/site.yml", ".pre-commit-config.yaml"])
 def test_the_yaml_files_parse(name):
     assert yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
 

@@ -72,7 +72,8 @@ if not os.path.isfile("pmpp/runtime/gpu.py"):
     !git clone --quiet --depth 1 {repository} pmpp-workbook
     %cd -q pmpp-workbook
 extra = !{{sys.executable}} -I pmpp/runtime/gpu.py
-extra = f"[{{extra[0]}}]" if extra else ""
+extra = "".join(extra)
+extra = f"[{{extra}}]" if extra else ""
 %pip install --quiet --editable ".{{extra}}"
 sys.path.insert(0, os.getcwd())"""
 
