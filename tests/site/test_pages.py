@@ -205,7 +205,7 @@ FAINT = """() => {
       const c = rgb(getComputedStyle(e).backgroundColor);
       if (c.length < 4 || c[3] > 0.5) return c; }
     return [255, 255, 255]; };
-  return [...document.querySelectorAll('article *')].filter(e => e.checkVisibility()
+  return [...document.querySelectorAll('article *:not(.headerlink)')].filter(e => e.checkVisibility()
       && [...e.childNodes].some(n => n.nodeType == 3 && n.data.trim())).filter(e => {
     const [a, b] = [light(rgb(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
     return (a + 0.05) / (b + 0.05) < 3; }).map(e => e.outerHTML.slice(0, 200));
