@@ -1,0 +1,68 @@
+"""What exercises are worth, and which of them a chapter sets."""
+
+import pytest
+
+from pmpp.lab.publish import notebooks
+from pmpp.lab.teach import exercise as rooms
+from pmpp.lab.teach.points import chapters, graded, named, points
+from pmpp.nn import exercises as training
+
+NAMES = [*rooms.exercises(), *training.exercises()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_exercise_is_worth_something_and_a_chapter_sets_it(name):
+    assert points(name) in {5, 10, 15}
+    assert named(name).name == name
+    assert any(name in graded(chapter) for chapter in chapters())
+
+
+@pytest.mark.parametrize("chapter", [path.stem for path in notebooks.sources()])
+def test_what_a_chapter_sets_are_exercises_each_once(chapter):
+    names = graded(chapter)
+    assert len(set(names)) == len(names)
+    assert {*names} <= {*NAMES}
+
+
+def test_an_order_and_no_answers(tmp_path):
+    (tmp_path / "source").mkdir()
+    source = """\
+# %% [markdown]
+# `check("a/prose", x)`
+
+# %%
+exercise("b/second")
+
+# %%
+def answer(x):
+    pass  # your code
+
+
+verdict = check("a/first", answer)
+
+# %% tags=["answer"]
+check("a/shown", answer)
+
+# %%
+check("b/second", answer)
+
+# %% [markdown]
+# Words.
+#
+# ## Answers
+
+# %%
+check("a/below", answer)
+"""
+    (tmp_path / "source" / "10_one.py").write_text(source, encoding="utf-8")
+    (tmp_path / "source" / "20_two.py").write_text("# %% [markdown]\n# # 20. Two\n", encoding="utf-8")
+    assert graded("10_one", tmp_path) == ["b/second", "a/first"]
+    assert graded("20_two", tmp_path) == []
+    assert chapters(tmp_path) == ["10_one"]
+
+
+def test_unknown_names():
+    with pytest.raises(ValueError, match="there is no exercise 'vector_add/other'"):
+        points("vector_add/other")
+    with pytest.raises(ValueError, match="there is no chapter '05_other'"):
+        graded("05_other")
