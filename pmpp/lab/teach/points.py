@@ -24,7 +24,7 @@ from pathlib import Path
 import pmpp
 from pmpp.lab.teach import exercise as rooms
 
-__all__ = ["STEPS", "chapters", "graded", "named", "points"]
+__all__ = ["STEPS", "chapters", "graded", "known", "named", "points"]
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 STEPS = ((5, 5), (10, 10))  # (statements of the answer at most, points)
@@ -35,7 +35,11 @@ _NAMED = re.compile(r"""^(?:\w+ = |assert )?(?:exercise|check)\(["']([\w/]+)["']
 
 
 @functools.cache
-def _known() -> dict[str, typing.Any]:
+def known() -> dict[str, typing.Any]:
+    """Every exercise by name: of the rooms, and of packages ``exercises`` such as that of `pmpp.nn`.
+
+    Each has a ``name``, a ``task``, ``hints`` and an ``answer``.
+    """
     found: dict[str, typing.Any] = dict(rooms.exercises())
     for package in pkgutil.iter_modules(pmpp.__path__, "pmpp."):  # those about training have a package of their own
         if package.ispkg and importlib.util.find_spec(f"{package.name}.exercises"):
@@ -44,13 +48,10 @@ def _known() -> dict[str, typing.Any]:
 
 
 def named(name: str) -> typing.Any:
-    """The exercise of that name: of a room, or of a package ``exercises`` such as that of `pmpp.nn`.
-
-    Each has a ``name``, a ``task``, ``hints`` and an ``answer``. Raises ValueError if there is no such exercise.
-    """
-    if name not in _known():
+    """The exercise of that name, of those in `known`. Raises ValueError if there is none."""
+    if name not in known():
         raise ValueError(f"there is no exercise {name!r}")
-    return _known()[name]
+    return known()[name]
 
 
 @functools.cache

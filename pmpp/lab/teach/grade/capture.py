@@ -8,10 +8,10 @@ text and numbers. A list of nodes refers to its members by their places; the las
     ["tuple" | "list" | "set", places]  ["dict", pairs of places]
     ["module", "math"]          a module
     ["object", "numpy", "sin"]  what a module of pmpp, NumPy or Python calls so
-    ["names", {name: place}]    of any other object, the attributes that the code names
+    ["names", None, {name: place}]  of any other object, the attributes that the code names
     ["kernel", place, device, threads at most]
     ["function", {file, text, name, qualname, line, column, cell, globals, defaults}]
-    ["class", {file, text, name, line, cell, globals}]
+    ["class", {file, text, name, line, cell, globals}, {name: place}]
     ["missing", words]          what cannot be taken over
 """
 
@@ -75,7 +75,7 @@ class _Taking:
         known = self.places.get(id(value))
         if known is not None:
             node = self.nodes[known]
-            if node and node[0] == "names":  # another function may ask for more of it
+            if node and node[0] in ("names", "class"):  # another function may ask for more of it
                 self._attributes(node, value, used, depth)
             return known
         self.alive.append(value)
@@ -118,17 +118,20 @@ class _Taking:
         if inspect.isfunction(value):
             return self._function(value, name, depth)
         if inspect.isclass(value) and value.__module__ == "__main__":
-            return self._class(value, depth)
+            node = self.nodes[at] = ["class", {}, {}]
+            node[1] = self._class(value, depth)
+            self._attributes(node, value, used, depth)
+            return node
         if inspect.isclass(value) or isinstance(value, types.ModuleType | types.SimpleNamespace):
-            self.nodes[at] = ["names", {}]
+            self.nodes[at] = ["names", None, {}]
             self._attributes(self.nodes[at], value, used, depth)
             return self.nodes[at]
         return ["missing", f"{name}, a {type(value).__name__}"]
 
     def _attributes(self, node: list, value: typing.Any, used: frozenset[str], depth: int) -> None:
-        for attribute in sorted(used - node[1].keys()):
+        for attribute in sorted(used - node[2].keys()):
             if not attribute.startswith("__") and hasattr(value, attribute):
-                node[1][attribute] = self.place(getattr(value, attribute), attribute, used, depth + 1)
+                node[2][attribute] = self.place(getattr(value, attribute), attribute, used, depth + 1)
 
     def _function(self, function: types.FunctionType, name: str, depth: int) -> list:
         code = function.__code__
@@ -154,7 +157,7 @@ class _Taking:
             },
         ]
 
-    def _class(self, made: type, depth: int) -> list:
+    def _class(self, made: type, depth: int) -> dict:
         files = {one.__code__.co_filename for one in vars(made).values() if inspect.isfunction(one)}
         files |= {one.__func__.__code__.co_filename for one in vars(made).values() if hasattr(one, "__func__")}
         for file in [*files, *reversed(self.cells)]:
@@ -164,7 +167,7 @@ class _Taking:
                     inner = compile(ast.Module([node], []), file, "exec")
                     names = self._globals(vars(sys.modules["__main__"]), _names(inner) - {made.__name__}, depth)
                     about = {"file": file, "text": text, "name": node.name, "line": node.lineno, "globals": names}
-                    return ["class", about | {"cell": self.cells.get(file)}]
+                    return about | {"cell": self.cells.get(file)}
         raise NotTakenError(f"the source of the class {made.__name__} is not in the notebook")
 
     def _globals(self, values: typing.Mapping[str, typing.Any], used: frozenset[str], depth: int) -> dict[str, int]:
@@ -199,13 +202,22 @@ def _sets_exercises(module: str) -> bool:
     return module.startswith("pmpp.") and "exercises" in module
 
 
+def _shared(module: str) -> bool:
+    """Whether the grader has the same module."""
+    top = module.partition(".")[0]
+    return module != "__main__" and (top in ("numpy", "pmpp") or top in sys.stdlib_module_names)
+
+
 def _known(value: typing.Any, name: str) -> tuple[str, str] | None:
     """A module and the name that it has for a value, if the grader has the same."""
     module, own = getattr(value, "__module__", None), getattr(value, "__qualname__", getattr(value, "__name__", None))
     if isinstance(value, np.dtype):
         return "dtype", value.str
+    code = getattr(getattr(value, "py_func", value), "__code__", None)
+    if isinstance(module, str) and not _shared(module) and "site-packages" not in getattr(code, "co_filename", ""):
+        module = None  # of the notebook
     for where, what in ((module, own), ("numpy", own), ("builtins", own), ("pmpp.simt.host.cuda", own)):
-        if isinstance(where, str) and isinstance(what, str) and where != "__main__":
+        if isinstance(where, str) and isinstance(what, str):
             found: typing.Any = sys.modules.get(where)
             for part in what.split("."):
                 found = getattr(found, part, None)

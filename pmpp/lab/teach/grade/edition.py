@@ -8,6 +8,7 @@ line numbers stay. `check` takes an answer over for grading there, and `predict`
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shutil
 from collections.abc import Iterable, Iterator
@@ -36,19 +37,22 @@ _CODE = re.compile(r"(?m)^# %%(?! *\[markdown\])(?!.*\"answer\").*\n((?:(?!# %%)
 def build(folder: Path) -> Path:
     """Write the copy to ``folder / "pmpp"``, and return the folder, which goes on a student's path."""
     target = folder / PACKAGE.name
-    shutil.copytree(PACKAGE, target, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, target)  # with what Python has compiled: a process starts sooner
     names = given()
-    for path in target.rglob("*.py"):
+    for path in list(target.rglob("*.py")):
         module = path.relative_to(folder).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
         text = path.read_text(encoding="utf-8")
         if _has_exercises(text):
             path.write_text(trimmed(text, names.get(module, ())), encoding="utf-8")
+            for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+                compiled.unlink()
     for name, line in REPLACED.items():
         with (target / name).open("a", encoding="utf-8") as file:
             file.write(f"\n{line}\n")
     return folder
 
 
+@functools.cache
 def given() -> dict[str, set[str]]:
     """By module, the names that chapters, without their answers, and the rest of the package use of modules."""
     texts = [path.read_text(encoding="utf-8") for path in sorted((NOTEBOOKS / "source").glob("*.py"))]

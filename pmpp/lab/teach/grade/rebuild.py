@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib
+import importlib.util
 import linecache
 import types
 import typing
@@ -21,27 +23,32 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 
 from pmpp.lab.teach.grade.capture import Nodes, from_bytes
+from pmpp.lab.teach.points import known
 from pmpp.runtime import device
 
 __all__ = ["Answer", "RefusedError", "rebuilt"]
 
 MODULES = {
     "bisect", "cmath", "collections", "dataclasses", "decimal", "enum", "fractions", "functools", "heapq", "itertools",
-    "math", "numpy", "numpy.fft", "numpy.linalg", "numpy.random", "operator", "statistics", "string", "time", "typing",
+    "math", "numpy", "numpy.fft", "numpy.linalg", "numpy.random", "operator", "statistics", "time", "typing",
     "collections.abc", "__future__", "warnings",
 }  # fmt: skip
 FRAMES = {"f_back", "f_builtins", "f_code", "f_globals", "f_locals", "gi_code", "gi_frame", "cr_code", "cr_frame",
-          "ag_code", "ag_frame", "tb_frame", "tb_next", "mro", "func_globals", "ctypeslib", "ctypes"}  # fmt: skip
+          "ag_code", "ag_frame", "tb_frame", "tb_next", "mro", "attrgetter", "methodcaller", "get_type_hints",
+          "ForwardRef", "evaluate_forward_ref", "ctypeslib", "ctypes"}  # fmt: skip
 DUNDERS = {"__init__", "__call__", "__len__", "__iter__", "__next__", "__getitem__", "__setitem__", "__contains__",
            "__enter__", "__exit__", "__repr__", "__str__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__ne__",
            "__hash__", "__bool__", "__add__", "__sub__", "__mul__", "__truediv__", "__floordiv__", "__mod__", "__pow__",
            "__neg__", "__abs__", "__radd__", "__rsub__", "__rmul__", "__matmul__", "__name__", "__doc__",
            "__post_init__", "__slots__", "__int__", "__float__", "__index__", "__array__"}  # fmt: skip
 LEFT_OUT = {"breakpoint", "compile", "copyright", "credits", "delattr", "eval", "exec", "exit", "globals", "help",
-            "input", "license", "locals", "memoryview", "open", "quit", "setattr", "vars"}  # fmt: skip
+            "input", "license", "locals", "open", "quit", "setattr", "vars"}  # fmt: skip
 
 
-class RefusedError(Exception):
+CLOSED = {types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType}
+
+
+class RefusedError(AttributeError):
     """An answer that is not run beside its judge; the message says what it uses."""
 
 
@@ -67,6 +74,8 @@ def rebuilt(nodes: Nodes, given: Mapping[str, Collection[str]], *, kernel: bool)
     building = _Building(nodes, given)
     try:
         value = building.value(0, interpreted=kernel)
+    except RefusedError:
+        raise
     except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the answer came in an unknown form: {type(error).__name__}: {error}") from None
     return Answer(value, building.source, tuple(building.missing), building.cell)
@@ -125,7 +134,7 @@ class _Building:
         if not _allowed(name):
             return self.of_missing(key, f"the module {name}")
         module = importlib.import_module(name)
-        return module if key[1] and name in MODULES else _Reading(module)
+        return module if key[1] and name in MODULES else _Reading(module)  # whose attributes are looked at
 
     def of_object(self, key: tuple, module: str, name: str) -> typing.Any:
         if module == "dtype":
@@ -141,9 +150,9 @@ class _Building:
             return self.of_missing(key, f"{module}.{name}")
         if any(part.startswith("_") for part in name.split(".")):
             return self.of_missing(key, f"{module}.{name}")
-        return _attribute(importlib.import_module(module), name)
+        return _not_shipped(_attribute(importlib.import_module(module), name))
 
-    def of_names(self, key: tuple, names: dict) -> types.SimpleNamespace:
+    def of_names(self, key: tuple, nothing: None, names: dict) -> types.SimpleNamespace:
         found = self.made[key] = types.SimpleNamespace()
         for name, at in names.items():
             setattr(found, name, self.value(at, interpreted=key[1]))
@@ -183,9 +192,9 @@ class _Building:
             function.__defaults__ = defaults
         return function
 
-    def of_class(self, key: tuple, about: dict) -> type:
-        if key[1]:
-            raise RefusedError(f"a kernel refers to the class {about['name']}: give it the numbers of it")
+    def of_class(self, key: tuple, about: dict, names_of_it: dict) -> typing.Any:
+        if key[1]:  # a kernel reads its attributes and knows no classes
+            return self.of_names(key, None, names_of_it)
         _keep(about["file"], about["text"])
         tree = ast.parse(about["text"], about["file"])
         node = next(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.lineno == about["line"])
@@ -211,7 +220,22 @@ def _keep(file: str, text: str) -> None:
 def _allowed(module: str) -> bool:
     """Whether an answer may use a module: not what judges it, and nothing that leads to the operating system."""
     inside = module == "pmpp" or module.startswith(("pmpp.kernels.", "pmpp.nn.", "pmpp.runtime."))
-    return module in MODULES or module in ("pmpp.kernels", "pmpp.nn") or (inside and "exercises" not in module)
+    left_out = "exercises" in module or module.startswith("pmpp.nn.fuse")  # fuse() compiles strings
+    return module in MODULES or module in ("pmpp.kernels", "pmpp.nn", "pmpp.runtime") or (inside and not left_out)
+
+
+def _not_shipped(value: typing.Any) -> typing.Any:
+    """The value, if it is not the shipped answer to any exercise: some are also used elsewhere in the package."""
+    functions = {id(value), id(getattr(value, "py_func", value))}
+    if not functions.isdisjoint(_shipped()):
+        raise RefusedError("an answer uses a shipped answer")
+    return value
+
+
+@functools.cache
+def _shipped() -> frozenset[int]:
+    answers = [one.answer for one in known().values()]
+    return frozenset(id(part) for one in answers for part in (one, getattr(one, "py_func", one)))
 
 
 def _attribute(holder: typing.Any, name: str) -> typing.Any:
@@ -286,8 +310,8 @@ class _Reading:
         if isinstance(value, types.ModuleType):
             if not _allowed(value.__name__) and value is not device.backend().cuda:
                 raise RefusedError(f"an answer uses the module {value.__name__}, which leads out of it")
-            return _Reading(value)
-        return value
+            return value if value is device.backend().cuda else _Reading(value)
+        return _not_shipped(value)
 
     def __setattr__(self, name: str, value: object) -> typing.NoReturn:
         raise RefusedError(f"an answer changes {object.__getattribute__(self, '_module').__name__}.{name}")
@@ -298,9 +322,9 @@ class _Reading:
 
 def _written(owner: typing.Any) -> typing.Any:
     """The object whose attribute is about to be assigned: none of the workbook's own classes, functions and modules."""
-    if isinstance(owner, types.ModuleType | types.FunctionType | types.BuiltinFunctionType | types.MethodType) or (
-        isinstance(owner, type) and owner.__module__ != "answer"
-    ):
+    kind = type(owner)
+    foreign = kind.__module__.startswith(("numpy", "pmpp.simt", "pmpp.runtime")) and not isinstance(owner, np.ndarray)
+    if (isinstance(owner, type) and owner.__module__ != "answer") or foreign or kind in CLOSED:
         raise RefusedError(f"an answer changes {getattr(owner, '__name__', owner)!r}, which is not its own")
     return owner
 
@@ -320,7 +344,9 @@ def _builtins(given: Mapping[str, Collection[str]]) -> dict[str, typing.Any]:
         module = importlib.import_module(name)
         for part in parts or ():
             whole = f"{name}.{part}"
-            if not hasattr(module, part) and _allowed(whole):
+            if importlib.util.find_spec(name).submodule_search_locations and importlib.util.find_spec(whole):
+                if not _allowed(whole):
+                    raise RefusedError(f"an answer imports {whole}, which is not there when it is judged")
                 importlib.import_module(whole)
         return _Reading(module if parts else importlib.import_module(name.partition(".")[0]))
 
@@ -329,9 +355,9 @@ def _builtins(given: Mapping[str, Collection[str]]) -> dict[str, typing.Any]:
             raise RefusedError("an answer makes a class by type(): write it with class")
         return type(arguments[0])
 
-    known = {name: value for name, value in vars(builtins).items() if name not in LEFT_OUT and name[0] != "_"}
+    usual = {name: value for name, value in vars(builtins).items() if name not in LEFT_OUT and name[0] != "_"}
     own = {"getattr": get, "hasattr": has, "__import__": load, "__build_class__": builtins.__build_class__}
-    return known | own | {"type": kind, "display": print, "_written_": _written}
+    return usual | own | {"type": kind, "display": print, "_written_": _written}
 
 
 def _named(name: object, where: str) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from pmpp.lab.teach.grade import capture, player, rebuild
-from pmpp.lab.teach.points import named
+from pmpp.lab.teach.points import known, named
 
 __all__ = ["Cell", "Judged", "Limits", "Played", "judged", "play"]
 
@@ -33,6 +33,8 @@ RESTARTS = 4  # processes that cells may end
 GRACE = 2.0  # seconds after an interrupt
 KEPT = 10  # different answers to an exercise, the last ones
 EVENTS = 20_000  # reports of one process
+PREDICTIONS = 500
+WORDS = 500  # characters of what a process says
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ class _Run:
             "hidden": [str(path) for path in hidden],
             "folder": str(folder),
             "edition": str(edition),
+            "names": sorted(known()),
             "memory": limits.memory,
             "seconds": limits.notebook,
         }
@@ -257,22 +260,26 @@ class _Run:
             self.cell, self.began, self.asked = int(cell), time.monotonic(), 0.0
         elif kind in ("ended", "failed"):
             if kind == "failed":
-                said = str(event["said"])
+                said = str(_cut(event["said"]))
                 if self.asked and event["error"] == "KeyboardInterrupt":
                     said = f"It took longer than {self.limits.cell:g} s, and was stopped."
                 self.played.faults.append((int(cell), said))
             self.cell = None
         elif kind == "predict":
-            known = {key: event[key] for key in ("cell", "filled", "guess", "right", "headline", "said")}
-            if known not in self.played.predictions:
-                self.played.predictions.append(known)
-        elif kind == "check":
+            told = {key: _cut(event[key]) for key in ("cell", "filled", "guess", "right", "headline", "said")}
+            if told not in self.played.predictions and len(self.played.predictions) < PREDICTIONS:
+                self.played.predictions.append(told)
+        elif kind == "check" and event["name"] in known():
             kept = self.played.answers.setdefault(str(event["name"]), [])
             one = {key: event[key] for key in ("cell", "nodes", "refused") if key in event}
             if one in kept:
                 kept.remove(one)
             kept.append(one)
             del kept[:-KEPT]
+
+
+def _cut(value: typing.Any) -> typing.Any:
+    return value if value is None or isinstance(value, bool | int) else str(value)[:WORDS]
 
 
 def _environment(edition: Path, folder: Path) -> dict[str, str]:
@@ -344,8 +351,7 @@ def _in_child(
     room = hasattr(one, "cases")
     kernel = False
     if room:  # other inputs than those that a student has seen
-        words = hashlib.sha256(f"{seed} {name} {json.dumps(nodes)}".encode()).digest()
-        numbers = np.frombuffer(words, np.uint32)
+        numbers = _numbers(seed, name, nodes)
         cases = one.cases
         one = dataclasses.replace(one, cases=lambda rng: cases(np.random.default_rng(numbers)))
         kernel = one.inputs[0].grid is not None
@@ -358,10 +364,10 @@ def _in_child(
         verdict = _verdict(one, room, answer.value)
     except rebuild.RefusedError as error:
         return Judged(False, "not run", f"not run: {error}.", source=source)
-    except (ValueError, SyntaxError) as error:
-        return Judged(False, "not taken over", f"not taken over: {error}.", source=source)
     except MemoryError:
         return Judged(False, "too large", f"too large: it needs more than {limits.memory:,} bytes.", source=source)
+    except Exception as error:  # whatever the data is made of
+        return Judged(False, "not taken over", f"not taken over: {type(error).__name__}: {error}.", source=source)
     words = verdict.message
     if missing and not verdict.passed:
         words += f" These could not be taken over from the notebook: {', '.join(missing)}."
@@ -372,6 +378,14 @@ def _in_child(
         share, shipped = roof.shares(one, answer.value)
         found = found._replace(share=share, shipped=shipped)
     return found
+
+
+def _numbers(seed: int, name: str, nodes: capture.Nodes) -> np.ndarray:
+    """What the inputs are made of: the seed, the exercise and the answer, wherever in a notebook it stands."""
+    left_out = {"file", "cell"}
+    text = json.dumps([seed, name, nodes], default=str)
+    answer = json.loads(text, object_hook=lambda one: {key: one[key] for key in sorted(one) if key not in left_out})
+    return np.frombuffer(hashlib.sha256(json.dumps(answer).encode()).digest(), np.uint32)
 
 
 def _verdict(one: typing.Any, room: bool, value: typing.Any) -> typing.Any:
