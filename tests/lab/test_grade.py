@@ -81,9 +81,10 @@ MALICIOUS = [
     # a verdict of one's own
     'print("launches/fused: passed")\nprint(\'{"kind": "verdict", "name": "launches/fused", "passed": true}\')',
     "import pmpp\nfrom pmpp.lab.teach import diagnosis, exercise as module\n"
-    "module.check = diagnosis.judge = pmpp.check = check = lambda name, answer: True\n"
-    'check("launches/fused", None)',
-    "import builtins, sys\nbuiltins.isinstance = lambda *_: True\nsys.modules['numpy'] = None",
+    "module.check = diagnosis.judge = pmpp.check = lambda name, answer: True\n"
+    'module.check("launches/fused", None)',
+    "from pmpp import simt\nfrom pmpp.lab.teach.exercise import Verdict\n"
+    "Verdict.__bool__ = simt.profile = lambda *_, **__: True\nassert check('launches/fused', add_kernel)",
     # other processes
     "import os\nos.fork()",
     "import subprocess\nsubprocess.run(['touch', 'x'])",
@@ -94,7 +95,7 @@ MALICIOUS = [
     "while True:\n    print('x' * 100_000)",
     "import ctypes\nctypes.string_at(0)",
 ]
-HANGING = "try:\n    while True:\n        pass\nexcept BaseException:\n    while True:\n        pass"
+HANGING = "import time\nwhile True:\n    try:\n        time.sleep(1)\n    except BaseException:\n        pass"
 
 
 def handed_out():
@@ -136,7 +137,7 @@ def graded_class(tmp_path_factory):
     for student, notebook in submitted.items():
         (folder / "in" / student).mkdir(parents=True)
         nbformat.write(notebook, folder / "in" / student / f"{CHAPTER}.ipynb")
-    limits = ["--cell", "8", "--output", "100000", "--jobs", "2"]
+    limits = ["--cell", "15", "--output", "100000", "--jobs", "2"]
     files = ["--json", "out.json", "--csv", "out.csv", "--rubric", "rubric.md"]
     done = subprocess.run(  # noqa: PLW1510 (the status is compared below)
         [sys.executable, "-m", "pmpp.lab.teach.grade", "in", *limits, *files],
@@ -187,7 +188,7 @@ def test_predictions_are_read_from_the_notebook(graded_class):
     assert (none["filled"], none["right"], none["said"]) == (False, None, "")
     rubric = (folder / "rubric.md").read_text(encoding="utf-8")
     assert "| explanation | launches/fused | guard off by one |  |" in rubric
-    assert re.search(r"\| prediction \| code cell \d+ \| \[4, 3, 4, 16\]: Right\. \|  \|", rubric)
+    assert re.search(r"\| prediction \| code cell \d+ \| \[4, 3, 4, 16\]: 4 of 4 right\. \|  \|", rubric)
     assert "| speed | launches/fused | 100%, shipped 100% |  |" in rubric
 
 
@@ -217,8 +218,8 @@ def test_a_hanging_cell_costs_its_own_exercise(graded_class):
     hung = exercise_of(found, "hanging", FUSED)
     assert hung.mistake == "not checked"
     [fault] = found["hanging"].faults
-    assert fault["code"] == "try:"
-    assert fault["words"] == "It took longer than 8 s, and the process had to be ended."
+    assert fault["code"] == "import time"
+    assert fault["words"] == "It took longer than 15 s, and the process had to be ended."
 
 
 def test_the_csv_has_a_line_for_each_exercise(graded_class):
