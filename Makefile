@@ -11,6 +11,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # make quiz QUIZ_ARGS="--variants 20 --seed 7", make slides SLIDES_ARGS="12_matmul --sharp"
 
 # make site SITE_ARGS="--repository https://github.com/OWNER/NAME"
+
+# make room NAME=histogram NUMBER=38, make release RELEASE_ARGS="04_vector_add 08_warps --out ../class",
+# make grade NOTEBOOKS=../handed_in GRADE_ARGS="--jobs 2 --csv points.csv"
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
@@ -22,6 +25,9 @@ QUIZ_ARGS ?=
 SLIDES_ARGS ?=
 
 SITE_ARGS ?=
+
+NOTEBOOKS ?=
+GRADE_ARGS ?=
 NAME :=
 NUMBER :=
 
@@ -29,7 +35,7 @@ NUMBER :=
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions teaching bench readme room quiz slides site test-site instruments clean
+.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions teaching bench readme room quiz slides site test-site grade instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -83,6 +89,10 @@ site: $(VENV)/.site ## write the chapters and the kernels as web pages, to build
 
 test-site: $(VENV)/.site-test site ## follow the links of these pages, and look at them in Chromium
 	PMPP_SITE=build/site $(BIN)/python -m pytest tests/site $(PYTEST_ARGS)
+
+grade: $(VENV)/.lab ## grade what students handed in, as in make grade NOTEBOOKS=folder
+	@test -n "$(NOTEBOOKS)" || { echo "Say what to grade: make grade NOTEBOOKS=folder" >&2; exit 1; }
+	@$(BIN)/python -m pmpp.lab.teach.grade "$(NOTEBOOKS)" $(GRADE_ARGS)
 
 bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 	$(BIN)/python -m pmpp.lab.measure.bench $(ROOMS)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import dis
 import inspect
 import json
 import linecache
@@ -141,7 +142,7 @@ class _Taking:
         column = next((c for _, _, c, _ in code.co_positions() if c), 0) if function.__name__ == "<lambda>" else 0
         around = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
         values = {**function.__globals__, **{free: cell.cell_contents for free, cell in around.items() if _full(cell)}}
-        used = _names(code)
+        used, loaded = _names(code), _loaded(code)
         return [
             "function",
             {
@@ -152,7 +153,7 @@ class _Taking:
                 "line": code.co_firstlineno,
                 "column": column,
                 "cell": self.cells.get(code.co_filename),
-                "globals": self._globals(values, used, depth),
+                "globals": self._globals(values, loaded, used, depth),
                 "defaults": [self.place(one, "a default", used, depth + 1) for one in function.__defaults__ or ()],
             },
         ]
@@ -165,13 +166,16 @@ class _Taking:
             for node in ast.walk(self._tree(file)):
                 if isinstance(node, ast.ClassDef) and node.name == made.__name__:
                     inner = compile(ast.Module([node], []), file, "exec")
-                    names = self._globals(vars(sys.modules["__main__"]), _names(inner) - {made.__name__}, depth)
+                    loaded = _loaded(inner) - {made.__name__}
+                    names = self._globals(vars(sys.modules["__main__"]), loaded, _names(inner), depth)
                     about = {"file": file, "text": text, "name": node.name, "line": node.lineno, "globals": names}
                     return about | {"cell": self.cells.get(file)}
         raise NotTakenError(f"the source of the class {made.__name__} is not in the notebook")
 
-    def _globals(self, values: typing.Mapping[str, typing.Any], used: frozenset[str], depth: int) -> dict[str, int]:
-        return {name: self.place(values[name], name, used, depth + 1) for name in sorted(used) if name in values}
+    def _globals(
+        self, values: typing.Mapping[str, typing.Any], loaded: frozenset[str], used: frozenset[str], depth: int
+    ) -> dict[str, int]:
+        return {name: self.place(values[name], name, used, depth + 1) for name in sorted(loaded) if name in values}
 
     def _text(self, file: str) -> str:
         return "".join(linecache.getlines(file))
@@ -185,8 +189,16 @@ class _Taking:
         return self.read[file]
 
 
+def _loaded(code: types.CodeType) -> frozenset[str]:
+    """The names of globals, and of variables around it, that code reads, and the functions inside it."""
+    loads = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+    own = {step.argval for step in dis.get_instructions(code) if step.opname in loads}
+    inner = (_loaded(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return frozenset({*own, *code.co_freevars}).union(*inner)
+
+
 def _names(code: types.CodeType) -> frozenset[str]:
-    """The names of globals, attributes and variables around it that code has, and the functions inside it."""
+    """All names in code, those of attributes too, and in the functions inside it."""
     inner = (_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
     return frozenset({*code.co_names, *code.co_freevars}).union(*inner)
 

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import tempfile
+import traceback
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -233,6 +234,9 @@ def _child(task: Task, setting: Setting, path: Path) -> typing.NoReturn:
     try:
         path.write_text(json.dumps(asdict(grade(task, setting))), encoding="utf-8")
         status = 0
+    except BaseException:  # a fault of the grader: whoever mends it needs to see it
+        traceback.print_exc()
+        sys.stderr.flush()
     finally:
         os._exit(status)
 

@@ -304,7 +304,7 @@ class _Reading:
 
     def __getattr__(self, name: str) -> typing.Any:
         module = object.__getattribute__(self, "_module")
-        if name.startswith("_") or name in FRAMES:
+        if _leads_out(name) or (name.startswith("_") and name not in DUNDERS):
             raise RefusedError(f"an answer uses {module.__name__}.{name}, which leads out of it")
         value = getattr(module, name)
         if isinstance(value, types.ModuleType):

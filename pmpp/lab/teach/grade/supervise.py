@@ -48,8 +48,8 @@ class Limits:
     output    bytes that all cells print
     """
 
-    cell: float = 60
-    notebook: float = 600
+    cell: float = 120
+    notebook: float = 900
     judge: float = 60
     memory: int = 4 << 30
     output: int = 1_000_000
