@@ -150,6 +150,7 @@ def test_make_lists_its_targets():
         "slides",
         "site",
         "test-site",
+        "grade",
         "bench",
         "readme",
         "room",

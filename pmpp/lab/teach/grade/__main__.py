@@ -3,10 +3,9 @@
 import os
 import sys
 
-# Before NumPy is imported: the grader makes processes by fork, which threads do not survive, and runs no GPU.
-os.environ |= {"PMPP_BACKEND": "simt", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-
 if __name__ == "__main__":
+    # Before NumPy is imported: the grader makes processes by fork, which threads do not survive, and uses no GPU.
+    os.environ |= {"PMPP_BACKEND": "simt", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     from pmpp.lab.teach.grade.command import main
 
     sys.exit(main())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 import traceback
@@ -211,22 +213,36 @@ def once_for_each_student(results: Sequence[Result]) -> None:
 def grade_all(found: Sequence[Task], setting: Setting, jobs: int) -> list[Result]:
     """Grade notebooks, each in a process of its own, some at a time."""
     waiting, running, done = list(enumerate(found)), {}, {}
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            at, task = waiting.pop(0)
-            sys.stdout.flush()
-            pid = os.fork()
-            if pid == 0:
-                _child(task, setting, setting.folder / f"result {at}")
-            running[pid] = at
-        pid, _ = os.wait()
-        if (at := running.pop(pid, None)) is not None:
-            task, path = found[at], setting.folder / f"result {at}"
-            try:
-                done[at] = Result.of(json.loads(path.read_text(encoding="utf-8")))
-            except (OSError, ValueError):
-                done[at] = Result(task.student, task.name, notes=["The grader itself failed on this notebook."])
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                at, task = waiting.pop(0)
+                sys.stdout.flush()
+                pid = os.fork()
+                if pid == 0:
+                    _child(task, setting, setting.folder / f"result {at}")
+                running[pid] = at
+            pid, _ = os.wait()
+            if (at := running.pop(pid, None)) is not None:
+                done[at] = _result(found[at], setting.folder / f"result {at}")
+    finally:  # if somebody stops the grader, nothing of it goes on
+        for pid in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
     return [done[at] for at in sorted(done)]
+
+
+def _result(task: Task, path: Path) -> Result:
+    try:
+        return Result.of(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return Result(task.student, task.name, notes=["The grader itself failed on this notebook."])
+
+
+def _stop(number: int, frame: object) -> typing.NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _child(task: Task, setting: Setting, path: Path) -> typing.NoReturn:
@@ -234,7 +250,7 @@ def _child(task: Task, setting: Setting, path: Path) -> typing.NoReturn:
     try:
         path.write_text(json.dumps(asdict(grade(task, setting))), encoding="utf-8")
         status = 0
-    except BaseException:  # a fault of the grader: whoever mends it needs to see it
+    except Exception:  # a fault of the grader: whoever mends it needs to see it
         traceback.print_exc()
         sys.stderr.flush()
     finally:
@@ -295,6 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     limits = Limits(chosen.cell, chosen.notebook, chosen.judge, chosen.memory << 20, chosen.output)
+    signal.signal(signal.SIGTERM, _stop)
     with tempfile.TemporaryDirectory(prefix="grade-") as folder:
         base = Path(folder).resolve()
         (base / "edition").mkdir()

@@ -183,6 +183,17 @@ class _Run:
 
     def follow(self) -> tuple[int | None, str]:
         """Wait for the end: the cell that ended it, and why; no words if all cells were run."""
+        try:
+            reason = self._listen()
+        finally:  # also if the grader itself is stopped
+            _kill(self.process.pid)
+            self.process.wait()
+            os.close(self.reports)
+            os.close(self.printed)
+        return (self.cell, "") if self.done else (self.cell, reason)
+
+    def _listen(self) -> str:
+        """Read what the process reports and prints, until it is done or has to be ended: why, in words."""
         reason = ""
         line = bytearray()
         with selectors.DefaultSelector() as selector:
@@ -201,11 +212,7 @@ class _Run:
                         reason = reason or self._heard(line, data)
                 if not reason and not self.done:
                     reason = self._beyond() or (self._died() if not ready or not selector.get_map() else "")
-        _kill(self.process.pid)
-        self.process.wait()
-        os.close(self.reports)
-        os.close(self.printed)
-        return (self.cell, "") if self.done else (self.cell, reason)
+        return reason
 
     def _beyond(self) -> str:
         """Which limit was exceeded, in words, or nothing."""
@@ -317,7 +324,25 @@ def judged(name: str, nodes: capture.Nodes, given: Mapping[str, Collection[str]]
                 data = data[os.write(write, data) :]
         os._exit(0)
     os.close(write)
-    until, data = time.monotonic() + limits.judge, b""
+    until = time.monotonic() + limits.judge
+    try:
+        data = _read(read, until)
+    finally:
+        over = time.monotonic() >= until
+        _kill(pid)
+        os.waitpid(pid, 0)
+        os.close(read)
+    try:
+        return Judged(**json.loads(data))
+    except (ValueError, TypeError):
+        if over:
+            return Judged(False, "too slow", f"too slow: it could not be judged in {limits.judge:g} s.")
+        return Judged(False, "ends the process", "ends the process: the process that judges it was ended by it.")
+
+
+def _read(read: int, until: float) -> bytes:
+    """All that comes through a pipe until its end, or until it is too late."""
+    data = b""
     with selectors.DefaultSelector() as selector:
         selector.register(read, selectors.EVENT_READ)
         while (left := until - time.monotonic()) > 0:
@@ -326,16 +351,7 @@ def judged(name: str, nodes: capture.Nodes, given: Mapping[str, Collection[str]]
                 data += more
                 if not more:
                     break
-    over = time.monotonic() >= until
-    _kill(pid)
-    os.waitpid(pid, 0)
-    os.close(read)
-    try:
-        return Judged(**json.loads(data))
-    except (ValueError, TypeError):
-        if over:
-            return Judged(False, "too slow", f"too slow: it could not be judged in {limits.judge:g} s.")
-        return Judged(False, "ends the process", "ends the process: the process that judges it was ended by it.")
+    return data
 
 
 def _in_child(
