@@ -611,6 +611,17 @@ def test_students_and_their_notebooks(tmp_path):
             command.tasks(tmp_path / name)
 
 
+def test_what_a_notebook_cannot_read(tmp_path):
+    for name in ("a.ipynb", "b.ipynb", "c/d.ipynb", "data.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    whole, one = (command.hidden(path) for path in (tmp_path, tmp_path / "a.ipynb"))
+    assert {path.name for path in whole if path.is_relative_to(tmp_path)} == {"a.ipynb", "b.ipynb", "d.ipynb"}
+    assert {path.name for path in one if path.is_relative_to(tmp_path)} == {"a.ipynb", "b.ipynb"}
+    assert {ROOT / "pmpp", ROOT / "tests", ROOT / "notebooks"} <= {*whole}
+    assert not any(Path(sys.prefix).is_relative_to(path) for path in whole)
+
+
 def test_an_exercise_counts_once_for_each_student():
     def one(student, name, earned):
         exercises = [Graded("vector_add/saxpy", 5, earned, earned > 0, "", "words")]

@@ -257,13 +257,13 @@ def _child(task: Task, setting: Setting, path: Path) -> typing.NoReturn:
         os._exit(status)
 
 
-def hidden(graded_path: Path) -> tuple[Path, ...]:
-    """What a student's process must not read: this workbook, with its chapters and tests, and what others handed in."""
+def hidden(path: Path) -> tuple[Path, ...]:
+    """What a student's process must not read: this workbook, its chapters and tests, and notebooks of others."""
     root = edition.PACKAGE.parent
     own = [edition.PACKAGE]
     if (root / "notebooks" / "source").is_dir():  # a checkout; its virtual environment may lie in it
         own = [one for one in root.iterdir() if not Path(sys.prefix).is_relative_to(one)]
-    return (*own, graded_path if graded_path.is_dir() else graded_path.parent)
+    return (*own, *(path.rglob("*.ipynb") if path.is_dir() else path.parent.glob("*.ipynb")))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

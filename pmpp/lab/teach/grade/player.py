@@ -156,8 +156,8 @@ REFUSED = ("os.exec", "os.fork", "os.forkpty", "os.kill", "os.killpg", "os.posix
 
 def watch(hidden: list[str], folder: str, edition: str) -> None:
     """Refuse, from now on, other processes, the network, files that are hidden, and to write elsewhere."""
-    hidden = [os.path.realpath(path) for path in hidden]
-    roots = tuple(path + os.sep for path in hidden)
+    places = {os.path.realpath(path) for path in hidden}
+    roots = tuple(path + os.sep for path in places)
     own, shown = os.path.realpath(folder) + os.sep, os.path.realpath(edition) + os.sep
     realpath, system = os.path.realpath, REFUSED
     changes = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
@@ -171,7 +171,7 @@ def watch(hidden: list[str], folder: str, edition: str) -> None:
             return
         path = os.fsdecode(arguments[0])
         real = realpath(path)
-        if (real in hidden or real.startswith(roots)) and not (real + os.sep).startswith((own, shown)):
+        if (real in places or real.startswith(roots)) and not (real + os.sep).startswith((own, shown)):
             raise PermissionError("this file or folder is not readable while a notebook is graded")
         mode, flags = (arguments[1], arguments[2]) if event == "open" and len(arguments) > 2 else ("", 0)
         written = event in changes or (isinstance(mode, str) and any(sign in mode for sign in "wax+"))
