@@ -470,6 +470,7 @@ class Twice(Function):
 
 def half(x):
     import numpy as again
+    assert again.array([1.0, 3.0]).mean() == 2  # NumPy imports a part of its own for it
     queue = deque(maxlen=math.ceil(x))
     queue.append(again.linalg.norm([3.0, 4.0]))
     return helper(queue.pop()) + (half(x - 1) if x > 1 else 0)
