@@ -339,7 +339,7 @@ def _builtins(given: Mapping[str, Collection[str]]) -> dict[str, typing.Any]:
         return hasattr(owner, name)
 
     def load(name: str, about: object = None, local: object = None, parts: tuple | None = (), level: int = 0) -> object:
-        if type(parts) is list:  # code in C, such as NumPy's: it takes the module from sys.modules, not what is returned
+        if type(parts) is list:  # code in C, such as NumPy's, which takes it from sys.modules
             importlib.import_module(name)
             return _Missing(f"the module {name}")
         if level or not _allowed(name):
