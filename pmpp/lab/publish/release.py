@@ -48,12 +48,13 @@ from pmpp.lab.publish.notebooks import NOTEBOOKS, faults, sources
 if typing.TYPE_CHECKING:
     from nbformat import NotebookNode
 
-__all__ = ["linked", "main", "pages", "released", "write"]
+__all__ = ["checked", "linked", "main", "pages", "released", "write"]
 
 ROOT = Path(__file__).parents[3]
 LISTED = "files.json"  # what a former call has written
 BY = "written by pmpp.lab.publish.release"
 TAG = "answer"
+FEW = 5  # files that an error names
 
 _HEADING = re.compile(r"^## Answers$", re.MULTILINE)
 _ASKS = re.compile(r"\b(?:check|exercise|predict)\(")
@@ -139,6 +140,14 @@ def linked(text: str, chapters: Collection[str], repository: str = "", *, hides_
     return _LINK.sub(lead, text)
 
 
+def checked(paths: Sequence[Path], repository: str = "") -> None:
+    """Raise ValueError if a notebook is not what its source says, or ``repository`` is no address."""
+    if repository and not re.match(r"https?://\S+$", repository):
+        raise ValueError(f"repository must be an address that begins with https:// or http://, was {repository!r}")
+    if wrong := [fault for path in paths for fault in faults(path)]:
+        raise ValueError("\n".join([*wrong, "Run: make notebooks"]))
+
+
 def pages(paths: Sequence[Path], *, solutions: bool = False, repository: str = "") -> dict[str, str]:
     """The files of a release, or of the teacher's set, as text by name.
 
@@ -151,10 +160,7 @@ def pages(paths: Sequence[Path], *, solutions: bool = False, repository: str = "
     """
     import nbformat
 
-    if repository and not re.match(r"https?://\S+$", repository):
-        raise ValueError(f"repository must be an address that begins with https:// or http://, was {repository!r}")
-    if wrong := [fault for path in paths for fault in faults(path)]:
-        raise ValueError("\n".join([*wrong, "Run: make notebooks"]))
+    checked(paths, repository)
     stems = [path.stem for path in paths]
     found = {}
     for path in paths:
@@ -174,14 +180,17 @@ def pages(paths: Sequence[Path], *, solutions: bool = False, repository: str = "
 def write(files: Mapping[str, str], out: Path) -> None:
     """Write files by name into a folder, in the place of what a former call has written there.
 
+    A name may have folders in it, as in "source/00_start_here.ipynb". Empty folders do not count.
+
     Raises ValueError, and writes nothing, if there is anything else in the folder, or if a file was changed since.
     """
     if out.exists() and not out.is_dir():
         raise ValueError(f"out must be a folder, and {out} is a file")
-    there = sorted(path.name for path in out.iterdir()) if out.exists() else []
+    there = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir())
     former = _former(out)
     if other := [name for name in there if name not in former and not (former and name == LISTED)]:
-        raise ValueError(f"out must be a new folder, or that of a former release: {out} also has {', '.join(other)}")
+        names = ", ".join(other[:FEW]) + (f" and {len(other) - FEW} more" if len(other) > FEW else "")
+        raise ValueError(f"out must be a new folder, or that of a former release: {out} also has {names}")
     if changed := [name for name in there if name in former and _digest((out / name).read_bytes()) != former[name]]:
         raise ValueError(
             f"out must have a former release as it was written: changed since in {out}: {', '.join(changed)}. "
@@ -195,6 +204,7 @@ def write(files: Mapping[str, str], out: Path) -> None:
     # First the list: a call that is broken off leaves a folder that the next one may write to.
     (out / LISTED).write_text(json.dumps({BY: listed}, indent=1) + "\n", encoding="utf-8")
     for name, content in written.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_bytes(content)
 
 
