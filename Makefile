@@ -14,6 +14,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # make room NAME=histogram NUMBER=38, make release RELEASE_ARGS="04_vector_add 08_warps --out ../class",
 # make grade NOTEBOOKS=../handed_in GRADE_ARGS="--jobs 2 --csv points.csv"
+
+# make room NAME=histogram NUMBER=38, make release RELEASE_ARGS="04_vector_add 08_warps --out ../class",
+# make nbgrader EXPORT_ARGS="04_vector_add --seed 7 --out ../course"
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
@@ -28,6 +31,8 @@ SITE_ARGS ?=
 
 NOTEBOOKS ?=
 GRADE_ARGS ?=
+
+EXPORT_ARGS ?=
 NAME :=
 NUMBER :=
 
@@ -35,7 +40,7 @@ NUMBER :=
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions teaching bench readme room quiz slides site test-site grade instruments clean
+.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions teaching bench readme room quiz slides site test-site grade test-course nbgrader otter classroom \ instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -52,6 +57,9 @@ test: $(VENV)/.test ## run the tests; needs no GPU
 
 test-gpu: $(VENV)/.test ## run the same tests on the GPU
 	PMPP_BACKEND=numba $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-course: $(VENV)/.course ## test the assignments with the graders that they are for: nbgrader, otter-grader, our own
+	PMPP_BACKEND=simt $(BIN)/python -m pytest tests/lab/test_exports.py $(PYTEST_ARGS)
 
 attest: $(VENV)/.test ## run the tests and execute the chapters on this GPU, and record what passed
 	$(BIN)/python -m pmpp.lab.measure.attest $(ONLY)
@@ -93,6 +101,15 @@ test-site: $(VENV)/.site-test site ## follow the links of these pages, and look 
 grade: $(VENV)/.lab ## grade what students handed in, as in make grade NOTEBOOKS=folder
 	@test -n "$(NOTEBOOKS)" || { echo "Say what to grade: make grade NOTEBOOKS=folder" >&2; exit 1; }
 	@$(BIN)/python -m pmpp.lab.teach.grade "$(NOTEBOOKS)" $(GRADE_ARGS)
+
+nbgrader: $(VENV)/.lab ## write them as assignments for nbgrader, to build/nbgrader/
+	$(BIN)/python -m pmpp.lab.publish.export nbgrader $(EXPORT_ARGS)
+
+otter: $(VENV)/.lab ## write them as assignments for otter-grader, to build/otter/
+	$(BIN)/python -m pmpp.lab.publish.export otter $(EXPORT_ARGS)
+
+classroom: $(VENV)/.lab ## write them as template repositories for GitHub Classroom, to build/classroom/
+	$(BIN)/python -m pmpp.lab.publish.export classroom $(EXPORT_ARGS)
 
 bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 	$(BIN)/python -m pmpp.lab.measure.bench $(ROOMS)
@@ -136,6 +153,9 @@ $(VENV)/.site: pyproject.toml | $(BIN)/python
 
 $(VENV)/.site-test: pyproject.toml | $(BIN)/python
 	$(call install,site-test,)
+
+$(VENV)/.course: pyproject.toml | $(BIN)/python
+	$(call install,course,)
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(call install,dev,)
