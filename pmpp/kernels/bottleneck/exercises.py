@@ -73,7 +73,7 @@ def blame_answer(gaps, host, kinds):
 def _blame_cases(rng: np.random.Generator) -> list[Case]:
     def case(name: str, gaps: list | np.ndarray, host: list | np.ndarray, kinds: list | np.ndarray) -> Case:
         gaps, host = np.array(gaps, np.float64).reshape(-1, 2), np.array(host, np.float64).reshape(-1, 2)
-        kinds = np.array(kinds, np.int64)
+        kinds = np.array(kinds, np.intp)  # np.bincount takes no int64 where an index has 32 bits, as in a browser
         expected = blame_answer(gaps, host, kinds)
         # Each of the sums has as many terms as there are pairs; the times are below 1000.
         return Case(name, (gaps, host, kinds), None, None, {0: expected}, {0: 1000 * 2.0**-52 * 400})

@@ -127,7 +127,7 @@ def _ragged_cases(rng: np.random.Generator) -> list[Case]:
         starts = np.concatenate([[0], np.cumsum(lengths)])
         x = rng.standard_normal(starts[-1], dtype=np.float32)
         scale = rng.uniform(1, 2, rows).astype(np.float32)
-        expected = x * np.repeat(scale, lengths)
+        expected = x * np.repeat(scale, lengths.astype(np.intp))  # np.repeat takes no int64 where an index has 32 bits
         args = x, starts, scale, unwritten(x.size, np.float32)
         name = f"{rows} row" + "s" * (rows > 1) + f" of up to {longest} numbers"
         cases.append(Case(name, args, _blocks(rows, WARPS), BLOCK, {3: expected}))
