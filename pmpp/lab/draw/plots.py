@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogFormatter
+from matplotlib.ticker import FuncFormatter, LogFormatter, NullLocator
 
 from pmpp.lab.draw import palette
 from pmpp.lab.draw.palette import COLOURS, MARKERS
@@ -421,7 +421,7 @@ def _size_axis(ax: Axes, sizes: Sequence[int]) -> None:
     chosen = powers[:: max(1, math.ceil(len(powers) / 9))]
     small = max(sizes) <= 2**14
     ax.set_xticks([2**k for k in chosen], [str(2**k) if small else f"$2^{{{k}}}$" for k in chosen])
-    ax.xaxis.minorticks_off()
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlim(min(sizes) / 1.25, max(sizes) * 1.25)
 
 
