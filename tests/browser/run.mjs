@@ -1,14 +1,14 @@
-// pytest in Pyodide, under Node. The repository is mounted, so no file is copied.
+// Python in a browser's Pyodide, under Node. The repository is mounted, so no file is copied.
 //
-//     node tests/browser/run.mjs FOLDER ARGUMENTS...
+//     node tests/browser/run.mjs FOLDER MODULE ARGUMENTS...
 //
-// FOLDER has Pyodide and the wheels (pmpp.lab.publish.pyodide); the arguments are pytest's.
+// FOLDER has Pyodide and the wheels (pmpp.lab.publish.pyodide). It does what python -m MODULE ARGUMENTS... would.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
-const [folder, ...given] = process.argv.slice(2);
+const [folder, module, ...given] = process.argv.slice(2);
 const place = resolve(folder);
 const repository = fileURLToPath(new URL("../..", import.meta.url));
 const lock = JSON.parse(readFileSync(`${repository}/pmpp/lab/publish/pyodide.json`, "utf8"));
@@ -26,14 +26,19 @@ try {
   }
   python.FS.mkdirTree("/repository");
   python.FS.mount(python.FS.filesystems.NODEFS, { root: repository }, "/repository");
-  python.globals.set("given", python.toPy(given));
+  python.globals.set("given", python.toPy([module, ...given]));
   status = python.runPython(`
-import os, sys
+import os, runpy, sys
 os.chdir("/repository")
 sys.path.insert(0, "/repository")
 sys.dont_write_bytecode = True
-import pytest
-int(pytest.main(["-p", "no:cacheprovider", *given]))
+sys.argv = list(given)
+try:
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    status = 0
+except SystemExit as end:
+    status = end.code if isinstance(end.code, int) else bool(end.code)
+int(status)
 `);
 } catch (error) {
   console.error(error.message); // the error itself comes with the whole source of Pyodide

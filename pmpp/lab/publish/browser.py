@@ -42,6 +42,7 @@ SETTINGS = {
     },
     "jupyter-lite-schema-version": 0,
 }
+KERNEL = Path(sys.prefix, "share/jupyter/labextensions/@jupyterlite/pyodide-kernel-extension")
 #: JupyterLab asks another host for news, unless it is told not to.
 OVERRIDES = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
 
@@ -125,6 +126,8 @@ def build(paths: Sequence[Path], out: Path = OUT, *, distribution: Path | None =
             shutil.rmtree(out)
         command = ["build", "--lite-dir", ".", "--contents", "contents", "--output-dir", str(out.resolve())]
         command += ["--apps", "lab", "--no-sourcemaps", "--no-unused-shared-packages"]
+        # Of the extensions that JupyterLab has here, the kernel alone: others may ask for a server.
+        command += ["--ignore-sys-prefix", f"--LiteBuildConfig.federated_extensions={KERNEL}"]
         _lite(command, lite)
 
 
