@@ -44,10 +44,12 @@ def pytest_collection():
 
 
 def pytest_collection_modifyitems(items):
-    if not device.on_gpu():
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+    for item in items:
+        if item.get_closest_marker("gpu") and not device.on_gpu():
+            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+        native = item.get_closest_marker("native")
+        if native and sys.platform == "emscripten":
+            item.add_marker(pytest.mark.skip(reason=f"needs {native.args[0]}, which a browser has not"))
 
 
 @pytest.fixture

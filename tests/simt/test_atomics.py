@@ -7,6 +7,7 @@ import pytest
 
 from pmpp import simt
 from pmpp.simt import cuda
+from pmpp.simt.values.dtypes import as_intp
 
 NUMBERS = ["int32", "uint32", "int64", "uint64", "float32", "float64"]
 INTEGERS = NUMBERS[:4]
@@ -218,7 +219,7 @@ def test_atomics_on_two_dimensions_in_shared_and_global_memory():
     x = np.random.default_rng(0).integers(0, 8, 300).astype(np.int64)
     out = np.zeros((2, 4), np.int32)
     atomics_in_2d_and_shared[3, 100](x, out)
-    np.testing.assert_array_equal(out.ravel(), np.bincount(x, minlength=8))
+    np.testing.assert_array_equal(out.ravel(), np.bincount(as_intp(x), minlength=8))
 
 
 @cuda.jit

@@ -313,8 +313,11 @@ def test_hypot_is_right_to_two_units(x, y):
             if not (np.isfinite(a) and np.isfinite(b)):
                 continue
             exact = math.isqrt(int((Fraction(float(a)) ** 2 + Fraction(float(b)) ** 2) * 2**4400))
-            found = Fraction(float(arithmetic.hypot(a, b))) * 2**2200 if np.isfinite(arithmetic.hypot(a, b)) else None
-            unit = Fraction(float(np.spacing(np.maximum(abs(a), abs(b))))) * 2**2200
+            length = arithmetic.hypot(a, b)
+            found = Fraction(float(length)) * 2**2200 if np.isfinite(length) else None
+            # np.spacing looks upwards, and above the largest number there is only infinity.
+            unit = np.spacing(np.minimum(length, np.nextafter(np.finfo(dtype).max, dtype(0))))
+            unit = Fraction(float(unit)) * 2**2200
             if found is None:
                 assert exact > 2**2200 * Fraction(float(np.finfo(dtype).max)) - 2 * unit
             else:

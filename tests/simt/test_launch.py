@@ -373,6 +373,7 @@ def test_an_unknown_level_is_refused(level):
         simt.profile(fill, 1, 32, (np.zeros(4), 1), level=level)
 
 
+@pytest.mark.native("processes")
 def test_importing_the_interpreter_imports_neither_numba_nor_a_room():
     import subprocess
 

@@ -304,4 +304,5 @@ def test_memory_does_not_grow_with_the_grid(level):
     versus.peak_memory(1, level)  # compiles
     batch = versus.peak_memory(256, level)  # 65,536 lanes: one full batch
     assert batch < 32 << 20
-    assert versus.peak_memory(16 * 256, level) < 1.1 * batch
+    lanes = 8 * 65_536  # bytes of a variable: the last ones of a batch may be there until the next has its own
+    assert versus.peak_memory(16 * 256, level) < batch + 2 * lanes

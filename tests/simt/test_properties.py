@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pmpp import simt
 from pmpp.simt import cuda
+from pmpp.simt.values.dtypes import as_intp
 
 FEW = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -182,7 +183,7 @@ def warps(values, block):
 @given(SEEDS, SIZES, BLOCKS, BATCHES)
 def test_gather_and_scatter_by_a_permutation_and_their_sectors(seed, n, block, lanes):
     rng = np.random.default_rng(seed)
-    p, x = rng.permutation(n), rng.random(n).astype(np.float32)
+    p, x = rng.permutation(n).astype(np.int64), rng.random(n).astype(np.float32)
     gathered, scattered = np.zeros(n, np.float32), np.zeros(n, np.float32)
     grid = max(1, -(-n // block))
     with simt.batch_lanes(lanes):
@@ -215,7 +216,7 @@ def test_wavefronts_of_a_shared_gather(seed, block):
     out = np.zeros(block, np.int32)
     counters = simt.profile(shared_gather, 1, block, (p, out)).counters
     np.testing.assert_array_equal(out, p)
-    expected = sum(np.bincount(np.unique(warp) % 32).max() for warp in warps(p, block))
+    expected = sum(np.bincount(as_intp(np.unique(warp) % 32)).max() for warp in warps(p, block))
     assert counters["shared_load_wavefronts"] == expected
 
 
@@ -238,8 +239,8 @@ def test_random_atomics(seed, n, block, bins, lanes):
     top, bottom = np.full(bins, -2000.0), np.full(bins, 2000.0)
     with simt.batch_lanes(lanes):
         atomics[max(1, -(-n // block)), block](keys, values, count, total, top, bottom)
-    np.testing.assert_array_equal(count, np.bincount(keys, minlength=bins))
-    np.testing.assert_array_equal(total, np.bincount(keys, values, minlength=bins))
+    np.testing.assert_array_equal(count, np.bincount(as_intp(keys), minlength=bins))
+    np.testing.assert_array_equal(total, np.bincount(as_intp(keys), values, minlength=bins))
     expected_top, expected_bottom = np.full(bins, -2000.0), np.full(bins, 2000.0)
     np.maximum.at(expected_top, keys, values)
     np.minimum.at(expected_bottom, keys, values)

@@ -12,6 +12,8 @@ from pmpp import simt
 from pmpp.simt import cuda
 from pmpp.simt.host.depth import DEEP, deep_calls
 
+needs_threads = pytest.mark.native("threads")
+
 THREADS = 4
 BLOCK = 64
 
@@ -95,6 +97,7 @@ def run(name, level, x):
     return args[at].tolist(), report.counters, [str(h) for h in report.hazards]
 
 
+@needs_threads
 @pytest.mark.parametrize("level", ["run", "count", "check"])
 def test_different_kernels_at_once_do_what_each_does_alone(level):
     x = whole(512)
@@ -103,6 +106,7 @@ def test_different_kernels_at_once_do_what_each_does_alone(level):
         assert together(*(lambda name=name: run(name, level, x) for name in JOBS)) == alone
 
 
+@needs_threads
 @pytest.mark.parametrize("name", JOBS)
 def test_one_kernel_at_once_in_several_threads(name):
     x = whole(512)
@@ -110,6 +114,7 @@ def test_one_kernel_at_once_in_several_threads(name):
     assert together(*[lambda: run(name, "check", x)] * THREADS) == [alone] * THREADS
 
 
+@needs_threads
 def test_a_kernel_that_is_new_to_all_threads():
     for _ in range(5):
 
@@ -128,6 +133,7 @@ def test_a_kernel_that_is_new_to_all_threads():
         assert results == [job()] * THREADS
 
 
+@needs_threads
 def test_threads_read_one_device_array():
     x = cuda.to_device(whole(512))
 
@@ -140,6 +146,7 @@ def test_threads_read_one_device_array():
     assert together(*[job] * THREADS) == [(float(whole(512).sum()), [])] * THREADS
 
 
+@needs_threads
 def test_a_record_sees_the_launches_of_its_own_thread():
     x = whole(512)
 
@@ -156,6 +163,7 @@ def test_a_record_sees_the_launches_of_its_own_thread():
     assert [report.kernel for report in outer] == ["histogram"] or inherit
 
 
+@needs_threads
 def test_a_copy_of_the_context_takes_the_record_along():
     with simt.record() as reports:
         contexts = [contextvars.copy_context() for _ in range(THREADS)]
@@ -167,6 +175,7 @@ def run_once():
     block_sums[8, BLOCK](whole(512), np.zeros(1, np.float32))
 
 
+@needs_threads
 def test_settings_hold_in_the_thread_that_makes_them():
     @cuda.jit
     def rounds(x, n):
@@ -216,6 +225,7 @@ def test_a_limit_that_somebody_else_sets_meanwhile_stays():
         sys.setrecursionlimit(usual)
 
 
+@needs_threads
 def test_launches_of_nested_calls_leave_the_recursion_limit_as_it_was():
     usual = sys.getrecursionlimit()
 

@@ -38,6 +38,8 @@ def test_every_width_is_said(path):
         "np.bincount(at % 32)",
         "np.choose(turn, [a, b])",
         "np.repeat(x, np.diff(at))",
+        "np.where(a == 0, np.iinfo(a.dtype).min, 0)",
+        "np.where(a < 0, -1, 1)",
         "np.int_",
         "np.uint(3)",
     ],
@@ -56,6 +58,9 @@ def test_what_leaves_a_width_open_is_found(text):
         "x.take(as_intp(at), axis=1)",
         "turns = dtypes.as_intp(x)[()]\nnp.choose(turns, [a, b])",
         "np.repeat(x, parts)",
+        "np.where(a < 0, -1.0, 1.0)",
+        "np.where(a < 0, a, 0)",
+        "np.where(a < 0)",
         "sum(x)",
         "math.prod(shape)",
     ],
@@ -81,7 +86,7 @@ def narrow(monkeypatch):
 def test_the_narrow_numpy_is_narrow():
     narrow = Narrow()
     assert narrow.arange(3).dtype == narrow.nonzero(np.ones(2, np.bool_))[0].dtype == narrow.intp == np.int32
-    assert narrow.arange(3, dtype=np.int64).dtype == narrow.array(np.arange(3)).dtype == np.int64
+    assert narrow.arange(3, dtype=np.int64).dtype == narrow.array(np.int64([0, 1])).dtype == np.int64
     assert narrow.array([1, 2]).dtype == narrow.full(2, 1).dtype == narrow.where([True], 1, 0).dtype == np.int32
     assert narrow.flatnonzero([0, 1]).dtype == narrow.argsort([2, 1]).dtype == np.int32
     for call in (narrow.bincount, lambda at: narrow.take([1, 2], at), lambda at: narrow.repeat([1, 2], at)):

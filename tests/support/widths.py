@@ -62,6 +62,8 @@ def _says(call: ast.Call, indices: set[str]) -> bool:
     if of_numpy and name in _MAKERS:
         at = _MAKERS[name]
         return said or (at is not None and len(call.args) > at) or (name in ("array", "full") and _carries_type(call))
+    if of_numpy and name == "where" and len(call.args) == 3:
+        return not all(_untyped(side) for side in call.args[1:])
     if not of_numpy and name in _ADDERS:
         return said or len(call.args) > 1
     if name in _TAKERS:
@@ -77,6 +79,15 @@ def _carries_type(call: ast.Call) -> bool:
     """`np.array(x)` and `np.full(shape, x)` of something that has a type: not of lists and numbers."""
     value = call.args[-1]
     return not isinstance(value, (ast.List, ast.ListComp, ast.Constant, ast.UnaryOp, ast.BinOp))
+
+
+def _untyped(node: ast.expr) -> bool:
+    """A Python int: written out, or a limit that `np.iinfo` gives."""
+    if isinstance(node, ast.UnaryOp):
+        return _untyped(node.operand)
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("min", "max") and ast.unparse(node.value).startswith("np.iinfo(")
+    return isinstance(node, ast.Constant) and type(node.value) is int
 
 
 def _is_index(node: ast.expr, indices: set[str]) -> bool:

@@ -10,8 +10,8 @@
 The folder is a site of static files. Nothing in it asks another host. A chapter is opened by
 ``lab/index.html?path=04_vector_add.ipynb``. Readers' changes stay in their browser.
 
-Pyodide installs a package when a cell imports it, if its list of packages has it. The list in the site has this package,
-too, so a chapter needs no cell that installs anything: it is the same file that a release has.
+Pyodide installs a package when a cell imports it, if its list of packages has it. The list in the site has this
+package, too, so a chapter needs no cell that installs anything: it is the same file that a release has.
 """
 
 from __future__ import annotations

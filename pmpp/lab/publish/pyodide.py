@@ -7,10 +7,10 @@
 
 `pyodide.json` beside this file says what is needed. The runtime comes from npm. It brings a list of all packages of its
 release with their digests, `pyodide-lock.json`, so a package may come from anywhere. The releases themselves are on no
-package index. A package on PyPI happens to contain the files that are needed here: it is the `carrier`, and nothing else
-of it is used. Pure Python wheels come from PyPI.
+package index. A package on PyPI happens to contain the files that are needed here: it is the `carrier`, and nothing
+else of it is used. Pure Python wheels come from PyPI.
 
-A file whose digest is another one is an error. A file that cannot be had raises `Unavailable`, which says what was tried.
+A file with another digest is an error. A file that cannot be had raises `Unavailable`, which says what was tried.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LISTED = "pyodide-lock.json"  # Pyodide's own list of packages
 RUNTIME = ("pyodide.asm.js", "pyodide.asm.wasm", "pyodide.js", "pyodide.mjs", "python_stdlib.zip", LISTED)
 
 
-class Unavailable(Exception):  # noqa: N818: it is no mistake of the caller
+class Unavailable(Exception):
     """A file cannot be had on this machine."""
 
 

@@ -94,7 +94,7 @@ def integer_power(a: Value, b: Value) -> Value:
         result = np.where(large, real_power(a.astype(FLOAT64), b.astype(FLOAT64)), result)
     result = dtypes.cast(result[()], a.dtype)
     if np.any(negative):
-        zero = np.where(a == 0, np.iinfo(a.dtype).min, 0).astype(a.dtype)
+        zero = np.where(a == 0, a.dtype.type(np.iinfo(a.dtype).min), a.dtype.type(0))
         result = np.where(negative & (a != 1) & (a != -1), zero, result)
     return result.astype(a.dtype)[()]
 
