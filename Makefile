@@ -17,6 +17,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # make room NAME=histogram NUMBER=38, make release RELEASE_ARGS="04_vector_add 08_warps --out ../class",
 # make nbgrader EXPORT_ARGS="04_vector_add --seed 7 --out ../course"
+
+# make browser BROWSER_ARGS="04_vector_add 08_warps", make test-browser PYTEST_ARGS="interpreter -k reduction"
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
@@ -33,6 +35,8 @@ NOTEBOOKS ?=
 GRADE_ARGS ?=
 
 EXPORT_ARGS ?=
+
+BROWSER_ARGS ?=
 NAME :=
 NUMBER :=
 
@@ -40,11 +44,11 @@ NUMBER :=
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions teaching bench readme room quiz slides site test-site grade test-course nbgrader otter classroom \ instruments clean
+.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions teaching bench readme room quiz slides site test-site grade test-course nbgrader otter classroom \ browser test-browser instruments clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The chapter is the default URL, and not a file to open: that is the address that JupyterLab prints with --no-browser.
 lab: $(VENV)/.lab ## open JupyterLab on the first chapter
@@ -111,6 +115,12 @@ otter: $(VENV)/.lab ## write them as assignments for otter-grader, to build/otte
 classroom: $(VENV)/.lab ## write them as template repositories for GitHub Classroom, to build/classroom/
 	$(BIN)/python -m pmpp.lab.publish.export classroom $(EXPORT_ARGS)
 
+browser: $(VENV)/.browser ## write a site in which the chapters run in a browser, to build/browser/
+	$(BIN)/python -m pmpp.lab.publish.browser $(BROWSER_ARGS)
+
+test-browser: $(VENV)/.browser ## run the interpreter's tests and all exercises in Pyodide, and a chapter in Chromium
+	$(BIN)/python -m tests.browser $(PYTEST_ARGS)
+
 bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 	$(BIN)/python -m pmpp.lab.measure.bench $(ROOMS)
 	$(BIN)/python -m pmpp.lab.measure.calls $(ROOMS)
@@ -156,6 +166,9 @@ $(VENV)/.site-test: pyproject.toml | $(BIN)/python
 
 $(VENV)/.course: pyproject.toml | $(BIN)/python
 	$(call install,course,)
+
+$(VENV)/.browser: pyproject.toml | $(BIN)/python
+	$(call install,browser,)
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(call install,dev,)

@@ -155,6 +155,8 @@ def test_make_lists_its_targets():
         "nbgrader",
         "otter",
         "classroom",
+        "browser",
+        "test-browser",
         "bench",
         "readme",
         "room",
