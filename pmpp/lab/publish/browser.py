@@ -129,6 +129,10 @@ def build(paths: Sequence[Path], out: Path = OUT, *, distribution: Path | None =
         # Of the extensions that JupyterLab has here, the kernel alone: others may ask for a server.
         command += ["--ignore-sys-prefix", f"--LiteBuildConfig.federated_extensions={KERNEL}"]
         _lite(command, lite)
+    page = out / "lab" / "index.html"
+    # Without it a browser asks for /favicon.ico, which the site's host need not have.
+    text = page.read_text(encoding="utf-8").replace("<head>", '<head>\n    <link rel="icon" href="./favicon.ico" />', 1)
+    page.write_text(text, encoding="utf-8")
 
 
 def _lite(command: Sequence[str], folder: Path) -> None:
