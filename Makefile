@@ -7,18 +7,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # For your own arguments: make lab LAB_ARGS=--no-browser, make test PYTEST_ARGS="-k reduction", make bench ROOMS=matmul,
 # make attest ONLY="tests/kernels/scan notebooks/34_scan", make attest ONLY=--stale, make stale STALE_ARGS=--check
-# make room NAME=histogram NUMBER=38, make release RELEASE_ARGS="04_vector_add 08_warps --out ../class"
-# make quiz QUIZ_ARGS="--variants 20 --seed 7", make slides SLIDES_ARGS="12_matmul --sharp"
-
-# make site SITE_ARGS="--repository https://github.com/OWNER/NAME"
-
 # make room NAME=histogram NUMBER=38, make release RELEASE_ARGS="04_vector_add 08_warps --out ../class",
-# make grade NOTEBOOKS=../handed_in GRADE_ARGS="--jobs 2 --csv points.csv"
-
-# make room NAME=histogram NUMBER=38, make release RELEASE_ARGS="04_vector_add 08_warps --out ../class",
-# make nbgrader EXPORT_ARGS="04_vector_add --seed 7 --out ../course"
-
-# make browser BROWSER_ARGS="04_vector_add 08_warps", make test-browser PYTEST_ARGS="interpreter -k reduction"
+# make grade NOTEBOOKS=../handed_in GRADE_ARGS="--jobs 2 --csv points.csv", make quiz QUIZ_ARGS="--variants 20 --seed 7",
+# make nbgrader EXPORT_ARGS="04_vector_add --seed 7 --out ../course", make slides SLIDES_ARGS="12_matmul --sharp",
+# make site SITE_ARGS="--repository https://github.com/OWNER/NAME", make browser BROWSER_ARGS="04_vector_add 08_warps",
+# make test-browser PYTEST_ARGS="interpreter -k reduction"
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 ROOMS ?=
@@ -26,16 +19,12 @@ ONLY ?=
 STALE_ARGS ?=
 MUTANTS_ARGS ?=
 RELEASE_ARGS ?=
-QUIZ_ARGS ?=
-SLIDES_ARGS ?=
-
-SITE_ARGS ?=
-
+EXPORT_ARGS ?=
 NOTEBOOKS ?=
 GRADE_ARGS ?=
-
-EXPORT_ARGS ?=
-
+QUIZ_ARGS ?=
+SLIDES_ARGS ?=
+SITE_ARGS ?=
 BROWSER_ARGS ?=
 NAME :=
 NUMBER :=
@@ -44,7 +33,8 @@ NUMBER :=
 ROOT_ARGS := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu attest stale mutants lint notebooks release solutions teaching bench readme room quiz slides site test-site grade test-course nbgrader otter classroom \ browser test-browser instruments clean
+.PHONY: help lab test test-gpu attest stale mutants lint notebooks bench readme room instruments clean \
+	release solutions nbgrader otter classroom test-course grade quiz slides teaching site test-site browser test-browser
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -62,9 +52,6 @@ test: $(VENV)/.test ## run the tests; needs no GPU
 test-gpu: $(VENV)/.test ## run the same tests on the GPU
 	PMPP_BACKEND=numba $(BIN)/python -m pytest $(PYTEST_ARGS)
 
-test-course: $(VENV)/.course ## test the assignments with the graders that they are for: nbgrader, otter-grader, our own
-	PMPP_BACKEND=simt $(BIN)/python -m pytest tests/lab/test_exports.py $(PYTEST_ARGS)
-
 attest: $(VENV)/.test ## run the tests and execute the chapters on this GPU, and record what passed
 	$(BIN)/python -m pmpp.lab.measure.attest $(ONLY)
 
@@ -80,46 +67,6 @@ lint: $(VENV)/.dev ## check style, and that every file is formatted
 
 notebooks: $(VENV)/.lab ## execute every chapter and write it with its outputs
 	$(BIN)/python -m pmpp.lab.publish.notebooks
-
-release: $(VENV)/.lab ## write the chapters for a class, without answers, to build/release/
-	$(BIN)/python -m pmpp.lab.publish.release $(RELEASE_ARGS)
-
-solutions: $(VENV)/.lab ## write them for the teacher, with answers and outputs, to build/solutions/
-	$(BIN)/python -m pmpp.lab.publish.release --solutions $(RELEASE_ARGS)
-
-teaching: $(VENV)/.lab ## write the syllabi and the instructor's guide of docs/teaching/ anew
-	$(BIN)/python -m pmpp.lab.publish.teaching
-
-quiz: $(VENV)/.lab ## write a quiz bank for Moodle, with answers that are computed, to build/quiz/
-	PMPP_BACKEND=simt $(BIN)/python -m pmpp.lab.publish.quiz $(QUIZ_ARGS)
-
-slides: $(VENV)/.course ## write slides of the chapters, which PowerPoint and LibreOffice open, to build/slides/
-	$(BIN)/python -m pmpp.lab.publish.slides $(SLIDES_ARGS)
-
-site: $(VENV)/.site ## write the chapters and the kernels as web pages, to build/site/
-	$(BIN)/python -m pmpp.lab.publish.site $(SITE_ARGS)
-
-test-site: $(VENV)/.site-test site ## follow the links of these pages, and look at them in Chromium
-	PMPP_SITE=build/site $(BIN)/python -m pytest tests/site $(PYTEST_ARGS)
-
-grade: $(VENV)/.lab ## grade what students handed in, as in make grade NOTEBOOKS=folder
-	@test -n "$(NOTEBOOKS)" || { echo "Say what to grade: make grade NOTEBOOKS=folder" >&2; exit 1; }
-	@$(BIN)/python -m pmpp.lab.teach.grade "$(NOTEBOOKS)" $(GRADE_ARGS)
-
-nbgrader: $(VENV)/.lab ## write them as assignments for nbgrader, to build/nbgrader/
-	$(BIN)/python -m pmpp.lab.publish.export nbgrader $(EXPORT_ARGS)
-
-otter: $(VENV)/.lab ## write them as assignments for otter-grader, to build/otter/
-	$(BIN)/python -m pmpp.lab.publish.export otter $(EXPORT_ARGS)
-
-classroom: $(VENV)/.lab ## write them as template repositories for GitHub Classroom, to build/classroom/
-	$(BIN)/python -m pmpp.lab.publish.export classroom $(EXPORT_ARGS)
-
-browser: $(VENV)/.browser ## write a site in which the chapters run in a browser, to build/browser/
-	$(BIN)/python -m pmpp.lab.publish.browser $(BROWSER_ARGS)
-
-test-browser: $(VENV)/.browser ## run the interpreter's tests and all exercises in Pyodide, and a chapter in Chromium
-	$(BIN)/python -m tests.browser $(PYTEST_ARGS)
 
 bench: $(VENV)/.lab ## measure the rooms on this GPU and record it
 	$(BIN)/python -m pmpp.lab.measure.bench $(ROOMS)
@@ -137,6 +84,51 @@ instruments: $(VENV)/.test ## print how far the interpreter can be trusted: bugs
 	PMPP_BACKEND=simt $(BIN)/python -m tests.support.versus
 	PMPP_BACKEND=simt $(BIN)/python -m tests.peer
 
+# --- a course, and its pages ----------------------------------------------------------------------------------------
+
+release: $(VENV)/.lab ## write the chapters for a class, without answers, to build/release/
+	$(BIN)/python -m pmpp.lab.publish.release $(RELEASE_ARGS)
+
+solutions: $(VENV)/.lab ## write them for the teacher, with answers and outputs, to build/solutions/
+	$(BIN)/python -m pmpp.lab.publish.release --solutions $(RELEASE_ARGS)
+
+nbgrader: $(VENV)/.lab ## write them as assignments for nbgrader, to build/nbgrader/
+	$(BIN)/python -m pmpp.lab.publish.export nbgrader $(EXPORT_ARGS)
+
+otter: $(VENV)/.lab ## write them as assignments for otter-grader, to build/otter/
+	$(BIN)/python -m pmpp.lab.publish.export otter $(EXPORT_ARGS)
+
+classroom: $(VENV)/.lab ## write them as template repositories for GitHub Classroom, to build/classroom/
+	$(BIN)/python -m pmpp.lab.publish.export classroom $(EXPORT_ARGS)
+
+test-course: $(VENV)/.graders ## test the assignments with the graders that they are for: nbgrader, otter-grader, our own
+	PMPP_BACKEND=simt PMPP_GRADERS=1 $(BIN)/python -m pytest tests/lab/test_exports.py $(PYTEST_ARGS)
+
+grade: $(VENV)/.lab ## grade what students handed in, as in make grade NOTEBOOKS=folder
+	@test -n "$(NOTEBOOKS)" || { echo "Say what to grade: make grade NOTEBOOKS=folder" >&2; exit 1; }
+	@$(BIN)/python -m pmpp.lab.teach.grade "$(NOTEBOOKS)" $(GRADE_ARGS)
+
+quiz: $(VENV)/.lab ## write a quiz bank for Moodle, with answers that are computed, to build/quiz/
+	PMPP_BACKEND=simt $(BIN)/python -m pmpp.lab.publish.quiz $(QUIZ_ARGS)
+
+slides: $(VENV)/.slides ## write slides of the chapters, which PowerPoint and LibreOffice open, to build/slides/
+	$(BIN)/python -m pmpp.lab.publish.slides $(SLIDES_ARGS)
+
+teaching: $(VENV)/.lab ## write the syllabi and the instructor's guide of docs/teaching/ anew
+	$(BIN)/python -m pmpp.lab.publish.teaching
+
+site: $(VENV)/.site ## write the chapters and the kernels as web pages, to build/site/
+	$(BIN)/python -m pmpp.lab.publish.site $(SITE_ARGS)
+
+test-site: $(VENV)/.site-test site ## follow the links of these pages, and look at them in Chromium
+	PMPP_SITE=build/site $(BIN)/python -m pytest tests/site $(PYTEST_ARGS)
+
+browser: $(VENV)/.browser ## write a site in which the chapters run in a browser, to build/browser/
+	$(BIN)/python -m pmpp.lab.publish.browser $(BROWSER_ARGS)
+
+test-browser: $(VENV)/.browser ## run the interpreter's tests and all exercises in Pyodide, and a chapter in Chromium
+	$(BIN)/python -m tests.browser $(PYTEST_ARGS)
+
 clean: ## remove .venv and what the tools leave behind
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -148,30 +140,13 @@ install = @gpu=$$($(BIN)/python -I pmpp/runtime/gpu.py) && more=$${gpu:-$(2)} &&
 	echo "Installing pmpp-workbook[$$extras] into $(VENV): a minute or two, this once." && \
 	$(PIP) install --quiet --editable ".[$$extras]" && touch $@
 
-$(VENV)/.lab: pyproject.toml | $(BIN)/python
-	$(call install,lab,)
-
-$(VENV)/.course: pyproject.toml $(VENV)/.lab | $(BIN)/python
-	$(call install,course,)
+# A set of packages has the name of its extra: .lab, .site, .slides, ...
+$(VENV)/.%: pyproject.toml | $(BIN)/python
+	$(call install,$*,)
 
 # The tests compile every kernel to PTX: with a GPU's packages, or with the compiler alone.
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	$(call install,test,ptx)
-
-$(VENV)/.site: pyproject.toml | $(BIN)/python
-	$(call install,site,)
-
-$(VENV)/.site-test: pyproject.toml | $(BIN)/python
-	$(call install,site-test,)
-
-$(VENV)/.course: pyproject.toml | $(BIN)/python
-	$(call install,course,)
-
-$(VENV)/.browser: pyproject.toml | $(BIN)/python
-	$(call install,browser,)
-
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(call install,dev,)
 
 # The first Python on the path that pyproject.toml allows; PYTHON=... goes before the others.
 $(BIN)/python:

@@ -332,8 +332,8 @@ STUDENTS = {
 POINTS = {who: {"launches-fused": one, "launches-logistic": two} for who, (_, _, one, two) in STUDENTS.items()}
 
 
-MISSING = [module for module in ("nbgrader", "otter") if importlib.util.find_spec(module) is None]
-course = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}: run make test-course")
+#: Twenty minutes with the real graders, so only where they are asked for, even if they are installed.
+course = pytest.mark.skipif(os.environ.get("PMPP_GRADERS") != "1", reason="run make test-course, which installs them")
 
 
 @pytest.fixture(scope="module")

@@ -218,7 +218,7 @@ def test_runs():
 
 
 def test_the_file_has_the_slides(tmp_path, capsys):
-    pptx = pytest.importorskip("pptx", reason='python-pptx is missing: pip install -e ".[course]"')
+    pptx = pytest.importorskip("pptx", reason='python-pptx is missing: pip install -e ".[slides]"')
     (path,) = (path for path in SOURCES if path.stem == "22_launches")
     assert slides.main([path.stem, "--out", str(tmp_path / "a")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'a' / path.stem}.pptx: slides: {len(made(path))}\n"
@@ -250,17 +250,17 @@ def test_code_fits_into_its_box():
 def test_without_the_library_the_command_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "pptx", None)
     assert slides.main(["22_launches"]) == 1
-    assert capsys.readouterr().err == 'python-pptx is missing: pip install -e ".[course]"\n'
+    assert capsys.readouterr().err == 'python-pptx is missing: pip install -e ".[slides]"\n'
 
 
 def test_unknown_chapters_are_refused():
-    pytest.importorskip("pptx", reason='python-pptx is missing: pip install -e ".[course]"')
+    pytest.importorskip("pptx", reason='python-pptx is missing: pip install -e ".[slides]"')
     with pytest.raises(SystemExit, match="no such chapter: 01_other"):
         slides.main(["01_other"])
 
 
 def test_the_alternative_text_of_a_picture_is_what_is_said_about_it():
-    pptx = pytest.importorskip("pptx", reason='python-pptx is missing: pip install -e ".[course]"')
+    pptx = pytest.importorskip("pptx", reason='python-pptx is missing: pip install -e ".[slides]"')
     image = pytest.importorskip("PIL.Image", reason="figures are read with pillow").new("RGB", (200, 100))
     buffer = io.BytesIO()
     image.save(buffer, "png")

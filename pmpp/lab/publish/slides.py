@@ -540,7 +540,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     try:
         import pptx  # noqa: F401
     except ImportError:
-        print('python-pptx is missing: pip install -e ".[course]"', file=sys.stderr)
+        print('python-pptx is missing: pip install -e ".[slides]"', file=sys.stderr)
         return 1
     try:
         for stem, notebook in _chapters(sources(chosen.chapters, folder), sharp=chosen.sharp):
