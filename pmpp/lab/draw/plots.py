@@ -132,16 +132,16 @@ def roofline(
     """
     name = None if room is None else _name(room)
     record = record or store.load(room=name)
-    figure, ax = chart(4.8)
+    figure, ax = chart(4.8 if name else 6.4)  # thirty rooms need more room than one
     ceilings = record.ceilings(name)
     points: list[tuple[float, float, str, str]] = []  # to be labelled
     drawn: list[tuple[float, float]] = []
-    notes, twofold = [], False
+    notes, twofold, without = [], False, []
     if name is None:
         for number, each in enumerate(record.rooms()):
             best = _best(record.design(each), "rung")
             if best is None or not best.flops:
-                notes.append(f"{each} does no arithmetic and is not drawn")
+                without.append(each)
                 continue
             colour = COLOURS[number % len(COLOURS)]
             for entry in record.design(each):
@@ -153,6 +153,9 @@ def roofline(
             drawn += others
             twofold |= bool(others)
         ax.set_title("The best rung of each room and its share of the roof; small dots are the rungs before it")
+        if without:
+            verbs = "does no arithmetic and is" if len(without) == 1 else "do no arithmetic and are"
+            notes.append(f"{', '.join(without[:-1]) + ' and ' if without[1:] else ''}{without[-1]} {verbs} not drawn")
     else:
         # All lie above one another, at the intensity of the least cost: a legend names them without crowding.
         look = colours(record, name)
@@ -233,7 +236,7 @@ def _draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, f
     style = {"fontsize": SMALL, "color": palette.INK, "va": "bottom"}
     above = ax.text(high / 1.1, top * 1.06, f"multiply-add {top:.3g} TFLOP/s", ha="right", **style)
     slope = ceilings.bandwidth / 1e12
-    x = math.sqrt(max(low, bottom / slope) * ceilings.ridge)  # in the middle of what is seen of the slope
+    x = _free_place(max(low, bottom / slope), ceilings.ridge, [px for px, py in drawn if py > px * slope / 2])
     turned = {"rotation": math.degrees(math.atan(slope)), "rotation_mode": "anchor", "transform_rotates_text": True}
     ax.text(x, x * slope * 1.12, f"memory {slope:.3g} TB/s", ha="center", **style, **turned)
     label = ax.annotate(
@@ -249,6 +252,13 @@ def _draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, f
     if label.get_window_extent().x1 > ax.get_window_extent().x1:
         label.set(ha="right", position=(-4, 5))  # no room on the right: left of the line
     _lift(above, [tuple(at) for at in ax.transData.transform(drawn)])
+
+
+def _free_place(left: float, right: float, taken: Sequence[float]) -> float:
+    """The intensity between two others that is farthest from those taken, on a logarithmic axis; or the middle."""
+    places = [left * (right / left) ** (share / 100) for share in sorted(range(15, 86, 5), key=lambda s: abs(s - 50))]
+    far = 0.5 * math.log(right / left)  # farther away is no better
+    return max(places, key=lambda x: min([far, *(abs(math.log(x / other)) for other in taken)]))
 
 
 def _lift(label: Text, marks: Sequence[tuple[float, float]]) -> None:
