@@ -33,7 +33,7 @@ from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import matmul
 from pmpp.kernels.warps import ladder as two_ways
 from pmpp.kernels.warps.exercises import branch_start, ragged_start, renumber_start
-from pmpp.lab.draw import palette, plots
+from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart, foot
 from pmpp.lab.measure import agreement, record, roofline
 from pmpp.lab.teach.exercise import check, exercise
@@ -814,6 +814,37 @@ figure
 # rises until the memory is full. More bytes a thread or more threads, it is their product that counts. A quarter of the
 # warps with 32 bytes each are as good as all of them with 8. Remember this when you read the next section.
 #
+# Now go back to the bare latency, and suppose that all warps always wait for their loads. The law then says how many
+# warps it takes.
+#
+# **Predict, then run.** Each thread waits for 16 bytes at a time. How many warps must be on each SM to keep the memory
+# busy? And how many if the latency doubles, because requests queue?
+
+# %%
+guess = {"700 cycles": None, "1,400 cycles": None}  # warps on an SM
+
+needed = {f"{cycles:,} cycles": math.ceil(an_sm * cycles / LATENCY / (32 * 16)) for cycles in (LATENCY, 2 * LATENCY)}
+predict(guess, needed, unit="warps")
+
+# %% [markdown]
+# Turn the three numbers yourself. Where ipywidgets are installed, as by `make lab`, each number has a slider above the
+# figure. Without them, write other numbers into the first line of the cell, and run it again.
+
+# %%
+on_an_sm, nbytes, latency = 16, 16, LATENCY  # other numbers here, or the sliders
+
+knobs.turn(
+    knobs.under_way,
+    warps=(on_an_sm, range(1, 65)),
+    nbytes=(nbytes, (4, 8, 16, 32, 64)),
+    latency=(latency, range(300, 1501, 50)),
+)
+
+# %% [markdown]
+# The slope of the line is the bytes of a warp, divided by the latency. To the right of the dotted line more warps bring
+# nothing, since the memory has no more to give. Twice the latency takes twice the warps, or twice the bytes of each
+# thread. With 4 bytes a thread even all 64 warps are too few.
+#
 # ## Occupancy
 #
 # How many warps are on an SM? *Occupancy* is their number, over the most that it can hold (PMPP 4.7). A block brings
@@ -882,6 +913,35 @@ for registers in (16, 32, 33, 40, 64, 65, 96, 128, 168, 255):
 # A cliff: one register more and a whole block no longer fits. On a GPU, `kernel.get_regs_per_thread()` says how many a
 # kernel takes, and `@cuda.jit(max_registers=64)` makes the compiler do with fewer. What it then cannot keep it puts
 # into memory, and that may cost more than the occupancy gains.
+#
+# Most kernels take some of everything. Here is a block of 256 threads with 40 registers each, and 40 KiB of shared
+# memory.
+#
+# **Predict, then run.** How many of its warps does an SM of the H200 hold? And how many if the compiler makes do with
+# 32 registers?
+
+# %%
+guess = {"40 registers": None, "32 registers": None}  # warps on an SM
+
+held = {f"{n} registers": simt.occupancy(256, 40 * 1024, n).warps for n in (40, 32)}
+predict(guess, held, unit="warps")
+
+# %%
+threads, registers, shared_kib, name = 256, 40, 40, "H200"  # other numbers here, or the sliders
+
+knobs.turn(
+    knobs.occupancy,
+    threads=(threads, range(32, 1025, 32)),
+    registers=(registers, range(16, 256)),
+    shared_kib=(shared_kib, range(228)),
+    gpu=(name, [gpu.name for gpu in simt.GPUS]),
+)
+
+# %% [markdown]
+# The bars are the blocks that each resource would allow by itself, and the shortest of them decides. So it is only the
+# scarcest that is worth saving: fewer registers gain nothing here, and a few KiB less of shared memory gain a block.
+# Then both are scarce, and the next block needs less of both. Each curve leaves the other numbers as they are, and
+# has steps where a whole block is won or lost.
 #
 # **Your turn.** Compute it yourself, for many kernels at once.
 

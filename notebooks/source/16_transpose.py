@@ -28,7 +28,7 @@ import numpy as np
 from pmpp import cuda, predict, simt
 from pmpp.kernels import transpose
 from pmpp.kernels.transpose.exercises import planes_start, rotate_start, swizzle_start
-from pmpp.lab.draw import plots
+from pmpp.lab.draw import knobs, plots
 from pmpp.lab.draw.style import STYLE
 from pmpp.lab.measure import record, roofline
 from pmpp.lab.teach import data
@@ -175,6 +175,37 @@ for stride in (0, 1, 2, 4, 8, 16, 32):
 # From a stride of 8 on, every lane has a sector to itself. It cannot get worse: 32 sectors for 32 lanes, as if each
 # had asked alone. (A stride of 0 is the other end. All lanes want the same element, and one sector serves them all, a
 # *broadcast*.)
+#
+# Stride and misalignment can come together.
+#
+# **Predict, then run.** Lane `i` loads element `5 i + first`. How many sectors does the warp touch if `first` is 0, and
+# how many at worst, for any `first` from 0 to 7?
+
+# %%
+guess = {"first is 0": None, "at worst": None}  # sectors
+
+at = {first: sectors(warp(5 * lane + first), "memory") for first in range(8)}
+predict(guess, {"first is 0": at[0], "at worst": max(at.values())}, unit="sectors")
+
+# %% [markdown]
+# Turn both numbers. Where ipywidgets are installed, as by `make lab`, each number has a slider above the figure.
+# Without them, write other numbers into the first line of the cell, and run it again.
+
+# %%
+stride, first = 5, 5  # other numbers here, or the sliders
+
+
+def strided(stride, first):
+    """The sectors of a warp whose lane i loads element stride i + first."""
+    return plots.access({f"element {stride} i + {first}": warp(stride * lane + first)}, "memory")
+
+
+knobs.turn(strided, stride=(stride, range(33)), first=(first, range(8)))
+
+# %% [markdown]
+# The stride decides: up to 8 each step of it adds four sectors. The first element adds one at most, where the last lane
+# is pushed over a boundary. From a stride of 8 on it changes nothing, since each lane has a sector to itself wherever
+# the warp begins.
 #
 # ## Arrays of structures
 #
@@ -369,7 +400,7 @@ check("transpose/planes", planes)
 # is a barrier for the lanes of one warp only: what they wrote before it, they all can read after it.
 
 # %%
-MOST = 32 * 40
+MOST = 32 * 64
 
 
 @cuda.jit
@@ -413,6 +444,32 @@ plots.banks({name: columns[name] for name in ("pitch 32", "pitch 33")}, "tile", 
 # On the left all elements of the column lie in one bank, which must be asked 32 times. On the right every row of the
 # tile begins one bank further on, and the column runs through all of them. A row of the tile does so in both, so
 # filling the tile was never the trouble.
+#
+# **Predict, then run.** Of all pitches from 33 to 63, which one takes the most wavefronts, and how many are they?
+
+# %%
+guess = {"pitch": None, "wavefronts": None}  # of the worst pitch
+
+
+def column(pitch):
+    """The report on a warp that reads the first column of a tile of this pitch."""
+    return simt.profile(first_column, 1, 32, (pitch, np.empty(32, np.int32)), trace=True)
+
+
+each = {n: column(n).trace.accesses("tile", kind="load")[0].wavefronts for n in range(33, 64)}
+predict(guess, {"pitch": max(each, key=each.get), "wavefronts": max(each.values())})
+
+# %%
+pitch = 48  # another number here, or the slider
+
+knobs.turn(
+    lambda pitch: plots.banks({f"pitch {pitch}": column(pitch)}, "tile", kind="load"),
+    pitch=(pitch, range(32, 65)),
+)
+
+# %% [markdown]
+# Turn the pitch by one, and the column moves to other banks in each row. The number of wavefronts is the largest power
+# of two that divides both the pitch and 32: one for all odd numbers, and half of 32 in the middle between 32 and 64.
 #
 # ## The third rung, `padded`: one column more
 #

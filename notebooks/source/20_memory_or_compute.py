@@ -34,7 +34,7 @@ from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import matmul, vector_add
 from pmpp.kernels.memory_or_compute import polynomial
 from pmpp.kernels.memory_or_compute.exercises import moments_start
-from pmpp.lab.draw import palette, plots
+from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart, foot
 from pmpp.lab.measure import record, roofline
 from pmpp.lab.teach.exercise import check, exercise
@@ -149,8 +149,34 @@ figure
 # The memory's time is the same at each degree. The time of the arithmetic grows in proportion, and the two lines cross
 # at the ridge. The larger of them is the bound: it is flat on the left, and rises on the right.
 #
-# The names of the two regions are those of a *perfect* kernel, which moves each byte once and does nothing but
-# multiply-adds. A kernel that does more than it must can have another bound there. We write three.
+# The same bound as a rate is the *roofline*: FLOP a second over FLOP a byte. It rises as long as memory decides, and is
+# flat where arithmetic does.
+#
+# **Predict, then run.** A kernel does 16 operations for each element. What share of the GPU's multiply-adds can it use
+# at best if it moves 8 bytes for an element, and what share if it moves 16?
+
+# %%
+guess = {"8 bytes": None, "16 bytes": None}  # %
+
+reached = {moved: roofline.attainable(16 / moved, ceilings) / ceilings.fma_f32 for moved in (8, 16)}
+predict(guess, {f"{moved} bytes": 100 * share for moved, share in reached.items()}, unit="%", factor=1.1)
+
+# %% [markdown]
+# Turn both numbers. Where ipywidgets are installed, as by `make lab`, each number has a slider above the figure.
+# Without them, write other numbers into the first line of the cell, and run it again.
+
+# %%
+flops, nbytes = 16, 8  # other numbers here, or the sliders
+
+knobs.turn(knobs.roof, flops=(flops, [2**k for k in range(11)]), nbytes=(nbytes, range(4, 65, 4)))
+
+# %% [markdown]
+# The dot is where a perfect kernel stands. On the slope, half the bytes double the rate, and the kernel takes half the
+# time. Twice the operations double the rate as well, and the time stays the same. To the right of the ridge fewer bytes
+# move the dot sideways and bring nothing.
+#
+# The two regions of the figure over the degree are named for a *perfect* kernel, too. It moves each byte once and does
+# nothing but multiply-adds. A kernel that does more than it must can have another bound there. We write three.
 #
 # ## Rung 1: `through_memory`
 #

@@ -33,7 +33,7 @@ from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import convolution
 from pmpp.kernels.convolution.borders import BORDERS, element, factors, load_patch, load_vectors, source
 from pmpp.kernels.convolution.dimensions import tiled_1d, tiled_3d
-from pmpp.lab.draw import palette, plots
+from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart, foot
 from pmpp.lab.measure import record, roofline
 from pmpp.lab.teach import data
@@ -387,8 +387,48 @@ print(f"31 x 31, T = 32: by the formula {formula:.0f} FLOP/byte, {formula / (31*
 
 # %% [markdown]
 # Count and formula agree. A block of 32 x 32 threads is the largest there is. Under 31 x 31 weights its halo leaves
-# about a quarter of the best intensity. That is still hundreds of times what `basic` has. (In the next table the
-# intensity is lower than by the formula, since there the mask and the result count, too, and whole sectors.)
+# about a quarter of the best intensity. That is still hundreds of times what `basic` has.
+#
+# So is the largest tile always best? It reuses most. But tiles are cut off at the edges of an image, and the threads
+# beyond an edge have no output.
+#
+# **Predict, then run.** An image has 100 x 100 pixels. What share of all threads has no output with tiles of 8 x 8, and
+# what share with 32 x 32?
+
+# %%
+guess = {"T = 8": None, "T = 32": None}  # %
+
+
+def wasted(side, image=100):
+    """The share of threads without an output, in per cent."""
+    blocks = -(-image // side)
+    return 100 * (1 - image**2 / (blocks * side) ** 2)
+
+
+predict(guess, {f"T = {side}": wasted(side) for side in (8, 32)}, unit="%", factor=1.2)
+
+# %% [markdown]
+# Turn the sides of tile, mask and image. Where ipywidgets are installed, as by `make lab`, each has a slider above the
+# figure. Without them, write other numbers into the first line of the cell, and run it again.
+
+# %%
+tile, mask, image = 32, 5, 100  # other numbers here, or the sliders
+
+knobs.turn(
+    knobs.tiles,
+    tile=(tile, knobs.TILES),
+    mask=(mask, range(1, 32, 2)),
+    image=(image, range(64, 161)),
+)
+
+# %% [markdown]
+# A larger tile has less halo for each output, and the upper curve rises towards the dashed line. The larger the mask,
+# the slower it rises. The lower curve has teeth. A tile whose side divides that of the image wastes no thread. With a
+# side that is a little smaller there is another row and another column of blocks, and these are nearly empty. On a
+# large image they are few among many, and the largest tile is the best.
+#
+# (In the next table the intensity is lower than by the formula, since there the mask and the result count, too, and
+# whole sectors.)
 
 # %%
 count(convolution.tiled)

@@ -93,6 +93,11 @@ def address(notebook):
     notebook.cells[1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="<function f at 0x7f01aabb>")]
 
 
+def widget(notebook):
+    data = {"text/plain": "VBox()", notebooks.WIDGET: {"model_id": "1", "version_major": 2, "version_minor": 0}}
+    notebook.cells[1].outputs = [nbformat.v4.new_output("display_data", data)]
+
+
 def version(notebook):
     notebook.metadata.language_info["version"] = "3.11.7"
 
@@ -106,6 +111,7 @@ def version(notebook):
         (fail, "notebooks/00_try.ipynb, code cell 1 ends in NameError"),
         (warn, "notebooks/00_try.ipynb, code cell 1 writes to stderr: UserWarning: hm"),
         (address, "notebooks/00_try.ipynb, code cell 1 shows an address (at 0x7f01aabb), which differs in every run"),
+        (widget, "notebooks/00_try.ipynb, code cell 1 shows a widget, which is nothing without a kernel"),
         (version, "notebooks/00_try.ipynb has other metadata than this tool writes"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

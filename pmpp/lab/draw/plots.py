@@ -174,7 +174,7 @@ def roofline(
         ax.plot(x, y, "*", color=palette.OWN, mfc="white", mew=1.5, markersize=13, zorder=5)
         points.append((x, y, f"{label}\nat most {_rate(y)}, predicted", palette.OWN))
     drawn += [(x, y) for x, y, *_ in points]
-    _draw_roof(ax, ceilings, drawn)
+    draw_roof(ax, ceilings, drawn)
     low, high = ax.get_xlim()
     along = [low * (high / low) ** (i / 300) for i in range(301)]
     predicted = ["Stars are predicted from counted traffic, not measured"] if reports else []
@@ -220,7 +220,7 @@ def _mark(
     return places
 
 
-def _draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, float]]) -> None:
+def draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, float]]) -> None:
     """The two ceilings and the ridge, over an area that holds what is ``drawn``."""
     top = ceilings.fma_f32 / 1e12
     xs = [ceilings.ridge, *(x for x, _ in drawn)]

@@ -35,6 +35,7 @@ __all__ = ["execute", "faults", "main", "read_source", "sources"]
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 TIMEOUT = 600  # seconds a cell may take before it counts as hung
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def sources(names: Sequence[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
@@ -75,9 +76,11 @@ def execute(path: Path) -> tuple[NotebookNode, float]:
     import nbclient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    # Progress bars are for who waits; in a stored output they are noise. And a kernel shows figures by a backend of its
-    # own, unless the environment names another: then it would drop them all.
-    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"} | {"TQDM_DISABLE": "1"}
+    # Progress bars are for who waits; in a stored output they are noise. A slider needs a kernel, which a stored output
+    # has not (pmpp.lab.draw.knobs). And a kernel shows figures by a backend of its own, unless the environment names
+    # another: then it would drop them all.
+    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    environment |= {"TQDM_DISABLE": "1", "PMPP_SLIDERS": "0"}
     notebook = read_source(path)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -134,6 +137,8 @@ def faults(path: Path) -> list[str]:
                 found.append(f"{at} ends in {output.ename}")
             elif output.output_type == "stream" and output.name == "stderr":
                 found.append(f"{at} writes to stderr: {output.text.strip().splitlines()[-1]}")
+            elif WIDGET in output.get("data", {}):
+                found.append(f"{at} shows a widget, which is nothing without a kernel")
             elif address := re.search(r" at 0x[0-9a-f]{6,}", str(output)):
                 found.append(f"{at} shows an address ({address[0].strip()}), which differs in every run")
     if notebook.metadata != source.metadata:
