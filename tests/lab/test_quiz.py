@@ -70,6 +70,7 @@ def test_a_question_stands_on_its_own(template):
         assert not re.search(r"(?i)\b(chapter|notebook|figure|the cell|above(?! \d)|earlier)\b", made.text), made.text
         assert not re.search(r"\{\w*\}|None|nan|inf\b", f"{made.text} {made.why}".replace("NaN", "")), made.text
         assert made.why.endswith((".", "!"))
+        assert not re.search(r"(?<![\d.,])(1 bytes|0% up)", gift({template: [made]}))
         code = [line for line in made.text.splitlines() if line.startswith("    ")]
         assert ("@cuda.jit" in made.text) == bool(code)
 

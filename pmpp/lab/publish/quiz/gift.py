@@ -73,7 +73,7 @@ def _asked(made: Question) -> str:
         return made.text
     said = f"Answer with a number ({made.unit})."
     if made.within:
-        said = f"Answer with a number ({made.unit}); {made.within:.0%} up or down is near enough."
+        said = f"Answer with a number ({made.unit}); {100 * made.within:g}% up or down is near enough."
     elif not isinstance(made.answer, int):
         said = f"Answer with a number ({made.unit}), with three digits."
     return f"{made.text.rstrip()}\n\n{said}"
@@ -101,6 +101,9 @@ section {{ border-top: 1px solid #8888; }}
 </style>
 <h1>Quiz bank of pmpp</h1>
 <p>{summary}</p>
+<p>In Moodle choose <i>Question bank</i>, <i>Import</i>, <i>GIFT format</i>, and the file <code>pmpp.gift</code>. Each
+question gets a category of its own with its variants. Add a <i>random question</i> of a category to a quiz: then
+students get different numbers.</p>
 {body}
 </html>
 """

@@ -31,7 +31,8 @@ def sectors_of_a_stride(draw: random.Random) -> Number:
     size = dtype.itemsize
     return Number(
         f"One warp of 32 threads runs this kernel with `stride` = {stride}. `out` has elements of type {dtype.name}, "
-        f"{size} bytes each. {SECTOR}\n\n{code(strided_store)}\n\nHow many sectors does the store touch?",
+        f"{size} byte{'s' if size > 1 else ''} each. {SECTOR}\n\n{code(strided_store)}\n\n"
+        "How many sectors does the store touch?",
         found,
         "sectors",
         f"From one address to the next: {stride * size} byte{'s' if stride * size > 1 else ''}. "
@@ -381,8 +382,9 @@ def sectors_by_type(draw: random.Random) -> Number:
     size = dtype.itemsize
     return Number(
         f"A block of {threads} threads runs this kernel. `x` and `out` have elements of type {dtype.name}, {size} "
-        f"bytes each. {SECTOR} A sector counts once for each request, and a request is one load or store of a warp of "
-        f"32 threads.\n\n{code(read_one_each)}\n\nHow many sectors are counted, loads and stores together?",
+        f"byte{'s' if size > 1 else ''} each. {SECTOR} A sector counts once for each request, and a request is "
+        f"one load or store of a warp of 32 threads.\n\n{code(read_one_each)}\n\n"
+        "How many sectors are counted, loads and stores together?",
         total,
         "sectors",
         f"A request is for 32 x {size} = {32 * size} bytes, {size} sectors. There are {threads // 32} warps with a "

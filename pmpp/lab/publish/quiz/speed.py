@@ -65,8 +65,8 @@ def side_of_the_ridge(draw: random.Random) -> Choice:
     options.pop(right)
     listed = "; ".join(f"{name}" for name in works)
     return Choice(
-        f"{said} All numbers are float32, and each is read once and written once. Which of these are compute-bound? "
-        f"{listed}.",
+        f"{said} All numbers are float32. Each input is read once, and each result is written once. Which of these are "
+        f"compute-bound? {listed}.",
         right,
         f"The ridge is {shown(ridge)} FLOP a byte. In FLOP a byte, "
         + "; ".join(f"{name}: {shown(intensity)}" for name, intensity in works.items())
