@@ -129,6 +129,13 @@ def test_a_missing_notebook_and_a_missing_source(folder, capsys):
     assert printed.err == "Run: make notebooks\n"
 
 
+def test_a_chapter_may_be_named_by_its_number(folder):
+    for name in ("0", "00", "00_try"):
+        assert notebooks.sources([name], folder) == [folder / "source" / "00_try.py"]
+    with pytest.raises(SystemExit, match="no such chapter: 4; there are 00_try"):
+        notebooks.sources(["0", "4"], folder)
+
+
 def test_an_unknown_chapter(folder):
     with pytest.raises(SystemExit, match="no such chapter: 11_none; there are 00_try"):
         notebooks.main(["11_none"], folder)

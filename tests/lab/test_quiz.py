@@ -119,6 +119,10 @@ def test_more_variants_leave_the_first_ones_as_they_are():
         assert len({(made.text, made.answer, *made.wrong) for made in many[template]}) == len(many[template])
 
 
+def test_a_chapter_may_be_named_by_its_number():
+    assert list(bank(["4"], variants=1)) == list(bank(["04_vector_add"], variants=1))
+
+
 def test_what_is_refused():
     with pytest.raises(ValueError, match="variants must be at least 1, was 0"):
         bank(variants=0)

@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     parser = argparse.ArgumentParser(
         prog="python -m pmpp.lab.publish.browser", description="Build the chapters as a site that runs in a browser."
     )
-    parser.add_argument("names", nargs="*", help="chapters, as 04_vector_add; all by default")
+    parser.add_argument("names", nargs="*", help="chapters, as 4 or 04_vector_add; all by default")
     parser.add_argument("--out", type=Path, default=OUT, help="the folder to write; build/browser by default")
     parser.add_argument("--distribution", type=Path, help="a folder with the packages of a release of Pyodide")
     parser.add_argument("--repository", default="", help="an address, for links to files of the repository")

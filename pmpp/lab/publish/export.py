@@ -504,7 +504,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
         prog="python -m pmpp.lab.publish.export", description="Write the chapters as assignments for a grader."
     )
     parser.add_argument("format", choices=FORMATS, help="the grader")
-    parser.add_argument("names", nargs="*", help="chapters, as 04_vector_add; all that set exercises by default")
+    parser.add_argument("names", nargs="*", help="chapters, as 4 or 04_vector_add; all that set exercises by default")
     parser.add_argument("--out", type=Path, help="the folder to write; build/FORMAT by default")
     parser.add_argument("--repository", default="", help="an address, for links to files of the repository")
     parser.add_argument("--seed", type=int, help="of the hidden inputs; drawn by default")

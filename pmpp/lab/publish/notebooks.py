@@ -31,7 +31,7 @@ from pmpp.runtime import device
 if typing.TYPE_CHECKING:
     from nbformat import NotebookNode
 
-__all__ = ["execute", "faults", "main", "read_source", "sources"]
+__all__ = ["execute", "faults", "main", "read_source", "sources", "stems"]
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 TIMEOUT = 600  # seconds a cell may take before it counts as hung
@@ -39,12 +39,23 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def sources(names: Sequence[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
-    """The chapters' sources in order: all, or those with the given stems. Raises SystemExit for an unknown stem."""
+    """The chapters' sources in order: all, or those with the given stems or numbers. Raises SystemExit for others."""
     found = sorted((folder / "source").glob("*.py"))
+    names = stems(names, [path.stem for path in found])
     unknown = set(names) - {path.stem for path in found}
     if unknown:
         raise SystemExit(f"no such chapter: {', '.join(sorted(unknown))}; there are {', '.join(p.stem for p in found)}")
     return [path for path in found if not names or path.stem in names]
+
+
+def stems(names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Names of chapters as stems. A number becomes the stem that begins with it; other names stay as they are.
+
+    >>> stems(["4", "08", "12_matmul", "5"], ["04_vector_add", "08_warps", "12_matmul"])
+    ['04_vector_add', '08_warps', '12_matmul', '5']
+    """
+    numbered = {int(stem.partition("_")[0]): stem for stem in known if stem.partition("_")[0].isdecimal()}
+    return [numbered.get(int(name), name) if name.isdecimal() else name for name in names]
 
 
 def read_source(path: Path) -> NotebookNode:
@@ -169,7 +180,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     parser = argparse.ArgumentParser(
         prog="python -m pmpp.lab.publish.notebooks", description="Execute and check the chapters."
     )
-    parser.add_argument("chapters", nargs="*", help="stems of notebooks/source/*.py; all by default")
+    parser.add_argument("chapters", nargs="*", help="chapters, as 4 or 04_vector_add; all by default")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--check", action="store_true", help="compare notebooks with their sources, execute nothing")
     mode.add_argument("--execute-only", action="store_true", help="execute, but write nothing")

@@ -6,7 +6,7 @@
     make solutions    the same chapters with answers, explanations and outputs, in build/solutions/
 
     python -m pmpp.lab.publish.release                                  the same without make
-    python -m pmpp.lab.publish.release 04_vector_add 08_warps           only these chapters
+    python -m pmpp.lab.publish.release 04_vector_add 08_warps           only these chapters; or their numbers: 4 8
     python -m pmpp.lab.publish.release --solutions --out FOLDER         another folder
     python -m pmpp.lab.publish.release --repository https://example.org/pmpp/blob/main
 
@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     parser = argparse.ArgumentParser(
         prog="python -m pmpp.lab.publish.release", description="Write the chapters for a class, without answers."
     )
-    parser.add_argument("names", nargs="*", help="chapters, as 04_vector_add; all by default")
+    parser.add_argument("names", nargs="*", help="chapters, as 4 or 04_vector_add; all by default")
     parser.add_argument("--solutions", action="store_true", help="the teacher's set: with answers and all outputs")
     parser.add_argument("--out", type=Path, help="the folder to write; build/release or build/solutions by default")
     parser.add_argument("--repository", default="", help="an address, for links to files of the repository")

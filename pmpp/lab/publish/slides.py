@@ -529,7 +529,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     parser = argparse.ArgumentParser(
         prog="python -m pmpp.lab.publish.slides", description="Write slides of chapters, as PowerPoint files."
     )
-    parser.add_argument("chapters", nargs="*", help="stems of notebooks/source/*.py; all by default")
+    parser.add_argument("chapters", nargs="*", help="chapters, as 4 or 04_vector_add; all by default")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "build" / "slides", help="the folder; build/slides by default"
     )

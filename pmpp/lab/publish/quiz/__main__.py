@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pmpp.lab.publish.quiz", description="Write a quiz bank for a learning platform."
     )
-    parser.add_argument("chapters", nargs="*", help="chapters, as 04_vector_add; all by default")
+    parser.add_argument("chapters", nargs="*", help="chapters, as 4 or 04_vector_add; all by default")
     parser.add_argument("--variants", type=int, default=5, help="of each question, with other numbers; 5 by default")
     parser.add_argument("--seed", type=int, default=0, help="another seed draws other numbers")
     parser.add_argument("--out", type=Path, default=OUT, help="the folder to write; build/quiz by default")

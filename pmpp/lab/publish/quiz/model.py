@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pmpp import simt
+from pmpp.lab.publish.notebooks import stems
 from pmpp.lab.teach.source import source_of
 
 __all__ = ["Choice", "Number", "Template", "bank", "code", "counted", "question", "shown", "templates"]
@@ -133,7 +134,7 @@ def bank(chapters: Sequence[str] = (), *, variants: int = 5, seed: int = 0) -> d
     """Questions by template, for all chapters or some.
 
     Args:
-        chapters: stems, as 04_vector_add; all by default.
+        chapters: stems or numbers, as 04_vector_add or 4; all by default.
         variants: how many of each template, at least 1.
         seed: another seed draws other numbers.
 
@@ -143,6 +144,7 @@ def bank(chapters: Sequence[str] = (), *, variants: int = 5, seed: int = 0) -> d
         raise ValueError(f"variants must be at least 1, was {variants}")
     found = templates()
     known = list(dict.fromkeys(template.chapter for template in found))
+    chapters = stems(chapters, known)
     if unknown := [stem for stem in chapters if stem not in known]:
         raise ValueError(f"no questions for {', '.join(unknown)}; there are some for {', '.join(known)}")
     chosen = [template for template in found if not chapters or template.chapter in chapters]
