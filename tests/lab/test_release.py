@@ -312,6 +312,28 @@ def test_a_release_and_the_teachers_set(folder, tmp_path, capsys):
     assert "with answers" in (teacher / "README.md").read_text(encoding="utf-8")
 
 
+def test_students_are_told_where_the_workbook_is_and_how_to_begin(folder, monkeypatch):
+    paths = [folder / "source" / "00_try.py"]
+    readme = release.pages(paths)["README.md"]
+    assert "Begin with [00_try](00_try.ipynb).\n" in readme
+    assert "Your teacher says where to get it" in readme
+    assert "git clone" not in readme
+    assert "nstall" not in release.pages(paths, install=False)["README.md"]  # of the browser edition
+    monkeypatch.setattr(release, "revision", lambda: "12ab34c-dirty")
+    readme = release.pages(paths, repository="https://host/me/pmpp/blob/main")["README.md"]
+    assert "git clone https://host/me/pmpp workbook\ngit -C workbook checkout 12ab34c\npython3 -m venv" in readme
+    assert "Your teacher says" not in readme
+    monkeypatch.setattr(release, "revision", lambda: "unknown")
+    readme = release.pages(paths, repository="https://host/me/pmpp/blob/main")["README.md"]
+    assert "git clone https://host/me/pmpp workbook\npython3 -m venv" in readme
+
+
+def test_all_chapters_of_a_folder_are_named_in_their_order():
+    assert release._in_order(["00_a", "04_b", "12_c"]) == (
+        "Begin with [00_a](00_a.ipynb). Then come [04_b](04_b.ipynb), [12_c](12_c.ipynb)."
+    )
+
+
 @pytest.mark.parametrize(
     "text",
     [

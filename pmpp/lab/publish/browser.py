@@ -107,7 +107,7 @@ def build(paths: Sequence[Path], out: Path = OUT, *, distribution: Path | None =
     if out.exists() and not (out / "jupyter-lite.json").is_file() and any(out.iterdir()):
         raise ValueError(f"out must be a new folder, or that of a former browser edition: {out}")
     digests = pyodide.fetch(distribution=distribution)
-    files = release.pages(paths, repository=repository)
+    files = release.pages(paths, repository=repository, install=False)
     with tempfile.TemporaryDirectory() as temporary:
         lite = Path(temporary)
         runtime, contents = lite / "static" / "pyodide", lite / "contents"

@@ -65,12 +65,24 @@ NOTE = "## Answers\n\nThe answers are with your teacher."
 
 RELEASE = (
     "# Chapters of pmpp\n\n"
-    "Begin with [{first}]({first}.ipynb). "
-    "The notebooks run with the Python package pmpp {version} (revision {revision}).\n\n"
+    "{chapters}\n\n"
     "- Run the cells from top to bottom. "
     "Outputs that would give something away are not in the file, and appear as you run.\n"
     "- Where a cell begins with `guess = None`, write what you expect in the place of None, and run it.\n"
     "- Where a cell says `pass  # your code`, write your code there. `check` says what it finds.\n"
+)
+INSTALL = (
+    "\n## Install\n\n"
+    "You need Python 3.11 to 3.14, and the workbook pmpp {version} (revision {revision}). It is not what "
+    "`pip install pmpp` installs, which is by others. {source}In this folder:\n\n"
+    "```sh\n"
+    "{clone}"
+    "python3 -m venv .venv\n"
+    '.venv/bin/python -m pip install -e "./workbook[lab]"\n'
+    ".venv/bin/python -m jupyter lab {first}.ipynb\n"
+    "```\n\n"
+    "On Windows write `python` for `python3`, and `.venv\\Scripts\\python` for `.venv/bin/python`. No GPU is needed. "
+    "If you have one by NVIDIA, write `[lab,gpu-cu13]` for `[lab]`, or `[lab,gpu-cu12]` if its driver is for CUDA 12.\n"
 )
 SOLUTIONS = (
     "# Chapters of pmpp, with answers\n\n"
@@ -148,13 +160,16 @@ def checked(paths: Sequence[Path], repository: str = "") -> None:
         raise ValueError("\n".join([*wrong, "Run: make notebooks"]))
 
 
-def pages(paths: Sequence[Path], *, solutions: bool = False, repository: str = "") -> dict[str, str]:
+def pages(
+    paths: Sequence[Path], *, solutions: bool = False, repository: str = "", install: bool = True
+) -> dict[str, str]:
     """The files of a release, or of the teacher's set, as text by name.
 
     Args:
         paths: sources of chapters, such as `pmpp.lab.publish.notebooks.sources` gives.
         solutions: with answers and all outputs.
         repository: as in `linked`.
+        install: README.md tells students how to install the workbook.
 
     Raises ValueError if a notebook is not what its source says, or ``repository`` is no address.
     """
@@ -171,10 +186,35 @@ def pages(paths: Sequence[Path], *, solutions: bool = False, repository: str = "
                 cell.source = linked(cell.source, stems, repository, hides_answers=not solutions)
         nbformat.validate(notebook)
         found[f"{path.stem}.ipynb"] = nbformat.writes(notebook).rstrip("\n") + "\n"
-    readme = SOLUTIONS if solutions else RELEASE
-    found["README.md"] = readme.format(first=stems[0], version=pmpp.__version__, revision=revision())
+    readme = SOLUTIONS if solutions else RELEASE + INSTALL * install
+    found["README.md"] = readme.format(
+        first=stems[0],
+        version=pmpp.__version__,
+        revision=revision(),
+        chapters=_in_order(stems),
+        **_workbook(repository),
+    )
     found["LICENSE"] = (ROOT / "LICENSE").read_text(encoding="utf-8")
     return found
+
+
+def _in_order(stems: Sequence[str]) -> str:
+    """A sentence that links all chapters of the folder."""
+    first, *others = (f"[{stem}]({stem}.ipynb)" for stem in stems)
+    return f"Begin with {first}." + (f" Then come {', '.join(others)}." if others else "")
+
+
+def _workbook(repository: str) -> dict[str, str]:
+    """What students are told about where the workbook is: a sentence, or commands if the address can be cloned."""
+    address, _, branch = repository.partition("/blob/")
+    if not branch:
+        return {
+            "source": "Your teacher says where to get it: put it into a folder `workbook` beside this file. ",
+            "clone": "",
+        }
+    commit = revision().removesuffix("-dirty")
+    checkout = f"git -C workbook checkout {commit}\n" if re.fullmatch("[0-9a-f]+", commit) else ""
+    return {"source": "", "clone": f"git clone {address} workbook\n{checkout}"}
 
 
 def write(files: Mapping[str, str], out: Path) -> None:
