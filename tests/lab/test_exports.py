@@ -393,6 +393,12 @@ def test_the_same_seed_writes_the_same_files_and_without_one_it_is_drawn(folder,
     assert f"seed={drawn})" in written[2].decode()
 
 
+def test_each_readme_says_where_students_get_the_workbook(folder, tmp_path):
+    for kind in export.FORMATS:
+        assert export.main([kind, "22_launches", "--out", str(tmp_path / kind)], folder) == 0
+        assert export.SOURCE in (tmp_path / kind / "README.md").read_text(encoding="utf-8")
+
+
 def test_without_an_explanation_all_points_are_for_exercises(folder, tmp_path):
     for kind in export.FORMATS:
         assert export.main([kind, "--explanation", "0", "--out", str(tmp_path / kind)], folder) == 0

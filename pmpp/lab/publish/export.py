@@ -63,6 +63,10 @@ ASKED = (
 PREDICTED = (
     "Then take the prediction that was furthest off. What had you expected, what happened, and what had you not known? "
 )
+#: Of every README. The package index has no checkout of the workbook, and another project by the name of pmpp.
+SOURCE = """\
+The first line of `requirements.txt` says where students and graders get pmpp. It must be a checkout, since graders need
+the chapters. `--repository https://github.com/OWNER/NAME/blob/main` writes it, and `--package` writes another."""
 RUBRIC = (
     "For whoever grades: full points if each part names a cause, such as a race, a lane without work, or a sector that "
     "is fetched twice, and what showed it: a verdict, a counter, a case worked out by hand. Half of them if it only "
@@ -185,8 +189,13 @@ your course, and the settings of `nbgrader_config.py` into yours, or begin a cou
     nbgrader autograde {first}
     nbgrader generate_feedback {first}
 
+The first command writes the students' version to `release/{first}/`. Put what a student hands in into
+`submitted/STUDENT/{first}/{first}.ipynb`, for the second. The third writes `feedback/STUDENT/{first}/`.
+
 Students and the grader need the packages in `requirements.txt`. The cell `explanation` is graded by a person, and its
 points come on top of those below.
+
+{source}
 
 Do not hand out this folder: it has the answers. Feedback shows students the hidden tests with their seed. If they may
 hand in again, export with another `--seed` first, and generate the assignment again.
@@ -249,9 +258,12 @@ packages in `{first}/requirements.txt` installed:
     otter run -a dist/{first}/autograder/{first}-autograder_*.zip STUDENTS.ipynb
 
 The first command also grades its own answers, and fails if they do not earn all points. Students get the folder
-`dist/{first}/student`, and need otter-grader, too. `otter run` waits for a notebook that never ends; `otter grade`,
-which needs docker, has `--timeout`. The question `explanation` is graded by a person, and its points come on top of
-those below. Do not hand out this folder: it has the answers.
+`dist/{first}/student`, and need otter-grader and these packages, too.
+`otter run` waits for a notebook that never ends; `otter grade`, which needs docker, has `--timeout`. The question
+`explanation` is graded by a person, and its points come on top of those below. Do not hand out this folder: it has the
+answers.
+
+{source}
 
 {points}
 """
@@ -408,9 +420,9 @@ Each folder is the template repository of an assignment, with pmpp {version}. Pu
 that as a template, and choose it in GitHub Classroom as the starter code, with the tests that are in it. In the
 settings of the assignment protect `.github/**`, `test_answers.py` and `requirements.txt`: students can change all else.
 
-The first line of `requirements.txt` says where the graders get pmpp. It must be a checkout, since they need the
-chapters. `--repository` writes it; another can be given with `--package`. A secret `PMPP_SEED` of the organisation, any
-number, is the seed of the hidden inputs.
+{source}
+
+A secret `PMPP_SEED` of the organisation, any number, is the seed of the hidden inputs.
 
 A test says for each exercise what was found. The question in words is for a person to grade.
 
@@ -491,6 +503,7 @@ def exported(
     rows = [f"| {one.stem} | {len(one.tasks)} | {sum(task.points for task in one.tasks)} |" for one in found]
     points = "\n".join(["| assignment | exercises | points |", "|---|---|---|", *rows])
     facts = {"first": found[0].stem, "version": pmpp.__version__, "seed": options.seed, "points": points}
+    facts["source"] = SOURCE
     files["README.md"] = READMES[kind].format(**facts)
     files["LICENSE"] = (ROOT / "LICENSE").read_text(encoding="utf-8")
     if kind == "nbgrader":
