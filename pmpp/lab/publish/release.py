@@ -157,7 +157,7 @@ def checked(paths: Sequence[Path], repository: str = "") -> None:
     if repository and not re.match(r"https?://\S+$", repository):
         raise ValueError(f"repository must be an address that begins with https:// or http://, was {repository!r}")
     if wrong := [fault for path in paths for fault in faults(path)]:
-        raise ValueError("\n".join([*wrong, "Run: make notebooks"]))
+        raise ValueError("\n".join([*wrong, "Run: make notebooks; or git restore, if you only worked in it"]))
 
 
 def pages(
