@@ -3,7 +3,7 @@
 It is compiled for the oldest GPU alone: that one can do least, and later ones run what was made for it. Compiling takes
 long. So of kernels that one function makes with other constants, and of types that differ only in the order of an
 array's axes, one is enough here. So is one of the dtypes that a kernel is launched with. The kernels of a room take
-turns: one is compiled for 32 bits, the next one for 64. A GPU compiles all of them.
+turns: one is compiled for 32 bits, the next one for 64. What two parts launch is compiled in one. A GPU compiles all.
 """
 
 import collections
@@ -229,24 +229,54 @@ def width(signature):
     return max((getattr(one.dtype, "bitwidth", 0) for one in signature if hasattr(one, "layout")), default=0)
 
 
-def to_compile(part):
+def code_of(kernel):
+    return getattr(kernel, "py_func", kernel).__code__
+
+
+def kind(launch):
+    """What tells launches of two parts apart: the code, the types as far as they are not `alike`, and the width."""
+    kernel, signature = launch
+    return code_of(kernel), tuple(map(alike, signature)), width(signature)
+
+
+@functools.cache
+def chosen(part):
     """Kernels and types: one kernel of those with the same code, and of types that are `alike` those of the width that
-    has been compiled least; of these, the first that stand for others."""
+    has been chosen least; of these, the first that stand for others."""
     found = {}
     for kernel, signatures in launches(part).items():
         for signature in signatures:
-            code = getattr(kernel, "py_func", kernel).__code__
-            found.setdefault((code, tuple(map(alike, signature))), []).append((kernel, signature))
+            found.setdefault((code_of(kernel), tuple(map(alike, signature))), []).append((kernel, signature))
     taken = collections.Counter()
 
     def cost(launch):
         others = [one for one in launch[1] if hasattr(one, "layout") and str(one.dtype) not in STAND_FOR_OTHERS]
         return taken[width(launch[1])], len(others)
 
+    made = []
     for group in found.values():
-        launch = min(group, key=cost)
-        taken[width(launch[1])] += 1
-        yield launch
+        made.append(min(group, key=cost))
+        taken[width(made[-1][1])] += 1
+    return made
+
+
+def parts_of(subject):
+    return [part for part in PARTS if subject == subject_of_part(part)]
+
+
+def subject_of_part(part):
+    if part.endswith(", further"):
+        return part.removesuffix(", further")
+    return next(subject_of(room) for room in ROOMS if room_name(room) == part)
+
+
+def to_compile(part):
+    """What is chosen of a part, but not what another part has: one of the subject that the kernel is of, the first."""
+    for launch in chosen(part):
+        home = parts_of(launch[0].__module__.split(".")[2])
+        others = home[: home.index(part)] if part in home else home
+        if not any(kind(launch) in map(kind, chosen(other)) for other in others):
+            yield launch
 
 
 @pytest.mark.parametrize("part", PARTS)
