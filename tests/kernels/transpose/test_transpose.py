@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from pmpp import cuda
 from pmpp.kernels.transpose import ladder as room
-from pmpp.kernels.transpose.exercises import EXERCISES
 from pmpp.runtime import device
 from tests.kernels.transpose.wrong import RUNGS as WRONG
 from tests.support import judge
@@ -209,15 +208,6 @@ def test_when_vectorised_is_wide(shape, offset, wide):
     warps = -(-shape[0] // 32) * -(-shape[1] // 32) * 32
     assert total(reports, "global_load_requests") == (64 // 2 if wide else warps)
     assert [report.kernel for report in reports] == ["quads_kernel" if wide else "coarsened_kernel"]
-
-
-# ------------------------------------------------------------------------------------------------------------ exercises
-
-
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
-def test_the_answer_compiles(exercise, ptx):
-    x = np.ones(4, F32) if exercise.name == "transpose/planes" else np.ones((4, 4), F32)
-    assert ".entry" in ptx(exercise.answer, x, np.ones((4, 4), F32))
 
 
 # --------------------------------------------------------------------------------------------------- other libraries
