@@ -16,7 +16,7 @@ import pytest
 from pmpp import cuda
 from pmpp.lab.publish import notebooks, release
 from pmpp.lab.teach.diagnosis import judge
-from pmpp.lab.teach.grade import capture, command, edition, rebuild, result, supervise
+from pmpp.lab.teach.grade import capture, command, edition, rebuild, result, supervise, wall
 from pmpp.lab.teach.grade.result import Graded, Result
 from pmpp.lab.teach.points import graded, known, named
 from pmpp.runtime import device
@@ -317,6 +317,46 @@ def test_what_is_cut_out_of_a_module(name):
     compile(text, "text", "exec")
     with pytest.raises(ValueError, match="a student would be given the answer right_answer"):
         edition.trimmed(textwrap.dedent(source) + "TABLE = [right_answer]\n", [])
+
+
+# --------------------------------------------------------------------------------------------- what a process reaches
+
+ANSWERS = str(ROOT / "pmpp/kernels/vector_add/exercises.py")
+# The first cell is allowed. Each of the others gets past the refusals that Python makes, or did so once.
+REACHING = {
+    "its own folder": "import os\nos.mkdir('a')\nopen('own', 'w').close()\n"
+    "os.rename('own', 'a/own')\nassert os.listdir('a') == ['own']\n"
+    "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig('a/figure.png')\nopen('/dev/null', 'w')",
+    "a file beside a folder": f"import os\nos.open({ANSWERS[1:]!r}, os.O_RDONLY, dir_fd=os.open('/', os.O_RDONLY))",
+    "builtins": "import builtins\nkept, builtins.isinstance = isinstance, lambda *_: False\n"
+    f"try:\n    open({ANSWERS!r})\nfinally:\n    builtins.isinstance = kept",
+    "paths": f"import posixpath\nposixpath._joinrealpath = lambda *_: ('/dev/null', True)\nopen({ANSWERS!r})",
+    "the hook": "import gc\n"
+    "hook = next(one for one in gc.get_objects() if getattr(one, '__qualname__', '') == 'watch.<locals>.hook')\n"
+    "for name, cell in zip(hook.__code__.co_freevars, hook.__closure__):\n"
+    "    if name == 'looks':\n        cell.cell_contents = ()\n"
+    f"open({ANSWERS!r})",
+    "the parent": "import os\nopen(f'/proc/{os.getppid()}/cmdline')",
+    "C": "import ctypes\n"
+    f"if ctypes.CDLL(None).open({ANSWERS.encode()!r}, 0) < 0:\n    raise OSError('Permission denied')",
+    "a pipe with a name": "import os\nos.mkfifo(os.path.join(os.path.dirname(os.getcwd()), 'left'))",
+    "a database": "import sqlite3\nsqlite3.connect('../left')",
+    "another name": "import os\nopen('own', 'w').close()\nos.rename('own', '../left')",
+    "another place": "import os\nos.symlink('own', '../left')",
+}
+
+
+@pytest.mark.skipif(not wall.version(), reason="this system has no Landlock, so only Python refuses")
+def test_what_a_cell_cannot_reach(copy, tmp_path):
+    cells = [supervise.Cell(number, source) for number, source in enumerate(REACHING.values(), 1)]
+    hidden = [ROOT / "pmpp", copy]
+    played = supervise.play(cells, copy, hidden, supervise.Limits(), tmp_path / "folder")
+    said = dict(played.faults)
+    refused = re.compile("Permission denied|not readable|unable to open database|nothing is written")
+    assert 1 not in said, said
+    for number, name in enumerate(REACHING, 1):
+        assert number == 1 or refused.search(said.get(number, "")), (name, said)
+    assert [*tmp_path.iterdir()] == []
 
 
 # ------------------------------------------------------------------------------------- from a notebook to its judge

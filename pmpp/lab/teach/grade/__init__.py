@@ -29,10 +29,17 @@ what is printed. A cell that hangs is interrupted. A cell that ends the process 
 without it. No other process is started, nothing is written outside of a folder that is deleted, and the network is
 refused. Lines that begin with ``!`` do nothing; of ``%time``, ``%timeit`` and ``%prun`` the code runs once.
 
-**What this does not protect against.** It is no sandbox. The student's process runs as you do, and the refusals in it
-are made by Python: code that calls the operating system in another way, by ctypes for example, reads and deletes what
-you can read and delete. Grade notebooks of people whom you do not trust in a container, as a user without rights,
-without a network. Three things remain even then:
+On Linux with Landlock, the operating system keeps the student's process from files that are hidden and from writing
+elsewhere (`pmpp.lab.teach.grade.wall`), whatever the cell does. Without Landlock, on macOS for example, these refusals
+are made by Python alone, and a cell that patches Python or calls C gets past them: it can read the shipped answers.
+
+**What this does not protect against.** It is no sandbox. The student's process runs as you do, reads your other files,
+and may use the network in another way than TCP. Cells share a process, as in Jupyter: a cell that patches Python
+itself, such as ``builtins.len``, can cost the cells after it. Grade notebooks of people whom you do not trust in a
+container, as a user without rights, without a network. Other copies of this workbook on the computer are not hidden:
+have none there that the grader can read.
+
+Three things remain even then:
 
 - A kernel is interpreted and not run by Python, so it cannot reach its judge. An answer that is a Python function or a
   class runs beside its judge. Its source is screened, which is a fence and no wall; ``source`` in the JSON has what was

@@ -263,6 +263,7 @@ def hidden(path: Path) -> tuple[Path, ...]:
     own = [edition.PACKAGE]
     if (root / "notebooks" / "source").is_dir():  # a checkout; its virtual environment may lie in it
         own = [one for one in root.iterdir() if not Path(sys.prefix).is_relative_to(one)]
+    own += [Path(folder, edition.PACKAGE.name) for folder in sys.path]  # it may be installed, too
     return (*own, *(path.rglob("*.ipynb") if path.is_dir() else path.parent.glob("*.ipynb")))
 
 

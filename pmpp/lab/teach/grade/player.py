@@ -169,15 +169,16 @@ def watch(hidden: list[str], folder: str, edition: str) -> None:
             raise PermissionError(f"{event} is not allowed while a notebook is graded")
         if event not in looks or not arguments or not isinstance(arguments[0], str | bytes | os.PathLike):
             return
-        path = os.fsdecode(arguments[0])
-        real = realpath(path)
-        if (real in places or real.startswith(roots)) and not (real + os.sep).startswith((own, shown)):
-            raise PermissionError("this file or folder is not readable while a notebook is graded")
         mode, flags = (arguments[1], arguments[2]) if event == "open" and len(arguments) > 2 else ("", 0)
         written = event in changes or (isinstance(mode, str) and any(sign in mode for sign in "wax+"))
         written = written or bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
-        if written and not real.startswith(own) and real != "/dev/null":
-            raise PermissionError(f"{path} is outside of the folder of the notebook, where nothing is written")
+        both = arguments[:2] if event in changes else arguments[:1]  # a change may have a second path, the new one
+        for path in (os.fsdecode(one) for one in both if isinstance(one, str | bytes | os.PathLike)):
+            real = realpath(path)
+            if (real in places or real.startswith(roots)) and not (real + os.sep).startswith((own, shown)):
+                raise PermissionError("this file or folder is not readable while a notebook is graded")
+            if written and not real.startswith(own) and real != "/dev/null":
+                raise PermissionError(f"{path} is outside of the folder of the notebook, where nothing is written")
 
     sys.addaudithook(hook)
 
@@ -216,11 +217,13 @@ def main(inward: int, outward: int) -> None:
     sys.modules["__main__"] = module
     import pmpp.lab.teach.exercise
     import pmpp.lab.teach.grade.capture  # noqa: F401
+    from pmpp.lab.teach.grade import wall
 
     shell = _Shell(names)
     builtins.get_ipython = lambda: shell  # type: ignore[attr-defined]
     builtins.display = print  # type: ignore[attr-defined]
     _state["report"], _state["names"] = report, job["names"]
+    wall.build(job["hidden"], [job["edition"]], [job["folder"]])
     watch(job["hidden"], job["folder"], job["edition"])
     report("ready")
     for cell in job["cells"]:
