@@ -545,6 +545,25 @@ ESCAPES = {
     "a class": ("np.ndarray.shape = 3", "changes 'ndarray'"),
     "a function": ("np.allclose.shape = 3", "changes 'allclose'"),
     "another way to get attributes": ("import operator; return operator.attrgetter('a')", "line 3 uses .attrgetter"),
+    "what holds a module": ("return np._module.lib", "line 3 uses ._module"),
+    "asked for by getattr": ("return getattr(np, '_mod' + 'ule')", "asks getattr.. for '_module'"),
+    "what a warning holds": ("import warnings; return warnings.catch_warnings()._module", "line 3 uses ._module"),
+    "an enumeration of a module": (
+        "import enum; return enum.Enum._convert_('E', 'sys', lambda n: n == 'modules')",
+        "line 3 uses ._convert_",
+    ),
+    "a wrapper": (
+        "from functools import update_wrapper as u; return u",
+        "line 3 uses from functools import update_wrapper",
+    ),
+    "a type in quotes": ("import functools; return functools.singledispatch(x)", "line 3 uses .singledispatch"),
+    "an argument": ("return lambda _written_: 3", "line 3 uses _written_"),
+    "a name of an import": ("import math as _written_", "line 3 uses _written_"),
+    "a function of that name": ("def _written_(x): return x", "line 3 uses _written_"),
+    "an error": ("try: x()\n    except TypeError as _written_: pass", "line 4 uses _written_"),
+    "a pattern": ("match x:\n        case [_written_]: pass", "line 4 uses _written_"),
+    "the memory": ("class A:\n        def __array_interface__(self): pass", "line 4 uses __array_interface__"),
+    "a comparison": ("class A:\n        def __array_ufunc__(self): pass", "line 4 uses __array_ufunc__"),
     "an answer": ("from pmpp.nn.measure import feeding; return feeding.logistic_answer", "uses a shipped answer"),
 }
 

@@ -35,12 +35,15 @@ MODULES = {
 }  # fmt: skip
 FRAMES = {"f_back", "f_builtins", "f_code", "f_globals", "f_locals", "gi_code", "gi_frame", "cr_code", "cr_frame",
           "ag_code", "ag_frame", "tb_frame", "tb_next", "mro", "attrgetter", "methodcaller", "get_type_hints",
-          "ForwardRef", "evaluate_forward_ref", "ctypeslib", "ctypes"}  # fmt: skip
+          "ForwardRef", "evaluate_forward_ref", "ctypeslib", "ctypes", "update_wrapper", "wraps", "singledispatch",
+          "singledispatchmethod", "_convert_", "_module", "_written_"}  # fmt: skip
 DUNDERS = {"__init__", "__call__", "__len__", "__iter__", "__next__", "__getitem__", "__setitem__", "__contains__",
            "__enter__", "__exit__", "__repr__", "__str__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__ne__",
            "__hash__", "__bool__", "__add__", "__sub__", "__mul__", "__truediv__", "__floordiv__", "__mod__", "__pow__",
            "__neg__", "__abs__", "__radd__", "__rsub__", "__rmul__", "__matmul__", "__name__", "__doc__",
-           "__post_init__", "__slots__", "__int__", "__float__", "__index__", "__array__"}  # fmt: skip
+           "__post_init__", "__slots__", "__int__", "__float__", "__index__", "__array__", "__iadd__", "__isub__",
+           "__imul__", "__itruediv__", "__rtruediv__", "__pos__", "__and__", "__or__", "__xor__", "__invert__",
+           "__reversed__", "__round__"}  # fmt: skip
 LEFT_OUT = {"breakpoint", "compile", "copyright", "credits", "delattr", "eval", "exec", "exit", "globals", "help",
             "input", "license", "locals", "open", "quit", "setattr", "vars"}  # fmt: skip
 
@@ -302,7 +305,7 @@ class _Reading:
     def __init__(self, module: types.ModuleType) -> None:
         object.__setattr__(self, "_module", module)
 
-    def __getattr__(self, name: str) -> typing.Any:
+    def __getattribute__(self, name: str) -> typing.Any:
         module = object.__getattribute__(self, "_module")
         if _leads_out(name) or (name.startswith("_") and name not in DUNDERS):
             raise RefusedError(f"an answer uses {module.__name__}.{name}, which leads out of it")
@@ -317,7 +320,7 @@ class _Reading:
         raise RefusedError(f"an answer changes {object.__getattribute__(self, '_module').__name__}.{name}")
 
     def __delattr__(self, name: str) -> typing.NoReturn:
-        self.__setattr__(name, None)
+        type(self).__setattr__(self, name, None)
 
 
 def _written(owner: typing.Any) -> typing.Any:
@@ -378,8 +381,16 @@ class _Screen(ast.NodeTransformer):
     def refuse(self, node: ast.AST, name: str) -> typing.NoReturn:
         raise RefusedError(f"line {node.lineno} uses {name}, which leads out of an answer: write it without")
 
+    def visit(self, node: ast.AST) -> typing.Any:
+        """Functions, arguments, imports and patterns have or bind names that are no nodes of their own."""
+        for field in ("name", "arg", "asname", "rest"):
+            name = getattr(node, field, None)
+            if isinstance(name, str) and _leads_out(name):
+                self.refuse(node, name)
+        return super().visit(node)
+
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        if _leads_out(node.id) or node.id == "_written_" or (isinstance(node.ctx, ast.Load) and node.id in LEFT_OUT):
+        if _leads_out(node.id) or (isinstance(node.ctx, ast.Load) and node.id in LEFT_OUT):
             self.refuse(node, node.id)
         return node
 
