@@ -658,6 +658,19 @@ def test_a_file_that_is_no_notebook_costs_that_student_only(tmp_path, content, s
     assert found.exercises[0].words == "not checked: no cell calls check('launches/fused', ...)."
 
 
+def test_a_link_is_not_a_students_own_notebook(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "22.ipynb").write_text('{"cells": []}', encoding="utf-8")
+    (tmp_path / "b" / "22.ipynb").symlink_to("../a/22.ipynb")
+    own, linked = command.tasks(tmp_path)
+    assert command.cells_in(own.path) == ([], "")
+    with pytest.raises(command.NotANotebookError, match="a link to another file"):
+        command.cells_in(linked.path)
+    [named] = command.tasks(tmp_path / "b" / "22.ipynb")  # by the teacher
+    assert command.cells_in(named.path) == ([], "")
+
+
 def test_students_and_their_notebooks(tmp_path):
     for name in ("b.ipynb", "a/22.ipynb", "a/more/23.ipynb", "a/.ipynb_checkpoints/22.ipynb", "a/22.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -59,7 +59,7 @@ def tasks(path: Path) -> list[Task]:
     Raises ValueError if there is no notebook.
     """
     if path.is_file():
-        return [Task(path.stem, path.name, path)]
+        return [Task(path.stem, path.name, path.resolve())]
     found = [
         one
         for one in sorted(path.rglob("*.ipynb"))
@@ -77,6 +77,8 @@ def tasks(path: Path) -> list[Task]:
 def cells_in(path: Path) -> tuple[list[Cell], str]:
     """The cells of code in a notebook, and all its Markdown. Raises NotANotebookError."""
     try:
+        if path.is_symlink():
+            raise NotANotebookError("it is a link to another file")
         if path.stat().st_size > LARGEST:
             raise NotANotebookError(f"it has more than {LARGEST:,} bytes")
         found = json.loads(path.read_text(encoding="utf-8"))
