@@ -607,6 +607,38 @@ def test_the_inputs_follow_from_the_seed_and_the_answer(notebook):
     assert not any(np.array_equal(numbers, supervise._numbers(*about)) for about in different)
 
 
+def test_no_name_is_left_out_of_what_the_inputs_follow_from(notebook):
+    """Else a forged answer could point from a name to any of its numbers, and keep its inputs."""
+    nodes = capture.taken(notebook("file, cell = 1, 2\n\ndef answer(out):\n    out[file] = cell\n")["answer"])
+    about = nodes[0][1]
+    swapped = dict(zip(about["globals"], reversed(about["globals"].values()), strict=True))
+    assert sorted(swapped) == ["cell", "file"]
+    other = [["function", about | {"globals": swapped}], *nodes[1:]]
+    assert not np.array_equal(*(supervise._numbers(0, FUSED, one) for one in (nodes, other)))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"kind": "begins", "cell": Infinity}',
+        '{"kind": "begins", "cell": 1e400}',
+        "[" * 100_000,
+        '{"kind": "check", "cell": 1, "name": "launches/fused", "nodes": [3]}',
+        '{"kind": "check", "cell": {"a": 1}, "name": "launches/fused", "refused": "x"}',
+        '{"kind": "check", "cell": 1, "name": ["launches/fused"], "refused": "x"}',
+        '{"kind": "predict", "cell": "=1", "filled": true}',
+    ],
+)
+def test_a_forged_report_costs_that_notebook_only(line):
+    run = object.__new__(supervise._Run)
+    run.played, run.limits, run.events, run.asked = supervise.Played(), supervise.Limits(), 0, 0.0
+    assert run._heard(bytearray(), line.encode() + b"\n").startswith("It writes where only the grader does")
+    assert (run.played.answers.get(FUSED, []), run.played.predictions) == ([], [])
+    long = json.dumps({"kind": "check", "cell": 1, "name": FUSED, "refused": "x" * 10_000})
+    assert run._heard(bytearray(), long.encode() + b"\n") == ""
+    assert len(run.played.answers[FUSED][0]["refused"]) == supervise.WORDS
+
+
 # --------------------------------------------------------------------------------------------- notebooks and students
 
 
