@@ -346,7 +346,7 @@ REACHING = {
 }
 
 
-@pytest.mark.skipif(not wall.version(), reason="this system has no Landlock, so only Python refuses")
+@pytest.mark.skipif(wall.version() < 2, reason="this system has no Landlock 2, so only Python refuses")
 def test_what_a_cell_cannot_reach(copy, tmp_path):
     cells = [supervise.Cell(number, source) for number, source in enumerate(REACHING.values(), 1)]
     hidden = [ROOT / "pmpp", copy]
@@ -357,6 +357,25 @@ def test_what_a_cell_cannot_reach(copy, tmp_path):
     for number, name in enumerate(REACHING, 1):
         assert number == 1 or refused.search(said.get(number, "")), (name, said)
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.skipif(wall.version() < 2, reason="this system has no Landlock 2, so only Python refuses")
+def test_what_the_judge_of_a_python_answer_cannot_change(tmp_path):
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            assert wall.build((), (), ())
+            Path(__file__).read_text(encoding="utf-8")
+            with pytest.raises(PermissionError):
+                (tmp_path / "left").touch()
+            if wall.version() >= 6:
+                with pytest.raises(PermissionError):
+                    os.kill(os.getppid(), 0)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 # ------------------------------------------------------------------------------------- from a notebook to its judge

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pmpp.lab.teach.grade import capture, player, rebuild
+from pmpp.lab.teach.grade import capture, player, rebuild, wall
 from pmpp.lab.teach.points import known, named
 
 __all__ = ["Cell", "Judged", "Limits", "Played", "judged", "play"]
@@ -379,6 +379,7 @@ def _in_child(
     source, missing = "", ()
     try:
         if not kernel:
+            wall.build((), (), ())
             sys.addaudithook(_hook)
         answer = rebuild.rebuilt(nodes, given, kernel=kernel)
         source, missing = answer.source, answer.missing
