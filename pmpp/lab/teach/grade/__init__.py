@@ -34,16 +34,18 @@ elsewhere (`pmpp.lab.teach.grade.wall`), whatever the cell does. Without Landloc
 are made by Python alone, and a cell that patches Python or calls C gets past them: it can read the shipped answers.
 
 **What this does not protect against.** It is no sandbox. The student's process runs as you do, reads your other files,
-and may use the network in another way than TCP. Cells share a process, as in Jupyter: a cell that patches Python
-itself, such as ``builtins.len``, can cost the cells after it. Grade notebooks of people whom you do not trust in a
-container, as a user without rights, without a network. Other copies of this workbook on the computer are not hidden:
-have none there that the grader can read.
+and may use the network in another way than TCP. Code in C can start a process behind the same wall, which may outlive
+the grader. Cells share a process, as in Jupyter: a cell that patches Python itself, such as ``builtins.len``, can cost
+the cells after it. Other copies of this workbook on the computer are not hidden: have none there that the grader can
+read. Grade notebooks of people whom you do not trust in a container, as a user without rights, without a network.
 
-Three things remain even then:
+Four things remain even then:
 
 - A kernel is interpreted and not run by Python, so it cannot reach its judge. An answer that is a Python function or a
   class runs beside its judge. Its source is screened, which is a fence and no wall; ``source`` in the JSON has what was
   judged.
+- A few exercises have the same inputs for every seed, such as a table of sizes. An answer to one of them can be a list
+  of what it must return; ``source`` shows it.
 - Predictions are what the notebook's process says of them, and are not graded.
 - Nobody can tell who wrote an answer.
 """
