@@ -154,7 +154,8 @@ def fed(kept: Record) -> Figure:
     ax.set(xlabel="images in a batch", ylabel="images a second", title="One training, fed in different ways")
     ax.set_xticks(feeding.FED, feeding.FED)
     ax.minorticks_off()
-    ax.legend()
+    ax.set_ylim(top=5 * ax.get_ylim()[1])  # room for the legend
+    ax.legend(ncols=2, loc="upper left")
     foot(figure, source(kept))
     return figure
 
