@@ -87,6 +87,8 @@ def main() -> int:
         page.goto(f"{address}/lab/index.html?path={CHAPTER}.ipynb")
         cells = page.locator(".jp-Notebook .jp-CodeCell")
         cells.first.wait_for()
+        # A cell that is run before there is a kernel is forgotten.
+        page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]').first.wait_for()
         seconds = {"the chapter is there": time.perf_counter() - begun}
         for number, expected in enumerate(printed(ROOT / "notebooks" / f"{CHAPTER}.ipynb"), 1):
             cell = cells.nth(number - 1)
