@@ -42,7 +42,10 @@ class Optimizer:
             raise TypeError(f"params must be several parameters, as net.parameters(), was {type(params).__name__}")
         given = list(params)
         if not given:
-            raise ValueError("params must have a parameter, was empty: a module finds none of its layers in a list")
+            raise ValueError(
+                "params must have a parameter, was empty. A module does not look for layers in a list: put them into "
+                "nn.Sequential"
+            )
         groups = given if isinstance(given[0], Mapping) else [{"params": given}]
         self.param_groups: list[dict[str, typing.Any]] = []
         self.state: dict[Tensor, dict[str, typing.Any]] = {}

@@ -5,7 +5,7 @@ It answers three questions, and writes the record after each seed:
 - *Does it learn as much?* Five trainings of `pmpp.nn.examples.mnist`, each from the parameters of another seed, and the
   same in PyTorch: the same parameters, batches, optimiser and rates. The median of the held-out digits that are known.
   One digit is a tenth of a point, and the median of five trainings moves by several of them when sums are rounded in
-  another order. So twenty more seeds follow, for the mean.
+  another order. So more seeds follow, as many as the budget of time has room for, for the mean.
 - *How long does it take?* The same trainings. The batches of both lie on the GPU before the clock starts, so that what
   is compared is the training. Each has trained for some steps before, so that its kernels are compiled.
 - *Are the losses the same?* The first 100 steps from one state. They cannot be equal: both round, and each step
@@ -36,7 +36,7 @@ from pmpp.nn.tape import Tensor
 from pmpp.nn.utils.data import DataLoader, TensorDataset
 from pmpp.runtime import device
 
-SEEDS, MORE = 5, 20
+SEEDS, MORE = 5, 75
 STEPS = 100  # whose losses are compared
 NEIGHBOURS = 5  # trainings by PyTorch that begin one rounding apart
 MARGIN = 4  # times as far as the farthest of them: see `losses`
@@ -184,7 +184,7 @@ def report(seeds: list[dict], compared: dict[str, typing.Any], more: typing.Sequ
     lines.append(f"{'% of the held-out digits':<26} {mine:9.2f} {other:9.2f}  {target}")
     if len(every := [*seeds, *more]) > 1:
         (mine, mine_off), (other, other_off) = averages(every).values()
-        words = f"{mine_off:.2f} and {other_off:.2f} of it are chance"
+        words = f"standard errors {mine_off:.2f} and {other_off:.2f}"
         lines.append(f"{f'the mean of {len(every)} seeds':<26} {mine:9.2f} {other:9.2f}  {words}")
     mine, other = (found[who]["seconds"] for who in ("ours", "torch"))
     lines.append(f"{'seconds of training':<26} {mine:9.2f} {other:9.2f}  {other / mine:.2f} x")
