@@ -74,8 +74,7 @@ def detect_anomaly() -> Iterator[None]:
 class Changes:
     """How often a piece of memory was changed in place. Tensors that share the memory share this."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    count = 0
 
 
 class Context:
@@ -85,10 +84,11 @@ class Context:
     others, for numbers and shapes; arrays go through `save_for_backward`, so that the tape can free them.
     """
 
+    _saved: tuple | None = ()
+    _was: tuple = ()
+
     def __init__(self, needs: tuple[bool, ...]) -> None:
         self.needs = needs
-        self._saved: tuple | None = ()
-        self._was: tuple = ()
 
     def save_for_backward(self, *values: typing.Any) -> None:
         """Keep tensors or device arrays. A tensor that is changed in place before they are used is an error."""
@@ -97,8 +97,8 @@ class Context:
 
     def watch(self, results: tuple[Tensor, ...]) -> None:
         """Notice changes in place of results, too, if their arrays were saved."""
-        kept = {id(array) for array in self._saved or ()}
-        self._was += tuple([(made.changes, made.changes.count) for made in results if id(made.array) in kept])
+        if kept := [id(array) for array in self._saved or ()]:
+            self._was += tuple([(made.changes, made.changes.count) for made in results if id(made.array) in kept])
 
     @property
     def saved(self) -> tuple:
@@ -129,7 +129,7 @@ class Node:
         self.function, self.context, self.inputs, self.leaf = function, context, inputs, leaf
         self.outputs: list[tuple[int, ...]] = []  # their shapes
         self.path = state.path
-        self.feeds_leaves = any(edge is not None and edge[0].leaf is not None for edge in inputs)
+        self.feeds_leaves = bool([edge for edge in inputs if edge is not None and edge[0].leaf is not None])
 
     def __repr__(self) -> str:
         name = self.function.__name__ if self.function else "leaf"
@@ -174,16 +174,15 @@ class Function:
     @classmethod
     def apply(cls, *arguments: typing.Any) -> typing.Any:
         """``forward`` of the arguments as a tensor, or a tuple of tensors."""
-        recording = state.recording
         # Lists, not generators: a network waits for this code, and lists are made without a call for each element.
-        needs = tuple([recording and isinstance(a, Tensor) and a.requires_grad for a in arguments])
+        edges = tuple([(a.node, a.output) if isinstance(a, Tensor) and a.requires_grad else None for a in arguments])
+        needs = tuple([edge is not None for edge in edges]) if state.recording else (False,) * len(edges)
         context = Context(needs)
         results = cls.forward(context, *arguments)
         several = isinstance(results, tuple)
         results = results if several else (results,)
         node = None
         if any(needs):
-            edges = tuple([(a.node, a.output) if need else None for a, need in zip(arguments, needs, strict=True)])
             node = Node(cls, context, edges, None)
             node.outputs = [result.shape for result in results]
         made = tuple([Tensor._made(result, node, i) for i, result in enumerate(results)])
@@ -336,18 +335,16 @@ def walk(root: Node, output: int, gradient: typing.Any, retain_graph: bool) -> N
     """Hand a gradient from node to node, against the order in which the operations were carried out.
 
     The node with the greatest number is next. All that used its outputs have greater numbers, so its gradient is
-    complete by then, however often its outputs were used.
+    complete by then, however often its outputs were used. Leaves come last: if an operation fails, they are as before.
     """
     gradients: dict[Node, dict[int, typing.Any]] = {root: {output: gradient if root.leaf is None else copy(gradient)}}
-    waiting = [(-root.number, root)]
+    waiting = [(-root.number, root)] if root.leaf is None else []
+    anomaly = state.anomaly
     del gradient
     with no_grad():
         while waiting:
             _, node = heapq.heappop(waiting)
             upstream = gradients.pop(node)
-            if node.leaf is not None:
-                collect(node.leaf, upstream[0])
-                continue
             made = node.backward(upstream)
             if not retain_graph:
                 node.context.free()
@@ -359,17 +356,20 @@ def walk(root: Node, output: int, gradient: typing.Any, retain_graph: bool) -> N
                 if edge is None or part is None:
                     continue
                 parent, i = edge
-                if state.anomaly:
+                if anomaly:
                     _look_through(part, f"the gradient that {node} computed")
                 if node.feeds_leaves:  # a leaf's gradient is changed in place, so nobody else may have it
                     if parent.leaf is not None and device.address(part) in elsewhere:
                         part = copy(part)
                     elsewhere.add(device.address(part))
-                if parent not in gradients:
-                    gradients[parent] = {}
+                if (found := gradients.get(parent)) is not None:
+                    found[i] = part if i not in found else add(found[i], part)
+                    continue
+                gradients[parent] = {i: part}
+                if parent.leaf is None:
                     heapq.heappush(waiting, (-parent.number, parent))
-                found = gradients[parent]
-                found[i] = part if i not in found else add(found[i], part)
+        for node, found in gradients.items():
+            collect(node.leaf, found[0])
 
 
 def collect(leaf: Tensor, gradient: typing.Any) -> None:

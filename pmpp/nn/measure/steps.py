@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from pmpp.nn.measure import write
 from pmpp.nn.tape import Tensor
 from pmpp.runtime import device
 
-REPETITIONS = 9
+REPETITIONS = 15
 #: The issue's targets: PyTorch's time over ours, of a step as it is called and of a graph.
 CASES = {
     "LeNet-5, batch 256": (LeNet, (256, 1, 28, 28), 2.5, 1.2),
@@ -34,13 +35,14 @@ CASES = {
 }
 
 
-def milliseconds(call: Callable, at_least: float = 0.15) -> float:
-    """The median time of a call from host to host: many calls are queued, and waited for at the end."""
-    import time
+def milliseconds(*calls: Callable, at_least: float = 0.15) -> list[float]:
+    """The median time of each call from host to host: many are queued, and waited for at the end.
 
+    The calls take turns, since a host is not equally fast all the time.
+    """
     import torch
 
-    def run(n: int) -> float:
+    def run(call: Callable, n: int) -> float:
         torch.cuda.synchronize()
         began = time.perf_counter()
         for _ in range(n):
@@ -48,9 +50,9 @@ def milliseconds(call: Callable, at_least: float = 0.15) -> float:
         torch.cuda.synchronize()
         return (time.perf_counter() - began) / n
 
-    run(3)
-    n = max(3, int(at_least / run(3)))
-    return 1e3 * statistics.median(run(n) for _ in range(REPETITIONS))
+    counts = [max(3, int(at_least / min(run(call, 3) for _ in range(2)))) for call in calls]
+    rounds = [[run(call, n) for call, n in zip(calls, counts, strict=True)] for _ in range(REPETITIONS)]
+    return [1e3 * statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 def theirs(net: typing.Any, where: str = "cuda") -> typing.Any:
@@ -128,12 +130,12 @@ def measure(name: str) -> dict[str, typing.Any]:
 
     losses = [(step(x, y).item(), their_step().item()) for _ in range(10)]
     row: dict[str, typing.Any] = {"losses": losses, "farthest": max(abs(a - b) / abs(b) for a, b in losses)}
-    row["ms"] = {"ours": milliseconds(lambda: step(x, y)), "torch": milliseconds(their_step)}
+    called = dict(zip(("ours", "torch"), milliseconds(lambda: step(x, y), their_step), strict=True))
     with replay.off():
-        row["ms"]["ours, each operation anew"] = milliseconds(lambda: step(x, y))
-    recorded = nn.capture(step, x, y)
-    row["ms"]["ours, graph"] = milliseconds(lambda: recorded(x, y))
-    row["ms"]["torch, graph"] = milliseconds(_torch_graph(their_step))
+        (anew,) = milliseconds(lambda: step(x, y))
+    recorded, theirs_recorded = nn.capture(step, x, y), _torch_graph(their_step)
+    graphs = zip(("ours, graph", "torch, graph"), milliseconds(lambda: recorded(x, y), theirs_recorded), strict=True)
+    row["ms"] = {**called, "ours, each operation anew": anew, **dict(graphs)}
     return row
 
 
