@@ -246,7 +246,7 @@ recorded("kogge_stone")
 # %% [markdown]
 # ## Rung 2: `brent_kung`
 #
-# Fewer additions are possible (PMPP 11.3). First a reduction tree, upwards: it leaves the sum of all at the end, and
+# Fewer additions are possible (PMPP 11.4). First a reduction tree, upwards: it leaves the sum of all at the end, and
 # sums of halves, quarters, eighths at some other places. Then the tree is walked down again, and each of those sums is
 # handed to the elements after it that lack it.
 

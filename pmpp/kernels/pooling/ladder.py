@@ -165,7 +165,7 @@ def arguments(
     to be done. P and Q are `pooled_extent` of rows and columns. A window with a NaN gives NaN (its index is that of the
     last NaN), as in PyTorch. Dilated windows are not supported.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
-    Source: PMPP 4e section 16.1; PyTorch's MaxPool2d and AvgPool2d.
+    Source: PMPP 4e section 16.2; PyTorch's MaxPool2d and AvgPool2d.
 
     >>> from pmpp.kernels import pooling
     >>> pooling.vectorised(np.arange(8, dtype=np.float32).reshape(1, 1, 2, 4)).copy_to_host()

@@ -245,7 +245,7 @@ def brent_kung_kernel(x, out, totals, op, identity, exclusive):
 def brent_kung(p):
     """Totals of 2, 4, 8, ... elements go up a tree, then down again to the elements that lack them: 2n operations.
 
-    Source: Brent and Kung, "A regular layout for parallel adders" (1982); PMPP 4e section 11.3.
+    Source: Brent and Kung, "A regular layout for parallel adders" (1982); PMPP 4e section 11.4.
 
     Leaves: twice as many steps, most threads idle in most of them, and strides that put all lanes into one bank.
     """
