@@ -1,5 +1,6 @@
 """Every exercise of every room: awkward cases, an answer that passes, and wrong answers that are found out."""
 
+import dataclasses
 import importlib
 import pkgutil
 import re
@@ -22,6 +23,8 @@ COLLECTED = [importlib.import_module(info.name) for info in FILES if re.search(r
 ANSWERS = [answer for module in COLLECTED for answer in getattr(module, "ANSWERS", ())]
 OWN = [(one.name, one.answer) for one in EXERCISES]
 RIGHT = OWN + [pair for module in COLLECTED for pair in getattr(module, "ALSO_RIGHT", ())]
+ON_HOST = {one.name for one in EXERCISES if one.inputs[0].grid is None}
+SEEDS = 0, 1  # as graders have them
 SQUARE = {"softmax/causal"}  # a task about square matrices
 FORM = {"argnames": ("name", "answer"), "ids": lambda value: getattr(value, "__name__", None)}
 each_right = pytest.mark.parametrize(**FORM, argvalues=RIGHT)
@@ -120,6 +123,18 @@ def test_a_wrong_answer_is_rejected_for_its_reason(wrong):
     assert verdict.mistake == wrong.mistake, verdict
     assert wrong.mistake in ADVICE or wrong.mistake in {trap.mistake for trap in one.traps}
     assert re.search(wrong.said, verdict.message), verdict
+
+
+@pytest.mark.parametrize("name", sorted(ON_HOST))
+def test_a_verdict_is_the_same_on_other_inputs(name):
+    """As `make grade` judges. Functions of the host are judged fast, so all answers are tried."""
+    one = exercise(name)
+    expected = [(answer, "") for other, answer in RIGHT if other == name]
+    expected += [(wrong.kernel, wrong.mistake) for wrong in ANSWERS if wrong.exercise == name]
+    for seed in SEEDS:
+        other = dataclasses.replace(one, cases=lambda _, seed=seed: one.cases(np.random.default_rng(seed)))
+        for answer, mistake in expected:
+            assert judge(other, answer).mistake == mistake, f"{answer.__name__} with seed {seed}"
 
 
 @each_exercise

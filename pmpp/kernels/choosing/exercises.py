@@ -28,21 +28,33 @@ def crossover_answer(sizes, cpu, gpu):
 
 
 def _crossover_cases(rng):
+    first, (short, long) = 2 ** int(rng.integers(7)), np.sort(rng.uniform(1, 5, (2, 1)), axis=0)
+    sizes = first * 2 ** np.arange(10)
+
+    def times(i):
+        """Of a CPU, and of a GPU that is faster from sizes[i] on."""
+        each = rng.uniform(0.01, 0.1)
+        return each * sizes, each * (sizes[i] * rng.uniform(0.6, 0.9) + sizes / 50)
+
     cases = [
-        host("one size, GPU faster", (np.array([64]), np.array([2.0]), np.array([1.0])), 64),
-        host("one size, CPU faster", (np.array([64]), np.array([1.0]), np.array([2.0])), 0),
-        host("two equal times", (np.array([1, 8]), np.array([3.0, 5.0]), np.array([3.0, 5.0])), 0),
+        host("one size, GPU faster", (sizes[:1], long, short), first),
+        host("one size, CPU faster", (sizes[:1], short, long), 0),
     ]
-    sizes = 2 ** np.arange(10)
-    cpu, gpu = 0.05 * sizes, 0.9 + 0.001 * sizes
-    cases.append(host("ten sizes", (sizes, cpu, gpu), 32))
-    wavy = cpu.copy()
-    wavy[2] = 5.0  # something else ran on the CPU meanwhile
-    cases.append(host("an outlier at 4", (sizes, wavy, gpu), 32))
-    cases.append(host("a GPU that is always faster", (sizes[:7], cpu[:7] + 1, gpu[:7]), 1))
-    tied = gpu.copy()
-    tied[5] = cpu[5]
-    cases.append(host("equal times at 32", (sizes, cpu, tied), 64))
+    same = rng.uniform(1, 5, 2)
+    cases.append(host("two equal times", (sizes[::3][:2], same, same.copy()), 0))
+    i = int(rng.integers(3, 9))
+    cases.append(host("ten sizes", (sizes, *times(i)), int(sizes[i])))
+    i = int(rng.integers(3, 9))
+    cpu, gpu = times(i)
+    before = int(rng.integers(i - 1))
+    cpu[before] += 2 * gpu[before]  # something else ran on the CPU meanwhile
+    cases.append(host(f"an outlier at {sizes[before]}", (sizes, cpu, gpu), int(sizes[i])))
+    cpu, gpu = times(0)
+    cases.append(host("a GPU that is always faster", (sizes[:7], cpu[:7] + 1, gpu[:7]), first))
+    i = int(rng.integers(3, 9))
+    cpu, gpu = times(i)
+    gpu[i] = cpu[i]
+    cases.append(host(f"equal times at {sizes[i]}", (sizes, cpu, gpu), int(sizes[i + 1])))
     return cases
 
 
@@ -91,7 +103,7 @@ def _last_minus_first(readings, full):
 
 
 def _microjoules(readings, full):
-    return {0: np.asarray(joules_answer(readings, full) * 1e6)}
+    return {0: np.asarray(float((np.diff(readings) % full).sum()))}
 
 
 # ------------------------------------------------------------------------------------------------------- break_even
@@ -182,16 +194,19 @@ def largest_batch_answer(parameters, states, kept, memory):
 
 def _largest_batch_cases(rng):
     cases = []
+    draw, batch = rng.integers, int(rng.integers(5, 50))
+    one, few, layers = draw(200, 300, 1), draw(400, 900, 2), draw(20, 100, 2)
+    just = 8 * int(few.sum()) + 4 * int(layers.sum()) * batch
     for name, parameters, states, kept, memory in (
-        ("a network without parameters", [], 0, [250], 10_500),
-        ("memory that is just enough", [900, 100], 0, [100, 25], 8500),
-        ("a byte too little", [900, 100], 0, [100, 25], 8499),
-        ("parameters that do not fit", [10_000_000], 2, [1000, 10], 100_000_000),
-        ("momentum on 8 GB", [9_000_000, 1_000_000, 1_000_000], 1, [1_000_000, 250_000], 8_000_000_000),
-        ("Adam on 24 GB", [350_000_000, 1000], 2, [20_000_000, 2_000_000, 500_000], 24_000_000_000),
-        ("Adam on 141 GB", [7_000_000_000], 2, [200_000_000] * 4, 141_000_000_000),
+        ("a network without parameters", few[:0], 0, one, 4 * int(one[0]) * batch + 500),
+        ("memory that is just enough", few, 0, layers, just),
+        ("a byte too little", few, 0, layers, just - 1),
+        ("parameters that do not fit", draw(9_000_000, 12_000_000, 1), 2, few, 100_000_000),
+        ("momentum on 8 GB", draw(1_000_000, 9_000_000, 3), 1, draw(200_000, 1_000_000, 2), 8_000_000_000),
+        ("Adam on 24 GB", draw(150_000_000, 200_000_000, 2), 2, draw(500_000, 20_000_000, 3), 24_000_000_000),
+        ("Adam on 141 GB", draw(6_000_000_000, 8_000_000_000, 1), 2, draw(150_000_000, 250_000_000, 4), 141 * 10**9),
     ):
-        args = np.array(parameters, np.int64), states, np.array(kept, np.int64), memory
+        args = parameters, states, kept, memory
         cases.append(host(name, args, largest_batch_answer(*args)))
     return cases
 
@@ -221,21 +236,24 @@ def cheapest_answer(seconds, hour, memory, needed):
 
 
 def _cheapest_cases(rng):
+    def case(name, needed, *gpus):
+        """GPUs as (seconds, hour, memory), in a drawn order and of a drawn scale: quarters, so all costs are exact."""
+        seconds, hour, memory = np.array(gpus)[rng.permutation(len(gpus))].T
+        a, b, c = rng.integers(1, 50), rng.integers(1, 20) / 4, float(rng.integers(1, 4))
+        args = a * seconds, b * hour, c * memory, c * needed
+        return host(name, args, cheapest_answer(*args))
+
     nan = math.nan
-    array = np.array
     return [
-        host("one GPU that fits", (array([10.0]), array([1.0]), array([8.0]), 8.0), 0),
-        host("one GPU that is too small", (array([10.0]), array([1.0]), array([8.0]), 8.5), -1),
-        host("a dear fast one", (array([9.0, 1.0]), array([1.0, 4.0]), array([24.0, 80.0]), 20.0), 1),
-        host("a cheap slow one", (array([3.0, 1.0]), array([1.0, 4.0]), array([24.0, 80.0]), 20.0), 0),
-        host("the cheapest too small", (array([3.0, 1.0, 2.0]), array([1.0, 4.0, 3.0]), array([16.0, 80.0, 48.0]),
-                                        20.0), 1),
-        host("two that cost the same", (array([1.0, 4.0, 2.0, 8.0]), array([5.0, 1.0, 2.0, 0.9]), np.full(4, 80.0),
-                                        20.0), 1),
-        host("a price that is not known", (array([1.0, 2.0, 4.0, 9.0]), array([nan, 3.0, 1.0, 0.5]),
-                                           array([80.0, 80.0, 48.0, 8.0]), 40.0), 2),
-        host("no price known", (array([1.0, 2.0, 4.0, 9.0, 1.0]), np.full(5, nan), np.full(5, 80.0), 40.0), -1),
-    ]  # fmt: skip
+        case("one GPU that fits", 8.0, (10, 1, 8)),
+        case("one GPU that is too small", 8.5, (10, 1, 8)),
+        case("a dear fast one", 20.0, (9, 1, 24), (1, 4, 80)),
+        case("a cheap slow one", 20.0, (3, 1, 24), (1, 4, 80)),
+        case("the cheapest too small", 20.0, (3, 1, 16), (1, 4, 80), (2, 3, 48)),
+        case("two that cost the same", 20.0, (1, 5, 80), (4, 1, 80), (2, 2, 80), (8, 0.75, 80)),
+        case("a price that is not known", 40.0, (1, nan, 80), (2, 3, 80), (4, 1, 48), (9, 0.5, 8)),
+        case("no price known", 40.0, *((seconds, nan, 80) for seconds in (1, 2, 4, 9, 1))),
+    ]
 
 
 def _last_of_equals(seconds, hour, memory, needed):

@@ -24,13 +24,16 @@ def _table(table: np.ndarray, window: tuple, dilation: tuple, image: tuple) -> n
 
 def _table_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
-    for channels, window, dilation, image in (
-        (1, (1, 2), (1, 1), (3, 5)),
-        (3, (3, 2), (1, 1), (6, 7)),
-        (2, (2, 5), (3, 2), (20, 31)),
-        (8, (4, 2), (3, 1), (15, 8)),
-        (70, (3, 5), (2, 3), (33, 40)),
+    for channels, window, distances in (
+        (1, (1, 2), (1, 1)),
+        (3, (3, 2), (1, 1)),
+        (2, (2, 5), (3, 2)),
+        (8, (4, 2), (3, 1)),  # as many as a block has threads
+        (int(rng.integers(60, 80)), (3, 5), (2, 3)),
     ):
+        # No two extents of an image are alike, so that none can stand for the other. Every window fits into it.
+        dilation = tuple(rng.permutation(distances).tolist())
+        image = tuple(rng.choice(np.arange(16, 41), 2, replace=False).tolist())
         terms = channels * window[0] * window[1]
         args = unwritten((terms, 3), np.int32), window, dilation, image
         many = f"{channels} channel{'s' * (channels > 1)}"

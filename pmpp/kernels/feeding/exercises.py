@@ -55,10 +55,33 @@ PROGRAMS = {
 }
 
 
-def _parsed(program: str) -> tuple[np.ndarray, ...]:
+def _parsed(program: str, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """A program with drawn numbers of streams, memory and events, and with copies in it that race with nothing."""
     rows = [one.split() for one in program.split(", ")]
-    what = np.array([WORDS[row[0]] for row in rows])
-    return what, np.array([int(row[1]) for row in rows]), np.array([int(row[2]) for row in rows])
+    streams, memory, events = rng.permutation(10), rng.permutation(10), rng.permutation(10)
+    found = [
+        (WORDS[word], streams[int(stream)], (memory if WORDS[word] <= KERNEL else events)[int(name)])
+        for word, stream, name in rows
+    ]
+    if len(found) > 3:
+        for alone in range(rng.integers(1, 4)):
+            found.insert(rng.integers(len(found)), (COPY, streams[rng.integers(3)], 10 + alone))
+    return tuple(np.stack(found, axis=1))
+
+
+def _two_in_turn(rng: np.random.Generator) -> str:
+    """Five batches by way of two buffers, and one wait of those that are needed is left out."""
+    program, waits = [], []
+    for k in range(5):
+        turn = k % 2
+        if k > 1:
+            waits.append(len(program))
+            program.append(f"wait 0 {2 + turn}")
+        program += [f"copy 0 {turn}", f"record 0 {turn}"]
+        waits.append(len(program))
+        program += [f"wait 1 {turn}", f"kernel 1 {turn}", f"record 1 {2 + turn}"]
+    del program[rng.choice(waits)]
+    return ", ".join(program)
 
 
 def missing_wait_answer(what, stream, name):
@@ -81,8 +104,8 @@ def missing_wait_answer(what, stream, name):
 
 def _missing_wait_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
-    for called, program in PROGRAMS.items():
-        what, stream, name = _parsed(program)
+    for called, program in {**PROGRAMS, "two buffers in turn, and a wait left out": _two_in_turn(rng)}.items():
+        what, stream, name = _parsed(program, rng)
         expected = missing_wait_answer(what, stream, name)
         cases.append(Case(called, (what, stream, name), None, None, {0: expected}))
     return cases

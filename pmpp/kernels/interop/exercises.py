@@ -134,19 +134,21 @@ def extent_answer(address, shape, strides, itemsize):
 
 
 def _extent_cases(rng: np.random.Generator) -> list[Case]:
-    views = {
-        "one element": ((1,), (4,), 4),
-        "a vector": ((5,), (4,), 4),
-        "every third, backwards": ((4,), (-24,), 8),
-        "a matrix, transposed": ((3, 4), (4, 12), 4),
-        "a cut of a matrix": ((3, 2), (40, 8), 4),
-        "one row, repeated": ((6, 5), (0, 2), 2),
-        "rows from the last on": ((4, 3, 2), (-48, 16, 8), 8),
-        "nothing": ((3, 0), (4, 4), 4),
+    a, b, c = rng.choice(np.arange(2, 9), 3, replace=False)
+    views = {  # strides in elements
+        "one element": ((1,), (1,)),
+        "a vector": ((a,), (1,)),
+        "every third, backwards": ((b,), (-3,)),
+        "a matrix, transposed": ((a, b), (1, a)),
+        "a cut of a matrix": ((b, c), (2 * c + 1, 2)),
+        "one row, repeated": ((c, a), (0, 1)),
+        "rows from the last on": ((a, b, c), (-b * c, c, 1)),
+        "nothing": ((b, 0), (1, 1)),
     }
     cases = []
-    for name, (shape, strides, itemsize) in views.items():
-        args = 4096, np.array(shape, np.int64), np.array(strides, np.int64), itemsize
+    for name, (shape, strides) in views.items():
+        address, itemsize = 4096 * int(rng.integers(1, 100)), int(rng.choice([2, 4, 8]))
+        args = address, np.array(shape, np.int64), itemsize * np.array(strides, np.int64), itemsize
         cases.append(Case(name, args, None, None, {0: extent_answer(*args)}))
     return cases
 

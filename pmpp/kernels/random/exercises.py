@@ -23,8 +23,9 @@ FLOAT64 = "A literal such as 1.0 is float64, and makes a float64 of what it meet
 def _dice_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for size, faces in SIZES:
-        args = np.uint64(size + 5), np.uint32(faces), unwritten(size, np.uint32)
-        expected = (reference_bits(size, size + 5, 0).astype(np.uint64) * np.uint64(faces)) >> np.uint64(32)
+        seed = int(rng.integers(2**63))
+        args = np.uint64(seed), np.uint32(faces), unwritten(size, np.uint32)
+        expected = (reference_bits(size, seed, 0).astype(np.uint64) * np.uint64(faces)) >> np.uint64(32)
         name = f"{size} throws of {faces} faces"
         cases.append(Case(name, args, blocks(size, BLOCK), BLOCK, {2: expected.astype(np.uint32)}))
     return cases
@@ -53,7 +54,8 @@ def _from_one(seed: np.uint64, faces: np.uint32, out: np.ndarray) -> dict[int, n
 def _waiting_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
     for size, _ in SIZES:
-        mean, seed = np.float32(0.25 + size % 7), size + 9
+        # Less than 1 or more, and not near it, where a factor and its inverse are alike.
+        mean, seed = np.float32(rng.choice([0.5, 2]) * rng.uniform(1.2, 1.6)), int(rng.integers(2**63))
         u = (reference_bits(size, seed, 0) >> 8) * 2.0**-24
         expected = -float(mean) * np.log1p(-u)
         # 1 - u is exact, log is good to 2 ulp, and a product follows.

@@ -233,7 +233,9 @@ def _a_share(trips: np.ndarray, block: int) -> dict[int, np.ndarray]:
 
 def _number_cases(rng: np.random.Generator) -> list[Case]:
     cases = []
-    for blocks, block in ((1, (32, 1, 1)), (1, (16, 4, 1)), (1, (10, 6, 3)), (2, (8, 8, 4)), (3, (5, 7, 9))):
+    drawn = rng.permuted([[4, 8, 16], [5, 7, 9], [6, 11, 3]], axis=1).tolist()  # the first fills its warps
+    flat = int(rng.integers(9, 16)), int(rng.integers(4, 8)), 1
+    for blocks, block in ((1, (WARP, 1, 1)), (1, flat), (1, drawn[2]), (2, drawn[0]), (3, drawn[1])):
         x, y, z = block
         numbers = np.arange(x * y * z).reshape(z, y, x) // WARP
         expected = np.repeat(numbers[None], blocks, axis=0)
@@ -276,7 +278,10 @@ def _resident_cases(rng: np.random.Generator) -> list[Case]:
     for n in (1, 6, 40):
         threads = rng.choice([32, 40, 64, 96, 128, 192, 256], n)
         registers = rng.integers(16, 256, n)
-        threads[0], registers[0] = (256, 65) if n == 1 else (32, 16)
+        if n == 1:
+            threads[0], registers[0] = 256, 65
+        else:  # one that the number of blocks limits, and one that the number of warps does
+            threads[:2], registers[:2] = (32, 256), (16, 16)
         name = f"{n} kernel{'s' * (n > 1)}"
         cases.append(Case(name, (threads, registers), None, None, {0: resident_answer(threads, registers)}))
     return cases

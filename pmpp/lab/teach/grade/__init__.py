@@ -39,13 +39,11 @@ the grader. Cells share a process, as in Jupyter: a cell that patches Python its
 the cells after it. Other copies of this workbook on the computer are not hidden: have none there that the grader can
 read. Grade notebooks of people whom you do not trust in a container, as a user without rights, without a network.
 
-Four things remain even then:
+Three things remain even then:
 
 - A kernel is interpreted and not run by Python, so it cannot reach its judge. An answer that is a Python function or a
   class runs beside its judge. Its source is screened, which is a fence and no wall; ``source`` in the JSON has what was
   judged.
-- A few exercises have the same inputs for every seed, such as a table of sizes. An answer to one of them can be a list
-  of what it must return; ``source`` shows it.
 - Predictions are what the notebook's process says of them, and are not graded.
 - Nobody can tell who wrote an answer.
 """
