@@ -15,7 +15,7 @@ from pmpp.kernels.convolution.borders import BORDERS
 from pmpp.lab.draw import knobs, plots
 from pmpp.lab.measure.roofline import Ceilings
 from pmpp.lab.publish import notebooks
-from tests.lab.test_pictures import words
+from tests.support.texts import no_texts_meet
 
 SM, GHZ = 132, 1.98e9  # an H200's, from its whitepaper
 H200 = Ceilings(bandwidth=16 * SM * GHZ, fma_f32=256 * SM * GHZ, source="made up", empty_kernel=2e-6, launch=1e-5)
@@ -224,15 +224,7 @@ ENDS = {
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_no_two_texts_meet_and_none_is_cut_off_at_the_ends_of_each_knob(draw, values):
-    figure = draw(*values)
-    figure.draw_without_rendering()
-    boxes = [(text.get_text(), text.get_window_extent()) for text in words(figure)]
-    for label, box in boxes:
-        assert figure.bbox.x0 <= box.x0 + 1, label
-        assert box.x1 <= figure.bbox.x1 + 1, label
-    for (one, a), (other, b) in itertools.combinations(boxes, 2):
-        overlap = min(min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0))
-        assert overlap <= 1, f"{one!r} meets {other!r}"
+    no_texts_meet(draw(*values))
 
 
 def drawing(calls):

@@ -1,17 +1,17 @@
 """The pictures say what the trace says: sectors, words, masks and counts as drawn, titles, and errors in words."""
 
-import itertools
 import re
 
 import matplotlib
 import numpy as np
 import pytest
-from matplotlib.text import Text
+from matplotlib.figure import Figure
 
 from pmpp import simt
 from pmpp.kernels import matmul, reduction, transpose
 from pmpp.lab.draw import palette, pictures, plots, style
 from pmpp.simt import cuda
+from tests.support.texts import no_texts_meet, words
 
 SIDE = 64
 
@@ -103,17 +103,6 @@ def titles(figure):
     return [title.replace("\n", " ") for title in found if title]
 
 
-def words(figure):
-    """The texts that are drawn: a tick beyond the limits of its axis is not."""
-    outside = set()
-    for ax in figure.axes:
-        for axis in (ax.xaxis, ax.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
-            outside |= {t for tick in ticks if not low <= tick.get_loc() <= high for t in (tick.label1, tick.label2)}
-    return [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible() and t not in outside]
-
-
 def patches(ax, mark):
     return [patch for patch in ax.patches if patch.get_gid() == mark]
 
@@ -128,16 +117,21 @@ def sectors_drawn(ax):
 
 
 def test_no_two_texts_meet_and_none_is_cut_off(figure):
-    figure.draw_without_rendering()
-    boxes = [(text.get_text(), text.get_window_extent()) for text in words(figure)]
-    for label, box in boxes:
-        assert figure.bbox.x0 <= box.x0 + 1, label
-        assert box.x1 <= figure.bbox.x1 + 1, label
-        assert figure.bbox.y0 <= box.y0 + 1, label
-        assert box.y1 <= figure.bbox.y1 + 1, label
-    for (one, a), (other, b) in itertools.combinations(boxes, 2):
-        overlap = min(min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0))
-        assert overlap <= 1, f"{one!r} meets {other!r}"
+    no_texts_meet(figure)
+
+
+@pytest.mark.parametrize(
+    ("places", "said"), [([0.5, 0.502], "'one' meets 'two'"), ([0.1, 0.99], "two"), ([0.1, 0.5], "")]
+)
+def test_texts_that_meet_or_are_cut_off_are_found(places, said):
+    figure = Figure()
+    for x, label in zip(places, ("one", "two"), strict=True):
+        figure.text(x, 0.5, label)
+    if said:
+        with pytest.raises(AssertionError, match=said):
+            no_texts_meet(figure)
+    else:
+        no_texts_meet(figure)
 
 
 def test_it_can_be_read_and_says_where_it_is_from(figure):

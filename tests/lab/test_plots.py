@@ -11,12 +11,12 @@ import types
 
 import matplotlib
 import pytest
-from matplotlib.text import Text
 
 from pmpp.lab.draw import palette, plots, style
 from pmpp.lab.measure import record, roofline
 from pmpp.runtime.rung import Cost
 from tests.lab.test_palette import AREAS, MARKS, nearest
+from tests.support.texts import no_texts_meet, words
 
 CEILINGS = roofline.Ceilings(bandwidth=4e12, fma_f32=60e12, source="a test", empty_kernel=2e-6, launch=15e-6)
 L2 = 60 * 2**20
@@ -164,19 +164,6 @@ def figure(request, made_up):
     return FIGURES[request.param](made_up)
 
 
-def words(figure):
-    """The texts that are drawn: a tick beyond the limits of its axis is not."""
-    outside = set()
-    for ax in figure.axes:
-        for axis in (ax.xaxis, ax.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
-            outside |= {
-                label for tick in ticks if not low <= tick.get_loc() <= high for label in (tick.label1, tick.label2)
-            }
-    return [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible() and t not in outside]
-
-
 def test_every_figure_says_where_its_figures_come_from(figure):
     assert figure.get_supxlabel().startswith("Recorded on NVIDIA Test 1, 2026-01-02, revision abc1234")
 
@@ -196,21 +183,7 @@ def test_nothing_is_smaller_than_the_footer(figure):
 
 
 def test_no_two_texts_meet_and_none_is_cut_off(figure):
-    figure.draw_without_rendering()
-    boxes = []
-    for text in words(figure):
-        if text.get_rotation() % 90:
-            continue  # along the roof: its upright box is mostly empty
-        box = text.get_window_extent()
-        label = text.get_text()
-        assert figure.bbox.x0 <= box.x0 + 1, label
-        assert box.x1 <= figure.bbox.x1 + 1, label
-        assert figure.bbox.y0 <= box.y0 + 1, label
-        assert box.y1 <= figure.bbox.y1 + 1, label
-        boxes.append((label, box))
-    for (one, a), (other, b) in itertools.combinations(boxes, 2):
-        overlap = min(min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0))
-        assert overlap <= 1, f"{one!r} meets {other!r}"
+    no_texts_meet(figure)
 
 
 def test_a_notebook_shows_it(made_up):
