@@ -18,7 +18,7 @@ from pmpp.lab.publish import notebooks, release
 from pmpp.lab.teach.diagnosis import judge
 from pmpp.lab.teach.grade import capture, command, edition, rebuild, result, supervise, wall
 from pmpp.lab.teach.grade.result import Graded, Result
-from pmpp.lab.teach.points import graded, known, named
+from pmpp.lab.teach.points import graded, known, named, points
 from pmpp.runtime import device
 from tests.kernels.launches import answers
 
@@ -29,6 +29,7 @@ if device.on_gpu():
 CHAPTER = "22_launches"
 FUSED, LOGISTIC = graded(CHAPTER)
 ROOT = Path(__file__).parents[2]
+ASKED = "What are its last four words?"
 
 # ------------------------------------------------------------------------------------------------------ a class of five
 
@@ -94,6 +95,7 @@ MALICIOUS = [
     "import sys\nsys.exit(0)",
     "while True:\n    print('x' * 100_000)",
     "import ctypes\nctypes.string_at(0)",
+    'import sys\nsys.modules["pmpp.lab.teach.grade.player"]._state["report"]("done")',
 ]
 HANGING = "import time\nwhile True:\n    try:\n        time.sleep(1)\n    except BaseException:\n        pass"
 
@@ -106,7 +108,9 @@ def handed_out():
     predictions = [cell for cell in notebook.cells if "guess = None" in cell.source]
     wanted = re.compile(r"^import|\bexercise\(|\bcheck\(|def words|vector, matrix =|list\(struct|^## Exercises")
     notebook.cells = [
-        c for c in notebook.cells if wanted.search(c.source) and (c not in predictions or "4q" in c.source)
+        c
+        for c in notebook.cells
+        if "last four words" in c.source or (wanted.search(c.source) and (c not in predictions or "4q" in c.source))
     ]
     return notebook
 
@@ -139,6 +143,7 @@ def graded_class(tmp_path_factory):
         nbformat.write(notebook, folder / "in" / student / f"{CHAPTER}.ipynb")
     limits = ["--cell", "15", "--output", "100000", "--jobs", "2"]
     files = ["--json", "out.json", "--csv", "out.csv", "--rubric", "rubric.md"]
+    files += ["--totals", "totals.csv", "--feedback", "feedback"]
     done = subprocess.run(  # noqa: PLW1510 (the status is compared below)
         [sys.executable, "-m", "pmpp.lab.teach.grade", "in", *limits, *files],
         cwd=folder,
@@ -149,7 +154,9 @@ def graded_class(tmp_path_factory):
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads((folder / "out.json").read_text(encoding="utf-8"))
     assert found["format"] == result.FORMAT
-    assert sorted(path.name for path in folder.iterdir()) == ["in", "out.csv", "out.json", "rubric.md"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "feedback", "in", "out.csv", "out.json", "rubric.md", "totals.csv",
+    ]  # fmt: skip
     assert all(len(list(path.iterdir())) == 1 for path in (folder / "in").iterdir())
     return {one["student"]: Result.of(one) for one in found["notebooks"]}, folder, done.stdout
 
@@ -188,8 +195,65 @@ def test_predictions_are_read_from_the_notebook(graded_class):
     assert (none["filled"], none["right"], none["said"]) == (False, None, "")
     rubric = (folder / "rubric.md").read_text(encoding="utf-8")
     assert "| explanation | launches/fused | guard off by one |  |" in rubric
-    assert re.search(r"\| prediction \| code cell \d+ \| \[4, 3, 4, 16\]: 4 of 4 right\. \|  \|", rubric)
+    assert f"| prediction | {ASKED} | [4, 3, 4, 16]: 4 of 4 right. |  |" in rubric
     assert "| speed | launches/fused | 100%, shipped 100% |  |" in rubric
+
+
+def test_a_student_reads_what_was_found_and_what_to_look_at(graded_class):
+    _, folder, _ = graded_class
+    said = {path.stem: path.read_text(encoding="utf-8") for path in (folder / "feedback").iterdir()}
+    assert sorted(said) == ["empty", "half", "hanging", "malicious", "perfect"]
+    assert said["perfect"].startswith(
+        f"# perfect: 15 of 15 points\n\n## {CHAPTER}: 15 of 15 points\n\n### {FUSED}: 5 of "
+    )
+    assert "Look at next" not in said["perfect"]
+    half = said["half"]
+    assert f"### {FUSED}: 0 of 5 points\n\nguard off by one: " in half
+    assert "line 5:\n\n    out[i] = max(a * x[i] + y[i], np.float32(0))\n" in half
+    assert "Look at next" not in half  # the verdict says what to do
+    assert f"*Look at next:* A hint: {named(FUSED).hints[0]}" in said["empty"]
+    assert f"### Predictions: 1 of 1 filled in\n\n- {ASKED} [3, 4, 16, 4]. 0 of 4 right." in half
+    assert f"- {ASKED} not filled in" in said["empty"]
+    assert "Code cell" not in said["empty"]
+    assert "stopped: It took longer than 15 s, and the process had to be ended." in said["hanging"]
+
+
+def test_a_kernel_far_from_the_roof_is_told_so():
+    def said(share):
+        one = Graded("vector_add/saxpy", 5, 5, True, "", "passed", share=share, shipped=0.9)
+        return result.as_feedback([Result("a", "a.ipynb", "04_vector_add", 5, 5, [one])])["a"]
+
+    assert "this kernel reaches 30% of the roof, and 90% can be reached" in said(0.3)
+    assert "Look at next" not in said(0.8)
+    assert "Look at next" not in said(None)
+
+
+def test_totals_have_a_line_for_each_student(graded_class):
+    _, folder, _ = graded_class
+    first, *lines = (folder / "totals.csv").read_text(encoding="utf-8").splitlines()
+    assert first == f"student,{CHAPTER},total,of"
+    assert sorted(lines) == [
+        "empty,0,0,15",
+        "half,10,10,15",
+        "hanging,10,10,15",
+        "malicious,10,10,15",
+        "perfect,15,15,15",
+    ]
+
+
+def test_totals_of_several_chapters():
+    """Who hands nothing in has an empty place, and a chapter that was handed in twice is added up."""
+    two = [CHAPTER, "04_vector_add"]
+    worth = sum(points(name) for chapter in two for name in graded(chapter))
+    results = [Result("a", "a/22.ipynb", CHAPTER, 15, 5), Result("a", "a/04.ipynb", two[1], 25, 10),
+               Result("a", "a/again.ipynb", CHAPTER, 0, 0), Result("=b", "b.ipynb", two[1], 25, 0),
+               Result("c", "c.ipynb")]  # fmt: skip
+    assert result.as_totals(results).splitlines() == [
+        f"student,04_vector_add,{CHAPTER},total,of",
+        f"a,10,5,15,{worth}",
+        f"'=b,0,,0,{worth}",
+        f"c,,,0,{worth}",
+    ]
 
 
 def test_malice_earns_nothing_and_is_named(graded_class):
@@ -205,6 +269,7 @@ def test_malice_earns_nothing_and_is_named(graded_class):
         13: "SystemExit: 0",
         14: "print more than 100,000 bytes",
         15: "ended the process: SIGSEGV",
+        16: "writes where only the grader does",
     }
     for place, reason in reasons.items():
         assert reason in said[place + 1], said
@@ -654,13 +719,24 @@ def test_the_inputs_follow_from_the_seed(name):
         '{"kind": "check", "cell": {"a": 1}, "name": "launches/fused", "refused": "x"}',
         '{"kind": "check", "cell": 1, "name": ["launches/fused"], "refused": "x"}',
         '{"kind": "predict", "cell": "=1", "filled": true}',
+        '{"kind": "done", "cell": null}',  # while a cell runs
+        '{"kind": "begins", "cell": 2}',
+        '{"kind": "ended", "cell": 2}',
+        '{"kind": "ended", "cell": 1}\n{"kind": "done", "cell": null}',  # and code cell 2 is left
+        '{"kind": "ended", "cell": 1}\n{"kind": "begins", "cell": 3}',
+        '{"kind": "ended", "cell": 1}\n{"kind": "begins", "cell": 2}\n{"kind": "ended", "cell": 2}\n'
+        '{"kind": "begins", "cell": 3}',
+        '{"kind": "ended", "cell": 1}\n{"kind": "begins", "cell": 2}\n{"kind": "ended", "cell": 2}\n'
+        '{"kind": "done", "cell": null}\n{"kind": "ended", "cell": 1}',  # and then what the process itself says
     ],
 )
 def test_a_forged_report_costs_that_notebook_only(line):
     run = object.__new__(supervise._Run)
     run.played, run.limits, run.events, run.asked = supervise.Played(), supervise.Limits(), 0, 0.0
+    run.cell, run.waiting, run.done = 1, [2], False
     assert run._heard(bytearray(), line.encode() + b"\n").startswith("It writes where only the grader does")
     assert (run.played.answers.get(FUSED, []), run.played.predictions) == ([], [])
+    run.done = False
     long = json.dumps({"kind": "check", "cell": 1, "name": FUSED, "refused": "x" * 10_000})
     assert run._heard(bytearray(), long.encode() + b"\n") == ""
     assert len(run.played.answers[FUSED][0]["refused"]) == supervise.WORDS

@@ -25,6 +25,7 @@ from pmpp.lab.teach.points import chapters, graded, points
 __all__ = ["NotANotebookError", "cells_in", "chapter_of", "grade", "main"]
 
 LARGEST = 100_000_000  # bytes of a file
+QUESTION = 150  # characters of a prediction's name
 
 
 class NotANotebookError(ValueError):
@@ -82,10 +83,16 @@ def cells_in(path: Path) -> tuple[list[Cell], str]:
         if path.stat().st_size > LARGEST:
             raise NotANotebookError(f"it has more than {LARGEST:,} bytes")
         found = json.loads(path.read_text(encoding="utf-8"))
-        code, prose = [], []
+        code: list[Cell] = []
+        prose, question = [], ""
         for cell in found["cells"]:
             source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
-            (code if cell["cell_type"] == "code" else prose).append(source)
+            if cell["cell_type"] == "code":
+                code.append(Cell(len(code) + 1, source, question))
+                question = "" if "predict(" in source else question
+            else:
+                prose.append(source)
+                question = question_in(source) or question
     except NotANotebookError:
         raise
     except OSError as error:
@@ -94,7 +101,19 @@ def cells_in(path: Path) -> tuple[list[Cell], str]:
         raise NotANotebookError("it is no JSON, or not in UTF-8") from None
     except (KeyError, TypeError, AttributeError):
         raise NotANotebookError("it has not the form of a notebook of version 4") from None
-    return [Cell(number, source) for number, source in enumerate(code, 1)], "\n\n".join(prose)
+    return code, "\n\n".join(prose)
+
+
+def question_in(prose: str) -> str:
+    """What a cell of Markdown asks the reader to predict: the sentence with the question mark; "" if it asks nothing.
+
+    >>> question_in("## Warps\\n\\n**Predict, then run.** A block has 40\\nthreads. How many warps is that?")
+    'How many warps is that?'
+    """
+    paragraph = prose.rpartition("**Predict")[2].partition("**")[2] if "**Predict" in prose else ""
+    sentences = re.split(r"(?<=[.?!])\s+(?=[A-Z])", " ".join(paragraph.partition("\n\n")[0].split()))
+    asked = next((one for one in sentences if one.endswith("?")), sentences[0])
+    return asked if len(asked) <= QUESTION else asked[: QUESTION - 3] + "..."
 
 
 def chapter_of(path: Path, cells: Sequence[Cell], prose: str) -> str:
@@ -136,7 +155,8 @@ def grade(task: Task, setting: Setting) -> Result:
 def _with_exercises(found: Result, played: Played, cells: Sequence[Cell], setting: Setting) -> Result:
     first = {cell.number: _first_line(cell.source) for cell in cells}
     found.faults = [{"cell": cell, "code": first.get(cell, ""), "words": words} for cell, words in played.faults]
-    found.predictions = played.predictions
+    questions = {cell.number: cell.question for cell in cells}
+    found.predictions = [one | {"question": questions.get(one["cell"], "")} for one in played.predictions]
     names = graded(found.chapter) if found.chapter else []
     found.exercises = [_exercise(name, found, played, cells, setting) for name in names]
     if strange := sorted(played.answers.keys() - {*names}):
@@ -296,6 +316,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--csv", type=Path, metavar="FILE", help="write a line for each exercise as CSV; - writes it to the output")
     add("--rubric", type=Path, metavar="FILE", help="write a table for a teacher to fill in, on explanations, "
         "predictions and speed: Markdown, or CSV if it ends in .csv")  # fmt: skip
+    add("--totals", type=Path, metavar="FILE", help="write a line for each student, with the points of each chapter, "
+        "for a learning platform to import: CSV; - writes it to the output")  # fmt: skip
+    add("--feedback", type=Path, metavar="FOLDER", help="write a file for each student to read, STUDENT.md: points, "
+        "verdicts and what to look at next")  # fmt: skip
     add("--jobs", type=int, default=1, help="notebooks at a time (default 1)")
     add("--cell", type=float, default=limits.cell, help=f"seconds for a cell (default {limits.cell:g})")
     add("--notebook", type=float, default=limits.notebook, help=f"seconds for a notebook ({limits.notebook:g})")
@@ -334,7 +358,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen.json: lambda: result.as_json(results, chosen.seed),
         chosen.csv: lambda: result.as_csv(results),
         chosen.rubric: lambda: rubric(results),
+        chosen.totals: lambda: result.as_totals(results),
     }
+    if chosen.feedback is not None:
+        chosen.feedback.mkdir(parents=True, exist_ok=True)
+        for student, text in result.as_feedback(results).items():
+            (chosen.feedback / f"{student}.md").write_text(text, encoding="utf-8")
     if Path("-") not in texts:
         print(result.as_text(results), end="")
     for path, text in texts.items():

@@ -1,4 +1,4 @@
-"""What grading found, and how it is written: as text, JSON, CSV, and a rubric for a teacher to fill in."""
+"""What grading found, and how it is written: text, JSON, CSV, totals, a rubric, and a file for each student to read."""
 
 from __future__ import annotations
 
@@ -9,9 +9,24 @@ import typing
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-__all__ = ["COLUMNS", "Graded", "Result", "as_csv", "as_json", "as_text", "rubric_csv", "rubric_markdown"]
+from pmpp.lab.teach.points import graded, named, points
 
-FORMAT = 1  # of the JSON; another number says that fields have changed
+__all__ = [
+    "COLUMNS",
+    "Graded",
+    "Result",
+    "as_csv",
+    "as_feedback",
+    "as_json",
+    "as_text",
+    "as_totals",
+    "rubric_csv",
+    "rubric_markdown",
+]
+
+OPEN = ("not checked", "not started", "wrong result", "too slow")  # mistakes that do not say what to do
+CLOSE = 2 / 3  # of the shipped answer's share of the roof: beyond that there is nothing to look for
+FORMAT = 2  # of the JSON; another number says that fields have changed
 
 
 @dataclass(frozen=True)
@@ -58,8 +73,8 @@ class Result:
     points       what its exercises are worth together
     earned       what it has earned
     exercises    a `Graded` for each of the chapter's exercises, in the order of the chapter
-    predictions  a dict for each call of `predict`: its cell, whether the guess was filled in, the guess, whether it was
-                 right (None: nobody can say), and what `predict` said of it
+    predictions  a dict for each call of `predict`: its cell, the question, or "", whether the guess was filled in, the
+                 guess, whether it was right (None: nobody can say), and what `predict` said of it
     faults       a dict for each cell that stopped: its number (None: the whole notebook), its first line, what happened
     notes        sentences on what else a teacher should know
     """
@@ -87,7 +102,7 @@ COLUMNS = (
 
 
 def as_json(results: Sequence[Result], seed: int) -> str:
-    """All that is known: ``{"format": 1, "seed": seed, "notebooks": [a `Result`, ...]}``."""
+    """All that is known: ``{"format": 2, "seed": seed, "notebooks": [a `Result`, ...]}``."""
     return json.dumps({"format": FORMAT, "seed": seed, "notebooks": [asdict(one) for one in results]}, indent=1) + "\n"
 
 
@@ -144,6 +159,80 @@ def as_text(results: Sequence[Result]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+# ------------------------------------------------------------------------------------------- totals, and for students
+
+
+def as_totals(results: Sequence[Result]) -> str:
+    """A line for each student, for a learning platform to import: CSV.
+
+    The columns are "student", one for each chapter, "total", and "of", the points of all these chapters. Where a
+    student has handed in no notebook of a chapter, its place is empty, and counts 0 in the total.
+    """
+    chapters = {one.chapter: 0 for one in results if one.chapter}
+    students: dict[str, dict[str, int]] = {one.student: {} for one in results}
+    for one in results:
+        if one.chapter:
+            earned = students[one.student]
+            earned[one.chapter] = earned.get(one.chapter, 0) + one.earned
+    for chapter in chapters:
+        chapters[chapter] = sum(points(name) for name in graded(chapter))
+    rows = [
+        {"student": student, **earned, "total": sum(earned.values()), "of": sum(chapters.values())}
+        for student, earned in students.items()
+    ]
+    return _csv(("student", *sorted(chapters), "total", "of"), rows)
+
+
+def as_feedback(results: Sequence[Result]) -> dict[str, str]:
+    """For each student what they want to read, as Markdown: points, verdicts, and what to look at next."""
+    students: dict[str, list[Result]] = {}
+    for one in results:
+        students.setdefault(one.student, []).append(one)
+    return {student: _feedback(student, own) for student, own in students.items()}
+
+
+def _feedback(student: str, results: Sequence[Result]) -> str:
+    parts = [f"# {student}: {sum(one.earned for one in results)} of {sum(one.points for one in results)} points"]
+    for result in results:
+        parts.append(f"## {result.chapter or result.notebook}: {result.earned} of {result.points} points")
+        for one in result.exercises:
+            parts += [f"### {one.exercise}: {one.earned} of {one.points} points", _one_line(one.words)]
+            if one.line and one.code:
+                parts.append(f"Code cell {one.cell}, line {one.line}:\n\n    {one.code}")
+            if following := _next(one):
+                parts.append(f"*Look at next:* {following}")
+        if result.predictions:
+            filled = sum(one["filled"] for one in result.predictions)
+            lines = [f"### Predictions: {filled} of {len(result.predictions)} filled in", ""]
+            for one in result.predictions:
+                said = f"{one['guess']}. {one['headline']}" if one["filled"] else "not filled in"
+                lines.append(f"- {_asked(one)} {_one_line(said)}")
+            parts.append("\n".join(lines))
+        stopped = []
+        for fault in result.faults:
+            where = f"Code cell {fault['cell']} stopped" if fault["cell"] else "The notebook"
+            stopped.append(f"- {where}: {_one_line(fault['words'])}")
+        if stopped or result.notes:
+            parts.append("\n".join(["### What else happened", "", *stopped, *(f"- {note}" for note in result.notes)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _next(one: Graded) -> str:
+    """A hint where the verdict has no advice of its own, or how far a right kernel is from the roof."""
+    if not one.passed:
+        return f"A hint: {named(one.exercise).hints[0]}" if one.mistake in OPEN else ""
+    if one.share is None or one.shipped is None or one.share >= CLOSE * one.shipped:
+        return ""
+    return (
+        f"By its counters this kernel reaches {one.share:.0%} of the roof, and {one.shipped:.0%} can be reached. "
+        "`simt.profile` counts what it moves."
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 # ------------------------------------------------------------------------------------------------------------ a rubric
 
 LEVELS = {
@@ -181,13 +270,18 @@ def _rubric(result: Result) -> list[dict]:
     ]
     for one in result.predictions:
         seen = f"{one['guess']}: {one['headline']}" if one["filled"] else "not filled in"
-        rows.append({"aspect": "prediction", "of": f"code cell {one['cell']}", "seen": seen})
+        rows.append({"aspect": "prediction", "of": _asked(one), "seen": seen})
     for one in result.exercises:
         if one.share is not None:
             rows.append({"aspect": "speed", "of": one.exercise, "seen": f"{one.share:.0%}, shipped {one.shipped:.0%}"})
         elif not one.passed:
             rows.append({"aspect": "speed", "of": one.exercise, "seen": "no kernel that passes"})
     return [{"student": result.student, "notebook": result.notebook, "level": ""} | row for row in rows]
+
+
+def _asked(prediction: dict) -> str:
+    """The name of a prediction: its question. A student may have deleted that."""
+    return prediction["question"] or f"code cell {prediction['cell']}"
 
 
 def rubric_csv(results: Sequence[Result]) -> str:

@@ -56,10 +56,11 @@ class Limits:
 
 
 class Cell(typing.NamedTuple):
-    """A cell of code; cells of code are counted from 1."""
+    """A cell of code; cells of code are counted from 1. ``question``: what is to be predicted in it, or ""."""
 
     number: int
     source: str
+    question: str = ""
 
 
 @dataclass
@@ -180,6 +181,7 @@ class _Run:
         self.began, self.asked = time.monotonic(), 0.0  # when the cell began, and when it was asked to stop
         self.bytes, self.events, self.last = 0, 0, b""
         self.done = self.ready = False
+        self.waiting = [cell.number for cell in cells if cell.number not in skipped]
 
     def follow(self) -> tuple[int | None, str]:
         """Wait for the end: the cell that ended it, and why; no words if all cells were run."""
@@ -190,7 +192,7 @@ class _Run:
             self.process.wait()
             os.close(self.reports)
             os.close(self.printed)
-        return (self.cell, "") if self.done else (self.cell, reason)
+        return self.cell, reason
 
     def _listen(self) -> str:
         """Read what the process reports and prints, until it is done or has to be ended: why, in words."""
@@ -199,7 +201,8 @@ class _Run:
         with selectors.DefaultSelector() as selector:
             selector.register(self.reports, selectors.EVENT_READ)
             selector.register(self.printed, selectors.EVENT_READ)
-            while not reason and not self.done:
+            # A process that says that it is done ends by itself. Whatever it reports after that is forged.
+            while not reason and not (self.done and self.process.poll() is not None):
                 ready = selector.select(0.2)
                 for key, _ in ready:
                     data = os.read(key.fd, 65536)
@@ -210,8 +213,9 @@ class _Run:
                         self.last = (self.last + data)[-2000:]
                     else:
                         reason = reason or self._heard(line, data)
-                if not reason and not self.done:
-                    reason = self._beyond() or (self._died() if not ready or not selector.get_map() else "")
+                if not reason:
+                    died = not self.done and (not ready or not selector.get_map())
+                    reason = self._beyond() or (self._died() if died else "")
         return reason
 
     def _beyond(self) -> str:
@@ -250,7 +254,7 @@ class _Run:
             try:
                 event = json.loads(text)
                 self._take(event)
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
                 return "It writes where only the grader does: the process was ended."
             self.events += 1
             if self.events > EVENTS:
@@ -258,14 +262,23 @@ class _Run:
         return "It passes too much data to check: the process was ended." if len(line) > 2 * capture.LARGEST else ""
 
     def _take(self, event: dict) -> None:
+        """Note what is reported. Raises if cells do not begin and end one by one, in order, before all is done."""
         kind, cell = event["kind"], event["cell"]
+        if self.done:
+            raise ValueError("a report after the last")
         if kind == "ready":
             self.ready = True
         elif kind == "done":
+            if self.waiting or self.cell is not None:
+                raise ValueError("done before the last cell has ended")
             self.done = True
         elif kind == "begins":
+            if self.cell is not None or int(cell) != self.waiting.pop(0):
+                raise ValueError("another cell begins than the next one")
             self.cell, self.began, self.asked = int(cell), time.monotonic(), 0.0
         elif kind in ("ended", "failed"):
+            if int(cell) != self.cell:
+                raise ValueError("another cell ends than the one that began")
             if kind == "failed":
                 said = str(_cut(event["said"]))
                 if self.asked and event["error"] == "KeyboardInterrupt":
