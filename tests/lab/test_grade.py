@@ -684,11 +684,11 @@ def test_forged_data_of_no_form():
 def test_the_inputs_follow_from_the_seed_and_the_answer(notebook):
     first = capture.taken(notebook(KERNELS["made by a function"])["answer"])
     again = capture.taken(notebook(KERNELS["made by a function"], "code cell 9")["answer"], {"code cell 9": 9})
-    numbers = supervise._numbers(0, LOGISTIC, first)
-    assert np.array_equal(numbers, supervise._numbers(0, LOGISTIC, again))
+    numbers = supervise.numbers_of(0, LOGISTIC, first)
+    assert np.array_equal(numbers, supervise.numbers_of(0, LOGISTIC, again))
     other = capture.taken(notebook(KERNELS["made by a function"].replace("+ cuda", "+  cuda"))["answer"])
     different = [(1, LOGISTIC, first), (0, FUSED, first), (0, LOGISTIC, other)]
-    assert not any(np.array_equal(numbers, supervise._numbers(*about)) for about in different)
+    assert not any(np.array_equal(numbers, supervise.numbers_of(*about)) for about in different)
 
 
 def test_no_name_is_left_out_of_what_the_inputs_follow_from(notebook):
@@ -698,7 +698,7 @@ def test_no_name_is_left_out_of_what_the_inputs_follow_from(notebook):
     swapped = dict(zip(about["globals"], reversed(about["globals"].values()), strict=True))
     assert sorted(swapped) == ["cell", "file"]
     other = [["function", about | {"globals": swapped}], *nodes[1:]]
-    assert not np.array_equal(*(supervise._numbers(0, FUSED, one) for one in (nodes, other)))
+    assert not np.array_equal(*(supervise.numbers_of(0, FUSED, one) for one in (nodes, other)))
 
 
 @pytest.mark.parametrize("name", [name for name, one in known().items() if hasattr(one, "cases")])

@@ -78,8 +78,8 @@ def graded(chapter: str, folder: Path = NOTEBOOKS) -> list[str]:
 
     Every exercise counts that a cell of the chapter names in ``exercise("...")`` or ``check("...")``, if a student gets
     the cell: those with the tag ``answer``, and those below ``## Answers``, are not in a release. A chapter without
-    such a cell has none: its exercises are for a teacher to read. So it is with chapter 91, whose answers are source for
-    a compiler: `pmpp.lab.teach.grade.rebuild` lets no answer near that. Raises ValueError if there is no such chapter.
+    such a cell has none: its exercises are for a teacher to read. Chapter 91 is one: its answers are source for a
+    compiler, and `pmpp.lab.teach.grade.rebuild` lets no answer near it. Raises ValueError if there is no such chapter.
 
     >>> graded("22_launches")
     ['launches/fused', 'launches/logistic']

@@ -33,6 +33,10 @@ On Linux with Landlock, the operating system keeps the student's process from fi
 elsewhere (`pmpp.lab.teach.grade.wall`), whatever the cell does. Without Landlock, on macOS for example, these refusals
 are made by Python alone, and a cell that patches Python or calls C gets past them: it can read the shipped answers.
 
+**On a GPU.** Notebooks and their judge use the interpreter, and neither opens a GPU. With ``--gpu`` each kernel that
+passed is also measured on that of this machine, beside the shipped answer and an empty kernel, in a process of its own
+(`pmpp.lab.teach.grade.gpu`). Times are for the rubric, and no points depend on them.
+
 **What this does not protect against.** It is no sandbox. The student's process runs as you do, reads your other files,
 and may use the network in another way than TCP. Code in C can start a process behind the same wall, which may outlive
 the grader. Cells share a process, as in Jupyter: a cell that patches Python itself, such as ``builtins.len``, can cost

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pmpp.lab.teach.grade import edition, result, supervise
+from pmpp.lab.teach.grade import edition, gpu, result, supervise
 from pmpp.lab.teach.grade.result import Graded, Result
 from pmpp.lab.teach.grade.supervise import Cell, Judged, Limits, Played
 from pmpp.lab.teach.points import chapters, graded, points
@@ -52,6 +52,7 @@ class Setting:
     seed: int
     limits: Limits
     chapter: str
+    gpu: bool = False
 
 
 def tasks(path: Path) -> list[Task]:
@@ -184,9 +185,12 @@ def _exercise(name: str, found: Result, played: Played, cells: Sequence[Cell], s
             break
     one, verdict = next((pair for pair in verdicts if pair[1].passed), verdicts[0])
     earned = worth if verdict.passed else 0
+    timed = None
+    if setting.gpu and verdict.share is not None:  # a kernel that passed
+        timed = gpu.timed(name, one["nodes"], setting.given, setting.seed, setting.limits, setting.folder / "gpu")
     about = verdict._asdict()
     kept = {key: about[key] for key in ("passed", "mistake", "words", "line", "code", "source", "share", "shipped")}
-    return Graded(name, worth, earned, cell=one["cell"], tried=len(tried), **kept)
+    return Graded(name, worth, earned, cell=one["cell"], tried=len(tried), timed=timed, **kept)
 
 
 def _judged(name: str, one: dict, setting: Setting) -> Judged:
@@ -320,6 +324,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "for a learning platform to import: CSV; - writes it to the output")  # fmt: skip
     add("--feedback", type=Path, metavar="FOLDER", help="write a file for each student to read, STUDENT.md: points, "
         "verdicts and what to look at next")  # fmt: skip
+    add("--gpu", action="store_true", help="also measure kernels that pass on this machine's GPU, for the rubric and "
+        "the JSON; points do not depend on it")  # fmt: skip
     add("--jobs", type=int, default=1, help="notebooks at a time (default 1)")
     add("--cell", type=float, default=limits.cell, help=f"seconds for a cell (default {limits.cell:g})")
     add("--notebook", type=float, default=limits.notebook, help=f"seconds for a notebook ({limits.notebook:g})")
@@ -337,6 +343,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = tasks(chosen.path)
     except ValueError as error:
         parser.error(str(error))
+    if chosen.gpu and (fault := gpu.fault()):
+        parser.error(f"--gpu needs a GPU: {fault}")
     limits = Limits(chosen.cell, chosen.notebook, chosen.judge, chosen.memory << 20, chosen.output)
     signal.signal(signal.SIGTERM, _stop)
     with tempfile.TemporaryDirectory(prefix="grade-") as folder:
@@ -350,6 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chosen.seed,
             limits,
             chosen.chapter,
+            chosen.gpu,
         )
         results = grade_all(found, setting, chosen.jobs)
     once_for_each_student(results)

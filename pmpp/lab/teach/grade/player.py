@@ -186,10 +186,10 @@ def watch(hidden: list[str], folder: str, edition: str) -> None:
 # ---------------------------------------------------------------------------------------------------------------- main
 
 
-def limit(memory: int, seconds: float) -> None:
+def limit(memory: int | None, seconds: float) -> None:
     """Set the limits of this process. That of the CPU is for a case in which nobody is left to kill it."""
     most = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: int(seconds) + 60, resource.RLIMIT_FSIZE: 100_000_000}
-    if sys.platform != "darwin":  # which refuses it
+    if memory is not None and sys.platform != "darwin":  # which refuses it
         most[resource.RLIMIT_AS] = memory
     for what, value in most.items():
         _, hard = resource.getrlimit(what)

@@ -46,6 +46,7 @@ class Graded:
     source    the answer that was judged
     share     the share of the roof that a kernel reaches by its counters (`pmpp.lab.teach.grade.roof`), or None
     shipped   that of the shipped answer, or None
+    timed     None; or with --gpu what `pmpp.lab.teach.grade.gpu.timed` returns of an answer that passed
     """
 
     exercise: str
@@ -61,6 +62,7 @@ class Graded:
     source: str = ""
     share: float | None = None
     shipped: float | None = None
+    timed: dict | None = None
 
 
 @dataclass
@@ -253,7 +255,8 @@ LEVELS = {
     ),
     "speed": (
         "The share of the roof that the kernel reaches by its counters, beside that of the shipped answer. 1 is the "
-        "least that any kernel could ask of the GPU.",
+        "least that any kernel could ask of the GPU. Times, where there are some, are of the exercise's small inputs: "
+        "compare them with that of an empty kernel, below which none can be.",
         "0 no kernel that passes",
         "1 less than half of the shipped answer's share",
         "2 about the shipped answer's share",
@@ -273,10 +276,21 @@ def _rubric(result: Result) -> list[dict]:
         rows.append({"aspect": "prediction", "of": _asked(one), "seen": seen})
     for one in result.exercises:
         if one.share is not None:
-            rows.append({"aspect": "speed", "of": one.exercise, "seen": f"{one.share:.0%}, shipped {one.shipped:.0%}"})
+            seen = f"{one.share:.0%}, shipped {one.shipped:.0%}"
+            rows.append({"aspect": "speed", "of": one.exercise, "seen": "; ".join([seen, *_timed(one)])})
         elif not one.passed:
             rows.append({"aspect": "speed", "of": one.exercise, "seen": "no kernel that passes"})
     return [{"student": result.student, "notebook": result.notebook, "level": ""} | row for row in rows]
+
+
+def _timed(one: Graded) -> list[str]:
+    """What was measured on a GPU, in words, if it was tried."""
+    if one.timed is None:
+        return []
+    if "failed" in one.timed:
+        return [f"not measured: {one.timed['failed']}"]
+    own, shipped, empty = (f"{one.timed[name] * 1e6:.2f} us" for name in ("own", "shipped", "empty"))
+    return [f"on an {one.timed['gpu']} {own}, shipped {shipped}, an empty kernel {empty}"]
 
 
 def _asked(prediction: dict) -> str:

@@ -3,8 +3,8 @@
 The roof of an exercise is the least time that a GPU needs for what the shipped answer asks of it: the longest of the
 times of its parts, with nothing asked twice (`pmpp.simt.observe.bound`). A kernel's share of it is that time divided by
 the time of what the kernel asks for, as it is written. Both are of the largest input, and neither is a measurement: a
-share says how much a kernel asks for beside what it must, and nothing of waiting. Inputs of exercises are too small to
-time a kernel on a GPU: there the launch would be measured.
+share says how much a kernel asks for beside what it must, and nothing of waiting. Inputs of exercises are small: what
+is measured on a GPU (`pmpp.lab.teach.grade.gpu`) is hardly longer than an empty kernel, and says less.
 """
 
 from __future__ import annotations

@@ -385,9 +385,7 @@ def _in_child(
     room = hasattr(one, "cases")
     kernel = False
     if room:  # other inputs than those that a student has seen
-        numbers = _numbers(seed, name, nodes)
-        cases = one.cases
-        one = dataclasses.replace(one, cases=lambda rng: cases(np.random.default_rng(numbers)))
+        one = with_inputs(one, numbers_of(seed, name, nodes))
         kernel = one.inputs[0].grid is not None
     source, missing = "", ()
     try:
@@ -415,7 +413,12 @@ def _in_child(
     return found
 
 
-def _numbers(seed: int, name: str, nodes: capture.Nodes) -> np.ndarray:
+def with_inputs(one: typing.Any, numbers: np.ndarray) -> typing.Any:
+    """An exercise of a room with the inputs that follow from these numbers."""
+    return dataclasses.replace(one, cases=lambda _: one.cases(np.random.default_rng(numbers)))
+
+
+def numbers_of(seed: int, name: str, nodes: capture.Nodes) -> np.ndarray:
     """What the inputs are made of: the seed, the exercise and the answer, wherever in a notebook it stands."""
     left_out = {"file", "cell"}  # of a function and a class; what code calls so is a part of the answer
     answer = [

@@ -31,13 +31,14 @@ def version() -> int:
     return max(0, _call(CREATE_RULESET, None, 0, VERSION)) if sys.platform == "linux" else 0
 
 
-def build(hidden: Iterable[str], readable: Iterable[str], writable: Iterable[str]) -> bool:
+def build(hidden: Iterable[str], readable: Iterable[str], writable: Iterable[str], devices: Iterable[str] = ()) -> bool:
     """Build the wall around this process; it stays until the process ends.
 
     Args:
         hidden: files and folders that are not read. Other processes are hidden, too.
         readable: what is read nevertheless, inside of a hidden folder.
         writable: folders that are read and written. Nothing else is written but ``/dev/null``.
+        devices: what is opened for writing and is no folder, such as ``/dev/nvidia0``.
 
     Returns whether there is a wall: not without Landlock.
     """
@@ -55,7 +56,8 @@ def build(hidden: Iterable[str], readable: Iterable[str], writable: Iterable[str
         _allow(rules, path, READ_FILE)
     for path in map(os.path.realpath, writable):
         _allow(rules, path, READ_FILE | change)
-    _allow(rules, os.devnull, READ_FILE | WRITE_FILE)
+    for path in (os.devnull, *devices):
+        _allow(rules, path, READ_FILE | WRITE_FILE)
     ctypes.CDLL(None).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     built = _call(RESTRICT_SELF, rules, 0) == 0
     os.close(rules)
