@@ -23,6 +23,7 @@ from pmpp.lab.teach.waste import Waste
 
 __all__ = ["ADVICE", "judge"]
 
+ROUNDING = 1e-6  # relative, of a wrong result that is foreseen
 FEW = 4  # elements that may be alike by chance
 
 # What to do about each mistake. The names are the vocabulary of all exercises and their tests.
@@ -442,7 +443,7 @@ class _Judge:
             got = other.results[index]
             if got.dtype.kind in "fc" and not np.isfinite(got).any():
                 return False
-            allowed = run.case.tolerance.get(index, 0) + 1e-6 * np.nan_to_num(np.abs(wide(got)), posinf=0.0)
+            allowed = run.case.tolerance.get(index, 0) + ROUNDING * np.nan_to_num(np.abs(wide(got)), posinf=0.0)
             if wrong_elements(run.results[index], got, allowed if got.dtype.kind in "fc" else 0).any():
                 return False
         return True
@@ -502,8 +503,12 @@ class _Judge:
             for index in run.wrong:
                 if index not in foreseen:
                     return False
+                result, allowed = run.results[index], run.case.tolerance.get(index, 0)
                 fixed = ~np.isnan(wide(foreseen[index]))
-                differs = wrong_elements(run.results[index], foreseen[index], run.case.tolerance.get(index, 0)) & fixed
+                if isinstance(result, np.ndarray) and result.dtype.kind in "fc":
+                    # The tolerance is that of the right result, which may be far smaller.
+                    allowed = allowed + ROUNDING * np.nan_to_num(np.abs(wide(foreseen[index])), posinf=0.0)
+                differs = wrong_elements(result, foreseen[index], allowed) & fixed
                 if differs.sum() > differs.size // 100:
                     return False
                 foretold |= bool(fixed.any())
