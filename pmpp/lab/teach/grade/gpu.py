@@ -111,12 +111,12 @@ def _measured(job: dict) -> dict[str, typing.Any]:
     from pmpp.lab.measure.timing import Contender, gpu_timer, measure_together
     from pmpp.runtime import device
 
-    player.limit(None, job["seconds"])
     timer, cuda = gpu_timer(), device.backend().cuda  # it compiles and launches: the driver has opened its files
     gpu = cuda.get_current_device().name
     gpu = gpu.decode() if isinstance(gpu, bytes) else gpu
     if "name" not in job:
         return {"gpu": gpu}
+    player.limit(None, job["seconds"])
     wall.build((), (), (), [path for pattern in DEVICES for path in glob.glob(pattern)])
     one = supervise.with_inputs(named(job["name"]), np.array(job["numbers"], np.uint32))
     case = max(one.inputs, key=lambda case: case.size)
