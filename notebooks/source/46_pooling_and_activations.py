@@ -13,8 +13,9 @@
 # # 46. Pooling and activations
 #
 # *Windows, padding, ties, 32-bit indices, what a cache does unasked, wide loads, shuffles at edges, epilogues. PMPP 4e:
-# sections 16.1 and 16.2; 5e: chapter 19. The code is [pmpp/kernels/pooling/ladder.py](../pmpp/kernels/pooling/ladder.py)
-# and [pmpp/kernels/activation/ladder.py](../pmpp/kernels/activation/ladder.py).*
+# sections 16.1 and 16.2; 5e: chapter 19. The code is
+# [pmpp/kernels/pooling/ladder.py](../pmpp/kernels/pooling/ladder.py) and
+# [pmpp/kernels/activation/ladder.py](../pmpp/kernels/activation/ladder.py).*
 #
 # Between the layers of a network that multiply stand layers that hardly compute. *Pooling* makes one number of each
 # small window of an image, the largest or the mean. An *activation* changes every number by itself. And yet they take a

@@ -72,7 +72,8 @@ def _asked(job: dict, seconds: float = SECONDS) -> dict[str, typing.Any]:
     """What the process answers to a job; without a job only whether it can have one."""
     package = Path(__file__).parents[4]
     environment = {name: text for name, text in os.environ.items() if name != "PMPP_BACKEND"}
-    environment |= {"PMPP_BACKEND": "numba", "PYTHONPATH": str(package), "CUDA_CACHE_DISABLE": "1"}
+    path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment |= {"PMPP_BACKEND": "numba", "PYTHONPATH": path, "CUDA_CACHE_DISABLE": "1"}
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "pmpp.lab.teach.grade.gpu"],
