@@ -166,7 +166,7 @@ def test_a_class_is_measured(tmp_path):
     done = subprocess.run(  # noqa: PLW1510 (the status is compared below)
         [sys.executable, "-m", "pmpp.lab.teach.grade", "in", "--gpu", "--jobs", "2", "--json", "out.json"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
         text=True,
     )
