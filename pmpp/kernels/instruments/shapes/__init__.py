@@ -1,0 +1,37 @@
+"""What is measured of drawn shapes: of each room what its caller calls, the rivals, and a check of every output.
+
+A module a room, each with a `workload` of a shape. `pmpp.lab.measure.shapes` draws the shapes and measures; it finds
+this package by its name. Our side is the room's plain function, with what a caller would write. A shape that it
+refuses is recorded as refused, in its words, so nothing here makes a shape suit a room.
+"""
+
+from pmpp.kernels.instruments.shapes import (
+    activation,
+    convolution_layer,
+    fft,
+    matmul,
+    normalisation,
+    pooling,
+    reduction,
+    scan,
+    softmax,
+)
+from pmpp.lab.measure.bench import Workload
+from pmpp.lab.measure.shapes.drawing import Shape
+
+ROOMS = {
+    "matmul": matmul,
+    "fft": fft,
+    "reduction": reduction,
+    "convolution_layer": convolution_layer,
+    "softmax": softmax,
+    "normalisation": normalisation,
+    "pooling": pooling,
+    "scan": scan,
+    "activation": activation,
+}
+
+
+def workload(shape: Shape) -> Workload:
+    """What is measured of a shape: the room's plain function, the rivals, inputs and a check in float64."""
+    return ROOMS[shape.room].workload(shape)

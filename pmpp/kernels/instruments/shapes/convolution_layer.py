@@ -1,0 +1,83 @@
+"""Convolution layers of drawn shapes: `convolution_layer.convolution`, which chooses the algorithm itself."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+
+import numpy as np
+
+from pmpp.kernels import convolution_layer
+from pmpp.kernels.convolution_layer.definition import Layer
+from pmpp.kernels.convolution_layer.measured_layers import torch_conv2d
+from pmpp.kernels.instruments.shapes import contenders
+from pmpp.lab.measure.arrays import library_of, normal, worst, worst_of
+from pmpp.lab.measure.bench import Workload
+from pmpp.lab.measure.shapes.drawing import Shape
+from pmpp.runtime import device
+
+LOOSE = 1e-4  # of the terms' sizes: as in `convolution_layer.survey`, right for all algorithms of both sides
+AT_ONCE = 2**25  # outputs that are checked at a time
+
+
+def workload(shape: Shape) -> Workload:
+    """A layer without a bias, beside cuDNN by PyTorch, which measures its algorithms and keeps the fastest."""
+    layer = layer_of(shape)
+
+    def ours(x: typing.Any, w: typing.Any, *, out: typing.Any = None) -> typing.Any:
+        return convolution_layer.convolution(
+            x, w, None, layer.stride, layer.padding, layer.dilation, layer.groups, out=out
+        )
+
+    return contenders.workload(
+        shape,
+        "convolution_layer.convolution",
+        ours,
+        torch_conv2d(layer),
+        make=lambda seed: (
+            normal((layer.n, layer.c, layer.h, layer.w), seed),
+            normal((layer.k, layer.c // layer.groups, layer.r, layer.s), seed + 1000),
+        ),
+        verify=verifier(layer),
+        output=lambda: device.empty(layer.shape, np.float32),
+    )
+
+
+def layer_of(shape: Shape) -> Layer:
+    n, c, h, k, r, stride, padding, groups = shape.sizes.values()
+    return Layer(n, c, h, h, k, r, r, (stride, stride), (padding, padding), groups=groups)
+
+
+def verifier(layer: Layer) -> Callable[..., tuple[float, float]]:
+    """Every element against float64, some images at a time."""
+
+    def verify(result: typing.Any, x: typing.Any, w: typing.Any) -> tuple[float, float]:
+        if result.shape != layer.shape:
+            return float("inf"), 0.0
+        outputs = int(np.prod(layer.shape[1:]))
+        step = max(1, AT_ONCE // max(outputs, layer.c * layer.h * layer.w))
+        return worst_of(_images(result[i : i + step], x[i : i + step], w, layer) for i in range(0, layer.n, step))
+
+    return verify
+
+
+def _images(result: typing.Any, x: typing.Any, w: typing.Any, layer: Layer) -> tuple[float, float]:
+    exact, sizes = sums(x, w, layer), sums(abs(x), abs(w), layer)
+    return worst(abs(result - exact), LOOSE * sizes + 2.0**-149)
+
+
+def sums(x: typing.Any, w: typing.Any, layer: Layer) -> typing.Any:
+    """The output in float64: for each place of the window a matrix product, of all groups at once."""
+    (a, b), (u, v), groups = layer.padding, layer.stride, layer.groups
+    xp, n = library_of(x), len(x)
+    x = xp.pad(x.astype(np.float64), ((0, 0), (0, 0), (a, a), (b, b)))
+    w = w.astype(np.float64).reshape(groups, layer.k // groups, layer.c // groups, layer.r, layer.s)
+    out = xp.zeros((n, groups, layer.k // groups, layer.p * layer.q))
+    for r in range(layer.r):
+        for s in range(layer.s):
+            rows, columns = slice(r, r + (layer.p - 1) * u + 1, u), slice(s, s + (layer.q - 1) * v + 1, v)
+            part = x[:, :, rows, columns].reshape(n, groups, layer.c // groups, layer.p * layer.q)
+            weights = w[..., r, s]
+            # One channel a group is a product of numbers: a library of matrix products would make a call of each.
+            out += weights * part if layer.c == groups else weights @ part
+    return out.reshape(n, layer.k, layer.p, layer.q)

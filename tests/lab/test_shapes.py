@@ -1,0 +1,579 @@
+"""Drawn shapes: what is drawn, how it is verified, how the record grows, and what the report says. No GPU is needed."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pmpp.lab.draw import shapes as pictures
+from pmpp.lab.measure import arrays, bench, record
+from pmpp.lab.measure.shapes import __main__ as command
+from pmpp.lab.measure.shapes import drawing, report, running
+from pmpp.lab.measure.shapes.drawing import LINES, SEEDS, Shape, digest, drawn, least_seconds
+from pmpp.lab.measure.sources import MEASURED, Sources
+from pmpp.runtime import device
+from tests.lab.test_bench import FakeClock, FakeTimer
+from tests.lab.test_record import CEILINGS
+
+CATALOGUE = importlib.import_module(running.CATALOGUE)
+ROOF = CEILINGS
+ALL = drawn()
+
+# --------------------------------------------------------------------------------------------------------- the drawing
+
+
+def test_the_shapes_are_the_same_everywhere():
+    """If this fails, the shapes are others than those that were drawn before kernels were changed for them."""
+    assert digest(ALL) == "92c11a7a3bfb45ef"
+    assert digest(reversed(ALL)) == digest(ALL)
+    assert digest(ALL[1:]) != digest(ALL)
+
+
+def test_every_line_has_its_count_a_third_from_each_seed():
+    for line in LINES:
+        mine = [shape for shape in ALL if shape.line == line.name]
+        timed = [shape for shape in mine if not shape.aside]
+        assert all(shape.room == line.room for shape in mine)
+        assert len({shape.name for shape in mine}) == len(mine)
+        assert len(timed) == (line.count or len(line.named))
+        if line.draw:
+            each = [sum(shape.seed == seed for shape in timed) for seed in SEEDS]
+            assert max(each) - min(each) <= 1
+        else:
+            assert all(shape.seed is None and not shape.aside for shape in mine)
+
+
+def test_what_is_short_is_kept_aside_and_nothing_is_too_large():
+    for shape in ALL:
+        assert shape.seed is None or shape.aside == (least_seconds(shape) < 5e-6)
+        assert 0 < shape.bytes <= drawing.MOST_BYTES
+        assert 6 * shape.bytes <= 8.1e9  # two sets of inputs, and the check in float64
+
+
+def test_the_products_are_those_of_the_issue():
+    extents = np.array([[shape.sizes[key] for key in "mnk"] for shape in ALL if shape.line == "matmul"])
+    assert extents.min() >= 1
+    assert extents.max() <= 16384
+    assert max(math.prod(map(int, row)) for row in extents) < 2**38
+
+
+def test_log_uniform_numbers_reach_both_ends_and_halve_in_the_middle():
+    dice = drawing.Dice(1)
+    found = np.array([dice.log(1, 4) for _ in range(4000)])
+    # Each doubling is as likely: of the interval [1, 5), 1 has log 2 / log 5 of all.
+    expected = [math.log((value + 1) / value) / math.log(5) for value in (1, 2, 3, 4)]
+    assert np.allclose(np.bincount(found, minlength=5)[1:] / 4000, expected, atol=0.03)
+
+
+def test_the_drawing_goes_by_about_what_an_h200_can_do():
+    measured = record.load("nvidia-h200").ceilings("matmul")
+    assert measured.bandwidth == pytest.approx(drawing.BANDWIDTH, rel=0.05)
+    assert measured.fma_f32 == pytest.approx(drawing.RATE, rel=0.05)
+
+
+def cost_by_the_room(shape):
+    """The least work as the room's own ``cost`` counts it."""
+    from pmpp.kernels.activation import ladder as activation
+    from pmpp.kernels.fft import ladder as fft
+    from pmpp.kernels.matmul import ladder as matmul
+    from pmpp.kernels.normalisation import batchnorm, layernorm
+    from pmpp.kernels.pooling import ladder as pooling
+    from pmpp.kernels.reduction import axis_sum
+    from pmpp.kernels.scan import ladder as scan
+    from pmpp.kernels.softmax import ladder as softmax
+
+    sizes = shape.sizes
+    extents = sizes.get("shape", ())
+    size = math.prod(extents)
+    if shape.room == "matmul":
+        return matmul.cost(**sizes)
+    if shape.room == "fft":
+        return fft.cost(sizes["lines"], sizes["n"]) if sizes["kind"] == "fft" else None
+    if shape.room == "reduction":
+        axes = range(len(extents)) if sizes["axes"] is None else sizes["axes"]
+        return axis_sum.cost(size, math.prod(n for d, n in enumerate(extents) if d not in axes))
+    if shape.room == "convolution_layer":
+        return CATALOGUE.convolution_layer.layer_of(shape).cost
+    if shape.room == "softmax":
+        return softmax.cost(size // extents[1], extents[1])
+    if shape.room == "normalisation" and sizes["kind"] == "layer":
+        return layernorm.cost(*extents)
+    if shape.room == "normalisation":
+        n, c, *inner = extents
+        return batchnorm.cost(n, c, math.prod(inner), sizes["kind"] == "batch, training")
+    if shape.room == "pooling":
+        options = sizes["window"], sizes["stride"], sizes["padding"]
+        return pooling.cost(extents[0] * extents[1], *extents[2:], *options)
+    if shape.room == "scan":
+        return scan.cost(sizes["n"], np.dtype(sizes["dtype"]).itemsize)
+    return activation.cost(size)
+
+
+def test_the_least_work_is_what_the_rooms_say():
+    for shape in ALL:
+        assert (cost_by_the_room(shape) or shape.cost) == shape.cost, shape.key
+
+
+def test_a_layer_is_named_as_its_room_names_it():
+    for shape in ALL:
+        if shape.room == "convolution_layer":
+            assert str(CATALOGUE.convolution_layer.layer_of(shape)) == shape.name
+
+
+# ----------------------------------------------------------------------------------------------- tiny ones, verified
+
+
+def stand_in(line, room, **sizes):
+    return Shape(line, room, " ".join(map(str, sizes.values())), sizes, 1000, 1000)
+
+
+TINY = [
+    stand_in("matmul", "matmul", m=5, n=7, k=9),
+    stand_in("matrix-vector", "matmul", m=1, n=7, k=9),
+    stand_in("FFT, powers of two", "fft", lines=3, n=16, kind="fft"),
+    stand_in("FFT, real", "fft", lines=3, n=16, kind="rfft"),
+    stand_in("FFT, real", "fft", lines=3, n=16, kind="irfft"),
+    stand_in("reduction over axes", "reduction", op="sum", shape=[3, 4, 5], axes=[0, 2]),
+    stand_in("sums", "reduction", op="sum", shape=[300], axes=None),
+    stand_in("convolution", "convolution_layer", n=2, c=8, h=7, k=6, r=3, stride=2, padding=1, groups=2),
+    stand_in("depthwise convolution", "convolution_layer", n=2, c=8, h=7, k=8, r=3, stride=1, padding=1, groups=8),
+    stand_in("softmax", "softmax", shape=[3, 4, 5], axis=1),
+    stand_in("normalisation", "normalisation", kind="layer", shape=[5, 17]),
+    stand_in("normalisation", "normalisation", kind="batch, training", shape=[3, 4, 5, 5]),
+    stand_in("normalisation", "normalisation", kind="batch, inference", shape=[3, 4, 5, 5]),
+    stand_in("pooling", "pooling", op="max", shape=[2, 3, 7, 7], window=3, stride=2, padding=1),
+    stand_in("pooling", "pooling", op="average", shape=[2, 3, 7, 7], window=2, stride=1, padding=1),
+    stand_in("pooling", "pooling", op="average", shape=[2, 3, 7, 7], window=7, stride=7, padding=0),
+    *(stand_in("scan", "scan", n=1000, dtype=dtype) for dtype in ("float32", "int32", "int64")),
+    *(stand_in("activation", "activation", function=one, shape=[3, 4, 5], bias=True) for one in drawing.FUNCTIONS),
+    stand_in("activation", "activation", function="relu", shape=[77], bias=False),
+]
+REFUSED = [
+    (stand_in("FFT, other lengths", "fft", lines=3, n=100, kind="fft"), "power of two, was 100"),
+    (stand_in("FFT, real", "fft", lines=3, n=15, kind="irfft"), "'n'"),
+    (stand_in("reduction over axes", "reduction", op="mean", shape=[3, 4], axes=[0]), "reduction has no mean"),
+    (stand_in("reduction over axes", "reduction", op="max", shape=[3, 4], axes=[0]), "axis"),
+]
+
+
+@pytest.fixture
+def _memory(monkeypatch):
+    monkeypatch.setattr(bench, "free_bytes", lambda: 2**40)  # the interpreter keeps no account
+
+
+def measured(shape, **more):
+    return running.measure(shape, ROOF, timer=FakeTimer(), clock=FakeClock(), **more)
+
+
+def workload(shape):
+    return CATALOGUE.workload(shape)
+
+
+def test_tiny_shapes_have_every_line_and_room():
+    lines = {shape.line for shape in TINY} | {shape.line for shape, _ in REFUSED}
+    assert lines | {"matmul, square", "matrix-vector, 16384^2"} == {line.name for line in LINES}
+    assert set(CATALOGUE.ROOMS) == set(drawing.rooms())
+    for line in LINES:  # a stand-in has the same fields, in the same order
+        one = next(line.shapes())
+        kin = [shape for shape in [*TINY, *(shape for shape, _ in REFUSED)] if shape.room == line.room]
+        assert list(one.sizes) in [list(shape.sizes) for shape in kin]
+
+
+@pytest.mark.usefixtures("_memory")
+@pytest.mark.parametrize("shape", TINY, ids=lambda shape: shape.key)
+def test_a_right_result_is_timed(shape):
+    row = measured(shape)
+    assert row["refused"] is None
+    assert not [note for note in row["notes"] if "FAILED" in note and row["ours"] in note]
+    assert row["ms"][row["ours"]] > 0
+    error, tolerance = row["error"][row["ours"]]
+    assert error <= tolerance
+    assert json.loads(json.dumps(row)) == row
+
+
+@pytest.mark.parametrize("shape", TINY, ids=lambda shape: shape.key)
+def test_verification_rejects_one_wrong_element_and_a_wrong_shape(shape):
+    one = workload(shape)
+    inputs = one.make(1)
+    output = () if one.output is None else (one.output(),)
+    found = np.array(device.to_host(bench.rung_call(one.rungs[0], bool(output))(*inputs, *output)))
+    given = [arrays.view(x) for x in inputs]
+    error, tolerance = one.verify(arrays.view(found), *given)
+    assert error <= tolerance
+    for value in (found.flat[-1] + 1, np.nan if found.dtype.kind in "fc" else found.flat[-1] - 1):
+        wrong = found.copy()
+        wrong.flat[-1] = value
+        error, tolerance = one.verify(arrays.view(wrong), *given)
+        assert not error <= tolerance
+    if found.size > 1:
+        error, tolerance = one.verify(arrays.view(np.concatenate([found, found])), *given)
+        assert not error <= tolerance
+
+
+@pytest.mark.usefixtures("_memory")
+def test_a_wrong_kernel_gets_no_time():
+    one = workload(TINY[0])
+
+    def wrong(a, b, *, out=None):
+        result = one.rungs[0](a, b, out=out)
+        result.copy_to_device(result.copy_to_host() * np.float32(1.001))
+        return result
+
+    wrong.__name__ = "matmul.matmul"
+    row = measured(TINY[0], workload=replace(one, rungs=(wrong,)))
+    assert row["ms"] == {}
+    assert any("FAILED: WrongResult" in note for note in row["notes"])
+    (result,) = [one for one in report.results({("matmul", row["name"]): row}, [TINY[0]]) if one.measured]
+    assert result.verdict == "MISSED"
+    assert list(result.wrong) == [TINY[0].name]
+
+
+@pytest.mark.skipif(device.on_gpu(), reason="NumPy reads no device memory")
+@pytest.mark.usefixtures("_memory")
+def test_a_rival_is_timed_beside_it_and_verified_too():
+    one = replace(
+        workload(TINY[0]),
+        libraries={
+            "numpy.matmul": lambda numpy, a, b, out: numpy.matmul(a, b),
+            "numpy.wrong": lambda numpy, a, b, out: numpy.matmul(a, b) + 1,
+        },
+    )
+    row = measured(TINY[0], workload=one)
+    assert set(row["ms"]) == {"matmul.matmul", "numpy.matmul"}
+    assert [note for note in row["notes"] if note.startswith("numpy.wrong") and "WrongResult" in note]
+    assert report.ratio(row) == pytest.approx(1)
+
+
+@pytest.mark.usefixtures("_memory")
+@pytest.mark.parametrize(("shape", "words"), REFUSED, ids=lambda one: getattr(one, "key", ""))
+def test_what_a_room_refuses_is_recorded_in_its_words(shape, words):
+    if running.refusal(workload(shape)) is None:
+        pytest.skip("the room takes it by now")
+    row = measured(shape)
+    assert words in row["refused"]
+    assert row["ms"] == {}
+    (result,) = report.results({(row["line"], row["name"]): row}, [shape])
+    assert result.verdict == "MISSED"
+    assert words in report.report({"about": ABOUT, "measured": {"": {"rows": [row]}}}, shapes=[shape])
+
+
+def test_a_failure_is_no_refusal():
+    def broken(a, b, *, out=None):
+        raise RuntimeError("an illegal address")
+
+    assert running.refusal(replace(workload(TINY[0]), rungs=(broken,))) is None
+
+
+# ---------------------------------------------------------------------------------------------------------- the record
+
+GPU, RUN = {"name": "NVIDIA Toy"}, {"date": "2026-11-23T00:00:00Z", "revision": "abc"}
+ABOUT = {"gpu": GPU, "run": RUN}
+SOME = [
+    *(replace(TINY[0], name=f"matmul {number}") for number in range(6)),
+    *(replace(TINY[-1], name=f"relu {number}") for number in range(3)),
+    replace(TINY[-1], name="short", aside=True),
+]
+OLD = {"matmul": {"a.py": "1", "shared.py": "1"}, "activation": {"b.py": "1", "shared.py": "1"}}
+NEW = OLD | {"matmul": {"a.py": "2", "shared.py": "1"}}
+
+
+def row_of(shape, ms=1.0, library=2.0, **more):
+    times = {"ours": ms, "torch.it": library}
+    common = {"line": shape.line, "name": shape.name, "aside": shape.aside, "ours": "ours", "bound_us": 500.0}
+    common |= {"flops": shape.flops, "bytes": shape.bytes, "refused": None, "notes": [], "ms": times}
+    return common | {"call_us": {"ours": 10.0, "torch.it": 5.0}} | more
+
+
+def book_of(path, sources=OLD, shapes=SOME, gpu=GPU):
+    now = {file: value for one in sources.values() for file, value in one.items()}
+    return running.Book(path, gpu, RUN, sources, now, shapes)
+
+
+def run(book, budget=1e9, measure=row_of, clock=None, **more):
+    return running.run(book, budget, measure, clock=clock or FakeClock(1.0), progress=lambda _: None, **more)
+
+
+def places(block):
+    return [row["name"] for row in block["rows"]]
+
+
+def test_lines_take_turns_and_what_is_aside_comes_last():
+    found = [shape.name for shape in running.order(SOME)]
+    assert found[:3] == ["matmul 0", "relu 0", "matmul 1"]
+    assert found[-1] == "short"
+    assert sorted(found) == sorted(shape.name for shape in SOME)
+
+
+def test_a_budget_ends_a_run_and_the_next_goes_on(tmp_path):
+    path, seen = tmp_path / "shapes.json", []
+
+    def measure(shape):
+        seen.append(shape.name)
+        return row_of(shape)
+
+    assert run(book_of(path), budget=4.5, measure=measure) == 6  # a look at the clock takes a second
+    assert len(seen) == 4
+    assert sum(map(len, map(places, running.load(path)["measured"].values()))) == 4
+    assert run(book_of(path), measure=measure) == 0
+    assert sorted(seen) == sorted(shape.name for shape in SOME)
+    kept = running.load(path)
+    assert places(kept["measured"]["matmul"]) == [f"matmul {number}" for number in range(6)]  # as they are drawn
+    assert kept["again"] == {}
+    assert run(book_of(path), measure=measure) == 0
+    assert len(seen) == len(SOME)
+
+
+def test_every_shape_is_written_as_soon_as_it_is_measured(tmp_path):
+    path = tmp_path / "shapes.json"
+
+    def measure(shape):
+        if shape.name == "matmul 1":
+            raise KeyboardInterrupt
+        return row_of(shape)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(book_of(path), measure=measure)
+    assert places(running.load(path)["measured"]["matmul"]) == ["matmul 0"]
+
+
+def test_a_full_record_is_not_replaced_by_a_thin_one(tmp_path):
+    path = tmp_path / "shapes.json"
+    run(book_of(path))
+    run(book_of(path, NEW), budget=2.5, measure=lambda shape: row_of(shape, ms=9.0))
+    kept = running.load(path)
+    assert len(kept["measured"]["matmul"]["rows"]) == 6
+    assert kept["measured"]["matmul"]["sources"] == OLD["matmul"]
+    assert places(kept["again"]["matmul"]) == ["matmul 0", "matmul 1"]
+    assert kept["about"]["sources"] == {"a.py": "1", "b.py": "1", "shared.py": "1"}  # stale: a.py is 2 by now
+    run(book_of(path, NEW), measure=lambda shape: row_of(shape, ms=9.0))
+    kept = running.load(path)
+    assert kept["again"] == {}
+    assert {row["ms"]["ours"] for row in kept["measured"]["matmul"]["rows"]} == {9.0}
+    assert {row["ms"]["ours"] for row in kept["measured"]["activation"]["rows"]} == {1.0}  # its sources are the same
+    assert kept["about"]["sources"] == {"a.py": "2", "b.py": "1", "shared.py": "1"}
+
+
+def test_sources_that_change_again_begin_anew_and_those_that_come_back_need_nothing(tmp_path):
+    path = tmp_path / "shapes.json"
+    run(book_of(path))
+    run(book_of(path, NEW), budget=2.5)
+    newest = NEW | {"matmul": {"a.py": "3", "shared.py": "1"}}
+    run(book_of(path, newest), budget=1.5)
+    assert places(running.load(path)["again"]["matmul"]) == ["matmul 0"]
+    assert run(book_of(path, OLD)) == 0
+    assert book_of(path, OLD).lacking("matmul") == []
+
+
+def test_a_part_of_the_rooms_leaves_the_others_as_they_are(tmp_path):
+    path = tmp_path / "shapes.json"
+    run(book_of(path))
+    matmul = [shape for shape in SOME if shape.room == "matmul"]
+    assert run(book_of(path, {"matmul": NEW["matmul"]}, matmul)) == 0
+    assert len(running.load(path)["measured"]["activation"]["rows"]) == 4
+
+
+def test_shapes_that_are_no_longer_drawn_leave_the_record(tmp_path):
+    path = tmp_path / "shapes.json"
+    run(book_of(path))
+    changed = [replace(SOME[0], flops=7), *SOME[2:]]
+    book = book_of(path, shapes=changed)
+    assert [shape.name for shape in book.lacking("matmul")] == ["matmul 0"]
+    run(book)
+    assert places(running.load(path)["measured"]["matmul"]) == ["matmul 0", *(f"matmul {k}" for k in (2, 3, 4, 5))]
+
+
+def test_another_gpu_and_another_file_are_refused(tmp_path):
+    path = tmp_path / "shapes.json"
+    run(book_of(path))
+    with pytest.raises(record.RecordError, match="of NVIDIA Toy, and this is Other"):
+        book_of(path, gpu={"name": "Other"})
+    path.write_text("[]")
+    with pytest.raises(record.RecordError, match="no record of shapes"):
+        book_of(path)
+
+
+def test_an_error_costs_one_shape_and_a_broken_gpu_ends_the_run(tmp_path):
+    path, said = tmp_path / "shapes.json", []
+
+    def measure(shape):
+        if shape.name == "matmul 2":
+            raise ValueError("no such input")
+        return row_of(shape)
+
+    assert running.run(book_of(path), 1e9, measure, clock=FakeClock(1.0), progress=said.append) == 0
+    assert any("matmul 2 is not recorded: ValueError: no such input" in line for line in said)
+    assert len(book_of(path).lacking("matmul")) == 1
+    path.unlink()
+    looks = itertools.count()
+
+    def healthy():
+        if next(looks) == 2:
+            raise RuntimeError("an illegal address")
+
+    assert running.run(book_of(path), 1e9, row_of, clock=FakeClock(1.0), progress=said.append, healthy=healthy) == 8
+    assert "unusable" in said[-1]
+    assert sum(map(len, map(places, running.load(path)["measured"].values()))) == 2
+
+
+def test_what_is_left_out_for_want_of_memory_is_tried_again(tmp_path):
+    path = tmp_path / "shapes.json"
+    run(book_of(path), measure=lambda shape: row_of(shape, ms=None) | {"ms": {}, "notes": ["it was left out"]})
+    assert len(book_of(path).lacking("matmul")) == 6
+
+
+def test_a_record_is_stale_when_a_plain_function_changes():
+    now = Sources()
+    files = running.sources_of("matmul", now)
+    assert {"pmpp/kernels/matmul/__init__.py", "pmpp/kernels/matmul/ladder.py"} <= set(files)
+    assert "pmpp/kernels/fft/__init__.py" not in files
+    whole = now.digests(running.MEASURED_BY, within=MEASURED)
+    for room in drawing.rooms():
+        assert running.sources_of(room, now).items() <= whole.items()
+
+
+# ---------------------------------------------------------------------------------------------------------- the report
+
+
+def made_up(line="matmul", values=(0.5, 1.0, 2.0), of=3, **more):
+    shapes = [replace(TINY[0], line=line, name=f"shape {k}") for k in range(of)]
+    rows = {(line, f"shape {k}"): row_of(shapes[k], ms=1.0, library=value, **more) for k, value in enumerate(values)}
+    (result,) = report.results(rows, shapes)
+    return result
+
+
+def test_means_shares_and_the_worst_by_hand():
+    found = made_up()
+    assert found.mean == pytest.approx(1.0)  # the root of 0.5 x 1 x 2
+    assert found.at_least_one == pytest.approx(2 / 3)
+    assert found.worst(2) == [("shape 0", 0.5), ("shape 1", 1.0)]
+    assert found.verdict == "MISSED"  # none under 0.6
+
+
+@pytest.mark.parametrize(
+    ("line", "values", "of", "verdict"),
+    [
+        ("matmul", (0.6, 1.5, 2.0), 3, "met"),
+        ("matmul", (0.6, 0.6, 0.6), 3, "MISSED"),
+        ("matmul", (0.6, 1.6), 3, "met so far"),
+        ("matmul", (0.6, 0.7), 3, "behind so far"),
+        ("matmul", (0.59, 9.0), 3, "MISSED"),
+        ("matmul", (), 3, "not measured"),
+        ("scan", (0.8, 0.8), 2, "met"),
+        ("depthwise convolution", (0.1, 20.0), 2, "met"),
+        ("matrix-vector, 16384^2", (0.1,), 1, "MISSED"),  # a share of the roof: 0.5 ms of 1
+    ],
+)
+def test_verdicts(line, values, of, verdict):
+    assert made_up(line, values, of).verdict == verdict
+
+
+def test_a_share_of_the_roof():
+    assert made_up("matrix-vector, 16384^2", (0.1,), 1, bound_us=960.0).values == {"shape 0": pytest.approx(0.96)}
+    assert made_up("matrix-vector, 16384^2", (0.1,), 1, bound_us=960.0).verdict == "met"
+
+
+def test_the_better_library_counts_and_a_missing_one_does_not():
+    shape = SOME[0]
+    assert report.ratio(row_of(shape) | {"ms": {"ours": 2.0, "torch.it": 5.0, "cupy.it": 3.0}}) == 1.5
+    assert report.ratio(row_of(shape) | {"ms": {"ours": 2.0}}) is None
+    assert report.ratio(row_of(shape) | {"ms": {"torch.it": 2.0}}) is None
+    alone = row_of(shape) | {"ms": {"ours": 2.0}}
+    (result,) = report.results({(shape.line, shape.name): alone}, [shape])
+    assert list(result.unrivalled) == [shape.name]
+    assert result.verdict == "undecided"
+
+
+def test_every_line_has_one_target():
+    assert [target.line for target in report.TARGETS] == [line.name for line in LINES]
+
+
+def test_the_report_names_targets_verdicts_the_worst_and_host_times():
+    rows = [row_of(shape, library=0.5 + place / 4) for place, shape in enumerate(SOME)]
+    text = report.report({"about": ABOUT, "measured": {"": {"rows": rows}}}, shapes=SOME)
+    assert "NVIDIA Toy, 2026-11-23, revision abc" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("matmul ")]
+    assert "mean >= 0.95, each >= 0.6" in line
+    assert "6 of 6" in line
+    assert line.endswith("MISSED")
+    assert "matmul, worst: matmul 0 0.50; matmul 1 0.75" in text
+    assert "activation: 1 of 1, median 0.50, worst 0.50 (short)" in text
+    assert "1 of 2 targets are met" in text
+
+
+# --------------------------------------------------------------------------------------------------- the command line
+
+
+def test_the_shapes_are_printed_without_a_gpu(capsys):
+    assert command.main(["--draw", "--rooms", "reduction"]) == 0
+    found = capsys.readouterr().out.splitlines()
+    assert len(found) == 1 + len(drawn(["reduction"]))
+    assert digest(drawn(["reduction"])) in found[-1]
+
+
+@pytest.mark.skipif(device.on_gpu(), reason="it would measure")
+def test_without_a_gpu_nothing_is_measured(capsys, tmp_path):
+    assert command.main(["--out", str(tmp_path / "shapes.json")]) == 2
+    assert "NVIDIA GPU" in capsys.readouterr().err
+
+
+def test_a_record_is_reported_without_a_gpu(capsys, tmp_path):
+    path = tmp_path / "shapes.json"
+    run(book_of(path))
+    run(book_of(path, NEW), budget=1.5)
+    assert command.main(["--report", "--out", str(path)]) == 0
+    found = capsys.readouterr().out
+    assert "not complete" in found
+    assert command.main(["--report", "--out", str(tmp_path / "none.json")]) == 2
+
+
+# ---------------------------------------------------------------------------------------------------------- the figure
+
+
+def picture(count=60):
+    rng = np.random.default_rng(3)
+    blocks = {}
+    for place, room in enumerate(drawing.rooms()):
+        rows = []
+        for shape in [one for one in ALL if one.room == room and not one.aside][:count]:
+            bound = max(shape.bytes / 4.2e6, shape.flops / 62e6)
+            ratio = float(np.exp(rng.normal(0.1 * place - 0.4, 0.5)))
+            rows.append(row_of(shape, ms=1.0, library=ratio, bound_us=bound))
+        blocks[room] = {"rows": rows}
+    blocks["fft"]["rows"][0] |= {"refused": "no", "ms": {}}
+    return {"about": ABOUT, "measured": blocks, "again": {}}
+
+
+def test_a_dot_a_shape_in_one_colour_a_room():
+    made = picture()
+    figure = pictures.ratios(made)
+    assert len(figure.axes) == len(drawing.rooms())
+    clouds = [cloud for ax in figure.axes for cloud in ax.collections]
+    dots = sum(len(cloud.get_offsets()) for cloud in clouds)
+    assert dots == sum(len(block["rows"]) for block in made["measured"].values()) - 1
+    assert len({tuple(cloud.get_facecolor()[0]) for cloud in clouds}) == len(drawing.rooms())
+    for ax in figure.axes:
+        assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+        assert [line.get_ydata()[0] for line in ax.lines] == [1]
+    assert "microseconds" in figure.get_supxlabel()
+    assert "without a time: 1." in figure.get_supxlabel()
+
+
+def test_the_figure_of_one_room_has_its_mean_and_wins():
+    made = picture()
+    rows = made["measured"]["scan"]["rows"] = made["measured"]["scan"]["rows"][:3]
+    for row, value in zip(rows, (0.5, 1.0, 2.0), strict=True):
+        row["ms"] = {"ours": 1.0, "torch.it": value}
+    (ax,) = pictures.ratios(made, room="scan").axes
+    assert ax.get_title(loc="left") == "scan\nmean 1.00, 2 of 3 won"
+    assert sorted(ax.collections[0].get_offsets()[:, 1]) == [0.5, 1.0, 2.0]
+
+
+def test_a_figure_needs_a_ratio():
+    with pytest.raises(ValueError, match="at least one"):
+        pictures.ratios({"about": ABOUT, "measured": {}})
