@@ -67,7 +67,10 @@ def _images(result: typing.Any, x: typing.Any, w: typing.Any, layer: Layer) -> t
 
 
 def sums(x: typing.Any, w: typing.Any, layer: Layer) -> typing.Any:
-    """The output in float64: for each place of the window a matrix product, of all groups at once."""
+    """The output in float64: for each place of the window a matrix product a group.
+
+    A group of one channel is a product of numbers, and all of them are multiplied at once.
+    """
     (a, b), (u, v), groups = layer.padding, layer.stride, layer.groups
     xp, n = library_of(x), len(x)
     x = xp.pad(x.astype(np.float64), ((0, 0), (0, 0), (a, a), (b, b)))
@@ -77,7 +80,9 @@ def sums(x: typing.Any, w: typing.Any, layer: Layer) -> typing.Any:
         for s in range(layer.s):
             rows, columns = slice(r, r + (layer.p - 1) * u + 1, u), slice(s, s + (layer.q - 1) * v + 1, v)
             part = x[:, :, rows, columns].reshape(n, groups, layer.c // groups, layer.p * layer.q)
-            weights = w[..., r, s]
-            # One channel a group is a product of numbers: a library of matrix products would make a call of each.
-            out += weights * part if layer.c == groups else weights @ part
+            if layer.c == groups:
+                out += w[..., r, s] * part
+                continue
+            for g in range(groups):
+                out[:, g] += xp.ascontiguousarray(w[g, :, :, r, s]) @ xp.ascontiguousarray(part[:, g])
     return out.reshape(n, layer.k, layer.p, layer.q)

@@ -180,7 +180,7 @@ def _softmax(dice: Dice) -> Shape:
     return Shape("softmax", "softmax", name, {"shape": shape, "axis": 1}, 5 * size, 8 * size)
 
 
-def _normalisation(dice: Dice) -> Shape:
+def _normalisation(dice: Dice) -> Shape | None:
     kind = dice.pick("batch, training", "batch, inference", "layer")
     if kind == "layer":
         columns = dice.aligned(16, 65536)
@@ -190,6 +190,8 @@ def _normalisation(dice: Dice) -> Shape:
         shape = _images(dice, 1, 224)
         per, channels = 9 if kind == "batch, training" else 4, shape[1]
     size = math.prod(shape)
+    if kind == "batch, training" and size == channels:
+        return None  # one value a channel, which has no variance
     sizes = {"kind": kind, "shape": shape}
     name = f"{kind} {_by(shape)}"
     return Shape("normalisation", "normalisation", name, sizes, per * size, 8 * size + 8 * channels)
