@@ -6,10 +6,12 @@ import importlib
 import itertools
 import json
 import math
+import types
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.special
 
 from pmpp.lab.draw import shapes as pictures
 from pmpp.lab.measure import arrays, bench, record
@@ -214,6 +216,37 @@ def test_verification_rejects_one_wrong_element_and_a_wrong_shape(shape):
     if found.size > 1:
         error, tolerance = one.verify(arrays.view(np.concatenate([found, found])), *given)
         assert not error <= tolerance
+
+
+# NumPy under the names by which the libraries are called: it shows that axes, lengths and dtypes are handed over right.
+TORCH = types.SimpleNamespace(
+    matmul=np.matmul,
+    fft=types.SimpleNamespace(fft=lambda x, out: np.fft.fft(x), rfft=np.fft.rfft, irfft=np.fft.irfft),
+    sum=lambda x, dim=None: x.sum(axis=dim),
+    mean=lambda x, dim: x.mean(axis=dim),
+    amax=lambda x, dim: x.max(axis=dim),
+    softmax=lambda x, axis, out: scipy.special.softmax(x, axis),
+    cumsum=np.cumsum,
+)
+LIBRARIES = {"torch": TORCH, "cupy": np}
+KNOWN = {
+    "torch": [*vars(TORCH), "fft", "rfft", "irfft"],
+    "cupy": ["matmul", "rfft", "irfft", "sum", "mean", "max", "cumsum"],
+}
+
+
+@pytest.mark.skipif(device.on_gpu(), reason="there the libraries themselves are called")
+@pytest.mark.parametrize("shape", [*TINY, *(shape for shape, _ in REFUSED)], ids=lambda shape: shape.key)
+def test_libraries_are_asked_for_the_same(shape):
+    one = workload(shape)
+    inputs = [device.to_host(x) for x in one.make(1)]
+    output = [] if one.output is None else [device.to_host(one.output())]
+    for name, function in one.libraries.items():
+        package, _, called = name.partition(".")
+        assert package in LIBRARIES
+        if called in KNOWN[package]:
+            error, tolerance = one.verify(function(LIBRARIES[package], *inputs, *output), *inputs)
+            assert error <= tolerance, name
 
 
 @pytest.mark.usefixtures("_memory")
