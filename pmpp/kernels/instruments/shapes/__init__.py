@@ -33,5 +33,11 @@ ROOMS = {
 
 
 def workload(shape: Shape) -> Workload:
-    """What is measured of a shape: the room's plain function, the rivals, inputs and a check in float64."""
+    """What is measured of a shape: the room's plain function, the rivals, inputs and a check in float64.
+
+    >>> from pmpp.lab.measure.shapes.drawing import drawn
+    >>> made = workload(drawn(["fft"])[0])
+    >>> made.label, list(made.libraries)
+    ('FFT, powers of two 4194304x16', ['torch.fft', 'cupy.cufft'])
+    """
     return ROOMS[shape.room].workload(shape)

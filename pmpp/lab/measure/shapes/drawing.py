@@ -338,8 +338,8 @@ def rooms() -> tuple[str, ...]:
 def drawn(only: Iterable[str] | None = None) -> list[Shape]:
     """All shapes of some rooms, by default of all.
 
-    >>> [shape.name for shape in drawn(["reduction"])][:1]
-    ['sum 1280x696 over 0']
+    >>> [shape.name for shape in drawn(["convolution_layer"])][:2]
+    ['n1 c944 h59 k8 3x3 p1', 'n49 c8 h13 k332 1x1']
     """
     wanted = rooms() if only is None else tuple(only)
     return [shape for line in LINES if line.room in wanted for shape in line.shapes()]
