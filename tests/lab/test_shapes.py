@@ -555,6 +555,29 @@ def test_without_a_gpu_nothing_is_measured(capsys, tmp_path):
     assert "NVIDIA GPU" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(device.on_gpu(), reason="it would measure")
+@pytest.mark.usefixtures("_memory")
+def test_the_whole_command_on_tiny_shapes(capsys, monkeypatch, tmp_path):
+    """All of it, but for the GPU: its name, its ceilings, and its clock."""
+    tiny = [shape for shape in [*TINY, *(shape for shape, _ in REFUSED)] if shape.room in ("matmul", "fft")]
+    monkeypatch.setattr(command, "_obstacle", lambda: None)
+    monkeypatch.setattr(drawing, "drawn", lambda only: tiny)
+    monkeypatch.setattr(command.environment, "describe_gpu", lambda: {"name": "NVIDIA Toy"})
+    monkeypatch.setattr(command.roofline, "measure_ceilings", lambda max_seconds: CEILINGS)
+    monkeypatch.setattr(command.timing, "gpu_timer", FakeTimer)
+    path = tmp_path / "shapes.json"
+    assert command.main(["--rooms", "matmul", "fft", "--budget", "0", "--out", str(path)]) == 0
+    assert not path.exists()
+    assert command.main(["--rooms", "matmul", "fft", "--out", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "NVIDIA Toy" in said
+    assert f"0 of {len(tiny)} shapes are left" in said
+    kept = running.load(path)
+    assert {row["name"] for block in kept["measured"].values() for row in block["rows"]} == {one.name for one in tiny}
+    now = Sources().digests(kept["about"]["measured_by"], within=MEASURED)
+    assert kept["about"]["sources"] == now  # as `make stale` looks at it
+
+
 def test_a_record_is_reported_without_a_gpu(capsys, tmp_path):
     path = tmp_path / "shapes.json"
     run(book_of(path))

@@ -57,16 +57,20 @@ def _print(record: dict, shapes: Sequence[drawing.Shape]) -> None:
         print(report.report(record, "again", again))
 
 
-def _measure(options: argparse.Namespace, shapes: Sequence[drawing.Shape]) -> int:
+def _obstacle() -> str | None:
+    """Why nothing can be measured here, or None."""
     from pmpp.runtime import device
 
-    began = time.perf_counter()
     if not device.on_gpu():
-        print(f"shapes are measured on an NVIDIA GPU, but {device.backend().why}.", file=sys.stderr)
-        return 2
+        return f"shapes are measured on an NVIDIA GPU, but {device.backend().why}."
     missing = [name for name in ("torch", "cupy") if importlib.util.find_spec(name) is None]
-    if missing:
-        print(f"the rivals are PyTorch and CuPy; not installed: {', '.join(missing)}", file=sys.stderr)
+    return f"the rivals are PyTorch and CuPy; not installed: {', '.join(missing)}" if missing else None
+
+
+def _measure(options: argparse.Namespace, shapes: Sequence[drawing.Shape]) -> int:
+    began = time.perf_counter()
+    if why := _obstacle():
+        print(why, file=sys.stderr)
         return 2
     # Small shapes are drawn, too; Numba warns about each.
     warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
