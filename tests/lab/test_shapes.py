@@ -192,7 +192,7 @@ def test_tiny_shapes_have_every_line_and_room():
 def test_a_right_result_is_timed(shape):
     row = measured(shape)
     assert row["refused"] is None
-    assert not [note for note in row["notes"] if "FAILED" in note and row["ours"] in note]
+    assert not [note for note in row["notes"] if "FAILED" in note]  # on a GPU the libraries are verified, too
     assert row["ms"][row["ours"]] > 0
     error, tolerance = row["error"][row["ours"]]
     assert error <= tolerance
