@@ -16,7 +16,9 @@ from pmpp.lab.measure.bench import Workload
 from pmpp.lab.measure.shapes.drawing import Shape
 from pmpp.runtime import device
 
-LOOSE = 1e-4  # of the terms' sizes: as in `convolution_layer.survey`, right for all algorithms of both sides
+# Of the terms' sizes, ten times what any algorithm of either side is off by in the record of the survey. It finds one
+# term that is lost of 50,000, as many as the largest layer has.
+LOOSE = 1e-5
 AT_ONCE = 2**25  # outputs that are checked at a time
 
 
@@ -49,7 +51,11 @@ def layer_of(shape: Shape) -> Layer:
 
 
 def verifier(layer: Layer) -> Callable[..., tuple[float, float]]:
-    """Every element against float64, some images at a time."""
+    """Every element against float64, some images at a time.
+
+    Direct sums err by a share of their own terms, and transforms by a share of all terms of a tile: so an element is
+    allowed a share of its terms' sizes, and of what these are on average.
+    """
 
     def verify(result: typing.Any, x: typing.Any, w: typing.Any) -> tuple[float, float]:
         if result.shape != layer.shape:
@@ -63,7 +69,7 @@ def verifier(layer: Layer) -> Callable[..., tuple[float, float]]:
 
 def _images(result: typing.Any, x: typing.Any, w: typing.Any, layer: Layer) -> tuple[float, float]:
     exact, sizes = sums(x, w, layer), sums(abs(x), abs(w), layer)
-    return worst(abs(result - exact), LOOSE * sizes + 2.0**-149)
+    return worst(abs(result - exact), LOOSE * (sizes + sizes.mean()))
 
 
 def sums(x: typing.Any, w: typing.Any, layer: Layer) -> typing.Any:
