@@ -403,10 +403,9 @@ figures.timelines(kept, captured=True)
 # gaps: what ends at the moment when the gap ends? That is what it waited for.
 #
 # In the first two pictures the host is the row without gaps. It gathers the images, and the kernels wait for it.
-# Working ahead has made most steps shorter, but not as short as the kernels. Here and there a batch takes the host
-# longer than usual: then the kernels have a long gap, and the host beside it has none. In the third picture a thread
-# gathers. (The host's *load* is then mostly waiting for the thread.) Now the kernels have only short gaps, and a copy
-# stands in each of them.
+# Working ahead has made the steps shorter, but not as short as the kernels. In the third picture a thread gathers.
+# (The host's *load* is then mostly waiting for the thread.) Now the kernels have only short gaps, and a copy stands in
+# each of them.
 #
 # So the copies do not overlap with the kernels here, although they have a stream of their own. Below the first
 # picture most of them begin at the moment when a step ends. This is the event `allocated`: a batch's memory comes
@@ -443,16 +442,14 @@ figures.fed(kept)
 # %% [markdown]
 # Where a curve lies on the roof, the way to the GPU is hidden completely. None of these curves gets there.
 #
-# With the smallest batch the loader is not even faster than a copy through pinned memory without working ahead: its
-# events and its memory cost host time, and the host is the bound there. The thread makes it much slower still. To
-# hand a batch from one thread to another costs host time, too, and of two threads only one at a time runs Python. A
-# small batch takes little else. With large batches most of the time goes into copying images inside NumPy, and there
-# the thread pays: for the two largest batches it comes nearest to the roof, since the host gathers and launches at
-# the same time.
+# With the smallest batch the loader is not faster than a copy through pinned memory without working ahead: its events
+# and its memory cost host time, and the host is the bound there. A thread does not help either. To hand a batch from
+# one thread to another costs host time, too, and of two threads only one at a time runs Python. A small batch takes
+# little else. With larger batches most of the time goes into copying images inside NumPy, which another thread need
+# not wait for. There the thread pays, since the host gathers and launches at the same time.
 #
-# PyTorch's two curves show what a batch costs that is put together example by example. It stays far below all others
-# at every size from 256 on. With the indices of whole batches PyTorch's loader is ahead of all of ours at 64, and
-# about level with `prefetched` for the two largest batches.
+# PyTorch's two curves show what a batch costs that is put together example by example: it stays far below all others.
+# With the indices of whole batches PyTorch's loader is about as good as the best of ours, and at some sizes better.
 #
 # ## One copy in pieces
 #
@@ -690,8 +687,8 @@ figures.steps(kept) if figures.rows(kept, "steps") else None
 # %% [markdown]
 # A step that is called is *launch-bound* as long as its kernels take less time than their launches. The orange lines
 # show it: the GPU waits for the host, and the time of a step is that of the host, whether the batch has one image or
-# a thousand. Only with the largest batch do the kernels take longer than the host. There the dotted line leaves that
-# of the host, and joins the GPU's.
+# hundreds. (Two runs of a host differ by some tenths.) Only with the largest batch do the kernels take longer than the
+# host. There the dotted line joins the GPU's.
 #
 # Captured, the host's share falls to one call and two small copies. The green diamonds lie far below the GPU's line,
 # so the kernels are the bound for every batch in the figure, and the dotted green line lies on that of the GPU. What

@@ -580,9 +580,10 @@ print(*frameworks.measured("calls"), sep="\n")
 print(*frameworks.measured("layer_norm"), sep="\n")
 
 # %% [markdown]
-# Our compiled operator takes about as long as for the small matrix: this row is the host's time. The two graphs compare
-# the kernels. Ours are as fast as PyTorch's own, or a little faster. `torch, compiled` does not call PyTorch's own
-# kernels: the compiler has written others, as in [chapter 91](91_a_fusing_compiler.ipynb).
+# Our operator, called or compiled, takes not much longer than for the small matrix: most of these rows is the host's
+# time, and on another host they are others. The two graphs compare the kernels. Ours are as fast as PyTorch's own, or a
+# little faster. `torch, compiled` does not call PyTorch's own kernels: the compiler has written others, as in
+# [chapter 91](91_a_fusing_compiler.ipynb).
 #
 # Cross-entropy is the operator with two results. Its kernel finds the loss and the gradient in one pass over the logits
 # ([chapter 86](86_gradients_of_softmax.ipynb)). The second result is marked as not differentiable, and `backward` only
@@ -626,11 +627,11 @@ except frameworks.record.RecordError:
     print("nothing to draw: not recorded yet")
 
 # %% [markdown]
-# For layer normalisation of a large matrix our bars are about as long as PyTorch's own, with one exception: compiled,
-# the host needs more time than the GPU. The longest bar is that of the optimiser, for the same reason. Where the GPU
-# has less to do than the host, the host decides, and Python loses to C++. A graph takes the host away, and leaves the
-# kernels. So register an operator for what PyTorch does not have, or for a kernel that saves more than its calls cost.
-# Measure first, in the network that needs it.
+# Where a bar of ours is longer than that of our graph, the host needs more time for the calls than the GPU for the
+# kernels. The optimiser's bar is the longest, for the same reason. Where the GPU has less to do than the host, the host
+# decides, and Python loses to C++. A graph takes the host away, and leaves the kernels. So register an operator for
+# what PyTorch does not have, or for a kernel that saves more than its calls cost. Measure first, in the network that
+# needs it.
 #
 # ## Inside JAX
 #
