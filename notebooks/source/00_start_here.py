@@ -25,6 +25,7 @@
 import os
 
 import matplotlib.pyplot as plt
+from IPython.display import Markdown
 
 from pmpp import cuda, predict, simt
 from pmpp.kernels import matmul, reduction, vector_add
@@ -328,12 +329,13 @@ check("vector_add/saxpy", saxpy)
 by_chapter = {}
 for room in rooms():
     by_chapter.setdefault(chapter_of(room), []).append(room)
-for source in notebooks.sources():
-    chapter = f"notebooks/{source.stem}.ipynb"
-    title = next(line for line in source.read_text(encoding="utf-8").splitlines() if line.startswith("# # "))[4:]
-    print(f"{title:32} {source.stem}")
-    for room in by_chapter.get(chapter, ()):
-        print(f"{'':32} {room.__name__}: {' -> '.join(rung.name for rung in room.LADDER)}")
+lines = []
+for stem, title in notebooks.titles().items():
+    lines.append(f"- [{title}]({stem}.ipynb)")
+    for room in by_chapter.get(f"notebooks/{stem}.ipynb", ()):
+        ladder = " → ".join(f"`{rung.name}`" for rung in room.LADDER)
+        lines.append(f"    - `{room.__name__}`: {ladder}")
+Markdown("\n".join(lines))
 
 # %% [markdown]
 # Chapters without kernels listed have no room of their own. `98_instruments` is an appendix on the interpreter: read it

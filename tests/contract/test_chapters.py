@@ -83,9 +83,9 @@ def test_the_book_is_named_in_both_editions(path):
 
 
 def test_the_first_chapter_lists_all():
-    """The list is printed by its last code cell: the notebook must have been executed since a chapter came or went."""
+    """The list is shown by its last code cell: the notebook must have been executed since a chapter came or went."""
     pages = json.loads((notebooks.NOTEBOOKS / "00_start_here.ipynb").read_text(encoding="utf-8"))
-    outputs = [output for cell in pages["cells"] for output in cell.get("outputs", ()) if "text" in output]
-    listed = re.findall(r"^(\d+)\. (\S.*?) +(\w+)$", "".join(outputs[-1]["text"]), re.MULTILINE)
+    (last,) = [cell for cell in pages["cells"] if cell["cell_type"] == "code"][-1]["outputs"]
+    listed = re.findall(r"^- \[(\d+)\. (.+)\]\((\w+)\.ipynb\)$", "".join(last["data"]["text/markdown"]), re.MULTILINE)
     titles = [re.match(r"# (\d+)\. (.+)", next(cells(path))[1]).groups() for path in SOURCES]
     assert listed == [(*title, path.stem) for title, path in zip(titles, SOURCES, strict=True)]

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,21 @@ def written(folder, change=None):
         change(notebook)
     nbformat.write(notebook, folder / "00_try.ipynb")
     return notebooks.faults(path)
+
+
+def test_titles_are_those_of_the_notebooks_beside_the_reader_or_of_the_sources(folder, monkeypatch):
+    title = "# %% [markdown]\n# # 4. {}\n#\n# # No title\n"
+    (folder / "source" / "04_sources.py").write_text(title.format("Of the sources"), encoding="utf-8")
+    (folder / "here").mkdir()
+    monkeypatch.chdir(folder / "here")
+    assert notebooks.titles(folder=folder) == {"04_sources": "4. Of the sources"}
+    cells = [nbformat.v4.new_code_cell("# 1. no title"), nbformat.v4.new_markdown_cell("# 8. Beside\n\nprose")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), "08_beside.ipynb")
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), "Untitled.ipynb")
+    assert notebooks.titles(folder=folder) == {"08_beside": "8. Beside"}
+    assert notebooks.titles(Path(), folder=folder / "nowhere") == {"08_beside": "8. Beside"}
+    monkeypatch.chdir(folder)
+    assert notebooks.titles(folder=folder / "nowhere") == {}
 
 
 def test_a_notebook_that_agrees(folder, capsys):

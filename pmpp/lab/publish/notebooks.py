@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import sys
@@ -31,7 +32,7 @@ from pmpp.runtime import device
 if typing.TYPE_CHECKING:
     from nbformat import NotebookNode
 
-__all__ = ["execute", "faults", "main", "read_source", "sources", "stems"]
+__all__ = ["execute", "faults", "main", "read_source", "sources", "stems", "titles"]
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 TIMEOUT = 600  # seconds a cell may take before it counts as hung
@@ -56,6 +57,25 @@ def stems(names: Sequence[str], known: Sequence[str]) -> list[str]:
     """
     numbered = {int(stem.partition("_")[0]): stem for stem in known if stem.partition("_")[0].isdecimal()}
     return [numbered.get(int(name), name) if name.isdecimal() else name for name in names]
+
+
+def titles(here: Path | None = None, folder: Path = NOTEBOOKS) -> dict[str, str]:
+    """The chapters' titles by stem, in order, as in ``{"04_vector_add": "4. Vector addition"}``.
+
+    They are read from the notebooks in ``here``: readers of a release or of the browser edition have these chapters and
+    no sources. If there are none, they are read from the sources.
+
+    Args:
+        here: a folder; the current one by default.
+        folder: the folder above the sources.
+    """
+    texts = {}
+    for path in sorted((here or Path()).glob("[0-9][0-9]_*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        texts[path.stem] = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    texts = texts or {path.stem: path.read_text(encoding="utf-8") for path in sources(folder=folder)}
+    found = {stem: re.search(r"^(?:# )?# (\d+\. .+)$", text, re.MULTILINE) for stem, text in texts.items()}
+    return {stem: title[1] for stem, title in found.items() if title}
 
 
 def read_source(path: Path) -> NotebookNode:

@@ -184,6 +184,9 @@ def pages(
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = linked(cell.source, stems, repository, hides_answers=not solutions)
+            for data in (output.get("data", {}) for output in cell.get("outputs", ())):
+                if "text/markdown" in data:
+                    data["text/markdown"] = linked(data["text/markdown"], stems, repository)
         nbformat.validate(notebook)
         found[f"{path.stem}.ipynb"] = nbformat.writes(notebook).rstrip("\n") + "\n"
     readme = SOLUTIONS if solutions else RELEASE + INSTALL * install

@@ -186,7 +186,9 @@ def prepared(notebook: NotebookNode, stem: str, seen: set[str], *, runs: Mapping
         for output in cell.outputs:
             data = output.get("data", {})
             if "text/markdown" in data:
-                data["text/markdown"] = _SHOWN.sub(place, data["text/markdown"])
+                text = _SHOWN.sub(place, data["text/markdown"])
+                # Sphinx turns links into addresses of pages in cells, but not in outputs.
+                data["text/markdown"] = re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.html)", text)
             if "image/png" in data:
                 cell.metadata.mystnb = {"image": {"alt": alternative_text(found.cells, number)}}
 
