@@ -178,6 +178,30 @@ def test_every_axis_of_numbers_has_its_unit(figure):
                 assert axis.get_label_text().count("("), axis.get_label_text()
 
 
+@pytest.mark.parametrize("intensity", [0.3, 1, 3, 10])
+@pytest.mark.parametrize("width", [3.5, 7])
+def test_the_name_of_the_slope_is_inside_and_on_no_mark(intensity, width):
+    figure, ax = style.chart()
+    figure.set_figwidth(width)
+    mark = intensity, roofline.attainable(intensity, CEILINGS) / 1e12
+    plots.draw_roof(ax, CEILINGS, [mark])
+    figure.draw_without_rendering()
+    (name,) = [text for text in ax.texts if text.get_text().startswith("memory")]
+    box, area, (x, y) = name.get_window_extent(), ax.get_window_extent(), ax.transData.transform(mark)
+    assert area.x0 <= box.x0 + 1
+    assert not (box.x0 < x < box.x1 and box.y0 < y < box.y1)
+
+
+def test_a_line_of_the_footer_is_broken_where_the_figure_ends():
+    figure, ax = style.chart(2)
+    style.foot(figure, "Recorded\n" + "a word or two " * 20)
+    figure.draw_without_rendering()
+    (label,) = [text for text in figure.texts if text.get_text().startswith("Recorded")]
+    box = label.get_window_extent()
+    assert 0.9 * figure.bbox.x1 < box.x1 <= figure.bbox.x1
+    assert box.y1 < ax.get_tightbbox().y0
+
+
 def test_nothing_is_smaller_than_the_footer(figure):
     assert min(text.get_fontsize() for text in words(figure)) >= style.FOOTER
 

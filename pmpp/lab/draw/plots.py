@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -85,6 +86,20 @@ def _title(name: str, entry: Entry) -> str:
 
 def _ms(milliseconds: float) -> str:
     return f"{milliseconds:.3g} ms" if milliseconds >= 0.1 else f"{milliseconds * 1e3:.3g} us"
+
+
+def _lines(words: str, width: int = 24) -> str:
+    r"""A label for a legend, which takes its width from the axes: a long one is broken after a blank or an underscore.
+
+    >>> _lines("torch.native_batch_norm_backward 10%")
+    'torch.native_batch_norm_\nbackward 10%'
+    """
+    lines = [""]
+    for piece in re.split(r"(?<=[_ ])", words):
+        if lines[-1] and len(lines[-1] + piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
 
 
 def _rate(tera: float) -> str:
@@ -161,7 +176,8 @@ def roofline(
         look = colours(record, name)
         entries = [entry for entry in record.design(name, family) if entry.kind in ("rung", "library")]
         for entry in entries:
-            drawn += _mark(ax, entry, *look[entry.contender], f"{entry.contender} {_share(entry, ceilings):.0%}")
+            label = _lines(f"{entry.contender} {_share(entry, ceilings):.0%}")
+            drawn += _mark(ax, entry, *look[entry.contender], label)
             twofold |= entry.own is not None
         if not drawn:
             raise ValueError(f"{name} does no arithmetic, so it has no place on a roofline")
@@ -179,7 +195,7 @@ def roofline(
     along = [low * (high / low) ** (i / 300) for i in range(301)]
     predicted = ["Stars are predicted from counted traffic, not measured"] if reports else []
     if twofold:
-        notes.append("Small and hollow: the same time, were all the work of the definition done")
+        notes.append("Small and hollow: the same time by the definition")
     foot(figure, "\n".join(filter(None, [record.footer(name), ". ".join([*predicted, *notes])])))
     label_points(ax, points, [*drawn, *((x, roof.attainable(x, ceilings) / 1e12) for x in along)])
     return figure
@@ -238,7 +254,7 @@ def draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, fl
     slope = ceilings.bandwidth / 1e12
     x = _free_place(max(low, bottom / slope), ceilings.ridge, [px for px, py in drawn if py > px * slope / 2])
     turned = {"rotation": math.degrees(math.atan(slope)), "rotation_mode": "anchor", "transform_rotates_text": True}
-    ax.text(x, x * slope * 1.12, f"memory {slope:.3g} TB/s", ha="center", **style, **turned)
+    along = ax.text(x, x * slope * 1.12, f"memory {slope:.3g} TB/s", ha="center", **style, **turned)
     label = ax.annotate(
         f"ridge: {ceilings.ridge:.3g} FLOP/byte",
         (ceilings.ridge, 0),
@@ -251,13 +267,16 @@ def draw_roof(ax: Axes, ceilings: roof.Ceilings, drawn: Sequence[tuple[float, fl
     ax.figure.draw_without_rendering()  # settles the width of the axes
     if label.get_window_extent().x1 > ax.get_window_extent().x1:
         label.set(ha="right", position=(-4, 5))  # no room on the right: left of the line
+    if (beyond := ax.get_window_extent().x0 - along.get_window_extent().x0) > 0:
+        x = ax.transData.inverted().transform((ax.transData.transform((x, 1))[0] + beyond, 0))[0]
+        along.set_position((x, x * slope * 1.12))
     _lift(above, [tuple(at) for at in ax.transData.transform(drawn)])
 
 
 def _free_place(left: float, right: float, taken: Sequence[float]) -> float:
     """The intensity between two others that is farthest from those taken, on a logarithmic axis; or the middle."""
     places = [left * (right / left) ** (share / 100) for share in sorted(range(15, 86, 5), key=lambda s: abs(s - 50))]
-    far = 0.5 * math.log(right / left)  # farther away is no better
+    far = 0.3 * math.log(right / left)  # farther away is no better
     return max(places, key=lambda x: min([far, *(abs(math.log(x / other)) for other in taken)]))
 
 

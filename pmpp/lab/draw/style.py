@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import io
 import math
-import textwrap
 import typing
 from collections.abc import Callable, Sequence
 
@@ -72,9 +71,7 @@ def chart(height: float = 4.4) -> tuple[Chart, Axes]:
 
 def foot(figure: Figure, text: str) -> None:
     """Say at the bottom where the figures come from. A line that is longer than the figure is wide is broken."""
-    width = int(19 * figure.get_figwidth())  # letters of this size
-    text = "\n".join(textwrap.fill(line, width) for line in text.splitlines())
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=FOOTER, color=palette.NOTE)
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=FOOTER, color=palette.NOTE, wrap=True)
 
 
 # ------------------------------------------------------------------------------------------------------ labels that fit
