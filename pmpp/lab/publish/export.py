@@ -51,6 +51,7 @@ if typing.TYPE_CHECKING:
 __all__ = ["FORMATS", "Options", "main", "requirements"]
 
 EXPLANATION = 5  # points of the question that a person grades
+TEMPLATES = Path(__file__).with_name("graders")  # what is written beside the notebooks
 PYTHON = "{}.{}".format(*sys.version_info)  # of this process, for those that grade
 
 
@@ -72,6 +73,12 @@ RUBRIC = (
     "is fetched twice, and what showed it: a verdict, a counter, a case worked out by hand. Half of them if it only "
     "says what was changed. None if it would fit any exercise."
 )
+
+
+def _file(name: str, /, **facts: object) -> str:
+    """A file of `TEMPLATES` with each ``@fact@`` in it replaced."""
+    text = (TEMPLATES / name).read_text(encoding="utf-8")
+    return re.sub(r"@(\w+)@", lambda place: str(facts[place[1]]), text)
 
 
 def _asked_cell(one: Assignment, options: Options) -> NotebookNode:
@@ -168,41 +175,6 @@ def _assertion(task: Task, seed: int | None, indent: str = "") -> str:
 
 # ----------------------------------------------------------------------------------------------------------- nbgrader
 
-NBGRADER_CONFIG = '''\
-"""nbgrader for chapters of pmpp. Settings of your own go below."""
-
-c = get_config()  # noqa: F821
-
-# An answer stands between the stub, which students change, and its check. So nothing has to be left in its place.
-c.ClearSolutions.code_stub = {"python": ""}
-c.ClearSolutions.text_stub = "*Your answer*"
-c.Execute.timeout = 600  # seconds a cell: the interpreter checks every access
-'''
-
-NBGRADER_README = """\
-# Chapters of pmpp for nbgrader
-
-Source assignments for nbgrader 0.9, with pmpp {version}. The hidden inputs have the seed {seed}. Copy `source/` into
-your course, and the settings of `nbgrader_config.py` into yours, or begin a course in this folder:
-
-    nbgrader generate_assignment {first}
-    nbgrader autograde {first}
-    nbgrader generate_feedback {first}
-
-The first command writes the students' version to `release/{first}/`. Put what a student hands in into
-`submitted/STUDENT/{first}/{first}.ipynb`, for the second. The third writes `feedback/STUDENT/{first}/`.
-
-Students and the grader need the packages in `requirements.txt`. The cell `explanation` is graded by a person, and its
-points come on top of those below.
-
-{source}
-
-Do not hand out this folder: it has the answers. Feedback shows students the hidden tests with their seed. If they may
-hand in again, export with another `--seed` first, and generate the assignment again.
-
-{points}
-"""
-
 
 def _nbgrader_metadata(name: str, **facts: typing.Any) -> dict:
     usual = {"schema_version": 3, "grade": False, "solution": False, "locked": False, "task": False}
@@ -246,26 +218,6 @@ export_cell:
   pdf: false
 tests:
   ok_format: false
-"""
-
-OTTER_README = """\
-# Chapters of pmpp for otter-grader
-
-Sources for otter assign 7, with pmpp {version}. The hidden inputs have the seed {seed}. With otter-grader and the
-packages in `{first}/requirements.txt` installed:
-
-    otter assign {first}/{first}.ipynb dist/{first}
-    otter run -a dist/{first}/autograder/{first}-autograder_*.zip STUDENTS.ipynb
-
-The first command also grades its own answers, and fails if they do not earn all points. Students get the folder
-`dist/{first}/student`, and need otter-grader and these packages, too.
-`otter run` waits for a notebook that never ends; `otter grade`, which needs docker, has `--timeout`. The question
-`explanation` is graded by a person, and its points come on top of those below. Do not hand out this folder: it has the
-answers.
-
-{source}
-
-{points}
 """
 
 HIDDEN = '""" # BEGIN TEST CONFIG\nhidden: true\n""" # END TEST CONFIG\n'
@@ -320,128 +272,6 @@ def otter(one: Assignment, options: Options) -> dict[str, str]:
 
 # --------------------------------------------------------------------------------------------------- GitHub Classroom
 
-WORKFLOW = """\
-name: Grade
-on: [push, workflow_dispatch, repository_dispatch]
-
-permissions:
-  actions: read
-  checks: write
-  contents: read
-
-jobs:
-  grade:
-    if: github.actor != 'github-classroom[bot]'
-    runs-on: ubuntu-latest
-    timeout-minutes: 60
-    steps:
-      - uses: actions/checkout@v4
-      - uses: actions/setup-python@v5
-        with:
-          python-version: "{python}"
-      - run: python -m pip install --requirement requirements.txt
-      # A secret of the organisation. Without it the inputs are those that anybody can make.
-      - name: Run the notebook, and judge its answers
-        env:
-          PMPP_SEED: ${{{{ secrets.PMPP_SEED }}}}
-        run: python test_answers.py "$RUNNER_TEMP/graded.json"
-{steps}
-      - name: Report the points
-        uses: classroom-resources/autograding-grading-reporter@v1
-        env:
-{results}
-        with:
-          runners: {runners}
-"""
-
-# The command gets none of the variables of the step, but the path and the home: so it sets its own.
-STEP = """\
-      - name: {name}
-        id: {id}
-        uses: classroom-resources/autograding-command-grader@v1
-        with:
-          test-name: {name}
-          command: >-
-            PMPP_GRADED="${{{{ runner.temp }}}}/graded.json"
-            python -m pytest -q "test_answers.py::test_answer[{id}]"
-          timeout: 10
-          max-score: {points}
-"""
-
-TESTS = '''\
-"""Grades {stem}.ipynb: a test for each exercise.
-
-    python -m pytest test_answers.py
-"""
-
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-import pytest
-
-CHAPTER = "{stem}"
-NAMES = {names}
-
-
-def grade(path):
-    """Run the notebook, judge what it passes to check, and write what was found."""
-    command = [sys.executable, "-m", "pmpp.lab.teach.grade", f"{{CHAPTER}}.ipynb", "--chapter", CHAPTER, "--json", path]
-    seed = os.environ.get("PMPP_SEED")
-    subprocess.run(command + (["--seed", seed] if seed else []), cwd=Path(__file__).parent, check=True)
-
-
-@pytest.fixture(scope="session")
-def answers(tmp_path_factory):
-    """What was found, by exercise. The workflow grades once for all tests, and says where."""
-    path = os.environ.get("PMPP_GRADED")
-    if path is None:
-        path = str(tmp_path_factory.mktemp("graded") / "graded.json")
-        grade(path)
-    [notebook] = json.loads(Path(path).read_text(encoding="utf-8"))["notebooks"]
-    return {{one["exercise"]: one for one in notebook["exercises"]}}
-
-
-@pytest.mark.parametrize("name", NAMES, ids=lambda name: name.replace("/", "-"))
-def test_answer(answers, name):
-    assert answers[name]["passed"], answers[name]["words"]
-
-
-if __name__ == "__main__":
-    grade(sys.argv[1])
-'''
-
-CLASSROOM_README = """\
-# Chapters of pmpp for GitHub Classroom
-
-Each folder is the template repository of an assignment, with pmpp {version}. Put it into a repository of your own, mark
-that as a template, and choose it in GitHub Classroom as the starter code, with the tests that are in it. In the
-settings of the assignment protect `.github/**`, `test_answers.py` and `requirements.txt`: students can change all else.
-
-{source}
-
-A secret `PMPP_SEED` of the organisation, any number, is the seed of the hidden inputs.
-
-A test says for each exercise what was found. The question in words is for a person to grade.
-
-    cd {first}
-    python -m pip install -r requirements.txt
-    python -m pytest test_answers.py
-
-{points}
-"""
-
-STUDENTS_README = """\
-# {stem}
-
-Fill in the cells of `{stem}.ipynb`, and push. What was found stands in the tab "Actions". To see it before:
-
-    python -m pip install -r requirements.txt
-    python -m pytest test_answers.py
-"""
-
 
 def classroom(one: Assignment, options: Options) -> dict[str, str]:
     """A template repository: the notebook, tests that grade it, and a workflow that runs them on GitHub."""
@@ -450,22 +280,22 @@ def classroom(one: Assignment, options: Options) -> dict[str, str]:
         notebook = _rewritten(
             one, lambda cell, _: [cell], [_asked_cell(one, options), _cell("markdown", "*Your answer*", "explanation")]
         )
+    names = [task.name for task in one.tasks]
     facts = [{"name": task.name, "id": task.id, "points": task.points} for task in one.tasks]
-    results = "\n".join(
-        f'          {fact["id"].upper()}_RESULTS: "${{{{ steps.{fact["id"]}.outputs.result }}}}"' for fact in facts
-    )
-    workflow = WORKFLOW.format(
+    workflow = _file(
+        "classroom/workflow.yml",
         python=PYTHON,
-        steps="".join(STEP.format(**fact) for fact in facts).rstrip("\n"),
-        results=results,
+        # Its command gets the path and the home of the step and no other variable, so it sets its own.
+        steps="".join(_file("classroom/step.yml", **fact) for fact in facts).rstrip("\n"),
+        results="".join(_file("classroom/result.yml", upper=fact["id"].upper(), **fact) for fact in facts).rstrip("\n"),
         runners=",".join(fact["id"] for fact in facts),
     )
     files = {
         f"{one.stem}.ipynb": _text(notebook),
-        "test_answers.py": TESTS.format(stem=one.stem, names=json.dumps([task.name for task in one.tasks])),
+        "test_answers.py": _file("classroom/test_answers.txt", stem=one.stem, names=json.dumps(names)),
         "requirements.txt": requirements(options.package),
         ".github/workflows/classroom.yml": workflow,
-        "README.md": STUDENTS_README.format(stem=one.stem),
+        "README.md": _file("classroom/student.md", stem=one.stem),
         "LICENSE": (ROOT / "LICENSE").read_text(encoding="utf-8"),
     }
     return {f"{one.stem}/{name}": text for name, text in files.items()}
@@ -476,7 +306,6 @@ FORMATS: dict[str, Callable[[Assignment, Options], dict[str, str]]] = {
     "otter": otter,
     "classroom": classroom,
 }
-READMES = {"nbgrader": NBGRADER_README, "otter": OTTER_README, "classroom": CLASSROOM_README}
 
 
 def exported(
@@ -504,10 +333,11 @@ def exported(
     points = "\n".join(["| assignment | exercises | points |", "|---|---|---|", *rows])
     facts = {"first": found[0].stem, "version": pmpp.__version__, "seed": options.seed, "points": points}
     facts["source"] = SOURCE
-    files["README.md"] = READMES[kind].format(**facts)
+    files["README.md"] = _file(f"{kind}/README.md", **facts)
     files["LICENSE"] = (ROOT / "LICENSE").read_text(encoding="utf-8")
     if kind == "nbgrader":
-        files |= {"nbgrader_config.py": NBGRADER_CONFIG, "requirements.txt": requirements(options.package)}
+        files["nbgrader_config.py"] = _file("nbgrader/nbgrader_config.txt")
+        files["requirements.txt"] = requirements(options.package)
     return files
 
 
