@@ -17,7 +17,7 @@ from pmpp.lab.publish import notebooks
 from pmpp.lab.publish.quiz import Choice, Number, bank
 from pmpp.lab.publish.quiz.__main__ import main
 from pmpp.lab.publish.quiz.gift import escaped, gift, markup, page
-from pmpp.lab.publish.quiz.model import Template, question, templates
+from pmpp.lab.publish.quiz.model import Template, question, shown, templates
 from tests.lab import quiz_answers
 
 STEMS = [path.stem for path in notebooks.sources()]
@@ -70,7 +70,7 @@ def test_a_question_stands_on_its_own(template):
         assert not re.search(r"(?i)\b(chapter|notebook|figure|the cell|above(?! \d)|earlier)\b", made.text), made.text
         assert not re.search(r"\{\w*\}|None|nan|inf\b", f"{made.text} {made.why}".replace("NaN", "")), made.text
         assert made.why.endswith((".", "!"))
-        assert not re.search(r"(?<![\d.,])(1 bytes|0% up)", gift({template: [made]}))
+        assert not re.search(r"(?<![\d.,])0% up", gift({template: [made]}))
         code = [line for line in made.text.splitlines() if line.startswith("    ")]
         assert ("@cuda.jit" in made.text) == bool(code)
 
@@ -144,6 +144,14 @@ def test_mistakes_that_give_the_right_number_or_the_same_are_left_out():
 # ---------------------------------------------------------------------------------------------------------- the formats
 
 
+@pytest.mark.parametrize(
+    "number, text",
+    [(709.78, "710"), (1000.4, "1,000"), (99.96, "100"), (0.5, "0.5"), (2 / 3, "0.667"), (819840, "819,840"), (0, "0")],
+)
+def test_numbers_are_written_with_three_digits(number, text):
+    assert shown(number) == text
+
+
 def test_signs_of_gift_are_escaped():
     assert escaped("a = {b: c} # ~ \\\nd") == "a \\= \\{b\\: c\\} \\# \\~ \\\\\\nd"
 
@@ -171,6 +179,14 @@ def test_a_question_in_gift():
 @pytest.fixture(scope="module")
 def whole():
     return {template: variants(template) for template in TEMPLATES}
+
+
+def test_one_is_no_plural(whole):
+    text = gift(whole)
+    assert (
+        re.findall(r"(?<![x,.] )(?<!to )\b1 (?:byte|sector|block|row|neighbour|image|time|lane|warp)s\b.{,20}", text)
+        == []
+    )
 
 
 def test_every_number_is_written_without_an_exponent(whole):

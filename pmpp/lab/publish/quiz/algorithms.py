@@ -8,7 +8,7 @@ import random
 import numpy as np
 
 from pmpp import cuda
-from pmpp.lab.publish.quiz.model import Number, code, counted, question, shown
+from pmpp.lab.publish.quiz.model import Number, code, counted, question
 
 
 @cuda.jit
@@ -233,8 +233,8 @@ def rows_of_the_output(draw: random.Random) -> Number:
         f"{described(of)} How many rows does an output channel have?",
         out,
         "rows",
-        f"({side} + 2 x {padding} - {window}) / {stride} is {shown((side + 2 * padding - window) / stride)}. It is "
-        "cut off, and 1 is added.",
+        f"({side} + 2 x {padding} - {window}) / {stride} is {(side + 2 * padding - window) / stride:.4g}. Cut off "
+        "what follows the point, and add 1.",
         {
             out - 1: "The window at the start counts, too.",
             (side - window) // stride + 1: "The image is padded on both sides.",

@@ -8,7 +8,7 @@ import random
 import numpy as np
 
 from pmpp import cuda
-from pmpp.lab.publish.quiz.model import Choice, Number, code, counted, question, shown
+from pmpp.lab.publish.quiz.model import Choice, Number, code, counted, many, question, shown
 
 SECTOR = "A sector is 32 bytes that begin at a multiple of 32, and arrays begin at one."
 BANKS = (
@@ -96,7 +96,8 @@ def down_a_column(draw: random.Random) -> Number:
         found,
         "sectors",
         f"`a[column, 0]`: {across} different rows, {4 * width} bytes apart, are {across} sectors. `b[0, column]`: "
-        f"{across} neighbours are {across * 4} bytes, {along} sectors. Lanes that ask for the same element share it.",
+        f"{across} neighbours are {across * 4} bytes, {many(along, 'sector')}. Lanes that ask for the same element "
+        "share it.",
         {
             2 * across: "Neighbours in a row share sectors.",
             2 * along: "Neighbours in a column lie a whole row apart.",
@@ -213,8 +214,8 @@ def rectangle_of_a_warp(draw: random.Random) -> Number:
         "together?",
         each,
         "sectors",
-        f"The load has {32 // across} rows of {across} neighbours: {load} sectors. The store has {across} rows of "
-        f"{32 // across} neighbours: {store} sectors.",
+        f"The load has {many(32 // across, 'row')} of {across} neighbours: {many(load, 'sector')}. The store "
+        f"has {across} rows of {many(32 // across, 'neighbour')}: {many(store, 'sector')}.",
         {
             2 * load: "The store goes across the rows of the other matrix.",
             2 * store: "The load goes along the rows.",
@@ -387,8 +388,8 @@ def sectors_by_type(draw: random.Random) -> Number:
         "How many sectors are counted, loads and stores together?",
         total,
         "sectors",
-        f"A request is for 32 x {size} = {32 * size} bytes, {size} sectors. There are {threads // 32} warps with a "
-        "load and a store each.",
+        f"A request is for 32 x {size} = {32 * size} bytes, {many(size, 'sector')}. There are {threads // 32} "
+        "warps with a load and a store each.",
         {
             total // 2: "Stores count, too.",
             size: "This is one request.",

@@ -13,7 +13,7 @@ from pmpp import simt
 from pmpp.lab.publish.notebooks import stems
 from pmpp.lab.teach.source import source_of
 
-__all__ = ["Choice", "Number", "Template", "bank", "code", "counted", "question", "shown", "templates"]
+__all__ = ["Choice", "Number", "Template", "bank", "code", "counted", "many", "question", "shown", "templates"]
 
 #: The modules with templates, each about one part of the workbook.
 MODULES = ("threads", "memory", "speed", "algorithms", "numbers", "networks", "programs")
@@ -165,13 +165,23 @@ def counted(kernel: typing.Any, grid: typing.Any, block: typing.Any, *args: typi
     return simt.profile(kernel, grid, block, args).counters
 
 
+def many(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> many(1, "sector"), many(1024, "sector")
+    ('1 sector', '1,024 sectors')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def shown(number: float) -> str:
     """A number as questions write it, with three digits if it is no integer.
 
-    >>> shown(819840), shown(2 / 3)
-    ('819,840', '0.667')
+    >>> shown(819840), shown(2 / 3), shown(0.5), shown(709.8)
+    ('819,840', '0.667', '0.5', '710')
     """
     if float(number).is_integer() and abs(number) < 1e15:
         return f"{int(number):,}"
-    digits = 3 - math.ceil(math.log10(abs(number)))
-    return f"{number:,.{max(digits, 0)}f}".rstrip("0").rstrip(".")
+    digits = max(3 - math.ceil(math.log10(abs(number))), 0)
+    text = f"{number:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if digits else text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from pmpp.lab.publish.quiz.model import Number, question, shown
+from pmpp.lab.publish.quiz.model import Number, many, question, shown
 
 
 @question("74_linear")
@@ -15,17 +15,17 @@ def one_row_through_a_layer(draw: random.Random) -> Number:
     flops = 2 * rows * features * outputs
     nbytes = 4 * (rows * features + features * outputs + rows * outputs)
     return Number(
-        f"{rows} row{'s' if rows > 1 else ''} of {features} float32 go through a linear layer with {outputs} outputs "
-        "and without a bias. Inputs and weights are read once, and the results are written once. How many FLOP are "
-        "there for each byte?",
+        f"{many(rows, 'row')} of {features} float32 {'go' if rows > 1 else 'goes'} through a linear layer with "
+        f"{outputs} outputs and without a bias. Inputs and weights are read once, and the results are written once. "
+        "How many FLOP are there for each byte?",
         flops / nbytes,
         "FLOP/byte",
-        f"{flops:,} FLOP and {nbytes:,} bytes. Nearly all bytes are weights, and each weight is used {rows} "
-        f"time{'s' if rows > 1 else ''}.",
+        f"{flops:,} FLOP and {nbytes:,} bytes. Nearly all bytes are weights, and each weight is used "
+        f"{many(rows, 'time')}.",
         {
             flops / nbytes / 2: "A multiply-add counts as two FLOP.",
             4 * flops / nbytes: "A number has 4 bytes.",
-            features / 6: "This would be so for a square of rows.",
+            features / 6: "This is so for square matrices: n / 6.",
         },
         within=0.03,
         given={"rows": rows, "features": features, "outputs": outputs},

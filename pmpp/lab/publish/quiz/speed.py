@@ -57,11 +57,17 @@ def side_of_the_ridge(draw: random.Random) -> Choice:
     }
     bound = [name for name, intensity in works.items() if intensity > ridge]
     right = {0: "none of them", 1: bound[0] if bound else "", 2: "both the product and the polynomial"}[len(bound)]
-    options = {name: f"It is {shown(intensity)} FLOP a byte." for name, intensity in list(works.items())[1:]}
-    options |= {
-        "none of them": "Compare FLOP a byte with the ridge.",
-        "both the product and the polynomial": "One of them lies below the ridge.",
+    below = f"FLOP a byte, and lies below the ridge, which is {shown(ridge)}."
+    options = {
+        name: "This is compute-bound, and another one is as well."
+        if name in bound
+        else f"It is {shown(intensity)} {below}"
+        for name, intensity in list(works.items())[1:]
     }
+    options["none of them"] = f"The ridge is {shown(ridge)} FLOP a byte. Count what each of them does for a byte."
+    options["both the product and the polynomial"] = (
+        "Both lie below the ridge." if not bound else "One of them lies below the ridge."
+    )
     options.pop(right)
     listed = "; ".join(f"{name}" for name in works)
     return Choice(
@@ -241,7 +247,9 @@ def activation_apart(draw: random.Random) -> Number:
         alone / fused,
         "times the bytes",
         f"An element takes 2 x {steps} + {pairs} = {2 * steps + pairs} numbers in kernels of their own, and 2 + "
-        f"{pairs} = {2 + pairs} in one kernel.",
+        f"{pairs} = {2 + pairs} in one kernel."
+        if pairs
+        else f"An element takes 2 x {steps} = {2 * steps} numbers in kernels of their own, and 2 in one kernel.",
         {float(steps): "The second arrays are read once in both.", (2 * steps - 1) / 1.0: "Results are written, too."},
         given={"steps": steps, "pairs": pairs, "size": size},
     )

@@ -7,7 +7,7 @@ import random
 import numpy as np
 
 from pmpp import cuda, simt
-from pmpp.lab.publish.quiz.model import Number, code, counted, question, shown
+from pmpp.lab.publish.quiz.model import Number, code, counted, many, question, shown
 
 WARP = "A warp has 32 threads."
 
@@ -195,8 +195,8 @@ def occupancy_by_registers(draw: random.Random) -> Number:
         "What occupancy does the kernel reach, in percent of the threads?",
         100 * found.occupancy,
         "%",
-        f"A block takes {threads} x {registers} = {threads * registers:,} registers, so {fit} blocks fit, with "
-        f"{fit * threads:,} of {arch.threads:,} threads.",
+        f"A block takes {threads} x {registers} = {threads * registers:,} registers, so there is room for "
+        f"{many(fit, 'block')}, with {fit * threads:,} of {arch.threads:,} threads.",
         {
             100 * arch.registers / registers / arch.threads: "A block fits whole or not at all.",
             100.0: "There are not enough registers for that.",
