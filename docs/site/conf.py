@@ -83,6 +83,9 @@ def explain(app, doctree, docname):
     address, seen = app.builder.get_relative_uri(docname, "glossary"), set()
     for paragraph in list(doctree.findall(nodes.paragraph)):
         for text in [child for child in paragraph.children if isinstance(child, nodes.Text)]:
+            before = paragraph.children[: paragraph.index(text)][-1:]
+            if before and before[0].astext() == "<code>":
+                continue  # the path of a file, which is a link already
             parts = WORD.split(text)  # every second one is a word of the glossary
             for place in range(1, len(parts), 2):
                 term = glossary.find(parts[place])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pmpp.lab.publish import notebooks, site
+from pmpp.lab.publish import browser, notebooks, site
 from pmpp.lab.rooms import rooms
 from pmpp.runtime.rung import room_name
 
@@ -14,6 +14,7 @@ if importlib.util.find_spec("nbformat") is None or importlib.util.find_spec("jup
     pytest.skip("chapters need the extra 'lab'", allow_module_level=True)
 
 import nbformat
+import yaml
 
 STEM = "18_when_a_kernel_is_wrong"
 PATHS = [path for path in notebooks.sources() if path.stem in ("00_start_here", STEM)]
@@ -85,6 +86,40 @@ def test_folded_cells_stay_folded(chapter):
         assert tags == expected.get(wanted, set())
         folded += bool(tags)
     assert folded
+
+
+def test_a_folded_answer_names_its_exercise(chapter):
+    found = site.prepared(chapter, STEM, set(), runs={})
+    shown = [
+        cell.metadata.mystnb.code_prompt_show
+        for cell in found.cells
+        if "mystnb" in cell.metadata and "tags" in cell.metadata
+    ]
+    assert shown
+    assert all(re.fullmatch(r"Show the answer to [a-z_]+/[a-z_]+( and [a-z_]+/[a-z_]+)*", words) for words in shown)
+
+
+def test_links_to_chapters_in_outputs_lead_to_their_pages():
+    notebook = nbformat.read(notebooks.NOTEBOOKS / "00_start_here.ipynb", as_version=4)
+    found = site.prepared(notebook, "00_start_here", set(), runs={})
+    text = found.cells[-2].outputs[0].data["text/markdown"]
+    assert "(04_vector_add.html)" in text
+    assert ".ipynb" not in text
+
+
+def test_pages_for_teachers_are_shown_as_text(files):
+    page = files["docs/teaching/README.md.md"]
+    assert page.startswith("---\norphan: true\n---\n\n# For teachers\n")
+    assert "[syllabus.md](syllabus.md.md)" in page
+    assert "[README.md](../../index.md)" in page
+    assert "docs/teaching/guide/04_vector_add.md.md" in files
+
+
+def test_the_front_page_says_what_to_clone(files):
+    assert f"git clone {REPOSITORY} pmpp" in files["index.md"]
+    assert "git clone ADDRESS pmpp" in site.pages(PATHS)["index.md"]
+    assert site.BROWSED in files["index.md"]
+    assert site.BROWSED not in site.pages(PATHS)["index.md"]
 
 
 def test_a_figure_is_described_by_its_code_and_by_what_comes_next():
@@ -187,3 +222,10 @@ def test_the_workflow_writes_the_branch_that_colab_reads():
     workflow = Path(site.ROOT / ".github" / "workflows" / "site.yml").read_text(encoding="utf-8")
     assert "--initial-branch gh-pages" in workflow
     assert "make test-site SITE_ARGS=" in workflow
+
+
+def test_the_workflow_builds_the_browser_edition_before_the_pages_that_lead_to_it():
+    workflow = yaml.safe_load((site.ROOT / ".github" / "workflows" / "site.yml").read_text(encoding="utf-8"))
+    steps = [step.get("run", "").partition("_ARGS=")[0] for step in workflow["jobs"]["publish"]["steps"]]
+    assert steps.index("make browser BROWSER") < steps.index("make test-site SITE")
+    assert site.BROWSER == browser.OUT

@@ -85,6 +85,20 @@ def test_links_lead_somewhere(page):
             assert place in read(file.relative_to(SITE).as_posix()).places, address
 
 
+@each_chapter
+def test_no_word_of_a_path_is_explained(page):
+    assert not re.search(r"<code>[^<]*<a [^>]*\bterm\b", (SITE / page).read_text(encoding="utf-8"))
+
+
+@each_chapter
+def test_the_browser_edition_has_the_chapter_that_its_button_names(page):
+    for address in read(page).links:
+        if "/lab/index.html?" in address:
+            chapter = urllib.parse.parse_qs(urllib.parse.urlsplit(address).query)["path"]
+            assert chapter == [f"{Path(page).stem}.ipynb"]
+            assert (SITE / "browser" / "files" / chapter[0]).is_file()
+
+
 @each_page
 def test_nothing_is_loaded_from_another_host(page):
     for address in read(page).loads:

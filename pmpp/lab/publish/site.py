@@ -16,7 +16,7 @@ of it.
   are its alternative text.
 - The first use of each word of the glossary leads there, and shows what it means.
 - A file of the repository that a chapter or the README names has a page with its source. The page leads back to the
-  chapters that name it.
+  chapters that name it. Markdown is shown as text, as the pages for teachers are, and what it names has a page as well.
 
 With ``--repository``, the chapters can be opened in Colab. Colab reads notebooks from GitHub alone, and installs
 nothing. So copies with a first cell that installs the workbook are written to ``build/site/colab/``, and the branch
@@ -61,6 +61,12 @@ PARTS = {
     89: "A network at work",
 }
 
+#: What the front page says of the browser edition.
+BROWSED = (
+    "In the browser there is nothing to install, and no GPU is needed. The first cell takes longest, up to a minute: "
+    "Python and its packages are loaded with it. What you write stays in your browser."
+)
+
 #: What the copy of a chapter for Colab begins with. gpu.py names the extra for the driver, or none without a GPU.
 #: Python looks for packages that are installed as links when it starts, so the running one is told of this one.
 SETUP = """\
@@ -79,6 +85,7 @@ sys.path.insert(0, os.getcwd())"""
 
 _LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?!\w+:|#)([^()\s]+)\)|(`+)(?!`).+?(?<!`)\3(?!`)", re.DOTALL)  # or code
 _SHOWN = re.compile(r"^`((?:pmpp|tests)/[\w/]+\.py):(\d+)`$", re.MULTILINE)
+_CHECKED = re.compile(r"""\bcheck\((["'])([\w/]+)\1""")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|:$)")
 _PLACE = re.compile(r"(?:(?:outside|upper|lower|center|left|right) ?)+|offset points|axes fraction")  # no labels
@@ -145,8 +152,13 @@ def _linked(text: str, start: str, seen: set[str]) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(start), target))
         if (ROOT / path).is_dir() and (ROOT / path / "__init__.py").is_file():
             path += "/__init__.py"
-        if path == "CONTRIBUTING.md" or path.endswith(".ipynb"):
+        if path in ("README.md", "CONTRIBUTING.md"):
+            page = "index.md" if path == "README.md" else path
+            return f"[{label}]({posixpath.relpath(page, posixpath.dirname(start) or '.')}{anchor and '#' + anchor})"
+        if path.endswith(".ipynb"):
             return link[0]
+        if (ROOT / path).is_dir():
+            return label
         if not (ROOT / path).is_file():
             raise ValueError(f"{start} links to {target}, which is not in the repository")
         seen.add(path)
@@ -183,6 +195,9 @@ def prepared(notebook: NotebookNode, stem: str, seen: set[str], *, runs: Mapping
         if hidden:
             tag = "hide-cell" if len(hidden) == 2 else {"source": "hide-input", "outputs": "hide-output"}[hidden[0]]
             cell.metadata.tags = [*cell.metadata.get("tags", []), tag]
+            if answered := [name for _, name in _CHECKED.findall(cell.source)]:
+                words = f"the answer to {' and '.join(dict.fromkeys(answered))}"
+                cell.metadata.mystnb = {"code_prompt_show": f"Show {words}", "code_prompt_hide": f"Hide {words}"}
         for output in cell.outputs:
             data = output.get("data", {})
             if "text/markdown" in data:
@@ -190,7 +205,8 @@ def prepared(notebook: NotebookNode, stem: str, seen: set[str], *, runs: Mapping
                 # Sphinx turns links into addresses of pages in cells, but not in outputs.
                 data["text/markdown"] = re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.html)", text)
             if "image/png" in data:
-                cell.metadata.mystnb = {"image": {"alt": alternative_text(found.cells, number)}}
+                alt = alternative_text(found.cells, number)
+                cell.metadata.mystnb = {**cell.metadata.get("mystnb", {}), "image": {"alt": alt}}
 
     if runs:
         title, _, rest = found.cells[0].source.partition("\n")
@@ -268,6 +284,7 @@ def pages(paths: Sequence[Path], *, repository: str = "", browser: bool = False)
             address = repository.replace("https://github.com", "https://colab.research.google.com/github")
             runs["Open in Colab"] = f"{address}/blob/gh-pages/colab/{path.stem}.ipynb"
             found[f"colab/{path.stem}.ipynb"] = nbformat.writes(colab(notebook, repository))
+        runs["Run on your computer"] = "../index.html#start"
         seen: set[str] = set()
         found[f"notebooks/{path.stem}.ipynb"] = nbformat.writes(prepared(notebook, path.stem, seen, runs=runs))
         for file in sorted(seen):
@@ -279,11 +296,21 @@ def pages(paths: Sequence[Path], *, repository: str = "", browser: bool = False)
     begin = [(f"Read chapter {title}", f"notebooks/{stem}.html") for stem, title in list(titles.items())[:1]]
     begin += [("Run it in this browser", f"browser/lab/index.html?path={paths[0].stem}.ipynb")] if browser else []
     begin += [("The repository", repository)] if repository else []
-    found["index.md"] = found["index.md"].replace("\n## ", f"\n{_buttons(begin)}\n\n## ", 1) + _contents(list(titles))
+    above = f"{_buttons(begin)}\n\n" + f"{BROWSED}\n\n" * browser
+    text = found["index.md"].replace("git clone ADDRESS", f"git clone {repository or 'ADDRESS'}")
+    found["index.md"] = text.replace("\n## ", f"\n{above}## ", 1) + _contents(list(titles))
     words = glossary.page("notebooks/{}.ipynb".format)
     found["glossary.md"] = re.sub(r"\[([^\[\]]+)\]\((#[\w-]+)\)", r"<a href='\2'>\1</a>", words)
-    for file in sorted({*named, *linked}):
-        found[f"{file}.md"] = f"---\norphan: true\n---\n\n{_source_page(file, named.get(file, {}))}"
+    waiting = {*named, *linked}
+    while waiting:
+        file = min(waiting)
+        more: set[str] = set()
+        if file.endswith(".md"):
+            text = _linked((ROOT / file).read_text(encoding="utf-8"), file, more)
+        else:
+            text = _source_page(file, named.get(file, {}))
+        found[f"{file}.md"] = f"---\norphan: true\n---\n\n{text}"
+        waiting = {other for other in waiting | more if f"{other}.md" not in found}
     return found
 
 
