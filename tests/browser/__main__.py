@@ -2,9 +2,11 @@
 
 ::
 
-    make test-browser                                     the interpreter's tests, all exercises, a chapter in Chromium
-    python -m tests.browser interpreter -k reduction      one of these three, with pytest's own arguments
-    python -m tests.browser chapter
+    make test-browser                                     all of it
+    python -m tests.browser interpreter -k reduction      the interpreter's tests, with pytest's own arguments
+    python -m tests.browser exercises                     all exercises
+    python -m tests.browser chapters                      what the chapters import
+    python -m tests.browser chapter                       a chapter in Chromium
 
 Pyodide runs under Node, so a test meets what it would meet in a tab: a NumPy whose default integer has 32 bits, no
 threads, no processes and no ctypes. A test that needs one of these has the mark `native`, which says which.
@@ -29,7 +31,11 @@ from tests.browser import chapter
 ROOT = Path(__file__).parents[2]
 RUN = Path(__file__).with_name("run.mjs")
 EXERCISES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/kernels").rglob("test_exercises*.py"))
-SUITES = {"interpreter": ["tests/simt"], "exercises": ["tests/contract/test_exercises.py", *EXERCISES]}
+SUITES = {
+    "interpreter": ["tests/simt"],
+    "chapters": ["tests/browser/test_chapters.py"],
+    "exercises": ["tests/contract/test_exercises.py", *EXERCISES],
+}
 #: Captured by sys: pytest asks for the size of the file behind a descriptor, and here it is gone as soon as it is open.
 OPTIONS = ["-q", "-p", "no:cacheprovider", "--capture=sys"]
 

@@ -5,10 +5,11 @@
     make browser                                                  all chapters
     python -m pmpp.lab.publish.browser 04_vector_add 08_warps     only these chapters
     python -m pmpp.lab.publish.browser --distribution FOLDER      packages from an unpacked release of Pyodide
-    python -m http.server --directory build/browser               look at it: lab/index.html
+    python -m http.server --directory build/browser               look at it: notebooks/index.html?path=...
 
 The folder is a site of static files. Nothing in it asks another host. A chapter is opened by
-``lab/index.html?path=04_vector_add.ipynb``. Readers' changes stay in their browser.
+``notebooks/index.html?path=04_vector_add.ipynb``, which also fits a phone, or by ``lab/index.html`` with all chapters
+beside it. Readers' changes stay in their browser.
 
 Pyodide installs a package when a cell imports it, if its list of packages has it. The list in the site has this
 package, too, so a chapter needs no cell that installs anything: it is the same file that a release has.
@@ -125,14 +126,20 @@ def build(paths: Sequence[Path], out: Path = OUT, *, distribution: Path | None =
         if out.exists():
             shutil.rmtree(out)
         command = ["build", "--lite-dir", ".", "--contents", "contents", "--output-dir", str(out.resolve())]
-        command += ["--apps", "lab", "--no-sourcemaps", "--no-unused-shared-packages"]
+        command += ["--apps", "lab", "--apps", "notebooks", "--no-sourcemaps", "--no-unused-shared-packages"]
         # Of the extensions that JupyterLab has here, the kernel alone: others may ask for a server.
         command += ["--ignore-sys-prefix", f"--LiteBuildConfig.federated_extensions={KERNEL}"]
         _lite(command, lite)
-    page = out / "lab" / "index.html"
-    # Without it a browser asks for /favicon.ico, which the site's host need not have.
-    text = page.read_text(encoding="utf-8").replace("<head>", '<head>\n    <link rel="icon" href="./favicon.ico" />', 1)
-    page.write_text(text, encoding="utf-8")
+    for page in (out / "notebooks" / "index.html", out / "lab" / "index.html"):
+        # Without it a browser asks for /favicon.ico, which the site's host need not have.
+        text = page.read_text(encoding="utf-8")
+        text = text.replace("<head>", '<head>\n    <link rel="icon" href="./favicon.ico" />', 1)
+        page.write_text(text, encoding="utf-8")
+    # The page of a notebook shows in its tab whether the kernel works, and JupyterLite does not bring these icons.
+    for name in ("favicon-notebook.ico", "favicon-busy-1.ico"):
+        icon = out / "static" / "favicons" / name
+        icon.parent.mkdir(exist_ok=True)
+        shutil.copyfile(out / "notebooks" / "favicon.ico", icon)
 
 
 def _lite(command: Sequence[str], folder: Path) -> None:
@@ -158,7 +165,9 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     except (pyodide.Unavailable, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{chosen.out}: {len(paths)} chapters; open lab/index.html?path={paths[0].stem}.ipynb from a web server")
+    print(
+        f"{chosen.out}: {len(paths)} chapters; open notebooks/index.html?path={paths[0].stem}.ipynb from a web server"
+    )
     return 0
 
 

@@ -24,7 +24,6 @@ import time
 import typing
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from pmpp.runtime import device
@@ -216,6 +215,8 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
         if found:
             print("Run: make notebooks", file=sys.stderr)
         return int(bool(found))
+
+    from concurrent.futures import ProcessPoolExecutor, as_completed  # a browser has no processes
 
     # On a GPU chapters measure, and must not measure each other.
     workers = 1 if device.on_gpu() else min(len(paths), os.cpu_count() or 1)
