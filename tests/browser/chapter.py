@@ -87,7 +87,8 @@ def main() -> int:
         page.goto(f"{address}/notebooks/index.html?path={CHAPTER}.ipynb")
         texts = printed(ROOT / "notebooks" / f"{CHAPTER}.ipynb")
         cells = page.locator(".jp-Notebook .jp-CodeCell")
-        cells.nth(len(texts)).wait_for()  # until the file is there, the page has one cell, which is empty
+        # Until the file is there, the page has one cell, which is empty. A cell far below is not shown at first.
+        cells.nth(len(texts)).wait_for(state="attached")
         # A cell that is run before there is a kernel is forgotten.
         page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]').first.wait_for()
         seconds = {"the chapter is there": time.perf_counter() - begun}
