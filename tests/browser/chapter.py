@@ -84,7 +84,7 @@ def main() -> int:
             "request", lambda one: None if one.url.startswith(hosts) else faults.append(f"asks another host: {one.url}")
         )
         begun = time.perf_counter()
-        page.goto(f"{address}/notebooks/index.html?path={CHAPTER}.ipynb")
+        page.goto(f"{address}/lab/index.html?path={CHAPTER}.ipynb")
         texts = printed(ROOT / "notebooks" / f"{CHAPTER}.ipynb")
         cells = page.locator(".jp-Notebook .jp-CodeCell")
         # Until the file is there, the page has one cell, which is empty. A cell far below is not shown at first.

@@ -180,7 +180,7 @@ def test_the_page_of_a_room_lists_its_rungs_with_their_lines(room):
 
 def test_the_links_that_run_a_chapter(files):
     page = files[f"notebooks/{STEM}.ipynb"]
-    assert f"../browser/notebooks/index.html?path={STEM}.ipynb" in page
+    assert f"../browser/lab/index.html?path={STEM}.ipynb" in page
     assert f"https://colab.research.google.com/github/owner/name/blob/gh-pages/colab/{STEM}.ipynb" in page
     without = site.pages(PATHS)
     assert "colab.research" not in without[f"notebooks/{STEM}.ipynb"]

@@ -93,7 +93,7 @@ def test_no_word_of_a_path_is_explained(page):
 @each_chapter
 def test_the_browser_edition_has_the_chapter_that_its_button_names(page):
     for address in read(page).links:
-        if "/notebooks/index.html?" in address:
+        if "/lab/index.html?" in address:
             chapter = urllib.parse.parse_qs(urllib.parse.urlsplit(address).query)["path"]
             assert chapter == [f"{Path(page).stem}.ipynb"]
             assert (SITE / "browser" / "files" / chapter[0]).is_file()

@@ -5,11 +5,11 @@
     make browser                                                  all chapters
     python -m pmpp.lab.publish.browser 04_vector_add 08_warps     only these chapters
     python -m pmpp.lab.publish.browser --distribution FOLDER      packages from an unpacked release of Pyodide
-    python -m http.server --directory build/browser               look at it: notebooks/index.html?path=...
+    python -m http.server --directory build/browser               look at it: lab/index.html
 
 The folder is a site of static files. Nothing in it asks another host. A chapter is opened by
-``notebooks/index.html?path=04_vector_add.ipynb``, which also fits a phone, or by ``lab/index.html`` with all chapters
-beside it. Readers' changes stay in their browser.
+``lab/index.html?path=04_vector_add.ipynb``. On a phone that is too wide: ``notebooks/index.html`` with the same path
+fits, but links between chapters do not work there. Readers' changes stay in their browser.
 
 Pyodide installs a package when a cell imports it, if its list of packages has it. The list in the site has this
 package, too, so a chapter needs no cell that installs anything: it is the same file that a release has.
@@ -165,9 +165,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     except (pyodide.Unavailable, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(
-        f"{chosen.out}: {len(paths)} chapters; open notebooks/index.html?path={paths[0].stem}.ipynb from a web server"
-    )
+    print(f"{chosen.out}: {len(paths)} chapters; open lab/index.html?path={paths[0].stem}.ipynb from a web server")
     return 0
 
 

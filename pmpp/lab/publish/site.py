@@ -279,7 +279,7 @@ def pages(paths: Sequence[Path], *, repository: str = "", browser: bool = False)
         titles[path.stem] = notebook.cells[0].source.partition("\n")[0].removeprefix("# ")
         runs = {}
         if browser:
-            runs["Run in this browser"] = f"../browser/notebooks/index.html?path={path.stem}.ipynb"
+            runs["Run in this browser"] = f"../browser/lab/index.html?path={path.stem}.ipynb"
         if repository:
             address = repository.replace("https://github.com", "https://colab.research.google.com/github")
             runs["Open in Colab"] = f"{address}/blob/gh-pages/colab/{path.stem}.ipynb"
@@ -294,7 +294,7 @@ def pages(paths: Sequence[Path], *, repository: str = "", browser: bool = False)
         text = _linked((ROOT / name).read_text(encoding="utf-8"), name, linked)
         found["index.md" if name == "README.md" else name] = text
     begin = [(f"Read chapter {title}", f"notebooks/{stem}.html") for stem, title in list(titles.items())[:1]]
-    begin += [("Run it in this browser", f"browser/notebooks/index.html?path={paths[0].stem}.ipynb")] if browser else []
+    begin += [("Run it in this browser", f"browser/lab/index.html?path={paths[0].stem}.ipynb")] if browser else []
     begin += [("The repository", repository)] if repository else []
     above = f"{_buttons(begin)}\n\n" + f"{BROWSED}\n\n" * browser
     text = found["index.md"].replace("git clone ADDRESS", f"git clone {repository or 'ADDRESS'}")
@@ -348,7 +348,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     parser.add_argument("--repository", default="", help="https://github.com/OWNER/NAME: chapters get a link to Colab")
     chosen = parser.parse_args(arguments)
     out, source = chosen.out.resolve(), chosen.out.resolve().parent / f"{chosen.out.name}-source"
-    browser = (BROWSER / "notebooks" / "index.html").is_file()
+    browser = (BROWSER / "lab" / "index.html").is_file()
     try:
         files = pages(sources((), folder), repository=chosen.repository.rstrip("/"), browser=browser)
     except ValueError as error:
