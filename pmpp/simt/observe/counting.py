@@ -28,6 +28,7 @@ has lanes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -112,6 +113,29 @@ def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *,
             return mask.warps, 0
         addresses = spread(addresses, (addresses.shape[0] if addresses.ndim else 1, of.width))
     rows, active, repeat = _warps_of(of, addresses, mask)
+    if rows.size <= PATTERN:
+        # A loop over a tile asks for the same pattern in each round, some words further on: the banks take turns, and
+        # as many lanes meet in one.  So what a pattern takes is kept, counted from its first word.
+        shifted = rows.astype(np.int64, copy=False) - (smallest(rows) & -BANK_BYTES)
+        total, groups = _passes_of_pattern(shifted.tobytes(), None if active is None else active.tobytes(), words, load)
+    else:
+        total, groups = _passes_and_groups(rows, active, words, load)
+    return total * repeat, (total - groups) * repeat
+
+
+#: Lanes up to which `wavefronts` keeps what a pattern of addresses takes: those of the largest block.
+PATTERN = 1024
+
+
+@functools.lru_cache(maxsize=2048)  # 16 MiB if all are of the largest block
+def _passes_of_pattern(addresses: bytes, active: bytes | None, words: int, load: bool) -> tuple[int, int]:
+    rows = np.frombuffer(addresses, np.int64).reshape(-1, WARP)
+    lanes_on = None if active is None else np.frombuffer(active, np.bool_).reshape(-1, WARP)
+    return _passes_and_groups(rows, lanes_on, words, load)
+
+
+def _passes_and_groups(rows: np.ndarray, active: np.ndarray | None, words: int, load: bool) -> tuple[int, int]:
+    """Passes of an access of so many words a lane, a warp a row, and the groups of lanes that are served."""
     parts = [(rows, active, WARP // words)]  # and the lanes that are served together
     if load and words > 1:
         share = neighbours_share(rows, active)
@@ -132,7 +156,7 @@ def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *,
         degree = _conflict_degree(keys, on)
         total += int(degree.sum(dtype=np.int64))
         groups += int(np.count_nonzero(degree))
-    return total * repeat, (total - groups) * repeat
+    return total, groups
 
 
 def neighbours_share(rows: np.ndarray, active: np.ndarray | None) -> np.ndarray:
