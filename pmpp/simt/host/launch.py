@@ -247,8 +247,12 @@ def launch(
     schedule: str | None = None,
     seed: int = 0,
     trace: bool | Tracing = False,
+    counted: bool = True,
 ) -> Report:
-    """Run a kernel at a level and return its report; arrays are changed in place."""
+    """Run a kernel at a level and return its report; arrays are changed in place.
+
+    `counted` is False where nobody sees the report: hazards are looked for, and nothing is counted.
+    """
     if level not in LEVELS:
         raise LaunchError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
     grid, block, sharedmem = configure(grid, block, sharedmem)
@@ -274,7 +278,7 @@ def launch(
             shown = f"shuffled, seed {seed}" if grain == "shuffled" else grain
             m = Machine(dataclasses.replace(told, schedule=shown, can_begin_again=again and grain == "lockstep"))
             try:
-                watch(m, trace, args)
+                watch(m, trace, args, counted)
                 execute(m, function, grain, seed)
                 report = Report(m, (function.source_file, function.first_line, function.last_line))
                 break
@@ -290,9 +294,9 @@ def launch(
     return report
 
 
-def watch(m: Machine, trace: bool | Tracing, given: tuple) -> None:
+def watch(m: Machine, trace: bool | Tracing, given: tuple, counted: bool) -> None:
     """Plug in the observers that the launch's level asks for; `given` are the arguments as the caller passed them."""
-    if m.launch.level != "run":
+    if m.launch.level != "run" and counted:
         m.counts, m.warnings = Counters(m), Warnings()
     if m.launch.level == "check":
         m.checks = Sanitizers(m)
@@ -334,7 +338,10 @@ def plain_launch(
         )  # fmt: skip
         return
     level = "check" if os.environ.get("PMPP_CHECK", "") not in ("", "0") else "run"
-    launch(py_func, grid, block, args, level=level, raises=HAZARDS, sharedmem=sharedmem, signatures=signatures)
+    launch(
+        py_func, grid, block, args, level=level, raises=HAZARDS, sharedmem=sharedmem, signatures=signatures,
+        counted=False,
+    )  # fmt: skip
 
 
 def profile(
