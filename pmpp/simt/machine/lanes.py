@@ -67,7 +67,7 @@ def _coordinates(flat: int, extent: tuple[int, int, int]) -> tuple[int, int, int
 class Mask:
     """A non-empty set of active lanes.  `bits` is None when it is all of them.  The empty set is None, not a Mask."""
 
-    __slots__ = ("_active_warps", "_grid", "_places", "bits", "lanes", "of")
+    __slots__ = ("_active_warps", "_columns", "_grid", "_places", "bits", "lanes", "of")
 
     def __init__(self, of: Lanes, bits: np.ndarray | None, count: int | None = None) -> None:
         self.of, self.bits = of, bits
@@ -75,6 +75,7 @@ class Mask:
             count = of.size if bits is None else int(np.count_nonzero(bits)) * (of.size // bits.size)
         self.lanes = count  # how many are active
         self._active_warps: int | None = None
+        self._columns: np.ndarray | None = None
         self._grid: np.ndarray | None = None
         self._places: np.ndarray | None = None
 
@@ -133,7 +134,14 @@ class Mask:
 
     def forget(self) -> None:
         """Let go of what was computed once."""
-        self._grid = self._places = None
+        self._columns = self._grid = self._places = None
+
+    def columns(self) -> np.ndarray:
+        """The active threads of a block, in order, where the mask is the same in every block."""
+        if self._columns is None:
+            of, bits = self.of, self.bits
+            self._columns = of.linear_thread[0] if bits is None else np.flatnonzero(spread(bits[0], (of.width,)))
+        return self._columns
 
     def places(self) -> np.ndarray:
         """The flat positions of the active lanes in the (B, T) grid, in order."""

@@ -217,9 +217,9 @@ def scatter(lanes: Lanes, storage: Storage, mask: Mask, at: Value, value: Value)
     if storage.space == "shared" and at.ndim and at.shape[0] == 1 and (mask.bits is None or mask.bits.shape[0] == 1):
         columns = spread(at[0], (lanes.width,))
         if mask.bits is not None:
-            on = np.flatnonzero(spread(mask.bits[0], (lanes.width,)))
-            columns = columns.take(as_intp(on))
-            value = value.take(as_intp(on), axis=1) if value.ndim and value.shape[1] > 1 else value
+            on = as_intp(mask.columns())
+            columns = columns.take(on)
+            value = value.take(on, axis=1) if value.ndim and value.shape[1] > 1 else value
         target[:, columns] = value
         return
     if storage.space == "local" and at.ndim == 0:

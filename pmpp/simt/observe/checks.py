@@ -185,9 +185,8 @@ class Sanitizers:
             if not (alike and self._alike and (mask.bits is None or mask.bits.shape[0] == 1)):
                 self._split_rows(storage)
         if storage.space == "shared" and known.one_row:
-            where, cells = lanes.linear_thread[0], spread(at, (1, lanes.width))[0]
+            where, cells = mask.columns(), spread(at, (1, lanes.width))[0]
             if mask.bits is not None:
-                where = np.flatnonzero(spread(mask.bits[0], (lanes.width,)))
                 cells = cells.take(as_intp(where))
         else:
             where, (cells,) = mask.places(), selected(lanes, mask, flat_position(lanes, storage, at))
