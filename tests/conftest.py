@@ -20,6 +20,10 @@ from pmpp.runtime import device
 from tests.support.budget import Budget
 from tests.support.compiled import Spy, compile_ptx
 
+# With it jsonschema could check addresses, of which notebooks have none; and whoever imports nbformat imports it, which
+# takes 2.4 s of CPU time in each process. JupyterLab brings it along.
+sys.modules.setdefault("rfc3987_syntax", None)
+
 # The same examples on every run: a red build is a reason to read the change, not to run it again.
 hypothesis.settings.register_profile("pmpp", max_examples=25, deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("pmpp")
