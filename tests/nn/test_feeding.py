@@ -3,11 +3,15 @@
 The streams are those of tests/nn/streams.py, which run an operation as late, or as early, as its order allows.
 """
 
+import gc
+import itertools
 import threading
+import weakref
 
 import numpy as np
 import pytest
 
+import pmpp
 from pmpp import nn
 from pmpp.nn.tape import Tensor
 from pmpp.nn.utils import data
@@ -118,6 +122,39 @@ def test_the_thread_ends_with_the_loop(machine):
     sums(machine, loader)
     assert all(name.startswith("DataLoader") for name in loader.dataset.threads)
     assert not [one for one in threading.enumerate() if one.name.startswith("DataLoader")]
+
+
+@pytest.mark.parametrize("read", [1, 23], ids=["left in the middle", "read to the end"])
+def test_no_event_is_asked_that_python_has_destroyed(monkeypatch, machine, read):
+    """The driver destroys an event as Numba's does, by a callback. In circular garbage those come first of all."""
+    asked = []
+
+    class Mortal(Event):
+        def __init__(self, timing=True):
+            super().__init__(timing)
+            self.alive = [True]
+            weakref.finalize(self, self.alive.clear)
+
+        def wait(self, stream):
+            asked.append(bool(self.alive))
+            super().wait(stream)
+
+        def synchronize(self):
+            asked.append(bool(self.alive))
+            super().synchronize()
+
+    monkeypatch.setattr(pmpp.cuda, "event", Mortal)
+    loader = DataLoader(NUMBERS, 4, prefetch=2)
+    circle = [loader, iter(loader)]
+    circle.append(circle)
+    for _ in itertools.islice(circle[1], read):
+        pass
+    before = len(asked)
+    del loader, circle
+    gc.collect()
+    assert len(asked) > before
+    assert all(asked)
+    assert not data._in_use
 
 
 @pytest.mark.parametrize("name", ["synchronize", "wait"])

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import sys
 import typing
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -138,6 +139,7 @@ class DataLoader:
         slots = rings.pop() if rings else []
         if len(slots) != self.prefetch + 1:
             slots = [_Slot() for _ in range(self.prefetch + 1)]
+        _in_use[id(slots)] = slots, computes
         worker = ThreadPoolExecutor(1, "DataLoader") if self.thread else None
         submit = worker.submit if worker else _at_once
         filling: collections.deque[tuple[_Slot, Future]] = collections.deque()
@@ -164,12 +166,19 @@ class DataLoader:
                 for slot in slots:
                     slot.done.wait(computes)
             rings.append(slots)
+            del _in_use[id(slots)]
 
     def _forms(self, n: int) -> list[tuple[tuple[int, ...], np.dtype]]:
         """Shapes and dtypes of a batch of n examples, as far as they are known before it is made."""
         if not isinstance(self.dataset, TensorDataset):
             return []
         return [((n, *array.shape[1:]), array.dtype) for array in self.dataset.arrays]
+
+
+#: The slots and the streams of loaders that are being read, by the slots' identity. An iterator that is not read to its
+#: end asks their events when it is thrown away. Where it is part of circular garbage, Python first destroys the events
+#: of the same garbage, and the driver would be asked for one that is gone. What is reachable from here is no garbage.
+_in_use: dict[int, tuple] = {}
 
 
 class _Slot:
@@ -180,6 +189,8 @@ class _Slot:
 
         self.buffers: list[np.ndarray] = []
         self.done, self.allocated = cuda.event(timing=False), cuda.event(timing=False)
+        # A copy may still read the buffers when nobody has the slot. Unlike __del__ this keeps the event until then.
+        weakref.finalize(self, _wait_for, self.done, self.buffers).atexit = False
 
     def fit(self, forms: Sequence[tuple[tuple[int, ...], np.dtype]]) -> list[np.ndarray]:
         """Buffers of these shapes and dtypes: those from before where they are large enough."""
@@ -217,10 +228,12 @@ class _Slot:
         for buffer, target in zip(buffers, targets, strict=True):
             target.copy_to_device(buffer, stream=copies)
 
-    def __del__(self) -> None:
-        # The buffers are freed next, and a copy may still read them. As Python ends there may be no driver to ask.
-        with contextlib.suppress(Exception):
-            self.done.synchronize()
+
+def _wait_for(done: typing.Any, buffers: list[np.ndarray]) -> None:
+    """Wait until a copy is done. Its buffers can be freed then."""
+    with contextlib.suppress(Exception):
+        done.synchronize()
+    buffers.clear()
 
 
 def _at_once(function: Callable, *arguments: typing.Any) -> Future:
