@@ -25,7 +25,6 @@
 import os
 
 import matplotlib.pyplot as plt
-from IPython.display import Markdown
 
 from pmpp import cuda, predict, simt
 from pmpp.kernels import matmul, reduction, vector_add
@@ -335,7 +334,7 @@ for stem, title in notebooks.titles().items():
     for room in by_chapter.get(f"notebooks/{stem}.ipynb", ()):
         ladder = " → ".join(f"`{rung.name}`" for rung in room.LADDER)
         lines.append(f"    - `{room.__name__}`: {ladder}")
-Markdown("\n".join(lines))
+notebooks.Markdown("\n".join(lines))
 
 # %% [markdown]
 # Chapters without kernels listed have no room of their own. `98_instruments` is an appendix on the interpreter: read it

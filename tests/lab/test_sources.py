@@ -179,7 +179,7 @@ def test_bare_source_has_the_tokens_of_the_source():
         left = tokenize.generate_tokens(iter(bare_source(text).splitlines(True)).__next__)
         # A docstring's line ends in a token of its own.
         assert [filled(s) for s in code if s.strip()] == [
-            t.string for t in left if t.type != tokenize.NL and t.string.strip()
+            filled(t.string) for t in left if t.type != tokenize.NL and t.string.strip()
         ]
 
 

@@ -58,6 +58,16 @@ def stems(names: Sequence[str], known: Sequence[str]) -> list[str]:
     return [numbered.get(int(name), name) if name.isdecimal() else name for name in names]
 
 
+class Markdown(str):
+    """Text that Jupyter shows as Markdown, and Python as it stands."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+    def _repr_markdown_(self) -> str:
+        return self
+
+
 def titles(here: Path | None = None, folder: Path = NOTEBOOKS) -> dict[str, str]:
     """The chapters' titles by stem, in order, as in ``{"04_vector_add": "4. Vector addition"}``.
 

@@ -35,9 +35,13 @@ ROOMS = {
 def workload(shape: Shape) -> Workload:
     """What is measured of a shape: the room's plain function, the rivals, inputs and a check in float64.
 
+    Raises TypeError for anything but a `Shape`.
+
     >>> from pmpp.lab.measure.shapes.drawing import drawn
     >>> made = workload(drawn(["fft"])[0])
     >>> made.label, list(made.libraries)
     ('FFT, powers of two 4194304x16', ['torch.fft', 'cupy.cufft'])
     """
+    if not isinstance(shape, Shape):
+        raise TypeError(f"shape must be a Shape, as `drawn` makes them, was {type(shape).__name__}")
     return ROOMS[shape.room].workload(shape)
