@@ -358,20 +358,23 @@ class Replayer:
         self.own, self.several = threading.local(), array.several()
 
     def __call__(self, operation: Callable, arguments: tuple, options: dict) -> typing.Any:
-        given, array = (*arguments, *options.values()) if options else arguments, self.array
-        kinds = tuple(map(type, given))
-        arrays = [one for one in given if one.__class__ is array]
-        pointers = [one.pointer for one in arrays]
-        beyond = [pointer & (ALIGNED - 1) for pointer in pointers]
-        # A number's type belongs to the key, since 1, 1.0 and True are equal, and so do a float's digits: 0.0 is -0.0.
-        key = (
-            operation,
-            self.several and device.current(),
-            *options,
-            kinds,
-            *beyond,
-            *[one.layout if one.__class__ is array else one.hex() if one.__class__ is float else one for one in given],
-        )
+        asked = [operation, self.several and device.current(), *options]
+        arrays, pointers, bits, array = [], [], 0, self.array
+        # One loop, since every step of a network waits for it once for each operation.
+        for one in (*arguments, *options.values()) if options else arguments:
+            kind = one.__class__
+            if kind is array:
+                pointer = one.pointer
+                arrays.append(one)
+                pointers.append(pointer)
+                bits |= pointer
+                asked.append(one.layout)
+            else:  # the type, since 1, 1.0 and True are equal, and a float's digits, since 0.0 and -0.0 are
+                asked.append(kind)
+                asked.append(one.hex() if kind is float else one)
+        if bits & (ALIGNED - 1):
+            asked += [pointer & (ALIGNED - 1) for pointer in pointers]
+        key = tuple(asked)
         try:
             replay = self.recorded.get(key, key)
         except TypeError:  # a list, an array of NumPy
