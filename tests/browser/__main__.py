@@ -6,7 +6,7 @@
     python -m tests.browser interpreter -k reduction      the interpreter's tests, with pytest's own arguments
     python -m tests.browser exercises                     all exercises
     python -m tests.browser chapters                      what the chapters import
-    python -m tests.browser chapter                       a chapter in Chromium
+    python -m tests.browser chapter [--record]            a chapter in Chromium, and how long a reader waits
 
 Pyodide runs under Node, so a test meets what it would meet in a tab: a NumPy whose default integer has 32 bits, no
 threads, no processes and no ctypes. A test that needs one of these has the mark `native`, which says which.
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     for part in ([suite for suite in chosen if suite in SUITES], [name for name in chosen if name not in SUITES]):
         try:
             if part:
-                failed += chapter.main() if part == ["chapter"] else in_pyodide(part, rest)
+                failed += chapter.main("--record" in rest) if part == ["chapter"] else in_pyodide(part, rest)
         except pyodide.Unavailable as reason:
             print(f"Not run: {', '.join(part)}. {reason}.")
     return min(failed, 1)

@@ -2,7 +2,8 @@
 
 The site must have been built (`make browser`). Each cell must print what the notebook of this repository has there, no
 request may go to another host, and nothing may be reported as an error. How long a reader waits is written to
-build/browser.json; no limit is set, because it depends on the machine.
+build/browser.json, or with ``--record`` to docs/teaching/browser.json; no limit is set, because it depends on the
+machine.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import functools
 import http.server
 import json
-import os
 import shutil
 import threading
 import time
@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pmpp.lab.measure.environment import describe_machine
 from pmpp.lab.publish.browser import OUT, build
 from pmpp.lab.publish.notebooks import sources
 from pmpp.lab.publish.pyodide import Unavailable
 
 ROOT = Path(__file__).parents[2]
-TIMES = ROOT / "build" / "browser.json"
+TIMES, RECORD = ROOT / "build" / "browser.json", ROOT / "docs" / "teaching" / "browser.json"
 PICTURE = ROOT / "build" / "browser.png"
 CHAPTER = "04_vector_add"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -61,7 +62,7 @@ def printed(notebook: Path) -> list[str]:
     return found
 
 
-def main() -> int:
+def main(record: bool = False) -> int:
     """Build the site, open the chapter, print what was found; returns how many faults."""
     try:
         from playwright.sync_api import sync_playwright
@@ -106,11 +107,11 @@ def main() -> int:
         report = {
             "chapter": CHAPTER,
             "browser": f"{browser.browser_type.name} {browser.version}",
-            "processors": os.cpu_count(),
+            "run": {key: value for key, value in describe_machine().items() if key in ("date", "revision", "cpu")},
             "seconds": {what: round(value, 1) for what, value in seconds.items()},
         }
         browser.close()
-    TIMES.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    (RECORD if record and not faults else TIMES).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(f"{CHAPTER} in {report['browser']}:", ", ".join(f"{v} s until {k}" for k, v in report["seconds"].items()))
     print(*faults, sep="\n", end="\n" * bool(faults))
     print(f"{number} cells printed, {len(faults)} faults; a picture: {PICTURE}")
