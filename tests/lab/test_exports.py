@@ -24,7 +24,7 @@ from pmpp.lab.publish.assignment import assignment
 from pmpp.lab.teach.exercise import exercise, exercises
 from pmpp.lab.teach.mark import mark, seeded
 from pmpp.lab.teach.points import chapters, graded, named, points
-from tests.lab.test_release import leaks
+from tests.support.leaks import leaks
 
 if importlib.util.find_spec("nbformat") is None:
     pytest.skip("chapters need the extra 'lab'", allow_module_level=True)
