@@ -687,8 +687,8 @@ figures.steps(kept) if figures.rows(kept, "steps") else None
 # %% [markdown]
 # A step that is called is *launch-bound* as long as its kernels take less time than their launches. The orange lines
 # show it: the GPU waits for the host, and the time of a step is that of the host, whether the batch has one image or
-# hundreds. (Two runs of a host differ by some tenths.) Only with the largest batch do the kernels take longer than the
-# host. There the dotted line joins the GPU's.
+# hundreds. (The host's times scatter: two runs can differ by a factor of two.) Only with the largest batch do the
+# kernels take longer than the host. There the dotted line joins the GPU's.
 #
 # Captured, the host's share falls to one call and two small copies. The green diamonds lie far below the GPU's line,
 # so the kernels are the bound for every batch in the figure, and the dotted green line lies on that of the GPU. What

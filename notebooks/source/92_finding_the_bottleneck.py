@@ -600,7 +600,7 @@ else:
 
 # %%
 has_torch = importlib.util.find_spec("torch") is not None
-print("PyTorch is", "here" if has_torch else "not here", "and the GPU is" if device.on_gpu() else "and a GPU is not")
+print(f"PyTorch: {'yes' if has_torch else 'no'}; a GPU: {'yes' if device.on_gpu() else 'no'}")
 if has_torch and device.on_gpu():
     said = bottleneck.profiled_or_not(bottleneck.CASES["launches"], "one update for all") or {}
     for name, times, us in said.get("most", []):

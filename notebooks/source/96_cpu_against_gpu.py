@@ -259,9 +259,11 @@ if not kept["networks"]:
     print("No GPU has been measured yet.")
 
 # %% [markdown]
-# Called launch by launch, a step on the GPU wins only with a batch that is large enough. As a CUDA graph it wins with
-# much smaller ones, because the host's time for the launches is gone (chapter [22](22_launches.ipynb)). The CPU of this
-# machine has many cores. Against the dotted line, your own computer, the crossing lies elsewhere.
+# Called launch by launch, a step on the GPU has a least time: that of its launches. A CPU needs less than that for a
+# few images of the small network, so there the GPU wins only with a batch that is large enough. LeNet has more
+# arithmetic, and the crossing comes earlier. As a CUDA graph a step wins with the smallest batches, because the host's
+# time for the launches is gone (chapter [22](22_launches.ipynb)). The CPU of this machine has many cores. Against the
+# dotted line, your own computer, the crossing lies elsewhere.
 #
 # ## What comes before the first step
 #
@@ -325,9 +327,9 @@ for name, found in kept["networks"].items():
             print(f"{name:8} {runner:29} batch {n:>4}, {' and '.join(meters)}, an image: {each}")
 
 # %% [markdown]
-# In the rows of the CPU the meter is the GPU's as well: it has nothing to do there, and takes nearly as many watts as
-# while it trains. A network as small as this leaves most of it idle. So the faster way costs less energy on this board,
-# whichever it is.
+# In the rows of the CPU the meter is the GPU's as well. It has nothing to do there, and still takes about half as many
+# watts as in the busiest rows: a network as small as this leaves most of it idle. Watts differ by a factor of two or
+# so, and the times of two ways mostly by more. Then the faster way costs less energy on this board, whichever it is.
 #
 # Note what the meters miss. While the GPU trains, the host waits at full speed. Memory, fans and the loss of the power
 # supply are in neither. If only the GPU's energy is known, there is still an answer: divide the GPU's joules for a step
@@ -370,7 +372,7 @@ print(f"{(read() - before) / took:.1f} W while NumPy trained; {words}" if read e
 #
 # - Compare the same network, from the same state, to the same accuracy, with everything that has to happen.
 # - Write the other side with care: products of matrices, all cores. Most of a "hundred times" is a slow other side.
-# - A GPU that is called launch by launch loses small batches to a CPU: its time hardly falls below that of its
+# - A GPU that is called launch by launch can lose small batches to a CPU: its time hardly falls below that of its
 #   launches. Record the step as a graph.
 # - Setup and transfers are part of the time. They decide about short trainings.
 # - Energy is power times time. The faster one needs less as soon as its advantage exceeds the quotient of the watts.
