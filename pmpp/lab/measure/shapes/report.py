@@ -38,7 +38,7 @@ class Target:
         return ", ".join(words + ([f"each >= {self.roof:g} of the roof"] if self.roof is not None else []))
 
 
-TARGETS = (  # of issue 15
+TARGETS = (  # what each line is held to
     Target("matmul", mean=0.95, least=0.6),
     Target("matrix-vector, 16384^2", roof=0.95),
     Target("matrix-vector", least=1.0),
