@@ -76,9 +76,9 @@ def spectrum(extents: tuple[int, int], n: int, seed: int) -> typing.Any:
     """Half spectra of real numbers: random, and without an imaginary part where such a spectrum has none."""
     lines = normal((extents[0], 2 * extents[1]), seed).view(np.complex64)
     given = view(lines) if xp() is not np else device.to_host(lines)
-    given[:, 0] = given[:, 0].real
+    given[:, 0].imag[...] = 0  # CuPy does not copy a part of an array onto the whole of it, as in `a[:] = a.real`
     if n % 2 == 0:
-        given[:, -1] = given[:, -1].real
+        given[:, -1].imag[...] = 0
     return lines if xp() is not np else device.to_device(given)
 
 
