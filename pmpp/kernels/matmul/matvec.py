@@ -55,10 +55,12 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made |= {f"by columns, {name}": pair(*shape, "F") for name, shape in by_columns.items()}
     a, x = pair(8, 64)
     made["cancellation"] = np.hstack([a, -a]), np.concatenate([x, x])
-    outliers, non_finite = a.copy(), a.copy()
+    outliers = a.copy()
     outliers[::3, ::5] *= 1e6
-    non_finite[1, 4], non_finite[3, 0], non_finite[5, -1] = np.nan, np.inf, -np.inf
-    made |= {"outliers": (outliers, x), "non-finite": (non_finite, x)}
+    made["outliers"] = outliers, x
+    non_finite, x = pair(8, 67)
+    non_finite[1, 4], non_finite[3, 0], non_finite[5, -1] = np.nan, np.inf, -np.inf  # an infinity times 0 is a NaN
+    made["non-finite"] = non_finite, x
     made["by columns, non-finite"] = np.asfortranarray(non_finite), x
     return made
 
@@ -421,15 +423,20 @@ def odd_columns_kernel(a, x, out, plan):
     columns_block(a, x, out, plan, False)
 
 
+def memory(a: typing.Any) -> typing.Any:
+    """All elements of a matrix in C or Fortran order as a vector, in the order in which they lie in memory."""
+    return span(device.as_input("a", a, dtypes="float32", layout="CF"))  # Numba's own arrays do not know their span
+
+
 def launch(p: Problem, plan: Plan) -> None:
     """Carry out a plan. Parts of sums are the columns of another matrix, whose product with ones is y."""
     if plan.parts == 1:
-        launch_one(p.by_rows, span(p.a), p.x, p.result, plan, p.stream)
+        launch_one(p.by_rows, memory(p.a), p.x, p.result, plan, p.stream)
         return
     sums = device.empty(plan.parts * p.result.size, np.float32, stream=p.stream)
-    launch_one(p.by_rows, span(p.a), p.x, sums, plan, p.stream)
-    aligned = device.address(sums) % 16 == 0
-    second = plan_of(p.result.size, plan.parts, p.by_rows, aligned, threads(), 1)
+    launch_one(p.by_rows, memory(p.a), p.x, sums, plan, p.stream)
+    wide = (plan.parts if p.by_rows else p.result.size) % 4 == 0 and device.address(sums) % 16 == 0
+    second = plan_of(p.result.size, plan.parts, p.by_rows, wide, threads(), 1)
     launch_one(p.by_rows, sums, ones()[: plan.parts], p.result, second, p.stream)
 
 
@@ -497,7 +504,7 @@ def plan_of(m: int, n: int, by_rows: bool, wide: bool, resident: int, most: int)
     """How threads are spread over an M x N matrix, for a GPU that holds ``resident`` threads, in ``most`` parts."""
     width = 4 if wide else 1
     if by_rows:
-        together = 4 if m >= 4 and m * n >= 2 * ROUND * resident else 1
+        together = 4 if m >= 4 and n >= 512 and m * n >= 2 * ROUND * resident else 1
         groups = blocks(m, together)
         share = ROUND // together  # elements of a row that a thread asks for at once
         team = power(blocks(n, share))

@@ -1,0 +1,309 @@
+"""Matrix-vector product: results on every path, plans of every kind, arguments, and counters against counts by hand."""
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from pmpp import cuda
+from pmpp.kernels.common import blocks, round_up
+from pmpp.kernels.matmul import matvec as room
+from pmpp.runtime import device
+from pmpp.runtime.views import strided
+from tests.kernels.matmul.wrong_matvec import RUNGS as WRONG
+from tests.support import judge
+from tests.support.wrong import misaligned, name_of, observe, total
+
+each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
+interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
+F32 = np.float32
+INPUTS = room.inputs()
+SOME = [  # of each kind one
+    "one",
+    "a warp and one",
+    "short odd rows",
+    "whole vectors",
+    "by columns, tall, odd",
+    "by columns, wide",
+    "cancellation",
+    "non-finite",
+]
+
+
+def placed(a, offset, order):
+    """A device array with the values of ``a``, in C or Fortran order, ``offset`` elements behind a 16-byte boundary."""
+    m, n = a.shape
+    flat = device.to_device(np.concatenate([np.zeros(offset, F32), a.ravel(order)]))
+    return strided(flat, (m, n), (n, 1) if order == "C" else (1, m), offset)
+
+
+def whole(m, n, seed=8):
+    """Whole numbers: every partial sum is exact, in any order, and one lost or doubled product shows."""
+    rng = np.random.default_rng(seed)
+    return (rng.integers(1, 5, (m, n)) * rng.choice([-1, 1], (m, n))).astype(F32), rng.integers(1, 5, n).astype(F32)
+
+
+# -------------------------------------------------------------------------------------------------------------- results
+
+
+def right(result, a, x):
+    return judge.right(result, room.reference(a, x), room.tolerance(a, x))
+
+
+def faults(function, names=SOME):
+    """All that is wrong on the first input where anything is, worst first; and with a matrix that begins elsewhere."""
+    for a, x in (INPUTS[name] for name in names):
+        found = judge.faults(function, (a, x), lambda result, a=a, x=x: right(result, a, x))
+        if found:
+            return found
+    a, x = INPUTS["whole vectors"]
+    return judge.faults(function, (misaligned(a, 1), x), lambda result: right(result, a, x))
+
+
+@interpreter_only
+@pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
+def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
+    assert faults(wrong.function)[:1] == [wrong.reason]
+
+
+@each_rung
+def test_a_rung_has_none_of_these_faults(rung):
+    assert faults(rung) == []
+
+
+@each_rung
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=15)
+def test_any_shape_order_and_alignment(rung, data):
+    extents = st.sampled_from([0, 1, 2, 3, 4, 7, 12, 31, 64, 129, 300, 1100])
+    m, n = data.draw(extents), data.draw(extents)
+    hypothesis.assume(m * n <= 20_000)
+    rng = np.random.default_rng(1)
+    a, x = rng.standard_normal((m, n), dtype=F32), rng.standard_normal(n, dtype=F32)
+    order, offsets = data.draw(st.sampled_from("CF")), st.integers(0, 3)
+    result = rung(placed(a, data.draw(offsets), order), misaligned(x, data.draw(offsets)))
+    assert right(device.to_host(result), a, x)
+
+
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=25)
+def test_any_plan_gives_the_product(data):
+    """Whatever shapes a plan is drawn for: those of a large matrix are not reached by matrices that can be tested."""
+    m, n = data.draw(st.sampled_from([1, 5, 64, 130])), data.draw(st.sampled_from([1, 3, 36, 130, 1000]))
+    order, offset = data.draw(st.sampled_from("CF")), data.draw(st.sampled_from([0, 1]))
+    a, x = whole(m, n)
+    p = room.arguments(placed(a, offset, order), x)
+    wide, parts = room.whole_vectors(p), data.draw(st.integers(1, 5))
+    team = 2 ** data.draw(st.integers(0, 8))
+    if p.by_rows:
+        together = data.draw(st.sampled_from([1, 4])) if team >= 32 else 1
+        part = round_up(blocks(n, parts), 4)
+        plan = room.Plan(m, n, team, together, team if team > 32 else 64, blocks(n, part), part, wide)
+    else:
+        part = blocks(n, parts)
+        plan = room.Plan(n, m, team, 1, 256, blocks(n, part), part, wide)
+    room.launch(p, plan)
+    np.testing.assert_array_equal(device.to_host(p.result), a @ x)
+
+
+#: What the last rung plans for a matrix, on a GPU that holds 2048 threads. Fields: see `matvec.Plan`.
+PLANS = {
+    "lanes for short rows": ((4096, 16), True, {"team": 4, "together": 1, "parts": 1}),
+    "as many as have work": ((64, 500), True, {"team": 32, "parts": 1}),
+    "the block for a long row": ((2, 9000), True, {"team": 1024, "parts": 1}),
+    "x once for four rows": ((600, 600), True, {"team": 32, "together": 4, "parts": 1}),
+    "a row for several blocks": ((1, 200_000), True, {"team": 1024, "parts": 2}),
+    "a tile of many rows": ((4096, 16), False, {"team": 64, "parts": 1}),
+    "few rows, many columns": ((8, 4096), False, {"team": 2}),
+    "columns for several blocks": ((256, 4096), False, {"parts": 4}),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_what_the_last_rung_plans(name):
+    (m, n), by_rows, expected = PLANS[name]
+    plan = room.plan_of(m, n, by_rows, True, 2048, room.PARTS)
+    assert {field: getattr(plan, field) for field in expected} == expected
+
+
+@hypothesis.given(
+    m=st.integers(1, 2**31),
+    n=st.integers(1, 2**31),
+    by_rows=st.booleans(),
+    wide=st.booleans(),
+    resident=st.sampled_from([2048, 132 * 2048]),
+    most=st.sampled_from([1, room.PARTS]),
+)
+def test_a_plan_has_a_place_for_everything(m, n, by_rows, wide, resident, most):
+    if wide:
+        m, n = (m, round_up(n, 4)) if by_rows else (round_up(m, 4), n)
+    plan = room.plan_of(m, n, by_rows, wide, resident, most)
+    assert (plan.lines, plan.length) == ((m, n) if by_rows else (n, m))
+    assert plan.parts <= most
+    assert (plan.parts - 1) * plan.part < n <= plan.parts * plan.part  # no part is empty
+    assert plan.block <= (room.MOST if wide else room.MOST // 2)
+    assert plan.block % max(plan.team, 32) == 0
+    assert plan.block == plan.team or plan.team <= 32 or not by_rows
+    assert plan.together == 1 or (by_rows and plan.team >= 32)
+    if by_rows and plan.parts > 1 and wide:
+        assert plan.part % 4 == 0  # each part begins at a multiple of 16 bytes
+
+
+@each_rung
+def test_one_lost_product_shows(rung):
+    """Nothing is added by atomics either, whose order varies from run to run."""
+    for m, n in ((3, 700), (70, 33), (129, 20)):
+        a, x = whole(m, n)
+        for given in (a, np.asfortranarray(a)):
+            result, reports = observe(rung, given, x)
+            np.testing.assert_array_equal(result, a @ x)
+            assert total(reports, "atomic_requests") == 0
+
+
+@interpreter_only
+def test_a_second_launch_adds_up_what_parts_leave():
+    """On a GPU that holds 2048 threads. The interpreter imitates one that holds more."""
+    for m, n, order in ((1, 40_000, "C"), (2, 20_001, "C"), (8, 5000, "F"), (9, 5000, "F")):
+        a, x = whole(m, n)
+        p = room.arguments(placed(a, 0, order), x)
+        plan = room.plan_of(m, n, p.by_rows, room.whole_vectors(p), 2048, room.PARTS)
+        assert plan.parts > 1
+        _, reports = observe(lambda p=p, plan=plan: room.launch(p, plan) or p.result)
+        assert len(reports) == 2
+        np.testing.assert_array_equal(device.to_host(p.result), a @ x)
+
+
+@pytest.mark.gpu
+@each_rung
+def test_the_same_bits_in_every_run(rung):
+    for m, n, order in ((3, 1_000_000, "C"), (5000, 700, "F"), (16, 100_001, "F"), (4000, 4000, "C")):
+        rng = np.random.default_rng(5)
+        a = placed(rng.standard_normal((m, n), dtype=F32), 0, order)
+        x = device.to_device(rng.standard_normal(n, dtype=F32))
+        first = device.to_host(rung(a, x))
+        assert all(np.array_equal(device.to_host(rung(a, x)), first) for _ in range(20))
+
+
+@each_rung
+def test_a_transposed_view_is_the_other_product(rung):
+    a, x = whole(40, 24)
+    np.testing.assert_array_equal(device.to_host(rung(a.T, a[:, 0].copy())), a.T @ a[:, 0])
+    np.testing.assert_array_equal(device.to_host(rung(a, x)), a @ x)
+
+
+@each_rung
+def test_out_and_stream(rung):
+    a, x = whole(7, 30)
+    stream, out = cuda.stream(), device.empty(7, F32)
+    result = rung(device.to_device(a), device.to_device(x), out=out, stream=stream)
+    stream.synchronize()
+    assert result is out
+    np.testing.assert_array_equal(device.to_host(out), a @ x)
+
+
+def test_the_reference_by_hand():
+    assert room.reference(F32([[1, 2], [3, 4]]), F32([10, 1])).tolist() == [12, 34]
+    assert room.reference(np.zeros((2, 0), F32), np.zeros(0, F32)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_the_reference_agrees_with_numpy(name):
+    a, x = INPUTS[name]
+    with np.errstate(all="ignore"):
+        expected = a.astype(np.float64) @ x.astype(np.float64)
+    assert judge.right(expected.astype(np.float64), room.reference(a, x), 1e-3 * room.tolerance(a, x), np.float64)
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+
+MATRIX, VECTOR = np.ones((4, 6), F32), np.ones(6, F32)
+BAD = {
+    "a vector for a": ((VECTOR, VECTOR), ValueError, "a must have 2 dimensions"),
+    "another length": ((MATRIX, VECTOR[:5]), ValueError, r"x must have shape \(6,\), had \(5,\)"),
+    "a matrix for x": ((MATRIX, VECTOR[:, None]), ValueError, "x must have 1 dimension"),
+    "another dtype": ((MATRIX.astype(np.float64), VECTOR), TypeError, "a must be float32, was float64"),
+    "whole numbers": ((MATRIX, VECTOR.astype(np.int32)), TypeError, "x must be float32, was int32"),
+    "strides": ((MATRIX[:, ::2], VECTOR[:3]), ValueError, "a must be contiguous in C or Fortran order"),
+    "strides of x": ((MATRIX[:, :3].copy(), VECTOR[::2]), ValueError, "x must be contiguous in C order"),
+}
+
+
+@each_rung
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(rung, name):
+    arguments, error, words = BAD[name]
+    with pytest.raises(error, match=words):
+        rung(*arguments)
+
+
+@each_rung
+def test_a_bad_out(rung):
+    with pytest.raises(ValueError, match=r"out must have shape \(4,\), had \(6,\)"):
+        rung(MATRIX, VECTOR, out=device.empty(6, F32))
+    x = device.to_device(np.ones(4, F32))
+    with pytest.raises(ValueError, match="out must share no memory with x"):
+        rung(device.to_device(MATRIX[:, :4].copy()), x, out=x)
+
+
+# ------------------------------------------------------------------------------------------------------------- counters
+
+
+def counted(rung, a, x):
+    """Kernels; requests and sectors of loads; barriers."""
+    _, reports = observe(rung, a, x)
+    names = ("global_load_requests", "global_load_sectors", "barriers")
+    return [report.kernel for report in reports], tuple(total(reports, name) for name in names)
+
+
+@interpreter_only
+def test_counts_of_rows():
+    """256 rows of 512: 2^17 elements are 2^14 sectors, and x is 64."""
+    a, x = np.ones((256, 512), F32), np.ones(512, F32)
+    # Eight warps, 512 steps: a request of 32 rows, 32 sectors, and one of x, which is the same for all lanes.
+    kernels, counts = counted(room.thread_per_row, a, x)
+    assert (kernels, counts) == (["thread_kernel"], (2 * 8 * 512, 8 * 512 * 33, 0))
+    # A warp a row, 16 steps: four sectors of A and four of x.
+    kernels, counts = counted(room.coalesced, a, x)
+    assert (kernels, counts) == (["warp_kernel"], (256 * 2 * 16, 256 * 16 * 8, 0))
+    # The same sectors by a quarter of the requests.
+    kernels, counts = counted(room.vectorised, a, x)
+    assert (kernels, counts) == (["rows_kernel"], (256 * 2 * 4, 256 * 16 * 8, 0))
+
+
+@interpreter_only
+def test_counts_of_columns():
+    """1024 rows, 64 columns: 2^16 elements are 2^13 sectors."""
+    a, x = np.ones((1024, 64), F32, order="F"), np.ones(64, F32)
+    kernels, counts = counted(room.coalesced, a, x)
+    assert (kernels, counts) == (["thread_kernel"], (2 * 32 * 64, 32 * 64 * 5, 0))
+    # Eight blocks of eight warps: a warp has 128 rows and eight of the columns, by 128-bit loads of 16 sectors.
+    kernels, counts = counted(room.vectorised, a, x)
+    assert (kernels, counts) == (["columns_kernel"], (8 * 8 * 2 * 8, 8 * 8 * 8 * 17, 8))
+
+
+@interpreter_only
+def test_four_rows_read_x_once():
+    a, x = np.ones((64, 512), F32), np.ones(512, F32)
+    p = room.arguments(a, x)
+
+    def requests(together):
+        plan = room.Plan(64, 512, 32, together, 256, 1, 512, True)
+        return total(observe(lambda: room.launch(p, plan) or p.result)[1], "global_load_requests")
+
+    assert requests(1) == 64 * 8  # of each row four of A and four of x
+    assert requests(4) == 64 * 4 + 16 * 4
+
+
+# ---------------------------------------------------------------------------------------------------------------- torch
+
+
+@pytest.mark.gpu
+@each_rung
+@pytest.mark.parametrize("name", INPUTS)
+def test_torch_agrees(rung, name):
+    torch = pytest.importorskip("torch")
+    a, x = INPUTS[name]
+    theirs = torch.mv(torch.from_numpy(a).double().cuda(), torch.from_numpy(x).double().cuda())
+    ours = device.to_host(rung(torch.from_numpy(a).cuda(), torch.from_numpy(x).cuda()))
+    assert judge.right(ours, theirs.cpu().numpy(), room.tolerance(a, x))
