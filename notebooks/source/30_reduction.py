@@ -1073,4 +1073,4 @@ for level, stride in ((simple_level, 16), (convergent_level, 32)):  # the fifth 
 # 16 warps. In its simple kernel every 16th thread works, two in each warp, and all warps diverge. In its convergent one
 # the 32 threads that work are just one warp, and none does.
 #
-# Go on with [chapter 34](34_scan.ipynb), where all sums on the way are wanted, too.
+# Go on with [chapter 32](32_matrix_vector.ipynb), where each row of a matrix is a sum of its own.

@@ -12,6 +12,7 @@ import numpy as np
 from pmpp import nn, simt
 from pmpp.kernels import matmul, reduction, transpose, vector_add
 from pmpp.kernels.convolution_layer.definition import Layer
+from pmpp.kernels.matmul import matvec
 from pmpp.kernels.memory_or_compute import polynomial
 from pmpp.lab.publish.quiz import threads as quiz_threads
 
@@ -157,6 +158,13 @@ def training_and_inference(reads):
 
 def long_fused_chain(flops, bandwidth, each):
     return next(k for k in range(1, 10**5) if k * each / flops > 8 / bandwidth)
+
+
+def words_a_second(billions, size, bandwidth):
+    side, matrices = 10**6, billions / 1e3  # as many weights, in matrices of a million rows and columns
+    vectors = matvec.cost(side, 0, size).bytes + matvec.cost(0, side, size).bytes
+    seconds = matrices * (matvec.cost(side, side, size).bytes - vectors) / (bandwidth * 1e12)
+    return 1 / seconds
 
 
 def another_gpu(parts, faster):

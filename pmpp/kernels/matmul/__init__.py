@@ -2,7 +2,8 @@
 
 The ladder goes from one thread an element of C to tiles in shared memory and in registers.
 `pmpp.kernels.matmul.batched` multiplies many matrices at once, for convolutions that become such products.
-The room is `pmpp.kernels.matmul.ladder`, and its chapter notebooks/12_matmul.ipynb.
+The room is `pmpp.kernels.matmul.ladder`, and its chapter notebooks/12_matmul.ipynb. A matrix times a vector is the room
+`pmpp.kernels.matmul.matvec`, of notebooks/32_matrix_vector.ipynb.
 `matmul` takes the rung to use.
 """
 

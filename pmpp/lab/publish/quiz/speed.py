@@ -294,6 +294,30 @@ def long_fused_chain(draw: random.Random) -> Number:
     )
 
 
+@question("32_matrix_vector")
+def words_a_second(draw: random.Random) -> Number:
+    """How many words a model can write in a second."""
+    billions, size = draw.choice((1, 3, 7, 8, 13, 30, 70)), draw.choice((1, 2, 4))
+    bandwidth = draw.choice((0.3, 0.5, 0.8, 1, 1.5, 2, 3, 4))
+    words = bandwidth * 1e12 / (billions * 1e9 * size)
+    return Number(
+        f"A language model has {billions} x 10^9 weights of {size} byte{'s' if size > 1 else ''} each. For each word that "
+        "it writes, it multiplies all its matrices by one vector. The memory delivers "
+        f"{shown(bandwidth)} x 10^12 bytes a second. How many words a second can it write, at most?",
+        words,
+        "words a second",
+        f"Each weight is read once a word: {shown(billions * size)} x 10^9 bytes, which take "
+        f"{shown(billions * size / bandwidth)} ms.",
+        {
+            bandwidth * 1e12 / (billions * 1e9): f"A weight has {size} bytes.",
+            bandwidth * 1e12 / (2 * billions * 1e9 * size): "The two operations of a multiply-add use one weight.",
+            billions * size / bandwidth: "These are milliseconds a word.",
+        },
+        within=0.02,
+        given={"billions": billions, "size": size, "bandwidth": bandwidth},
+    )
+
+
 @question("97_choosing_a_gpu")
 def another_gpu(draw: random.Random) -> Number:
     """How much faster another GPU is."""

@@ -1,0 +1,613 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 32. Matrix times vector
+#
+# *The bound of a product with one vector, rows and columns in memory, sums that threads share, bytes in flight, wide
+# loads and odd rows, few rows and many, an order of additions that stays. Read chapters [8](08_warps.ipynb),
+# [12](12_matmul.ipynb) and [30](30_reduction.ipynb) before. 75 minutes. PMPP 4e: sections 3.4 and 6.1, chapter 10; 5e:
+# sections 3.4, 6.1 and 6.3, chapter 10.*
+#
+# A language model writes one word at a time. For each word it multiplies all its matrices by one vector: the state of
+# the text so far. Chapter 12 multiplied matrices by matrices, and found a kernel that keeps the arithmetic of the GPU
+# busy. If that kernel is given a matrix and a single vector, it takes many times as long as it should.
+#
+# **The question of this chapter: what makes the product $y = A x$ so different from $C = A B$, and how does one kernel
+# serve matrices of every shape?** The code is the room
+# [pmpp/kernels/matmul/matvec.py](../pmpp/kernels/matmul/matvec.py).
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmpp import cuda, lab, predict, simt
+from pmpp.kernels import matmul
+from pmpp.kernels.matmul import matvec
+from pmpp.lab.draw import knobs, palette, plots
+from pmpp.lab.draw.style import STYLE, chart
+from pmpp.lab.measure import record, roofline
+from pmpp.lab.teach import data
+from pmpp.lab.teach.exercise import check, exercise
+from pmpp.lab.teach.source import show
+from pmpp.runtime import device
+from pmpp.runtime.rung import Cost
+
+plt.style.use(STYLE)
+print(device.describe().splitlines()[0])
+
+# %% [markdown]
+# ## The question, on digits
+#
+# Here is a product that can be seen. Each row of $A$ is the image of a handwritten digit, 64 pixels, scaled to length
+# 1. The vector $x$ is one such image. Then an element of $y$ is the cosine of the angle between two images: 1 if they
+# are alike, and less if not.
+
+# %%
+images, labels = data.digits()
+digits = images.reshape(len(images), -1)
+digits = (digits / np.linalg.norm(digits, axis=1, keepdims=True)).astype(np.float32)
+likeness = device.to_host(matvec.split(digits[1:], digits[0]))
+nearest = 1 + np.argsort(-likeness)[:7]
+
+figure, axes = plt.subplots(1, 8, figsize=(8, 1.5), layout="constrained")
+for ax, number in zip(axes, [0, *nearest], strict=True):
+    ax.imshow(images[number], cmap="gray_r")
+    ax.set_title("x" if not number else f"{likeness[number - 1]:.3f}", fontsize=9)
+    ax.set_axis_off()
+
+# %% [markdown]
+# On the left is $x$, and beside it are the digits most like it. That is all it takes to search a collection of images,
+# or of texts, once each is a row of numbers: a product of a matrix and a vector.
+#
+# ## The bound
+#
+# $A$ has $M$ rows and $N$ columns. Each of its elements takes part in one multiply-add. A product of two matrices uses
+# it once for each column of $B$.
+
+
+# %%
+def bound(words, cost):
+    """The least time for a cost on this GPU, or on the recorded one."""
+    print(f"{words}: {cost.flops:,} FLOP, {cost.bytes:,} bytes, {cost.intensity:.3g} FLOP/byte")
+    try:
+        least = roofline.bound(cost, roofline.ceilings("matmul"))
+        print(f"    at least {least.seconds * 1e6:,.4g} us, set by {least.side}")
+    except record.RecordError as missing:
+        print(missing)
+
+
+bound("a matrix of 16384 x 16384 times a vector", matvec.cost(16384, 16384))
+bound("the same matrix times another such matrix", matmul.cost(16384, 16384, 16384))
+
+# %% [markdown]
+# Half an operation for each byte: memory is the bound, and it is far away from the arithmetic. A tile in shared memory
+# would gain nothing, since no element of $A$ is used twice. Only $x$ is, by every row.
+#
+# That gives the speed of the model, before any kernel is written.
+#
+# **Predict, then run.** A model has 7 billion weights of 4 bytes. For each word it writes, it reads all of them once.
+# How many words can it write in a second, at most, on a GPU that reads 4.2 TB/s?
+
+# %%
+guess = None  # words a second
+
+weights, bandwidth = 7e9, 4.2e12
+predict(guess, bandwidth / (4 * weights), unit="words a second")
+
+# %% [markdown]
+# The arithmetic, 14 GFLOP a word, would allow thousands. So for a single reader most of the GPU waits. What if the
+# model writes for many readers at once? Then the weights, read once, meet several vectors: a product of two matrices
+# again, of which the second is narrow.
+#
+# **Predict, then run.** From how many vectors on is arithmetic the bound? A matrix of 8192 x 8192 is multiplied by $R$
+# vectors, on the recorded GPU.
+
+# %%
+guess = None  # vectors
+
+
+def least(vectors):
+    return roofline.bound(matmul.cost(8192, vectors, 8192), roofline.ceilings("matmul"))
+
+
+predict(guess, lambda: next(r for r in range(1, 200) if least(r).side == "compute"), unit="vectors")
+
+
+# %%
+def bounds():
+    """The two bounds over the number of vectors."""
+    vectors = 2 ** np.arange(9)
+    found = [least(int(r)) for r in vectors]
+    figure, ax = chart(3.4)
+    for name, marker, side in (("memory", "o", "memory_seconds"), ("arithmetic", "s", "compute_seconds")):
+        times = [1e6 * getattr(one, side) for one in found]
+        ax.plot(vectors, times, color=palette.COLOURS[len(name) % 3], marker=marker, label=name)
+    ax.set(xscale="log", yscale="log", xlabel="vectors", ylabel="least time (us)", title="8192 x 8192 times R vectors")
+    ax.set_xticks(vectors, [str(r) for r in vectors])
+    ax.legend()
+    return figure
+
+
+plots.drawn(bounds)
+
+# %% [markdown]
+# On the left the line of memory is flat: one vector costs as much as sixteen. On the right time grows with the number of
+# vectors, and the kernels of chapter 12 are at home. This chapter is about the left end.
+#
+# ## The reference, and a thread a row
+#
+# The judge is a loop in float64.
+
+# %%
+show(matvec.reference)
+
+# %% [markdown]
+# The obvious kernel gives each row to a thread (PMPP 3.4).
+
+# %%
+show(matvec.thread_kernel)
+
+# %% [markdown]
+# A warp is 32 neighbouring threads. A *sector* is 32 bytes, what the memory delivers at least. $A$ lies in *C order*:
+# row after row.
+#
+# **Predict, then run.** The matrix has 256 rows and 512 columns. When a warp reads `a[row, k]`, how many sectors does
+# its request touch?
+
+# %%
+guess = None  # sectors
+
+rng = np.random.default_rng(32)
+a, x = rng.standard_normal((256, 512), dtype=np.float32), rng.standard_normal(512, dtype=np.float32)
+counts = {"thread a row": lab.count(matvec.thread_per_row, a, x).counters}
+steps = 256 // 32 * 512  # of all warps; at each there is a request for A, and one of a single sector for x
+predict(guess, counts["thread a row"]["global_load_sectors"] / steps - 1, unit="sectors")
+
+# %% [markdown]
+# One for each lane: neighbouring threads have neighbouring rows, which lie 2 KiB apart, and of each sector 4 of 32
+# bytes are used. The rest may still be in the cache when the thread comes to it, seven steps later. Or it may not.
+#
+# ### The same matrix, by columns
+#
+# Nothing says that a matrix has to lie row after row. In *Fortran order* it lies column after column. It is also what
+# a transposed view is: `a.T` of a matrix in C order is a matrix in Fortran order, and nothing has moved. So the
+# product from the other side, $x A = A^T x$, needs no kernel of its own.
+
+# %%
+small = np.arange(6, dtype=np.float32).reshape(2, 3)
+print(small)
+print("C order:       in memory", small.ravel("K"), " steps in bytes", small.strides)
+print("a.T, the same: in memory", small.T.ravel("K"), " steps in bytes", small.T.strides)
+
+# %% [markdown]
+# **Predict, then run.** Now the matrix with 256 rows and 512 columns lies in Fortran order. How many sectors does the
+# same request of the same kernel touch?
+
+# %%
+guess = None  # sectors
+
+by_columns = np.asfortranarray(a)
+counts["thread a row, by columns"] = lab.count(matvec.thread_per_row, by_columns, x).counters
+predict(guess, counts["thread a row, by columns"]["global_load_sectors"] / steps - 1, unit="sectors")
+
+
+# %%
+def compare(*names):
+    """The counters so far, for 256 x 512."""
+    print(" " * 26, *(name.rjust(20) for name in names))
+    for who, found in counts.items():
+        print(f"{who:26}", *(f"{found[name]:20,}" for name in names))
+
+
+compare("global_load_sectors", "global_load_requests")
+print("sectors in the matrix:", a.nbytes // 32)
+
+# %% [markdown]
+# By columns the kernel is *coalesced*: the 32 rows of a warp are neighbours, four sectors. (The rest of the sectors are
+# those of $x$, one a request, since all lanes read the same element.) **What is right depends on the order: neighbouring
+# threads have to read what lies side by side.** In Fortran order these are the elements of different sums, so a thread
+# can have a sum for itself. In C order they are terms of the same sum, so threads have to share it.
+#
+# ## Rung 2: `coalesced`
+#
+# A warp a row: lane 0 takes columns 0, 32, 64 and so on. At the end the 32 lanes add up their sums by shuffles, as in
+# [chapter 30](30_reduction.ipynb). Matrices in Fortran order keep the kernel that they have.
+
+# %%
+show(matvec.warp_kernel)
+
+# %%
+counts["warp a row"] = lab.count(matvec.coalesced, a, x).counters
+compare("global_load_sectors", "global_load_requests")
+
+# %% [markdown]
+# A quarter of the sectors, and half of these are $x$: now each row reads $x$ as a whole, 2 KiB for 2 KiB of $A$. It
+# comes from the cache, but it has to come. We will return to it.
+
+
+# %%
+def recorded(name, before=None, family="by rows"):
+    """What the record says of a rung at the design size of a family."""
+    try:
+        kept = record.load()
+        entries = {entry.contender: entry for entry in kept.design("matvec", family)}
+        entry = entries[name]
+        share = roofline.share(Cost(entry.flops, entry.bytes), entry.seconds, kept.ceilings("matvec"))
+        print(f"{name}, {entry.workload} {family}, {kept.gpu}: {entry.median_ms:.3g} ms, {share:.1%} of the roof")
+        if before:
+            print(f"    {entries[before].median_ms / entry.median_ms:.2f} times as fast as {before}")
+    except record.RecordError as missing:
+        print(missing)
+
+
+orders = ("by rows", "by columns")
+for family in orders:
+    recorded("thread_per_row", family=family)
+    recorded("coalesced", "thread_per_row", family)
+
+# %% [markdown]
+# ## Rung 3: `vectorised`
+#
+# What is still wrong: a thread asks for 4 bytes of $A$, and waits. By *Little's law* ([chapter 8](08_warps.ipynb)) the
+# bytes in flight are the bandwidth times the latency.
+#
+# **Predict, then run.** A byte of this memory is under way for about 700 ns under load, and the GPU has 132
+# multiprocessors. How many KiB must each have in flight, so that the memory delivers 4.2 TB/s?
+
+# %%
+guess = None  # KiB on a multiprocessor
+
+latency, multiprocessors = 700e-9, 132
+predict(guess, bandwidth * latency / multiprocessors / 1024, unit="KiB")
+
+# %%
+warps, nbytes, latency_cycles = 64, 4, 1200  # other numbers here, or the sliders
+
+knobs.turn(
+    knobs.under_way,
+    warps=(warps, range(1, 65)),
+    nbytes=(nbytes, [2**k for k in range(8)]),
+    latency=(latency_cycles, range(300, 2001, 100)),
+)
+
+# %% [markdown]
+# A multiprocessor holds 2048 threads. With 4 bytes each they have 8 KiB in flight, a third of what it takes. So a
+# thread should ask for more before it waits: 64 bytes, by four loads of 128 bits. Then a third of the threads would
+# do.
+
+# %%
+show(matvec.round_of_one)
+show(matvec.four)
+
+# %% [markdown]
+# A *round* is sixteen products. Its four loads of $A$ come first in the program, and the first product needs the last of
+# them. That order matters. The compiler may move a product up between the loads; then the thread waits for one load
+# before it has asked for the next. It cannot do that with a product that needs them all.
+#
+# ### Rows that begin anywhere
+#
+# `load128` wants an address that is a multiple of 16 bytes. Where do rows begin?
+
+# %%
+for n in (8, 6, 5):
+    starts = [4 * n * row % 16 for row in range(8)]
+    print(f"rows of {n}: they begin at {starts} bytes behind a multiple of 16")
+
+# %% [markdown]
+# If the length is a multiple of four, every row begins well. If it is odd, one row in four does. Then wide loads would
+# need three further kinds of rows, where the elements of $A$ and of $x$ that belong together lie differently. The room
+# gives wide loads up for such a matrix, and keeps what matters: sixteen elements in flight. `four` loads them one by
+# one, as far apart as there are threads side by side, so each load of a warp is still 128 bytes in a row.
+#
+# **Predict, then run.** Both matrices have 256 rows, one 512 columns and the other 513. How many times as many load
+# requests does the second one need?
+
+# %%
+guess = None  # times as many
+
+odd = rng.standard_normal((256, 513), dtype=np.float32)
+counts["vectorised"] = lab.count(matvec.vectorised, a, x).counters
+counts["vectorised, 513 columns"] = lab.count(matvec.vectorised, odd, np.append(x, x[:1])).counters
+requests = [counts[name]["global_load_requests"] for name in ("vectorised", "vectorised, 513 columns")]
+predict(guess, requests[1] / requests[0], unit="times as many")
+
+# %%
+compare("global_load_sectors", "global_load_requests")
+
+# %% [markdown]
+# Four times as many, and a few for the last column: it costs each row a round of its own. The sectors grow by a fifth
+# or so, since a row that begins in the middle of a sector touches one more at each step. A GPU can issue so many
+# requests; what it cannot do is deliver more bytes. So the odd matrix should be almost as fast, and we will see.
+#
+# Matrices in Fortran order get the same medicine: a thread has four rows, and four columns are in flight. A block of
+# eight warps shares the columns, and adds up what its warps have in shared memory.
+
+# %%
+for family in orders:
+    recorded("vectorised", "coalesced", family)
+
+# %% [markdown]
+# ## Rung 4: `fitted`
+#
+# A warp a row suits a square matrix. Other matrices are other problems. The digits are rows of 64: of a warp, which
+# takes 512 elements a round, half of the lanes have nothing to do. A matrix of 16 rows is 16 warps, on a GPU that
+# holds 8448. So how many threads should share a row?
+#
+# - *No more than have something to do*: each should have its 64 bytes.
+# - *As many as fill the GPU*: fewer rows, more threads for each.
+#
+# The first is a limit, and the second is what we want. The number of threads that the GPU holds is a property of the
+# machine, so `plan_of` asks for it. (The two numbers that it has of its own are 16, the elements of a round, and 4,
+# which comes with the next rung.)
+
+# %%
+show(matvec.plan_of)
+
+# %%
+resident = 132 * 2048  # threads that an H200 holds
+for m, n in ((2**20, 4), (16384, 16), (1797, 64), (1000, 1000), (4096, 4096), (16384, 16384), (16, 16384)):
+    plan = matvec.plan_of(m, n, True, n % 4 == 0, resident, 1)
+    print(f"{m:9,} x {n:6,}: a row for {plan.team:4} threads, {plan.together} rows at a time")
+
+# %% [markdown]
+# Four *rows at a time*: that is for $x$. In a large matrix a thread takes the same columns of four rows, and loads
+# those of $x$ once. So a quarter as many of them travel between the caches and the registers. Its 64 bytes in flight
+# then come from four rows.
+
+# %%
+show(matvec.round_of_four)
+
+# %% [markdown]
+# **Predict, then run.** With one row at a time a warp loads as many vectors of $x$ as of $A$. The matrix has 256 rows of
+# 512 columns: how many load requests are left if it takes four rows at a time? The table above has the number for one.
+
+# %%
+guess = None  # load requests
+
+p = matvec.arguments(a, x)
+with simt.record("count") as reports:
+    matvec.launch(p, matvec.Plan(256, 512, 32, 4, 256, 1, 512, True))
+predict(guess, reports[0].counters["global_load_requests"], unit="requests")
+
+# %% [markdown]
+# The 1024 requests for $A$ stay, and the 1024 for $x$ become 256.
+#
+# ## Rung 5: `split`
+#
+# One fault is left. A vector of $2^{24}$ elements times another is a matrix with one row. At most 1024 threads can
+# share it, since a block cannot be larger: one multiprocessor works, and 131 rest. So the row is cut into parts, each
+# for a block of its own.
+#
+# In chapter 30 blocks put their sums together in one of two ways: by atomics, in the order in which they finish, or by
+# a second launch, in an order that is fixed. Here it is the second. What the parts leave is itself a matrix, with a row
+# for each row of $A$ and a column for each part. The sum of its columns is its product with a vector of ones. So the
+# second launch runs the same kernel.
+
+# %%
+show(matvec.launch)
+
+# %% [markdown]
+# A second launch is not free: it can begin when the first has ended, and takes about 2 microseconds. In that time a
+# block reads about four rounds. That is the 4 in the plan: a part must be worth four rounds, or the row is not cut.
+#
+# **Predict, then run.** 16 rows of 16,384 elements: one block for each row, or several? And for 16 rows of 1,048,576?
+
+# %%
+guess = {"16384": None, "1048576": None}  # parts of each row
+
+
+def parts(m, n, by_rows=True):
+    return matvec.plan_of(m, n, by_rows, True, resident, matvec.PARTS).parts
+
+
+predict(guess, {str(n): parts(16, n) for n in (16384, 2**20)}, unit="parts")
+
+# %%
+for m, n in ((1, 2**24), (16, 2**20), (16, 16384), (16384, 16384), (2**20, 16)):
+    plans = [matvec.plan_of(m, n, by_rows, True, resident, matvec.PARTS) for by_rows in (True, False)]
+    found = [f"{plan.parts:4} parts, {plan.block} threads a block" for plan in plans]
+    print(f"{m:9,} x {n:10,}   by rows: {found[0]:32}   by columns: {found[1]}")
+
+# %% [markdown]
+# In Fortran order a thread owns rows, and the columns are what can be cut. There the sums of a square matrix are cut,
+# too: 16,384 rows are 4096 threads with four rows each, and the GPU holds sixty-six times as many.
+#
+# Does the result depend on who finishes first? It cannot: each addition has its place. The plan depends on the shape
+# and the GPU, and on where the arrays begin. Here is the same product twenty times.
+
+# %%
+long = rng.standard_normal((2, 300_000), dtype=np.float32)
+long_x = rng.standard_normal(300_000, dtype=np.float32)
+on_device = device.to_device(long), device.to_device(long_x)
+print(len({device.to_host(matvec.split(*on_device)).tobytes() for _ in range(20)}), "different results in 20 runs")
+
+# %% [markdown]
+# ## The whole ladder
+#
+# Shares of the roof at the design size, by rows and by columns.
+
+# %%
+plots.drawn(plots.ladder, "matvec", family="by rows")
+
+# %%
+plots.drawn(plots.ladder, "matvec", family="by columns")
+
+# %% [markdown]
+# By rows the large step is the first: sectors that are used as a whole. After it the bars stand close to the roof, and
+# what is left to gain is small. By columns there is no first step, since the obvious kernel is coalesced; but it has one
+# thread a row, 16,384 on a GPU that holds 270,336. There the steps are `vectorised`, which asks for more, and `split`,
+# which fills the GPU.
+#
+# In the roofline all rungs stand above one another. They do the same work on the same bytes.
+
+# %%
+plots.drawn(plots.roofline, "matvec")
+
+# %% [markdown]
+# Smaller matrices: on the left all are bound by the launch, in the middle the matrix is still in the cache from the
+# run before, and on the right it comes from memory.
+
+# %%
+plots.drawn(plots.sweep, "matvec", family="by rows")
+
+# %% [markdown]
+# And NumPy on the CPU. The product is so cheap that sending the matrix takes far longer than multiplying it: the dashed
+# line. Weights that stay on the GPU are the solid one.
+
+# %%
+plots.drawn(plots.cpu_gpu, "matvec")
+
+
+# %% [markdown]
+# ## Every shape
+#
+# The design size is one shape. Here are the others: the time of the best library over that of `split`. To the right of
+# the line `split` is faster.
+
+
+# %%
+def shapes():
+    """The ratio of the best library's time to that of `split`, a dot a shape."""
+    found = {}
+    for entry in record.load().entries("matvec"):
+        found.setdefault((entry.family, entry.workload), {})[entry.contender] = entry.seconds
+    rows = [(family, name, one) for (family, name), one in found.items() if "split" in one and "torch.mv" in one]
+    figure, ax = chart(0.24 * len(rows) + 1)
+    for place, (family, _, one) in enumerate(rows):
+        ratio = min(one["torch.mv"], one.get("cupy.matmul", np.inf)) / one["split"]
+        rows_first = family.startswith("by rows")
+        ax.plot(ratio, -place, "o" if rows_first else "s", color=palette.COLOURS[0 if rows_first else 1])
+    ax.axvline(1, color=palette.INK, linewidth=1.2)
+    ax.set_yticks(-np.arange(len(rows)), [f"{name}, {family.split(',')[0]}" for family, name, _ in rows], fontsize=7)
+    ax.set(xscale="log", xlabel="time of the best library / time of split")
+    return figure
+
+
+plots.drawn(shapes)
+
+# %% [markdown]
+# ## What to take along
+#
+# - A product with one vector does half an operation a byte. The time is that of reading the matrix.
+# - How a matrix lies in memory decides who works together. Where neighbours belong to one sum, threads share the sum;
+#   where they belong to different sums, each thread has its own.
+# - Bandwidth takes bytes in flight. Ask for all that a thread needs before the first use of any.
+# - The shape decides how many threads a sum gets: from four lanes for a short row to many blocks for a long one. The
+#   rule follows from two numbers of the machine, the threads that it holds and the time of a launch.
+#
+# ## Exercises
+#
+# `check` runs your kernel on several shapes, with every access checked. Replace `pass` by your code.
+#
+# ### 1. A warp a row
+
+# %%
+exercise("matvec/rows")
+
+
+# %%
+@cuda.jit
+def rows(a, x, out):
+    pass  # your code
+
+
+check("matvec/rows", rows)
+
+# %% [markdown]
+# ### 2. The vector on the left
+#
+# $x A$, for a matrix in C order. Which threads read neighbours now?
+
+# %%
+exercise("matvec/columns")
+
+
+# %%
+@cuda.jit
+def columns(a, x, out):
+    pass  # your code
+
+
+check("matvec/columns", columns)
+
+# %% [markdown]
+# ### More, without a check
+#
+# - The digits are rows of 64. How many threads share a row in `vectorised`, and how many in `fitted`? How many lanes
+#   have nothing to do in each?
+# - Two vectors at a time, $A$ times a matrix with two columns: which loads serve both, and how many sums must a thread
+#   keep? How many vectors can one kernel serve before it runs out of registers?
+# - A warp a row reads $x$ once for each row. Would shared memory help? Compare the bytes with those that four rows at a
+#   time save.
+#
+# ## Answers
+#
+# Open a cell only after you have tried.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def rows_answer(a, x, out):
+    row, lane = cuda.grid(1) // 32, cuda.laneid
+    total = np.float32(0)
+    if row < out.size:
+        for k in range(lane, x.size, 32):
+            total += a[row, k] * x[k]
+    for distance in (16, 8, 4, 2, 1):
+        total += cuda.shfl_xor_sync(0xFFFFFFFF, total, distance)
+    if row < out.size and lane == 0:
+        out[row] = total
+
+
+assert check("matvec/rows", rows_answer)
+
+# %% [markdown]
+# *A warp a row.* A warp whose row does not exist brings zeros and takes part in the shuffles. Here it could stay out of
+# them, since a row is either there for all lanes of a warp or for none. It may not once several rows share a warp.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def columns_answer(a, x, out):
+    column = cuda.grid(1)
+    if column < out.size:
+        total = np.float32(0)
+        for row in range(x.size):
+            total += x[row] * a[row, column]
+        out[column] = total
+
+
+assert check("matvec/columns", columns_answer)
+
+# %% [markdown]
+# *The vector on the left.* Neighbouring threads have neighbouring columns, which are neighbours in memory. It is the
+# kernel of rung 1, with the matrix turned around: what was slow for $A x$ is right for $x A$.
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+fitted = matvec.plan_of(*digits.shape, True, True, resident, 1)
+print(f"vectorised: 32 threads a row, {64 // 4} of them load; fitted: {fitted.team} threads, all of them load")
+
+# %% [markdown]
+# *Digits.* A row of 64 is 16 vectors of four elements. In `vectorised` 16 of 32 lanes load one each, and 16 have
+# nothing to do. In `fitted` the few lanes that share a row load several each, and a warp has several rows.
+
+# %% [markdown]
+# *Two vectors.* A load of $A$ serves both, and each vector needs loads of its own. A thread keeps a sum for each pair of
+# a row and a vector. With four rows at a time and $R$ vectors these are $4 R$ sums beside $16$ elements of $A$ and
+# $4 R$ of the vectors: 16 vectors would want 144 registers. By then the tiles of chapter 12, which keep elements in
+# shared memory, begin to pay.
+#
+# *Shared memory.* A block that copies $x$ to shared memory reads it once for all its rows. But each multiply-add still
+# loads its element from there, and shared memory and the first cache are the same memory on this GPU: what is gained is
+# little. Four rows at a time save three of four such loads.
+#
+# Go on with [chapter 34](34_scan.ipynb), where all sums on the way are wanted, too.
