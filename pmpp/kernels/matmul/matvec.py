@@ -19,7 +19,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP, blocks, round_up, warp_sum
+from pmpp.kernels.common import FULL_WARP, blocks, round_up, sum_across_warps, warp_sum
 from pmpp.runtime import device
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128
@@ -164,33 +164,28 @@ def coalesced(p):
         thread_kernel[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.a, p.x, p.result)
 
 
-# ----------------------------------------------------------------------------------------------- 64 bytes under way each
-# From here on A is a vector, the memory that it lies in. A thread takes four elements at a time, and asks for sixteen
-# before it uses the first. Four are neighbours, by one 128-bit load, if all rows (or columns) begin at multiples of 16
-# bytes. Else they are as far apart as there are threads beside each other, and each is a load of its own: coalesced all
-# the same.
+# ------------------------------------------------------------------------------------------------- 64 bytes under way
+# From here on a kernel takes A as a vector: the memory that it lies in. A block of threads has two dimensions. Its
+# threads along x read side by side; what those along y do depends on the order.
 
 MOST = 1024  # threads a block may have
-REGISTERS = 64  # a thread: as many as blocks of 1024 threads leave it
-SUMS = 4 * MOST  # that the threads of such a block hold
+REGISTERS = 64  # a thread: as many as a block of 1024 leaves it
+SUMS = 4 * MOST  # that such a block keeps
 ROUND = 16  # elements of A that a thread asks for at once: 64 bytes
 
 
 class Plan(typing.NamedTuple):
-    """How threads are spread over a matrix whose ``lines`` lie in memory one after another, each of ``length``.
+    """How threads are spread over a matrix.
 
-    In C order a line is a row, and ``team`` threads share it. In Fortran order it is a column, and ``team`` threads
-    stand side by side along it, with four of its elements each.
+    In C order ``across`` threads share a row, and a block has ``along`` rows. In Fortran order ``across`` threads stand
+    along a column with four rows each, and a block reads ``along`` columns at a time.
     """
 
-    lines: int
-    length: int
-    team: int
-    together: int  # rows that a team takes at the same time, 1 or 4, so that it reads x once for all
-    block: int  # threads
-    parts: int  # that each sum is cut into
-    part: int  # their length, in terms of the sum
-    wide: bool  # whether loads are 128 bits wide
+    across: int
+    along: int
+    parts: int  # that each sum is cut into, each for a block of its own
+    part: int  # how many terms each part has
+    wide: bool  # whether all rows, or all columns, begin at multiples of 16 bytes
 
 
 @cuda.jit(device=True)
@@ -206,7 +201,7 @@ def one_before(a, at, i, last):
 
 @cuda.jit(device=True)
 def four(a, at, i, step, last, wide, guarded):
-    """Four elements from place i of the line that begins at a[at], neighbours if ``wide`` and else ``step`` apart.
+    """Four elements from place i of the row that begins at a[at], neighbours if ``wide`` and else ``step`` apart.
 
     If ``guarded``, those at place ``last`` or beyond are 0, and are not read.
     """
@@ -230,62 +225,43 @@ def add_products(total, v, w):
 
 
 @cuda.jit(device=True)
-def round_of_one(a, x, at, i, beside, last, wide, guarded, t0):
-    """Add sixteen products of the row that begins at a[at], from column i on."""
+def add_round(total, a, x, at, i, beside, last, wide, guarded):
+    """Add sixteen products of the row that begins at a[at], from column i on.
+
+    The first product needs the last load. So the compiler cannot let a product wait between two loads.
+    """
     step = 4 * beside
     v0 = four(a, at, i, beside, last, wide, guarded)
     v1 = four(a, at, i + step, beside, last, wide, guarded)
     v2 = four(a, at, i + 2 * step, beside, last, wide, guarded)
     v3 = four(a, at, i + 3 * step, beside, last, wide, guarded)
-    t0 = add_products(t0, v3, four(x, 0, i + 3 * step, beside, last, wide, guarded))
-    t0 = add_products(t0, v2, four(x, 0, i + 2 * step, beside, last, wide, guarded))
-    t0 = add_products(t0, v1, four(x, 0, i + step, beside, last, wide, guarded))
-    return add_products(t0, v0, four(x, 0, i, beside, last, wide, guarded))
+    total = add_products(total, v3, four(x, 0, i + 3 * step, beside, last, wide, guarded))
+    total = add_products(total, v2, four(x, 0, i + 2 * step, beside, last, wide, guarded))
+    total = add_products(total, v1, four(x, 0, i + step, beside, last, wide, guarded))
+    return add_products(total, v0, four(x, 0, i, beside, last, wide, guarded))
 
 
 @cuda.jit(device=True)
-def sum_of_one(a, x, at, first, last, lane, team, wide):
-    """This thread's share of the sum of a row, from column ``first`` up to ``last``."""
+def rows_sum(a, x, at, first, last, wide):
+    """This thread's share of the sum of the row that begins at a[at], from column ``first`` up to ``last``."""
+    lane, team = cuda.threadIdx.x, cuda.blockDim.x
     beside = min(team, 32)  # threads that read side by side
-    i = first + lane // beside * ROUND * beside + lane % beside * (4 if wide else 1)
-    t0 = np.float32(0)
+    i, step = first + lane // 32 * 32 * ROUND + lane % 32 * (4 if wide else 1), ROUND * team
+    total = np.float32(0)
     if beside == 32:
-        while i + (3 * 128 + 3 if wide else 3 * 128 + 3 * 32) < last:
-            t0 = round_of_one(a, x, at, i, 32, last, wide, False, t0)  # 32 is known here: one address for four loads
-            i += ROUND * team
+        while i + (12 * 32 + 3 if wide else 15 * 32) < last:  # a whole round; and 32 is known, so one address does
+            total = add_round(total, a, x, at, i, 32, last, wide, False)
+            i += step
     while i < last:
-        t0 = round_of_one(a, x, at, i, beside, last, wide, True, t0)
-        i += ROUND * team
-    return t0
+        total = add_round(total, a, x, at, i, beside, last, wide, True)
+        i += step
+    return total
 
 
 @cuda.jit(device=True)
-def round_of_four(a, x, at, i, last, wide, guarded, t):
-    """Add four products of each of four rows; those of x are loaded once."""
-    v0, v1 = four(a, at[0], i, 32, last, wide, guarded), four(a, at[1], i, 32, last, wide, guarded)
-    v2, v3 = four(a, at[2], i, 32, last, wide, guarded), four(a, at[3], i, 32, last, wide, guarded)
-    w = four(x, 0, i, 32, last, wide, guarded)
-    return add_products(t[0], v0, w), add_products(t[1], v1, w), add_products(t[2], v2, w), add_products(t[3], v3, w)
-
-
-@cuda.jit(device=True)
-def sums_of_four(a, x, at, first, last, lane, team, wide):
-    """As `sum_of_one`, of the four rows that begin at these places, for a team of whole warps."""
-    i = first + lane // 32 * 128 + lane % 32 * (4 if wide else 1)
-    f0 = np.float32(0)
-    t = f0, f0, f0, f0
-    while i + (3 if wide else 3 * 32) < last:
-        t = round_of_four(a, x, at, i, last, wide, False, t)
-        i += 4 * team
-    if i < last:
-        t = round_of_four(a, x, at, i, last, wide, True, t)
-    return t
-
-
-@cuda.jit(device=True)
-def team_sum(value, team):
-    """The sum over the lanes of a team, or over the warp if a team is larger; as `warp_sum`."""
-    distance = min(team, 32) // 2
+def team_sum(value):
+    """The sum over a team of up to 32 lanes, or over each warp of a larger team; as `warp_sum`."""
+    distance = min(cuda.blockDim.x, 32) // 2
     while distance:
         value += cuda.shfl_xor_sync(FULL_WARP, value, distance)
         distance //= 2
@@ -293,71 +269,39 @@ def team_sum(value, team):
 
 
 @cuda.jit(device=True)
-def rows_block(a, x, out, plan, wide):
-    partial = cuda.shared.array((4, 32), np.float32)
-    thread, warps = cuda.threadIdx.x, cuda.blockDim.x // 32
-    team, lane, teams = thread // plan.team, thread % plan.team, cuda.blockDim.x // plan.team
-    group, part = np.int64(cuda.blockIdx.x) // plan.parts, np.int64(cuda.blockIdx.x) % plan.parts
-    first = part * plan.part
-    last = min(first + plan.part, plan.length)
-    row, n = group * plan.together * teams + team, plan.length
-    beyond = plan.lines - 1  # a team without a row of its own takes the last one, and stores nothing
-    f0 = np.float32(0)
-    if plan.together == 4:
-        at = (
-            min(row, beyond) * n,
-            min(row + teams, beyond) * n,
-            min(row + 2 * teams, beyond) * n,
-            min(row + 3 * teams, beyond) * n,
-        )
-        t0, t1, t2, t3 = sums_of_four(a, x, at, first, last, lane, plan.team, wide)
-    else:
-        t0 = sum_of_one(a, x, min(row, beyond) * n, first, last, lane, plan.team, wide)
-        t1, t2, t3 = f0, f0, f0
-    t0, t1, t2, t3 = (
-        team_sum(t0, plan.team),
-        team_sum(t1, plan.team),
-        team_sum(t2, plan.team),
-        team_sum(t3, plan.team),
-    )
-    if plan.team > 32:  # the team is the block: its warps put their sums together
-        if cuda.laneid == 0:
-            partial[0, thread // 32], partial[1, thread // 32] = t0, t1
-            partial[2, thread // 32], partial[3, thread // 32] = t2, t3
-        cuda.syncthreads()
-        for r in range(thread // 32, plan.together, warps):  # a warp for each row
-            seen = partial[r, cuda.laneid] if cuda.laneid < warps else f0
-            seen = warp_sum(seen)
-            if cuda.laneid == 0 and row + r < plan.lines:
-                out[(row + r) * plan.parts + part] = seen
-    elif lane == 0:
-        if row < plan.lines:
-            out[row * plan.parts + part] = t0
-        if plan.together == 4:
-            if row + teams < plan.lines:
-                out[(row + teams) * plan.parts + part] = t1
-            if row + 2 * teams < plan.lines:
-                out[(row + 2 * teams) * plan.parts + part] = t2
-            if row + 3 * teams < plan.lines:
-                out[(row + 3 * teams) * plan.parts + part] = t3
+def rows_block(a, x, out, m, n, part, wide):
+    """A team of blockDim.x threads for a part of a row. Teams of more than a warp have a block for themselves."""
+    partial = cuda.shared.array(32, np.float32)
+    row = np.int64(cuda.blockIdx.x) * cuda.blockDim.y + cuda.threadIdx.y
+    first = np.int64(cuda.blockIdx.y) * part
+    # A team without a row takes the last one, since all lanes of a warp must take part in its shuffles.
+    total = rows_sum(a, x, min(row, m - 1) * n, first, min(first + part, n), wide)
+    total = team_sum(total)
+    if cuda.blockDim.x > 32:
+        total = sum_across_warps(total, partial)
+    if cuda.threadIdx.x == 0 and row < m:
+        out[row * cuda.gridDim.y + cuda.blockIdx.y] = total
 
 
 @cuda.jit(max_registers=REGISTERS)
-def rows_kernel(a, x, out, plan):
-    rows_block(a, x, out, plan, True)
+def rows_kernel(a, x, out, m, n, part):
+    rows_block(a, x, out, m, n, part, True)
 
 
 @cuda.jit(max_registers=2 * REGISTERS)
-def odd_rows_kernel(a, x, out, plan):
-    rows_block(a, x, out, plan, False)
+def odd_rows_kernel(a, x, out, m, n, part):
+    rows_block(a, x, out, m, n, part, False)
 
 
 @cuda.jit(device=True)
-def four_rows(a, i, d1, d2, d3, wide):
-    """a[i] and the elements of the same column that lie so much further, or are its neighbours if ``wide``."""
-    if wide:
-        return load128(a, i)
-    return one(a, i), one(a, i + d1), one(a, i + d2), one(a, i + d3)
+def four_within(a, i):
+    """a[i] and its three right neighbours; 0 for those that lie outside of a."""
+    return (
+        one(a, i) if 0 <= i < a.size else np.float32(0),
+        one(a, i + 1) if 0 <= i + 1 < a.size else np.float32(0),
+        one(a, i + 2) if 0 <= i + 2 < a.size else np.float32(0),
+        one(a, i + 3) if 0 <= i + 3 < a.size else np.float32(0),
+    )
 
 
 @cuda.jit(device=True)
@@ -366,61 +310,80 @@ def add_scaled(t, v, w):
 
 
 @cuda.jit(device=True)
-def columns_block(a, x, out, plan, wide):
-    sums = cuda.shared.array(SUMS, np.float32)
-    thread, m = cuda.threadIdx.x, plan.length
-    lane, column, high = thread % plan.team, thread // plan.team, cuda.blockDim.x // plan.team
-    tiles = (m + 4 * plan.team - 1) // (4 * plan.team)
-    tile, part = np.int64(cuda.blockIdx.x) % tiles, np.int64(cuda.blockIdx.x) // tiles
-    row = tile * 4 * plan.team + (4 * lane if wide else lane)
-    # Below the last row that one is read again, and nothing is stored.
-    r0 = min(row, m - (4 if wide else 1))
-    d1, d2, d3 = min(plan.team, m - 1 - r0), min(2 * plan.team, m - 1 - r0), min(3 * plan.team, m - 1 - r0)
-    k, last = part * plan.part + column, min((part + 1) * plan.part, plan.lines)
-    next, f0 = high * m, np.float32(0)
-    p0 = k * m + r0
-    p1, p2, p3, p4 = p0 + next, p0 + 2 * next, p0 + 3 * next, 4 * next
+def four_rows(a, i, inside):
+    """a[i] and its three right neighbours, four rows of a column; zeros if the column is not ``inside``."""
+    if inside:
+        return load128(a, i)
+    return np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+
+
+@cuda.jit(device=True)
+def columns_sums(a, x, m, row, first, last, end, edge):
+    """This thread's share of the sums of four rows, over the columns from ``first`` up to ``last``.
+
+    Vectors in columns below ``edge``, and from ``end`` on, may reach beyond the matrix.
+    """
+    high, f0 = cuda.blockDim.y, np.float32(0)
+    k, until = first + cuda.threadIdx.y, min(last, end)
     t = f0, f0, f0, f0
-    while k + 3 * high < last:
+    if k < edge:
+        t = add_scaled(t, four_within(a, k * m + row), one(x, k))
+        k += high
+    behind = max(end, first)
+    behind += (cuda.threadIdx.y - (behind - first)) & (high - 1)  # the first there that is this thread's; high is 2^i
+    if behind < last:
+        t = add_scaled(t, four_within(a, behind * m + row), one(x, behind))
+    step = high * m
+    p0 = k * m + row
+    p1, p2, p3 = p0 + step, p0 + 2 * step, p0 + 3 * step
+    while k + 3 * high < until:
         w0, w1, w2, w3 = one(x, k), one(x, k + high), one(x, k + 2 * high), one(x, k + 3 * high)
-        v0, v1 = four_rows(a, p0, d1, d2, d3, wide), four_rows(a, p1, d1, d2, d3, wide)
-        v2, v3 = four_rows(a, p2, d1, d2, d3, wide), four_rows(a, p3, d1, d2, d3, wide)
+        v0, v1, v2, v3 = load128(a, p0), load128(a, p1), load128(a, p2), load128(a, p3)
         t = add_scaled(add_scaled(add_scaled(add_scaled(t, v3, w3), v2, w2), v1, w1), v0, w0)
-        k, p0, p1, p2, p3 = k + 4 * high, p0 + p4, p1 + p4, p2 + p4, p3 + p4
-    while k < last:
-        t = add_scaled(t, four_rows(a, p0, d1, d2, d3, wide), one(x, k))
-        k, p0 = k + high, p0 + next
-    t0, t1, t2, t3 = t
-    distance = 16
-    while distance >= plan.team:  # lanes of a warp with the same rows and different columns
-        t0 += cuda.shfl_xor_sync(FULL_WARP, t0, distance)
-        t1 += cuda.shfl_xor_sync(FULL_WARP, t1, distance)
-        t2 += cuda.shfl_xor_sync(FULL_WARP, t2, distance)
-        t3 += cuda.shfl_xor_sync(FULL_WARP, t3, distance)
-        distance //= 2
-    share = max(plan.team, 32)  # threads that hold a sum of each row, or several
-    if thread % share < plan.team:
-        begin = thread // share * 4 * plan.team + (4 * lane if wide else lane)
-        step = 1 if wide else plan.team
-        sums[begin], sums[begin + step] = t0, t1
-        sums[begin + 2 * step], sums[begin + 3 * step] = t2, t3
+        k, p0, p1, p2, p3 = k + 4 * high, p0 + 4 * step, p1 + 4 * step, p2 + 4 * step, p3 + 4 * step
+    if k < until:  # up to three columns are left
+        w0, w1, w2 = one(x, k), one_before(x, 0, k + high, until), one_before(x, 0, k + 2 * high, until)
+        v0, v1, v2 = load128(a, p0), four_rows(a, p1, k + high < until), four_rows(a, p2, k + 2 * high < until)
+        t = add_scaled(add_scaled(add_scaled(t, v2, w2), v1, w1), v0, w0)
+    return t
+
+
+@cuda.jit(max_registers=REGISTERS)
+def columns_kernel(a, x, out, m, n, part, offset, edge):
+    """``offset``: of A behind a multiple of 16 bytes, in elements. ``edge``: 0 if all columns begin at such multiples.
+
+    A column that does not is read from the multiple before it. How far before is the same for every fourth column, and
+    so for all that a thread reads.
+    """
+    sums = cuda.shared.array(SUMS, np.float32)
+    lane, lanes, high = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockDim.y
+    width, thread, threads = 4 * lanes, cuda.threadIdx.y * lanes + lane, high * lanes
+    own = width - (4 if edge else 0)  # rows; of the four below them some threads read only a part
+    top, first = np.int64(cuda.blockIdx.x) * own, np.int64(cuda.blockIdx.y) * part
+    shift = (offset + (first + cuda.threadIdx.y) * m) & 3
+    row = top + 4 * lane - shift
+    if row >= m:
+        row = top - shift  # who has no row reads what another reads
+    t0, t1, t2, t3 = columns_sums(a, x, m, row, first, min(first + part, n), max(n - edge, edge), edge)
+
+    # Row r of the tile has place (r % 4) * lanes + r // 4: the lanes of a warp store side by side. Rows above the tile
+    # are put below it, and neither is used.
+    r, here = 4 * lane - shift, cuda.threadIdx.y * width
+    sums[here + (r & 3) * lanes + ((r >> 2) & (lanes - 1))] = t0
+    sums[here + ((r + 1) & 3) * lanes + (((r + 1) >> 2) & (lanes - 1))] = t1
+    sums[here + ((r + 2) & 3) * lanes + (((r + 2) >> 2) & (lanes - 1))] = t2
+    sums[here + ((r + 3) & 3) * lanes + (((r + 3) >> 2) & (lanes - 1))] = t3
+    while high > 1:
+        high //= 2
+        cuda.syncthreads()
+        i = thread
+        while i < high * width:
+            sums[i] += sums[i + high * width]
+            i += threads
     cuda.syncthreads()
-    for i in range(thread, 4 * plan.team, cuda.blockDim.x):
-        total = sums[i]
-        for j in range(i + 4 * plan.team, cuda.blockDim.x // share * 4 * plan.team, 4 * plan.team):
-            total += sums[j]
-        if tile * 4 * plan.team + i < m:
-            out[part * m + tile * 4 * plan.team + i] = total
-
-
-@cuda.jit(max_registers=REGISTERS)
-def columns_kernel(a, x, out, plan):
-    columns_block(a, x, out, plan, True)
-
-
-@cuda.jit(max_registers=REGISTERS)
-def odd_columns_kernel(a, x, out, plan):
-    columns_block(a, x, out, plan, False)
+    r = 4 * lane + cuda.threadIdx.y
+    if cuda.threadIdx.y < 4 and r < own and top + r < m:
+        out[cuda.blockIdx.y * m + top + r] = sums[thread]
 
 
 def memory(a: typing.Any) -> typing.Any:
@@ -430,25 +393,28 @@ def memory(a: typing.Any) -> typing.Any:
 
 def launch(p: Problem, plan: Plan) -> None:
     """Carry out a plan. Parts of sums are the columns of another matrix, whose product with ones is y."""
+    m, n = p.a.shape
     if plan.parts == 1:
-        launch_one(p.by_rows, memory(p.a), p.x, p.result, plan, p.stream)
+        launch_one(p.by_rows, memory(p.a), p.x, p.result, m, n, plan, p.stream)
         return
-    sums = device.empty(plan.parts * p.result.size, np.float32, stream=p.stream)
-    launch_one(p.by_rows, memory(p.a), p.x, sums, plan, p.stream)
-    wide = (plan.parts if p.by_rows else p.result.size) % 4 == 0 and device.address(sums) % 16 == 0
-    second = plan_of(p.result.size, plan.parts, p.by_rows, wide, threads(), 1)
-    launch_one(p.by_rows, sums, ones()[: plan.parts], p.result, second, p.stream)
+    sums = device.empty(plan.parts * m, np.float32, stream=p.stream)
+    launch_one(p.by_rows, memory(p.a), p.x, sums, m, n, plan, p.stream)
+    wide = (plan.parts if p.by_rows else m) % 4 == 0
+    second = plan_of(m, plan.parts, p.by_rows, wide, multiprocessors(), 1)
+    launch_one(p.by_rows, sums, ones()[: plan.parts], p.result, m, plan.parts, second, p.stream)
 
 
-def launch_one(by_rows: bool, a: typing.Any, x: typing.Any, out: typing.Any, plan: Plan, stream: typing.Any) -> None:
-    """One launch."""
+def launch_one(by_rows, a, x, out, m, n, plan, stream) -> None:
+    """One launch, of a block for each part of some rows."""
+    shape = plan.across, plan.along
     if by_rows:
-        groups = blocks(plan.lines, plan.together * (plan.block // plan.team))
-        kernel, grid = rows_kernel if plan.wide else odd_rows_kernel, groups * plan.parts
+        kernel = rows_kernel if plan.wide else odd_rows_kernel
+        kernel[(blocks(m, plan.along), plan.parts), shape, stream](a, x, out, m, n, plan.part)
     else:
-        kernel = columns_kernel if plan.wide else odd_columns_kernel
-        grid = blocks(plan.length, 4 * plan.team) * plan.parts
-    kernel[grid, plan.block, stream](a, x, out, plan)
+        edge = 0 if plan.wide else blocks(3, m)  # columns in which a vector may begin before A, or end behind it
+        tiles = blocks(m, 4 * (plan.across if plan.wide else plan.across - 1))
+        offset = device.address(a) // 4 % 4
+        columns_kernel[(tiles, plan.parts), shape, stream](a, x, out, m, n, plan.part, offset, edge)
 
 
 PARTS = 1024  # that a sum is cut into, at most
@@ -460,10 +426,9 @@ def ones() -> typing.Any:
     return device.to_device(np.ones(PARTS, np.float32))
 
 
-def threads() -> int:
-    """How many threads the GPU holds at once."""
-    limit = device.limits()
-    return limit["multiprocessors"] * limit["max_threads_per_multiprocessor"]
+def multiprocessors() -> int:
+    """Of the current GPU."""
+    return device.limits()["multiprocessors"]
 
 
 def whole_vectors(p: Problem) -> bool:
@@ -473,7 +438,7 @@ def whole_vectors(p: Problem) -> bool:
     return along % 4 == 0 and all(device.address(one) % 16 == 0 for one in starts)
 
 
-@rung(rows_kernel, odd_rows_kernel, columns_kernel, odd_columns_kernel)
+@rung(rows_kernel, odd_rows_kernel, columns_kernel)
 def vectorised(p):
     """A thread has 64 bytes under way: four 128-bit loads of a row, or of four columns.
 
@@ -483,12 +448,7 @@ def vectorised(p):
 
     Leaves: a warp a row is too much for a short row. It is too little for a long one, if there are few of them.
     """
-    m, n = p.a.shape
-    wide = whole_vectors(p)
-    if p.by_rows:
-        launch(p, Plan(m, n, 32, 1, BLOCK, 1, n, wide))
-    else:
-        launch(p, Plan(n, m, 32, 1, BLOCK, 1, n, wide))
+    launch(p, Plan(32, 8, 1, p.x.size, whole_vectors(p)))
 
 
 def power(n: int) -> int:
@@ -496,45 +456,48 @@ def power(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
+THREADS = 512  # on a multiprocessor that have enough bytes under way: 32 KiB
 ROUNDS = 4  # a second launch takes about as long as so many rounds: a part is worth it from here on
+LINE = 8  # threads whose 128-bit loads fill a line of the cache
 
 
 @functools.lru_cache(4096)
-def plan_of(m: int, n: int, by_rows: bool, wide: bool, resident: int, most: int) -> Plan:
-    """How threads are spread over an M x N matrix, for a GPU that holds ``resident`` threads, in ``most`` parts."""
-    width = 4 if wide else 1
-    if by_rows:
-        together = 4 if m >= 4 and n >= 512 and m * n >= 2 * ROUND * resident else 1
-        groups = blocks(m, together)
-        share = ROUND // together  # elements of a row that a thread asks for at once
-        team = power(blocks(n, share))
-        team = min(team, max(32, power(blocks(resident, groups))))
-        team = min(max(team, min(power(blocks(n, width)), 32 // width)), MOST if wide else MOST // 2)
-        parts = max(1, min(blocks(resident, groups * team), n // (team * share * ROUNDS), most))
-        part = round_up(blocks(n, parts), 4)
-        return Plan(m, n, team, together, max(team, BLOCK) if team <= 32 else team, blocks(n, part), part, wide)
-    team = min(32, power(blocks(m, 4)))
-    high = min(BLOCK // team, power(blocks(n, 4)))
-    team, block = min(BLOCK // high, power(blocks(m, 4))), BLOCK
-    high = block // team
-    parts = max(1, min(blocks(resident, blocks(m, 4 * team) * block), n // (high * 4 * ROUNDS), most))
-    part = blocks(n, parts)
-    return Plan(n, m, team, 1, block, blocks(n, part), part, wide)
+def plan_of(m: int, n: int, by_rows: bool, wide: bool, sms: int, most: int) -> Plan:
+    """How threads are spread over an M x N matrix, for a GPU with ``sms`` multiprocessors, in ``most`` parts."""
+    plan = rows_plan if by_rows else columns_plan
+    across, along = plan(m, n, wide, sms)
+    tiles, terms = (blocks(m, along), across * ROUND) if by_rows else (blocks(m, 4 * across), along * 4)
+    parts = max(1, min(blocks(sms * THREADS, tiles * across * along), n // (terms * ROUNDS), most))
+    part = round_up(blocks(n, parts), 4)
+    return Plan(across, along, blocks(n, part), part, wide)
 
 
-@rung(rows_kernel, odd_rows_kernel, columns_kernel, odd_columns_kernel)
+def rows_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
+    """Threads a row, and rows a block."""
+    useful = max(power(blocks(n, ROUND)), min(power(blocks(n, 4 if wide else 1)), LINE))
+    team = min(useful, max(32, power(blocks(sms * THREADS, m))), MOST if wide else MOST // 2)
+    return team, max(1, BLOCK // team) if team <= 32 else 1
+
+
+def columns_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
+    """Threads that stand along a column, and columns a block reads at a time."""
+    lanes = min(max(power(blocks(m, 4 * sms)), LINE), BLOCK, power(blocks(m, 4) + (0 if wide else 1)))
+    return lanes, max(min(power(blocks(n, 4)), MOST // lanes), 4)
+
+
+@rung(rows_kernel, odd_rows_kernel, columns_kernel)
 def fitted(p):
     """As many threads share a row as fill the GPU, and no more than have something to do; one launch.
 
     Leaves: few long rows are few blocks, and most of the GPU is idle.
     """
-    launch(p, plan_of(*p.a.shape, p.by_rows, whole_vectors(p), threads(), 1))
+    launch(p, plan_of(*p.a.shape, p.by_rows, whole_vectors(p), multiprocessors(), 1))
 
 
-@rung(rows_kernel, odd_rows_kernel, columns_kernel, odd_columns_kernel)
+@rung(rows_kernel, odd_rows_kernel, columns_kernel)
 def split(p):
     """Several blocks share a row if there are too few rows. What they leave is added up in order, by a second launch."""
-    launch(p, plan_of(*p.a.shape, p.by_rows, whole_vectors(p), threads(), PARTS))
+    launch(p, plan_of(*p.a.shape, p.by_rows, whole_vectors(p), multiprocessors(), PARTS))
 
 
 LADDER = (thread_per_row, coalesced, vectorised, fitted, split)

@@ -55,7 +55,7 @@ def verify(result: typing.Any, a: typing.Any, x: typing.Any) -> tuple[float, flo
 
 
 def probe_of(m: int, n: int, order: str) -> Callable[[Callable], None]:
-    """Whole numbers, in x without 0: every partial sum is exact in float32, in any order, so the result must be, too."""
+    """Whole numbers, in x without 0: each partial sum is exact in float32, in any order, so the result must be, too."""
 
     def probe(call: Callable) -> None:
         a = matrix(m, n, order, lambda shape: integers(shape, m + n, 4))

@@ -8,7 +8,7 @@ from tests.support.wrong import collectors
 ANSWERS, ALSO_RIGHT, wrong, right = collectors()
 ROWS, COLUMNS = "matvec/rows", "matvec/columns"
 FULL = 0xFFFFFFFF
-f0 = np.float32(0)
+f0, f1 = np.float32(0), np.float32(1)
 
 
 # -- rows
@@ -88,7 +88,7 @@ def rows_that_shuffle_in_a_branch(a, x, out):
 # -- columns
 
 
-def columns_with(name, one=np.float32(1), first=0, weighted=True, of_column=False, guarded=True):
+def columns_with(name, one=f1, first=0, weighted=True, of_column=False, guarded=True):
     """A thread a column, with one of its parts exchanged."""
 
     @cuda.jit

@@ -301,8 +301,8 @@ def words_a_second(draw: random.Random) -> Number:
     bandwidth = draw.choice((0.3, 0.5, 0.8, 1, 1.5, 2, 3, 4))
     words = bandwidth * 1e12 / (billions * 1e9 * size)
     return Number(
-        f"A language model has {billions} x 10^9 weights of {size} byte{'s' if size > 1 else ''} each. For each word that "
-        "it writes, it multiplies all its matrices by one vector. The memory delivers "
+        f"A language model has {billions} x 10^9 weights of {size} byte{'s' if size > 1 else ''} each. For each word "
+        "that it writes, it multiplies all its matrices by one vector. The memory delivers "
         f"{shown(bandwidth)} x 10^12 bytes a second. How many words a second can it write, at most?",
         words,
         "words a second",
