@@ -115,22 +115,23 @@ predict(guess, bandwidth / (4 * weights), unit="words a second")
 guess = None  # vectors
 
 
-def least(vectors):
-    return roofline.bound(matmul.cost(8192, vectors, 8192), roofline.ceilings("matmul"))
+def least():
+    """The bound for each number of vectors from 1 to 256."""
+    ceilings = roofline.ceilings("matmul")
+    return {r: roofline.bound(matmul.cost(8192, r, 8192), ceilings) for r in range(1, 257)}
 
 
-predict(guess, lambda: next(r for r in range(1, 200) if least(r).side == "compute"), unit="vectors")
+predict(guess, lambda: next(r for r, one in least().items() if one.side == "compute"), unit="vectors")
 
 
 # %%
 def bounds():
     """The two bounds over the number of vectors."""
-    vectors = 2 ** np.arange(9)
-    found = [least(int(r)) for r in vectors]
+    vectors, found = 2 ** np.arange(9), least()
     figure, ax = chart(3.4)
     for name, marker, side in (("memory", "o", "memory_seconds"), ("arithmetic", "s", "compute_seconds")):
-        times = [1e6 * getattr(one, side) for one in found]
-        ax.plot(vectors, times, color=palette.COLOURS[len(name) % 3], marker=marker, label=name)
+        times = [1e6 * getattr(found[r], side) for r in vectors]
+        ax.plot(vectors, times, color=palette.COLOURS[0 if name == "memory" else 1], marker=marker, label=name)
     ax.set(xscale="log", yscale="log", xlabel="vectors", ylabel="least time (us)", title="8192 x 8192 times R vectors")
     ax.set_xticks(vectors, [str(r) for r in vectors])
     ax.legend()
@@ -140,8 +141,8 @@ def bounds():
 plots.drawn(bounds)
 
 # %% [markdown]
-# On the left the line of memory is flat: one vector costs as much as sixteen. On the right time grows with the number of
-# vectors, and the kernels of chapter 12 are at home. This chapter is about the left end.
+# On the left the line of memory is flat: one vector costs as much as sixteen. On the right time grows with the number
+# of vectors, and the kernels of chapter 12 are at home. This chapter is about the left end.
 #
 # ## The reference, and a thread a row
 #
@@ -178,9 +179,9 @@ predict(guess, counts["thread a row"]["global_load_sectors"] / steps - 1, unit="
 #
 # ### The same matrix, by columns
 #
-# Nothing says that a matrix has to lie row after row. In *Fortran order* it lies column after column. It is also what
-# a transposed view is: `a.T` of a matrix in C order is a matrix in Fortran order, and nothing has moved. So the
-# product from the other side, $x A = A^T x$, needs no kernel of its own.
+# Nothing says that a matrix has to lie row after row. In *Fortran order* it lies column after column. It is also what a
+# transposed view is: `a.T` of a matrix in C order is a matrix in Fortran order, and nothing has moved. So the product
+# from the other side, $x A = A^T x$, needs no kernel of its own.
 
 # %%
 small = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -213,9 +214,9 @@ print("sectors in the matrix:", a.nbytes // 32)
 
 # %% [markdown]
 # By columns the kernel is *coalesced*: the 32 rows of a warp are neighbours, four sectors. (The rest of the sectors are
-# those of $x$, one a request, since all lanes read the same element.) **What is right depends on the order: neighbouring
-# threads have to read what lies side by side.** In Fortran order these are the elements of different sums, so a thread
-# can have a sum for itself. In C order they are terms of the same sum, so threads have to share it.
+# those of $x$, one a request, since all lanes read the same element.) **What is right depends on the order:
+# neighbouring threads have to read what lies side by side.** In Fortran order these are the elements of different sums,
+# so a thread can have a sum for itself. In C order they are terms of the same sum, so threads have to share it.
 #
 # ## Rung 2: `coalesced`
 #
@@ -231,7 +232,8 @@ compare("global_load_sectors", "global_load_requests")
 
 # %% [markdown]
 # A quarter of the sectors, and half of these are $x$: now each row reads $x$ as a whole, 2 KiB for 2 KiB of $A$. It
-# comes from the cache, but it has to come. We will return to it.
+# comes from the cache, which also has to deliver it. (A warp that takes four rows at a time would load $x$ once for all
+# four. On an H200 that gained nothing: the caches are fast enough.)
 
 
 # %%
@@ -281,17 +283,19 @@ knobs.turn(
 
 # %% [markdown]
 # A multiprocessor holds 2048 threads. With 4 bytes each they have 8 KiB in flight, a third of what it takes. So a
-# thread should ask for more before it waits: 64 bytes, by four loads of 128 bits. Then a third of the threads would
-# do.
+# thread should ask for more before it waits: 64 bytes, by four loads of 128 bits. Then a third of the threads would do.
 
 # %%
-show(matvec.round_of_one)
+show(matvec.add_round)
 show(matvec.four)
 
 # %% [markdown]
-# A *round* is sixteen products. Its four loads of $A$ come first in the program, and the first product needs the last of
-# them. That order matters. The compiler may move a product up between the loads; then the thread waits for one load
-# before it has asked for the next. It cannot do that with a product that needs them all.
+# A *round* is sixteen products. Its four loads of $A$ come first, and the first product needs the last of them. That
+# order matters. A compiler may move a product up between the loads, and then the thread waits for one load before it
+# has asked for the next. It cannot do that here.
+#
+# The flag `guarded` is for the end of a row. Each call is compiled with the values of its flags, so the loop over whole
+# rounds has no test in it.
 #
 # ### Rows that begin anywhere
 #
@@ -303,10 +307,10 @@ for n in (8, 6, 5):
     print(f"rows of {n}: they begin at {starts} bytes behind a multiple of 16")
 
 # %% [markdown]
-# If the length is a multiple of four, every row begins well. If it is odd, one row in four does. Then wide loads would
-# need three further kinds of rows, where the elements of $A$ and of $x$ that belong together lie differently. The room
-# gives wide loads up for such a matrix, and keeps what matters: sixteen elements in flight. `four` loads them one by
-# one, as far apart as there are threads side by side, so each load of a warp is still 128 bytes in a row.
+# If the length is a multiple of four, every row begins well. If it is odd, one row in four does. In the others, four
+# elements of $A$ that could be loaded together belong to four elements of $x$ that could not. So the room gives wide
+# loads up for such rows, and keeps what matters: sixteen elements in flight. `four` loads them one by one, as far apart
+# as there are threads side by side, so each load of a warp is still 128 bytes in a row.
 #
 # **Predict, then run.** Both matrices have 256 rows, one 512 columns and the other 513. How many times as many load
 # requests does the second one need?
@@ -324,12 +328,51 @@ predict(guess, requests[1] / requests[0], unit="times as many")
 compare("global_load_sectors", "global_load_requests")
 
 # %% [markdown]
-# Four times as many, and a few for the last column: it costs each row a round of its own. The sectors grow by a fifth
-# or so, since a row that begins in the middle of a sector touches one more at each step. A GPU can issue so many
+# Four times as many, and a few for the last column: it costs each row a round of its own. The sectors grow by an
+# eighth, since a row that begins in the middle of a sector touches one more at each step. A GPU can issue so many
 # requests; what it cannot do is deliver more bytes. So the odd matrix should be almost as fast, and we will see.
 #
-# Matrices in Fortran order get the same medicine: a thread has four rows, and four columns are in flight. A block of
-# eight warps shares the columns, and adds up what its warps have in shared memory.
+# ### Columns that begin anywhere
+#
+# In Fortran order a thread has four rows, and reads four columns at a time. Threads along `y` take different columns,
+# and at the end a tree in shared memory adds up what they have. Again wide loads need columns that begin at multiples
+# of 16 bytes. But here nothing else has to fit: all elements of a column meet the same $x_k$. So a thread may begin at
+# the multiple *before* its column, as long as it remembers which rows its sums belong to.
+#
+# How far before? With five rows, column $k$ begins $5 k$ elements behind the start. Here is the number modulo 4.
+
+# %%
+for m in (8, 6, 5):
+    print(f"columns of {m}: they begin", *(m * k % 4 for k in range(12)), "elements behind a multiple of 16 bytes")
+
+# %% [markdown]
+# It comes again after four columns, whatever the length. And a block reads a multiple of four columns at a time, so
+# **all columns of a thread are shifted alike**: its sums always belong to the same four rows, and one shift at the end
+# puts them right. Only the first and the last column need care, where such a vector could begin before the matrix or
+# end behind it.
+
+# %%
+show(matvec.columns_kernel)
+
+# %% [markdown]
+# **Predict, then run.** A matrix in Fortran order has 1024 rows and 64 columns, and another one 1023 rows. How many
+# times as many load requests does the second one need now? It was four times as many for odd rows.
+
+# %%
+guess = None  # times as many
+
+tall, tall_x = rng.standard_normal((1024, 64), dtype=np.float32), x[:64]
+requests = [
+    lab.count(matvec.vectorised, np.asfortranarray(one), tall_x).counters["global_load_requests"]
+    for one in (tall, tall[1:])
+]
+predict(guess, requests[1] / requests[0], unit="times as many")
+
+# %%
+print(f"{requests[0]:,} requests for 1024 rows, {requests[1]:,} for 1023")
+
+# %% [markdown]
+# A few more: blocks overlap by one vector, and the two outer columns are read element by element.
 
 # %%
 for family in orders:
@@ -338,49 +381,37 @@ for family in orders:
 # %% [markdown]
 # ## Rung 4: `fitted`
 #
-# A warp a row suits a square matrix. Other matrices are other problems. The digits are rows of 64: of a warp, which
-# takes 512 elements a round, half of the lanes have nothing to do. A matrix of 16 rows is 16 warps, on a GPU that
-# holds 8448. So how many threads should share a row?
+# A warp a row suits a matrix of many long rows. Other matrices are other problems. The digits are rows of 64: of a
+# warp, which takes 512 elements a round, half of the lanes have nothing to do. A matrix of 16 rows is 16 warps, on a
+# GPU that holds 8448. So how many threads should share a row?
 #
 # - *No more than have something to do*: each should have its 64 bytes.
-# - *As many as fill the GPU*: fewer rows, more threads for each.
+# - *As many as keep the memory busy*: fewer rows, more threads for each.
 #
-# The first is a limit, and the second is what we want. The number of threads that the GPU holds is a property of the
-# machine, so `plan_of` asks for it. (The two numbers that it has of its own are 16, the elements of a round, and 4,
-# which comes with the next rung.)
+# The first is a limit, and the second is what we want. It follows from Little's law: 512 threads with 64 bytes each are
+# 32 KiB on a multiprocessor.
 
 # %%
-show(matvec.plan_of)
+show(matvec.rows_plan)
+show(matvec.columns_plan)
 
 # %%
-resident = 132 * 2048  # threads that an H200 holds
+sms = 132  # multiprocessors of an H200
 for m, n in ((2**20, 4), (16384, 16), (1797, 64), (1000, 1000), (4096, 4096), (16384, 16384), (16, 16384)):
-    plan = matvec.plan_of(m, n, True, n % 4 == 0, resident, 1)
-    print(f"{m:9,} x {n:6,}: a row for {plan.team:4} threads, {plan.together} rows at a time")
+    plan = matvec.plan_of(m, n, True, n % 4 == 0, sms, 1)
+    print(f"{m:9,} x {n:6,} by rows: {plan.across:4} threads a row, {plan.along:3} rows a block")
 
 # %% [markdown]
-# Four *rows at a time*: that is for $x$. In a large matrix a thread takes the same columns of four rows, and loads
-# those of $x$ once. So a quarter as many of them travel between the caches and the registers. Its 64 bytes in flight
-# then come from four rows.
+# For columns the numbers are those of threads along a column and of columns at a time. Eight threads are the least:
+# their 128 bytes fill a line of the cache. With more, fewer blocks are left, so they grow only as far as every
+# multiprocessor has a block.
 
 # %%
-show(matvec.round_of_four)
+for m, n in ((2**20, 4), (16384, 16), (1797, 64), (1000, 1000), (4096, 4096), (16384, 16384), (16, 16384)):
+    plan = matvec.plan_of(m, n, False, m % 4 == 0, sms, 1)
+    print(f"{m:9,} x {n:6,} by columns: {plan.across:4} threads along a column, {plan.along:3} columns at a time")
 
 # %% [markdown]
-# **Predict, then run.** With one row at a time a warp loads as many vectors of $x$ as of $A$. The matrix has 256 rows of
-# 512 columns: how many load requests are left if it takes four rows at a time? The table above has the number for one.
-
-# %%
-guess = None  # load requests
-
-p = matvec.arguments(a, x)
-with simt.record("count") as reports:
-    matvec.launch(p, matvec.Plan(256, 512, 32, 4, 256, 1, 512, True))
-predict(guess, reports[0].counters["global_load_requests"], unit="requests")
-
-# %% [markdown]
-# The 1024 requests for $A$ stay, and the 1024 for $x$ become 256.
-#
 # ## Rung 5: `split`
 #
 # One fault is left. A vector of $2^{24}$ elements times another is a matrix with one row. At most 1024 threads can
@@ -406,20 +437,19 @@ guess = {"16384": None, "1048576": None}  # parts of each row
 
 
 def parts(m, n, by_rows=True):
-    return matvec.plan_of(m, n, by_rows, True, resident, matvec.PARTS).parts
+    return matvec.plan_of(m, n, by_rows, True, sms, matvec.PARTS).parts
 
 
 predict(guess, {str(n): parts(16, n) for n in (16384, 2**20)}, unit="parts")
 
 # %%
 for m, n in ((1, 2**24), (16, 2**20), (16, 16384), (16384, 16384), (2**20, 16)):
-    plans = [matvec.plan_of(m, n, by_rows, True, resident, matvec.PARTS) for by_rows in (True, False)]
-    found = [f"{plan.parts:4} parts, {plan.block} threads a block" for plan in plans]
+    plans = [matvec.plan_of(m, n, by_rows, True, sms, matvec.PARTS) for by_rows in (True, False)]
+    found = [f"{plan.parts:4} parts, blocks of {plan.across} x {plan.along}" for plan in plans]
     print(f"{m:9,} x {n:10,}   by rows: {found[0]:32}   by columns: {found[1]}")
 
 # %% [markdown]
-# In Fortran order a thread owns rows, and the columns are what can be cut. There the sums of a square matrix are cut,
-# too: 16,384 rows are 4096 threads with four rows each, and the GPU holds sixty-six times as many.
+# In Fortran order the parts are parts of the columns' list: a block reads some of the columns.
 #
 # Does the result depend on who finishes first? It cannot: each addition has its place. The plan depends on the shape
 # and the GPU, and on where the arrays begin. Here is the same product twenty times.
@@ -443,9 +473,9 @@ plots.drawn(plots.ladder, "matvec", family="by columns")
 
 # %% [markdown]
 # By rows the large step is the first: sectors that are used as a whole. After it the bars stand close to the roof, and
-# what is left to gain is small. By columns there is no first step, since the obvious kernel is coalesced; but it has one
-# thread a row, 16,384 on a GPU that holds 270,336. There the steps are `vectorised`, which asks for more, and `split`,
-# which fills the GPU.
+# what is left to gain is small. By columns there is no first step, since the obvious kernel is coalesced; but it has
+# one thread a row, 16,384 on a GPU that holds 270,336. There the steps are `vectorised`, which asks for more, and
+# `split`, which fills the GPU.
 #
 # In the roofline all rungs stand above one another. They do the same work on the same bytes.
 
@@ -453,8 +483,8 @@ plots.drawn(plots.ladder, "matvec", family="by columns")
 plots.drawn(plots.roofline, "matvec")
 
 # %% [markdown]
-# Smaller matrices: on the left all are bound by the launch, in the middle the matrix is still in the cache from the
-# run before, and on the right it comes from memory.
+# Smaller matrices: on the left all are bound by the launch, in the middle the matrix is still in the cache from the run
+# before, and on the right it comes from memory.
 
 # %%
 plots.drawn(plots.sweep, "matvec", family="by rows")
@@ -546,8 +576,8 @@ check("matvec/columns", columns)
 #   have nothing to do in each?
 # - Two vectors at a time, $A$ times a matrix with two columns: which loads serve both, and how many sums must a thread
 #   keep? How many vectors can one kernel serve before it runs out of registers?
-# - A warp a row reads $x$ once for each row. Would shared memory help? Compare the bytes with those that four rows at a
-#   time save.
+# - A block of eight warps, a row for each, loads $x$ eight times from the cache. Would it help to copy it to shared
+#   memory first?
 #
 # ## Answers
 #
@@ -593,21 +623,21 @@ assert check("matvec/columns", columns_answer)
 # kernel of rung 1, with the matrix turned around: what was slow for $A x$ is right for $x A$.
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
-fitted = matvec.plan_of(*digits.shape, True, True, resident, 1)
-print(f"vectorised: 32 threads a row, {64 // 4} of them load; fitted: {fitted.team} threads, all of them load")
+fitted = matvec.plan_of(*digits.shape, True, True, sms, 1)
+print(f"vectorised: 32 threads a row, {64 // 4} of them load; fitted: {fitted.across} threads, all of them load")
 
 # %% [markdown]
 # *Digits.* A row of 64 is 16 vectors of four elements. In `vectorised` 16 of 32 lanes load one each, and 16 have
 # nothing to do. In `fitted` the few lanes that share a row load several each, and a warp has several rows.
 
 # %% [markdown]
-# *Two vectors.* A load of $A$ serves both, and each vector needs loads of its own. A thread keeps a sum for each pair of
-# a row and a vector. With four rows at a time and $R$ vectors these are $4 R$ sums beside $16$ elements of $A$ and
-# $4 R$ of the vectors: 16 vectors would want 144 registers. By then the tiles of chapter 12, which keep elements in
-# shared memory, begin to pay.
+# *Two vectors.* A load of $A$ serves both, and each vector needs loads of its own. A thread keeps a sum for each
+# vector, beside 16 elements of $A$ and 16 of each vector if all are to be in flight. A thread has 64 registers here, so
+# two vectors fit, and four only if their elements are loaded later than those of $A$. With 32 the tiles of chapter 12
+# begin to pay: they keep elements in shared memory.
 #
-# *Shared memory.* A block that copies $x$ to shared memory reads it once for all its rows. But each multiply-add still
-# loads its element from there, and shared memory and the first cache are the same memory on this GPU: what is gained is
-# little. Four rows at a time save three of four such loads.
+# *Shared memory.* The block would read $x$ once from the cache. But each multiply-add would still load its element from
+# shared memory, and on this GPU shared memory and the first cache are the same memory. Little is gained, and a barrier
+# is lost.
 #
 # Go on with [chapter 34](34_scan.ipynb), where all sums on the way are wanted, too.

@@ -25,7 +25,7 @@ from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128
 from pmpp.runtime.views import span
 
-BLOCK = 256  # threads a block, where nothing else decides
+BLOCK = 128  # threads a block, where nothing else decides
 
 
 def reference(a: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -170,7 +170,8 @@ def coalesced(p):
 
 MOST = 1024  # threads a block may have
 REGISTERS = 64  # a thread: as many as a block of 1024 leaves it
-SUMS = 4 * MOST  # that such a block keeps
+COLUMNS = 512  # threads a block, in Fortran order
+SUMS = 4 * COLUMNS  # that these keep
 ROUND = 16  # elements of A that a thread asks for at once: 64 bytes
 
 
@@ -381,9 +382,12 @@ def columns_kernel(a, x, out, m, n, part, offset, edge):
             sums[i] += sums[i + high * width]
             i += threads
     cuda.syncthreads()
-    r = 4 * lane + cuda.threadIdx.y
-    if cuda.threadIdx.y < 4 and r < own and top + r < m:
-        out[cuda.blockIdx.y * m + top + r] = sums[thread]
+    j = cuda.threadIdx.y
+    while j < 4:
+        r = 4 * lane + j
+        if r < own and top + r < m:
+            out[cuda.blockIdx.y * m + top + r] = sums[j * lanes + lane]
+        j += cuda.blockDim.y
 
 
 def memory(a: typing.Any) -> typing.Any:
@@ -442,13 +446,13 @@ def whole_vectors(p: Problem) -> bool:
 def vectorised(p):
     """A thread has 64 bytes under way: four 128-bit loads of a row, or of four columns.
 
-    In Fortran order the eight warps of a block share the columns, and add up what they have in shared memory.
+    In Fortran order the four warps of a block share the columns, and add up what they have in shared memory.
 
     Source: PMPP 5e section 6.3; J. D. C. Little, Operations Research 9 (1961), for how many bytes it takes.
 
     Leaves: a warp a row is too much for a short row. It is too little for a long one, if there are few of them.
     """
-    launch(p, Plan(32, 8, 1, p.x.size, whole_vectors(p)))
+    launch(p, Plan(32, 4, 1, p.x.size, whole_vectors(p)))
 
 
 def power(n: int) -> int:
@@ -456,33 +460,44 @@ def power(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-THREADS = 512  # on a multiprocessor that have enough bytes under way: 32 KiB
-ROUNDS = 4  # a second launch takes about as long as so many rounds: a part is worth it from here on
+BUSY = 512  # threads on a multiprocessor that keep the memory busy: with 64 bytes each, 32 KiB are under way
 LINE = 8  # threads whose 128-bit loads fill a line of the cache
+ROUNDS = 16  # that a block must have before a second launch is worth its time
 
 
 @functools.lru_cache(4096)
 def plan_of(m: int, n: int, by_rows: bool, wide: bool, sms: int, most: int) -> Plan:
     """How threads are spread over an M x N matrix, for a GPU with ``sms`` multiprocessors, in ``most`` parts."""
-    plan = rows_plan if by_rows else columns_plan
-    across, along = plan(m, n, wide, sms)
-    tiles, terms = (blocks(m, along), across * ROUND) if by_rows else (blocks(m, 4 * across), along * 4)
-    parts = max(1, min(blocks(sms * THREADS, tiles * across * along), n // (terms * ROUNDS), most))
+    if by_rows:
+        across, along = rows_plan(m, n, wide, sms)
+        threads, terms = blocks(m, along) * along * across, ROUND * across
+    else:
+        across, along = columns_plan(m, n, wide, sms)
+        threads, terms = blocks(m, 4 * across) * along * across, ROUND // 4 * along
+    parts, rounds = 1, n // terms
+    if 4 * threads <= 3 * sms * BUSY and rounds >= ROUNDS:  # a quarter or more of the GPU would be idle, for long
+        parts = min(blocks(sms * BUSY, threads), rounds, most)
     part = round_up(blocks(n, parts), 4)
     return Plan(across, along, blocks(n, part), part, wide)
 
 
 def rows_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
     """Threads a row, and rows a block."""
-    useful = max(power(blocks(n, ROUND)), min(power(blocks(n, 4 if wide else 1)), LINE))
-    team = min(useful, max(32, power(blocks(sms * THREADS, m))), MOST if wide else MOST // 2)
-    return team, max(1, BLOCK // team) if team <= 32 else 1
+    useful = power(blocks(n, ROUND))  # more would have nothing to do
+    wanted = power(sms * BUSY // m + 1) // 2  # so many keep the memory busy
+    several = min(useful // 4, BLOCK)  # each of these has four rounds, before they add up what they have
+    team = min(useful, max(wanted, several, 32), MOST if wide else MOST // 2)
+    return team, BLOCK // team if team <= 32 else 1
 
 
 def columns_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
-    """Threads that stand along a column, and columns a block reads at a time."""
-    lanes = min(max(power(blocks(m, 4 * sms)), LINE), BLOCK, power(blocks(m, 4) + (0 if wide else 1)))
-    return lanes, max(min(power(blocks(n, 4)), MOST // lanes), 4)
+    """Threads along a column, with four rows each, and columns that a block reads at a time."""
+    useful = power(blocks(m, 4) + (0 if wide else 1))
+    several = max(power(blocks(n, ROUND)), 4)  # each of these has four rounds
+    # A multiprocessor gets two blocks of 512 threads, or one where blocks overlap: wider ones do so less.
+    lanes = min(max(power(blocks(m, (8 if wide else 4) * sms)), LINE), 32, useful)
+    high = max(min(power(blocks(n, 4)), several, COLUMNS // lanes), 1 if wide else 4)
+    return max(lanes, min(BLOCK // high, useful)), high
 
 
 @rung(rows_kernel, odd_rows_kernel, columns_kernel)

@@ -87,7 +87,7 @@ def _product(m: int, n: int, order: str, family: str, rungs: tuple, **more: typi
 
 
 def _square(n: int, order: str) -> Workload:
-    host = {"numpy.matmul": lambda a, x, out: np.matmul(a, x, out=out)} if n <= 8192 and order == "C" else {}
+    host = {"numpy.matmul": lambda a, x, out: np.matmul(a, x, out=out)} if n <= 4096 and order == "C" else {}
     return _product(
         n,
         n,
@@ -98,7 +98,7 @@ def _square(n: int, order: str) -> Workload:
         quick=n in (256, 4096, DESIGN),
         host=host,
         host_args=lambda a, x: (device.to_host(a), device.to_host(x), np.zeros(n, np.float32)),
-        end_to_end=order == "C" and n <= 8192,
+        end_to_end=order == "C" and n <= 4096,
     )
 
 
