@@ -29,7 +29,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, lab, predict, simt
+from pmpp import cuda, lab, predict
 from pmpp.kernels import matmul
 from pmpp.kernels.matmul import matvec
 from pmpp.lab.draw import knobs, palette, plots
@@ -389,7 +389,8 @@ for family in orders:
 # - *As many as keep the memory busy*: fewer rows, more threads for each.
 #
 # The first is a limit, and the second is what we want. It follows from Little's law: 512 threads with 64 bytes each are
-# 32 KiB on a multiprocessor.
+# 32 KiB on a multiprocessor. Where both leave a choice, a thread gets four rounds, so that it has some work of its own
+# before it must agree with others.
 
 # %%
 show(matvec.rows_plan)
@@ -402,9 +403,9 @@ for m, n in ((2**20, 4), (16384, 16), (1797, 64), (1000, 1000), (4096, 4096), (1
     print(f"{m:9,} x {n:6,} by rows: {plan.across:4} threads a row, {plan.along:3} rows a block")
 
 # %% [markdown]
-# For columns the numbers are those of threads along a column and of columns at a time. Eight threads are the least:
-# their 128 bytes fill a line of the cache. With more, fewer blocks are left, so they grow only as far as every
-# multiprocessor has a block.
+# For columns the numbers are those of threads along a column and of columns at a time. Eight threads are the least
+# where there are enough rows: their 128 bytes fill a line of the cache. With more of them, fewer blocks are left, so
+# they grow only as far as every multiprocessor has its blocks.
 
 # %%
 for m, n in ((2**20, 4), (16384, 16), (1797, 64), (1000, 1000), (4096, 4096), (16384, 16384), (16, 16384)):
@@ -427,9 +428,14 @@ for m, n in ((2**20, 4), (16384, 16), (1797, 64), (1000, 1000), (4096, 4096), (1
 show(matvec.launch)
 
 # %% [markdown]
-# A second launch is not free: it can begin when the first has ended, and takes about 2 microseconds. In that time a
-# block reads about four rounds. That is the 4 in the plan: a part must be worth four rounds, or the row is not cut.
-#
+# A second launch is not free. It begins when the first has ended, and takes about two microseconds. So a sum is cut
+# only if two things hold: without it a quarter of the GPU or more would be idle, and a block would have at least 16
+# rounds to go through. Then there are as many parts as keep the memory busy, but each has a round at least.
+
+# %%
+show(matvec.plan_of)
+
+# %% [markdown]
 # **Predict, then run.** 16 rows of 16,384 elements: one block for each row, or several? And for 16 rows of 1,048,576?
 
 # %%
@@ -531,8 +537,8 @@ plots.drawn(shapes)
 # - How a matrix lies in memory decides who works together. Where neighbours belong to one sum, threads share the sum;
 #   where they belong to different sums, each thread has its own.
 # - Bandwidth takes bytes in flight. Ask for all that a thread needs before the first use of any.
-# - The shape decides how many threads a sum gets: from four lanes for a short row to many blocks for a long one. The
-#   rule follows from two numbers of the machine, the threads that it holds and the time of a launch.
+# - The shape decides how many threads a sum gets: one for a row of 16, many blocks for a row of millions. The rule
+#   follows from the machine: how many bytes must be under way, and how long a launch takes.
 #
 # ## Exercises
 #

@@ -511,7 +511,7 @@ def fitted(p):
 
 @rung(rows_kernel, odd_rows_kernel, columns_kernel)
 def split(p):
-    """Several blocks share a row if there are too few rows. What they leave is added up in order, by a second launch."""
+    """Several blocks share a row if there are too few rows. A second launch adds up what they leave, in order."""
     launch(p, plan_of(*p.a.shape, p.by_rows, whole_vectors(p), multiprocessors(), PARTS))
 
 

@@ -102,8 +102,8 @@ def _weight_of_the_column(a: np.ndarray, x: np.ndarray, out: np.ndarray) -> dict
 EXERCISES = (
     Exercise(
         "matvec/rows",
-        task="out = a @ x, with a warp for each row of a. a has shape (m, n) and lies in C order, x has shape (n,), out "
-        f"(m,), all float32. The launch has {BLOCK} threads a block, and 32 for each row.",
+        task="out = a @ x, with a warp for each row of a. a has shape (m, n) and lies in C order, x has shape (n,), "
+        f"out (m,), all float32. The launch has {BLOCK} threads a block, and 32 for each row.",
         parameters="a, x, out",
         cases=_rows_cases,
         answer=rows_answer,
@@ -125,8 +125,8 @@ EXERCISES = (
     ),
     Exercise(
         "matvec/columns",
-        task="out = x @ a: out[j] is the sum of x[i] * a[i, j] over all rows i. a has shape (m, n) and lies in C order, x "
-        f"has shape (m,), out (n,), all float32. The launch has {BLOCK} threads a block, and one for each column.",
+        task="out = x @ a: out[j] is the sum of x[i] * a[i, j] over all rows i. a has shape (m, n) and lies in C "
+        f"order, x has shape (m,), out (n,), all float32. The launch has {BLOCK} threads a block, and one for each column.",
         parameters="a, x, out",
         cases=_columns_cases,
         answer=columns_answer,
