@@ -449,7 +449,7 @@ def parts(m, n, by_rows=True):
 predict(guess, {str(n): parts(16, n) for n in (16384, 2**20)}, unit="parts")
 
 # %%
-for m, n in ((1, 2**24), (16, 2**20), (16, 16384), (16384, 16384), (2**20, 16)):
+for m, n in ((4, 2**22), (16, 2**20), (16, 16384), (16384, 16384), (2**20, 16)):
     plans = [matvec.plan_of(m, n, by_rows, True, sms, matvec.PARTS) for by_rows in (True, False)]
     found = [f"{plan.parts:4} parts, blocks of {plan.across} x {plan.along}" for plan in plans]
     print(f"{m:9,} x {n:10,}   by rows: {found[0]:32}   by columns: {found[1]}")

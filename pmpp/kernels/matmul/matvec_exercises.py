@@ -125,8 +125,8 @@ EXERCISES = (
     ),
     Exercise(
         "matvec/columns",
-        task="out = x @ a: out[j] is the sum of x[i] * a[i, j] over all rows i. a has shape (m, n) and lies in C "
-        f"order, x has shape (m,), out (n,), all float32. The launch has {BLOCK} threads a block, and one for each column.",
+        task="out = x @ a: out[j] is the sum over all rows i of x[i] * a[i, j]. a has shape (m, n) in C order, "
+        f"x has shape (m,), out (n,), all float32. The launch has {BLOCK} threads a block, one for each column.",
         parameters="a, x, out",
         cases=_columns_cases,
         answer=columns_answer,
