@@ -1,0 +1,750 @@
+"""Reduction over axes: sums, extremes, means, variances, norms and places of extremes, along any axes of an array.
+
+Chapter: notebooks/33_reduction_over_axes.ipynb.  PMPP 4e ch. 10.
+
+Each element is read once, so memory is the bound, whatever the axes are. What the axes decide is which threads may
+share a result. Neighbouring axes that are all reduced, or all kept, are one axis. After that an array has the shape
+(outer, n, inner): n elements for each result, which lie ``inner`` apart. With inner = 1 they are a row of neighbours,
+and neighbouring threads share a result. Else neighbours belong to different results, and so do neighbouring threads.
+Axes that still alternate are reduced one after another, the longest first.
+
+The operators stand in `pmpp.kernels.reduction.operators`. A kernel is made for each by a function, since its device
+functions are compiled into it. Nothing is added by atomics: the order depends on the shape, and in the rungs with
+128-bit loads on whether x begins at a multiple of 16 bytes. So a result has the same bits in every run.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.common import FULL_WARP, blocks, round_up
+from pmpp.kernels.reduction.operators import ALL, OPERATORS, Operator, load_of, operator_of
+from pmpp.runtime import device
+from pmpp.runtime.check import as_flag, as_integer
+from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import WIDTH, load128, store128
+
+DTYPES = ALL
+BLOCK = 256  # threads a block, where nothing else is said
+CELLS = 2048  # states that the threads of a block put together in shared memory
+MOST_AXES = 8
+
+
+def reference(x, axis=None, op="sum", keepdims=False, ddof=0):
+    raise NotImplementedError
+
+
+def inputs(rng=None):
+    return {}
+
+
+def cost(n: int, results: int, itemsize: int = 4) -> Cost:
+    """n elements read, so many results written. Each element but one a result is combined once."""
+    return Cost(flops=max(n - results, 0), bytes=(n + results) * itemsize)
+
+
+def arguments(x, axis=None, op="sum", keepdims=False, *, ddof=0, stream=0) -> Problem:
+    """Reduce an array along one axis, along several, or to one number.
+
+    Args:
+        x: an array of 1 to 8 dimensions, contiguous in C order. float32, float16 or int32; for "any", "all" and
+            "count_nonzero" bool, too; for "mean", "var" and norms float32 or float16.
+        axis: an integer from -x.ndim to x.ndim - 1, or a tuple of different ones; None for all. For "argmax" and
+            "argmin" an integer or None.
+        op: "sum", "prod", "max", "min", "mean", "var", "norm1", "norm2", "norm_inf", "any", "all", "count_nonzero",
+            "argmax" or "argmin"; or an operator that `operator_of` made.
+        keepdims: True to keep the axes in the result, with extent 1.
+        ddof: for "var": the sum of squares is divided by n - ddof.
+        stream: the stream to work on.
+
+    Returns a device array, without waiting for the work to be done; of shape () if every axis is reduced and none
+    kept. The dtype is NumPy's: that of x, but int64 for sums and products of int32, for counts and for places, and
+    bool for "any" and "all". float16 is combined in float32, and rounded once. Extremes are NaN if an element is. Of
+    equal extremes the first has its place returned. The same call returns the same bits in every run.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+    Source: NumPy's reductions.
+
+    >>> from pmpp.kernels.reduction import over_axes
+    >>> over_axes.planned(np.float32([[1, 5], [3, 4]]), 0, "max").copy_to_host()
+    array([3., 5.], dtype=float32)
+    """
+    stream = device.as_stream(stream)
+    if isinstance(op, str) and op in OPERATORS:
+        op = OPERATORS[op]
+    elif not isinstance(op, Operator):
+        raise ValueError(f"op must be one of {', '.join(OPERATORS)}, or an operator from operator_of, was {op!r}")
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=tuple(range(1, MOST_AXES + 1)), stream=stream)
+    if x.dtype.name not in op.dtypes:
+        raise TypeError(f"x must be {' or '.join(op.dtypes)} for op={op.name!r}, was {x.dtype}")
+    axes, keepdims, ddof = axes_of(axis, x.ndim), as_flag("keepdims", keepdims), as_integer("ddof", ddof, 0)
+    if ddof and op.name != "var":
+        raise ValueError(f"ddof must be 0 for op={op.name!r}, was {ddof}: only a variance has degrees of freedom")
+    if op.whole and len(axes) not in (1, x.ndim):
+        raise ValueError(f"axis must be an integer or None for op={op.name!r}, was {axis!r}")
+    kept = tuple(1 if d in axes else extent for d, extent in enumerate(x.shape))
+    shape = kept if keepdims else tuple(extent for d, extent in enumerate(x.shape) if d not in axes)
+    result = device.empty(math.prod(shape), op.result(x.dtype), stream=stream)
+    n = math.prod(x.shape[d] for d in axes)
+    done = not x.size
+    if done and result.size:
+        if op.nothing is None:
+            raise ValueError(f"x must have elements along axis {axis!r} for op={op.name!r}, had shape {x.shape}")
+        fill_kernel[blocks(result.size, BLOCK), BLOCK, stream](result, result.dtype.type(op.nothing))
+    return Problem(
+        result.reshape(shape),
+        stream=stream,
+        x=x,
+        out=result,
+        op=op,
+        folds=folds_of(x.shape, axes),
+        none=op.identity(x.dtype),
+        divisor=np.float32(op.divisor(n, ddof)),
+        done=done,
+    )
+
+
+def axes_of(axis: typing.Any, ndim: int) -> tuple[int, ...]:
+    """The axes as numbers from 0, in order."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, tuple) else (axis,)
+    axes = [as_integer("axis", one, -ndim, ndim - 1) % ndim for one in given]
+    if len({*axes}) < len(axes):
+        raise ValueError(f"axis must name each axis once, was {axis!r} for {ndim} dimensions")
+    return tuple(sorted(axes))
+
+
+class Fold(typing.NamedTuple):
+    """A reduction along the middle axis of an array (outer, n, inner)."""
+
+    outer: int
+    n: int
+    inner: int
+
+
+@functools.lru_cache(1024)
+def folds_of(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Fold, ...]:
+    """What is left when neighbouring axes of a kind are one: the folds in order, the longest first.
+
+    An axis of one element is neither reduced nor kept: it joins its neighbours.
+
+    >>> folds_of((8, 3, 5, 5), (0, 2, 3))
+    (Fold(outer=24, n=25, inner=1), Fold(outer=1, n=8, inner=3))
+    >>> folds_of((8, 1, 5), (0, 2))
+    (Fold(outer=1, n=40, inner=1),)
+    """
+    runs: list[list[int]] = []  # each: whether it is reduced, its extent
+    for d, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        if runs and runs[-1][0] == (d in axes):
+            runs[-1][1] *= extent
+        else:
+            runs.append([d in axes, extent])
+    folds = []
+    while any(reduced for reduced, _ in runs):
+        longest = max((k for k, (reduced, _) in enumerate(runs) if reduced), key=lambda k: runs[k][1])
+        before, after = runs[:longest], runs[longest + 1 :]
+        extents = [math.prod(extent for _, extent in part) for part in (before, after)]
+        folds.append(Fold(extents[0], runs[longest][1], extents[1]))
+        runs = before + after
+    return tuple(folds) or (Fold(1, 1, math.prod(shape)),)
+
+
+@cuda.jit
+def fill_kernel(out, value):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = value
+
+
+def each_fold(p: Problem, work: typing.Callable) -> None:
+    """Carry out the folds one after another: ``work(task)``, each with the states that the one before has left."""
+    x, states = p.x.reshape(-1), False
+    for fold in p.folds[:-1]:
+        out = states_of(p, fold.outer * fold.inner)
+        work(Task(p, x, out, fold, states, False))
+        x, states = out, True
+    work(Task(p, x, (p.out,), p.folds[-1], states, True))
+
+
+def states_of(p: Problem, count: int) -> tuple:
+    """Arrays for so many states, one for each number of a state."""
+    return tuple(device.empty(count, number.dtype, stream=p.stream) for number in p.none)
+
+
+class Task(typing.NamedTuple):
+    """One fold of a problem."""
+
+    p: Problem
+    x: typing.Any  # a vector of elements, or a tuple of arrays of states
+    out: tuple  # arrays of states, or the results alone
+    fold: Fold
+    states: bool  # x has states
+    last: bool  # out has results
+
+    @property
+    def made_for(self) -> tuple:
+        """What kernels are made for."""
+        return self.p.op, self.p.x.dtype, self.states, self.last
+
+
+# --------------------------------------------------------------------------------------- states, as tuples of numbers
+#
+# len(state) is known when a kernel is compiled, and so only one branch of each of these functions is.
+
+
+@cuda.jit(device=True)
+def get(arrays, i):
+    """State i, from an array for each of its numbers."""
+    if len(arrays) == 1:
+        return (arrays[0][i],)
+    if len(arrays) == 2:
+        return arrays[0][i], arrays[1][i]
+    return arrays[0][i], arrays[1][i], arrays[2][i]
+
+
+@cuda.jit(device=True)
+def put(arrays, i, state):
+    arrays[0][i] = state[0]
+    if len(state) > 1:
+        arrays[1][i] = state[1]
+    if len(state) > 2:
+        arrays[2][i] = state[2]
+
+
+@cuda.jit(device=True)
+def from_lane(state, distance):
+    """The state of the lane whose number differs in one bit."""
+    if len(state) == 1:
+        return (cuda.shfl_xor_sync(FULL_WARP, state[0], distance),)
+    if len(state) == 2:
+        return (
+            cuda.shfl_xor_sync(FULL_WARP, state[0], distance),
+            cuda.shfl_xor_sync(FULL_WARP, state[1], distance),
+        )
+    return (
+        cuda.shfl_xor_sync(FULL_WARP, state[0], distance),
+        cuda.shfl_xor_sync(FULL_WARP, state[1], distance),
+        cuda.shfl_xor_sync(FULL_WARP, state[2], distance),
+    )
+
+
+class Steps(typing.NamedTuple):
+    """The device functions of a kernel: what it does with elements or states, whatever the operator is."""
+
+    fetch: typing.Any  # fetch(x, i, place): the state of element i
+    store: typing.Any  # store(out, i, state, divisor)
+    cells: typing.Any  # cells(): shared arrays for CELLS states
+
+
+@functools.lru_cache(256)
+def steps_of(op: Operator, dtype: np.dtype, states: bool, last: bool) -> Steps:
+    load, finish, kinds = load_of(op, dtype), op.finish, [number.dtype for number in op.identity(dtype)]
+    first, second, third = (*kinds, None, None)[:3]
+
+    @cuda.jit(device=True)
+    def fetch_element(x, i, place):
+        return load(x[i], place)
+
+    @cuda.jit(device=True)
+    def fetch_state(x, i, place):
+        return get(x, i)
+
+    @cuda.jit(device=True)
+    def store_result(out, i, state, divisor):
+        out[0][i] = finish(state, divisor)
+
+    @cuda.jit(device=True)
+    def store_state(out, i, state, divisor):
+        put(out, i, state)
+
+    @cuda.jit(device=True)
+    def one_array():
+        return (cuda.shared.array(CELLS, first),)
+
+    @cuda.jit(device=True)
+    def two_arrays():
+        return cuda.shared.array(CELLS, first), cuda.shared.array(CELLS, second)
+
+    @cuda.jit(device=True)
+    def three_arrays():
+        return cuda.shared.array(CELLS, first), cuda.shared.array(CELLS, second), cuda.shared.array(CELLS, third)
+
+    cells = (one_array, two_arrays, three_arrays)[len(kinds) - 1]
+    return Steps(fetch_state if states else fetch_element, store_result if last else store_state, cells)
+
+
+# -------------------------------------------------------------------------------------------------- a thread a result
+
+
+@functools.lru_cache(256)
+def thread_kernel(op, dtype, states, last):
+    """The kernel for an operator and a dtype, with states or elements to read, and states or results to store."""
+    (fetch, store, _), combine = steps_of(op, dtype, states, last), op.combine
+
+    @cuda.jit
+    def thread_a_result(x, out, none, fold, divisor):
+        i = np.int64(cuda.grid(1))
+        if i < fold.outer * fold.inner:
+            a, b = i // fold.inner, i % fold.inner
+            total = none
+            for k in range(fold.n):
+                total = combine(total, fetch(x, (a * fold.n + k) * fold.inner + b, k))
+            store(out, i, total, divisor)
+
+    return thread_a_result
+
+
+def launch_threads(task: Task) -> None:
+    p, fold = task.p, task.fold
+    grid = blocks(fold.outer * fold.inner, BLOCK)
+    thread_kernel(*task.made_for)[grid, BLOCK, p.stream](task.x, task.out, p.none, fold, p.divisor)
+
+
+@rung(thread_kernel)
+def thread_per_result(p):
+    """A thread for each result walks along the axis.
+
+    Leaves: where the elements of a result are neighbours, the lanes of a warp read far apart, a sector for each.
+    """
+    each_fold(p, launch_threads)
+
+
+# ------------------------------------------------------------------------------------------------------ a warp a result
+
+
+@functools.lru_cache(256)
+def warp_kernel(op, dtype, states, last):
+    """As `thread_kernel`."""
+    (fetch, store, _), combine = steps_of(op, dtype, states, last), op.combine
+
+    @cuda.jit
+    def warp_a_result(x, out, none, fold, divisor):
+        row = np.int64(cuda.grid(1)) // 32
+        total = none
+        if row < fold.outer:
+            for k in range(cuda.laneid, fold.n, 32):
+                total = combine(total, fetch(x, row * fold.n + k, k))
+        for distance in (16, 8, 4, 2, 1):
+            total = combine(total, from_lane(total, distance))
+        if row < fold.outer and cuda.laneid == 0:
+            store(out, row, total, divisor)
+
+    return warp_a_result
+
+
+@rung(thread_kernel, warp_kernel)
+def coalesced(p):
+    """Lanes go along the axis whose elements are neighbours: a row has a warp, and columns a thread each.
+
+    Leaves: few rows are few warps, few columns are few threads, and most of the GPU is idle.
+    """
+
+    def work(task):
+        if task.fold.inner > 1:
+            launch_threads(task)
+        else:
+            grid = blocks(32 * task.fold.outer, BLOCK)
+            kernel = warp_kernel(*task.made_for)
+            kernel[grid, BLOCK, p.stream](task.x, task.out, p.none, task.fold, p.divisor)
+
+    each_fold(p, work)
+
+
+# ------------------------------------------------------------------------------------------ a block a row, or 32 columns
+
+
+class Rows(typing.NamedTuple):
+    """How rows of neighbours are reduced: a team of threads for each part of a row."""
+
+    rows: int
+    n: int  # elements of a row
+    lanes: int  # threads of a team: a power of two up to 32, or all threads of a block
+    parts: int  # of a row, each of which is reduced to a state
+    length: int  # of a part, in elements
+    shift: int  # how many elements x begins behind a multiple of 16 bytes
+    width: int  # elements a load
+
+
+class Columns(typing.NamedTuple):
+    """How columns are reduced: a block for each part of a tile of them."""
+
+    n: int  # elements of a column
+    inner: int  # columns
+    tile: int  # columns of a block
+    tiles: int
+    parts: int
+    length: int  # of a part, in elements of a column
+    threads: int  # of a block that have a part: threads * width is a multiple of tile
+    width: int
+
+
+@functools.lru_cache(256)
+def rows_kernel(op, dtype, states, last, width):
+    """As `thread_kernel`; ``width``: elements a load, 1 or 4."""
+    (fetch, store, make_cells), combine = steps_of(op, dtype, states, last), op.combine
+    fetch_wide = wide_row(load_of(op, dtype), combine) if width == 4 else fetch
+
+    @cuda.jit
+    def rows(x, out, none, plan, divisor):
+        team, lane = cuda.threadIdx.x // plan.lanes, cuda.threadIdx.x % plan.lanes
+        job = np.int64(cuda.blockIdx.x) * (cuda.blockDim.x // plan.lanes) + team
+        row, part = job, 0
+        if plan.parts > 1:
+            row, part = job // plan.parts, job % plan.parts
+        total = none
+        if row < plan.rows:
+            begin = row * plan.n
+            first, end = begin + part * plan.length, begin + min(plan.n, (part + 1) * plan.length)
+            i = first - (first + plan.shift) % width + width * lane
+            step = width * plan.lanes
+            if i < first:  # a load of full width would begin in the row before
+                for j in range(first, min(i + width, end)):
+                    total = combine(total, fetch(x, j, j - begin))
+                i += step
+            while i + 3 * step + width <= end:  # four loads are under way before the first is used
+                a, b = fetch_wide(x, i, i - begin), fetch_wide(x, i + step, i + step - begin)
+                c = fetch_wide(x, i + 2 * step, i + 2 * step - begin)
+                d = fetch_wide(x, i + 3 * step, i + 3 * step - begin)
+                total = combine(total, combine(combine(a, b), combine(c, d)))
+                i += 4 * step
+            while i + width <= end:
+                total = combine(total, fetch_wide(x, i, i - begin))
+                i += step
+            for j in range(i, end):
+                total = combine(total, fetch(x, j, j - begin))
+        distance = min(plan.lanes, 32) // 2
+        while distance:  # no further than the team reaches
+            total = combine(total, from_lane(total, distance))
+            distance //= 2
+        if plan.lanes > 32:
+            cells = make_cells()
+            if cuda.laneid == 0:
+                put(cells, cuda.threadIdx.x // 32, total)
+            cuda.syncthreads()
+            for warp in range(1, plan.lanes // 32):
+                total = combine(total, get(cells, warp))
+        if row < plan.rows and lane == 0:
+            store(out, job, total, divisor)
+
+    return rows
+
+
+def wide_row(load, combine):
+    """The state of four neighbours of a row, from one load."""
+
+    @cuda.jit(device=True)
+    def fetch_row(x, i, place):
+        a, b, c, d = load128(x, i)
+        return combine(
+            combine(load(a, place), load(b, place + 1)),
+            combine(load(c, place + 2), load(d, place + 3)),
+        )
+
+    return fetch_row
+
+
+@functools.lru_cache(256)
+def columns_kernel(op, dtype, states, last, width):
+    """As `rows_kernel`."""
+    (fetch, store, make_cells), combine = steps_of(op, dtype, states, last), op.combine
+    many = wide_columns(load_of(op, dtype), combine) if width == 4 else one_column(fetch, combine)
+    spread, fetch_each, combine_each, put_each = many
+
+    @cuda.jit
+    def columns(x, out, none, plan, divisor):
+        cells, thread = make_cells(), cuda.threadIdx.x
+        above, tile = np.int64(cuda.blockIdx.x), 0
+        if plan.tiles > 1:
+            above, tile = above // plan.tiles, above % plan.tiles
+        a, part = above, 0
+        if plan.parts > 1:
+            a, part = above // plan.parts, above % plan.parts
+        row, column = thread * width // plan.tile, thread * width % plan.tile
+        height = plan.threads * width // plan.tile  # rows that a block reads at a time
+        totals = spread(none)
+        if thread < plan.threads and tile * plan.tile + column < plan.inner:
+            begin = a * plan.n * plan.inner
+            k = part * plan.length + row
+            i = begin + k * plan.inner + tile * plan.tile + column
+            end = begin + min(plan.n, (part + 1) * plan.length) * plan.inner
+            step = height * plan.inner
+            while i + 3 * step + width <= end:
+                v, w = fetch_each(x, i, k, column, plan.tile), fetch_each(x, i + step, k + height, column, plan.tile)
+                y = fetch_each(x, i + 2 * step, k + 2 * height, column, plan.tile)
+                z = fetch_each(x, i + 3 * step, k + 3 * height, column, plan.tile)
+                totals = combine_each(totals, combine_each(combine_each(v, w), combine_each(y, z)))
+                i, k = i + 4 * step, k + 4 * height
+            while i + width <= end:
+                totals = combine_each(totals, fetch_each(x, i, k, column, plan.tile))
+                i, k = i + step, k + height
+            put_each(cells, thread * width, totals)
+            for j in range(end - i):  # of a tile that holds whole rows, a thread may have 1 to 3 elements left
+                at = thread * width + j
+                put(cells, at, combine(get(cells, at), fetch(x, i + j, k + (column + j) // plan.tile)))
+        elif thread < plan.threads:
+            put_each(cells, thread * width, totals)
+        while height > 1:  # the upper half of the rows is combined with the lower half
+            half = (height + 1) // 2
+            cuda.syncthreads()
+            for i in range(thread, (height - half) * plan.tile, cuda.blockDim.x):
+                put(cells, i, combine(get(cells, i), get(cells, i + half * plan.tile)))
+            height = half
+        cuda.syncthreads()
+        for i in range(thread, min(plan.tile, plan.inner - tile * plan.tile), cuda.blockDim.x):
+            store(out, above * plan.inner + tile * plan.tile + i, get(cells, i), divisor)
+
+    return columns
+
+
+@functools.lru_cache(256)
+def one_column(fetch, combine):
+    """A thread has one column."""
+
+    @cuda.jit(device=True)
+    def spread(none):
+        return none
+
+    @cuda.jit(device=True)
+    def fetch_each(x, i, k, column, tile):
+        return fetch(x, i, k)
+
+    return spread, fetch_each, combine, put
+
+
+def wide_columns(load, combine):
+    """A thread has four columns: a state for each. In a tile of whole rows some may be in the next row."""
+
+    @cuda.jit(device=True)
+    def spread(none):
+        return none, none, none, none
+
+    @cuda.jit(device=True)
+    def fetch_each(x, i, k, column, tile):
+        a, b, c, d = load128(x, i)
+        return (
+            load(a, k),
+            load(b, k + (column + 1) // tile),
+            load(c, k + (column + 2) // tile),
+            load(d, k + (column + 3) // tile),
+        )
+
+    @cuda.jit(device=True)
+    def combine_each(a, b):
+        return combine(a[0], b[0]), combine(a[1], b[1]), combine(a[2], b[2]), combine(a[3], b[3])
+
+    @cuda.jit(device=True)
+    def put_each(cells, i, states):
+        put(cells, i, states[0])
+        put(cells, i + 1, states[1])
+        put(cells, i + 2, states[2])
+        put(cells, i + 3, states[3])
+
+    return spread, fetch_each, combine_each, put_each
+
+
+def launch_rows(task: Task, plan: Rows, threads: int, out: tuple, last: bool) -> None:
+    p = task.p
+    kernel = rows_kernel(p.op, p.x.dtype, task.states, last, plan.width)
+    grid = blocks(plan.rows * plan.parts, threads // plan.lanes)
+    kernel[grid, threads, p.stream](task.x, out, p.none, plan, p.divisor)
+
+
+def launch_columns(task: Task, plan: Columns, outer: int, out: tuple, last: bool) -> None:
+    p = task.p
+    kernel = columns_kernel(p.op, p.x.dtype, task.states, last, plan.width)
+    grid, threads = outer * plan.parts * plan.tiles, round_up(plan.threads, 32)
+    kernel[grid, threads, p.stream](task.x, out, p.none, plan, p.divisor)
+
+
+def launch(task: Task, plan: Rows | Columns) -> None:
+    """One fold by its plan. States of parts are put together by a second launch."""
+    p, fold, parted = task.p, task.fold, plan.parts > 1
+    out = states_of(p, fold.outer * plan.parts * fold.inner) if parted else task.out
+    if isinstance(plan, Rows):
+        launch_rows(task, plan, max(plan.lanes, BLOCK if plan.lanes <= 32 else 0), out, task.last and not parted)
+    else:
+        launch_columns(task, plan, fold.outer, out, task.last and not parted)
+    if parted:
+        rest = Fold(fold.outer, plan.parts, fold.inner)
+        launch(task._replace(x=out, fold=rest, states=True), side_by_side(rest, 1, 1))
+
+
+TALL = 8  # rows that a block reads at a time
+
+
+@functools.lru_cache(1024)
+def block_plan(fold: Fold, width: int, shift: int, parts: int = 1) -> Rows | Columns:
+    """A block for each part of a row, or of a tile of columns."""
+    outer, n, inner = fold
+    length = blocks(n, parts)
+    if inner == 1:
+        return Rows(outer, n, BLOCK, blocks(n, length), length, shift, width)
+    if inner % width or shift:
+        width = 1
+    tile = BLOCK * width // TALL
+    return Columns(n, inner, tile, blocks(inner, tile), blocks(n, length), length, BLOCK, width)
+
+
+@rung(rows_kernel, columns_kernel)
+def block_per_result(p):
+    """The threads of a block share a row, or 32 columns. Shuffles and a tree in shared memory make one state of theirs.
+
+    Leaves: a thread asks for 4 bytes at a time.
+    """
+    each_fold(p, lambda task: launch(task, block_plan(task.fold, 1, 0)))
+
+
+def widths_of(task: Task) -> tuple[int, int]:
+    """Elements a load, and how many elements x begins behind a multiple of 16 bytes."""
+    if task.states:
+        return 1, 0
+    x = task.x
+    return (4, device.address(x) % 16 // 4) if WIDTH.get(x.dtype.name) == 4 else (1, 0)
+
+
+@rung(rows_kernel, columns_kernel)
+def vectorised(p):
+    """128-bit loads, wherever four neighbours of a row, or of four columns, begin at a multiple of 16 bytes.
+
+    Leaves: few long rows, or few columns, are still few blocks.
+    """
+    each_fold(p, lambda task: launch(task, block_plan(task.fold, *widths_of(task))))
+
+
+# ------------------------------------------------------------------------------------------------ several blocks a result
+
+WANTED = 1024  # blocks of 256 threads that keep a large GPU busy
+LEAST = 16  # loads that are worth a thread's while
+
+
+def parts_of(fold: Fold, width: int, tile: int) -> int:
+    """Into how many parts results are cut: enough blocks to fill a large GPU, but a thread keeps some loads."""
+    outer, n, inner = fold
+    there = outer * blocks(inner, tile)
+    height = max(1, BLOCK * width // tile)  # elements of a result that a block reads at a time
+    return max(1, min(blocks(WANTED, there), n // (height * LEAST), WANTED))
+
+
+@rung(rows_kernel, columns_kernel)
+def split(p):
+    """Several blocks share a long result: each leaves a state, and a second launch combines these in a fixed order.
+
+    Leaves: a row of three has 256 threads, and three columns have a tile of 128.
+    """
+
+    def work(task):
+        width, shift = widths_of(task)
+        inner = task.fold.inner
+        tile = 1 if inner == 1 else BLOCK * (1 if inner % width or shift else width) // TALL
+        launch(task, block_plan(task.fold, width, shift, parts_of(task.fold, width, tile)))
+
+    each_fold(p, work)
+
+
+# -------------------------------------------------------------------------------- as many threads as there is work for
+
+TEAM = 4  # loads for each lane of a team
+SHORT = 16  # elements of a row that one thread reduces
+STAGED = BLOCK * SHORT  # elements that a block keeps in shared memory
+MOST_THREADS = 512
+
+
+@functools.lru_cache(256)
+def short_kernel(op, dtype, last):
+    """As `thread_kernel`, of elements."""
+    (fetch, store, _), combine = steps_of(op, dtype, False, last), op.combine
+
+    @cuda.jit
+    def short_rows(x, out, none, rows, n, each, divisor):
+        tile = cuda.shared.array(STAGED, x.dtype, alignment=16)
+        thread, first_row = cuda.threadIdx.x, np.int64(cuda.blockIdx.x) * (BLOCK * each)
+        first, count = first_row * n, min(BLOCK * each, rows - first_row) * n
+        for i in range(4 * thread, count - 3, 4 * BLOCK):  # neighbours load neighbours, whatever rows they are of
+            store128(tile, i, load128(x, first + i))
+        i = count - count % 4 + thread
+        if i < count:
+            tile[i] = x[first + i]
+        cuda.syncthreads()
+        for r in range(thread, min(BLOCK * each, rows - first_row), BLOCK):
+            total = none
+            for k in range(n):
+                total = combine(total, fetch(tile, r * n + k, k))
+            store(out, first_row + r, total, divisor)
+
+    return short_rows
+
+
+def launch_short(task: Task) -> None:
+    p, (rows, n, _) = task.p, task.fold
+    each = SHORT // n  # rows a thread
+    kernel = short_kernel(p.op, p.x.dtype, task.last)
+    kernel[blocks(rows, BLOCK * each), BLOCK, p.stream](task.x, task.out, p.none, rows, n, each, p.divisor)
+
+
+@functools.lru_cache(1024)
+def teams(fold: Fold, width: int, shift: int) -> Rows:
+    """Lanes for a row as it is long; a block for a long row, several for one of few."""
+    rows, n, _ = fold
+    loads, lanes = blocks(n, width), 1
+    while lanes < BLOCK and lanes * TEAM < loads:
+        lanes *= 2
+    if lanes == 64 and rows >= WANTED * 8:
+        lanes = 32
+    if lanes < BLOCK:
+        return Rows(rows, n, lanes, 1, n, shift, width)
+    parts = parts_of(fold, width, 1)
+    length = blocks(n, parts)
+    return Rows(rows, n, lanes, blocks(n, length), length, shift, width)
+
+
+@functools.lru_cache(1024)
+def side_by_side(fold: Fold, width: int, most_parts: int = WANTED) -> Columns:
+    """Narrow columns: a block reads whole rows, as many side by side as make full loads of neighbours.
+
+    Wide ones: a tile of columns, as tall as the columns are long.
+    """
+    outer, n, inner = fold
+    period = inner // math.gcd(inner, width)  # threads until the columns come again
+    if period <= MOST_THREADS:
+        threads, tile = max(period, BLOCK // period * period), inner
+    else:
+        threads, tile = BLOCK, BLOCK * width
+        while tile > 32 * width and n * width * BLOCK >= 64 * tile:
+            tile //= 2
+    tiles, height = blocks(inner, tile), threads * width // tile
+    parts = max(1, min(blocks(WANTED, outer * tiles), n // (height * LEAST), most_parts))
+    length = round_up(blocks(n, parts), 4)  # so that parts begin at multiples of 16 bytes
+    return Columns(n, inner, tile, tiles, blocks(n, length), length, threads, width)
+
+
+def way(task: Task) -> None:
+    """Launch what suits the fold."""
+    fold, (width, shift) = task.fold, widths_of(task)
+    outer, n, inner = fold
+    if inner == 1 and n <= SHORT and n % 4 and width == 4 and not shift:
+        launch_short(task)
+    elif inner == 1:
+        launch(task, teams(fold, width, shift))
+    elif n * inner < BLOCK * width and outer >= WANTED:
+        launch_threads(task)
+    else:
+        narrow = inner // math.gcd(inner, width) <= MOST_THREADS
+        if shift or (not narrow and inner % width) or (narrow and outer > 1 and n * inner % width):
+            width = 1
+        launch(task, side_by_side(fold, width))
+
+
+@rung(thread_kernel, rows_kernel, columns_kernel, short_kernel)
+def planned(p):
+    """Threads for the work that there is: short rows through shared memory, lanes for a row, narrow columns as one row."""
+    each_fold(p, way)
+
+
+LADDER = (thread_per_result, coalesced, block_per_result, vectorised, split, planned)
