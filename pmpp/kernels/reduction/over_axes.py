@@ -22,8 +22,9 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP, blocks, round_up
-from pmpp.kernels.reduction.operators import ALL, OPERATORS, Operator, load_of, operator_of
+from pmpp.kernels.common import blocks, round_up
+from pmpp.kernels.reduction.operators import ALL, OPERATORS, Operator, load_of
+from pmpp.kernels.reduction.states import access_of, cells_of, from_lane, get, one_column, put, wide_columns, wide_row
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
 from pmpp.runtime.rung import Cost, Problem, rung
@@ -31,7 +32,7 @@ from pmpp.runtime.vector import WIDTH, load128, store128
 
 DTYPES = ALL
 BLOCK = 256  # threads a block, where nothing else is said
-CELLS = 2048  # states that the threads of a block put together in shared memory
+CELLS = 2048  # states that the threads of a block put together in shared memory, with wide loads
 MOST_AXES = 8
 
 
@@ -194,99 +195,13 @@ class Task(typing.NamedTuple):
         return self.p.op, self.p.x.dtype, self.states, self.last
 
 
-# --------------------------------------------------------------------------------------- states, as tuples of numbers
-#
-# len(state) is known when a kernel is compiled, and so only one branch of each of these functions is.
-
-
-@cuda.jit(device=True)
-def get(arrays, i):
-    """State i, from an array for each of its numbers."""
-    if len(arrays) == 1:
-        return (arrays[0][i],)
-    if len(arrays) == 2:
-        return arrays[0][i], arrays[1][i]
-    return arrays[0][i], arrays[1][i], arrays[2][i]
-
-
-@cuda.jit(device=True)
-def put(arrays, i, state):
-    arrays[0][i] = state[0]
-    if len(state) > 1:
-        arrays[1][i] = state[1]
-    if len(state) > 2:
-        arrays[2][i] = state[2]
-
-
-@cuda.jit(device=True)
-def from_lane(state, distance):
-    """The state of the lane whose number differs in one bit."""
-    if len(state) == 1:
-        return (cuda.shfl_xor_sync(FULL_WARP, state[0], distance),)
-    if len(state) == 2:
-        return (
-            cuda.shfl_xor_sync(FULL_WARP, state[0], distance),
-            cuda.shfl_xor_sync(FULL_WARP, state[1], distance),
-        )
-    return (
-        cuda.shfl_xor_sync(FULL_WARP, state[0], distance),
-        cuda.shfl_xor_sync(FULL_WARP, state[1], distance),
-        cuda.shfl_xor_sync(FULL_WARP, state[2], distance),
-    )
-
-
-class Steps(typing.NamedTuple):
-    """The device functions of a kernel: what it does with elements or states, whatever the operator is."""
-
-    fetch: typing.Any  # fetch(x, i, place): the state of element i
-    store: typing.Any  # store(out, i, state, divisor)
-    cells: typing.Any  # cells(): shared arrays for CELLS states
-
-
-@functools.lru_cache(256)
-def steps_of(op: Operator, dtype: np.dtype, states: bool, last: bool) -> Steps:
-    load, finish, kinds = load_of(op, dtype), op.finish, [number.dtype for number in op.identity(dtype)]
-    first, second, third = (*kinds, None, None)[:3]
-
-    @cuda.jit(device=True)
-    def fetch_element(x, i, place):
-        return load(x[i], place)
-
-    @cuda.jit(device=True)
-    def fetch_state(x, i, place):
-        return get(x, i)
-
-    @cuda.jit(device=True)
-    def store_result(out, i, state, divisor):
-        out[0][i] = finish(state, divisor)
-
-    @cuda.jit(device=True)
-    def store_state(out, i, state, divisor):
-        put(out, i, state)
-
-    @cuda.jit(device=True)
-    def one_array():
-        return (cuda.shared.array(CELLS, first),)
-
-    @cuda.jit(device=True)
-    def two_arrays():
-        return cuda.shared.array(CELLS, first), cuda.shared.array(CELLS, second)
-
-    @cuda.jit(device=True)
-    def three_arrays():
-        return cuda.shared.array(CELLS, first), cuda.shared.array(CELLS, second), cuda.shared.array(CELLS, third)
-
-    cells = (one_array, two_arrays, three_arrays)[len(kinds) - 1]
-    return Steps(fetch_state if states else fetch_element, store_result if last else store_state, cells)
-
-
 # -------------------------------------------------------------------------------------------------- a thread a result
 
 
 @functools.lru_cache(256)
 def thread_kernel(op, dtype, states, last):
     """The kernel for an operator and a dtype, with states or elements to read, and states or results to store."""
-    (fetch, store, _), combine = steps_of(op, dtype, states, last), op.combine
+    (fetch, store), combine = access_of(op, dtype, states, last), op.combine
 
     @cuda.jit
     def thread_a_result(x, out, none, fold, divisor):
@@ -322,7 +237,7 @@ def thread_per_result(p):
 @functools.lru_cache(256)
 def warp_kernel(op, dtype, states, last):
     """As `thread_kernel`."""
-    (fetch, store, _), combine = steps_of(op, dtype, states, last), op.combine
+    (fetch, store), combine = access_of(op, dtype, states, last), op.combine
 
     @cuda.jit
     def warp_a_result(x, out, none, fold, divisor):
@@ -357,7 +272,7 @@ def coalesced(p):
     each_fold(p, work)
 
 
-# ------------------------------------------------------------------------------------------ a block a row, or 32 columns
+# ----------------------------------------------------------------------------------------- a block a row, or 32 columns
 
 
 class Rows(typing.NamedTuple):
@@ -388,7 +303,8 @@ class Columns(typing.NamedTuple):
 @functools.lru_cache(256)
 def rows_kernel(op, dtype, states, last, width):
     """As `thread_kernel`; ``width``: elements a load, 1 or 4."""
-    (fetch, store, make_cells), combine = steps_of(op, dtype, states, last), op.combine
+    (fetch, store), combine = access_of(op, dtype, states, last), op.combine
+    make_cells = cells_of(op, dtype, 32)
     fetch_wide = wide_row(load_of(op, dtype), combine) if width == 4 else fetch
 
     @cuda.jit
@@ -436,24 +352,11 @@ def rows_kernel(op, dtype, states, last, width):
     return rows
 
 
-def wide_row(load, combine):
-    """The state of four neighbours of a row, from one load."""
-
-    @cuda.jit(device=True)
-    def fetch_row(x, i, place):
-        a, b, c, d = load128(x, i)
-        return combine(
-            combine(load(a, place), load(b, place + 1)),
-            combine(load(c, place + 2), load(d, place + 3)),
-        )
-
-    return fetch_row
-
-
 @functools.lru_cache(256)
 def columns_kernel(op, dtype, states, last, width):
     """As `rows_kernel`."""
-    (fetch, store, make_cells), combine = steps_of(op, dtype, states, last), op.combine
+    (fetch, store), combine = access_of(op, dtype, states, last), op.combine
+    make_cells = cells_of(op, dtype, CELLS if width > 1 else CELLS // 4)
     many = wide_columns(load_of(op, dtype), combine) if width == 4 else one_column(fetch, combine)
     spread, fetch_each, combine_each, put_each = many
 
@@ -501,52 +404,6 @@ def columns_kernel(op, dtype, states, last, width):
             store(out, above * plan.inner + tile * plan.tile + i, get(cells, i), divisor)
 
     return columns
-
-
-@functools.lru_cache(256)
-def one_column(fetch, combine):
-    """A thread has one column."""
-
-    @cuda.jit(device=True)
-    def spread(none):
-        return none
-
-    @cuda.jit(device=True)
-    def fetch_each(x, i, k, column, tile):
-        return fetch(x, i, k)
-
-    return spread, fetch_each, combine, put
-
-
-def wide_columns(load, combine):
-    """A thread has four columns: a state for each. In a tile of whole rows some may be in the next row."""
-
-    @cuda.jit(device=True)
-    def spread(none):
-        return none, none, none, none
-
-    @cuda.jit(device=True)
-    def fetch_each(x, i, k, column, tile):
-        a, b, c, d = load128(x, i)
-        return (
-            load(a, k),
-            load(b, k + (column + 1) // tile),
-            load(c, k + (column + 2) // tile),
-            load(d, k + (column + 3) // tile),
-        )
-
-    @cuda.jit(device=True)
-    def combine_each(a, b):
-        return combine(a[0], b[0]), combine(a[1], b[1]), combine(a[2], b[2]), combine(a[3], b[3])
-
-    @cuda.jit(device=True)
-    def put_each(cells, i, states):
-        put(cells, i, states[0])
-        put(cells, i + 1, states[1])
-        put(cells, i + 2, states[2])
-        put(cells, i + 3, states[3])
-
-    return spread, fetch_each, combine_each, put_each
 
 
 def launch_rows(task: Task, plan: Rows, threads: int, out: tuple, last: bool) -> None:
@@ -618,7 +475,7 @@ def vectorised(p):
     each_fold(p, lambda task: launch(task, block_plan(task.fold, *widths_of(task))))
 
 
-# ------------------------------------------------------------------------------------------------ several blocks a result
+# ----------------------------------------------------------------------------------------------- several blocks a result
 
 WANTED = 1024  # blocks of 256 threads that keep a large GPU busy
 LEAST = 16  # loads that are worth a thread's while
@@ -659,7 +516,7 @@ MOST_THREADS = 512
 @functools.lru_cache(256)
 def short_kernel(op, dtype, last):
     """As `thread_kernel`, of elements."""
-    (fetch, store, _), combine = steps_of(op, dtype, False, last), op.combine
+    (fetch, store), combine = access_of(op, dtype, False, last), op.combine
 
     @cuda.jit
     def short_rows(x, out, none, rows, n, each, divisor):
@@ -743,7 +600,7 @@ def way(task: Task) -> None:
 
 @rung(thread_kernel, rows_kernel, columns_kernel, short_kernel)
 def planned(p):
-    """Threads for the work that there is: short rows through shared memory, lanes for a row, narrow columns as one row."""
+    """Threads for the work there is: short rows through shared memory, lanes for a row, narrow columns as one row."""
     each_fold(p, way)
 
 
