@@ -24,7 +24,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.reduction.operators import ALL, OPERATORS, Operator, load_of
-from pmpp.kernels.reduction.states import access_of, cells_of, from_lane, get, one_column, put, wide_columns, wide_row
+from pmpp.kernels.reduction.states import access_of, cells_of, column_loads, from_lane, get, put, row_loads
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
 from pmpp.runtime.rung import Cost, Problem, rung
@@ -36,12 +36,135 @@ CELLS = 2048  # states that the threads of a block put together in shared memory
 MOST_AXES = 8
 
 
-def reference(x, axis=None, op="sum", keepdims=False, ddof=0):
-    raise NotImplementedError
+def reference(
+    x: np.ndarray, axis: typing.Any = None, op: str = "sum", keepdims: bool = False, ddof: int = 0
+) -> np.ndarray:
+    """The result, with sums in float64, or int64 for integers. What is reduced becomes the rows of a matrix first."""
+    axes = axes_of(axis, x.ndim)
+    kept = [d for d in range(x.ndim) if d not in axes]
+    shape = [1 if d in axes else extent for d, extent in enumerate(x.shape) if keepdims or d not in axes]
+    n = math.prod(x.shape[d] for d in axes)
+    wide = x.astype(np.int64 if x.dtype.kind == "i" else np.float64)
+    rows = wide.transpose(*kept, *axes).reshape(math.prod(x.shape[d] for d in kept), n)
+    with np.errstate(all="ignore"):
+        made = [REFERENCES[op](row, ddof) for row in rows]
+        return np.array(made, OPERATORS[op].result(x.dtype)).reshape(shape)
 
 
-def inputs(rng=None):
-    return {}
+def _place(row: np.ndarray, better: typing.Callable) -> int:
+    """Where the best element is: the first NaN, or the first of equal ones."""
+    best = 0
+    for k in range(1, row.size):
+        if row[best] == row[best] and (row[k] != row[k] or better(row[k], row[best])):
+            best = k
+    return best
+
+
+def _mean(row: np.ndarray) -> float:
+    return row.sum() / row.size if row.size else np.nan
+
+
+def _variance(row: np.ndarray, ddof: int) -> float:
+    return np.square(row - _mean(row)).sum() / np.float64(max(row.size - ddof, 0))
+
+
+REFERENCES: dict[str, typing.Callable] = {
+    "sum": lambda row, _: row.sum(),
+    "prod": lambda row, _: row.prod(),
+    "max": lambda row, _: row.max(),
+    "min": lambda row, _: row.min(),
+    "mean": lambda row, _: _mean(row),
+    "var": _variance,
+    "norm1": lambda row, _: abs(row).sum(),
+    "norm2": lambda row, _: math.sqrt((row * row).sum()),
+    "norm_inf": lambda row, _: abs(row).max(),
+    "any": lambda row, _: (row != 0).any(),
+    "all": lambda row, _: (row != 0).all(),
+    "count_nonzero": lambda row, _: (row != 0).sum(),
+    "argmax": lambda row, _: _place(row, lambda a, b: a > b),
+    "argmin": lambda row, _: _place(row, lambda a, b: a < b),
+}
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
+    """Small awkward inputs: a name, and ``(x, axis, op, keepdims, ddof)``, of which the last two may be missing."""
+    rng = np.random.default_rng(10) if rng is None else rng
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    made: dict[str, tuple] = {f"a vector of {n}": (normal(n), 0, "sum") for n in (1, 31, 257, 1030)}
+    cube = normal(4, 23, 9)
+    made |= {f"axis {axis} of three": (cube, axis, "max", axis == 1) for axis in (0, 1, -1)}
+    made |= {"all of them": (cube, None, "mean"), "all of them, kept": (cube, None, "var", True)}
+    made["two neighbours"] = (cube, (1, 2), "var", False, 1)
+    made["two that are apart"] = (cube, (0, 2), "mean", True)
+    made["channels of images"] = (normal(3, 5, 7, 4) + np.float32(100), (0, 2, 3), "var", False, 0)
+    made["three apart, with moments"] = (normal(7, 2, 5, 2, 6), (0, 2, 4), "var", False, 1)
+    made["eight axes"] = (normal(2, 3, 1, 2, 1, 2, 3, 2), (1, 2, 3, 6), "sum", True)
+    made["means of rows"] = (normal(3, 101) + np.float32(1), 1, "mean")
+    made["nothing reduced"] = (cube, (), "norm2")
+    made |= {"tall": (normal(400, 3), 0, "norm1"), "tall and odd": (normal(150, 5), 0, "argmin")}
+    made |= {f"rows of {n}": (normal(90, n), 1, op) for n, op in ((2, "min"), (3, "argmax"), (7, "var"), (36, "sum"))}
+    made |= {"few long rows": (normal(2, 1501), 1, "argmax"), "wide": (normal(3, 2060), 0, "norm_inf")}
+    made["wide and odd"] = (normal(9, 1101), 0, "sum")
+    made["many small ones"] = (normal(1100, 5, 3), 1, "argmax")
+    made["equal ones"] = (rng.integers(-1, 2, (6, 300)).astype(np.float32), 1, "argmax")  # the first of many wins
+    made["equal columns"] = (np.zeros((70, 5), np.float32), 0, "argmin")
+    made["below nothing"] = (-1 - rng.random((40, 6), dtype=np.float32), 0, "max")  # a max that starts from 0 is wrong
+    bad = normal(9, 130)
+    bad[np.arange(9), rng.integers(0, 130, 9)] = np.nan
+    bad[4], bad[5, 7], bad[6] = 1, np.inf, -np.inf
+    made |= {f"NaN, {op}": (bad, 1, op) for op in ("max", "min", "argmax", "argmin", "norm_inf", "any", "sum")}
+    made["minus infinity only"] = (np.full((3, 40), -np.inf, np.float32), 1, "argmax")
+    made["products"] = (np.exp(normal(30, 40) / 8), 1, "prod")
+    made["cancellation"] = (np.float32([[1e8, 1, -1e8, 1] * 40]), 1, "sum")
+    made["far from 0"] = (normal(4, 400) + np.float32(1e4), 1, "var")  # a sum of squares has no digit of it left
+    whole = rng.integers(2**30, 2**31, (11, 60), dtype=np.int32)
+    made |= {"int32, sum beyond int32": (whole, 1, "sum"), "int32, columns": (-whole, 0, "max")}
+    made |= {"int32, place": (whole % 5, 1, "argmin"), "int32, product": (whole, 0, "prod")}
+    half = normal(12, 77).astype(np.float16)
+    made |= {f"float16, {op}": (half, axis, op) for op, axis in (("sum", 1), ("mean", 0), ("max", 1), ("argmin", 0))}
+    flags = rng.random((20, 130)) < 0.02
+    made |= {
+        "bool, any": (flags, 1, "any"),
+        "bool, all": (~flags, 0, "all"),
+        "bool, count": (flags, None, "count_nonzero"),
+    }
+    made |= {"nothing to add": (normal(4, 0, 3), 1, "sum"), "no results": (normal(0, 4), 1, "max")}
+    made["nothing to multiply"] = (normal(4, 0), 1, "prod")
+    return made
+
+
+def error_bound(
+    x: np.ndarray, axis: typing.Any = None, op: str = "sum", keepdims: bool = False, ddof: int = 0
+) -> np.ndarray:
+    """How far from `reference` a right result may be: an array of its shape, 0 where it must be equal.
+
+    A value goes through n roundings at most, each of u = 2^-24 of what has been added up, which is no greater than the
+    sum of the sizes (Higham, Accuracy and Stability, 2002, section 4.2). Where states are combined for a variance, the
+    errors e of two means change the squared step between them by 2 |step| e + e^2. The steps, weighted, add up to the
+    variance; the weights to no more than n for single values and n log2(n) / 2 for halves (T. Chan, G. Golub,
+    R. LeVeque, 1983). A float16 is rounded once more, to 11 bits.
+    """
+    axes = axes_of(axis, x.ndim)
+    n, u = max(math.prod(x.shape[d] for d in axes), 1), 2.0**-24
+    exact = np.asarray(reference(x, axis, op, keepdims, ddof))
+    if exact.dtype.kind != "f" or op in ("max", "min", "norm_inf") or not x.size:
+        return np.zeros(exact.shape)
+    with np.errstate(all="ignore"):
+        wide = np.where(np.isfinite(x), x, 0).astype(np.float64)
+        sizes, size = abs(wide).sum(axes, keepdims=keepdims), abs(exact.astype(np.float64))
+        if op == "var":
+            spread = wide.var(axes, keepdims=keepdims)
+            e = 3 * n * u * abs(wide).max(axes, keepdims=keepdims, initial=0)
+            share = max(1.0, math.log2(n) / 2)
+            allowed = 5 * n * u * spread + 4 * e * np.sqrt(spread * share) + 4 * e**2 * share
+            allowed = allowed * n / max(n - ddof, 1)
+        else:
+            growth = {"mean": sizes / n, "prod": size, "norm2": size}.get(op, sizes)
+            allowed = (n + 1) * u * growth
+        return np.asarray(allowed + (2.0**-11 * size + 2.0**-25 if exact.dtype == np.float16 else 0))
 
 
 def cost(n: int, results: int, itemsize: int = 4) -> Cost:
@@ -49,7 +172,7 @@ def cost(n: int, results: int, itemsize: int = 4) -> Cost:
     return Cost(flops=max(n - results, 0), bytes=(n + results) * itemsize)
 
 
-def arguments(x, axis=None, op="sum", keepdims=False, *, ddof=0, stream=0) -> Problem:
+def arguments(x, axis=None, op="sum", keepdims=False, ddof=0, *, stream=0) -> Problem:
     """Reduce an array along one axis, along several, or to one number.
 
     Args:
@@ -280,7 +403,7 @@ class Rows(typing.NamedTuple):
 
     rows: int
     n: int  # elements of a row
-    lanes: int  # threads of a team: a power of two up to 32, or all threads of a block
+    bits: int  # a team has 2^bits threads: some lanes of a warp, or all threads of a block
     parts: int  # of a row, each of which is reduced to a state
     length: int  # of a part, in elements
     shift: int  # how many elements x begins behind a multiple of 16 bytes
@@ -298,19 +421,21 @@ class Columns(typing.NamedTuple):
     length: int  # of a part, in elements of a column
     threads: int  # of a block that have a part: threads * width is a multiple of tile
     width: int
+    turned: bool  # the states of a column are stored as neighbours, so that they are rows to the second launch
 
 
 @functools.lru_cache(256)
 def rows_kernel(op, dtype, states, last, width):
     """As `thread_kernel`; ``width``: elements a load, 1 or 4."""
     (fetch, store), combine = access_of(op, dtype, states, last), op.combine
+    whole, some = row_loads(fetch, load_of(op, dtype), combine, width)
     make_cells = cells_of(op, dtype, 32)
-    fetch_wide = wide_row(load_of(op, dtype), combine) if width == 4 else fetch
 
     @cuda.jit
-    def rows(x, out, none, plan, divisor):
-        team, lane = cuda.threadIdx.x // plan.lanes, cuda.threadIdx.x % plan.lanes
-        job = np.int64(cuda.blockIdx.x) * (cuda.blockDim.x // plan.lanes) + team
+    def rows(x, out, none, plan, size, divisor):
+        thread, lanes = cuda.threadIdx.x, 1 << plan.bits
+        lane = thread & (lanes - 1)
+        job = np.int64(cuda.blockIdx.x) * (cuda.blockDim.x >> plan.bits) + (thread >> plan.bits)
         row, part = job, 0
         if plan.parts > 1:
             row, part = job // plan.parts, job % plan.parts
@@ -318,33 +443,34 @@ def rows_kernel(op, dtype, states, last, width):
         if row < plan.rows:
             begin = row * plan.n
             first, end = begin + part * plan.length, begin + min(plan.n, (part + 1) * plan.length)
-            i = first - (first + plan.shift) % width + width * lane
-            step = width * plan.lanes
-            if i < first:  # a load of full width would begin in the row before
-                for j in range(first, min(i + width, end)):
-                    total = combine(total, fetch(x, j, j - begin))
-                i += step
-            while i + 3 * step + width <= end:  # four loads are under way before the first is used
-                a, b = fetch_wide(x, i, i - begin), fetch_wide(x, i + step, i + step - begin)
-                c = fetch_wide(x, i + 2 * step, i + 2 * step - begin)
-                d = fetch_wide(x, i + 3 * step, i + 3 * step - begin)
-                total = combine(total, combine(combine(a, b), combine(c, d)))
+            low, high = 0, 0  # the first and the last place for a load of full width
+            if width > 1:
+                low, high = -plan.shift % width, size - (size + plan.shift) % width - width
+                if lane == 0:  # at the ends of x there may be 1 to 3 elements that no such load reaches
+                    for j in range(first, min(low, end)):
+                        total = combine(total, fetch(x, j, j - begin))
+                    for j in range(max(high + width, first), end):
+                        total = combine(total, fetch(x, j, j - begin))
+                first, end = max(first, low), min(end, high + width)
+            i, step = first - (first + plan.shift) % width + width * lane, width << plan.bits
+            if first < end:
+                total = combine(total, some(x, i, step, begin, first, end, low, high, none))
                 i += 4 * step
-            while i + width <= end:
-                total = combine(total, fetch_wide(x, i, i - begin))
-                i += step
-            for j in range(i, end):
-                total = combine(total, fetch(x, j, j - begin))
-        distance = min(plan.lanes, 32) // 2
+                while i + 3 * step + width <= end:
+                    total = combine(total, whole(x, i, step, begin))
+                    i += 4 * step
+                if i < end:
+                    total = combine(total, some(x, i, step, begin, first, end, low, high, none))
+        distance = min(lanes, 32) // 2
         while distance:  # no further than the team reaches
             total = combine(total, from_lane(total, distance))
             distance //= 2
-        if plan.lanes > 32:
+        if lanes > 32:
             cells = make_cells()
             if cuda.laneid == 0:
-                put(cells, cuda.threadIdx.x // 32, total)
+                put(cells, thread // 32, total)
             cuda.syncthreads()
-            for warp in range(1, plan.lanes // 32):
+            for warp in range(1, lanes // 32):
                 total = combine(total, get(cells, warp))
         if row < plan.rows and lane == 0:
             store(out, job, total, divisor)
@@ -356,27 +482,25 @@ def rows_kernel(op, dtype, states, last, width):
 def columns_kernel(op, dtype, states, last, width):
     """As `rows_kernel`."""
     (fetch, store), combine = access_of(op, dtype, states, last), op.combine
+    spread, fetch_each, combine_each, chosen_each, put_each = column_loads(fetch, load_of(op, dtype), combine, width)
     make_cells = cells_of(op, dtype, CELLS if width > 1 else CELLS // 4)
-    many = wide_columns(load_of(op, dtype), combine) if width == 4 else one_column(fetch, combine)
-    spread, fetch_each, combine_each, put_each = many
 
     @cuda.jit
     def columns(x, out, none, plan, divisor):
         cells, thread = make_cells(), cuda.threadIdx.x
-        above, tile = np.int64(cuda.blockIdx.x), 0
+        above, tile, part = np.int64(cuda.blockIdx.x), 0, 0
         if plan.tiles > 1:
             above, tile = above // plan.tiles, above % plan.tiles
-        a, part = above, 0
+        a = above
         if plan.parts > 1:
             a, part = above // plan.parts, above % plan.parts
         row, column = thread * width // plan.tile, thread * width % plan.tile
         height = plan.threads * width // plan.tile  # rows that a block reads at a time
-        totals = spread(none)
-        if thread < plan.threads and tile * plan.tile + column < plan.inner:
-            begin = a * plan.n * plan.inner
+        totals, left = spread(none), tile * plan.tile
+        if thread < plan.threads and left + column < plan.inner:
             k = part * plan.length + row
-            i = begin + k * plan.inner + tile * plan.tile + column
-            end = begin + min(plan.n, (part + 1) * plan.length) * plan.inner
+            i = (a * plan.n + k) * plan.inner + left + column
+            end = (a * plan.n + min(plan.n, (part + 1) * plan.length)) * plan.inner
             step = height * plan.inner
             while i + 3 * step + width <= end:
                 v, w = fetch_each(x, i, k, column, plan.tile), fetch_each(x, i + step, k + height, column, plan.tile)
@@ -384,9 +508,15 @@ def columns_kernel(op, dtype, states, last, width):
                 z = fetch_each(x, i + 3 * step, k + 3 * height, column, plan.tile)
                 totals = combine_each(totals, combine_each(combine_each(v, w), combine_each(y, z)))
                 i, k = i + 4 * step, k + 4 * height
-            while i + width <= end:
-                totals = combine_each(totals, fetch_each(x, i, k, column, plan.tile))
-                i, k = i + step, k + height
+            if i + width <= end:  # three more loads at most: one that is not there is made where the first is
+                two, three = i + step + width <= end, i + 2 * step + width <= end
+                v = fetch_each(x, i, k, column, plan.tile)
+                w = fetch_each(x, i + step if two else i, k + height, column, plan.tile)
+                y = fetch_each(x, i + 2 * step if three else i, k + 2 * height, column, plan.tile)
+                v = combine_each(v, chosen_each(two, w, spread(none)))
+                totals = combine_each(totals, combine_each(v, chosen_each(three, y, spread(none))))
+                loads = 1 + int(two) + int(three)
+                i, k = i + loads * step, k + loads * height
             put_each(cells, thread * width, totals)
             for j in range(end - i):  # of a tile that holds whole rows, a thread may have 1 to 3 elements left
                 at = thread * width + j
@@ -400,37 +530,51 @@ def columns_kernel(op, dtype, states, last, width):
                 put(cells, i, combine(get(cells, i), get(cells, i + half * plan.tile)))
             height = half
         cuda.syncthreads()
-        for i in range(thread, min(plan.tile, plan.inner - tile * plan.tile), cuda.blockDim.x):
-            store(out, above * plan.inner + tile * plan.tile + i, get(cells, i), divisor)
+        for i in range(thread, min(plan.tile, plan.inner - left), cuda.blockDim.x):
+            at = above * plan.inner + left + i
+            if plan.turned:
+                at = (a * plan.inner + left + i) * plan.parts + part
+            store(out, at, get(cells, i), divisor)
 
     return columns
 
 
-def launch_rows(task: Task, plan: Rows, threads: int, out: tuple, last: bool) -> None:
-    p = task.p
-    kernel = rows_kernel(p.op, p.x.dtype, task.states, last, plan.width)
-    grid = blocks(plan.rows * plan.parts, threads // plan.lanes)
-    kernel[grid, threads, p.stream](task.x, out, p.none, plan, p.divisor)
-
-
-def launch_columns(task: Task, plan: Columns, outer: int, out: tuple, last: bool) -> None:
-    p = task.p
-    kernel = columns_kernel(p.op, p.x.dtype, task.states, last, plan.width)
-    grid, threads = outer * plan.parts * plan.tiles, round_up(plan.threads, 32)
-    kernel[grid, threads, p.stream](task.x, out, p.none, plan, p.divisor)
+def launch_plan(task: Task, plan: Rows | Columns, out: tuple, last: bool) -> None:
+    """One launch by a plan."""
+    p, outer = task.p, task.fold.outer
+    if isinstance(plan, Rows):
+        threads, jobs = max(BLOCK if plan.bits <= 5 else 0, 1 << plan.bits), plan.rows * plan.parts
+        kernel = rows_kernel(p.op, p.x.dtype, task.states, last, plan.width)
+        grid = blocks(jobs, threads >> plan.bits)
+        kernel[grid, threads, p.stream](task.x, out, p.none, plan, p.x.size, p.divisor)
+    else:
+        kernel = columns_kernel(p.op, p.x.dtype, task.states, last, plan.width)
+        grid, threads = outer * plan.parts * plan.tiles, round_up(plan.threads, 32)
+        kernel[grid, threads, p.stream](task.x, out, p.none, plan, p.divisor)
 
 
 def launch(task: Task, plan: Rows | Columns) -> None:
     """One fold by its plan. States of parts are put together by a second launch."""
-    p, fold, parted = task.p, task.fold, plan.parts > 1
-    out = states_of(p, fold.outer * plan.parts * fold.inner) if parted else task.out
-    if isinstance(plan, Rows):
-        launch_rows(task, plan, max(plan.lanes, BLOCK if plan.lanes <= 32 else 0), out, task.last and not parted)
-    else:
-        launch_columns(task, plan, fold.outer, out, task.last and not parted)
-    if parted:
-        rest = Fold(fold.outer, plan.parts, fold.inner)
-        launch(task._replace(x=out, fold=rest, states=True), side_by_side(rest, 1, 1))
+    p, (outer, _, inner) = task.p, task.fold
+    if plan.parts == 1:
+        launch_plan(task, plan, task.out, task.last)
+        return
+    out = states_of(p, outer * plan.parts * inner)
+    launch_plan(task, plan, out, False)
+    turned = isinstance(plan, Rows) or plan.turned
+    rest = Fold(outer * inner, plan.parts, 1) if turned else Fold(outer, plan.parts, inner)
+    launch_plan(task._replace(x=out, fold=rest, states=True), second(rest), task.out, task.last)
+
+
+@functools.lru_cache(1024)
+def second(fold: Fold) -> Rows | Columns:
+    """The plan for states of parts, which are few: as many threads as may help, so that none waits for many loads."""
+    outer, n, inner = fold
+    if inner == 1:
+        return Rows(outer, n, min(8, max(0, (blocks(n, 4) - 1).bit_length())), 1, n, 0, 1)
+    tile = min(inner, 32)
+    height = min(16, 1 << (blocks(n, 4) - 1).bit_length())
+    return Columns(n, inner, tile, blocks(inner, tile), 1, n, tile * height, 1, False)
 
 
 TALL = 8  # rows that a block reads at a time
@@ -442,11 +586,11 @@ def block_plan(fold: Fold, width: int, shift: int, parts: int = 1) -> Rows | Col
     outer, n, inner = fold
     length = blocks(n, parts)
     if inner == 1:
-        return Rows(outer, n, BLOCK, blocks(n, length), length, shift, width)
+        return Rows(outer, n, BLOCK.bit_length() - 1, blocks(n, length), length, shift, width)
     if inner % width or shift:
         width = 1
     tile = BLOCK * width // TALL
-    return Columns(n, inner, tile, blocks(inner, tile), blocks(n, length), length, BLOCK, width)
+    return Columns(n, inner, tile, blocks(inner, tile), blocks(n, length), length, BLOCK, width, False)
 
 
 @rung(rows_kernel, columns_kernel)
@@ -463,7 +607,7 @@ def widths_of(task: Task) -> tuple[int, int]:
     if task.states:
         return 1, 0
     x = task.x
-    return (4, device.address(x) % 16 // 4) if WIDTH.get(x.dtype.name) == 4 else (1, 0)
+    return (4, device.address(x) % 16 // 4) if x.size >= 8 and WIDTH.get(x.dtype.name) == 4 else (1, 0)
 
 
 @rung(rows_kernel, columns_kernel)
@@ -475,9 +619,9 @@ def vectorised(p):
     each_fold(p, lambda task: launch(task, block_plan(task.fold, *widths_of(task))))
 
 
-# ----------------------------------------------------------------------------------------------- several blocks a result
+# ---------------------------------------------------------------------------------------------- several blocks a result
 
-WANTED = 1024  # blocks of 256 threads that keep a large GPU busy
+WANTED = 512  # blocks of 256 threads that keep a large GPU busy
 LEAST = 16  # loads that are worth a thread's while
 
 
@@ -509,8 +653,8 @@ def split(p):
 
 TEAM = 4  # loads for each lane of a team
 SHORT = 16  # elements of a row that one thread reduces
-STAGED = BLOCK * SHORT  # elements that a block keeps in shared memory
-MOST_THREADS = 512
+STAGED = BLOCK * SHORT  # elements that a block keeps in shared memory: four loads of 128 bits a thread
+NARROW = 512  # columns that are read as one row with those of the next rows
 
 
 @functools.lru_cache(256)
@@ -522,18 +666,29 @@ def short_kernel(op, dtype, last):
     def short_rows(x, out, none, rows, n, each, divisor):
         tile = cuda.shared.array(STAGED, x.dtype, alignment=16)
         thread, first_row = cuda.threadIdx.x, np.int64(cuda.blockIdx.x) * (BLOCK * each)
-        first, count = first_row * n, min(BLOCK * each, rows - first_row) * n
-        for i in range(4 * thread, count - 3, 4 * BLOCK):  # neighbours load neighbours, whatever rows they are of
-            store128(tile, i, load128(x, first + i))
-        i = count - count % 4 + thread
-        if i < count:
-            tile[i] = x[first + i]
+        here = min(BLOCK * each, rows - first_row)
+        first, count = first_row * n, here * n
+        i, last_load = 4 * thread, count - count % 4 - 4
+        if last_load >= 0:  # neighbours load neighbours, whatever rows they are of
+            a, b = load128(x, first + min(i, last_load)), load128(x, first + min(i + 4 * BLOCK, last_load))
+            c = load128(x, first + min(i + 8 * BLOCK, last_load))
+            d = load128(x, first + min(i + 12 * BLOCK, last_load))
+            if i <= last_load:
+                store128(tile, i, a)
+            if i + 4 * BLOCK <= last_load:
+                store128(tile, i + 4 * BLOCK, b)
+            if i + 8 * BLOCK <= last_load:
+                store128(tile, i + 8 * BLOCK, c)
+            if i + 12 * BLOCK <= last_load:
+                store128(tile, i + 12 * BLOCK, d)
+        if thread < count % 4:
+            tile[last_load + 4 + thread] = x[first + last_load + 4 + thread]
         cuda.syncthreads()
-        for r in range(thread, min(BLOCK * each, rows - first_row), BLOCK):
+        for row in range(thread, here, BLOCK):
             total = none
             for k in range(n):
-                total = combine(total, fetch(tile, r * n + k, k))
-            store(out, first_row + r, total, divisor)
+                total = combine(total, fetch(tile, row * n + k, k))
+            store(out, first_row + row, total, divisor)
 
     return short_rows
 
@@ -549,51 +704,52 @@ def launch_short(task: Task) -> None:
 def teams(fold: Fold, width: int, shift: int) -> Rows:
     """Lanes for a row as it is long; a block for a long row, several for one of few."""
     rows, n, _ = fold
-    loads, lanes = blocks(n, width), 1
-    while lanes < BLOCK and lanes * TEAM < loads:
-        lanes *= 2
-    if lanes == 64 and rows >= WANTED * 8:
-        lanes = 32
-    if lanes < BLOCK:
-        return Rows(rows, n, lanes, 1, n, shift, width)
-    parts = parts_of(fold, width, 1)
+    loads, bits = blocks(n, width), 0
+    while 1 << bits < BLOCK and TEAM << bits < loads:
+        bits += 1
+    parts = parts_of(fold, width, 1) if 1 << bits == BLOCK else 1
     length = blocks(n, parts)
-    return Rows(rows, n, lanes, blocks(n, length), length, shift, width)
+    return Rows(rows, n, bits, blocks(n, length), length, shift, width)
 
 
 @functools.lru_cache(1024)
-def side_by_side(fold: Fold, width: int, most_parts: int = WANTED) -> Columns:
+def side_by_side(fold: Fold, width: int) -> Columns:
     """Narrow columns: a block reads whole rows, as many side by side as make full loads of neighbours.
 
     Wide ones: a tile of columns, as tall as the columns are long.
     """
     outer, n, inner = fold
     period = inner // math.gcd(inner, width)  # threads until the columns come again
-    if period <= MOST_THREADS:
-        threads, tile = max(period, BLOCK // period * period), inner
+    if inner <= NARROW or period <= BLOCK:
+        threads, tile, wanted = max(period, BLOCK // period * period), inner, WANTED
     else:
-        threads, tile = BLOCK, BLOCK * width
-        while tile > 32 * width and n * width * BLOCK >= 64 * tile:
-            tile //= 2
+        threads, wanted = BLOCK // 2, 2 * WANTED
+        tile = threads * width // (4 if n >= 64 and width > 1 else 1)
     tiles, height = blocks(inner, tile), threads * width // tile
-    parts = max(1, min(blocks(WANTED, outer * tiles), n // (height * LEAST), most_parts))
+    parts = max(1, min(blocks(wanted, outer * tiles), n // (height * LEAST)))
     length = round_up(blocks(n, parts), 4)  # so that parts begin at multiples of 16 bytes
-    return Columns(n, inner, tile, tiles, blocks(n, length), length, threads, width)
+    parts = blocks(n, length)
+    return Columns(n, inner, tile, tiles, parts, length, threads, width, outer * inner * parts <= TURNED)
+
+
+TURNED = 2**18  # states that may be stored far from each other
 
 
 def way(task: Task) -> None:
     """Launch what suits the fold."""
     fold, (width, shift) = task.fold, widths_of(task)
     outer, n, inner = fold
-    if inner == 1 and n <= SHORT and n % 4 and width == 4 and not shift:
+    if inner == 1 and n <= SHORT and width == 4 and not shift:
         launch_short(task)
     elif inner == 1:
         launch(task, teams(fold, width, shift))
-    elif n * inner < BLOCK * width and outer >= WANTED:
+    elif n == 1 or (n * inner < BLOCK * width and outer >= WANTED):
         launch_threads(task)
+    elif task.states:
+        launch_plan(task, second(fold), task.out, task.last)
     else:
-        narrow = inner // math.gcd(inner, width) <= MOST_THREADS
-        if shift or (not narrow and inner % width) or (narrow and outer > 1 and n * inner % width):
+        wide = inner > NARROW and inner // math.gcd(inner, width) > BLOCK
+        if shift or (wide and inner % width) or (not wide and outer > 1 and n * inner % width):
             width = 1
         launch(task, side_by_side(fold, width))
 

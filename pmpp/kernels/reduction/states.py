@@ -9,6 +9,7 @@ For `pmpp.kernels.reduction.over_axes`. The operators that make and combine stat
 from __future__ import annotations
 
 import functools
+import typing
 from collections.abc import Callable
 
 import numpy as np
@@ -103,64 +104,130 @@ def cells_of(op: Operator, dtype: np.dtype, count: int) -> Callable:
     return (one_array, two_arrays, three_arrays)[len(kinds) - 1]
 
 
-# ------------------------------------------------------------------------------------------------------- four at a time
+@cuda.jit(device=True)
+def chosen(condition, a, b):
+    """The state a if the condition holds, else b. A choice number by number is no branch: both are there already."""
+    if len(a) == 1:
+        return (a[0] if condition else b[0],)
+    if len(a) == 2:
+        return (a[0] if condition else b[0]), (a[1] if condition else b[1])
+    return (a[0] if condition else b[0]), (a[1] if condition else b[1]), (a[2] if condition else b[2])
 
 
-def wide_row(load, combine):
-    """The state of four neighbours of a row, from one load."""
-
-    @cuda.jit(device=True)
-    def fetch_row(x, i, place):
-        a, b, c, d = load128(x, i)
-        return combine(
-            combine(load(a, place), load(b, place + 1)),
-            combine(load(c, place + 2), load(d, place + 3)),
-        )
-
-    return fetch_row
+# ------------------------------------------------------------------------------------------------ several loads at once
+#
+# A load that stands in a branch with what is done to its value is waited for before the next branch begins. So near the
+# end of a row or a column all four loads are made, of a place that exists, and what does not belong is replaced by the
+# identity afterwards. That costs a comparison an element, and three times a load's latency less.
 
 
 @functools.lru_cache(256)
-def one_column(fetch, combine):
-    """A thread has one column."""
+def row_loads(fetch: Callable, load: Callable, combine: Callable, width: int) -> tuple[Callable, Callable]:
+    """The state of four loads: ``whole(x, i, step, begin)``, ``some(x, i, step, begin, first, end, low, high, none)``.
+
+    They begin at element i and lie ``step`` apart, in a row that begins at ``begin``. Of ``some``, what is before
+    ``first`` or from ``end`` on is left out, and no load begins below ``low`` or above ``high``.
+    """
 
     @cuda.jit(device=True)
-    def spread(none):
+    def of_four(v, place):
+        ab = combine(load(v[0], place), load(v[1], place + 1))
+        return combine(ab, combine(load(v[2], place + 2), load(v[3], place + 3)))
+
+    @cuda.jit(device=True)
+    def some_of_four(v, i, begin, first, end, none):
+        a = chosen(i >= first and i < end, load(v[0], i - begin), none)
+        b = chosen(i + 1 >= first and i + 1 < end, load(v[1], i + 1 - begin), none)
+        c = chosen(i + 2 >= first and i + 2 < end, load(v[2], i + 2 - begin), none)
+        d = chosen(i + 3 >= first and i + 3 < end, load(v[3], i + 3 - begin), none)
+        return combine(combine(a, b), combine(c, d))
+
+    @cuda.jit(device=True)
+    def whole_by_four(x, i, step, begin):
+        place = i - begin
+        a, b, c, d = load128(x, i), load128(x, i + step), load128(x, i + 2 * step), load128(x, i + 3 * step)
+        ab = combine(of_four(a, place), of_four(b, place + step))
+        return combine(ab, combine(of_four(c, place + 2 * step), of_four(d, place + 3 * step)))
+
+    @cuda.jit(device=True)
+    def some_by_four(x, i, step, begin, first, end, low, high, none):
+        a, b = load128(x, min(max(i, low), high)), load128(x, min(i + step, high))
+        c, d = load128(x, min(i + 2 * step, high)), load128(x, min(i + 3 * step, high))
+        ab = combine(some_of_four(a, i, begin, first, end, none), some_of_four(b, i + step, begin, first, end, none))
+        cd = combine(
+            some_of_four(c, i + 2 * step, begin, first, end, none),
+            some_of_four(d, i + 3 * step, begin, first, end, none),
+        )
+        return combine(ab, cd)
+
+    @cuda.jit(device=True)
+    def whole_by_one(x, i, step, begin):
+        place = i - begin
+        a, b = fetch(x, i, place), fetch(x, i + step, place + step)
+        c, d = fetch(x, i + 2 * step, place + 2 * step), fetch(x, i + 3 * step, place + 3 * step)
+        return combine(combine(a, b), combine(c, d))
+
+    @cuda.jit(device=True)
+    def some_by_one(x, i, step, begin, first, end, low, high, none):
+        place, last = i - begin, end - 1
+        a, b = fetch(x, min(i, last), place), fetch(x, min(i + step, last), place + step)
+        c = fetch(x, min(i + 2 * step, last), place + 2 * step)
+        d = fetch(x, min(i + 3 * step, last), place + 3 * step)
+        ab = combine(chosen(i <= last, a, none), chosen(i + step <= last, b, none))
+        cd = combine(chosen(i + 2 * step <= last, c, none), chosen(i + 3 * step <= last, d, none))
+        return combine(ab, cd)
+
+    return (whole_by_four, some_by_four) if width == 4 else (whole_by_one, some_by_one)
+
+
+class Columnwise(typing.NamedTuple):
+    """What a thread does with its columns, four of them or one: the same with each."""
+
+    spread: Callable  # spread(none): a state for each
+    fetch: Callable  # fetch(x, i, k, column, tile): the states of one load; elements k of their columns
+    combine: Callable
+    chosen: Callable
+    put: Callable
+
+
+@functools.lru_cache(256)
+def column_loads(fetch: Callable, load: Callable, combine: Callable, width: int) -> Columnwise:
+    """For four neighbouring columns from one load, or for one. In a tile of whole rows some may be in the next row."""
+
+    @cuda.jit(device=True)
+    def spread_one(none):
         return none
 
     @cuda.jit(device=True)
-    def fetch_each(x, i, k, column, tile):
-        return fetch(x, i, k)
-
-    return spread, fetch_each, combine, put
-
-
-def wide_columns(load, combine):
-    """A thread has four columns: a state for each. In a tile of whole rows some may be in the next row."""
-
-    @cuda.jit(device=True)
-    def spread(none):
+    def spread_four(none):
         return none, none, none, none
 
     @cuda.jit(device=True)
-    def fetch_each(x, i, k, column, tile):
-        a, b, c, d = load128(x, i)
-        return (
-            load(a, k),
-            load(b, k + (column + 1) // tile),
-            load(c, k + (column + 2) // tile),
-            load(d, k + (column + 3) // tile),
-        )
+    def fetch_one(x, i, k, column, tile):
+        return fetch(x, i, k)
 
     @cuda.jit(device=True)
-    def combine_each(a, b):
+    def fetch_four(x, i, k, column, tile):
+        a, b, c, d = load128(x, i)
+        ab = load(a, k), load(b, k + (column + 1) // tile)
+        return ab[0], ab[1], load(c, k + (column + 2) // tile), load(d, k + (column + 3) // tile)
+
+    @cuda.jit(device=True)
+    def combine_four(a, b):
         return combine(a[0], b[0]), combine(a[1], b[1]), combine(a[2], b[2]), combine(a[3], b[3])
 
     @cuda.jit(device=True)
-    def put_each(cells, i, states):
+    def chosen_four(condition, a, b):
+        ab = chosen(condition, a[0], b[0]), chosen(condition, a[1], b[1])
+        return ab[0], ab[1], chosen(condition, a[2], b[2]), chosen(condition, a[3], b[3])
+
+    @cuda.jit(device=True)
+    def put_four(cells, i, states):
         put(cells, i, states[0])
         put(cells, i + 1, states[1])
         put(cells, i + 2, states[2])
         put(cells, i + 3, states[3])
 
-    return spread, fetch_each, combine_each, put_each
+    if width == 4:
+        return Columnwise(spread_four, fetch_four, combine_four, chosen_four, put_four)
+    return Columnwise(spread_one, fetch_one, combine, chosen, put)
