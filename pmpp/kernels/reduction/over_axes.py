@@ -24,7 +24,17 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.reduction.operators import ALL, OPERATORS, Operator, load_of
-from pmpp.kernels.reduction.states import access_of, cells_of, column_loads, from_lane, get, put, row_loads
+from pmpp.kernels.reduction.states import (
+    access_of,
+    cells_of,
+    column_loads,
+    from_lane,
+    get,
+    put,
+    quotient,
+    row_loads,
+    rows_on,
+)
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
 from pmpp.runtime.rung import Cost, Problem, rung
@@ -421,6 +431,7 @@ class Columns(typing.NamedTuple):
     length: int  # of a part, in elements of a column
     threads: int  # of a block that have a part: threads * width is a multiple of tile
     width: int
+    height: int  # elements of a column that a block reads at a time: threads * width / tile
     turned: bool  # the states of a column are stored as neighbours, so that they are rows to the second launch
 
 
@@ -438,7 +449,7 @@ def rows_kernel(op, dtype, states, last, width):
         job = np.int64(cuda.blockIdx.x) * (cuda.blockDim.x >> plan.bits) + (thread >> plan.bits)
         row, part = job, 0
         if plan.parts > 1:
-            row, part = job // plan.parts, job % plan.parts
+            row, part = quotient(job, plan.parts)
         total = none
         if row < plan.rows:
             begin = row * plan.n
@@ -488,14 +499,10 @@ def columns_kernel(op, dtype, states, last, width):
     @cuda.jit
     def columns(x, out, none, plan, divisor):
         cells, thread = make_cells(), cuda.threadIdx.x
-        above, tile, part = np.int64(cuda.blockIdx.x), 0, 0
-        if plan.tiles > 1:
-            above, tile = above // plan.tiles, above % plan.tiles
-        a = above
-        if plan.parts > 1:
-            a, part = above // plan.parts, above % plan.parts
-        row, column = thread * width // plan.tile, thread * width % plan.tile
-        height = plan.threads * width // plan.tile  # rows that a block reads at a time
+        above, tile = quotient(cuda.blockIdx.x, plan.tiles)
+        a, part = quotient(above, plan.parts)
+        row, column = quotient(thread * width, plan.tile)
+        height = plan.height  # rows that a block reads at a time
         totals, left = spread(none), tile * plan.tile
         if thread < plan.threads and left + column < plan.inner:
             k = part * plan.length + row
@@ -520,21 +527,25 @@ def columns_kernel(op, dtype, states, last, width):
             put_each(cells, thread * width, totals)
             for j in range(end - i):  # of a tile that holds whole rows, a thread may have 1 to 3 elements left
                 at = thread * width + j
-                put(cells, at, combine(get(cells, at), fetch(x, i + j, k + (column + j) // plan.tile)))
+                put(cells, at, combine(get(cells, at), fetch(x, i + j, k + rows_on(column + j, plan.tile))))
         elif thread < plan.threads:
             put_each(cells, thread * width, totals)
         while height > 1:  # the upper half of the rows is combined with the lower half
             half = (height + 1) // 2
             cuda.syncthreads()
-            for i in range(thread, (height - half) * plan.tile, cuda.blockDim.x):
+            i = np.int64(thread)  # a range of a step that is a variable costs a division
+            while i < (height - half) * plan.tile:
                 put(cells, i, combine(get(cells, i), get(cells, i + half * plan.tile)))
+                i += cuda.blockDim.x
             height = half
         cuda.syncthreads()
-        for i in range(thread, min(plan.tile, plan.inner - left), cuda.blockDim.x):
+        i = np.int64(thread)
+        while i < min(plan.tile, plan.inner - left):
             at = above * plan.inner + left + i
             if plan.turned:
                 at = (a * plan.inner + left + i) * plan.parts + part
             store(out, at, get(cells, i), divisor)
+            i += cuda.blockDim.x
 
     return columns
 
@@ -574,7 +585,7 @@ def second(fold: Fold) -> Rows | Columns:
         return Rows(outer, n, min(8, max(0, (blocks(n, 4) - 1).bit_length())), 1, n, 0, 1)
     tile = min(inner, 32)
     height = min(16, 1 << (blocks(n, 4) - 1).bit_length())
-    return Columns(n, inner, tile, blocks(inner, tile), 1, n, tile * height, 1, False)
+    return Columns(n, inner, tile, blocks(inner, tile), 1, n, tile * height, 1, height, False)
 
 
 TALL = 8  # rows that a block reads at a time
@@ -590,7 +601,7 @@ def block_plan(fold: Fold, width: int, shift: int, parts: int = 1) -> Rows | Col
     if inner % width or shift:
         width = 1
     tile = BLOCK * width // TALL
-    return Columns(n, inner, tile, blocks(inner, tile), blocks(n, length), length, BLOCK, width, False)
+    return Columns(n, inner, tile, blocks(inner, tile), blocks(n, length), length, BLOCK, width, TALL, False)
 
 
 @rung(rows_kernel, columns_kernel)
@@ -729,7 +740,7 @@ def side_by_side(fold: Fold, width: int) -> Columns:
     parts = max(1, min(blocks(wanted, outer * tiles), n // (height * LEAST)))
     length = round_up(blocks(n, parts), 4)  # so that parts begin at multiples of 16 bytes
     parts = blocks(n, length)
-    return Columns(n, inner, tile, tiles, parts, length, threads, width, outer * inner * parts <= TURNED)
+    return Columns(n, inner, tile, tiles, parts, length, threads, width, height, outer * inner * parts <= TURNED)
 
 
 TURNED = 2**18  # states that may be stored far from each other

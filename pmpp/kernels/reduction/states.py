@@ -114,6 +114,19 @@ def chosen(condition, a, b):
     return (a[0] if condition else b[0]), (a[1] if condition else b[1]), (a[2] if condition else b[2])
 
 
+@cuda.jit(device=True)
+def quotient(a, b):
+    """``a // b`` and ``a % b`` of numbers from 0 to 2^32 - 1. In 64 bits a division takes several times as long."""
+    whole = np.int64(np.uint32(a) // np.uint32(b))
+    return whole, np.int64(a) - whole * np.int64(b)
+
+
+@cuda.jit(device=True)
+def rows_on(column, tile):
+    """How many rows further a place is that begins at ``column``, at most 3 behind a tile of 2 columns or more."""
+    return int(column >= tile) + int(column >= 2 * tile)
+
+
 # ------------------------------------------------------------------------------------------------ several loads at once
 #
 # A load that stands in a branch with what is done to its value is waited for before the next branch begins. So near the
@@ -209,8 +222,8 @@ def column_loads(fetch: Callable, load: Callable, combine: Callable, width: int)
     @cuda.jit(device=True)
     def fetch_four(x, i, k, column, tile):
         a, b, c, d = load128(x, i)
-        ab = load(a, k), load(b, k + (column + 1) // tile)
-        return ab[0], ab[1], load(c, k + (column + 2) // tile), load(d, k + (column + 3) // tile)
+        ab = load(a, k), load(b, k + rows_on(column + 1, tile))
+        return ab[0], ab[1], load(c, k + rows_on(column + 2, tile)), load(d, k + rows_on(column + 3, tile))
 
     @cuda.jit(device=True)
     def combine_four(a, b):
