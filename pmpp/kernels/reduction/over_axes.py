@@ -454,24 +454,24 @@ def rows_kernel(op, dtype, states, last, width):
         if row < plan.rows:
             begin = row * plan.n
             first, end = begin + part * plan.length, begin + min(plan.n, (part + 1) * plan.length)
-            low, high = 0, 0  # the first and the last place for a load of full width
-            if width > 1:
-                low, high = -plan.shift % width, size - (size + plan.shift) % width - width
-                if lane == 0:  # at the ends of x there may be 1 to 3 elements that no such load reaches
+            if width > 1:  # at the ends of x there may be 1 to 3 elements that no load of full width reaches
+                low, high = -plan.shift % width, size - (size + plan.shift) % width
+                if lane == 0:
                     for j in range(first, min(low, end)):
                         total = combine(total, fetch(x, j, j - begin))
-                    for j in range(max(high + width, first), end):
+                    for j in range(max(high, first), end):
                         total = combine(total, fetch(x, j, j - begin))
-                first, end = max(first, low), min(end, high + width)
+                first, end = max(first, low), min(end, high)
             i, step = first - (first + plan.shift) % width + width * lane, width << plan.bits
+            final = end - 1 - (end - 1 + plan.shift) % width
             if first < end:
-                total = combine(total, some(x, i, step, begin, first, end, low, high, none))
+                total = combine(total, some(x, i, step, begin, first, end, final, none))
                 i += 4 * step
                 while i + 3 * step + width <= end:
                     total = combine(total, whole(x, i, step, begin))
                     i += 4 * step
                 if i < end:
-                    total = combine(total, some(x, i, step, begin, first, end, low, high, none))
+                    total = combine(total, some(x, i, step, begin, first, end, final, none))
         distance = min(lanes, 32) // 2
         while distance:  # no further than the team reaches
             total = combine(total, from_lane(total, distance))

@@ -136,10 +136,10 @@ def rows_on(column, tile):
 
 @functools.lru_cache(256)
 def row_loads(fetch: Callable, load: Callable, combine: Callable, width: int) -> tuple[Callable, Callable]:
-    """The state of four loads: ``whole(x, i, step, begin)``, ``some(x, i, step, begin, first, end, low, high, none)``.
+    """The state of four loads: ``whole(x, i, step, begin)``, ``some(x, i, step, begin, first, end, final, none)``.
 
     They begin at element i and lie ``step`` apart, in a row that begins at ``begin``. Of ``some``, what is before
-    ``first`` or from ``end`` on is left out, and no load begins below ``low`` or above ``high``.
+    ``first`` or from ``end`` on is left out. No load begins behind ``final``, the last one that has a part in the row.
     """
 
     @cuda.jit(device=True)
@@ -163,9 +163,9 @@ def row_loads(fetch: Callable, load: Callable, combine: Callable, width: int) ->
         return combine(ab, combine(of_four(c, place + 2 * step), of_four(d, place + 3 * step)))
 
     @cuda.jit(device=True)
-    def some_by_four(x, i, step, begin, first, end, low, high, none):
-        a, b = load128(x, min(max(i, low), high)), load128(x, min(i + step, high))
-        c, d = load128(x, min(i + 2 * step, high)), load128(x, min(i + 3 * step, high))
+    def some_by_four(x, i, step, begin, first, end, final, none):
+        a, b = load128(x, min(i, final)), load128(x, min(i + step, final))
+        c, d = load128(x, min(i + 2 * step, final)), load128(x, min(i + 3 * step, final))
         ab = combine(some_of_four(a, i, begin, first, end, none), some_of_four(b, i + step, begin, first, end, none))
         cd = combine(
             some_of_four(c, i + 2 * step, begin, first, end, none),
@@ -181,13 +181,13 @@ def row_loads(fetch: Callable, load: Callable, combine: Callable, width: int) ->
         return combine(combine(a, b), combine(c, d))
 
     @cuda.jit(device=True)
-    def some_by_one(x, i, step, begin, first, end, low, high, none):
-        place, last = i - begin, end - 1
-        a, b = fetch(x, min(i, last), place), fetch(x, min(i + step, last), place + step)
-        c = fetch(x, min(i + 2 * step, last), place + 2 * step)
-        d = fetch(x, min(i + 3 * step, last), place + 3 * step)
-        ab = combine(chosen(i <= last, a, none), chosen(i + step <= last, b, none))
-        cd = combine(chosen(i + 2 * step <= last, c, none), chosen(i + 3 * step <= last, d, none))
+    def some_by_one(x, i, step, begin, first, end, final, none):
+        place = i - begin
+        a, b = fetch(x, min(i, final), place), fetch(x, min(i + step, final), place + step)
+        c = fetch(x, min(i + 2 * step, final), place + 2 * step)
+        d = fetch(x, min(i + 3 * step, final), place + 3 * step)
+        ab = combine(chosen(i <= final, a, none), chosen(i + step <= final, b, none))
+        cd = combine(chosen(i + 2 * step <= final, c, none), chosen(i + 3 * step <= final, d, none))
         return combine(ab, cd)
 
     return (whole_by_four, some_by_four) if width == 4 else (whole_by_one, some_by_one)

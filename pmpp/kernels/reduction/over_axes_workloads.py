@@ -1,0 +1,121 @@
+"""What is measured of ``over_axes``: rows and columns, short and long ones, several axes, and other operators."""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Callable
+
+import numpy as np
+
+from pmpp.kernels.reduction import over_axes
+from pmpp.lab.measure.arrays import chunks, normal, worst, xp
+from pmpp.lab.measure.bench import Workload
+
+MAPS = (256, 64, 112, 112)  # feature maps of a network
+DESIGN = [  # a family, an operator, a shape, axes
+    ("rows", "sum", (65536, 1024), 1),
+    ("columns", "sum", (65536, 1024), 0),
+    ("channels", "sum", MAPS, (0, 2, 3)),
+    ("short rows", "sum", (2**24, 7), 1),
+    ("narrow columns", "sum", (2**24, 3), 0),
+]
+OTHERS = [
+    ("mean", (64, 1000, 1024), 1),
+    ("mean", (8192, 20000), 1),
+    ("max", (65535, 1001), 1),
+    ("max", (65536, 1000), 0),
+    ("max", (2**25, 4), 1),
+    ("max", (2, 2**25), 1),
+    ("argmax", (65536, 1024), 1),
+    ("argmax", (65536, 1024), 0),
+    ("var", (65536, 1024), 1),
+    ("var", (65536, 1024), 0),
+    ("any", (65536, 1024), 1),
+]
+SWEEP = [2**k for k in range(2, 23, 4)]  # elements of a row, of 2^26 in all
+EXACT = ("max", "min", "any", "all", "count_nonzero", "argmax", "argmin")
+
+
+def verify(result: typing.Any, x: typing.Any, axis: typing.Any, op: str) -> tuple[float, float]:
+    """Every result: exactly where there is nothing to round, else against float64.
+
+    The bound of `over_axes.error_bound` grows with n. Roundings of both signs grow with its root, and terms of both
+    signs keep partial sums below the sum of the sizes: so n^(1/2) roundings of that sum are allowed, four for each step
+    of a variance. It does not see one lost term of a long sum; the tests of the room do, on whole numbers.
+    """
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    if op in EXACT:
+        expected = getattr(xp(), op)(x, axis=axis)
+        wrong = (result != expected) if result.shape == expected.shape else xp().ones(1)
+        return float(wrong.sum()), 0.0
+    total, size, square = _sums(x, axes)
+    if result.shape != total.shape:
+        return float("inf"), 0.0
+    n = x.size // max(total.size, 1)
+    rounding = 2.0**-24 * (math.sqrt(n) + 1)
+    if op == "sum":
+        return worst(abs(result - total), rounding * size)
+    if op == "mean":
+        return worst(abs(result - total / n), rounding * size / n)
+    return worst(abs(result - (square / n - (total / n) ** 2)), 4 * rounding * square / n)
+
+
+def _sums(x: typing.Any, axes: tuple[int, ...]) -> list[typing.Any]:
+    """Of the elements, of their sizes and of their squares, in float64, a part of the first dimension at a time."""
+    parts = list(chunks(x.shape[0], max(1, 2**25 // max(1, math.prod(x.shape[1:])))))
+    wide = (x[part].astype(np.float64) for part in parts)
+    found = [[each.sum(axis=axes) for each in (part, abs(part), part * part)] for part in wide]
+    if 0 in axes:
+        return [sum(column) for column in zip(*found, strict=True)]
+    return [xp().concatenate(column) for column in zip(*found, strict=True)]
+
+
+def along(rung: typing.Any, axis: typing.Any, op: str) -> Callable:
+    """The rung as a contender of its name that is called with the array alone."""
+
+    def call(x: typing.Any) -> typing.Any:
+        return rung(x, axis, op)
+
+    call.__name__ = rung.name
+    return call
+
+
+def libraries(axis: typing.Any, op: str) -> dict[str, Callable]:
+    """PyTorch's and CuPy's functions of the same values."""
+    theirs = {"max": "amax", "min": "amin"}.get(op, op)
+    more = {"unbiased": False} if op == "var" else {}
+    return {
+        f"torch.{theirs}": lambda torch, x: getattr(torch, theirs)(x, dim=axis, **more),
+        f"cupy.{op}": lambda cupy, x: getattr(cupy, op)(x, axis=axis),
+    }
+
+
+def _workload(family: str, op: str, shape: tuple, axis: typing.Any, rungs: tuple, **more: typing.Any) -> Workload:
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    results = math.prod(extent for d, extent in enumerate(shape) if d not in axes)
+    named = "x".join(map(str, shape))
+    return Workload(
+        family=family,
+        name=f"{op} {named} over {', '.join(map(str, axes))}",
+        sizes={"n": math.prod(shape) // results, "results": results},
+        cost=over_axes.cost(math.prod(shape), results),
+        make=lambda seed: (normal(shape, seed),),
+        rungs=tuple(along(rung, axis, op) for rung in rungs),
+        libraries=libraries(axis, op),
+        verify=lambda result, x: verify(result, x, axis, op),
+        **more,
+    )
+
+
+WORKLOADS = [
+    *(
+        _workload(family, op, shape, axis, over_axes.LADDER, design=True, quick=True)
+        for family, op, shape, axis in DESIGN
+    ),
+    *(
+        _workload("sweep", "sum", (2**26 // n, n), 1, over_axes.LADDER, host={"numpy.sum": lambda x: np.sum(x, axis=1)})
+        for n in SWEEP
+    ),
+    *(_workload("other shapes", op, shape, axis, over_axes.LADDER[-1:]) for op, shape, axis in OTHERS),
+]
