@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from pmpp import cuda
 from pmpp.kernels import (
     activation,
     convolution,
@@ -35,6 +36,8 @@ from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.fft import real
 from pmpp.kernels.matmul import batched
+from pmpp.kernels.reduction import over_axes
+from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
 from pmpp.lab.rooms import BESIDE, rooms, subject_of
 from pmpp.runtime import device
@@ -87,6 +90,12 @@ def other_operators():
         for dtype in reduction.DTYPES:
             for op in reduction.OPERATORS:
                 rung(np.ones(5, dtype), op)
+    over_axes.planned(np.ones(5, np.int32), 0, operator_of(common_bits, np.int32(-1)))
+
+
+@cuda.jit(device=True)
+def common_bits(a, b):
+    return a & b
 
 
 @further(elementwise)

@@ -2,8 +2,9 @@
 
 The threads of a block and the blocks of a grid agree on one number: trees, warp shuffles, atomics, and a result that is
 the same in every run.
-The room is `pmpp.kernels.reduction.ladder`, and its chapter notebooks/30_reduction.ipynb. Sums along some axes of an
-array are the room `pmpp.kernels.reduction.axis_sum`, of notebooks/88_a_tape.ipynb.
+The room is `pmpp.kernels.reduction.ladder`, and its chapter notebooks/30_reduction.ipynb. Along some axes of an array,
+with any operator, the room `pmpp.kernels.reduction.over_axes` reduces, of notebooks/33_reduction_over_axes.ipynb. Sums
+along axes alone are the room `pmpp.kernels.reduction.axis_sum`, of notebooks/88_a_tape.ipynb.
 `sum`, `max` and `min` take the rung to use.
 """
 

@@ -136,9 +136,9 @@ def test_any_shape_axes_operator_and_alignment(rung, data):
 
 #: Folds for every way of the last two rungs: each kernel, in one part and in several, by wide loads and narrow ones.
 FOLDS = {
-    "short rows": (2000, 7, 1),
-    "lanes": (300, 36, 1),
-    "a warp, odd": (1024, 301, 1),
+    "short rows": (600, 7, 1),
+    "lanes": (70, 36, 1),
+    "a warp, odd": (40, 301, 1),
     "few rows, odd": (2, 3001, 1),  # the second one begins between two vectors
     "a long row": (1, 40_000, 1),
     "three columns": (1, 3001, 3),
@@ -148,7 +148,7 @@ FOLDS = {
     "odd columns": (1, 70, 129),
     "wide": (2, 70, 2500),
     "wide, odd": (1, 9, 2501),
-    "small ones": (1030, 5, 3),
+    "small ones": (520, 5, 3),
 }
 
 

@@ -105,6 +105,45 @@ def shuffled_down(draw: random.Random) -> Number:
     )
 
 
+@cuda.jit
+def along_the_axis(x, out, n, inner):
+    i = cuda.grid(1)
+    if i < out.size:
+        total = np.float32(0)
+        for k in range(n):
+            total += x[(i // inner * n + k) * inner + i % inner]
+        out[i] = total
+
+
+@question("33_reduction_over_axes")
+def sectors_along_an_axis(draw: random.Random) -> Number:
+    """Sectors that a warp touches when it reduces an axis."""
+    n, inner = draw.choice((4, 8, 16, 32)), draw.choice((1, 2, 4, 8, 16, 32))
+    x, out = np.ones(32 * n * inner, np.float32), np.zeros(32, np.float32)
+    counters = counted(along_the_axis, 1, 32, x, out, n, inner)
+    found = counters["global_load_sectors"] // counters["global_load_requests"]
+    together = min(32, inner)
+    return Number(
+        f"An array of shape (32, {n}, {inner}) in C order is given to this kernel as the vector `x` of float32, which "
+        "begins at a multiple of 128 bytes. One warp of 32 threads sums its middle axis, for the first 32 results."
+        f"\n\n{code(along_the_axis)}\n\nMemory is read in sectors of 32 bytes. How many sectors does each load of "
+        "the warp touch?",
+        found,
+        "sectors",
+        f"Results that are neighbours read neighbours, as long as they have the same `i // inner`: {together} of them "
+        f"read {4 * together} bytes. The next of such results lie {4 * n * inner} bytes further."
+        if inner > 1
+        else f"Each lane reads its own row, and rows are {4 * n} bytes apart.",
+        {
+            32: "Lanes that read neighbours share a sector.",
+            4: "That is so if all 32 lanes read neighbours.",
+            32 * found: "Lanes of a warp that read the same sector cause one access together.",
+            1: "A sector has eight float32.",
+        },
+        given={"n": n, "inner": inner},
+    )
+
+
 @question("34_scan")
 def kogge_stone_additions(draw: random.Random) -> Number:
     """Additions of a Kogge-Stone scan."""
