@@ -209,7 +209,8 @@ for label, found, k in (("mean of squares - square of mean", formula, 1), ("join
     error = np.maximum(abs(found - exact) / exact, tiny)
     ax.loglog(distances, error, color=palette.COLOURS[k], marker=palette.MARKERS[k], ls=palette.LINES[k], label=label)
 ax.set(xlabel="mean of the values", ylabel="relative error of the variance")
-_ = ax.legend()
+ax.legend()
+figure
 
 # %% [markdown]
 # At a mean of $10^4$ the formula has no right digit: two numbers near $10^8$ are subtracted, and float32 has seven

@@ -148,16 +148,16 @@ def both(a, b):
 def place_of_larger(a, b):
     """The pair of the larger value; of equal values, and of NaNs, the pair that comes first."""
     a_nan, b_nan = a[0] != a[0], b[0] != b[0]
-    tied = a[0] == b[0] or (a_nan and b_nan)
-    first = a[0] > b[0] or (a_nan and not b_nan) or (tied and a[1] < b[1])
+    tied = (a[0] == b[0]) | (a_nan & b_nan)  # `or` and `and` would be branches
+    first = (a[0] > b[0]) | (a_nan > b_nan) | (tied & (a[1] < b[1]))
     return (a[0] if first else b[0]), (a[1] if first else b[1])
 
 
 @cuda.jit(device=True)
 def place_of_smaller(a, b):
     a_nan, b_nan = a[0] != a[0], b[0] != b[0]
-    tied = a[0] == b[0] or (a_nan and b_nan)
-    first = a[0] < b[0] or (a_nan and not b_nan) or (tied and a[1] < b[1])
+    tied = (a[0] == b[0]) | (a_nan & b_nan)
+    first = (a[0] < b[0]) | (a_nan > b_nan) | (tied & (a[1] < b[1]))
     return (a[0] if first else b[0]), (a[1] if first else b[1])
 
 

@@ -27,6 +27,7 @@ from pmpp.kernels.reduction.operators import ALL, OPERATORS, Operator, load_of
 from pmpp.kernels.reduction.states import (
     access_of,
     cells_of,
+    chosen,
     column_loads,
     from_lane,
     get,
@@ -34,6 +35,7 @@ from pmpp.kernels.reduction.states import (
     quotient,
     row_loads,
     rows_on,
+    short_loads,
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
@@ -418,6 +420,7 @@ class Rows(typing.NamedTuple):
     length: int  # of a part, in elements
     shift: int  # how many elements x begins behind a multiple of 16 bytes
     width: int  # elements a load
+    odd: bool  # a part may begin or end between multiples of 16 bytes; then a team has four lanes or more
 
 
 class Columns(typing.NamedTuple):
@@ -439,11 +442,11 @@ class Columns(typing.NamedTuple):
 def rows_kernel(op, dtype, states, last, width):
     """As `thread_kernel`; ``width``: elements a load, 1 or 4."""
     (fetch, store), combine = access_of(op, dtype, states, last), op.combine
-    whole, some = row_loads(fetch, load_of(op, dtype), combine, width)
+    four, three = row_loads(fetch, load_of(op, dtype), combine, width)
     make_cells = cells_of(op, dtype, 32)
 
     @cuda.jit
-    def rows(x, out, none, plan, size, divisor):
+    def rows(x, out, none, plan, divisor):
         thread, lanes = cuda.threadIdx.x, 1 << plan.bits
         lane = thread & (lanes - 1)
         job = np.int64(cuda.blockIdx.x) * (cuda.blockDim.x >> plan.bits) + (thread >> plan.bits)
@@ -454,24 +457,20 @@ def rows_kernel(op, dtype, states, last, width):
         if row < plan.rows:
             begin = row * plan.n
             first, end = begin + part * plan.length, begin + min(plan.n, (part + 1) * plan.length)
-            if width > 1:  # at the ends of x there may be 1 to 3 elements that no load of full width reaches
-                low, high = -plan.shift % width, size - (size + plan.shift) % width
-                if lane == 0:
-                    for j in range(first, min(low, end)):
-                        total = combine(total, fetch(x, j, j - begin))
-                    for j in range(max(high, first), end):
-                        total = combine(total, fetch(x, j, j - begin))
-                first, end = max(first, low), min(end, high)
-            i, step = first - (first + plan.shift) % width + width * lane, width << plan.bits
-            final = end - 1 - (end - 1 + plan.shift) % width
-            if first < end:
-                total = combine(total, some(x, i, step, begin, first, end, final, none))
+            low, high = first, end  # from where to where loads of full width reach
+            if width > 1:
+                low = min(first + (-(first + plan.shift)) % width, end)
+                high = max(end - (end + plan.shift) % width, low)
+            i, step = low + width * lane, width << plan.bits
+            while i + 3 * step < high:  # four loads are under way before the first is used
+                total = combine(total, four(x, i, step, i - begin))
                 i += 4 * step
-                while i + 3 * step + width <= end:
-                    total = combine(total, whole(x, i, step, begin))
-                    i += 4 * step
-                if i < end:
-                    total = combine(total, some(x, i, step, begin, first, end, final, none))
+            if i < high:
+                total = combine(total, three(x, i, step, i - begin, high, none))
+            if width > 1 and plan.odd:  # 1 to 3 elements on either side, one for each lane
+                i, j = first + lane, high + lane
+                a, b = fetch(x, min(i, end - 1), i - begin), fetch(x, min(j, end - 1), j - begin)
+                total = combine(total, combine(chosen(i < low, a, none), chosen(j < end, b, none)))
         distance = min(lanes, 32) // 2
         while distance:  # no further than the team reaches
             total = combine(total, from_lane(total, distance))
@@ -557,7 +556,7 @@ def launch_plan(task: Task, plan: Rows | Columns, out: tuple, last: bool) -> Non
         threads, jobs = max(BLOCK if plan.bits <= 5 else 0, 1 << plan.bits), plan.rows * plan.parts
         kernel = rows_kernel(p.op, p.x.dtype, task.states, last, plan.width)
         grid = blocks(jobs, threads >> plan.bits)
-        kernel[grid, threads, p.stream](task.x, out, p.none, plan, p.x.size, p.divisor)
+        kernel[grid, threads, p.stream](task.x, out, p.none, plan, p.divisor)
     else:
         kernel = columns_kernel(p.op, p.x.dtype, task.states, last, plan.width)
         grid, threads = outer * plan.parts * plan.tiles, round_up(plan.threads, 32)
@@ -582,7 +581,7 @@ def second(fold: Fold) -> Rows | Columns:
     """The plan for states of parts, which are few: as many threads as may help, so that none waits for many loads."""
     outer, n, inner = fold
     if inner == 1:
-        return Rows(outer, n, min(8, max(0, (blocks(n, 4) - 1).bit_length())), 1, n, 0, 1)
+        return Rows(outer, n, min(8, (blocks(n, 4) - 1).bit_length()), 1, n, 0, 1, False)
     tile = min(inner, 32)
     height = min(16, 1 << (blocks(n, 4) - 1).bit_length())
     return Columns(n, inner, tile, blocks(inner, tile), 1, n, tile * height, 1, height, False)
@@ -591,13 +590,21 @@ def second(fold: Fold) -> Rows | Columns:
 TALL = 8  # rows that a block reads at a time
 
 
+def cut_rows(fold: Fold, width: int, shift: int, bits: int, parts: int) -> Rows:
+    """Rows by teams of 2^bits threads, each cut into so many parts, which begin at multiples of four elements."""
+    rows, n, _ = fold
+    length = round_up(blocks(n, parts), 4) if parts > 1 else n
+    odd = width > 1 and (shift > 0 or n % width > 0)
+    return Rows(rows, n, max(bits, 2) if odd else bits, blocks(n, length), length, shift, width, odd)
+
+
 @functools.lru_cache(1024)
 def block_plan(fold: Fold, width: int, shift: int, parts: int = 1) -> Rows | Columns:
     """A block for each part of a row, or of a tile of columns."""
-    outer, n, inner = fold
-    length = blocks(n, parts)
+    _, n, inner = fold
     if inner == 1:
-        return Rows(outer, n, BLOCK.bit_length() - 1, blocks(n, length), length, shift, width)
+        return cut_rows(fold, width, shift, BLOCK.bit_length() - 1, parts)
+    length = blocks(n, parts)
     if inner % width or shift:
         width = 1
     tile = BLOCK * width // TALL
@@ -633,7 +640,7 @@ def vectorised(p):
 # ---------------------------------------------------------------------------------------------- several blocks a result
 
 WANTED = 512  # blocks of 256 threads that keep a large GPU busy
-LEAST = 16  # loads that are worth a thread's while
+LEAST = 8  # loads that are worth a thread's while
 
 
 def parts_of(fold: Fold, width: int, tile: int) -> int:
@@ -641,7 +648,7 @@ def parts_of(fold: Fold, width: int, tile: int) -> int:
     outer, n, inner = fold
     there = outer * blocks(inner, tile)
     height = max(1, BLOCK * width // tile)  # elements of a result that a block reads at a time
-    return max(1, min(blocks(WANTED, there), n // (height * LEAST), WANTED))
+    return max(1, min(WANTED // there, n // (height * LEAST)))
 
 
 @rung(rows_kernel, columns_kernel)
@@ -662,65 +669,62 @@ def split(p):
 
 # -------------------------------------------------------------------------------- as many threads as there is work for
 
-TEAM = 4  # loads for each lane of a team
+TEAM = 8  # loads for each lane of a team
+THREADS = 200_000  # that fill a large GPU: 132 multiprocessors with 1536 each
 SHORT = 16  # elements of a row that one thread reduces
 STAGED = BLOCK * SHORT  # elements that a block keeps in shared memory: four loads of 128 bits a thread
 NARROW = 512  # columns that are read as one row with those of the next rows
 
 
 @functools.lru_cache(256)
-def short_kernel(op, dtype, last):
-    """As `thread_kernel`, of elements."""
-    (fetch, store), combine = access_of(op, dtype, False, last), op.combine
+def short_kernel(op, dtype, last, n):
+    """As `thread_kernel`, of elements; for rows of n, so that the loop over a row is none to the compiler."""
+    (_, store), row = access_of(op, dtype, False, last), short_loads(load_of(op, dtype), op.combine, n)
+    each = SHORT // n  # rows a thread
 
     @cuda.jit
-    def short_rows(x, out, none, rows, n, each, divisor):
+    def short_rows(x, out, none, rows, divisor):
         tile = cuda.shared.array(STAGED, x.dtype, alignment=16)
         thread, first_row = cuda.threadIdx.x, np.int64(cuda.blockIdx.x) * (BLOCK * each)
         here = min(BLOCK * each, rows - first_row)
         first, count = first_row * n, here * n
-        i, last_load = 4 * thread, count - count % 4 - 4
-        if last_load >= 0:  # neighbours load neighbours, whatever rows they are of
-            a, b = load128(x, first + min(i, last_load)), load128(x, first + min(i + 4 * BLOCK, last_load))
-            c = load128(x, first + min(i + 8 * BLOCK, last_load))
-            d = load128(x, first + min(i + 12 * BLOCK, last_load))
-            if i <= last_load:
+        i, final = 4 * thread, count - count % 4 - 4  # the last load of full width
+        if final >= 0:  # neighbours load neighbours, whatever rows they are of
+            a, b = load128(x, first + min(i, final)), load128(x, first + min(i + 4 * BLOCK, final))
+            c = load128(x, first + min(i + 8 * BLOCK, final))
+            d = load128(x, first + min(i + 12 * BLOCK, final))
+            if i <= final:
                 store128(tile, i, a)
-            if i + 4 * BLOCK <= last_load:
+            if i + 4 * BLOCK <= final:
                 store128(tile, i + 4 * BLOCK, b)
-            if i + 8 * BLOCK <= last_load:
+            if i + 8 * BLOCK <= final:
                 store128(tile, i + 8 * BLOCK, c)
-            if i + 12 * BLOCK <= last_load:
+            if i + 12 * BLOCK <= final:
                 store128(tile, i + 12 * BLOCK, d)
         if thread < count % 4:
-            tile[last_load + 4 + thread] = x[first + last_load + 4 + thread]
+            tile[final + 4 + thread] = x[first + final + 4 + thread]
         cuda.syncthreads()
-        for row in range(thread, here, BLOCK):
-            total = none
-            for k in range(n):
-                total = combine(total, fetch(tile, row * n + k, k))
-            store(out, first_row + row, total, divisor)
+        for r in range(thread, here, BLOCK):
+            store(out, first_row + r, row(tile, r * n, none), divisor)
 
     return short_rows
 
 
 def launch_short(task: Task) -> None:
     p, (rows, n, _) = task.p, task.fold
-    each = SHORT // n  # rows a thread
-    kernel = short_kernel(p.op, p.x.dtype, task.last)
-    kernel[blocks(rows, BLOCK * each), BLOCK, p.stream](task.x, task.out, p.none, rows, n, each, p.divisor)
+    kernel = short_kernel(p.op, p.x.dtype, task.last, n)
+    kernel[blocks(rows, BLOCK * (SHORT // n)), BLOCK, p.stream](task.x, task.out, p.none, rows, p.divisor)
 
 
 @functools.lru_cache(1024)
 def teams(fold: Fold, width: int, shift: int) -> Rows:
-    """Lanes for a row as it is long; a block for a long row, several for one of few."""
+    """Lanes for a row as it is long, a block for a row if there are not many, and several blocks if there are few."""
     rows, n, _ = fold
     loads, bits = blocks(n, width), 0
-    while 1 << bits < BLOCK and TEAM << bits < loads:
+    while 1 << bits < BLOCK and TEAM << bits < loads and (bits < 5 or rows << bits < THREADS):
         bits += 1
     parts = parts_of(fold, width, 1) if 1 << bits == BLOCK else 1
-    length = blocks(n, parts)
-    return Rows(rows, n, bits, blocks(n, length), length, shift, width)
+    return cut_rows(fold, width, shift, bits, parts)
 
 
 @functools.lru_cache(1024)
@@ -732,12 +736,13 @@ def side_by_side(fold: Fold, width: int) -> Columns:
     outer, n, inner = fold
     period = inner // math.gcd(inner, width)  # threads until the columns come again
     if inner <= NARROW or period <= BLOCK:
-        threads, tile, wanted = max(period, BLOCK // period * period), inner, WANTED
+        most = BLOCK // 2 if n * inner < 16 * BLOCK * width else BLOCK
+        threads, tile, wanted = max(period, most // period * period), inner, WANTED
     else:
-        threads, wanted = BLOCK // 2, 2 * WANTED
+        threads, wanted = BLOCK // 2 if width > 1 else BLOCK, 2 * WANTED
         tile = threads * width // (4 if n >= 64 and width > 1 else 1)
     tiles, height = blocks(inner, tile), threads * width // tile
-    parts = max(1, min(blocks(wanted, outer * tiles), n // (height * LEAST)))
+    parts = max(1, min(wanted // (outer * tiles), n // (height * LEAST)))
     length = round_up(blocks(n, parts), 4)  # so that parts begin at multiples of 16 bytes
     parts = blocks(n, length)
     return Columns(n, inner, tile, tiles, parts, length, threads, width, height, outer * inner * parts <= TURNED)
@@ -750,11 +755,13 @@ def way(task: Task) -> None:
     """Launch what suits the fold."""
     fold, (width, shift) = task.fold, widths_of(task)
     outer, n, inner = fold
+    if n == 1:
+        task, inner = task._replace(fold=Fold(outer * inner, 1, 1)), 1  # each element is a row
     if inner == 1 and n <= SHORT and width == 4 and not shift:
         launch_short(task)
     elif inner == 1:
-        launch(task, teams(fold, width, shift))
-    elif n == 1 or (n * inner < BLOCK * width and outer >= WANTED):
+        launch(task, teams(task.fold, width, shift))
+    elif n * inner < BLOCK * width and outer >= WANTED:
         launch_threads(task)
     elif task.states:
         launch_plan(task, second(fold), task.out, task.last)

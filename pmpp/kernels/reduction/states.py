@@ -130,17 +130,20 @@ def rows_on(column, tile):
 # ------------------------------------------------------------------------------------------------ several loads at once
 #
 # A load that stands in a branch with what is done to its value is waited for before the next branch begins. So near the
-# end of a row or a column all four loads are made, of a place that exists, and what does not belong is replaced by the
-# identity afterwards. That costs a comparison an element, and three times a load's latency less.
+# end of a row or a column all loads are made, of a place that exists, and what does not belong is replaced by the
+# identity afterwards. That costs a choice for each, and saves the latency of all but one.
+
+
+class RowLoads(typing.NamedTuple):
+    """The state of several loads of a row, which begin at element i and lie ``step`` apart."""
+
+    four: Callable  # four(x, i, step, place)
+    three: Callable  # three(x, i, step, place, end, none): without those that begin at ``end`` or behind it
 
 
 @functools.lru_cache(256)
-def row_loads(fetch: Callable, load: Callable, combine: Callable, width: int) -> tuple[Callable, Callable]:
-    """The state of four loads: ``whole(x, i, step, begin)``, ``some(x, i, step, begin, first, end, final, none)``.
-
-    They begin at element i and lie ``step`` apart, in a row that begins at ``begin``. Of ``some``, what is before
-    ``first`` or from ``end`` on is left out. No load begins behind ``final``, the last one that has a part in the row.
-    """
+def row_loads(fetch: Callable, load: Callable, combine: Callable, width: int) -> RowLoads:
+    """For loads of four neighbours, or of one."""
 
     @cuda.jit(device=True)
     def of_four(v, place):
@@ -148,49 +151,55 @@ def row_loads(fetch: Callable, load: Callable, combine: Callable, width: int) ->
         return combine(ab, combine(load(v[2], place + 2), load(v[3], place + 3)))
 
     @cuda.jit(device=True)
-    def some_of_four(v, i, begin, first, end, none):
-        a = chosen(i >= first and i < end, load(v[0], i - begin), none)
-        b = chosen(i + 1 >= first and i + 1 < end, load(v[1], i + 1 - begin), none)
-        c = chosen(i + 2 >= first and i + 2 < end, load(v[2], i + 2 - begin), none)
-        d = chosen(i + 3 >= first and i + 3 < end, load(v[3], i + 3 - begin), none)
-        return combine(combine(a, b), combine(c, d))
-
-    @cuda.jit(device=True)
-    def whole_by_four(x, i, step, begin):
-        place = i - begin
+    def four_wide(x, i, step, place):
         a, b, c, d = load128(x, i), load128(x, i + step), load128(x, i + 2 * step), load128(x, i + 3 * step)
         ab = combine(of_four(a, place), of_four(b, place + step))
         return combine(ab, combine(of_four(c, place + 2 * step), of_four(d, place + 3 * step)))
 
     @cuda.jit(device=True)
-    def some_by_four(x, i, step, begin, first, end, final, none):
-        a, b = load128(x, min(i, final)), load128(x, min(i + step, final))
-        c, d = load128(x, min(i + 2 * step, final)), load128(x, min(i + 3 * step, final))
-        ab = combine(some_of_four(a, i, begin, first, end, none), some_of_four(b, i + step, begin, first, end, none))
-        cd = combine(
-            some_of_four(c, i + 2 * step, begin, first, end, none),
-            some_of_four(d, i + 3 * step, begin, first, end, none),
-        )
-        return combine(ab, cd)
+    def three_wide(x, i, step, place, end, none):
+        two, three = i + step < end, i + 2 * step < end
+        a, b, c = load128(x, i), load128(x, i + step if two else i), load128(x, i + 2 * step if three else i)
+        ab = combine(of_four(a, place), chosen(two, of_four(b, place + step), none))
+        return combine(ab, chosen(three, of_four(c, place + 2 * step), none))
 
     @cuda.jit(device=True)
-    def whole_by_one(x, i, step, begin):
-        place = i - begin
+    def four_single(x, i, step, place):
         a, b = fetch(x, i, place), fetch(x, i + step, place + step)
         c, d = fetch(x, i + 2 * step, place + 2 * step), fetch(x, i + 3 * step, place + 3 * step)
         return combine(combine(a, b), combine(c, d))
 
     @cuda.jit(device=True)
-    def some_by_one(x, i, step, begin, first, end, final, none):
-        place = i - begin
-        a, b = fetch(x, min(i, final), place), fetch(x, min(i + step, final), place + step)
-        c = fetch(x, min(i + 2 * step, final), place + 2 * step)
-        d = fetch(x, min(i + 3 * step, final), place + 3 * step)
-        ab = combine(chosen(i <= final, a, none), chosen(i + step <= final, b, none))
-        cd = combine(chosen(i + 2 * step <= final, c, none), chosen(i + 3 * step <= final, d, none))
-        return combine(ab, cd)
+    def three_single(x, i, step, place, end, none):
+        two, three = i + step < end, i + 2 * step < end
+        a, b = fetch(x, i, place), fetch(x, i + step if two else i, place + step)
+        c = fetch(x, i + 2 * step if three else i, place + 2 * step)
+        return combine(combine(a, chosen(two, b, none)), chosen(three, c, none))
 
-    return (whole_by_four, some_by_four) if width == 4 else (whole_by_one, some_by_one)
+    return RowLoads(four_wide, three_wide) if width == 4 else RowLoads(four_single, three_single)
+
+
+@functools.lru_cache(256)
+def short_loads(load: Callable, combine: Callable, n: int) -> Callable:
+    """``row(tile, first, none)``: the state of a row of n elements in shared memory, read as wide as it allows."""
+
+    @cuda.jit(device=True)
+    def by_four(tile, first, none):
+        total = none
+        for k in range(0, n, 4):
+            a, b, c, d = load128(tile, first + k)
+            ab = combine(load(a, k), load(b, k + 1))
+            total = combine(total, combine(ab, combine(load(c, k + 2), load(d, k + 3))))
+        return total
+
+    @cuda.jit(device=True)
+    def by_one(tile, first, none):
+        total = none
+        for k in range(n):
+            total = combine(total, load(tile[first + k], k))
+        return total
+
+    return by_one if n % 4 else by_four
 
 
 class Columnwise(typing.NamedTuple):
