@@ -290,40 +290,44 @@ show(over_axes.rows_kernel)
 #
 # The team walks in steps of four loads. A load takes hundreds of cycles to arrive. Four that are under way at the same
 # time take hardly longer than one. At the end of a row there may be less than four left. The obvious loop makes them
-# one by one, and pays the latency up to three times. `some` makes all four nevertheless, of a place that exists, and
+# one by one, and pays the latency up to three times. `three` makes all three nevertheless, of a place that exists, and
 # replaces what does not belong by the identity.
-#
+
+# %%
+show(states.row_loads)
+
+# %% [markdown]
 # The shuffles stop at the size of the team: `distance` begins at half of its lanes. A team of eight that began at 16
 # would combine rows with each other.
 #
 # ## Rung 4: `vectorised`
 #
-# The same with `width` = 4: a load of 128 bits has four neighbours ([chapter 04](04_vector_add.ipynb)). For columns
-# they are four results, and a thread has four states. For rows they are four elements of one result. But a row of
-# 1,046 elements does not end at a multiple of 16 bytes, and the next row begins in the middle of a load. So a team
-# begins at the last multiple of 16 bytes before its row, and leaves out what belongs to the row before.
+# The same with `width` = 4: a load of 128 bits has four neighbours ([chapter 4](04_vector_add.ipynb)). For columns
+# they are four results, and a thread has four states. For rows they are four elements of one result.
 #
-# **Predict, then run.** 64 rows of 1,022 float32. `block_per_result` has 256 threads for a row, which load one element
-# at a time, four loads at once, whether they are needed or not. How many load requests does it make for a row, and how
-# many does `vectorised` make?
+# **Predict, then run.** 16 rows of 4,096 float32, and 256 threads for each of them. How many load requests do the
+# eight warps make for a row with single elements, and how many with 128 bits?
 
 # %%
 guess = {"block_per_result": None, "vectorised": None}  # load requests for a row
 
-odd = np.ones((64, 1022), np.float32)
-two = {rung.name: lab.count(rung, odd, 1).counters for rung in over_axes.LADDER[2:4]}
-requests = {name: counters["global_load_requests"] // 64 for name, counters in two.items()}
-predict(guess, requests, unit="requests")
+long = np.ones((16, 4096), np.float32)
+two = {rung.name: lab.count(rung, long, 1).counters for rung in over_axes.LADDER[2:4]}
+predict(guess, {name: counters["global_load_requests"] // 16 for name, counters in two.items()}, unit="requests")
 
 # %%
-for name, counters in two.items():
-    print(f"{name:18}", *(f"{counters[key]:6} {key}" for key in ("global_load_requests", "global_load_sectors")))
+for columns in (4096, 1022):
+    for rung in over_axes.LADDER[2:4]:
+        counters = lab.count(rung, np.ones((16, columns), np.float32), 1).counters
+        requests, sectors = (counters[f"global_load_{name}"] / 16 for name in ("requests", "sectors"))
+        print(f"a row of {columns}: {rung.name:17} {requests:5.0f} requests, {sectors:6.1f} sectors")
 
 # %% [markdown]
-# Both make 32 requests a row: eight warps, four loads each. But the four loads of 256 threads are 4,096 elements for
-# `vectorised`, four times what there is. Three of four are made again of a place that was read before, and cost no
-# memory traffic. A team of 64 would have made 8 requests. That a block is too much for such a row is a fault that is
-# still open.
+# With 4,096 elements a quarter of the requests is left, for the same sectors. With 1,022 elements nothing is gained.
+# Such a row does not end at a multiple of 16 bytes, and the next one begins in the middle of a load. So the full loads
+# begin at the first multiple in the row. On either side there are up to three elements, which are read by single
+# lanes. All threads of the block take part in every load, needed or not: 256 threads with three full loads could read
+# 3,072 elements. A block is too much for such a row, and that is a fault that is still open.
 #
 # ## Rung 5: `split`
 #
@@ -357,7 +361,8 @@ print(f"float64  {many.astype(np.float64).var():.9f}")
 #
 # The last rung has as many threads for a result as there is work for. It has three cases more.
 #
-# **Teams.** A row of 36 elements has nine loads, and a team of four lanes for them. A row of 1,022 has 64 threads.
+# **Teams.** A row of 36 elements has nine loads, and a few lanes for them. Only a long row has a block, unless there
+# are not many rows: then it is better to have more threads than they need than to leave the GPU idle.
 #
 # **Narrow columns.** Three columns leave 29 lanes of a warp idle. But an array of three columns is one long row, too.
 # A block reads whole rows side by side, as many as make full loads. The number of elements that it reads at a time is

@@ -466,7 +466,7 @@ def rows_kernel(op, dtype, states, last, width):
                 total = combine(total, four(x, i, step, i - begin))
                 i += 4 * step
             if i < high:
-                total = combine(total, three(x, i, step, i - begin, high, none))
+                total = combine(total, three(x, i, step, i - begin, high, low, none))
             if width > 1 and plan.odd:  # 1 to 3 elements on either side, one for each lane
                 i, j = first + lane, high + lane
                 a, b = fetch(x, min(i, end - 1), i - begin), fetch(x, min(j, end - 1), j - begin)
@@ -514,11 +514,12 @@ def columns_kernel(op, dtype, states, last, width):
                 z = fetch_each(x, i + 3 * step, k + 3 * height, column, plan.tile)
                 totals = combine_each(totals, combine_each(combine_each(v, w), combine_each(y, z)))
                 i, k = i + 4 * step, k + 4 * height
-            if i + width <= end:  # three more loads at most: one that is not there is made where the first is
+            if i + width <= end:  # three more loads at most: for one that is not there, all read the same place
+                home = (a * plan.n + part * plan.length) * plan.inner
                 two, three = i + step + width <= end, i + 2 * step + width <= end
                 v = fetch_each(x, i, k, column, plan.tile)
-                w = fetch_each(x, i + step if two else i, k + height, column, plan.tile)
-                y = fetch_each(x, i + 2 * step if three else i, k + 2 * height, column, plan.tile)
+                w = fetch_each(x, i + step if two else home, k + height, column, plan.tile)
+                y = fetch_each(x, i + 2 * step if three else home, k + 2 * height, column, plan.tile)
                 v = combine_each(v, chosen_each(two, w, spread(none)))
                 totals = combine_each(totals, combine_each(v, chosen_each(three, y, spread(none))))
                 loads = 1 + int(two) + int(three)

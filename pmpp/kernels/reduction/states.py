@@ -138,7 +138,9 @@ class RowLoads(typing.NamedTuple):
     """The state of several loads of a row, which begin at element i and lie ``step`` apart."""
 
     four: Callable  # four(x, i, step, place)
-    three: Callable  # three(x, i, step, place, end, none): without those that begin at ``end`` or behind it
+    three: (
+        Callable  # three(x, i, step, place, end, home, none): for those that begin at ``end`` or behind, home is read
+    )
 
 
 @functools.lru_cache(256)
@@ -157,9 +159,9 @@ def row_loads(fetch: Callable, load: Callable, combine: Callable, width: int) ->
         return combine(ab, combine(of_four(c, place + 2 * step), of_four(d, place + 3 * step)))
 
     @cuda.jit(device=True)
-    def three_wide(x, i, step, place, end, none):
+    def three_wide(x, i, step, place, end, home, none):
         two, three = i + step < end, i + 2 * step < end
-        a, b, c = load128(x, i), load128(x, i + step if two else i), load128(x, i + 2 * step if three else i)
+        a, b, c = load128(x, i), load128(x, i + step if two else home), load128(x, i + 2 * step if three else home)
         ab = combine(of_four(a, place), chosen(two, of_four(b, place + step), none))
         return combine(ab, chosen(three, of_four(c, place + 2 * step), none))
 
@@ -170,10 +172,10 @@ def row_loads(fetch: Callable, load: Callable, combine: Callable, width: int) ->
         return combine(combine(a, b), combine(c, d))
 
     @cuda.jit(device=True)
-    def three_single(x, i, step, place, end, none):
+    def three_single(x, i, step, place, end, home, none):
         two, three = i + step < end, i + 2 * step < end
-        a, b = fetch(x, i, place), fetch(x, i + step if two else i, place + step)
-        c = fetch(x, i + 2 * step if three else i, place + 2 * step)
+        a, b = fetch(x, i, place), fetch(x, i + step if two else home, place + step)
+        c = fetch(x, i + 2 * step if three else home, place + 2 * step)
         return combine(combine(a, chosen(two, b, none)), chosen(three, c, none))
 
     return RowLoads(four_wide, three_wide) if width == 4 else RowLoads(four_single, three_single)
