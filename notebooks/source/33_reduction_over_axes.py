@@ -214,19 +214,19 @@ figure
 
 # %% [markdown]
 # At a mean of $10^4$ the formula has no right digit: two numbers near $10^8$ are subtracted, and float32 has seven
-# digits. The other line stays below $10^{-3}$, and most of that error was in the values before: at $10^5$ a float32
-# has steps of 0.008. What does it do? Its state is the count, the mean, and M2, the sum of squared deviations from
-# that mean. For two sets of values these can be *joined* exactly: if the means differ by a step d, then both sets are
-# further from the common mean than from their own, and M2 grows by $d^2 n_a n_b / (n_a + n_b)$ (Chan, Golub and
-# LeVeque, 1983). With one value in the second set it is Welford's method.
+# digits. The other line stays below $10^{-3}$ even at $10^5$, where float32 that are neighbours lie 0.008 apart, and
+# every mean on the way is rounded to one of them. What does it do? Its state is the count, the mean, and M2, the sum
+# of squared deviations from that mean. For two sets of values these can be *joined* exactly: if the means differ by a
+# step d, then both sets are further from the common mean than from their own, and M2 grows by $d^2 n_a n_b / (n_a +
+# n_b)$ (Chan, Golub and LeVeque, 1983). With one value in the second set it is Welford's method.
 
 # %%
 show(operators.joined_moments)
 
 # %% [markdown]
-# The division would be dear for each element. But the kernels below combine four elements in a tree before they join
-# them with the rest. There the counts 1, 2 and 4 are constants that the compiler knows, and one division in four is
-# left.
+# The division would be dear for each element. But the kernels below combine the elements of four loads in a tree before
+# they join them with the rest. There the counts 1, 2, 4 are constants that the compiler knows. Of the divisions one in
+# four is left, or one in sixteen.
 #
 # ### A kernel for an operator
 #

@@ -111,13 +111,16 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made |= {"all of them": (cube, None, "mean"), "all of them, kept": (cube, None, "var", True)}
     made["two neighbours"] = (cube, (1, 2), "var", False, 1)
     made["two that are apart"] = (cube, (0, 2), "mean", True)
-    made["channels of images"] = (normal(3, 5, 7, 4) + np.float32(100), (0, 2, 3), "var", False, 0)
+    made["channels of images"] = (normal(3, 5, 7, 4) + np.float32(100), (0, 2, 3), "mean")
     made["three that are apart"] = (normal(7, 2, 5, 2, 6), (0, 2, 4), "sum", True)
     made["eight axes"] = (normal(2, 3, 1, 2, 1, 2, 3, 2), (1, 2, 3, 6), "sum", True)
     made["means of rows"] = (normal(3, 101) + np.float32(1), 1, "mean")
     made["nothing reduced"] = (cube, (), "norm2")
     made |= {"tall": (normal(400, 3), 0, "norm1"), "tall and odd": (normal(150, 5), 0, "argmin")}
-    made |= {f"rows of {n}": (normal(70, n), 1, op) for n, op in ((2, "min"), (3, "argmax"), (7, "var"), (36, "sum"))}
+    made |= {
+        f"rows of {n}": (normal(70, n), 1, op)
+        for n, op in ((2, "min"), (3, "argmax"), (4, "max"), (7, "sum"), (36, "sum"))
+    }
     made |= {"few long rows": (normal(2, 1501), 1, "argmax"), "wide": (normal(3, 2060), 0, "norm_inf")}
     made["wide and odd"] = (normal(9, 1101), 0, "sum")
     made["many small ones"] = (normal(520, 3, 2), 1, "argmax")
@@ -127,7 +130,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     bad = normal(9, 130)
     bad[np.arange(9), rng.integers(0, 130, 9)] = np.nan
     bad[4], bad[5, 7], bad[6] = 1, np.inf, -np.inf
-    made |= {f"NaN, {op}": (bad, 1, op) for op in ("max", "min", "argmax", "argmin", "norm_inf", "any", "sum")}
+    made |= {f"NaN, {op}": (bad, 1, op) for op in ("max", "min", "argmax", "argmin", "norm_inf", "sum")}
     made["minus infinity only"] = (np.full((3, 40), -np.inf, np.float32), 1, "argmax")
     made["products"] = (np.exp(normal(30, 40) / 8), 1, "prod")
     made["cancellation"] = (np.float32([[1e8, 1, -1e8, 1] * 40]), 1, "sum")
