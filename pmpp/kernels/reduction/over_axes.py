@@ -767,7 +767,7 @@ def way(task: Task) -> None:
         launch(task, teams(task.fold, width, shift))
     elif n * inner < BLOCK * width and outer >= WANTED:
         launch_threads(task)
-    elif task.states:
+    elif task.states and n <= WANTED:
         launch_plan(task, second(fold), task.out, task.last)
     else:
         wide = inner > NARROW and inner // math.gcd(inner, width) > BLOCK
