@@ -643,7 +643,7 @@ def vectorised(p):
 
 # ---------------------------------------------------------------------------------------------- several blocks a result
 
-WANTED = 512  # blocks of 256 threads that keep a large GPU busy
+WANTED = 512  # blocks of 256 threads with 64 bytes on their way each, 8 MB: what keeps a large GPU's memory busy
 LEAST = 8  # loads that are worth a thread's while
 
 
@@ -673,11 +673,11 @@ def split(p):
 
 # -------------------------------------------------------------------------------- as many threads as there is work for
 
-TEAM = 8  # loads for each lane of a team
-THREADS = 200_000  # that fill a large GPU: 132 multiprocessors with 1536 each
+TEAM = 16  # loads for each lane of a team
+THREADS = 90_000  # with 64 bytes on their way each: 5.8 MB
 SHORT = 16  # elements of a row that one thread reduces
 STAGED = BLOCK * SHORT  # elements that a block keeps in shared memory: four loads of 128 bits a thread
-NARROW = 512  # columns that are read as one row with those of the next rows
+NARROW = 256  # columns that are read as one row with those of the next rows
 
 
 @functools.lru_cache(256)
@@ -724,7 +724,8 @@ def launch_short(task: Task) -> None:
 def teams(fold: Fold, width: int, shift: int) -> Rows:
     """Lanes for a row as it is long, a block for a row if there are not many, and several blocks if there are few."""
     rows, n, _ = fold
-    loads, bits = blocks(n, width), 0
+    loads = blocks(n, width)
+    bits = min(2, (blocks(loads, 4) - 1).bit_length())  # a short row has a lane for four loads, up to four lanes
     while 1 << bits < BLOCK and TEAM << bits < loads and (bits < 5 or rows << bits < THREADS):
         bits += 1
     parts = parts_of(fold, width, 1) if 1 << bits == BLOCK else 1
@@ -738,13 +739,16 @@ def side_by_side(fold: Fold, width: int) -> Columns:
     Wide ones: a tile of columns, as tall as the columns are long.
     """
     outer, n, inner = fold
-    period = inner // math.gcd(inner, width)  # threads until the columns come again
-    if inner <= NARROW or period <= BLOCK:
+    if is_narrow(inner, width):
+        period = inner // math.gcd(inner, width)  # threads until the columns come again
         most = BLOCK // 2 if n * inner < 16 * BLOCK * width else BLOCK
         threads, tile, wanted = max(period, most // period * period), inner, WANTED
     else:
-        threads, wanted = BLOCK // 2 if width > 1 else BLOCK, 2 * WANTED
-        tile = threads * width // (4 if n >= 64 and width > 1 else 1)
+        threads, tile, wanted = BLOCK // 2, BLOCK // 2 * width, 2 * WANTED
+        if width == 1:
+            tile, wanted = BLOCK // 4, 4 * WANTED  # a thread has only 16 bytes on their way
+        elif n >= 16 and outer * blocks(inner, tile) < wanted:
+            tile = BLOCK // 2
     tiles, height = blocks(inner, tile), threads * width // tile
     parts = max(1, min(wanted // (outer * tiles), n // (height * LEAST)))
     length = round_up(blocks(n, parts), 4)  # so that parts begin at multiples of 16 bytes
@@ -753,6 +757,11 @@ def side_by_side(fold: Fold, width: int) -> Columns:
 
 
 TURNED = 2**18  # states that may be stored far from each other
+
+
+def is_narrow(inner: int, width: int) -> bool:
+    """Whether a block reads whole rows of these columns. Those of an odd number have no other way to wide loads."""
+    return inner <= NARROW or (inner % width > 0 and inner // math.gcd(inner, width) <= 2 * BLOCK)
 
 
 def way(task: Task) -> None:
@@ -770,8 +779,8 @@ def way(task: Task) -> None:
     elif task.states and n <= WANTED:
         launch_plan(task, second(fold), task.out, task.last)
     else:
-        wide = inner > NARROW and inner // math.gcd(inner, width) > BLOCK
-        if shift or (wide and inner % width) or (not wide and outer > 1 and n * inner % width):
+        narrow = is_narrow(inner, width)
+        if shift or (inner % width and not narrow) or (outer > 1 and n * inner % width):
             width = 1
         launch(task, side_by_side(fold, width))
 
