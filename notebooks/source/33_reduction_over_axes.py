@@ -346,15 +346,15 @@ print(over_axes.WANTED, "blocks,", over_axes.WANTED * 256 * 64 / 2**20, "MiB on 
 
 # %% [markdown]
 # The number depends on the shape alone, and not on the GPU. So the brackets of a sum do, too, and its bits are the
-# same in every run and on every GPU. Here is a variance of everything, by two ways to cut it into parts:
+# same in every run and on every GPU. Here is the variance of 100,000 values, by one block and by several:
 
 # %%
 many = (rng.standard_normal(100_000) + 3).astype(np.float32)
-for rung in (over_axes.split, over_axes.planned):
+for rung in (over_axes.vectorised, over_axes.split):
     counted = lab.count(rung, many, None, "var")
     launches = ", ".join(f"{run.kernel} with {run.grid[0]} blocks" for run in counted.reports)
-    print(f"{rung.name:8} {float(counted.result):.9f}  {launches}")
-print(f"float64  {many.astype(np.float64).var():.9f}")
+    print(f"{rung.name:10} {float(counted.result):.9f}  {launches}")
+print(f"float64    {many.astype(np.float64).var():.9f}")
 
 # %% [markdown]
 # ## Rung 6: `planned`
@@ -398,8 +398,9 @@ predict(guess, conflicts, unit="wavefronts")
 
 # %% [markdown]
 # An odd stride visits all 32 banks before it comes back. With 6, lanes 0 and 16 are 96 words apart, a multiple of 32:
-# they meet in a bank, and so does each other pair. 4, 8 and 16 are worse, and such rows begin at multiples of 16
-# bytes. Measurements decide who takes them.
+# they meet in a bank, and so does each other pair. Strides of 4, 8 and 16 would be worse: 16 words make 16 wavefronts.
+# But such rows begin at multiples of 16 bytes, so `short_loads` reads them by 128 bits there, too. The length is known
+# when the kernel is compiled, and so no loop over a row is left.
 #
 # ## The whole ladder
 #
@@ -485,8 +486,9 @@ check("over_axes/merge", merge)
 # ### More, without a check
 #
 # - `common_bits` was combined in any order. Which of these operators may the room be given: the smaller one, the
-# difference, the average of two, the last one? - An array (4096, 4096) is reduced over both axes, and then one over
-# each of them in turn. Which of the two ways reads less? Use `over_axes.folds_of`.
+#   difference, the average of two, the last one?
+# - An array (4096, 4096) is reduced over both axes, and another time over one axis and then over the other. Which of
+#   the two ways reads less? Use `over_axes.folds_of`.
 #
 # ## Answers
 #
