@@ -1,0 +1,572 @@
+"""Products of any shape: C = A @ B in float32, with the tile and the split that fit the shape and the GPU.
+
+Chapter: notebooks/36_products_of_any_shape.ipynb.  PMPP 4e ch. 6, section 6.3, and what follows from it.
+
+The last kernel of chapter 12 gives each block 128 x 128 elements of C. A product that has few such tiles leaves most of
+a large GPU idle, and one with few rows or columns computes mostly what nobody wants. Here a *factory* makes the kernel
+of any tile. The ladder lets the shape choose the tile, and then splits the sum over K where even the smallest tiles are
+too few. What bounds the work is what bounded it before: arithmetic for large extents, memory where one of them is small.
+
+Four things differ from chapter 12, in all rungs:
+
+- Nothing is copied and nothing is padded. An operand may lie in C or in Fortran order. It is *deep* if K, which is
+  summed over, runs along memory, and *wide* if K runs across it. Where rows of 16 bytes cannot be read whole, elements
+  are read one by one. The launch decides that once, for all of A and B.
+- No load of the loop is guarded. A block's first step takes what K leaves beyond whole steps, and zeros; all other
+  steps are whole. A row or a column beyond the edge is read as the last one inside, for sums that are not stored.
+- Each tile has two places in shared memory, so one barrier a step is enough.
+- The sums go through shared memory once more, so that neighbours write neighbours.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.common import blocks, round_up
+from pmpp.kernels.matmul import ladder
+from pmpp.runtime import device
+from pmpp.runtime.rung import Problem, rung
+from pmpp.runtime.vector import load128, store128
+
+MOST_BLOCKS = 2**31 - 1  # of a grid
+LONGEST = 2**25 - 1  # of a row in memory: 128 rows of it have offsets below 2^32
+f0 = np.float32(0)
+
+
+reference = ladder.reference
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Small awkward inputs by name, each a pair (a, b) of float32 matrices: those of chapter 12, and of odd shapes."""
+    rng = np.random.default_rng(0) if rng is None else rng
+    pairs = ladder.inputs(rng)
+
+    def pair(m: int, n: int, k: int, orders: str = "CC") -> tuple[np.ndarray, np.ndarray]:
+        shapes = (m, k), (k, n)
+        return tuple(np.asarray(rng.standard_normal(x, dtype=np.float32), order=o) for x, o in zip(shapes, orders))
+
+    pairs |= {"two rows": pair(2, 150, 40), "three columns": pair(150, 3, 41), "long sum": pair(3, 5, 2000)}
+    return pairs | {"long sum, both transposed": pair(4, 8, 1204, "FF"), "whole steps": pair(36, 40, 64, "FC")}
+
+
+cost = ladder.cost
+
+
+def tolerance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """How far from the exact product a right one may be.
+
+    Each of K products is rounded, unless it is fused with its addition, and takes part in at most K additions, in
+    whatever order and however the sum is split. Each rounds by at most half an eps of sum |a b| (Higham, Accuracy and
+    Stability of Numerical Algorithms, section 3.5).
+    """
+    with np.errstate(all="ignore"):
+        terms = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
+        return (a.shape[1] + 1) * np.finfo(np.float32).eps / 2 * terms
+
+
+def arguments(a, b, *, out=None, stream=0) -> Problem:
+    """Multiply two matrices of any shape.
+
+    Args:
+        a, b: float32 matrices of shape (M, K) and (K, N), each contiguous in C or in Fortran order: a transposed view
+            needs no copy. An extent may be 0; K = 0 gives zeros. Along memory an extent is less than 2^25.
+        out: a float32 device array of shape (M, N) in C order, apart from a and b in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. The same call gives the same bits.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> from pmpp.kernels.matmul import fitted
+    >>> fitted.split_k(np.float32([[1, 2], [3, 4]]), np.float32([[1, 0], [1, 1]])).copy_to_host()
+    array([[3., 2.],
+           [7., 4.]], dtype=float32)
+    """
+    p = ladder.arguments(a, b, out=out, stream=stream)
+    p.a_c, p.b_c = (x.strides[1] == x.dtype.itemsize for x in (p.a, p.b))
+    for name, x, c_order in (("a", p.a, p.a_c), ("b", p.b, p.b_c)):
+        if x.shape[c_order] > LONGEST:
+            raise ValueError(f"{name} must have rows in memory of at most {LONGEST} elements, had {x.shape[c_order]}")
+    return p
+
+
+class Tile(typing.NamedTuple):
+    """A block computes m x n of C, a thread thread_m x thread_n of that, from tiles of A and B that are ``depth`` deep.
+
+    ``lanes_m``: a warp's 32 lanes form a grid with so many rows. ``groups``: the block has the threads for m x n so
+    many times, and each group multiplies its own part of the depth. ``registers``: the most that a thread may have.
+    """
+
+    m: int
+    n: int
+    thread_m: int
+    thread_n: int
+    lanes_m: int
+    depth: int
+    groups: int
+    registers: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.m * self.n // (self.thread_m * self.thread_n) * self.groups
+
+    @property
+    def resident(self) -> int:
+        """Blocks that a multiprocessor has room for: 65,536 registers, 2,048 threads."""
+        return min(65536 // (self.registers * self.threads), 2048 // self.threads)
+
+    @property
+    def speed(self) -> float:
+        """The share of the multiply-adds that a thread's loads from shared memory leave.
+
+        A load takes as many slots as a multiply-add, and is half hidden.
+        """
+        return 1 / (1 + (self.thread_m + self.thread_n) / (self.thread_m * self.thread_n))
+
+    def __str__(self) -> str:
+        return f"{self.m} x {self.n}"
+
+
+LARGE = Tile(128, 128, 8, 16, lanes_m=8, depth=8, groups=1, registers=255)
+TALL = Tile(128, 64, 8, 8, lanes_m=8, depth=8, groups=1, registers=168)
+FLAT = Tile(64, 128, 8, 8, lanes_m=8, depth=8, groups=1, registers=168)
+MIDDLE = Tile(64, 64, 8, 8, lanes_m=8, depth=16, groups=2, registers=168)
+SMALL = Tile(32, 32, 4, 4, lanes_m=8, depth=32, groups=4, registers=128)
+FEW_COLUMNS = Tile(128, 16, 8, 4, lanes_m=8, depth=32, groups=2, registers=168)
+FEW_ROWS = Tile(16, 128, 4, 8, lanes_m=4, depth=32, groups=2, registers=168)
+TILES = (LARGE, TALL, FLAT, MIDDLE, SMALL, FEW_COLUMNS, FEW_ROWS)
+
+
+class Form(typing.NamedTuple):
+    """What a kernel is compiled for: whether A and B are deep, and how many elements a load takes, 4 or 1."""
+
+    a_deep: bool
+    b_deep: bool
+    width: int
+
+
+class Sizes(typing.NamedTuple):
+    """What a launch tells its kernel.
+
+    C is m x n, and K is k. A block sums over ``length`` of k; the last part may have fewer. In memory a row of A, B or
+    what is written has ``a_pitch``, ``b_pitch`` or ``c_pitch`` elements. ``whole``: rows are written 16 bytes at a time.
+    """
+
+    m: int
+    n: int
+    k: int
+    length: int
+    a_pitch: int
+    b_pitch: int
+    c_pitch: int
+    whole: bool
+
+
+# -------------------------------------------------------------------------------------------- from memory to a tile
+
+
+class Reader(typing.NamedTuple):
+    """The device functions that bring an operand's tiles into shared memory.
+
+    ``loads``: how many loads a thread makes for a tile. ``pitch``: how far apart in shared memory rows of a tile begin.
+    """
+
+    loads: int
+    pitch: int
+    start: typing.Any
+    fetch: typing.Any
+    keep: typing.Any
+
+
+def reader_of(deep: bool, width: int, side: int, depth: int, threads: int) -> Reader:
+    """How a block reads tiles of ``depth`` x ``side``. In shared memory a row is one k."""
+    # Stores down the columns of a deep operand's tile are free of bank conflicts if rows begin 4 banks apart.
+    loads, pitch = side * depth // (width * threads), side + (4 if deep else 0)
+    across = 8 // width  # lanes that read one sector of 32 bytes
+
+    @cuda.jit(device=True)
+    def place(v):
+        """(k, i): where in the tile this thread's load number v begins: along the depth, or along the side."""
+        at = np.uint32(v * threads + np.uint32(cuda.threadIdx.x))
+        if deep:  # a sector for each row, and a warp's rows are stored into all 32 banks
+            return at // np.uint32(across * side) * 8 + at % across * width, at // across % side
+        return at // np.uint32(side // width), at % np.uint32(side // width) * width
+
+    @cuda.jit(device=True)
+    def start(left, row, offsets):
+        """How far from the tile's first element this thread's loads are, if a row has that many elements in memory.
+
+        ``left``: how many rows or columns there are from the tile's first on. Beyond them the last is read again.
+        """
+        for v in range(loads):
+            d, i = place(v)
+            if deep:
+                offsets[v] = np.uint32(min(i, left - 1) * row + d)
+            else:
+                offsets[v] = np.uint32(d * row + min(i, left - width))
+
+    @cuda.jit(device=True)
+    def fetch(x, base, offsets, steps, values):
+        """What the thread reads of a tile, into registers. It has that many ``steps``, and beyond them zeros."""
+        for v in range(loads):
+            if width == 4:
+                vector = (f0, f0, f0, f0)
+                if steps == depth or place(v)[0] < steps:
+                    vector = load128(x, base + np.int64(offsets[v]))
+                for e in range(4):
+                    values[v, e] = vector[e]
+            else:
+                values[v, 0] = f0
+                if steps == depth or place(v)[0] < steps:
+                    values[v, 0] = x[base + np.int64(offsets[v])]
+
+    @cuda.jit(device=True)
+    def keep(shared, begin, values):
+        """From registers into the tile that begins there in shared memory."""
+        for v in range(loads):
+            d, i = place(v)
+            if width == 4 and not deep:
+                vector = values[v, 0], values[v, 1], values[v, 2], values[v, 3]
+                store128(shared, begin + d * pitch + i, vector)
+            else:
+                for e in range(width):
+                    shared[begin + (d + e) * pitch + i] = values[v, e]
+
+    return Reader(loads, pitch, start, fetch, keep)
+
+
+# --------------------------------------------------------------------------------------------------------- the factory
+
+
+@functools.cache
+def product_kernel(tile: Tile, form: Form) -> typing.Any:
+    """The kernel ``(a, b, c, sizes)`` of a tile, to be launched with a block for each tile of C and part of K.
+
+    All arrays have one dimension. With several parts, their results lie one behind the other in ``c``.
+    """
+    side_m, side_n, thread_m, thread_n, lanes_m, depth, groups, registers = tile
+    lanes_n, threads, width = 32 // lanes_m, tile.threads, form.width
+    warps_n, members = side_n // (lanes_n * thread_n), threads // groups
+    reader_a = reader_of(form.a_deep, width, side_m, depth, threads)
+    reader_b = reader_of(form.b_deep, width, side_n, depth, threads)
+    loads_a, pitch_a, start_a, fetch_a, keep_a = reader_a
+    loads_b, pitch_b, start_b, fetch_b, keep_b = reader_b
+    a_size, b_size, own_depth = depth * pitch_a, depth * pitch_b, depth // groups
+    lines, line_m = side_m // thread_m, lanes_m  # rows of C that are written at a time, and those of a warp
+    a_deep, b_deep, room = form.a_deep, form.b_deep, 2 * (a_size + b_size)  # in shared memory: two tiles of each
+
+    @cuda.jit(device=True)
+    def lane_place():
+        """(row, column) of the thread's 4 x 4 pieces among those of its warp, and the same of the warp's first."""
+        # Four lanes in a row form a 2 x 2 square: a warp's load from shared memory then takes two passes.
+        thread = np.uint32(np.uint32(cuda.threadIdx.x) % np.uint32(members))
+        warp, square = thread // 32, thread % 32 // 4
+        y, x = square // (lanes_n // 2) * 2 + thread // 2 % 2, square % (lanes_n // 2) * 2 + thread % 2
+        return y, x, warp // warps_n, warp % warps_n
+
+    @cuda.jit(device=True)
+    def step(shared, a_from, b_from, totals):
+        """Add the products of one k: its values begin there in shared memory."""
+        a_values, b_values = cuda.local.array(thread_m, np.float32), cuda.local.array(thread_n, np.float32)
+        for piece in range(thread_m // 4):
+            vector = load128(shared, a_from + piece * lanes_m * 4)
+            for i in range(4):
+                a_values[piece * 4 + i] = vector[i]
+        for piece in range(thread_n // 4):
+            vector = load128(shared, b_from + piece * lanes_n * 4)
+            for j in range(4):
+                b_values[piece * 4 + j] = vector[j]
+        for i in range(thread_m):
+            for j in range(thread_n):
+                totals[i, j] += a_values[i] * b_values[j]
+
+    @cuda.jit(device=True)
+    def multiply(shared, a_from, b_from, totals):
+        """Add the products of the group's part of the depth."""
+        # Written out, since the compiler unrolls only small loops: the loads of a step then overlap another's sums.
+        step(shared, a_from, b_from, totals)
+        step(shared, a_from + pitch_a, b_from + pitch_b, totals)
+        step(shared, a_from + 2 * pitch_a, b_from + 2 * pitch_b, totals)
+        step(shared, a_from + 3 * pitch_a, b_from + 3 * pitch_b, totals)
+        step(shared, a_from + 4 * pitch_a, b_from + 4 * pitch_b, totals)
+        step(shared, a_from + 5 * pitch_a, b_from + 5 * pitch_b, totals)
+        step(shared, a_from + 6 * pitch_a, b_from + 6 * pitch_b, totals)
+        step(shared, a_from + 7 * pitch_a, b_from + 7 * pitch_b, totals)
+        if own_depth == 16:
+            step(shared, a_from + 8 * pitch_a, b_from + 8 * pitch_b, totals)
+            step(shared, a_from + 9 * pitch_a, b_from + 9 * pitch_b, totals)
+            step(shared, a_from + 10 * pitch_a, b_from + 10 * pitch_b, totals)
+            step(shared, a_from + 11 * pitch_a, b_from + 11 * pitch_b, totals)
+            step(shared, a_from + 12 * pitch_a, b_from + 12 * pitch_b, totals)
+            step(shared, a_from + 13 * pitch_a, b_from + 13 * pitch_b, totals)
+            step(shared, a_from + 14 * pitch_a, b_from + 14 * pitch_b, totals)
+            step(shared, a_from + 15 * pitch_a, b_from + 15 * pitch_b, totals)
+
+    @cuda.jit(device=True)
+    def store_lines(shared, c, i, at, first_row, first_column, sizes, totals):
+        """Every thread's sums of its row i: into shared memory, and from there, added over the groups, into C."""
+        thread = np.uint32(cuda.threadIdx.x)
+        y, x, warp_y, warp_x = lane_place()
+        line, column = warp_y * line_m + y, warp_x * (lanes_n * thread_n) + x * 4
+        cuda.syncthreads()  # what was there has been read
+        for j in range(0, thread_n, 4):
+            vector = totals[i, j], totals[i, j + 1], totals[i, j + 2], totals[i, j + 3]
+            place = (thread // np.uint32(members) * lines + line) * side_n + column + j * lanes_n
+            store128(shared, place, vector)
+        cuda.syncthreads()
+        if sizes.whole:
+            while thread < lines * side_n // 4:
+                line, column = thread // np.uint32(side_n // 4), thread % np.uint32(side_n // 4) * 4
+                row = first_row + line // line_m * (line_m * thread_m) + i // 4 * line_m * 4 + line % line_m * 4 + i % 4
+                if row < sizes.m and first_column + column < sizes.n:
+                    s0, s1, s2, s3 = load128(shared, thread * 4)
+                    for group in range(1, groups):
+                        t0, t1, t2, t3 = load128(shared, group * lines * side_n + thread * 4)
+                        s0, s1, s2, s3 = s0 + t0, s1 + t1, s2 + t2, s3 + t3
+                    store128(c, at + row * sizes.c_pitch + first_column + column, (s0, s1, s2, s3))
+                thread = np.uint32(thread + threads)
+        else:
+            while thread < lines * side_n:
+                line, column = thread // np.uint32(side_n), thread % np.uint32(side_n)
+                row = first_row + line // line_m * (line_m * thread_m) + i // 4 * line_m * 4 + line % line_m * 4 + i % 4
+                if row < sizes.m and first_column + column < sizes.n:
+                    total = shared[thread]
+                    for group in range(1, groups):
+                        total += shared[group * lines * side_n + thread]
+                    c[at + row * sizes.c_pitch + first_column + column] = total
+                thread = np.uint32(thread + threads)
+
+    @cuda.jit(max_registers=registers)
+    def kernel(a, b, c, sizes):
+        shared = cuda.shared.array(room, np.float32, alignment=16)  # two tiles of A, then two of B
+        totals = cuda.local.array((thread_m, thread_n), np.float32)
+        a_values, b_values = (
+            cuda.local.array((loads_a, width), np.float32),
+            cuda.local.array((loads_b, width), np.float32),
+        )
+        a_offsets, b_offsets = cuda.local.array(loads_a, np.uint32), cuda.local.array(loads_b, np.uint32)
+        # Tiles down a column of C are neighbours in time: they share a tile of B, which is then in the cache.
+        block, tiles_m = np.uint32(cuda.blockIdx.x), np.uint32((sizes.m + side_m - 1) // side_m)
+        tiles_n = np.uint32((sizes.n + side_n - 1) // side_n)
+        first_row, block = np.int64(block % tiles_m) * side_m, np.uint32(block // tiles_m)
+        first_column, part = np.int64(block % tiles_n) * side_n, np.int64(block // tiles_n)
+        begin = part * sizes.length
+        end = min(begin + sizes.length, sizes.k)
+        for i in range(thread_m):
+            for j in range(thread_n):
+                totals[i, j] = 0
+        y, x, warp_y, warp_x = lane_place()
+        group = np.uint32(np.uint32(cuda.threadIdx.x) // np.uint32(members))
+        a_own = group * (own_depth * pitch_a) + warp_y * (lanes_m * thread_m) + y * 4
+        b_own = 2 * a_size + group * (own_depth * pitch_b) + warp_x * (lanes_n * thread_n) + x * 4
+        start_a(sizes.m - first_row, sizes.a_pitch, a_offsets)
+        start_b(sizes.n - first_column, sizes.b_pitch, b_offsets)
+        steps = (end - begin - 1) % depth + 1 if end > begin else 0  # of the first tiles: all others are whole
+        a_at = first_row * sizes.a_pitch + begin if a_deep else begin * sizes.a_pitch + first_row
+        b_at = first_column * sizes.b_pitch + begin if b_deep else begin * sizes.b_pitch + first_column
+        fetch_a(a, a_at, a_offsets, steps, a_values)
+        fetch_b(b, b_at, b_offsets, steps, b_values)
+        a_at += steps if a_deep else steps * sizes.a_pitch
+        b_at += steps if b_deep else steps * sizes.b_pitch
+        keep_a(shared, 0, a_values)
+        keep_b(shared, 2 * a_size, b_values)
+        cuda.syncthreads()
+        k, now = begin + steps, np.uint32(0)
+        while k < end:
+            fetch_a(a, a_at, a_offsets, np.int64(depth), a_values)
+            fetch_b(b, b_at, b_offsets, np.int64(depth), b_values)
+            multiply(shared, a_own + now * a_size, b_own + now * b_size, totals)  # meanwhile the values travel
+            now = np.uint32(1 - now)
+            keep_a(shared, now * a_size, a_values)  # who reads that tile is behind the last barrier
+            keep_b(shared, 2 * a_size + now * b_size, b_values)
+            cuda.syncthreads()
+            k += depth
+            a_at += depth if a_deep else depth * sizes.a_pitch
+            b_at += depth if b_deep else depth * sizes.b_pitch
+        multiply(shared, a_own + now * a_size, b_own + now * b_size, totals)
+        at = part * sizes.m * sizes.c_pitch
+        store_lines(shared, c, np.uint32(0), at, first_row, first_column, sizes, totals)
+        store_lines(shared, c, np.uint32(1), at, first_row, first_column, sizes, totals)
+        store_lines(shared, c, np.uint32(2), at, first_row, first_column, sizes, totals)
+        store_lines(shared, c, np.uint32(3), at, first_row, first_column, sizes, totals)
+        if thread_m == 8:
+            store_lines(shared, c, np.uint32(4), at, first_row, first_column, sizes, totals)
+            store_lines(shared, c, np.uint32(5), at, first_row, first_column, sizes, totals)
+            store_lines(shared, c, np.uint32(6), at, first_row, first_column, sizes, totals)
+            store_lines(shared, c, np.uint32(7), at, first_row, first_column, sizes, totals)
+
+    return kernel
+
+
+# ----------------------------------------------------------------------------------------------- what parts of K give
+
+ADDERS, TEAMS = 128, 8  # elements of C for a block; teams of threads, each of which adds every 8th part
+SUMS = ADDERS * TEAMS  # of a block, one for each element and team
+AT_ONCE = 4  # vectors that a thread has in flight
+
+
+@cuda.jit
+def sum_kernel(partials, c, m, n, pitch, parts):
+    """C, from its parts: m rows of ``pitch`` elements each, one part behind the other. They are added in one order."""
+    shared = cuda.shared.array(SUMS, np.float32, alignment=16)
+    values, total = cuda.local.array((AT_ONCE, 4), np.float32), cuda.local.array(4, np.float32)
+    thread, first = np.uint32(cuda.threadIdx.x), np.int64(cuda.blockIdx.x) * ADDERS
+    lane, team = thread % (ADDERS // 4), thread // (ADDERS // 4)
+    at, size = first + lane * 4, m * pitch
+    for e in range(4):
+        total[e] = 0
+    part = np.int64(team)
+    while part < parts and at < size:
+        for u in range(AT_ONCE):
+            vector = (f0, f0, f0, f0)
+            if part + TEAMS * u < parts:
+                vector = load128(partials, (part + TEAMS * u) * size + at)
+            for e in range(4):
+                values[u, e] = vector[e]
+        for u in range(AT_ONCE):
+            for e in range(4):
+                total[e] += values[u, e]
+        part += TEAMS * AT_ONCE
+    store128(shared, thread * 4, (total[0], total[1], total[2], total[3]))
+    cuda.syncthreads()
+    if thread < ADDERS:
+        row, column = (first + thread) // pitch, (first + thread) % pitch
+        if row < m and column < n:
+            value = shared[thread]
+            for other in range(1, TEAMS):
+                value += shared[other * ADDERS + thread]
+            c[row * n + column] = value
+
+
+# ----------------------------------------------------------------------------------------------------------- launching
+
+
+def flat(x: typing.Any, c_order: bool) -> typing.Any:
+    """All elements of a matrix as they lie in memory."""
+    return x.reshape(-1) if c_order else x.ravel(order="F")
+
+
+class Plan(typing.NamedTuple):
+    """How a product is computed: the tile, and how many blocks share a tile's K: ``length`` of it for each."""
+
+    tile: Tile
+    length: int
+    parts: int
+
+
+def plan_of(tile: Tile, k: int, parts: int) -> Plan:
+    """The plan for about so many parts: each has whole steps of the tile, but for the last one.
+
+    >>> plan_of(SMALL, 100, 2)[1:], plan_of(SMALL, 100, 3)[1:], plan_of(SMALL, 100, 9)[1:]
+    ((64, 2), (64, 2), (32, 4))
+    """
+    length = max(round_up(blocks(k, parts), tile.depth), tile.depth)
+    return Plan(tile, length, max(1, blocks(k, length)))
+
+
+# The figures below are those of a multiprocessor of recent data centre GPUs, rounded, in its own cycles. None was fitted
+# to a measured product. What a GPU has of multiprocessors, threads, registers and shared memory is asked of it.
+MULTIPLY_ADDS = 128  # a cycle
+FROM_CACHE, FROM_MEMORY = 32, 16  # bytes a cycle that reach it from the L2 cache, and from memory if all ask for them
+WAIT = 1000  # cycles from the loads of a step to the barrier behind them
+LAUNCH = 4000  # cycles that a second launch costs
+
+
+def cycles(plan: Plan, m: int, n: int, k: int, multiprocessors: int) -> float:
+    """About how long a product takes: the longest of arithmetic, traffic and waiting, and what a split costs.
+
+    A multiprocessor gets ``of_each`` blocks, of which so many as its registers allow are ``resident`` at a time.
+    """
+    tile, length, parts = plan
+    grid = blocks(m, tile.m) * blocks(n, tile.n) * parts
+    of_each = blocks(grid, multiprocessors)
+    resident = min(tile.resident, of_each)
+    steps = blocks(min(length, max(k, 1)), tile.depth)
+    arithmetic = tile.m * tile.n * tile.depth / (MULTIPLY_ADDS * tile.speed)
+    traffic = 4 * (tile.m + tile.n) * tile.depth / FROM_CACHE
+    busy = steps * max(arithmetic, traffic)
+    waiting = (steps + 1) * WAIT
+    turns, rest = divmod(of_each, resident)
+    time = turns * max(resident * busy, waiting) + (max(rest * busy, waiting) if rest else 0)
+    moved = 4 * (m * k + k * n + m * n) / multiprocessors
+    time = max(time, moved / FROM_MEMORY)
+    if parts > 1:
+        time += LAUNCH + 8 * parts * m * n / multiprocessors / FROM_CACHE
+    return time
+
+
+SPLITS = (*range(1, 17), 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)
+
+
+@functools.lru_cache(4096)
+def plan_for(m: int, n: int, k: int, multiprocessors: int, splits: tuple[int, ...] = SPLITS) -> Plan:
+    """The plan that should take least time, of all tiles and so many parts."""
+    plans = {plan_of(tile, k, parts) for tile in TILES for parts in splits}
+    return min(plans, key=lambda plan: (cycles(plan, m, n, k, multiprocessors), plan))
+
+
+def launch(p: Problem, plan: Plan) -> None:
+    """Compute the product by a plan."""
+    a, b, c, a_c, b_c, (m, k), n, (tile, length, parts) = p.a, p.b, p.result, p.a_c, p.b_c, p.a.shape, p.b.shape[1], plan
+    a_pitch, b_pitch = k if a_c else m, n if b_c else k
+    vectors = a_pitch % 4 == 0 and b_pitch % 4 == 0 and device.address(a) % 16 == 0 and device.address(b) % 16 == 0
+    kernel = product_kernel(tile, Form(a_c, not b_c, 4 if vectors else 1))
+    grid = blocks(m, tile.m) * blocks(n, tile.n) * parts
+    if grid > MOST_BLOCKS:
+        raise ValueError(f"the product must have at most 2^31 - 1 tiles of {tile}, had {grid}: {m} x {n}")
+    flat_a, flat_b, flat_c = flat(a, a_c), flat(b, b_c), c.reshape(-1)
+    if parts == 1:
+        whole = n % 4 == 0 and device.address(c) % 16 == 0
+        kernel[grid, tile.threads, p.stream](flat_a, flat_b, flat_c, Sizes(m, n, k, length, a_pitch, b_pitch, n, whole))
+        return
+    pitch = round_up(n, 4)
+    partials = device.empty(parts * m * pitch, np.float32, stream=p.stream)
+    sizes = Sizes(m, n, k, length, a_pitch, b_pitch, pitch, True)
+    kernel[grid, tile.threads, p.stream](flat_a, flat_b, partials, sizes)
+    sum_kernel[blocks(m * pitch, ADDERS), SUMS // 4, p.stream](partials, flat_c, m, n, pitch, parts)
+
+
+# -------------------------------------------------------------------------------------------------------------- rungs
+
+
+@rung(product_kernel)
+def fixed(p):
+    """One large tile for all shapes: 128 x 128 of C for a block.
+
+    Source: the last kernel of chapter 12.
+
+    Leaves: a product of 1024 x 1024 has 64 such tiles, and one of 16 rows computes 128.
+    """
+    launch(p, plan_of(LARGE, p.a.shape[1], 1))
+
+
+def planned(p: Problem, splits: tuple[int, ...]) -> Plan:
+    """The plan for a problem on this GPU."""
+    return plan_for(*p.result.shape, p.a.shape[1], device.limits()["multiprocessors"], splits)
+
+
+@rung(product_kernel)
+def by_shape(p):
+    """The shape chooses the tile: that which should take least time on this GPU.
+
+    Source: CUTLASS, "Efficient GEMM in CUDA".
+
+    Leaves: where C is small and K is long, few blocks have all the work, whatever the tile.
+    """
+    launch(p, planned(p, (1,)))
+
+
+@rung(product_kernel, sum_kernel)
+def split_k(p):
+    """Several blocks share K: each sums a part of it, and a second kernel adds the parts in one order.
+
+    Source: CUTLASS, "Efficient GEMM in CUDA", parallelised reductions.
+    """
+    launch(p, planned(p, SPLITS))
+
+
+LADDER = (fixed, by_shape, split_k)
