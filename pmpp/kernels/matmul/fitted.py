@@ -33,7 +33,7 @@ from pmpp.runtime.rung import Problem, rung
 from pmpp.runtime.vector import load128, store128
 
 MOST_BLOCKS = 2**31 - 1  # of a grid
-LONGEST = 2**25 - 1  # of a row in memory: 128 rows of it have offsets below 2^32
+MOST_ELEMENTS = 2**32 - 1  # of an operand, whose offsets are unsigned
 f0 = np.float32(0)
 
 
@@ -73,7 +73,7 @@ def arguments(a, b, *, out=None, stream=0) -> Problem:
 
     Args:
         a, b: float32 matrices of shape (M, K) and (K, N), each contiguous in C or in Fortran order: a transposed view
-            needs no copy. An extent may be 0; K = 0 gives zeros. Along memory an extent is less than 2^25.
+            needs no copy. An extent may be 0; K = 0 gives zeros. Each has fewer than 2^32 elements.
         out: a float32 device array of shape (M, N) in C order, apart from a and b in memory, or None to allocate one.
         stream: the stream to work on.
 
@@ -87,9 +87,9 @@ def arguments(a, b, *, out=None, stream=0) -> Problem:
     """
     p = ladder.arguments(a, b, out=out, stream=stream)
     p.a_c, p.b_c = (x.strides[1] == x.dtype.itemsize for x in (p.a, p.b))
-    for name, x, c_order in (("a", p.a, p.a_c), ("b", p.b, p.b_c)):
-        if x.shape[c_order] > LONGEST:
-            raise ValueError(f"{name} must have rows in memory of at most {LONGEST} elements, had {x.shape[c_order]}")
+    for name, x in (("a", p.a), ("b", p.b)):
+        if x.size > MOST_ELEMENTS:
+            raise ValueError(f"{name} must have at most {MOST_ELEMENTS} elements, had {x.size}: its shape is {x.shape}")
     return p
 
 
@@ -132,21 +132,30 @@ class Tile(typing.NamedTuple):
 
 
 LARGE = Tile(128, 128, 8, 16, lanes_m=8, depth=8, groups=1, registers=255)
-TALL = Tile(128, 64, 8, 8, lanes_m=8, depth=8, groups=1, registers=168)
 FLAT = Tile(64, 128, 8, 8, lanes_m=8, depth=8, groups=1, registers=168)
 MIDDLE = Tile(64, 64, 8, 8, lanes_m=8, depth=16, groups=2, registers=168)
+NARROW = Tile(128, 32, 8, 8, lanes_m=8, depth=16, groups=2, registers=168)
+LOW = Tile(32, 128, 8, 8, lanes_m=4, depth=16, groups=2, registers=168)
 SMALL = Tile(32, 32, 4, 4, lanes_m=8, depth=32, groups=4, registers=128)
-FEW_COLUMNS = Tile(128, 16, 8, 4, lanes_m=8, depth=32, groups=2, registers=168)
-FEW_ROWS = Tile(16, 128, 4, 8, lanes_m=4, depth=32, groups=2, registers=168)
-TILES = (LARGE, TALL, FLAT, MIDDLE, SMALL, FEW_COLUMNS, FEW_ROWS)
+COLUMNS_16 = Tile(128, 16, 8, 4, lanes_m=8, depth=32, groups=2, registers=168)
+ROWS_16 = Tile(16, 128, 4, 8, lanes_m=4, depth=32, groups=2, registers=168)
+COLUMNS_8 = Tile(128, 8, 4, 4, lanes_m=16, depth=32, groups=2, registers=128)
+ROWS_8 = Tile(8, 128, 4, 4, lanes_m=2, depth=32, groups=2, registers=128)
+TILES = (LARGE, FLAT, MIDDLE, NARROW, LOW, SMALL, COLUMNS_16, ROWS_16, COLUMNS_8, ROWS_8)
+
+
+class Operand(typing.NamedTuple):
+    """How a matrix is read: ``deep`` if K runs along memory, and ``width`` elements at a time, 4 or 1."""
+
+    deep: bool
+    width: int
 
 
 class Form(typing.NamedTuple):
-    """What a kernel is compiled for: whether A and B are deep, and how many elements a load takes, 4 or 1."""
+    """What a kernel is compiled for beside its tile."""
 
-    a_deep: bool
-    b_deep: bool
-    width: int
+    a: Operand
+    b: Operand
 
 
 class Sizes(typing.NamedTuple):
@@ -172,71 +181,121 @@ class Sizes(typing.NamedTuple):
 class Reader(typing.NamedTuple):
     """The device functions that bring an operand's tiles into shared memory.
 
-    ``loads``: how many loads a thread makes for a tile. ``pitch``: how far apart in shared memory rows of a tile begin.
+    ``pitch``: how far apart in shared memory rows of a tile begin. ``loads``: how many loads a thread makes for a tile.
+    ``rows``: how many rows in memory they are in whose place it has to keep.
     """
 
-    loads: int
     pitch: int
+    loads: int
+    rows: int
     start: typing.Any
     fetch: typing.Any
     keep: typing.Any
 
 
-def reader_of(deep: bool, width: int, side: int, depth: int, threads: int) -> Reader:
-    """How a block reads tiles of ``depth`` x ``side``. In shared memory a row is one k."""
-    # Stores down the columns of a deep operand's tile are free of bank conflicts if rows begin 4 banks apart.
-    loads, pitch = side * depth // (width * threads), side + (4 if deep else 0)
-    across = 8 // width  # lanes that read one sector of 32 bytes
+def deep_reader(width: int, side: int, depth: int, threads: int, across: int) -> Reader:
+    """How a block reads tiles of ``depth`` x ``side`` if K runs along memory. In shared memory a row is one k.
+
+    So many lanes ``across`` read neighbours in a row. A tile is stored down its columns: its rows begin 4 banks apart.
+    """
+    pitch, loads, chunk = side + 4, side * depth // (width * threads), across * width
+    rows, chunks = max(1, across * side // threads), max(1, threads // (across * side))  # chunks of a row at a time
 
     @cuda.jit(device=True)
     def place(v):
-        """(k, i): where in the tile this thread's load number v begins: along the depth, or along the side."""
-        at = np.uint32(v * threads + np.uint32(cuda.threadIdx.x))
-        if deep:  # a sector for each row, and a warp's rows are stored into all 32 banks
-            return at // np.uint32(across * side) * 8 + at % across * width, at // across % side
-        return at // np.uint32(side // width), at % np.uint32(side // width) * width
+        """(k, i): where in the tile this thread's load number v begins."""
+        thread = np.uint32(cuda.threadIdx.x)
+        i = (thread // across + v % rows * (threads // across)) % np.uint32(side)
+        return (v // rows * chunks + thread // np.uint32(across * side)) * chunk + thread % across * width, i
 
     @cuda.jit(device=True)
-    def start(left, row, offsets):
-        """How far from the tile's first element this thread's loads are, if a row has that many elements in memory.
+    def start(first, extent, k, length, offsets):
+        """Where the loads of the tile at (k, first) are in memory, whose rows have that ``length``.
 
-        ``left``: how many rows or columns there are from the tile's first on. Beyond them the last is read again.
+        ``extent``: how many rows there are. Beyond them the last is read again.
         """
-        for v in range(loads):
+        for v in range(rows):
             d, i = place(v)
-            if deep:
-                offsets[v] = np.uint32(min(i, left - 1) * row + d)
-            else:
-                offsets[v] = np.uint32(d * row + min(i, left - width))
+            offsets[v] = np.uint32(min(first + i, extent - 1) * length + k + d)
 
     @cuda.jit(device=True)
-    def fetch(x, base, offsets, steps, values):
-        """What the thread reads of a tile, into registers. It has that many ``steps``, and beyond them zeros."""
+    def fetch(x, steps, length, offsets, values):
+        """What the thread reads of a tile, into registers, and on to the next. Beyond so many ``steps`` it is 0."""
         for v in range(loads):
-            if width == 4:
-                vector = (f0, f0, f0, f0)
-                if steps == depth or place(v)[0] < steps:
-                    vector = load128(x, base + np.int64(offsets[v]))
-                for e in range(4):
-                    values[v, e] = vector[e]
-            else:
-                values[v, 0] = f0
-                if steps == depth or place(v)[0] < steps:
-                    values[v, 0] = x[base + np.int64(offsets[v])]
+            for e in range(width):
+                values[v, e] = f0
+            if steps == depth or place(v)[0] < steps:
+                at = np.uint32(offsets[v % rows] + v // rows * (chunks * chunk))
+                if width == 4:
+                    values[v, 0], values[v, 1], values[v, 2], values[v, 3] = load128(x, at)
+                else:
+                    values[v, 0] = x[at]
+        for v in range(rows):
+            offsets[v] = np.uint32(offsets[v] + steps)
 
     @cuda.jit(device=True)
     def keep(shared, begin, values):
         """From registers into the tile that begins there in shared memory."""
         for v in range(loads):
             d, i = place(v)
-            if width == 4 and not deep:
-                vector = values[v, 0], values[v, 1], values[v, 2], values[v, 3]
-                store128(shared, begin + d * pitch + i, vector)
-            else:
-                for e in range(width):
-                    shared[begin + (d + e) * pitch + i] = values[v, e]
+            for e in range(width):
+                shared[begin + (d + e) * pitch + i] = values[v, e]
 
-    return Reader(loads, pitch, start, fetch, keep)
+    return Reader(pitch, loads, rows, start, fetch, keep)
+
+
+def wide_reader(width: int, side: int, depth: int, threads: int) -> Reader:
+    """How a block reads tiles of ``depth`` x ``side`` if K runs across memory: as they are stored."""
+    loads, lanes = side * depth // (width * threads), side // width
+    lines = threads // lanes  # that are read at a time
+
+    @cuda.jit(device=True)
+    def start(first, extent, k, length, offsets):
+        """Where the loads of the tile at (k, first) are in memory, whose rows have that ``length``.
+
+        ``extent``: how many columns there are. Beyond them the last is read again.
+        """
+        thread = np.uint32(cuda.threadIdx.x)
+        column = min(first + thread % np.uint32(lanes) * width, extent - width)
+        offsets[0] = np.uint32((k + thread // np.uint32(lanes)) * length + column)
+
+    @cuda.jit(device=True)
+    def fetch(x, steps, length, offsets, values):
+        """What the thread reads of a tile, into registers, and on to the next. Beyond so many ``steps`` it is 0."""
+        line = np.uint32(cuda.threadIdx.x) // np.uint32(lanes)
+        for v in range(loads):
+            for e in range(width):
+                values[v, e] = f0
+            if steps == depth or v * lines + line < steps:
+                at = np.uint32(offsets[0] + v * lines * length)
+                if width == 4:
+                    values[v, 0], values[v, 1], values[v, 2], values[v, 3] = load128(x, at)
+                else:
+                    values[v, 0] = x[at]
+        offsets[0] = np.uint32(offsets[0] + steps * length)
+
+    @cuda.jit(device=True)
+    def keep(shared, begin, values):
+        """From registers into the tile that begins there in shared memory."""
+        thread = np.uint32(cuda.threadIdx.x)
+        for v in range(loads):
+            at = begin + (v * lines + thread // np.uint32(lanes)) * side + thread % np.uint32(lanes) * width
+            if width == 4:
+                store128(shared, at, (values[v, 0], values[v, 1], values[v, 2], values[v, 3]))
+            else:
+                shared[at] = values[v, 0]
+
+    return Reader(side, loads, 1, start, fetch, keep)
+
+
+def reader_of(operand: Operand, side: int, tile: Tile) -> Reader:
+    """How a block of this tile reads an operand."""
+    deep, width = operand
+    if not deep:
+        return wide_reader(width, side, tile.depth, tile.threads)
+    # Lanes that read a row side by side share a request; those that store into one bank queue. This is the balance.
+    across = min(tile.depth // width, 16 // width)
+    return deep_reader(width, side, tile.depth, tile.threads, across)
 
 
 # --------------------------------------------------------------------------------------------------------- the factory
@@ -249,15 +308,14 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
     All arrays have one dimension. With several parts, their results lie one behind the other in ``c``.
     """
     side_m, side_n, thread_m, thread_n, lanes_m, depth, groups, registers = tile
-    lanes_n, threads, width = 32 // lanes_m, tile.threads, form.width
+    lanes_n, threads, a_width, b_width = 32 // lanes_m, tile.threads, form.a.width, form.b.width
     warps_n, members = side_n // (lanes_n * thread_n), threads // groups
-    reader_a = reader_of(form.a_deep, width, side_m, depth, threads)
-    reader_b = reader_of(form.b_deep, width, side_n, depth, threads)
-    loads_a, pitch_a, start_a, fetch_a, keep_a = reader_a
-    loads_b, pitch_b, start_b, fetch_b, keep_b = reader_b
+    pitch_a, loads_a, rows_a, start_a, fetch_a, keep_a = reader_of(form.a, side_m, tile)
+    pitch_b, loads_b, rows_b, start_b, fetch_b, keep_b = reader_of(form.b, side_n, tile)
     a_size, b_size, own_depth = depth * pitch_a, depth * pitch_b, depth // groups
-    lines, line_m = side_m // thread_m, lanes_m  # rows of C that are written at a time, and those of a warp
-    a_deep, b_deep, room = form.a_deep, form.b_deep, 2 * (a_size + b_size)  # in shared memory: two tiles of each
+    lines = side_m // thread_m  # of C, with row number i of all threads; two such sets are written at a time
+    vectors, singles = blocks(lines * side_n, 2 * threads), 2 * lines * side_n // threads  # of these, for a thread
+    room = 2 * (a_size + b_size)  # in shared memory: two tiles of each
 
     @cuda.jit(device=True)
     def lane_place():
@@ -307,48 +365,62 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
             step(shared, a_from + 15 * pitch_a, b_from + 15 * pitch_b, totals)
 
     @cuda.jit(device=True)
-    def store_lines(shared, c, i, at, first_row, first_column, sizes, totals):
-        """Every thread's sums of its row i: into shared memory, and from there, added over the groups, into C."""
+    def row_of(line, i):
+        """The row of the block's part of C that is line number ``line`` of those with the threads' rows i and i + 1."""
+        place, below = line % lines, line // lines
+        return place // lanes_m * (lanes_m * thread_m) + i // 4 * (lanes_m * 4) + place % lanes_m * 4 + i % 4 + below
+
+    @cuda.jit(device=True)
+    def store_rows(shared, c, i, at, first_row, first_column, sizes, totals):
+        """Every thread's rows i and i + 1: into shared memory, and from there, added over the groups, into C."""
         thread = np.uint32(cuda.threadIdx.x)
         y, x, warp_y, warp_x = lane_place()
-        line, column = warp_y * line_m + y, warp_x * (lanes_n * thread_n) + x * 4
+        line, column = warp_y * lanes_m + y, warp_x * (lanes_n * thread_n) + x * 4
         cuda.syncthreads()  # what was there has been read
-        for j in range(0, thread_n, 4):
-            vector = totals[i, j], totals[i, j + 1], totals[i, j + 2], totals[i, j + 3]
-            place = (thread // np.uint32(members) * lines + line) * side_n + column + j * lanes_n
-            store128(shared, place, vector)
+        for below in range(2):
+            for j in range(0, thread_n, 4):
+                vector = totals[i + below, j], totals[i + below, j + 1], totals[i + below, j + 2], totals[i + below, j + 3]
+                place = ((thread // np.uint32(members) * 2 + below) * lines + line) * side_n + column + j * lanes_n
+                store128(shared, place, vector)
         cuda.syncthreads()
         if sizes.whole:
-            while thread < lines * side_n // 4:
-                line, column = thread // np.uint32(side_n // 4), thread % np.uint32(side_n // 4) * 4
-                row = first_row + line // line_m * (line_m * thread_m) + i // 4 * line_m * 4 + line % line_m * 4 + i % 4
-                if row < sizes.m and first_column + column < sizes.n:
-                    s0, s1, s2, s3 = load128(shared, thread * 4)
+            first, column = thread // np.uint32(side_n // 4), thread % np.uint32(side_n // 4) * 4
+            for e in range(vectors):
+                line = first + np.uint32(e * (4 * threads // side_n))
+                row = first_row + row_of(line, i)
+                if line < 2 * lines and row < sizes.m and first_column + column < sizes.n:
+                    s0, s1, s2, s3 = load128(shared, line * side_n + column)
                     for group in range(1, groups):
-                        t0, t1, t2, t3 = load128(shared, group * lines * side_n + thread * 4)
+                        t0, t1, t2, t3 = load128(shared, (group * 2 * lines + line) * side_n + column)
                         s0, s1, s2, s3 = s0 + t0, s1 + t1, s2 + t2, s3 + t3
                     store128(c, at + row * sizes.c_pitch + first_column + column, (s0, s1, s2, s3))
-                thread = np.uint32(thread + threads)
         else:
-            while thread < lines * side_n:
-                line, column = thread // np.uint32(side_n), thread % np.uint32(side_n)
-                row = first_row + line // line_m * (line_m * thread_m) + i // 4 * line_m * 4 + line % line_m * 4 + i % 4
-                if row < sizes.m and first_column + column < sizes.n:
-                    total = shared[thread]
-                    for group in range(1, groups):
-                        total += shared[group * lines * side_n + thread]
-                    c[at + row * sizes.c_pitch + first_column + column] = total
-                thread = np.uint32(thread + threads)
+            first, column = thread // np.uint32(side_n), thread % np.uint32(side_n)
+            for chunk in range(0, singles, 8):
+                store_singles(shared, c, first, column, chunk, i, at, first_row, first_column, sizes)
+
+    @cuda.jit(device=True)
+    def store_singles(shared, c, first, column, chunk, i, at, first_row, first_column, sizes):
+        """Up to eight elements of one column: read together, then written."""
+        values = cuda.local.array(8, np.float32)
+        for e in range(min(singles, 8)):
+            line = first + np.uint32((chunk + e) * (threads // side_n))
+            values[e] = shared[line * side_n + column]
+            for group in range(1, groups):
+                values[e] += shared[(group * 2 * lines + line) * side_n + column]
+        if first_column + column < sizes.n:
+            for e in range(min(singles, 8)):
+                row = first_row + row_of(first + np.uint32((chunk + e) * (threads // side_n)), i)
+                if row < sizes.m:
+                    c[np.uint64(at + row * sizes.c_pitch + first_column + column)] = values[e]
 
     @cuda.jit(max_registers=registers)
     def kernel(a, b, c, sizes):
         shared = cuda.shared.array(room, np.float32, alignment=16)  # two tiles of A, then two of B
         totals = cuda.local.array((thread_m, thread_n), np.float32)
-        a_values, b_values = (
-            cuda.local.array((loads_a, width), np.float32),
-            cuda.local.array((loads_b, width), np.float32),
-        )
-        a_offsets, b_offsets = cuda.local.array(loads_a, np.uint32), cuda.local.array(loads_b, np.uint32)
+        a_values = cuda.local.array((loads_a, a_width), np.float32)
+        b_values = cuda.local.array((loads_b, b_width), np.float32)
+        a_offsets, b_offsets = cuda.local.array(rows_a, np.uint32), cuda.local.array(rows_b, np.uint32)
         # Tiles down a column of C are neighbours in time: they share a tile of B, which is then in the cache.
         block, tiles_m = np.uint32(cuda.blockIdx.x), np.uint32((sizes.m + side_m - 1) // side_m)
         tiles_n = np.uint32((sizes.n + side_n - 1) // side_n)
@@ -363,41 +435,31 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
         group = np.uint32(np.uint32(cuda.threadIdx.x) // np.uint32(members))
         a_own = group * (own_depth * pitch_a) + warp_y * (lanes_m * thread_m) + y * 4
         b_own = 2 * a_size + group * (own_depth * pitch_b) + warp_x * (lanes_n * thread_n) + x * 4
-        start_a(sizes.m - first_row, sizes.a_pitch, a_offsets)
-        start_b(sizes.n - first_column, sizes.b_pitch, b_offsets)
+        start_a(first_row, sizes.m, begin, sizes.a_pitch, a_offsets)
+        start_b(first_column, sizes.n, begin, sizes.b_pitch, b_offsets)
         steps = (end - begin - 1) % depth + 1 if end > begin else 0  # of the first tiles: all others are whole
-        a_at = first_row * sizes.a_pitch + begin if a_deep else begin * sizes.a_pitch + first_row
-        b_at = first_column * sizes.b_pitch + begin if b_deep else begin * sizes.b_pitch + first_column
-        fetch_a(a, a_at, a_offsets, steps, a_values)
-        fetch_b(b, b_at, b_offsets, steps, b_values)
-        a_at += steps if a_deep else steps * sizes.a_pitch
-        b_at += steps if b_deep else steps * sizes.b_pitch
+        fetch_a(a, steps, sizes.a_pitch, a_offsets, a_values)
+        fetch_b(b, steps, sizes.b_pitch, b_offsets, b_values)
         keep_a(shared, 0, a_values)
         keep_b(shared, 2 * a_size, b_values)
         cuda.syncthreads()
         k, now = begin + steps, np.uint32(0)
         while k < end:
-            fetch_a(a, a_at, a_offsets, np.int64(depth), a_values)
-            fetch_b(b, b_at, b_offsets, np.int64(depth), b_values)
+            fetch_a(a, np.int64(depth), sizes.a_pitch, a_offsets, a_values)
+            fetch_b(b, np.int64(depth), sizes.b_pitch, b_offsets, b_values)
             multiply(shared, a_own + now * a_size, b_own + now * b_size, totals)  # meanwhile the values travel
             now = np.uint32(1 - now)
             keep_a(shared, now * a_size, a_values)  # who reads that tile is behind the last barrier
             keep_b(shared, 2 * a_size + now * b_size, b_values)
             cuda.syncthreads()
             k += depth
-            a_at += depth if a_deep else depth * sizes.a_pitch
-            b_at += depth if b_deep else depth * sizes.b_pitch
         multiply(shared, a_own + now * a_size, b_own + now * b_size, totals)
         at = part * sizes.m * sizes.c_pitch
-        store_lines(shared, c, np.uint32(0), at, first_row, first_column, sizes, totals)
-        store_lines(shared, c, np.uint32(1), at, first_row, first_column, sizes, totals)
-        store_lines(shared, c, np.uint32(2), at, first_row, first_column, sizes, totals)
-        store_lines(shared, c, np.uint32(3), at, first_row, first_column, sizes, totals)
+        store_rows(shared, c, np.uint32(0), at, first_row, first_column, sizes, totals)
+        store_rows(shared, c, np.uint32(2), at, first_row, first_column, sizes, totals)
         if thread_m == 8:
-            store_lines(shared, c, np.uint32(4), at, first_row, first_column, sizes, totals)
-            store_lines(shared, c, np.uint32(5), at, first_row, first_column, sizes, totals)
-            store_lines(shared, c, np.uint32(6), at, first_row, first_column, sizes, totals)
-            store_lines(shared, c, np.uint32(7), at, first_row, first_column, sizes, totals)
+            store_rows(shared, c, np.uint32(4), at, first_row, first_column, sizes, totals)
+            store_rows(shared, c, np.uint32(6), at, first_row, first_column, sizes, totals)
 
     return kernel
 
@@ -448,6 +510,12 @@ def sum_kernel(partials, c, m, n, pitch, parts):
 def flat(x: typing.Any, c_order: bool) -> typing.Any:
     """All elements of a matrix as they lie in memory."""
     return x.reshape(-1) if c_order else x.ravel(order="F")
+
+
+def width_of(x: typing.Any, pitch: int, side: int, tile: Tile) -> int:
+    """How many elements of an operand a thread reads at a time, if its rows in memory are ``pitch`` long."""
+    whole = pitch % 4 == 0 and device.address(x) % 16 == 0
+    return 4 if whole and side * tile.depth >= 4 * tile.threads else 1
 
 
 class Plan(typing.NamedTuple):
@@ -513,8 +581,8 @@ def launch(p: Problem, plan: Plan) -> None:
     """Compute the product by a plan."""
     a, b, c, a_c, b_c, (m, k), n, (tile, length, parts) = p.a, p.b, p.result, p.a_c, p.b_c, p.a.shape, p.b.shape[1], plan
     a_pitch, b_pitch = k if a_c else m, n if b_c else k
-    vectors = a_pitch % 4 == 0 and b_pitch % 4 == 0 and device.address(a) % 16 == 0 and device.address(b) % 16 == 0
-    kernel = product_kernel(tile, Form(a_c, not b_c, 4 if vectors else 1))
+    read = Form(Operand(a_c, width_of(a, a_pitch, tile.m, tile)), Operand(not b_c, width_of(b, b_pitch, tile.n, tile)))
+    kernel = product_kernel(tile, read)
     grid = blocks(m, tile.m) * blocks(n, tile.n) * parts
     if grid > MOST_BLOCKS:
         raise ValueError(f"the product must have at most 2^31 - 1 tiles of {tile}, had {grid}: {m} x {n}")

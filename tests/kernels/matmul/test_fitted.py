@@ -222,10 +222,10 @@ def test_neighbours_write_neighbours_where_rows_are_not_aligned():
 # ------------------------------------------------------------------------------------------------------------ arguments
 
 
-def test_a_row_in_memory_that_is_too_long_is_refused_by_name(monkeypatch):
-    monkeypatch.setattr(room, "LONGEST", 8)
+def test_an_operand_with_too_many_elements_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr(room, "MOST_ELEMENTS", 30)
     a, b = drawn(11, 4, 4, 9)
-    with pytest.raises(ValueError, match="a must have rows in memory of at most 8 elements, had 9"):
+    with pytest.raises(ValueError, match=r"a must have at most 30 elements, had 36: its shape is \(4, 9\)"):
         room.split_k(a, b)
-    with pytest.raises(ValueError, match="b must have rows in memory of at most 8 elements, had 9"):
-        room.split_k(np.asfortranarray(a), np.asfortranarray(b))
+    with pytest.raises(ValueError, match=r"b must have at most 30 elements, had 36: its shape is \(9, 4\)"):
+        room.split_k(a[:2], b)
