@@ -1044,4 +1044,4 @@ print("additions in a block of 256:", sum(steps), "- and counted:", counted)
 #
 # *Maximum.* None. A maximum is one of the elements, so it is exact, never falls, and comes out the same in every order.
 #
-# Go on with [chapter 38](38_numerics.ipynb): why a sum depends on the order of its terms, and what to do about it.
+# Go on with [chapter 36](36_products_of_any_shape.ipynb): what shape does to a matrix product.

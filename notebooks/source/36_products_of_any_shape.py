@@ -87,7 +87,7 @@ for m, k, n in ((4096, 4096, 4096), (16, 4096, 11008), (8192, 8192, 64), (512, 3
 # %% [markdown]
 # ## The reference
 #
-# It is that of chapter 12, and so are most of the inputs. New are few rows, few columns and long sums.
+# It is that of chapter 12, and so are some of the inputs. New are few rows, few columns and a long sum.
 
 # %%
 show(fitted.reference)
@@ -164,7 +164,8 @@ knobs.turn(draw, side=(128, (32, 64, 128)), multiprocessors=(132, (16, 48, 80, 1
 guess = {"128 x 128": None, "32 x 32": None}  # FLOP/byte
 
 intensity = {str(tile): 2 * tile.m * tile.n / (4 * (tile.m + tile.n)) for tile in fitted.TILES}
-predict(guess, {name: intensity[name] for name in guess}, unit="FLOP/byte", exact=True)
+asked = {name: intensity[name] for name in ("128 x 128", "32 x 32")}
+predict(guess, asked, unit="FLOP/byte", exact=True)
 
 # %% [markdown]
 # ## A factory of kernels
@@ -176,7 +177,8 @@ predict(guess, {name: intensity[name] for name in guess}, unit="FLOP/byte", exac
 # for the numbers of this tile, and it remembers it, so that each is compiled once. The numbers travel in a named tuple.
 
 # %%
-show(fitted.Tile)
+print(fitted.Tile.__doc__)
+print("\n".join(f"{name:10} {number}" for name, number in fitted.LARGE._asdict().items()))
 
 # %%
 print("tile         threads  warps  FLOP/byte  loads from shared memory for a multiply-add")
@@ -273,9 +275,9 @@ show(fitted.cycles)
 # %%
 guess = {"8192 x 8192 x 8192": None, "1024 x 1024 x 1024": None, "16 x 4096 x 11008": None}  # True or False
 
-shapes = {name: [int(part) for part in name.split(" x ")] for name in guess}
-plans = {name: fitted.plan_for(m, n, k, 132, (1,)) for name, (m, k, n) in shapes.items()}
-predict(guess, {name: plan.tile == fitted.LARGE for name, plan in plans.items()})
+shapes = (8192, 8192, 8192), (1024, 1024, 1024), (16, 4096, 11008)
+tiles = {f"{m} x {k} x {n}": fitted.plan_for(m, n, k, 132, (1,)).tile for m, k, n in shapes}
+predict(guess, {shape: tile == fitted.LARGE for shape, tile in tiles.items()})
 
 # %%
 for m, k, n in ((16, 4096, 11008), (8192, 8192, 64), (333, 777, 1111), (1024, 1024, 1024), (64, 64, 64)):

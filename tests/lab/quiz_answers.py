@@ -138,6 +138,15 @@ def wasted_tiles(rows, columns, side):
     return 100 * computed.mean()
 
 
+def useful_time_of_waves(n, side, sms):
+    places, useful = [0] * sms, 0
+    for row, column in itertools.product(range(0, n, side), repeat=2):
+        first = places.index(min(places))
+        places[first] += 1
+        useful += min(side, n - row) * min(side, n - column)
+    return 100 * useful / (max(places) * sms * side**2)
+
+
 def least_time_of_a_transpose(side, size, bandwidth):
     return transpose.cost(side, side, size).bytes / bandwidth / 1e6
 

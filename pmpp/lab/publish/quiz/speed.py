@@ -152,6 +152,30 @@ def wasted_tiles(draw: random.Random) -> Number:
     )
 
 
+@question("36_products_of_any_shape")
+def useful_time_of_waves(draw: random.Random) -> Number:
+    """What waves and edges leave of the multiprocessors' time."""
+    n, side, sms = draw.randrange(700, 4000), draw.choice((64, 128)), draw.choice((58, 80, 108, 132, 144))
+    tiles = (-(-n // side)) ** 2
+    waves = -(-tiles // sms)
+    share = 100 * n * n / (waves * sms * side**2)
+    return Number(
+        f"A matrix product has {n} x {n} results, in tiles of {side} x {side} that cover all of them. A block computes "
+        f"one tile. The GPU has {sms} multiprocessors, each takes one block at a time, and all blocks take equally "
+        "long. In how many percent of the multiprocessors' time, from the beginning to the end, are results computed?",
+        share,
+        "%",
+        f"{-(-n // side)} x {-(-n // side)} = {tiles} blocks run in {waves} waves of {sms}, which have room for "
+        f"{waves * sms * side**2:,} elements; {n * n:,} of them are results.",
+        {
+            100 * tiles / (waves * sms): "Tiles reach beyond the edge, too.",
+            100 * n * n / (tiles * side**2): "The last wave is not full.",
+        },
+        within=0.01,
+        given={"n": n, "side": side, "sms": sms},
+    )
+
+
 @question("16_transpose")
 def least_time_of_a_transpose(draw: random.Random) -> Number:
     """The least time of a transpose."""
