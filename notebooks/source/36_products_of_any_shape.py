@@ -82,7 +82,9 @@ against_library("fixed")
 for m, k, n in ((4096, 4096, 4096), (16, 4096, 11008), (8192, 8192, 64), (512, 32768, 512), (8192, 4, 8192)):
     cost = fitted.cost(m, n, k)
     least = roofline.bound(cost, ceilings)
-    print(f"{m:5} x {k:5} x {n:5}: {cost.intensity:6.1f} FLOP/byte, at least {least.seconds * 1e6:7.1f} us: {least.side}")
+    print(
+        f"{m:5} x {k:5} x {n:5}: {cost.intensity:6.1f} FLOP/byte, at least {least.seconds * 1e6:7.1f} us: {least.side}"
+    )
 
 # %% [markdown]
 # ## The reference
@@ -187,7 +189,7 @@ for tile in fitted.TILES:
     print(f"{tile!s:12}{tile.threads:8}{tile.threads // 32:7}{intensity[str(tile)]:11.1f}{loads:10.3f}")
 
 # %% [markdown]
-# The ten tiles fall into four kinds. One large one has the highest intensity. Middling ones have finer grain. Narrow
+# The eight tiles fall into four kinds. One large one has the highest intensity. Middling ones have finer grain. Narrow
 # and low ones suit a *C* of few columns or few rows. And one is small, for products that are small altogether.
 #
 # A small tile has little work for a thread: 32 x 32 elements are 64 threads of 4 x 4, two warps. Two warps cannot hide
@@ -276,12 +278,13 @@ show(fitted.cycles)
 guess = {"8192 x 8192 x 8192": None, "1024 x 1024 x 1024": None, "16 x 4096 x 11008": None}  # True or False
 
 shapes = (8192, 8192, 8192), (1024, 1024, 1024), (16, 4096, 11008)
-tiles = {f"{m} x {k} x {n}": fitted.plan_for(m, n, k, 132, (1,)).tile for m, k, n in shapes}
+h200 = fitted.Gpu(multiprocessors=132, cache=60 * 2**20)
+tiles = {f"{m} x {k} x {n}": fitted.plan_for(m, n, k, h200, (1,)).tile for m, k, n in shapes}
 predict(guess, {shape: tile == fitted.LARGE for shape, tile in tiles.items()})
 
 # %%
 for m, k, n in ((16, 4096, 11008), (8192, 8192, 64), (333, 777, 1111), (1024, 1024, 1024), (64, 64, 64)):
-    plan = fitted.plan_for(m, n, k, 132, (1,))
+    plan = fitted.plan_for(m, n, k, h200, (1,))
     grid = blocks(m, plan.tile.m) * blocks(n, plan.tile.n)
     print(f"{m:5} x {k:5} x {n:5}: tile {plan.tile!s:9} {grid:5} blocks")
 
@@ -340,7 +343,7 @@ show(fitted.sum_kernel)
 a, b = rng.standard_normal((20, 3000), dtype=np.float32), rng.standard_normal((3000, 10), dtype=np.float32)
 first, second = (device.to_host(fitted.split_k(a, b)) for _ in range(2))
 print("the same bits twice:", np.array_equal(first, second))
-plan = fitted.plan_for(20, 10, 3000, 132)
+plan = fitted.plan_for(20, 10, 3000, fitted.this_gpu())
 print(f"{plan.parts} parts of {plan.length} of K, the last of {3000 - (plan.parts - 1) * plan.length}")
 
 # %% [markdown]
@@ -354,14 +357,16 @@ print(f"{plan.parts} parts of {plan.length} of K, the last of {3000 - (plan.part
 guess = None  # parts
 
 m, k, n = 512, 32768, 512
-by_parts = {parts: fitted.cycles(fitted.plan_of(fitted.LARGE, k, parts), m, n, k, 132) for parts in range(1, 65)}
+by_parts = {parts: fitted.cycles(fitted.plan_of(fitted.LARGE, k, parts), m, n, k, h200) for parts in range(1, 65)}
 predict(guess, min(by_parts, key=by_parts.get), unit="parts", factor=1.5)
 
 # %%
 figure, ax = chart(3.2)
-for tile, colour, style in zip((fitted.LARGE, fitted.MIDDLE, fitted.SMALL), plots.COLOURS, ("-", "--", ":"), strict=False):
+for tile, colour, style in zip(
+    (fitted.LARGE, fitted.MIDDLE, fitted.SMALL), plots.COLOURS, ("-", "--", ":"), strict=False
+):
     plans = {fitted.plan_of(tile, k, parts) for parts in range(1, 65)}
-    points = sorted((plan.parts, fitted.cycles(plan, m, n, k, 132)) for plan in plans)
+    points = sorted((plan.parts, fitted.cycles(plan, m, n, k, h200)) for plan in plans)
     ax.plot(*zip(*points, strict=True), style, color=colour, label=f"tile {tile}")
 ax.set(xscale="log", yscale="log", xlabel="parts of K", ylabel="cycles, by the model")
 ax.set_title(f"{m} x {k} times {k} x {n}", loc="left")
@@ -392,7 +397,7 @@ title = "4096 x 4096 times 4096 x n"
 plots.drawn(plots.sweep, "fitted", family="columns", xlabel="columns n", title=title)
 
 # %% [markdown]
-# On the slope `fixed` computes 128 columns and throws most of them away. The tiles of 8 and 16 columns waste little, and
+# On the slope `fixed` computes 128 columns and throws most of them away. The tile of 8 columns wastes little, and
 # parts of *K* give every multiprocessor something to read.
 #
 # **Predict, then run.** A product of 4096 x 4096 and 4096 x *n* becomes compute-bound at which *n*? (The ridge is FLOP
@@ -408,8 +413,8 @@ predict(guess, border, within=0.15)
 # ## Shapes that nobody chose
 #
 # Whoever writes a kernel tries it on shapes that he thought of. The next figure has shapes that were drawn: each extent
-# log-uniform from 2 to 16,384. Few of them are multiples of anything. A mark is a shape: how fast a rung is, compared
-# with the library, over the work that there is.
+# is odd, and log-uniform from 3 to 16,383. So no tile fits, and no row but the first begins at a multiple of 16 bytes.
+# A mark is a shape: how fast a rung is, compared with the library, over the work that there is.
 
 
 # %%
@@ -484,8 +489,8 @@ show(answers.partial_answer)
 assert check("fitted/partial_products", answers.partial_answer)
 
 # %% [markdown]
-# **four_rows.** One load from *B* for four multiply-adds. The loads from *A* are the same for all threads of a warp, and
-# a request for one element is one sector.
+# **four_rows.** One load from *B* for four multiply-adds. The loads from *A* are the same for all threads of a warp,
+# and a request for one element is one sector.
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 show(answers.rows_answer)

@@ -5,7 +5,7 @@ Chapter: notebooks/36_products_of_any_shape.ipynb.  PMPP 4e ch. 6, section 6.3, 
 The last kernel of chapter 12 gives each block 128 x 128 elements of C. A product that has few such tiles leaves most of
 a large GPU idle, and one with few rows or columns computes mostly what nobody wants. Here a *factory* makes the kernel
 of any tile. The ladder lets the shape choose the tile, and then splits the sum over K where even the smallest tiles are
-too few. What bounds the work is what bounded it before: arithmetic for large extents, memory where one of them is small.
+too few. What bounds the work is what bounded it before: arithmetic for large extents, memory where one is small.
 
 Four things differ from chapter 12, in all rungs:
 
@@ -122,14 +122,6 @@ class Tile(typing.NamedTuple):
         """Blocks that a multiprocessor has room for: 65,536 registers, 2,048 threads."""
         return min(65536 // (self.registers * self.threads), 2048 // self.threads)
 
-    @property
-    def speed(self) -> float:
-        """The share of the multiply-adds that a thread's loads from shared memory leave.
-
-        A load takes as many slots as a multiply-add, and is half hidden.
-        """
-        return 1 / (1 + (self.thread_m + self.thread_n) / (self.thread_m * self.thread_n))
-
     def __str__(self) -> str:
         return f"{self.m} x {self.n}"
 
@@ -140,11 +132,9 @@ MIDDLE = Tile(64, 64, 8, 8, lanes_m=8, depth=16, groups=2, registers=168)
 NARROW = Tile(128, 32, 8, 8, lanes_m=8, depth=16, groups=2, registers=168)
 LOW = Tile(32, 128, 8, 8, lanes_m=4, depth=16, groups=2, registers=168)
 SMALL = Tile(32, 32, 4, 4, lanes_m=8, depth=32, groups=4, registers=128)
-COLUMNS_16 = Tile(128, 16, 8, 4, lanes_m=8, depth=32, groups=2, registers=168)
-ROWS_16 = Tile(16, 128, 4, 8, lanes_m=4, depth=32, groups=2, registers=168)
-COLUMNS_8 = Tile(128, 8, 4, 4, lanes_m=16, depth=32, groups=2, registers=128)
-ROWS_8 = Tile(8, 128, 4, 4, lanes_m=2, depth=32, groups=2, registers=128)
-TILES = (LARGE, FLAT, MIDDLE, NARROW, LOW, SMALL, COLUMNS_16, ROWS_16, COLUMNS_8, ROWS_8)
+FEW_COLUMNS = Tile(128, 8, 4, 4, lanes_m=16, depth=32, groups=2, registers=128)
+FEW_ROWS = Tile(8, 128, 4, 4, lanes_m=2, depth=32, groups=2, registers=128)
+TILES = (LARGE, FLAT, MIDDLE, NARROW, LOW, SMALL, FEW_COLUMNS, FEW_ROWS)
 
 
 class Operand(typing.NamedTuple):
@@ -165,7 +155,7 @@ class Sizes(typing.NamedTuple):
     """What a launch tells its kernel.
 
     C is m x n, and K is k. A block sums over ``length`` of k; the last part may have fewer. In memory a row of A, B or
-    what is written has ``a_pitch``, ``b_pitch`` or ``c_pitch`` elements. ``whole``: rows are written 16 bytes at a time.
+    what is written has ``a_pitch``, ``b_pitch`` or ``c_pitch`` elements. ``whole``: it is written 16 bytes at a time.
     """
 
     m: int
@@ -318,6 +308,7 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
     a_size, b_size, own_depth = depth * pitch_a, depth * pitch_b, depth // groups
     lines = side_m // thread_m  # of C, with row number i of all threads; two such sets are written at a time
     vectors, singles = blocks(lines * side_n, 2 * threads), 2 * lines * side_n // threads  # of these, for a thread
+    line_step = threads // side_n  # lines that threads write at a time, an element each
     room = 2 * (a_size + b_size)  # in shared memory: two tiles of each
 
     @cuda.jit(device=True)
@@ -370,52 +361,60 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
     @cuda.jit(device=True)
     def row_of(line, i):
         """The row of the block's part of C that is line number ``line`` of those with the threads' rows i and i + 1."""
-        place, below = line % lines, line // lines
-        return place // lanes_m * (lanes_m * thread_m) + i // 4 * (lanes_m * 4) + place % lanes_m * 4 + i % 4 + below
+        place, below = line % np.uint32(lines), line // np.uint32(lines)
+        band, inner = place // np.uint32(lanes_m), place % np.uint32(lanes_m)
+        return np.uint32(band * (lanes_m * thread_m) + i // 4 * (lanes_m * 4) + inner * 4 + i % 4 + below)
 
     @cuda.jit(device=True)
-    def store_rows(shared, c, i, at, first_row, first_column, sizes, totals):
-        """Every thread's rows i and i + 1: into shared memory, and from there, added over the groups, into C."""
+    def store_rows(shared, c, i, first, rows, columns, pitch, whole, totals):
+        """Every thread's rows i and i + 1: into shared memory, and from there, added over the groups, into C.
+
+        The block's part of C begins at ``first``. So many rows and columns of it are inside of C.
+        """
         thread = np.uint32(cuda.threadIdx.x)
         y, x, warp_y, warp_x = lane_place()
         line, column = warp_y * lanes_m + y, warp_x * (lanes_n * thread_n) + x * 4
         cuda.syncthreads()  # what was there has been read
         for below in range(2):
             for j in range(0, thread_n, 4):
-                vector = totals[i + below, j], totals[i + below, j + 1], totals[i + below, j + 2], totals[i + below, j + 3]
+                vector = (
+                    totals[i + below, j],
+                    totals[i + below, j + 1],
+                    totals[i + below, j + 2],
+                    totals[i + below, j + 3],
+                )
                 place = ((thread // np.uint32(members) * 2 + below) * lines + line) * side_n + column + j * lanes_n
                 store128(shared, place, vector)
         cuda.syncthreads()
-        if sizes.whole:
-            first, column = thread // np.uint32(side_n // 4), thread % np.uint32(side_n // 4) * 4
-            for e in range(vectors):
-                line = first + np.uint32(e * (4 * threads // side_n))
-                row = first_row + row_of(line, i)
-                if line < 2 * lines and row < sizes.m and first_column + column < sizes.n:
+        if whole:
+            line, column = thread // np.uint32(side_n // 4), np.uint32(thread % np.uint32(side_n // 4) * 4)
+            for _ in range(vectors):
+                row = row_of(line, i)
+                if line < 2 * lines and row < rows and column < columns:
                     s0, s1, s2, s3 = load128(shared, line * side_n + column)
                     for group in range(1, groups):
                         t0, t1, t2, t3 = load128(shared, (group * 2 * lines + line) * side_n + column)
                         s0, s1, s2, s3 = s0 + t0, s1 + t1, s2 + t2, s3 + t3
-                    store128(c, at + row * sizes.c_pitch + first_column + column, (s0, s1, s2, s3))
+                    store128(c, first + np.uint64(row * pitch) + np.uint64(column), (s0, s1, s2, s3))
+                line = np.uint32(line + 4 * threads // side_n)
         else:
-            first, column = thread // np.uint32(side_n), thread % np.uint32(side_n)
+            line, column = thread // np.uint32(side_n), np.uint32(thread % np.uint32(side_n))
             for chunk in range(0, singles, 8):
-                store_singles(shared, c, first, column, chunk, i, at, first_row, first_column, sizes)
+                store_singles(shared, c, line + np.uint32(chunk * line_step), column, i, first, rows, columns, pitch)
 
     @cuda.jit(device=True)
-    def store_singles(shared, c, first, column, chunk, i, at, first_row, first_column, sizes):
+    def store_singles(shared, c, line, column, i, first, rows, columns, pitch):
         """Up to eight elements of one column: read together, then written."""
         values = cuda.local.array(8, np.float32)
         for e in range(min(singles, 8)):
-            line = first + np.uint32((chunk + e) * (threads // side_n))
-            values[e] = shared[line * side_n + column]
+            values[e] = shared[(line + np.uint32(e * line_step)) * side_n + column]
             for group in range(1, groups):
-                values[e] += shared[(group * 2 * lines + line) * side_n + column]
-        if first_column + column < sizes.n:
+                values[e] += shared[(group * 2 * lines + line + np.uint32(e * line_step)) * side_n + column]
+        if column < columns:
             for e in range(min(singles, 8)):
-                row = first_row + row_of(first + np.uint32((chunk + e) * (threads // side_n)), i)
-                if row < sizes.m:
-                    c[np.uint64(at + row * sizes.c_pitch + first_column + column)] = values[e]
+                row = row_of(line + np.uint32(e * line_step), i)
+                if row < rows:
+                    c[first + np.uint64(row * pitch) + np.uint64(column)] = values[e]
 
     @cuda.jit(max_registers=registers)
     def kernel(a, b, c, sizes):
@@ -457,12 +456,14 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
             cuda.syncthreads()
             k += depth
         multiply(shared, a_own + now * a_size, b_own + now * b_size, totals)
-        at = part * sizes.m * sizes.c_pitch
-        store_rows(shared, c, np.uint32(0), at, first_row, first_column, sizes, totals)
-        store_rows(shared, c, np.uint32(2), at, first_row, first_column, sizes, totals)
+        first = np.uint64((part * sizes.m + first_row) * sizes.c_pitch + first_column)
+        rows, columns = np.uint32(min(sizes.m - first_row, side_m)), np.uint32(min(sizes.n - first_column, side_n))
+        pitch, whole = np.uint32(sizes.c_pitch), sizes.whole
+        store_rows(shared, c, np.uint32(0), first, rows, columns, pitch, whole, totals)
+        store_rows(shared, c, np.uint32(2), first, rows, columns, pitch, whole, totals)
         if thread_m == 8:
-            store_rows(shared, c, np.uint32(4), at, first_row, first_column, sizes, totals)
-            store_rows(shared, c, np.uint32(6), at, first_row, first_column, sizes, totals)
+            store_rows(shared, c, np.uint32(4), first, rows, columns, pitch, whole, totals)
+            store_rows(shared, c, np.uint32(6), first, rows, columns, pitch, whole, totals)
 
     return kernel
 
@@ -516,12 +517,6 @@ def flat(x: typing.Any, c_order: bool) -> typing.Any:
     return x.reshape(-1) if c_order else x.ravel(order="F")
 
 
-def width_of(x: typing.Any, pitch: int, side: int, tile: Tile) -> int:
-    """How many elements of an operand a thread reads at a time, if its rows in memory are ``pitch`` long."""
-    whole = pitch % 4 == 0 and device.address(x) % 16 == 0
-    return 4 if whole and side * tile.depth >= 4 * tile.threads else 1
-
-
 class Plan(typing.NamedTuple):
     """How a product is computed: the tile, and how many blocks share a tile's K: ``length`` of it for each."""
 
@@ -540,66 +535,104 @@ def plan_of(tile: Tile, k: int, parts: int) -> Plan:
     return Plan(tile, length, max(1, blocks(k, length)))
 
 
-# The figures below are those of a multiprocessor of recent data centre GPUs, rounded, in its own cycles. None was fitted
-# to a measured product. What a GPU has of multiprocessors, threads, registers and shared memory is asked of it.
+# What a multiprocessor does, in its own cycles: rounded figures of recent GPUs for data centres. They need not be
+# exact, for only the order of the candidates counts. What the choice loses was tried on drawn shapes on an H200.
 MULTIPLY_ADDS = 128  # a cycle
-FROM_CACHE, FROM_MEMORY = 32, 16  # bytes a cycle that reach it from the L2 cache, and from memory if all ask for them
+FROM_CACHE, FROM_MEMORY = 32, 18  # bytes a cycle that reach it from the L2 cache and from memory, if all others ask too
 WAIT = 1000  # cycles from the loads of a step to the barrier behind them
-LAUNCH = 4000  # cycles that a second launch costs
+FINISH = 40  # cycles for each sum of a thread, through shared memory into C
+LAUNCH = 8000  # cycles that the second kernel takes beside its bytes
 
 
-def cycles(plan: Plan, m: int, n: int, k: int, multiprocessors: int) -> float:
-    """About how long a product takes: the longest of arithmetic, traffic and waiting, and what a split costs.
+class Gpu(typing.NamedTuple):
+    """What a plan depends on: how many multiprocessors there are, and the bytes of the L2 cache that they share."""
 
-    A multiprocessor gets ``of_each`` blocks, of which so many as its registers allow are ``resident`` at a time.
+    multiprocessors: int
+    cache: int
+
+
+@device.cached(1)
+def this_gpu() -> Gpu:
+    """The current device."""
+    limits = device.limits()
+    return Gpu(limits["multiprocessors"], limits.get("l2_cache", 0))
+
+
+def cycles(plan: Plan, m: int, n: int, k: int, gpu: Gpu) -> float:
+    """About how long the busiest multiprocessor takes for its blocks, and what a split costs.
+
+    So many blocks as registers allow are ``resident`` at a time. In a step each needs its arithmetic, or its bytes from
+    the cache, and it waits; but while one waits, the others are busy.
     """
     tile, length, parts = plan
-    grid = blocks(m, tile.m) * blocks(n, tile.n) * parts
-    of_each = blocks(grid, multiprocessors)
-    resident = min(tile.resident, of_each)
-    steps = blocks(min(length, max(k, 1)), tile.depth)
-    arithmetic = tile.m * tile.n * tile.depth / (MULTIPLY_ADDS * tile.speed)
-    traffic = 4 * (tile.m + tile.n) * tile.depth / FROM_CACHE
-    busy = steps * max(arithmetic, traffic)
-    waiting = (steps + 1) * WAIT
-    turns, rest = divmod(of_each, resident)
-    time = turns * max(resident * busy, waiting) + (max(rest * busy, waiting) if rest else 0)
-    moved = 4 * (m * k + k * n + m * n) / multiprocessors
-    time = max(time, moved / FROM_MEMORY)
-    if parts > 1:
-        time += LAUNCH + 8 * parts * m * n / multiprocessors / FROM_CACHE
-    return time
+    of_each = blocks(blocks(m, tile.m) * blocks(n, tile.n) * parts, gpu.multiprocessors)
+    sums, steps = tile.thread_m * tile.thread_n, blocks(min(length, k), tile.depth)
+    slots = 1 + (tile.thread_m + tile.thread_n) / sums  # for a multiply-add and its share of loads from shared memory
+    busy = tile.depth * max(slots * tile.m * tile.n / MULTIPLY_ADDS, 4 * (tile.m + tile.n) / FROM_CACHE)
+
+    def turn(resident: int) -> float:
+        return sums * FINISH + steps * max(resident * busy, busy + WAIT)
+
+    turns, rest = divmod(of_each, min(tile.resident, of_each))
+    time = turns * turn(min(tile.resident, of_each)) + (turn(rest) if rest else 0)
+    if parts == 1:
+        return time
+    moved = 2 * 4 * parts * m * n  # written and read
+    return time + LAUNCH + moved / gpu.multiprocessors / (FROM_CACHE if moved < gpu.cache else FROM_MEMORY)
 
 
 SPLITS = (*range(1, 17), 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 
 
 @functools.lru_cache(4096)
-def plan_for(m: int, n: int, k: int, multiprocessors: int, splits: tuple[int, ...] = SPLITS) -> Plan:
-    """The plan that should take least time, of all tiles and so many parts."""
+def plan_for(m: int, n: int, k: int, gpu: Gpu, splits: tuple[int, ...] = SPLITS) -> Plan:
+    """The plan that should take least time on a GPU, of all tiles and so many parts.
+
+    >>> plan = plan_for(16, 1000, 4096, Gpu(multiprocessors=132, cache=60 * 2**20))
+    >>> str(plan.tile), plan.parts > 1
+    ('8 x 128', True)
+    """
     plans = {plan_of(tile, k, parts) for tile in TILES for parts in splits}
-    return min(plans, key=lambda plan: (cycles(plan, m, n, k, multiprocessors), plan))
+    return min(plans, key=lambda plan: (cycles(plan, m, n, k, gpu), plan))
+
+
+class Launch(typing.NamedTuple):
+    """All of a launch that depends on shapes, orders and alignment alone."""
+
+    kernel: typing.Any
+    grid: int
+    threads: int
+    sizes: Sizes
+
+
+@functools.lru_cache(4096)
+def launch_of(plan: Plan, m: int, n: int, k: int, a_c: bool, b_c: bool, aligned: tuple[bool, bool, bool]) -> Launch:
+    """The launch of a plan. ``a_c``, ``b_c``: the operand is in C order. ``aligned``: of A, B and C, to 16 bytes."""
+    tile, length, parts = plan
+    grid = blocks(m, tile.m) * blocks(n, tile.n) * parts
+    if grid > MOST_BLOCKS:
+        raise ValueError(f"the product must have at most 2^31 - 1 tiles of {tile}, had {grid}: {m} x {n}")
+    a_pitch, b_pitch = k if a_c else m, n if b_c else k
+    a_width = 4 if a_pitch % 4 == 0 and aligned[0] and tile.m * tile.depth >= 4 * tile.threads else 1
+    b_width = 4 if b_pitch % 4 == 0 and aligned[1] and tile.n * tile.depth >= 4 * tile.threads else 1
+    kernel = product_kernel(tile, Form(Operand(a_c, a_width), Operand(not b_c, b_width)))
+    c_pitch, whole = (n, n % 4 == 0 and aligned[2]) if parts == 1 else (round_up(n, 4), True)
+    return Launch(kernel, grid, tile.threads, Sizes(m, n, k, length, a_pitch, b_pitch, c_pitch, whole))
 
 
 def launch(p: Problem, plan: Plan) -> None:
     """Compute the product by a plan."""
-    a, b, c, a_c, b_c, (m, k), n, (tile, length, parts) = p.a, p.b, p.result, p.a_c, p.b_c, p.a.shape, p.b.shape[1], plan
-    a_pitch, b_pitch = k if a_c else m, n if b_c else k
-    read = Form(Operand(a_c, width_of(a, a_pitch, tile.m, tile)), Operand(not b_c, width_of(b, b_pitch, tile.n, tile)))
-    kernel = product_kernel(tile, read)
-    grid = blocks(m, tile.m) * blocks(n, tile.n) * parts
-    if grid > MOST_BLOCKS:
-        raise ValueError(f"the product must have at most 2^31 - 1 tiles of {tile}, had {grid}: {m} x {n}")
-    flat_a, flat_b, flat_c = flat(a, a_c), flat(b, b_c), c.reshape(-1)
-    if parts == 1:
-        whole = n % 4 == 0 and device.address(c) % 16 == 0
-        kernel[grid, tile.threads, p.stream](flat_a, flat_b, flat_c, Sizes(m, n, k, length, a_pitch, b_pitch, n, whole))
+    (m, k), n = p.a.shape, p.b.shape[1]
+    aligned = tuple(device.address(x) % 16 == 0 for x in (p.a, p.b, p.result))
+    kernel, grid, threads, sizes = launch_of(plan, m, n, k, p.a_c, p.b_c, aligned)
+    a, b, c = flat(p.a, p.a_c), flat(p.b, p.b_c), p.result.reshape(-1)
+    if plan.parts == 1:
+        kernel[grid, threads, p.stream](a, b, c, sizes)
         return
-    pitch = round_up(n, 4)
-    partials = device.empty(parts * m * pitch, np.float32, stream=p.stream)
-    sizes = Sizes(m, n, k, length, a_pitch, b_pitch, pitch, True)
-    kernel[grid, tile.threads, p.stream](flat_a, flat_b, partials, sizes)
-    sum_kernel[blocks(m * pitch, ADDERS), SUMS // 4, p.stream](partials, flat_c, m, n, pitch, parts)
+    size = m * sizes.c_pitch
+    partials = device.empty(plan.parts * size, np.float32, stream=p.stream)
+    kernel[grid, threads, p.stream](a, b, partials, sizes)
+    sum_kernel[blocks(size, ADDERS), SUMS // 4, p.stream](partials, c, m, n, sizes.c_pitch, plan.parts)
 
 
 # -------------------------------------------------------------------------------------------------------------- rungs
@@ -618,7 +651,7 @@ def fixed(p):
 
 def planned(p: Problem, splits: tuple[int, ...]) -> Plan:
     """The plan for a problem on this GPU."""
-    return plan_for(*p.result.shape, p.a.shape[1], device.limits()["multiprocessors"], splits)
+    return plan_for(*p.result.shape, p.a.shape[1], this_gpu(), splits)
 
 
 @rung(product_kernel)

@@ -84,7 +84,9 @@ PARTIAL = Exercise(
     ),
     answer=partial_answer,
     traps=(
-        Trap("rest of K", "the length was rounded down, so what K leaves beyond whole parts is in no sum", _rounded_down),
+        Trap(
+            "rest of K", "the length was rounded down, so what K leaves beyond whole parts is in no sum", _rounded_down
+        ),
         Trap("interleaved", "part p has every so manieth k: the parts are to be runs of neighbours", _interleaved),
         Trap("whole sums", "every part has the sum over all of K: added up, that is too much", _whole_sums),
     ),
@@ -139,8 +141,8 @@ def _last_term(a, b, c) -> dict[int, np.ndarray]:
 
 FOUR_ROWS = Exercise(
     name="fitted/four_rows",
-    task="c = a @ b for a matrix a of four rows. A block has 64 threads, and a thread computes a whole column of c: four "
-    "sums in registers. b is large, so no element of it is read twice.",
+    task="c = a @ b for a matrix a of four rows. A block has 64 threads, and a thread computes a whole column of c, "
+    "with four sums in registers. b is large, so no element of it is read twice.",
     parameters="a, b, c",
     cases=_rows_cases,
     budget=_rows_budget,

@@ -40,6 +40,7 @@ def by_plan(a, b, plan, **options):
 
 # -------------------------------------------------------------------------------------------------------------- results
 
+
 @pytest.mark.parametrize("tile", room.TILES, ids=str)
 def test_every_tile_at_its_edges(tile):
     """A row, a column and an element of K more than whole tiles have; and four of each, read four at a time.
@@ -93,7 +94,7 @@ def test_what_is_not_finite_stays_in_its_row_and_column():
     for n, k in ((36, 36), (35, 33)):
         a, b = drawn(5, 34, n, k)
         a[-1, 3], a[4, -1], b[2, -1], b[-1, 5] = np.nan, np.inf, np.nan, -np.inf
-        for tile, parts in ((room.SMALL, 1), (room.ROWS_8, 2), (room.COLUMNS_16, 1)):
+        for tile, parts in ((room.SMALL, 1), (room.FEW_ROWS, 2), (room.FEW_COLUMNS, 1)):
             result = device.to_host(by_plan(a, b, room.plan_of(tile, k, parts)))
             assert np.isfinite(result[np.ix_(np.r_[:4, 5:33], np.r_[:5, 6 : n - 1])]).all()
             with np.errstate(invalid="ignore"):
@@ -155,24 +156,24 @@ SHAPES = [(1, 1, 1), (2, 8192, 8192), (8192, 3, 9000), (64, 64, 64), (333, 1111,
 @pytest.mark.parametrize("multiprocessors", [1, 30, 132])
 def test_a_plan_covers_k_and_no_part_is_empty(shape, multiprocessors):
     m, n, k = shape
-    plan = room.plan_for(m, n, k, multiprocessors)
+    gpu = room.Gpu(multiprocessors, 40 * 2**20)
+    plan = room.plan_for(m, n, k, gpu)
     assert plan.length % plan.tile.depth == 0
     assert plan.length * (plan.parts - 1) < k <= plan.length * plan.parts
-    assert room.cycles(plan, m, n, k, multiprocessors) <= min(
-        room.cycles(room.plan_of(tile, k, 1), m, n, k, multiprocessors) for tile in room.TILES
-    )
+    unsplit = (room.cycles(room.plan_of(tile, k, 1), m, n, k, gpu) for tile in room.TILES)
+    assert room.cycles(plan, m, n, k, gpu) <= min(unsplit)
 
 
 def test_the_choice_follows_the_shape():
     def chosen(m, n, k):
-        return room.plan_for(m, n, k, 132)
+        return room.plan_for(m, n, k, room.Gpu(132, 60 * 2**20))
 
     assert chosen(8192, 8192, 8192).tile == room.LARGE
-    assert chosen(8192, 8, 8192).tile == room.COLUMNS_8
-    assert chosen(8, 8192, 8192).tile == room.ROWS_8
+    assert chosen(8192, 8, 8192).tile == room.FEW_COLUMNS
+    assert chosen(8, 8192, 8192).tile == room.FEW_ROWS
     assert chosen(8192, 8192, 8192).parts == 1
     assert chosen(512, 512, 32768).parts > 1
-    assert room.plan_for(64, 64, 4096, 1).parts == 1  # nobody is idle whom a split could employ
+    assert room.plan_for(1024, 1024, 256, room.Gpu(1, 2**20)).parts == 1  # nobody waits whom a split could employ
 
 
 def test_every_tile_fits_a_block():
