@@ -278,7 +278,7 @@ show(fitted.cycles)
 guess = {"8192 x 8192 x 8192": None, "1024 x 1024 x 1024": None, "16 x 4096 x 11008": None}  # True or False
 
 shapes = (8192, 8192, 8192), (1024, 1024, 1024), (16, 4096, 11008)
-h200 = fitted.Gpu(multiprocessors=132, cache=60 * 2**20)
+h200 = 132  # multiprocessors
 tiles = {f"{m} x {k} x {n}": fitted.plan_for(m, n, k, h200, (1,)).tile for m, k, n in shapes}
 predict(guess, {shape: tile == fitted.LARGE for shape, tile in tiles.items()})
 
@@ -343,7 +343,7 @@ show(fitted.sum_kernel)
 a, b = rng.standard_normal((20, 3000), dtype=np.float32), rng.standard_normal((3000, 10), dtype=np.float32)
 first, second = (device.to_host(fitted.split_k(a, b)) for _ in range(2))
 print("the same bits twice:", np.array_equal(first, second))
-plan = fitted.plan_for(20, 10, 3000, fitted.this_gpu())
+plan = fitted.plan_for(20, 10, 3000, device.limits()["multiprocessors"])
 print(f"{plan.parts} parts of {plan.length} of K, the last of {3000 - (plan.parts - 1) * plan.length}")
 
 # %% [markdown]
@@ -371,7 +371,8 @@ for tile, colour, style in zip(
 ax.set(xscale="log", yscale="log", xlabel="parts of K", ylabel="cycles, by the model")
 ax.set_title(f"{m} x {k} times {k} x {n}", loc="left")
 ax.set_xticks([1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16, 32, 64])
-legend = figure.legend(loc="outside right upper")
+figure.legend(loc="outside right upper")
+figure
 
 # %% [markdown]
 # All curves fall as long as multiprocessors are idle, and then they have teeth: the waves again. A small tile has more

@@ -537,63 +537,50 @@ def plan_of(tile: Tile, k: int, parts: int) -> Plan:
 
 # What a multiprocessor does, in its own cycles: rounded figures of recent GPUs for data centres. They need not be
 # exact, for only the order of the candidates counts. What the choice loses was tried on drawn shapes on an H200.
-MULTIPLY_ADDS = 128  # a cycle
-FROM_CACHE, FROM_MEMORY = 32, 18  # bytes a cycle that reach it from the L2 cache and from memory, if all others ask too
+SLOTS = 128  # instructions of threads a cycle, such as a multiply-add
+LOAD = 3  # instructions for an element that is brought into shared memory
+FROM_CACHE = 24  # bytes a cycle that reach it from the L2 cache, if all others ask too
 WAIT = 1000  # cycles from the loads of a step to the barrier behind them
 FINISH = 40  # cycles for each sum of a thread, through shared memory into C
-LAUNCH = 8000  # cycles that the second kernel takes beside its bytes
+LAUNCH = 8000  # cycles that the second kernel takes for its launch
+PARTIAL = 1  # cycles for each partial sum, which is written and read
 
 
-class Gpu(typing.NamedTuple):
-    """What a plan depends on: how many multiprocessors there are, and the bytes of the L2 cache that they share."""
-
-    multiprocessors: int
-    cache: int
-
-
-@device.cached(1)
-def this_gpu() -> Gpu:
-    """The current device."""
-    limits = device.limits()
-    return Gpu(limits["multiprocessors"], limits.get("l2_cache", 0))
-
-
-def cycles(plan: Plan, m: int, n: int, k: int, gpu: Gpu) -> float:
+def cycles(plan: Plan, m: int, n: int, k: int, multiprocessors: int) -> float:
     """About how long the busiest multiprocessor takes for its blocks, and what a split costs.
 
-    So many blocks as registers allow are ``resident`` at a time. In a step each needs its arithmetic, or its bytes from
-    the cache, and it waits; but while one waits, the others are busy.
+    So many blocks as registers allow are resident at a time. In a step each needs its arithmetic, or its bytes from the
+    cache, and it waits; but while one waits, the others are busy. What memory moves at least is left out: it is the
+    same for all plans.
     """
     tile, length, parts = plan
-    of_each = blocks(blocks(m, tile.m) * blocks(n, tile.n) * parts, gpu.multiprocessors)
+    of_each = blocks(blocks(m, tile.m) * blocks(n, tile.n) * parts, multiprocessors)
     sums, steps = tile.thread_m * tile.thread_n, blocks(min(length, k), tile.depth)
-    slots = 1 + (tile.thread_m + tile.thread_n) / sums  # for a multiply-add and its share of loads from shared memory
-    busy = tile.depth * max(slots * tile.m * tile.n / MULTIPLY_ADDS, 4 * (tile.m + tile.n) / FROM_CACHE)
+    read = (tile.thread_m + tile.thread_n) / sums  # from shared memory, for a multiply-add
+    slots = tile.m * tile.n * (1 + read) + LOAD * (tile.m + tile.n)  # of instructions, for one k
+    busy = tile.depth * max(slots / SLOTS, 4 * (tile.m + tile.n) / FROM_CACHE)
 
     def turn(resident: int) -> float:
         return sums * FINISH + steps * max(resident * busy, busy + WAIT)
 
-    turns, rest = divmod(of_each, min(tile.resident, of_each))
-    time = turns * turn(min(tile.resident, of_each)) + (turn(rest) if rest else 0)
-    if parts == 1:
-        return time
-    moved = 2 * 4 * parts * m * n  # written and read
-    return time + LAUNCH + moved / gpu.multiprocessors / (FROM_CACHE if moved < gpu.cache else FROM_MEMORY)
+    turns, rest = divmod(of_each, tile.resident)
+    time = turns * turn(tile.resident) + (turn(rest) if rest else 0)
+    return time + (LAUNCH + PARTIAL * parts * m * n / multiprocessors if parts > 1 else 0)
 
 
 SPLITS = (*range(1, 17), 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 
 
 @functools.lru_cache(4096)
-def plan_for(m: int, n: int, k: int, gpu: Gpu, splits: tuple[int, ...] = SPLITS) -> Plan:
-    """The plan that should take least time on a GPU, of all tiles and so many parts.
+def plan_for(m: int, n: int, k: int, multiprocessors: int, splits: tuple[int, ...] = SPLITS) -> Plan:
+    """The plan that should take least time, of all tiles and so many parts.
 
-    >>> plan = plan_for(16, 1000, 4096, Gpu(multiprocessors=132, cache=60 * 2**20))
+    >>> plan = plan_for(8, 1000, 4096, multiprocessors=132)
     >>> str(plan.tile), plan.parts > 1
     ('8 x 128', True)
     """
     plans = {plan_of(tile, k, parts) for tile in TILES for parts in splits}
-    return min(plans, key=lambda plan: (cycles(plan, m, n, k, gpu), plan))
+    return min(plans, key=lambda plan: (cycles(plan, m, n, k, multiprocessors), plan))
 
 
 class Launch(typing.NamedTuple):
@@ -651,7 +638,7 @@ def fixed(p):
 
 def planned(p: Problem, splits: tuple[int, ...]) -> Plan:
     """The plan for a problem on this GPU."""
-    return plan_for(*p.result.shape, p.a.shape[1], this_gpu(), splits)
+    return plan_for(*p.result.shape, p.a.shape[1], device.limits()["multiprocessors"], splits)
 
 
 @rung(product_kernel)

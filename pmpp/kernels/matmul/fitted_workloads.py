@@ -14,7 +14,7 @@ from pmpp.runtime.device import empty, to_host
 
 # Shapes are (M, K, N), as they are multiplied: M x K times K x N.
 DESIGN = (512, 32768, 512)
-SQUARES = [2**k for k in range(6, 12)]
+SQUARES = [2**k for k in range(7, 12)]
 NAMED = {
     "few rows": (16, 4096, 11008),
     "few columns": (8192, 8192, 64),
@@ -23,11 +23,9 @@ NAMED = {
     "nearly square": (3000, 3000, 3000),
     "tall": (12288, 768, 768),
 }
-SIDE, COLUMNS = (
-    4096,
-    [2**k for k in range(2, 10)],
-)  # a square matrix, and the columns of another: memory, then arithmetic
-SEED, COUNT, LEAST, MOST = 36, 14, 10**8, 10**11  # of drawn shapes; multiply-adds of each
+# A square matrix, and the columns of another: first memory is the bound, then arithmetic.
+SIDE, COLUMNS = 4096, (4, 8, 16, 64, 256, 512)
+SEED, COUNT, LEAST, MOST = 36, 10, 10**8, 10**11  # of drawn shapes; multiply-adds of each
 LIBRARY = {"torch.matmul": LIBRARIES["torch.matmul"]}
 ON_CPU = {"numpy.matmul": lambda a, b, out: np.matmul(a, b, out=out)}
 
@@ -77,7 +75,7 @@ def _product(family: str, shape: tuple[int, int, int], **more: typing.Any) -> Wo
 
 WORKLOADS = [
     *(_product("named", shape) for shape in NAMED.values()),
-    *(_product("squares", (n, n, n), cache="warm") for n in SQUARES),
-    *(_product("columns", (SIDE, SIDE, n)) for n in COLUMNS),
     *(_product("drawn", shape) for shape in drawn()),
+    *(_product("columns", (SIDE, SIDE, n)) for n in COLUMNS),
+    *(_product("squares", (n, n, n), cache="warm") for n in SQUARES),
 ]

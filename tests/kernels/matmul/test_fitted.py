@@ -156,24 +156,23 @@ SHAPES = [(1, 1, 1), (2, 8192, 8192), (8192, 3, 9000), (64, 64, 64), (333, 1111,
 @pytest.mark.parametrize("multiprocessors", [1, 30, 132])
 def test_a_plan_covers_k_and_no_part_is_empty(shape, multiprocessors):
     m, n, k = shape
-    gpu = room.Gpu(multiprocessors, 40 * 2**20)
-    plan = room.plan_for(m, n, k, gpu)
+    plan = room.plan_for(m, n, k, multiprocessors)
     assert plan.length % plan.tile.depth == 0
     assert plan.length * (plan.parts - 1) < k <= plan.length * plan.parts
-    unsplit = (room.cycles(room.plan_of(tile, k, 1), m, n, k, gpu) for tile in room.TILES)
-    assert room.cycles(plan, m, n, k, gpu) <= min(unsplit)
+    unsplit = (room.cycles(room.plan_of(tile, k, 1), m, n, k, multiprocessors) for tile in room.TILES)
+    assert room.cycles(plan, m, n, k, multiprocessors) <= min(unsplit)
 
 
 def test_the_choice_follows_the_shape():
     def chosen(m, n, k):
-        return room.plan_for(m, n, k, room.Gpu(132, 60 * 2**20))
+        return room.plan_for(m, n, k, 132)
 
     assert chosen(8192, 8192, 8192).tile == room.LARGE
     assert chosen(8192, 8, 8192).tile == room.FEW_COLUMNS
     assert chosen(8, 8192, 8192).tile == room.FEW_ROWS
     assert chosen(8192, 8192, 8192).parts == 1
     assert chosen(512, 512, 32768).parts > 1
-    assert room.plan_for(1024, 1024, 256, room.Gpu(1, 2**20)).parts == 1  # nobody waits whom a split could employ
+    assert room.plan_for(1024, 1024, 256, 1).parts == 1  # nobody waits whom a split could employ
 
 
 def test_every_tile_fits_a_block():
