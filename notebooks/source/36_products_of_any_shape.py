@@ -262,15 +262,18 @@ print(f"{counted['global_store_sectors']} sectors written for 64 rows of 33 elem
 # ## The second rung, `by_shape`: which tile?
 #
 # Now there is a choice, and somebody has to make it. Two numbers decide most of it. How many tiles does the
-# multiprocessor get that gets most? And how long does one take? The second follows from what a multiprocessor can do
-# in a cycle: 128 multiply-adds, some bytes from the cache, and a wait in each step that other blocks have to fill.
+# multiprocessor get that gets most? And how long does one take? The second follows from what a multiprocessor does in
+# a cycle: 128 instructions of threads, and some bytes from the cache. Each step also has a wait, which other blocks on
+# the same multiprocessor fill.
 
 # %%
 show(fitted.cycles)
 
 # %% [markdown]
-# This is a *cost model*: arithmetic on the shape, and no measurement. It is wrong by some ten or twenty per cent, and
-# that is good enough if it is wrong in the same way for all tiles: only their order counts.
+# This is a *cost model*: arithmetic on the shape, and no measurement. It is no good forecast. It leaves out what memory
+# moves, for instance, and the numbers above it are rounded. But all candidates have the same matrices to move, and only
+# their order counts. So a model like this is judged by what its choice loses against the best candidate. To find that
+# out, one has to measure all candidates, for shapes that were not used to think of the model.
 #
 # **Predict, then run.** For which of these products does the model choose the large tile?
 
@@ -375,8 +378,9 @@ figure.legend(loc="outside right upper")
 figure
 
 # %% [markdown]
-# All curves fall as long as multiprocessors are idle, and then they have teeth: the waves again. A small tile has more
-# blocks to begin with, so it needs fewer parts. But its floor is higher, since it asks for more bytes.
+# The curves of the larger tiles fall as long as multiprocessors are idle. Then they have teeth: the waves again. The
+# small tile has enough blocks from the beginning, so parts gain nothing. But it needs more loads for each multiply-add,
+# and ends up far above the others.
 
 # %%
 against_library("split_k")
@@ -390,16 +394,8 @@ against_library("split_k")
 plots.drawn(plots.ladder, "fitted")
 
 # %% [markdown]
-# From few columns to many: a matrix of 4096 x 4096 times one of 4096 x *n*. On the left memory is the bound, and the
-# time is that of reading the large matrix. On the right arithmetic is.
-
-# %%
-title = "4096 x 4096 times 4096 x n"
-plots.drawn(plots.sweep, "fitted", family="columns", xlabel="columns n", title=title)
-
-# %% [markdown]
-# On the slope `fixed` computes 128 columns and throws most of them away. The tile of 8 columns wastes little, and
-# parts of *K* give every multiprocessor something to read.
+# From few columns to many: a matrix of 4096 x 4096 times one of 4096 x *n*. If *n* is small, memory is the bound, and the
+# time is that of reading the large matrix. If it is large, arithmetic is.
 #
 # **Predict, then run.** A product of 4096 x 4096 and 4096 x *n* becomes compute-bound at which *n*? (The ridge is FLOP
 # a byte; the large matrix has nearly all the bytes.)
@@ -410,12 +406,23 @@ guess = None  # columns
 border = next(n for n in range(1, 4096) if roofline.bound(fitted.cost(4096, n, 4096), ceilings).side == "compute")
 predict(guess, border, within=0.15)
 
+# %%
+title = "4096 x 4096 times 4096 x n"
+plots.drawn(plots.sweep, "fitted", family="columns", xlabel="columns n", title=title)
+
+# %% [markdown]
+# The border lies a little above twice the ridge: an element of the large matrix has 4 bytes, and takes part in 2 *n*
+# operations.
+#
+# On the left `fixed` computes 128 columns and throws most of them away. The tile of 8 columns wastes little, and parts
+# of *K* give every multiprocessor something to read.
+
 # %% [markdown]
 # ## Shapes that nobody chose
 #
 # Whoever writes a kernel tries it on shapes that he thought of. The next figure has shapes that were drawn: each extent
-# is odd, and log-uniform from 3 to 16,383. So no tile fits, and no row but the first begins at a multiple of 16 bytes.
-# A mark is a shape: how fast a rung is, compared with the library, over the work that there is.
+# is odd, and log-uniform from 3 to 16,383. So no tile fits, and three rows of four do not begin at a multiple of 16
+# bytes. A mark is a shape: how fast a rung is, compared with the library, over the work that there is.
 
 
 # %%
@@ -498,8 +505,8 @@ show(answers.rows_answer)
 assert check("fitted/four_rows", answers.rows_answer)
 
 # %% [markdown]
-# *Two blocks at a time.* Nothing, if they take twice as long: a wave then has twice the places and takes twice the
-# time, so its tail is longer, not shorter. What two blocks do help with is waiting: one computes while the other waits.
+# *Two blocks at a time.* They become wider: a wave has twice the places and takes twice as long, so more can be empty
+# at the end. What two blocks do help with is waiting: one computes while the other waits.
 #
 # *256 x 128.* 128 sums, as many as the large tile has. Eight warps would need all registers of a multiprocessor for one
 # block, and nothing else could run beside it.

@@ -33,7 +33,7 @@ ON_CPU = {"numpy.matmul": lambda a, b, out: np.matmul(a, b, out=out)}
 def drawn() -> list[tuple[int, int, int]]:
     """Shapes of odd extents, log-uniform from 3 to 16,383, of neither very little nor very much work.
 
-    No row but the first begins at a multiple of 16 bytes, and no tile fits: the hardest case.
+    Three rows of four do not begin at a multiple of 16 bytes, and no tile fits: the hardest case.
     """
     rng, shapes = np.random.default_rng(SEED), []
     while len(shapes) < COUNT:
