@@ -82,9 +82,9 @@ against_library("fixed")
 for m, k, n in ((4096, 4096, 4096), (16, 4096, 11008), (8192, 8192, 64), (512, 32768, 512), (8192, 4, 8192)):
     cost = fitted.cost(m, n, k)
     least = roofline.bound(cost, ceilings)
-    print(
-        f"{m:5} x {k:5} x {n:5}: {cost.intensity:6.1f} FLOP/byte, at least {least.seconds * 1e6:7.1f} us: {least.side}"
-    )
+    said = f"{cost.intensity:6.1f} FLOP/byte, at least {least.seconds * 1e6:7.1f} us: {least.side}"
+    print(f"{m:5} x {k:5} x {n:5}: {said}")
+print(f"the ridge: {ceilings.ridge:.1f} FLOP/byte")
 
 # %% [markdown]
 # ## The reference
@@ -394,8 +394,8 @@ against_library("split_k")
 plots.drawn(plots.ladder, "fitted")
 
 # %% [markdown]
-# From few columns to many: a matrix of 4096 x 4096 times one of 4096 x *n*. If *n* is small, memory is the bound, and the
-# time is that of reading the large matrix. If it is large, arithmetic is.
+# From few columns to many: a matrix of 4096 x 4096 times one of 4096 x *n*. If *n* is small, memory is the bound, and
+# the time is that of reading the large matrix. If it is large, arithmetic is.
 #
 # **Predict, then run.** A product of 4096 x 4096 and 4096 x *n* becomes compute-bound at which *n*? (The ridge is FLOP
 # a byte; the large matrix has nearly all the bytes.)
