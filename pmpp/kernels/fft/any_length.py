@@ -193,8 +193,6 @@ def arguments(x, inverse=False, norm="backward", *, out=None, stream=0) -> Probl
     if not isinstance(norm, str) or norm not in NORMS:
         raise ValueError(f'norm must be "backward", "ortho" or "forward", was {norm!r}')
     x = device.as_input("x", x, dtypes=np.complex64, stream=stream)
-    if x.ndim < 1:
-        raise ValueError("x must have at least 1 dimension, had shape ()")
     n = x.shape[-1]
     if not 1 <= n <= MOST:
         raise ValueError(f"the last axis of x must have 1 to {MOST} points, had {n}")

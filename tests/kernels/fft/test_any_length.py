@@ -1,0 +1,322 @@
+"""FFT of any length: results against NumPy in float64, plans, tables, arguments, and counters done by hand."""
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from pmpp import cuda, simt
+from pmpp.kernels.fft import any_length as room
+from pmpp.kernels.fft import passes
+from pmpp.kernels.fft.chirps import exact_chirp, exact_spectrum, gain
+from pmpp.kernels.fft.radices import BUTTERFLIES
+from pmpp.runtime import device
+from tests.kernels.fft.wrong_any_length import RUNGS as WRONG
+from tests.support import judge
+from tests.support.wrong import name_of, observe, total
+
+each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
+fast_rung = pytest.mark.parametrize("rung", room.LADDER[1:], ids=[rung.name for rung in room.LADDER[1:]])
+interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
+C64 = np.complex64
+
+
+# -------------------------------------------------------------------------------------------------------------- results
+
+
+def noise(*shape, seed=0):
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(C64)
+
+
+def exact(x, inverse=False, norm="backward"):
+    """NumPy's transform in float64."""
+    return (np.fft.ifft if inverse else np.fft.fft)(x.astype(np.complex128), norm=norm)
+
+
+def off(result, x, inverse=False, norm="backward"):
+    """The largest error of a line in the 2-norm, relative to the line."""
+    expected = exact(x, inverse, norm)
+    error, size = (np.linalg.norm(v, axis=-1) for v in (result - expected, expected))
+    return (error / np.maximum(size, 2.0**-100)).max(initial=0)
+
+
+def right(result, x, inverse=False, norm="backward"):
+    """As the bound for the slowest of all rungs has it."""
+    if result.dtype != C64 or result.shape != x.shape:
+        return False
+    return bool(off(result, x, inverse, norm) <= room.relative_error(x.shape[-1]))
+
+
+def faults(transform):
+    """All that is wrong with a transform on the first input where anything is, worst first."""
+    for x, inverse, norm in room.inputs().values():
+        if x.ndim == 2:
+            is_right = lambda result, x=x, inverse=inverse, norm=norm: right(result, x, inverse, norm)  # noqa: E731
+            if found := judge.faults(transform, (x, inverse, norm), is_right):
+                return found
+    return []
+
+
+@interpreter_only
+@pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
+def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
+    assert faults(wrong.function)[:1] == [wrong.reason]
+
+
+@pytest.mark.parametrize("name", room.inputs())
+def test_the_reference_is_numpys(name):
+    x, inverse, norm = room.inputs()[name]
+    expected = exact(x, inverse, norm)
+    result = room.reference(x, inverse, norm)
+    np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-10 * abs(expected).max(initial=0))
+
+
+@each_rung
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_every_length_up_to_64(rung, first, monkeypatch):
+    """Without checks: what the lengths do in memory, the inputs of the room do, too."""
+    monkeypatch.setenv("PMPP_CHECK", "")
+    for n in range(first, 65, 4):
+        x, inverse, norm = noise(2, n), n % 3 == 0, room.NORMS[n % 5 % 3]
+        assert right(device.to_host(rung(x, inverse, norm)), x, inverse, norm), n
+
+
+@fast_rung
+@hypothesis.given(
+    lines=st.integers(0, 5), n=st.integers(65, 700), inverse=st.booleans(), norm=st.sampled_from(room.NORMS)
+)
+@hypothesis.settings(max_examples=4)
+def test_any_length(rung, lines, n, inverse, norm):
+    x = noise(lines, n)
+    assert right(device.to_host(rung(x, inverse, norm)), x, inverse, norm)
+
+
+# Each takes another way: a block's longest lines by radices and by convolution, and matrices in two and in three trips.
+LARGE = {
+    "one trip": ((2, 4095), ["mixed_radix_kernel"]),
+    "two trips": ((2, 6561), ["matrix_columns_kernel"] * 2),
+    "one trip of a convolution": ((2, 1009), ["convolved_lines_kernel"]),
+    "three trips": ((1, 3089), ["matrix_columns_kernel", "convolved_rows_kernel", "matrix_columns_kernel"]),
+}
+
+
+@interpreter_only
+@pytest.mark.parametrize("name", LARGE)
+def test_each_way_is_taken(name):
+    shape, kernels = LARGE[name]
+    x = noise(*shape)
+    with simt.record() as reports:
+        result = device.to_host(room.fused(x, True, "ortho"))
+    assert right(result, x, True, "ortho")
+    assert [report.kernel for report in reports] == kernels
+
+
+@each_rung
+def test_a_sum_of_lines_has_the_sum_of_their_transforms(rung):
+    x, y = noise(3, 45), noise(3, 45, seed=1)
+    both = (x + 2j * y).astype(C64)
+    a, b, c = (device.to_host(rung(one)).astype(np.complex128) for one in (x, y, both))
+    allowed = room.relative_error(45) * (np.linalg.norm(a) + 2 * np.linalg.norm(b) + np.linalg.norm(c))
+    assert np.linalg.norm(a + 2j * b - c) <= allowed + 2.0**-23 * np.linalg.norm(c)  # and `both` is rounded
+
+
+@each_rung
+@pytest.mark.parametrize("norm", room.NORMS)
+def test_forward_and_back(rung, norm):
+    x = noise(4, 39)
+    again = device.to_host(rung(rung(x, False, norm), True, norm))
+    assert np.linalg.norm(again - x) <= 2 * room.relative_error(39) * np.linalg.norm(x)
+
+
+@each_rung
+@pytest.mark.parametrize("n", [11, 35, 37])
+def test_an_infinity_spoils_its_own_line_only(rung, n):
+    x = noise(40, n)
+    x[7, 3], x[20, 0] = np.inf, np.nan
+    result = device.to_host(rung(x))
+    spoilt = ~np.isfinite(result).all(axis=1)
+    assert spoilt.nonzero()[0].tolist() == [7, 20]
+    assert right(result[~spoilt], x[~spoilt])
+
+
+@each_rung
+@pytest.mark.parametrize("n", [13, 21, 23])
+def test_output_stream_and_alignment(rung, n):
+    x = noise(2, 3, n)
+    out = device.to_device(np.full(1 + x.size, np.nan, C64))[1:].reshape(x.shape)  # begins off 16 bytes
+    stream = cuda.stream()
+    assert rung(x, out=out, stream=stream) is out
+    stream.synchronize()
+    assert right(out.copy_to_host(), x)
+    given = device.to_device(np.concatenate([noise(1), x.reshape(-1)]))[1:].reshape(x.shape)
+    assert right(device.to_host(rung(given, True, "forward")), x, True, "forward")
+
+
+# ----------------------------------------------------------------------------------------------------- plans and tables
+
+
+def test_radices_make_the_length():
+    for n in range(1, 3000):
+        radices = passes.radices_of(n)
+        assert (radices is None) == (max(room.primes_of(n), default=1) > 13)
+        assert radices is None or (np.prod(radices) == n and set(radices) <= set(BUTTERFLIES))
+
+
+@pytest.mark.parametrize("n", [1, 7, 16, 35, 100, 243, 1000, 1001, 2197, 4095, 6000])
+def test_a_plan_fits_a_block(n):
+    plan = passes.rows(n)
+    assert plan.n == n
+    assert plan.words <= passes.WORDS
+    assert plan.threads <= 1024
+    assert sorted(place for place in places_of(plan)) == sorted(set(places_of(plan)))
+    assert max(places_of(plan)) < plan.size
+
+
+def places_of(plan):
+    """Where the results of a line lie after the last pass, one after the other."""
+    found = []
+    for number in range(plan.n):
+        place, rest = 0, number
+        for i, r in enumerate(plan.radices):
+            place += rest % r * int(plan.step(i))
+            rest //= r
+        found.append(place)
+    return found
+
+
+def test_the_table_of_twiddles():
+    radices = 3, 5, 2
+    table, at, n = device.to_host(passes.twiddles(radices)).view(C64), 0, 30
+    for r in radices[:-1]:
+        left = n // r
+        for k in range(r):
+            angles = np.exp(-2j * np.pi * k * np.arange(left) / n)
+            np.testing.assert_allclose(table[at : at + left], angles, rtol=0, atol=2**-23.5)
+            at += left
+        n = left
+    assert at == len(table) - 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 46341, 10**6 + 3])
+def test_the_chirp_is_exact(n):
+    k = np.unique(np.linspace(0, n - 1, 50).astype(int))
+    angles = [int(j) ** 2 % (2 * n) / n for j in k]
+    np.testing.assert_allclose(exact_chirp(n)[k], np.exp(-1j * np.pi * np.array(angles)), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 3), (7, 13), (7, 16), (12, 30)])
+def test_the_convolution_is_the_transform(n, m):
+    x, chirp = noise(n).astype(np.complex128), exact_chirp(n)
+    results = np.fft.ifft(np.fft.fft(x * chirp, m) * exact_spectrum(n, m))[:n] * chirp
+    np.testing.assert_allclose(results, np.fft.fft(x), rtol=0, atol=1e-12 * n)
+
+
+def test_the_tolerance_grows_slowly():
+    assert room.error_of_radices(8) == pytest.approx(3 * room.ladder.relative_error(2), rel=1e-4)
+    assert room.error_of_radices(1001) < 8e-6
+    assert 1 < gain(1009, 2048) < 2.2
+    assert room.relative_error(1009) < 3e-5
+
+
+@interpreter_only
+@pytest.mark.parametrize("n", [64, 243, 1000, 1001])
+def test_smooth_lengths_keep_to_the_bound_of_their_radices(n):
+    x = noise(3, n)
+    assert off(device.to_host(room.mixed_radix(x)), x) <= room.error_of_radices(n) + 2 * room.U
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+
+LINES = noise(3, 15)
+BAD = {
+    "another dtype": (LINES.astype(np.complex128), (), TypeError, "x must be complex64, was complex128"),
+    "real": (LINES.real.copy(), (), TypeError, "x must be complex64, was float32"),
+    "no points": (noise(2, 0), (), ValueError, "the last axis of x must have 1 to 67108864 points, had 0"),
+    "a number": (np.array(1, C64), (), ValueError, "x must have at least 1 dimension, had none"),
+    "no direction": (LINES, (1,), TypeError, "inverse must be True or False, was 1"),
+    "another norm": (LINES, (False, "unitary"), ValueError, 'norm must be "backward", "ortho" or "forward", was'),
+    "no norm": (LINES, (False, None), ValueError, 'norm must be "backward", "ortho" or "forward", was None'),
+    "every other": (noise(3, 30)[:, ::2], (), ValueError, "x must be contiguous in C order"),
+}
+
+
+@each_rung
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(rung, name):
+    x, options, error, words = BAD[name]
+    with pytest.raises(error, match=words):
+        rung(x, *options)
+
+
+@each_rung
+def test_a_bad_output(rung):
+    with pytest.raises(ValueError, match=r"out must have shape \(3, 15\), had \(15, 3\)"):
+        rung(LINES, out=device.empty((15, 3), C64))
+
+
+# ------------------------------------------------------------------------------------------------------------- counters
+
+
+def counted(rung, x):
+    result, reports = observe(rung, x)
+    assert right(result, x)
+    return reports
+
+
+@interpreter_only
+def test_one_trip_through_device_memory():
+    """8 lines of 1000 points of 8 bytes, and sectors of 32: a store each. The convolution of 1009 points as well."""
+    assert total(counted(room.mixed_radix, noise(8, 1000)), "global_store_sectors") == 8 * 1000 * 8 // 32
+    (report,) = counted(room.fused, noise(1, 1009))
+    assert 1009 * 8 // 32 < report.counters["global_store_sectors"] < 1.1 * 1009 * 8 // 32  # runs may begin in a sector
+
+
+@interpreter_only
+def test_an_exchange_and_a_barrier_between_two_passes():
+    """Three passes of 1000 points are two exchanges and two barriers; a word of a point is stored in each once."""
+    (report,) = counted(room.mixed_radix, noise(2, 1000))
+    plan = passes.rows(1000)
+    warps, blocks = plan.threads // 32, report.grid[0]
+    assert plan.radices == (10, 10, 10)
+    assert report.counters["barriers"] == 2 * blocks
+    butterflies = -(-plan.lines * 100 // 32)  # warps that have some
+    assert report.counters["shared_store_requests"] == 2 * 10 * butterflies * blocks
+    assert butterflies <= warps
+
+
+@interpreter_only
+def test_a_convolution_is_twice_as_many_passes_less_one():
+    """2048 points in three passes there and three back, of which two are one: four exchanges, four barriers."""
+    (report,) = counted(room.fused, noise(1, 1009))
+    assert np.prod(passes.rows(room.circle(1009)).radices) == 2048
+    assert report.counters["barriers"] == 4
+    assert report.counters["shared_store_requests"] == 4 * 2048 // 32
+
+
+@interpreter_only
+def test_an_odd_pitch_keeps_the_banks_apart():
+    """32 words of 8 bytes are 2 wavefronts of 128 bytes at best. With a pitch of 16 the last pass would need 16."""
+    (report,) = counted(room.mixed_radix, noise(4, 256))
+    assert (passes.rows(256).radices, passes.rows(256).pitch) == ((16, 16), 17)
+    for kind in ("load", "store"):
+        assert report.counters[f"shared_{kind}_wavefronts"] == 2 * report.counters[f"shared_{kind}_requests"] > 0
+
+
+# --------------------------------------------------------------------------------------------------- other libraries
+
+
+@pytest.mark.gpu
+@fast_rung
+@pytest.mark.parametrize(("shape", "inverse"), [((77, 1000), True), ((3, 2, 1009), False), ((5, 10007), True)])
+def test_cupy_agrees(rung, shape, inverse):
+    cupy = pytest.importorskip("cupy")
+    x = cupy.asarray(noise(*shape))
+    stream = cupy.cuda.Stream()
+    with stream:
+        ours = cupy.asarray(rung(x, inverse, "ortho", stream=stream))
+        theirs = (cupy.fft.ifft if inverse else cupy.fft.fft)(x, norm="ortho")
+    stream.synchronize()
+    error = float(cupy.linalg.norm((ours - theirs).ravel()) / cupy.linalg.norm(theirs.ravel()))
+    assert error <= 2 * room.relative_error(shape[-1])
