@@ -629,4 +629,4 @@ assert check("fft/two", two_answer)
 # 16 points of each line, with two lines 64 numbers, and needs at least as many registers as it may have if two blocks
 # of 512 threads are to be on a multiprocessor. With one line a thread it fits, and its accesses are 8 bytes wide again.
 #
-# Go on with [chapter 62](62_direct_convolution.ipynb): the convolution layer, computed by its definition.
+# Go on with [chapter 60](60_fft_of_any_length.ipynb): transforms of any length.

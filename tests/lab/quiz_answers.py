@@ -218,6 +218,13 @@ def fft_against_definition(n):
     return 8 * n**2 / flops(n)
 
 
+def convolution_for_a_prime(n):
+    m = 1
+    while len({(k - j) % m for k in (0, n - 1) for j in range(n)}) < 2 * n - 1:
+        m *= 2
+    return 2 * m * np.log(m) / (n * np.log(n))
+
+
 def layer_of(given):
     side, window, channels, filters = (given[name] for name in ("side", "window", "channels", "filters"))
     stride, padding = [given["stride"]] * 2, [given["padding"]] * 2

@@ -201,7 +201,9 @@ def arguments(x, inverse=False, norm="backward", *, out=None, stream=0) -> Probl
         raise ValueError(f"x must have fewer than 2^31 lines, had shape {x.shape}")
     out = device.as_output("out", out, shape=x.shape, dtype=np.complex64, apart={"x": x}, stream=stream)
     scale = factor(n, inverse, norm)
-    return Problem(out, stream=stream, x=x.reshape(-1), out=out.reshape(-1), n=n, lines=lines, inverse=inverse, scale=scale)
+    return Problem(
+        out, stream=stream, x=x.reshape(-1), out=out.reshape(-1), n=n, lines=lines, inverse=inverse, scale=scale
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- all products
@@ -294,7 +296,7 @@ def bluestein(p):
     cut_kernel[blocks(p.out.size, BLOCK), BLOCK, p.stream](one, p.out, after, p.n, m, sign)
 
 
-# -------------------------------------------------------------------------------------------- a butterfly a prime factor
+# ------------------------------------------------------------------------------------------- a butterfly a prime factor
 
 
 @functools.lru_cache(KERNELS)

@@ -157,7 +157,7 @@ def _chirp_with(power):
 
 
 def _chirp_repeated(x, turns, out):
-    (lines, n), m = x.shape, out.shape[1]
+    n, m = x.shape[1], out.shape[1]
     j = np.arange(m) % n
     return {2: x[:, j] * np.exp(-1j * np.pi * (j * j % (2 * n)) / n)}
 
@@ -222,9 +222,15 @@ EXERCISES = (
             "Divide the thread's number by m, the length of a line of out, and not by n.",
         ),
         traps=(
-            Trap("half a turn", "j^2 counts modulo 2 n: after n the sign is the other.", _chirp_with(lambda j, n: j * j % n)),
+            Trap(
+                "half a turn",
+                "j^2 counts modulo 2 n: after n the sign is the other.",
+                _chirp_with(lambda j, n: j * j % n),
+            ),
             Trap("j without its square", "The chirp has the square of j.", _chirp_with(lambda j, n: j)),
-            Trap("twice the angle", "The angle is pi j^2 / n, and not twice that.", _chirp_with(lambda j, n: 2 * j * j)),
+            Trap(
+                "twice the angle", "The angle is pi j^2 / n, and not twice that.", _chirp_with(lambda j, n: 2 * j * j)
+            ),
             Trap("turned the other way", "The sign of the angle is wrong.", _chirp_with(lambda j, n: -(j * j))),
             Trap("not turned", "The points are to be turned by the chirp.", _chirp_not_turned),
             Trap("repeated", "From n on there are zeros, and not the line once more.", _chirp_repeated),

@@ -492,10 +492,10 @@ def radices_of(n: int) -> tuple[int, ...] | None:
     @functools.cache
     def least(left: int) -> tuple[float, tuple[int, ...]]:
         found = (0.0, ()) if left == 1 else (math.inf, ())
-        for r in ARITHMETIC:
+        for r, instructions in ARITHMETIC.items():
             if r > 1 and left % r == 0:
                 work, others = least(left // r)
-                found = min(found, (work + ARITHMETIC[r] + EXCHANGE, tuple(sorted((r, *others)))))
+                found = min(found, (work + instructions + EXCHANGE, tuple(sorted((r, *others)))))
         return found
 
     work, radices = least(n)

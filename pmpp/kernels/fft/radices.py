@@ -230,7 +230,11 @@ def butterfly10(v):
 
 @cuda.jit(device=True)
 def butterfly12(v):
-    a, b, c = butterfly4(v[0], v[3], v[6], v[9]), butterfly4(v[4], v[7], v[10], v[1]), butterfly4(v[8], v[11], v[2], v[5])
+    a, b, c = (
+        butterfly4(v[0], v[3], v[6], v[9]),
+        butterfly4(v[4], v[7], v[10], v[1]),
+        butterfly4(v[8], v[11], v[2], v[5]),
+    )
     p, q = butterfly3((a[0], b[0], c[0])), butterfly3((a[1], b[1], c[1]))
     r, s = butterfly3((a[2], b[2], c[2])), butterfly3((a[3], b[3], c[3]))
     return p[0], q[1], r[2], s[0], p[1], q[2], r[0], s[1], p[2], q[0], r[1], s[2]

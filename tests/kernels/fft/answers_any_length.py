@@ -66,7 +66,7 @@ def thirds_with_a_python_number(x, roots, out):
     t, m = cuda.grid(1), x.size // 3
     if t < m:
         a, s, d = x[t], x[t + m] + x[t + 2 * m], x[t + m] - x[t + 2 * m]
-        even, odd = a - s * 0.5, d * (-0.75**0.5 * 1j)
+        even, odd = a - s * 0.5, d * (-(0.75**0.5) * 1j)
         out[t], out[t + m], out[t + 2 * m] = a + s, (even + odd) * roots[t], (even - odd) * roots[2 * t]
 
 

@@ -237,6 +237,27 @@ def fft_against_definition(draw: random.Random) -> Number:
     )
 
 
+@question("60_fft_of_any_length")
+def convolution_for_a_prime(draw: random.Random) -> Number:
+    """What a transform of a prime length costs as a convolution."""
+    n = draw.choice((17, 31, 67, 127, 131, 251, 257, 509, 521, 1009, 1031, 2039, 4099))
+    m = 1 << (2 * n - 2).bit_length()
+    ratio = 2 * m * math.log2(m) / (n * math.log2(n))
+    return Number(
+        f"A Fourier transform of {n:,} points is done as a convolution around a circle, by two transforms of m points. "
+        f"The circle must have a place of its own for each difference of two of the {n:,} places, and m is the "
+        "smallest power of two that is enough. How many times as many FLOP are these two transforms, with "
+        f"5 m log2(m) each, as 5 n log2(n) with n = {n:,}?",
+        ratio,
+        "times as many",
+        f"There are 2 x {n:,} - 1 = {2 * n - 1:,} differences, so m = {m:,}. Two transforms are "
+        f"2 x 5 x {m:,} x {int(math.log2(m))} FLOP.",
+        {ratio / 2: "There is a transform there and one back.", m / n * 2: "The logarithm of m is larger, too."},
+        within=0.02,
+        given={"n": n},
+    )
+
+
 def layer(draw: random.Random) -> dict[str, int]:
     """Numbers of a convolution layer, and its output."""
     window, stride = draw.choice(((1, 1), (3, 1), (3, 2), (5, 1), (5, 2), (7, 2), (11, 4)))
