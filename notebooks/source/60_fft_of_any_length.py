@@ -167,7 +167,18 @@ show(any_length.chirp_kernel)
 # %%
 show(any_length.product_kernel)
 
+
 # %%
+def noise(*shape):
+    rng = np.random.default_rng(60)
+    return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(np.complex64)
+
+
+def moved(reports):
+    """Bytes of all sectors that kernels asked device memory for."""
+    return 32 * sum(one.counters[f"global_{way}_sectors"] for one in reports for way in ("load", "store"))
+
+
 show(any_length.cut_kernel)
 
 # %% [markdown]
@@ -182,17 +193,6 @@ show(any_length.cut_kernel)
 # %%
 guess = None  # times the bytes
 
-
-def noise(*shape):
-    rng = np.random.default_rng(60)
-    return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(np.complex64)
-
-
-def moved(reports):
-    """Bytes of all sectors that kernels asked device memory for."""
-    return 32 * sum(one.counters[f"global_{way}_sectors"] for one in reports for way in ("load", "store"))
-
-
 lines = noise(4, 1009)
 by_trips = lab.count(any_length.bluestein, lines).reports
 predict(guess, moved(by_trips) / (2 * lines.nbytes), unit="times the bytes")
@@ -203,8 +203,8 @@ for report in by_trips:
 measured("naive", "bluestein", "cupy.cufft", family="prime")
 
 # %% [markdown]
-# The lines are twice as long, and so each trip is longer. A good part of the traffic is tables: chirps, the spectrum and
-# twiddle factors. (These are small, so most of their sectors come from a cache.)
+# The lines are twice as long, and so each trip is longer. A good part of the traffic is tables: chirps, the spectrum
+# and twiddle factors. (These are small, so most of their sectors come from a cache.)
 #
 # ### Exercise: the chirp
 #
@@ -319,7 +319,16 @@ show(passes.pass_in_place)
 # block has 96 threads. Chapter 58 wrote elsewhere, so that results end in order. Here the last pass, which writes to
 # device memory anyway, puts them in order:
 
+
 # %%
+@cuda.jit
+def apart(step, out):
+    points = cuda.shared.array(4096, np.int64)
+    t = cuda.threadIdx.x
+    points[t * step] = t
+    out[t] = points[t * step]
+
+
 show(passes.last_pass)
 
 # %% [markdown]
@@ -332,14 +341,6 @@ show(passes.last_pass)
 
 # %%
 guess = None  # wavefronts
-
-
-@cuda.jit
-def apart(step, out):
-    points = cuda.shared.array(4096, np.int64)
-    t = cuda.threadIdx.x
-    points[t * step] = t
-    out[t] = points[t * step]
 
 
 def wavefronts(step):
@@ -474,8 +475,8 @@ print(f"{np.isfinite(direct).mean():.0%} of these lengths have butterflies for a
 figure
 
 # %% [markdown]
-# There are two bands. From 100 points on, lengths whose prime factors are at most 13 need 50 to 100 instructions a point.
-# All others need three to four times that, prime or not: 1,007 = 19 x 53 is no better than 1,009.
+# There are two bands. From 100 points on, lengths whose prime factors are at most 13 need 50 to 100 instructions a
+# point. All others need three to four times that, prime or not: 1,007 = 19 x 53 is no better than 1,009.
 #
 # Here are measured rates: a mark is a length, filled for us and open for cuFFT.
 

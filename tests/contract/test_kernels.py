@@ -34,7 +34,7 @@ from pmpp.kernels import (
 )
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
-from pmpp.kernels.fft import real
+from pmpp.kernels.fft import any_length, real
 from pmpp.kernels.matmul import batched
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
@@ -132,6 +132,8 @@ def positions_of_maxima():
 @further(fft)
 def long_and_real_lines():
     fft.vectorised(np.ones(8192, np.complex64))
+    any_length.fused(np.ones(6561, np.complex64))  # a matrix, and a convolution that is one
+    any_length.fused(np.ones(3089, np.complex64))
     real.rfft(np.ones((2, 8, 16), np.float32), 2)
     real.irfft(np.ones((2, 8, 9), np.complex64), 2)
 

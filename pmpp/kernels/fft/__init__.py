@@ -1,7 +1,8 @@
 """FFT: the discrete Fourier transform of complex64, along one axis or two, forward and inverse.
 
 The ladder is about trips to memory. `pmpp.kernels.fft.real` has transforms of real numbers.
-The room is `pmpp.kernels.fft.ladder`, and its chapter notebooks/58_fft.ipynb.
+The room is `pmpp.kernels.fft.ladder`, and its chapter notebooks/58_fft.ipynb. Lengths that are no power of two have a
+room of their own, `pmpp.kernels.fft.any_length`, with notebooks/60_fft_of_any_length.ipynb.
 `fft`, `ifft`, `rfft` and `irfft` take the rung to use.
 """
 

@@ -96,6 +96,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
         made[f"{n} points"] = noise(7, n), n in (3, 17, 30), NORMS[n % 3]
     for n in (4, 5, 9, 10, 11, 12, 13, 15, 16):  # a butterfly and nothing else
         made[f"radix {n}"] = noise(2, n), False, "backward"
+    for n in (243, 251):  # three passes
+        made[f"{n} points"] = noise(1, n), n == 251, "ortho"
     made["three axes"] = noise(2, 3, 21), True, "ortho"
     made["no lines"] = noise(0, 15), False, "backward"
     impulse, wave, scales = np.zeros((2, 15), np.complex64), np.exp(2j * np.pi * 4 / 35 * np.arange(35)), noise(4, 19)
