@@ -32,10 +32,10 @@ from pmpp.kernels.fft.passes import (  # fmt: skip
     first_pass_back,
     fits,
     last_pass,
+    last_pass_in_place,
     lines_in,
     lines_out,
     one_after_the_other,
-    only_pass,
     pass_back,
     pass_in_place,
     radices_of,
@@ -306,7 +306,7 @@ def short_kernel(plan: Plan, inverse: bool) -> typing.Any:
     """For lines of one radix: several lines a block, which go through shared memory on their way in and out."""
     n, lines, words = plan.n, np.int64(plan.lines), plan.words
     load, store = (read_conjugate, write_conjugate) if inverse else (read, write_scaled)
-    way, back = one_after_the_other(lines_in(plan, load), only_pass(plan)), lines_out(plan, store)
+    way, back = one_after_the_other(lines_in(plan, load), last_pass_in_place(plan)), lines_out(plan, store)
 
     @cuda.jit
     def short_lines_kernel(x, out, table, total, scale):

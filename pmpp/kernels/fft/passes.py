@@ -352,21 +352,22 @@ def last_pass(plan: Plan, route: Route, store: typing.Any) -> typing.Any:
 
 
 @functools.lru_cache(KEPT)
-def only_pass(plan: Plan) -> typing.Any:
-    """The pass of a plan with one radix, in shared memory."""
-    r, butterfly, place_of, step = plan.n, transform(plan.n), place_in(plan, 0), plan.step(0)
+def last_pass_in_place(plan: Plan) -> typing.Any:
+    """The last pass, or the only one, in shared memory: it leaves the results in reversed digits."""
+    i = len(plan.radices) - 1
+    r, butterfly, place_of, step = plan.radices[i], transform(plan.radices[i]), place_in_last(plan), plan.step(i)
 
     @cuda.jit(device=True)
-    def alone(x, points, factors, table, first, line, t):
+    def last_in_place(x, points, factors, table, first, line, t):
         v = cuda.local.array(MOST, np.complex64)
-        place, _ = place_of(line, t)
+        place = place_of(line, t)
         for k in range(r):
             v[k] = number_of(points[place + k * step])
         butterfly(v)
         for k in range(r):
             points[place + k * step] = word_of(v[k])
 
-    return each_butterfly(plan, 0, alone)
+    return each_butterfly(plan, i, last_in_place)
 
 
 @functools.lru_cache(KEPT)
@@ -467,6 +468,19 @@ def lines_out(plan: Plan, store: typing.Any) -> typing.Any:
             u = np.uint32(u + threads)
 
     return copy_out
+
+
+@functools.lru_cache(KEPT)
+def place_of_result(plan: Plan) -> typing.Any:
+    """A device function: the word of result ``k`` of a line, after `last_pass_in_place`."""
+    gap, step, place_of = np.uint32(plan.n // plan.radices[-1]), plan.step(len(plan.radices) - 1), place_in_last(plan)
+
+    @cuda.jit(device=True)
+    def of_result(line, k):
+        highest = np.uint32(k // gap)
+        return np.uint32(place_of(line, np.uint32(k - highest * gap)) + highest * step)
+
+    return of_result
 
 
 # ---------------------------------------------------------------------------------------------------------------- plans

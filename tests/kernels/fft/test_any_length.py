@@ -21,6 +21,9 @@ interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the i
 C64 = np.complex64
 
 
+OTHERS = {room.mixed_radix: False, room.fused: True}  # whether it hands the lengths that fit a block over
+
+
 # -------------------------------------------------------------------------------------------------------------- results
 
 
@@ -75,9 +78,13 @@ def test_the_reference_is_numpys(name):
 @each_rung
 @pytest.mark.parametrize("first", [1, 2, 3, 4])
 def test_every_length_up_to_64(rung, first, monkeypatch):
-    """Without checks: what the lengths do in memory, the inputs of the room do, too."""
+    """Without checks: what the lengths do in memory, the inputs of the room do, too.
+
+    Each length where a rung does not hand over to another: `mixed_radix` has some, and `fused` has the others.
+    """
     monkeypatch.setenv("PMPP_CHECK", "")
-    for n in range(first, 65, 4):
+    lengths = [n for n in range(first, 65, 4) if rung not in OTHERS or passes.fits(n) != OTHERS[rung]]
+    for n in lengths:
         x, inverse, norm = noise(2, n), n % 3 == 0, room.NORMS[n % 5 % 3]
         assert right(device.to_host(rung(x, inverse, norm)), x, inverse, norm), n
 
@@ -141,7 +148,7 @@ def test_an_infinity_spoils_its_own_line_only(rung, n):
 
 
 @each_rung
-@pytest.mark.parametrize("n", [13, 21, 23])
+@pytest.mark.parametrize("n", [21, 23])
 def test_output_stream_and_alignment(rung, n):
     x = noise(2, 3, n)
     out = device.to_device(np.full(1 + x.size, np.nan, C64))[1:].reshape(x.shape)  # begins off 16 bytes
