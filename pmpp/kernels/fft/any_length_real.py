@@ -51,7 +51,7 @@ def half_roots(n: int) -> typing.Any:
     return device.to_device(exact_roots(np.arange(n // 2 + 1), n).view(np.int64))
 
 
-# ------------------------------------------------------------------------------------------------- an even n, in a block
+# ------------------------------------------------------------------------------------------------ an even n, in a block
 
 
 @functools.lru_cache(KERNELS)
@@ -84,7 +84,7 @@ def pairs_kernel(plan: Plan) -> typing.Any:
 
 @functools.lru_cache(KERNELS)
 def read_together(h: int) -> typing.Any:
-    """A device function: point k of h complex numbers whose parts are the even and the odd real numbers, conjugated."""
+    """A device function: value k of the spectrum of h complex numbers, even real numbers and odd ones, conjugated."""
 
     @cuda.jit(device=True)
     def read_both(x, place, roots, k):
@@ -117,7 +117,7 @@ def together_kernel(plan: Plan) -> typing.Any:
     return half_spectra_kernel
 
 
-# -------------------------------------------------------------------------------------------------- an odd n, in a block
+# ------------------------------------------------------------------------------------------------- an odd n, in a block
 
 
 @cuda.jit(device=True)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pmpp import cuda, simt
 from pmpp.kernels.fft import any_length as room
+from pmpp.kernels.fft import any_length_real as real
 from pmpp.kernels.fft import passes
 from pmpp.kernels.fft.chirps import exact_chirp, exact_spectrum, gain
 from pmpp.kernels.fft.radices import BUTTERFLIES
@@ -158,6 +159,76 @@ def test_output_stream_and_alignment(rung, n):
     assert right(out.copy_to_host(), x)
     given = device.to_device(np.concatenate([noise(1), x.reshape(-1)]))[1:].reshape(x.shape)
     assert right(device.to_host(rung(given, True, "forward")), x, True, "forward")
+
+
+# ----------------------------------------------------------------------------------------------------------- real input
+
+
+def half(n):
+    """The bound of a half spectrum: taking spectra apart and joining them are two stages more; less than half is left.
+
+    The whole spectrum has at most twice the squares of the half.
+    """
+    return 2**0.5 * (room.relative_error(n) + 4 * room.ladder.relative_error(2))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 9, 14, 25, 50, 48, 147, 17, 34])
+def test_half_spectra(n):
+    norm = room.NORMS[n % 3]
+    x = np.random.default_rng(n).standard_normal((2, 3, n), dtype=np.float32)
+    spectrum, expected = real.rfft(x, norm), np.fft.rfft(x.astype(np.float64), norm=norm)
+    result = device.to_host(spectrum)
+    assert (result.dtype, result.shape) == (C64, expected.shape)
+    assert np.linalg.norm(result - expected) <= half(n) * np.linalg.norm(expected)
+    back = device.to_host(real.irfft(spectrum, n, norm))
+    assert back.dtype == np.float32
+    assert np.linalg.norm(back - x) <= 2 * half(n) * np.linalg.norm(x)
+
+
+@pytest.mark.parametrize("n", [8, 9, 36, 45])
+def test_a_half_spectrum_that_no_real_numbers_have(n):
+    x = noise(3, n // 2 + 1)
+    expected = np.fft.irfft(x.astype(np.complex128), n)
+    assert np.linalg.norm(device.to_host(real.irfft(x, n)) - expected) <= half(n) * np.linalg.norm(x)
+
+
+@pytest.mark.parametrize("n", [9, 25, 36])
+def test_half_spectra_of_infinities_and_off_alignment(n):
+    x = np.random.default_rng(n).standard_normal((20, n), dtype=np.float32)
+    x[3, 2], x[11, 0] = np.inf, np.nan
+    given = device.to_device(np.concatenate([np.zeros(1, np.float32), x.reshape(-1)]))[1:].reshape(x.shape)
+    result = device.to_host(real.rfft(given))
+    spoilt = ~np.isfinite(result).all(axis=1)
+    assert spoilt.nonzero()[0].tolist() == [3, 11]
+    expected = np.fft.rfft(x[~spoilt].astype(np.float64))
+    assert np.linalg.norm(result[~spoilt] - expected) <= half(n) * np.linalg.norm(expected)
+
+
+def test_half_spectra_of_no_lines():
+    assert real.rfft(np.ones((0, 6), np.float32)).shape == (0, 4)
+    assert real.irfft(np.ones((0, 4), C64)).shape == (0, 6)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: real.rfft(np.ones((2, 0), np.float32)), "lines must have 1 or more real numbers, had 0"),
+        (lambda: real.rfft(np.ones(4, np.float32), "none"), 'norm must be "backward", "ortho" or "forward"'),
+        (lambda: real.irfft(noise(3, 5), 7), "n must be 8 or 9 for a half spectrum of 5 values, was 7"),
+        (lambda: real.irfft(noise(3, 1)), "n must be 1 for a half spectrum of 1 values, was 0"),
+        (lambda: real.irfft(noise(3, 5), True), "n must be 8 or 9 for a half spectrum of 5 values, was True"),
+    ],
+)
+def test_half_spectra_refuse(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+@interpreter_only
+def test_half_spectra_are_one_trip():
+    """Lines of 1000 real numbers to 501 complex ones: 4 bytes a number in, 8 bytes a value out, 32 bytes a sector."""
+    _, (report,) = observe(real.rfft, np.ones((4, 1000), np.float32))
+    assert 4 * 501 * 8 // 32 <= report.counters["global_store_sectors"] <= 1.1 * 4 * 501 * 8 / 32
 
 
 # ----------------------------------------------------------------------------------------------------- plans and tables
