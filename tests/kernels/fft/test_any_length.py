@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pmpp import cuda, simt
 from pmpp.kernels.fft import any_length as room
+from pmpp.kernels.fft import any_length_planes as planes
 from pmpp.kernels.fft import any_length_real as real
 from pmpp.kernels.fft import passes
 from pmpp.kernels.fft.chirps import exact_chirp, exact_spectrum, gain
@@ -229,6 +230,43 @@ def test_half_spectra_are_one_trip():
     """Lines of 1000 real numbers to 501 complex ones: 4 bytes a number in, 8 bytes a value out, 32 bytes a sector."""
     _, (report,) = observe(real.rfft, np.ones((4, 1000), np.float32))
     assert 4 * 501 * 8 // 32 <= report.counters["global_store_sectors"] <= 1.1 * 4 * 501 * 8 / 32
+
+
+# --------------------------------------------------------------------------------------------------------- several axes
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((6, 7), None), ((3, 20, 21), (1, 2)), ((20, 17, 9), (0, 1)), ((5, 1, 8), None), ((33, 35), (-2,)), ((15,), (0,))],
+)
+@pytest.mark.parametrize("inverse", [False, True])
+def test_several_axes(shape, axes, inverse):
+    x, norm = noise(*shape), "backward" if inverse else "ortho"
+    expected = (np.fft.ifftn if inverse else np.fft.fftn)(x.astype(np.complex128), axes=axes, norm=norm)
+    result = device.to_host(planes.fftn(x, axes, inverse, norm))
+    bound = sum(room.relative_error(shape[axis]) for axis in axes or range(len(shape)))
+    assert (result.dtype, result.shape) == (C64, shape)
+    assert np.linalg.norm(result - expected) <= bound * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize(
+    ("x", "axes", "error", "words"),
+    [
+        (noise(3, 4), (0, -2), ValueError, "axes must name each axis once"),
+        (noise(3, 4), (2,), ValueError, "each of axes must be from -2 to 1, was 2"),
+        (noise(3, 4), (), ValueError, "axes must be a tuple of axes, or None for all"),
+        (noise(3, 4), 1, ValueError, "axes must be a tuple of axes, or None for all"),
+        (noise(3, 0), None, ValueError, "each transformed axis of x must have 1 to .* points"),
+        (noise(3, 4).real.copy(), None, TypeError, "x must be complex64, was float32"),
+    ],
+)
+def test_several_axes_refuse(x, axes, error, words):
+    with pytest.raises(error, match=words):
+        planes.fftn(x, axes)
+
+
+def test_several_axes_of_nothing():
+    assert planes.fftn(np.ones((0, 3, 4), C64), (1, 2)).shape == (0, 3, 4)
 
 
 # ----------------------------------------------------------------------------------------------------- plans and tables
