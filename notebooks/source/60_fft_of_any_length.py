@@ -16,8 +16,8 @@
 # pitches, chirps, convolution around a circle, primes. PMPP 4e: section 16.5; 5e: chapter 19. The book only names the
 # FFT. The code is [pmpp/kernels/fft/any_length.py](../pmpp/kernels/fft/any_length.py).*
 #
-# [Chapter 58](58_fft.ipynb) transforms lines of 1,024 points. Many things have another length: a photograph has 427
-# rows of 640 points, a year has 365 days, and a second of sound has 44,100 values. The transforms of chapter 58 refuse
+# [Chapter 58](58_fft.ipynb) transforms lines of 1,024 points. Many things have another length: our photograph has 600
+# rows, a year has 365 days, and a second of sound has 44,100 values. The transforms of chapter 58 refuse
 # them all, with the advice to pad with zeros. We shall see why that is another question.
 #
 # **The question of this chapter: why does a fast transform like powers of two, and what does a prime cost?**
@@ -29,11 +29,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmpp import cuda, lab, predict, simt
-from pmpp.kernels.fft import any_length, ladder, passes, radices
+from pmpp.kernels.fft import any_length, any_length_planes, ladder, passes, radices
 from pmpp.kernels.fft.chirps import exact_chirp
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE, chart, foot
 from pmpp.lab.measure import record, roofline
+from pmpp.lab.teach import data
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.runtime import device
@@ -509,6 +510,38 @@ plots.drawn(by_length)
 # %% [markdown]
 # Read the circles first. Lengths with small factors reach nearly the rate of a copy, up to a few thousand points, where
 # one trip turns into two. The triangles are lengths with a large prime factor.
+#
+# ## Real numbers, and planes
+#
+# Half spectra work for every length, too (`pmpp/kernels/fft/any_length_real.py`). For an even n neighbours are paired,
+# as in chapter 58, and the spectra come apart on their way out of shared memory. For an odd n there are no pairs. Then
+# a block transforms complex numbers whose imaginary parts are 0, and writes half of the results.
+#
+# Several axes are a pass each (`pmpp/kernels/fft/any_length_planes.py`). Chapter 58 cut its photograph to 512 pixels a
+# side to take stripes off it. Here is every fourth pixel of 596 rows.
+
+# %%
+grey = data.photograph().mean(axis=2)[:596:4, ::4]
+y, x = np.mgrid[: grey.shape[0], : grey.shape[1]]
+striped = (grey + 80 * np.sin(2 * np.pi * (9 * y / grey.shape[0] + 31 * x / grey.shape[1]))).astype(np.complex64)
+spectrum = device.to_host(any_length_planes.fftn(striped))
+peaks = np.argwhere(np.abs(spectrum) > 0.9 * 40 * grey.size)
+for row, column in peaks[1:]:
+    spectrum[row, column] = 0
+restored = device.to_host(any_length_planes.fftn(spectrum, inverse=True)).real
+print(f"{grey.shape[0]} rows, a prime, of {grey.shape[1]} pixels; peaks at", [tuple(map(int, p)) for p in peaks])
+for name, picture in {"with stripes": striped.real, "restored": restored}.items():
+    print(f"mean error {name}: {np.abs(picture - grey).mean():.2f}")
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
+for ax, (title, picture) in zip(axes, {"striped": striped.real, "restored": restored}.items(), strict=True):
+    ax.imshow(picture, cmap="gray")
+    ax.set_title(title)
+    ax.axis("off")
+
+# %% [markdown]
+# The stripes fit the picture's own size, and so they are two values of its spectrum, beside frequency 0.
 #
 # ## How exact is it?
 #

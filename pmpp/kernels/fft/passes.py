@@ -495,10 +495,11 @@ WORDS = 6144  # of shared memory that a block may have: 48 KB
 def radices_of(n: int) -> tuple[int, ...] | None:
     """The radices with the least work whose product is n, in the order of `Plan`; None where there are none.
 
-    The largest is in the middle: in the first and in the last pass neighbours in memory are runs of n / r points.
+    The largest come first and last. These passes wait for device memory, and a thread has as many points on their way
+    at a time as its radix says.
 
-    >>> radices_of(1000), radices_of(17)
-    ((10, 10, 10), None)
+    >>> radices_of(1000), radices_of(1001), radices_of(17)
+    ((10, 10, 10), (13, 7, 11), None)
     """
     if n == 1:
         return (1,)
@@ -515,7 +516,7 @@ def radices_of(n: int) -> tuple[int, ...] | None:
     work, radices = least(n)
     if not math.isfinite(work):
         return None
-    return radices if len(radices) < 3 else (radices[1], *radices[2:], radices[0])
+    return radices if len(radices) == 1 else (radices[-1], *radices[:-2], radices[-2])
 
 
 def work_of(n: int) -> float:
@@ -528,18 +529,19 @@ def work_of(n: int) -> float:
 def rows(n: int) -> Plan:
     """The plan for rows of n points with which the fewest threads wait for others.
 
-    Many small blocks are better than few large ones: while one waits at a barrier, others work. So a block is to have
-    about a thousand points, and a thread between 6 and 17 of them, which are on their way from memory together.
+    Small blocks are better than large ones: while one waits at a barrier, others work. So of plans that keep about as
+    many threads busy the one with the fewest threads is taken. A block has about 500 points or more, if it may have
+    several lines, and the first pass, which waits for memory, has hardly more butterflies than threads.
     """
     radices, found = radices_of(n), []
     for lines in range(1, max(1, 1024 // n) + 1):
-        for threads in range(32, 513, 32):
+        for threads in range(64, 513, 32):
             plan = Plan(radices, lines, threads)
             points = lines * n
             slots = sum(-(-plan.work(i) // threads) * threads * r for i, r in enumerate(radices))
             busy = len(radices) * points / slots
-            fit = min(1.0, points / 768) * (1 if 6 <= points / threads <= 17 else 0.85)
-            found.append((busy * fit, -points, plan))
+            fit = min(1.0, points / 500) * min(1.0, threads * radices[0] / points) ** 0.5
+            found.append((busy * fit * (1 - threads / 2048), -points, plan))
     return max(found)[-1]
 
 
