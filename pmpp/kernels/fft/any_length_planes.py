@@ -14,7 +14,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
-from pmpp.kernels.fft.any_length import MOST, NORMS, columns_kernel, factor, fused
+from pmpp.kernels.fft.any_length import MOST, NORMS, arguments, columns_kernel, factor, fused
 from pmpp.kernels.fft.passes import columns, twiddles
 from pmpp.kernels.fft.radices import read, read_conjugate, write_conjugate, write_scaled
 from pmpp.runtime import device
@@ -53,15 +53,17 @@ def turned(x: typing.Any, rows: int, across: int, stream: typing.Any) -> typing.
 
 def along(x: typing.Any, n: int, inner: int, inverse: bool, norm: str, stream: typing.Any) -> typing.Any:
     """Transforms of n points that lie ``inner`` apart, of a flat complex64 device array, to a new one."""
+    out = device.empty(x.size, np.complex64, stream=stream)
     if inner == 1:
-        return fused(x.reshape(-1, n), inverse, norm, stream=stream).reshape(-1)
+        fused.launch(arguments(x.reshape(-1, n), inverse, norm, out=out.reshape(-1, n), stream=stream))
+        return out
     plan = columns(n) if n * inner < FARTHEST else None
     if plan is None:
         lines = turned(x.view(np.int64), n, inner, stream).view(np.complex64)
-        lines = fused(lines.reshape(-1, n), inverse, norm, stream=stream).reshape(-1)
-        return turned(lines.view(np.int64), inner, n, stream).view(np.complex64)
+        fused.launch(arguments(lines.reshape(-1, n), inverse, norm, out=out.reshape(-1, n), stream=stream))
+        return turned(out.view(np.int64), inner, n, stream).view(np.complex64)
     load, store = (read_conjugate, write_conjugate) if inverse else (read, write_scaled)
-    out, scale = device.empty(x.size, np.complex64, stream=stream), np.float32(factor(n, inverse, norm))
+    scale = np.float32(factor(n, inverse, norm))
     kernel = columns_kernel(plan, inner, (n * inner, n * inner), load, store, False)
     grid = x.size // (n * inner) * blocks(inner, plan.lines)
     launch = kernel[grid, plan.threads, stream]
@@ -75,7 +77,7 @@ def checked_axes(axes: typing.Any, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim))
     if not isinstance(axes, tuple | list) or not axes:
         raise ValueError(f"axes must be a tuple of axes, or None for all, was {axes!r}")
-    found = tuple(as_integer("each of axes", axis, -ndim, ndim - 1) % ndim for axis in axes)
+    found = tuple(as_integer("axes", axis, -ndim, ndim - 1) % ndim for axis in axes)
     if len(set(found)) != len(found):
         raise ValueError(f"axes must name each axis once, was {axes!r}")
     return found

@@ -21,7 +21,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
-from pmpp.kernels.fft.any_length import BLOCK, KERNELS, MOST, NORMS, REGISTERS, factor, fused
+from pmpp.kernels.fft.any_length import BLOCK, KERNELS, MOST, NORMS, REGISTERS, arguments, factor, fused
 from pmpp.kernels.fft.butterflies import LINES, TABLES, exact_roots, number_of, scaled, turned, word_of
 from pmpp.kernels.fft.passes import (  # fmt: skip
     Plan,
@@ -265,9 +265,9 @@ def rfft(x, norm="backward", *, stream=0):
         launch = whole_kernel(plan, False)[blocks(lines, plan.lines), plan.threads, stream]
         launch(flat, words, twiddles(plan.radices), lines, np.float32(scale))
     else:
-        wide = device.empty((lines, n), np.complex64, stream=stream)
+        wide, whole = (device.empty((lines, n), np.complex64, stream=stream) for _ in range(2))
         widen_kernel[blocks(x.size, BLOCK), BLOCK, stream](flat, wide.reshape(-1))
-        whole = fused(wide, False, norm, stream=stream)
+        fused.launch(arguments(wide, False, norm, out=whole, stream=stream))
         first_half_kernel[blocks(out.size, BLOCK), BLOCK, stream](whole.reshape(-1), out.reshape(-1), n)
     return out
 
@@ -311,8 +311,8 @@ def irfft(x, n=None, norm="backward", *, stream=0):
         launch = whole_kernel(plan, True)[blocks(lines, plan.lines), plan.threads, stream]
         launch(words, out.reshape(-1), twiddles(plan.radices), lines, np.float32(scale))
     else:
-        whole = device.empty((lines, n), np.complex64, stream=stream)
+        whole, back = (device.empty((lines, n), np.complex64, stream=stream) for _ in range(2))
         mirror_kernel[blocks(out.size, BLOCK), BLOCK, stream](flat, whole.reshape(-1), n)
-        back = fused(whole, True, norm, stream=stream)
+        fused.launch(arguments(whole, True, norm, out=back, stream=stream))
         real_part_kernel[blocks(out.size, BLOCK), BLOCK, stream](back.reshape(-1), out.reshape(-1))
     return out

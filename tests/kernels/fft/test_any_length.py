@@ -253,7 +253,7 @@ def test_several_axes(shape, axes, inverse):
     ("x", "axes", "error", "words"),
     [
         (noise(3, 4), (0, -2), ValueError, "axes must name each axis once"),
-        (noise(3, 4), (2,), ValueError, "each of axes must be from -2 to 1, was 2"),
+        (noise(3, 4), (2,), ValueError, "axes must be from -2 to 1, was 2"),
         (noise(3, 4), (), ValueError, "axes must be a tuple of axes, or None for all"),
         (noise(3, 4), 1, ValueError, "axes must be a tuple of axes, or None for all"),
         (noise(3, 0), None, ValueError, "each transformed axis of x must have 1 to .* points"),
