@@ -405,7 +405,7 @@ def by_radices(p: Problem) -> bool:
 def mixed_radix(p):
     """A pass for each factor of n, in registers and shared memory: one trip through device memory.
 
-    Radices are 2 to 13, 15 and 16, but for 14. A line of more than about 6000 points is a matrix: transforms of its
+    Radices are 2 to 13, 15 and 16. A line of more than about 6000 points is a matrix: transforms of its
     columns, factors, and transforms of the columns of the matrix on its side, in two trips (D. H. Bailey 1990; see
     `pmpp.kernels.fft.four_step`). Other lengths are done as in `bluestein`.
     Source: as `pmpp.kernels.fft.passes`.

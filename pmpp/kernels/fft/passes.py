@@ -113,12 +113,13 @@ def twiddles(radices: tuple[int, ...]) -> typing.Any:
 
     That is exp(-2 pi i j k / n') for blocks of n' points, of which left = n' / r are left after the pass.
     """
-    parts, n = [np.ones(1)], math.prod(radices)
+    parts, n = [], math.prod(radices)
     for r in radices[:-1]:
         k, j = np.meshgrid(np.arange(r), np.arange(n // r), indexing="ij")
-        parts.insert(-1, exact_roots(k * j, n).reshape(-1))
+        parts.append(exact_roots(k * j, n).reshape(-1))
         n //= r
-    return device.to_device(np.concatenate(parts).astype(np.complex64).view(np.int64))
+    parts.append(np.ones(1, np.complex64))  # so that a plan with one radix has a table, too
+    return device.to_device(np.concatenate(parts).view(np.int64))
 
 
 # ------------------------------------------------------------------------------------------------- who does what, where
@@ -485,7 +486,8 @@ def place_of_result(plan: Plan) -> typing.Any:
 
 # ---------------------------------------------------------------------------------------------------------------- plans
 
-#: Instructions for each point of a butterfly, as the compiler makes them, and for the exchange that follows.
+#: Instructions for each point of a butterfly, additions, products and both in one, as counted in its PTX; and for the
+#: exchange that follows: a load and a store, a factor with its load and its product, and addresses.
 ARITHMETIC = {1: 0, 2: 2, 3: 5, 4: 4, 5: 8, 6: 7, 7: 12, 8: 7, 9: 13, 10: 10, 11: 18, 12: 9, 13: 21, 15: 14, 16: 10}
 EXCHANGE = 14
 WORDS = 6144  # of shared memory that a block may have: 48 KB
