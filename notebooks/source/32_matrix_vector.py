@@ -646,4 +646,4 @@ print(f"vectorised: 32 threads a row, {64 // 4} of them load; fitted: {fitted.ac
 # shared memory, and on this GPU shared memory and the first cache are the same memory. Little is gained, and a barrier
 # is lost.
 #
-# Go on with [chapter 34](34_scan.ipynb), where all sums on the way are wanted, too.
+# Go on with [chapter 33](33_reduction_over_axes.ipynb): sums over any axes of an array.
