@@ -619,6 +619,8 @@ def block_plan(fold: Fold, width: int, shift: int, parts: int = 1) -> Rows | Col
 def block_per_result(p):
     """The threads of a block share a row, or 32 columns. Shuffles and a tree in shared memory make one state of theirs.
 
+    Rows of some thousand elements or less are too short for a block, and take longer than by `coalesced`.
+
     Leaves: a thread asks for 4 bytes at a time.
     """
     each_fold(p, lambda task: launch(task, block_plan(task.fold, 1, 0)))

@@ -42,11 +42,11 @@ EXACT = ("max", "min", "any", "all", "count_nonzero", "argmax", "argmin")
 def verify(result: typing.Any, x: typing.Any, axis: typing.Any, op: str) -> tuple[float, float]:
     """Every result: exactly where there is nothing to round, else against float64.
 
-    The bound of `over_axes.error_bound` grows with n: there are n - 1 additions, and each rounds by half an ulp at most.
-    Roundings of both signs add up to the root of n of them. Of millions of sums the worst is further out, at four times
-    that: so 4 n^(1/2) roundings of the sum of the sizes are allowed, and never more than n - 1. A mean is rounded once
-    more, and a step of a variance four times. It does not see one lost term of a long sum; the tests of the room do, on
-    whole numbers.
+    The bound of `over_axes.error_bound` grows with n: there are n - 1 additions, and each rounds by half an ulp at
+    most. Roundings of both signs add up to the root of n of them. Of millions of sums the worst is further out, at four
+    times that: so 4 n^(1/2) roundings of the sum of the sizes are allowed, and never more than n - 1. A mean is rounded
+    once more, and a step of a variance four times. It does not see one lost term of a long sum; the tests of the room
+    do, on whole numbers.
     """
     axes = axis if isinstance(axis, tuple) else (axis,)
     if op in EXACT:
