@@ -43,7 +43,7 @@ plt.style.use(STYLE)
 print(device.describe().splitlines()[0])
 
 # %% [markdown]
-# Times come from a record, as in chapter 12. The room's first rung, `fixed`, is the kernel of that chapter: a block
+# Times come from a record, as in chapter 12. The room's first rung, `fixed`, has the tile of that kernel: a block
 # computes 128 x 128 of *C*, whatever the shape. (It needs no padded copies any more. We come to that.)
 
 # %%
@@ -295,7 +295,8 @@ for m, k, n in ((16, 4096, 11008), (8192, 8192, 64), (333, 777, 1111), (1024, 10
 against_library("by_shape")
 
 # %% [markdown]
-# What is still wrong? The long sum: even the smallest tiles are few, and each has all of *K* to itself.
+# What is still wrong? The long sum, and the few columns. Only small tiles give enough blocks there, and small tiles are
+# slow. With larger ones most multiprocessors are idle, because each tile has all of *K* to itself.
 
 # %%
 print("Still wrong:", fitted.by_shape.leaves)
@@ -444,12 +445,23 @@ def over_the_work(*rungs):
 
 over_the_work("fixed", "by_shape", "split_k") if entries else print("Not measured yet.")
 
+# %%
+for rung in ("fixed", "by_shape", "split_k") if entries else ():
+    found = [
+        (times["drawn", shape, LIBRARY].seconds / entry.seconds, shape)
+        for (family, shape, who), entry in times.items()
+        if (family, who) == ("drawn", rung)
+    ]
+    print(f"{rung:9} slowest against the library: {min(found)[0]:.2f} x, for {min(found)[1]}")
+
 # %% [markdown]
 # The means are geometric. For the first rung the marks lie far apart: shape decides, not work. The choice of the tile
-# lifts the lowest marks, and the split lifts those that had too few blocks whatever the tile.
+# lifts the lowest marks, and the split lifts those that had too few blocks whatever the tile. What is left are shapes
+# like the last one in the list, which no tile of the eight fits well: more than a quarter of what is computed lies
+# outside of *C*.
 #
-# **Your turn.** The extreme of few rows: four. Then nothing is gained by a tile in shared memory, since *B* has no
-# element that two blocks need.
+# **Your turn.** The extreme of few rows: four. If a thread computes a whole column, no two threads need the same
+# element of *B*. Then a tile in shared memory gains nothing.
 
 # %%
 exercise("fitted/four_rows")
@@ -511,7 +523,8 @@ assert check("fitted/four_rows", answers.rows_answer)
 # *256 x 128.* 128 sums, as many as the large tile has. Eight warps would need all registers of a multiprocessor for one
 # block, and nothing else could run beside it.
 #
-# *The clamp.* The rows beyond *A* are read from whatever lies behind it: the interpreter says that an access is out of
-# bounds. For all but the last rows of tiles nobody would notice, since the sums are not stored.
+# *The clamp.* Rows beyond the last one are read from whatever lies behind *A*. The interpreter says that an access is
+# out of bounds, for the first input whose rows fill no tile. The result would be right all the same, since these sums
+# are not stored.
 #
 # Go on with [chapter 38](38_numerics.ipynb): why a sum depends on the order of its terms, and what to do about it.

@@ -647,7 +647,7 @@ def by_shape(p):
 
     Source: CUTLASS, "Efficient GEMM in CUDA".
 
-    Leaves: where C is small and K is long, few blocks have all the work, whatever the tile.
+    Leaves: where C is small and K is long, only small tiles give enough blocks, and small tiles are slow.
     """
     launch(p, planned(p, (1,)))
 
