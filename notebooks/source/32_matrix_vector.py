@@ -92,7 +92,7 @@ bound("the same matrix times another such matrix", matmul.cost(16384, 16384, 163
 # Half an operation for each byte: memory is the bound, and it is far away from the arithmetic. A tile in shared memory
 # would gain nothing, since no element of $A$ is used twice. Only $x$ is, by every row.
 #
-# That gives the speed of the model, before any kernel is written.
+# That gives the speed of the language model, before any kernel is written.
 #
 # **Predict, then run.** A model has 7 billion weights of 4 bytes. For each word it writes, it reads all of them once.
 # How many words can it write in a second, at most, on a GPU that reads 4.2 TB/s?
@@ -227,6 +227,7 @@ print("sectors in the matrix:", a.nbytes // 32)
 show(matvec.warp_kernel)
 
 # %%
+orders = ("by rows", "by columns")
 counts["warp a row"] = lab.count(matvec.coalesced, a, x).counters
 compare("global_load_sectors", "global_load_requests")
 
@@ -251,7 +252,6 @@ def recorded(name, before=None, family="by rows"):
         print(missing)
 
 
-orders = ("by rows", "by columns")
 for family in orders:
     recorded("thread_per_row", family=family)
     recorded("coalesced", "thread_per_row", family)
@@ -282,8 +282,10 @@ knobs.turn(
 )
 
 # %% [markdown]
-# A multiprocessor holds 2048 threads. With 4 bytes each they have 8 KiB in flight, a third of what it takes. So a
-# thread should ask for more before it waits: 64 bytes, by four loads of 128 bits. Then a third of the threads would do.
+# A multiprocessor holds 2048 threads. With 4 bytes each they have 8 KiB in flight, well below half of what it takes.
+# (`coalesced` is faster than that by rows, because the compiler has unrolled its loop: a thread then asks for a few
+# elements before it waits.) So a thread should ask for more, and we should not leave it to the compiler: 64 bytes, by
+# four loads of 128 bits. Then a sixth of the threads would do.
 
 # %%
 show(matvec.add_round)
@@ -455,7 +457,7 @@ for m, n in ((4, 2**22), (16, 2**20), (16, 16384), (16384, 16384), (2**20, 16)):
     print(f"{m:9,} x {n:10,}   by rows: {found[0]:32}   by columns: {found[1]}")
 
 # %% [markdown]
-# In Fortran order the parts are parts of the columns' list: a block reads some of the columns.
+# In Fortran order a part is some of the columns.
 #
 # Does the result depend on who finishes first? It cannot: each addition has its place. The plan depends on the shape
 # and the GPU, and on where the arrays begin. Here is the same product twenty times.
@@ -478,10 +480,13 @@ plots.drawn(plots.ladder, "matvec", family="by rows")
 plots.drawn(plots.ladder, "matvec", family="by columns")
 
 # %% [markdown]
-# By rows the large step is the first: sectors that are used as a whole. After it the bars stand close to the roof, and
-# what is left to gain is small. By columns there is no first step, since the obvious kernel is coalesced; but it has
-# one thread a row, 16,384 on a GPU that holds 270,336. There the steps are `vectorised`, which asks for more, and
-# `split`, which fills the GPU.
+# By rows the large steps are the first two: sectors that are used as a whole, and enough bytes in flight. Then the bars
+# stand at the roof. (More than 100 % is possible: the ceiling is that of a copy, and memory that is only read is
+# faster, as in chapter 30.)
+#
+# By columns there is no first step, since the obvious kernel is coalesced. But 16,384 rows are 16,384 threads there,
+# 124 on a multiprocessor. `vectorised` starts no more of them, and each has 64 bytes in flight. `fitted` gives each
+# multiprocessor two blocks of 512 threads. At this size no sum needs to be cut, so `split` does what `fitted` does.
 #
 # In the roofline all rungs stand above one another. They do the same work on the same bytes.
 
@@ -489,8 +494,8 @@ plots.drawn(plots.ladder, "matvec", family="by columns")
 plots.drawn(plots.roofline, "matvec")
 
 # %% [markdown]
-# Smaller matrices: on the left all are bound by the launch, in the middle the matrix is still in the cache from the run
-# before, and on the right it comes from memory.
+# Smaller matrices: on the left the launch is the bound, and all kernels but the first take about the same time. On the
+# right it is the memory, and there the rungs part.
 
 # %%
 plots.drawn(plots.sweep, "matvec", family="by rows")
@@ -507,30 +512,40 @@ plots.drawn(plots.cpu_gpu, "matvec")
 # ## Every shape
 #
 # The design size is one shape. Here are the others: the time of the best library over that of `split`. To the right of
-# the line `split` is faster.
+# the line `split` is faster. Products by rows are circles, those by columns squares.
+
+
+# %%
+def ratios():
+    """Of each shape the family, the name, and the time of the best library over that of `split`."""
+    found = {}
+    for entry in record.load().entries("matvec"):
+        found.setdefault((entry.family, entry.workload), {})[entry.contender] = entry.seconds
+    both = {key: one for key, one in found.items() if {"split", "torch.mv"} <= one.keys()}
+    return [(*key, min(one["torch.mv"], one.get("cupy.matmul", np.inf)) / one["split"]) for key, one in both.items()]
 
 
 # %%
 def shapes():
-    """The ratio of the best library's time to that of `split`, a dot a shape."""
-    found = {}
-    for entry in record.load().entries("matvec"):
-        found.setdefault((entry.family, entry.workload), {})[entry.contender] = entry.seconds
-    rows = [(family, name, one) for (family, name), one in found.items() if "split" in one and "torch.mv" in one]
-    figure, ax = chart(0.24 * len(rows) + 1)
-    for place, (family, _, one) in enumerate(rows):
-        ratio = min(one["torch.mv"], one.get("cupy.matmul", np.inf)) / one["split"]
-        rows_first = family.startswith("by rows")
-        ax.plot(ratio, -place, "o" if rows_first else "s", color=palette.COLOURS[0 if rows_first else 1])
+    """A mark for each shape."""
+    places, (families, names, times) = -np.arange(len(ratios())), zip(*ratios(), strict=True)
+    figure, ax = chart(0.22 * len(places) + 1.2)
+    for order, marker in (("by rows", "o"), ("by columns", "s")):
+        here = np.array([family.startswith(order) for family in families])
+        ax.plot(np.array(times)[here], places[here], marker, label=order)
     ax.axvline(1, color=palette.INK, linewidth=1.2)
-    ax.set_yticks(-np.arange(len(rows)), [f"{name}, {family.split(',')[0]}" for family, name, _ in rows], fontsize=7)
-    ax.set(xscale="log", xlabel="time of the best library / time of split")
+    ax.set_yticks(places, names, fontsize=7)
+    ax.set(xlabel="time of the best library / time of split", xlim=(0, None), title="right of 1: split is faster")
+    ax.legend()
     return figure
 
 
 plots.drawn(shapes)
 
 # %% [markdown]
+# Look at the marks that stand left of the line. Is it the order, the size, or a number that is not a multiple of four?
+# Where a product takes a few microseconds, the launch is most of it, and where a sum is cut there are two.
+#
 # ## What to take along
 #
 # - A product with one vector does half an operation a byte. The time is that of reading the matrix.
@@ -643,7 +658,7 @@ print(f"vectorised: 32 threads a row, {64 // 4} of them load; fitted: {fitted.ac
 # begin to pay: they keep elements in shared memory.
 #
 # *Shared memory.* The block would read $x$ once from the cache. But each multiply-add would still load its element from
-# shared memory, and on this GPU shared memory and the first cache are the same memory. Little is gained, and a barrier
-# is lost.
+# shared memory, and on this GPU shared memory and the first cache are the same memory. Little is gained, and it takes a
+# barrier.
 #
 # Go on with [chapter 33](33_reduction_over_axes.ipynb): sums over any axes of an array.
