@@ -224,9 +224,9 @@ figure
 show(operators.joined_moments)
 
 # %% [markdown]
-# The division would be dear for each element. But the kernels below combine the elements of four loads in a tree before
-# they join them with the rest. There the counts 1, 2, 4 are constants that the compiler knows. Of the divisions one in
-# four is left, or one in sixteen.
+# The division would be dear for each element. But the kernels below combine the elements of four loads in a tree
+# before they join them with the rest. There the counts 1, 2, 4 are constants that the compiler knows. Of the divisions
+# one in four is left, or one in sixteen.
 #
 # ### A kernel for an operator
 #
@@ -423,27 +423,52 @@ plots.drawn(plots.ladder, "over_axes", family="short rows")
 plots.drawn(plots.ladder, "over_axes", family="narrow columns")
 
 # %% [markdown]
-# Read them beside each other: each rung has a shape for which it is there. `coalesced` is made for rows,
-# `block_per_result` for few results, `split` for very few, and `planned` for what is short or narrow. No single kernel
-# is the fastest for all, and so a library needs a plan.
+# Read them beside each other: each rung has a shape for which it is there.
+#
+# - *Rows* of 1,024 elements: a warp is good. The three rungs with a block are slower than that, for 256 threads have
+#   one wide load each, and then all of them wait for shuffles and a barrier. `planned` takes a few lanes again, with
+#   many loads each.
+# - *Columns:* 1,024 of them are few threads, and few blocks, too. Wide loads make even fewer. Only `split` fills the
+#   GPU.
+# - *Channels:* the first fold has rows of 12,544 elements. Each rung gains something here.
+# - *Short rows:* a block for seven elements is the worst choice of all. What helps are neighbours that load
+#   neighbours.
+# - *Three columns:* one block reads everything until `split` comes. `planned` reads side by side. What keeps it from
+#   the roof is time that does not depend on the size: the work is only some microseconds, and the second launch takes
+#   some, too.
+#
+# No single kernel is the fastest for all, and so a library needs a plan.
 #
 # How does the length of the rows change the picture? All of the next have $2^{26}$ elements.
 
 # %%
-plots.drawn(plots.sweep, "over_axes", only=("coalesced", "split", "planned", "torch.sum", "cupy.sum"))
+shown = ("coalesced", "split", "planned", "torch.sum", "cupy.sum")
+plots.drawn(plots.sweep, "over_axes", family="sweep", only=shown, xlabel="elements of a row")
+
+# %% [markdown]
+# A warp for a row is good in the middle: it is too much for short rows, and long rows are too few. `split` begins
+# where a block has enough to do. `planned` stays near the roof from rows of four elements to rows of four million.
+# Each of the libraries has lengths that its kernels were not made for.
+#
+# The next figure is the roofline for the first shape.
 
 # %%
 plots.drawn(plots.roofline, "over_axes", family="rows")
 
 # %% [markdown]
-# In the roofline all stand above one another: the work and the bytes are the same, and the memory is the bound for
-# every operator here. It would not be for one whose `combine` takes a hundred operations: such a point would lie on
-# the right of the ridge.
+# All stand above one another: the work and the bytes are the same, only the time differs. The memory is the bound for
+# every operator of the room. It would not be for one whose `combine` takes a hundred operations: such a point would
+# lie on the right of the ridge.
+#
+# And NumPy, on the CPU?
 
 # %%
 plots.drawn(plots.cpu_gpu, "over_axes", xlabel="elements of a row")
 
 # %% [markdown]
+# NumPy has a loop for each row, and short rows cost it ten times as much as long ones. The kernel's time hardly
+# depends on how the same elements are divided into rows.
+#
 # ## What to take along
 #
 # Axes reduce to three numbers: *(outer, n, inner)*. `inner` says which threads may share a result, `n` how many
