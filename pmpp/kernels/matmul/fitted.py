@@ -10,8 +10,8 @@ too few. What bounds the work is what bounded it before: arithmetic for large ex
 Four things differ from chapter 12, in all rungs:
 
 - Nothing is copied and nothing is padded. An operand may lie in C or in Fortran order. It is *deep* if K, which is
-  summed over, runs along memory, and *wide* if K runs across it. Where rows of 16 bytes cannot be read whole, elements
-  are read one by one. The launch decides that once, for all of A and B.
+  summed over, runs along memory, and *wide* if K runs across it. Where it cannot be read 16 bytes at a time, elements
+  are read one by one. The launch decides that once for each operand.
 - No load of the loop is guarded. A block's first step takes what K leaves beyond whole steps, and zeros; all other
   steps are whole. A row or a column beyond the edge is read as the last one inside, for sums that are not stored.
 - Each tile has two places in shared memory, so one barrier a step is enough.
@@ -126,6 +126,8 @@ class Tile(typing.NamedTuple):
         return f"{self.m} x {self.n}"
 
 
+# One for much work, four of finer grain, one for small products, two for a C of few columns or rows. With so many
+# registers none of them spills: a thread's sums, and what is on its way to it, stay in registers.
 LARGE = Tile(128, 128, 8, 16, lanes_m=8, depth=8, groups=1, registers=255)
 FLAT = Tile(64, 128, 8, 8, lanes_m=8, depth=8, groups=1, registers=168)
 MIDDLE = Tile(64, 64, 8, 8, lanes_m=8, depth=16, groups=2, registers=168)
@@ -175,7 +177,7 @@ class Reader(typing.NamedTuple):
     """The device functions that bring an operand's tiles into shared memory.
 
     ``pitch``: how far apart in shared memory rows of a tile begin. ``loads``: how many loads a thread makes for a tile.
-    ``rows``: how many rows in memory they are in whose place it has to keep.
+    ``rows``: how many offsets it keeps, one for each row in memory that it reads from.
     """
 
     pitch: int
