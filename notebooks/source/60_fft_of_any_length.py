@@ -513,8 +513,8 @@ plots.drawn(by_length)
 # Read the circles first. Lengths with small factors reach nearly the rate of a copy, up to about a thousand points.
 # Beyond that the rate falls, and we have not found out why. At 10,000 points one trip turns into two, and cuFFT is well
 # ahead. The triangles are lengths with a large prime factor. From 127 points on the convolution in a block is ahead,
-# and so is the matrix for 10,007 points. At 31 points it is not: cuFFT hardly slows down for this prime, and a butterfly
-# of 31 points would serve us better than a circle of 64.
+# and so is the matrix for 10,007 points. At 31 points it is not: cuFFT hardly slows down for this prime, and a
+# butterfly of 31 points would serve us better than a circle of 64.
 #
 # ## Real numbers, and planes
 #
