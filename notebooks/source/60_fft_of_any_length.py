@@ -304,8 +304,8 @@ ax.legend()
 figure
 
 # %% [markdown]
-# Here is the first part of the answer. Powers of two are cheap, since their roots are 1, -1, i and -i, and need no
-# multiplication. Radix 13 takes three and a half times as much for the same progress. But this is arithmetic, and
+# Here is the first part of the answer. Powers of two are cheap, since most of their roots are 1, -1, i and -i, and need
+# no multiplication. Radix 13 takes three and a half times as much for the same progress. But this is arithmetic, and
 # arithmetic is not the bound: whatever the prime, the pass moves the same bytes.
 #
 # ## All passes in a block: `mixed_radix`
@@ -451,7 +451,7 @@ for way in ("load", "store"):
 measured("naive", "bluestein", "mixed_radix", "fused", "cupy.cufft", family="prime")
 
 # %% [markdown]
-# The stores are one trip. The loads are more, all of them tables: chirp, spectrum and twiddle factors, which all blocks
+# The stores are hardly more than one trip. The loads are, and most of them are tables: chirp, spectrum and twiddle factors, which all blocks
 # share. What bounds this kernel is no longer the memory. Each point of a line of 1,009 goes through shared memory for
 # two points around the circle, four times, and through six butterflies.
 #
@@ -608,7 +608,7 @@ plots.drawn(plots.cpu_gpu, "any_length", family="batches", xlabel="lines")
 # 4. Passes in place need one barrier and no second array. Their results are in reversed digits: let the pass that
 #    writes elsewhere anyway put them in order, or let nobody mind.
 # 5. An odd pitch keeps the banks apart.
-# 6. Sizes that are constants cost nothing to divide by.
+# 6. Sizes that are constants cost little to divide by.
 #
 # ## Exercises
 #
