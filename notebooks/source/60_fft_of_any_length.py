@@ -451,9 +451,9 @@ for way in ("load", "store"):
 measured("naive", "bluestein", "mixed_radix", "fused", "cupy.cufft", family="prime")
 
 # %% [markdown]
-# The stores are hardly more than one trip. The loads are, and most of them are tables: chirp, spectrum and twiddle factors, which all blocks
-# share. What bounds this kernel is no longer the memory. Each point of a line of 1,009 goes through shared memory for
-# two points around the circle, four times, and through six butterflies.
+# The stores are hardly more than one trip. The loads are, and most of them are tables: chirp, spectrum and twiddle
+# factors, which all blocks share. What bounds this kernel is no longer the memory. Each point of a line of 1,009 goes
+# through shared memory for two points around the circle, four times, and through six butterflies.
 #
 # A convolution that no block can hold, as for 10,007 points, is a matrix as well: columns, rows there and back,
 # columns. That is three trips, and the order of the digits does not matter there either.
