@@ -552,8 +552,9 @@ plots.drawn(shapes)
 # - How a matrix lies in memory decides who works together. Where neighbours belong to one sum, threads share the sum;
 #   where they belong to different sums, each thread has its own.
 # - Bandwidth takes bytes in flight. Ask for all that a thread needs before the first use of any.
-# - The shape decides how many threads a sum gets: one for a row of 16, many blocks for a row of millions. The rule
-#   follows from the machine: how many bytes must be under way, and how long a launch takes.
+# - The shape decides how many threads a sum gets: one for a row of 16, many blocks for a row of millions. The form of
+#   the rule comes from the machine: how many bytes must be under way, and how long a launch takes. Its numbers were
+#   chosen by measurements on one GPU.
 #
 # ## Exercises
 #
