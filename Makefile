@@ -47,7 +47,7 @@ lab: $(VENV)/.lab ## open JupyterLab on the first chapter
 
 # A process begins with tests that follow one another, so what they share is computed in one process alone.
 test: $(VENV)/.test ## run the tests; needs no GPU
-	PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m pytest -n logical --dist worksteal $(PYTEST_ARGS)
+	PMPP_BACKEND=simt PMPP_CHECK=1 $(BIN)/python -m pytest -p tests.support.swift -n logical --dist worksteal $(PYTEST_ARGS)
 
 test-gpu: $(VENV)/.test ## run the same tests on the GPU
 	PMPP_BACKEND=numba $(BIN)/python -m pytest $(PYTEST_ARGS)

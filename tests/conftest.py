@@ -44,21 +44,7 @@ def pytest_collection():
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(50_000)  # instead of 700: memory is at hand, and time is not
         gc.enable()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item, nextitem):
-    """What a file of tests leaves behind stays as well: modules, tables, what is kept. It is not searched again.
-
-    Otherwise a search takes half a second in the end, and tests of memory make dozens.
-    """
-    done = yield
-    if nextitem is None or nextitem.path != item.path:
-        gc.collect()
-        gc.freeze()
-    return done
 
 
 def pytest_collection_modifyitems(items):

@@ -315,7 +315,7 @@ def test_what_does_less_than_the_definition_lies_under_its_own_roof_and_over_the
         assert at[86, 11.25].get_markerfacecolor() != "white"  # 6 GFLOP and 70 MB; a fortieth of 450 TFLOP/s
         assert at[3429, 450].get_markerfacecolor() == "white"
         assert ax.get_ylim()[1] > 7.5 * 60
-        assert "Small and hollow: the rate, if all the work" in figure.get_supxlabel()
+        assert "Small and hollow: the same time" in figure.get_supxlabel()
 
 
 def test_a_library_has_the_definitions_cost(made_up):

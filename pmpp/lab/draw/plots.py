@@ -195,7 +195,7 @@ def roofline(
     along = [low * (high / low) ** (i / 300) for i in range(301)]
     predicted = ["Stars are predicted from counted traffic, not measured"] if reports else []
     if twofold:
-        notes.append("Small and hollow: the rate, if all the work of the definition had been done in that time")
+        notes.append("Small and hollow: the same time by the definition")
     foot(figure, "\n".join(filter(None, [record.footer(name), ". ".join([*predicted, *notes])])))
     label_points(ax, points, [*drawn, *((x, roof.attainable(x, ceilings) / 1e12) for x in along)])
     return figure
