@@ -33,6 +33,8 @@ SOME = [  # of each kind one
 def placed(a, offset, order):
     """A device array with the values of ``a``, in C or Fortran order, ``offset`` elements behind a 16-byte boundary."""
     m, n = a.shape
+    if not a.size:
+        return device.to_device(np.asarray(a, order=order))
     flat = device.to_device(np.concatenate([np.zeros(offset, F32), a.ravel(order)]))
     return strided(flat, (m, n), (n, 1) if order == "C" else (1, m), offset)
 
