@@ -154,7 +154,10 @@ def draw(side, multiprocessors):
     return figure
 
 
-knobs.turn(draw, side=(128, (32, 64, 128)), multiprocessors=(132, (16, 48, 80, 132)))
+# %%
+side, multiprocessors = 128, 132  # other numbers here, or the sliders
+
+knobs.turn(draw, side=(side, (32, 64, 128)), multiprocessors=(multiprocessors, (16, 48, 80, 132)))
 
 # %% [markdown]
 # Why not always small tiles, then? Because of what chapter 12 has shown: a tile of *m* x *n* loads *m* + *n* values of

@@ -1,6 +1,6 @@
 """Products of any shape: C = A @ B in float32, with the tile and the split that fit the shape and the GPU.
 
-Chapter: notebooks/36_products_of_any_shape.ipynb.  PMPP 4e ch. 6, section 6.3, and what follows from it.
+Chapter: notebooks/36_products_of_any_shape.ipynb.  PMPP 4e ch. 6.
 
 The last kernel of chapter 12 gives each block 128 x 128 elements of C. A product that has few such tiles leaves most of
 a large GPU idle, and one with few rows or columns computes mostly what nobody wants. Here a *factory* makes the kernel
