@@ -234,7 +234,7 @@ compare("global_load_sectors", "global_load_requests")
 # %% [markdown]
 # A quarter of the sectors, and half of these are $x$: now each row reads $x$ as a whole, 2 KiB for 2 KiB of $A$. It
 # comes from the cache, which also has to deliver it. (A warp that takes four rows at a time would load $x$ once for all
-# four. On an H200 that gained nothing: the caches are fast enough.)
+# four.)
 
 
 # %%

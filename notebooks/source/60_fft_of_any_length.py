@@ -674,6 +674,6 @@ assert check("any_length/digits", digits_answer)
 # *364 points.* In the first pass neighbours in memory are runs of 364 / r1 points, and in the last pass of 364 / r3.
 # With 13 in the middle the runs have 52 and 91 points, or 91 and 52. The room's plans do the opposite: the largest
 # radices come first and last. These passes wait for memory, and a thread has as many points on their way as its radix
-# says. For the convolution of 2,048 points, 16 x 8 x 16 was faster on an H200 than 8 x 16 x 16 and 16 x 16 x 8.
+# says.
 #
 # Go on with [chapter 62](62_direct_convolution.ipynb): the convolution layer, computed by its definition.

@@ -538,7 +538,7 @@ def plan_of(tile: Tile, k: int, parts: int) -> Plan:
 
 
 # What a multiprocessor does, in its own cycles: rounded figures of recent GPUs for data centres. They need not be
-# exact, for only the order of the candidates counts. What the choice loses was tried on drawn shapes on an H200.
+# exact, for only the order of the candidates counts.
 SLOTS = 128  # instructions of threads a cycle, such as a multiply-add
 LOAD = 3  # instructions for an element that is brought into shared memory
 FROM_CACHE = 24  # bytes a cycle that reach it from the L2 cache, if all others ask too
