@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable
 
 from pmpp.nn.tape import Tensor, state
-from pmpp.runtime import device
+from pmpp.runtime import device, garbage
 
 __all__ = ["Captured", "capture"]
 
@@ -53,14 +53,15 @@ class Captured:
                 for _ in range(3):
                     self.step(*self.inputs)
                 self._stream.synchronize()
-                self._stream.begin_capture()
-                try:
-                    self.result = self.step(*self.inputs)
-                except BaseException:
-                    with contextlib.suppress(Exception):  # the driver's complaint that the capture was cut short
-                        self._stream.end_capture()
-                    raise
-                self._graph = self._stream.end_capture()
+                with garbage.paused():
+                    self._stream.begin_capture()
+                    try:
+                        self.result = self.step(*self.inputs)
+                    except BaseException:
+                        with contextlib.suppress(Exception):  # the driver's complaint that the capture was cut short
+                            self._stream.end_capture()
+                        raise
+                    self._graph = self._stream.end_capture()
             finally:
                 state.stream, state.capturing = before, False
 

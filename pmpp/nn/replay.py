@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pmpp.nn.tape import state
-from pmpp.runtime import device
+from pmpp.runtime import device, garbage
 
 __all__ = ["call", "off"]
 
@@ -438,7 +438,7 @@ class Replayer:
         named = {name: instead(value) for name, value in options.items()}
         handle = ctypes.c_void_p(stream.ptr)
         why = ""
-        with cupy.cuda.using_allocator(alloc), stream:
+        with cupy.cuda.using_allocator(alloc), stream, garbage.paused():
             _ask("cuStreamBeginCapture_v2", handle, THIS_THREAD)
             try:
                 result = operation(*given, **named, stream=device.as_stream(stream))

@@ -1,5 +1,6 @@
 """A recorded training step: what it refuses, and that it does what the step does when it is called, bit for bit."""
 
+import gc
 import importlib.util
 
 import numpy as np
@@ -129,3 +130,21 @@ def test_other_inputs_are_refused_by_number_and_nothing_is_done(inputs, error, w
         captured(*(Tensor(np.ones(shape, dtype)) for shape, dtype in inputs))
     assert len(done) == before
     assert captured.result is None
+
+
+@pytest.mark.gpu
+@needs_cupy
+def test_an_old_graph_in_a_circle_is_not_destroyed_while_another_is_recorded():
+    """Python searches for garbage at any moment, and the driver frees no memory during a capture."""
+    given = batches(1, (4, 1, 8, 8))[0]
+    _, step = training(Small, SGD)
+    old = nn.capture(step, *given)
+    old.itself = old
+    del old
+
+    often = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)  # a search of everything with nearly every allocation
+    try:
+        nn.capture(step, *given)  # what the driver refuses is a warning, which is an error here
+    finally:
+        gc.set_threshold(*often)

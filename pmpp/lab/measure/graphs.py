@@ -51,7 +51,7 @@ def capture(call: Callable[[typing.Any], typing.Any]) -> Captured:
     Raises ImportError without CuPy, RuntimeError where there is no GPU, and what the driver says of a call that waits
     for the GPU.
     """
-    from pmpp.runtime import device
+    from pmpp.runtime import device, garbage
 
     if not device.on_gpu():
         raise RuntimeError(f"a CUDA graph needs an NVIDIA GPU, but {device.backend().why}")
@@ -62,9 +62,10 @@ def capture(call: Callable[[typing.Any], typing.Any]) -> Captured:
     with cupy.cuda.using_allocator(pool.malloc), stream:
         call(stream)
         stream.synchronize()
-        stream.begin_capture()
-        try:
-            result = call(stream)
-        finally:
-            graph = stream.end_capture()
+        with garbage.paused():
+            stream.begin_capture()
+            try:
+                result = call(stream)
+            finally:
+                graph = stream.end_capture()
     return Captured(graph, stream, pool, result)
