@@ -16,6 +16,7 @@ FILES = {
     "pmpp/kernels/scan/ladder.py": "def scan(x):\n    return x\n",
     "pmpp/lab/plot.py": "COLOUR = 1\n",
     "pmpp/simt/cuda.py": "",
+    "pmpp/lab/table.py": "",
     "tests/test_scan.py": "from pmpp.kernels.scan.ladder import scan\n\n\ndef test_one():\n    assert scan(1) == 1\n",
     "tests/lab/test_plot.py": "import pytest\nfrom pmpp.lab import plot\n\n\n@pytest.mark.parametrize('n', [1, 2, 3])\n"
     "def test_colour(n):\n    if n == 3:\n        pytest.skip('not here')\n    assert plot.COLOUR\n",
@@ -83,11 +84,28 @@ def test_a_comment_changes_nothing(root):
 
 def test_a_new_import_is_named(root):
     attested(root)
-    put(root, {"tests/test_scan.py": "import pmpp.simt.cuda\n" + FILES["tests/test_scan.py"]})
+    put(root, {"tests/test_scan.py": "import pmpp.lab.table\n" + FILES["tests/test_scan.py"]})
     assert stale.stale(root) == {
         "tests/test_scan.py": "run on NVIDIA Test 1, 2026-11-22; changed since: tests/test_scan.py; "
-        "not recorded then: pmpp/simt/cuda.py"
+        "not recorded then: pmpp/lab/table.py"
     }
+
+
+def test_the_interpreter_counts_for_its_own_tests_alone(root):
+    both = {"tests/simt/test_cuda.py": "import pmpp.simt.cuda\n", "tests/test_count.py": "import pmpp.simt.cuda\n"}
+    put(root, both)
+    attested(root)
+    put(root, {"pmpp/simt/cuda.py": "X = 1\n"})
+    why = "run on NVIDIA Test 1, 2026-11-22; changed since: pmpp/simt/cuda.py"
+    assert stale.stale(root) == {"tests/simt/test_cuda.py": why}
+
+
+def test_what_a_result_depends_on_no_more_does_not_matter(root):
+    put(root, {"tests/conftest.py": "", "tests/test_scan.py": FILES["tests/test_scan.py"]})
+    attested(root)
+    (root / "tests/conftest.py").unlink()
+    put(root, {"pmpp/lab/plot.py": "COLOUR = 2\n"})
+    assert list(stale.stale(root)) == ["tests/lab/test_plot.py"]
 
 
 @pytest.mark.parametrize(

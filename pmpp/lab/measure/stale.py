@@ -4,6 +4,9 @@
     python -m pmpp.lab.measure.stale --check    the same, and exit with 1 if there is anything
 
 It reads sources and records, runs no kernel, and needs no GPU. `pmpp.lab.measure.attest` writes what it reads.
+
+The interpreter runs none of a GPU's kernels, and each change of it is tested without one. So the files of `pmpp.simt`
+count only for its own tests, and for what compares its counters with a GPU's.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from pmpp.lab.measure.sources import ATTESTATIONS, MEASURED, ROOT, Sources, diff
 __all__ = ["chapters", "fault", "main", "read", "stale", "suites"]
 
 SCHEMA = 1
+INTERPRETER = "pmpp/simt/"
+INTERPRETED = ("tests/simt/", "tests/lab/test_agreement.py")  # whose results change with it
 
 
 def suites(root: Path = ROOT) -> dict[str, str]:
@@ -60,7 +65,7 @@ def stale(root: Path = ROOT) -> dict[str, str]:
         for name, start in existing.items():
             attempts = [(data, data[kind][name]) for data in records if name in data[kind]]
             attempts.sort(key=lambda attempt: attempt[1]["run"])
-            reasons = [_reason(data, entry, now.digests(start)) for data, entry in attempts]
+            reasons = [_reason(data, entry, _digests(now, start)) for data, entry in attempts]
             if not attempts:
                 found[name] = "never attested"
             elif all(reasons):
@@ -91,15 +96,21 @@ def _lacking(measured: record.Record, room: str) -> list[str]:
     return bench.missing(measured, room, importlib.import_module(workload_modules()[room]).WORKLOADS)
 
 
+def _digests(now: Sources, start: str) -> dict[str, str]:
+    """Of each file that the test file or chapter depends on."""
+    counts = start.startswith(INTERPRETED)
+    return {path: one for path, one in now.digests(start).items() if counts or not path.startswith(INTERPRETER)}
+
+
 def _reason(data: dict, entry: dict, now: Mapping[str, str]) -> str:
     """Why an entry attests nothing about the sources as they are now; ``""`` if it does."""
     run = data["runs"][entry["run"]]
     where = f"on {data['gpu']['name']}, {run['date'][:10]}"
-    if entry["digest"] == digest_of(now):
-        return f"{fault(entry)} {where}" if fault(entry) else ""
-    # The run knows each source that any of its results depended on; this one did not depend on all of them.
+    # The run knows each source that any of its results depended on. What this one depends on no more does not matter.
     then = {path: digest for path, digest in run["sources"].items() if path in now}
-    return f"run {where}; {difference(then, now) or 'it depends on fewer files now'}"
+    if entry["digest"] != digest_of(now) and (changed := difference(then, now)):
+        return f"run {where}; {changed}"
+    return f"{fault(entry)} {where}" if fault(entry) else ""
 
 
 def fault(entry: Mapping) -> str:
