@@ -37,8 +37,8 @@ from pmpp.kernels.convolution_layer.by_fft_spectra import (
     mask_spectra_kernel,
 )
 from pmpp.kernels.convolution_layer.definition import MOST, ONES, ZEROS, Layer, Pair, Problem, finish, workspace
-from pmpp.kernels.fft import relative_error
 from pmpp.kernels.fft.butterflies import first_radix, twiddles
+from pmpp.kernels.fft.ladder import relative_error
 from pmpp.kernels.fft.real import apart_kernel, irfft, rfft, together_kernel
 from pmpp.runtime.rung import Cost, rung
 from pmpp.runtime.vector import load128, store128

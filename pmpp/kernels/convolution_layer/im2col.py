@@ -18,11 +18,11 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels import matmul
 from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.convolution_layer import definition
 from pmpp.kernels.convolution_layer.definition import MOST, Layer, Problem, finish, window_of, workspace
 from pmpp.kernels.matmul import batched as matmul_batched
+from pmpp.kernels.matmul import ladder as matmul
 from pmpp.runtime.rung import rung
 
 BLOCK = 256  # threads per block, in kernels whose threads share nothing: any multiple of 32 is right

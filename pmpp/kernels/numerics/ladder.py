@@ -14,8 +14,8 @@ import math
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels import reduction
 from pmpp.kernels.common import FULL_WARP, block_sum, blocks, warp_sum
+from pmpp.kernels.reduction import ladder as reduction
 from pmpp.kernels.vector_add import vector_span
 from pmpp.runtime import check, device
 from pmpp.runtime.rung import Cost, Problem, rung

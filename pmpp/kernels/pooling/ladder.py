@@ -28,7 +28,7 @@ from pmpp.kernels.pooling.windows import (
     span,
     walk,
 )
-from pmpp.kernels.reduction import MAX, SUM, block_combine, combine, warp_combine
+from pmpp.kernels.reduction.ladder import MAX, SUM, block_combine, combine, warp_combine
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_pair
 from pmpp.runtime.rung import Cost, Problem, rung

@@ -8,7 +8,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.reduction import MAX, SUM, combine, combine_vector
+from pmpp.kernels.reduction.ladder import MAX, SUM, combine, combine_vector
 from pmpp.runtime.vector import load128
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
-from pmpp.kernels.reduction import MAX, SUM, combine, warp_combine
+from pmpp.kernels.reduction.ladder import MAX, SUM, combine, warp_combine
 from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, look_back_words, next_tile, publish, publish_word
 from pmpp.kernels.scan.tile import (
     BLOCK,

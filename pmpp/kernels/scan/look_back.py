@@ -15,7 +15,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP
-from pmpp.kernels.reduction import combine
+from pmpp.kernels.reduction.ladder import combine
 
 NOTHING, PARTIAL, COMPLETE = 0, 1, 2  # what a tile has published: nothing, its own total, the total up to its end
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
-from pmpp.kernels.reduction import combine
+from pmpp.kernels.reduction.ladder import combine
 from pmpp.kernels.scan.ladder import arguments as scan_arguments
 from pmpp.kernels.scan.ladder import clear_kernel, words_for
 from pmpp.kernels.scan.ladder import reference as scan_reference

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP
-from pmpp.kernels.reduction import combine
+from pmpp.kernels.reduction.ladder import combine
 from pmpp.runtime.vector import load128, store128
 
 BLOCK = 256  # threads per block: 8 warps
