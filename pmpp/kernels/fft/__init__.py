@@ -2,30 +2,110 @@
 
 The ladder is about trips to memory. `pmpp.kernels.fft.real` has transforms of real numbers.
 The room is `pmpp.kernels.fft.ladder`, and its chapter notebooks/58_fft.ipynb. Lengths that are no power of two have a
-room of their own, `pmpp.kernels.fft.any_length`, with notebooks/60_fft_of_any_length.ipynb.
-`fft`, `ifft`, `rfft` and `irfft` take the rung to use.
+room of their own, `pmpp.kernels.fft.any_length`, with notebooks/60_fft_of_any_length.ipynb; `any_length_real` has those
+of real numbers, and `any_length_planes` those along any axes.
+`fft`, `ifft`, `rfft` and `irfft` take any length, and the rung to use.
 """
 
+import numpy as np
+
+from pmpp.kernels.fft import any_length, any_length_real, real
+from pmpp.kernels.fft.any_length_planes import fftn
+from pmpp.kernels.fft.butterflies import checked_axes
 from pmpp.kernels.fft.ladder import *
 from pmpp.kernels.fft.ladder import vectorised
-from pmpp.kernels.fft.real import *
+from pmpp.runtime import device
 
 
-def fft(x, axes=1, *, out=None, stream=0):
-    """The transform along the last axis or the last two; arguments, result and errors as in `vectorised`.
+def fft(x, axes=1, *, norm="backward", out=None, stream=0):
+    """The transform along the last axis or the last two.
 
-    >>> import numpy as np
-    >>> fft(np.complex64([1, 1, 1, 1])).copy_to_host()
-    array([4.+0.j, 0.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
+    Args:
+        x: complex64, contiguous, of any number of dimensions. Each transformed axis has 1 to 2^26 points, or 2^27.
+        axes: 1 to transform along the last axis, 2 along the last two. All others are a batch.
+        norm: what is divided by the number of points n, as in NumPy: with "backward" the inverse, with "forward" the
+            forward transform; with "ortho" both are divided by its square root.
+        out: a complex64 device array of x's shape, apart from ``x`` in memory, or None to allocate one. Along two axes
+            it must be None, unless both are powers of two and ``norm`` is "backward".
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. An infinity or a NaN spoils its own transform and no
+    other.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> fft(np.complex64([1, 1, 1])).copy_to_host()
+    array([3.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
     """
-    return vectorised(x, False, axes, out=out, stream=stream)
+    return _transform(x, False, axes, norm, out, stream)
 
 
-def ifft(x, axes=1, *, out=None, stream=0):
-    """The inverse transform, divided by the number of points; arguments, result and errors as in `vectorised`.
+def ifft(x, axes=1, *, norm="backward", out=None, stream=0):
+    """The inverse transform; arguments, result and errors as in `fft`.
 
-    >>> import numpy as np
     >>> ifft(np.complex64([4, 0, 0, 0])).copy_to_host()
     array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
     """
-    return vectorised(x, True, axes, out=out, stream=stream)
+    return _transform(x, True, axes, norm, out, stream)
+
+
+def _transform(x, inverse, axes, norm, out, stream):
+    x = device.as_input("x", x, dtypes=np.complex64, stream=device.as_stream(stream))
+    axes = checked_axes("x", axes, x.shape)
+    if _powers_of_two(x.shape[-axes:], norm):
+        return vectorised(x, inverse, axes, out=out, stream=stream)
+    if axes == 1:
+        return any_length.fused(x, inverse, norm, out=out, stream=stream)
+    if out is not None:
+        raise ValueError('out must be None for two axes that are not both powers of two with norm="backward"')
+    return fftn(x, (-2, -1), inverse, norm, stream=stream)
+
+
+def _powers_of_two(lengths, norm):
+    """Whether the rooms for powers of two have the transform. They refuse an axis without elements by name."""
+    return isinstance(norm, str) and norm == "backward" and all(n & (n - 1) == 0 for n in lengths)
+
+
+def rfft(x, axes=1, *, norm="backward", stream=0):
+    """The half spectrum of real numbers.
+
+    Args:
+        x: float32, contiguous, of shape (..., n) or (..., m, n).
+        axes, norm, stream: as in `fft`.
+
+    Returns a complex64 device array of shape (..., n // 2 + 1) or (..., m, n // 2 + 1), as ``numpy.fft.rfft`` and
+    ``rfft2`` do, without waiting for the work to be done.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> rfft(np.float32([1, 0, 0])).copy_to_host()
+    array([1.+0.j, 1.+0.j], dtype=complex64)
+    """
+    x = device.as_input("x", x, dtypes=np.float32, stream=device.as_stream(stream))
+    axes = checked_axes("x", axes, x.shape)
+    if _powers_of_two(x.shape[-axes:], norm) and x.shape[-1] > 1:
+        return real.rfft(x, axes, stream=stream)
+    half = any_length_real.rfft(x, norm, stream=stream)
+    return half if axes == 1 else fftn(half, (-2,), False, norm, stream=stream)
+
+
+def irfft(x, axes=1, *, n=None, norm="backward", stream=0):
+    """Real numbers from their half spectrum: `rfft` undone.
+
+    Args:
+        x: complex64, contiguous, of shape (..., n // 2 + 1) or (..., m, n // 2 + 1).
+        axes, norm, stream: as in `fft`.
+        n: how many real numbers a line has; by default the even number, 2 (x.shape[-1] - 1).
+
+    Returns a float32 device array of shape (..., n) or (..., m, n), without waiting for the work to be done. The
+    spectrum of real numbers has no imaginary part in its first value, nor, if n is even, in its last one; one that is
+    there is ignored, as by ``numpy.fft.irfft``. Raises as `rfft`.
+
+    >>> irfft(np.complex64([1, 1]), n=3).copy_to_host()
+    array([1., 0., 0.], dtype=float32)
+    """
+    x = device.as_input("x", x, dtypes=np.complex64, stream=device.as_stream(stream))
+    axes = checked_axes("x", axes, x.shape)
+    h = x.shape[-1] - 1
+    if n is None and h and _powers_of_two((h, *x.shape[-axes:-1]), norm):
+        return real.irfft(x, axes, stream=stream)
+    whole = x if axes == 1 else fftn(x, (-2,), True, norm, stream=stream)
+    return any_length_real.irfft(whole, n, norm, stream=stream)

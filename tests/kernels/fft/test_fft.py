@@ -6,6 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pmpp import cuda, simt
+from pmpp.kernels import fft
 from pmpp.kernels.fft import ladder as room
 from pmpp.kernels.fft import real
 from pmpp.kernels.fft.butterflies import LONGEST, first_radix, twiddles
@@ -193,6 +194,76 @@ def test_a_half_spectrum_that_no_real_numbers_have():
 def test_half_spectra_refuse_other_lengths(call, x, words):
     with pytest.raises(ValueError, match=words):
         call(x)
+
+
+# -------------------------------------------------------------------------------------------------- the plain functions
+
+SHAPES = [(1,), (2,), (8,), (3, 5), (2, 8), (4, 6), (6, 4), (2, 3, 8), (3, 5, 7), (2, 16, 1), (0, 2, 5), (0, 2, 8)]
+each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
+each_norm = pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+
+
+def close(result, expected, dtype):
+    """Within some roundings of the largest value: which room was asked is the question here, and rooms have tests."""
+    assert result.dtype == dtype
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5 * abs(expected).max(initial=1e-6))
+
+
+@each_norm
+@each_shape
+def test_the_plain_functions_take_any_length(shape, norm):
+    x = noise(shape)
+    for axes in range(1, min(len(shape), 2) + 1):
+        last = tuple(range(-axes, 0))
+        close(device.to_host(fft.fft(x, axes, norm=norm)), np.fft.fftn(x, axes=last, norm=norm), C64)
+        close(device.to_host(fft.ifft(x, axes, norm=norm)), np.fft.ifftn(x, axes=last, norm=norm), C64)
+
+
+@each_norm
+@each_shape
+def test_the_plain_functions_of_real_numbers_take_any_length(shape, norm):
+    x = np.random.default_rng(3).standard_normal(shape, dtype=F32)
+    for axes in range(1, min(len(shape), 2) + 1):
+        last, n = tuple(range(-axes, 0)), shape[-1]
+        half = np.fft.rfftn(x, axes=last, norm=norm)
+        spectrum = fft.rfft(x, axes, norm=norm)
+        close(device.to_host(spectrum), half, C64)
+        close(device.to_host(fft.irfft(spectrum, axes, n=n, norm=norm)), x, F32)
+        if n > 1:
+            even = np.fft.irfftn(half, axes=last, norm=norm)
+            close(device.to_host(fft.irfft(half.astype(C64), axes, norm=norm)), even, F32)
+
+
+def test_an_output_of_the_plain_functions():
+    for n in (8, 6):
+        x, out = noise((3, n)), device.empty((3, n), C64)
+        assert fft.fft(x, out=out) is out
+        close(device.to_host(out), np.fft.fft(x), C64)
+    x, out = noise((4, 8)), device.empty((4, 8), C64)
+    assert fft.ifft(x, 2, out=out) is out
+    close(device.to_host(out), np.fft.ifft2(x), C64)
+    with pytest.raises(ValueError, match=r"^out must be None for two axes"):
+        fft.fft(noise((4, 6)), 2, out=device.empty((4, 6), C64))
+    with pytest.raises(ValueError, match=r"^out must be None for two axes"):
+        fft.fft(x, 2, norm="ortho", out=out)
+
+
+@pytest.mark.parametrize(
+    ("call", "x", "options", "words"),
+    [
+        (fft.fft, noise((2, 0)), {}, "axis of x must .* 0"),
+        (fft.fft, noise((2, 3)), {"norm": "both"}, 'norm must be "backward", "ortho" or "forward", was \'both\''),
+        (fft.fft, noise((2, 4)), {"norm": None}, 'norm must be "backward", "ortho" or "forward", was None'),
+        (fft.ifft, noise((2, 3)), {"axes": 3}, "axes must be 1 .* was 3"),
+        (fft.rfft, np.ones((2, 0), F32), {}, "axis of x must .* 0|lines must .* had 0"),
+        (fft.irfft, noise((2, 3)), {"n": 3}, "n must be 4 or 5 for a half spectrum of 3 values, was 3"),
+        (fft.irfft, noise((2, 1)), {}, "n must be 1 for a half spectrum of 1 values, was 0"),
+    ],
+)
+def test_what_the_plain_functions_refuse(call, x, options, words):
+    with pytest.raises(ValueError, match=words):
+        call(x, **options)
 
 
 # ------------------------------------------------------------------------------------------------------------ bad input

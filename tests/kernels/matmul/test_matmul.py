@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pmpp import cuda
 from pmpp.kernels import matmul
+from pmpp.kernels.matmul import fitted, matvec
 from pmpp.kernels.matmul import ladder as room
-from pmpp.lab.measure import record
 from pmpp.runtime import device
 from tests.kernels.matmul.wrong import RIGHT
 from tests.kernels.matmul.wrong import RUNGS as WRONG
@@ -19,7 +19,6 @@ from tests.support import judge
 from tests.support.wrong import hazards, name_of, observe, total, watch
 
 INPUTS = room.inputs()
-RECORD = record.load("nvidia-h200")
 F32 = np.float32
 VECTORS = (room.vectorised, room.prefetched)  # the rungs with 128-bit access
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
@@ -220,18 +219,35 @@ def test_too_many_columns_for_the_grid():
 # --------------------------------------------------------------------------------------------------- the plain function
 
 
-@pytest.mark.parametrize("n", [entry.sizes["n"] for entry in RECORD.entries("matmul", contender="naive")])
-def test_the_plain_function_takes_the_rung_that_was_fastest(n):
-    measured = RECORD.entries("matmul", kind="rung", sizes={"n": n})
-    fastest = min(measured, key=lambda entry: entry.median_ms)
-    assert matmul._rung_for(n, n, RECORD.data["gpu"]["sms"]).name == fastest.contender
-
-
-@pytest.mark.parametrize("name", ["one", "no rows", "no depth", "both transposed, odd", "cancellation"])
+@pytest.mark.parametrize("name", INPUTS)
 def test_the_plain_function_is_right(name, monkeypatch):
     for multiprocessors in (1, 10**6):
         monkeypatch.setattr(device, "limits", lambda count=multiprocessors: {"multiprocessors": count})
         assert right(device.to_host(matmul.matmul(*INPUTS[name])), *INPUTS[name], exact(name))
+
+
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (1, 40, 7), (1, 7, 300), (40, 1, 7), (5, 1, 300), (1, 5, 1), (5, 1, 1), (1, 1, 33), (1, 4, 0)]
+)
+def test_a_product_with_a_vector_is_one_of_the_room_for_them(shape, orders):
+    (m, n, k), rng = shape, np.random.default_rng(5)
+    a, b = rng.standard_normal((m, k), dtype=F32), rng.standard_normal((k, n), dtype=F32)
+    given = [laid_out(x, order == "F", 0) for x, order in zip((a, b), orders, strict=True)]
+    out = device.to_device(np.full((m, n), np.nan, F32))
+    result, reports = watch(matmul.matmul, *given, out=out)
+    assert right(result, a, b, a.astype(np.float64) @ b.astype(np.float64))
+    assert hazards(reports) == []
+    if k:
+        assert {report.kernel for report in reports} <= {kernel.__name__ for kernel in matvec.split.kernels}
+
+
+def test_operands_that_the_last_room_refuses_go_to_the_ladder(monkeypatch):
+    monkeypatch.setattr(fitted, "MOST_ELEMENTS", 10)
+    a, b = np.ones((4, 3), F32), np.ones((3, 5), F32)
+    with pytest.raises(ValueError, match=r"^a must have at most 10 elements"):
+        fitted.split_k(a, b)
+    assert (device.to_host(matmul.matmul(a, b)) == 3).all()
 
 
 # ------------------------------------------------------------------------------------------------------------- counters

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pmpp import cuda
+from pmpp.kernels import reduction
 from pmpp.kernels.reduction import over_axes as room
 from pmpp.kernels.reduction.operators import OPERATORS, operator_of
 from pmpp.runtime import device
@@ -362,3 +363,56 @@ def test_torch_agrees(op):
         theirs = getattr(torch, op)(there, dim=axis, **more).cpu().numpy()
         ours = device.to_host(room.planned(there, axis, mine))
         assert judge.right(ours, theirs, 2 * room.error_bound(x, axis, mine), theirs.dtype)
+
+
+# -------------------------------------------------------------------------------------------------- the plain functions
+
+NAMES = ("sum", "prod", "max", "min", "mean", "var", "any", "all", "count_nonzero", "argmax", "argmin")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("axis", [None, 0, -1, (0, 2)], ids=str)
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_a_plain_function_is_numpys(name, axis, keepdims):
+    if name in ("argmax", "argmin") and isinstance(axis, tuple):
+        pytest.skip("a place is one number")
+    x = np.random.default_rng(8).integers(-3, 4, (3, 4, 5)).astype(np.float32)
+    expected = getattr(np, name)(x.astype(np.float64), axis, keepdims=keepdims)
+    result = device.to_host(getattr(reduction, name)(x, axis, keepdims))
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("ord", [1, 2, np.inf, np.int64(1)])
+def test_the_norms_are_numpys(ord):
+    x = np.random.default_rng(8).standard_normal((3, 50), dtype=np.float32)
+    expected = np.linalg.norm(x.astype(np.float64), ord, axis=1)
+    np.testing.assert_allclose(device.to_host(reduction.norm(x, 1, ord=ord)), expected, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"^ord must be 1, 2 or numpy.inf, was 3$"):
+        reduction.norm(x, 1, ord=3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "float64", "int64"])
+@pytest.mark.parametrize("name", ["sum", "max", "min"])
+def test_a_whole_vector_has_one_more_room(name, dtype):
+    x = np.arange(-40, 61).astype(dtype)
+    expected = getattr(np, name)(x)
+    for keepdims in (False, True) if dtype not in ("float64", "int64") else (False,):
+        result = device.to_host(getattr(reduction, name)(x, keepdims=keepdims))
+        assert result.shape == (1,) * keepdims
+        assert result.dtype == expected.dtype
+        assert result == expected
+
+
+def test_a_variance_with_degrees_of_freedom_and_ones_own_operator():
+    x = np.float32([[1, 3, 8], [2, 6, 4]])
+    np.testing.assert_allclose(device.to_host(reduction.var(x, 1, ddof=1)), x.var(1, ddof=1), rtol=1e-6)
+
+    @cuda.jit(device=True)
+    def larger(a, b):
+        return a if a > b else b
+
+    own = reduction.operator_of(larger, np.float32(-np.inf))
+    assert (device.to_host(reduction.reduce(x, own, 0)) == [2, 6, 8]).all()
+    with pytest.raises(TypeError, match=r"^operator must be one that operator_of made, was 'sum'$"):
+        reduction.reduce(x, "sum", 0)
