@@ -222,12 +222,12 @@ def in_block(n: int) -> bool:
     return fits(n) and len(radices_of(n) or ()) > 1
 
 
-def checked(x: typing.Any, n: int, norm: str) -> None:
-    """Raises ValueError unless ``norm`` is one, and ``n`` a length that transforms have."""
+def checked(x: typing.Any, most: int, norm: str) -> None:
+    """Raises ValueError unless ``norm`` is one, and ``x`` has lines of 1 to ``most`` values, and not too many lines."""
     if not isinstance(norm, str) or norm not in NORMS:
         raise ValueError(f'norm must be "backward", "ortho" or "forward", was {norm!r}')
-    if not 1 <= n <= MOST:
-        raise ValueError(f"lines must have 1 to {MOST} real numbers, had {n}")
+    if not 1 <= x.shape[-1] <= most:
+        raise ValueError(f"the last axis of x must have 1 to {most} values, had {x.shape[-1]}")
     if x.size // x.shape[-1] >= LINES:
         raise ValueError(f"x must have fewer than 2^31 lines, had shape {x.shape}")
 
@@ -248,10 +248,8 @@ def rfft(x, norm="backward", *, stream=0):
     """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=np.float32, stream=stream)
+    checked(x, MOST, norm)
     n = x.shape[-1]
-    if not n:
-        raise ValueError("lines must have 1 or more real numbers, had 0")
-    checked(x, n, norm)
     out = device.empty((*x.shape[:-1], n // 2 + 1), np.complex64, stream=stream)
     lines, flat, words, scale = x.size // n, x.reshape(-1), out.reshape(-1).view(np.int64), factor(n, False, norm)
     if not lines:
@@ -289,13 +287,15 @@ def irfft(x, n=None, norm="backward", *, stream=0):
     """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=np.complex64, stream=stream)
+    checked(x, MOST // 2 + 1, norm)
     wide = x.shape[-1]
     n = 2 * (wide - 1) if n is None else n
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1 or n // 2 + 1 != wide:
         accepted = f"{2 * wide - 2} or {2 * wide - 1}" if wide > 1 else "1"
         raise ValueError(f"n must be {accepted} for a half spectrum of {wide} values, was {n!r}")
     n = int(n)
-    checked(x, n, norm)
+    if n > MOST:
+        raise ValueError(f"n must be at most {MOST}, was {n}")
     out = device.empty((*x.shape[:-1], n), np.float32, stream=stream)
     lines, flat, scale = out.size // n, x.reshape(-1), factor(n, True, norm)
     if not lines:

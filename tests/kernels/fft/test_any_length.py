@@ -213,7 +213,8 @@ def test_half_spectra_of_no_lines():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: real.rfft(np.ones((2, 0), np.float32)), "lines must have 1 or more real numbers, had 0"),
+        (lambda: real.rfft(np.ones((2, 0), np.float32)), "the last axis of x must have 1 to 67108864 values, had 0"),
+        (lambda: real.irfft(noise(3, 0)), "the last axis of x must have 1 to 33554433 values, had 0"),
         (lambda: real.rfft(np.ones(4, np.float32), "none"), 'norm must be "backward", "ortho" or "forward"'),
         (lambda: real.irfft(noise(3, 5), 7), "n must be 8 or 9 for a half spectrum of 5 values, was 7"),
         (lambda: real.irfft(noise(3, 1)), "n must be 1 for a half spectrum of 1 values, was 0"),
@@ -223,6 +224,20 @@ def test_half_spectra_of_no_lines():
 def test_half_spectra_refuse(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_half_spectra_that_are_too_long_are_refused_by_name(monkeypatch):
+    monkeypatch.setattr(real, "MOST", 8)
+    with pytest.raises(ValueError, match="the last axis of x must have 1 to 8 values, had 9"):
+        real.rfft(np.ones(9, np.float32))
+    with pytest.raises(ValueError, match="the last axis of x must have 1 to 5 values, had 6"):
+        real.irfft(noise(6))
+    with pytest.raises(ValueError, match="n must be at most 8, was 9"):
+        real.irfft(noise(5), 9)
+    assert real.irfft(noise(5), 8).shape == (8,)
+    monkeypatch.setattr(real, "LINES", 3)
+    with pytest.raises(ValueError, match=r"x must have fewer than 2\^31 lines, had shape \(3, 4\)"):
+        real.rfft(np.ones((3, 4), np.float32))
 
 
 @interpreter_only
