@@ -15,6 +15,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.fft.any_length import MOST, NORMS, arguments, columns_kernel, factor, fused
+from pmpp.kernels.fft.butterflies import LINES
 from pmpp.kernels.fft.passes import columns, twiddles
 from pmpp.kernels.fft.radices import read, read_conjugate, write_conjugate, write_scaled
 from pmpp.runtime import device
@@ -108,6 +109,8 @@ def fftn(x, axes=None, inverse=False, norm="backward", *, stream=0):
     for axis in axes:
         if not 1 <= x.shape[axis] <= MOST:
             raise ValueError(f"each transformed axis of x must have 1 to {MOST} points, had shape {x.shape}")
+        if x.size // x.shape[axis] >= LINES:
+            raise ValueError(f"x must have fewer than 2^31 lines along each transformed axis, had shape {x.shape}")
     if not x.size:
         return device.empty(x.shape, np.complex64, stream=stream)
     flat = x.reshape(-1)

@@ -280,6 +280,16 @@ def test_several_axes_refuse(x, axes, error, words):
         planes.fftn(x, axes)
 
 
+def test_too_many_lines_of_several_axes_are_refused_by_name(monkeypatch):
+    """Before anything is computed, and with the shape that was given."""
+    monkeypatch.setattr(planes, "LINES", 12)
+    words = r"x must have fewer than 2\^31 lines along each transformed axis, had shape \(3, 4, 2\)"
+    for axes in (None, (2,), (0, 2)):
+        with pytest.raises(ValueError, match=words):
+            planes.fftn(noise(3, 4, 2), axes)
+    assert planes.fftn(noise(3, 4, 2), (0, 1)).shape == (3, 4, 2)
+
+
 def test_several_axes_of_nothing():
     assert planes.fftn(np.ones((0, 3, 4), C64), (1, 2)).shape == (0, 3, 4)
 
