@@ -172,11 +172,23 @@ def cost(lines: int, n: int) -> Cost:
     return ladder.cost(lines, n)
 
 
+def in_words(name: str, x: typing.Any) -> typing.Any:
+    """``x``. Raises ValueError if its points cannot be read as words of 8 bytes, because it begins between two.
+
+    A complex64 view of float32 memory can begin so. A GPU refuses such a read, and then whatever follows it.
+    """
+    beyond = device.address(x) % 8
+    if beyond:
+        raise ValueError(f"{name} must begin at a multiple of 8 bytes, began {beyond} bytes behind one: copy it first")
+    return x
+
+
 def arguments(x, inverse=False, norm="backward", *, out=None, stream=0) -> Problem:
     """Transform each line of complex numbers.
 
     Args:
         x: complex64, contiguous, of any number of dimensions. The last axis has 1 to 2^26 points; others are a batch.
+            As all of CUDA's complex arrays, it begins at a multiple of 8 bytes, and so does ``out``.
         inverse: True for the inverse transform.
         norm: what is divided by the number of points n, as in NumPy: with "backward" the inverse, with "forward" the
             forward transform; with "ortho" both are divided by its square root.
@@ -194,7 +206,7 @@ def arguments(x, inverse=False, norm="backward", *, out=None, stream=0) -> Probl
     inverse = as_flag("inverse", inverse)
     if not isinstance(norm, str) or norm not in NORMS:
         raise ValueError(f'norm must be "backward", "ortho" or "forward", was {norm!r}')
-    x = device.as_input("x", x, dtypes=np.complex64, stream=stream)
+    x = in_words("x", device.as_input("x", x, dtypes=np.complex64, stream=stream))
     n = x.shape[-1]
     if not 1 <= n <= MOST:
         raise ValueError(f"the last axis of x must have 1 to {MOST} points, had {n}")
@@ -202,6 +214,7 @@ def arguments(x, inverse=False, norm="backward", *, out=None, stream=0) -> Probl
     if lines >= LINES:
         raise ValueError(f"x must have fewer than 2^31 lines, had shape {x.shape}")
     out = device.as_output("out", out, shape=x.shape, dtype=np.complex64, apart={"x": x}, stream=stream)
+    in_words("out", out)
     scale = factor(n, inverse, norm)
     return Problem(
         out, stream=stream, x=x.reshape(-1), out=out.reshape(-1), n=n, lines=lines, inverse=inverse, scale=scale

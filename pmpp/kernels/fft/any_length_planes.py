@@ -14,7 +14,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
-from pmpp.kernels.fft.any_length import MOST, NORMS, arguments, columns_kernel, factor, fused
+from pmpp.kernels.fft.any_length import MOST, NORMS, arguments, columns_kernel, factor, fused, in_words
 from pmpp.kernels.fft.butterflies import LINES
 from pmpp.kernels.fft.passes import columns, twiddles
 from pmpp.kernels.fft.radices import read, read_conjugate, write_conjugate, write_scaled
@@ -88,7 +88,8 @@ def fftn(x, axes=None, inverse=False, norm="backward", *, stream=0):
     """The transform along some axes, or along all.
 
     Args:
-        x: complex64, contiguous, of any number of dimensions. Each transformed axis has 1 to 2^26 points.
+        x: complex64, contiguous, of any number of dimensions. Each transformed axis has 1 to 2^26 points. It
+            begins at a multiple of 8 bytes.
         axes: a tuple of axes, negative ones counted from the end, or None for all.
         inverse, norm: as in `any_length.fused`, for each axis.
         stream: the stream to work on.
@@ -104,7 +105,7 @@ def fftn(x, axes=None, inverse=False, norm="backward", *, stream=0):
     inverse = as_flag("inverse", inverse)
     if not isinstance(norm, str) or norm not in NORMS:
         raise ValueError(f'norm must be "backward", "ortho" or "forward", was {norm!r}')
-    x = device.as_input("x", x, dtypes=np.complex64, stream=stream)
+    x = in_words("x", device.as_input("x", x, dtypes=np.complex64, stream=stream))
     axes = checked_axes(axes, x.ndim)
     for axis in axes:
         if not 1 <= x.shape[axis] <= MOST:

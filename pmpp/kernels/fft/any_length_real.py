@@ -21,7 +21,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
-from pmpp.kernels.fft.any_length import BLOCK, KERNELS, MOST, NORMS, REGISTERS, arguments, factor, fused
+from pmpp.kernels.fft.any_length import BLOCK, KERNELS, MOST, NORMS, REGISTERS, arguments, factor, fused, in_words
 from pmpp.kernels.fft.butterflies import LINES, TABLES, exact_roots, number_of, scaled, turned, word_of
 from pmpp.kernels.fft.passes import (  # fmt: skip
     Plan,
@@ -274,7 +274,7 @@ def irfft(x, n=None, norm="backward", *, stream=0):
     """Lines of n real numbers from their half spectra: `rfft` undone.
 
     Args:
-        x: complex64, contiguous, of shape (..., n // 2 + 1).
+        x: complex64, contiguous, of shape (..., n // 2 + 1), from a multiple of 8 bytes on.
         n: how many real numbers a line has; by default the even number, 2 (x.shape[-1] - 1).
         norm, stream: as in `rfft`.
 
@@ -286,7 +286,7 @@ def irfft(x, n=None, norm="backward", *, stream=0):
     array([1., 0., 0.], dtype=float32)
     """
     stream = device.as_stream(stream)
-    x = device.as_input("x", x, dtypes=np.complex64, stream=stream)
+    x = in_words("x", device.as_input("x", x, dtypes=np.complex64, stream=stream))
     checked(x, MOST // 2 + 1, norm)
     wide = x.shape[-1]
     n = 2 * (wide - 1) if n is None else n

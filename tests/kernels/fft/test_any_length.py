@@ -1,5 +1,7 @@
 """FFT of any length: results against NumPy in float64, plans, tables, arguments, and counters done by hand."""
 
+from types import SimpleNamespace
+
 import hypothesis
 import numpy as np
 import pytest
@@ -395,6 +397,29 @@ def test_bad_input(rung, name):
 def test_a_bad_output(rung):
     with pytest.raises(ValueError, match=r"out must have shape \(3, 15\), had \(15, 3\)"):
         rung(LINES, out=device.empty((15, 3), C64))
+
+
+def between_words(*shape):
+    """A complex64 array 4 bytes behind a multiple of 8, as a view of CuPy's float32 memory can be."""
+    memory = device.to_device(np.zeros(2 * int(np.prod(shape)) + 1, np.float32))
+    begin = memory.__cuda_array_interface__["data"][0] + 4
+    interface = {"shape": shape, "typestr": "<c8", "data": (begin, False), "version": 3}
+    return cuda.as_cuda_array(SimpleNamespace(__cuda_array_interface__=interface, owner=memory))
+
+
+@each_rung
+def test_what_begins_between_two_words_is_refused_by_name(rung):
+    words = "must begin at a multiple of 8 bytes, began 4 bytes behind one: copy it first"
+    with pytest.raises(ValueError, match=f"x {words}"):
+        rung(between_words(2, 15))
+    with pytest.raises(ValueError, match=f"out {words}"):
+        rung(LINES, out=between_words(3, 15))
+
+
+@pytest.mark.parametrize("transform", [real.irfft, planes.fftn])
+def test_half_spectra_and_planes_between_two_words_are_refused_by_name(transform):
+    with pytest.raises(ValueError, match="x must begin at a multiple of 8 bytes, began 4 bytes behind one"):
+        transform(between_words(3, 8))
 
 
 # ------------------------------------------------------------------------------------------------------------- counters
