@@ -418,9 +418,10 @@ def by_radices(p: Problem) -> bool:
 def mixed_radix(p):
     """A pass for each factor of n, in registers and shared memory: one trip through device memory.
 
-    Radices are 2 to 13, 15 and 16. A line of more than about 6000 points is a matrix: transforms of its
-    columns, factors, and transforms of the columns of the matrix on its side, in two trips (D. H. Bailey 1990; see
-    `pmpp.kernels.fft.four_step`). Other lengths are done as in `bluestein`.
+    Radices are 2 to 13, 15 and 16. A line of more than about 6000 points is a matrix, if n is a product of two numbers
+    whose columns fit a block, which are below 700: transforms of its columns, factors, and transforms of the columns of
+    the matrix on its side, in two trips (D. H. Bailey 1990; see `pmpp.kernels.fft.four_step`). Other lengths, among
+    them all from about 450,000 points on, are done as in `bluestein`.
     Source: as `pmpp.kernels.fft.passes`.
 
     Leaves: lengths with a large prime factor: five kernels on lines up to four times as long.
