@@ -283,7 +283,6 @@ _TABLE = (
 OPERATORS = {operator.name: operator for operator in _TABLE}
 
 
-@functools.lru_cache(64)  # kernels are kept by operator: one that was asked for again must be the same
 def operator_of(combine: Callable, identity: np.number) -> Operator:
     """An operator of two numbers, which is associative and commutative.
 
@@ -302,15 +301,22 @@ def operator_of(combine: Callable, identity: np.number) -> Operator:
         raise TypeError(f"identity must be an np.float32 or an np.int32, was {identity!r}")
     if not hasattr(combine, "py_func"):
         raise TypeError(f"combine must be a device function, made by cuda.jit(device=True), was {combine!r}")
+    return _operator_of(combine, identity.dtype, identity.tobytes())
+
+
+@functools.lru_cache(64)  # kernels are kept by operator: one that was asked for again must be the same
+def _operator_of(combine: Callable, dtype: np.dtype, identity: bytes) -> Operator:
+    """The identity comes as its bits: 0 and 0.0 are equal as keys, and so are 0.0 and -0.0."""
+    start = np.frombuffer(identity, dtype)[0]
 
     @cuda.jit(device=True)
     def combined(a, b):
         return (combine(a[0], b[0]),)
 
-    floats = identity.dtype.kind == "f"
+    floats = dtype.kind == "f"
     name = getattr(combine.py_func, "__name__", "combine")
     load, dtypes = (as_float, FLOATS) if floats else (as_int, ("int32",))
-    return Operator(name, load, combined, as_it_is, lambda dtype: (identity,), _same, dtypes, identity)
+    return Operator(name, load, combined, as_it_is, lambda dtype: (start,), _same, dtypes, start)
 
 
 def load_of(operator: Operator, dtype: np.dtype) -> Callable:

@@ -212,8 +212,29 @@ def test_an_operator_of_the_callers(rung):
 
 def test_kernels_of_an_operator_are_made_once():
     assert operator_of(common_bits, np.int32(-1)) is operator_of(common_bits, np.int32(-1))
+    assert operator_of(hypotenuse, F32(np.nan)) is operator_of(hypotenuse, F32(np.nan))
     made_for = OPERATORS["sum"], np.dtype(F32), False, True, 4
     assert room.rows_kernel(*made_for) is room.rows_kernel(*made_for)
+
+
+@cuda.jit(device=True)
+def product(a, b):
+    return a * b
+
+
+def test_equal_identities_of_other_dtypes_or_signs_make_other_operators():
+    """1 and 1.0 are equal as keys of a cache, and so are 0.0 and -0.0."""
+    x = np.arange(1, 7, dtype=np.int32).reshape(2, 3)
+    assert device.to_host(room.planned(x, 1, operator_of(product, np.int32(1)))).tolist() == [6, 120]
+    result = device.to_host(room.planned(x.astype(F32), 1, operator_of(product, F32(1))))
+    assert result.tolist() == [6, 120]
+    assert result.dtype == F32
+    with pytest.raises(TypeError, match="identity must be"):
+        operator_of(product, np.float64(1))
+    none = np.zeros((0, 1), F32)
+    for zero in (0.0, -0.0):
+        result = device.to_host(room.planned(none, 0, operator_of(hypotenuse, F32(zero))))
+        assert np.signbit(result) == np.signbit(zero)
 
 
 # ------------------------------------------------------------------------------------------------------- shapes alone
@@ -286,6 +307,9 @@ def test_bad_operators():
         operator_of(common_bits, 0)
     with pytest.raises(TypeError, match="combine must be a device function"):
         operator_of(max, F32(0))
+    for combine, identity, words in (([], F32(0), "combine must"), (common_bits, np.ones(1, F32), "identity must")):
+        with pytest.raises(TypeError, match=words):  # neither has a hash
+            operator_of(combine, identity)
     with pytest.raises(TypeError, match="x must be int32 for op='common_bits', was float32"):
         room.planned(MAP, 0, operator_of(common_bits, np.int32(-1)))
 
