@@ -205,7 +205,8 @@ def its_place(state, divisor):
 
 @cuda.jit(device=True)
 def deviation(state, divisor):
-    return state[2] / divisor
+    """NaN if an element was not finite. The mean says so in any order; the sum of squares is infinite in some."""
+    return state[2] / divisor + (state[1] - state[1])
 
 
 # ------------------------------------------------------------------------------------------------------------ operators

@@ -205,6 +205,8 @@ def arguments(x, axis=None, op="sum", keepdims=False, ddof=0, *, stream=0) -> Pr
     kept. The dtype is NumPy's: that of x, but int64 for sums and products of int32, for counts and for places, and
     bool for "any" and "all". float16 is combined in float32, and rounded once. Extremes are NaN if an element is. Of
     equal extremes the first has its place returned. The same call returns the same bits in every run.
+    Floats are added up in float32. So beyond 3.4e38 a mean is infinite if its sum is, and "norm2" if its sum of squares
+    is, as in NumPy. A variance is NaN if an element is not finite, or if elements lie further apart than that.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: NumPy's reductions.
 

@@ -97,6 +97,16 @@ def numpys(x, axis, op, keepdims, ddof):
         return getattr(np, op)(wide, axis=axis, keepdims=keepdims, **more)
 
 
+@each_rung
+@pytest.mark.parametrize("n", [2, 9, 70, 300])
+def test_a_variance_is_no_number_wherever_an_infinity_stands(rung, n):
+    """Row and column i have it in place i. Of parts that are joined the mean becomes infinite, or NaN, and stays so."""
+    x = np.random.default_rng(4).standard_normal((n, n), dtype=F32)
+    x[np.arange(n), np.arange(n)] = np.inf
+    for axis in (0, 1):
+        assert np.isnan(device.to_host(rung(x, axis, "var"))).all()
+
+
 @pytest.mark.parametrize("name", INPUTS)
 def test_the_reference_is_numpys(name):
     x, axis, op, keepdims, ddof = (*INPUTS[name], False, 0)[: len(INPUTS[name])] + (False, 0)[len(INPUTS[name]) - 3 :]
