@@ -19,7 +19,8 @@
 #
 # A language model writes one word at a time. For each word it multiplies all its matrices by one vector: the state of
 # the text so far. Chapter 12 multiplied matrices by matrices, and found a kernel that keeps the arithmetic of the GPU
-# busy. If that kernel is given a matrix and a single vector, it takes many times as long as it should.
+# busy. Each of its blocks computes a tile of $C$ with many columns. If $B$ is a single vector, $C$ has one column, and
+# nearly all of each tile is computed for nothing.
 #
 # **The question of this chapter: what makes the product $y = A x$ so different from $C = A B$, and how does one kernel
 # serve matrices of every shape?** The code is the room
@@ -175,7 +176,8 @@ predict(guess, counts["thread a row"]["global_load_sectors"] / steps - 1, unit="
 
 # %% [markdown]
 # One for each lane: neighbouring threads have neighbouring rows, which lie 2 KiB apart, and of each sector 4 of 32
-# bytes are used. The rest may still be in the cache when the thread comes to it, seven steps later. Or it may not.
+# bytes are used. The rest may still be in the cache when the thread comes to it, in its next seven steps. Or it may
+# not.
 #
 # ### The same matrix, by columns
 #
@@ -257,6 +259,11 @@ for family in orders:
     recorded("coalesced", "thread_per_row", family)
 
 # %% [markdown]
+# By columns nothing has changed, and there is a surprise in these lines: the kernel that is coalesced takes twice as
+# long as the same kernel by rows, where it is not. Both have 16,384 threads, 124 on a multiprocessor, which is few. By
+# rows a warp asks for 32 sectors at once, and may find the next seven elements of each in the cache. By columns it asks
+# for four, and waits at every step. So it wastes nothing, and has an eighth of the bytes on their way.
+#
 # ## Rung 3: `vectorised`
 #
 # What is still wrong: a thread asks for 4 bytes of $A$, and waits. By *Little's law* ([chapter 8](08_warps.ipynb)) the
@@ -282,6 +289,8 @@ knobs.turn(
 )
 
 # %% [markdown]
+# (The figure has the latency in cycles of the clock: 1,200 are about 600 ns, so a little less is needed than above.)
+#
 # A multiprocessor holds 2048 threads. With 4 bytes each they have 8 KiB in flight, well below half of what it takes.
 # (`coalesced` is faster than that by rows, because the compiler has unrolled its loop: a thread then asks for a few
 # elements before it waits.) So a thread should ask for more, and we should not leave it to the compiler: 64 bytes, by
@@ -332,7 +341,8 @@ compare("global_load_sectors", "global_load_requests")
 # %% [markdown]
 # Four times as many, and a few for the last column: it costs each row a round of its own. The sectors grow by an
 # eighth, since a row that begins in the middle of a sector touches one more at each step. A GPU can issue so many
-# requests; what it cannot do is deliver more bytes. So the odd matrix should be almost as fast, and we will see.
+# requests; what it cannot do is deliver more bytes. So the odd matrix should be almost as fast. Near the end of the
+# chapter both kinds stand beside the libraries.
 #
 # ### Columns that begin anywhere
 #
@@ -502,7 +512,7 @@ plots.drawn(plots.sweep, "matvec", family="by rows")
 
 # %% [markdown]
 # And NumPy on the CPU. The product is so cheap that sending the matrix takes far longer than multiplying it: the dashed
-# line. Weights that stay on the GPU are the solid one.
+# line. NumPy is done long before. Weights that stay on the GPU are the solid line.
 
 # %%
 plots.drawn(plots.cpu_gpu, "matvec")
@@ -544,7 +554,9 @@ plots.drawn(shapes)
 
 # %% [markdown]
 # Look at the marks that stand left of the line. Is it the order, the size, or a number that is not a multiple of four?
-# Where a product takes a few microseconds, the launch is most of it, and where a sum is cut there are two.
+# Nearly all of them belong to products by columns, of small matrices and of large ones, with odd extents and without:
+# so it is the order. Where a product takes a few microseconds, the launch is most of it, and where a sum is cut there
+# are two.
 #
 # ## What to take along
 #

@@ -180,8 +180,9 @@ show(operators.place_of_larger)
 # `a != a` asks for it. And of equal elements the *first* has its place returned. Threads meet the elements in any
 # order, so `place_of_larger` compares the places where the values are the same. Then the order does not matter.
 #
-# `combine` must be *associative* and *commutative*: lanes take elements in turns, so neither the brackets nor the
-# order are those of the array.
+# `combine` must be *associative* and *commutative*: lanes take elements in turns, so neither the brackets nor the order
+# are those of the array. A sum of floats is associative only up to rounding, and so its last bits depend on the
+# brackets.
 #
 # ### A variance in one pass
 #
@@ -224,9 +225,9 @@ figure
 show(operators.joined_moments)
 
 # %% [markdown]
-# The division would be dear for each element. But the kernels below combine the elements of four loads in a tree
-# before they join them with the rest. There the counts 1, 2, 4 are constants that the compiler knows. Of the divisions
-# one in four is left, or one in sixteen.
+# A division for each element would be expensive. But the kernels below combine the elements of four loads in a tree
+# before they join them with the rest. In the tree the two sets always have the same count, so `share` is 1/2, and the
+# compiler knows it. One division is left for four elements, or for sixteen where a load has four.
 #
 # ### A kernel for an operator
 #
@@ -270,7 +271,7 @@ for rung in over_axes.LADDER[:2]:
 
 # %% [markdown]
 # Now the 8,192 elements are read in 1,024 sectors, which is all that there are. There are twice as many requests,
-# though: rows of 16 keep half of a warp.
+# though: a row of 16 keeps only half of its warp busy.
 #
 # What is left? A million results are enough threads for any GPU. But the mean of each colour of a photograph is three
 # threads, and a sum over everything is one warp.
@@ -285,8 +286,8 @@ for rung in over_axes.LADDER[:2]:
 show(over_axes.rows_kernel)
 
 # %% [markdown]
-# This kernel serves three rungs, so it can do more than this one needs: `width` is 1 here, a row has one part, and a
-# team is the whole block. Two things in it are worth a look.
+# This kernel serves all rungs from here on, so it can do more than this one needs: `width` is 1 here, a row has one
+# part, and a team is the whole block. Two things in it are worth a look.
 #
 # The team walks in steps of four loads. A load takes hundreds of cycles to arrive. Four that are under way at the same
 # time take hardly longer than one. At the end of a row there may be less than four left. The obvious loop makes them
@@ -323,11 +324,12 @@ for columns in (4096, 1022):
         print(f"a row of {columns}: {rung.name:17} {requests:5.0f} requests, {sectors:6.1f} sectors")
 
 # %% [markdown]
-# With 4,096 elements a quarter of the requests is left, for the same sectors. With 1,022 elements nothing is gained.
-# Such a row does not end at a multiple of 16 bytes, and the next one begins in the middle of a load. So the full loads
-# begin at the first multiple in the row. On either side there are up to three elements, which are read by single
-# lanes. All threads of the block take part in every load, needed or not: 256 threads with three full loads could read
-# 3,072 elements. A block is too much for such a row, and that is a fault that is still open.
+# With 4,096 elements a quarter of the requests is left, for the same sectors. With 1,022 elements wide loads even lose:
+# there are more requests than before, and more sectors. Why? Such a row does not end at a multiple of 16 bytes, and the
+# next one begins in the middle of a load. So the full loads begin at the first multiple in the row. On either side are
+# up to three elements, which are read by single lanes. All threads of the block take part in every load, needed or not:
+# 256 threads with three full loads could read 3,072 elements. A block is too much for such a row, and that is a fault
+# that is still open.
 #
 # ## Rung 5: `split`
 #
@@ -345,8 +347,9 @@ show(over_axes.parts_of)
 print(over_axes.WANTED, "blocks,", over_axes.WANTED * 256 * 64 / 2**20, "MiB on the way")
 
 # %% [markdown]
-# The number depends on the shape alone, and not on the GPU. So the brackets of a sum do, too, and its bits are the
-# same in every run and on every GPU. Here is the variance of 40,000 values, by one block and by several:
+# The number depends on the shape alone, and not on the GPU. So do the brackets of a sum, as long as the array begins at
+# a multiple of 16 bytes: elsewhere, wide loads begin elsewhere, too. The same call has the same bits in every run, and
+# more multiprocessors do not change them. Here is the variance of 40,000 values, by one block and by several:
 
 # %%
 many = (rng.standard_normal(40_000) + 3).astype(np.float32)
@@ -361,8 +364,9 @@ print(f"float64    {many.astype(np.float64).var():.9f}")
 #
 # The last rung has as many threads for a result as there is work for. It has three cases more.
 #
-# **Teams.** A row of 36 elements has nine loads, and a few lanes for them. Only a long row has a block, unless there
-# are not many rows: then it is better to have more threads than they need than to leave the GPU idle.
+# **Teams.** A row of 36 elements has nine loads, and four lanes for them. A longer row gets more lanes, so that none
+# has more than 16 loads, up to a warp. More than a warp share a row only where the rows are too few to keep the GPU
+# busy.
 #
 # **Narrow columns.** Three columns leave 29 lanes of a warp idle. But an array of three columns is one long row, too.
 # A block reads whole rows side by side, as many as make full loads. The number of elements that it reads at a time is
@@ -376,7 +380,8 @@ for rung in over_axes.LADDER[3:]:
     print(f"{rung.name:10} {counters['global_load_requests']:6} requests of {lanes:5.1f} bytes on average")
 
 # %% [markdown]
-# A request for 512 bytes costs little more than one for 12. That is what side by side gains.
+# Each request has to be issued and waited for, however few bytes it asks for. Side by side, fewer than a thirtieth of
+# the requests bring the same elements.
 #
 # **Short rows.** A row of 7 elements is less than two loads, and begins anywhere. Here a thread takes a whole row, but
 # the block first copies all its rows to shared memory by loads of 128 bits, which neighbours make of neighbours. Then
@@ -398,14 +403,16 @@ predict(guess, conflicts, unit="wavefronts")
 
 # %% [markdown]
 # An odd stride visits all 32 banks before it comes back. With 6, lanes 0 and 16 are 96 words apart, a multiple of 32:
-# they meet in a bank, and so does each other pair. Strides of 4, 8 and 16 would be worse: 16 words make 16 wavefronts.
-# But such rows begin at multiples of 16 bytes, so `short_loads` reads them by 128 bits there, too. The length is known
-# when the kernel is compiled, and so no loop over a row is left.
+# they meet in a bank, and so do all other lanes that are 16 apart. Strides of 4, 8 and 16 would be worse: 16 words make
+# 16 wavefronts. But such rows begin at multiples of 16 bytes, so `short_loads` reads them by 128 bits there, too. The
+# length is known when the kernel is compiled, and so no loop over a row is left.
 #
 # ## The whole ladder
 #
 # Each of the next figures has one shape: rows, columns, the channels of feature maps, short rows, and three columns.
-# The bars are shares of the roof, and the dashed line is the best library.
+# The bars are shares of the roof, and the dashed line is the best library. (A share of a little more than 100 % is
+# possible: see [chapter 30](30_reduction.ipynb).) The last figure leaves the first two rungs out, since three threads
+# that walk down four million rows take too long to be measured.
 
 # %%
 plots.drawn(plots.ladder, "over_axes", family="rows")
@@ -425,14 +432,16 @@ plots.drawn(plots.ladder, "over_axes", family="narrow columns")
 # %% [markdown]
 # Read them beside each other: each rung has a shape for which it is there.
 #
-# - *Rows* of 1,024 elements: a warp is good. The three rungs with a block are slower than that, for 256 threads have
-#   one wide load each, and then all of them wait for shuffles and a barrier. `planned` takes a few lanes again, with
-#   many loads each.
+# - *Rows* of 1,024 elements: a warp is good. The three rungs with a block are slower than that. Such a row is 16 bytes
+#   for each of 256 threads, and then all of them wait for shuffles and a barrier. `planned` takes a few lanes again,
+#   with many loads each.
 # - *Columns:* 1,024 of them are few threads, and few blocks, too. Wide loads make even fewer. Only `split` fills the
 #   GPU.
-# - *Channels:* the first fold has rows of 12,544 elements. Each rung gains something here.
-# - *Short rows:* a block for seven elements is the worst choice of all. What helps are neighbours that load
-#   neighbours.
+# - *Channels:* the first fold has 16,384 rows of 12,544 elements. Each rung gains something here, but for `split`:
+#   there are blocks enough.
+# - *Short rows:* a block for seven elements is the worst choice of all. The first rung does better than the four that
+#   follow. Its lanes read 28 bytes apart, so the rows of a warp lie in 28 sectors, which it reads seven times: from the
+#   cache, but for the first. `planned` reads them once, neighbours by neighbours.
 # - *Three columns:* one block reads everything until `split` comes. `planned` reads side by side. What keeps it from
 #   the roof is time that does not depend on the size: the work is only some microseconds, and the second launch takes
 #   some, too.
@@ -466,8 +475,8 @@ plots.drawn(plots.roofline, "over_axes", family="rows")
 plots.drawn(plots.cpu_gpu, "over_axes", xlabel="elements of a row")
 
 # %% [markdown]
-# NumPy has a loop for each row, and short rows cost it ten times as much as long ones. The kernel's time hardly
-# depends on how the same elements are divided into rows.
+# NumPy has a loop for each row, and so rows of four elements cost it several times as much as long ones. The kernel's
+# time hardly depends on how the same elements are divided into rows.
 #
 # ## What to take along
 #
@@ -537,8 +546,9 @@ def middle_answer(x, out, outer, n, inner):
 assert check("over_axes/middle", middle_answer)
 
 # %% [markdown]
-# *Middle.* Element k of result (a, b) is element `(a * n + k) * inner + b` of the vector. With `a * inner + b` times n
-# it would be a row, and every element would still be read once: only a check with extents that differ shows it.
+# *Middle.* Element k of result (a, b) is element `(a * n + k) * inner + b` of the vector. To take element
+# `(a * inner + b) * n + k` instead is a mistake that hides well: every element would still be read once, none out of
+# bounds, and where n or `inner` is 1 the results would be right.
 
 
 # %% jupyter={"source_hidden": true} tags=["answer"]
