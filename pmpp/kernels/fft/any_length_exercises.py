@@ -72,6 +72,21 @@ def _thirds_one_turn(x, roots, out):
     return {2: (right * np.exp(-2j * np.pi * np.array([[0], [1], [1]]) * np.arange(m) / x.size)).reshape(-1)}
 
 
+def _thirds_turned_first(x, roots, out):
+    """Point j of butterfly t turned by root t j, and result k not turned."""
+    m = x.size // 3
+    turned = x.reshape(3, m) * np.exp(-2j * np.pi * np.outer(np.arange(3), np.arange(m)) / x.size)
+    return {2: _thirds(turned.reshape(-1), times=0)}
+
+
+def _thirds_turned_back(x, roots, out):
+    return {2: _thirds(x, times=-1)}
+
+
+def _thirds_side_by_side(x, roots, out):
+    return {2: np.ascontiguousarray(_thirds(x).reshape(3, -1).T).reshape(-1)}
+
+
 # --------------------------------------------------------------------------------------------------- any_length/digits
 
 
@@ -110,6 +125,10 @@ def _digits_outer(x, a, b, c, out):
 
 def _digits_pairs(x, a, b, c, out):
     return {4: x.reshape(a, b, c).transpose(1, 0, 2).reshape(-1)}
+
+
+def _digits_first_only(x, a, b, c, out):
+    return {4: x.reshape(a, b, c).transpose(1, 2, 0).reshape(-1)}
 
 
 # ---------------------------------------------------------------------------------------------------- any_length/chirp
@@ -186,6 +205,11 @@ EXERCISES = (
             Trap("turned the other way", "These are the transforms with exp(+2 pi i / 3).", _thirds_other_way),
             Trap("neighbours", "A butterfly takes points that lie m apart, and no neighbours.", _thirds_neighbours),
             Trap("one turn for both", "Result 2 is turned by twice the angle of result 1.", _thirds_one_turn),
+            Trap("turned first", "The results are to be turned, and not the points.", _thirds_turned_first),
+            Trap(
+                "turned back", "The results are turned by exp(+2 pi i t k / n): the sign is minus.", _thirds_turned_back
+            ),
+            Trap("side by side", "The results of a butterfly go to places m apart.", _thirds_side_by_side),
         ),
     ),
     Exercise(
@@ -207,6 +231,7 @@ EXERCISES = (
             Trap("the other way round", "This puts results in order into reversed digits.", _digits_back),
             Trap("two digits in one", "Digits k1 and k2 are to change places, too.", _digits_outer),
             Trap("two digits only", "The last digit, k3, is to become the highest.", _digits_pairs),
+            Trap("one digit only", "Digits k2 and k3 are to change places, too.", _digits_first_only),
         ),
     ),
     Exercise(

@@ -36,8 +36,9 @@ def _partial_cases(rng: np.random.Generator) -> list[Case]:
         name = f"{m} x {k} times {k} x {n}, in {parts} part{'s' * (parts > 1)}"
         return Case(name, (a, b, partials), (blocks(n, SIDE), blocks(m, SIDE), parts), (SIDE, SIDE), expected)
 
-    shapes = [(16, 16, 32, 2), (16, 16, 16, 1), (1, 1, 7, 3), (5, 17, 30, 4), (33, 9, 20, 3), (4, 3, 5, 8)]
-    return [case(*shape) for shape in shapes]
+    # Whole blocks of C where K leaves something over, and the other way round: neither mistake looks like the other.
+    shapes = [(16, 16, 32, 2), (16, 16, 16, 1), (1, 1, 7, 3), (5, 17, 30, 4), (33, 9, 20, 3), (16, 16, 30, 4)]
+    return [case(*shape) for shape in (*shapes, (5, 9, 24, 3), (4, 3, 5, 8))]
 
 
 @cuda.jit
@@ -55,6 +56,22 @@ def partial_answer(a, b, partials):
 def _rounded_down(a, b, partials) -> dict[int, np.ndarray]:
     parts = partials.shape[0]
     return {2: _parts(a, b, _slices(a.shape[1], a.shape[1] // parts, parts))}
+
+
+def _rest_in_last(a, b, partials) -> dict[int, np.ndarray]:
+    k, parts = a.shape[1], partials.shape[0]
+    runs = _slices(k, k // parts, parts)
+    return {2: _parts(a, b, [*runs[:-1], slice(runs[-1].start, k)])}
+
+
+def _spread(a, b, partials) -> dict[int, np.ndarray]:
+    k, parts = a.shape[1], partials.shape[0]
+    return {2: _parts(a, b, [slice(part * k // parts, (part + 1) * k // parts) for part in range(parts)])}
+
+
+def _running(a, b, partials) -> dict[int, np.ndarray]:
+    k, parts = a.shape[1], partials.shape[0]
+    return {2: _parts(a, b, [slice(run.stop) for run in _slices(k, blocks(k, parts), parts)])}
 
 
 def _interleaved(a, b, partials) -> dict[int, np.ndarray]:
@@ -87,7 +104,22 @@ PARTIAL = Exercise(
         Trap(
             "rest of K", "the length was rounded down, so what K leaves beyond whole parts is in no sum", _rounded_down
         ),
-        Trap("interleaved", "part p has every so manieth k: the parts are to be runs of neighbours", _interleaved),
+        Trap(
+            "rest in the last part",
+            "the length was rounded down, so the last part is the longest: rounded up, it is the shortest",
+            _rest_in_last,
+        ),
+        Trap(
+            "spread evenly",
+            "the parts are as even as can be: each is to have the length K / parts, rounded up, for as long as K lasts",
+            _spread,
+        ),
+        Trap("running sums", "every part begins at k = 0, so it has what the parts before it have, too", _running),
+        Trap(
+            "interleaved",
+            "part p has k = p, p + parts, p + 2 parts and so on: the parts are to be runs of neighbours",
+            _interleaved,
+        ),
         Trap("whole sums", "every part has the sum over all of K: added up, that is too much", _whole_sums),
     ),
 )
@@ -142,7 +174,7 @@ def _last_term(a, b, c) -> dict[int, np.ndarray]:
 FOUR_ROWS = Exercise(
     name="fitted/four_rows",
     task="c = a @ b for a matrix a of four rows. A block has 64 threads, and a thread computes a whole column of c, "
-    "with four sums in registers. b is large, so no element of it is read twice.",
+    "with four sums in registers. b is large, so none of its elements is to be read twice.",
     parameters="a, b, c",
     cases=_rows_cases,
     budget=_rows_budget,

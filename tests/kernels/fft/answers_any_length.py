@@ -82,6 +82,51 @@ def thirds_of_neighbours(x, roots, out):
         out[3 * t + 2] = (a + b * w2 + c * w) * roots[2 * t]
 
 
+@wrong(THIRDS, "turned first", "not the points")
+@cuda.jit
+def thirds_turned_first(x, roots, out):
+    t, m = cuda.grid(1), x.size // 3
+    if t < m:
+        a, b, c = x[t], x[t + m] * roots[t], x[t + 2 * m] * roots[2 * t]
+        w, w2 = roots[m], roots[2 * m]
+        out[t], out[t + m], out[t + 2 * m] = a + b + c, a + b * w + c * w2, a + b * w2 + c * w
+
+
+@wrong(THIRDS, "turned back")
+@cuda.jit
+def thirds_turned_back(x, roots, out):
+    t, m = cuda.grid(1), x.size // 3
+    if t < m:
+        a, b, c = x[t], x[t + m], x[t + 2 * m]
+        w, w2, once, twice = roots[m], roots[2 * m], roots[t], roots[2 * t]
+        out[t] = a + b + c
+        out[t + m] = (a + b * w + c * w2) * complex(once.real, -once.imag)
+        out[t + 2 * m] = (a + b * w2 + c * w) * complex(twice.real, -twice.imag)
+
+
+@wrong(THIRDS, "side by side", "m apart")
+@cuda.jit
+def thirds_side_by_side(x, roots, out):
+    t, m = cuda.grid(1), x.size // 3
+    if t < m:
+        a, b, c = x[t], x[t + m], x[t + 2 * m]
+        w, w2 = roots[m], roots[2 * m]
+        out[3 * t] = a + b + c
+        out[3 * t + 1] = (a + b * w + c * w2) * roots[t]
+        out[3 * t + 2] = (a + b * w2 + c * w) * roots[2 * t]
+
+
+@right(THIRDS)
+@cuda.jit
+def thirds_with_the_turns_in_the_products(x, roots, out):
+    t, m = cuda.grid(1), x.size // 3
+    if t < m:
+        a, b, c, once, twice = x[t], x[t + m], x[t + 2 * m], roots[t], roots[2 * t]
+        out[t] = a + b + c
+        out[t + m] = a * once + b * roots[t + m] + c * roots[t + 2 * m]
+        out[t + 2 * m] = a * twice + b * roots[(2 * t + 2 * m) % x.size] + c * roots[(2 * t + m) % x.size]
+
+
 # -- digits
 
 
@@ -137,6 +182,12 @@ def place_of_two_only(i, a, b, c):
     return (i // c % a * b + i // (a * c)) * c + i % c
 
 
+@cuda.jit(device=True)
+def place_of_the_first_only(i, a, b, c):
+    return i % a * (b * c) + i // a
+
+
+wrong(DIGITS, "one digit only")(digits(place_of_the_first_only, name="digits_first_only"))
 wrong(DIGITS, "two digits in one")(digits(place_of_two_in_one, name="digits_two_in_one"))
 wrong(DIGITS, "two digits only")(digits(place_of_two_only, name="digits_two_only"))
 wrong(DIGITS, "not moved")(digits(same_place, name="digits_not_moved"))

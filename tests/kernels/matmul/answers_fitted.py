@@ -93,6 +93,66 @@ def partial_of_every_few(a, b, partials):
         partials[cuda.blockIdx.z, row, column] = total
 
 
+def partial_of_runs(run, name):
+    """The answer with part p from ``run(p, parts, k)``, a device function that gives where it begins and ends."""
+
+    @cuda.jit
+    def kernel(a, b, partials):
+        column, row = cuda.grid(2)
+        if row < a.shape[0] and column < b.shape[1]:
+            begin, end = run(cuda.blockIdx.z, partials.shape[0], a.shape[1])
+            total = f0
+            for k in range(begin, end):
+                total += a[row, k] * b[k, column]
+            partials[cuda.blockIdx.z, row, column] = total
+
+    kernel.py_func.__name__ = name
+    return kernel
+
+
+@cuda.jit(device=True)
+def rounded_down_but_the_last(part, parts, k):
+    return part * (k // parts), (part + 1) * (k // parts) if part < parts - 1 else k
+
+
+@cuda.jit(device=True)
+def evenly_spread(part, parts, k):
+    return part * k // parts, (part + 1) * k // parts
+
+
+@cuda.jit(device=True)
+def from_the_beginning(part, parts, k):
+    return 0, min((part + 1) * ((k + parts - 1) // parts), k)
+
+
+@cuda.jit(device=True)
+def sixteen_long(part, parts, k):
+    return part * SIDE, min((part + 1) * SIDE, k)
+
+
+wrong(PARTIAL, "rest in the last part")(partial_of_runs(rounded_down_but_the_last, "partial_with_the_rest_last"))
+wrong(PARTIAL, "spread evenly")(partial_of_runs(evenly_spread, "partial_spread_evenly"))
+wrong(PARTIAL, "running sums")(partial_of_runs(from_the_beginning, "partial_from_the_beginning"))
+wrong(PARTIAL, "wrong result")(partial_of_runs(sixteen_long, "partial_of_sixteen"))
+
+
+@right(PARTIAL)
+@cuda.jit
+def partial_with_two_sums_backwards(a, b, partials):
+    column, row, part = cuda.grid(3)
+    if row < a.shape[0] and column < b.shape[1]:
+        length = a.shape[1] // partials.shape[0] + (a.shape[1] % partials.shape[0] > 0)
+        even, odd = f0, f0
+        k = min((part + 1) * length, a.shape[1]) - 1
+        while k > part * length:
+            even += a[row, k] * b[k, column]
+            odd += a[row, k - 1] * b[k - 1, column]
+            k -= 2
+        if k == part * length:
+            even += a[row, k] * b[k, column]
+        partials[part, row, column] = even + odd
+
+
 # -- four_rows
 
 
