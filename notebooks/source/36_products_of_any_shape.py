@@ -72,11 +72,14 @@ def against_library(rung, family="named"):
 against_library("fixed")
 
 # %% [markdown]
+# Where all extents are large, this kernel has most of the library's speed. For the other shapes it has between a third
+# and a twelfth.
+#
 # ## The bound
 #
 # The least work is that of chapter 12: 2 *M N K* operations, and 4 (*M K* + *K N* + *M N*) bytes. If all extents are
-# large, arithmetic is the bound. If one of them is small, memory is: each element of the large matrix is then used only
-# a few times.
+# large, arithmetic is the bound. If one of them is small enough, memory is: each element of the large matrix is then
+# used only a few times.
 
 # %%
 for m, k, n in ((4096, 4096, 4096), (16, 4096, 11008), (8192, 8192, 64), (512, 32768, 512), (8192, 4, 8192)):
@@ -87,6 +90,9 @@ for m, k, n in ((4096, 4096, 4096), (16, 4096, 11008), (8192, 8192, 64), (512, 3
 print(f"the ridge: {ceilings.ridge:.1f} FLOP/byte")
 
 # %% [markdown]
+# So 16 rows are few enough for memory to be the bound, and 64 columns are not. For the long sum the least time is a
+# fraction of a millisecond, and `fixed` took several.
+#
 # ## The reference
 #
 # It is that of chapter 12, and so are some of the inputs. New are few rows, few columns and a long sum.
@@ -114,14 +120,15 @@ predict(guess, min(multiprocessors, blocks(512, tile.m) * blocks(512, tile.n)), 
 
 # %% [markdown]
 # *C* has 4 x 4 such tiles. All other multiprocessors are idle from the beginning to the end. The number of blocks
-# depends on *M* and *N* alone, and however long *K* is, it makes these few blocks slower and no others busy.
+# depends on *M* and *N* alone. A longer *K* makes these few blocks slower, and keeps no other multiprocessor busy.
 #
-# Now the opposite: there are many blocks, though not many times as many as multiprocessors. If every multiprocessor
-# takes one block at a time, the blocks run in *waves*. The last wave is rarely full. What is left over at the end is
-# called the *tail*. And tiles reach beyond the edges of *C*: the elements that lie outside are computed in vain.
+# Now the opposite: there are more blocks than multiprocessors, but not many times as many. If every multiprocessor
+# takes one block at a time, the blocks run in *waves*. The last wave is rarely full, and this rest is called the
+# *tail*. And tiles reach beyond the edges of *C*: the elements that lie outside are computed in vain.
 #
-# **Predict, then run.** A product of 3000 x 3000 in tiles of 128 x 128, on 132 multiprocessors with a block each at a
-# time. In how much of the multiprocessors' time are elements of *C* computed?
+# **Predict, then run.** A product of 3000 x 3000 is computed in tiles of 128 x 128, on 132 multiprocessors that take
+# one block at a time. Each spends a part of its time on elements of *C*. The rest goes into elements outside, and into
+# waiting in the last wave. How many per cent of the time, of all multiprocessors together, are spent on *C*?
 
 # %%
 guess = None  # %
@@ -136,8 +143,9 @@ print(f"and {3000**2 / (grid * 128**2):.0%} of what the blocks compute is in C")
 
 
 # %% [markdown]
-# The figure shows this share for all square products at once. Turn the tile's side: a smaller tile has a finer grain,
-# so its waves are fuller. The teeth become smaller, and on the left the share rises from next to nothing.
+# The two shares multiply to the answer. The figure shows it for square products of every size. Each tooth is a wave
+# that is just full, and falls where one block more begins another wave. Turn the tile's side: a smaller tile has a
+# finer grain, so its waves are fuller. The teeth become smaller, and on the left the share rises earlier.
 
 
 # %%
@@ -160,8 +168,8 @@ side, multiprocessors = 128, 132  # other numbers here, or the sliders
 knobs.turn(draw, side=(side, (32, 64, 128)), multiprocessors=(multiprocessors, (16, 48, 80, 132)))
 
 # %% [markdown]
-# Why not always small tiles, then? Because of what chapter 12 has shown: a tile of *m* x *n* loads *m* + *n* values of
-# each step of *k* and does *m n* multiply-adds with them. Small tiles ask for more bytes.
+# Why not always small tiles, then? Chapter 12 has shown why. For each *k* a tile of *m* x *n* loads *m* + *n* values
+# and does *m n* multiply-adds with them. So small tiles ask for more bytes.
 #
 # **Predict, then run.** How many FLOP a byte does a block with a tile of 128 x 128 do? And one with 32 x 32?
 
@@ -175,8 +183,9 @@ predict(guess, asked, unit="FLOP/byte", exact=True)
 # %% [markdown]
 # ## A factory of kernels
 #
-# So no tile is best for all shapes. We need several kernels that differ in their tile. Writing each by hand would be
-# tedious, and the sizes have to be known when a kernel is compiled: registers have no index that changes at run time.
+# So no tile is best for all shapes, and we need several kernels that differ in their tile. Writing each by hand would
+# be tedious. Nor can one kernel take the sizes as arguments: they have to be known when it is compiled, because
+# registers have no index that changes at run time.
 #
 # In Python a function can make a function. `product_kernel(tile, form)` is a *factory*: it returns a kernel, compiled
 # for the numbers of this tile, and it remembers it, so that each is compiled once. The numbers travel in a named tuple.
@@ -192,12 +201,12 @@ for tile in fitted.TILES:
     print(f"{tile!s:12}{tile.threads:8}{tile.threads // 32:7}{intensity[str(tile)]:11.1f}{loads:10.3f}")
 
 # %% [markdown]
-# The eight tiles fall into four kinds. One large one has the highest intensity. Middling ones have finer grain. Narrow
-# and low ones suit a *C* of few columns or few rows. And one is small, for products that are small altogether.
+# The eight tiles fall into four kinds. The first has the highest intensity. The next four have a finer grain. 32 x 32
+# is for products that are small altogether, and the last two are for a *C* of few columns or few rows.
 #
-# A small tile has little work for a thread: 32 x 32 elements are 64 threads of 4 x 4, two warps. Two warps cannot hide
-# how long a load takes. So this tile has four *groups* of threads. All load together, and each group multiplies a
-# quarter of the steps that are in shared memory. At the end the groups' sums are added, in shared memory.
+# A small tile has little work for its threads: 32 x 32 elements are 64 threads of 4 x 4, two warps. Two warps cannot
+# hide how long a load takes. So this tile has four *groups* of threads. All load together, and each group multiplies
+# for a quarter of the *k* that are in shared memory. At the end the groups' sums are added, in shared memory.
 #
 # This is the kernel that the factory makes. What it calls is made for the tile, too.
 
@@ -206,9 +215,10 @@ form = fitted.Form(fitted.Operand(True, 4), fitted.Operand(False, 4))
 show(fitted.product_kernel(fitted.SMALL, form))
 
 # %% [markdown]
-# Compared with the last kernel of chapter 12, there is one barrier a step where there were two. Each tile has two
-# *places* in shared memory. While one is read, the next tile is put into the other. Who reads the other place is behind
-# the last barrier, so nobody has to wait a second time. This is called *double buffering*.
+# Compared with the last kernel of chapter 12, a turn of the loop has one barrier where there were two. Each tile has
+# two *places* in shared memory. While one is read, the next tile is put into the other. That was read in the turn
+# before, and all threads had finished with it when they passed the last barrier. So nobody has to wait a second time.
+# This is called *double buffering*.
 #
 # ### Edges without tests
 #
@@ -216,13 +226,13 @@ show(fitted.product_kernel(fitted.SMALL, form))
 # shapes of this chapter the copies could take longer than the product. Here nothing is copied:
 #
 # - Rows below the last row are read as the last row, and columns likewise. Their sums are not stored.
-# - *K* does need zeros beyond its end. So the *first* step of a block takes what *K* leaves beyond whole steps, with a
-#   test at each load. All other steps are whole and need no test: the loop has none.
+# - *K* does need zeros beyond its end. So a block's *first* tiles, which it loads before the loop, take what *K* leaves
+#   beyond whole tiles, with a test at each load. All others are whole and need no test: the loop has none.
 # - If rows cannot be read 16 bytes at a time, elements are read one by one. That is another kernel from the factory,
 #   which the launch chooses. No thread asks.
 #
-# **Predict, then run.** The tile of 32 x 32 is 32 steps deep, and *K* is 100. How many steps of *k* does the first turn
-# take?
+# **Predict, then run.** A tile is `depth` steps of *k* deep. The small one is 32 steps deep, and *K* is 100. How many
+# steps do the first tiles take?
 
 # %%
 guess = None  # steps
@@ -236,8 +246,8 @@ show(fitted.deep_reader)
 # %% [markdown]
 # This reads a *deep* operand, one whose *k* runs along memory: *A* in C order, or *B* in Fortran order. `start` clamps
 # the row, once. `fetch` has the test, which the compiler removes where `steps` is the whole depth. `keep` turns the
-# tile over on its way into shared memory. A second reader does the same for operands that lie the other way. Hence four
-# combinations of orders, and none needs a copy.
+# tile over on its way into shared memory. A second reader does the same for operands that lie the other way. So there
+# are four combinations of orders, and none needs a copy.
 
 # %%
 rng = np.random.default_rng(36)
@@ -255,28 +265,32 @@ for order_a in "CF":
 # A thread's sums are a block of 8 x 8 or so, and a warp's stores would go to 8 rows at a time. If a row does not begin
 # at a multiple of 16 bytes, each of these stores is for 4 bytes, and the same sector of memory is written in pieces. So
 # the sums go through shared memory once more: threads put them there as they have them, and take them out along rows.
-# The interpreter counts the sectors that are written for 33 columns.
+# The interpreter counts the sectors that are written for 33 columns, which are two tiles side by side.
 
 # %%
 counted = lab.count(fitted.by_shape, a[:64, :33].copy(), b[:33, :33].copy()).reports[0].counters
 print(f"{counted['global_store_sectors']} sectors written for 64 rows of 33 elements; at least {64 * 33 * 4 // 32}")
 
 # %% [markdown]
+# Little is written twice. A row has 132 bytes and touches five sectors of 32, wherever it begins. That is 320 for all
+# rows. The 33rd column belongs to another block, which in most rows writes into a sector that the first has written,
+# too.
+#
 # ## The second rung, `by_shape`: which tile?
 #
-# Now there is a choice, and somebody has to make it. Two numbers decide most of it. How many tiles does the
-# multiprocessor get that gets most? And how long does one take? The second follows from what a multiprocessor does in
-# a cycle: 128 instructions of threads, and some bytes from the cache. Each step also has a wait, which other blocks on
+# Now there is a choice, and somebody has to make it. Two numbers decide most of it. How many tiles does the busiest
+# multiprocessor get? And how long does one take? The second follows from what a multiprocessor does in a cycle: 128
+# instructions of threads, and some bytes from the cache. Each turn of the loop also has a wait, which other blocks on
 # the same multiprocessor fill.
 
 # %%
 show(fitted.cycles)
 
 # %% [markdown]
-# This is a *cost model*: arithmetic on the shape, and no measurement. It is no good forecast. It leaves out what memory
-# moves, for instance, and the numbers above it are rounded. But all candidates have the same matrices to move, and only
-# their order counts. So a model like this is judged by what its choice loses against the best candidate. To find that
-# out, one has to measure all candidates, for shapes that were not used to think of the model.
+# This is a *cost model*: arithmetic on the shape, and no measurement. It does not forecast times well. It leaves out
+# what memory moves, for instance, and its constants are rounded. But all candidates have the same matrices to move, and
+# only their order counts. So a model like this is judged by what its choice loses against the best candidate. To find
+# that out, one has to measure all candidates, for shapes that were not used to think of the model.
 #
 # **Predict, then run.** For which of these products does the model choose the large tile?
 
@@ -298,8 +312,10 @@ for m, k, n in ((16, 4096, 11008), (8192, 8192, 64), (333, 777, 1111), (1024, 10
 against_library("by_shape")
 
 # %% [markdown]
-# What is still wrong? The long sum, and the few columns. Only small tiles give enough blocks there, and small tiles are
-# slow. With larger ones most multiprocessors are idle, because each tile has all of *K* to itself.
+# Every shape has gained. The 16 rows, for which tiles of 8 rows waste nothing, are now ahead of the library. What is
+# still wrong? The long sum, and the few columns: they reach little more than half of the library's speed. Only small
+# tiles give enough blocks there, and small tiles are slow. With larger ones most multiprocessors are idle, because a
+# tile's block has all of *K* to itself.
 
 # %%
 print("Still wrong:", fitted.by_shape.leaves)
@@ -326,8 +342,9 @@ check("fitted/partial_products", partial_products)
 
 # %% [markdown]
 # How are the parts added? The shortest way would be `cuda.atomic.add` into *C*. It has two faults. *C* has to be zero
-# beforehand. And blocks add in the order in which they happen to finish. A float32 sum depends on its order
-# ([chapter 38](38_numerics.ipynb) says why), so the same call would give other bits from time to time.
+# beforehand, and blocks add in the order in which they happen to finish. A float32 sum depends on its order ([chapter
+# 38](38_numerics.ipynb) says why), so the same call would give other bits from time to time. How often? We add the same
+# eight numbers in two orders, a thousand times.
 
 # %%
 parts = rng.standard_normal((8, 1000)).astype(np.float32)
@@ -357,8 +374,8 @@ print(f"{plan.parts} parts of {plan.length} of K, the last of {3000 - (plan.part
 # How many parts? More parts make more blocks, and shorter ones. But the second kernel has more to add, and the first
 # has more tiles to store. The model knows both.
 #
-# **Predict, then run.** Among the splits of the long sum in tiles of 128 x 128, from 1 to 64 parts: which takes the
-# least time by the model?
+# **Predict, then run.** The long sum is computed in tiles of 128 x 128, and *K* is split into 1 to 64 parts. With how
+# many parts does the model expect the least time, on 132 multiprocessors?
 
 # %%
 guess = None  # parts
@@ -382,14 +399,18 @@ figure.legend(loc="outside right upper")
 figure
 
 # %% [markdown]
-# The curves of the larger tiles fall as long as multiprocessors are idle. Then they have teeth: the waves again. The
-# small tile has enough blocks from the beginning, so parts gain nothing. But it needs more loads for each multiply-add,
-# and ends up far above the others.
+# The curves of the larger tiles fall as long as multiprocessors are idle. Then they have teeth: the waves again. The 16
+# tiles of 128 x 128 become 256 blocks with 16 parts, which is just below two for each multiprocessor; one part more
+# begins a third. The small tile has enough blocks from the beginning, so parts gain nothing. But it needs more loads
+# for each multiply-add, and its least time is about twice that of the others.
 
 # %%
 against_library("split_k")
 
 # %% [markdown]
+# The long sum and the few columns are now close to the library, and the 16 rows gain once more. For the last two
+# products the model keeps one part, so nothing has changed.
+#
 # ## All rungs
 #
 # At the design size, the long sum, with NumPy on the CPU of the same machine:
@@ -398,11 +419,14 @@ against_library("split_k")
 plots.drawn(plots.ladder, "fitted")
 
 # %% [markdown]
+# The tile makes `by_shape` several times as fast as `fixed`, and the parts add half as much again. The library is a
+# tenth faster still.
+#
 # From few columns to many: a matrix of 4096 x 4096 times one of 4096 x *n*. If *n* is small, memory is the bound, and
 # the time is that of reading the large matrix. If it is large, arithmetic is.
 #
-# **Predict, then run.** A product of 4096 x 4096 and 4096 x *n* becomes compute-bound at which *n*? (The ridge is FLOP
-# a byte; the large matrix has nearly all the bytes.)
+# **Predict, then run.** From which *n* on is a product of 4096 x 4096 and 4096 x *n* bound by arithmetic? (The ridge,
+# in FLOP a byte, stands above. Nearly all bytes are those of the large matrix.)
 
 # %%
 guess = None  # columns
@@ -419,14 +443,15 @@ plots.drawn(plots.sweep, "fitted", family="columns", xlabel="columns n", title=t
 # operations.
 #
 # On the left `fixed` computes 128 columns and throws most of them away. The tile of 8 columns wastes little, and parts
-# of *K* give every multiprocessor something to read.
+# of *K* give every multiprocessor something to read. With 16 columns and fewer that is faster than the library, and
+# from 64 on a little slower.
 
 # %% [markdown]
 # ## Shapes that nobody chose
 #
 # Whoever writes a kernel tries it on shapes that he thought of. The next figure has shapes that were drawn: each extent
 # is odd, and log-uniform from 3 to 16,383. So no tile fits, and three rows of four do not begin at a multiple of 16
-# bytes. A mark is a shape: how fast a rung is, compared with the library, over the work that there is.
+# bytes. Each mark is a rung on one shape. Its height is the rung's speed, compared with the library.
 
 
 # %%
@@ -460,8 +485,8 @@ for rung in ("fixed", "by_shape", "split_k") if entries else ():
 # %% [markdown]
 # The means are geometric. For the first rung the marks lie far apart: shape decides, not work. The choice of the tile
 # lifts the lowest marks, and the split lifts those that had too few blocks whatever the tile. What is left are shapes
-# like the last one in the list, which no tile of the eight fits well: more than a quarter of what is computed lies
-# outside of *C*.
+# like the last one in the list. The model gives its 43 columns a tile of 64, so about a third of what is computed lies
+# outside of *C*; a tile of 8 columns would waste less, and has a quarter of the intensity.
 #
 # **Your turn.** The extreme of few rows: four. If a thread computes a whole column, no two threads need the same
 # element of *B*. Then a tile in shared memory gains nothing.
@@ -485,7 +510,7 @@ check("fitted/four_rows", four_rows)
 # - Blocks run in waves, the last one is rarely full, and tiles reach beyond the edge. Smaller tiles lose less to both,
 #   and ask for more bytes.
 # - A factory makes a kernel for each tile. What is known when it is compiled costs nothing when it runs.
-# - Put what does not fit whole steps at the beginning, and the loop needs no tests.
+# - Put what does not fit whole tiles at the beginning, and the loop needs no tests.
 # - If a result is small and its sum is long, split the sum. Add the parts in a fixed order.
 # - A model of the time that knows the limits of the GPU can choose, if it is wrong in the same way for all candidates.
 #
@@ -520,11 +545,11 @@ show(answers.rows_answer)
 assert check("fitted/four_rows", answers.rows_answer)
 
 # %% [markdown]
-# *Two blocks at a time.* They become wider: a wave has twice the places and takes twice as long, so more can be empty
-# at the end. What two blocks do help with is waiting: one computes while the other waits.
+# *Two blocks at a time.* The teeth become wider: a wave has twice the places and takes twice as long, so more can be
+# empty at the end. What two blocks do help with is waiting: one computes while the other waits.
 #
-# *256 x 128.* 128 sums, as many as the large tile has. Eight warps would need all registers of a multiprocessor for one
-# block, and nothing else could run beside it.
+# *256 x 128.* A thread would have 128 sums, as many as one of the large tile. But eight warps of such threads need all
+# registers of a multiprocessor for one block, and nothing else could run beside it.
 #
 # *The clamp.* Rows beyond the last one are read from whatever lies behind *A*. The interpreter says that an access is
 # out of bounds, for the first input whose rows fill no tile. The result would be right all the same, since these sums

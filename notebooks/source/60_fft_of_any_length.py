@@ -62,13 +62,13 @@ figure
 
 # %% [markdown]
 # With 364 values, all are zero but one, at 1/7 of a turn a day. With 512 there is no value at 1/7, since 512 is no
-# multiple of 7. The wave is smeared over its neighbours. The padded spectrum is the right answer to another question:
-# what is in 364 days of a wave, followed by 148 days of nothing. So the length belongs to the question.
+# multiple of 7, and so the wave is smeared over all values near it. The padded spectrum is the right answer to another
+# question: what is in 364 days of a wave, followed by 148 days of nothing? So the length belongs to the question.
 #
 # ## The bound
 #
-# Nothing changes against chapter 58. A transform reads 8 bytes a point and writes as many, and by convention it is
-# said to have $5 n \log_2 n$ operations, whatever n is. We take 1,000 points, and 1,009, which is a prime.
+# It is that of chapter 58. A transform reads 8 bytes a point and writes as many, and by convention it is said to have
+# $5 n \log_2 n$ operations, whatever n is. We take 1,000 points, and 1,009, which is a prime.
 
 # %%
 ceilings = roofline.ceilings("any_length")
@@ -101,13 +101,14 @@ measured("cupy.cufft", family="smooth")
 measured("cupy.cufft", family="prime")
 
 # %% [markdown]
-# NVIDIA's library needs several times as long for nine points more. That is the price of a prime there. Let us see
-# what it has to be.
+# NVIDIA's library needs several times as long for nine points more. That is the price of a prime there. Does it have to
+# be so high?
 #
 # ## The reference, and the first rung
 #
-# The definition does not ask what n is. `naive` is that of chapter 58, but for one thing: it counted j k modulo n with
-# the bits of n - 1. Now the angle advances by k at each step, and n is subtracted when it gets too large.
+# The definition does not ask what n is, so `naive` is almost the first rung of chapter 58. Only the remainder of j k
+# modulo n needs another way. For a power of two it was the low bits. Here `turn` advances by k at each step, and n is
+# subtracted when it gets too large.
 
 # %%
 show(any_length.naive_kernel)
@@ -119,7 +120,8 @@ show(any_length.naive_kernel)
 #
 # $$j k = \frac{j^2 + k^2 - (k - j)^2}{2}.$$
 #
-# We put it into the definition. The *chirp* is $c_k = e^{-i \pi k^2 / n}$: a wave that turns faster and faster.
+# We put it into the definition. The *chirp* is $c_k = e^{-i \pi k^2 / n}$: a wave that turns faster and faster. With
+# it, the transform becomes
 #
 # $$X_k = \sum_j x_j \, e^{-2 \pi i j k / n} = c_k \sum_j (x_j c_j) \, \bar c_{k - j}.$$
 #
@@ -138,17 +140,17 @@ axes[1].plot(around, "o", color=palette.COLOURS[1])
 axes[1].axvspan(n - 0.5, m - n + 0.5, color=palette.INK, alpha=0.15)
 axes[1].set(title="its conjugate, around a circle of 64 points", xlabel="k - j, modulo 64")
 # %% [markdown]
-# On the left, the wave turns faster and faster. (Only the points count. In the second half the wave turns by more than
-# half a turn from one to the next.) On the right, the chirp stands at the place of each difference k - j. Differences
-# go from -23 to 23, and negative ones lie at the end, since a transform of m points convolves *around a circle*. The
-# grey gap holds zeros and may be of any width. But if the circle has fewer than 2 n - 1 points, two differences meet in
-# one place.
+# On the left, the grey line is the wave, and the points are the values that we use. In the second half it turns by more
+# than half a turn from one point to the next, so the points no longer look like a wave. On the right, the chirp stands
+# at the place of each difference k - j. Differences go from -23 to 23. Negative ones lie at the end, since a transform
+# of m points convolves *around a circle*. The gap, shaded grey, holds zeros and may be of any width. But if the circle
+# has fewer than 2 n - 1 points, two differences meet in one place.
 #
-# So m can be any length from 2 n - 1 on, and a power of two will do. The spectrum of the chirp is a table. What is left
-# is a transform of m points, a product with the table, and a transform back.
+# So m can be any length from 2 n - 1 on. We take the smallest power of two. The spectrum of the chirp is a table,
+# computed once. What is left is a transform of m points, a product with the table, and a transform back.
 #
-# **Predict, then run.** For n = 1,009, how many times the operations of one transform of 1,024 points is that? Count
-# only the two transforms, with $5 m \log_2 m$ each.
+# **Predict, then run.** For n = 1,009, these two transforms have how many times the operations of one transform of
+# 1,024 points? Count $5 m \log_2 m$ for each, and leave out the products.
 
 # %%
 guess = None  # times as many
@@ -160,8 +162,8 @@ predict(guess, 2 * m * math.log2(m) / (1024 * math.log2(1024)), unit="times as m
 print(f"m = {m}: two transforms of {5 * m * math.log2(m):,.0f} operations, against {5 * 1024 * 10:,}")
 
 # %% [markdown]
-# A little over four times. If 2 n - 1 is just above a power of two, it is twice that. The three small kernels around
-# the transforms:
+# A little over four times: two transforms, each of twice the points. If 2 n - 1 is just above a power of two, it is
+# twice that again. Here are the three small kernels around the transforms.
 
 # %%
 show(any_length.chirp_kernel)
@@ -187,10 +189,11 @@ show(any_length.cut_kernel)
 # The way back is a forward transform, too: conjugate, transform, conjugate. `product_kernel` does the first of these,
 # and `cut_kernel` the last.
 #
-# Five kernels, and each reads and writes all of its lines.
+# That makes five kernels, and each reads and writes all of its lines.
 #
-# **Predict, then run.** How many times the bytes of one trip do they move, for lines of 1,009 points? One trip is 16
-# bytes a point. A sector of 32 bytes counts each time that a kernel asks for it. Tables are read as well.
+# **Predict, then run.** All five together ask device memory for how many times the bytes of one trip, if lines have
+# 1,009 points? One trip is 16 bytes a point. A sector of 32 bytes counts each time that a kernel asks for it, and the
+# tables count, too.
 
 # %%
 guess = None  # times the bytes
@@ -205,8 +208,9 @@ for report in by_trips:
 measured("naive", "bluestein", "cupy.cufft", family="prime")
 
 # %% [markdown]
-# The lines are twice as long, and so each trip is longer. A good part of the traffic is tables: chirps, the spectrum
-# and twiddle factors. (These are small, so most of their sectors come from a cache.)
+# Between the first kernel and the last, lines have 2,048 points, so a trip alone is two trips of ours. What a kernel
+# has beyond that is tables: chirps, the spectrum and twiddle factors. They are small, and most of their sectors come
+# from a cache. So the recorded time is shorter than a copy of all these bytes would be.
 #
 # ### Exercise: the chirp
 #
@@ -227,15 +231,15 @@ check("any_length/chirp", chirp_kernel)
 # %% [markdown]
 # ## A line is a matrix
 #
-# For n = 1,000 a convolution is a detour. Two halves make the whole if n is even, and in the same way a parts make the
-# whole if n = a b. Write point $j = j_1 b + j_2$ into row $j_1$ and column $j_2$ of a matrix of a rows and b columns,
-# and number the results $k = k_1 + a k_2$. Then
+# For n = 1,000 a convolution is a detour. Chapter 58 made the whole of two halves. If $n = a b$, it can be made of $a$
+# parts in the same way. Write point $j = j_1 b + j_2$ into row $j_1$ and column $j_2$ of a matrix of $a$ rows and $b$
+# columns, and number the results $k = k_1 + a k_2$. Then
 #
 # $$X_{k_1 + a k_2} = \sum_{j_2} e^{-2 \pi i j_2 k_2 / b} \; \Big[ e^{-2 \pi i j_2 k_1 / n}
 # \sum_{j_1} x_{j_1 b + j_2} \, e^{-2 \pi i j_1 k_1 / a} \Big].$$
 #
-# Read it from the inside. A column is transformed: a points that lie b apart. Its result $k_1$ is turned by a root.
-# Then each row is transformed: b points side by side. Here it is for 15 points.
+# Read it from the inside. Each column is transformed: $a$ points that lie $b$ apart. Its result $k_1$ is turned by a
+# root of unity. Then each row is transformed: $b$ points side by side. Here it is for 15 points.
 
 # %%
 a, b = 3, 5
@@ -249,10 +253,10 @@ print("which point is where:  ", np.arange(a * b).reshape(a, b).tolist())
 print("which result is where: ", np.reshape(places, (a, b)).tolist())
 
 # %% [markdown]
-# Results 0, 1 and 2 stand in a column. That is $k = k_1 + 3 k_2$: the lowest digit of a result's number is the highest
-# of its place. With three factors all three digits are reversed.
+# Results 0, 1 and 2 stand in a column. That is $k = k_1 + 3 k_2$: the digit that is lowest in a result's number is
+# highest in the number of its place. With three factors all three digits are reversed.
 #
-# If a row is long, it is a matrix again. So there is a pass for each factor of n, and in a pass of radix r nothing but
+# If a row is long, it is a matrix again. So there is a pass for each factor of n, and a pass of radix r consists of
 # transforms of r points. That is an FFT of *mixed radix*. Powers of two are nothing special here: 2, 4 and 8 were only
 # the first radices that we had.
 #
@@ -304,23 +308,24 @@ ax.legend()
 figure
 
 # %% [markdown]
-# Here is the first part of the answer. Powers of two are cheap, since most of their roots are 1, -1, i and -i, and need
-# no multiplication. Radix 13 takes three and a half times as much for the same progress. But this is arithmetic, and
-# arithmetic is not the bound: whatever the prime, the pass moves the same bytes.
+# Here is the first part of the answer. Powers of two are cheap, because many of their roots are 1, -1, i and -i, and a
+# product with these is no multiplication. Products of 4 gain from it, too: radix 12 is as cheap as 16. Among the primes
+# the price grows, and radix 13 takes three and a half times as much as radix 2 for the same progress. But this is
+# arithmetic, and arithmetic is not the bound: whatever the prime, the pass moves the same bytes.
 #
 # ## All passes in a block: `mixed_radix`
 #
-# The passes follow one another in shared memory. Here is one in the middle. It is made for one plan: all sizes are
-# constants, so the compiler turns each division into a multiplication, and unrolls each loop over k.
+# The passes follow one another in shared memory. Here is one in the middle. It is made for one plan, in which all sizes
+# are constants. So the compiler turns each division into a multiplication, and unrolls each loop over k.
 
 # %%
 show(passes.pass_in_place)
 
 # %% [markdown]
-# A butterfly writes to where it has read. So no other butterfly is in its way, one barrier a pass suffices, and a
-# thread may do several butterflies in a row: 1,001 points are 91 butterflies of 11, 77 of 13, or 143 of 7, and the
-# block has 96 threads. Chapter 58 wrote elsewhere, so that results end in order. Here the last pass, which writes to
-# device memory anyway, puts them in order:
+# A butterfly writes to where it has read. So no other butterfly is in its way, and one barrier a pass is enough. A
+# thread may also do several butterflies in turn: 1,001 points are 77 butterflies of 13, 143 of 7 or 91 of 11, and the
+# block has 96 threads for each of these passes. Chapter 58 wrote each pass to other places, so that results end in
+# order. Here only the last pass, which writes to device memory anyway, puts them in order:
 
 
 # %%
@@ -336,11 +341,11 @@ show(passes.last_pass)
 
 # %% [markdown]
 # Neighbouring threads write neighbouring results t, so stores to device memory are side by side. The price is paid
-# where they *read*: digit k1 of t is the highest of its place. Neighbours read with a step of n / r1 places, of 8 bytes
-# each. For 256 = 16 x 16 points that is 16 places.
+# where they *read*: the lowest digit of t is the highest of its place. So neighbours read n / r1 places apart, and a
+# place has 8 bytes. For 256 = 16 x 16 points that is 16 places.
 #
-# **Predict, then run.** In how many wavefronts is one such load of a warp served, if neighbours are 16 places apart?
-# The banks serve 128 bytes in a wavefront.
+# **Predict, then run.** A warp loads one place for each lane, and neighbours are 16 places apart. In how many
+# wavefronts is the load served? In a wavefront the banks serve 128 bytes, 4 from each bank.
 
 # %%
 guess = None  # wavefronts
@@ -357,8 +362,9 @@ for step in (1, 7, 10, 16, 17, 91, 100, 101):
     print(f"{step:4} places apart: {wavefronts(step):3} wavefronts; 2 is the least for 32 x 8 bytes")
 
 # %% [markdown]
-# A step of 16 places is 128 bytes: all lanes want the same two banks. Every odd step is free of conflicts. So a block
-# of n / r1 places gets one unused place behind it, if n / r1 is even. That is `pitch` in a `Plan`:
+# A step of 16 places is 128 bytes, so all lanes want the same two banks, and each waits for all others. Every odd step
+# is free of conflicts. So each run of n / r1 places gets one unused place behind it, if n / r1 is even. That is `pitch`
+# in a `Plan`:
 
 # %%
 for n in (100, 243, 1000, 1001, 4095):
@@ -373,10 +379,11 @@ show(any_length.lines_kernel)
 measured("naive", "bluestein", "mixed_radix", "cupy.cufft", family="smooth")
 
 # %% [markdown]
-# One trip, as for 1,024 points, and a little behind cuFFT.
+# It is one trip, as for 1,024 points, and the time is a little behind that of cuFFT.
 #
-# Lines that no block can hold are a matrix in device memory: columns first, then the columns of the matrix turned on
-# its side. The first kernel writes its columns as rows, so that turning costs nothing. These are two trips.
+# A line that no block can hold is a matrix in device memory. One kernel transforms its columns, and a second one the
+# columns of the matrix turned on its side. The first writes its columns as rows, so that turning costs nothing. These
+# are two trips.
 #
 # ### Exercise: a pass of radix 3
 
@@ -410,14 +417,15 @@ check("any_length/digits", digits)
 # %% [markdown]
 # ## What does a prime cost? `fused`
 #
-# A butterfly of 1,009 points is the definition, with a million products. So a large prime is a convolution after all.
-# But now we know how to do a transform inside a block, and the convolution is two transforms and three products. All of
-# it fits into one kernel.
+# A butterfly of 1,009 points would be the definition again, with a million products. So a large prime is a convolution
+# after all. But now we can do a transform inside a block, and the convolution is two transforms and three products. All
+# of it fits into one kernel.
 #
-# Two things make it cheap. First, the length: around the circle any length from 2,017 on will do, and the plan takes
-# the product of radices with the least work. Second, the order: the results of the way there are in reversed digits,
-# and nobody minds. Each is multiplied by the value of the chirp's spectrum that belongs to it, and the way back starts
-# from where they are. So the last pass there and the first pass back are done in the same registers:
+# Two things make it cheap. The first is the length: around the circle any length from 2,017 on will do, and the plan
+# takes the product of radices with the least work. The second is the order. The transform there leaves its results in
+# reversed digits, and that does no harm: each result is multiplied by the value of the chirp's spectrum that belongs to
+# it, and the way back starts from where the results are. So the last pass there and the first pass back are done in the
+# same registers:
 
 # %%
 show(passes.turn_round)
@@ -428,8 +436,8 @@ show(any_length.convolution_kernel)
 # %% [markdown]
 # `read_chirped` reads a point and multiplies it by the chirp, and gives 0 beyond the end of the line.
 #
-# **Predict, then run.** Of the bytes that `bluestein` moved for our lines of 1,009 points, tables included, how many
-# per cent does `fused` move?
+# **Predict, then run.** We count again what is asked of device memory for our lines of 1,009 points, tables included.
+# How many per cent of the bytes of `bluestein` are those of `fused`?
 
 # %%
 guess = None  # %
@@ -451,9 +459,11 @@ for way in ("load", "store"):
 measured("naive", "bluestein", "mixed_radix", "fused", "cupy.cufft", family="prime")
 
 # %% [markdown]
-# The stores are hardly more than one trip. The loads are, and most of them are tables: chirp, spectrum and twiddle
-# factors, which all blocks share. What bounds this kernel is no longer the memory. Each point of a line of 1,009 goes
-# through shared memory for two points around the circle, four times, and through six butterflies.
+# For 1,009 points the least work is that of 2,048 after all. Each point is stored about once. The loads are many times
+# as much, and most of them are tables: chirp, spectrum and twiddle factors, which all blocks share. Even so the kernel
+# is twice as fast as cuFFT. It stays below half of the roof, so what bounds it is no longer one trip through device
+# memory, but the work in the block. Each point of a line stands for two around the circle, and each of these goes four
+# times through shared memory, and through six butterflies.
 #
 # A convolution that no block can hold, as for 10,007 points, is a matrix as well: columns, rows there and back,
 # columns. That is three trips, and the order of the digits does not matter there either.
@@ -479,9 +489,10 @@ figure
 
 # %% [markdown]
 # There are two bands. From 100 points on, lengths whose prime factors are at most 13 need 50 to 100 instructions a
-# point. All others need three to four times that, prime or not: 1,007 = 19 x 53 is no better than 1,009.
+# point. All others need three to four times that. They need not be prime: 1,007 = 19 x 53 is no better than 1,009. In
+# the upper band each falling stroke has one circle, which serves longer and longer lines until it is too short.
 #
-# Here are measured rates: a mark is a length, filled for us and open for cuFFT.
+# Here are measured rates. A mark is a length, filled for us and open for cuFFT.
 
 
 # %%
@@ -511,19 +522,21 @@ plots.drawn(by_length)
 
 # %% [markdown]
 # Read the circles first. Lengths with small factors reach nearly the rate of a copy, up to about a thousand points.
-# Beyond that the rate falls, and we have not found out why. At 10,000 points one trip turns into two, and cuFFT is well
-# ahead. The triangles are lengths with a large prime factor. From 127 points on the convolution in a block is ahead,
-# and so is the matrix for 10,007 points. At 31 points it is not: cuFFT hardly slows down for this prime, and a
-# butterfly of 31 points would serve us better than a circle of 64.
+# Beyond that our rate falls, and we have not found out why. That of cuFFT falls at some of these lengths, too, and
+# there further than ours. At 10,000 points our one trip turns into two, and cuFFT is well ahead.
+#
+# The triangles are lengths with a large prime factor. From 127 points on the convolution in a block is ahead, and so is
+# the matrix for 10,007 points. At 31 points it is not: cuFFT hardly slows down for this prime. A butterfly of 31 points
+# should serve us better there than a circle.
 #
 # ## Real numbers, and planes
 #
-# Half spectra work for every length, too (`pmpp/kernels/fft/any_length_real.py`). For an even n neighbours are paired,
-# as in chapter 58, and the spectra come apart on their way out of shared memory. For an odd n there are no pairs. Then
-# a block transforms complex numbers whose imaginary parts are 0, and writes half of the results.
+# Real numbers have half spectra for every length, too (`pmpp/kernels/fft/any_length_real.py`). For an even n neighbours
+# are paired, as in chapter 58, and the spectra come apart on their way out of shared memory. For an odd n there are no
+# pairs. Then a block transforms complex numbers whose imaginary parts are 0, and writes half of the results.
 #
-# Several axes are a pass each (`pmpp/kernels/fft/any_length_planes.py`). Chapter 58 cut its photograph to 512 pixels a
-# side to take stripes off it. Here is every fourth pixel of 596 rows.
+# Along several axes there is a pass for each (`pmpp/kernels/fft/any_length_planes.py`). Chapter 58 cut its photograph
+# to 512 pixels a side before it took stripes off. Now any size will do: here is every fourth pixel of 596 rows.
 
 # %%
 grey = data.photograph().mean(axis=2)[:596:4, ::4]
@@ -546,13 +559,15 @@ for ax, (title, picture) in zip(axes, {"striped": striped.real, "restored": rest
     ax.axis("off")
 
 # %% [markdown]
-# The stripes fit the picture's own size, and so they are two values of its spectrum, beside frequency 0.
+# The stripes turn a whole number of times over the picture, 9 times down and 31 times across. So they are two values of
+# its spectrum; the third peak is frequency 0, the mean brightness. We put 0 in the place of the two. What the picture
+# itself had there goes, too, and that is the small error which is left.
 #
 # ## How exact is it?
 #
 # A convolution does two transforms where one was asked for, of lines twice as long. And the chirp's spectrum is not
-# flat: its largest value is about twice $\sqrt n$, so errors can grow by that factor. The bound that the room derives
-# has both in it.
+# flat: its largest value is about twice $\sqrt n$, so errors can grow by a factor of two. The bound that the room
+# derives, `error_of_convolution`, has both in it.
 
 # %%
 sizes, errors = [16, 100, 243, 1000, 1001, 17, 101, 251, 509, 1009], []
@@ -575,6 +590,10 @@ ax.legend(fontsize=8)
 figure
 
 # %% [markdown]
+# All errors are between once and about three times that of a single rounding, $6 \cdot 10^{-8}$. A convolution is off
+# by up to twice as much as radices of about the same length. The bounds lie far above the errors: they add up the
+# largest error of every step, and real errors have either sign and mostly cancel.
+#
 # ## The ladder
 #
 # First 1,000 points, then 1,009. The solid line is what a copy reaches.
@@ -589,22 +608,28 @@ plots.drawn(plots.ladder, "any_length", family="prime")
 plots.drawn(plots.roofline, "any_length", family="prime")
 
 # %% [markdown]
-# The roofline counts what the definition of a transform asks for, so all rungs stand at the same intensity. Left of the
-# ridge, memory is the bound. The distance of the last rung from the roof is the work that the convolution adds.
+# With 1,000 points `mixed_radix` comes close to a copy. With 1,009 it has no radices, hands over to `bluestein`, and
+# takes the same time. Only `fused` keeps the convolution in the block, and it is twice as fast as the libraries.
 #
-# Is the journey to the GPU worth it? NumPy on one core of the CPU, the kernel alone, and the kernel with the call and
-# both transfers, for lines of 1,009 points:
+# The roofline has the operations and bytes that we counted at the beginning, whatever a rung does. So all marks stand
+# at the same intensity, left of the ridge, where memory is the bound. The distance of the last rung from the roof is
+# the work that the convolution adds.
+#
+# Is the journey to the GPU worth it? Here are NumPy on one core of the CPU, the kernel alone, and the kernel with the
+# call and both transfers, for lines of 1,009 points.
 
 # %%
 plots.drawn(plots.cpu_gpu, "any_length", family="batches", xlabel="lines")
 
 # %% [markdown]
+# One line is faster on the CPU. With 16 lines the GPU is a little faster, transfers included, and with more the journey
+# pays. The kernel alone takes about the same time for one line as for 1,024: so few lines do not fill the GPU.
+#
 # ## What to take along
 #
-# 1. A fast transform needs factors, and no particular ones. Powers of two have the cheapest butterflies, and that is
-#    all.
+# 1. A fast transform needs factors, and no particular ones. Powers of two have cheap butterflies, and that is all.
 # 2. Whatever the radix, a pass moves the same bytes. So up to 13 the price is arithmetic, which is not the bound.
-# 3. A prime is a convolution, twice as long and there and back: about four times the work.
+# 3. A large prime is a convolution, twice as long and there and back: about four times the work.
 # 4. Passes in place need one barrier and no second array. Their results are in reversed digits: let the pass that
 #    writes elsewhere anyway put them in order, or let nobody mind.
 # 5. An odd pitch keeps the banks apart.
@@ -614,12 +639,12 @@ plots.drawn(plots.cpu_gpu, "any_length", family="batches", xlabel="lines")
 #
 # Three stand in the text above. Two are left.
 #
-# **Without a check.** 1,008 = 1,009 - 1 has small factors only. Rader (1968) makes a convolution of exactly 1,008
-# points of a transform of 1,009: the numbers 1 to 1,008 are the powers of one of them, modulo 1,009. What would that
-# save against 2,048 points, and what would it cost?
+# **Rader's way, without a check.** 1,008 = 1,009 - 1 has small factors only. Rader (1968) turns a transform of 1,009
+# points into a convolution of exactly 1,008: the numbers 1 to 1,008 are the powers of one of them, modulo 1,009. What
+# would that save against a circle of 2,048 points, and what would it cost?
 #
-# **Without a check.** A line of 364 points is 4 x 7 x 13. In which order would you do the passes, if a block does
-# several lines and neighbours in memory should be long runs?
+# **Orders of passes, without a check.** 364 points are 4 x 7 x 13. A block does several lines, and what a warp reads or
+# writes in device memory should be long runs of neighbours. In which order would you do the passes?
 #
 # ## Answers
 #
@@ -666,10 +691,10 @@ def digits_answer(x, a, b, c, out):
 assert check("any_length/digits", digits_answer)
 
 # %% [markdown]
-# *Rader.* Two transforms of 1,008 points instead of two of 2,048: about half of the arithmetic and of the exchanges. In
-# return the points are read, and the results written, in the order of the powers: neighbours in that order are no
-# neighbours in memory. So both go through shared memory once more, by a table of places. And each prime needs a number
-# whose powers reach all others, and p - 1 must have small factors itself.
+# *Rader.* Two transforms of 1,008 points instead of two of 2,048 have about half of the arithmetic and of the
+# exchanges. In return the points are read, and the results written, in the order of the powers, and neighbours in that
+# order are no neighbours in memory. So both go through shared memory once more, by a table of places. Each prime p
+# needs a number whose powers reach all others, and p - 1 must have small factors itself.
 #
 # *364 points.* In the first pass neighbours in memory are runs of 364 / r1 points, and in the last pass of 364 / r3.
 # With 13 in the middle the runs have 52 and 91 points, or 91 and 52. The room's plans do the opposite: the largest

@@ -453,7 +453,7 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
             fetch_b(b, np.int64(depth), sizes.b_pitch, b_offsets, b_values)
             multiply(shared, a_own + now * a_size, b_own + now * b_size, totals)  # meanwhile the values travel
             now = np.uint32(1 - now)
-            keep_a(shared, now * a_size, a_values)  # who reads that tile is behind the last barrier
+            keep_a(shared, now * a_size, a_values)  # that tile was read before the last barrier
             keep_b(shared, 2 * a_size + now * b_size, b_values)
             cuda.syncthreads()
             k += depth
