@@ -3,6 +3,7 @@
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.fft.any_length import factor
 from pmpp.kernels.fft.butterflies import roots
 from pmpp.kernels.fft.chirps import exact_chirp, exact_spectrum
 from pmpp.kernels.fft.ladder import reference as transform_of
@@ -25,10 +26,11 @@ def of_two_factors(kernel):
         x = device.to_device(x)
         out, n = device.empty(x.shape, np.complex64), x.shape[-1]
         a, b = smallest_factor(n)
-        scale = {"ortho": n**-0.5, "backward": 1 / n if inverse else 1}.get(norm, 1 if inverse else 1 / n)
         if x.size:
             table = roots(n, inverse)
-            kernel[x.size // n, max(a, b)](x.reshape(-1), out.reshape(-1), table, a, b, np.float32(scale))
+            kernel[x.size // n, max(a, b)](
+                x.reshape(-1), out.reshape(-1), table, a, b, np.float32(factor(n, inverse, norm))
+            )
         return out
 
     transform.__name__ = kernel.py_func.__name__
@@ -67,17 +69,21 @@ def two_passes(name, barrier=True, twiddle=True, in_order=True, short=0):
 
 
 def by_convolution(name, points_of, power=2):
-    """A convolution around a circle of ``points_of(n)`` points, whose chirp turns by j to the ``power``."""
+    """A convolution around a circle of ``points_of(n)`` points, whose chirp turns by j to the ``power``.
+
+    The inverse is that of the conjugates, conjugated: ``real`` and ``imag`` are what both parts are multiplied by.
+    """
 
     @cuda.jit
-    def kernel(x, out, turns, wave, n, m):
+    def kernel(x, out, turns, wave, n, m, real, imag):
         i = cuda.grid(1)
         if i < out.size:
             line, k = i // n, i % n
             total = np.complex64(0)
             for j in range(n):
                 total += x[line * n + j] * turns[j] * wave[(k - j + m) % m]
-            out[i] = total * turns[k]
+            z = total * turns[k]
+            out[i] = complex(z.real * real, z.imag * imag)
 
     def transform(x, inverse=False, norm="backward"):
         x = device.to_device(x)
@@ -96,7 +102,9 @@ def by_convolution(name, points_of, power=2):
         if x.size:
             given = x.copy_to_host().conj() if inverse else x.copy_to_host()
             arrays = [device.to_device(array.astype(np.complex64)) for array in (given.reshape(-1), chirp, wave)]
-            kernel[-(-x.size // 64), 64](arrays[0], out.reshape(-1), *arrays[1:], n, m)
+            scale = factor(n, inverse, norm)
+            parts = np.float32(scale), np.float32(-scale if inverse else scale)
+            kernel[-(-x.size // 64), 64](arrays[0], out.reshape(-1), *arrays[1:], n, m, *parts)
         return out
 
     transform.__name__ = name
@@ -146,3 +154,5 @@ RUNGS = [
     WrongRung(one_thread_too_many, "out of bounds"),
     WrongRung(norm_forgotten, "wrong result"),
 ]
+# What these are made of, with nothing exchanged: each wrong one is so for the part that is.
+RIGHT = [two_passes("two_passes"), by_convolution("a_convolution", long_enough)]
