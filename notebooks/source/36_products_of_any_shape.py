@@ -342,9 +342,9 @@ check("fitted/partial_products", partial_products)
 
 # %% [markdown]
 # How are the parts added? The shortest way would be `cuda.atomic.add` into *C*. It has two faults. *C* has to be zero
-# beforehand, and blocks add in the order in which they happen to finish. A float32 sum depends on its order ([chapter
-# 38](38_numerics.ipynb) says why), so the same call would give other bits from time to time. How often? We add the same
-# eight numbers in two orders, a thousand times.
+# beforehand, and blocks add in the order in which they happen to finish. A float32 sum depends on its order
+# ([chapter 38](38_numerics.ipynb) says why), so the same call would give other bits from time to time. How often? We
+# add the same eight numbers in two orders, a thousand times.
 
 # %%
 parts = rng.standard_normal((8, 1000)).astype(np.float32)
