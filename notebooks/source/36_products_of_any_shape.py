@@ -123,8 +123,9 @@ predict(guess, min(multiprocessors, blocks(512, tile.m) * blocks(512, tile.n)), 
 # depends on *M* and *N* alone. A longer *K* makes these few blocks slower, and keeps no other multiprocessor busy.
 #
 # Now the opposite: there are more blocks than multiprocessors, but not many times as many. If every multiprocessor
-# takes one block at a time, the blocks run in *waves*. The last wave is rarely full, and this rest is called the
-# *tail*. And tiles reach beyond the edges of *C*: the elements that lie outside are computed in vain.
+# takes one block at a time, the blocks run in *waves*. The last wave is rarely full, and the time in which some
+# multiprocessors have no block left is called the *tail*. Tiles also reach beyond the edges of *C*: the elements that
+# lie outside are computed in vain.
 #
 # **Predict, then run.** A product of 3000 x 3000 is computed in tiles of 128 x 128, on 132 multiprocessors that take
 # one block at a time. Each spends a part of its time on elements of *C*. The rest goes into elements outside, and into
