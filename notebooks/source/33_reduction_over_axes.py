@@ -485,6 +485,9 @@ plots.drawn(plots.cpu_gpu, "over_axes", xlabel="elements of a row")
 # several numbers: then a variance needs one pass, and a place is found with its value. Parts that are combined by a
 # second launch give the same bits every time.
 #
+# The functions of `pmpp.kernels.reduction` have NumPy's names and are the last rung of this chapter:
+# `reduction.mean(x, axis=0)`, `reduction.argmax(x, axis=1, keepdims=True)`, `reduction.reduce(x, your_operator)`.
+#
 # ## Exercises
 #
 # ### 1. An axis in the middle

@@ -515,6 +515,8 @@ check("fitted/four_rows", four_rows)
 # - If a result is small and its sum is long, split the sum. Add the parts in a fixed order.
 # - A model of the time that knows the limits of the GPU can choose, if it is wrong in the same way for all candidates.
 #
+# `matmul.matmul` is the last rung of this chapter, but for a row or a column, which chapter 32 is about.
+#
 # To read on: NVIDIA's *CUTLASS: efficient GEMM in CUDA* on split K, and Osama et al., *Stream-K* (PPoPP 2023), which
 # gives every multiprocessor the same share of all steps.
 #
