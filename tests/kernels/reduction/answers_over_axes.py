@@ -1,5 +1,7 @@
 """Answers to the exercises of chapter 33: wrong ones with their mistakes, and other right ones."""
 
+import math
+
 import numpy as np
 
 from pmpp import cuda
@@ -79,6 +81,30 @@ def middle_without_nan(x, out, outer, n, inner):
         out[i] = best
 
 
+@wrong(MIDDLE, "NaN replaced")
+@cuda.jit
+def middle_that_forgets_nan(x, out, outer, n, inner):
+    i, best = cuda.grid(1), LEAST
+    if i < out.size:
+        for k in range(n):
+            value = x[(i // inner * n + k) * inner + i % inner]
+            if not value <= best:
+                best = value
+        out[i] = best
+
+
+@wrong(MIDDLE, "a left out")
+@cuda.jit
+def middle_from_element_i(x, out, outer, n, inner):
+    i, best = cuda.grid(1), LEAST
+    if i < out.size:
+        for k in range(n):
+            value = x[i + k * inner]
+            if value > best or value != value:
+                best = value
+        out[i] = best
+
+
 @wrong(MIDDLE, "missing guard")
 @cuda.jit
 def middle_without_guard(x, out, outer, n, inner):
@@ -107,7 +133,20 @@ def middle_but_the_last(x, out, outer, n, inner):
 # -- merge
 
 
-def merging(name, steps=True, by_last=False, divided=True, zero=f0, one=f1, guarded=True, weighted=True):
+def merging(
+    name,
+    steps=True,
+    by_last=False,
+    by_parts=False,
+    divided=True,
+    zero=f0,
+    one=f1,
+    less=f0,
+    guarded=True,
+    weighted=True,
+    counted=False,
+    rooted=False,
+):
     @cuda.jit
     def merge(count, mean, square, out):
         row = cuda.grid(1)
@@ -118,12 +157,15 @@ def merging(name, steps=True, by_last=False, divided=True, zero=f0, one=f1, guar
                 step, share = mean[row, part] - m, count[row, part] / total
                 if steps:
                     s += step * step * n * (share if weighted else one)
-                s += square[row, part] * one
+                s += square[row, part] * (count[row, part] if counted else one)
                 m += step * share
                 n = total
             if by_last:
                 n = count[row, count.shape[1] - 1]
-            out[row] = s / n if divided else s
+            if by_parts:
+                n = np.float32(count.shape[1])
+            s = s / (n - less) if divided else s
+            out[row] = math.sqrt(s) if rooted else s
 
     merge.py_func.__name__ = name
     return merge
@@ -131,6 +173,10 @@ def merging(name, steps=True, by_last=False, divided=True, zero=f0, one=f1, guar
 
 wrong(MERGE, "steps left out")(merging("merge_without_steps", steps=False))
 wrong(MERGE, "divided by the last count")(merging("merge_by_the_last", by_last=True))
+wrong(MERGE, "divided by the parts")(merging("merge_by_the_parts", by_parts=True))
+wrong(MERGE, "divided by one less")(merging("merge_by_one_less", less=f1))
+wrong(MERGE, "standard deviation")(merging("merge_to_a_deviation", rooted=True))
+wrong(MERGE, "squares weighted")(merging("merge_with_weighted_squares", counted=True))
 wrong(MERGE, "not divided")(merging("merge_not_divided", divided=False))
 wrong(MERGE, "missing guard")(merging("merge_without_guard", guarded=False))
 wrong(MERGE, "wrong result")(merging("merge_without_weights", weighted=False))
@@ -145,6 +191,66 @@ def merge_as_a_mean(count, mean, square, out):
         for part in range(count.shape[1]):
             total += square[row, part] / count[row, part]
         out[row] = total / np.float32(count.shape[1])
+
+
+@wrong(MERGE, "mean of means")
+@cuda.jit
+def merge_from_the_mean_of_means(count, mean, square, out):
+    row = cuda.grid(1)
+    if row < out.size:
+        n, m, s = f0, f0, f0
+        for part in range(count.shape[1]):
+            n += count[row, part]
+            m += mean[row, part] / np.float32(count.shape[1])
+        for part in range(count.shape[1]):
+            away = mean[row, part] - m
+            s += square[row, part] + count[row, part] * away * away
+        out[row] = s / n
+
+
+@wrong(MERGE, "wrong result")
+@cuda.jit
+def merge_of_squares_less_square(count, mean, square, out):
+    """Far from 0 it subtracts two numbers that agree in all their digits."""
+    row = cuda.grid(1)
+    if row < out.size:
+        n, m, s = f0, f0, f0
+        for part in range(count.shape[1]):
+            n += count[row, part]
+            m += count[row, part] * mean[row, part]
+            s += square[row, part] + count[row, part] * mean[row, part] * mean[row, part]
+        out[row] = s / n - (m / n) * (m / n)
+
+
+@right(MERGE)
+@cuda.jit
+def merge_as_welford(count, mean, square, out):
+    """Its first step begins at 0."""
+    row = cuda.grid(1)
+    if row < out.size:
+        n, m, s = f0, f0, f0
+        for part in range(count.shape[1]):
+            other, step = count[row, part], mean[row, part] - m
+            m = (n * m + other * mean[row, part]) / (n + other)
+            s += square[row, part] + other * step * (mean[row, part] - m)
+            n += other
+        out[row] = s / n
+
+
+@right(MERGE)
+@cuda.jit
+def merge_variances(count, mean, square, out):
+    row = cuda.grid(1)
+    if row < out.size:
+        n, m = count[row, 0], mean[row, 0]
+        variance = square[row, 0] / n
+        for part in range(1, count.shape[1]):
+            share, step = count[row, part] / (n + count[row, part]), mean[row, part] - m
+            within = (f1 - share) * variance + share * (square[row, part] / count[row, part])
+            variance = within + share * (f1 - share) * step * step
+            m += share * step
+            n += count[row, part]
+        out[row] = variance
 
 
 @right(MERGE)
