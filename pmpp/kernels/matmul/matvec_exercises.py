@@ -70,6 +70,14 @@ def _first_lane(a: np.ndarray, x: np.ndarray, out: np.ndarray) -> dict[int, np.n
     return {2: a[:, ::32].astype(np.float64) @ x[::32]}
 
 
+def _first_columns(a: np.ndarray, x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {2: a[:, :32].astype(np.float64) @ x[:32]}
+
+
+def _weight_of_the_lane(a: np.ndarray, x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {2: a.astype(np.float64) @ x[np.arange(x.size) % 32]}
+
+
 # ------------------------------------------------------------------------------------------------------ matvec/columns
 
 
@@ -99,6 +107,10 @@ def _weight_of_the_column(a: np.ndarray, x: np.ndarray, out: np.ndarray) -> dict
     return {2: a.astype(np.float64).sum(axis=0) * x[np.arange(out.size) % x.size]}
 
 
+def _last_product(a: np.ndarray, x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {2: x[-1] * a[-1].astype(np.float64)}
+
+
 EXERCISES = (
     Exercise(
         "matvec/rows",
@@ -121,7 +133,12 @@ EXERCISES = (
             Trap("not weighted", "That is the sum of each row: multiply each element by its x.", _not_weighted(1)),
             Trap("weight of the row", "x[k] belongs to column k, not to the row.", _weight_of_the_row),
             Trap("first lane only", "A row's sum is that of all 32 lanes.", _first_lane),
+            Trap("first 32 columns", "A row may be longer than a warp: each lane goes on by 32.", _first_columns),
+            Trap("weight of the lane", "x[k] belongs to column k, not to the lane.", _weight_of_the_lane),
         ),
+        advice={
+            "repeated work": "The lanes of a warp share a row: each reads its own columns, and one writes the sum."
+        },
     ),
     Exercise(
         "matvec/columns",
@@ -141,6 +158,11 @@ EXERCISES = (
         traps=(
             Trap("not weighted", "That is the sum of each column: multiply each element by its x.", _not_weighted(0)),
             Trap("weight of the column", "x[i] belongs to row i, not to the column.", _weight_of_the_column),
+            Trap(
+                "last product only",
+                "Add the products of all rows to a sum that is 0 before the loop.",
+                _last_product,
+            ),
         ),
     ),
 )

@@ -14,15 +14,18 @@ f0, f1 = np.float32(0), np.float32(1)
 # -- rows
 
 
-def rows_with(name, start=f0, step=32, weighted=True, of_row=False, guarded=True, distances=(1, 2, 4, 8, 16)):
+def rows_with(
+    name, start=f0, weighted=True, of_row=False, of_lane=False, once=False, guarded=True, distances=(1, 2, 4, 8, 16)
+):
     """A warp a row, with one of its parts exchanged."""
 
     @cuda.jit
     def rows(a, x, out):
         row, lane, total = cuda.grid(1) // 32, cuda.laneid, start
         if row < out.size or not guarded:
-            for k in range(lane, x.size, step):
-                total += a[row, k] * x[row % x.size if of_row else k] if weighted else a[row, k]
+            for k in range(lane, min(x.size, 32) if once else x.size, 32):
+                own = row % x.size if of_row else (lane if of_lane else k)
+                total += a[row, k] * x[own] if weighted else a[row, k]
         for distance in distances:
             total += cuda.shfl_xor_sync(FULL, total, distance)
         if (row < out.size or not guarded) and lane == 0:
@@ -35,6 +38,8 @@ def rows_with(name, start=f0, step=32, weighted=True, of_row=False, guarded=True
 right(ROWS)(rows_with("rows_by_neighbours_first"))
 wrong(ROWS, "not weighted")(rows_with("sums_of_rows", weighted=False))
 wrong(ROWS, "weight of the row")(rows_with("rows_with_their_own_weight", of_row=True))
+wrong(ROWS, "weight of the lane")(rows_with("rows_with_a_weight_a_lane", of_lane=True))
+wrong(ROWS, "first 32 columns")(rows_with("rows_as_long_as_a_warp", once=True))
 wrong(ROWS, "first lane only")(rows_with("rows_of_one_lane", distances=()))
 wrong(ROWS, "wrong result")(rows_with("rows_of_sixteen_lanes", distances=(1, 2, 4, 8)))
 wrong(ROWS, "missing guard")(rows_with("rows_without_guard", guarded=False))
@@ -55,6 +60,19 @@ def rows_downwards(a, x, out):
         distance //= 2
     if lane == 0 and row < a.shape[0]:
         out[row] = total
+
+
+@wrong(ROWS, "repeated work")
+@cuda.jit
+def rows_that_every_lane_stores(a, x, out):
+    row, total = cuda.grid(1) // 32, f0
+    if row >= out.size:
+        return
+    for k in range(cuda.laneid, x.size, 32):
+        total += a[row, k] * x[k]
+    for distance in (16, 8, 4, 2, 1):
+        total += cuda.shfl_xor_sync(FULL, total, distance)
+    out[row] = total
 
 
 @wrong(ROWS, "uncoalesced")
@@ -108,6 +126,18 @@ wrong(COLUMNS, "weight of the column")(columns_with("columns_with_their_own_weig
 wrong(COLUMNS, "wrong result")(columns_with("columns_from_the_second_row", first=1))
 wrong(COLUMNS, "missing guard")(columns_with("columns_without_guard", guarded=False))
 wrong(COLUMNS, "accidental float64")(columns_with("columns_times_a_float64", one=1.0))
+
+
+@wrong(COLUMNS, "last product only")
+@cuda.jit
+def columns_of_the_last_row(a, x, out):
+    """The sum begins in the loop."""
+    j = cuda.grid(1)
+    if j < out.size:
+        for i in range(x.size):
+            total = f0
+            total += x[i] * a[i, j]
+        out[j] = total
 
 
 @right(COLUMNS)
