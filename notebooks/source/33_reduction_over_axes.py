@@ -573,7 +573,9 @@ assert check("over_axes/merge", merge_answer)
 
 # %% [markdown]
 # *Merge.* The first part is joined with an empty set: its count is 0, so the step counts for nothing. A mean of the
-# parts' variances would be wrong twice: the parts have different counts, and their means are apart.
+# parts' variances would be wrong twice: the parts have different counts, and their means are apart. The mean of the
+# squares less the square of the mean can be had from the same three numbers. Near 0 it would be right, and `check` has
+# one case that is not near 0.
 #
 # *Operators.* The smaller one is associative and commutative. The difference is neither, and the average of two is
 # not associative: the average of 1, 2 and 6 would depend on the brackets. The last one is associative, and it is not
