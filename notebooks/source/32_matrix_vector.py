@@ -90,8 +90,8 @@ bound("a matrix of 16384 x 16384 times a vector", matvec.cost(16384, 16384))
 bound("the same matrix times another such matrix", matmul.cost(16384, 16384, 16384))
 
 # %% [markdown]
-# Half an operation for each byte: memory is the bound, and it is far away from the arithmetic. A tile in shared memory
-# would gain nothing, since no element of $A$ is used twice. Only $x$ is, by every row.
+# Half an operation for each byte: memory is the bound, by far. A tile in shared memory would gain nothing, since no
+# element of $A$ is used twice. Only $x$ is, by every row.
 #
 # That gives the speed of the language model, before any kernel is written.
 #
@@ -159,7 +159,7 @@ show(matvec.reference)
 show(matvec.thread_kernel)
 
 # %% [markdown]
-# A warp is 32 neighbouring threads. A *sector* is 32 bytes, what the memory delivers at least. $A$ lies in *C order*:
+# A warp is 32 neighbouring threads. A *sector* is 32 bytes, the least that the memory delivers. $A$ lies in *C order*:
 # row after row.
 #
 # **Predict, then run.** The matrix has 256 rows and 512 columns. When a warp reads `a[row, k]`, how many sectors does
@@ -235,8 +235,8 @@ compare("global_load_sectors", "global_load_requests")
 
 # %% [markdown]
 # A quarter of the sectors, and half of these are $x$: now each row reads $x$ as a whole, 2 KiB for 2 KiB of $A$. It
-# comes from the cache, which also has to deliver it. (A warp that takes four rows at a time would load $x$ once for all
-# four.)
+# comes from the cache, but the cache has to deliver it, too. (A warp that takes four rows at a time would load $x$ once
+# for all four.)
 
 
 # %%
@@ -416,8 +416,8 @@ for m, n in ((2**20, 4), (16384, 16), (1797, 64), (1000, 1000), (4096, 4096), (1
 
 # %% [markdown]
 # For columns the numbers are those of threads along a column and of columns at a time. Eight threads are the least
-# where there are enough rows: their 128 bytes fill a line of the cache. With more of them, fewer blocks are left, so
-# they grow only as far as every multiprocessor has its blocks.
+# where there are enough rows: their 128 bytes fill a line of the cache. More threads along a column leave fewer blocks.
+# So there are more only where every multiprocessor has its blocks all the same.
 
 # %%
 for m, n in ((2**20, 4), (16384, 16), (1797, 64), (1000, 1000), (4096, 4096), (16384, 16384), (16, 16384)):
@@ -440,9 +440,10 @@ for m, n in ((2**20, 4), (16384, 16), (1797, 64), (1000, 1000), (4096, 4096), (1
 show(matvec.launch)
 
 # %% [markdown]
-# A second launch is not free. It begins when the first has ended, and takes about two microseconds. So a sum is cut
-# only if two things hold: without it a quarter of the GPU or more would be idle, and a block would have at least 16
-# rounds to go through. Then there are as many parts as keep the memory busy, but each has a round at least.
+# A second launch is not free. It begins when the first has ended, and takes about two microseconds: the smallest
+# matrices of the last figures take hardly longer. So a sum is cut only if two things hold: without it a quarter of the
+# GPU or more would be idle, and a block would have at least 16 rounds to go through. Then there are as many parts as
+# keep the memory busy, but each has a round at least.
 
 # %%
 show(matvec.plan_of)
