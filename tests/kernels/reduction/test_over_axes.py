@@ -154,6 +154,7 @@ def test_any_shape_axes_operator_and_alignment(rung, data):
 #: Folds for every way of the last two rungs: each kernel, in one part and in several, by wide loads and narrow ones.
 FOLDS = {
     "short rows": (600, 7, 1),
+    "short rows, an odd end": (201, 7, 1),  # 1407 elements: three behind the last load, which some threads do not have
     "lanes": (70, 36, 1),
     "a warp, odd": (40, 301, 1),
     "few rows, odd": (2, 3001, 1),  # the second one begins between two vectors
@@ -382,6 +383,8 @@ def test_three_columns():
     kernels, (requests, sectors) = counted(room.block_per_result, x, 0)
     assert kernels == ["columns"]
     assert requests == 4096  # a request a row
+    _, reports = observe(room.block_per_result, x, 0)
+    assert total(reports, "global_store_bytes") == 3 * 4  # one thread stores a result
     kernels, (requests, sectors) = counted(room.planned, x, 0)
     assert kernels == ["columns", "rows"]  # the states of a column are stored as neighbours
     assert sectors <= 1.1 * 1536
