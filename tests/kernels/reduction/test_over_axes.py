@@ -364,6 +364,14 @@ def test_rows_of_sixteen():
 
 
 @interpreter_only
+def test_rows_of_four_thousand():
+    """A row of 4096 is 512 sectors, and 128 requests of a warp, or 32 of 128 bits: nothing is read twice."""
+    x = np.ones((2, 4096), F32)
+    assert counted(room.block_per_result, x, 1) == (["rows"], (2 * 128, 2 * 512))
+    assert counted(room.vectorised, x, 1) == (["rows"], (2 * 32, 2 * 512))
+
+
+@interpreter_only
 def test_rows_of_seven():
     """4096 rows of 7 are 28,672 elements, 3584 sectors: 8 blocks with 512 rows, which are 896 loads of 128 bits.
 
