@@ -258,6 +258,8 @@ def _atomic(name: str, operands: int) -> Callable:
     operation = atomics.ATOMIC[name]
 
     def handler(f: Frame, call: Call, array: Any, index: Any, *values: Value) -> Value | None:
+        if isinstance(array, Scattered):
+            return array.gather(f, lambda part: handler(f, call, part, index, *values))
         if not isinstance(array, Array):
             raise TypeError(f"the first argument is {kind_of(array)}; an atomic works on an array element")
         if len(values) != operands:

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt.front import flow, indexing, variables
-from pmpp.simt.front.expressions import REFUSED, Expression, Expressions
+from pmpp.simt.front.expressions import Expression, Expressions, as_tuple
 from pmpp.simt.front.inference import Paths
-from pmpp.simt.front.names import TESTS_TWICE, calls_something, leaves, own_nodes
+from pmpp.simt.front.matching import why_not, without_match
+from pmpp.simt.front.names import DYNAMIC, TESTS_TWICE, calls_something, leaves, own_nodes
 from pmpp.simt.front.variables import LocalFunction
 from pmpp.simt.front.waiting import may_wait
 from pmpp.simt.machine.frames import Frame
@@ -50,18 +51,28 @@ class Function:
         made, outer = cls.__new__(cls), around.function
         made.py_func, made.file, made.source_file = outer.py_func, outer.file, outer.source_file
         made.first_line, made.name = tree.lineno, getattr(tree, "name", "lambda")
-        if tree.args.defaults:
-            raise around.refuse(tree, "a function inside a kernel takes no default values")
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        made.signature = inspect.Signature([inspect.Parameter(a.arg, kind) for a in tree.args.args])
+        kind, given = inspect.Parameter.POSITIONAL_OR_KEYWORD, tree.args.args
+        defaults = [inspect.Parameter.empty] * (len(given) - len(tree.args.defaults))
+        for default in tree.args.defaults:
+            defaults.append(around.fixed(default))
+            if defaults[-1] is DYNAMIC:
+                raise around.refuse(default, f"the default {ast.unparse(default)} must be a constant: pass it instead")
+        named = [inspect.Parameter(a.arg, kind, default=d) for a, d in zip(given, defaults, strict=True)]
+        made.signature = inspect.Signature(named)
+        if tree.args.vararg:
+            raise around.refuse(tree, "a function inside a kernel takes no starred parameters: name them")
         made._compile(tree, around)
         return made
 
     def _compile(self, tree: ast.FunctionDef | ast.Lambda, around: _Compiler | None) -> None:
         self.params = [a.arg for a in (*tree.args.posonlyargs, *tree.args.args)]
-        if tree.args.vararg or tree.args.kwarg or tree.args.kwonlyargs:
+        self.takes_more = tree.args.vararg is not None
+        if tree.args.vararg:
+            self.params.append(tree.args.vararg.arg)
+        if tree.args.kwarg or tree.args.kwonlyargs:
             raise UnsupportedError(
-                f"{self.file}:{tree.lineno}: {self.name}: a kernel takes plain positional parameters"
+                f"{self.file}:{tree.lineno}: {self.name}: a kernel takes plain positional parameters, and Numba "
+                "compiles no **keywords and nothing behind a *: name the parameters before it"
             )
         compiler = self.names = _Compiler(self, tree, around)
         body = tree.body if isinstance(tree, ast.FunctionDef) else [ast.copy_location(ast.Return(tree.body), tree)]
@@ -117,7 +128,7 @@ def _parse(py_func: Callable) -> tuple[ast.FunctionDef, str, str, int]:
             f"{path}:{first}: cannot read the source of {py_func.__name__} on its own: {error.msg}"
         ) from error
     ast.increment_lineno(tree, first - 1)
-    node = tree.body[0]
+    node = without_match(tree.body[0])
     if not isinstance(node, ast.FunctionDef):
         raise UnsupportedError(
             f"{path}:{first}: a kernel is a function made with def, not a {type(node).__name__.lower()}"
@@ -194,9 +205,7 @@ class _Compiler(Expressions):
 
     def stmt(self, node: ast.stmt) -> Statement:
         """Compile a statement; the closure notes its line, so that any error can say where it happened."""
-        for kind, name in REFUSED.items():
-            if isinstance(node, kind):
-                raise self.refuse(node, f"{name} does not exist on the device")
+        self.refuse_syntax(node)
         method = getattr(self, "stmt_" + type(node).__name__, None)
         if method is None:
             raise self.refuse(node, f"{type(node).__name__} is not supported in a kernel")
@@ -204,6 +213,9 @@ class _Compiler(Expressions):
         if not isinstance(node, (ast.If, ast.While, ast.For)):
             self.learn(node)
         return made
+
+    def stmt_Match(self, node: ast.Match) -> Statement:
+        raise self.refuse(node, f"Numba does not compile this match: {why_not(node)}")
 
     def stmt_Pass(self, node: ast.Pass) -> Statement:
         return lambda f: None
@@ -234,6 +246,8 @@ class _Compiler(Expressions):
 
     def stmt_Assert(self, node: ast.Assert) -> Statement:
         test, line, text = self.expr(node.test), node.lineno, f"assert {ast.unparse(node.test)} fails"
+        if node.msg is not None:
+            self.refuse_words(node.msg)
 
         def ex(f: Frame) -> None:
             f.m.place.line = line
@@ -241,8 +255,19 @@ class _Compiler(Expressions):
 
         return self.after(test, line, lambda f, v: variables.check_assertion(f, v, text, line)) or ex
 
+    def refuse_words(self, *words: ast.expr) -> None:
+        """Refuse what an exception says if it is no constant: Numba raises no such exception on a GPU."""
+        for word in words:
+            if not isinstance(word, ast.Constant) and self.fixed(word) is DYNAMIC:
+                message = f"{ast.unparse(word)}: what an exception says must be a constant on a GPU"
+                raise self.refuse(word, f"{message}; print it before, or leave it out")
+
     def stmt_Raise(self, node: ast.Raise) -> Statement:
         line, text = node.lineno, ast.unparse(node)
+        if node.cause is not None:
+            raise self.refuse(node, "Numba does not compile raise ... from: leave out what follows the exception")
+        if isinstance(node.exc, ast.Call):
+            self.refuse_words(*node.exc.args)
 
         def ex(f: Frame) -> None:
             f.m.place.line = line
@@ -296,7 +321,9 @@ class _Compiler(Expressions):
         if isinstance(node, ast.Name):
             name = node.id
             return lambda f, v: variables.assign(f, name, v, line)
-        if isinstance(node, ast.Tuple):
+        if isinstance(node, (ast.Tuple, ast.List)):
+            if any(isinstance(e, ast.Starred) for e in node.elts):
+                raise self.refuse(node, f"cannot assign to {ast.unparse(node)} in a kernel: write rest = t[1:]")
             parts = [self.target(e) for e in node.elts]
 
             def unpack(f: Frame, v: Any) -> None:
@@ -422,7 +449,7 @@ class _Compiler(Expressions):
     def stmt_For(self, node: ast.For) -> Statement:
         if self.node_suspends(node.target):
             raise self.refuse(node, "the target of a loop cannot call a device function")
-        iterable, assign, line = self.expr(node.iter), self.target(node.target), node.lineno
+        iterable, assign, line = self.expr(as_tuple(node.iter)), self.target(node.target), node.lineno
         self.forget(node)
         body, orelse = self.loop_parts(node)
         paths = self.paths(node)
@@ -463,7 +490,7 @@ class _Compiler(Expressions):
 
 def _places(target: ast.expr) -> list[ast.expr]:
     """The parts of a target that are computed: all but names."""
-    if isinstance(target, ast.Tuple):
+    if isinstance(target, (ast.Tuple, ast.List)):
         return [place for each in target.elts for place in _places(each)]
     return [] if isinstance(target, ast.Name) else [target]
 

@@ -5,6 +5,7 @@ What may have to wait is a generator (machine/turns.py): loops always, the rest,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,11 +14,12 @@ import numpy as np
 from pmpp.simt.front import inference
 from pmpp.simt.front.indexing import get_item
 from pmpp.simt.front.inference import Paths, settle
-from pmpp.simt.front.variables import Range, common_zero, condition, select, widen
+from pmpp.simt.front.variables import Numbered, Places, Range, common_zero, condition, select, widen
 from pmpp.simt.front.waiting import Watch
 from pmpp.simt.machine.frames import Frame, Loop, kind_of
 from pmpp.simt.machine.lanes import Mask, union
 from pmpp.simt.machine.memory import Array
+from pmpp.simt.machine.scattered import Scattered
 from pmpp.simt.machine.turns import Waits, plain, suspending, suspends, through
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.dtypes import is_number
@@ -324,13 +326,26 @@ def run_for(
 def _dry_for(
     f: Frame, source: Any, assign_target: Callable, body: Callable, orelse: Callable | None, *, head: bool = False
 ) -> None:
-    value = source.dtype.type(0) if isinstance(source, (Range, Array)) else next(iter(source))
+    value = _typical(f, source)
 
     def once(g: Frame) -> None:
         assign_target(g, value)
         plain(body)(g)
 
     inference.rounds(f, once, None if orelse is None else plain(orelse), head=head)
+
+
+def _typical(f: Frame, source: Any) -> Any:
+    """One of the values that a loop runs over, in a dry run."""
+    if isinstance(source, Range):
+        return source.dtype.type(0)
+    if isinstance(source, Places):
+        return (np.int64(0),) * len(source.extents)
+    if isinstance(source, Numbered):
+        return source.start, _typical(f, source.source)
+    if isinstance(source, Array):
+        return get_item(f, source, (np.int64(0),), source.storage.name, 0, (True,))
+    return next(iter(source))
 
 
 def _after_loop(f: Frame, outer: Mask, done: Mask | None, loop: Loop, orelse: Callable | None) -> Waits:
@@ -349,6 +364,18 @@ def _rounds(f: Frame, source: Any, loop: Loop, line: int) -> Iterator[tuple[Mask
     """For each round: the lanes that do it, the lanes that are through, and the loop variable's value."""
     if isinstance(source, Range):
         yield from _range_rounds(f, source, loop, line)
+        return
+    if isinstance(source, Places):
+        yield from _place_rounds(source, loop)
+        return
+    if isinstance(source, Numbered):
+        counted = source.start
+        for going, leaving, value in _rounds(f, source.source, loop, line):
+            yield going, leaving, (counted, value)
+            counted = counted + np.int64(1)
+        return
+    if isinstance(source, Scattered):
+        yield from _scattered_rounds(f, source, loop, line)
         return
     for value in elements(f, source, line):
         yield loop.current, None, value
@@ -379,8 +406,46 @@ def _range_rounds(f: Frame, r: Range, loop: Loop, line: int) -> Iterator[tuple[M
         value = (value + r.step).astype(r.dtype, copy=False)
 
 
+def _place_rounds(places: Places, loop: Loop) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
+    """Indices in C order, in each lane as many as its own extents make."""
+    extents = [n.astype(np.int64) for n in places.extents]
+    if all(n.size == 1 for n in extents):
+        for where in np.ndindex(*(max(0, int(n.reshape(-1)[0])) for n in extents)):
+            yield loop.current, None, tuple(map(np.int64, where))
+        yield None, loop.current, None
+        return
+    total: Any = np.int64(1)
+    for n in extents:
+        total = total * np.maximum(n, 0)
+    for k in itertools.count():
+        going, leaving = loop.current.split(np.asarray(k < total))
+        rest, where = np.int64(k), []
+        for n in reversed(extents):
+            n = np.maximum(n, 1)
+            where.append(rest % n)
+            rest = rest // n
+        yield going, leaving, tuple(reversed(where))
+
+
+def _scattered_rounds(f: Frame, source: Scattered, loop: Loop, line: int) -> Iterator:
+    """The elements of an array that is not the same in all lanes."""
+    length = source.gather(f, lambda part: np.int64(part.shape[0]) + np.int64(0))
+    for k in itertools.count():
+        going, leaving = loop.current.split(
+            np.broadcast_to(np.asarray(k < length), (1, 1) if not np.ndim(length) else np.shape(length))
+        )
+        value = None
+        if going is not None:
+            f.mask = going
+            value = get_item(f, source, (np.int64(k),), source.parts[0][1].storage.name, line, (True,))
+            f.mask = loop.current
+        yield going, leaving, value
+
+
 def _of_one_type(f: Frame, source: Any, line: int) -> None:
-    kinds = [v.dtype if is_number(v) else (getattr(v, "dtype", type(v)), getattr(v, "ndim", 0)) for v in source]
+    if not source:
+        raise f.m.error("a loop over an empty tuple does not compile in Numba: it has no type", line, UnsupportedError)
+    kinds = [inference.type_of(v) for v in source]
     if any(kind != kinds[0] for kind in kinds):
         given = ", ".join(map(kind_of, source))
         raise f.m.error(f"a loop over a tuple takes elements of one type, not {given}", line, UnsupportedError)
@@ -395,16 +460,29 @@ def elements(f: Frame, source: Any, line: int) -> Iterator[Any]:
         extent = source.shape[0]
         for i in range(int(extent)):
             yield get_item(f, source, (np.int64(i),), source.storage.name, line, (True,))
+    elif isinstance(source, Places):
+        if not all(n.size == 1 for n in source.extents):
+            message = "zip takes np.ndindex of extents that are the same for every thread"
+            raise f.m.error(message, line, UnsupportedError)
+        yield from (
+            tuple(map(np.int64, where)) for where in np.ndindex(*(int(n.reshape(-1)[0]) for n in source.extents))
+        )
+    elif isinstance(source, Numbered):
+        values = elements(f, source.source, line)
+        yield from ((source.start + np.int64(k), value) for k, value in enumerate(values))
     elif isinstance(source, Iterator):
         yield from source
     elif isinstance(source, Range):
         if not all(isinstance(v, np.generic) for v in (source.start, source.stop, source.step)):
             raise f.m.error(
-                "zip and enumerate take a range whose bounds are the same for every thread", line, UnsupportedError
+                "zip takes a range whose bounds are the same for every thread: loop over the range, and index",
+                line,
+                UnsupportedError,
             )
         yield from (source.dtype.type(i) for i in range(int(source.start), int(source.stop), int(source.step)))
     else:
-        raise f.m.error(f"cannot loop over {kind_of(source)}", line, UnsupportedError)
+        hint = ": loop over range(len(...)) and index" if isinstance(source, (str, Scattered)) else ""
+        raise f.m.error(f"cannot loop over {kind_of(source)}{hint}", line, UnsupportedError)
 
 
 def run_break(f: Frame) -> None:
@@ -433,7 +511,7 @@ def run_return(f: Frame, value: Any) -> None:
         if value is not None:
             f.value = value if f.value is None else common_zero([f.value, value]) if is_number(value) else value
         raise inference.Left
-    if value is not None:
+    if value is not None or f.value is not None:
         f.value = value if f.returned is None else select(f, f.mask.grid(), value, f.value, f.m.place.line)
     f.returned, f.mask = union(f.returned, f.mask), None
     if f.caller is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dis
+import enum
 import inspect
 import operator
 from collections.abc import Callable, Iterator
@@ -25,6 +26,31 @@ DYNAMIC = object()
 def is_value(thing: Any) -> bool:
     """Whether a Python object is a number or an array in a kernel, whose attributes are the kernel's."""
     return isinstance(thing, (np.ndarray, np.generic)) or type(thing) in (bool, int, float, complex)
+
+
+def has_attributes(thing: Any) -> bool:
+    """Whether Numba compiles the attributes of a global: of modules, enumerations, types of numbers and tuples."""
+    if isinstance(thing, type):
+        known = issubclass(thing, (enum.Enum, np.generic)) or thing.__module__.partition(".")[0] in _OF_NUMBA
+    else:
+        kind = type(thing)
+        known = (
+            inspect.ismodule(thing)
+            or callable(thing)
+            or isinstance(thing, (enum.Enum, tuple, str, np.dtype, np.iinfo, np.finfo))
+            or kind.__module__.partition(".")[0] in _OF_NUMBA
+            or hasattr(thing, "__cuda_array_interface__")
+        )
+    return known
+
+
+#: Packages that make what stands for something in a kernel.
+_OF_NUMBA = ("numba", "numba_cuda", "pmpp")
+
+
+def _attribute_of_what(thing: Any) -> str:
+    what = "an attribute of a class" if isinstance(thing, type) else f"an attribute of a {type(thing).__name__}"
+    return f"{what}: give it a global name of its own outside the kernel"
 
 
 def calls_something(node: ast.expr) -> bool:
@@ -111,7 +137,12 @@ class Names:
             path = intrinsics.device_path(base)
             if path is not None:
                 return intrinsics.DevicePath(f"{path}.{node.attr}")
+            if not has_attributes(base) and node.attr in dir(base):
+                raise self.refuse(node, f"Numba does not compile {ast.unparse(node)}, {_attribute_of_what(base)}")
             return getattr(base, node.attr, DYNAMIC)
+        if isinstance(node, ast.Call) and self.static(node.func) in (np.iinfo, np.finfo):
+            kind = self.static(node.args[0]) if len(node.args) == 1 and not node.keywords else DYNAMIC
+            return DYNAMIC if dtypes.as_dtype(kind) is None else self.static(node.func)(dtypes.as_dtype(kind))
         return DYNAMIC
 
     def static_int(self, node: ast.expr) -> Any:
@@ -235,7 +266,7 @@ _OPERATORS = {
     ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip
 _FOLDED = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.IfExp)
-_LITERAL = (*_FOLDED, ast.Constant, ast.operator, ast.unaryop, ast.boolop)
+_LITERAL = (*_FOLDED, ast.Constant, ast.Tuple, ast.expr_context, ast.operator, ast.unaryop, ast.boolop)
 #: Instructions of Python code that does nothing but return a constant.
 _CONSTANT = {"RESUME", "NOP", "LOAD_CONST", "LOAD_SMALL_INT", "RETURN_VALUE", "RETURN_CONST"}
 
@@ -261,10 +292,10 @@ TESTS_TWICE = _tests("while k < 4: k += 1") == 2
 
 
 def folded(node: ast.expr) -> Any:
-    """The number that Python's compiler makes of literals, before Numba sees any: 7 of `2 * 3 + 1`.  Or DYNAMIC."""
+    """What Python's compiler makes of literals, before Numba sees any: 7 of `2 * 3 + 1`.  Or DYNAMIC."""
     if isinstance(node, _FOLDED) and all(isinstance(n, _LITERAL) for n in ast.walk(node)):
         code = compile(ast.Expression(node), "", "eval")
         if {instruction.opname for instruction in dis.get_instructions(code)} <= _CONSTANT:
             value = eval(code)
-            return value if isinstance(value, (bool, int, float, complex)) else DYNAMIC
+            return value if isinstance(value, (bool, int, float, complex, tuple)) else DYNAMIC
     return DYNAMIC

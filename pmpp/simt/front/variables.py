@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from pmpp.simt.front.things import Choice, may_differ, parts_of
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.lanes import Mask, union
 from pmpp.simt.machine.memory import Array
+from pmpp.simt.machine.scattered import Scattered
 from pmpp.simt.values import dtypes, operators
 from pmpp.simt.values.dtypes import is_number
 from pmpp.simt.values.errors import SimtError, UnsupportedError
@@ -26,6 +29,21 @@ class Range:
     stop: Any
     step: Any
     dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class Places:
+    """`np.ndindex(*extents)`: all indices of an array of this shape, whose extents may differ between lanes."""
+
+    extents: tuple
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """`enumerate(source, start)`."""
+
+    source: Any
+    start: Any
 
 
 @dataclass(frozen=True)
@@ -80,7 +98,9 @@ def read_variable(f: Frame, name: str, line: int, level: int = 0) -> Any:
         lane = int(np.argmax(f.mask.without(defined.bits).grid()))
         message = "{who} reads {name}, which it never assigned: only another branch did"
         f.m.hazard("uninitialised_read", "register", name, line, lane, message)
-    return value.read(f, f.mask, line) if isinstance(value, Mixed) and f.mask is not None else value
+    if isinstance(value, (Mixed, Choice)) and f.mask is not None:
+        return value.read(f, f.mask, line) if isinstance(value, Mixed) else value.narrowed(f.mask)
+    return value
 
 
 def assign(f: Frame, name: str, value: Any, line: int) -> None:
@@ -131,14 +151,51 @@ def select(f: Frame, bits: np.ndarray | None, a: Any, b: Any, line: int) -> Any:
         return tuple(select(f, bits, x, y, line) for x, y in zip(a, b, strict=True))
     if isinstance(a, Vector) and isinstance(b, Vector) and a.kind == b.kind:
         return a.map(lambda x, y: select(f, bits, x, y, line), b)
-    if isinstance(a, Array) and isinstance(b, Array):
-        same = a.storage is b.storage and a.strides == b.strides and a.shape == b.shape
-        if same:
-            return Array(a.storage, a.dtype, a.shape, a.strides, np.where(bits, a.offset, b.offset))
-        raise f.m.error(
-            "lanes of one batch hold different arrays in one variable; index one array instead", line, UnsupportedError
-        )
+    if isinstance(a, (Array, Scattered)) and isinstance(b, (Array, Scattered)):
+        return scattered(f, bits, a, b, line)
+    chosen = _chosen(f, bits, a, b, line)
+    if chosen is not None:
+        return chosen
     raise f.m.error(f"cannot hold {kind_of(a)} in some lanes and {kind_of(b)} in others", line, UnsupportedError)
+
+
+def scattered(f: Frame, bits: np.ndarray, a: Array | Scattered, b: Array | Scattered, line: int) -> Array | Scattered:
+    """Arrays of which some lanes have one and others another, in one variable."""
+    parts: list[tuple[np.ndarray, Array]] = []
+    for whole, lanes in ((a, bits), (b, ~np.asarray(bits))):
+        for here, array in whole.parts if isinstance(whole, Scattered) else ((True, whole),):
+            mine = lanes & here
+            for k, (theirs, known) in enumerate(parts):
+                if known.storage is array.storage and known.strides == array.strides and known.shape == array.shape:
+                    offset = (
+                        array.offset if known.offset is array.offset else np.where(mine, array.offset, known.offset)
+                    )
+                    parts[k] = theirs | mine, Array(array.storage, array.dtype, array.shape, array.strides, offset)
+                    break
+            else:
+                if parts and (parts[0][1].dtype != array.dtype or parts[0][1].ndim != array.ndim):
+                    kinds = f"{kind_of(parts[0][1])} in some threads and {kind_of(array)} in others"
+                    raise f.m.error(f"a variable cannot be {kinds}: Numba has no type for both", line, UnsupportedError)
+                parts.append((mine, array))
+    return parts[0][1] if len(parts) == 1 else Scattered(tuple(parts))
+
+
+def _chosen(f: Frame, bits: np.ndarray, a: Any, b: Any, line: int) -> Any:
+    """Strings, members of an enumeration, or perhaps nothing, in one variable; None if Numba has no type for it."""
+    if isinstance(a, enum.IntEnum) and isinstance(b, enum.IntEnum) and type(a) is type(b):
+        return select(f, bits, np.int64(a), np.int64(b), line)
+    parts: list[tuple[np.ndarray, Any]] = []
+    for mine, thing in [*parts_of(a, np.asarray(bits)), *parts_of(b, ~np.asarray(bits))]:
+        for k, (theirs, known) in enumerate(parts):
+            values = is_number(thing) and is_number(known)
+            if thing is known or values or (isinstance(thing, (str, enum.Enum)) and thing == known):
+                parts[k] = theirs | mine, select(f, mine, thing, known, line) if values else known
+                break
+        else:
+            parts.append((mine, thing))
+    if len(parts) == 1:
+        return parts[0][1]
+    return Choice(parts) if may_differ([thing for _, thing in parts]) else None
 
 
 def bad_operands(f: Frame, operator: str, a: Any, b: Any, line: int) -> SimtError:
@@ -181,7 +238,7 @@ def unpack(f: Frame, value: Any, count: int, line: int) -> tuple:
 def condition(f: Frame, value: Any, line: int) -> np.ndarray | np.bool_:
     """A value as a condition: a NumPy bool where it is the same for every lane, else an array of bools."""
     if not is_number(value):
-        if value is None or isinstance(value, (bool, str)):
+        if value is None or isinstance(value, (bool, str, tuple)):
             return np.bool_(bool(value))
         raise f.m.error(f"{kind_of(value)} is not a condition", line, UnsupportedError)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 from pmpp.simt.machine.lanes import Mask
@@ -61,4 +62,9 @@ def kind_of(value: Any) -> str:
         return f"a tuple of {len(value)}"
     if isinstance(value, Vector):
         return f"a {value.kind} vector"
-    return "nothing" if value is None else type(value).__name__
+    if isinstance(value, str):
+        return "a string"
+    if isinstance(value, enum.Enum):
+        return f"{value} of an {type(value).__mro__[1].__name__}"
+    described = getattr(value, "described", None)
+    return "nothing" if value is None else described if isinstance(described, str) else type(value).__name__
