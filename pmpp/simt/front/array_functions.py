@@ -78,7 +78,7 @@ def _mean(f: Frame, call: Call, array: Any) -> Value:
     for value in _numbers(f, call, array):
         total = dtypes.cast(BINARY["Add"](total, value), total.dtype)
         _counted(f, call, total.dtype)
-    return dtypes.cast(BINARY["Div"](total, np.int64(array.size())), total.dtype)
+    return BINARY["Div"](total, np.int64(array.size()))  # of float32 a float64
 
 
 def _variance(f: Frame, call: Call, array: Any) -> Value:
@@ -183,7 +183,7 @@ def _round(f: Frame, call: Call, value: Any, digits: Any = None) -> Value:
     if not is_number(value) or value.dtype.kind not in "f":
         raise TypeError(f"it takes a float, not {kind_of(value)}")
     if digits is not None:
-        return maths.round_half_even(value, digits)
+        return maths.round_half_even(value.astype(np.float64), digits)
     return dtypes.cast(maths.round_half_even(value), value.dtype)
 
 

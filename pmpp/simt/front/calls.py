@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import math
 from collections.abc import Callable
 from typing import Any
@@ -130,6 +131,8 @@ def _returned(function: Any) -> Callable[[Frame], Any]:
 def cast_call(f: Frame, dtype: Any, args: list, line: int) -> Any:
     """`float32(x)`: a conversion."""
     dtype = dtypes.as_dtype(dtype)
+    if dtype is not None and len(args) == 1 and isinstance(args[0], enum.IntEnum) and dtypes.is_int(dtype):
+        args = [np.int64(args[0])]
     if dtype is None or len(args) != 1 or not is_number(args[0]):
         given = ", ".join(map(kind_of, args))
         raise f.m.error(f"{dtype}({given}) is not a conversion: it takes one number", line, UnsupportedError)

@@ -28,7 +28,8 @@ from pmpp.simt.front import (
     ufuncs,
     variables,
 )
-from pmpp.simt.front.names import DYNAMIC, Names, calls_something, folded, is_value
+from pmpp.simt.front.names import DYNAMIC, Names, calls_something, counts_from_the_end, folded, is_value
+from pmpp.simt.machine import memory
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.instructions import FP16, FP64, INTEGER, SPECIAL, class_of, class_of_call, classify
 from pmpp.simt.machine.memory import Array
@@ -244,6 +245,7 @@ class Expressions(Names):
         powers = name == "Pow" and not isinstance(constant, (int, np.integer))
         may_raise, in_place = name in ("Pow", "Div"), isinstance(node, ast.AugAssign)
         folded = all(map(self.is_constant, nodes))  # the compiler computes it
+        too_large = self.too_large(node) if isinstance(node, ast.BinOp) else ""
 
         def operate(f: Frame, a: Any, b: Any, line: int) -> Any:
             try:
@@ -258,6 +260,8 @@ class Expressions(Names):
             if may_raise:
                 variables.check_operator(f, name, a, b, line)
             m = f.m
+            if too_large and m.warnings is not None:
+                m.warnings.note("overflow", m.place.site or line, f"{too_large} does not fit 64 bits: it is {result}")
             if m.counts is not None:
                 kind = SPECIAL if divides or (powers and result.dtype.kind == "f") else class_of(result.dtype)
                 if flop and not folded:
@@ -270,6 +274,14 @@ class Expressions(Names):
             return result
 
         return operate
+
+    def too_large(self, node: ast.BinOp) -> str:
+        """An operation on constants, as written, if its result does not fit 64 bits, in which it is computed."""
+        values = [self.fixed(side) for side in (node.left, node.right)]
+        if not all(type(value) is int for value in values) or (isinstance(node.op, ast.Pow) and values[1] > 4096):
+            return ""
+        exact = self.of_two_constants(node)
+        return ast.unparse(node) if type(exact) is int and dtypes.constant(exact) is None else ""
 
     def expr_UnaryOp(self, node: ast.UnaryOp) -> Expression:
         operand, line = self.expr(node.operand), node.lineno
@@ -436,7 +448,7 @@ class Expressions(Names):
 
     def subscript(self, node: ast.Subscript) -> tuple[Expression, Expression, str, tuple[bool, ...]]:
         index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        literals = tuple(accidental_float64.is_literal(e) for e in index)
+        literals = tuple(map(self.may_be_negative, index))
         parts = [self.expr(e) for e in index]
         if isinstance(node.slice, ast.Tuple):
             indices: Expression = lambda f: tuple([p(f) for p in parts])  # noqa: E731
@@ -448,6 +460,14 @@ class Expressions(Names):
                 return value if isinstance(value, tuple) else (value,)
 
         return self.expr(node.value), indices, ast.unparse(node.value), literals
+
+    def may_be_negative(self, node: ast.expr) -> bool | str:
+        """Whether an index may count from the end: a literal does, and what is written so, which is noted."""
+        if accidental_float64.is_literal(node):
+            return True
+        if isinstance(node, ast.Name) and node.id in self.assigned_once:
+            node = self.assigned_once[node.id]
+        return memory.FROM_THE_END if counts_from_the_end(node) else False
 
     def expr_Subscript(self, node: ast.Subscript) -> Expression:
         base, indices, name, literals = self.subscript(node)
@@ -461,6 +481,8 @@ class Expressions(Names):
                 raise self.refuse(node, "** does not exist on the device: name the arguments, f(a=1)")
             names.append((k.arg, self.expr(k.value)))
         thing = self.static(node.func)
+        if thing is print and names:
+            raise self.refuse(node, f"print takes no {names[0][0]}= on a GPU: values alone")
         line = node.lineno
         literals = tuple(not isinstance(a, ast.Starred) and self.literal_argument(a) for a in node.args)
         first = ast.unparse(node.args[0]) if node.args else ""

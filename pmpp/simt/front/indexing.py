@@ -53,18 +53,18 @@ def get_item(f: Frame, base: Any, indices: tuple, name: str, line: int, literals
         return base.gather(f, lambda part: get_item(f, part, indices, name, line, literals))
     if isinstance(base, Array):
         if not _NO_PLACE.isdisjoint(map(type, indices)):
-            indices, literals = _expanded(f, base, indices, name, line, reading=True), ()
+            indices, literals = _expanded(f, base, indices, literals, name, line, reading=True)
         if base.is_record and (base.ndim == 0 or isinstance(indices[0], str)):
             return load_field(f, base, _field_name(f, base, indices, name, line), f"{name}[{indices[0]!r}]", line)
         if len(indices) == base.ndim and _VIEWS.isdisjoint(map(type, indices)):
-            literals = literals if len(literals) == len(indices) else (False,) * len(indices)
+            literals = _aligned_literals(literals, indices)
             at, mask = memory.position(f.m, f.mask, base, indices, name, line, literals)
             if base.is_record:
                 return Array(base.storage, base.dtype, (), (), memory.lose(at, f.mask, mask))
             if mask is None:
                 return base.dtype.type(0)
             return memory.load(f.m, mask, base, at, name, line)
-        return _view(f, base, indices, name, line)
+        return _view(f, base, indices, name, line, literals)
     if isinstance(base, tuple):
         if len(indices) == 1 and isinstance(indices[0], slice):
             bounds = (indices[0].start, indices[0].stop, indices[0].step)
@@ -100,28 +100,38 @@ def _tuple_lookup(f: Frame, base: tuple, indices: tuple, name: str, line: int) -
     return result
 
 
-def _expanded(f: Frame, base: Array, indices: tuple, name: str, line: int, *, reading: bool = False) -> tuple:
-    """Indices with all that `...` stands for. `None`, which makes an axis of one element, stays."""
+def _expanded(
+    f: Frame, base: Array, indices: tuple, literals: tuple, name: str, line: int, *, reading: bool = False
+) -> tuple[tuple, tuple]:
+    """Indices, and whether each is a literal, with all that `...` stands for. `None`, which makes an axis, stays."""
     if sum(index is Ellipsis for index in indices) > 1:
         raise f.m.error(f"{name} is indexed with two ...; one is enough", line, UnsupportedError)
     if len(indices) == 1 and reading and base.ndim:
         said, instead = ("...", ":") if indices[0] is Ellipsis else ("None", "None, ...")
         message = f"{name}[{said}] alone does not compile in Numba for a GPU: write {name}[{instead}]"
         raise f.m.error(message, line, UnsupportedError)
+    literals = _aligned_literals(literals, indices)
     at = next((k for k, index in enumerate(indices) if index is Ellipsis), None)
     if at is None:
-        return indices
+        return indices, literals
     missing = base.ndim - sum(index is not None for index in indices) + 1
-    return (*indices[:at], *(slice(None),) * missing, *indices[at + 1 :])
+    whole = (slice(None),) * missing
+    return (*indices[:at], *whole, *indices[at + 1 :]), (*literals[:at], *whole, *literals[at + 1 :])
 
 
-def _view(f: Frame, base: Array, indices: tuple, name: str, line: int) -> Array:
+def _aligned_literals(literals: tuple, indices: tuple) -> tuple:
+    return literals if len(literals) == len(indices) else (False,) * len(indices)
+
+
+def _view(f: Frame, base: Array, indices: tuple, name: str, line: int, literals: tuple = ()) -> Array:
     """An array of fewer elements: some axes indexed, others sliced or left whole."""
     count = sum(index is not None for index in indices)
     if count > base.ndim:
         raise f.m.error(f"{name} has {base.ndim} axes and cannot take {count} indices", line, UnsupportedError)
     offset, shape, strides, axis = base.offset, [], [], -1
-    for index in (*indices, *(slice(None),) * (base.ndim - count)):
+    literals = _aligned_literals(literals, indices)
+    rest = (slice(None),) * (base.ndim - count)
+    for index, literal in zip((*indices, *rest), (*literals, *rest), strict=True):
         if index is None:
             shape.append(1)
             strides.append(0)
@@ -136,7 +146,7 @@ def _view(f: Frame, base: Array, indices: tuple, name: str, line: int) -> Array:
         else:
             index = memory.as_index(f.m, index, name)
             index, inside = memory.in_bounds(
-                f.m, f.mask, index, extent, name, base.storage.space, (axis, base.ndim), line, False
+                f.m, f.mask, index, extent, name, base.storage.space, (axis, base.ndim), line, literal
             )
             offset = memory.lose(offset + index * stride, f.mask, inside)
     return Array(base.storage, base.dtype, tuple(shape), tuple(strides), offset)
@@ -183,7 +193,7 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
     if not isinstance(base, Array):
         raise f.m.error(f"{name} is {kind_of(base)} and its items cannot be assigned", line, UnsupportedError)
     if not _NO_PLACE.isdisjoint(map(type, indices)):
-        indices, literals = _expanded(f, base, indices, name, line), ()
+        indices, literals = _expanded(f, base, indices, literals, name, line)
     if base.is_record:
         if base.ndim == 0 or isinstance(indices[0], str):
             field = _field_name(f, base, indices, name, line)
@@ -193,7 +203,7 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
             _copy_record(f, get_item(f, base, indices, name, line, literals), value, name, line)
             return
     if len(indices) != base.ndim or not _VIEWS.isdisjoint(map(type, indices)):
-        _assign_all(f, _view(f, base, indices, name, line), value, name, line)
+        _assign_all(f, _view(f, base, indices, name, line, literals), value, name, line)
         return
     if isinstance(value, enum.IntEnum) and dtypes.is_int(base.dtype):
         value = np.int64(value)
@@ -207,7 +217,7 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
     if value.dtype == dtypes.FLOAT16 and base.dtype == dtypes.BOOL:
         message = f"cannot store float16 in {name}, an array of bool: Numba cannot compile it; write x != 0"
         raise f.m.error(message, line, UnsupportedError)
-    literals = literals if len(literals) == len(indices) else (False,) * len(indices)
+    literals = _aligned_literals(literals, indices)
     at, mask = memory.position(f.m, f.mask, base, indices, name, line, literals)
     if mask is not None:
         memory.store(f.m, mask, base, at, value, name, line)

@@ -1,6 +1,6 @@
 """`match`: rewritten as the chain of `if` that Python's compiler makes of it, before anything else looks at the source.
 
-Numba compiles what is such a chain: numbers, strings, dotted names, None, alternatives, and a name for all that is left.
+Numba compiles what is such a chain: numbers, strings, dotted names, None, alternatives, and a name for what is left.
 A `match` with another pattern stays, and is refused (`stmt_Match` in compiler.py).
 """
 

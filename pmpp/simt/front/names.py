@@ -188,7 +188,7 @@ class Names:
             return (all(yes), any(no)) if isinstance(test.op, ast.And) else (any(yes), all(no))
         value = self.fixed(test)
         if value is DYNAMIC and isinstance(test, (ast.Compare, ast.BinOp)):
-            value = self._of_two_constants(test)
+            value = self.of_two_constants(test)
         return (True, True) if value is DYNAMIC else (bool(value), not value)
 
     def undecided(self, values: list[ast.expr], is_and: bool) -> list[ast.expr]:
@@ -216,7 +216,8 @@ class Names:
         for name in _stored(node):
             self.constants.pop(name, None)
 
-    def _of_two_constants(self, node: ast.Compare | ast.BinOp) -> Any:
+    def of_two_constants(self, node: ast.Compare | ast.BinOp) -> Any:
+        """What Python makes of an operation on two constants, or DYNAMIC."""
         if isinstance(node, ast.BinOp):
             sides, op = (node.left, node.right), node.op
         else:
@@ -275,6 +276,13 @@ def _stored(node: ast.AST) -> set[str]:
     """The variables that a statement assigns."""
     functions = {n.name for n in ast.walk(node) if isinstance(n, ast.FunctionDef)}
     return functions | {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def counts_from_the_end(node: ast.expr) -> bool:
+    """Whether an index is written to be negative, as in `x[-1 - i]`: it begins with a minus, and nothing is added."""
+    while isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Add):
+        node = node.left
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert))
 
 
 def leaves(body: list[ast.stmt]) -> bool:

@@ -91,10 +91,8 @@ def _zip(f: Frame, call: Call, *sources: Any) -> Iterator:
     return builtins.zip(*(flow.elements(f, s, call.line) for s in sources), strict=False)
 
 
-def _print(f: Frame, call: Call, *values: Any, **names: Any) -> None:
+def _print(f: Frame, call: Call, *values: Any) -> None:
     """`print` from every active thread, in order."""
-    if names:
-        raise TypeError(f"print takes no {next(iter(names))}= on a GPU: values alone")
     if f.m.dry:
         return
     lanes = f.m.batch.lanes

@@ -119,6 +119,9 @@ class Watch:
         if endless and self.idle % self.ROUNDS == self.ROUNDS - 1:
             self.variables = dict(self.f.vars)
         elif endless and self.idle % self.ROUNDS == 0 and self.unchanged():
+            if m.reads == self.reads:
+                message = "this loop is endless: nothing that its test depends on changes, and it reads no memory"
+                raise m.error(message, self.line)
             raise self.stuck()
         if m.launch.can_begin_again and self.idle >= self.SUSPICIOUS and m.reads != self.reads:
             raise self.stuck()

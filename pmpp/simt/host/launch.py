@@ -150,7 +150,7 @@ class _Arguments:
             array = self.host(what, fetched)
         elif hasattr(value, "__cuda_array_interface__"):
             array = as_cuda_array(value)._argument()
-        elif isinstance(value, enum.Enum) and not isinstance(value, int):
+        elif isinstance(value, enum.Enum) and declared is None:
             return value
         else:
             typed = dtypes.constant(value)

@@ -82,6 +82,8 @@ class Report:
     shared_bytes of shared memory that a block takes, static and dynamic
     hazards      list of Hazard, the first of its kind on each line
     warnings     list of KernelWarning: lines that turn float32 into float64 by accident; see accidental_float64.py
+    notes        list of KernelWarning: what does what is written, and may surprise: an index that counts from the end,
+                 a constant that does not fit 64 bits
     kernel       the kernel's name; `grid` and `block` are its launch configuration as 3-tuples
     schedule     how it ran: "lockstep", or by turns of "blocks", "warps", "lanes", or "shuffled, seed 0"
     trace        a Trace if one was asked for (`trace=True`): accesses, steps and heat; else None
@@ -95,6 +97,7 @@ class Report:
         self.hazards: list[Hazard] = list(machine.hazards.values())
         warnings = [] if machine.warnings is None else machine.warnings.found
         self.warnings: list[KernelWarning] = sorted(warnings, key=lambda warning: warning.line)
+        self.notes: list[KernelWarning] = [] if machine.warnings is None else machine.warnings.notes
         self.trace = machine.trace
         self.by_line: dict[int, dict[str, int]] = {
             line: dict(zip(COUNTERS, values, strict=True))
@@ -157,7 +160,7 @@ class Report:
         return f"<Report of {self.kernel}: grid {self.grid}, block {self.block}, {len(self.hazards)} hazards>"
 
     def _findings(self) -> list[Hazard | KernelWarning]:
-        return [*self.hazards, *self.warnings]
+        return [*self.hazards, *self.warnings, *self.notes]
 
     def _source(self) -> list[tuple[int, str]]:
         told = [each.line for each in self._findings()]  # those outside of the kernel are of device functions nearby

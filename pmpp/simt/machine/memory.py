@@ -83,6 +83,9 @@ def as_index(m: Machine, value: Value, name: str) -> Value:
     return value if value.dtype == dtypes.INT64 else value.astype(dtypes.INT64)
 
 
+#: Said of an index that is written to be negative, as in `x[-1 - i]`: it wraps around, and the report notes it.
+FROM_THE_END = "from the end"
+
 #: One axis of several: its number, and how many there are.
 Axis = tuple[int, int]
 
@@ -94,7 +97,15 @@ def _along(axis: Axis, index: int) -> str:
 
 
 def in_bounds(
-    m: Machine, mask: Mask, index: Value, extent: object, name: str, space: str, axis: Axis, line: int, literal: bool
+    m: Machine,
+    mask: Mask,
+    index: Value,
+    extent: object,
+    name: str,
+    space: str,
+    axis: Axis,
+    line: int,
+    literal: bool | str,
 ) -> tuple[Value, Mask | None]:
     """Check one axis.  Returns a safe index for every lane, and the mask without the lanes that are out of bounds."""
     if m.dry:
@@ -104,6 +115,7 @@ def in_bounds(
         if 0 <= i < extent:
             return index, mask
         if -extent <= i < 0 and (literal or m.checks is None):
+            _note_wrap(m, name, axis, i, extent, line, literal)
             return np.int64(i + extent), mask
         index = np.full((1, 1), i, np.int64)
     elif isinstance(extent, int) and index.size:
@@ -122,6 +134,9 @@ def in_bounds(
         valid = f"valid indices are 0 to {n - 1}" if n else "the array is empty"
         m.hazard("out_of_bounds", space, name, line, lane, f"{{who}} accesses {{name}}[{_along(axis, i)}], but {valid}")
         mask = mask.without(np.broadcast_to(outside, np.broadcast_shapes(outside.shape, (1, 1))))
+    if literal == FROM_THE_END and m.warnings is not None and (negative & ~outside).any():
+        lane = lane_of(m.batch.lanes, negative & ~outside)
+        _note_wrap(m, name, axis, int(_pick(m, index, lane)), int(_pick(m, extent, lane)), line, literal)
     if m.checks is not None and not literal and (negative & ~outside).any():
         lane = lane_of(m.batch.lanes, negative & ~outside)
         i = int(_pick(m, index, lane))
@@ -132,6 +147,12 @@ def in_bounds(
     wrapped = np.where(index < 0, index + extent, index)
     last = np.maximum(np.asarray(extent) - 1, 0)
     return np.clip(wrapped, 0, last), mask
+
+
+def _note_wrap(m: Machine, name: str, axis: Axis, i: int, extent: int, line: int, literal: bool | str) -> None:
+    if literal == FROM_THE_END and m.warnings is not None:
+        message = f"{name}[{_along(axis, i)}] counts from the end: a negative index wraps around, here to {i + extent}"
+        m.warnings.note("wraps", m.place.site or line, message)
 
 
 #: The offset of a view or record in lanes whose index was out of bounds: they read nothing and write nothing.
@@ -146,7 +167,7 @@ def lose(offset: Value | int, before: Mask, after: Mask | None) -> Value | int:
 
 
 def position(
-    m: Machine, mask: Mask, array: Array, indices: tuple, name: str, line: int, literals: tuple[bool, ...]
+    m: Machine, mask: Mask, array: Array, indices: tuple, name: str, line: int, literals: tuple[bool | str, ...]
 ) -> tuple[Value, Mask | None]:
     """Element position in the storage for each lane, and the lanes that may access it."""
     total: Value | int = array.offset
