@@ -1,12 +1,15 @@
 """Idioms of CUDA-Python code, each as a small kernel: what Numba makes of them is what the interpreter must make.
 
-A kernel takes what its parameters name (`GIVEN`) and is launched with two blocks of four threads.  What stands in its
-arrays afterwards is compared with what numba-cuda's own code leaves there (tests/support/launched.py), or both refuse.
+A kernel takes what its parameters name (`given`) and is launched with two blocks of four threads.  What numba-cuda's own
+code leaves in its arrays (tests/support/launched.py), or that it refuses the kernel, stands in `idioms.json`:
+
+    python -m tests.simt.test_idioms    asks Numba about those that have changed; --all asks about every one
 """
 
-# ruff: noqa: B007, E711, F841
-# ruff: noqa: PLR1730, RUF005
-# ruff: noqa: UP031
+
+# They are written as strangers write them.
+# ruff: noqa: B007, B009, B905, C409, E501, E711, E731, F821, F841, NPY002, PLE0704, PLR1711, PLR1730, PLW0603
+# ruff: noqa: RET501, RUF005, RUF059, UP031
 
 import collections
 import enum
@@ -18,7 +21,6 @@ import numpy as np
 
 from pmpp.simt import cuda
 
-FULL = dict[str, object]
 BLOCKS, THREADS = 2, 4
 
 
@@ -1922,7 +1924,7 @@ def nested_function_with_a_default(x, out):
 
 @idiom
 def lambda_in_a_kernel(x, out):
-    square = lambda v: v * v  # noqa: E731
+    square = lambda v: v * v
     i = cuda.grid(1)
     out[i, 0] = square(x[i])
 
@@ -1999,6 +2001,7 @@ def early_return(x, out):
 def return_of_none(x, out):
     i = cuda.grid(1)
     out[i, 0] = x[i]
+    return None
 
 
 @idiom
@@ -2164,7 +2167,7 @@ def condition_on_a_global(whole):
     if FLAG:
         whole[i, 0] = 1
     else:
-        whole[i, 0] = undefined_name  # noqa: F821
+        whole[i, 0] = undefined_name
 
 
 @idiom
@@ -2744,7 +2747,7 @@ def record_as_a_tuple(r, out):
 @idiom
 def getattr_of_a_record(r, out):
     i = cuda.grid(1)
-    out[i, 0] = getattr(r[i], "a")  # noqa: B009
+    out[i, 0] = getattr(r[i], "a")
 
 
 @idiom

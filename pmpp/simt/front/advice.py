@@ -39,7 +39,7 @@ _PYTHON = {
     "format": "print takes several values", "frozenset": "write a tuple",
 }  # fmt: skip
 _MATH = {
-    "cbrt": "write cuda.cbrt(x)", "prod": "write a loop", "fsum": "write a loop", "dist": "write math.hypot",
+    "cbrt": "write cuda.cbrt(x)", "prod": "write a loop", "fsum": "write a loop", "dist": "write math.hypot(x, y)",
     "isqrt": "write int(math.sqrt(n))", "comb": "pass a table", "perm": "pass a table",
     "factorial": "pass a table", "gcd": "write a loop", "lcm": "write a loop",
     "isclose": "write abs(x - y) <= tolerance", "sumprod": "write a loop", "log": "write math.log(x) / math.log(base)",
@@ -49,6 +49,9 @@ _MATH = {
 def instead_of(thing: Any, name: str) -> str:
     """What to write instead of calling a Python object; an empty string where there is nothing to say."""
     module = getattr(thing, "__module__", None) or type(thing).__module__
+    written, name = name, name.rpartition(".")[2]
+    if ".random." in written or str(module).startswith(("numpy.random", "random")):
+        return "pass random numbers, or use numba.cuda.random, as xoroshiro128p_uniform_float32"
     if isinstance(thing, np.ufunc) or (module or "").partition(".")[0] == "numpy":
         if name in _NUMPY:
             return f"Numba compiles no np.{name} for a GPU; write {_NUMPY[name]}"
@@ -59,4 +62,8 @@ def instead_of(thing: Any, name: str) -> str:
         return f"Numba compiles no np.{name} for a GPU; write a loop"
     if module == "math":
         return f"Numba does not compile math.{name} for a GPU{'; ' + _MATH[name] if name in _MATH else ''}"
-    return _PYTHON.get(name, "")
+    if isinstance(getattr(thing, "__self__", None), str):
+        return "a kernel compares strings, and does no more with them"
+    if module in ("builtins", "operator", "_operator"):
+        return _PYTHON.get(name, "Numba does not compile it for a GPU")
+    return ""

@@ -20,6 +20,18 @@ from pmpp.simt.values.dtypes import Value, is_number
 from pmpp.simt.values.operators import BINARY, COMPARE
 
 
+def _alone(function: Callable) -> Callable:
+    """A handler that takes an array and nothing else."""
+
+    def handle(f: Frame, call: Call, array: Any, *more: Any, **named: Any) -> Any:
+        if more or named:
+            raise TypeError("it takes the array alone on a GPU: loop over an axis")
+        return function(f, call, array)
+
+    handle.counts_itself = True  # type: ignore[attr-defined]
+    return handle
+
+
 def _whole(array: Any) -> Array:
     if not isinstance(array, Array) or array.is_record:
         raise TypeError(f"it takes an array of numbers, not {kind_of(array)}")
@@ -139,8 +151,9 @@ def _count(f: Frame, call: Call, array: Any) -> Value:
 
 #: Methods of arrays.
 METHODS = {
-    "sum": _sum, "prod": _product, "mean": _mean, "var": _variance, "std": _deviation, "argmin": _where_is("Lt"),
-    "argmax": _where_is("Gt"), "any": _any, "all": _all,
+    "sum": _alone(_sum), "prod": _alone(_product), "mean": _alone(_mean), "var": _alone(_variance),
+    "std": _alone(_deviation), "argmin": _alone(_where_is("Lt")), "argmax": _alone(_where_is("Gt")),
+    "any": _alone(_any), "all": _alone(_all),
 }  # fmt: skip
 
 
@@ -188,8 +201,7 @@ def _round(f: Frame, call: Call, value: Any, digits: Any = None) -> Value:
 
 
 _LOOPS = {
-    np.sum: _sum, np.prod: _product, np.mean: _mean, np.var: _variance, np.std: _deviation,
-    np.argmin: METHODS["argmin"], np.argmax: METHODS["argmax"], np.any: _any, np.all: _all, np.count_nonzero: _count,
+    **{getattr(np, name): method for name, method in METHODS.items()}, np.count_nonzero: _alone(_count),
     np.ndindex: _ndindex, np.ndenumerate: _ndenumerate, np.nditer: _nditer, np.size: _size, np.shape: _shape,
     np.real: _real, np.imag: _imaginary, np.round: _round, np.around: _round,
 }  # fmt: skip

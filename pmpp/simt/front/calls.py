@@ -135,7 +135,8 @@ def cast_call(f: Frame, dtype: Any, args: list, line: int) -> Any:
         args = [np.int64(args[0])]
     if dtype is None or len(args) != 1 or not is_number(args[0]):
         given = ", ".join(map(kind_of, args))
-        raise f.m.error(f"{dtype}({given}) is not a conversion: it takes one number", line, UnsupportedError)
+        hint = "; write its .value" if any(isinstance(a, enum.Enum) for a in args) else ""
+        raise f.m.error(f"{dtype}({given}) is not a conversion: it takes one number{hint}", line, UnsupportedError)
     if f.m.counts is not None and f.mask is not None:
         f.m.counts.instruction(line, f.mask, CONVERSION)
     try:
@@ -178,8 +179,8 @@ def method(f: Frame, value: Any, name: str, args: list, line: int, call: intrins
         return None
     if isinstance(value, Array) and name == "item" and not args and value.ndim == 0:
         return indexing.get_item(f, value, (), value.storage.name, line, ())
-    if isinstance(value, Array) and call is not None and name in array_functions.METHODS and not args:
-        return array_functions.METHODS[name](f, call, value)
+    if isinstance(value, Array) and call is not None and name in array_functions.METHODS:
+        return array_functions.METHODS[name](f, call, value, *args)
     if is_number(value) and name == "view" and len(args) == 1 and (dtype := dtypes.as_dtype(args[0])) is not None:
         if dtype.itemsize != value.dtype.itemsize:
             message = f"{value.dtype} cannot be viewed as {dtype}: the sizes differ"

@@ -233,7 +233,7 @@ class Expressions(Names):
     def binary(self, op: ast.operator, node: ast.AST) -> Callable:
         name = type(op).__name__
         if name not in BINARY:
-            raise self.refuse(node, "matrix multiplication with @ does not exist on the device")
+            raise self.refuse(node, "matrix multiplication with @ does not exist on the device: write the loops")
         function = BINARY[name]
         flop = function.flop
         nodes = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
@@ -493,7 +493,7 @@ class Expressions(Names):
                 if attribute == "sync":
                     return suspending(lambda f: calls.synchronise(f, base(f), args(f), line))
                 if names:
-                    raise self.refuse(node, f"{ast.unparse(node.func)} takes no arguments by name")
+                    raise self.refuse(node, f"{ast.unparse(node.func)}() takes no arguments by name in a kernel")
                 return lambda f: calls.method(f, base(f), attribute, args(f), line, call)
             function = self.expr(node.func)
             return suspending(lambda f: calls.call_value(f, function(f), args(f), {k: v(f) for k, v in names}, call))
@@ -526,7 +526,7 @@ class Expressions(Names):
             return f"{name} is a plain Python function; a kernel calls functions made with @cuda.jit(device=True)"
         if isinstance(thing, type) and issubclass(thing, enum.Enum):
             return f"{name} cannot be called in a kernel: compare with its members' values"
-        instead = advice.instead_of(thing, getattr(thing, "__name__", ""))
+        instead = advice.instead_of(thing, name)
         return f"{name} cannot be called in a kernel{': ' + instead if instead else ''}"
 
     def device_call(self, node: ast.Call, path: str, call: intrinsics.Call, args: Callable, names: list) -> Expression:
@@ -563,7 +563,8 @@ class Expressions(Names):
                 raise self.refuse(node, f"{call.function}: {error}") from error
         for extent in shape if isinstance(shape, tuple) else (shape,):
             if isinstance(extent, enum.Enum):
-                raise self.refuse(node, f"the shape of {call.function} is {extent}: write {extent}.value")
+                member = f"{type(extent).__name__}.{extent.name}"
+                raise self.refuse(node, f"the shape of {call.function} is {member}: write {member}.value")
         if shape is not DYNAMIC:
             return self.plain_call(functools.partial(handler, shape=shape), call, rest, keywords)
         refusal = self.refuse(
@@ -656,10 +657,12 @@ _NO_DTYPE = re.compile(r"'(\w+)' object has no attribute '(?:dtype|shape|ndim)'"
 def _plain(error: Exception, values: list) -> str:
     """What a handler has to say about its arguments, in a reader's words."""
     text = str(error).replace("handler() ", "").replace("() takes", " takes")
-    text = re.sub(r"\b(?:\w+\.)*(?:<locals>\.)?(?:<lambda>|fold|call_operator|__call__)\(?\)? ", "it ", text)
-    text = re.sub(r"it takes (\d+) positional arguments? but \d+ were given", "it takes fewer arguments", text)
+    text = re.sub(r"^\S+ (takes|got|missing) ", r"it \1 ", text)
+    text = re.sub(r"it takes .*positional arguments? but (\d+) w.*", "it does not take so many arguments", text)
+    text = re.sub(r"it missing (\d+) required positional arguments?: .*", "it takes more arguments", text)
+    text = re.sub(r"it got an unexpected keyword argument '(\w+)'.*", r"it takes no argument \1", text)
     found = _NO_DTYPE.search(text)
     if found:
         odd = next((v for v in values if not is_number(v)), None)
-        return f"it takes numbers, not {kind_of(odd)}"
+        return f"it takes numbers, not {kind_of(odd)}{': write its .value' if isinstance(odd, enum.Enum) else ''}"
     return text

@@ -481,7 +481,7 @@ def elements(f: Frame, source: Any, line: int) -> Iterator[Any]:
             )
         yield from (source.dtype.type(i) for i in range(int(source.start), int(source.stop), int(source.step)))
     else:
-        hint = ": loop over range(len(...)) and index" if isinstance(source, (str, Scattered)) else ""
+        hint = ": loop over range(len(...)) and index" if isinstance(source, Scattered) else ""
         raise f.m.error(f"cannot loop over {kind_of(source)}{hint}", line, UnsupportedError)
 
 

@@ -106,6 +106,8 @@ def _operator(name: str) -> Callable:
     function = (operators.BINARY | operators.COMPARE)[name]
 
     def call_operator(f: Frame, call: Call, *values: Value) -> Value:
+        if name == "Pow" and len(values) == 3:
+            raise TypeError("it takes no modulus on a GPU: write a ** b % c")
         result = function(*values)
         if name in ("Pow", "Div"):
             variables.check_operator(f, name, *values, call.line)
@@ -149,6 +151,8 @@ def _isinstance(f: Frame, call: Call, value: Any, kinds: Any) -> Value:
 
 def _is_one(value: Any, kind: Any) -> bool:
     if is_number(value):
+        if kind in (np.integer, np.floating, np.number, np.inexact, np.generic):
+            raise TypeError(f"it takes types of numbers, as np.float32, not np.{kind.__name__}")
         return {int: dtypes.INT64, float: dtypes.FLOAT64, complex: dtypes.COMPLEX128, bool: dtypes.BOOL}.get(
             kind, dtypes.as_dtype(kind)
         ) == value.dtype
@@ -195,6 +199,15 @@ _PYTHON.update({function: _operator(name) for function, name in _OPERATORS.items
 _PYTHON.update({getattr(math, name): _simple(function) for name, function in maths.MATH.items() if hasattr(math, name)})
 _PYTHON.update({getattr(cmath, name): _simple(function) for name, function in complexes.CMATH.items()})
 _PYTHON[cmath.log] = _complex_log
+
+
+def _log(f: Frame, call: Call, value: Value, *base: Value) -> Value:
+    if base:
+        raise TypeError("it takes no base on a GPU: write math.log(x) / math.log(base)")
+    return maths.MATH["log"](value)
+
+
+_PYTHON[math.log] = _log
 
 
 def handler(thing: Any) -> Callable | None:

@@ -155,7 +155,8 @@ def as_numbers(f: Frame, a: Any, b: Any, template: str, line: int) -> tuple[Any,
         return None, None
     kinds = [v.dtype.kind for v in (a, b) if is_number(v)]
     if any(kind in "fc" for kind in kinds):
-        said, member = template.format(kind_of(a), kind_of(b)), a if isinstance(a, enum.IntEnum) else b
+        said, one = template.format(kind_of(a), kind_of(b)), a if isinstance(a, enum.IntEnum) else b
+        member = f"{type(one).__name__}.{one.name}"
         raise f.m.error(
             f"{said} does not compile in Numba, which has no floats of an IntEnum: write {member}.value", line,
             UnsupportedError,

@@ -156,7 +156,9 @@ def select(f: Frame, bits: np.ndarray | None, a: Any, b: Any, line: int) -> Any:
     chosen = _chosen(f, bits, a, b, line)
     if chosen is not None:
         return chosen
-    raise f.m.error(f"cannot hold {kind_of(a)} in some lanes and {kind_of(b)} in others", line, UnsupportedError)
+    kinds = f"{kind_of(a)} in some threads and {kind_of(b)} in others"
+    hint = ": call each in a branch of its own" if callable(a) and callable(b) else ""
+    raise f.m.error(f"a variable cannot be {kinds}{hint}", line, UnsupportedError)
 
 
 def scattered(f: Frame, bits: np.ndarray, a: Array | Scattered, b: Array | Scattered, line: int) -> Array | Scattered:
@@ -201,7 +203,18 @@ def _chosen(f: Frame, bits: np.ndarray, a: Any, b: Any, line: int) -> Any:
 def bad_operands(f: Frame, operator: str, a: Any, b: Any, line: int) -> SimtError:
     """The error for an operator that does not take these operands."""
     operands = kind_of(a) if b is None else f"{kind_of(a)} and {kind_of(b)}"
-    hint = "; a kernel works on elements: index the array" if isinstance(a, Array) or isinstance(b, Array) else ""
+    both = (a, b)
+    hint = ""
+    if any(isinstance(v, (Array, Scattered)) for v in both):
+        hint = "; a kernel works on elements: index the array"
+    elif any(isinstance(v, str) for v in both):
+        hint = "; a kernel compares strings, and does no more with them"
+    elif any(isinstance(v, enum.Enum) for v in both):
+        hint = "; write its .value"
+    elif operator == "Mult" and any(isinstance(v, tuple) for v in both):
+        hint = "; a tuple is repeated only where both are literals, as in (0,) * 4"
+    elif operator == "Add" and isinstance(a, tuple) and isinstance(b, tuple):
+        hint = "; of plain tuples there is a = a + b, not +="
     message = f"the operator {SYMBOLS.get(operator, operator)} does not take {operands}{hint}"
     return f.m.error(message, line, UnsupportedError)
 
@@ -229,7 +242,11 @@ def inplace_division(operate: Callable) -> Callable:
 def unpack(f: Frame, value: Any, count: int, line: int) -> tuple:
     """Split a tuple over `count` targets."""
     if not isinstance(value, tuple):
-        raise f.m.error(f"cannot unpack {kind_of(value)}", line, UnsupportedError)
+        what, hint = kind_of(value), ""
+        if isinstance(value, Array):
+            what = "a record" if value.is_record and not value.ndim else what
+            hint = f": write its {'fields' if what == 'a record' else 'elements'} one by one"
+        raise f.m.error(f"cannot unpack {what}{hint}", line, UnsupportedError)
     if len(value) != count:
         raise f.m.error(f"a tuple of {len(value)} cannot be unpacked into {count} names", line, UnsupportedError)
     return value
@@ -240,7 +257,9 @@ def condition(f: Frame, value: Any, line: int) -> np.ndarray | np.bool_:
     if not is_number(value):
         if value is None or isinstance(value, (bool, str, tuple)):
             return np.bool_(bool(value))
-        raise f.m.error(f"{kind_of(value)} is not a condition", line, UnsupportedError)
+        array = isinstance(value, (Array, Scattered))
+        hint = ": test one of its elements" if array else ": write its .value" if isinstance(value, enum.Enum) else ""
+        raise f.m.error(f"{kind_of(value)} is not a condition{hint}", line, UnsupportedError)
     try:
         value = dtypes.truth(value)
     except TypeError as error:

@@ -65,6 +65,8 @@ def kind_of(value: Any) -> str:
     if isinstance(value, str):
         return "a string"
     if isinstance(value, enum.Enum):
-        return f"{value} of an {type(value).__mro__[1].__name__}"
+        return f"the {type(value).__mro__[1].__name__} member {type(value).__name__}.{value.name}"
+    if callable(value):
+        return f"the function {getattr(value, '__name__', value)}"
     described = getattr(value, "described", None)
     return "nothing" if value is None else described if isinstance(described, str) else type(value).__name__

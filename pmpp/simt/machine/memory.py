@@ -7,6 +7,8 @@ an error, to the hardware; to a reader it is a bug), then gathers or scatters un
 
 from __future__ import annotations
 
+import enum
+
 import numpy as np
 
 from pmpp.simt.machine.lanes import Mask, spread
@@ -78,8 +80,14 @@ def _pick(m: Machine, value: object, lane: int) -> int:
 def as_index(m: Machine, value: Value, name: str) -> Value:
     """An index as int64."""
     if not isinstance(value, (np.generic, np.ndarray)) or value.dtype.kind not in "iu":
-        kind = value.dtype if isinstance(value, (np.generic, np.ndarray)) else type(value).__name__
-        raise m.error(f"{name} is indexed by {kind}; an index must be an integer", kind=UnsupportedError)
+        kind, hint = type(value).__name__, ""
+        if isinstance(value, (np.generic, np.ndarray)):
+            kind, hint = value.dtype, ": write int(...)"
+        elif isinstance(value, Array):
+            kind, hint = "an array", ": loop over the elements that it selects"
+        elif isinstance(value, enum.Enum):
+            kind, hint = f"{kind}.{value.name}", ": write its .value"
+        raise m.error(f"{name} is indexed by {kind}; an index must be an integer{hint}", kind=UnsupportedError)
     return value if value.dtype == dtypes.INT64 else value.astype(dtypes.INT64)
 
 
