@@ -30,9 +30,13 @@ SUBJECTS = {
     "warps": "races within a warp",
     "blocks": "races in global memory",
     "handover": "handing data from block to block",
+    "signals": "signals: who has seen one, and for whom",
+    "looks": "plain reads of what others update",
     "bounds": "out of bounds",
     "unset": "memory that nobody wrote",
     "barriers": "divergent barriers and warp operations",
+    "members": "member masks that are computed",
+    "endings": "threads that have ended, lanes that stay away",
 }
 
 PAIRS: list[Pair] = []
