@@ -112,11 +112,11 @@ def room_checked_before_the_place_is_taken(place, out, mended):
 def larger_value_exchanged_in(x, best, mended):
     """A look before `atomic.max` saves atomics and decides nothing; before `exch` it decides, and may be outdated."""
     value = x[cuda.grid(1)]
-    if best[0] < value:  # WITH
-        if mended:
+    if mended:
+        if best[0] < value:
             cuda.atomic.max(best, 0, value)
-        else:
-            cuda.atomic.exch(best, 0, value)  # BUG
+    elif best[0] < value:  # WITH
+        cuda.atomic.exch(best, 0, value)  # BUG
 
 
 @pair("race", "global", "total", grid=4, block=32, make=lambda new: (ramp(4, np.int32), zeros(1, np.int32)),
@@ -125,14 +125,15 @@ def larger_value_exchanged_in(x, best, mended):
 def sum_exchanged_in(x, total, mended):
     """The plain read that begins a compare-and-swap loop is checked by the first swap; nothing checks this one."""
     if cuda.threadIdx.x == 0:
-        old = total[0]  # WITH
         if mended:
+            old = total[0]
             assumed = old - 1
             while assumed != old:
                 assumed = old
                 old = cuda.atomic.cas(total, 0, assumed, assumed + x[cuda.blockIdx.x])
         else:
-            cuda.atomic.exch(total, 0, old + x[cuda.blockIdx.x])  # BUG
+            found = total[0]  # WITH
+            cuda.atomic.exch(total, 0, found + x[cuda.blockIdx.x])  # BUG
 
 
 @pair("race", "global", "level", grid=2, block=32,
@@ -142,13 +143,12 @@ def sum_exchanged_in(x, total, mended):
 def neighbour_visited_by_look_and_count(level, n, queue, mended):
     """Two blocks may both find a vertex new: only what `cas` returns says who was first."""
     v = cuda.threadIdx.x % 4
-    if level[v] == -1:  # WITH
-        if mended:
-            if cuda.atomic.cas(level, v, -1, 1) == -1:
-                queue[cuda.atomic.add(n, 0, 1)] = v
-        else:
-            cuda.atomic.max(n, 0, v)
-            cuda.atomic.exch(level, v, 1)  # BUG
+    if mended:
+        if level[v] == -1 and cuda.atomic.cas(level, v, -1, 1) == -1:
+            queue[cuda.atomic.add(n, 0, 1)] = v
+    elif level[v] == -1:  # WITH
+        cuda.atomic.exch(level, v, 1)  # BUG
+        cuda.atomic.add(n, 0, 1)
 
 
 @pair("race", "global", "data", grid=2, block=32, make=lambda new: (zeros(1), zeros(1, np.int32), zeros(1)),

@@ -73,8 +73,8 @@ def programs(seed, grid, block, steps=8, threads=5):
 def races(action, element, after, block, shared):
     """By definition: two accesses to one element by different threads with nothing that orders them.
 
-    Not both are loads, nor both atomics; and another block may read what a block updates atomically.  (A block whose
-    own atomic came last may also store there, to reset a counter; the seeds below have no such program.)
+    Not both are loads, nor both atomics.  (A block whose own atomic came last may also store there, to reset a counter;
+    the seeds below have no such program.)
     """
     barriers = np.r_[0, np.cumsum(after == BARRIER)]
     accesses = [(k, i, action[k, i], element[k, i]) for k, i in zip(*np.nonzero(action), strict=True)]
@@ -82,7 +82,7 @@ def races(action, element, after, block, shared):
         if i == j or e != f or a == b == LOAD or a == b == UPDATE:
             continue
         if i // block != j // block:
-            if not shared and {a, b} != {LOAD, UPDATE}:
+            if not shared:
                 yield k, i, n, j
         elif barriers[k] == barriers[n] and not (i // 32 == j // 32 and met(after[k:n], i % 32 < 16, j % 32 < 16)):
             yield k, i, n, j

@@ -25,7 +25,7 @@ from pmpp.simt.front.inference import Paths
 from pmpp.simt.front.matching import why_not, without_match
 from pmpp.simt.front.names import DYNAMIC, TESTS_TWICE, calls_something, leaves, own_nodes
 from pmpp.simt.front.variables import LocalFunction
-from pmpp.simt.front.waiting import may_wait
+from pmpp.simt.front.waiting import Looks, may_wait, reads
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.turns import Waits, suspending, suspends
 from pmpp.simt.values.errors import UnsupportedError
@@ -82,7 +82,8 @@ class Function:
         self.body = compiler.block(body, top=True)  # runs in a frame whose parameters are set
         self.suspends = suspends(self.body)
         self._uses, self.callees, self.literal_shapes = compiler.uses, compiler.callees, compiler.literal_shapes
-        self._may_wait = may_wait(tree)
+        self._may_wait = may_wait(tree, compiler.static)
+        self._looks, self._reads = Looks(tree, compiler.static), reads(tree)
 
     @staticmethod
     def compiled(py_func: Callable) -> Function:
@@ -102,6 +103,16 @@ class Function:
         return self._may_wait or any(
             compile_function(py_func).may_wait(seen | {py_func}) for py_func in self.callees if py_func not in seen
         )
+
+    def looks(self, seen: frozenset = frozenset(), *, everywhere: bool = False) -> set[tuple[str, int]]:
+        """Where this function and those it calls may read what others update atomically: the files and lines."""
+        lines = self._reads if everywhere else self._looks.lines
+        found = {(self.source_file, line) for line in lines}
+        for py_func in {*self.callees, *self._looks.functions}:
+            asked = everywhere or py_func in self._looks.functions
+            if (py_func, asked) not in seen:
+                found |= compile_function(py_func).looks(seen | {(py_func, asked)}, everywhere=asked)
+        return found
 
 
 @functools.lru_cache(maxsize=1024)

@@ -269,6 +269,7 @@ def launch(
         arguments=arguments.values,
         capture=functools.partial(arguments.capture, kept),
         at=functools.partial(arguments.at, kept),
+        looks=_looks(function) if level == "check" else (frozenset(), frozenset()),
     )  # fmt: skip
     with contextlib.ExitStack() as after:
         after.callback(arguments.launch_ended, level)
@@ -292,6 +293,14 @@ def launch(
     for copy_back in arguments.back:
         copy_back()
     return report
+
+
+def _looks(function: Function) -> tuple[frozenset[int], frozenset[int]]:
+    """Lines where a plain read does not race with atomics: of the kernel's file, and of other files."""
+    own, others = set(), set()
+    for file, line in function.looks():
+        (own if file == function.source_file else others).add(line)
+    return frozenset(own), frozenset(others)
 
 
 def watch(m: Machine, trace: bool | Tracing, given: tuple, counted: bool) -> None:

@@ -84,6 +84,7 @@ class Launch:
     schedule        "lockstep", or who takes turns: "blocks", "warps", "lanes", "shuffled, seed 0"
     can_begin_again whether another schedule can be tried if threads turn out to wait for one another
     capture         turns a device array that the kernel uses as a global into memory of the launch
+    looks           lines where a plain read does not race with atomics: of the report's file, and of other files
     at              the allocation that a simulated address lies in, and the bytes from its start; None if nothing does
     loop_limit, batch_lanes  what the functions of these names say
     """
@@ -102,6 +103,7 @@ class Launch:
     can_begin_again: bool = False
     capture: Callable[[Any], Any] = _unknown
     at: Callable[[int], Any] = _unknown
+    looks: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
     loop_limit: int = field(default_factory=_loop_limit.get)
     batch_lanes: int = field(default_factory=_batch_lanes.get)
 

@@ -9,7 +9,8 @@ import numpy as np
 from pmpp.simt.machine.lanes import WARP, Lanes, Mask, packed, spread
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.storage import Cells, Storage, flat_position, gather, lane_of, selected
-from pmpp.simt.observe.shadow import Clock, Race, Shadow
+from pmpp.simt.observe.order import Clock
+from pmpp.simt.observe.shadow import Race, Shadow
 from pmpp.simt.values.dtypes import Value, as_intp
 from pmpp.simt.values.quick import all_of, any_of, smallest
 
@@ -35,8 +36,11 @@ class Sanitizers:
             self._check_init(storage, cells, where, name, line)
             clock, width = self._clock, self._m.batch.lanes.width
             clock.tick()
-            shadow = self._shadow(storage)
-            race = shadow.on_read(clock, cells, me, self._m.place.site or line, self._floor(storage), width)
+            shadow, site = self._shadow(storage), self._m.place.site
+            looks = line in self._m.launch.looks[site is not None]
+            race = shadow.on_read(
+                clock, cells, me, site or line, self._floor(storage), width, _flags(storage), looks=looks
+            )
             if race is not None:
                 self._report(race, where, storage, name, line, "reads")
 
@@ -85,7 +89,7 @@ class Sanitizers:
 
     def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
         """Report an atomic on what nobody wrote, or on what another thread may be accessing otherwise now."""
-        clock = self._clock
+        clock, cells = self._clock, None
         if storage.space == "local":
             self._check_local(mask, storage, at, name, line)
         else:
@@ -99,9 +103,13 @@ class Sanitizers:
             width = self._m.batch.lanes.width
             for race in shadow.on_update(clock, cells, me, line_shown, self._floor(storage), width)[:1]:
                 self._report(race, where, storage, name, line, "updates")
-        who = self._warps(mask)
-        clock.blocks.on_atomic(who, clock.now, clock.block_barrier)
-        clock.warps_inside.on_atomic(who, clock.now)
+        if clock.device is not None or clock.inside is not None:
+            flags = _flags(storage)
+            if flags is not None:
+                cells = cells.reshape(mask.lanes, -1)[:, 0] * storage.cells.unit
+            clock.here = mask.of
+            self._alike &= _same_in_all_blocks(mask)
+            clock.signal(self._threads(mask), flags, cells)
 
     # -- what orders accesses ----------------------------------------------------------------------------------------
 
@@ -115,7 +123,7 @@ class Sanitizers:
         """A barrier in those blocks of `lanes` for which `here` holds."""
         self._known_floor = None
         self._alike &= bool(here.all())
-        self._clock.block_barrier[np.flatnonzero(here) + lanes.first] = self._clock.tick()
+        self._clock.meet_as_blocks(np.flatnonzero(here) + lanes.first)
 
     def warp_barrier(self, mask: Mask, alive: np.ndarray, groups: np.ndarray | None) -> None:
         """A `syncwarp` of these lanes, each with its group, a warp a row, as bits; None: with all of its warp."""
@@ -126,7 +134,7 @@ class Sanitizers:
         whole = groups is None and not (bits.any(axis=2, keepdims=True) & alive.reshape(shape) & ~bits).any()
         if whole and lanes not in clock.meetings:
             rows, columns = np.nonzero(mask.grid())
-            clock.warp_barrier(rows + lanes.first, columns)
+            clock.meet_as_warps(rows + lanes.first, columns)
             return
         if groups is None:
             groups = packed(bits)[:, :, None]
@@ -134,31 +142,30 @@ class Sanitizers:
             groups = groups.reshape(*shape[:2], -1)
             self._alike &= bool((groups == groups[0]).all())
         together = groups[:, :, :, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1) != 0
-        clock.meeting(lanes, together & bits[:, :, :, None])
+        clock.meet_in_groups(lanes, together & bits[:, :, :, None])
 
     def grid_barrier(self) -> None:
         """A barrier of the whole grid."""
-        clock = self._clock
         self._known_floor = None
-        clock.grid_barrier = clock.tick()
-        clock.block_barrier[:] = clock.now
+        self._clock.meet_as_a_grid()
 
     def fence(self, mask: Mask) -> None:
         """A fence between blocks, which is one within them, too."""
-        who, now = self._warps(mask), self._clock.tick()
-        self._clock.blocks.on_fence(who, now, self._clock.block_barrier)
-        self._clock.warps_inside.on_fence(who, now)
+        self._fence(mask, block=False)
 
     def block_fence(self, mask: Mask) -> None:
         """A fence within blocks."""
-        self._clock.warps_inside.on_fence(self._warps(mask), self._clock.tick())
+        self._fence(mask, block=True)
 
-    def _warps(self, mask: Mask) -> tuple[np.ndarray, np.ndarray]:
-        """Block of the launch and warp of the block, for each warp with an active lane."""
-        lanes = mask.of
-        here = mask.grid().reshape(lanes.blocks, lanes.warps, WARP).any(axis=2)
-        rows, warps = np.nonzero(here)
-        return rows + lanes.first, warps
+    def _fence(self, mask: Mask, *, block: bool) -> None:
+        self._alike &= _same_in_all_blocks(mask)
+        self._clock.here = mask.of
+        self._clock.fence(self._threads(mask), block=block)
+
+    @staticmethod
+    def _threads(mask: Mask) -> np.ndarray:
+        """The ids of the active threads."""
+        return mask.places() + np.int64(mask.of.first * mask.of.width)
 
     def _floor(self, storage: Storage) -> int:
         """A time before which every access to the storage is ordered before all that is to come."""
@@ -244,11 +251,19 @@ class Sanitizers:
 
     def _report(self, race: Race, where: np.ndarray, storage: Storage, name: str, line: int, verb: str) -> None:
         lane, lanes = int(where[race.lane]), self._m.batch.lanes
-        here = race.thread // lanes.width == lanes.first + lane // lanes.width
-        remedy = "no barrier in between" if here else "nothing that orders the two blocks"
+        remedy = self._clock.reason(race.thread, race.time, lanes.first * lanes.width + lane)
         earlier = f"{self._m.other_thread(race.thread)} {race.verb} on line {race.line}"
         message = f"{{who}} {verb} an element of {{name}} that {earlier}, with {remedy}"
         self._m.hazard("race", storage.space, name, line, lane, message)
+
+
+def _same_in_all_blocks(mask: Mask) -> bool:
+    return mask.bits is None or mask.bits.shape[0] == 1 or bool((mask.bits == mask.bits[0]).all())
+
+
+def _flags(storage: Storage) -> Cells | None:
+    """What stands for an array among those by which blocks signal: none for memory of a block."""
+    return storage.cells if storage.space == "global" else None
 
 
 def _bits(value: Value) -> np.ndarray:
