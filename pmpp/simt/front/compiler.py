@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from pmpp.simt.api import intrinsics
 from pmpp.simt.front import flow, indexing, variables
 from pmpp.simt.front.expressions import Expression, Expressions, as_tuple
 from pmpp.simt.front.inference import Paths
@@ -291,6 +292,15 @@ class _Compiler(Expressions):
         if any(map(self.node_suspends, node.targets)):
             return self.assignment_by_turns(node, value)
         targets = [self.target(t) for t in node.targets]
+        if self.is_shuffle(node.value) and len(targets) == 1 and isinstance(node.targets[0], ast.Name):
+            node.value.kept = True  # type: ignore[attr-defined]
+            name = node.targets[0].id
+
+            def ex_shuffled(f: Frame) -> None:
+                f.m.place.line = line
+                variables.assign_shuffled(f, name, value(f), line)
+
+            return ex_shuffled
 
         def assign_all(f: Frame, v: Any) -> None:
             for assign in targets:
@@ -303,6 +313,11 @@ class _Compiler(Expressions):
                 assign(f, v)
 
         return self.after(value, line, assign_all) or ex
+
+    def is_shuffle(self, node: ast.expr) -> bool:
+        """Whether an expression is the call of a shuffle, whose arguments need not be waited for."""
+        path = intrinsics.device_path(self.static(node.func)) if isinstance(node, ast.Call) else None
+        return path is not None and path.startswith("shfl_") and not self.node_suspends(node)
 
     def assignment_by_turns(self, node: ast.Assign, value: Expression) -> Statement:
         """`x[f(i)] = value`: places to assign to that may have to be waited for, after the value."""

@@ -98,9 +98,26 @@ def read_variable(f: Frame, name: str, line: int, level: int = 0) -> Any:
         lane = int(np.argmax(f.mask.without(defined.bits).grid()))
         message = "{who} reads {name}, which it never assigned: only another branch did"
         f.m.hazard("uninitialised_read", "register", name, line, lane, message)
+    if name in holder.undefined and f.mask is not None:
+        lost, since, what = holder.undefined[name]
+        used = lost & f.mask.grid()
+        if used.any():
+            message = (
+                f"{{who}} uses {{name}}, which it got from a lane that takes no part in the {what} on line {since}"
+            )
+            f.m.hazard("uninitialised_read", "register", name, line, int(np.argmax(used)), message)
     if isinstance(value, (Mixed, Choice)) and f.mask is not None:
         return value.read(f, f.mask, line) if isinstance(value, Mixed) else value.narrowed(f.mask)
     return value
+
+
+def assign_shuffled(f: Frame, name: str, value: Any, line: int) -> None:
+    """Assign what a shuffle gave.  Lanes that got nothing may not use it."""
+    new = f.undefined.pop(None, None)
+    assign(f, name, value, line)
+    if new is not None:
+        rest = f.undefined.get(name)
+        f.undefined[name] = new if rest is None else new._replace(lanes=new.lanes | rest.lanes)
 
 
 def assign(f: Frame, name: str, value: Any, line: int) -> None:
@@ -108,6 +125,12 @@ def assign(f: Frame, name: str, value: Any, line: int) -> None:
     mask, variables = f.mask, f.vars
     if mask is None:
         return
+    if name in f.undefined:
+        rest = f.undefined[name].lanes & ~mask.grid()
+        if rest.any():
+            f.undefined[name] = f.undefined[name]._replace(lanes=rest)
+        else:
+            del f.undefined[name]
     if mask is f.live:
         variables[name] = value
         if f.partial:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pmpp.simt.machine.lanes import Mask
 from pmpp.simt.machine.machine import Machine
@@ -23,12 +25,20 @@ class Loop:
         self.current: Mask | None = None
 
 
+class Undefined(NamedTuple):
+    """Lanes that a shuffle gave nothing, because they asked a lane which took no part, and that shuffle."""
+
+    lanes: np.ndarray
+    line: int
+    what: str
+
+
 class Frame:
     """One activation of a function by a set of lanes."""
 
     __slots__ = (
         "arrays", "call", "caller", "depth", "function", "literals", "live", "loops", "m", "mask", "outer", "partial",
-        "returned", "slots", "value", "vars",
+        "returned", "slots", "undefined", "value", "vars",
     )  # fmt: skip
 
     def __init__(self, m: Machine, function: Any, mask: Mask, caller: Frame | None = None) -> None:
@@ -37,6 +47,7 @@ class Frame:
         self.depth = 0 if caller is None else caller.depth + 1
         self.vars: dict[str, Any] = {}
         self.partial: dict[str, Mask] = {}  # lanes in which a variable has a value, when that is not all of them
+        self.undefined: dict[str | None, Undefined] = {}  # by variable; None: the shuffle under way
         self.mask: Mask | None = mask  # lanes that execute now
         self.live = mask  # lanes that have not returned, as of the last statement outside any branch
         self.returned: Mask | None = None

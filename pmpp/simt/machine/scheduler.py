@@ -107,6 +107,7 @@ class Block:
         self.votes: list[tuple[np.ndarray, np.ndarray]] = []  # (voters, their votes) of the barrier being waited at
         self.result: tuple[np.ndarray, np.ndarray] | None = None
         self.ran_through = np.zeros((1, self.lanes.width), np.bool_)  # lanes that have ended, but not by a `return`
+        self.ended = np.zeros((1, self.lanes.width), np.bool_)  # however they did
 
 
 class Fiber:
@@ -137,7 +138,7 @@ class Scheduler:
         self.fibers: list[Fiber] = []  # those that are not done
         self.blocks: list[Block] = []
         self.current: Fiber
-        self.ran_through: Block | None = None  # a block with threads that have ended, but not by a `return`
+        self.ended: Block | None = None  # the first block with threads that have ended
         self.idle_turns = 0
 
     # -- who is next -------------------------------------------------------------------------------------------------
@@ -225,8 +226,8 @@ class Scheduler:
         block = fiber.block
         gone = fiber.mask.grid()
         block.ran_through |= gone & ~fiber.returned
-        if block.ran_through.any():
-            self.ran_through = block
+        block.ended |= gone
+        self.ended = self.ended or block
         batch = block.batch
         batch.exited = gone.copy() if batch.exited is None else batch.exited | gone
         self.fibers.remove(fiber)
@@ -305,10 +306,13 @@ class Scheduler:
     def _check_lanes(self, mask: Mask, line: int, what: str) -> None:
         gone = self.m.batch.exited
         missing = self.current.mask.grid() & ~mask.grid()
-        missing = missing if gone is None else missing & ~gone
+        if gone is not None and what != "grid.sync()":
+            missing = missing & ~gone
         if missing.any():
-            self.m.hazard("divergent_barrier", "register", what, line, int(np.argmax(missing)),
-                       f"{{who}} does not reach the {what} at which other threads of its block wait")  # fmt: skip
+            lane = int(np.argmax(missing))
+            how = "has returned before" if gone is not None and gone.reshape(-1)[lane] else "does not reach"
+            self.m.hazard("divergent_barrier", "register", what, line, lane,
+                       f"{{who}} {how} the {what} at which other threads of its block wait")  # fmt: skip
 
     def _wait_at(self, state: str, line: int) -> Waits:
         fiber = self.current
@@ -328,7 +332,7 @@ class Scheduler:
                      f"{{who}} waits at this barrier while other threads of its block wait at the one on line "
                      f"{first.line}")  # fmt: skip
         if block.ran_through.any():
-            self._never_arrived(block, first)
+            self._never_arrived(block, first, block.ran_through)
         if block.votes:
             voters, votes = zip(*block.votes, strict=True)
             block.result, block.votes = (np.logical_or.reduce(voters), np.logical_or.reduce(votes)), []
@@ -343,8 +347,8 @@ class Scheduler:
         fibers, m = self.fibers, self.m
         if self.unstarted or not fibers or any(f.state != AT_GRID for f in fibers):
             return False
-        if self.ran_through is not None:
-            self._never_arrived(self.ran_through, fibers[0])
+        if self.ended is not None:
+            self._never_arrived(self.ended, fibers[0], self.ended.ended)
         m.settle()
         if m.counts is not None:
             m.counts.barrier(fibers[0].line, m.launch.blocks)
@@ -353,12 +357,12 @@ class Scheduler:
         self._go(fibers)
         return True
 
-    def _never_arrived(self, block: Block, waiting: Fiber) -> None:
-        """Threads have run through the kernel's end past a barrier.  (After a `return` nobody waits for them.)"""
+    def _never_arrived(self, block: Block, waiting: Fiber, who: np.ndarray) -> None:
+        """Threads have ended and gone past a barrier.  (After a `return` only the whole grid waits for them.)"""
         m = self.m
         current, m.batch = m.batch, block.batch
         whose = "others" if waiting.barrier == "grid.sync()" else "others of its block"
-        m.hazard("divergent_barrier", "register", waiting.barrier, waiting.line, int(np.argmax(block.ran_through)),
+        m.hazard("divergent_barrier", "register", waiting.barrier, waiting.line, int(np.argmax(who)),
                  f"{{who}} has ended without reaching the {waiting.barrier} at which {whose} wait")  # fmt: skip
         m.batch = current
 
