@@ -31,7 +31,7 @@ def _shuffle(what: str, source):
             lost = f.mask.grid() & ~active
             if lost.any():
                 if f.m.checks is not None and not f.m.dry:
-                    _undefined(f, call, lost & ~_awaited(f, mask, column), what)
+                    _undefined(f, call, lost & ~_told(f, mask, column), what)
                 # Undefined on a GPU.  Poison, so that using it shows.
                 poison = value.dtype.type(np.nan) if value.dtype.kind == "f" else np.iinfo(value.dtype).min
                 return np.where(lost, poison, _from(value, column)).astype(value.dtype)
@@ -54,11 +54,12 @@ def _undefined(f: Frame, call: Any, lost: np.ndarray, what: str) -> None:
                f"{{who}} reads {{name}} from a lane that takes no part in this {what}")  # fmt: skip
 
 
-def _awaited(f: Frame, mask: Value, column: np.ndarray) -> np.ndarray:
-    """Whether each lane asks one that its member mask names and that does not arrive: `members` has told of it."""
+def _told(f: Frame, mask: Value, column: np.ndarray) -> np.ndarray:
+    """Of which lanes `members` has told: those not in their own mask, or asking one that is in it and has not come."""
     lanes = f.m.batch.lanes
     named = spread(mask.astype(np.int64), (lanes.blocks, lanes.width))
-    return (named >> column % WARP & 1 != 0) & _from(alive(f.m) & ~f.mask.grid(), column)
+    awaited = (named >> column % WARP & 1 != 0) & _from(alive(f.m) & ~f.mask.grid(), column)
+    return awaited | (named >> lanes.lane & 1 == 0)
 
 
 def _column(lanes: Lanes, source, argument: Value) -> np.ndarray:

@@ -142,7 +142,8 @@ class Sanitizers:
             groups = groups.reshape(*shape[:2], -1)
             self._alike &= bool((groups == groups[0]).all())
         together = groups[:, :, :, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1) != 0
-        clock.meet_in_groups(lanes, together & bits[:, :, :, None])
+        together = together & bits[:, :, :, None]
+        clock.meet_in_groups(lanes, together & together.swapaxes(2, 3))
 
     def grid_barrier(self) -> None:
         """A barrier of the whole grid."""

@@ -152,7 +152,8 @@ class Flags:
 
     def __init__(self, blocks: int, width: int) -> None:
         self.blocks, self.width = blocks, width
-        self.known, self.looked = np.zeros((2, blocks * width, blocks), np.int64)
+        self.known = np.zeros((blocks * width, blocks), np.int64)
+        self.looked: np.ndarray | None = None
         self.said: dict[Hashable, np.ndarray] = {}
 
     @classmethod
@@ -172,6 +173,8 @@ class Flags:
         edges = np.flatnonzero(cells[1:] != cells[:-1]) + 1
         if edges.size >= self.AT_ONCE or len(self.said) * self.blocks > self.SAID:
             return False
+        if released is None and self.looked is None:
+            self.looked = np.zeros_like(self.known)
         learnt = self.known if released is not None else self.looked
         for part in np.split(np.arange(who.size), edges):
             key, these = (array, int(cells[part[0]])), who[part]
@@ -188,61 +191,108 @@ class Flags:
 
     def fence(self, who: np.ndarray) -> None:
         """What these threads have looked at they know now."""
-        self.known[who] = np.maximum(self.known[who], self.looked[who])
+        if self.looked is not None:
+            self.known[who] = np.maximum(self.known[who], self.looked[who])
+
+    def told(self) -> list[np.ndarray]:
+        """What threads tell one another when they meet."""
+        return [self.known] if self.looked is None else [self.known, self.looked]
 
     def tell_block(self, blocks: np.ndarray) -> None:
         """Threads that met at a barrier know what one of them knows."""
-        for each in (self.known, self.looked):
+        for each in self.told():
             rows = each.reshape(self.blocks, self.width, self.blocks)
             rows[blocks] = rows[blocks].max(axis=1, keepdims=True)
 
     def tell_groups(self, lanes: Lanes, together: np.ndarray) -> None:
         """The same for lanes of a warp, two by two."""
         begin = lanes.first * self.width
-        for each in (self.known, self.looked):
+        for each in self.told():
             here = each[begin : begin + lanes.blocks * self.width].reshape(lanes.blocks, lanes.warps, WARP, self.blocks)
             before = here.copy()
             for k in range(WARP):
                 np.maximum(here, np.where(together[..., k, None], before[:, :, k, None, :], 0), out=here)
 
 
-class Handover:
-    """Who has published what, and who has learnt of it, thread by thread, by fences of one scope.
+class History:
+    """What threads, or whole blocks, have published: their accesses up to `upto`, by a signal given at `at`.
 
-    A thread's accesses up to `upto` are visible to those who learnt of a signal given at `at`; each publication is kept
-    (`SIZE` numbers of them all together), because a thread may have learnt of one and not of a later one.
-    `acquired` is when a thread last learnt, `looked` when it last read a signal without a fence yet.
+    Each publication is kept, as far as `SIZE` numbers go: a thread may have learnt of one and not of a later one.
     """
 
     SIZE = 1 << 23
+
+    def __init__(self, size: int) -> None:
+        self.upto, self.at = np.zeros((1, size), np.int64), np.zeros((1, size), np.int64)
+        self.latest, self.count = np.zeros(size, np.int64), np.zeros(size, np.int32)
+
+    def publish(self, who: np.ndarray, upto: np.ndarray, now: int) -> None:
+        """These, no one twice, have published what they did up to then, if they had not yet."""
+        new = upto > self.latest[who]
+        who, upto = who[new], upto[new]
+        if not who.size:
+            return
+        slots = len(self.upto)
+        if slots * 2 * self.latest.size <= self.SIZE and any_of(self.count[who] >= slots):
+            self.upto, self.at = (np.concatenate([each, np.zeros_like(each)]) for each in (self.upto, self.at))
+            slots *= 2
+        slot = as_intp(self.count[who] % slots)
+        self.upto[slot, who], self.at[slot, who] = upto, now
+        self.latest[who] = upto
+        self.count[who] += 1
+
+    def learnt(self, who: np.ndarray, then: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """Whether what they did at `then` was published, by a signal given no later than `known`."""
+        return ((self.upto[:, who] >= then) & (self.at[:, who] <= known)).any(axis=0)
+
+    def since(self, who: int, then: int) -> int | None:
+        """When what one of them did at `then` was published first."""
+        at = self.at[self.upto[:, who] >= then, who]
+        return int(at.min()) if at.size else None
+
+
+class Handover:
+    """Who has published what, and who has learnt of it, thread by thread, by fences of one scope.
+
+    `acquired` is when a thread last learnt, `looked` when it last read a signal without a fence yet.
+    """
 
     def __init__(self, clock: Clock, flags: Flags | None = None) -> None:
         self.clock, self.flags = clock, flags
         self.blocks, self.width = clock.block_barrier.size, clock.width
         size = self.blocks * self.width
-        self.fence, self.acquired, self.looked, self.latest = (np.zeros(size, np.int64) for _ in range(4))
+        self.fence, self.acquired = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        self.looked: np.ndarray | None = None
         self.block_then = np.zeros(size, np.int64)  # when a thread's block had last met, at the thread's fence
         self.warp_then: np.ndarray | None = None  # the same of its warp
         self.met_then: weakref.WeakKeyDictionary[Lanes, np.ndarray] = weakref.WeakKeyDictionary()  # of any two lanes
-        self.upto, self.at = np.zeros((1, size), np.int64), np.zeros((1, size), np.int64)
-        self.count = np.zeros(size, np.int32)
+        self.by_thread, self.by_block = History(size), History(self.blocks)
         self.fencing = np.zeros(self.blocks, np.bool_)  # blocks with a fence so far
+        self.several = np.zeros(self.blocks, np.bool_)  # those in which it was not always the same thread
+        self.only = np.zeros(self.blocks, np.int64)  # who it was, in the others
+        # What fences have covered of whole blocks and warps, and what of that their blocks knew when they last met.
+        self.block_cover, self.block_covered = np.zeros((2, self.blocks), np.int64)
+        self.warp_cover, self.warp_covered = np.zeros((2, size // WARP), np.int64)
 
     # -- what threads do ---------------------------------------------------------------------------------------------
 
     def on_fence(self, who: np.ndarray) -> None:
         """Earlier accesses come before later signals, and earlier looks before later reads."""
         clock, rows = self.clock, who // self.width
-        self.fencing[rows] = True
+        self.several[rows[self.fencing[rows] & (self.only[rows] != who)]] = True
+        self.fencing[rows], self.only[rows] = True, who
+        self.several[rows[self.only[rows] != who]] = True
         self.fence[who] = clock.now
-        self.block_then[who] = clock.block_barrier[rows]
-        self.acquired[who] = np.maximum(self.acquired[who], self.looked[who])
+        self.block_then[who] = self.block_cover[rows] = clock.block_barrier[rows]
+        if self.looked is not None:
+            self.acquired[who] = np.maximum(self.acquired[who], self.looked[who])
         if self.flags is not None:
             self.flags.fence(who)
         if clock.lane_barrier is not None:
             if self.warp_then is None:
                 self.warp_then = np.zeros_like(self.fence)
-            self.warp_then[who] = clock.lane_barrier.reshape(-1)[who]
+            self.warp_then[who] = met = clock.lane_barrier.reshape(-1)[who]
+            np.maximum.at(self.warp_cover, who // WARP, met)
         lanes = clock.here
         if lanes in clock.meetings:
             met = clock.meetings[lanes].reshape(-1, WARP)
@@ -260,7 +310,14 @@ class Handover:
     def on_look(self, who: np.ndarray, array: Hashable, cells: np.ndarray) -> None:
         """A plain read of a signal: nothing is learnt before the next fence."""
         self._learn(who, array, cells, None)
+        if self.looked is None:
+            self.looked = np.zeros_like(self.acquired)
         self.looked[who] = self.clock.now
+
+    def _told(self, *, fences: bool = False) -> list[np.ndarray]:
+        """What threads tell one another when they meet, as lanes of a warp also what their fences covered."""
+        arrays = self.acquired, self.looked, *((self.block_then, self.warp_then) if fences else ())
+        return [each for each in arrays if each is not None]
 
     def _learn(self, who: np.ndarray, array: Hashable, cells: np.ndarray, released: np.ndarray | None) -> None:
         kept = self.flags is None or array is None or self.flags.seen(who, array, cells, self.clock.now, released)
@@ -268,21 +325,24 @@ class Handover:
 
     def tell_block(self, blocks: np.ndarray) -> None:
         """Threads that met at a barrier know what one of them knows."""
-        for each in (self.acquired, self.looked):
+        for each in self._told():
             rows = each.reshape(self.blocks, self.width)
             rows[blocks] = rows[blocks].max(axis=1, keepdims=True)
+        self.block_covered[blocks] = self.block_cover[blocks]
+        if self.warp_then is not None:
+            self.warp_covered.reshape(self.blocks, -1)[blocks] = self.warp_cover.reshape(self.blocks, -1)[blocks]
         if self.flags is not None:
             self.flags.tell_block(blocks)
 
     def tell_warps(self, who: np.ndarray) -> None:
         """The same for whole warps."""
-        for each in (self.acquired, self.looked):
+        for each in self._told(fences=True):
             best = np.zeros(each.size // WARP, np.int64)
             np.maximum.at(best, who // WARP, each[who])
             each[who] = best[who // WARP]
         if self.flags is not None:
             warps, each = np.unique(who // WARP, return_inverse=True)
-            for rows in (self.flags.known, self.flags.looked):
+            for rows in self.flags.told():
                 best = np.zeros((warps.size, self.blocks), np.int64)
                 np.maximum.at(best, each, rows[who])
                 rows[who] = best[each]
@@ -290,7 +350,7 @@ class Handover:
     def tell_groups(self, lanes: Lanes, together: np.ndarray) -> None:
         """The same for lanes of a warp, two by two."""
         begin = lanes.first * self.width
-        for each in (self.acquired, self.looked):
+        for each in self._told(fences=True):
             here = each[begin : begin + lanes.blocks * self.width].reshape(lanes.blocks, lanes.warps, WARP)
             here[...] = np.maximum(here, np.where(together, here[:, :, None, :], 0).max(axis=3))
         if self.flags is not None:
@@ -302,19 +362,33 @@ class Handover:
         """An atomic by these threads publishes what each of them has fenced, and what others had before they met."""
         clock, width = self.clock, self.width
         blocks, row = np.unique(who // width, return_inverse=True)
+        covered = self.block_covered[blocks]
+        np.maximum.at(covered, row, self.block_then[who])  # what the block did before it met, before who fenced
+        self.by_block.publish(blocks, covered, clock.now)
+        whole = self.several[blocks]
+        if self is clock.device and clock.inside is not None:
+            whole |= clock.inside.fencing[blocks]
+        if clock.lane_barrier is None and not clock.meetings:
+            alone = ~whole[row]
+            self.by_thread.publish(who[alone], self.fence[who[alone]], clock.now)
+            other = self.only[blocks[~whole]]  # who had fenced, and then met those who signal
+            self.by_thread.publish(other, np.minimum(self.fence[other], clock.block_barrier[blocks[~whole]]), clock.now)
+            if not any_of(whole):
+                return
+            who = who[~alone]
+            blocks, row = np.unique(who // width, return_inverse=True)
         fence = self.fence.reshape(self.blocks, width)[blocks]
-        upto = np.minimum(fence, clock.block_barrier[blocks, None])  # who fenced, and then met those who signal
-        covered = np.zeros(blocks.size, np.int64)
-        np.maximum.at(covered, row, self.block_then[who])  # who had met those who fenced
-        np.maximum(upto, covered[:, None], out=upto)
-        self._of_warps(upto, fence, row, who)
+        upto = np.minimum(fence, clock.block_barrier[blocks, None])
+        self._of_warps(upto, fence, blocks, row, who)
         self._handed_on(upto, blocks, row, who)
         flat = upto.reshape(-1)
         own = row * width + who % width
         flat[own] = np.maximum(flat[own], self.fence[who])
-        self._publish((blocks[:, None] * width + np.arange(width)).reshape(-1), flat)
+        self.by_thread.publish((blocks[:, None] * width + np.arange(width)).reshape(-1), flat, clock.now)
 
-    def _of_warps(self, upto: np.ndarray, fence: np.ndarray, row: np.ndarray, who: np.ndarray) -> None:
+    def _of_warps(
+        self, upto: np.ndarray, fence: np.ndarray, blocks: np.ndarray, row: np.ndarray, who: np.ndarray
+    ) -> None:
         """What lanes of one warp publish for one another: add it to `upto`, whose rows are blocks."""
         clock, width, lanes = self.clock, self.width, self.clock.here
         warp = row * clock.warps + who % width // WARP
@@ -326,8 +400,8 @@ class Handover:
             if lanes in self.met_then:
                 np.maximum.at(rows, warp, self.met_then[lanes][place])
         if clock.lane_barrier is not None:  # whole warps: all lanes that still ran met at one time
-            last = clock.lane_barrier[np.unique(who // width)].reshape(-1, WARP)
-            now, then = np.zeros((2, len(rows)), np.int64)
+            last = clock.lane_barrier[blocks].reshape(-1, WARP)
+            now, then = np.zeros(len(rows), np.int64), self.warp_covered.reshape(self.blocks, -1)[blocks].reshape(-1)
             np.maximum.at(now, warp, clock.lane_barrier.reshape(-1)[who])
             if self.warp_then is not None:
                 np.maximum.at(then, warp, self.warp_then[who])
@@ -342,46 +416,33 @@ class Handover:
         learnt = np.zeros(blocks.size, np.int64)
         known = inner.acquired[who]
         np.maximum.at(learnt, row, np.where(known <= self.fence[who], known, 0))
-        for theirs, at in zip(inner.upto, inner.at, strict=True):
-            theirs, at = (each.reshape(self.blocks, self.width)[blocks] for each in (theirs, at))
-            np.maximum(upto, np.where(at <= learnt[:, None], theirs, 0), out=upto)
-
-    def _publish(self, who: np.ndarray, upto: np.ndarray) -> None:
-        new = upto > self.latest[who]
-        who, upto = who[new], upto[new]
-        if not who.size:
-            return
-        slots = len(self.upto)
-        if slots * 2 * self.latest.size <= self.SIZE and any_of(self.count[who] >= slots):
-            self.upto, self.at = (np.concatenate([each, np.zeros_like(each)]) for each in (self.upto, self.at))
-            slots *= 2
-        slot = as_intp(self.count[who] % slots)
-        self.upto[slot, who], self.at[slot, who] = upto, self.clock.now
-        self.latest[who] = upto
-        self.count[who] += 1
+        shape = self.blocks, self.width
+        for theirs, at in zip(inner.by_thread.upto, inner.by_thread.at, strict=True):
+            known = at.reshape(shape)[blocks] <= learnt[:, None]
+            np.maximum(upto, np.where(known, theirs.reshape(shape)[blocks], 0), out=upto)
+        for theirs, at in zip(inner.by_block.upto, inner.by_block.at, strict=True):
+            np.maximum(upto, np.where(at[blocks] <= learnt, theirs[blocks], 0)[:, None], out=upto)
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def ordered(self, theirs: np.ndarray, then: np.ndarray, mine: np.ndarray) -> np.ndarray:
         """Whether what threads `theirs` did at `then` has been handed over to threads `mine`."""
         theirs, mine = as_intp(theirs), as_intp(mine)
-        known = self.acquired[mine]
+        block, known = theirs // self.width, self.acquired[mine]
         if self.flags is not None:
-            known = np.where(
-                mine // self.width == theirs // self.width, known, self.flags.known[mine, theirs // self.width]
-            )
-        return ((self.upto[:, theirs] >= then) & (self.at[:, theirs] <= known)).any(axis=0)
+            known = np.where(mine // self.width == block, known, self.flags.known[mine, block])
+        return self.by_thread.learnt(theirs, then, known) | self.by_block.learnt(block, then, known)
 
     def missing(self, theirs: int, then: int, mine: int) -> str:
         """What is missing for that, of two single threads."""
         width = self.width
-        at = self.at[self.upto[:, theirs] >= then, theirs]
-        if at.size:  # it was published
-            first = int(at.min())
+        given = self.by_thread.since(theirs, then), self.by_block.since(theirs // width, then)
+        first = min((at for at in given if at is not None), default=None)
+        if first is not None:  # it was published
             block = slice(mine // width * width, mine // width * width + width)
             if self.acquired[mine] >= first:
                 return "it has looked at a signal, but not at the one that was given for this"
-            if self.looked[mine] >= first:
+            if self.looked is not None and self.looked[mine] >= first:
                 return "this thread has read the flag, with no fence after that"
             if any_of(self.acquired[block] >= first):
                 return "another thread of its block has seen the signal, and no barrier with that one came after"
