@@ -7,6 +7,7 @@ import pytest
 
 from pmpp import simt
 from pmpp.simt import cuda
+from tests.corpus import judge, pairs
 
 IDLE, STORE, LOAD, FENCE, SIGNAL, LOOK = range(6)
 NOTHING, WARP_BARRIER, BARRIER, BY_HALVES = range(4)
@@ -137,3 +138,25 @@ def test_messages_between_blocks(grid, block):
     assert racy > 20
     assert quiet > 10
     assert missed <= 1, (racy, missed)
+
+
+CAUSES = {
+    "message_without_a_fence": "an atomic in between orders them only with a fence before it",
+    "fence_behind_the_signal": "no fence came between it and the signal",
+    "shared_flag_without_a_fence": "no fence came between it and the signal",
+    "one_thread_fences_and_another_signals": "thread 32 of block 0 fenced it, and gave no signal after that",
+    "leader_publishes_for_lanes_it_has_not_met": "thread 0 of block 0 fenced, and had not met that thread at a barrier",
+    "waiting_by_compare_and_swap": "thread 0 of block 1 fenced, and had not met that thread at a barrier",
+    "one_warp_waits_for_the_block": "thread 0 of block 1 has seen the signal, and this thread has not met it",
+    "one_lane_waits_on_shared_memory": "thread 0 of block 0 has seen the signal, and this thread has not met it",
+    "second_message_under_the_first_flag": "has looked at a signal, and not at the one that was given for this",
+    "reader_fences_behind_the_data": "has read the signal by a plain load, and passed no fence after that",
+    "message_read_without_a_look_at_the_flag": "a signal was given, and no thread of this block has looked at it since",
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_message_says_what_is_missing(name):
+    (pair,) = [pair for pair in pairs() if pair.name == name]
+    (hazard,) = judge.run(pair, False)[0].hazards
+    assert CAUSES[name] in hazard.message

@@ -103,6 +103,8 @@ class Sanitizers:
             width = self._m.batch.lanes.width
             for race in shadow.on_update(clock, cells, me, line_shown, self._floor(storage), width)[:1]:
                 self._report(race, where, storage, name, line, "updates")
+        here = clock.last_atomic[mask.of.first : mask.of.first + mask.of.blocks]
+        np.copyto(here, clock.now, where=True if mask.bits is None else mask.bits.any(axis=1))
         if clock.device is not None or clock.inside is not None:
             flags = _flags(storage)
             if flags is not None:
@@ -252,7 +254,8 @@ class Sanitizers:
 
     def _report(self, race: Race, where: np.ndarray, storage: Storage, name: str, line: int, verb: str) -> None:
         lane, lanes = int(where[race.lane]), self._m.batch.lanes
-        remedy = self._clock.reason(race.thread, race.time, lanes.first * lanes.width + lane)
+        remedy, other = self._clock.reason(race.thread, race.time, lanes.first * lanes.width + lane)
+        remedy = remedy.replace("{other}", self._m.other_thread(other))
         earlier = f"{self._m.other_thread(race.thread)} {race.verb} on line {race.line}"
         message = f"{{who}} {verb} an element of {{name}} that {earlier}, with {remedy}"
         self._m.hazard("race", storage.space, name, line, lane, message)

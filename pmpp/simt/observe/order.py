@@ -30,6 +30,7 @@ class Clock:
         self.warps, self.width = warps, warps * WARP
         self.grid_barrier = 0
         self.block_barrier = np.zeros(blocks, np.int64)
+        self.last_atomic = np.zeros(blocks, np.int64)  # by a thread of each block
         self.lane_barrier: np.ndarray | None = None  # when each lane last did a `syncwarp`, once one did
         # When each two lanes of a warp last did one together, once some did without the others.
         self.meetings: weakref.WeakKeyDictionary[Lanes, np.ndarray] = weakref.WeakKeyDictionary()
@@ -127,17 +128,21 @@ class Clock:
             bad &= ~self.device.ordered(who, then, me)
         return bad
 
-    def reason(self, who: int, then: int, me: int) -> str:
-        """Why nothing orders an access by thread `who` at time `then` before one by `me` now: the end of a sentence."""
+    def reason(self, who: int, then: int, me: int) -> tuple[str, int]:
+        """Why nothing orders an access by thread `who` at time `then` before one by `me` now: the end of a sentence.
+
+        In it, {other} stands for a third thread, which comes second.
+        """
         same = who // self.width == me // self.width
-        found = ""
+        found, other = "", 0
         for each in self.handovers():
-            if not same and each is self.inside:
-                continue
-            found = each.missing(who, then, me) or found
-        if same:
-            return "no barrier in between" + (f": {found}" if found else "")
-        return "nothing that orders the two blocks" + (f": {found}" if found else "")
+            if same or each is self.device:
+                found, other = each.missing(who, then, me) if not found else (found, other)
+        atomics = self.last_atomic[who // self.width] > then and (self.handovers() if same else True)
+        if not found and atomics and self.last_atomic[me // self.width] > then:
+            found = "an atomic in between orders them only with a fence before it"
+        text = "no barrier in between" if same else "nothing that orders the two blocks"
+        return f"{text}: {found}" if found else text, other
 
 
 class Flags:
@@ -433,25 +438,31 @@ class Handover:
             known = np.where(mine // self.width == block, known, self.flags.known[mine, block])
         return self.by_thread.learnt(theirs, then, known) | self.by_block.learnt(block, then, known)
 
-    def missing(self, theirs: int, then: int, mine: int) -> str:
-        """What is missing for that, of two single threads."""
+    def missing(self, theirs: int, then: int, mine: int) -> tuple[str, int]:
+        """What is missing for that, of two single threads, and a third one that matters."""
         width = self.width
         given = self.by_thread.since(theirs, then), self.by_block.since(theirs // width, then)
         first = min((at for at in given if at is not None), default=None)
-        if first is not None:  # it was published
-            block = slice(mine // width * width, mine // width * width + width)
-            if self.acquired[mine] >= first:
-                return "it has looked at a signal, but not at the one that was given for this"
-            if self.looked is not None and self.looked[mine] >= first:
-                return "this thread has read the flag, with no fence after that"
-            if any_of(self.acquired[block] >= first):
-                return "another thread of its block has seen the signal, and no barrier with that one came after"
-            return "a signal was given, which no thread of its block has seen"
-        block = slice(theirs // width * width, theirs // width * width + width)
-        if any_of(self.fence[block] > then):
-            if self.fence[theirs] > then:
-                return "it was fenced, and no atomic signal after the fence, or after a barrier with who gave one"
-            return "the thread that fenced had not met the writer at a barrier before"
-        if any_of(self.acquired[block] > then):
-            return "no fence came between it and the signal"
-        return ""
+        if first is None:
+            return self._not_published(theirs, then, mine)
+        near = np.arange(mine // width * width, mine // width * width + width)
+        knows = self.ordered(np.full(width, theirs), np.full(width, then), near) & (near // WARP != theirs // WARP)
+        if any_of(knows):
+            return "{other} has seen the signal, and this thread has not met it at a barrier since", int(near[knows][0])
+        if self.acquired[mine] >= first:
+            return "this thread has looked at a signal, and not at the one that was given for this", mine
+        if self.looked is not None and self.looked[mine] >= first:
+            return "this thread has read the signal by a plain load, and passed no fence after that", mine
+        return "a signal was given, and no thread of this block has looked at it since", mine
+
+    def _not_published(self, theirs: int, then: int, mine: int) -> tuple[str, int]:
+        size = WARP if theirs // self.width == mine // self.width else self.width  # who may have signalled for them
+        near = np.arange(theirs // size * size, theirs // size * size + size)
+        fences, last = self.fence[near], self.clock.last_atomic[theirs // self.width]
+        fenced = fences > then
+        met = fenced & ((self.block_then[near] >= then) | (near == theirs))
+        if any_of(fenced) and not any_of(met):
+            return "{other} fenced, and had not met that thread at a barrier before", int(near[fenced][0])
+        if last > then and not any_of(met & (fences <= last)):
+            return "no fence came between it and the signal", theirs
+        return ("{other} fenced it, and gave no signal after that", int(near[met][0])) if any_of(met) else ("", theirs)
