@@ -201,7 +201,7 @@ def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sh
     else:
         m.take_shared(size * dtype.itemsize, call.line)
         init = np.zeros((1, size), np.bool_) if m.checks is not None else None
-        storage = Storage("shared", poison((m.batch.lanes.blocks, size), dtype), name=name, init=init)
+        storage = Storage("shared", poison((m.batch.lanes.root.blocks, size), dtype), name=name, init=init)
         array = Array(storage, dtype, extents, _strides(extents, dtype))
     m.batch.shared[key] = array
     return array
@@ -209,7 +209,7 @@ def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sh
 
 def _dynamic_shared(m: Machine, dtype: np.dtype, name: str) -> Array:
     """All `shared.array(0, dtype)` of a kernel are views of the same bytes."""
-    blocks, count = m.batch.lanes.blocks, m.launch.dynamic_shared // dtype.itemsize
+    blocks, count = m.batch.lanes.root.blocks, m.launch.dynamic_shared // dtype.itemsize
     raw = m.batch.shared.get("bytes")
     if raw is None:
         raw = m.batch.shared["bytes"] = poison((blocks, -(-m.launch.dynamic_shared // 16) * 16), np.dtype(np.uint8))
@@ -240,7 +240,8 @@ def _local_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sha
         full = (math.prod(extents), m.batch.lanes.blocks, m.batch.lanes.width)
         init = np.zeros(full, np.bool_) if m.checks is not None else None
         values = np.broadcast_to(np.uint8(0), full) if records.is_record(dtype) else poison(full, dtype)
-        storage = Storage("local", values, name=as_written(call.node), init=init, layout=dtype)
+        storage = Storage("local", values, name=as_written(call.node), init=init, layout=dtype,
+                          home=m.batch.lanes)  # fmt: skip
         array = f.arrays[call.site] = Array(storage, dtype, extents, _strides(extents, dtype))
     return array
 

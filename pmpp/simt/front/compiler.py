@@ -22,6 +22,7 @@ import numpy as np
 from pmpp.simt.api import intrinsics
 from pmpp.simt.front import flow, indexing, variables
 from pmpp.simt.front.expressions import Expression, Expressions, as_tuple
+from pmpp.simt.front.gathering import width_of
 from pmpp.simt.front.inference import Paths
 from pmpp.simt.front.matching import why_not, without_match
 from pmpp.simt.front.names import DYNAMIC, TESTS_TWICE, calls_something, leaves, own_nodes
@@ -470,7 +471,8 @@ class _Compiler(Expressions):
         body, orelse = self.loop_parts(node)
         line = node.lineno
         paths, kind = self.paths(node), flow.FOREVER if forever else flow.ENTERED if entered else flow.PERHAPS
-        return suspending(lambda f: flow.run_while(f, test, body, orelse, line, paths, kind))
+        together = self.lanes_together(node.test, *node.body)
+        return suspending(lambda f: flow.run_while(f, test, body, orelse, line, paths, kind, together))
 
     def stmt_For(self, node: ast.For) -> Statement:
         if self.node_suspends(node.target):
@@ -478,8 +480,26 @@ class _Compiler(Expressions):
         iterable, assign, line = self.expr(as_tuple(node.iter)), self.target(node.target), node.lineno
         self.forget(node)
         body, orelse = self.loop_parts(node)
-        paths = self.paths(node)
-        return suspending(lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths))
+        paths, together = self.paths(node), self.lanes_together(*node.body)
+        return suspending(lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths, together))
+
+    def lanes_together(self, *code: ast.AST) -> Callable[[], int]:
+        """Asks how many lanes stay together in some code (`width_of`).  The device functions it calls compile later."""
+        callees, used, fine = [], [], True
+        for node in (n for each in code for n in ast.walk(each) if isinstance(n, ast.Call)):
+            thing = self.static(node.func)
+            path = None if thing is DYNAMIC else intrinsics.device_path(thing)
+            if thing is DYNAMIC:
+                fine &= isinstance(node.func, ast.Attribute) and node.func.attr != "sync"
+            elif path is not None:
+                used.append(path)
+            elif getattr(thing, "py_func", None) is not None:
+                callees.append(thing.py_func)
+            else:
+                fine &= thing is not print
+        if not fine:
+            return lambda: 0
+        return functools.cache(lambda: width_of({*used}.union(*(compile_function(each).uses() for each in callees))))
 
     def loop_parts(self, node: ast.For | ast.While) -> tuple[Statement, Statement | None]:
         body = self.block(node.body)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt.front import inference
+from pmpp.simt.front.gathering import Gathering
 from pmpp.simt.front.indexing import get_item
 from pmpp.simt.front.inference import Paths, settle
 from pmpp.simt.front.variables import Numbered, Places, Range, common_zero, condition, select, widen
@@ -212,8 +213,9 @@ PERHAPS, ENTERED, FOREVER = range(3)
 
 @suspending
 def run_while(
-    f: Frame, test: Callable, body: Callable, orelse: Callable | None, line: int, paths: Paths, kind: int
-) -> Waits:
+    f: Frame, test: Callable, body: Callable, orelse: Callable | None, line: int, paths: Paths, kind: int,
+    together: Callable[[], int],
+) -> Waits:  # fmt: skip
     """Repeat while any lane's test holds."""
     m, outer, loop = f.m, f.mask, Loop()
 
@@ -228,11 +230,15 @@ def run_while(
     before = dict(f.vars) if paths.assigned and (paths.breaks or kind > PERHAPS) else None
     head = paths.types(f, lambda g: inference.rounds(g, once, None, head=True), "head") if paths.assigned else ()
     f.loops.append(loop)
-    current, done = outer, None
+    loop.current = outer
     watch = Watch(f, line)
+    gathering = Gathering.of(f, loop, together)
     test_waits, body_waits = suspends(test), suspends(body)
-    while current is not None:
-        f.mask, m.place.line = current, line
+    while loop.current is not None:
+        if gathering is not None and loop.current.lanes <= gathering.few:
+            gathering.check()
+        current = f.mask = loop.current
+        m.place.line = line
         if kind == PERHAPS:
             settle(f, head, line)
         c = condition(f, (yield from test(f)) if test_waits else test(f), line)
@@ -242,7 +248,7 @@ def run_while(
             going, leaving = current.split(c)
         if m.counts is not None:
             m.branch(line, current, going, leaving)
-        done = union(done, leaving)
+        loop.done = union(loop.done, leaving)
         if going is None:
             break
         f.mask, loop.continued = going, None
@@ -252,16 +258,18 @@ def run_while(
             yield from body(f)
         else:
             body(f)
-        current = union(f.mask, loop.continued)
-        turn = watch.check(current, endless=True)
+        loop.current = union(f.mask, loop.continued)
+        turn = watch.check(loop.current, endless=True)
         if turn is not None:
             yield from turn
+    if gathering is not None:
+        gathering.end()
     f.loops.pop()
-    yield from _after_loop(f, outer, done, loop, orelse)
+    yield from _after_loop(f, outer, loop, orelse)
     if before is not None and f.mask is not None:
 
         def run(g: Frame) -> None:
-            through(run_while(g, test, body, orelse, line, paths, kind))
+            through(run_while(g, test, body, orelse, line, paths, kind, together))
 
         settle(f, paths.types(f, run, before=before), line)
 
@@ -275,6 +283,7 @@ def run_for(
     orelse: Callable | None,
     line: int,
     paths: Paths,
+    together: Callable[[], int],
 ) -> Waits:
     """Repeat over a range, a tuple, an array, enumerate or zip."""
     m, outer, loop = f.m, f.mask, Loop()
@@ -289,15 +298,16 @@ def run_for(
     if paths.assigned:
         head = paths.types(f, lambda g: _dry_for(g, plain(iterable)(g), assign_target, body, None, head=True), "head")
     f.loops.append(loop)
-    loop.current, done = outer, None
+    loop.current = outer
+    gathering = Gathering.of(f, loop, together) if isinstance(source, Range) else None
     body_waits = suspends(body)
     watch = Watch(f, line) if m.turns is not None or m.launch.can_begin_again else None
-    for going, leaving, value in _rounds(f, source, loop, line):
+    for going, leaving, value in _rounds(f, source, loop, line, gathering):
         f.mask = loop.current
         settle(f, head, line)
         if m.counts is not None:
             m.branch(line, loop.current, going, leaving)
-        done = union(done, leaving)
+        loop.done = union(loop.done, leaving)
         if going is None:
             break
         f.mask, loop.continued = going, None
@@ -313,12 +323,14 @@ def run_for(
         if loop.current is None:
             break
         m.place.line = line
+    if gathering is not None:
+        gathering.end()
     f.loops.pop()
-    yield from _after_loop(f, outer, done, loop, orelse)
+    yield from _after_loop(f, outer, loop, orelse)
     if before is not None and f.mask is not None:
 
         def run(g: Frame) -> None:
-            through(run_for(g, iterable, assign_target, body, orelse, line, paths))
+            through(run_for(g, iterable, assign_target, body, orelse, line, paths, together))
 
         settle(f, paths.types(f, run, before=before), line)
 
@@ -348,7 +360,8 @@ def _typical(f: Frame, source: Any) -> Any:
     return next(iter(source))
 
 
-def _after_loop(f: Frame, outer: Mask, done: Mask | None, loop: Loop, orelse: Callable | None) -> Waits:
+def _after_loop(f: Frame, outer: Mask, loop: Loop, orelse: Callable | None) -> Waits:
+    done = loop.done
     if orelse is not None and done is not None:
         f.mask = done
         if suspends(orelse):
@@ -360,17 +373,19 @@ def _after_loop(f: Frame, outer: Mask, done: Mask | None, loop: Loop, orelse: Ca
     f.mask = outer if after is not None and after.lanes == outer.lanes else after
 
 
-def _rounds(f: Frame, source: Any, loop: Loop, line: int) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
+def _rounds(
+    f: Frame, source: Any, loop: Loop, line: int, gathering: Gathering | None
+) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
     """For each round: the lanes that do it, the lanes that are through, and the loop variable's value."""
     if isinstance(source, Range):
-        yield from _range_rounds(f, source, loop, line)
+        yield from _range_rounds(f, source, loop, line, gathering)
         return
     if isinstance(source, Places):
         yield from _place_rounds(source, loop)
         return
     if isinstance(source, Numbered):
         counted = source.start
-        for going, leaving, value in _rounds(f, source.source, loop, line):
+        for going, leaving, value in _rounds(f, source.source, loop, line, gathering):
             yield going, leaving, (counted, value)
             counted = counted + np.int64(1)
         return
@@ -382,7 +397,9 @@ def _rounds(f: Frame, source: Any, loop: Loop, line: int) -> Iterator[tuple[Mask
     yield None, loop.current, None
 
 
-def _range_rounds(f: Frame, r: Range, loop: Loop, line: int) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
+def _range_rounds(
+    f: Frame, r: Range, loop: Loop, line: int, gathering: Gathering | None
+) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
     if r.start.size == r.stop.size == r.step.size == 1:
         start, stop, step = (
             int(v if isinstance(v, np.generic) else v.reshape(-1)[0]) for v in (r.start, r.stop, r.step)
@@ -391,6 +408,8 @@ def _range_rounds(f: Frame, r: Range, loop: Loop, line: int) -> Iterator[tuple[M
             raise f.m.error("range() step must not be zero", line)
         make = r.dtype.type
         for i in range(start, stop, step):
+            if gathering is not None and loop.current.lanes <= gathering.few:
+                gathering.check()
             yield loop.current, None, make(i)
         yield None, loop.current, None
         return
@@ -398,12 +417,19 @@ def _range_rounds(f: Frame, r: Range, loop: Loop, line: int) -> Iterator[tuple[M
     if np.any((r.step == 0) & (True if active is None else active)):
         raise f.m.error("range() step must not be zero", line)
     value = np.broadcast_to(r.start, np.broadcast_shapes(*(np.shape(v) for v in (r.start, r.stop, r.step))))
-    up = np.asarray(r.step) > 0
+    stop, step, up = r.stop, r.step, np.asarray(r.step) > 0
+    upwards = bool(up.all())
     while True:
-        more = np.where(up, value < r.stop, value > r.stop)
-        going, leaving = loop.current.split(more)
+        few = gathering.check() if gathering is not None and loop.current.lanes <= gathering.few else None
+        if few is not None:
+            value, stop, step, up = (few.pick(v) for v in (value, stop, step, up))
+        more = value < stop if upwards else np.where(up, value < stop, value > stop)
+        if more.ndim:
+            going, leaving = loop.current.split(more)
+        else:  # a single lane
+            going, leaving = (loop.current, None) if more else (None, loop.current)
         yield going, leaving, value
-        value = (value + r.step).astype(r.dtype, copy=False)
+        value = (value + step).astype(r.dtype, copy=False)
 
 
 def _place_rounds(places: Places, loop: Loop) -> Iterator[tuple[Mask | None, Mask | None, Any]]:

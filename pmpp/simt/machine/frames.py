@@ -17,9 +17,10 @@ from pmpp.simt.values.vectors import Vector
 class Loop:
     """Lanes that do the next round of a loop, that have left it, or that have left this round of it."""
 
-    __slots__ = ("broken", "continued", "current")
+    __slots__ = ("broken", "continued", "current", "done")
 
     def __init__(self) -> None:
+        self.done: Mask | None = None  # lanes that have left it by its test
         self.broken: Mask | None = None
         self.continued: Mask | None = None
         self.current: Mask | None = None

@@ -44,6 +44,11 @@ _batch_lanes: contextvars.ContextVar[int] = contextvars.ContextVar("batch_lanes"
 
 _loop_limit: contextvars.ContextVar[int] = contextvars.ContextVar("loop_limit", default=LOOP_LIMIT)
 
+#: When the lanes that are left in a loop are gathered into a short batch: "never", "always", or where it pays.
+GATHERING = ("auto", "never", "always")
+
+_gathering: contextvars.ContextVar[str] = contextvars.ContextVar("gathering", default="auto")
+
 
 @contextlib.contextmanager
 def batch_lanes(lanes: int) -> Iterator[None]:
@@ -63,6 +68,18 @@ def loop_limit(rounds: int) -> Iterator[None]:
         yield
     finally:
         _loop_limit.reset(token)
+
+
+@contextlib.contextmanager
+def gathering(when: str) -> Iterator[None]:
+    """Gather the lanes that are left in a loop "never", "always" or where it pays ("auto").  For tests."""
+    if when not in GATHERING:
+        raise LaunchError(f"when is {when!r}; it must be one of {', '.join(GATHERING)}")
+    token = _gathering.set(when)
+    try:
+        yield
+    finally:
+        _gathering.reset(token)
 
 
 def _unknown(thing: Any) -> Any:
@@ -86,7 +103,7 @@ class Launch:
     capture         turns a device array that the kernel uses as a global into memory of the launch
     looks           lines where a plain read does not race with atomics: of the report's file, and of other files
     at              the allocation that a simulated address lies in, and the bytes from its start; None if nothing does
-    loop_limit, batch_lanes  what the functions of these names say
+    loop_limit, batch_lanes, gathering  what the functions of these names say
     """
 
     name: str
@@ -106,6 +123,7 @@ class Launch:
     looks: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
     loop_limit: int = field(default_factory=_loop_limit.get)
     batch_lanes: int = field(default_factory=_batch_lanes.get)
+    gathering: str = field(default_factory=_gathering.get)
 
     @property
     def blocks(self) -> int:
@@ -284,7 +302,7 @@ class Machine:
 
     def other_thread(self, flat: int) -> str:
         """Names a thread by its id in the padded grid of the whole launch, for messages."""
-        block, thread = divmod(int(flat), self.batch.lanes.width)
+        block, thread = divmod(int(flat), self.batch.lanes.root.width)
         gx, gy, _ = self.launch.grid
         bx, by, _ = self.launch.block
         where = (block % gx, block // gx % gy, block // (gx * gy))

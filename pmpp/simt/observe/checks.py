@@ -34,7 +34,7 @@ class Sanitizers:
         elif storage.writeable and storage.space != "const":
             cells, me, where = self._touched(mask, storage, at)
             self._check_init(storage, cells, where, name, line)
-            clock, width = self._clock, self._m.batch.lanes.width
+            clock, width = self._clock, self._m.batch.lanes.root.width
             clock.tick()
             shadow, site = self._shadow(storage), self._m.place.site
             looks = line in self._m.launch.looks[site is not None]
@@ -52,7 +52,7 @@ class Sanitizers:
         lanes = self._m.batch.lanes
         if storage.space == "local":
             init = storage.init
-            if init is not None and at.ndim == 0:
+            if init is not None and at.ndim == 0 and lanes is storage.home:
                 if int(at) not in storage.cells.everywhere:
                     np.copyto(init[int(at)], True, where=True if mask.bits is None else mask.bits)
             elif init is not None:
@@ -71,7 +71,7 @@ class Sanitizers:
         clock = self._clock
         clock.tick()
         shadow, line_shown = self._shadow(storage), self._m.place.site or line
-        races, several = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), lanes.width, same)
+        races, several = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), lanes.root.width, same)
         for race in races:
             self._report(race, where, storage, name, line, "writes")
         return several
@@ -100,7 +100,7 @@ class Sanitizers:
                 init.reshape(-1)[cells] = True
             clock.tick()
             shadow, line_shown = self._shadow(storage), self._m.place.site or line
-            width = self._m.batch.lanes.width
+            width = self._m.batch.lanes.root.width
             for race in shadow.on_update(clock, cells, me, line_shown, self._floor(storage), width)[:1]:
                 self._report(race, where, storage, name, line, "updates")
         here = clock.last_atomic[mask.of.first : mask.of.first + mask.of.blocks]
@@ -109,7 +109,7 @@ class Sanitizers:
             flags = _flags(storage)
             if flags is not None:
                 cells = cells.reshape(mask.lanes, -1)[:, 0] * storage.cells.unit
-            clock.here = mask.of
+            clock.here = mask.of.root
             self._alike &= _same_in_all_blocks(mask)
             clock.signal(self._threads(mask), flags, cells)
 
@@ -162,19 +162,29 @@ class Sanitizers:
 
     def _fence(self, mask: Mask, *, block: bool) -> None:
         self._alike &= _same_in_all_blocks(mask)
-        self._clock.here = mask.of
+        self._clock.here = mask.of.root
         self._clock.fence(self._threads(mask), block=block)
 
     @staticmethod
     def _threads(mask: Mask) -> np.ndarray:
         """The ids of the active threads."""
-        return mask.places() + np.int64(mask.of.first * mask.of.width)
+        return mask.of.threads(mask.places())
+
+    @staticmethod
+    def _blocks(mask: Mask) -> np.ndarray | slice:
+        """The blocks with an active thread."""
+        of = mask.of
+        if of is not of.root:
+            return of.threads(mask.places()) // of.root.width
+        if mask.bits is None or mask.bits.shape[0] == 1:
+            return slice(of.first, of.first + of.blocks)
+        return np.flatnonzero(mask.bits.any(axis=1)) + of.first
 
     def _floor(self, storage: Storage) -> int:
         """A time before which every access to the storage is ordered before all that is to come."""
         if storage.space != "shared":
             return self._clock.grid_barrier
-        lanes = self._m.batch.lanes
+        lanes = self._m.batch.lanes.root
         if self._known_floor is None or self._known_floor[0] is not lanes:
             barriers = self._clock.block_barrier[lanes.first : lanes.first + lanes.blocks]
             self._known_floor = lanes, smallest(barriers)
@@ -189,9 +199,10 @@ class Sanitizers:
         access that differs between blocks gives each its own.  An element of several cells takes as many entries.
         """
         lanes, known = self._m.batch.lanes, storage.cells
-        self._clock.here = lanes
+        self._clock.here = lanes.root
         if storage.space == "shared" and known.one_row:
             alike = np.ndim(at) == 0 or at.shape[0] == 1
+            alike = alike and lanes is lanes.root
             if not (alike and self._alike and (mask.bits is None or mask.bits.shape[0] == 1)):
                 self._split_rows(storage)
         if storage.space == "shared" and known.one_row:
@@ -200,7 +211,7 @@ class Sanitizers:
                 cells = cells.take(as_intp(where))
         else:
             where, (cells,) = mask.places(), selected(lanes, mask, flat_position(lanes, storage, at))
-        me = where + np.int64(lanes.first * lanes.width)
+        me = lanes.threads(where)
         parts = storage.values.itemsize // known.unit
         if parts > 1:
             cells = (cells[:, None] * parts + np.arange(parts, dtype=np.int64)).reshape(-1)
@@ -213,7 +224,7 @@ class Sanitizers:
         known.one_row = False
         if known.init is not None:
             known.init = np.repeat(known.init, blocks, axis=0)
-        shadow.repeat(blocks, self._m.batch.lanes.width)
+        shadow.repeat(blocks, self._m.batch.lanes.root.width)
 
     def _shadow(self, storage: Storage) -> Shadow:
         """The shadow of an allocation's cells, as fine as they are now."""
@@ -223,17 +234,17 @@ class Sanitizers:
             elements = storage.values.shape[1] if known.one_row else storage.values.size
             shadow = self._shadows[known] = Shadow(elements * (storage.values.itemsize // known.unit), known.unit)
         elif shadow.unit != known.unit:  # the allocation has been seen through a smaller type since
-            shadow.refine(known.unit, self._m.batch.lanes.width)
+            shadow.refine(known.unit, self._m.batch.lanes.root.width)
         return shadow
 
     def _check_local(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
         init, everywhere = storage.init, storage.cells.everywhere
         if init is None or (at.ndim == 0 and int(at) in everywhere):
             return
-        if at.ndim == 0 and all_of(init[int(at)]):
+        lanes = self._m.batch.lanes
+        if at.ndim == 0 and lanes is storage.home and all_of(init[int(at)]):
             everywhere.add(int(at))
             return
-        lanes = self._m.batch.lanes
         fresh = ~gather(lanes, storage, init, at)
         fresh = fresh if mask.bits is None else fresh & mask.bits
         if any_of(fresh):
@@ -254,7 +265,7 @@ class Sanitizers:
 
     def _report(self, race: Race, where: np.ndarray, storage: Storage, name: str, line: int, verb: str) -> None:
         lane, lanes = int(where[race.lane]), self._m.batch.lanes
-        remedy, other = self._clock.reason(race.thread, race.time, lanes.first * lanes.width + lane)
+        remedy, other = self._clock.reason(race.thread, race.time, int(lanes.threads(np.int64(lane))))
         remedy = remedy.replace("{other}", self._m.other_thread(other))
         earlier = f"{self._m.other_thread(race.thread)} {race.verb} on line {race.line}"
         message = f"{{who}} {verb} an element of {{name}} that {earlier}, with {remedy}"
@@ -262,6 +273,8 @@ class Sanitizers:
 
 
 def _same_in_all_blocks(mask: Mask) -> bool:
+    if mask.of is not mask.of.root:
+        return False
     return mask.bits is None or mask.bits.shape[0] == 1 or bool((mask.bits == mask.bits[0]).all())
 
 

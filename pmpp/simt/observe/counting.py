@@ -52,6 +52,8 @@ _NONE = np.int64(1) << np.int64(62)  # larger than any address: stands for an in
 def _warps_of(of: Lanes, addresses: np.ndarray, mask: Mask) -> tuple[np.ndarray, np.ndarray | None, int]:
     """Addresses a warp a row, the same for the active lanes (None: all), and how often each row stands for a block."""
     bits = mask.bits
+    if of.width == 1:
+        return *of.as_warps(addresses, mask), 1
     rows = max(addresses.shape[0], 1 if bits is None else bits.shape[0])
     shape = (rows, of.width)
     active = None if bits is None else spread(bits, shape).reshape(-1, WARP)
@@ -86,6 +88,8 @@ def sectors(
         if touched is not None:
             touched(np.arange(first // SECTOR, last + 1, dtype=np.int64))
         return mask.warps * (last - first // SECTOR + 1)
+    if of.width == 1:
+        return _sectors_of_single_lanes(addresses, itemsize, mask, touched)
     if addresses.shape[1] == 1:
         addresses = spread(addresses, (addresses.shape[0], of.width))
     rows, active, repeat = _warps_of(of, addresses, mask)
@@ -101,6 +105,30 @@ def sectors(
     return _distinct(keys, active) * repeat
 
 
+def _sectors_of_single_lanes(
+    addresses: np.ndarray, itemsize: int, mask: Mask, touched: Callable[[np.ndarray], None] | None
+) -> int:
+    """The same for a short batch, in which a row is a lane."""
+    of, flat = mask.of, addresses.reshape(-1)
+    warps = of.warp_of
+    if mask.bits is not None:
+        places = as_intp(mask.places())
+        flat, warps = flat.take(places), None if warps is None else warps.take(places)
+    aligned = SECTOR % itemsize == 0 and not largest(flat & (itemsize - 1))
+    if aligned:
+        keys = flat >> _SECTOR_BITS
+    else:
+        steps = range(0, itemsize + SECTOR - 1, SECTOR)
+        keys = np.concatenate([np.minimum(flat + step, flat + itemsize - 1) >> _SECTOR_BITS for step in steps])
+        warps = np.tile(np.arange(flat.size, dtype=np.int64) if warps is None else warps, len(steps))
+    if touched is not None:
+        touched(keys)
+    if warps is None:
+        return flat.size
+    each = np.sort(warps * (largest(keys) + 1) + keys)
+    return 1 + int(np.count_nonzero(each[1:] != each[:-1]))
+
+
 def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *, load: bool = True) -> tuple[int, int]:
     """Passes through the banks of shared memory for one access whose lanes start at these byte addresses.
 
@@ -108,7 +136,9 @@ def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *,
     """
     of = mask.of
     words = max(1, itemsize // BANK_BYTES)
-    if addresses.size == 1 or addresses.shape[1] == 1:
+    if of.width == 1 and of.warp_of is None:
+        return mask.lanes, 0  # each lane is alone in its warp
+    if addresses.size == 1 or (addresses.shape[1] == 1 and of.width > 1):
         if words == 1:
             return mask.warps, 0
         addresses = spread(addresses, (addresses.shape[0] if addresses.ndim else 1, of.width))
@@ -188,7 +218,11 @@ def _conflict_degree(words: np.ndarray, active: np.ndarray | None) -> np.ndarray
 def passes(addresses: np.ndarray | np.generic, mask: Mask) -> tuple[int, int]:
     """Turns that one atomic takes: over all warps, and in the worst of them, the most lanes on one address."""
     of = mask.of
-    if addresses.size == 1 or addresses.shape[1] == 1:  # a warp's lanes all want one address
+    if of.width == 1 and of.warp_of is None:
+        return mask.lanes, 1
+    if of.width == 1:
+        addresses = spread(addresses, (of.blocks, 1))
+    elif addresses.size == 1 or addresses.shape[1] == 1:  # a warp's lanes all want one address
         if mask.bits is None:
             return of.size, WARP
         lanes = np.count_nonzero(mask.grid().reshape(-1, WARP), axis=1)
