@@ -41,7 +41,9 @@ def fused(a, b, c):
     return c if np.isinf(c) and np.isfinite(a) and np.isfinite(b) else a * b + c
 
 
-@pytest.mark.parametrize("kind", ["near one", "any", "cancels", "halfway", "subnormal", "tiny sum", "overflow", "special"])
+@pytest.mark.parametrize(
+    "kind", ["near one", "any", "cancels", "halfway", "subnormal", "tiny sum", "overflow", "special"]
+)
 @pytest.mark.parametrize("n", [1, 3000, 2 * rounding.CHUNK + 5])
 def test_a_multiply_add_rounds_once_in_every_range(kind, n):
     with np.errstate(all="ignore"):

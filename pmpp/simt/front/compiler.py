@@ -27,7 +27,7 @@ from pmpp.simt.front.inference import Paths
 from pmpp.simt.front.matching import why_not, without_match
 from pmpp.simt.front.names import DYNAMIC, TESTS_TWICE, calls_something, leaves, own_nodes
 from pmpp.simt.front.variables import LocalFunction
-from pmpp.simt.front.waiting import Looks, may_wait, reads
+from pmpp.simt.front.waiting import Looks, decided_by, may_wait, reads
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.turns import Waits, suspending, suspends
 from pmpp.simt.values.errors import UnsupportedError
@@ -471,8 +471,8 @@ class _Compiler(Expressions):
         body, orelse = self.loop_parts(node)
         line = node.lineno
         paths, kind = self.paths(node), flow.FOREVER if forever else flow.ENTERED if entered else flow.PERHAPS
-        together = self.lanes_together(node.test, *node.body)
-        return suspending(lambda f: flow.run_while(f, test, body, orelse, line, paths, kind, together))
+        together, names = self.lanes_together(node.test, *node.body), decided_by(node)
+        return suspending(lambda f: flow.run_while(f, test, body, orelse, line, paths, kind, together, names))
 
     def stmt_For(self, node: ast.For) -> Statement:
         if self.node_suspends(node.target):
@@ -480,8 +480,8 @@ class _Compiler(Expressions):
         iterable, assign, line = self.expr(as_tuple(node.iter)), self.target(node.target), node.lineno
         self.forget(node)
         body, orelse = self.loop_parts(node)
-        paths, together = self.paths(node), self.lanes_together(*node.body)
-        return suspending(lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths, together))
+        paths, together, names = self.paths(node), self.lanes_together(*node.body), decided_by(node)
+        return suspending(lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths, together, names))
 
     def lanes_together(self, *code: ast.AST) -> Callable[[], int]:
         """Asks how many lanes stay together in some code (`width_of`).  The device functions it calls compile later."""

@@ -213,9 +213,16 @@ PERHAPS, ENTERED, FOREVER = range(3)
 
 @suspending
 def run_while(
-    f: Frame, test: Callable, body: Callable, orelse: Callable | None, line: int, paths: Paths, kind: int,
+    f: Frame,
+    test: Callable,
+    body: Callable,
+    orelse: Callable | None,
+    line: int,
+    paths: Paths,
+    kind: int,
     together: Callable[[], int],
-) -> Waits:  # fmt: skip
+    deciding: frozenset[str],
+) -> Waits:
     """Repeat while any lane's test holds."""
     m, outer, loop = f.m, f.mask, Loop()
 
@@ -231,7 +238,7 @@ def run_while(
     head = paths.types(f, lambda g: inference.rounds(g, once, None, head=True), "head") if paths.assigned else ()
     f.loops.append(loop)
     loop.current = outer
-    watch = Watch(f, line)
+    watch = Watch(f, line, deciding)
     gathering = Gathering.of(f, loop, together)
     test_waits, body_waits = suspends(test), suspends(body)
     while loop.current is not None:
@@ -269,7 +276,7 @@ def run_while(
     if before is not None and f.mask is not None:
 
         def run(g: Frame) -> None:
-            through(run_while(g, test, body, orelse, line, paths, kind, together))
+            through(run_while(g, test, body, orelse, line, paths, kind, together, deciding))
 
         settle(f, paths.types(f, run, before=before), line)
 
@@ -284,6 +291,7 @@ def run_for(
     line: int,
     paths: Paths,
     together: Callable[[], int],
+    deciding: frozenset[str],
 ) -> Waits:
     """Repeat over a range, a tuple, an array, enumerate or zip."""
     m, outer, loop = f.m, f.mask, Loop()
@@ -301,7 +309,7 @@ def run_for(
     loop.current = outer
     gathering = Gathering.of(f, loop, together) if isinstance(source, Range) else None
     body_waits = suspends(body)
-    watch = Watch(f, line) if m.turns is not None or m.launch.can_begin_again else None
+    watch = Watch(f, line, deciding) if m.turns is not None or m.launch.can_begin_again else None
     for going, leaving, value in _rounds(f, source, loop, line, gathering):
         f.mask = loop.current
         settle(f, head, line)
@@ -330,7 +338,7 @@ def run_for(
     if before is not None and f.mask is not None:
 
         def run(g: Frame) -> None:
-            through(run_for(g, iterable, assign_target, body, orelse, line, paths, together))
+            through(run_for(g, iterable, assign_target, body, orelse, line, paths, together, deciding))
 
         settle(f, paths.types(f, run, before=before), line)
 

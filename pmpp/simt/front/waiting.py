@@ -51,6 +51,36 @@ def _deciding(loop: ast.While | ast.For) -> list[ast.expr]:
     return _with_variables(tests, _assignments(loop)) if tests else []
 
 
+def decided_by(loop: ast.While | ast.For) -> frozenset[str]:
+    """The variables on which it depends whether a loop goes on; one that only counts the rounds is none of them.
+
+    Those in its test and in the tests around a `break` or `return`, those from which these are computed in the loop,
+    and those in the tests around such an assignment.  The variable of a `for` is one: its range comes to an end.
+    """
+    around: dict[ast.AST, list[ast.expr]] = {}  # for each node of the loop, the tests on which it depends
+
+    def enter(node: ast.AST, tests: list[ast.expr]) -> None:
+        around[node] = tests
+        own = getattr(node, "test", None) or (getattr(node, "iter", None) if isinstance(node, ast.For) else None)
+        inside = [*tests, own] if isinstance(own, ast.expr) else tests
+        for child in ast.iter_child_nodes(node):
+            enter(child, inside)
+
+    enter(loop, [])
+    leaving = [node for node in around if isinstance(node, (ast.Break, ast.Continue, ast.Return, ast.Raise))]
+    pending = [loop.test] if isinstance(loop, ast.While) else [loop.target]
+    pending += [test for node in leaving for test in around[node]]
+    known, assigned = set(), _assignments(loop)
+    while pending:
+        names = {n.id for n in ast.walk(pending.pop()) if isinstance(n, ast.Name)} - known
+        known |= names
+        for node, tests in around.items():
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in names:
+                pending += tests
+        pending += [value for name in names for value in assigned.get(name, ())]
+    return frozenset(known)
+
+
 def _with_variables(expressions: list[ast.expr], assigned: dict[str, list[ast.expr]]) -> list[ast.expr]:
     """The expressions, and all that is assigned to the variables in them, and so on."""
     found, pending, names = [], list(expressions), set()
@@ -195,16 +225,16 @@ class Watch:
     """Notices a loop that waits: round after round it reads memory, and nothing is written.
 
     In lockstep the rounds of such a loop repeat for ever, since nobody else gets to write.  If they also change no
-    variable that is certain after `ROUNDS`; if they do (a spin counter, a growing back-off) it is assumed after
-    `SUSPICIOUS`, provided that the launch can begin again under another schedule.
+    variable on which its end depends (`decided_by`), that is certain after `ROUNDS`; if they do (a bounded number of
+    attempts) it is assumed after `SUSPICIOUS`, provided that the launch can begin again under another schedule.
     """
 
     ROUNDS, SUSPICIOUS = 64, 4096
 
-    __slots__ = ("f", "idle", "lanes", "line", "reads", "rounds", "variables", "writes")
+    __slots__ = ("deciding", "f", "idle", "lanes", "line", "reads", "rounds", "variables", "writes")
 
-    def __init__(self, f: Frame, line: int) -> None:
-        self.f, self.line, self.rounds, self.idle = f, line, 0, 0
+    def __init__(self, f: Frame, line: int, deciding: frozenset[str]) -> None:
+        self.f, self.line, self.rounds, self.idle, self.deciding = f, line, 0, 0, deciding
         self.writes, self.reads, self.lanes, self.variables = f.m.writes, f.m.reads, -1, None
 
     def check(self, current: Mask | None, *, endless: bool) -> Waits | None:
@@ -228,11 +258,11 @@ class Watch:
             if m.reads != self.reads and self.idle % PATIENCE == 0:
                 self.reads = m.reads
                 frozen = self.unchanged()
-                self.variables = dict(self.f.vars)
+                self.variables = self.now()
                 return m.turns.idle(self.line, frozen=frozen, endless=endless)
             return None
         if endless and self.idle % self.ROUNDS == self.ROUNDS - 1:
-            self.variables = dict(self.f.vars)
+            self.variables = self.now()
         elif endless and self.idle % self.ROUNDS == 0 and self.unchanged():
             if m.reads == self.reads:
                 message = "this loop is endless: nothing that its test depends on changes, and it reads no memory"
@@ -242,9 +272,13 @@ class Watch:
             raise self.stuck()
         return None
 
+    def now(self) -> dict[str, Any]:
+        """The variables on which the loop's end depends."""
+        return {name: value for name, value in self.f.vars.items() if name in self.deciding}
+
     def unchanged(self) -> bool:
-        """Whether the variables are what they were when last noted."""
-        now, then = self.f.vars, self.variables
+        """Whether these are what they were when last noted."""
+        now, then = self.now(), self.variables
         return then is not None and then.keys() == now.keys() and all(_same(then[k], now[k]) for k in now)
 
     def stuck(self) -> Waiting:
