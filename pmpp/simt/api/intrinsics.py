@@ -177,6 +177,14 @@ def element_type(dtype: Any) -> np.dtype:
     return records.plain(found)
 
 
+def bytes_of(shape: Any, dtype: Any) -> int:
+    """Bytes of an array, or 0 if its shape will be refused."""
+    try:
+        return math.prod(_extents(shape)) * element_type(dtype).itemsize
+    except TypeError:
+        return 0
+
+
 def _check_alignment(alignment: Any) -> None:
     """What Numba takes; memory here is aligned for any of it."""
     given = alignment is not None

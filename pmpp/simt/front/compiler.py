@@ -84,6 +84,7 @@ class Function:
         self.body = compiler.block(body, top=True)  # runs in a frame whose parameters are set
         self.suspends = suspends(self.body)
         self._uses, self.callees, self.literal_shapes = compiler.uses, compiler.callees, compiler.literal_shapes
+        self._local_bytes = compiler.local_bytes
         self._may_wait = may_wait(tree, compiler.static)
         self._looks, self._reads = Looks(tree, compiler.static), reads(tree)
 
@@ -99,6 +100,12 @@ class Function:
             if py_func not in seen:
                 used |= compile_function(py_func).uses(seen | {py_func})
         return used
+
+    def local_bytes(self, seen: frozenset = frozenset()) -> int:
+        """Bytes of local arrays that a thread has here and in what it calls, as far as their shapes are known now."""
+        return sum(self._local_bytes) + sum(
+            compile_function(py_func).local_bytes(seen | {py_func}) for py_func in self.callees if py_func not in seen
+        )
 
     def may_wait(self, seen: frozenset = frozenset()) -> bool:
         """Whether this function or one that it calls has a loop that another thread may have to end."""

@@ -566,6 +566,8 @@ class Expressions(Names):
                 member = f"{type(extent).__name__}.{extent.name}"
                 raise self.refuse(node, f"the shape of {call.function} is {member}: write {member}.value")
         if shape is not DYNAMIC:
+            if handler is intrinsics.DEVICE["local.array"] and dtype is not DYNAMIC:
+                self.local_bytes.append(intrinsics.bytes_of(shape, dtype))
             return self.plain_call(functools.partial(handler, shape=shape), call, rest, keywords)
         refusal = self.refuse(
             node,

@@ -273,7 +273,26 @@ def _flat(f: Frame, array: Array, name: str, line: int) -> Array:
     )
 
 
-_OF_ARRAYS = ("shape", "size", "ndim", "strides", "itemsize", "nbytes", "dtype", "T", "flat", "real", "imag")
+def _size(f: Frame, array: Array, line: int) -> Any:
+    size = array.size()
+    return np.int64(size) if isinstance(size, int) else size
+
+
+#: The attributes of an array, each computed from frame, array and line.
+_ATTRIBUTES = {
+    "shape": lambda f, a, line: tuple(np.int64(n) if isinstance(n, int) else n for n in a.shape),
+    "size": _size,
+    "ndim": lambda f, a, line: np.int64(a.ndim),
+    "strides": lambda f, a, line: tuple(np.int64(s * _step_bytes(a)) for s in a.strides),
+    "itemsize": lambda f, a, line: np.int64(a.dtype.itemsize),
+    "nbytes": lambda f, a, line: np.int64(a.size() * a.dtype.itemsize),
+    "dtype": lambda f, a, line: a.dtype,
+    "T": lambda f, a, line: a.transposed(),
+    "flat": lambda f, a, line: _flat(f, a, "flat", line),
+    "real": lambda f, a, line: _part(f, a, "real", line),
+    "imag": lambda f, a, line: _part(f, a, "imag", line),
+}
+_OF_ARRAYS = tuple(_ATTRIBUTES)
 
 
 def attribute(f: Frame, value: Any, name: str, line: int, variable: str = "") -> Any:
@@ -283,25 +302,9 @@ def attribute(f: Frame, value: Any, name: str, line: int, variable: str = "") ->
     if isinstance(value, Array):
         if records.is_record(value.dtype) and name in value.dtype.names and (value.ndim == 0 or name not in _OF_ARRAYS):
             return load_field(f, value, name, variable, line)
-        found = (
-            None
-            if value.ndim == 0 and records.is_record(value.dtype)
-            else {
-                "shape": lambda: tuple(np.int64(n) if isinstance(n, int) else n for n in value.shape),
-                "size": lambda: np.int64(value.size()) if isinstance(value.size(), int) else value.size(),
-                "ndim": lambda: np.int64(value.ndim),
-                "strides": lambda: tuple(np.int64(s * _step_bytes(value)) for s in value.strides),
-                "itemsize": lambda: np.int64(value.dtype.itemsize),
-                "nbytes": lambda: np.int64(value.size() * value.dtype.itemsize),
-                "dtype": lambda: value.dtype,
-                "T": value.transposed,
-                "flat": lambda: _flat(f, value, variable, line),
-                "real": lambda: _part(f, value, "real", line),
-                "imag": lambda: _part(f, value, "imag", line),
-            }.get(name)
-        )
+        found = None if value.ndim == 0 and records.is_record(value.dtype) else _ATTRIBUTES.get(name)
         if found is not None:
-            return found()
+            return found(f, value, line)
         if records.is_record(value.dtype):
             fields = ", ".join(value.dtype.names)
             raise f.m.error(f"the record {variable.rpartition('.')[0]} has no field {name}; it has {fields}", line,

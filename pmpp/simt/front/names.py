@@ -84,6 +84,7 @@ class Names:
         self.values: dict[str, list[ast.expr]] = {}  # what each variable is assigned, for accidental_float64.py
         self._find_locals(tree)
         self.uses: set[str] = around.uses if around else set()
+        self.local_bytes: list[int] = around.local_bytes if around else []  # of local arrays, as far as known
         self.callees: list[Callable] = around.callees if around else []
         self.waiting: dict[int, bool] = {}  # whether a node may have to wait, by id; for expressions.py
         self.computed_before: set[int] = set()  # operands that are computed before the node being compiled

@@ -266,6 +266,7 @@ def launch(
     told = Launch(
         function.name, function.file, function.source_file, grid, block, level, raises, sharedmem,
         cooperative=not uses.isdisjoint(("this_grid", "cg.this_grid")),
+        local_bytes=function.local_bytes(),
         arguments=arguments.values,
         capture=functools.partial(arguments.capture, kept),
         at=functools.partial(arguments.at, kept),
@@ -277,7 +278,9 @@ def launch(
             after.enter_context(deep_calls())
         for grain in attempts:
             shown = f"shuffled, seed {seed}" if grain == "shuffled" else grain
-            m = Machine(dataclasses.replace(told, schedule=shown, can_begin_again=again and grain == "lockstep"))
+            begins_again = again and grain == "lockstep"
+            same = shown == told.schedule and begins_again == told.can_begin_again
+            m = Machine(told if same else dataclasses.replace(told, schedule=shown, can_begin_again=begins_again))
             try:
                 watch(m, trace, args, counted)
                 execute(m, function, grain, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import itertools
 import linecache
@@ -99,13 +100,9 @@ class Report:
         self.warnings: list[KernelWarning] = sorted(warnings, key=lambda warning: warning.line)
         self.notes: list[KernelWarning] = [] if machine.warnings is None else machine.warnings.notes
         self.trace = machine.trace
-        self.by_line: dict[int, dict[str, int]] = {
-            line: dict(zip(COUNTERS, values, strict=True))
-            for line, values in (() if counts is None else sorted(counts.lines.items()))
-        }
-        self.counters: dict[str, int] = {
-            name: sum(counts[name] for counts in self.by_line.values()) for name in COUNTERS
-        }
+        self._lines: dict[int, list[int]] = {} if counts is None else dict(counts.lines)
+        totals = map(sum, zip(*self._lines.values(), strict=True)) if self._lines else [0] * len(COUNTERS)
+        self.counters: dict[str, int] = dict(zip(COUNTERS, totals, strict=True))
         self.shared_bytes = machine.shared_peak + launch.dynamic_shared
         self.sectors: dict[str, Sectors] = {}
         for found in () if counts is None else counts.footprints:
@@ -119,6 +116,11 @@ class Report:
                 each.space, each.requests, each.lanes, each.passes, each.worst_warp, each.peak, each.where
             )
         self._merged_wavefronts = 0.0 if counts is None else counts.merged_wavefronts
+
+    @functools.cached_property
+    def by_line(self) -> dict[int, dict[str, int]]:
+        """The counters of each line; made when somebody asks for them."""
+        return {line: dict(zip(COUNTERS, values, strict=True)) for line, values in sorted(self._lines.items())}
 
     def metrics(self) -> Table:
         """Every counter beside its meaning, and beside what Nsight Compute calls it."""

@@ -184,7 +184,9 @@ class Few(Lanes):
 
 
 def _unflatten(flat: np.ndarray, extent: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    x, y, _ = extent
+    x, y, z = extent
+    if y == z == 1:
+        return (flat.astype(np.int32) if x > 1 else np.int32(0)), np.int32(0), np.int32(0)
     parts = (flat % x, flat // x % y, flat // (x * y))
     # An axis of extent 1 is the same everywhere: keep it a scalar, so that what is computed from it stays small.
     return tuple(p.astype(np.int32) if n > 1 else np.int32(0) for p, n in zip(parts, extent, strict=True))

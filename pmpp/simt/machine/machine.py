@@ -4,7 +4,7 @@ Memory.  A launch takes at most 64 MiB beyond its arrays, whatever its grid: blo
 that a value of every lane is 512 KiB at most, and a kernel has a few dozen at a time.  To that come
 
     shared memory   that of all blocks of a batch: 96 MiB at most, where 2,048 blocks of one warp take 48 KiB each
-    local arrays    65,536 times the bytes of one
+    local arrays    32 MiB, for a batch has fewer lanes if they are large (a block at least)
     "count"         a sixteenth of the arrays, for their unique sectors (a tenth of those both loaded and stored), and
                     4 bytes an element of those that atomics update
     "check"         57 bytes an element of the arrays for the race detector, and 112 a block of 256 threads
@@ -26,6 +26,7 @@ from pmpp.simt.machine.gpus import SHARED_LIMIT
 from pmpp.simt.machine.lanes import WARP, Lanes, Mask
 from pmpp.simt.machine.protocols import Checks, Counts, Steps, Turns
 from pmpp.simt.machine.storage import Storage, add_up
+from pmpp.simt.values.dtypes import Value
 from pmpp.simt.values.errors import Hazard, LaunchError, SimtError, hazard_error
 
 LEVELS = ("run", "count", "check")
@@ -36,6 +37,9 @@ HAZARDS = frozenset({"race", "out_of_bounds", "uninitialised_read", "divergent_b
 #: CPU's cache.
 #: A constant, not a function of the machine's memory, so that results are the same everywhere.
 BATCH_LANES = 1 << 16
+
+#: Bytes that the local arrays of a batch may take.  More would be written and read in main memory, page by page.
+BATCH_LOCAL_BYTES = 1 << 25
 
 #: Rounds after which a `while` loop is taken to be endless; `loop_limit` changes it.
 LOOP_LIMIT = 1_000_000
@@ -97,6 +101,7 @@ class Launch:
     raises          kinds of hazards that end the launch; the others are kept
     dynamic_shared  bytes of shared memory that the launch gives each block
     cooperative     whether the kernel waits for the whole grid
+    local_bytes     of local arrays that each thread has, as far as they are known before it runs
     arguments       of the kernel, by name
     schedule        "lockstep", or who takes turns: "blocks", "warps", "lanes", "shuffled, seed 0"
     can_begin_again whether another schedule can be tried if threads turn out to wait for one another
@@ -115,6 +120,7 @@ class Launch:
     raises: frozenset[str] = frozenset()
     dynamic_shared: int = 0
     cooperative: bool = False
+    local_bytes: int = 0
     arguments: Mapping[str, object] = field(default_factory=dict)
     schedule: str = "lockstep"
     can_begin_again: bool = False
@@ -179,6 +185,10 @@ class Place:
         self.site: Site | None = None
 
 
+#: The lanes of a machine that has not begun, and of a dry run.
+_ONE_WARP = Lanes((1, 1, 1), (WARP, 1, 1), 0, 1)
+
+
 class Machine:
     """A launch while it runs.
 
@@ -194,7 +204,7 @@ class Machine:
 
     def __init__(self, launch: Launch, *, dry: bool = False) -> None:
         self.launch, self.dry = launch, dry
-        self.batch = Batch(Lanes((1, 1, 1), (WARP, 1, 1), 0, 1))
+        self.batch = Batch(_ONE_WARP)
         self.place = Place()
         self.counts: Counts | None = None
         self.checks: Checks | None = None
@@ -213,7 +223,8 @@ class Machine:
     def batches(self) -> Iterator[Lanes]:
         """The blocks of the grid, a batch at a time.  A cooperative grid is one batch: its barriers span all blocks."""
         launch = self.launch
-        step = launch.blocks if launch.cooperative else max(1, launch.batch_lanes // (launch.warps * WARP))
+        lanes = min(launch.batch_lanes, BATCH_LOCAL_BYTES // max(1, launch.local_bytes))
+        step = launch.blocks if launch.cooperative else max(1, lanes // (launch.warps * WARP))
         for first in range(0, launch.blocks, step):
             lanes = Lanes(launch.grid, launch.block, first, min(step, launch.blocks - first))
             self.batch = Batch(lanes)
@@ -260,13 +271,11 @@ class Machine:
         if self.trace is not None:
             self.trace.step(self.place.site or line, mask, taken, branch=True)
 
-    def access(
-        self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
-    ) -> None:
+    def access(self, kind: str, line: int, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> None:
         """Tell of one load or store.  (Only where instructions are counted.)"""
-        self.counts.access(kind, line, addresses, mask, width, storage, name)
+        self.counts.access(kind, line, at, mask, width, storage, name)
         if self.trace is not None:
-            self.trace.access(kind, self.place.site or line, addresses, mask, width, storage, name)
+            self.trace.access(kind, self.place.site or line, at * storage.unit, mask, width, storage, name)
 
     # -- hazards -----------------------------------------------------------------------------------------------------
 

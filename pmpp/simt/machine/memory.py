@@ -197,7 +197,8 @@ def position(
         index, mask = in_bounds(m, mask, index, extent, name, space, (axis, rank), line, literals[axis])
         if mask is None:
             return np.int64(0), None
-        total = total + (index if isinstance(stride, int) and stride == 1 else index * stride)
+        step = index if isinstance(stride, int) and stride == 1 else index * stride
+        total = step if total.__class__ is int and total == 0 else total + step
     if differs:  # an inactive lane's view may begin behind the end
         total = np.minimum(total, max(0, _extent(array.storage) - 1))
     return (np.int64(total) if isinstance(total, int) else total), mask
@@ -215,7 +216,7 @@ def load(m: Machine, mask: Mask, array: Array, at: Value, name: str, line: int) 
     if m.pending:
         m.settle_one(storage)
     if m.counts is not None and storage.space in ("global", "shared"):
-        m.access("load", line, at * storage.unit, mask, array.dtype.itemsize, storage, name)
+        m.access("load", line, at, mask, array.dtype.itemsize, storage, name)
     if m.checks is not None:
         m.checks.read(mask, storage, at, name, line)
     return gather(m.batch.lanes, storage, storage.values, at)
@@ -231,7 +232,7 @@ def store(m: Machine, mask: Mask, array: Array, at: Value, value: Value, name: s
         m.settle_one(storage)
     value = dtypes.cast(value, array.dtype)
     if m.counts is not None and storage.space in ("global", "shared"):
-        m.access("store", line, at * storage.unit, mask, array.dtype.itemsize, storage, name)
+        m.access("store", line, at, mask, array.dtype.itemsize, storage, name)
     _write(m, mask, storage, at, value, name, line)
 
 
@@ -292,7 +293,7 @@ def load_vector(m: Machine, mask: Mask, array: Array, index: Value, name: str, l
     if mask is None:
         return tuple(array.dtype.type(0) for _ in range(count))
     if m.counts is not None and storage.space in ("global", "shared"):
-        m.access("load", line, first * array.dtype.itemsize, mask, 16, storage, name)
+        m.access("load", line, first, mask, 16, storage, name)
     # Inactive lanes may hold any index; the last group that fits keeps their gather inside.
     first = np.minimum(first, max(0, _extent(storage) - count))
     at = [first + np.int64(k) for k in range(count)]
@@ -316,7 +317,7 @@ def store_vector(m: Machine, mask: Mask, array: Array, index: Value, values: tup
     if not isinstance(values, tuple) or len(values) != count:
         raise m.error(f"store128 to {array.dtype} takes a tuple of {count} values", line)
     if m.counts is not None and storage.space in ("global", "shared"):
-        m.access("store", line, first * array.dtype.itemsize, mask, 16, storage, name)
+        m.access("store", line, first, mask, 16, storage, name)
     first = np.minimum(first, max(0, _extent(storage) - count))
     for k, value in enumerate(values):
         _write(m, mask, storage, first + np.int64(k), dtypes.cast(value, array.dtype), name, line)

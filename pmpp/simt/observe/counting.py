@@ -86,7 +86,8 @@ def sectors(
         first = int(addresses.reshape(-1)[0])
         last = (first + itemsize - 1) // SECTOR
         if touched is not None:
-            touched(np.arange(first // SECTOR, last + 1, dtype=np.int64))
+            only = first // SECTOR == last
+            touched(np.int64(last) if only else np.arange(first // SECTOR, last + 1, dtype=np.int64))
         return mask.warps * (last - first // SECTOR + 1)
     if of.width == 1:
         return _sectors_of_single_lanes(addresses, itemsize, mask, touched)
@@ -266,8 +267,10 @@ class Footprint:
             self.store = np.zeros(self.sectors, np.bool_)
             self.fresh = None if self.load is None else np.zeros(self.sectors, np.bool_)
         self.store[sectors] = True
-        if self.load is not None:
+        if self.load is not None and sectors.ndim:
             self.fresh[sectors[~self.load[sectors]]] = True
+        elif self.load is not None and not self.load[sectors]:
+            self.fresh[sectors] = True
 
     def totals(self) -> tuple[int, int, int]:
         """Sectors loaded, sectors stored, and those loaded that memory had to deliver."""
