@@ -45,6 +45,8 @@ def child(mended: bool, first: int, progress: Path, verify: bool) -> None:
     """Launch every kernel once, noting each before it begins."""
     from numba import cuda
 
+    importlib.import_module("numba.cuda.random")  # only then is there a `cuda.random`
+
     for i, pair in enumerate(pairs()):
         if i < first or (pair.hangs and not mended):
             continue
@@ -62,6 +64,8 @@ def launch(cuda: Any, pair: Pair, mended: bool, verify: bool) -> str:
     args = arguments(cuda, pair)
     kernel = cuda.jit(lineinfo=True)(pair.function)
     try:
+        for first, grid, block in pair.before:
+            cuda.jit(getattr(first, "py_func", first))[grid, block](*args, mended)
         kernel[pair.grid, pair.block, 0, pair.sharedmem](*args, mended)
         cuda.synchronize()
         if not verify or pair.result is None:
