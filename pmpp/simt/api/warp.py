@@ -24,14 +24,17 @@ def _shuffle(what: str, source):
         named = members(f, call, mask, what)
         lanes = f.m.batch.lanes
         column = _column(lanes, source, argument)
-        if f.mask.bits is not None or named is not None:
-            active = _from(f.mask.grid(), column)
+        absent, f.absent = f.absent, None
+        if f.mask.bits is not None or named is not None or absent is not None:
+            active = _from(f.mask.grid() if absent is None else f.mask.grid() & ~absent, column)
             if named is not None:
                 active = active & _names(f, named, column)
             lost = f.mask.grid() & ~active
             if lost.any():
                 if f.m.checks is not None and not f.m.dry:
-                    _undefined(f, call, lost & ~_told(f, mask, column), what)
+                    unset = absent is not None and (lost & _from(absent, column)).any()
+                    whom = f"never assigned {call.argument(1)}, by" if unset else "takes no part in"
+                    _undefined(f, call, lost & ~_told(f, mask, column), f"a lane that {whom}", what)
                 # Undefined on a GPU.  Poison, so that using it shows.
                 poison = value.dtype.type(np.nan) if value.dtype.kind == "f" else np.iinfo(value.dtype).min
                 return np.where(lost, poison, _from(value, column)).astype(value.dtype)
@@ -40,18 +43,18 @@ def _shuffle(what: str, source):
     return shuffle
 
 
-def _undefined(f: Frame, call: Any, lost: np.ndarray, what: str) -> None:
-    """Lanes have asked a lane that takes no part.  That is a hazard once they use what they got.
+def _undefined(f: Frame, call: Any, lost: np.ndarray, whom: str, what: str) -> None:
+    """Lanes have asked a lane that gives nothing.  That is a hazard once they use what they got.
 
     Where the shuffle is all that a variable is assigned, to use it is to read the variable (front/variables.py).
     """
     if not lost.any():
         return
     if getattr(call.node, "kept", False):
-        f.undefined[None] = Undefined(lost, call.line, what)
+        f.undefined[None] = Undefined(lost, call.line, f"{whom} the {what}")
         return
     f.m.hazard("uninitialised_read", "register", call.argument(1), call.line, int(np.argmax(lost)),
-               f"{{who}} reads {{name}} from a lane that takes no part in this {what}")  # fmt: skip
+               f"{{who}} reads {{name}} from {whom} this {what}")  # fmt: skip
 
 
 def _told(f: Frame, mask: Value, column: np.ndarray) -> np.ndarray:

@@ -92,7 +92,7 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
         start = Frame(m, function, f.mask, f)
         start.outer = outer
         start.vars = dict(bound)
-        kind = function.paths.of_value(start, _returned(function))
+        kind = function.paths.of_value(start, rehearsal(function))
         if isinstance(inner.value, Choice):
             return Choice([(bits, widen(thing, kind)) for bits, thing in inner.value.parts])
         return widen(inner.value, kind)
@@ -117,7 +117,7 @@ def _bound(m: Machine, function: Any, args: list, keywords: dict, call: intrinsi
     return found
 
 
-def _returned(function: Any) -> Callable[[Frame], Any]:
+def rehearsal(function: Any) -> Callable[[Frame], Any]:
     """A dry run of a whole function: the common type of what it returns."""
 
     def run(g: Frame) -> Any:

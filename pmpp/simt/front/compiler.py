@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt.api import intrinsics
-from pmpp.simt.front import flow, indexing, variables
+from pmpp.simt.front import calls, flow, indexing, variables
 from pmpp.simt.front.expressions import Expression, Expressions, as_tuple
 from pmpp.simt.front.gathering import width_of
 from pmpp.simt.front.inference import Paths
@@ -92,6 +92,13 @@ class Function:
     def compiled(py_func: Callable) -> Function:
         """A device function that this one calls; only when it runs is it known which, and whether it can be."""
         return compile_function(py_func)
+
+    def types_of_variables(self, frame: Frame) -> dict[str, np.dtype]:
+        """The variables that hold numbers, with their types over all paths; `frame` has the parameters."""
+        start = Frame(frame.m, self, frame.m.batch.lanes.full, frame.caller)
+        start.outer = frame.outer
+        start.vars = {name: frame.vars[name] for name in self.params}
+        return dict(self.paths.types(start, calls.rehearsal(self), "variables"))
 
     def uses(self, seen: frozenset = frozenset()) -> set[str]:
         """The device names that this function and those it calls may use."""

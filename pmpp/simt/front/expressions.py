@@ -543,6 +543,9 @@ class Expressions(Names):
                 raise self.refuse(node, f"the argument of cuda.{path} must be the literal 1, 2 or 3")
         if path in ("shared.array", "local.array"):
             return self.array_call(node, handler, call, names)
+        passed = node.args[1] if path.startswith("shfl_") and len(node.args) > 1 else None
+        if isinstance(passed, ast.Name) and self.level(passed.id) == 0 and id(passed) not in self.computed_before:
+            args[1] = lambda f: variables.read_operand(f, passed.id, passed.lineno)
         return self.plain_call(handler, call, args, names, path)
 
     def array_call(self, node: ast.Call, handler: Callable, call: intrinsics.Call, names: list) -> Expression:

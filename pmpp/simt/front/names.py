@@ -80,6 +80,7 @@ class Names:
             self.outer = around.outer
         self.locals = set(function.params)
         self.assigned_once: dict[str, ast.expr] = {}
+        self.stored_from: dict[str, int] = {}  # the first line on which each variable is assigned
         self.constants: dict[str, tuple[ast.AST, Any]] = {}  # what variables hold here: the assignment and its constant
         self.values: dict[str, list[ast.expr]] = {}  # what each variable is assigned, for accidental_float64.py
         self._find_locals(tree)
@@ -97,6 +98,7 @@ class Names:
                 self.values.setdefault(name, []).append(value)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 values.setdefault(node.id, []).append(None)
+                self.stored_from[node.id] = min(node.lineno, self.stored_from.get(node.id, node.lineno))
             elif isinstance(node, ast.FunctionDef):
                 values.setdefault(node.name, []).append(None)
             elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

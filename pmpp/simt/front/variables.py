@@ -15,6 +15,7 @@ from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.lanes import Mask, union
 from pmpp.simt.machine.memory import Array
 from pmpp.simt.machine.scattered import Scattered
+from pmpp.simt.machine.storage import poison
 from pmpp.simt.values import dtypes, operators
 from pmpp.simt.values.dtypes import is_number
 from pmpp.simt.values.errors import SimtError, UnsupportedError
@@ -84,7 +85,7 @@ class Mixed:
 def read_variable(f: Frame, name: str, line: int, level: int = 0) -> Any:
     """The value of a variable, of this function or of the one `level` definitions further out.
 
-    An error where an active lane never assigned it.
+    A hazard where an active lane never assigned it, and an error where none does on a line above.
     """
     holder = f
     while level:
@@ -92,22 +93,58 @@ def read_variable(f: Frame, name: str, line: int, level: int = 0) -> Any:
     try:
         value = holder.vars[name]
     except KeyError:
-        raise f.m.error(f"the variable {name!r} is read before it is assigned", line, UnsupportedError) from None
+        value = _never_assigned(f, holder, name, line)
+        f.m.hazard("uninitialised_read", "register", name, line, int(np.argmax(f.mask.grid())), _UNASSIGNED)
+        return value
     defined = holder.partial.get(name) if holder.partial else None
     if defined is not None and f.mask is not None and not defined.covers(f.mask):
         lane = int(np.argmax(f.mask.without(defined.bits).grid()))
-        message = "{who} reads {name}, which it never assigned: only another branch did"
-        f.m.hazard("uninitialised_read", "register", name, line, lane, message)
+        f.m.hazard("uninitialised_read", "register", name, line, lane, _UNASSIGNED)
     if name in holder.undefined and f.mask is not None:
-        lost, since, what = holder.undefined[name]
+        lost, since, whom = holder.undefined[name]
         used = lost & f.mask.grid()
         if used.any():
-            message = (
-                f"{{who}} uses {{name}}, which it got from a lane that takes no part in the {what} on line {since}"
-            )
+            message = f"{{who}} uses {{name}}, which it got from {whom} on line {since}"
             f.m.hazard("uninitialised_read", "register", name, line, int(np.argmax(used)), message)
     if isinstance(value, (Mixed, Choice)) and f.mask is not None:
         return value.read(f, f.mask, line) if isinstance(value, Mixed) else value.narrowed(f.mask)
+    return value
+
+
+_UNASSIGNED = "{who} reads {name}, which it never assigned: only another branch did"
+
+
+def _never_assigned(f: Frame, holder: Frame, name: str, line: int) -> Any:
+    """What a variable holds that no lane has assigned: poison, if the path that assigns it says of which type.
+
+    Numba does not compile a variable that is assigned nowhere above.
+    """
+    types = {}
+    if f.mask is not None and not f.m.dry and holder.function.names.stored_from.get(name, line) < line:
+        types = holder.function.types_of_variables(holder)
+    if name not in types:
+        raise f.m.error(f"the variable {name!r} is read before it is assigned", line, UnsupportedError)
+    return poison((1,), types[name])[0]
+
+
+def read_operand(f: Frame, name: str, line: int) -> Any:
+    """The value of a variable that a shuffle passes on.
+
+    A lane without one gives nothing, and whether that matters is up to who asks it.
+    """
+    if f.mask is None or f.m.dry:
+        return read_variable(f, name, line)
+    defined, here = f.partial.get(name), f.mask.grid()
+    absent = f.undefined[name].lanes & here if name in f.undefined else np.zeros_like(here)
+    if name not in f.vars:
+        value, absent = _never_assigned(f, f, name, line), here
+    else:
+        value = f.vars[name]
+        if defined is not None and not defined.covers(f.mask):
+            absent = absent | (here & ~defined.grid())
+        if isinstance(value, Mixed):
+            value = value.read(f, f.mask, line)
+    f.absent = absent if absent.any() else None
     return value
 
 

@@ -27,19 +27,19 @@ class Loop:
 
 
 class Undefined(NamedTuple):
-    """Lanes that a shuffle gave nothing, because they asked a lane which took no part, and that shuffle."""
+    """Lanes that a shuffle gave nothing, the shuffle's line, and the lane that they had asked, in words."""
 
     lanes: np.ndarray
     line: int
-    what: str
+    whom: str
 
 
 class Frame:
     """One activation of a function by a set of lanes."""
 
     __slots__ = (
-        "arrays", "call", "caller", "depth", "function", "literals", "live", "loops", "m", "mask", "outer", "partial",
-        "returned", "slots", "undefined", "value", "vars",
+        "absent", "arrays", "call", "caller", "depth", "function", "literals", "live", "loops", "m", "mask", "outer",
+        "partial", "returned", "slots", "undefined", "value", "vars",
     )  # fmt: skip
 
     def __init__(self, m: Machine, function: Any, mask: Mask, caller: Frame | None = None) -> None:
@@ -49,6 +49,7 @@ class Frame:
         self.vars: dict[str, Any] = {}
         self.partial: dict[str, Mask] = {}  # lanes in which a variable has a value, when that is not all of them
         self.undefined: dict[str | None, Undefined] = {}  # by variable; None: the shuffle under way
+        self.absent: np.ndarray | None = None  # lanes that have nothing to pass on in the shuffle under way
         self.mask: Mask | None = mask  # lanes that execute now
         self.live = mask  # lanes that have not returned, as of the last statement outside any branch
         self.returned: Mask | None = None

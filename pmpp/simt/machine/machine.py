@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import string
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -161,6 +162,10 @@ class Batch:
         self.shared_bytes = 0
 
 
+#: What names are made of.
+_OF_NAMES = string.ascii_letters + string.digits + "_"
+
+
 class Site(int):
     """A line of the report's file that calls into another file; `names` are that file's parameters as passed."""
 
@@ -170,9 +175,13 @@ class Site(int):
     def of(cls, around: Site | None, line: int, arguments: dict[str, str]) -> Site:
         """The site of a call; within a call that already left the report's file, its line stands for all."""
         site = cls(around or line)
-        known = around.names if around else {}
-        site.names = {parameter: known.get(text, text) for parameter, text in arguments.items()}
+        site.names = {parameter: around.named(text) if around else text for parameter, text in arguments.items()}
         return site
+
+    def named(self, variable: str) -> str:
+        """What the report's file calls a variable of the other one; of a part, `x[i].y`, what it is a part of."""
+        base = variable[: len(variable) - len(variable.lstrip(_OF_NAMES))]
+        return self.names.get(variable) or self.names.get(base, variable)
 
 
 class Place:
@@ -297,7 +306,7 @@ class Machine:
             return
         site = self.place.site
         if site is not None:
-            line, variable = int(site), site.names.get(variable, variable)
+            line, variable = int(site), site.named(variable)
         block, thread = self.batch.lanes.threads_at(lane)
         text = message.format(who=self.named(block, thread), name=variable)
         found = Hazard(kind, space, variable, line, block, thread, f"line {line}: {text}")
