@@ -98,7 +98,7 @@ class Contents:
             for i, part in enumerate(value):
                 self._argument(f"{name}[{i}]", part)
         elif isinstance(value, Array):
-            if value.is_record or not 0 < value.size() <= self._most:
+            if value.is_record or not value.ndim or not 0 < value.size() <= self._most:
                 self.omitted.append(name)
                 return
             storage, size = value.storage, value.dtype.itemsize
@@ -161,7 +161,8 @@ class Contents:
                 continue
             size, count = array.dtype.itemsize, math.prod(array.shape)
             at = np.arange(count, dtype=np.int64) * size
-            again = any(np.may_share_memory(storage.values[row], other.values) for other in self._storages)
+            others = [other for other in self._storages if other is not storage]
+            again = any(np.may_share_memory(storage.values[row], other.values) for other in others)
 
             def live(row: int = row, count: int = count) -> np.ndarray:
                 return storage.values[row, :count].copy()

@@ -332,7 +332,7 @@ class Trace:
     def close(self) -> None:
         """The launch is over: let go of what is only needed while it runs."""
         if self.contents is not None:
-            self.contents.settle(self._now)
+            self.nbytes += sum(a.nbytes for a in self.contents.settle(self._now))
             self.contents.close()
         self._machine = self._lanes = self._picked = None
 
