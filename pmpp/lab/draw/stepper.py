@@ -260,10 +260,8 @@ class Stepper:
                     said.append(f"This is one side of a race: see step {race.second.moment + 1}.")
                 elif race.second.moment == moment.number and race.first.moment != moment.number:
                     said.append(f"The other side of the race is step {race.first.moment + 1}.")
-            text = _source(self.report.trace.file, moment.line)
-            rows.append(
-                (moment.number + 1, moment.line, text, self._what(moment, before), " ".join(map(_sentence, said)))
-            )
+            what = self._what(moment, before)
+            rows.append((moment.number + 1, moment.line, moment.text, what, " ".join(map(_sentence, said))))
         return rows
 
     # -- as a page ---------------------------------------------------------------------------------------------------
@@ -399,10 +397,6 @@ class Stepper:
 def _used(extent: Sequence[int]) -> Sequence[int]:
     used = 3 if extent[2] > 1 else 2 if extent[1] > 1 else 1
     return extent[:used]
-
-
-def _source(file: str, line: int) -> str:
-    return linecache.getline(file, line).strip()
 
 
 def _count(count: int, what: str) -> str:
