@@ -435,7 +435,7 @@ def test_source_text_is_no_markup():
     assert "<b>&amp;" not in text
     assert "&quot;&lt;/script&gt;&lt;b&gt;&amp;amp;&quot;" in text
     assert "<!--" not in text
-    assert any(line.endswith("""# "</script><b>&amp;" '<!--'""") for line in Page(text).texts["span"])
+    assert any(line.endswith("""# "</script><b>&amp;" '<!--'\n""") for line in Page(text).texts["span"])
 
 
 def test_the_page_says_where_it_ran_and_shows_both_sides_of_a_race():
@@ -524,6 +524,14 @@ def test_as_text():
     )
 
 
+def test_threads_that_remain_are_not_listed():
+    lines = str(step(guarded, 2, 32, (np.zeros(40, np.int32),))).splitlines()
+    assert "Every thread at a test. These go on inside: block 1, warp 0, lanes 8 to 31." in lines[2]
+    assert lines[4].endswith(
+        "All remaining threads. Writes x[0 to 39]. Has left the kernel: block 1, warp 0, lanes 8 to 31."
+    )
+
+
 def test_a_file_of_its_own(tmp_path):
     one = made("race")
     one.save(tmp_path / "race.html")
@@ -569,19 +577,19 @@ def test_stepping_in_a_browser(browser, tmp_path):
     page.on("console", lambda message: wrong.append(message.text))
     page.goto((tmp_path / "page.html").as_uri())
     first = page.locator(".pmpp-step").first
-    now = first.locator(".now")
+    now = first.locator(".ps-now")
     assert now.inner_text().startswith("Step 1 of 8")
-    assert not first.locator("details.steps").evaluate("node => node.open")
+    assert not first.locator("details.ps-steps").evaluate("node => node.open")
     first.focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     assert now.inner_text().startswith("Step 4 of 8")
-    assert page.locator(".now").nth(1).inner_text().startswith("Step 1 of 8")
-    assert first.locator(".warp b.a").count() == 32
-    assert first.locator(".warp b.race").count() == 1
-    assert first.locator(".memory").first.locator("td.l").all_inner_texts() == ["?"] * 32
-    assert first.locator(".warp").first.get_attribute("aria-label") == "warp 0: 32 works"
-    assert first.locator(".warp").nth(1).get_attribute("aria-label") == "warp 1: 32 rests"
+    assert page.locator(".ps-now").nth(1).inner_text().startswith("Step 1 of 8")
+    assert first.locator(".ps-warp b.a").count() == 32
+    assert first.locator(".ps-warp b.race").count() == 1
+    assert first.locator(".ps-memory").first.locator("td.l").all_inner_texts() == ["?"] * 32
+    assert first.locator(".ps-warp").first.get_attribute("aria-label") == "warp 0: 32 work"
+    assert first.locator(".ps-warp").nth(1).get_attribute("aria-label") == "warp 1: 32 rest"
     first.get_by_role("button", name="thread 32 writes tile[32]").click()
     assert now.inner_text().startswith("Step 7 of 8")
     assert first.locator("td.race").all_inner_texts() == ["32"]

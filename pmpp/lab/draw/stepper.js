@@ -22,7 +22,7 @@
   const enhance = (root) => {
     root.setAttribute("data-on", "");
     const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
-    const rows = [...root.querySelectorAll(".all tbody tr")];
+    const rows = [...root.querySelectorAll(".ps-all tbody tr")];
     const lines = new Map([...root.querySelectorAll("pre span[data-line]")].map((s) => [Number(s.dataset.line), s]));
     const last = data.steps.length - 1;
     let at = 0;
@@ -39,38 +39,41 @@
     const end = button("\u25b6|", "last step (End)", () => show(last));
     const slider = make("input", { type: "range", min: 0, max: last, value: 0, "aria-label": "step" });
     slider.addEventListener("input", () => show(Number(slider.value)));
-    root.querySelector(".tool").append(first, back, slider, next, end);
-    const now = root.querySelector(".now");
+    root.querySelector(".ps-tool").append(first, back, slider, next, end);
+    const now = root.querySelector(".ps-now");
     now.hidden = false;
-    root.querySelector("details.steps").open = false;
+    root.querySelector("details.ps-steps").open = false;
     for (const link of root.querySelectorAll("[data-go]")) {
       const step = Number(link.dataset.go);
       const made = button(link.textContent, link.textContent, () => show(step));
       link.replaceWith(made);
     }
 
-    const lanes = root.querySelector(".lanes");
+    const lanes = make("div", { class: "ps-lanes" });
+    const keys = data.keys.map(([kind, mark, words]) => make("span", {}, make("b", { class: kind }, mark), words));
+    root.querySelector(".ps-state").append(lanes, make("div", { class: "ps-key" }, ...keys));
     const warps = data.rows.map(([label, present]) => {
       const cells = Array.from({ length: 32 }, (_, lane) => make("b", { title: `${label}, lane ${lane}` }));
-      const row = make("div", { class: "warp", role: "img" }, ...cells);
+      const row = make("div", { class: "ps-warp", role: "img" }, ...cells);
       lanes.append(make("span", {}, label), row);
       return { label, present, cells, row };
     });
     const arrays = data.arrays.map(([label, open, lengths, start, unset]) => {
       const values = words(start);
       const cells = values.map(() => make("td"));
-      const table = make("table", { class: "cells", "aria-label": label });
+      const table = make("table", { class: "ps-cells", "aria-label": label });
       let first = 0;
       for (const [name, length] of lengths) {
         table.append(make("tr", {}, make("th", { scope: "row" }, name), ...cells.slice(first, first + length)));
         first += length;
       }
-      const box = make("details", { class: "memory" }, make("summary", {}, label),
-        make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table));
+      const box = make("details", { class: "ps-memory" }, make("summary", {}, label),
+        make("div", { class: "ps-scroll", tabindex: 0, role: "region", "aria-label": label }, table));
       box.open = open;
       return { values, unset: numbers(unset), cells, box };
     });
-    root.querySelector(".memories").append(...data.order.map((k) => arrays[k].box));
+    root.querySelector(".ps-memories").append(...data.order.map((k) => arrays[k].box));
+    root.querySelector(".ps-memories").after(make("p", { class: "ps-note" }, data.note));
     const steps = data.steps.map(([line, states, touches, changes]) => ({
       line, states,
       touches: touches.map(([kind, array, warp, mask, elements, count]) => ({
@@ -79,10 +82,23 @@
       })),
       changes: changes.map(([array, elements, values]) => [array, numbers(elements), words(values)]),
     }));
+    // Cells as wide as the longest value that comes, so that nothing moves from step to step.
+    const longest = arrays.map(({ values }) => Math.max(...values.map((value) => value.length)));
+    for (const [array, , values] of steps.flatMap(({ changes }) => changes)) {
+      longest[array] = Math.max(longest[array], ...values.map((value) => value.length));
+    }
+    arrays.forEach(({ box }, a) => box.style.setProperty("--longest", longest[a]));
 
     // -- what they show
-    const marks = { a: ["\u25cf", "works"], o: ["\u25cb", "does not go on inside"], m: ["\u00b7", "is masked"],
-      w: ["=", "waits at a barrier"], x: ["\u00d7", "has left the kernel"], r: ["", "rests"], n: ["", ""] };
+    const marks = {
+      a: ["\u25cf", "works", "work"],
+      o: ["\u25cb", "does not go on inside", "do not go on inside"],
+      m: ["\u00b7", "is masked", "are masked"],
+      w: ["=", "waits at a barrier", "wait at a barrier"],
+      x: ["\u00d7", "has left the kernel", "have left the kernel"],
+      r: ["", "rests", "rest"],
+      n: ["", "does not exist", ""],
+    };
     const show = (wanted) => {
       at = Math.min(last, Math.max(0, wanted));
       const step = steps[at];
@@ -112,9 +128,10 @@
           cell.className = (kind === "o" ? "a" : kind) + (race ? " race" : "");
           cell.textContent = marks[kind][0];
           cell.title = `${label}, lane ${lane}: ${marks[kind][1]}`;
-          if (kind !== "n") tally[marks[kind][1]] = (tally[marks[kind][1]] || 0) + 1;
+          if (kind !== "n") tally[kind] = (tally[kind] || 0) + 1;
         });
-        row.setAttribute("aria-label", `${label}: ` + Object.entries(tally).map(([w, n]) => `${n} ${w}`).join(", "));
+        const said = Object.entries(tally).map(([kind, n]) => `${n} ${marks[kind][n === 1 ? 1 : 2]}`);
+        row.setAttribute("aria-label", `${label}: ${said.join(", ")}`);
       });
       arrays.forEach(({ cells }, a) => {
         const kinds = new Map();
@@ -141,7 +158,7 @@
     root.tabIndex = 0;
     root.addEventListener("keydown", (event) => {
       const by = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last }[event.key];
-      const inside = event.target.closest(".scroll");  // these scroll by arrows
+      const inside = event.target.closest(".ps-scroll");  // these scroll by arrows
       if (by === undefined || inside || event.altKey || event.ctrlKey || event.metaKey) return;
       event.preventDefault();
       event.stopPropagation();

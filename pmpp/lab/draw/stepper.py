@@ -186,9 +186,14 @@ class Stepper:
         one = block is None or len(self.report.trace.blocks) == 1
         return "" if one else f" of block {coordinates(block, self.report.grid)}"
 
-    def _who(self, lanes: dict[Warp, Lanes]) -> str:
-        """Threads in words: `warp 0`, `warps 1 to 3`, `warp 0, lanes 0 to 15`."""
+    def _who(self, lanes: dict[Warp, Lanes], gone: dict[Warp, Lanes] | None = None) -> str:
+        """Threads in words: `warp 0`, `warps 1 to 3`, `warp 0, lanes 0 to 15`; `gone` are those that have left."""
         everyone = {warp: tuple(np.flatnonzero(bits).tolist()) for warp, bits in self._present.items()}
+        left = {
+            warp: tuple(n for n in which if n not in (gone or {}).get(warp, ())) for warp, which in everyone.items()
+        }
+        if gone and lanes == {warp: which for warp, which in left.items() if which}:
+            return "all remaining threads"
         if lanes == everyone:
             return "every thread" if len(everyone) > 1 else f"all {_count(len(everyone[0, 0]), 'lane')}"
         parts = []
@@ -207,7 +212,9 @@ class Stepper:
 
     def _what(self, moment: Moment, before: Moment | None) -> str:
         """What happens in a step, as sentences."""
-        parts = [_sentence(self._who(moment.active) + (" at a test" if moment.taken is not None else ""))]
+        parts = [
+            _sentence(self._who(moment.active, moment.returned) + (" at a test" if moment.taken is not None else ""))
+        ]
         if moment.taken is not None:
             inside = {warp: lanes for warp, lanes in moment.taken.items() if lanes}
             goes = "All go on inside." if inside == moment.active else "None goes on inside."
@@ -271,21 +278,16 @@ class Stepper:
         style = (_HERE.with_suffix(".css")).read_text(encoding="utf-8")
         script = (_HERE.with_suffix(".js")).read_text(encoding="utf-8")
         title = html.escape(self._title())
-        keys = "".join(f'<span><b class="{kind}">{mark}</b>{words}</span>' for kind, mark, words in _KEYS)
-        omitted = [*dict.fromkeys(self.report.trace.contents.omitted)]
-        note = "A ? is an element that nobody has written. A frame is a read, a filled cell a write."
-        if omitted:
-            note += f" Not shown, with more than {MOST_ELEMENTS:,} elements or with none: {', '.join(omitted)}."
         return (
             f'<div class="pmpp-step" role="group" aria-label="{title}" data-lm-suppress-shortcuts="true">\n'
             f"<style>\n.pmpp-step {{ {colours} }}\n{style}</style>\n"
             f"<p><b>{title}</b></p>\n{self._problems()}"
-            '<div class="tool"></div>\n<p class="now" role="status" aria-live="polite" hidden></p>\n'
-            f'<div class="body">\n<div class="code">{self._listing()}</div>\n<div class="state">'
-            f'<div class="lanes"></div><div class="key">{keys}</div></div>\n</div>\n'
-            f'<div class="memories"></div>\n<p class="note">{html.escape(note)}</p>\n'
-            '<details class="steps" open><summary>All steps as a table</summary>'
-            f'<div class="scroll" tabindex="0" role="region" aria-label="steps">{self._rows_html()}</div></details>\n'
+            '<div class="ps-tool"></div>\n<p class="ps-now" role="status" aria-live="polite" hidden></p>\n'
+            f'<div class="ps-body">\n<div class="ps-code">{self._listing()}</div>\n<div class="ps-state"></div>\n'
+            '</div>\n<div class="ps-memories"></div>\n'
+            '<details class="ps-steps" open><summary>All steps as a table</summary>'
+            f'<div class="ps-scroll" tabindex="0" role="region" aria-label="steps">\n{self._rows_html()}</div>'
+            "</details>\n"
             f'<script type="application/json">{_inside_script(self._data())}</script>\n'
             f"<script>\n{script}</script>\n</div>"
         )
@@ -320,9 +322,9 @@ class Stepper:
         width = len(str(self._lines[-1]))
         for line, text in zip(texts, common, strict=True):
             if last is not None and line > last + 1:
-                shown_lines.append(f"<span><i>{'':>{width}}</i>  ...</span>")
+                shown_lines.append(f"<span><i>{'':>{width}}</i>  ...\n</span>")
             kind = ' class="bad"' if line in bad else ""
-            shown_lines.append(f'<span data-line="{line}"{kind}><i>{line:>{width}}</i>  {html.escape(text)}</span>')
+            shown_lines.append(f'<span data-line="{line}"{kind}><i>{line:>{width}}</i>  {html.escape(text)}\n</span>')
             last = line
         return f"<pre>{''.join(shown_lines)}</pre>"
 
@@ -336,7 +338,7 @@ class Stepper:
                 f"<td>{html.escape(told)}</td></tr>"
             )
         head = "<tr><th>step</th><th>line</th><th>source</th><th>what happens</th></tr>"
-        return f'<table class="all"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+        return f'<table class="ps-all"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
 
     def _data(self) -> dict:
         rows = [(self._name(warp), _bits(np.flatnonzero(bits))) for warp, bits in self._present.items()]
@@ -371,8 +373,16 @@ class Stepper:
             ends = [[e.moment, self._rows[e.block, e.warp], e.lane] for e in (race.first, race.second)]
             races.append([place, element, *ends])
         # Shared memory first, and then what is shown from the beginning: what the launch writes.
-        order = sorted(range(len(arrays)), key=lambda k: (self._arrays[k].space != "shared", not arrays[k][1], k))
-        return {"rows": rows, "arrays": arrays, "order": order, "steps": steps, "races": races}
+        held = self._arrays
+        order = sorted(
+            range(len(arrays)), key=lambda k: (held[k].space != "shared", not arrays[k][1], held[k].block or 0, k)
+        )
+        note = "A ? is an element that nobody has written. A frame is a read, a filled cell a write."
+        if omitted := [*dict.fromkeys(self.report.trace.contents.omitted)]:
+            note += f" Not shown, with more than {MOST_ELEMENTS:,} elements or with none: {', '.join(omitted)}."
+        return {
+            "rows": rows, "arrays": arrays, "order": order, "steps": steps, "races": races, "keys": _KEYS, "note": note,
+        }  # fmt: skip
 
     def _array(self, held: Held) -> tuple:
         """An array's label, whether to show it at first, its rows as (label, length), its values, and what is unset."""
