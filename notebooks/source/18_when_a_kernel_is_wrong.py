@@ -304,8 +304,8 @@ report
 # before any of them does the second. So no test of the result can find it in the interpreter, and on a GPU a test finds
 # it only now and then. The hazard is found every time.
 #
-# A small launch can be stepped through. Here one warp runs after the other, which a GPU may do as well: in step 4 warp 0
-# reads what nobody has written yet, and each race is shown as the two accesses that make it.
+# A small launch can be stepped through. Here one warp runs after the other, which a GPU may do as well: in step 4
+# warp 0 reads what nobody has written yet, and each race is shown as the two accesses that make it.
 
 # %%
 x, out = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
@@ -313,7 +313,8 @@ step(bug("missing barrier").kernel, 1, 256, (x, out), schedule="warps")
 
 # %% [markdown]
 # Use the buttons, or the arrow keys. The result is wrong this time: the first half of it is what warps 0 to 3 read too
-# early. Warps 4 to 7 find what they read, because the warps before them are done. Nothing in the kernel makes it so.
+# early. Warps 4 to 7 find what they read, because the warps before them are done. Nothing in the kernel guarantees
+# that.
 #
 # The missing second barrier from above:
 

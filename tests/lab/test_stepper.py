@@ -339,9 +339,9 @@ def test_a_verdict_without_a_case():
 @pytest.mark.parametrize(
     ("grid", "block", "says"),
     [
-        (5, 32, "at most 4 blocks and 512 threads in all; this one of guarded has 5 x 32 threads"),
-        (1, 1024, "this one of guarded has 1 x 1,024 threads"),
-        ((2, 2), (16, 16), "this one of guarded has 4 x 256 threads"),
+        (5, 32, "at most 4 blocks and 1,024 threads in all; this one of guarded has 5 x 32 threads"),
+        (2, 1024, "this one of guarded has 2 x 1,024 threads"),
+        ((2, 2), (32, 16), "this one of guarded has 4 x 512 threads"),
     ],
 )
 def test_large_launches_are_refused(grid, block, says):
@@ -504,7 +504,7 @@ def test_200_steps_of_64_threads_stay_small():
     one = step(scattered, 1, 64, (x, where, np.zeros(64, np.float32)))
     assert len(one.steps) >= 200
     assert one.report.trace.contents.omitted == ["where"]
-    assert "Not shown, with more than 1,024 elements or with none: where." in one._repr_html_()
+    assert "Not shown, with more than 2,048 elements or with none: where." in one._repr_html_()
     assert len(one._repr_html_()) < 300_000
 
 

@@ -35,9 +35,9 @@ from pmpp.simt.observe.contents import Held
 __all__ = ["MOST_BLOCKS", "MOST_ELEMENTS", "MOST_STEPS", "MOST_THREADS", "Stepper", "step"]
 
 MOST_BLOCKS = 4
-MOST_THREADS = 512  # of all blocks: more rows of lanes than that nobody looks at
+MOST_THREADS = 1024  # of all blocks: one that is full, or several small ones
 MOST_STEPS = 1000
-MOST_ELEMENTS = 1024  # of an array whose contents are shown
+MOST_ELEMENTS = 2048  # of an array whose contents are shown: a tile of 32 x 33 is among them
 COLUMNS, WIDEST = 16, 33  # elements in a row: of a long axis, and at most
 
 LANES = {"active": palette.COLOURS[0], "masked": palette.WAITING, "barrier": palette.OWN, "wrong": palette.WRONG}
@@ -105,7 +105,7 @@ def step(
     blocks, threads = int(np.prod(grid)), int(np.prod(block))
     if blocks > MOST_BLOCKS or blocks * threads > MOST_THREADS:
         raise TraceError(
-            f"step() shows launches of at most {MOST_BLOCKS} blocks and {MOST_THREADS} threads in all; this one of "
+            f"step() shows launches of at most {MOST_BLOCKS} blocks and {MOST_THREADS:,} threads in all; this one of "
             f"{name} has {blocks:,} x {threads:,} threads: launch fewer, on less input"
         )
     tracing = Tracing(blocks=range(blocks), contents=MOST_ELEMENTS)
