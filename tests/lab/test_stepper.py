@@ -273,6 +273,25 @@ def test_every_race_has_two_accesses_to_one_element_and_they_are_those_that_the_
             assert f"thread {race.second.thread} of block {race.second.block} " in race.message
 
 
+def test_a_race_between_two_views():
+    whole = cuda.to_device(floats(65))
+
+    @simt.cuda.jit
+    def shift(a, b):
+        i = simt.cuda.grid(1)
+        a[i] = b[i]
+
+    (race,) = step(shift, 1, 64, (whole[:64], whole[1:])).races
+    assert (race.array, race.element) == ("a", 1)  # which thread 0 has read as b[0]
+    assert [(end.kind, end.thread) for end in (race.first, race.second)] == [("load", 0), ("store", 1)]
+
+
+def test_a_race_on_an_array_that_is_not_shown():
+    (race,) = step(lost, 2, 32, (np.zeros(64, np.int32), np.zeros(5000, np.int32))).races
+    assert (race.array, race.element) == ("bins", None)
+    assert {race.first.block, race.second.block} == {0, 1}
+
+
 def test_a_statement_goes_on_after_a_call():
     """The load and the store of the caller's line come after the device function's, on a line that has two."""
     steps = step(calls, 1, 32, (floats(32), np.zeros(32, np.float32))).steps

@@ -87,10 +87,10 @@ def test_a_tile_of_two_blocks(schedule):
 
 def test_each_request_knows_its_array():
     trace = kept(reverse, 2, 32, floats(64), floats(64)).trace
-    places = [(access.variable, access.block, place) for access, place in trace.touches()]
+    places = [(touch.access.variable, touch.access.block, touch.array) for touch in trace.touches()]
     tiles = [("part", 0, 2), ("part", 1, 3)]
     assert places == [("x", 0, 0), ("x", 1, 0), *tiles, *tiles, ("out", 0, 1), ("out", 1, 1)]
-    assert [access.sequence for access, _ in trace.touches()] == [a.sequence for a in trace.accesses()]
+    assert [touch.access.sequence for touch in trace.touches()] == [a.sequence for a in trace.accesses()]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
@@ -126,7 +126,8 @@ def test_views_of_one_array():
     trace = kept(move, 1, 3, whole[1:, ::2], whole[:3, 3:]).trace
     assert [held.start.shape for held in trace.contents.arrays] == [(3, 3), (3, 3)]
     np.testing.assert_array_equal(trace.contents.arrays[1].start, floats(24).reshape(4, 6)[:3, 3:])
-    (load, first), (store, second) = trace.touches()
+    (load, first, one), (store, second, two) = trace.touches()
+    assert one == two  # one allocation
     assert (load.kind, first, store.kind, second) == ("load", 1, "store", 0)
     held = trace.contents.arrays
     assert held[1].elements(load.addresses[load.active], 4).ravel().tolist() == [0, 3, 6]
@@ -163,7 +164,7 @@ def test_arrays_that_are_too_large_are_named():
     trace = kept(reverse, 2, 32, x, out, contents=32).trace
     assert trace.contents.omitted == ["x", "out"]
     assert [held.name for held in trace.contents.arrays] == ["part", "part"]
-    assert {place for access, place in trace.touches() if access.space == "global"} == {None}
+    assert {touch.array for touch in trace.touches() if touch.access.space == "global"} == {None}
     assert kept(reverse, 1, 32, x, out, contents=16).trace.contents.omitted == ["x", "out", "part"]
 
 

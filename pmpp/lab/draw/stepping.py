@@ -22,6 +22,7 @@ from pmpp.simt.machine.lanes import WARP
 if typing.TYPE_CHECKING:
     from pmpp.simt import Access, Hazard, Report, Step, Trace
     from pmpp.simt.observe.contents import Held
+    from pmpp.simt.observe.trace import Touch as Request
 
 __all__ = ["End", "Moment", "Race", "Touch", "Warp", "coordinates", "index", "present", "shown", "stepped"]
 
@@ -113,7 +114,7 @@ class _Open:
     active: dict[Warp, np.ndarray]
     taken: dict[Warp, np.ndarray] | None = None
     implied: bool = False
-    touches: list[tuple[Access, int | None]] = field(default_factory=list)
+    touches: list[Request] = field(default_factory=list)
 
 
 def stepped(report: Report) -> tuple[list[Moment], list[Race]]:
@@ -149,7 +150,7 @@ def stepped(report: Report) -> tuple[list[Moment], list[Race]]:
                 None if one.taken is None else _lanes(one.taken, empty=True),
                 waiting,
                 returned,
-                tuple(_touch(trace, access, place) for access, place in one.touches),
+                tuple(_touch(trace, request) for request in one.touches),
                 changes[number],
                 tuple(hazards[number]),
             )
@@ -157,7 +158,7 @@ def stepped(report: Report) -> tuple[list[Moment], list[Race]]:
     return moments, found
 
 
-def _race(report: Report, touches: list, starts: Sequence[int], sequence: int, hazard: Hazard) -> Race | None:
+def _race(report: Report, touches: list[Request], starts: Sequence[int], sequence: int, hazard: Hazard) -> Race | None:
     found = _ends(report, touches, sequence, hazard)
     if found is None:
         return None
@@ -179,7 +180,7 @@ def _at(starts: Sequence[int], sequence: int) -> int:
 # ------------------------------------------------------------------------------------------------------------ moments
 
 
-def _opened(trace: Trace, touches: list[tuple[Access, int | None]]) -> list[_Open]:
+def _opened(trace: Trace, touches: list[Request]) -> list[_Open]:
     """Statements with their accesses.
 
     A statement is noted before it begins, and a test when it has been made. So accesses on a line belong to the
@@ -199,8 +200,8 @@ def _opened(trace: Trace, touches: list[tuple[Access, int | None]]) -> list[_Ope
             else:
                 found.append(_Open(line, sequence, sequence, active, taken))
             continue
-        line = statements.get(accesses[0][0].line, accesses[0][0].line)
-        active = {(a.block, a.warp): a.active for a, _ in accesses}
+        line = statements.get(accesses[0].access.line, accesses[0].access.line)
+        active = {(a.block, a.warp): a.active for a, *_ in accesses}
         goes_on = now is not None and now.line == line and now.taken is None and active.keys() <= now.active.keys()
         if not goes_on:
             now = _Open(line, sequence, sequence, active, implied=True)
@@ -212,15 +213,13 @@ def _opened(trace: Trace, touches: list[tuple[Access, int | None]]) -> list[_Ope
     return found
 
 
-def _events(
-    trace: Trace, touches: list[tuple[Access, int | None]]
-) -> Iterator[tuple[int, list[Step], list[tuple[Access, int | None]]]]:
+def _events(trace: Trace, touches: list[Request]) -> Iterator[tuple[int, list[Step], list[Request]]]:
     """Sequence number, and what happened then: steps or accesses of one or more warps."""
     events: dict[int, tuple[list, list]] = {}
     for step in trace.steps():
         events.setdefault(step.sequence, ([], []))[0].append(step)
     for touch in touches:
-        events.setdefault(touch[0].sequence, ([], []))[1].append(touch)
+        events.setdefault(touch.access.sequence, ([], []))[1].append(touch)
     for sequence in sorted(events):
         yield sequence, *events[sequence]
 
@@ -245,7 +244,8 @@ def _statements(file: str) -> dict[int, int]:
     return found
 
 
-def _touch(trace: Trace, access: Access, place: int | None) -> Touch:
+def _touch(trace: Trace, request: Request) -> Touch:
+    access, place, _ = request
     lanes = tuple(np.flatnonzero(access.active).tolist())
     warp = access.block, access.warp
     if place is None:
@@ -286,6 +286,8 @@ def _states(report: Report, opened: list[_Open]) -> Iterator[tuple[dict[Warp, La
     event = next(events, None)
     waiting: dict[Warp, np.ndarray] = {}
     spans: dict[Warp, str] = {}
+    groups = [("grid", list(everyone))]
+    groups += [("block", [w for w in everyone if w[0] == block]) for block in report.trace.blocks]
     for number, one in enumerate(opened):
         while event is not None and event[0] < one.first:
             for block, bits in event[1].items():
@@ -302,19 +304,18 @@ def _states(report: Report, opened: list[_Open]) -> Iterator[tuple[dict[Warp, La
             for warp, bits in one.active.items():
                 waiting[warp], spans[warp] = bits, "grid" if barrier["grid"] else "block"
         yield _lanes(waiting), _lanes(left)
-        for block in {w[0] for w in everyone}:
-            for span, group in (("grid", list(everyone)), ("block", [w for w in everyone if w[0] == block])):
-                alive = [w for w in group if (everyone[w] & ~left[w]).any()]
-                if alive and all(w in waiting and spans[w] == span for w in alive):
-                    for w in alive:  # all have come
-                        del waiting[w]
+        for span, group in groups:
+            alive = [w for w in group if (everyone[w] & ~left[w]).any()]
+            if all(w in waiting and spans[w] == span for w in alive):
+                for w in alive:  # all have come
+                    del waiting[w]
 
 
 # ------------------------------------------------------------------------------------------------------------- races
 
 
 def _ends(
-    report: Report, done: list[tuple[Access, int | None]], sequence: int, hazard: Hazard
+    report: Report, done: list[Request], sequence: int, hazard: Hazard
 ) -> tuple[tuple[Access, int], tuple[Access, int], int | None, int] | None:
     """The earlier and the later access of a race with the lane of each, the array's place, and the flat index.
 
@@ -323,24 +324,19 @@ def _ends(
     """
     block, thread = _number(hazard.block, report.grid), _number(hazard.thread, report.block)
     warp, lane = divmod(thread, WARP)
-    mine = [(a, k) for a, k in done if (a.block, a.warp) == (block, warp) and a.active[lane] and a.sequence >= sequence]
-    mine = [(a, k) for a, k in mine if a.line == hazard.line and a.sequence <= sequence + 1]
-    if not mine:
+    it = None
+    for request in done:
+        one = request.access
+        itself = (one.block, one.warp, one.line) == (block, warp, hazard.line) and one.active[lane]
+        if itself and sequence <= one.sequence <= sequence + 1:  # an atomic is noted when its race has been found
+            it = request
+            break
+    if it is None:
         return None
-    two, place = mine[0]  # that of an atomic is noted when its race has been found
-    sequence = two.sequence
-    storage = (two.space, two.block if two.space == "shared" else None)
-    begin = int(two.addresses[lane])
+    two, begin = it.access, int(it.access.addresses[lane])
     other: tuple[Access, int] | None = None
-    for one, where in done:
-        if one.sequence > sequence or where != place:
-            continue
-        if place is None and ((one.space, one.block if one.space == "shared" else None), one.variable) != (
-            storage,
-            two.variable,
-        ):
-            continue
-        if one.kind == two.kind and one.kind != "store":
+    for one, _, memory in done:
+        if one.sequence > two.sequence or memory != it.memory or (one.kind == two.kind and one.kind != "store"):
             continue
         overlaps = one.active & (one.addresses < begin + two.width) & (one.addresses + one.width > begin)
         for its in np.flatnonzero(overlaps).tolist():
@@ -352,18 +348,18 @@ def _ends(
     if other is None:
         return None
     element = -1
-    if place is not None:
-        held = report.trace.contents.arrays[place]
+    if it.array is not None:
+        held = report.trace.contents.arrays[it.array]
         both = (set(held.elements(a.addresses[[n]], a.width)[0].tolist()) for a, n in ((two, lane), other))
         element = min(set.intersection(*both))
-    return other, (two, lane), place, element
+    return other, (two, lane), it.array, element
 
 
 def _said(report: Report, access: Access, lane: int) -> str:
-    """An earlier access as the interpreter's message has it."""
+    """An earlier access as the interpreter's message has it, with the comma after it."""
     verb = {"load": "read", "store": "wrote", "atomic": "updated"}[access.kind]
     thread = coordinates(access.warp * WARP + lane, report.block)
-    return f"thread {thread} of block {coordinates(access.block, report.grid)} {verb} on line {access.line}"
+    return f"thread {thread} of block {coordinates(access.block, report.grid)} {verb} on line {access.line},"
 
 
 def _number(at: Iterable[int], extent: Sequence[int]) -> int:

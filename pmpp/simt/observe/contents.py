@@ -177,9 +177,9 @@ class Contents:
             self._shared(storage, name)
         self._may_have_written |= kind != "load"
 
-    def held(self, storage: int, block: int) -> list[int]:
-        """The arrays that lie in a storage, by its id."""
-        return [*self._of.get((storage, None), ()), *self._of.get((storage, block), ())]
+    def held(self, storage: int, block: int | None) -> list[int]:
+        """The arrays that lie in a storage, by its id; `block` is None for global memory."""
+        return self._of.get((storage, block), [])
 
     def settle(self, sequence: int) -> list[np.ndarray]:
         """The event of this number is over: keep what it has changed.  Returns the arrays that this takes."""

@@ -112,6 +112,18 @@ class Access:
         return total
 
 
+class Touch(typing.NamedTuple):
+    """A request, and where it goes.
+
+    array   the place in `contents.arrays` of the array that it touches, or None if the contents of that are not kept
+    memory  alike for all requests to one allocation, and in shared memory of one block
+    """
+
+    access: Access
+    array: int | None
+    memory: tuple[int, int | None]
+
+
 @dataclass(frozen=True)
 class Step:
     """One warp that executes one statement, or the test of an `if`, `while` or `for`.
@@ -429,21 +441,20 @@ class Trace:
         sequence, line, kind, space, name, width, _, blocks, warps, where, active = entry
         return Access(sequence, line, kind, space, name, int(blocks[i]), int(warps[i]), width, where[i], active[i])
 
-    def touches(self) -> list[tuple[Access, int | None]]:
-        """All requests in order, each with the place in `contents.arrays` of the array that it goes to, if it is there.
+    def touches(self) -> list[Touch]:
+        """All requests in order, with the array of `contents` that each goes to.
 
         Where several arguments are views of one allocation, it is the first that has all that the request touches.
         """
         found = []
         for entry in self._accesses:
             for i, block in enumerate(entry[7]):
-                one = self._access(entry, i)
-                places = self.contents.held(entry[6], int(block))
-                inside = [
-                    k for k in places
+                one, memory = self._access(entry, i), (entry[6], int(block) if entry[3] == "shared" else None)
+                fits = [
+                    k for k in self.contents.held(*memory)
                     if (self.contents.arrays[k].elements(one.addresses[one.active], one.width) >= 0).all()
                 ]  # fmt: skip
-                found.append((one, inside[0] if inside else None))
+                found.append(Touch(one, fits[0] if fits else None, memory))
         return found
 
     def steps(self, *, block: Block | None = None, warp: int | None = None) -> list[Step]:
