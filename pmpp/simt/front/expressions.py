@@ -543,10 +543,22 @@ class Expressions(Names):
                 raise self.refuse(node, f"the argument of cuda.{path} must be the literal 1, 2 or 3")
         if path in ("shared.array", "local.array"):
             return self.array_call(node, handler, call, names)
-        passed = node.args[1] if path.startswith("shfl_") and len(node.args) > 1 else None
-        if isinstance(passed, ast.Name) and self.level(passed.id) == 0 and id(passed) not in self.computed_before:
-            args[1] = lambda f: variables.read_operand(f, passed.id, passed.lineno)
+        if path.startswith("shfl_"):
+            args = self.passing_on(node, args)
         return self.plain_call(handler, call, args, names, path)
+
+    def passing_on(self, node: ast.Call, args: Callable) -> Callable[[Frame], list]:
+        """The arguments of a shuffle: of a variable that is passed on, only the lanes that are asked need a value."""
+        passed = node.args[1] if len(node.args) > 1 else None
+        if (
+            not isinstance(passed, ast.Name)
+            or isinstance(node.args[0], ast.Starred)
+            or self.level(passed.id) != 0
+            or id(passed) in self.computed_before
+        ):
+            return args
+        before, behind = self.gathered(node.args[:1]), self.gathered(node.args[2:])
+        return lambda f: [*before(f), variables.read_operand(f, passed.id, passed.lineno), *behind(f)]
 
     def array_call(self, node: ast.Call, handler: Callable, call: intrinsics.Call, names: list) -> Expression:
         """`cuda.shared.array(shape, dtype)`: the shape is needed before the kernel runs."""

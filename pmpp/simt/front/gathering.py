@@ -80,6 +80,8 @@ class _Gathered:
         self.f, self.loop, self.batch = f, loop, m.batch
         self.vars, self.partial, self.live = f.vars, f.partial, f.live
         self.returned, self.value, self.broken, self.done = f.returned, f.value, loop.broken, loop.done
+        if f.undefined:
+            raise _CannotGather
         picked = {name: _converted(value, few.pick) for name, value in f.vars.items()}
         value = _converted(f.value, few.pick)
         self.whole_loop = current is f.live
@@ -126,6 +128,7 @@ class _Gathered:
         else:
             f.value = self.value
         f.returned = union(self.returned, self._mask(f.returned))
+        f.undefined = {name: lost._replace(lanes=few.put(lost.lanes, None)) for name, lost in f.undefined.items()}
         few.forget()
 
     def _mask(self, mask: Mask | None) -> Mask | None:
