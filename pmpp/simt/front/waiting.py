@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pmpp.simt.api.cache_hints import LOADS
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.lanes import Mask
 from pmpp.simt.machine.scheduler import PATIENCE, Waiting
@@ -158,7 +159,8 @@ class Looks:
         for loop in _loops(tree):
             self._enter(_deciding(loop))
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        fences, atomics = any(map(_is_fence, calls)), any(_of_atomic(call.func) is not None for call in calls)
+        fences = any(map(self._is_fence, calls))
+        atomics = any(_of_atomic(call.func) is not None or "atomic" in self._names_in(call) for call in calls)
         for node in ast.walk(tree) if fences or atomics else ():
             if isinstance(node, ast.If):
                 self._tested(node)
@@ -172,7 +174,8 @@ class Looks:
         """Note what the expressions read, of all arrays or of some."""
         for expression in expressions:
             for node in ast.walk(expression):
-                if isinstance(node, ast.Subscript) and (arrays is None or ast.unparse(node.value) in arrays):
+                array = _loaded(node)
+                if array is not None and (arrays is None or ast.unparse(array) in arrays):
                     self.lines.add(node.lineno)
                 elif isinstance(node, ast.Call) and arrays is None:
                     py_func = getattr(self._known(node.func), "py_func", None)
@@ -182,7 +185,7 @@ class Looks:
     def _tested(self, node: ast.If) -> None:
         inside = [n for part in (node.test, *node.body, *node.orelse) for n in ast.walk(part)]
         calls = [n for n in inside if isinstance(n, ast.Call)]
-        if any(map(_is_fence, calls)):
+        if any(map(self._is_fence, calls)):
             self._enter(_with_variables([node.test], self._assigned))
             return
         arrays = {ast.unparse(call.args[0]) for call in calls if _of_atomic(call.func) in _DECIDES and call.args}
@@ -192,7 +195,7 @@ class Looks:
             for expression in _with_variables(tests, self._assigned):
                 arrays |= {ast.unparse(others[id(n)].args[0]) for n in ast.walk(expression) if id(n) in others}
         for call in calls:  # a function that is given the array may decide
-            if hasattr(self._known(call.func), "py_func"):
+            if "atomic" in self._names_in(call):
                 arrays |= set(map(ast.unparse, call.args))
         if arrays:
             self._enter(_with_variables([node.test], self._assigned), arrays)
@@ -202,7 +205,7 @@ class Looks:
         read: list[ast.expr] = []
         for statement in body:
             simple = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Expr)) and statement.value is not None
-            if simple and _is_fence(statement.value):
+            if simple and self._is_fence(statement.value):
                 self._enter(read)
                 read = []
             elif simple and not any(isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)
@@ -211,14 +214,29 @@ class Looks:
             else:
                 read = []
 
+    def _is_fence(self, node: ast.AST) -> bool:
+        """Whether this calls a fence, or a function that does."""
+        if not isinstance(node, ast.Call):
+            return False
+        return any(name.startswith("threadfence") for name in (_name(node.func), *self._names_in(node)))
 
-def _is_fence(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and _name(node.func).startswith("threadfence")
+    def _names_in(self, call: ast.Call) -> tuple[str, ...]:
+        """The names that a device function uses: those of `cuda` among them."""
+        py_func = getattr(self._known(call.func), "py_func", None)
+        return () if py_func is None else py_func.__code__.co_names
 
 
 def reads(tree: ast.AST) -> set[int]:
     """The lines on which a function reads elements."""
-    return {n.lineno for n in ast.walk(tree) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load)}
+    return {n.lineno for n in ast.walk(tree) if _loaded(n) is not None}
+
+
+def _loaded(node: ast.AST) -> ast.expr | None:
+    """The array of which this is a load: `x[i]`, `cuda.ldcv(x, i)`."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        return node.value
+    loads = isinstance(node, ast.Call) and node.args and (_name(node.func) in LOADS or _name(node.func) == "load128")
+    return node.args[0] if loads else None
 
 
 class Watch:

@@ -225,7 +225,7 @@ class History:
     Each publication is kept, as far as `SIZE` numbers go: a thread may have learnt of one and not of a later one.
     """
 
-    SIZE = 1 << 23
+    SIZE = 1 << 20
 
     def __init__(self, size: int) -> None:
         self.upto, self.at = np.zeros((1, size), np.int64), np.zeros((1, size), np.int64)
