@@ -16,23 +16,23 @@ def shuffled(n, dtype=np.float32):
 # -- sorts and searches ----------------------------------------------------------------------------------------------
 
 
-@pair("out_of_bounds", "shared", "s", make=lambda new: (shuffled(128), zeros(128)),
+@pair("out_of_bounds", "shared", "s", block=40, make=lambda new: (shuffled(80), zeros(80)),
       result=lambda x, out: np.sort(x))  # fmt: skip
 @cuda.jit
 def odd_even_sort_past_the_end(x, out, mended):
     """In odd rounds the last element has no neighbour to its right."""
-    s = cuda.shared.array(128, np.float32)
+    s = cuda.shared.array(80, np.float32)
     t = cuda.threadIdx.x
-    s[t], s[t + 64] = x[t], x[t + 64]
-    for k in range(128):
+    s[t], s[t + 40] = x[t], x[t + 40]
+    for k in range(80):
         cuda.syncthreads()
         i = 2 * t + k % 2
-        if not mended or i + 1 < 128:
+        if not mended or i + 1 < 80:
             low, high = s[i], s[i + 1]  # BUG
-            if low > high and i + 1 < 128:
+            if low > high and i + 1 < 80:
                 s[i], s[i + 1] = high, low
     cuda.syncthreads()
-    out[t], out[t + 64] = s[t], s[t + 64]
+    out[t], out[t + 40] = s[t], s[t + 40]
 
 
 @pair("race", "global", "x", grid=2, make=lambda new: (zeros(1), shuffled(128)), result=lambda out, x: np.sort(x))
@@ -83,8 +83,8 @@ def keys_scattered_while_others_count(x, out, mended):
     out[t] = keys[t]
 
 
-@pair("race", "global", "order", grid=2, make=lambda new: (ramp(128) // 4, zeros(128, np.int32)),
-      result=lambda x, order: np.arange(128))  # fmt: skip
+@pair("race", "global", "order", grid=2, block=32, make=lambda new: (ramp(64) // 4, zeros(64, np.int32)),
+      result=lambda x, order: np.arange(64))  # fmt: skip
 @cuda.jit
 def equal_keys_get_one_rank(x, order, mended):
     """The rank of a key is the number of smaller ones: of equal keys, one has to come first."""
@@ -706,13 +706,13 @@ def colours_by_the_column(x, out, mended):
 
 
 def two_words(new):
-    return ramp(63, np.int32) % 5, ramp(63, np.int32) % 3, zeros((64, 64), np.int32)
+    return ramp(35, np.int32) % 5, ramp(35, np.int32) % 3, zeros((36, 36), np.int32)
 
 
 def common(a, b, d):
-    d = np.zeros((64, 64), np.int32)
-    for i in range(1, 64):
-        for j in range(1, 64):
+    d = np.zeros((36, 36), np.int32)
+    for i in range(1, 36):
+        for j in range(1, 36):
             d[i, j] = d[i - 1, j - 1] + 1 if a[i - 1] == b[j - 1] else max(d[i - 1, j], d[i, j - 1])
     return d
 
@@ -722,9 +722,9 @@ def common(a, b, d):
 def diagonals_without_a_barrier(a, b, d, mended):
     """A diagonal of the table of common subsequences needs the two before it."""
     i = cuda.threadIdx.x
-    for diagonal in range(2, 127):
+    for diagonal in range(2, 71):
         j = diagonal - i
-        if i >= 1 and 1 <= j < 64:
+        if 1 <= i < 36 and 1 <= j < 36:
             if a[i - 1] == b[j - 1]:
                 d[i, j] = d[i - 1, j - 1] + 1  # BUG
             else:
