@@ -73,7 +73,7 @@ def atomic(
         allowed = ", ".join(map(str, operation.dtypes))
         raise m.error(f"atomic.{operation.name} takes {allowed}; {name} holds {array.dtype}", line, UnsupportedError)
     if m.checks is not None:
-        m.checks.update(mask, storage, at, name, line)
+        m.checks.update(mask, storage, at, name, line, replaces=operation.name == "exch" and not used)
     if m.trace is not None:
         width = array.dtype.itemsize
         m.trace.access("atomic", m.place.site or line, at * width, mask, width, storage, name)

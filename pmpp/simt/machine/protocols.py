@@ -59,8 +59,8 @@ class Checks(Protocol):
     def written(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> None:
         """That store has happened."""
 
-    def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
-        """An atomic."""
+    def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, replaces: bool) -> None:
+        """An atomic; whether it replaces what is there, and nobody asks what that was."""
 
     def batch_begins(self) -> None:
         """Other blocks are under way."""

@@ -87,14 +87,15 @@ class Sanitizers:
                 "{who} and another thread write different values to the same element of {name} in one statement",
             )  # fmt: skip
 
-    def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
+    def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, replaces: bool) -> None:
         """Report an atomic on what nobody wrote, or on what another thread may be accessing otherwise now."""
         clock, cells = self._clock, None
         if storage.space == "local":
             self._check_local(mask, storage, at, name, line)
         else:
             cells, me, where = self._touched(mask, storage, at)
-            self._check_init(storage, cells, where, name, line)
+            if not replaces:
+                self._check_init(storage, cells, where, name, line)
             init = storage.init
             if init is not None:
                 init.reshape(-1)[cells] = True

@@ -40,13 +40,15 @@ class Accesses:
     def __init__(self, size: int) -> None:
         self.last = np.zeros(size, np.int64)
         self.others: list[np.ndarray] = []  # by another thread, warp, block than the last; from when it matters
+        self.displaced: Displaced | None = None  # earlier ones, once there are some
 
-    def add(self, at: np.ndarray, stamps: np.ndarray, floor: int, width: int) -> bool:
+    def add(self, at: np.ndarray, stamps: np.ndarray, floor: int, width: int, *, keep: bool = False) -> bool:
         """Note accesses in the order of time; whether several of them were to one element.
 
-        What happened before `floor` is ordered before everything to come.
+        What happened before `floor` is ordered before everything to come.  `keep` those that have to make room.
         """
         at = as_intp(at)
+        before = [slot.take(at) for slot in (self.last, *self.others)] if keep else []
         old = self.last.take(at)
         self.last[at] = stamps  # of several stamps for an element, NumPy keeps the last
         new = self.last.take(at)
@@ -61,7 +63,21 @@ class Accesses:
             for stamp in (*superseded, stamps) if shared else superseded:
                 chosen = (stamp & _THREAD) // size != (new & _THREAD) // size
                 slot[at[chosen]] = stamp[chosen]
+        if keep:
+            self._keep(at, [*before, stamps], floor, width)
         return shared
+
+    def _keep(self, at: np.ndarray, stamps: list[np.ndarray], floor: int, width: int) -> None:
+        """Keep those accesses to these cells that are not among the last ones any more."""
+        known = [slot.take(at) for slot in (self.last, *self.others)]
+        for each in stamps:
+            gone = (each != 0) & (each >> 32 >= floor)
+            for slot in known:
+                gone &= each != slot
+            if any_of(gone):
+                if self.displaced is None:
+                    self.displaced = Displaced(width)
+                self.displaced.add(at[gone], each[gone], floor)
 
     def conflict(
         self,
@@ -94,7 +110,20 @@ class Accesses:
                 bad &= ~but
             if any_of(bad):
                 return bad, stamps
-        return None
+        if self.displaced is None:
+            return None
+        lanes, stamps = self.displaced.of(at, floor)
+        who, mine = stamps & _THREAD, me[lanes]
+        bad = (who != mine) & clock.unordered(who, stamps >> 32, mine)
+        if across == "last":
+            bad &= who // width == mine // width
+        if but is not None:
+            bad &= ~but[lanes]
+        if not any_of(bad):
+            return None
+        found, what = np.zeros(at.size, np.bool_), np.zeros(at.size, np.int64)
+        found[lanes[bad]], what[lanes[bad]] = True, stamps[bad]
+        return found, what
 
     def repeat(self, blocks: int, width: int) -> None:
         """Turn one row that stands for `blocks` blocks into one row each, with each block's own threads."""
@@ -104,11 +133,82 @@ class Accesses:
             row = np.tile(row, blocks)
             return np.where(row == 0, 0, row + shift)
 
+        if self.displaced is not None:
+            self.displaced.repeat(blocks, self.last.size)
         self.last, self.others = rows(self.last), [rows(slot) for slot in self.others]
 
     def refine(self, parts: int) -> None:
         """Split each element into parts."""
         self.last, self.others = np.repeat(self.last, parts), [np.repeat(slot, parts) for slot in self.others]
+        if self.displaced is not None:
+            self.displaced.refine(parts)
+
+
+class Displaced:
+    """Accesses that are not among the last ones to their cell any more, and need not be ordered before those.
+
+    A barrier orders whole blocks or warps, so the last accesses stand for all before them.  A `syncwarp` of some lanes
+    orders these, and a signal the threads that fenced: of 32 lanes that read a cell, two are its last readers, and
+    the other 30 may still be reading when those two are through.  Of each thread the last access to a cell counts.
+    There is room for `SIZE` accesses; beyond that the last of each block, and then the latest of all.
+    """
+
+    SIZE = 1 << 16
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.cells, self.stamps = np.zeros((2, 0), np.int64)  # in the order of the cells
+        self.new: list[tuple[np.ndarray, np.ndarray]] = []
+        self.count = 0
+
+    def add(self, cells: np.ndarray, stamps: np.ndarray, floor: int) -> None:
+        """Keep these accesses."""
+        self.new.append((cells, stamps))
+        self.count += cells.size
+        if self.count > self.SIZE:
+            self._settle(floor)
+
+    def of(self, at: np.ndarray, floor: int) -> tuple[np.ndarray, np.ndarray]:
+        """The accesses to each of these cells: for each access which entry of `at` it concerns, and its stamp."""
+        if self.new:
+            self._settle(floor)
+        first = np.searchsorted(self.cells, at, "left")
+        count = np.searchsorted(self.cells, at, "right") - first
+        lanes = np.repeat(np.arange(at.size), count)
+        within = np.arange(lanes.size) - np.repeat(np.cumsum(count) - count, count)
+        return lanes, self.stamps[np.repeat(first, count) + within]
+
+    def _settle(self, floor: int) -> None:
+        cells = np.concatenate([self.cells, *(cells for cells, _ in self.new)])
+        stamps = np.concatenate([self.stamps, *(stamps for _, stamps in self.new)])
+        late = stamps >> 32 >= floor
+        cells, stamps = cells[late], stamps[late]
+        for size in (1, self.width):
+            if size == 1 or cells.size > self.SIZE // 2:
+                who = (stamps & _THREAD) // size
+                order = np.lexsort((stamps, who, cells))
+                cells, stamps, who = cells[order], stamps[order], who[order]
+                last = np.ones(cells.size, np.bool_)
+                last[:-1] = (cells[1:] != cells[:-1]) | (who[1:] != who[:-1])
+                cells, stamps = cells[last], stamps[last]
+        if cells.size > self.SIZE // 2:
+            latest = np.sort(np.argsort(stamps, kind="stable")[-self.SIZE // 2 :])
+            cells, stamps = cells[latest], stamps[latest]
+        self.cells, self.stamps, self.new, self.count = cells, stamps, [], cells.size
+
+    def repeat(self, blocks: int, size: int) -> None:
+        """As those of `Accesses`, of rows of `size` cells."""
+        self._settle(0)
+        each = np.arange(blocks, dtype=np.int64)[:, None]
+        self.cells, self.stamps = (self.cells + each * size).reshape(-1), (self.stamps + each * self.width).reshape(-1)
+        self.count = self.cells.size
+
+    def refine(self, parts: int) -> None:
+        """As those of `Accesses`."""
+        self._settle(0)
+        self.cells = (self.cells[:, None] * parts + np.arange(parts)).reshape(-1)
+        self.stamps = np.repeat(self.stamps, parts)
+        self.count = self.cells.size
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -179,7 +279,7 @@ class Shadow:
         self.waiting.append((at, me, clock.now, looks))
         self.kept += at.size
         if self.kept > self.PATIENCE:
-            self._catch_up(floor, width)
+            self._catch_up(floor, width, clock)
         return Race(*found, verb, self) if found is not None else None
 
     def _seen(self, clock: Clock, at: np.ndarray, me: np.ndarray, flags: Hashable) -> None:
@@ -196,20 +296,21 @@ class Shadow:
         self.waiting = [entry for entry in self.waiting if entry[2] >= floor]
         self.kept = sum(entry[0].size for entry in self.waiting)
 
-    def _catch_up(self, floor: int, width: int) -> None:
+    def _catch_up(self, floor: int, width: int, clock: Clock | None = None) -> None:
         """Note the reads that have waited and could still race."""
         self._forget(floor)
         plain = [entry for entry in self.waiting if not entry[3]]
         if plain:
-            self.reads = self._read(self.reads, plain, floor, width)
+            self.reads = self._read(self.reads, plain, floor, width, clock)
         if len(plain) < len(self.waiting):
-            self.looks = self._read(self.looks, [entry for entry in self.waiting if entry[3]], floor, width)
+            self.looks = self._read(self.looks, [entry for entry in self.waiting if entry[3]], floor, width, clock)
         self.waiting, self.kept = [], 0
 
-    def _read(self, accesses: Accesses | None, entries: list, floor: int, width: int) -> Accesses:
+    def _read(self, accesses: Accesses | None, entries: list, floor: int, width: int, clock: Clock | None) -> Accesses:
         accesses = Accesses(self.size) if accesses is None else accesses
         at = np.concatenate([cells for cells, *_ in entries])
-        accesses.add(at, np.concatenate([me | now << 32 for _, me, now, _ in entries]), floor, width)
+        stamps = np.concatenate([me | now << 32 for _, me, now, _ in entries])
+        accesses.add(at, stamps, floor, width, keep=clock is not None and clock.partial)
         return accesses
 
     def on_write(
@@ -220,7 +321,7 @@ class Shadow:
         `same()` marks writes that store what is already there; those do not race with another plain write.
         """
         self._note(clock.now, line)
-        self._catch_up(floor, width)
+        self._catch_up(floor, width, clock)
         races = []
         if self.written is None:
             self.written = Accesses(self.size)
@@ -235,13 +336,13 @@ class Shadow:
         for reads in (self.reads, self.looks):
             if reads is not None:
                 races.append((reads.conflict(clock, at, me, floor, width), "read"))
-        several = self.written.add(at, me | clock.now << 32, floor, width)
+        several = self.written.add(at, me | clock.now << 32, floor, width, keep=clock.partial)
         return [Race(*found, verb, self) for found, verb in races if found is not None], several
 
     def on_update(self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, floor: int, width: int) -> list[Race]:
         """Record atomics, which race with plain accesses only."""
         self._note(clock.now, line)
-        self._catch_up(floor, width)
+        self._catch_up(floor, width, clock)
         races = []
         if self.written is not None:
             races.append((self.written.conflict(clock, at, me, floor, width), "wrote"))
