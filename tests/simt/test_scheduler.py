@@ -11,7 +11,7 @@ import pytest
 
 from pmpp import simt
 from pmpp.simt import cuda
-from pmpp.simt.front.waiting import Watch, deciding
+from pmpp.simt.front.waiting import Watch, decided_by
 
 LANES = [1, 100, 1 << 20]  # one block at a time, several, all
 
@@ -364,7 +364,7 @@ def test_a_counter_that_decides_is_waited_for(schedule):
 
 def deciding_names(source):
     tree = ast.parse(textwrap.dedent(source)).body[0]
-    return set(deciding(tree))
+    return set(decided_by(tree))
 
 
 def test_which_variables_decide_whether_a_loop_goes_on():

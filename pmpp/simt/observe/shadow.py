@@ -282,6 +282,15 @@ class Shadow:
             self._catch_up(floor, width, clock)
         return Race(*found, verb, self) if found is not None else None
 
+    def forget_the_same(self, at: np.ndarray, me: np.ndarray) -> None:
+        """These very threads are about to read these elements again: what they read lately need not be kept."""
+        waiting = self.waiting
+        for k in range(len(waiting) - 1, max(-1, len(waiting) - 9), -1):
+            if waiting[k][0] is at and waiting[k][1] is me:
+                self.kept -= at.size
+                del waiting[k]
+                return
+
     def _seen(self, clock: Clock, at: np.ndarray, me: np.ndarray, flags: Hashable) -> None:
         """Tell the clock who has read what an atomic left there."""
         at = as_intp(at)
