@@ -247,7 +247,7 @@ class Watch:
     attempts) it is assumed after `SUSPICIOUS`, provided that the launch can begin again under another schedule.
     """
 
-    ROUNDS, SUSPICIOUS = 64, 4096
+    ROUNDS, SUSPICIOUS = 16, 4096
 
     __slots__ = ("deciding", "f", "idle", "lanes", "line", "reads", "rounds", "variables", "writes")
 

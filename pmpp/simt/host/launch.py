@@ -332,7 +332,7 @@ def execute(m: Machine, function: Function, grain: str, seed: int) -> None:
         if grain == "lockstep":
             run_lockstep(m, run)
         else:
-            run_by_turns(m, run, grain, seed)
+            run_by_turns(m, run, grain, seed, function.uses())
 
 
 def plain_launch(

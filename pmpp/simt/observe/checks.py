@@ -14,7 +14,6 @@ from pmpp.simt.observe.shadow import Race, Shadow
 from pmpp.simt.values.dtypes import Value, as_intp
 from pmpp.simt.values.quick import all_of, any_of, smallest
 
-
 #: Accesses that are remembered at a time.
 _KEPT = 16
 
