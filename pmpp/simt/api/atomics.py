@@ -110,6 +110,10 @@ def _serialised(
     memory: np.ndarray, at: np.ndarray, operation: AtomicOperation, operands: list[np.ndarray]
 ) -> np.ndarray:
     """Old value seen by each lane when lanes follow one another; memory is left with the last result."""
+    if at.size == 1:
+        before = memory.take(as_intp(at))
+        memory[at] = operation.step(before, *operands)
+        return before
     order = np.argsort(at, kind="stable")
     where = at[order]
     first = np.ones(where.size, np.bool_)

@@ -88,6 +88,11 @@ class Function:
         self._may_wait = may_wait(tree, compiler.static)
         self._looks, self._reads = Looks(tree, compiler.static), reads(tree)
 
+    @functools.cached_property
+    def facts(self) -> tuple[set[str], bool, int]:
+        """What a launch wants to know of it: `uses`, `may_wait` and `local_bytes`."""
+        return self.uses(), self.may_wait(), self.local_bytes()
+
     @staticmethod
     def compiled(py_func: Callable) -> Function:
         """A device function that this one calls; only when it runs is it known which, and whether it can be."""

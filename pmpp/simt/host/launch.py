@@ -259,14 +259,14 @@ def launch(
     name, seed = checked(schedule, seed)
     function = compile_function(py_func)
     arguments = _Arguments(function, args, signatures)
-    again = name == "auto" and function.may_wait()
+    uses, waits, local_bytes = function.facts
+    again = name == "auto" and waits
     kept = arguments.contents() if again else None
-    uses = function.uses()
     attempts = grains(name, uses) if again or name != "auto" else ("lockstep",)
     told = Launch(
         function.name, function.file, function.source_file, grid, block, level, raises, sharedmem,
         cooperative=not uses.isdisjoint(("this_grid", "cg.this_grid")),
-        local_bytes=function.local_bytes(),
+        local_bytes=local_bytes,
         arguments=arguments.values,
         capture=functools.partial(arguments.capture, kept),
         at=functools.partial(arguments.at, kept),
@@ -332,7 +332,7 @@ def execute(m: Machine, function: Function, grain: str, seed: int) -> None:
         if grain == "lockstep":
             run_lockstep(m, run)
         else:
-            run_by_turns(m, run, grain, seed, function.uses())
+            run_by_turns(m, run, grain, seed, function.facts[0])
 
 
 def plain_launch(

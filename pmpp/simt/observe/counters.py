@@ -174,7 +174,8 @@ class Counters:
             values = owner = storage.values
             while isinstance(owner.base, np.ndarray):
                 owner = owner.base
-            start = values.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+            whole = values is owner or values.nbytes == owner.nbytes
+            start = 0 if whole else values.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
             same = next((f for f, _, o in self._touched.values() if o is owner), None)
             shared = same or Footprint(name, owner.nbytes)
             known = self._touched[id(storage)] = (shared, start // SECTOR, owner)
