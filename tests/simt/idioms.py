@@ -9,7 +9,7 @@ code leaves in its arrays (tests/support/launched.py), or that it refuses the ke
 
 # They are written as strangers write them.
 # ruff: noqa: B007, B009, B905, C409, E501, E711, E731, F821, F841, NPY002, PLE0704, PLR1711, PLR1730, PLW0603
-# ruff: noqa: RET501, RUF005, RUF059, UP031
+# ruff: noqa: RET501, RET503, RET505, RUF005, RUF059, UP031
 
 import collections
 import enum
@@ -3719,3 +3719,676 @@ class Settings:
 
 
 CONFIG = Settings()
+
+
+# ----------------------------------------------------------------------------------------- different things per thread
+
+
+@cuda.jit(device=True)
+def positive_or_none(v):
+    if v > 0:
+        return v
+
+
+@cuda.jit(device=True)
+def first_above(a, limit):
+    for j in range(a.size):
+        if a[j] > limit:
+            return j
+    return None
+
+
+@cuda.jit(device=True)
+def mode_of(i):
+    if i % 3 == 0:
+        return "a"
+    elif i % 3 == 1:
+        return "b"
+    return "c"
+
+
+@cuda.jit(device=True)
+def row_of(m, i, flag):
+    if flag:
+        return m[i]
+    return m[0]
+
+
+@cuda.jit(device=True)
+def pair_or_other(i):
+    if i % 2:
+        return i, 1
+    return 0, 2
+
+
+@idiom
+def optional_numbers(x, out):
+    i = cuda.grid(1)
+    v = positive_or_none(x[i])
+    if v is None:
+        out[i, 0] = -1
+    else:
+        out[i, 0] = v + 1
+
+
+@idiom
+def optional_numbers_of_a_loop(x, out):
+    i = cuda.grid(1)
+    j = first_above(x, np.float32(i))
+    if j is not None:
+        out[i, 0] = j
+    else:
+        out[i, 0] = -1
+
+
+@idiom
+def optional_numbers_in_a_loop(x, out):
+    i = cuda.grid(1)
+    for j in range(8):
+        v = positive_or_none(x[j] - i)
+        if v is not None:
+            out[i, 0] += v
+        out[i, 1] += v is None
+
+
+@idiom
+def optional_numbers_by_an_expression(x, out):
+    i = cuda.grid(1)
+    v = x[i] if i % 2 else None
+    if v is not None:
+        out[i, 0] = v
+
+
+@idiom
+def optional_numbers_compared(x, out):
+    i = cuda.grid(1)
+    v = x[i] if i % 2 else None
+    out[i, 0] = v == None
+
+
+@idiom
+def optional_variable(x, out):
+    i = cuda.grid(1)
+    v = None
+    if x[i] > 0:
+        v = x[i]
+    if v is not None:
+        out[i, 0] = v
+
+
+@idiom
+def strings_of_a_function(whole):
+    i = cuda.grid(1)
+    mode = mode_of(i)
+    if mode == "a":
+        whole[i, 0] = 1
+    elif mode == "b":
+        whole[i, 0] = 2
+    else:
+        whole[i, 0] = 3
+    whole[i, 1] = mode in ("a", "c")
+    whole[i, 2] = mode != "c"
+
+
+@idiom
+def strings_that_change_in_a_loop(whole):
+    i = cuda.grid(1)
+    state = "start"
+    for j in range(4):
+        if state == "start" and j == i % 4:
+            state = "found"
+        elif state == "found":
+            whole[i, 0] += 1
+
+
+@idiom
+def strings_of_two_variables_compared(whole):
+    i = cuda.grid(1)
+    a = "p" if i % 2 else "q"
+    b = "p" if i % 3 else "q"
+    whole[i, 0] = a == b
+    whole[i, 1] = a != b
+
+
+@idiom
+def strings_matched_per_thread(whole):
+    i = cuda.grid(1)
+    match mode_of(i):
+        case "a":
+            whole[i, 0] = 1
+        case "b" | "c" if i > 3:
+            whole[i, 0] = 2
+        case _:
+            whole[i, 0] = 3
+
+
+@idiom
+def length_of_a_string_per_thread(whole):
+    i = cuda.grid(1)
+    a = "p" if i % 2 else "long"
+    whole[i, 0] = len(a)
+
+
+@idiom
+def enumerations_per_thread(whole):
+    i = cuda.grid(1)
+    side = Side.LEFT
+    if i % 3 == 0:
+        side = Side.RIGHT
+    whole[i, 0] = side == Side.RIGHT
+    whole[i, 1] = side is Side.LEFT
+    whole[i, 2] = side != Side.LEFT
+
+
+@idiom
+def value_of_an_enumeration_per_thread(whole):
+    i = cuda.grid(1)
+    side = Side.LEFT if i % 2 else Side.RIGHT
+    whole[i, 0] = side.value
+
+
+@idiom
+def int_enumerations_per_thread(whole):
+    i = cuda.grid(1)
+    c = Color.RED
+    if i % 3 == 0:
+        c = Color.GREEN
+    whole[i, 0] = c + 1
+    whole[i, 1] = c == Color.GREEN
+
+
+@idiom
+def rows_of_a_function(m, out):
+    i = cuda.grid(1)
+    row = row_of(m, i, i % 2)
+    out[i, 0] = row[1] + row.size
+
+
+@idiom
+def tuples_of_a_function(whole):
+    i = cuda.grid(1)
+    a, b = pair_or_other(i)
+    whole[i, 0] = a * 10 + b
+    whole[i, 1] = pair_or_other(i) == (0, 2)
+
+
+@idiom
+def arrays_of_three(x, y, d, m, out):
+    i = cuda.grid(1)
+    a = x if i % 3 == 0 else y if i % 3 == 1 else m[:, 2]
+    out[i, 0] = a[i]
+    out[i, 1] = a[-1]
+    out[i, 2] = a[1:][0]
+
+
+@idiom
+def arrays_chosen_in_a_loop(x, y, out):
+    i = cuda.grid(1)
+    for j in range(4):
+        a = x if (i + j) % 2 else y
+        out[i, 0] += a[j]
+
+
+@idiom
+def matrices_chosen(m, out):
+    i = cuda.grid(1)
+    a = m if i % 2 else m[::-1]
+    out[i, 0] = a[i, 1]
+    out[i, 1] = a[0][3]
+    out[i, 2] = a.T[2, i]
+    out[i, 3] = a.shape[0] * 10 + a.ndim
+
+
+@idiom
+def arrays_of_other_lengths_chosen(x, out):
+    i = cuda.grid(1)
+    a = x[:3] if i % 2 else x[2:7]
+    out[i, 0] = a.size
+    for v in a:
+        out[i, 1] += v
+    for j in range(len(a)):
+        out[i, 2] += a[j]
+    out[i, 3] = a[-1]
+
+
+@idiom
+def arrays_in_a_chosen_tuple(x, y, out):
+    i = cuda.grid(1)
+    a, b = (x, y) if i % 2 else (y, x)
+    out[i, 0] = a[i] - b[i]
+
+
+@idiom
+def array_or_a_part_of_it(x, out):
+    i = cuda.grid(1)
+    a = x
+    if i > 3:
+        a = x[4:]
+    out[i, 0] = a[0]
+    out[i, 1] = a.shape[0]
+
+
+@idiom
+def array_of_a_while_loop(x, y, out):
+    i = cuda.grid(1)
+    source, target = x, y
+    step = 1
+    while step <= i:
+        target[i] = source[i] * 2
+        source, target = target, source
+        step *= 2
+    out[i, 0] = source[i]
+
+
+@idiom
+def shared_arrays_swapped(x, out):
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
+    first = cuda.local.array(4, np.float32)
+    second = cuda.local.array(4, np.float32)
+    for j in range(4):
+        first[j] = x[j]
+    for j in range(3):
+        for e in range(4):
+            second[e] = first[(e + 1) % 4] + 1
+        first, second = second, first
+    out[i, 0] = first[t]
+
+
+@idiom
+def tuples_compared_per_thread(x, k, whole):
+    i = cuda.grid(1)
+    best, at = (x[0], k[0]), 0
+    for j in range(1, 8):
+        now = (x[j] - i, k[j])
+        if now < best or (now == best and j < at):
+            best, at = now, j
+    whole[i, 0] = at
+
+
+@idiom
+def tuples_of_unsigned_and_signed_compared(u, k, whole):
+    i = cuda.grid(1)
+    whole[i, 0] = (u[i], k[i]) < (k[i], 3)
+    whole[i, 1] = (u[i],) == (k[i],)
+    whole[i, 2] = (u[i], 1.5) >= (4, k[i])
+
+
+@idiom
+def tuple_of_nan_compared(x, whole):
+    i = cuda.grid(1)
+    nan = np.float32(math.nan)
+    whole[i, 0] = (nan, 1) < (nan, 2)
+    whole[i, 1] = (nan, 1) == (nan, 1)
+    whole[i, 2] = (nan, 1) >= (1.0, 1)
+
+
+@idiom
+def table_of_tuples_per_thread(whole):
+    i = cuda.grid(1)
+    dx, dy = OFFSETS[i % 4]
+    whole[i, 0] = dx * 10 + dy
+    whole[i, 1] = NESTED[i % 2][1][i % 2]
+
+
+@idiom
+def table_of_named_tuples_per_thread(whole):
+    i = cuda.grid(1)
+    shade = SHADES[i % 2]
+    whole[i, 0] = shade.r * 10 + shade.g
+
+
+@idiom
+def table_of_mixed_tuples_per_thread(out):
+    i = cuda.grid(1)
+    a, b = MIXED[i % 2]
+    out[i, 0] = a * b
+
+
+@idiom
+def table_of_strings_per_thread(whole):
+    i = cuda.grid(1)
+    whole[i, 0] = STRINGS[i % 2] == "b"
+
+
+@idiom
+def sizes_of_slices_per_thread(x, whole):
+    i = cuda.grid(1)
+    whole[i, 0] = x[i:].size
+    whole[i, 1] = x[:-i].size
+    whole[i, 2] = x[i::3].size
+    whole[i, 3] = x[i::-1].size
+    whole[i, 4] = x[: i - 4 : -1].size
+    whole[i, 5] = x[-i:].size
+    whole[i, 6] = x[i : i - 2].size
+    whole[i, 7] = x[i:100].size
+
+
+@idiom
+def elements_of_slices_per_thread(x, out):
+    i = cuda.grid(1)
+    out[i, 0] = x[i::-1][0]
+    out[i, 1] = x[::-1][i]
+    out[i, 2] = x[i::3][0]
+    out[i, 3] = x[i:][-1]
+    a = x[7 - i :: -2]
+    for j in range(a.size):
+        out[i, 4] += a[j]
+
+
+@idiom
+def slices_of_slices_per_thread(m, out):
+    i = cuda.grid(1)
+    part = m[i // 2 :, i % 2 :]
+    out[i, 0] = part[0, 0] + part.shape[0] + part.shape[1]
+    out[i, 1] = part[1:, ::2][0, 0] if part.shape[0] > 1 else 0
+
+
+@idiom
+def assigned_slices_per_thread(out):
+    i = cuda.grid(1)
+    out[i, i:] = 2
+    out[i, : i // 2] = 1
+    out[i, ::3] = 5
+
+
+@idiom
+def ndindex_per_thread_with_break(whole):
+    i = cuda.grid(1)
+    for p, q in np.ndindex(i, i):
+        if p * q == 6:
+            break
+        whole[i, 0] += p * 3 + q
+    else:
+        whole[i, 1] = 1
+
+
+@idiom
+def ndindex_of_nothing(whole):
+    i = cuda.grid(1)
+    for p, q in np.ndindex(0, 3):
+        whole[i, 0] += 1
+    for p, q in np.ndindex(i, 0):
+        whole[i, 1] += 1
+
+
+@idiom
+def enumerate_per_thread_with_continue(k, whole):
+    i = cuda.grid(1)
+    for j, v in enumerate(range(i, 12, 3), 2):
+        if v % 2:
+            continue
+        whole[i, 0] += j * v
+
+
+@idiom
+def ends_of_loops_per_thread(k, whole):
+    i = cuda.grid(1)
+    for j, (dx, dy) in enumerate(OFFSETS):
+        if dx * dy + j == i:
+            whole[i, 0] = j
+            break
+    else:
+        whole[i, 0] = 9
+    whole[i, 1] = j
+
+
+@idiom
+def matches_in_functions(k, whole):
+    i = cuda.grid(1)
+    whole[i, 0] = kind(k[i])
+
+
+@cuda.jit(device=True)
+def kind(v):
+    match v:
+        case 1 | 2 | 3:
+            return 10
+        case 9:
+            return 20
+        case other:
+            return other
+
+
+@idiom
+def matches_in_matches(k, whole):
+    i = cuda.grid(1)
+    match k[i] % 2:
+        case 0:
+            match i:
+                case 2:
+                    whole[i, 0] = 1
+                case _:
+                    whole[i, 0] = 2
+        case 1:
+            whole[i, 0] = 3
+
+
+@idiom
+def starred_calls_per_thread(x, out):
+    i = cuda.grid(1)
+    pair = (x[i], 3) if i % 2 else (x[0], 5)
+    out[i, 0] = affine(*pair)
+    out[i, 1] = star(*pair)
+    out[i, 2] = affine(*pair, 1)
+    out[i, 3] = max(*pair)
+
+
+@idiom
+def named_tuples_made_per_thread(x, out):
+    i = cuda.grid(1)
+    p = Point(x[i], 4)
+    if i % 2:
+        p = Point(x[0], 5)
+    out[i, 0] = p.px * p.py
+
+
+@idiom
+def names_of_fields_in_a_loop(point, out):
+    i = cuda.grid(1)
+    for j in range(2):
+        out[i, 0] += point[0] * j + point.py
+
+
+@idiom
+def defaults_of_functions_inside(x, out):
+    def scaled(v, scale=3, shift=0.5):
+        return v * scale + shift
+
+    i = cuda.grid(1)
+    out[i, 0] = scaled(x[i])
+    out[i, 1] = scaled(x[i], 2, 1)
+
+
+@idiom
+def defaults_of_functions_inside_in_part(x, out):
+    def scaled(v, scale=3, shift=0.5):
+        return v * scale + shift
+
+    i = cuda.grid(1)
+    out[i, 1] = scaled(x[i], 2)
+
+
+@idiom
+def defaults_of_functions_inside_by_name(x, out):
+    def scaled(v, scale=3, shift=0.5):
+        return v * scale + shift
+
+    i = cuda.grid(1)
+    out[i, 1] = scaled(x[i], shift=1)
+
+
+@idiom
+def functions_inside_by_name(x, out):
+    def scaled(v, scale, shift):
+        return v * scale + shift
+
+    i = cuda.grid(1)
+    out[i, 1] = scaled(x[i], shift=1, scale=2)
+
+
+@idiom
+def not_of_a_tuple(x, whole):
+    i = cuda.grid(1)
+    a = (i,)
+    whole[i, 0] = not a
+
+
+@idiom
+def not_of_a_string(whole):
+    i = cuda.grid(1)
+    mode = MODE
+    whole[i, 0] = not mode
+    whole[i, 1] = 1 if mode and i else 0
+
+
+@idiom
+def not_of_none(whole):
+    i = cuda.grid(1)
+    v = None
+    whole[i, 0] = not v
+
+
+@idiom
+def none_as_a_condition(whole):
+    i = cuda.grid(1)
+    v = None
+    if v:
+        whole[i, 0] = 1
+    else:
+        whole[i, 0] = 2
+
+
+@idiom
+def optional_number_as_a_condition(x, out):
+    i = cuda.grid(1)
+    v = positive_or_none(x[i])
+    if v:
+        out[i, 0] = v
+
+
+@idiom
+def optional_number_used(x, out):
+    i = cuda.grid(1)
+    v = positive_or_none(abs(x[i]))
+    out[i, 0] = v + 1
+
+
+@idiom
+def view_of_a_function(m, out):
+    i = cuda.grid(1)
+    out[i, 0] = row_alone(m, i)[1]
+
+
+@cuda.jit(device=True)
+def row_alone(m, i):
+    return m[i]
+
+
+@idiom
+def part_of_a_function(x, out):
+    i = cuda.grid(1)
+    out[i, 0] = part_alone(x, i)[0]
+
+
+@cuda.jit(device=True)
+def part_alone(a, i):
+    return a[i:]
+
+
+@idiom
+def array_back_from_a_function(x, out):
+    i = cuda.grid(1)
+    out[i, 0] = same(x)[i]
+
+
+@cuda.jit(device=True)
+def same(a):
+    return a
+
+
+@idiom
+def local_array_of_a_function(x, out):
+    i = cuda.grid(1)
+    out[i, 0] = fresh(i)[0]
+
+
+@cuda.jit(device=True)
+def fresh(i):
+    a = cuda.local.array(2, np.float32)
+    a[0] = i
+    return a
+
+
+@idiom
+def tuple_of_arrays_of_a_function(x, y, out):
+    i = cuda.grid(1)
+    a, b = swapped(x, y)
+    out[i, 0] = a[i]
+
+
+@idiom
+def view_of_a_function_inside(m, out):
+    def row(j):
+        return m[j]
+
+    i = cuda.grid(1)
+    out[i, 0] = row(i)[1]
+
+
+@idiom
+def truth_of_tuples_and_strings(whole):
+    i = cuda.grid(1)
+    a = (i,)
+    whole[i, 0] = 1 if a else 2
+    whole[i, 1] = 1 if () else 2
+
+
+@idiom
+def length_of_ranges(whole):
+    i = cuda.grid(1)
+    whole[i, 0] = len(range(i))
+    whole[i, 1] = len(range(i, 10, 3))
+    whole[i, 2] = len(range(10, i, -4))
+    whole[i, 3] = len(range(5, i))
+
+
+@idiom
+def sums_of_chosen_arrays(x, y, out):
+    i = cuda.grid(1)
+    a = x if i % 2 else y
+    out[i, 0] = a.sum()
+    out[i, 1] = a.mean()
+    out[i, 2] = sum(a)
+
+
+@idiom
+def sums_of_matrices(m, c, out):
+    i = cuda.grid(1)
+    out[i, 0] = m.T.sum()
+    out[i, 1] = m[:, 1].sum()
+    out[i, 2] = c[:, 0].sum()
+    out[i, 3] = m.T.argmax()
+    out[i, 4] = np.argmin(c)
+
+
+@idiom
+def sums_of_bools_and_complex(b, z, out, complexes):
+    i = cuda.grid(1)
+    out[i, 0] = b.sum()
+    complexes[i, 0] = z.sum()
+    out[i, 1] = np.mean(b)
+    complexes[i, 1] = z.mean()
+
+
+@idiom
+def extremes_with_nan(d, out):
+    i = cuda.grid(1)
+    local = cuda.local.array(4, np.float64)
+    for j in range(4):
+        local[j] = d[j]
+    local[i % 4] = math.nan
+    out[i, 0] = local.argmax()
+    out[i, 1] = local.argmin()
+    out[i, 2] = max(local)
+    out[i, 3] = local.sum()

@@ -22,11 +22,14 @@ KERNELS = {kernel.py_func.__name__: kernel for kernel in idioms.KERNELS}
 
 #: What Numba compiles and the interpreter does not, and what it says.
 LACKED = {
+    "defaults_of_functions_inside_by_name": "Numba gives it no arguments by name: give them in their order",
+    "defaults_of_functions_inside_in_part": "whose defaults Numba mixes up if only some are given: give all or none",
     "hasattr_of_an_array": "Numba compiles hasattr, but the interpreter lacks it",
     "index_of_a_tuple_method": "a tuple of 3 has no method index() in a kernel: write a loop",
     "iter_in_a_loop": "Numba compiles iter, but the interpreter lacks it; loop over the thing itself",
     "next_of_an_iterator": "Numba compiles iter, but the interpreter lacks it",
     "np_searchsorted": "Numba compiles np.searchsorted, but the interpreter lacks it; write a loop",
+    "optional_numbers_compared": "does not take float32 in some threads and nothing in others; ask `is None` first",
     "variable_of_two_unlike_kinds": "a variable cannot be a 1-D array of float32 in some threads and int64 in others",
 }
 
@@ -60,6 +63,7 @@ SAYS = {
     "raises_with_an_f_string": "what an exception says must be a constant",
     "row_assigned_from_an_array": "Numba assigns no array to a slice on a GPU; write a loop",
     "try_and_except": "try does not exist on the device: test with if before",
+    "view_of_a_function": "row_alone returns an array that was not passed to it, such as a part of one",
     "walrus": "an assignment expression does not exist on the device: assign on a line of its own",
 }
 

@@ -15,6 +15,7 @@ from pmpp.simt.front import indexing
 from pmpp.simt.front.variables import Places
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.memory import Array
+from pmpp.simt.machine.scattered import Scattered
 from pmpp.simt.values import dtypes, maths
 from pmpp.simt.values.dtypes import Value, is_number
 from pmpp.simt.values.operators import BINARY, COMPARE
@@ -26,6 +27,8 @@ def _alone(function: Callable) -> Callable:
     def handle(f: Frame, call: Call, array: Any, *more: Any, **named: Any) -> Any:
         if more or named:
             raise TypeError("it takes the array alone on a GPU: loop over an axis")
+        if isinstance(array, Scattered):
+            return array.gather(f, lambda part: function(f, call, part))
         return function(f, call, array)
 
     handle.counts_itself = True  # type: ignore[attr-defined]

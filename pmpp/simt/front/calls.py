@@ -86,6 +86,8 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
     except Left:
         assert m.dry  # that is how it returns
     m.place.site, m.place.line = around, line
+    if not function.inside and isinstance(inner.value, (Array, Scattered)):
+        _passed_in(m, inner.value, bound, call)
     if inner.value is not None and inner.mask is not None and not m.dry:  # some lanes came to the end
         inner.value = select(f, inner.mask.grid(), None, inner.value, line)
     if function.returns > 1 and not m.dry and (is_number(inner.value) or isinstance(inner.value, Choice)):
@@ -99,11 +101,39 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
     return inner.value
 
 
+def _passed_in(m: Machine, result: Array | Scattered, bound: dict[str, Any], call: intrinsics.Call) -> None:
+    """Refuse a device function that returns an array which was not passed to it: Numba compiles none."""
+    given = [part for value in bound.values() for part in _arrays(value)]
+    for part in _arrays(result):
+        if not any(part is a or _layout(part) == _layout(a) for a in given):
+            message = f"{call.function} returns an array that was not passed to it, such as a part of one"
+            raise m.error(f"{message}: Numba does not compile that; take the part in the caller", call.line,
+                          UnsupportedError)  # fmt: skip
+
+
+def _layout(array: Array) -> tuple:
+    """What tells an array from a part of it; extents that differ between lanes are an object of their own."""
+    extents = (*array.shape, *array.strides)
+    return id(array.storage), extents if all(isinstance(n, int) for n in extents) else id(array)
+
+
+def _arrays(value: Any) -> list[Array]:
+    if isinstance(value, tuple):
+        return [part for each in value for part in _arrays(each)]
+    return [value] if isinstance(value, Array) else [a for _, a in value.parts] if isinstance(value, Scattered) else []
+
+
 def _bound(m: Machine, function: Any, args: list, keywords: dict, call: intrinsics.Call) -> dict[str, Any]:
     """The arguments by the names of the parameters, with the defaults of those that were left out."""
     parameters = function.signature.parameters  # all of them positional
     if not keywords and len(args) == len(parameters) and not function.takes_more:
         return dict(zip(parameters, args, strict=True))
+    if function.inside and keywords:
+        message = f"{call.function} is a function inside a kernel, and Numba gives it no arguments by name"
+        raise m.error(f"{message}: give them in their order", call.line, UnsupportedError)
+    if function.inside and 0 < len(args) + len(keywords) - function.needed < len(parameters) - function.needed:
+        message = f"{call.function} is a function inside a kernel, whose defaults Numba mixes up if only some are given"
+        raise m.error(f"{message}: give all or none", call.line, UnsupportedError)
     try:
         found = function.signature.bind(*args, **keywords).arguments
     except TypeError as error:

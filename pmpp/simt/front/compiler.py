@@ -69,6 +69,7 @@ class Function:
     def _compile(self, tree: ast.FunctionDef | ast.Lambda, around: _Compiler | None) -> None:
         self.params = [a.arg for a in (*tree.args.posonlyargs, *tree.args.args)]
         self.takes_more = tree.args.vararg is not None
+        self.inside, self.needed = around is not None, len(self.params) - len(tree.args.defaults)
         if tree.args.vararg:
             self.params.append(tree.args.vararg.arg)
         if tree.args.kwarg or tree.args.kwonlyargs:

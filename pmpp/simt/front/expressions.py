@@ -295,7 +295,7 @@ class Expressions(Names):
             try:
                 result = function(a)
             except (AttributeError, TypeError) as error:
-                if name == "Not" and (a is None or isinstance(a, (tuple, str))):
+                if name == "Not" and isinstance(a, str):
                     return np.bool_(not a)
                 raise variables.bad_operands(f, name, a, None, line) from error
             if f.m.counts is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt.front import inference, variables
+from pmpp.simt.front.things import Choice
 from pmpp.simt.machine import memory
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.machine import Machine
@@ -299,6 +300,12 @@ def attribute(f: Frame, value: Any, name: str, line: int, variable: str = "") ->
     """An attribute of a run-time value; `variable` is the whole expression as written."""
     if isinstance(value, Scattered):
         return value.gather(f, lambda part: attribute(f, part, name, line, variable))
+    if isinstance(value, Choice) and not value.has_none:
+        of_each = [(bits, attribute(f, thing, name, line, variable)) for bits, thing in value.parts]
+        result = of_each[0][1]
+        for bits, found in of_each[1:]:
+            result = variables.select(f, bits, found, result, line)
+        return result
     if isinstance(value, Array):
         if records.is_record(value.dtype) and name in value.dtype.names and (value.ndim == 0 or name not in _OF_ARRAYS):
             return load_field(f, value, name, variable, line)

@@ -18,6 +18,7 @@ import numpy as np
 
 from pmpp.simt.api.intrinsics import Call
 from pmpp.simt.front import flow, variables
+from pmpp.simt.front.things import Choice
 from pmpp.simt.front.variables import Numbered, Range
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.memory import Array
@@ -30,6 +31,8 @@ def _fold(choose: Callable) -> Callable:
     def fold(f: Frame, call: Call, *values: Any) -> Value:
         if len(values) == 1 and isinstance(values[0], tuple):
             return choose(*values[0], two=False)
+        if len(values) == 1 and isinstance(values[0], Scattered):
+            return values[0].gather(f, lambda part: _extreme_of(f, call, choose, part))
         if len(values) == 1 and isinstance(values[0], Array):
             return _extreme_of(f, call, choose, values[0])
         return choose(*values, two=len(values) == 2)
@@ -44,6 +47,8 @@ def _length(f: Frame, call: Call, value: Any) -> Value:
         return value.gather(f, lambda part: _length(f, call, part))
     if isinstance(value, (tuple, str)):
         return np.int64(len(value))
+    if isinstance(value, Choice) and all(isinstance(thing, str) for _, thing in value.parts):
+        return functools.reduce(lambda n, part: np.where(part[0], np.int64(len(part[1])), n), value.parts, np.int64(0))
     if isinstance(value, Range):
         up = value.step > 0
         count = np.where(up, value.stop - value.start + value.step - 1, value.start - value.stop - value.step - 1)
@@ -127,6 +132,8 @@ def _divmod(f: Frame, call: Call, a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def _sum(f: Frame, call: Call, values: Any, start: Value = np.int64(0)) -> Value:  # noqa: B008
+    if isinstance(values, Scattered):
+        return values.gather(f, lambda part: _sum(f, call, part, start))
     total = start
     for value in values if isinstance(values, tuple) else flow.elements(f, values, call.line):
         total = operators.BINARY["Add"](total, value)

@@ -39,6 +39,11 @@ class Choice:
         return here[0][1] if len(here) == 1 else self
 
     @property
+    def has_none(self) -> bool:
+        """Whether some lanes have nothing."""
+        return any(thing is None for _, thing in self.parts)
+
+    @property
     def described(self) -> str:
         """What it is, in a reader's words."""
         return " in some threads and ".join(kind_of(thing) for _, thing in self.parts) + " in others"
@@ -63,6 +68,8 @@ def compared(name: str, a: Any, b: Any) -> Any:
     """A comparison of what is not two numbers; None if there is none."""
     equality = name in ("Eq", "NotEq")
     for one, other, turned in ((a, b, False), (b, a, True)):
+        if isinstance(one, Choice) and (other is None or (isinstance(other, Choice) and other.has_none)):
+            return None  # Numba compiles it, and says that nothing equals None: `is` is meant
         if isinstance(one, Choice):
             result: Any = np.False_
             for bits, part in one.parts:
@@ -120,11 +127,11 @@ def identical(f: Frame, a: Any, b: Any, wanted: bool, line: int) -> Any:
         return COMPARE["Eq" if wanted else "NotEq"](a, b)
     for one, other in ((a, b), (b, a)):
         if isinstance(one, Choice):
-            if other is not None:
+            if other is not None and not isinstance(other, enum.Enum):
                 raise f.m.error(f"`is` asks of {kind_of(one)} only whether it is None", line, UnsupportedError)
             result: Any = np.False_
             for bits, part in one.parts:
-                result = np.where(bits, (part is None) == wanted, result)
+                result = np.where(bits, (part is other) == wanted, result)
             return result
         if isinstance(one, Scattered) and other is not None:
             raise f.m.error("`is` does not compare arrays of which threads have different ones", line, UnsupportedError)

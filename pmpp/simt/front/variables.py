@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pmpp.simt.front import tuples
 from pmpp.simt.front.things import Choice, may_differ, parts_of
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.lanes import Mask, union
@@ -207,8 +208,8 @@ def select(f: Frame, bits: np.ndarray | None, a: Any, b: Any, line: int) -> Any:
         if isinstance(a, np.generic) and isinstance(b, np.generic) and a == b:
             return a
         return np.where(bits, a, b)
-    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-        return tuple(select(f, bits, x, y, line) for x, y in zip(a, b, strict=True))
+    if isinstance(a, tuple) and type(a) is type(b) and len(a) == len(b):
+        return tuples.like(a, [select(f, bits, x, y, line) for x, y in zip(a, b, strict=True)])
     if isinstance(a, Vector) and isinstance(b, Vector) and a.kind == b.kind:
         return a.map(lambda x, y: select(f, bits, x, y, line), b)
     if isinstance(a, (Array, Scattered)) and isinstance(b, (Array, Scattered)):
@@ -267,6 +268,8 @@ def bad_operands(f: Frame, operator: str, a: Any, b: Any, line: int) -> SimtErro
     hint = ""
     if any(isinstance(v, (Array, Scattered)) for v in both):
         hint = "; a kernel works on elements: index the array"
+    elif any(isinstance(v, Choice) and v.has_none for v in both):
+        hint = "; ask `is None` first" if operator in ("Eq", "NotEq") else "; test `if v is not None` before"
     elif any(isinstance(v, str) for v in both):
         hint = "; a kernel compares strings, and does no more with them"
     elif any(isinstance(v, enum.Enum) for v in both):
