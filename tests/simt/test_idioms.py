@@ -160,7 +160,7 @@ def test_an_idiom_does_what_numba_makes_of_it(name):
         assert not [hazard for hazard in report.hazards if hazard.kind != "race"]
 
 
-@pytest.mark.parametrize("name", [*KERNELS][::40])
+@pytest.mark.parametrize("name", [name for name in KERNELS if "string" not in name][::40])  # strings take seconds
 def test_numba_still_makes_the_same_of_it(name, launcher):
     assert alike(ask(launcher, KERNELS[name]), RECORDED["kernels"][name]["numba"])
 

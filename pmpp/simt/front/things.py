@@ -84,7 +84,7 @@ def compared(name: str, a: Any, b: Any) -> Any:
         return np.bool_(_PYTHON[name](a, b))
     if equality and isinstance(a, enum.Enum) and isinstance(b, enum.Enum):
         return np.bool_((a == b) == (name == "Eq"))
-    if equality and (a is None or b is None):
+    if equality and (a is None) != (b is None):  # of two Numba may say no: see above
         return np.bool_((a is b) == (name == "Eq"))
     return None
 

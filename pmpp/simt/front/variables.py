@@ -263,12 +263,12 @@ def _chosen(f: Frame, bits: np.ndarray, a: Any, b: Any, line: int) -> Any:
 
 def bad_operands(f: Frame, operator: str, a: Any, b: Any, line: int) -> SimtError:
     """The error for an operator that does not take these operands."""
-    operands = kind_of(a) if b is None else f"{kind_of(a)} and {kind_of(b)}"
+    operands = kind_of(a) if operator in ("USub", "UAdd", "Invert", "Not") else f"{kind_of(a)} and {kind_of(b)}"
     both = (a, b)
     hint = ""
     if any(isinstance(v, (Array, Scattered)) for v in both):
         hint = "; a kernel works on elements: index the array"
-    elif any(isinstance(v, Choice) and v.has_none for v in both):
+    elif any(v is None or (isinstance(v, Choice) and v.has_none) for v in both):
         hint = "; ask `is None` first" if operator in ("Eq", "NotEq") else "; test `if v is not None` before"
     elif any(isinstance(v, str) for v in both):
         hint = "; a kernel compares strings, and does no more with them"
