@@ -322,7 +322,8 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Context", "CudaSupportError", "Device", "DeviceArray", "Event", "In", "InOut", "KernelRuntimeError", "Out",
-    "Reduce", "Stream", "as_cuda_array", "close", "cuda_error", "current_context", "default_stream", "defer_cleanup", "detect",
+    "Reduce", "Stream", "as_cuda_array", "close", "cuda_error", "current_context", "default_stream", "defer_cleanup",
+    "detect",
     "device_array", "device_array_like", "event", "event_elapsed_time", "external_stream",
     "from_cuda_array_interface", "get_current_device", "gpus", "is_available", "is_bfloat16_supported",
     "is_cuda_array", "is_float16_supported", "is_fp8_supported", "is_supported_version", "jit",

@@ -1,7 +1,7 @@
 """`cuda.reduce`: an array to one value, by a binary function.
 
 It combines in the order of Numba's own kernels, so that sums of floats are rounded alike: up to 64 blocks of 128
-threads stride through whole groups of 128; a block of fewer threads takes the rest; one more takes what the blocks leave.
+threads stride through whole groups of 128; a block of fewer threads takes the rest; one more takes what they leave.
 """
 
 from __future__ import annotations
