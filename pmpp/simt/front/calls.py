@@ -105,7 +105,7 @@ def _passed_in(m: Machine, result: Array | Scattered, bound: dict[str, Any], cal
     """Refuse a device function that returns an array which was not passed to it: Numba compiles none."""
     given = [part for value in bound.values() for part in _arrays(value)]
     for part in _arrays(result):
-        if not any(part is a or _layout(part) == _layout(a) for a in given):
+        if part.ndim and not any(part is a or _layout(part) == _layout(a) for a in given):
             message = f"{call.function} returns an array that was not passed to it, such as a part of one"
             raise m.error(f"{message}: Numba does not compile that; take the part in the caller", call.line,
                           UnsupportedError)  # fmt: skip

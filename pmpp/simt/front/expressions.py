@@ -674,10 +674,9 @@ _NO_DTYPE = re.compile(r"'(\w+)' object has no attribute '(?:dtype|shape|ndim)'"
 def _plain(error: Exception, values: list) -> str:
     """What a handler has to say about its arguments, in a reader's words."""
     text = str(error).replace("handler() ", "").replace("() takes", " takes")
-    text = re.sub(r"^\S+ (takes|got|missing) ", r"it \1 ", text)
-    text = re.sub(r"it takes .*positional arguments? but (\d+) w.*", "it does not take so many arguments", text)
-    text = re.sub(r"it missing (\d+) required positional arguments?: .*", "it takes more arguments", text)
-    text = re.sub(r"it got an unexpected keyword argument '(\w+)'.*", r"it takes no argument \1", text)
+    text = re.sub(r"^\S+ takes .*positional arguments? but .*", "it does not take so many arguments", text)
+    text = re.sub(r"^\S+ missing \d+ required .*", "it takes more arguments", text)
+    text = re.sub(r"^\S+ got an unexpected keyword argument '(\w+)'.*", r"it takes no argument \1", text)
     found = _NO_DTYPE.search(text)
     if found:
         odd = next((v for v in values if not is_number(v)), None)
