@@ -29,7 +29,7 @@ LACKED = {
     "iter_in_a_loop": "Numba compiles iter, but the interpreter lacks it; loop over the thing itself",
     "next_of_an_iterator": "Numba compiles iter, but the interpreter lacks it",
     "np_searchsorted": "Numba compiles np.searchsorted, but the interpreter lacks it; write a loop",
-    "optional_numbers_compared": "does not take float32 in some threads and nothing in others and nothing; ask `is None` first",
+    "optional_numbers_compared": "nothing in others and nothing; ask `is None` first",
     "variable_of_two_unlike_kinds": "a variable cannot be a 1-D array of float32 in some threads and int64 in others",
 }
 

@@ -283,7 +283,7 @@ class Watch:
             self.variables = self.now()
         elif endless and self.idle % self.ROUNDS == 0 and self.unchanged():
             if m.reads == self.reads:
-                message = "this loop is endless: nothing that its test depends on changes, and it reads no memory"
+                message = "this loop looks endless: a round changes no variable, writes nothing and reads no memory"
                 raise m.error(message, self.line)
             raise self.stuck()
         if m.launch.can_begin_again and self.idle >= self.SUSPICIOUS and m.reads != self.reads:
