@@ -122,6 +122,14 @@ def counted(total):
 
 
 @cuda.jit
+def cleared(x, total):
+    i = cuda.grid(1)
+    if i == 0:
+        total[0] = 0
+    cuda.atomic.add(total, 0, x[i])
+
+
+@cuda.jit
 def odd_source(x):
     i = cuda.grid(1)
     if (x[i] < 1) & (i > 0):  # "</script><b>&amp;" '<!--'
@@ -249,6 +257,7 @@ def test_every_race_has_two_accesses_to_one_element_and_they_are_those_that_the_
         (no_barrier, 1, 64, (floats(64), floats(64))),
         (lost, 2, 32, (x, np.zeros(4, np.int32))),
         (counted, 1, 64, (np.zeros(1, np.int32),)),
+        (cleared, 1, 64, (np.ones(64, np.int32), np.zeros(1, np.int32))),
     ):
         made = step(kernel, grid, block, args, schedule=schedule)
         raced = [hazard.message for hazard in made.report.hazards if hazard.kind == "race"]

@@ -324,10 +324,11 @@ def _ends(
     """
     block, thread = _number(hazard.block, report.grid), _number(hazard.thread, report.block)
     warp, lane = divmod(thread, WARP)
+    kind = "atomic" if " updates an " in hazard.message else "load" if " reads an " in hazard.message else "store"
     it = None
     for request in done:
         one = request.access
-        itself = (one.block, one.warp, one.line) == (block, warp, hazard.line) and one.active[lane]
+        itself = (one.block, one.warp, one.line, one.kind) == (block, warp, hazard.line, kind) and one.active[lane]
         if itself and sequence <= one.sequence <= sequence + 1:  # an atomic is noted when its race has been found
             it = request
             break
