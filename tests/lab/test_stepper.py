@@ -283,7 +283,7 @@ def test_every_race_has_two_accesses_to_one_element_and_they_are_those_that_the_
 
 
 def test_a_race_between_two_views():
-    whole = cuda.to_device(floats(65))
+    whole = simt.cuda.to_device(floats(65))
 
     @simt.cuda.jit
     def shift(a, b):
