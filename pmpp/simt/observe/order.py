@@ -278,6 +278,7 @@ class Handover:
         self.met_then: weakref.WeakKeyDictionary[Lanes, np.ndarray] = weakref.WeakKeyDictionary()  # of any two lanes
         self.by_thread, self.by_block = History(size), History(self.blocks)
         self.fencing = np.zeros(self.blocks, np.bool_)  # blocks with a fence so far
+        self.news = np.zeros(self.blocks, np.bool_)  # blocks in which a thread knows more than when they last met
         self.several = np.zeros(self.blocks, np.bool_)  # those in which it was not always the same thread
         self.only = np.zeros(self.blocks, np.int64)  # who it was, in the others
         # What fences have covered of whole blocks and warps, and what of that their blocks knew when they last met.
@@ -289,6 +290,7 @@ class Handover:
     def on_fence(self, who: np.ndarray) -> None:
         """Earlier accesses come before later signals, and earlier looks before later reads."""
         clock, rows = self.clock, who // self.width
+        self.news[rows] = True
         self.several[rows[self.fencing[rows] & (self.only[rows] != who)]] = True
         self.fencing[rows], self.only[rows] = True, who
         self.several[rows[self.only[rows] != who]] = True
@@ -311,7 +313,9 @@ class Handover:
 
     def on_atomic(self, who: np.ndarray, array: Hashable, cells: np.ndarray) -> None:
         """An atomic after a fence publishes what the fence covered; any atomic may learn what others published."""
-        fencing = self.fencing[who // self.width]
+        rows = who // self.width
+        self.news[rows] = True
+        fencing = self.fencing[rows]
         if any_of(fencing):
             self._release(who[fencing] if not fencing.all() else who)
         self._learn(who, array, cells, self.fencing)
@@ -319,6 +323,7 @@ class Handover:
 
     def on_look(self, who: np.ndarray, array: Hashable, cells: np.ndarray) -> None:
         """A plain read of a signal: nothing is learnt before the next fence."""
+        self.news[who // self.width] = True
         self._learn(who, array, cells, None)
         if self.looked is None:
             self.looked = np.zeros_like(self.acquired)
@@ -335,6 +340,10 @@ class Handover:
 
     def tell_block(self, blocks: np.ndarray) -> None:
         """Threads that met at a barrier know what one of them knows."""
+        blocks = blocks[self.news[blocks]]
+        if not blocks.size:
+            return
+        self.news[blocks] = False
         for each in self._told():
             rows = each.reshape(self.blocks, self.width)
             rows[blocks] = rows[blocks].max(axis=1, keepdims=True)
