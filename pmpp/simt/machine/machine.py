@@ -7,8 +7,8 @@ that a value of every lane is 512 KiB at most, and a kernel has a few dozen at a
     local arrays    32 MiB, for a batch has fewer lanes if they are large (a block at least)
     "count"         a sixteenth of the arrays, for their unique sectors (a tenth of those both loaded and stored), and
                     4 bytes an element of those that atomics update
-    "check"         57 bytes an element of the arrays for the race detector, and 112 a block of 256 threads; where
-                    threads fence, 60 a thread, and what observe/order.py keeps of flags
+    "check"         57 bytes an element of the arrays for the race detector, and 16 a block; where threads fence, 60 a
+                    thread as well, and at most 40 MiB for what was published when and learnt by whom
 
 A cooperative grid is one batch, because all its blocks wait for one another; on a GPU, too, it must fit as a whole.
 """
