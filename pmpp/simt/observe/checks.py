@@ -110,8 +110,7 @@ class Sanitizers:
             width = self._m.batch.lanes.root.width
             for race in shadow.on_update(clock, cells, me, line_shown, self._floor(storage), width)[:1]:
                 self._report(race, where, storage, name, line, "updates")
-        here = clock.last_atomic[mask.of.first : mask.of.first + mask.of.blocks]
-        np.copyto(here, clock.now, where=True if mask.bits is None else mask.bits.any(axis=1))
+        clock.last_atomic[self._blocks(mask)] = clock.now
         if clock.device is not None or clock.inside is not None:
             flags = _flags(storage)
             if flags is not None:
