@@ -7,8 +7,6 @@ import pytest
 
 from pmpp import simt
 from pmpp.simt import cuda
-from pmpp.simt.observe import checks
-from pmpp.simt.observe.shadow import Accesses
 
 IDLE, STORE, LOAD, UPDATE = range(4)
 NOTHING, WARP_BARRIER, BARRIER, BY_HALVES, ONE_HALF = range(5)
@@ -131,22 +129,3 @@ def test_global_memory(lanes):
         assert bool(report.hazards) == bool(expected), (seed, expected, [h.message for h in report.hazards])
         racy += bool(expected)
     assert racy > 10
-
-
-def test_a_few_threads_stand_for_all_that_read_one_element():
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        width = int(rng.choice([32, 64, 96]))
-        everybody, few = Accesses(3), Accesses(3)
-        for now in range(1, int(rng.integers(2, 6))):
-            me = np.flatnonzero(rng.random(4 * width) < rng.choice([0.02, 0.1, 0.9])).astype(np.int64)
-            if me.size:
-                cells = np.full(me.size, rng.integers(0, 3))
-                everybody.add(cells, me | np.int64(now << 32), 0, width)
-                some, who = checks._who_tells_all(cells, me, width)
-                assert who.size <= 4
-                few.add(some, who | np.int64(now << 32), 0, width)
-        assert few.last.tolist() == everybody.last.tolist()
-        nothing = [np.zeros(3, np.int64)] * 3
-        for one, other in zip(few.others or nothing, everybody.others or nothing, strict=True):
-            assert one.tolist() == other.tolist()
