@@ -502,6 +502,10 @@ class Expressions(Names):
             return self.device_call(node, path, call, args, names)
         dtype = dtypes.as_dtype(thing)
         if dtype is not None and thing not in (bool, int, float):
+            simple = len(node.args) == 1 and not names and _is_written_plainly(node.args[0])
+            known = self.constant_value(node) if simple else None
+            if known is not None:  # np.float32(0.5): cast once, and counted each time
+                return lambda f: calls.constant_cast(f, known, line)
             return lambda f: calls.cast_call(f, dtype, args(f), line)
         handler = python.handler(thing) or ufuncs.handler(thing) or array_functions.handler(thing)
         if handler is None and tuples.is_named(thing):
@@ -666,6 +670,11 @@ def as_tuple(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.List) and not any(isinstance(e, ast.Starred) for e in node.elts):
         return ast.copy_location(ast.Tuple(node.elts, ast.Load()), node)
     return node
+
+
+def _is_written_plainly(node: ast.expr) -> bool:
+    """Whether computing an expression is no instruction: a name, a literal or what Python makes of literals."""
+    return isinstance(node, (ast.Constant, ast.Name, ast.Attribute)) or folded(node) is not DYNAMIC
 
 
 _NO_DTYPE = re.compile(r"'(\w+)' object has no attribute '(?:dtype|shape|ndim)'")

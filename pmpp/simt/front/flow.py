@@ -437,7 +437,9 @@ def _range_rounds(
         else:  # a single lane
             going, leaving = (loop.current, None) if more else (None, loop.current)
         yield going, leaving, value
-        value = (value + step).astype(r.dtype, copy=False)
+        value = value + step
+        if value.dtype != r.dtype:
+            value = value.astype(r.dtype)
 
 
 def _place_rounds(places: Places, loop: Loop) -> Iterator[tuple[Mask | None, Mask | None, Any]]:

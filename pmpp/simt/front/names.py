@@ -242,6 +242,8 @@ class Names:
             typed = dtypes.constant(value)
             if dtype is None or typed is None:
                 return None
+            if typed.dtype.kind == "c" and dtype.kind not in "cb":
+                return None
             with np.errstate(all="ignore"):
                 return dtypes.cast(typed, dtype)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
