@@ -222,7 +222,7 @@ def gather(lanes: Lanes, storage: Storage, source: np.ndarray, at: Value) -> Val
         if at.ndim == 0 and lanes is storage.home:
             return source[int(at)].copy()
         return source.reshape(-1).take(as_intp(flat_position(lanes, storage, at)))
-    return source.take(as_intp(at))
+    return source[int(at)] if at.ndim == 0 else source.take(as_intp(at))
 
 
 def selected(lanes: Lanes, mask: Mask, *values: Value) -> list[np.ndarray]:

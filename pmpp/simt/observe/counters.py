@@ -124,13 +124,18 @@ class Counters:
 
     def _sectors(self, kind: str, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> int:
         """Sectors of an access.  What the same access has touched before need not be noted again."""
-        if at.size == 1:
-            return counting.sectors(at * storage.unit, width, mask, self._footprint(storage, name, kind))
+        whole = storage.unit == width and SECTOR % width == 0
+        if at.size == 1 and whole:
+            return counting.sectors_of_elements(at, width, mask, self._footprint(storage, name, kind))
         key = kind, id(at), id(mask), id(storage), width
         known = self._again.get(key)
         if known is not None:
             return known[0]
-        found = counting.sectors(at * storage.unit, width, mask, self._footprint(storage, name, kind))
+        touched = self._footprint(storage, name, kind)
+        if whole:
+            found = counting.sectors_of_elements(at, width, mask, touched)
+        else:
+            found = counting.sectors(at * storage.unit, width, mask, touched)
         if len(self._again) >= _KEPT:
             self._again.clear()
         self._again[key] = found, at, mask, storage  # kept, so that nothing else gets their ids
@@ -167,7 +172,7 @@ class Counters:
             if found.space == "shared":
                 found.close()
 
-    def _footprint(self, storage: Storage, name: str, kind: str) -> Callable[[np.ndarray], None]:
+    def _footprint(self, storage: Storage, name: str, kind: str) -> Callable[[np.ndarray | slice], None]:
         """What to tell the sectors that an access touches: views of one allocation share one bitmap."""
         known = self._touched.get(id(storage))
         if known is None:
@@ -181,4 +186,11 @@ class Counters:
             known = self._touched[id(storage)] = (shared, start // SECTOR, owner)
         found, shift, _ = known
         mark = found.on_load if kind == "load" else found.on_store
-        return mark if shift == 0 else lambda sectors: mark(sectors + shift)
+        if shift == 0:
+            return mark
+
+        def shifted(sectors: np.ndarray | slice) -> None:
+            whole = isinstance(sectors, slice)
+            mark(slice(sectors.start + shift, sectors.stop + shift) if whole else sectors + shift)
+
+        return shifted
