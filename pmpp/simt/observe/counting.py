@@ -94,6 +94,11 @@ def sectors_of_elements(
             touched(slice(flat.item(0), flat.item(-1) + 1))
             new = np.count_nonzero(steps) - np.count_nonzero(steps[WARP - 1 :: WARP])
             return (flat.size // WARP + int(new)) * (of.blocks // at.shape[0])
+    if of.width == 1:
+        places, warps = _single_lanes(at, mask)
+        keys = places >> smaller
+        touched(keys)
+        return _distinct_of_single_lanes(keys, warps)
     return sectors(at * itemsize, itemsize, mask, touched)
 
 
@@ -132,11 +137,7 @@ def _sectors_of_single_lanes(
     addresses: np.ndarray, itemsize: int, mask: Mask, touched: Callable[[np.ndarray], None] | None
 ) -> int:
     """The same for a short batch, in which a row is a lane."""
-    of, flat = mask.of, addresses.reshape(-1)
-    warps = of.warp_of
-    if mask.bits is not None:
-        places = as_intp(mask.places())
-        flat, warps = flat.take(places), None if warps is None else warps.take(places)
+    flat, warps = _single_lanes(addresses, mask)
     aligned = SECTOR % itemsize == 0 and not largest(flat & (itemsize - 1))
     if aligned:
         keys = flat >> _SECTOR_BITS
@@ -146,8 +147,22 @@ def _sectors_of_single_lanes(
         warps = np.tile(np.arange(flat.size, dtype=np.int64) if warps is None else warps, len(steps))
     if touched is not None:
         touched(keys)
+    return _distinct_of_single_lanes(keys, warps)
+
+
+def _single_lanes(values: np.ndarray, mask: Mask) -> tuple[np.ndarray, np.ndarray | None]:
+    """The values of the active ones of single lanes, and their warps; None if each has one for itself."""
+    flat, warps = values.reshape(-1), mask.of.warp_of
+    if mask.bits is None:
+        return flat, warps
+    places = as_intp(mask.places())
+    return flat.take(places), None if warps is None else warps.take(places)
+
+
+def _distinct_of_single_lanes(keys: np.ndarray, warps: np.ndarray | None) -> int:
+    """Number of different keys in each warp, over all warps."""
     if warps is None:
-        return flat.size
+        return keys.size
     each = np.sort(warps * (largest(keys) + 1) + keys)
     return 1 + int(np.count_nonzero(each[1:] != each[:-1]))
 
