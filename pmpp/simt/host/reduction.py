@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from pmpp.simt.api.intrinsics import DeviceName
 from pmpp.simt.host.arrays import DeviceArray, device_array
 from pmpp.simt.host.context import check_stream
+from pmpp.simt.host.launch import plain_launch
 from pmpp.simt.values.errors import ArgumentError
 
 THREADS = 128
@@ -20,55 +22,63 @@ WARP = 32
 MOST_BLOCKS = 64
 
 
-def _kernels(function: Callable, dtype: np.dtype) -> tuple[Any, Any]:
-    from pmpp.simt.host import cuda
+#: What kernels see of `cuda`, which imports this module.
+shared, syncthreads = DeviceName("shared"), DeviceName("syncthreads")
+threadIdx, blockIdx, gridDim = map(DeviceName, ("threadIdx", "blockIdx", "gridDim"))
 
-    combine = cuda.jit(device=True)(function)
 
-    @cuda.jit
+class _Device:
+    """A device function."""
+
+    def __init__(self, py_func: Callable) -> None:
+        self.py_func = py_func
+
+
+def _kernels(function: Callable, dtype: np.dtype) -> tuple[Callable, Callable]:
+    combine = _Device(function)
+
     def whole_groups(x, partial, init, use_init):
         """A block of 128 threads: each strides through the array, then a tree for each warp, then the four warps."""
-        values = cuda.shared.array(THREADS, dtype)
-        t, b = cuda.threadIdx.x, cuda.blockIdx.x
+        values = shared.array(THREADS, dtype)
+        t, b = threadIdx.x, blockIdx.x
         value = x[t + THREADS * b]
-        for i in range(t + THREADS * (b + cuda.gridDim.x), x.size, THREADS * cuda.gridDim.x):
+        for i in range(t + THREADS * (b + gridDim.x), x.size, THREADS * gridDim.x):
             value = combine(value, x[i])
         values[t] = value
-        cuda.syncthreads()
+        syncthreads()
         width = WARP // 2
         while width > 0:
             if t % WARP < width:
                 values[t] = combine(values[t], values[t + width])
-            cuda.syncthreads()
+            syncthreads()
             width //= 2
         if t < 2:
             values[t * WARP] = combine(values[t * WARP], values[(t + 2) * WARP])
-        cuda.syncthreads()
+        syncthreads()
         if t == 0:
             total = combine(values[0], values[WARP])
             if use_init and b == 0:
                 total = combine(total, init)
             partial[b] = total
 
-    @cuda.jit
     def the_rest(x, partial, init, use_init):
         """One block of a thread an element: whole warps by a tree, the last one element by element."""
-        values = cuda.shared.array(THREADS, dtype)
-        t = cuda.threadIdx.x
+        values = shared.array(THREADS, dtype)
+        t = threadIdx.x
         warp, lane = t // WARP, t % WARP
         values[t] = x[t]
-        cuda.syncthreads()
+        syncthreads()
         whole = (warp + 1) * WARP < x.size
         width = WARP // 2
         while width > 0:
             if whole and lane < width:
                 values[t] = combine(values[t], values[t + width])
-            cuda.syncthreads()
+            syncthreads()
             width //= 2
         if not whole and lane == 0:
             for i in range(t + 1, x.size):
                 values[t] = combine(values[t], values[i])
-        cuda.syncthreads()
+        syncthreads()
         if t == 0:
             total = values[0]
             for w in range(1, (x.size + WARP - 1) // WARP):
@@ -109,11 +119,12 @@ class Reduce:
         count = blocks + (whole < arr.size)
         partial = device_array(count, arr.dtype)
         if blocks:
-            whole_groups[blocks, THREADS](arr[:whole], partial[:blocks], init, True)
+            plain_launch(whole_groups, blocks, THREADS, (arr[:whole], partial[:blocks], init, True), 0, None)
         if whole < arr.size:
-            the_rest[1, arr.size - whole](arr[whole:], partial[blocks:], init, not blocks)
+            rest = arr[whole:], partial[blocks:], init, not blocks
+            plain_launch(the_rest, 1, arr.size - whole, rest, 0, None)
         if count > 1:
-            the_rest[1, count](partial, partial, init, False)
+            plain_launch(the_rest, 1, count, (partial, partial, init, False), 0, None)
         if res is None:
             return partial[0]
         res[:1].copy_to_device(partial[:1])
