@@ -160,6 +160,17 @@ def test_an_idiom_does_what_numba_makes_of_it(name):
         assert not [hazard for hazard in report.hazards if hazard.kind != "race"]
 
 
+@pytest.mark.parametrize("name", [*KERNELS][::6])
+@pytest.mark.parametrize("lanes, schedule", [(4, None), (1 << 20, "lanes")])
+def test_what_it_does_depends_on_no_batch_and_no_schedule(name, lanes, schedule):
+    kernel, numba = KERNELS[name], RECORDED["kernels"][name]["numba"]
+    if isinstance(numba, dict) and name not in LACKED:
+        given = arguments(kernel)
+        with simt.batch_lanes(lanes):
+            simt.profile(kernel, idioms.BLOCKS, idioms.THREADS, tuple(given.values()), level="run", schedule=schedule)
+        assert alike(left_in(given), numba)
+
+
 @pytest.mark.parametrize("name", [name for name in KERNELS if "string" not in name][::40])  # strings take seconds
 def test_numba_still_makes_the_same_of_it(name, launcher):
     assert alike(ask(launcher, KERNELS[name]), RECORDED["kernels"][name]["numba"])

@@ -97,6 +97,7 @@ def conditional(f: Frame, test: Callable, yes: Callable, no: Callable, line: int
     if true is None or false is None:
         taken, other = (no, yes) if true is None else (yes, no)
         result, kind = taken(f), paths[other].of_value(f, other)
+        _of_one_kind(f, result, paths[other], other, line)
         return result if kind is None or not is_number(result) else widen(result, dtypes.unify(result.dtype, kind))
     try:
         f.mask = true
@@ -121,6 +122,7 @@ def conditional_by_turns(
         taken, other = (no, yes) if true is None else (yes, no)
         result = (yield from taken(f)) if suspends(taken) else taken(f)
         kind = paths[other].of_value(f, plain(other))
+        _of_one_kind(f, result, paths[other], plain(other), line)
         return result if kind is None or not is_number(result) else widen(result, dtypes.unify(result.dtype, kind))
     try:
         f.mask = true
@@ -130,6 +132,15 @@ def conditional_by_turns(
     finally:
         f.mask = outer
     return select(f, c, a, b, line)
+
+
+def _of_one_kind(f: Frame, result: Any, paths: Paths, other: Callable, line: int) -> None:
+    """Refuse an array where the side that no lane takes is an array of another type: Numba has no type for both."""
+    if isinstance(result, (Array, Scattered)):
+        mine, theirs = inference.type_of(result), paths.kind_of_value(f, other)
+        if isinstance(theirs, tuple) and len(theirs) == 2 and isinstance(theirs[1], int) and mine != theirs:
+            message = f"a variable cannot be {kind_of(result)} or an array of another type: Numba has no type for both"
+            raise f.m.error(message, line, UnsupportedError)
 
 
 # -- statements ------------------------------------------------------------------------------------------------------

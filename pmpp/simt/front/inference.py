@@ -138,6 +138,10 @@ class Paths:
         """The dtype that an expression would have, or None if that cannot be told or it is no number."""
         return self._ask(f, run)[0]
 
+    def kind_of_value(self, f: Frame, run: Callable[[Frame], Any]) -> Any:
+        """What tells the type of an expression's value from others, as `type_of`; None if it cannot be told."""
+        return self._ask(f, run)[2]
+
     def types(
         self, f: Frame, run: Callable[[Frame], Any], what: str = "", before: dict[str, Any] | None = None
     ) -> list[tuple[str, np.dtype]]:
@@ -161,7 +165,7 @@ def settle(f: Frame, types: list[tuple[str, np.dtype]], line: int) -> None:
 
 def _dry_run(
     f: Frame, run: Callable[[Frame], Any], assigned: list[str], start: dict[str, Any]
-) -> tuple[np.dtype | None, list]:
+) -> tuple[np.dtype | None, list, Any]:
     m = dry_machine(f.m)
     dry = type(f)(m, f.function, m.batch.lanes.full, f.caller)
     dry.depth, dry.outer = 0, f.outer
@@ -170,9 +174,9 @@ def _dry_run(
         with np.errstate(all="ignore"):
             value = run(dry)
     except Exception:  # a path that fails to type is one that Numba prunes, or one that will complain when it is taken
-        return None, []
+        return None, [], None
     found = [(name, dry.vars[name].dtype) for name in assigned if is_number(dry.vars.get(name))]
-    return (value.dtype if is_number(value) else None), found
+    return (value.dtype if is_number(value) else None), found, type_of(value)
 
 
 def merge(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
