@@ -4392,3 +4392,59 @@ def extremes_with_nan(d, out):
     out[i, 1] = local.argmin()
     out[i, 2] = max(local)
     out[i, 3] = local.sum()
+
+
+# ---------------------------------------------------------------------------------------------------- globals in nests
+
+ARRAYS = (TABLE, TABLE2)
+SINGLES = (np.float32(0.1), np.float32(0.3))
+NAMED = {"a": 1}
+FUNCTIONS = (math.sin, math.cos)
+MANY = (("a", (1, 2.5)), ("b", (3, 4.5)))
+
+
+@idiom
+def global_tuple_of_arrays(out):
+    i = cuda.grid(1)
+    out[i, 0] = ARRAYS[0][i % 4] + ARRAYS[1][1, 2]
+
+
+@idiom
+def global_tuple_of_singles(x, out):
+    i = cuda.grid(1)
+    for w in SINGLES:
+        out[i, 0] += w * x[i]
+
+
+@idiom
+def method_of_a_global_list(whole):
+    i = cuda.grid(1)
+    NUMBERS.append(i)
+    whole[i, 0] = 1
+
+
+@idiom
+def method_of_a_global_dictionary(whole):
+    i = cuda.grid(1)
+    whole[i, 0] = NAMED.get("a")
+
+
+@idiom
+def global_tuple_of_functions(x, out):
+    i = cuda.grid(1)
+    out[i, 0] = FUNCTIONS[1](x[i] * 0)
+
+
+@idiom
+def global_tuple_of_strings_and_tuples(whole):
+    i = cuda.grid(1)
+    for name, pair in MANY:
+        if name == "b":
+            whole[i, 0] = pair[0] + 10 * pair[1]
+
+
+@idiom
+def tuple_of_closures(x, out):
+    i = cuda.grid(1)
+    pair = (affine, inlined)
+    out[i, 0] = pair[1](x[i])

@@ -20,8 +20,6 @@ from tests.support.lowered import _PATTERNS, _PROTOTYPES, Compiler, Refused, _op
 
 _REGISTERS = [f"{name}_{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"]
 _REGISTER = re.compile(r'@"?llvm\.nvvm\.read\.ptx\.sreg\.(tid|ntid|ctaid|nctaid)\.([xyz])"?')
-#: Words of Python code that a printed constant has no use for.
-_PRINTS = re.compile(r"@\"?vprintf\"?")
 
 
 class Unknown(Exception):

@@ -184,8 +184,12 @@ class Expressions(Names):
         if hasattr(thing, "__cuda_array_interface__") and not isinstance(thing, type):
             return lambda f: indexing.captured_array(f.m, thing)
         if isinstance(thing, tuple):
+            if any(inspect.isbuiltin(e) or inspect.isfunction(e) for e in thing):
+                raise self.refuse(
+                    node, f"{name} is a tuple with a function in it, which has no type in Numba: name each"
+                )
             parts = [self.known(node, e, f"{name}[{k}]") for k, e in enumerate(thing)]
-            if any(hasattr(e, "__array_interface__") or hasattr(e, "__cuda_array_interface__") for e in thing):
+            if tuples.holds_arrays(thing):
                 return lambda f: tuples.like(thing, [part(f) for part in parts])
             fixed = tuples.like(thing, [part(None) for part in parts])  # type: ignore[arg-type]
             return lambda f: fixed

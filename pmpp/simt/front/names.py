@@ -37,7 +37,7 @@ def has_attributes(thing: Any) -> bool:
         known = (
             inspect.ismodule(thing)
             or callable(thing)
-            or isinstance(thing, (enum.Enum, tuple, str, np.dtype, np.iinfo, np.finfo))
+            or isinstance(thing, (enum.Enum, tuple, str, np.dtype, np.iinfo, np.finfo, list, dict, set, frozenset))
             or kind.__module__.partition(".")[0] in _OF_NUMBA
             or hasattr(thing, "__cuda_array_interface__")
         )

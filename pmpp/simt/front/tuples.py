@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from pmpp.simt.api.intrinsics import Call
 from pmpp.simt.machine.frames import Frame, kind_of
 
@@ -12,6 +14,14 @@ from pmpp.simt.machine.frames import Frame, kind_of
 def like(model: tuple, parts: list) -> tuple:
     """A tuple of these parts, of the type of another: a named tuple stays one."""
     return type(model)(*parts) if hasattr(model, "_fields") else tuple(parts)
+
+
+def holds_arrays(thing: tuple) -> bool:
+    """Whether a tuple of Python objects has arrays in it, which become a kernel's only when it runs."""
+    return any(
+        holds_arrays(e) if isinstance(e, tuple) else isinstance(e, np.ndarray) or hasattr(e, "__cuda_array_interface__")
+        for e in thing
+    )
 
 
 def added(name: str, a: Any, b: Any) -> tuple | None:
