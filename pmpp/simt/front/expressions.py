@@ -542,6 +542,8 @@ class Expressions(Names):
         if handler is None:
             raise self.refuse(node, f"cuda.{path} is not supported by the interpreter")
         self.uses.add(path)
+        if path == "syncwarp" and (node.args or node.keywords):
+            self.uses.add("syncwarp(mask)")
         if path in ("grid", "gridsize"):
             given = node.args[0] if len(node.args) == 1 and not names else None
             if not node.args and [k.arg for k in node.keywords] == ["ndim"]:

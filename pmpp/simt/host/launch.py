@@ -267,6 +267,7 @@ def launch(
         function.name, function.file, function.source_file, grid, block, level, raises, sharedmem,
         cooperative=not uses.isdisjoint(("this_grid", "cg.this_grid")),
         local_bytes=local_bytes,
+        orders_some=not uses.isdisjoint(("threadfence", "threadfence_block", "threadfence_system", "syncwarp(mask)")),
         arguments=arguments.values,
         capture=functools.partial(arguments.capture, kept),
         at=functools.partial(arguments.at, kept),

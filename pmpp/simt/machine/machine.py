@@ -104,6 +104,7 @@ class Launch:
     dynamic_shared  bytes of shared memory that the launch gives each block
     cooperative     whether the kernel waits for the whole grid
     local_bytes     of local arrays that each thread has, as far as they are known before it runs
+    orders_some     whether it has a fence or a `syncwarp` with a mask, which order some threads of a warp or block
     arguments       of the kernel, by name
     schedule        "lockstep", or who takes turns: "blocks", "warps", "lanes", "shuffled, seed 0"
     can_begin_again whether another schedule can be tried if threads turn out to wait for one another
@@ -123,6 +124,7 @@ class Launch:
     dynamic_shared: int = 0
     cooperative: bool = False
     local_bytes: int = 0
+    orders_some: bool = False
     arguments: Mapping[str, object] = field(default_factory=dict)
     schedule: str = "lockstep"
     can_begin_again: bool = False

@@ -43,7 +43,12 @@ class Sanitizers:
             clock.tick()
             shadow, site = self._shadow(storage), self._m.place.site
             looks = line in self._m.launch.looks[site is not None]
-            shadow.forget_the_same(cells, me)
+            if (
+                at.ndim == 0 and storage.space == "global" and shadow.written is None and shadow.updated is None
+            ) and not self._m.launch.orders_some:
+                cells, me = _who_tells_all(cells, me, width)
+            else:
+                shadow.forget_the_same(cells, me)
             race = shadow.on_read(
                 clock, cells, me, site or line, self._floor(storage), width, _flags(storage), looks=looks
             )
@@ -247,7 +252,8 @@ class Sanitizers:
         shadow = self._shadows.get(known)
         if shadow is None:
             elements = storage.values.shape[1] if known.one_row else storage.values.size
-            shadow = self._shadows[known] = Shadow(elements * (storage.values.itemsize // known.unit), known.unit)
+            size, keep = elements * (storage.values.itemsize // known.unit), self._m.launch.orders_some
+            shadow = self._shadows[known] = Shadow(size, known.unit, keep)
         elif shadow.unit != known.unit:  # the allocation has been seen through a smaller type since
             shadow.refine(known.unit, self._m.batch.lanes.root.width)
         return shadow
@@ -285,6 +291,20 @@ class Sanitizers:
         earlier = f"{self._m.other_thread(race.thread)} {race.verb} on line {race.line}"
         message = f"{{who}} {verb} an element of {{name}} that {earlier}, with {remedy}"
         self._m.hazard("race", storage.space, name, line, lane, message)
+
+
+def _who_tells_all(cells: np.ndarray, me: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of threads that read one cell together those that a shadow remembers.
+
+    They are the last one, and the last of another thread, of another warp and of another block than that.
+    """
+    if me.size <= 4 or cells[0] != cells[-1]:
+        return cells, me
+    last = me.size - 1
+    warp, block = me[last] // WARP * WARP, me[last] // width * width
+    others = (int(np.searchsorted(me, first)) - 1 for first in (block, warp))
+    kept = as_intp(np.array(sorted({last, last - 1, *(k for k in others if k >= 0)}), np.int64))
+    return cells.take(kept), me.take(kept)
 
 
 def _same_in_all_blocks(mask: Mask) -> bool:

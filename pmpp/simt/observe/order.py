@@ -38,11 +38,6 @@ class Clock:
         self.device: Handover | None = None  # by fences between blocks, once there is one
         self.inside: Handover | None = None  # by fences within blocks
 
-    @property
-    def partial(self) -> bool:
-        """Whether something orders accesses that is no barrier of whole warps or blocks."""
-        return self.device is not None or self.inside is not None or bool(self.meetings)
-
     def tick(self) -> int:
         """Advance time by one access."""
         self.now += 1

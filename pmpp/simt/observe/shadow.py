@@ -10,8 +10,9 @@ plain write, race unless something orders them:
     any           a signal with its fence, and a look at it (order.py)
 
 The last access is not enough, because it may be the thread's own: the shadow also keeps the last one by another
-thread, by another warp and by another block than that.  What orders the last access of a thread, a warp or a block
-orders those before it, as a rule, so a race with any of them is a race with one of these four.
+thread, by another warp and by another block than that.  A barrier that orders the last access of a thread, a warp or a
+block orders those before it, so a race with any of them is a race with one of these four.  Signals, and `syncwarp` of
+some lanes, order less: kernels that have them keep the other accesses, too (`Displaced`).
 
 Left alone are two threads that write the same value, as in `found[0] = 1`, and plain reads of what others update
 atomically where the kernel's text shows that no harm is meant: `Launch.looks`.
@@ -206,8 +207,9 @@ class Displaced:
     def refine(self, parts: int) -> None:
         """As those of `Accesses`."""
         self._settle(0)
-        self.cells = (self.cells[:, None] * parts + np.arange(parts)).reshape(-1)
-        self.stamps = np.repeat(self.stamps, parts)
+        cells = (self.cells[:, None] * parts + np.arange(parts)).reshape(-1)
+        order = np.argsort(cells, kind="stable")
+        self.cells, self.stamps = cells[order], np.repeat(self.stamps, parts)[order]
         self.count = self.cells.size
 
 
@@ -231,13 +233,14 @@ class Shadow:
 
     Positions are flat; a thread's id counts through the padded grid, block by block.
     `floor` is a time before which every access is ordered before all that is to come.
+    `keep`: the launch has what orders some threads of a warp or block and not the others.
     """
 
     #: Reads are noted when a write asks for them; no more than this many are kept waiting.
     PATIENCE = 1 << 20
 
-    def __init__(self, size: int, unit: int) -> None:
-        self.size, self.unit = size, unit
+    def __init__(self, size: int, unit: int, keep: bool) -> None:
+        self.size, self.unit, self.keep = size, unit, keep
         self.written: Accesses | None = None
         self.updated: Accesses | None = None
         self.reads: Accesses | None = None
@@ -279,7 +282,7 @@ class Shadow:
         self.waiting.append((at, me, clock.now, looks))
         self.kept += at.size
         if self.kept > self.PATIENCE:
-            self._catch_up(floor, width, clock)
+            self._catch_up(floor, width)
         return Race(*found, verb, self) if found is not None else None
 
     def forget_the_same(self, at: np.ndarray, me: np.ndarray) -> None:
@@ -305,21 +308,21 @@ class Shadow:
         self.waiting = [entry for entry in self.waiting if entry[2] >= floor]
         self.kept = sum(entry[0].size for entry in self.waiting)
 
-    def _catch_up(self, floor: int, width: int, clock: Clock | None = None) -> None:
+    def _catch_up(self, floor: int, width: int) -> None:
         """Note the reads that have waited and could still race."""
         self._forget(floor)
         plain = [entry for entry in self.waiting if not entry[3]]
         if plain:
-            self.reads = self._read(self.reads, plain, floor, width, clock)
+            self.reads = self._read(self.reads, plain, floor, width)
         if len(plain) < len(self.waiting):
-            self.looks = self._read(self.looks, [entry for entry in self.waiting if entry[3]], floor, width, clock)
+            self.looks = self._read(self.looks, [entry for entry in self.waiting if entry[3]], floor, width)
         self.waiting, self.kept = [], 0
 
-    def _read(self, accesses: Accesses | None, entries: list, floor: int, width: int, clock: Clock | None) -> Accesses:
+    def _read(self, accesses: Accesses | None, entries: list, floor: int, width: int) -> Accesses:
         accesses = Accesses(self.size) if accesses is None else accesses
         at = np.concatenate([cells for cells, *_ in entries])
         stamps = np.concatenate([me | now << 32 for _, me, now, _ in entries])
-        accesses.add(at, stamps, floor, width, keep=clock is not None and clock.partial)
+        accesses.add(at, stamps, floor, width, keep=self.keep)
         return accesses
 
     def on_write(
@@ -330,7 +333,7 @@ class Shadow:
         `same()` marks writes that store what is already there; those do not race with another plain write.
         """
         self._note(clock.now, line)
-        self._catch_up(floor, width, clock)
+        self._catch_up(floor, width)
         races = []
         if self.written is None:
             self.written = Accesses(self.size)
@@ -345,13 +348,13 @@ class Shadow:
         for reads in (self.reads, self.looks):
             if reads is not None:
                 races.append((reads.conflict(clock, at, me, floor, width), "read"))
-        several = self.written.add(at, me | clock.now << 32, floor, width, keep=clock.partial)
+        several = self.written.add(at, me | clock.now << 32, floor, width, keep=self.keep)
         return [Race(*found, verb, self) for found, verb in races if found is not None], several
 
     def on_update(self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, floor: int, width: int) -> list[Race]:
         """Record atomics, which race with plain accesses only."""
         self._note(clock.now, line)
-        self._catch_up(floor, width, clock)
+        self._catch_up(floor, width)
         races = []
         if self.written is not None:
             races.append((self.written.conflict(clock, at, me, floor, width), "wrote"))
