@@ -49,7 +49,6 @@ class Accesses:
         What happened before `floor` is ordered before everything to come.  `keep` those that have to make room.
         """
         at = as_intp(at)
-        before = [slot.take(at) for slot in (self.last, *self.others)] if keep else []
         old = self.last.take(at)
         self.last[at] = stamps  # of several stamps for an element, NumPy keeps the last
         new = self.last.take(at)
@@ -60,6 +59,8 @@ class Accesses:
                 return shared
             self.others = [np.zeros_like(self.last) for _ in range(3)]
         superseded = [old] if latest >> 32 >= floor else []
+        keep = keep and bool(shared or superseded)
+        before = [old, *(slot.take(at) for slot in self.others)] if keep else []
         for slot, size in zip(self.others, (1, WARP, width), strict=True):
             for stamp in (*superseded, stamps) if shared else superseded:
                 chosen = (stamp & _THREAD) // size != (new & _THREAD) // size
@@ -111,7 +112,7 @@ class Accesses:
                 bad &= ~but
             if any_of(bad):
                 return bad, stamps
-        if self.displaced is None:
+        if self.displaced is None or self.displaced.newest >> 32 < floor:
             return None
         lanes, stamps = self.displaced.of(at, floor)
         who, mine = stamps & _THREAD, me[lanes]
@@ -160,11 +161,12 @@ class Displaced:
         self.width = width
         self.cells, self.stamps = np.zeros((2, 0), np.int64)  # in the order of the cells
         self.new: list[tuple[np.ndarray, np.ndarray]] = []
-        self.count = 0
+        self.count = self.newest = 0
 
     def add(self, cells: np.ndarray, stamps: np.ndarray, floor: int) -> None:
         """Keep these accesses."""
         self.new.append((cells, stamps))
+        self.newest = max(self.newest, largest(stamps))
         self.count += cells.size
         if self.count > self.SIZE:
             self._settle(floor)
