@@ -160,7 +160,7 @@ def test_an_idiom_does_what_numba_makes_of_it(name):
         assert not [hazard for hazard in report.hazards if hazard.kind != "race"]
 
 
-@pytest.mark.parametrize("name", [*KERNELS][::6])
+@pytest.mark.parametrize("name", [*KERNELS][::8])
 @pytest.mark.parametrize("lanes, schedule", [(4, None), (1 << 20, "lanes")])
 def test_what_it_does_depends_on_no_batch_and_no_schedule(name, lanes, schedule):
     kernel, numba = KERNELS[name], RECORDED["kernels"][name]["numba"]
