@@ -507,6 +507,7 @@ class Expressions(Names):
         dtype = dtypes.as_dtype(thing)
         if dtype is not None and thing not in (bool, int, float):
             simple = len(node.args) == 1 and not names and _is_written_plainly(node.args[0])
+            simple = simple and not isinstance(self.static(node.args[0]), enum.Enum)  # which Numba does not cast
             known = self.constant_value(node) if simple else None
             if known is not None:  # np.float32(0.5): cast once, and counted each time
                 return lambda f: calls.constant_cast(f, known, line)

@@ -167,7 +167,7 @@ class Contents:
             def live(row: int = row, count: int = count) -> np.ndarray:
                 return storage.values[row, :count].copy()
 
-            self._hold(name, storage, block, array, at, live, np.full(array.shape, not again))
+            self._hold(name, storage, block, array, at, live, np.full(array.shape, not again, np.bool_))
 
     # -- what happens ------------------------------------------------------------------------------------------------
 

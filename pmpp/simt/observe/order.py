@@ -181,7 +181,7 @@ class Flags:
         if released is None and self.looked is None:
             self.looked = np.zeros_like(self.known)
         learnt = self.known if released is not None else self.looked
-        for part in np.split(np.arange(who.size), edges):
+        for part in np.split(np.arange(who.size, dtype=np.int64), edges):
             key, these = (array, int(cells[part[0]])), who[part]
             if released is not None:
                 sources = np.unique(these // self.width)
@@ -398,7 +398,9 @@ class Handover:
         flat = upto.reshape(-1)
         own = row * width + who % width
         flat[own] = np.maximum(flat[own], self.fence[who])
-        self.by_thread.publish((blocks[:, None] * width + np.arange(width)).reshape(-1), flat, clock.now)
+        self.by_thread.publish(
+            (blocks[:, None] * width + np.arange(width, dtype=np.int64)).reshape(-1), flat, clock.now
+        )
 
     def _of_warps(
         self, upto: np.ndarray, fence: np.ndarray, blocks: np.ndarray, row: np.ndarray, who: np.ndarray
@@ -454,7 +456,7 @@ class Handover:
         first = min((at for at in given if at is not None), default=None)
         if first is None:
             return self._not_published(theirs, then, mine)
-        near = np.arange(mine // width * width, mine // width * width + width)
+        near = np.arange(mine // width * width, mine // width * width + width, dtype=np.int64)
         knows = self.ordered(np.full(width, theirs), np.full(width, then), near) & (near // WARP != theirs // WARP)
         if any_of(knows):
             return "{other} has seen the signal, and this thread has not met it at a barrier since", int(near[knows][0])
@@ -466,7 +468,7 @@ class Handover:
 
     def _not_published(self, theirs: int, then: int, mine: int) -> tuple[str, int]:
         size = WARP if theirs // self.width == mine // self.width else self.width  # who may have signalled for them
-        near = np.arange(theirs // size * size, theirs // size * size + size)
+        near = np.arange(theirs // size * size, theirs // size * size + size, dtype=np.int64)
         fences, last = self.fence[near], self.clock.last_atomic[theirs // self.width]
         fenced = fences > then
         met = fenced & ((self.block_then[near] >= then) | (near == theirs))

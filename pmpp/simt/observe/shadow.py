@@ -177,8 +177,8 @@ class Displaced:
             self._settle(floor)
         first = np.searchsorted(self.cells, at, "left")
         count = np.searchsorted(self.cells, at, "right") - first
-        lanes = np.repeat(np.arange(at.size), count)
-        within = np.arange(lanes.size) - np.repeat(np.cumsum(count) - count, count)
+        lanes = np.repeat(np.arange(at.size, dtype=np.int64), count)
+        within = np.arange(lanes.size, dtype=np.int64) - np.repeat(np.cumsum(count, dtype=np.int64) - count, count)
         return lanes, self.stamps[np.repeat(first, count) + within]
 
     def _settle(self, floor: int) -> None:
@@ -209,7 +209,7 @@ class Displaced:
     def refine(self, parts: int) -> None:
         """As those of `Accesses`."""
         self._settle(0)
-        cells = (self.cells[:, None] * parts + np.arange(parts)).reshape(-1)
+        cells = (self.cells[:, None] * parts + np.arange(parts, dtype=np.int64)).reshape(-1)
         order = np.argsort(cells, kind="stable")
         self.cells, self.stamps = cells[order], np.repeat(self.stamps, parts)[order]
         self.count = self.cells.size
