@@ -82,6 +82,7 @@ instruments: $(VENV)/.test ## print how far the interpreter can be trusted: bugs
 	PMPP_BACKEND=simt $(BIN)/python -m tests.corpus
 	PMPP_BACKEND=simt $(BIN)/python -m pmpp.lab.measure.agreement
 	PMPP_BACKEND=simt $(BIN)/python -m tests.support.versus
+	PMPP_BACKEND=simt $(BIN)/python -m tests.support.parting
 	PMPP_BACKEND=simt $(BIN)/python -m tests.peer
 
 # --- a course, and its pages ----------------------------------------------------------------------------------------

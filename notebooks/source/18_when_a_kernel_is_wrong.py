@@ -35,6 +35,7 @@ from pmpp import cuda, predict, simt
 from pmpp.kernels.debugging.bugs import CASES, add_asserting, announce, bug
 from pmpp.kernels.debugging.exercises import edges_start, maximum_start, roll_start, slope_start
 from pmpp.lab.draw import palette
+from pmpp.lab.draw.stepper import step
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import debugging
 from pmpp.lab.teach import data
@@ -302,6 +303,18 @@ report
 # between*. The remedy is one line between these two. And the result is right: in lockstep all threads do the first line
 # before any of them does the second. So no test of the result can find it in the interpreter, and on a GPU a test finds
 # it only now and then. The hazard is found every time.
+#
+# A small launch can be stepped through. Here one warp runs after the other, which a GPU may do as well: in step 4
+# warp 0 reads what nobody has written yet, and each race is shown as the two accesses that make it.
+
+# %%
+x, out = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
+step(bug("missing barrier").kernel, 1, 256, (x, out), schedule="warps")
+
+# %% [markdown]
+# Use the buttons, or the arrow keys. The result is wrong this time: the first half of it is what warps 0 to 3 read too
+# early. Warps 4 to 7 find what they read, because the warps before them are done. Nothing in the kernel guarantees
+# that.
 #
 # The missing second barrier from above:
 

@@ -30,9 +30,17 @@ SUBJECTS = {
     "warps": "races within a warp",
     "blocks": "races in global memory",
     "handover": "handing data from block to block",
+    "signals": "signals: who has seen one, and for whom",
+    "looks": "plain reads of what others update",
     "bounds": "out of bounds",
     "unset": "memory that nobody wrote",
+    "layouts": "indices of several axes, memory cut into parts",
+    "programs": "whole programs: sorts, scans, graphs, matrices",
+    "launches": "what the launch before has left",
+    "locks": "locks and chains of blocks",
     "barriers": "divergent barriers and warp operations",
+    "members": "member masks that are computed",
+    "endings": "threads that have ended, lanes that stay away",
 }
 
 PAIRS: list[Pair] = []
@@ -49,6 +57,7 @@ class Pair:
     result          the look-alike's last array, given the arguments; None where the order of the blocks decides
     sharedmem       bytes of dynamic shared memory
     helpers         device functions with marked lines
+    before          launches that come first, each as (kernel, grid, block), with the same arguments
     hangs           on a GPU the bug may wait for ever
     """
 
@@ -63,6 +72,7 @@ class Pair:
     result: Callable[..., Any] | None
     sharedmem: int
     helpers: tuple
+    before: tuple
     hangs: bool
 
     @property
@@ -88,11 +98,13 @@ class Pair:
     @property
     def source(self) -> str:
         """A short name for the kernel's code, comments and layout aside: it changes when the code does."""
-        text = inspect.getsource(self.function)
-        tokens = tokenize.generate_tokens(io.StringIO(text[text.index("\ndef ") + 1 :]).readline)
         layout = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-        code = " ".join(token.string for token in tokens if token.type not in layout)
-        return hashlib.sha256(code.encode()).hexdigest()[:12]
+        code = []
+        for function in (self.function, *(getattr(kernel, "py_func", kernel) for kernel, _, _ in self.before)):
+            text = inspect.getsource(function)
+            tokens = tokenize.generate_tokens(io.StringIO(text[text.index("\ndef ") + 1 :]).readline)
+            code += [token.string for token in tokens if token.type not in layout]
+        return hashlib.sha256(" ".join(code).encode()).hexdigest()[:12]
 
     def lines(self, *marks: str) -> set[int]:
         """The lines of the file that carry one of the marks."""
@@ -129,6 +141,7 @@ def pair(
     result: Callable[..., Any] | None,
     sharedmem: int = 0,
     helpers: tuple = (),
+    before: tuple = (),
     hangs: bool = False,
 ) -> Callable[[Any], Any]:
     """Enter a kernel in the corpus. Without `make` it gets a ramp and zeros, an element a thread."""
@@ -137,7 +150,7 @@ def pair(
         make = lambda new: (ramp(n), zeros(n))  # noqa: E731
 
     def enter(kernel: Any) -> Any:
-        entry = Pair(kernel, kind, space, variable, alias, grid, block, make, result, sharedmem, helpers, hangs)
+        entry = Pair(kernel, kind, space, variable, alias, grid, block, make, result, sharedmem, helpers, before, hangs)
         PAIRS.append(entry)
         return kernel
 

@@ -218,6 +218,6 @@ def shuffle_from_a_lane_that_has_returned(x, out, mended):
     if t >= x.size and not mended:
         return
     value = x[t] if t < x.size else np.float32(0)
-    value = cuda.shfl_down_sync(FULL, value, 16)  # BUG
+    value = cuda.shfl_down_sync(FULL, value, 16)
     if t < 16:
-        out[t] = value
+        out[t] = value  # BUG

@@ -35,6 +35,8 @@ TOOLS = {
     "initcheck": [],
     "synccheck": [],
 }
+#: Subjects whose pairs no GPU has run yet.
+WAITING = {"signals", "looks", "members", "endings", "layouts", "programs", "launches", "locks"}
 PATIENCE = 30  # seconds without a kernel's end before a process is given up
 
 
@@ -44,6 +46,8 @@ PATIENCE = 30  # seconds without a kernel's end before a process is given up
 def child(mended: bool, first: int, progress: Path, verify: bool) -> None:
     """Launch every kernel once, noting each before it begins."""
     from numba import cuda
+
+    importlib.import_module("numba.cuda.random")  # only then is there a `cuda.random`
 
     for i, pair in enumerate(pairs()):
         if i < first or (pair.hangs and not mended):
@@ -62,6 +66,8 @@ def launch(cuda: Any, pair: Pair, mended: bool, verify: bool) -> str:
     args = arguments(cuda, pair)
     kernel = cuda.jit(lineinfo=True)(pair.function)
     try:
+        for first, grid, block in pair.before:
+            cuda.jit(getattr(first, "py_func", first))[grid, block](*args, mended)
         kernel[pair.grid, pair.block, 0, pair.sharedmem](*args, mended)
         cuda.synchronize()
         if not verify or pair.result is None:

@@ -74,7 +74,7 @@ def other_order(out, x, y):
     out[0] = x[0] + y[0]
 
 
-@rejected(ADD, "not a GPU kernel", r"a list.* does not exist on the device \(line \d+\)", "out[i] = [x[i] + y[i] for")
+@rejected(ADD, "not a GPU kernel", r"a list.* on the device: .*\(line \d+\)", "out[i] = [x[i] + y[i] for")
 @cuda.jit
 def a_list(x, y, out):
     i = cuda.grid(1)

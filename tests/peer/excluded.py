@@ -266,11 +266,6 @@ EXCLUDED = {
         "doc_examples.test_montecarlo": "TestMonteCarlo.test_ex_montecarlo",
         "doc_examples.test_sessionize": "TestSessionization.test_ex_sessionize",
     },
-    "not there: starred arguments, tuple(), isinstance()": {
-        "cudapy.test_bfloat16_bindings": "Bfloat16Test.test_check_bfloat16_type",
-        "cudapy.test_complex": "TestCMath.test_polar",
-        "cudapy.test_vector_type": "TestCudaVectorType.test_fancy_creation_readout",
-    },
     "says what Numba says, mostly a refusal, in other words": {
         "cudadrv.test_cuda_ndarray": "TestCudaNDArray.test_devicearray_transpose_wrongdim",
         "cudadrv.test_detect": "TestCudaDetect.test_cuda_detect",
@@ -346,8 +341,5 @@ EXCLUDED = {
             "TestDispatcher.test_explicit_signatures_device "
             "TestDispatcher.test_explicit_signatures_same_type_class"
         ),
-    },
-    "members of an IntEnum are plain integers here, so those of two classes can be identical": {
-        "cudapy.test_enums": "EnumTest.test_compare",
     },
 }

@@ -436,3 +436,69 @@ def test_the_html_shows_findings_in_a_device_function_at_every_level():
     (found,) = report.hazards
     assert f"{found.kind}: {html.escape(found.message)}" in report._repr_html_()
     assert "out[i] = x[i] / 3.0" in report._repr_html_()
+
+
+@cuda.jit
+def set_in_a_branch(x, out):
+    t = cuda.threadIdx.x
+    for k in range(x.size):
+        if x[k] > 10:
+            found = x[k]
+    out[t] = found  # HERE
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_a_variable_that_no_thread_has_set_is_reported_and_holds_poison_of_its_type(dtype):
+    out = np.zeros(40, dtype)
+    (hazard,) = check(set_in_a_branch, 1, 40, np.ones(8, dtype), out)
+    assert (hazard.kind, hazard.variable, [hazard.line]) == (
+        "uninitialised_read", "found", marked(set_in_a_branch)
+    )  # fmt: skip
+    assert (np.isnan(out) if dtype == np.float32 else out == -1).all()
+    assert check(set_in_a_branch, 1, 40, np.arange(20).astype(dtype), out) == []
+    with pytest.raises(simt.HazardError, match="reads found, which it never assigned"):
+        set_in_a_branch[1, 40](np.ones(8, dtype), out)
+
+
+@cuda.jit
+def set_below(x, out):
+    for k in range(2):
+        if k > 5:
+            out[0] = later  # noqa: F821  (that is the point)
+        if x[k] < 5:
+            out[1] = later  # noqa: F821
+    later = x[0]  # noqa: F841
+
+
+def test_a_variable_that_is_set_on_no_line_above_is_refused_as_numba_refuses_it():
+    with pytest.raises(simt.UnsupportedError, match="the variable 'later' is read before it is assigned"):
+        set_below[1, 32](np.ones(2), np.zeros(2))
+
+
+@cuda.jit
+def passed_on(x, out, asked, kept):
+    lane = cuda.laneid
+    if lane % 4 == 0:
+        base = x[lane]
+    if kept:
+        value = cuda.shfl_sync(0xFFFFFFFF, base, asked[lane])
+        if lane != 9:
+            out[lane] = value  # HERE
+    else:
+        out[lane] = cuda.shfl_sync(0xFFFFFFFF, base, asked[lane])  # HERE
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_shuffle_may_be_given_a_variable_that_only_the_asked_lanes_have(kept):
+    x, out, asked = np.arange(32) + 5.0, np.zeros(32), np.arange(32) // 4 * 4
+    assert check(passed_on, 1, 32, x, out, asked, kept) == []
+    assert np.array_equal(out, np.where(kept & (np.arange(32) == 9), 0, x[asked]))
+    asked[9] = 10
+    found = check(passed_on, 1, 32, x, out, asked, kept)
+    assert [(h.kind, h.variable, h.thread[0]) for h in found] == ([] if kept else [("uninitialised_read", "base", 9)])
+    asked[20] = 21
+    found = check(passed_on, 1, 32, x, out, asked, kept)
+    variable, thread = ("value", 20) if kept else ("base", 9)
+    assert [(h.variable, h.thread[0], h.line) for h in found] == [(variable, thread, marked(passed_on)[not kept])]
+    assert "a lane that never assigned base" in found[0].message
+    assert np.isnan(out[20])

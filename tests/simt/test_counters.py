@@ -557,3 +557,25 @@ def test_instruction_counts_follow_the_active_lanes():
     assert full["thread_instructions"] == 32 * full["warp_instructions"] > 0
     half = count(nested, 1, 64, np.zeros(64, np.int32))
     assert 0 < half["thread_instructions"] < 32 * half["warp_instructions"]
+
+
+QUARTER = 0.25
+
+
+@cuda.jit
+def casts_of_constants(out):
+    i = cuda.grid(1)
+    a = np.float32(QUARTER)  # one conversion each, though the result is known before
+    b = np.float32(-0.5)
+    c = np.float32(-QUARTER)  # and an instruction for the sign
+    d = np.float32(np.int32(3))  # two conversions
+    out[i] = a + b + c + d
+
+
+def test_a_cast_of_a_constant_is_counted_as_any_other():
+    out = np.zeros(32, np.float32)
+    counters = simt.profile(casts_of_constants, 1, 32, (out,)).counters
+    assert (out == 2.5).all()
+    assert counters["inst_conversion"] == 5
+    assert counters["inst_fp32"] == 3
+    assert counters["inst_fp64"] == 1

@@ -237,3 +237,16 @@ def test_literal_unroll_walks_over_a_tuple(ptx):
     unrolled[1, 1](x, out)
     assert out[0] == 6.5
     assert ".entry" in ptx(unrolled, x, out)
+
+
+def test_what_numba_s_decorator_refuses_is_refused():
+    def kernel(x):
+        x[0] = 1
+
+    with pytest.raises(NotImplementedError, match="bounds checking is not supported"):
+        cuda.jit(boundscheck=True)(kernel)
+    with pytest.raises(simt.ArgumentError, match="names a result, and a kernel returns none: void"):
+        cuda.jit("float32(float32[:])")(kernel)
+    with pytest.raises(simt.ArgumentError, match="restype is an argument of old"):
+        cuda.jit(restype="void")(kernel)
+    cuda.jit("float32(float32)", device=True)(kernel)

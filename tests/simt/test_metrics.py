@@ -3,6 +3,7 @@ their names, and the memory that a launch takes.
 """
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from pmpp import simt
 from pmpp.simt import cuda
 from pmpp.simt.host.report import Contention, Sectors
 from pmpp.simt.machine.instructions import BARRIER, CLASSES, CONVERSION, SHUFFLE, SPECIAL, classify
-from tests.support import versus
+from tests.support import parting, versus
 
 MIX = [c.name for c in CLASSES]
 
@@ -306,3 +307,17 @@ def test_memory_does_not_grow_with_the_grid(level):
     assert batch < 32 << 20
     lanes = 8 * 65_536  # bytes of a variable: the last ones of a batch may be there until the next has its own
     assert versus.peak_memory(16 * 256, level) < batch + 2 * lanes
+
+
+@pytest.mark.parametrize("level", ["run", "check"])
+def test_large_local_arrays_are_there_for_some_blocks_at_a_time(level):
+    """40 KB for each of 16,384 threads: 640 MiB, if all of them had theirs at once."""
+    run = parting.make_locals(1 << 14)
+    tracemalloc.start()
+    try:
+        out, expected = run(lambda kernel, grid, block, args: simt.profile(kernel, grid, block, args, level=level))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(out, expected)
+    assert peak < 80 << 20

@@ -7,6 +7,8 @@ import pytest
 
 from pmpp import simt
 from pmpp.simt import cuda
+from pmpp.simt.observe import checks
+from pmpp.simt.observe.shadow import Accesses, Displaced
 
 IDLE, STORE, LOAD, UPDATE = range(4)
 NOTHING, WARP_BARRIER, BARRIER, BY_HALVES, ONE_HALF = range(5)
@@ -73,8 +75,8 @@ def programs(seed, grid, block, steps=8, threads=5):
 def races(action, element, after, block, shared):
     """By definition: two accesses to one element by different threads with nothing that orders them.
 
-    Not both are loads, nor both atomics; and another block may read what a block updates atomically.  (A block whose
-    own atomic came last may also store there, to reset a counter; the seeds below have no such program.)
+    Not both are loads, nor both atomics.  (A block whose own atomic came last may also store there, to reset a counter;
+    the seeds below have no such program.)
     """
     barriers = np.r_[0, np.cumsum(after == BARRIER)]
     accesses = [(k, i, action[k, i], element[k, i]) for k, i in zip(*np.nonzero(action), strict=True)]
@@ -82,7 +84,7 @@ def races(action, element, after, block, shared):
         if i == j or e != f or a == b == LOAD or a == b == UPDATE:
             continue
         if i // block != j // block:
-            if not shared and {a, b} != {LOAD, UPDATE}:
+            if not shared:
                 yield k, i, n, j
         elif barriers[k] == barriers[n] and not (i // 32 == j // 32 and met(after[k:n], i % 32 < 16, j % 32 < 16)):
             yield k, i, n, j
@@ -129,3 +131,95 @@ def test_global_memory(lanes):
         assert bool(report.hazards) == bool(expected), (seed, expected, [h.message for h in report.hazards])
         racy += bool(expected)
     assert racy > 10
+
+
+def test_of_many_readers_each_counts_where_some_lanes_meet():
+    """Lanes of a warp read one element, some of them meet, and one writes."""
+    racy = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        steps = int(rng.integers(2, 5))
+        action, element = np.zeros((2, steps, 32), np.int64)
+        for k in range(steps - 1):
+            action[k] = np.where(rng.random(32) < rng.choice([0.1, 0.6]), LOAD, IDLE)
+        action[-1, rng.integers(32)] = STORE
+        after = rng.choice([NOTHING, WARP_BARRIER, BY_HALVES, ONE_HALF], steps, p=[0.1, 0.2, 0.4, 0.3])
+        expected = list(races(action, element, after, 32, True))
+        args = action, element, after, np.zeros(32, np.int64)
+        report = simt.profile(shared_program, 1, 32, args, level="check", collect=True)
+        assert bool(report.hazards) == bool(expected), (seed, expected, [h.message for h in report.hazards])
+        racy += bool(expected)
+    assert 10 < racy < 50
+
+
+@cuda.jit
+def limit_withdrawn(limit, reads, draws, ticket, tickets):
+    b = cuda.blockIdx.x
+    if cuda.threadIdx.x == 0:
+        for _ in range(reads[b]):
+            limit[1 + b] += limit[0]
+        if draws[b]:
+            cuda.threadfence()
+            if cuda.atomic.add(ticket, 0, 1) == tickets - 1:
+                cuda.threadfence()
+                limit[0] = 7
+
+
+@pytest.mark.parametrize("lanes", [1 << 20, 1])
+def test_of_many_readers_each_counts_where_some_blocks_signal(lanes):
+    """The block that draws the last ticket writes what others have read: those that drew one, and perhaps more."""
+    racy = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        draws = rng.random(6) < 0.6
+        draws[rng.integers(6)] = True
+        reads = rng.integers(0, 3, 6) * (draws | (rng.random(6) < 0.5))
+        args = np.ones(7), reads, draws, np.zeros(1, np.int64), int(draws.sum())
+        with simt.batch_lanes(lanes):
+            report = simt.profile(limit_withdrawn, 6, 32, args, level="check", collect=True)
+        expected = bool((reads > 0)[~draws].any())
+        assert bool(report.hazards) == expected, (seed, reads, draws, [h.message for h in report.hazards])
+        racy += expected
+    assert 10 < racy < 35
+
+
+def test_readers_that_made_room_are_kept_by_thread_then_by_block():
+    """Ten threads have room, each with its last access; of 40 threads the last of each block is kept."""
+    kept = Displaced(32)
+    kept.SIZE = 32
+    cells, threads = np.zeros(40, np.int64), np.arange(40)
+    kept.add(cells[:10], threads[:10] | 1 << 32, 0)
+    kept.add(cells[:10], threads[:10] | 2 << 32, 0)
+    lanes, stamps = kept.of(np.array([3, 0]), 0)
+    assert lanes.tolist() == [1] * 10
+    assert sorted(stamps & 0xFFFFFFFF) == list(range(10))
+    assert set(stamps >> 32) == {2}
+    kept.add(cells, threads | 3 << 32, 0)
+    _, stamps = kept.of(np.array([0]), 0)
+    assert sorted(stamps & 0xFFFFFFFF) == [31, 39]
+    kept.repeat(2, 1)
+    assert sorted(kept.of(np.array([1]), 0)[1] & 0xFFFFFFFF) == [63, 71]
+    kept.refine(2)
+    assert sorted(kept.of(np.array([3]), 0)[1] & 0xFFFFFFFF) == [63, 71]
+    assert kept.of(np.array([4]), 0)[1].size == 0
+    kept.add(np.array([9]), np.array([5 << 32]), 0)
+    assert kept.of(np.array([3, 9]), 4)[0].tolist() == [1]
+
+
+def test_a_few_threads_stand_for_all_that_read_one_element():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        width = int(rng.choice([32, 64, 96]))
+        everybody, few = Accesses(3), Accesses(3)
+        for now in range(1, int(rng.integers(2, 6))):
+            me = np.flatnonzero(rng.random(4 * width) < rng.choice([0.02, 0.1, 0.9])).astype(np.int64)
+            if me.size:
+                cells = np.full(me.size, rng.integers(0, 3))
+                everybody.add(cells, me | np.int64(now << 32), 0, width)
+                some, who = checks._who_tells_all(cells, me, width)
+                assert who.size <= 4
+                few.add(some, who | np.int64(now << 32), 0, width)
+        assert few.last.tolist() == everybody.last.tolist()
+        nothing = [np.zeros(3, np.int64)] * 3
+        for one, other in zip(few.others or nothing, everybody.others or nothing, strict=True):
+            assert one.tolist() == other.tolist()

@@ -1,13 +1,17 @@
 """Schedules: threads that wait for one another make progress or are refused, and the order of warps can be shuffled."""
 
+import ast
 import inspect
+import textwrap
 import threading
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from pmpp import simt
 from pmpp.simt import cuda
+from pmpp.simt.front.waiting import Watch, decided_by
 
 LANES = [1, 100, 1 << 20]  # one block at a time, several, all
 
@@ -315,6 +319,62 @@ def test_a_loop_that_gives_up_waiting_ends(schedule):
     out = np.zeros(1)
     simt.profile(gives_up, 1, 32, (np.zeros(1, np.int32), out), schedule=schedule)
     assert out[0] == 1
+
+
+@cuda.jit
+def counts_its_rounds(flag, out):
+    n = 0
+    while flag[0] == 0:
+        n += 1
+    out[0] = n
+
+
+@pytest.mark.parametrize("schedule", ["auto", "lockstep", "blocks", "warps", "lanes", "shuffled"])
+def test_a_loop_that_waits_for_nobody_and_counts_its_rounds_is_refused_soon(schedule):
+    """That it counts changes nothing of what it waits for: so it needs not run to the limit of a million rounds."""
+    rounds, check = [], Watch.check
+    with (
+        mock.patch.object(Watch, "check", lambda *args, **how: rounds.append(1) or check(*args, **how)),
+        pytest.raises(simt.SimtError, match="waits"),
+    ):
+        simt.profile(counts_its_rounds, 2, 64, (np.zeros(1, np.int32), np.zeros(1, np.int64)), schedule=schedule)
+    assert len(rounds) < 10_000
+
+
+@cuda.jit
+def gives_up_by_way_of_others(flag, out):
+    """Its counter decides, though the test does not name it: by a variable, and by a test around its assignment."""
+    n = 0
+    tries = 0
+    gone = False
+    while not gone:
+        tries += 1
+        n = tries // 2
+        if flag[0] != 0 or n > 200:
+            gone = True
+    out[0] = n
+
+
+@pytest.mark.parametrize("schedule", ["auto", "blocks", "warps", "lanes"])
+def test_a_counter_that_decides_is_waited_for(schedule):
+    out = np.zeros(1, np.int64)
+    simt.profile(gives_up_by_way_of_others, 1, 32, (np.zeros(1, np.int32), out), schedule=schedule)
+    assert out[0] == 201
+
+
+def deciding_names(source):
+    tree = ast.parse(textwrap.dedent(source)).body[0]
+    return set(decided_by(tree))
+
+
+def test_which_variables_decide_whether_a_loop_goes_on():
+    assert deciding_names("while flag[i] == 0: n += 1") == {"flag", "i"}
+    assert deciding_names("while a < b:\n    a = c\n    c = d + a\n    n += d") == {"a", "b", "c", "d"}
+    assert deciding_names("while True:\n    n += 1\n    if x[0] > y: break") == {"x", "y"}
+    assert deciding_names("while go:\n    n += 1\n    for k in range(m):\n        if n > 3: go = False") == {
+        "go", "n", "m", "range",
+    }  # fmt: skip
+    assert deciding_names("for k in range(n):\n    m += 1\n    if x[0]: continue") == {"k", "x", "n", "range"}
 
 
 @cuda.jit

@@ -18,6 +18,7 @@ from pmpp.simt.machine.storage import flat_position, selected
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.dtypes import Value, as_intp
 from pmpp.simt.values.errors import UnsupportedError
+from pmpp.simt.values.quick import all_of, any_of, largest
 
 _NUMBERS = (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64)
 _INTEGERS = (np.int32, np.uint32, np.int64, np.uint64)
@@ -36,6 +37,20 @@ class AtomicOperation:
     ) -> None:
         self.name, self.step, self.ufunc, self.reorders = name, step, ufunc, reorders
         self.dtypes = tuple(map(np.dtype, allowed))
+
+    def along(self, first: np.generic, *operands: np.ndarray) -> tuple[np.ndarray, np.generic] | None:
+        """For lanes that follow one another at one address: what each sees, and what is left; None if not known."""
+        if self.ufunc is not None:
+            results = self.ufunc.accumulate(np.append(first, operands[0]), dtype=first.dtype)
+            return results[:-1], results[-1]
+        if self.name == "exch":
+            return np.append(first, operands[0][:-1]), operands[0][-1]
+        if self.name == "cas" and all((v == v[0]).all() for v in operands):  # nearly always: a lock
+            expected, new = operands
+            seen = np.full(expected.size, new[0] if first == expected[0] else first, first.dtype)
+            last, seen[0] = seen[-1], first
+            return seen, last
+        return None
 
 
 def atomic(
@@ -58,7 +73,7 @@ def atomic(
         allowed = ", ".join(map(str, operation.dtypes))
         raise m.error(f"atomic.{operation.name} takes {allowed}; {name} holds {array.dtype}", line, UnsupportedError)
     if m.checks is not None:
-        m.checks.update(mask, storage, at, name, line)
+        m.checks.update(mask, storage, at, name, line, replaces=operation.name == "exch" and not used)
     if m.trace is not None:
         width = array.dtype.itemsize
         m.trace.access("atomic", m.place.site or line, at * width, mask, width, storage, name)
@@ -81,13 +96,13 @@ def atomic(
     m.reads += 1
     m.settle_one(storage)
     everything = storage.values.reshape(-1)
-    before = everything[positions]
+    before = everything.take(as_intp(positions))
     old = _serialised(everything, positions, operation, flat)
-    m.writes += not np.array_equal(before, everything[positions])  # a failed compare-and-swap is no progress
+    m.writes += any_of(before != everything.take(as_intp(positions)))  # a failed compare-and-swap is no progress
     if mask.bits is None:
         return old.reshape(lanes.blocks, lanes.width)
     out = np.zeros((lanes.blocks, lanes.width), array.dtype)
-    out[mask.grid()] = old
+    out.reshape(-1)[mask.places()] = old
     return out
 
 
@@ -95,24 +110,34 @@ def _serialised(
     memory: np.ndarray, at: np.ndarray, operation: AtomicOperation, operands: list[np.ndarray]
 ) -> np.ndarray:
     """Old value seen by each lane when lanes follow one another; memory is left with the last result."""
+    if at.size == 1:
+        before = memory.take(as_intp(at))
+        memory[at] = operation.step(before, *operands)
+        return before
     order = np.argsort(at, kind="stable")
     where = at[order]
-    starts = np.flatnonzero(np.r_[True, where[1:] != where[:-1]]) if where.size else np.zeros(0, np.intp)
-    lengths = np.diff(starts, append=np.intp(where.size))
+    first = np.ones(where.size, np.bool_)
+    np.not_equal(where[1:], where[:-1], out=first[1:])
+    if all_of(first):  # no two lanes want one address
+        before = memory[at]
+        memory[at] = operation.step(before, *operands)
+        return before
+    starts = np.flatnonzero(first)
+    ends = np.append(starts[1:], where.size)
+    most = largest(ends - starts)
     old = np.empty(at.size, memory.dtype)
     operands = [v[order] for v in operands]
-    if operation.ufunc is not None and starts.size <= lengths.max(initial=0):
+    if starts.size <= most:
         # Few addresses, much contention: run along each address.
-        for start, length in zip(starts, lengths, strict=True):
-            stop = start + length
-            chain = np.concatenate([memory[where[start] : where[start] + 1], operands[0][start:stop]])
-            results = operation.ufunc.accumulate(chain, dtype=memory.dtype)
-            old[order[start:stop]] = results[:-1]
-            memory[where[start]] = results[-1]
-        return old
-    rank = np.arange(where.size, dtype=np.intp) - np.repeat(starts, as_intp(lengths))
+        parts = [slice(*ends_of) for ends_of in zip(starts.tolist(), ends.tolist(), strict=True)]
+        chains = [operation.along(memory[where[part.start]], *(v[part] for v in operands)) for part in parts]
+        if None not in chains:
+            for part, (seen, last) in zip(parts, chains, strict=True):
+                old[order[part]], memory[where[part.start]] = seen, last
+            return old
+    rank = np.arange(where.size, dtype=np.intp) - np.repeat(starts, as_intp(ends - starts))
     by_rank = np.argsort(rank, kind="stable")
-    edges = np.searchsorted(rank[by_rank], np.arange(lengths.max(initial=0) + 1, dtype=np.intp))
+    edges = np.searchsorted(rank[by_rank], np.arange(most + 1, dtype=np.intp))
     for begin, end in itertools.pairwise(edges):
         turn = by_rank[begin:end]
         before = memory[where[turn]]

@@ -177,6 +177,14 @@ def element_type(dtype: Any) -> np.dtype:
     return records.plain(found)
 
 
+def bytes_of(shape: Any, dtype: Any) -> int:
+    """Bytes of an array, or 0 if its shape will be refused."""
+    try:
+        return math.prod(_extents(shape)) * element_type(dtype).itemsize
+    except TypeError:
+        return 0
+
+
 def _check_alignment(alignment: Any) -> None:
     """What Numba takes; memory here is aligned for any of it."""
     given = alignment is not None
@@ -201,7 +209,7 @@ def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sh
     else:
         m.take_shared(size * dtype.itemsize, call.line)
         init = np.zeros((1, size), np.bool_) if m.checks is not None else None
-        storage = Storage("shared", poison((m.batch.lanes.blocks, size), dtype), name=name, init=init)
+        storage = Storage("shared", poison((m.batch.lanes.root.blocks, size), dtype), name=name, init=init)
         array = Array(storage, dtype, extents, _strides(extents, dtype))
     m.batch.shared[key] = array
     return array
@@ -209,7 +217,7 @@ def _shared_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sh
 
 def _dynamic_shared(m: Machine, dtype: np.dtype, name: str) -> Array:
     """All `shared.array(0, dtype)` of a kernel are views of the same bytes."""
-    blocks, count = m.batch.lanes.blocks, m.launch.dynamic_shared // dtype.itemsize
+    blocks, count = m.batch.lanes.root.blocks, m.launch.dynamic_shared // dtype.itemsize
     raw = m.batch.shared.get("bytes")
     if raw is None:
         raw = m.batch.shared["bytes"] = poison((blocks, -(-m.launch.dynamic_shared // 16) * 16), np.dtype(np.uint8))
@@ -240,7 +248,8 @@ def _local_array(f: Frame, call: Call, dtype: Any, alignment: Any = None, *, sha
         full = (math.prod(extents), m.batch.lanes.blocks, m.batch.lanes.width)
         init = np.zeros(full, np.bool_) if m.checks is not None else None
         values = np.broadcast_to(np.uint8(0), full) if records.is_record(dtype) else poison(full, dtype)
-        storage = Storage("local", values, name=as_written(call.node), init=init, layout=dtype)
+        storage = Storage("local", values, name=as_written(call.node), init=init, layout=dtype,
+                          home=m.batch.lanes)  # fmt: skip
         array = f.arrays[call.site] = Array(storage, dtype, extents, _strides(extents, dtype))
     return array
 
@@ -258,6 +267,8 @@ def _atomic(name: str, operands: int) -> Callable:
     operation = atomics.ATOMIC[name]
 
     def handler(f: Frame, call: Call, array: Any, index: Any, *values: Value) -> Value | None:
+        if isinstance(array, Scattered):
+            return array.gather(f, lambda part: handler(f, call, part, index, *values))
         if not isinstance(array, Array):
             raise TypeError(f"the first argument is {kind_of(array)}; an atomic works on an array element")
         if len(values) != operands:

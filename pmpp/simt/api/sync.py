@@ -85,17 +85,20 @@ def voting_barrier(combine: str):
 
 @suspending
 def grid_barrier(f: Frame, line: int) -> Waits:
-    """`cuda.cg.this_grid().sync()`: all threads of all blocks."""
+    """`cuda.cg.this_grid().sync()`: all threads of all blocks, also those that have returned."""
     m = f.m
     if m.counts is not None:
         m.counts.instruction(line, f.mask, BARRIER)
     if m.turns is not None:
         yield from m.turns.grid_barrier(f.mask, line)
         return
-    missing = alive(m) & ~f.mask.grid()
+    missing = m.batch.lanes.full.grid() & ~f.mask.grid()
     if missing.any():
-        m.hazard("divergent_barrier", "register", "grid.sync()", line, int(np.argmax(missing)),
-                 "{who} does not reach the grid.sync() at which other threads wait")  # fmt: skip
+        lane = int(np.argmax(missing))
+        ended = m.batch.exited is not None and m.batch.exited.reshape(-1)[lane]
+        m.hazard("divergent_barrier", "register", "grid.sync()", line, lane,
+                 f"{{who}} {'has returned before' if ended else 'does not reach'} the grid.sync() at which other "
+                 "threads wait")  # fmt: skip
     m.settle()
     if m.counts is not None:
         m.counts.barrier(line, m.batch.lanes.blocks)

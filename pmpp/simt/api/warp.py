@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt.api.sync import members
-from pmpp.simt.machine.frames import Frame
+from pmpp.simt.api.sync import alive, members
+from pmpp.simt.machine.frames import Frame, Undefined
 from pmpp.simt.machine.lanes import WARP, Lanes, packed, spread
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.dtypes import Value
@@ -24,22 +24,45 @@ def _shuffle(what: str, source):
         named = members(f, call, mask, what)
         lanes = f.m.batch.lanes
         column = _column(lanes, source, argument)
-        if f.mask.bits is not None or named is not None:
-            active = _from(f.mask.grid(), column)
+        absent, f.absent = f.absent, None
+        if f.mask.bits is not None or named is not None or absent is not None:
+            active = _from(f.mask.grid() if absent is None else f.mask.grid() & ~absent, column)
             if named is not None:
                 active = active & _names(f, named, column)
             lost = f.mask.grid() & ~active
             if lost.any():
-                if f.m.checks is not None:
-                    name = call.argument(1)
-                    f.m.hazard("uninitialised_read", "register", name, call.line, int(np.argmax(lost)),
-                               f"{{who}} reads {{name}} from a lane that takes no part in this {what}")  # fmt: skip
+                if f.m.checks is not None and not f.m.dry:
+                    unset = absent is not None and (lost & _from(absent, column)).any()
+                    whom = f"never assigned {call.argument(1)}, by" if unset else "takes no part in"
+                    _undefined(f, call, lost & ~_told(f, mask, column), f"a lane that {whom}", what)
                 # Undefined on a GPU.  Poison, so that using it shows.
                 poison = value.dtype.type(np.nan) if value.dtype.kind == "f" else np.iinfo(value.dtype).min
                 return np.where(lost, poison, _from(value, column)).astype(value.dtype)
         return value if value.ndim == 0 else _from(value, column)
 
     return shuffle
+
+
+def _undefined(f: Frame, call: Any, lost: np.ndarray, whom: str, what: str) -> None:
+    """Lanes have asked a lane that gives nothing.  That is a hazard once they use what they got.
+
+    Where the shuffle is all that a variable is assigned, to use it is to read the variable (front/variables.py).
+    """
+    if not lost.any():
+        return
+    if getattr(call.node, "kept", False):
+        f.undefined[None] = Undefined(lost, call.line, f"{whom} the {what}")
+        return
+    f.m.hazard("uninitialised_read", "register", call.argument(1), call.line, int(np.argmax(lost)),
+               f"{{who}} reads {{name}} from {whom} this {what}")  # fmt: skip
+
+
+def _told(f: Frame, mask: Value, column: np.ndarray) -> np.ndarray:
+    """Of which lanes `members` has told: those not in their own mask, or asking one that is in it and has not come."""
+    lanes = f.m.batch.lanes
+    named = spread(mask.astype(np.int64), (lanes.blocks, lanes.width))
+    awaited = (named >> column % WARP & 1 != 0) & _from(alive(f.m) & ~f.mask.grid(), column)
+    return awaited | (named >> lanes.lane & 1 == 0)
 
 
 def _column(lanes: Lanes, source, argument: Value) -> np.ndarray:

@@ -31,7 +31,10 @@ def is_float64(dtype: np.dtype | None) -> bool:
 
 @dataclass(frozen=True)
 class KernelWarning:
-    """What is not wrong, but hardly meant.  `kind` is "float64"; `message` begins with the line, and says why."""
+    """What is not wrong, but hardly meant.  `message` begins with the line, and says why.
+
+    kind   "float64"; of notes "wraps" for an index from the end, "overflow" for a constant that does not fit
+    """
 
     kind: str
     line: int
@@ -43,7 +46,14 @@ class Warnings:
 
     def __init__(self) -> None:
         self.found: list[KernelWarning] = []
+        self.notes: list[KernelWarning] = []
         self.asked: set = set()
+
+    def note(self, kind: str, line: int, message: str) -> None:
+        """Something that is as it is written, and may not be known: told once a line."""
+        found = KernelWarning(kind, line, f"line {line}: {message}")
+        if all((one.kind, one.line) != (kind, line) for one in self.notes):
+            self.notes.append(found)
 
 
 def arises(

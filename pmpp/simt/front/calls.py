@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt.api import intrinsics, libdevice, sync
-from pmpp.simt.front import inference, python
+from pmpp.simt.front import array_functions, indexing, inference, python
 from pmpp.simt.front.inference import DryRun, Left
-from pmpp.simt.front.variables import LocalFunction, widen
+from pmpp.simt.front.things import Choice
+from pmpp.simt.front.variables import LocalFunction, select, widen
 from pmpp.simt.machine.frames import Frame, GridGroup, kind_of
 from pmpp.simt.machine.instructions import CONTROL, CONVERSION
 from pmpp.simt.machine.machine import Machine, Site
 from pmpp.simt.machine.memory import Array, c_strides
+from pmpp.simt.machine.scattered import Scattered
 from pmpp.simt.machine.storage import Storage
 from pmpp.simt.machine.turns import Waits, plain, suspending, suspends
 from pmpp.simt.values import dtypes
@@ -83,31 +86,68 @@ def _call(f: Frame, function: Any, args: list, keywords: dict, call: intrinsics.
     except Left:
         assert m.dry  # that is how it returns
     m.place.site, m.place.line = around, line
-    if function.returns > 1 and not m.dry and is_number(inner.value):
+    if not function.inside and isinstance(inner.value, (Array, Scattered)):
+        _passed_in(m, inner.value, bound, call)
+    if inner.value is not None and inner.mask is not None and not m.dry:  # some lanes came to the end
+        inner.value = select(f, inner.mask.grid(), None, inner.value, line)
+    if function.returns > 1 and not m.dry and (is_number(inner.value) or isinstance(inner.value, Choice)):
         start = Frame(m, function, f.mask, f)
         start.outer = outer
         start.vars = dict(bound)
-        return widen(inner.value, function.paths.of_value(start, _returned(function)))
+        kind = function.paths.of_value(start, rehearsal(function))
+        if isinstance(inner.value, Choice):
+            return Choice([(bits, widen(thing, kind)) for bits, thing in inner.value.parts])
+        return widen(inner.value, kind)
     return inner.value
+
+
+def _passed_in(m: Machine, result: Array | Scattered, bound: dict[str, Any], call: intrinsics.Call) -> None:
+    """Refuse a device function that returns an array which was not passed to it: Numba compiles none."""
+    given = [part for value in bound.values() for part in _arrays(value)]
+    for part in _arrays(result):
+        if part.ndim and not any(part is a or _layout(part) == _layout(a) for a in given):
+            message = f"{call.function} returns an array that was not passed to it, such as a part of one"
+            raise m.error(f"{message}: Numba does not compile that; take the part in the caller", call.line,
+                          UnsupportedError)  # fmt: skip
+
+
+def _layout(array: Array) -> tuple:
+    """What tells an array from a part of it; extents that differ between lanes are an object of their own."""
+    extents = (*array.shape, *array.strides)
+    return id(array.storage), extents if all(isinstance(n, int) for n in extents) else id(array)
+
+
+def _arrays(value: Any) -> list[Array]:
+    if isinstance(value, tuple):
+        return [part for each in value for part in _arrays(each)]
+    return [value] if isinstance(value, Array) else [a for _, a in value.parts] if isinstance(value, Scattered) else []
 
 
 def _bound(m: Machine, function: Any, args: list, keywords: dict, call: intrinsics.Call) -> dict[str, Any]:
     """The arguments by the names of the parameters, with the defaults of those that were left out."""
     parameters = function.signature.parameters  # all of them positional
-    if not keywords and len(args) == len(parameters):
+    if not keywords and len(args) == len(parameters) and not function.takes_more:
         return dict(zip(parameters, args, strict=True))
+    if function.inside and keywords:
+        message = f"{call.function} is a function inside a kernel, and Numba gives it no arguments by name"
+        raise m.error(f"{message}: give them in their order", call.line, UnsupportedError)
+    if function.inside and 0 < len(args) + len(keywords) - function.needed < len(parameters) - function.needed:
+        message = f"{call.function} is a function inside a kernel, whose defaults Numba mixes up if only some are given"
+        raise m.error(f"{message}: give all or none", call.line, UnsupportedError)
     try:
         found = function.signature.bind(*args, **keywords).arguments
     except TypeError as error:
         raise m.error(f"{call.function}: {error}", call.line, ArgumentError) from error
     for parameter in parameters.values():
-        if parameter.name not in found:
+        if parameter.name not in found and parameter.kind is parameter.VAR_POSITIONAL:
+            found[parameter.name] = ()
+        elif parameter.name not in found:
             default = dtypes.constant(parameter.default)
             found[parameter.name] = parameter.default if default is None else default
     return found
 
 
-def _returned(function: Any) -> Callable[[Frame], Any]:
+def rehearsal(function: Any) -> Callable[[Frame], Any]:
     """A dry run of a whole function: the common type of what it returns."""
 
     def run(g: Frame) -> Any:
@@ -118,12 +158,22 @@ def _returned(function: Any) -> Callable[[Frame], Any]:
     return run
 
 
+def constant_cast(f: Frame, value: Any, line: int) -> Any:
+    """`float32(0.5)`: a conversion whose result is known before the kernel runs."""
+    if f.m.counts is not None and f.mask is not None:
+        f.m.counts.instruction(line, f.mask, CONVERSION)
+    return value
+
+
 def cast_call(f: Frame, dtype: Any, args: list, line: int) -> Any:
     """`float32(x)`: a conversion."""
     dtype = dtypes.as_dtype(dtype)
+    if dtype is not None and len(args) == 1 and isinstance(args[0], enum.IntEnum) and dtypes.is_int(dtype):
+        args = [np.int64(args[0])]
     if dtype is None or len(args) != 1 or not is_number(args[0]):
         given = ", ".join(map(kind_of, args))
-        raise f.m.error(f"{dtype}({given}) is not a conversion: it takes one number", line, UnsupportedError)
+        hint = "; write its .value" if any(isinstance(a, enum.Enum) for a in args) else ""
+        raise f.m.error(f"{dtype}({given}) is not a conversion: it takes one number{hint}", line, UnsupportedError)
     if f.m.counts is not None and f.mask is not None:
         f.m.counts.instruction(line, f.mask, CONVERSION)
     try:
@@ -140,8 +190,10 @@ def synchronise(f: Frame, value: Any, args: list, line: int) -> Waits:
     return (yield from sync.grid_barrier(f, line))
 
 
-def method(f: Frame, value: Any, name: str, args: list, line: int) -> Any:
+def method(f: Frame, value: Any, name: str, args: list, line: int, call: intrinsics.Call | None = None) -> Any:
     """A method call on a run-time value."""
+    if isinstance(value, Scattered):
+        return value.gather(f, lambda part: method(f, part, name, args, line, call))
     if is_number(value) and name == "bit_count" and not args and value.dtype.kind in "iu":
         if f.m.counts is not None and f.mask is not None:
             f.m.counts.instruction(line, f.mask)
@@ -152,12 +204,40 @@ def method(f: Frame, value: Any, name: str, args: list, line: int) -> Any:
         return _reshaped(f, value, args[0] if len(args) == 1 and isinstance(args[0], tuple) else tuple(args), line)
     if is_number(value) and not args and name == "conjugate":
         return np.conjugate(value)
+    if isinstance(value, np.dtype) and name == "type":
+        return cast_call(f, value, args, line)
+    if isinstance(value, slice) and name == "indices" and len(args) == 1:
+        parts = [None if v is None else indexing.as_one(f, v, line) for v in (value.start, value.stop, value.step)]
+        return tuple(map(np.int64, slice(*parts).indices(indexing.as_one(f, args[0], line))))
+    if isinstance(value, Array) and name == "transpose" and not args:
+        return value.transposed()
+    if isinstance(value, Array) and name == "fill" and len(args) == 1:
+        indexing.set_item(f, value, (Ellipsis,), args[0], value.storage.name, line, (True,))
+        return None
+    if isinstance(value, Array) and name == "item" and not args and value.ndim == 0:
+        return indexing.get_item(f, value, (), value.storage.name, line, ())
+    if isinstance(value, Array) and call is not None and name in array_functions.METHODS:
+        return array_functions.METHODS[name](f, call, value, *args)
     if is_number(value) and name == "view" and len(args) == 1 and (dtype := dtypes.as_dtype(args[0])) is not None:
         if dtype.itemsize != value.dtype.itemsize:
             message = f"{value.dtype} cannot be viewed as {dtype}: the sizes differ"
             raise f.m.error(message, line, UnsupportedError)
         return value.view(dtype)
-    raise f.m.error(f"{kind_of(value)} has no method {name}() in a kernel", line, UnsupportedError)
+    why = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
+    raise f.m.error(f"{kind_of(value)} has no method {name}() in a kernel{why}", line, UnsupportedError)
+
+
+#: What to write instead of a method that Numba does not compile for a GPU.
+_INSTEAD = {
+    "copy": "a kernel makes no arrays; copy element by element into a cuda.local.array",
+    "flatten": "a kernel makes no arrays; write x.reshape(x.size) of an array in C order",
+    "ravel": "a kernel makes no arrays; write x.reshape(x.size) of an array in C order",
+    "astype": "convert each element, as in np.float32(x[i])", "item": "index it, x[i]", "min": "write min(x) or a loop",
+    "max": "write max(x) or a loop", "cumsum": "write a loop", "sort": "write a loop", "dot": "write a loop",
+    "tolist": "a kernel has no lists", "append": "fill a cuda.local.array", "index": "write a loop",
+    "count": "write a loop", "bit_length": "write 32 - cuda.clz(x)", "is_integer": "write x == math.floor(x)",
+    "_replace": "make the tuple anew", "_asdict": "write the fields", "tobytes": "write x.view(np.uint8)",
+}  # fmt: skip
 
 
 def _reinterpreted(f: Frame, array: Array, kind: Any, line: int) -> Array:

@@ -19,12 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt.front import flow, indexing, variables
-from pmpp.simt.front.expressions import REFUSED, Expression, Expressions
+from pmpp.simt.api import intrinsics
+from pmpp.simt.front import calls, flow, indexing, variables
+from pmpp.simt.front.expressions import Expression, Expressions, as_tuple
+from pmpp.simt.front.gathering import width_of
 from pmpp.simt.front.inference import Paths
-from pmpp.simt.front.names import TESTS_TWICE, calls_something, leaves, own_nodes
+from pmpp.simt.front.matching import why_not, without_match
+from pmpp.simt.front.names import DYNAMIC, TESTS_TWICE, calls_something, leaves, own_nodes
 from pmpp.simt.front.variables import LocalFunction
-from pmpp.simt.front.waiting import may_wait
+from pmpp.simt.front.waiting import Looks, decided_by, may_wait, reads
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.turns import Waits, suspending, suspends
 from pmpp.simt.values.errors import UnsupportedError
@@ -50,18 +53,29 @@ class Function:
         made, outer = cls.__new__(cls), around.function
         made.py_func, made.file, made.source_file = outer.py_func, outer.file, outer.source_file
         made.first_line, made.name = tree.lineno, getattr(tree, "name", "lambda")
-        if tree.args.defaults:
-            raise around.refuse(tree, "a function inside a kernel takes no default values")
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        made.signature = inspect.Signature([inspect.Parameter(a.arg, kind) for a in tree.args.args])
+        kind, given = inspect.Parameter.POSITIONAL_OR_KEYWORD, tree.args.args
+        defaults = [inspect.Parameter.empty] * (len(given) - len(tree.args.defaults))
+        for default in tree.args.defaults:
+            defaults.append(around.fixed(default))
+            if defaults[-1] is DYNAMIC:
+                raise around.refuse(default, f"the default {ast.unparse(default)} must be a constant: pass it instead")
+        named = [inspect.Parameter(a.arg, kind, default=d) for a, d in zip(given, defaults, strict=True)]
+        made.signature = inspect.Signature(named)
+        if tree.args.vararg:
+            raise around.refuse(tree, "a function inside a kernel takes no starred parameters: name them")
         made._compile(tree, around)
         return made
 
     def _compile(self, tree: ast.FunctionDef | ast.Lambda, around: _Compiler | None) -> None:
         self.params = [a.arg for a in (*tree.args.posonlyargs, *tree.args.args)]
-        if tree.args.vararg or tree.args.kwarg or tree.args.kwonlyargs:
+        self.takes_more = tree.args.vararg is not None
+        self.inside, self.needed = around is not None, len(self.params) - len(tree.args.defaults)
+        if tree.args.vararg:
+            self.params.append(tree.args.vararg.arg)
+        if tree.args.kwarg or tree.args.kwonlyargs:
             raise UnsupportedError(
-                f"{self.file}:{tree.lineno}: {self.name}: a kernel takes plain positional parameters"
+                f"{self.file}:{tree.lineno}: {self.name}: a kernel takes plain positional parameters, and Numba "
+                "compiles no **keywords and nothing behind a *: name the parameters before it"
             )
         compiler = self.names = _Compiler(self, tree, around)
         body = tree.body if isinstance(tree, ast.FunctionDef) else [ast.copy_location(ast.Return(tree.body), tree)]
@@ -71,12 +85,26 @@ class Function:
         self.body = compiler.block(body, top=True)  # runs in a frame whose parameters are set
         self.suspends = suspends(self.body)
         self._uses, self.callees, self.literal_shapes = compiler.uses, compiler.callees, compiler.literal_shapes
-        self._may_wait = may_wait(tree)
+        self._local_bytes = compiler.local_bytes
+        self._may_wait = may_wait(tree, compiler.static)
+        self._looks, self._reads = Looks(tree, compiler.static), reads(tree)
+
+    @functools.cached_property
+    def facts(self) -> tuple[set[str], bool, int]:
+        """What a launch wants to know of it: `uses`, `may_wait` and `local_bytes`."""
+        return self.uses(), self.may_wait(), self.local_bytes()
 
     @staticmethod
     def compiled(py_func: Callable) -> Function:
         """A device function that this one calls; only when it runs is it known which, and whether it can be."""
         return compile_function(py_func)
+
+    def types_of_variables(self, frame: Frame) -> dict[str, np.dtype]:
+        """The variables that hold numbers, with their types over all paths; `frame` has the parameters."""
+        start = Frame(frame.m, self, frame.m.batch.lanes.full, frame.caller)
+        start.outer = frame.outer
+        start.vars = {name: frame.vars[name] for name in self.params}
+        return dict(self.paths.types(start, calls.rehearsal(self), "variables"))
 
     def uses(self, seen: frozenset = frozenset()) -> set[str]:
         """The device names that this function and those it calls may use."""
@@ -86,11 +114,27 @@ class Function:
                 used |= compile_function(py_func).uses(seen | {py_func})
         return used
 
+    def local_bytes(self, seen: frozenset = frozenset()) -> int:
+        """Bytes of local arrays that a thread has here and in what it calls, as far as their shapes are known now."""
+        return sum(self._local_bytes) + sum(
+            compile_function(py_func).local_bytes(seen | {py_func}) for py_func in self.callees if py_func not in seen
+        )
+
     def may_wait(self, seen: frozenset = frozenset()) -> bool:
         """Whether this function or one that it calls has a loop that another thread may have to end."""
         return self._may_wait or any(
             compile_function(py_func).may_wait(seen | {py_func}) for py_func in self.callees if py_func not in seen
         )
+
+    def looks(self, seen: frozenset = frozenset(), *, everywhere: bool = False) -> set[tuple[str, int]]:
+        """Where this function and those it calls may read what others update atomically: the files and lines."""
+        lines = self._reads if everywhere else self._looks.lines
+        found = {(self.source_file, line) for line in lines}
+        for py_func in {*self.callees, *self._looks.functions}:
+            asked = everywhere or py_func in self._looks.functions
+            if (py_func, asked) not in seen:
+                found |= compile_function(py_func).looks(seen | {(py_func, asked)}, everywhere=asked)
+        return found
 
 
 @functools.lru_cache(maxsize=1024)
@@ -117,7 +161,7 @@ def _parse(py_func: Callable) -> tuple[ast.FunctionDef, str, str, int]:
             f"{path}:{first}: cannot read the source of {py_func.__name__} on its own: {error.msg}"
         ) from error
     ast.increment_lineno(tree, first - 1)
-    node = tree.body[0]
+    node = without_match(tree.body[0])
     if not isinstance(node, ast.FunctionDef):
         raise UnsupportedError(
             f"{path}:{first}: a kernel is a function made with def, not a {type(node).__name__.lower()}"
@@ -194,9 +238,7 @@ class _Compiler(Expressions):
 
     def stmt(self, node: ast.stmt) -> Statement:
         """Compile a statement; the closure notes its line, so that any error can say where it happened."""
-        for kind, name in REFUSED.items():
-            if isinstance(node, kind):
-                raise self.refuse(node, f"{name} does not exist on the device")
+        self.refuse_syntax(node)
         method = getattr(self, "stmt_" + type(node).__name__, None)
         if method is None:
             raise self.refuse(node, f"{type(node).__name__} is not supported in a kernel")
@@ -204,6 +246,9 @@ class _Compiler(Expressions):
         if not isinstance(node, (ast.If, ast.While, ast.For)):
             self.learn(node)
         return made
+
+    def stmt_Match(self, node: ast.Match) -> Statement:
+        raise self.refuse(node, f"Numba does not compile this match: {why_not(node)}")
 
     def stmt_Pass(self, node: ast.Pass) -> Statement:
         return lambda f: None
@@ -234,6 +279,8 @@ class _Compiler(Expressions):
 
     def stmt_Assert(self, node: ast.Assert) -> Statement:
         test, line, text = self.expr(node.test), node.lineno, f"assert {ast.unparse(node.test)} fails"
+        if node.msg is not None:
+            self.refuse_words(node.msg)
 
         def ex(f: Frame) -> None:
             f.m.place.line = line
@@ -241,8 +288,19 @@ class _Compiler(Expressions):
 
         return self.after(test, line, lambda f, v: variables.check_assertion(f, v, text, line)) or ex
 
+    def refuse_words(self, *words: ast.expr) -> None:
+        """Refuse what an exception says if it is no constant: Numba raises no such exception on a GPU."""
+        for word in words:
+            if not isinstance(word, ast.Constant) and self.fixed(word) is DYNAMIC:
+                message = f"{ast.unparse(word)}: what an exception says must be a constant on a GPU"
+                raise self.refuse(word, f"{message}; print it before, or leave it out")
+
     def stmt_Raise(self, node: ast.Raise) -> Statement:
         line, text = node.lineno, ast.unparse(node)
+        if node.cause is not None:
+            raise self.refuse(node, "Numba does not compile raise ... from: leave out what follows the exception")
+        if isinstance(node.exc, ast.Call):
+            self.refuse_words(*node.exc.args)
 
         def ex(f: Frame) -> None:
             f.m.place.line = line
@@ -255,6 +313,15 @@ class _Compiler(Expressions):
         if any(map(self.node_suspends, node.targets)):
             return self.assignment_by_turns(node, value)
         targets = [self.target(t) for t in node.targets]
+        if self.is_shuffle(node.value) and len(targets) == 1 and isinstance(node.targets[0], ast.Name):
+            node.value.kept = True  # type: ignore[attr-defined]
+            name = node.targets[0].id
+
+            def ex_shuffled(f: Frame) -> None:
+                f.m.place.line = line
+                variables.assign_shuffled(f, name, value(f), line)
+
+            return ex_shuffled
 
         def assign_all(f: Frame, v: Any) -> None:
             for assign in targets:
@@ -267,6 +334,11 @@ class _Compiler(Expressions):
                 assign(f, v)
 
         return self.after(value, line, assign_all) or ex
+
+    def is_shuffle(self, node: ast.expr) -> bool:
+        """Whether an expression is the call of a shuffle, whose arguments need not be waited for."""
+        path = intrinsics.device_path(self.static(node.func)) if isinstance(node, ast.Call) else None
+        return path is not None and path.startswith("shfl_") and not self.node_suspends(node)
 
     def assignment_by_turns(self, node: ast.Assign, value: Expression) -> Statement:
         """`x[f(i)] = value`: places to assign to that may have to be waited for, after the value."""
@@ -296,7 +368,9 @@ class _Compiler(Expressions):
         if isinstance(node, ast.Name):
             name = node.id
             return lambda f, v: variables.assign(f, name, v, line)
-        if isinstance(node, ast.Tuple):
+        if isinstance(node, (ast.Tuple, ast.List)):
+            if any(isinstance(e, ast.Starred) for e in node.elts):
+                raise self.refuse(node, f"cannot assign to {ast.unparse(node)} in a kernel: write rest = t[1:]")
             parts = [self.target(e) for e in node.elts]
 
             def unpack(f: Frame, v: Any) -> None:
@@ -417,16 +491,35 @@ class _Compiler(Expressions):
         body, orelse = self.loop_parts(node)
         line = node.lineno
         paths, kind = self.paths(node), flow.FOREVER if forever else flow.ENTERED if entered else flow.PERHAPS
-        return suspending(lambda f: flow.run_while(f, test, body, orelse, line, paths, kind))
+        together, names = self.lanes_together(node.test, *node.body), decided_by(node)
+        return suspending(lambda f: flow.run_while(f, test, body, orelse, line, paths, kind, together, names))
 
     def stmt_For(self, node: ast.For) -> Statement:
         if self.node_suspends(node.target):
             raise self.refuse(node, "the target of a loop cannot call a device function")
-        iterable, assign, line = self.expr(node.iter), self.target(node.target), node.lineno
+        iterable, assign, line = self.expr(as_tuple(node.iter)), self.target(node.target), node.lineno
         self.forget(node)
         body, orelse = self.loop_parts(node)
-        paths = self.paths(node)
-        return suspending(lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths))
+        paths, together, names = self.paths(node), self.lanes_together(*node.body), decided_by(node)
+        return suspending(lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths, together, names))
+
+    def lanes_together(self, *code: ast.AST) -> Callable[[], int]:
+        """Asks how many lanes stay together in some code (`width_of`).  The device functions it calls compile later."""
+        callees, used, fine = [], [], True
+        for node in (n for each in code for n in ast.walk(each) if isinstance(n, ast.Call)):
+            thing = self.static(node.func)
+            path = None if thing is DYNAMIC else intrinsics.device_path(thing)
+            if thing is DYNAMIC:
+                fine &= isinstance(node.func, ast.Attribute) and node.func.attr != "sync"
+            elif path is not None:
+                used.append(path)
+            elif getattr(thing, "py_func", None) is not None:
+                callees.append(thing.py_func)
+            else:
+                fine &= thing is not print
+        if not fine:
+            return lambda: 0
+        return functools.cache(lambda: width_of({*used}.union(*(compile_function(each).uses() for each in callees))))
 
     def loop_parts(self, node: ast.For | ast.While) -> tuple[Statement, Statement | None]:
         body = self.block(node.body)
@@ -463,7 +556,7 @@ class _Compiler(Expressions):
 
 def _places(target: ast.expr) -> list[ast.expr]:
     """The parts of a target that are computed: all but names."""
-    if isinstance(target, ast.Tuple):
+    if isinstance(target, (ast.Tuple, ast.List)):
         return [place for each in target.elts for place in _places(each)]
     return [] if isinstance(target, ast.Name) else [target]
 

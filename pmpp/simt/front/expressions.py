@@ -8,16 +8,31 @@ import functools
 import inspect
 import itertools
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pmpp.simt.api import intrinsics
-from pmpp.simt.front import accidental_float64, calls, flow, indexing, python, ufuncs, variables
-from pmpp.simt.front.names import DYNAMIC, Names, calls_something, folded, is_value
-from pmpp.simt.machine.frames import Frame
+from pmpp.simt.front import (
+    accidental_float64,
+    advice,
+    array_functions,
+    calls,
+    flow,
+    indexing,
+    python,
+    things,
+    tuples,
+    ufuncs,
+    variables,
+)
+from pmpp.simt.front.names import DYNAMIC, Names, calls_something, counts_from_the_end, folded, is_value
+from pmpp.simt.machine import memory
+from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.instructions import FP16, FP64, INTEGER, SPECIAL, class_of, class_of_call, classify
+from pmpp.simt.machine.memory import Array
 from pmpp.simt.machine.turns import Waits, plain, suspending, suspends
 from pmpp.simt.values import dtypes, maths
 from pmpp.simt.values.dtypes import is_number
@@ -31,13 +46,23 @@ Expression = Callable[[Frame], Any]
 
 DOUBLE = dtypes.FLOAT64.num
 
+#: What Numba does not compile: what it is called, and what to write instead.
+_LOOP = "write a loop"
 REFUSED = {
-    ast.Dict: "a dict", ast.DictComp: "a dict comprehension", ast.List: "a list", ast.ListComp: "a list comprehension",
-    ast.Set: "a set", ast.SetComp: "a set comprehension", ast.GeneratorExp: "a generator", ast.JoinedStr: "an f-string",
-    ast.Await: "await", ast.Yield: "yield", ast.YieldFrom: "yield", ast.Starred: "a starred argument", ast.Try: "try",
-    ast.With: "with", ast.Import: "import", ast.ImportFrom: "import", ast.Global: "global",
-    ast.Nonlocal: "nonlocal", ast.ClassDef: "a class", ast.Delete: "del", ast.Match: "match",
-    ast.NamedExpr: "an assignment expression",
+    ast.Dict: ("a dict", "write a tuple, or pass an array"), ast.DictComp: ("a dict comprehension", "pass an array"),
+    ast.List: ("a list", "write a tuple, (1, 2), or cuda.local.array for what changes"),
+    ast.ListComp: ("a list comprehension", "write a loop that fills a cuda.local.array"),
+    ast.Set: ("a set", "write a tuple, (1, 2)"), ast.SetComp: ("a set comprehension", "write a tuple"),
+    ast.GeneratorExp: ("a generator", _LOOP), ast.JoinedStr: ("an f-string", "print takes several values"),
+    ast.Await: ("await", "a kernel runs from its first line to its last"), ast.Yield: ("yield", _LOOP),
+    ast.YieldFrom: ("yield", _LOOP),
+    ast.Starred: ("a star here", "* is for the arguments of a call, and for the elements of a tuple"),
+    ast.Try: ("try", "test with if before"), ast.With: ("with", "a kernel has nothing to open or close"),
+    ast.Import: ("import", "import it outside the kernel"), ast.ImportFrom: ("import", "import it outside the kernel"),
+    ast.Global: ("global", "a kernel cannot change a global: pass an array"),
+    ast.Nonlocal: ("nonlocal", "return the new value"), ast.ClassDef: ("a class", "define it outside the kernel"),
+    ast.Delete: ("del", "leave the variable alone"),
+    ast.NamedExpr: ("an assignment expression", "assign on a line of its own"),
 }  # fmt: skip
 
 
@@ -49,9 +74,7 @@ class Expressions(Names):
         key = id(node)
         if key in self.computed_before:
             return lambda f: f.slots.pop(key)
-        for kind, name in REFUSED.items():
-            if isinstance(node, kind):
-                raise self.refuse(node, f"{name} does not exist on the device")
+        self.refuse_syntax(node)
         method = getattr(self, "expr_" + type(node).__name__, None)
         if method is None:
             raise self.refuse(node, f"{type(node).__name__} is not supported in a kernel")
@@ -62,6 +85,12 @@ class Expressions(Names):
         if any(map(self.node_suspends, operands)):
             return self.after_operands(operands, lambda: method(node, **options))
         return method(node, **options)
+
+    def refuse_syntax(self, node: ast.AST) -> None:
+        """Refuse what Numba does not compile wherever it stands."""
+        for kind, (name, instead) in REFUSED.items():
+            if isinstance(node, kind):
+                raise self.refuse(node, f"{name} does not exist on the device: {instead}")
 
     # -- operands that may have to wait ------------------------------------------------------------------------------
 
@@ -91,7 +120,10 @@ class Expressions(Names):
                 first = []
             else:
                 first = [function.value if isinstance(function, ast.Attribute) else function]
-            return [*first, *node.args, *(keyword.value for keyword in node.keywords)]
+            given = [a.value if isinstance(a, ast.Starred) else a for a in node.args]
+            return [*first, *given, *(keyword.value for keyword in node.keywords)]
+        if isinstance(node, ast.Tuple):
+            return [e.value if isinstance(e, ast.Starred) else e for e in node.elts]
         if isinstance(node, ast.Subscript):
             return [node.value, *(node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice])]
         if isinstance(node, (ast.BoolOp, ast.IfExp, ast.Lambda)):
@@ -121,9 +153,11 @@ class Expressions(Names):
         value = node.value
         if value is None or isinstance(value, str) or value is Ellipsis:
             return lambda f: value
+        if isinstance(value, tuple):
+            return self.known(node, value, ast.unparse(node))
         typed = dtypes.constant(value)
         if typed is None:
-            raise self.refuse(node, f"the literal {value!r} does not fit 64 bits")
+            raise self.refuse(node, f"the literal {value!r} does not fit 64 bits: write it as a float, {value!r}.0")
         return lambda f: typed
 
     def expr_Name(self, node: ast.Name) -> Expression:
@@ -150,12 +184,29 @@ class Expressions(Names):
         if hasattr(thing, "__cuda_array_interface__") and not isinstance(thing, type):
             return lambda f: indexing.captured_array(f.m, thing)
         if isinstance(thing, tuple):
-            parts = tuple(dtypes.constant(e) for e in thing)
-            if None not in parts:
-                return lambda f: parts
+            if any(inspect.isbuiltin(e) or inspect.isfunction(e) for e in thing):
+                raise self.refuse(
+                    node, f"{name} is a tuple with a function in it, which has no type in Numba: name each"
+                )
+            parts = [self.known(node, e, f"{name}[{k}]") for k, e in enumerate(thing)]
+            if tuples.holds_arrays(thing):
+                return lambda f: tuples.like(thing, [part(f) for part in parts])
+            fixed = tuples.like(thing, [part(None) for part in parts])  # type: ignore[arg-type]
+            return lambda f: fixed
+        if isinstance(thing, enum.Enum):
+            return lambda f: thing
         typed = dtypes.constant(thing)
         if typed is not None:
             return lambda f: typed
+        if isinstance(thing, int):
+            raise self.refuse(
+                node, f"{name} is {thing}, which does not fit 64 bits: make it a float outside the kernel"
+            )
+        if isinstance(thing, (list, dict, set, frozenset)):
+            what, instead = type(thing).__name__, "a tuple" if isinstance(thing, list) else "a tuple, or pass an array"
+            raise self.refuse(
+                node, f"{name} is a {what}, and Numba compiles no {what} that is a global: make it {instead}"
+            )
         return lambda f: thing
 
     def expr_Attribute(self, node: ast.Attribute) -> Expression:
@@ -186,7 +237,7 @@ class Expressions(Names):
     def binary(self, op: ast.operator, node: ast.AST) -> Callable:
         name = type(op).__name__
         if name not in BINARY:
-            raise self.refuse(node, "matrix multiplication with @ does not exist on the device")
+            raise self.refuse(node, "matrix multiplication with @ does not exist on the device: write the loops")
         function = BINARY[name]
         flop = function.flop
         nodes = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
@@ -196,17 +247,25 @@ class Expressions(Names):
         plain = constant is not None and not isinstance(constant, (complex, np.complexfloating))
         divides = name == "Div" and not (plain and math.frexp(constant)[0] in (0.5, -0.5))
         powers = name == "Pow" and not isinstance(constant, (int, np.integer))
-        may_raise = name in ("Pow", "Div")
+        may_raise, in_place = name in ("Pow", "Div"), isinstance(node, ast.AugAssign)
         folded = all(map(self.is_constant, nodes))  # the compiler computes it
+        too_large = self.too_large(node) if isinstance(node, ast.BinOp) else ""
 
         def operate(f: Frame, a: Any, b: Any, line: int) -> Any:
             try:
                 result = function(a, b)
             except (AttributeError, TypeError, ValueError) as error:
+                whole, real = things.as_numbers(f, a, b, template, line)
+                if whole is not None:
+                    return operate(f, whole, real, line)
+                if not in_place and (result := tuples.added(name, a, b)) is not None:
+                    return result
                 raise variables.bad_operands(f, name, a, b, line) from error
             if may_raise:
                 variables.check_operator(f, name, a, b, line)
             m = f.m
+            if too_large and m.warnings is not None:
+                m.warnings.note("overflow", m.place.site or line, f"{too_large} does not fit 64 bits: it is {result}")
             if m.counts is not None:
                 kind = SPECIAL if divides or (powers and result.dtype.kind == "f") else class_of(result.dtype)
                 if flop and not folded:
@@ -220,6 +279,14 @@ class Expressions(Names):
 
         return operate
 
+    def too_large(self, node: ast.BinOp) -> str:
+        """An operation on constants, as written, if its result does not fit 64 bits, in which it is computed."""
+        values = [self.fixed(side) for side in (node.left, node.right)]
+        if not all(type(value) is int for value in values) or (isinstance(node.op, ast.Pow) and values[1] > 4096):
+            return ""
+        exact = self.of_two_constants(node)
+        return ast.unparse(node) if type(exact) is int and dtypes.constant(exact) is None else ""
+
     def expr_UnaryOp(self, node: ast.UnaryOp) -> Expression:
         operand, line = self.expr(node.operand), node.lineno
         name = type(node.op).__name__
@@ -227,9 +294,13 @@ class Expressions(Names):
 
         def ev(f: Frame) -> Any:
             a = operand(f)
+            if isinstance(a, enum.IntEnum) and name != "Not":
+                a = np.int64(a)
             try:
                 result = function(a)
             except (AttributeError, TypeError) as error:
+                if name == "Not" and isinstance(a, str):
+                    return np.bool_(not a)
                 raise variables.bad_operands(f, name, a, None, line) from error
             if f.m.counts is not None:
                 f.m.counts.instruction(line, f.mask, class_of(result.dtype))
@@ -240,7 +311,10 @@ class Expressions(Names):
     def expr_Compare(self, node: ast.Compare) -> Expression:
         line = node.lineno
         first = self.expr(node.left)
-        sides = itertools.pairwise([node.left, *node.comparators])
+        *others, last = node.comparators
+        if isinstance(node.ops[-1], (ast.In, ast.NotIn)):
+            last = as_tuple(last)  # Python's own compiler does that
+        sides = itertools.pairwise([node.left, *others, last])
         rest = [(self.comparison(op, *two), self.expr(two[1])) for op, two in zip(node.ops, sides, strict=True)]
         if len(rest) == 1:
             compare, second = rest[0]
@@ -260,20 +334,26 @@ class Expressions(Names):
     def comparison(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Callable:
         name = type(op).__name__
         if name in ("Is", "IsNot"):
-            return lambda f, a, b, line: _identical(a, b, name == "Is")
+            return lambda f, a, b, line: things.identical(f, a, b, name == "Is", line)
         if name in ("In", "NotIn"):
-            return lambda f, a, b, line: indexing.contains(f, a, b, name == "In", line)
+            return lambda f, a, b, line: things.contains(f, a, b, name == "In", line)
         function = COMPARE[name]
         # A compiler compares in float32 after all if the other side is a literal that float32 holds exactly.
         exact = [self.exact_in_float32(side) for side in (left, right)]
         template = f"{{}} {variables.SYMBOLS[name]} {{}}"
 
         def compare(f: Frame, a: Any, b: Any, line: int) -> Any:
-            if isinstance(a, enum.Enum) and isinstance(b, enum.Enum) and name in ("Eq", "NotEq"):
-                return np.bool_((a == b) == (name == "Eq"))
+            if a.__class__ is Array or b.__class__ is Array:  # NumPy would compare the objects
+                raise variables.bad_operands(f, name, a, b, line)
             try:
                 result = function(a, b)
             except (AttributeError, TypeError) as error:
+                whole, real = things.as_numbers(f, a, b, template, line)
+                if whole is not None:
+                    return compare(f, whole, real, line)
+                result = things.compared(name, a, b)
+                if result is not None:
+                    return result
                 raise variables.bad_operands(f, name, a, b, line) from error
             if f.m.counts is not None:
                 kind, other = class_of(a.dtype), class_of(b.dtype)
@@ -343,8 +423,28 @@ class Expressions(Names):
         return lambda f: look_at(f, flow.conditional(f, test, yes, no, line, sides))
 
     def expr_Tuple(self, node: ast.Tuple) -> Expression:
-        parts = [self.expr(e) for e in node.elts]
-        return lambda f: tuple([p(f) for p in parts])
+        return self.gathered(node.elts, tuple)
+
+    def gathered(self, nodes: list[ast.expr], kind: type = list) -> Callable[[Frame], Any]:
+        """The values of some expressions; of one with a star before it, those of the tuple's elements."""
+        parts = [self.expr(e.value if isinstance(e, ast.Starred) else e) for e in nodes]
+        if not any(isinstance(e, ast.Starred) for e in nodes):
+            return lambda f: kind([p(f) for p in parts])
+        stars = [isinstance(e, ast.Starred) for e in nodes]
+
+        def ev(f: Frame) -> Any:
+            values: list[Any] = []
+            for part, star, node in zip(parts, stars, nodes, strict=True):
+                value = part(f)
+                if star and not isinstance(value, tuple):
+                    what = ast.unparse(node)
+                    raise f.m.error(
+                        f"{what}: a star takes a tuple, not {kind_of(value)}", node.lineno, UnsupportedError
+                    )
+                values.extend(value if star else [value])
+            return kind(values)
+
+        return ev
 
     def expr_Slice(self, node: ast.Slice) -> Expression:
         parts = [self.expr(e) if e is not None else None for e in (node.lower, node.upper, node.step)]
@@ -352,7 +452,7 @@ class Expressions(Names):
 
     def subscript(self, node: ast.Subscript) -> tuple[Expression, Expression, str, tuple[bool, ...]]:
         index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        literals = tuple(accidental_float64.is_literal(e) for e in index)
+        literals = tuple(map(self.may_be_negative, index))
         parts = [self.expr(e) for e in index]
         if isinstance(node.slice, ast.Tuple):
             indices: Expression = lambda f: tuple([p(f) for p in parts])  # noqa: E731
@@ -365,49 +465,62 @@ class Expressions(Names):
 
         return self.expr(node.value), indices, ast.unparse(node.value), literals
 
+    def may_be_negative(self, node: ast.expr) -> bool | str:
+        """Whether an index may count from the end: a literal does, and what is written so, which is noted."""
+        if accidental_float64.is_literal(node):
+            return True
+        if isinstance(node, ast.Name) and node.id in self.assigned_once:
+            node = self.assigned_once[node.id]
+        return memory.FROM_THE_END if counts_from_the_end(node) else False
+
     def expr_Subscript(self, node: ast.Subscript) -> Expression:
         base, indices, name, literals = self.subscript(node)
         line = node.lineno
         return lambda f: indexing.get_item(f, base(f), indices(f), name, line, literals)
 
     def expr_Call(self, node: ast.Call, *, used: bool = True) -> Expression:
-        args, names = [], []
-        for a in node.args:
-            args.append(self.expr(a))
+        args, names = self.gathered(node.args), []
         for k in node.keywords:
             if k.arg is None:
-                raise self.refuse(node, "** does not exist on the device")
+                raise self.refuse(node, "** does not exist on the device: name the arguments, f(a=1)")
             names.append((k.arg, self.expr(k.value)))
         thing = self.static(node.func)
+        if thing is print and names:
+            raise self.refuse(node, f"print takes no {names[0][0]}= on a GPU: values alone")
         line = node.lineno
-        literals = tuple(self.literal_argument(a) for a in node.args)
+        literals = tuple(not isinstance(a, ast.Starred) and self.literal_argument(a) for a in node.args)
         first = ast.unparse(node.args[0]) if node.args else ""
         call = intrinsics.Call(line, used, first, id(node), node, literals)
         if thing is DYNAMIC:
             if isinstance(node.func, ast.Attribute):
                 base, attribute = self.expr(node.func.value), node.func.attr
                 if attribute == "sync":
-                    return suspending(lambda f: calls.synchronise(f, base(f), [a(f) for a in args], line))
-                return lambda f: calls.method(f, base(f), attribute, [a(f) for a in args], line)
+                    return suspending(lambda f: calls.synchronise(f, base(f), args(f), line))
+                if names:
+                    raise self.refuse(node, f"{ast.unparse(node.func)}() takes no arguments by name in a kernel")
+                return lambda f: calls.method(f, base(f), attribute, args(f), line, call)
             function = self.expr(node.func)
-            return suspending(
-                lambda f: calls.call_value(f, function(f), [a(f) for a in args], {k: v(f) for k, v in names}, call)
-            )
+            return suspending(lambda f: calls.call_value(f, function(f), args(f), {k: v(f) for k, v in names}, call))
         path = intrinsics.device_path(thing)
         if path is not None:
             return self.device_call(node, path, call, args, names)
         dtype = dtypes.as_dtype(thing)
         if dtype is not None and thing not in (bool, int, float):
-            return lambda f: calls.cast_call(f, dtype, [a(f) for a in args], line)
-        handler = python.handler(thing) or ufuncs.handler(thing)
+            simple = len(node.args) == 1 and not names and _is_written_plainly(node.args[0])
+            simple = simple and not isinstance(self.static(node.args[0]), enum.Enum)  # which Numba does not cast
+            known = self.constant_value(node) if simple else None
+            if known is not None:  # np.float32(0.5): cast once, and counted each time
+                return lambda f: calls.constant_cast(f, known, line)
+            return lambda f: calls.cast_call(f, dtype, args(f), line)
+        handler = python.handler(thing) or ufuncs.handler(thing) or array_functions.handler(thing)
+        if handler is None and tuples.is_named(thing):
+            handler = tuples.maker(thing)
         if handler is not None:
             return self.plain_call(handler, call, args, names, getattr(thing, "__name__", ""))
         py_func = getattr(thing, "py_func", None)
         if py_func is not None:
             self.callees.append(py_func)
-            return suspending(
-                lambda f: calls.call_value(f, thing, [a(f) for a in args], {k: v(f) for k, v in names}, call)
-            )
+            return suspending(lambda f: calls.call_value(f, thing, args(f), {k: v(f) for k, v in names}, call))
         raise self.refuse(node, self.unknown_call(node, thing))
 
     def literal_argument(self, node: ast.expr) -> bool | str:
@@ -418,32 +531,53 @@ class Expressions(Names):
 
     def unknown_call(self, node: ast.Call, thing: Any) -> str:
         name = ast.unparse(node.func)
-        if inspect.isfunction(thing):
+        if inspect.isfunction(thing) and thing.__module__.partition(".")[0] not in ("numpy", "math", "random"):
             return f"{name} is a plain Python function; a kernel calls functions made with @cuda.jit(device=True)"
-        if type(thing).__module__ == "numpy" or getattr(thing, "__module__", "") == "numpy":
-            named = name.rpartition(".")[2]
-            instead = f"math.{named} or a loop" if hasattr(math, named) else "a loop"
-            return f"{name} does not run on the device; write {instead}"
-        return f"{name} cannot be called in a kernel"
+        if isinstance(thing, type) and issubclass(thing, enum.Enum):
+            return f"{name} cannot be called in a kernel: compare with its members' values"
+        instead = advice.instead_of(thing, name)
+        return f"{name} cannot be called in a kernel{': ' + instead if instead else ''}"
 
-    def device_call(self, node: ast.Call, path: str, call: intrinsics.Call, args: list, names: list) -> Expression:
+    def device_call(self, node: ast.Call, path: str, call: intrinsics.Call, args: Callable, names: list) -> Expression:
         handler = intrinsics.DEVICE.get(path)
         if handler is None:
             raise self.refuse(node, f"cuda.{path} is not supported by the interpreter")
         self.uses.add(path)
-        if path in ("grid", "gridsize") and (len(args) != 1 or self.static(node.args[0]) not in (1, 2, 3)):
-            raise self.refuse(node, f"the argument of cuda.{path} must be the literal 1, 2 or 3")
+        if path == "syncwarp" and (node.args or node.keywords):
+            self.uses.add("syncwarp(mask)")
+        if path in ("grid", "gridsize"):
+            given = node.args[0] if len(node.args) == 1 and not names else None
+            if not node.args and [k.arg for k in node.keywords] == ["ndim"]:
+                given = node.keywords[0].value
+                args, names = self.gathered([given]), []
+            if given is None or self.static(given) not in (1, 2, 3):
+                raise self.refuse(node, f"the argument of cuda.{path} must be the literal 1, 2 or 3")
         if path in ("shared.array", "local.array"):
-            return self.array_call(node, handler, call, args, names)
+            return self.array_call(node, handler, call, names)
+        if path.startswith("shfl_"):
+            args = self.passing_on(node, args)
         return self.plain_call(handler, call, args, names, path)
 
-    def array_call(
-        self, node: ast.Call, handler: Callable, call: intrinsics.Call, args: list, names: list
-    ) -> Expression:
+    def passing_on(self, node: ast.Call, args: Callable) -> Callable[[Frame], list]:
+        """The arguments of a shuffle: of a variable that is passed on, only the lanes that are asked need a value."""
+        passed = node.args[1] if len(node.args) > 1 else None
+        if (
+            not isinstance(passed, ast.Name)
+            or isinstance(node.args[0], ast.Starred)
+            or self.level(passed.id) != 0
+            or id(passed) in self.computed_before
+        ):
+            return args
+        before, behind = self.gathered(node.args[:1]), self.gathered(node.args[2:])
+        return lambda f: [*before(f), variables.read_operand(f, passed.id, passed.lineno), *behind(f)]
+
+    def array_call(self, node: ast.Call, handler: Callable, call: intrinsics.Call, names: list) -> Expression:
         """`cuda.shared.array(shape, dtype)`: the shape is needed before the kernel runs."""
+        if any(isinstance(a, ast.Starred) for a in node.args):
+            raise self.refuse(node, f"{call.function} takes no star: write its arguments")
         shape_node = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "shape"), None)
         shape = DYNAMIC if shape_node is None else self.static_int(shape_node)
-        rest, keywords = args[1:], [(k, v) for k, v in names if k != "shape"]
+        rest, keywords = self.gathered(node.args[1:]), [(k, v) for k, v in names if k != "shape"]
         dtype_node = (
             node.args[1] if len(node.args) > 1 else next((k.value for k in node.keywords if k.arg == "dtype"), None)
         )
@@ -453,7 +587,13 @@ class Expressions(Names):
                 intrinsics.element_type(dtype)
             except TypeError as error:
                 raise self.refuse(node, f"{call.function}: {error}") from error
+        for extent in shape if isinstance(shape, tuple) else (shape,):
+            if isinstance(extent, enum.Enum):
+                member = f"{type(extent).__name__}.{extent.name}"
+                raise self.refuse(node, f"the shape of {call.function} is {member}: write {member}.value")
         if shape is not DYNAMIC:
+            if handler is intrinsics.DEVICE["local.array"] and dtype is not DYNAMIC:
+                self.local_bytes.append(intrinsics.bytes_of(shape, dtype))
             return self.plain_call(functools.partial(handler, shape=shape), call, rest, keywords)
         refusal = self.refuse(
             node,
@@ -472,12 +612,12 @@ class Expressions(Names):
                 raise refusal
             shape = extents(f)
             make = functools.partial(handler, shape=shape)
-            return make(f, call, *(a(f) for a in rest), **{k: v(f) for k, v in keywords})
+            return make(f, call, *rest(f), **{k: v(f) for k, v in keywords})
 
         return ev
 
     def plain_call(
-        self, handler: Callable, call: intrinsics.Call, args: list, names: list, name: str = ""
+        self, handler: Callable, call: intrinsics.Call, args: Callable, names: list, name: str = ""
     ) -> Expression:
         silent = getattr(handler, "counts_itself", False) or isinstance(handler, functools.partial)
         line, kind = call.line, classify(name)
@@ -486,7 +626,7 @@ class Expressions(Names):
             return self.waiting_call(handler, call, args, names)
 
         def ev(f: Frame) -> Any:
-            values = [a(f) for a in args]
+            values = args(f)
             if f.mask is None:
                 return np.int64(0)
             keywords = {k: v(f) for k, v in names} if names else {}
@@ -496,7 +636,7 @@ class Expressions(Names):
             except SimtError:
                 raise
             except (TypeError, ValueError, AttributeError) as error:
-                raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error)}", line, UnsupportedError) from error
+                raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error, values)}", line, UnsupportedError) from error
             if f.m.counts is not None and not silent:
                 f.m.counts.instruction(line, f.mask, class_of_call(result, values) if kind is None else kind)
                 if common and is_number(result) and result.dtype.num == DOUBLE:
@@ -507,13 +647,13 @@ class Expressions(Names):
 
         return ev
 
-    def waiting_call(self, handler: Callable, call: intrinsics.Call, args: list, names: list) -> Expression:
+    def waiting_call(self, handler: Callable, call: intrinsics.Call, args: Callable, names: list) -> Expression:
         """A call of a barrier.  Handlers that may wait count themselves."""
         line = call.line
 
         @suspending
         def ev(f: Frame) -> Waits:
-            values = [a(f) for a in args]
+            values = args(f)
             if f.mask is None:
                 return np.int64(0)
             keywords = {k: v(f) for k, v in names}
@@ -523,7 +663,7 @@ class Expressions(Names):
             except SimtError:
                 raise
             except (TypeError, ValueError, AttributeError) as error:
-                raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error)}", line, UnsupportedError) from error
+                raise f.m.error(f"{ast.unparse(call.node)}: {_plain(error, values)}", line, UnsupportedError) from error
 
         return ev
 
@@ -532,12 +672,29 @@ class Expressions(Names):
 _NUMERIC = ("min", "max", "pow", "float", "abs", "sum", "divmod", "fma", "cbrt")
 
 
-def _identical(a: Any, b: Any, wanted: bool) -> Any:
-    """`a is b`: numbers have no identity on the device, so of two of one type it asks whether they are equal."""
-    if is_number(a) and is_number(b) and a.dtype == b.dtype:
-        return COMPARE["Eq" if wanted else "NotEq"](a, b)
-    return np.bool_((a is b) == wanted)
+def as_tuple(node: ast.expr) -> ast.expr:
+    """A list that Python's compiler makes a tuple, because only its elements are asked for."""
+    if isinstance(node, ast.List) and not any(isinstance(e, ast.Starred) for e in node.elts):
+        return ast.copy_location(ast.Tuple(node.elts, ast.Load()), node)
+    return node
 
 
-def _plain(error: Exception) -> str:
-    return str(error).replace("handler() ", "").replace("() takes", " takes")
+def _is_written_plainly(node: ast.expr) -> bool:
+    """Whether computing an expression is no instruction: a name, a literal or what Python makes of literals."""
+    return isinstance(node, (ast.Constant, ast.Name, ast.Attribute)) or folded(node) is not DYNAMIC
+
+
+_NO_DTYPE = re.compile(r"'(\w+)' object has no attribute '(?:dtype|shape|ndim)'")
+
+
+def _plain(error: Exception, values: list) -> str:
+    """What a handler has to say about its arguments, in a reader's words."""
+    text = str(error).replace("handler() ", "").replace("() takes", " takes")
+    text = re.sub(r"^\S+ takes .*positional arguments? but .*", "it does not take so many arguments", text)
+    text = re.sub(r"^\S+ missing \d+ required .*", "it takes more arguments", text)
+    text = re.sub(r"^\S+ got an unexpected keyword argument '(\w+)'.*", r"it takes no argument \1", text)
+    found = _NO_DTYPE.search(text)
+    if found:
+        odd = next((v for v in values if not is_number(v)), None)
+        return f"it takes numbers, not {kind_of(odd)}{': write its .value' if isinstance(odd, enum.Enum) else ''}"
+    return text

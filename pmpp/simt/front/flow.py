@@ -5,19 +5,22 @@ What may have to wait is a generator (machine/turns.py): loops always, the rest,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from pmpp.simt.front import inference
+from pmpp.simt.front.gathering import Gathering
 from pmpp.simt.front.indexing import get_item
 from pmpp.simt.front.inference import Paths, settle
-from pmpp.simt.front.variables import Range, common_zero, condition, select, widen
+from pmpp.simt.front.variables import Numbered, Places, Range, common_zero, condition, select, widen
 from pmpp.simt.front.waiting import Watch
 from pmpp.simt.machine.frames import Frame, Loop, kind_of
 from pmpp.simt.machine.lanes import Mask, union
 from pmpp.simt.machine.memory import Array
+from pmpp.simt.machine.scattered import Scattered
 from pmpp.simt.machine.turns import Waits, plain, suspending, suspends, through
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.dtypes import is_number
@@ -94,6 +97,7 @@ def conditional(f: Frame, test: Callable, yes: Callable, no: Callable, line: int
     if true is None or false is None:
         taken, other = (no, yes) if true is None else (yes, no)
         result, kind = taken(f), paths[other].of_value(f, other)
+        _of_one_kind(f, result, paths[other], other, line)
         return result if kind is None or not is_number(result) else widen(result, dtypes.unify(result.dtype, kind))
     try:
         f.mask = true
@@ -118,6 +122,7 @@ def conditional_by_turns(
         taken, other = (no, yes) if true is None else (yes, no)
         result = (yield from taken(f)) if suspends(taken) else taken(f)
         kind = paths[other].of_value(f, plain(other))
+        _of_one_kind(f, result, paths[other], plain(other), line)
         return result if kind is None or not is_number(result) else widen(result, dtypes.unify(result.dtype, kind))
     try:
         f.mask = true
@@ -127,6 +132,15 @@ def conditional_by_turns(
     finally:
         f.mask = outer
     return select(f, c, a, b, line)
+
+
+def _of_one_kind(f: Frame, result: Any, paths: Paths, other: Callable, line: int) -> None:
+    """Refuse an array where the side that no lane takes is an array of another type: Numba has no type for both."""
+    if isinstance(result, (Array, Scattered)):
+        mine, theirs = inference.type_of(result), paths.kind_of_value(f, other)
+        if isinstance(theirs, tuple) and len(theirs) == 2 and isinstance(theirs[1], int) and mine != theirs:
+            message = f"a variable cannot be {kind_of(result)} or an array of another type: Numba has no type for both"
+            raise f.m.error(message, line, UnsupportedError)
 
 
 # -- statements ------------------------------------------------------------------------------------------------------
@@ -210,7 +224,15 @@ PERHAPS, ENTERED, FOREVER = range(3)
 
 @suspending
 def run_while(
-    f: Frame, test: Callable, body: Callable, orelse: Callable | None, line: int, paths: Paths, kind: int
+    f: Frame,
+    test: Callable,
+    body: Callable,
+    orelse: Callable | None,
+    line: int,
+    paths: Paths,
+    kind: int,
+    together: Callable[[], int],
+    deciding: frozenset[str],
 ) -> Waits:
     """Repeat while any lane's test holds."""
     m, outer, loop = f.m, f.mask, Loop()
@@ -226,11 +248,15 @@ def run_while(
     before = dict(f.vars) if paths.assigned and (paths.breaks or kind > PERHAPS) else None
     head = paths.types(f, lambda g: inference.rounds(g, once, None, head=True), "head") if paths.assigned else ()
     f.loops.append(loop)
-    current, done = outer, None
-    watch = Watch(f, line)
+    loop.current = outer
+    watch = Watch(f, line, deciding)
+    gathering = Gathering.of(f, loop, together)
     test_waits, body_waits = suspends(test), suspends(body)
-    while current is not None:
-        f.mask, m.place.line = current, line
+    while loop.current is not None:
+        if gathering is not None and loop.current.lanes <= gathering.few:
+            gathering.check()
+        current = f.mask = loop.current
+        m.place.line = line
         if kind == PERHAPS:
             settle(f, head, line)
         c = condition(f, (yield from test(f)) if test_waits else test(f), line)
@@ -240,7 +266,7 @@ def run_while(
             going, leaving = current.split(c)
         if m.counts is not None:
             m.branch(line, current, going, leaving)
-        done = union(done, leaving)
+        loop.done = union(loop.done, leaving)
         if going is None:
             break
         f.mask, loop.continued = going, None
@@ -250,16 +276,18 @@ def run_while(
             yield from body(f)
         else:
             body(f)
-        current = union(f.mask, loop.continued)
-        turn = watch.check(current, endless=True)
+        loop.current = union(f.mask, loop.continued)
+        turn = watch.check(loop.current, endless=True)
         if turn is not None:
             yield from turn
+    if gathering is not None:
+        gathering.end()
     f.loops.pop()
-    yield from _after_loop(f, outer, done, loop, orelse)
+    yield from _after_loop(f, outer, loop, orelse)
     if before is not None and f.mask is not None:
 
         def run(g: Frame) -> None:
-            through(run_while(g, test, body, orelse, line, paths, kind))
+            through(run_while(g, test, body, orelse, line, paths, kind, together, deciding))
 
         settle(f, paths.types(f, run, before=before), line)
 
@@ -273,6 +301,8 @@ def run_for(
     orelse: Callable | None,
     line: int,
     paths: Paths,
+    together: Callable[[], int],
+    deciding: frozenset[str],
 ) -> Waits:
     """Repeat over a range, a tuple, an array, enumerate or zip."""
     m, outer, loop = f.m, f.mask, Loop()
@@ -287,15 +317,16 @@ def run_for(
     if paths.assigned:
         head = paths.types(f, lambda g: _dry_for(g, plain(iterable)(g), assign_target, body, None, head=True), "head")
     f.loops.append(loop)
-    loop.current, done = outer, None
+    loop.current = outer
+    gathering = Gathering.of(f, loop, together) if isinstance(source, Range) else None
     body_waits = suspends(body)
-    watch = Watch(f, line) if m.turns is not None or m.launch.can_begin_again else None
-    for going, leaving, value in _rounds(f, source, loop, line):
+    watch = Watch(f, line, deciding) if m.turns is not None or m.launch.can_begin_again else None
+    for going, leaving, value in _rounds(f, source, loop, line, gathering):
         f.mask = loop.current
         settle(f, head, line)
         if m.counts is not None:
             m.branch(line, loop.current, going, leaving)
-        done = union(done, leaving)
+        loop.done = union(loop.done, leaving)
         if going is None:
             break
         f.mask, loop.continued = going, None
@@ -311,12 +342,14 @@ def run_for(
         if loop.current is None:
             break
         m.place.line = line
+    if gathering is not None:
+        gathering.end()
     f.loops.pop()
-    yield from _after_loop(f, outer, done, loop, orelse)
+    yield from _after_loop(f, outer, loop, orelse)
     if before is not None and f.mask is not None:
 
         def run(g: Frame) -> None:
-            through(run_for(g, iterable, assign_target, body, orelse, line, paths))
+            through(run_for(g, iterable, assign_target, body, orelse, line, paths, together, deciding))
 
         settle(f, paths.types(f, run, before=before), line)
 
@@ -324,7 +357,7 @@ def run_for(
 def _dry_for(
     f: Frame, source: Any, assign_target: Callable, body: Callable, orelse: Callable | None, *, head: bool = False
 ) -> None:
-    value = source.dtype.type(0) if isinstance(source, (Range, Array)) else next(iter(source))
+    value = _typical(f, source)
 
     def once(g: Frame) -> None:
         assign_target(g, value)
@@ -333,7 +366,21 @@ def _dry_for(
     inference.rounds(f, once, None if orelse is None else plain(orelse), head=head)
 
 
-def _after_loop(f: Frame, outer: Mask, done: Mask | None, loop: Loop, orelse: Callable | None) -> Waits:
+def _typical(f: Frame, source: Any) -> Any:
+    """One of the values that a loop runs over, in a dry run."""
+    if isinstance(source, Range):
+        return source.dtype.type(0)
+    if isinstance(source, Places):
+        return (np.int64(0),) * len(source.extents)
+    if isinstance(source, Numbered):
+        return source.start, _typical(f, source.source)
+    if isinstance(source, Array):
+        return get_item(f, source, (np.int64(0),), source.storage.name, 0, (True,))
+    return next(iter(source))
+
+
+def _after_loop(f: Frame, outer: Mask, loop: Loop, orelse: Callable | None) -> Waits:
+    done = loop.done
     if orelse is not None and done is not None:
         f.mask = done
         if suspends(orelse):
@@ -345,17 +392,33 @@ def _after_loop(f: Frame, outer: Mask, done: Mask | None, loop: Loop, orelse: Ca
     f.mask = outer if after is not None and after.lanes == outer.lanes else after
 
 
-def _rounds(f: Frame, source: Any, loop: Loop, line: int) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
+def _rounds(
+    f: Frame, source: Any, loop: Loop, line: int, gathering: Gathering | None
+) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
     """For each round: the lanes that do it, the lanes that are through, and the loop variable's value."""
     if isinstance(source, Range):
-        yield from _range_rounds(f, source, loop, line)
+        yield from _range_rounds(f, source, loop, line, gathering)
+        return
+    if isinstance(source, Places):
+        yield from _place_rounds(source, loop)
+        return
+    if isinstance(source, Numbered):
+        counted = source.start
+        for going, leaving, value in _rounds(f, source.source, loop, line, gathering):
+            yield going, leaving, (counted, value)
+            counted = counted + np.int64(1)
+        return
+    if isinstance(source, Scattered):
+        yield from _scattered_rounds(f, source, loop, line)
         return
     for value in elements(f, source, line):
         yield loop.current, None, value
     yield None, loop.current, None
 
 
-def _range_rounds(f: Frame, r: Range, loop: Loop, line: int) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
+def _range_rounds(
+    f: Frame, r: Range, loop: Loop, line: int, gathering: Gathering | None
+) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
     if r.start.size == r.stop.size == r.step.size == 1:
         start, stop, step = (
             int(v if isinstance(v, np.generic) else v.reshape(-1)[0]) for v in (r.start, r.stop, r.step)
@@ -364,6 +427,8 @@ def _range_rounds(f: Frame, r: Range, loop: Loop, line: int) -> Iterator[tuple[M
             raise f.m.error("range() step must not be zero", line)
         make = r.dtype.type
         for i in range(start, stop, step):
+            if gathering is not None and loop.current.lanes <= gathering.few:
+                gathering.check()
             yield loop.current, None, make(i)
         yield None, loop.current, None
         return
@@ -371,16 +436,63 @@ def _range_rounds(f: Frame, r: Range, loop: Loop, line: int) -> Iterator[tuple[M
     if np.any((r.step == 0) & (True if active is None else active)):
         raise f.m.error("range() step must not be zero", line)
     value = np.broadcast_to(r.start, np.broadcast_shapes(*(np.shape(v) for v in (r.start, r.stop, r.step))))
-    up = np.asarray(r.step) > 0
+    stop, step, up = r.stop, r.step, np.asarray(r.step) > 0
+    upwards = bool(up.all())
     while True:
-        more = np.where(up, value < r.stop, value > r.stop)
-        going, leaving = loop.current.split(more)
+        few = gathering.check() if gathering is not None and loop.current.lanes <= gathering.few else None
+        if few is not None:
+            value, stop, step, up = (few.pick(v) for v in (value, stop, step, up))
+        more = value < stop if upwards else np.where(up, value < stop, value > stop)
+        if more.ndim:
+            going, leaving = loop.current.split(more)
+        else:  # a single lane
+            going, leaving = (loop.current, None) if more else (None, loop.current)
         yield going, leaving, value
-        value = (value + r.step).astype(r.dtype, copy=False)
+        value = value + step
+        if value.dtype != r.dtype:
+            value = value.astype(r.dtype)
+
+
+def _place_rounds(places: Places, loop: Loop) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
+    """Indices in C order, in each lane as many as its own extents make."""
+    extents = [n.astype(np.int64) for n in places.extents]
+    if all(n.size == 1 for n in extents):
+        for where in np.ndindex(*(max(0, int(n.reshape(-1)[0])) for n in extents)):
+            yield loop.current, None, tuple(map(np.int64, where))
+        yield None, loop.current, None
+        return
+    total: Any = np.int64(1)
+    for n in extents:
+        total = total * np.maximum(n, 0)
+    for k in itertools.count():
+        going, leaving = loop.current.split(np.asarray(k < total))
+        rest, where = np.int64(k), []
+        for n in reversed(extents):
+            n = np.maximum(n, 1)
+            where.append(rest % n)
+            rest = rest // n
+        yield going, leaving, tuple(reversed(where))
+
+
+def _scattered_rounds(f: Frame, source: Scattered, loop: Loop, line: int) -> Iterator:
+    """The elements of an array that is not the same in all lanes."""
+    length = source.gather(f, lambda part: np.int64(part.shape[0]) + np.int64(0))
+    for k in itertools.count():
+        going, leaving = loop.current.split(
+            np.broadcast_to(np.asarray(k < length), (1, 1) if not np.ndim(length) else np.shape(length))
+        )
+        value = None
+        if going is not None:
+            f.mask = going
+            value = get_item(f, source, (np.int64(k),), source.parts[0][1].storage.name, line, (True,))
+            f.mask = loop.current
+        yield going, leaving, value
 
 
 def _of_one_type(f: Frame, source: Any, line: int) -> None:
-    kinds = [v.dtype if is_number(v) else (getattr(v, "dtype", type(v)), getattr(v, "ndim", 0)) for v in source]
+    if not source:
+        raise f.m.error("a loop over an empty tuple does not compile in Numba: it has no type", line, UnsupportedError)
+    kinds = [inference.type_of(v) for v in source]
     if any(kind != kinds[0] for kind in kinds):
         given = ", ".join(map(kind_of, source))
         raise f.m.error(f"a loop over a tuple takes elements of one type, not {given}", line, UnsupportedError)
@@ -395,16 +507,29 @@ def elements(f: Frame, source: Any, line: int) -> Iterator[Any]:
         extent = source.shape[0]
         for i in range(int(extent)):
             yield get_item(f, source, (np.int64(i),), source.storage.name, line, (True,))
+    elif isinstance(source, Places):
+        if not all(n.size == 1 for n in source.extents):
+            message = "zip takes np.ndindex of extents that are the same for every thread"
+            raise f.m.error(message, line, UnsupportedError)
+        yield from (
+            tuple(map(np.int64, where)) for where in np.ndindex(*(int(n.reshape(-1)[0]) for n in source.extents))
+        )
+    elif isinstance(source, Numbered):
+        values = elements(f, source.source, line)
+        yield from ((source.start + np.int64(k), value) for k, value in enumerate(values))
     elif isinstance(source, Iterator):
         yield from source
     elif isinstance(source, Range):
         if not all(isinstance(v, np.generic) for v in (source.start, source.stop, source.step)):
             raise f.m.error(
-                "zip and enumerate take a range whose bounds are the same for every thread", line, UnsupportedError
+                "zip takes a range whose bounds are the same for every thread: loop over the range, and index",
+                line,
+                UnsupportedError,
             )
         yield from (source.dtype.type(i) for i in range(int(source.start), int(source.stop), int(source.step)))
     else:
-        raise f.m.error(f"cannot loop over {kind_of(source)}", line, UnsupportedError)
+        hint = ": loop over range(len(...)) and index" if isinstance(source, Scattered) else ""
+        raise f.m.error(f"cannot loop over {kind_of(source)}{hint}", line, UnsupportedError)
 
 
 def run_break(f: Frame) -> None:
@@ -433,7 +558,7 @@ def run_return(f: Frame, value: Any) -> None:
         if value is not None:
             f.value = value if f.value is None else common_zero([f.value, value]) if is_number(value) else value
         raise inference.Left
-    if value is not None:
+    if value is not None or f.value is not None:
         f.value = value if f.returned is None else select(f, f.mask.grid(), value, f.value, f.m.place.line)
     f.returned, f.mask = union(f.returned, f.mask), None
     if f.caller is None:

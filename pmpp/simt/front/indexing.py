@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from pmpp.simt.front import inference, variables
+from pmpp.simt.front.things import Choice
 from pmpp.simt.machine import memory
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.memory import Array, Storage
 from pmpp.simt.machine.scattered import Scattered
-from pmpp.simt.values import dtypes, operators, records
+from pmpp.simt.values import dtypes, records
 from pmpp.simt.values.dtypes import is_number
 from pmpp.simt.values.errors import UnsupportedError
 from pmpp.simt.values.vectors import Vector
@@ -41,27 +43,38 @@ def captured_array(m: Machine, thing: Any) -> Array:
     return array
 
 
+#: Indices that are no place along an axis, and those that leave or make one.
+_NO_PLACE = {type(None), type(Ellipsis)}
+_VIEWS = {type(None), slice}
+
+
 def get_item(f: Frame, base: Any, indices: tuple, name: str, line: int, literals: tuple[bool, ...]) -> Any:
     """`base[indices]`: an element, a view, or a tuple's item."""
     if isinstance(base, Scattered):
         return base.gather(f, lambda part: get_item(f, part, indices, name, line, literals))
     if isinstance(base, Array):
+        if not _NO_PLACE.isdisjoint(map(type, indices)):
+            indices, literals = _expanded(f, base, indices, literals, name, line, reading=True)
         if base.is_record and (base.ndim == 0 or isinstance(indices[0], str)):
             return load_field(f, base, _field_name(f, base, indices, name, line), f"{name}[{indices[0]!r}]", line)
-        if len(indices) == base.ndim and slice not in map(type, indices):
-            literals = literals if len(literals) == len(indices) else (False,) * len(indices)
+        if len(indices) == base.ndim and _VIEWS.isdisjoint(map(type, indices)):
+            literals = _aligned_literals(literals, indices)
             at, mask = memory.position(f.m, f.mask, base, indices, name, line, literals)
             if base.is_record:
                 return Array(base.storage, base.dtype, (), (), memory.lose(at, f.mask, mask))
             if mask is None:
                 return base.dtype.type(0)
             return memory.load(f.m, mask, base, at, name, line)
-        return _view(f, base, indices, name, line)
+        return _view(f, base, indices, name, line, literals)
     if isinstance(base, tuple):
         if len(indices) == 1 and isinstance(indices[0], slice):
-            return base[
-                slice(*(None if v is None else int(v) for v in (indices[0].start, indices[0].stop, indices[0].step)))
-            ]
+            bounds = (indices[0].start, indices[0].stop, indices[0].step)
+            if not all(v is None or (is_number(v) and v.size == 1) for v in bounds):
+                raise f.m.error(f"a slice of the tuple {name} takes constants", line, UnsupportedError)
+            return tuple(base)[slice(*(None if v is None else int(v) for v in bounds))]
+        if len(indices) == 1 and is_number(indices[0]) and indices[0].dtype == dtypes.BOOL:
+            message = f"{name} is a tuple, and Numba takes no bool as its index: write a if condition else b"
+            raise f.m.error(message, line, UnsupportedError)
         if len(indices) == 1 and is_number(indices[0]) and indices[0].size == 1:
             i = int(indices[0] if isinstance(indices[0], np.generic) else indices[0].reshape(-1)[0])
             if -len(base) <= i < len(base):
@@ -76,22 +89,56 @@ def get_item(f: Frame, base: Any, indices: tuple, name: str, line: int, literals
 def _tuple_lookup(f: Frame, base: tuple, indices: tuple, name: str, line: int) -> Any:
     if len(indices) != 1 or not is_number(indices[0]):
         raise f.m.error(f"{name} is a tuple and takes one integer index", line, UnsupportedError)
-    if len({v.dtype for v in base if is_number(v)}) != 1 or not all(map(is_number, base)):
+    if len({inference.type_of(v) for v in base}) != 1:
         raise f.m.error(f"{name} holds different types, so its index must be a constant", line, UnsupportedError)
+    index = indices[0].astype(np.int64)
+    inside = (index >= -len(base)) & (index < len(base))
+    variables.check_assertion(f, inside, f"IndexError: {name} is a tuple of {len(base)}, and its index outside", line)
+    index = np.where(index < 0, index + len(base), index)
     result = base[0]
     for i, value in enumerate(base[1:], 1):
-        result = np.where(indices[0] == i, value, result)
+        result = variables.select(f, index == i, value, result, line)
     return result
 
 
-def _view(f: Frame, base: Array, indices: tuple, name: str, line: int) -> Array:
+def _expanded(
+    f: Frame, base: Array, indices: tuple, literals: tuple, name: str, line: int, *, reading: bool = False
+) -> tuple[tuple, tuple]:
+    """Indices, and whether each is a literal, with all that `...` stands for. `None`, which makes an axis, stays."""
+    if sum(index is Ellipsis for index in indices) > 1:
+        raise f.m.error(f"{name} is indexed with two ...; one is enough", line, UnsupportedError)
+    if len(indices) == 1 and reading and base.ndim:
+        said, instead = ("...", ":") if indices[0] is Ellipsis else ("None", "None, ...")
+        message = f"{name}[{said}] alone does not compile in Numba for a GPU: write {name}[{instead}]"
+        raise f.m.error(message, line, UnsupportedError)
+    literals = _aligned_literals(literals, indices)
+    at = next((k for k, index in enumerate(indices) if index is Ellipsis), None)
+    if at is None:
+        return indices, literals
+    missing = base.ndim - sum(index is not None for index in indices) + 1
+    whole = (slice(None),) * missing
+    return (*indices[:at], *whole, *indices[at + 1 :]), (*literals[:at], *whole, *literals[at + 1 :])
+
+
+def _aligned_literals(literals: tuple, indices: tuple) -> tuple:
+    return literals if len(literals) == len(indices) else (False,) * len(indices)
+
+
+def _view(f: Frame, base: Array, indices: tuple, name: str, line: int, literals: tuple = ()) -> Array:
     """An array of fewer elements: some axes indexed, others sliced or left whole."""
-    if len(indices) > base.ndim:
-        raise f.m.error(f"{name} has {base.ndim} axes and cannot take {len(indices)} indices", line, UnsupportedError)
-    offset, shape, strides = base.offset, [], []
-    for axis, extent in enumerate(base.shape):
-        stride = base.strides[axis]
-        index = indices[axis] if axis < len(indices) else slice(None)
+    count = sum(index is not None for index in indices)
+    if count > base.ndim:
+        raise f.m.error(f"{name} has {base.ndim} axes and cannot take {count} indices", line, UnsupportedError)
+    offset, shape, strides, axis = base.offset, [], [], -1
+    literals = _aligned_literals(literals, indices)
+    rest = (slice(None),) * (base.ndim - count)
+    for index, literal in zip((*indices, *rest), (*literals, *rest), strict=True):
+        if index is None:
+            shape.append(1)
+            strides.append(0)
+            continue
+        axis += 1
+        extent, stride = base.shape[axis], base.strides[axis]
         if isinstance(index, slice):
             start, count, step = _slice(f, index, extent, line)
             offset = offset + start * stride
@@ -100,7 +147,7 @@ def _view(f: Frame, base: Array, indices: tuple, name: str, line: int) -> Array:
         else:
             index = memory.as_index(f.m, index, name)
             index, inside = memory.in_bounds(
-                f.m, f.mask, index, extent, name, base.storage.space, (axis, base.ndim), line, False
+                f.m, f.mask, index, extent, name, base.storage.space, (axis, base.ndim), line, literal
             )
             offset = memory.lose(offset + index * stride, f.mask, inside)
     return Array(base.storage, base.dtype, tuple(shape), tuple(strides), offset)
@@ -115,11 +162,22 @@ def _slice(f: Frame, s: slice, extent: Any, line: int) -> tuple[Any, Any, int]:
     if fixed and isinstance(extent, int):
         start, stop, step = slice(parts[0], parts[1], step).indices(extent)
         return start, len(range(start, stop, step)), step
-    if step != 1:
-        raise f.m.error("a slice whose bounds differ between threads must have step 1", line, UnsupportedError)
-    start, stop = (0 if s.start is None else s.start), (extent if s.stop is None else s.stop)
-    start, stop = (np.clip(np.where(np.less(v, 0), v + extent, v), 0, extent) for v in (start, stop))
-    return start, np.maximum(stop - start, 0), 1
+    if step == 0:
+        raise f.m.error("the step of a slice is 0", line)
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)  # where a slice may begin and end
+    begin, end = (low, high) if step > 0 else (high, low)
+    start = begin if s.start is None else np.clip(np.where(np.less(s.start, 0), s.start + extent, s.start), low, high)
+    stop = end if s.stop is None else np.clip(np.where(np.less(s.stop, 0), s.stop + extent, s.stop), low, high)
+    return start, np.maximum(-((start - stop) // step), 0), step
+
+
+def as_one(f: Frame, value: Any, line: int) -> int:
+    """An integer that is the same in every thread."""
+    one = _uniform(value) if is_number(value) else None
+    if one is None:
+        raise f.m.error(f"it takes an integer that is the same for every thread, not {kind_of(value)}", line,
+                        UnsupportedError)  # fmt: skip
+    return one
 
 
 def _uniform(value: Any) -> int | None:
@@ -135,25 +193,21 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
         return
     if not isinstance(base, Array):
         raise f.m.error(f"{name} is {kind_of(base)} and its items cannot be assigned", line, UnsupportedError)
+    if not _NO_PLACE.isdisjoint(map(type, indices)):
+        indices, literals = _expanded(f, base, indices, literals, name, line)
     if base.is_record:
         if base.ndim == 0 or isinstance(indices[0], str):
             field = _field_name(f, base, indices, name, line)
             store_field(f, base, field, value, f"{name}[{indices[0]!r}]", line)
             return
-        if len(indices) == base.ndim and slice not in map(type, indices):
+        if len(indices) == base.ndim and _VIEWS.isdisjoint(map(type, indices)):
             _copy_record(f, get_item(f, base, indices, name, line, literals), value, name, line)
             return
-    if len(indices) != base.ndim or slice in map(type, indices):
-        view = _view(f, base, indices, name, line)
-        if not all(isinstance(n, int) for n in view.shape):
-            raise f.m.error(
-                "assigning to a slice whose length differs between threads is not supported", line, UnsupportedError
-            )
-        for where in np.ndindex(*view.shape):
-            at = tuple(np.int64(i) for i in where)
-            each = get_item(f, value, at, name, line, (True,) * len(at)) if isinstance(value, Array) else value
-            set_item(f, view, at, each, name, line, (True,) * len(at))
+    if len(indices) != base.ndim or not _VIEWS.isdisjoint(map(type, indices)):
+        _assign_all(f, _view(f, base, indices, name, line, literals), value, name, line)
         return
+    if isinstance(value, enum.IntEnum) and dtypes.is_int(base.dtype):
+        value = np.int64(value)
     if not is_number(value):
         raise f.m.error(f"cannot store {kind_of(value)} in {name}, an array of {base.dtype}", line, UnsupportedError)
     if value.dtype.kind == "c" and base.dtype.kind != "c":
@@ -164,10 +218,36 @@ def set_item(f: Frame, base: Any, indices: tuple, value: Any, name: str, line: i
     if value.dtype == dtypes.FLOAT16 and base.dtype == dtypes.BOOL:
         message = f"cannot store float16 in {name}, an array of bool: Numba cannot compile it; write x != 0"
         raise f.m.error(message, line, UnsupportedError)
-    literals = literals if len(literals) == len(indices) else (False,) * len(indices)
+    literals = _aligned_literals(literals, indices)
     at, mask = memory.position(f.m, f.mask, base, indices, name, line, literals)
     if mask is not None:
         memory.store(f.m, mask, base, at, value, name, line)
+
+
+def _assign_all(f: Frame, view: Array, value: Any, name: str, line: int, *, arrays: bool = False) -> None:
+    """Every element of a view, in turn; a view that is longer in some lanes than in others takes only theirs."""
+    if isinstance(value, tuple) and (
+        view.ndim != 1 or not isinstance(view.shape[0], int) or len(value) != view.shape[0]
+    ):
+        raise f.m.error(f"{kind_of(value)} does not fit {name}", line, UnsupportedError)
+    if isinstance(value, (Array, Scattered)) and not arrays:
+        message = f"{name}: Numba assigns no array to a slice on a GPU; write a loop over its elements"
+        raise f.m.error(message, line, UnsupportedError)
+    around = f.mask
+    try:
+        for where in np.ndindex(*(int(np.max(n)) for n in view.shape)):
+            inside = [np.asarray(i < n) for i, n in zip(where, view.shape, strict=True) if not isinstance(n, int)]
+            f.mask = around.split(np.logical_and.reduce(inside))[0] if inside else around
+            if f.mask is None:
+                continue
+            at = tuple(np.int64(i) for i in where)
+            if isinstance(value, (Array, Scattered)):
+                each = get_item(f, value, at, name, line, (True,) * len(at))
+            else:
+                each = value[where[0]] if isinstance(value, tuple) else value
+            set_item(f, view, at, each, name, line, (True,) * len(at))
+    finally:
+        f.mask = around
 
 
 def _part(f: Frame, array: Array, name: str, line: int) -> Array:
@@ -183,34 +263,55 @@ def _part(f: Frame, array: Array, name: str, line: int) -> Array:
     return Array(storage, dtype, array.shape, strides, 2 * array.offset + (name == "imag"))
 
 
-_OF_ARRAYS = ("shape", "size", "ndim", "strides", "itemsize", "nbytes", "dtype", "T", "real", "imag")
+def _flat(f: Frame, array: Array, name: str, line: int) -> Array:
+    """`x.flat`: the elements of an array that lies in C order, along one axis."""
+    if array.strides != memory.c_strides(array.shape, records.pitch(array.dtype)):
+        message = f"the interpreter has {name} only of an array that lies in C order: use its indices"
+        raise f.m.error(message, line, UnsupportedError)
+    size = array.size()
+    return Array(
+        array.storage, array.dtype, (size,), memory.c_strides((size,), records.pitch(array.dtype)), array.offset
+    )
+
+
+def _size(f: Frame, array: Array, line: int) -> Any:
+    size = array.size()
+    return np.int64(size) if isinstance(size, int) else size
+
+
+#: The attributes of an array, each computed from frame, array and line.
+_ATTRIBUTES = {
+    "shape": lambda f, a, line: tuple(np.int64(n) if isinstance(n, int) else n for n in a.shape),
+    "size": _size,
+    "ndim": lambda f, a, line: np.int64(a.ndim),
+    "strides": lambda f, a, line: tuple(np.int64(s * _step_bytes(a)) for s in a.strides),
+    "itemsize": lambda f, a, line: np.int64(a.dtype.itemsize),
+    "nbytes": lambda f, a, line: np.int64(a.size() * a.dtype.itemsize),
+    "dtype": lambda f, a, line: a.dtype,
+    "T": lambda f, a, line: a.transposed(),
+    "flat": lambda f, a, line: _flat(f, a, "flat", line),
+    "real": lambda f, a, line: _part(f, a, "real", line),
+    "imag": lambda f, a, line: _part(f, a, "imag", line),
+}
+_OF_ARRAYS = tuple(_ATTRIBUTES)
 
 
 def attribute(f: Frame, value: Any, name: str, line: int, variable: str = "") -> Any:
     """An attribute of a run-time value; `variable` is the whole expression as written."""
     if isinstance(value, Scattered):
         return value.gather(f, lambda part: attribute(f, part, name, line, variable))
+    if isinstance(value, Choice) and not value.has_none:
+        of_each = [(bits, attribute(f, thing, name, line, variable)) for bits, thing in value.parts]
+        result = of_each[0][1]
+        for bits, found in of_each[1:]:
+            result = variables.select(f, bits, found, result, line)
+        return result
     if isinstance(value, Array):
         if records.is_record(value.dtype) and name in value.dtype.names and (value.ndim == 0 or name not in _OF_ARRAYS):
             return load_field(f, value, name, variable, line)
-        found = (
-            None
-            if value.ndim == 0 and records.is_record(value.dtype)
-            else {
-                "shape": lambda: tuple(np.int64(n) if isinstance(n, int) else n for n in value.shape),
-                "size": lambda: np.int64(value.size()) if isinstance(value.size(), int) else value.size(),
-                "ndim": lambda: np.int64(value.ndim),
-                "strides": lambda: tuple(np.int64(s * _step_bytes(value)) for s in value.strides),
-                "itemsize": lambda: np.int64(value.dtype.itemsize),
-                "nbytes": lambda: np.int64(value.size() * value.dtype.itemsize),
-                "dtype": lambda: value.dtype,
-                "T": value.transposed,
-                "real": lambda: _part(f, value, "real", line),
-                "imag": lambda: _part(f, value, "imag", line),
-            }.get(name)
-        )
+        found = None if value.ndim == 0 and records.is_record(value.dtype) else _ATTRIBUTES.get(name)
         if found is not None:
-            return found()
+            return found(f, value, line)
         if records.is_record(value.dtype):
             fields = ", ".join(value.dtype.names)
             raise f.m.error(f"the record {variable.rpartition('.')[0]} has no field {name}; it has {fields}", line,
@@ -221,6 +322,8 @@ def attribute(f: Frame, value: Any, name: str, line: int, variable: str = "") ->
         return getattr(value, name)
     elif isinstance(value, np.dtype) and name == "type":
         return value
+    elif isinstance(value, slice) and name in ("start", "stop", "step") and getattr(value, name) is not None:
+        return getattr(value, name)
     elif isinstance(value, enum.Enum) and name == "value" and dtypes.constant(value.value) is not None:
         return dtypes.constant(value.value)
     raise f.m.error(f"{kind_of(value)} has no attribute {name} in a kernel", line, UnsupportedError)
@@ -306,7 +409,8 @@ def store_field(f: Frame, base: Array, field: str, value: Any, name: str, line: 
 def _assign(f: Frame, part: Array, value: Any, name: str, line: int) -> None:
     """Store into a number, a record or every element of an array."""
     if part.ndim:
-        set_item(f, part, (slice(None),), value, name, line, (True,))
+        if f.mask is not None:
+            _assign_all(f, part, value, name, line, arrays=True)
     elif records.is_record(part.dtype):
         _copy_record(f, part, value, name, line)
     elif is_number(value):
@@ -333,13 +437,3 @@ def _copy_record(f: Frame, target: Array, source: Any, name: str, line: int) -> 
 def _leaf(record: Array, dtype: np.dtype, start: int) -> Array:
     storage = record.storage.leaf(dtype)
     return Array(storage, dtype, (), (), (record.offset + start) // storage.unit)
-
-
-def contains(f: Frame, a: Any, b: Any, wanted: bool, line: int) -> Any:
-    """`a in (x, y, z)`."""
-    if not isinstance(b, tuple):
-        raise f.m.error(f"`in` takes a tuple, not {kind_of(b)}", line, UnsupportedError)
-    found: Any = np.False_
-    for each in b:
-        found = np.logical_or(found, operators.COMPARE["Eq"](a, each))
-    return found if wanted else np.logical_not(found)

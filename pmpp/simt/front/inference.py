@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import enum
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from pmpp.simt.front import variables
+from pmpp.simt.front import tuples, variables
+from pmpp.simt.front.things import Choice
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.machine import Machine
+from pmpp.simt.machine.scattered import Scattered
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.dtypes import is_number
 from pmpp.simt.values.errors import SimtError
@@ -63,6 +66,12 @@ def dry_machine(m: Machine) -> Machine:
 
 
 def _key(value: Any) -> Any:
+    if isinstance(value, Scattered):
+        value = value.parts[0][1]
+    if isinstance(value, Choice):
+        return Choice, *(_key(thing) for _, thing in value.parts)
+    if isinstance(value, enum.Enum):
+        return value
     if isinstance(value, (np.ndarray, np.generic, variables.Mixed)):
         return value.dtype.num
     if isinstance(value, tuple):
@@ -75,12 +84,22 @@ def _key(value: Any) -> Any:
     return dtype if dtype.names else dtype.num, len(value.shape)
 
 
+def type_of(value: Any) -> Any:
+    """What tells the types of two values apart."""
+    kind = _key(value)
+    return type(value) if isinstance(value, enum.Enum) else kind
+
+
 def _zero(value: Any) -> Any:
     if is_number(value) or isinstance(value, variables.Mixed):
         return value.dtype.type(0)
     if isinstance(value, Vector):
         return value.map(_zero)
-    return tuple(map(_zero, value)) if isinstance(value, tuple) else value
+    if isinstance(value, Scattered):
+        return value.parts[0][1]
+    if isinstance(value, Choice):  # its number, if it has one: the paths that compute use that
+        return _zero(next((thing for _, thing in value.parts if is_number(thing)), value.parts[0][1]))
+    return tuples.like(value, [_zero(each) for each in value]) if isinstance(value, tuple) else value
 
 
 class Paths:
@@ -119,6 +138,10 @@ class Paths:
         """The dtype that an expression would have, or None if that cannot be told or it is no number."""
         return self._ask(f, run)[0]
 
+    def kind_of_value(self, f: Frame, run: Callable[[Frame], Any]) -> Any:
+        """What tells the type of an expression's value from others, as `type_of`; None if it cannot be told."""
+        return self._ask(f, run)[2]
+
     def types(
         self, f: Frame, run: Callable[[Frame], Any], what: str = "", before: dict[str, Any] | None = None
     ) -> list[tuple[str, np.dtype]]:
@@ -142,7 +165,7 @@ def settle(f: Frame, types: list[tuple[str, np.dtype]], line: int) -> None:
 
 def _dry_run(
     f: Frame, run: Callable[[Frame], Any], assigned: list[str], start: dict[str, Any]
-) -> tuple[np.dtype | None, list]:
+) -> tuple[np.dtype | None, list, Any]:
     m = dry_machine(f.m)
     dry = type(f)(m, f.function, m.batch.lanes.full, f.caller)
     dry.depth, dry.outer = 0, f.outer
@@ -151,9 +174,9 @@ def _dry_run(
         with np.errstate(all="ignore"):
             value = run(dry)
     except Exception:  # a path that fails to type is one that Numba prunes, or one that will complain when it is taken
-        return None, []
+        return None, [], None
     found = [(name, dry.vars[name].dtype) for name in assigned if is_number(dry.vars.get(name))]
-    return (value.dtype if is_number(value) else None), found
+    return (value.dtype if is_number(value) else None), found, type_of(value)
 
 
 def merge(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

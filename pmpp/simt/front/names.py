@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dis
+import enum
 import inspect
 import operator
 from collections.abc import Callable, Iterator
@@ -25,6 +26,31 @@ DYNAMIC = object()
 def is_value(thing: Any) -> bool:
     """Whether a Python object is a number or an array in a kernel, whose attributes are the kernel's."""
     return isinstance(thing, (np.ndarray, np.generic)) or type(thing) in (bool, int, float, complex)
+
+
+def has_attributes(thing: Any) -> bool:
+    """Whether Numba compiles the attributes of a global: of modules, enumerations, types of numbers and tuples."""
+    if isinstance(thing, type):
+        known = issubclass(thing, (enum.Enum, np.generic)) or thing.__module__.partition(".")[0] in _OF_NUMBA
+    else:
+        kind = type(thing)
+        known = (
+            inspect.ismodule(thing)
+            or callable(thing)
+            or isinstance(thing, (enum.Enum, tuple, str, np.dtype, np.iinfo, np.finfo, list, dict, set, frozenset))
+            or kind.__module__.partition(".")[0] in _OF_NUMBA
+            or hasattr(thing, "__cuda_array_interface__")
+        )
+    return known
+
+
+#: Packages that make what stands for something in a kernel.
+_OF_NUMBA = ("numba", "numba_cuda", "pmpp")
+
+
+def _attribute_of_what(thing: Any) -> str:
+    what = "an attribute of a class" if isinstance(thing, type) else f"an attribute of a {type(thing).__name__}"
+    return f"{what}: give it a global name of its own outside the kernel"
 
 
 def calls_something(node: ast.expr) -> bool:
@@ -54,10 +80,12 @@ class Names:
             self.outer = around.outer
         self.locals = set(function.params)
         self.assigned_once: dict[str, ast.expr] = {}
+        self.stored_from: dict[str, int] = {}  # the first line on which each variable is assigned
         self.constants: dict[str, tuple[ast.AST, Any]] = {}  # what variables hold here: the assignment and its constant
         self.values: dict[str, list[ast.expr]] = {}  # what each variable is assigned, for accidental_float64.py
         self._find_locals(tree)
         self.uses: set[str] = around.uses if around else set()
+        self.local_bytes: list[int] = around.local_bytes if around else []  # of local arrays, as far as known
         self.callees: list[Callable] = around.callees if around else []
         self.waiting: dict[int, bool] = {}  # whether a node may have to wait, by id; for expressions.py
         self.computed_before: set[int] = set()  # operands that are computed before the node being compiled
@@ -70,6 +98,7 @@ class Names:
                 self.values.setdefault(name, []).append(value)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 values.setdefault(node.id, []).append(None)
+                self.stored_from[node.id] = min(node.lineno, self.stored_from.get(node.id, node.lineno))
             elif isinstance(node, ast.FunctionDef):
                 values.setdefault(node.name, []).append(None)
             elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -111,7 +140,12 @@ class Names:
             path = intrinsics.device_path(base)
             if path is not None:
                 return intrinsics.DevicePath(f"{path}.{node.attr}")
+            if not has_attributes(base) and node.attr in dir(base):
+                raise self.refuse(node, f"Numba does not compile {ast.unparse(node)}, {_attribute_of_what(base)}")
             return getattr(base, node.attr, DYNAMIC)
+        if isinstance(node, ast.Call) and self.static(node.func) in (np.iinfo, np.finfo):
+            kind = self.static(node.args[0]) if len(node.args) == 1 and not node.keywords else DYNAMIC
+            return DYNAMIC if dtypes.as_dtype(kind) is None else self.static(node.func)(dtypes.as_dtype(kind))
         return DYNAMIC
 
     def static_int(self, node: ast.expr) -> Any:
@@ -157,7 +191,7 @@ class Names:
             return (all(yes), any(no)) if isinstance(test.op, ast.And) else (any(yes), all(no))
         value = self.fixed(test)
         if value is DYNAMIC and isinstance(test, (ast.Compare, ast.BinOp)):
-            value = self._of_two_constants(test)
+            value = self.of_two_constants(test)
         return (True, True) if value is DYNAMIC else (bool(value), not value)
 
     def undecided(self, values: list[ast.expr], is_and: bool) -> list[ast.expr]:
@@ -185,7 +219,8 @@ class Names:
         for name in _stored(node):
             self.constants.pop(name, None)
 
-    def _of_two_constants(self, node: ast.Compare | ast.BinOp) -> Any:
+    def of_two_constants(self, node: ast.Compare | ast.BinOp) -> Any:
+        """What Python makes of an operation on two constants, or DYNAMIC."""
         if isinstance(node, ast.BinOp):
             sides, op = (node.left, node.right), node.op
         else:
@@ -206,6 +241,8 @@ class Names:
             dtype, value = dtypes.as_dtype(self.static(node.func)), self.constant_value(node.args[0])
             typed = dtypes.constant(value)
             if dtype is None or typed is None:
+                return None
+            if typed.dtype.kind == "c" and dtype.kind not in "cb":
                 return None
             with np.errstate(all="ignore"):
                 return dtypes.cast(typed, dtype)
@@ -235,7 +272,7 @@ _OPERATORS = {
     ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip
 _FOLDED = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.IfExp)
-_LITERAL = (*_FOLDED, ast.Constant, ast.operator, ast.unaryop, ast.boolop)
+_LITERAL = (*_FOLDED, ast.Constant, ast.Tuple, ast.expr_context, ast.operator, ast.unaryop, ast.boolop)
 #: Instructions of Python code that does nothing but return a constant.
 _CONSTANT = {"RESUME", "NOP", "LOAD_CONST", "LOAD_SMALL_INT", "RETURN_VALUE", "RETURN_CONST"}
 
@@ -244,6 +281,13 @@ def _stored(node: ast.AST) -> set[str]:
     """The variables that a statement assigns."""
     functions = {n.name for n in ast.walk(node) if isinstance(n, ast.FunctionDef)}
     return functions | {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def counts_from_the_end(node: ast.expr) -> bool:
+    """Whether an index is written to be negative, as in `x[-1 - i]`: it begins with a minus, and nothing is added."""
+    while isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Add):
+        node = node.left
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert))
 
 
 def leaves(body: list[ast.stmt]) -> bool:
@@ -261,10 +305,10 @@ TESTS_TWICE = _tests("while k < 4: k += 1") == 2
 
 
 def folded(node: ast.expr) -> Any:
-    """The number that Python's compiler makes of literals, before Numba sees any: 7 of `2 * 3 + 1`.  Or DYNAMIC."""
+    """What Python's compiler makes of literals, before Numba sees any: 7 of `2 * 3 + 1`.  Or DYNAMIC."""
     if isinstance(node, _FOLDED) and all(isinstance(n, _LITERAL) for n in ast.walk(node)):
         code = compile(ast.Expression(node), "", "eval")
         if {instruction.opname for instruction in dis.get_instructions(code)} <= _CONSTANT:
             value = eval(code)
-            return value if isinstance(value, (bool, int, float, complex)) else DYNAMIC
+            return value if isinstance(value, (bool, int, float, complex, tuple)) else DYNAMIC
     return DYNAMIC

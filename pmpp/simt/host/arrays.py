@@ -50,6 +50,7 @@ class DeviceArray:
         if address is None:
             _allocations[self._base] = storage
         self.stream: Any = 0
+        self._start: int | None = None  # `_offset`, once somebody has asked
 
     shape = property(lambda self: self._view.shape)
     strides = property(lambda self: self._view.strides)
@@ -73,9 +74,13 @@ class DeviceArray:
 
     def _offset(self) -> int:
         """Bytes from the start of the allocation to the first element of this view."""
-        if not self._view.size:
-            return 0
-        return self._view.__array_interface__["data"][0] - self._storage.values.__array_interface__["data"][0]
+        if self._start is None:
+            first, values = self._view, self._storage.values
+            if first is values or not first.size:
+                self._start = 0
+            else:
+                self._start = first.__array_interface__["data"][0] - values.__array_interface__["data"][0]
+        return self._start
 
     @property
     def device_ctypes_pointer(self) -> ctypes.c_void_p:

@@ -456,7 +456,9 @@ _REASONS = {
         "PinnedMemory", "set_memory_manager", "prepare_shape_strides_dtype",
     ),
     _IPC: ("GetIpcHandleMixin", "IpcHandle", "open_ipc_array"),
-    "write the kernel, as its cost is what this workbook is about": ("Reduce", "reduce", "vectorize", "guvectorize"),
+    "it makes a ufunc with Numba's vectoriser; write the kernel that it stands for, one thread an element": (
+        "vectorize", "guvectorize",
+    ),
     "no kernel of this workbook needs the type in a signature": (
         "Dim3", "GridGroup", "deferred_type", "dim3", "ffi", "ffi_forced_object", "grid_group", "optional",
     ),

@@ -63,6 +63,7 @@ from pmpp.simt.host.context import (
     synchronize,
 )
 from pmpp.simt.host.launch import configure, plain_launch
+from pmpp.simt.host.reduction import Reduce, reduce
 from pmpp.simt.values.dtypes import BFLOAT16, HAS_BFLOAT16, as_dtype
 from pmpp.simt.values.errors import ArgumentError, LaunchError, UnsupportedError
 
@@ -184,6 +185,10 @@ class Kernel:
         parsed = [_signature(one) for one in declared]
         self.signatures = [arguments for _, arguments in parsed]
         self.device_types = parsed[0] if device and len(parsed) == 1 else None
+        if not device and any(result is not None for result, _ in parsed):
+            raise ArgumentError(
+                f"the signature of {py_func.__name__}() names a result, and a kernel returns none: void"
+            )
         if declared and not device:  # Numba compiles a kernel with a signature at once
             for refusal in compile_function(py_func).literal_shapes:  # a kernel's arguments are never constants
                 raise refusal
@@ -261,6 +266,13 @@ def jit(
     Of the compiler's options only `launch_bounds` matters here: a launch with more threads a block is refused. The
     others are kept in `Kernel.options`, for those who compile the function.
     """
+    if options.get("boundscheck"):
+        raise NotImplementedError("bounds checking is not supported for CUDA; the interpreter always checks")
+    for name in ("argtypes", "restype", "bind"):
+        if options.get(name) is not None:
+            raise ArgumentError(
+                f"{name} is an argument of old: write the signature first, cuda.jit('void(float32[:])')"
+            )
     if inspect.isfunction(func_or_sig):
         return Kernel(func_or_sig, device=device, launch_bounds=launch_bounds, options=options)
     declared = func_or_sig if func_or_sig is not None else signature
@@ -310,11 +322,12 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Context", "CudaSupportError", "Device", "DeviceArray", "Event", "In", "InOut", "KernelRuntimeError", "Out",
-    "Stream", "as_cuda_array", "close", "cuda_error", "current_context", "default_stream", "defer_cleanup", "detect",
+    "Reduce", "Stream", "as_cuda_array", "close", "cuda_error", "current_context", "default_stream", "defer_cleanup",
+    "detect",
     "device_array", "device_array_like", "event", "event_elapsed_time", "external_stream",
     "from_cuda_array_interface", "get_current_device", "gpus", "is_available", "is_bfloat16_supported",
     "is_cuda_array", "is_float16_supported", "is_fp8_supported", "is_supported_version", "jit",
     "legacy_default_stream", "list_devices", "managed_array", "mapped", "mapped_array", "mapped_array_like",
     "per_thread_default_stream", "pinned", "pinned_array", "pinned_array_like", "profile_start", "profile_stop",
-    "profiling", "require_context", "select_device", "stream", "synchronize", "to_device",
+    "profiling", "reduce", "require_context", "select_device", "stream", "synchronize", "to_device",
 ]  # fmt: skip

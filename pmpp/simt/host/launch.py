@@ -150,7 +150,7 @@ class _Arguments:
             array = self.host(what, fetched)
         elif hasattr(value, "__cuda_array_interface__"):
             array = as_cuda_array(value)._argument()
-        elif isinstance(value, enum.Enum) and not isinstance(value, int):
+        elif isinstance(value, enum.Enum) and declared is None:
             return value
         else:
             typed = dtypes.constant(value)
@@ -259,16 +259,19 @@ def launch(
     name, seed = checked(schedule, seed)
     function = compile_function(py_func)
     arguments = _Arguments(function, args, signatures)
-    again = name == "auto" and function.may_wait()
+    uses, waits, local_bytes = function.facts
+    again = name == "auto" and waits
     kept = arguments.contents() if again else None
-    uses = function.uses()
     attempts = grains(name, uses) if again or name != "auto" else ("lockstep",)
     told = Launch(
         function.name, function.file, function.source_file, grid, block, level, raises, sharedmem,
         cooperative=not uses.isdisjoint(("this_grid", "cg.this_grid")),
+        local_bytes=local_bytes,
+        orders_some=not uses.isdisjoint(("threadfence", "threadfence_block", "threadfence_system", "syncwarp(mask)")),
         arguments=arguments.values,
         capture=functools.partial(arguments.capture, kept),
         at=functools.partial(arguments.at, kept),
+        looks=_looks(function) if level == "check" else (frozenset(), frozenset()),
     )  # fmt: skip
     with contextlib.ExitStack() as after:
         after.callback(arguments.launch_ended, level)
@@ -276,7 +279,9 @@ def launch(
             after.enter_context(deep_calls())
         for grain in attempts:
             shown = f"shuffled, seed {seed}" if grain == "shuffled" else grain
-            m = Machine(dataclasses.replace(told, schedule=shown, can_begin_again=again and grain == "lockstep"))
+            begins_again = again and grain == "lockstep"
+            same = shown == told.schedule and begins_again == told.can_begin_again
+            m = Machine(told if same else dataclasses.replace(told, schedule=shown, can_begin_again=begins_again))
             try:
                 watch(m, trace, args, counted)
                 execute(m, function, grain, seed)
@@ -292,6 +297,14 @@ def launch(
     for copy_back in arguments.back:
         copy_back()
     return report
+
+
+def _looks(function: Function) -> tuple[frozenset[int], frozenset[int]]:
+    """Lines where a plain read does not race with atomics: of the kernel's file, and of other files."""
+    own, others = set(), set()
+    for file, line in function.looks():
+        (own if file == function.source_file else others).add(line)
+    return frozenset(own), frozenset(others)
 
 
 def watch(m: Machine, trace: bool | Tracing, given: tuple, counted: bool) -> None:
@@ -320,7 +333,7 @@ def execute(m: Machine, function: Function, grain: str, seed: int) -> None:
         if grain == "lockstep":
             run_lockstep(m, run)
         else:
-            run_by_turns(m, run, grain, seed)
+            run_by_turns(m, run, grain, seed, function.facts[0])
 
 
 def plain_launch(

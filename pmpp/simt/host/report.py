@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import itertools
 import linecache
@@ -82,6 +83,8 @@ class Report:
     shared_bytes of shared memory that a block takes, static and dynamic
     hazards      list of Hazard, the first of its kind on each line
     warnings     list of KernelWarning: lines that turn float32 into float64 by accident; see accidental_float64.py
+    notes        list of KernelWarning: what does what is written, and may surprise: an index that counts from the end,
+                 a constant that does not fit 64 bits
     kernel       the kernel's name; `grid` and `block` are its launch configuration as 3-tuples
     schedule     how it ran: "lockstep", or by turns of "blocks", "warps", "lanes", or "shuffled, seed 0"
     trace        a Trace if one was asked for (`trace=True`): accesses, steps and heat; else None
@@ -95,14 +98,11 @@ class Report:
         self.hazards: list[Hazard] = list(machine.hazards.values())
         warnings = [] if machine.warnings is None else machine.warnings.found
         self.warnings: list[KernelWarning] = sorted(warnings, key=lambda warning: warning.line)
+        self.notes: list[KernelWarning] = [] if machine.warnings is None else machine.warnings.notes
         self.trace = machine.trace
-        self.by_line: dict[int, dict[str, int]] = {
-            line: dict(zip(COUNTERS, values, strict=True))
-            for line, values in (() if counts is None else sorted(counts.lines.items()))
-        }
-        self.counters: dict[str, int] = {
-            name: sum(counts[name] for counts in self.by_line.values()) for name in COUNTERS
-        }
+        self._lines: dict[int, list[int]] = {} if counts is None else dict(counts.lines)
+        totals = map(sum, zip(*self._lines.values(), strict=True)) if self._lines else [0] * len(COUNTERS)
+        self.counters: dict[str, int] = dict(zip(COUNTERS, totals, strict=True))
         self.shared_bytes = machine.shared_peak + launch.dynamic_shared
         self.sectors: dict[str, Sectors] = {}
         for found in () if counts is None else counts.footprints:
@@ -116,6 +116,11 @@ class Report:
                 each.space, each.requests, each.lanes, each.passes, each.worst_warp, each.peak, each.where
             )
         self._merged_wavefronts = 0.0 if counts is None else counts.merged_wavefronts
+
+    @functools.cached_property
+    def by_line(self) -> dict[int, dict[str, int]]:
+        """The counters of each line; made when somebody asks for them."""
+        return {line: dict(zip(COUNTERS, values, strict=True)) for line, values in sorted(self._lines.items())}
 
     def metrics(self) -> Table:
         """Every counter beside its meaning, and beside what Nsight Compute calls it."""
@@ -157,7 +162,7 @@ class Report:
         return f"<Report of {self.kernel}: grid {self.grid}, block {self.block}, {len(self.hazards)} hazards>"
 
     def _findings(self) -> list[Hazard | KernelWarning]:
-        return [*self.hazards, *self.warnings]
+        return [*self.hazards, *self.warnings, *self.notes]
 
     def _source(self) -> list[tuple[int, str]]:
         told = [each.line for each in self._findings()]  # those outside of the kernel are of device functions nearby

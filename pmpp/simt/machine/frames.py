@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import enum
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pmpp.simt.machine.lanes import Mask
 from pmpp.simt.machine.machine import Machine
@@ -14,20 +17,29 @@ from pmpp.simt.values.vectors import Vector
 class Loop:
     """Lanes that do the next round of a loop, that have left it, or that have left this round of it."""
 
-    __slots__ = ("broken", "continued", "current")
+    __slots__ = ("broken", "continued", "current", "done")
 
     def __init__(self) -> None:
+        self.done: Mask | None = None  # lanes that have left it by its test
         self.broken: Mask | None = None
         self.continued: Mask | None = None
         self.current: Mask | None = None
+
+
+class Undefined(NamedTuple):
+    """Lanes that a shuffle gave nothing, the shuffle's line, and the lane that they had asked, in words."""
+
+    lanes: np.ndarray
+    line: int
+    whom: str
 
 
 class Frame:
     """One activation of a function by a set of lanes."""
 
     __slots__ = (
-        "arrays", "call", "caller", "depth", "function", "literals", "live", "loops", "m", "mask", "outer", "partial",
-        "returned", "slots", "value", "vars",
+        "absent", "arrays", "call", "caller", "depth", "function", "literals", "live", "loops", "m", "mask", "outer",
+        "partial", "returned", "slots", "undefined", "value", "vars",
     )  # fmt: skip
 
     def __init__(self, m: Machine, function: Any, mask: Mask, caller: Frame | None = None) -> None:
@@ -36,6 +48,8 @@ class Frame:
         self.depth = 0 if caller is None else caller.depth + 1
         self.vars: dict[str, Any] = {}
         self.partial: dict[str, Mask] = {}  # lanes in which a variable has a value, when that is not all of them
+        self.undefined: dict[str | None, Undefined] = {}  # by variable; None: the shuffle under way
+        self.absent: np.ndarray | None = None  # lanes that have nothing to pass on in the shuffle under way
         self.mask: Mask | None = mask  # lanes that execute now
         self.live = mask  # lanes that have not returned, as of the last statement outside any branch
         self.returned: Mask | None = None
@@ -61,4 +75,11 @@ def kind_of(value: Any) -> str:
         return f"a tuple of {len(value)}"
     if isinstance(value, Vector):
         return f"a {value.kind} vector"
-    return "nothing" if value is None else type(value).__name__
+    if isinstance(value, str):
+        return "a string"
+    if isinstance(value, enum.Enum):
+        return f"the {type(value).__mro__[1].__name__} member {type(value).__name__}.{value.name}"
+    if callable(value):
+        return f"the function {getattr(value, '__name__', value)}"
+    described = getattr(value, "described", None)
+    return "nothing" if value is None else described if isinstance(described, str) else type(value).__name__

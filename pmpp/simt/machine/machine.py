@@ -4,10 +4,11 @@ Memory.  A launch takes at most 64 MiB beyond its arrays, whatever its grid: blo
 that a value of every lane is 512 KiB at most, and a kernel has a few dozen at a time.  To that come
 
     shared memory   that of all blocks of a batch: 96 MiB at most, where 2,048 blocks of one warp take 48 KiB each
-    local arrays    65,536 times the bytes of one
+    local arrays    32 MiB, for a batch has fewer lanes if they are large (a block at least)
     "count"         a sixteenth of the arrays, for their unique sectors (a tenth of those both loaded and stored), and
                     4 bytes an element of those that atomics update
-    "check"         57 bytes an element of the arrays for the race detector, and 112 a block of 256 threads
+    "check"         57 bytes an element of the arrays for the race detector, and 16 a block; where threads fence, 60 a
+                    thread as well, and at most 40 MiB for what was published when and learnt by whom
 
 A cooperative grid is one batch, because all its blocks wait for one another; on a GPU, too, it must fit as a whole.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import string
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +28,7 @@ from pmpp.simt.machine.gpus import SHARED_LIMIT
 from pmpp.simt.machine.lanes import WARP, Lanes, Mask
 from pmpp.simt.machine.protocols import Checks, Counts, Steps, Turns
 from pmpp.simt.machine.storage import Storage, add_up
+from pmpp.simt.values.dtypes import Value
 from pmpp.simt.values.errors import Hazard, LaunchError, SimtError, hazard_error
 
 LEVELS = ("run", "count", "check")
@@ -37,12 +40,20 @@ HAZARDS = frozenset({"race", "out_of_bounds", "uninitialised_read", "divergent_b
 #: A constant, not a function of the machine's memory, so that results are the same everywhere.
 BATCH_LANES = 1 << 16
 
+#: Bytes that the local arrays of a batch may take.  More would be written and read in main memory, page by page.
+BATCH_LOCAL_BYTES = 1 << 25
+
 #: Rounds after which a `while` loop is taken to be endless; `loop_limit` changes it.
 LOOP_LIMIT = 1_000_000
 
 _batch_lanes: contextvars.ContextVar[int] = contextvars.ContextVar("batch_lanes", default=BATCH_LANES)
 
 _loop_limit: contextvars.ContextVar[int] = contextvars.ContextVar("loop_limit", default=LOOP_LIMIT)
+
+#: When the lanes that are left in a loop are gathered into a short batch: "never", "always", or where it pays.
+GATHERING = ("auto", "never", "always")
+
+_gathering: contextvars.ContextVar[str] = contextvars.ContextVar("gathering", default="auto")
 
 
 @contextlib.contextmanager
@@ -65,6 +76,18 @@ def loop_limit(rounds: int) -> Iterator[None]:
         _loop_limit.reset(token)
 
 
+@contextlib.contextmanager
+def gathering(when: str) -> Iterator[None]:
+    """Gather the lanes that are left in a loop "never", "always" or where it pays ("auto").  For tests."""
+    if when not in GATHERING:
+        raise LaunchError(f"when is {when!r}; it must be one of {', '.join(GATHERING)}")
+    token = _gathering.set(when)
+    try:
+        yield
+    finally:
+        _gathering.reset(token)
+
+
 def _unknown(thing: Any) -> Any:
     raise SimtError(f"{thing!r} is not memory of this launch")
 
@@ -80,12 +103,15 @@ class Launch:
     raises          kinds of hazards that end the launch; the others are kept
     dynamic_shared  bytes of shared memory that the launch gives each block
     cooperative     whether the kernel waits for the whole grid
+    local_bytes     of local arrays that each thread has, as far as they are known before it runs
+    orders_some     whether it has a fence or a `syncwarp` with a mask, which order some threads of a warp or block
     arguments       of the kernel, by name
     schedule        "lockstep", or who takes turns: "blocks", "warps", "lanes", "shuffled, seed 0"
     can_begin_again whether another schedule can be tried if threads turn out to wait for one another
     capture         turns a device array that the kernel uses as a global into memory of the launch
+    looks           lines where a plain read does not race with atomics: of the report's file, and of other files
     at              the allocation that a simulated address lies in, and the bytes from its start; None if nothing does
-    loop_limit, batch_lanes  what the functions of these names say
+    loop_limit, batch_lanes, gathering  what the functions of these names say
     """
 
     name: str
@@ -97,13 +123,17 @@ class Launch:
     raises: frozenset[str] = frozenset()
     dynamic_shared: int = 0
     cooperative: bool = False
+    local_bytes: int = 0
+    orders_some: bool = False
     arguments: Mapping[str, object] = field(default_factory=dict)
     schedule: str = "lockstep"
     can_begin_again: bool = False
     capture: Callable[[Any], Any] = _unknown
     at: Callable[[int], Any] = _unknown
+    looks: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
     loop_limit: int = field(default_factory=_loop_limit.get)
     batch_lanes: int = field(default_factory=_batch_lanes.get)
+    gathering: str = field(default_factory=_gathering.get)
 
     @property
     def blocks(self) -> int:
@@ -135,6 +165,10 @@ class Batch:
         self.shared_bytes = 0
 
 
+#: What names are made of.
+_OF_NAMES = string.ascii_letters + string.digits + "_"
+
+
 class Site(int):
     """A line of the report's file that calls into another file; `names` are that file's parameters as passed."""
 
@@ -144,9 +178,13 @@ class Site(int):
     def of(cls, around: Site | None, line: int, arguments: dict[str, str]) -> Site:
         """The site of a call; within a call that already left the report's file, its line stands for all."""
         site = cls(around or line)
-        known = around.names if around else {}
-        site.names = {parameter: known.get(text, text) for parameter, text in arguments.items()}
+        site.names = {parameter: around.named(text) if around else text for parameter, text in arguments.items()}
         return site
+
+    def named(self, variable: str) -> str:
+        """What the report's file calls a variable of the other one; of a part, `x[i].y`, what it is a part of."""
+        base = variable[: len(variable) - len(variable.lstrip(_OF_NAMES))]
+        return self.names.get(variable) or self.names.get(base, variable)
 
 
 class Place:
@@ -157,6 +195,10 @@ class Place:
     def __init__(self) -> None:
         self.line = 0
         self.site: Site | None = None
+
+
+#: The lanes of a machine that has not begun, and of a dry run.
+_ONE_WARP = Lanes((1, 1, 1), (WARP, 1, 1), 0, 1)
 
 
 class Machine:
@@ -174,7 +216,7 @@ class Machine:
 
     def __init__(self, launch: Launch, *, dry: bool = False) -> None:
         self.launch, self.dry = launch, dry
-        self.batch = Batch(Lanes((1, 1, 1), (WARP, 1, 1), 0, 1))
+        self.batch = Batch(_ONE_WARP)
         self.place = Place()
         self.counts: Counts | None = None
         self.checks: Checks | None = None
@@ -193,7 +235,8 @@ class Machine:
     def batches(self) -> Iterator[Lanes]:
         """The blocks of the grid, a batch at a time.  A cooperative grid is one batch: its barriers span all blocks."""
         launch = self.launch
-        step = launch.blocks if launch.cooperative else max(1, launch.batch_lanes // (launch.warps * WARP))
+        lanes = min(launch.batch_lanes, BATCH_LOCAL_BYTES // max(1, launch.local_bytes))
+        step = launch.blocks if launch.cooperative else max(1, lanes // (launch.warps * WARP))
         for first in range(0, launch.blocks, step):
             lanes = Lanes(launch.grid, launch.block, first, min(step, launch.blocks - first))
             self.batch = Batch(lanes)
@@ -240,13 +283,11 @@ class Machine:
         if self.trace is not None:
             self.trace.step(self.place.site or line, mask, taken, branch=True)
 
-    def access(
-        self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
-    ) -> None:
+    def access(self, kind: str, line: int, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> None:
         """Tell of one load or store.  (Only where instructions are counted.)"""
-        self.counts.access(kind, line, addresses, mask, width, storage, name)
+        self.counts.access(kind, line, at, mask, width, storage, name)
         if self.trace is not None:
-            self.trace.access(kind, self.place.site or line, addresses, mask, width, storage, name)
+            self.trace.access(kind, self.place.site or line, at * storage.unit, mask, width, storage, name)
 
     # -- hazards -----------------------------------------------------------------------------------------------------
 
@@ -268,7 +309,7 @@ class Machine:
             return
         site = self.place.site
         if site is not None:
-            line, variable = int(site), site.names.get(variable, variable)
+            line, variable = int(site), site.named(variable)
         block, thread = self.batch.lanes.threads_at(lane)
         text = message.format(who=self.named(block, thread), name=variable)
         found = Hazard(kind, space, variable, line, block, thread, f"line {line}: {text}")
@@ -282,7 +323,7 @@ class Machine:
 
     def other_thread(self, flat: int) -> str:
         """Names a thread by its id in the padded grid of the whole launch, for messages."""
-        block, thread = divmod(int(flat), self.batch.lanes.width)
+        block, thread = divmod(int(flat), self.batch.lanes.root.width)
         gx, gy, _ = self.launch.grid
         bx, by, _ = self.launch.block
         where = (block % gx, block // gx % gy, block // (gx * gy))

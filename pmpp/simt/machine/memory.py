@@ -7,6 +7,8 @@ an error, to the hardware; to a reader it is a bug), then gathers or scatters un
 
 from __future__ import annotations
 
+import enum
+
 import numpy as np
 
 from pmpp.simt.machine.lanes import Mask, spread
@@ -78,10 +80,19 @@ def _pick(m: Machine, value: object, lane: int) -> int:
 def as_index(m: Machine, value: Value, name: str) -> Value:
     """An index as int64."""
     if not isinstance(value, (np.generic, np.ndarray)) or value.dtype.kind not in "iu":
-        kind = value.dtype if isinstance(value, (np.generic, np.ndarray)) else type(value).__name__
-        raise m.error(f"{name} is indexed by {kind}; an index must be an integer", kind=UnsupportedError)
+        kind, hint = type(value).__name__, ""
+        if isinstance(value, (np.generic, np.ndarray)):
+            kind, hint = value.dtype, ": write int(...)"
+        elif isinstance(value, Array):
+            kind, hint = "an array", ": loop over the elements that it selects"
+        elif isinstance(value, enum.Enum):
+            kind, hint = f"{kind}.{value.name}", ": write its .value"
+        raise m.error(f"{name} is indexed by {kind}; an index must be an integer{hint}", kind=UnsupportedError)
     return value if value.dtype == dtypes.INT64 else value.astype(dtypes.INT64)
 
+
+#: Said of an index that is written to be negative, as in `x[-1 - i]`: it wraps around, and the report notes it.
+FROM_THE_END = "from the end"
 
 #: One axis of several: its number, and how many there are.
 Axis = tuple[int, int]
@@ -94,7 +105,15 @@ def _along(axis: Axis, index: int) -> str:
 
 
 def in_bounds(
-    m: Machine, mask: Mask, index: Value, extent: object, name: str, space: str, axis: Axis, line: int, literal: bool
+    m: Machine,
+    mask: Mask,
+    index: Value,
+    extent: object,
+    name: str,
+    space: str,
+    axis: Axis,
+    line: int,
+    literal: bool | str,
 ) -> tuple[Value, Mask | None]:
     """Check one axis.  Returns a safe index for every lane, and the mask without the lanes that are out of bounds."""
     if m.dry:
@@ -104,6 +123,7 @@ def in_bounds(
         if 0 <= i < extent:
             return index, mask
         if -extent <= i < 0 and (literal or m.checks is None):
+            _note_wrap(m, name, axis, i, extent, line, literal)
             return np.int64(i + extent), mask
         index = np.full((1, 1), i, np.int64)
     elif isinstance(extent, int) and index.size:
@@ -122,6 +142,9 @@ def in_bounds(
         valid = f"valid indices are 0 to {n - 1}" if n else "the array is empty"
         m.hazard("out_of_bounds", space, name, line, lane, f"{{who}} accesses {{name}}[{_along(axis, i)}], but {valid}")
         mask = mask.without(np.broadcast_to(outside, np.broadcast_shapes(outside.shape, (1, 1))))
+    if literal == FROM_THE_END and m.warnings is not None and (negative & ~outside).any():
+        lane = lane_of(m.batch.lanes, negative & ~outside)
+        _note_wrap(m, name, axis, int(_pick(m, index, lane)), int(_pick(m, extent, lane)), line, literal)
     if m.checks is not None and not literal and (negative & ~outside).any():
         lane = lane_of(m.batch.lanes, negative & ~outside)
         i = int(_pick(m, index, lane))
@@ -132,6 +155,12 @@ def in_bounds(
     wrapped = np.where(index < 0, index + extent, index)
     last = np.maximum(np.asarray(extent) - 1, 0)
     return np.clip(wrapped, 0, last), mask
+
+
+def _note_wrap(m: Machine, name: str, axis: Axis, i: int, extent: int, line: int, literal: bool | str) -> None:
+    if literal == FROM_THE_END and m.warnings is not None:
+        message = f"{name}[{_along(axis, i)}] counts from the end: a negative index wraps around, here to {i + extent}"
+        m.warnings.note("wraps", m.place.site or line, message)
 
 
 #: The offset of a view or record in lanes whose index was out of bounds: they read nothing and write nothing.
@@ -146,7 +175,7 @@ def lose(offset: Value | int, before: Mask, after: Mask | None) -> Value | int:
 
 
 def position(
-    m: Machine, mask: Mask, array: Array, indices: tuple, name: str, line: int, literals: tuple[bool, ...]
+    m: Machine, mask: Mask, array: Array, indices: tuple, name: str, line: int, literals: tuple[bool | str, ...]
 ) -> tuple[Value, Mask | None]:
     """Element position in the storage for each lane, and the lanes that may access it."""
     total: Value | int = array.offset
@@ -168,7 +197,8 @@ def position(
         index, mask = in_bounds(m, mask, index, extent, name, space, (axis, rank), line, literals[axis])
         if mask is None:
             return np.int64(0), None
-        total = total + (index if isinstance(stride, int) and stride == 1 else index * stride)
+        step = index if isinstance(stride, int) and stride == 1 else index * stride
+        total = step if total.__class__ is int and total == 0 else total + step
     if differs:  # an inactive lane's view may begin behind the end
         total = np.minimum(total, max(0, _extent(array.storage) - 1))
     return (np.int64(total) if isinstance(total, int) else total), mask
@@ -186,7 +216,7 @@ def load(m: Machine, mask: Mask, array: Array, at: Value, name: str, line: int) 
     if m.pending:
         m.settle_one(storage)
     if m.counts is not None and storage.space in ("global", "shared"):
-        m.access("load", line, at * storage.unit, mask, array.dtype.itemsize, storage, name)
+        m.access("load", line, at, mask, array.dtype.itemsize, storage, name)
     if m.checks is not None:
         m.checks.read(mask, storage, at, name, line)
     return gather(m.batch.lanes, storage, storage.values, at)
@@ -202,7 +232,7 @@ def store(m: Machine, mask: Mask, array: Array, at: Value, value: Value, name: s
         m.settle_one(storage)
     value = dtypes.cast(value, array.dtype)
     if m.counts is not None and storage.space in ("global", "shared"):
-        m.access("store", line, at * storage.unit, mask, array.dtype.itemsize, storage, name)
+        m.access("store", line, at, mask, array.dtype.itemsize, storage, name)
     _write(m, mask, storage, at, value, name, line)
 
 
@@ -263,7 +293,7 @@ def load_vector(m: Machine, mask: Mask, array: Array, index: Value, name: str, l
     if mask is None:
         return tuple(array.dtype.type(0) for _ in range(count))
     if m.counts is not None and storage.space in ("global", "shared"):
-        m.access("load", line, first * array.dtype.itemsize, mask, 16, storage, name)
+        m.access("load", line, first, mask, 16, storage, name)
     # Inactive lanes may hold any index; the last group that fits keeps their gather inside.
     first = np.minimum(first, max(0, _extent(storage) - count))
     at = [first + np.int64(k) for k in range(count)]
@@ -287,7 +317,7 @@ def store_vector(m: Machine, mask: Mask, array: Array, index: Value, values: tup
     if not isinstance(values, tuple) or len(values) != count:
         raise m.error(f"store128 to {array.dtype} takes a tuple of {count} values", line)
     if m.counts is not None and storage.space in ("global", "shared"):
-        m.access("store", line, first * array.dtype.itemsize, mask, 16, storage, name)
+        m.access("store", line, first, mask, 16, storage, name)
     first = np.minimum(first, max(0, _extent(storage) - count))
     for k, value in enumerate(values):
         _write(m, mask, storage, first + np.int64(k), dtypes.cast(value, array.dtype), name, line)

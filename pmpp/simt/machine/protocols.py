@@ -34,10 +34,8 @@ class Counts(Protocol):
     def branch(self, line: int, mask: Mask, taken: Mask | None, not_taken: Mask | None) -> None:
         """One test, and the lanes that go either way."""
 
-    def access(
-        self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
-    ) -> None:
-        """One "load" or "store" of `width` bytes a lane; addresses are bytes from the start of the storage."""
+    def access(self, kind: str, line: int, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> None:
+        """One "load" or "store" of `width` bytes a lane at these positions of the storage."""
 
     def atomic(self, line: int, at: Value, positions: np.ndarray, mask: Mask, storage: Storage, name: str) -> None:
         """One atomic: the element of each lane, and the active lanes' positions in the flattened storage."""
@@ -61,8 +59,8 @@ class Checks(Protocol):
     def written(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> None:
         """That store has happened."""
 
-    def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
-        """An atomic."""
+    def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, replaces: bool) -> None:
+        """An atomic; whether it replaces what is there, and nobody asks what that was."""
 
     def batch_begins(self) -> None:
         """Other blocks are under way."""
@@ -89,7 +87,7 @@ class Steps(Protocol):
     def access(
         self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
     ) -> None:
-        """One "load", "store" or "atomic"; addresses as in Counts."""
+        """One "load", "store" or "atomic"; addresses are bytes from the start of the storage."""
 
     def step(self, line: int, mask: Mask, taken: Mask | None = None, *, branch: bool = False) -> None:
         """One statement, or one test and the lanes that go on inside."""

@@ -22,6 +22,12 @@ class Scattered:
     def __init__(self, parts: tuple[tuple[np.ndarray, Array], ...]) -> None:
         self.parts = parts
 
+    @property
+    def described(self) -> str:
+        """What it is, in a reader's words."""
+        first = self.parts[0][1]
+        return f"one of several {first.ndim}-D arrays of {first.dtype}"
+
     def each(self, f: Frame, access: Callable[[Array], Any]) -> list[tuple[np.ndarray, Any]]:
         """Call `access` once for each array, while only the lanes that have it are active."""
         around, found = f.mask, []
@@ -36,11 +42,16 @@ class Scattered:
         return found
 
     def gather(self, f: Frame, access: Callable[[Array], Any]) -> Any:
-        """What `access` gives, a number or a tuple of numbers, in each lane of its own array."""
+        """What `access` gives, in each lane of its own array: numbers, tuples of them, or arrays again."""
         found = self.each(f, access)
         if not found:
             return access(self.parts[0][1])  # no lane is active: a value of the right type
+        if isinstance(found[0][1], (Array, Scattered)):
+            parts = [(bits, part.parts if isinstance(part, Scattered) else ((True, part),)) for bits, part in found]
+            return Scattered(tuple((bits & here, array) for bits, several in parts for here, array in several))
         _, result = found[0]
+        if result is None:
+            return None
         for bits, value in found[1:]:
             result = _select(bits, value, result)
         return result

@@ -11,6 +11,8 @@ until it must wait: at a barrier, or in a loop whose rounds read memory and writ
                 the warp together; counters are then those of lanes that have fully diverged
     "shuffled"  warps, drawn at random from eight blocks at a time
 
+A fiber that is a single lane runs in a short batch of its own (`Few`, lanes.py), where each value is one number.
+
 A fiber needs no operating-system thread: its code is a generator that yields where it must wait (turns.py).
 
 Blocks begin in order (shuffled: in random order), each when those before it have ended or wait.  A GPU keeps only so
@@ -28,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt.machine.gpus import gpu, occupancy
-from pmpp.simt.machine.lanes import WARP, Lanes, Mask
+from pmpp.simt.machine.lanes import WARP, Few, Lanes, Mask
 from pmpp.simt.machine.machine import Batch, Machine, Place
 from pmpp.simt.machine.turns import Waits, through
 from pmpp.simt.values.errors import LaunchError, SimtError
@@ -88,8 +90,12 @@ def grains(name: str, uses: set[str]) -> tuple[str, ...]:
     """The schedules to try, in order, for a kernel that uses these names of `cuda`."""
     if name != "auto":
         return (name,)
-    together = any(used.startswith(_WARP_OPERATIONS) for used in uses)
-    return ("lockstep", "blocks", "warps") if together else ("lockstep", "blocks", "warps", "lanes")
+    return ("lockstep", "blocks", "warps") if together(uses) else ("lockstep", "blocks", "warps", "lanes")
+
+
+def together(uses: set[str]) -> bool:
+    """Whether a kernel that uses these names of `cuda` needs the lanes of a warp together."""
+    return any(used.startswith(_WARP_OPERATIONS) for used in uses)
 
 
 # -- fibers ----------------------------------------------------------------------------------------------------------
@@ -107,13 +113,15 @@ class Block:
         self.votes: list[tuple[np.ndarray, np.ndarray]] = []  # (voters, their votes) of the barrier being waited at
         self.result: tuple[np.ndarray, np.ndarray] | None = None
         self.ran_through = np.zeros((1, self.lanes.width), np.bool_)  # lanes that have ended, but not by a `return`
+        self.ended = np.zeros((1, self.lanes.width), np.bool_)  # however they did
 
 
 class Fiber:
     """Some lanes of a block: the kernel's code as far as they have come with it."""
 
-    def __init__(self, block: Block, mask: Mask, code: Waits) -> None:
+    def __init__(self, block: Block, mask: Mask, code: Waits, batch: Batch) -> None:
         self.block, self.mask, self.state, self.code = block, mask, READY, code
+        self.batch = batch  # the block's, or one for the fiber alone
         self.line, self.barrier = 0, ""  # where it waits, and for what
         self.returned: np.ndarray | np.bool_ = np.False_  # lanes that ended by a `return`
         self.frozen = False  # spinning, and its last rounds changed none of its variables
@@ -125,8 +133,9 @@ class Fiber:
 class Scheduler:
     """Runs a launch fiber by fiber."""
 
-    def __init__(self, m: Machine, run: Run, grain: str, seed: int) -> None:
+    def __init__(self, m: Machine, run: Run, grain: str, seed: int, *, alone: bool = False) -> None:
         self.m, self.code = m, run
+        self.alone = alone and grain == "lanes"  # lanes may have short batches: the kernel has no warp operations
         self.grain = "warps" if grain == "shuffled" else grain
         self.random = np.random.default_rng(seed) if grain == "shuffled" else None
         order = np.arange(m.launch.blocks, dtype=np.int64)
@@ -137,7 +146,7 @@ class Scheduler:
         self.fibers: list[Fiber] = []  # those that are not done
         self.blocks: list[Block] = []
         self.current: Fiber
-        self.ran_through: Block | None = None  # a block with threads that have ended, but not by a `return`
+        self.ended: Block | None = None  # the first block with threads that have ended
         self.idle_turns = 0
 
     # -- who is next -------------------------------------------------------------------------------------------------
@@ -194,10 +203,14 @@ class Scheduler:
         for k in range(lanes.width // size):
             bits = everyone & (number == k)
             if bits.all():
-                block.fibers.append(Fiber(block, lanes.full, self.code(lanes.full)))
+                block.fibers.append(Fiber(block, lanes.full, self.code(lanes.full), block.batch))
             elif bits.any():
-                mask = Mask(lanes, bits)
-                block.fibers.append(Fiber(block, mask, self.code(mask)))
+                mask, batch = Mask(lanes, bits), block.batch
+                start = mask
+                if self.alone:
+                    batch = Batch(Few(lanes, np.array([k], np.int64), 1))
+                    batch.shared, start = block.batch.shared, batch.lanes.full
+                block.fibers.append(Fiber(block, mask, self.code(start), batch))
         if len(self.fibers) + len(block.fibers) > MAX_FIBERS:
             waiting = next(f for f in self.fibers if f.state != READY)
             raise self.m.error(
@@ -213,20 +226,25 @@ class Scheduler:
     def _resume(self, fiber: Fiber) -> None:
         m = self.m
         self.current, fiber.state = fiber, READY
-        m.batch, m.place = fiber.block.batch, fiber.place
+        whole = fiber.block.batch
+        m.batch, m.place = fiber.batch, fiber.place
+        fiber.batch.shared_bytes = whole.shared_bytes
         try:
             next(fiber.code)
         except StopIteration as end:
             if end.value is not None:
-                fiber.returned = end.value.grid()
+                fiber.returned = end.value.grid() if fiber.batch is whole else fiber.mask.grid()
+            whole.shared_bytes = fiber.batch.shared_bytes
             self._ended(fiber)
+        else:
+            whole.shared_bytes = fiber.batch.shared_bytes
 
     def _ended(self, fiber: Fiber) -> None:
         block = fiber.block
         gone = fiber.mask.grid()
         block.ran_through |= gone & ~fiber.returned
-        if block.ran_through.any():
-            self.ran_through = block
+        block.ended |= gone
+        self.ended = self.ended or block
         batch = block.batch
         batch.exited = gone.copy() if batch.exited is None else batch.exited | gone
         self.fibers.remove(fiber)
@@ -286,29 +304,44 @@ class Scheduler:
     def barrier(self, mask: Mask, line: int, what: str) -> Waits:
         """A block-wide barrier: wait until every fiber of the block that has not ended is at one."""
         self.current.barrier = what
-        self._check_lanes(mask, line, what)
+        self._check_lanes(self._of_block(mask), line, what)
         yield from self._wait_at(AT_BARRIER, line)
 
     def vote(self, mask: Mask, line: int, what: str, yes: np.ndarray) -> Waits:
         """A barrier that collects a vote: the voters of the whole block, and what they voted."""
         fiber = self.current
-        fiber.block.votes.append((mask.grid(), yes))
+        here = self._of_block(mask).grid()
+        fiber.block.votes.append((here, yes & here))
         yield from self.barrier(mask, line, what)
         return fiber.block.result
 
     def grid_barrier(self, mask: Mask, line: int) -> Waits:
         """`grid.sync()`: wait until every fiber of the grid that has not ended is at one."""
         self.current.barrier = "grid.sync()"
-        self._check_lanes(mask, line, "grid.sync()")
+        self._check_lanes(self._of_block(mask), line, "grid.sync()")
         yield from self._wait_at(AT_GRID, line)
 
+    def _of_block(self, mask: Mask) -> Mask:
+        """The lanes of a fiber's mask among those of its block."""
+        return mask if mask.of is self.current.block.lanes else self.current.mask
+
+    def _hazard(self, block: Block, what: str, line: int, lane: int, message: str) -> None:
+        """Report that a lane of a block misses a barrier, or waits at another one."""
+        m = self.m
+        current, m.batch = m.batch, block.batch
+        m.hazard("divergent_barrier", "register", what, line, lane, message)
+        m.batch = current
+
     def _check_lanes(self, mask: Mask, line: int, what: str) -> None:
-        gone = self.m.batch.exited
+        gone = self.current.block.batch.exited
         missing = self.current.mask.grid() & ~mask.grid()
-        missing = missing if gone is None else missing & ~gone
+        if gone is not None and what != "grid.sync()":
+            missing = missing & ~gone
         if missing.any():
-            self.m.hazard("divergent_barrier", "register", what, line, int(np.argmax(missing)),
-                       f"{{who}} does not reach the {what} at which other threads of its block wait")  # fmt: skip
+            lane = int(np.argmax(missing))
+            how = "has returned before" if gone is not None and gone.reshape(-1)[lane] else "does not reach"
+            self._hazard(self.current.block, what, line, lane,
+                         f"{{who}} {how} the {what} at which other threads of its block wait")  # fmt: skip
 
     def _wait_at(self, state: str, line: int) -> Waits:
         fiber = self.current
@@ -324,11 +357,11 @@ class Scheduler:
         first = fibers[0]
         other = next((f for f in fibers if f.line != first.line), None)
         if other is not None:
-            m.hazard("divergent_barrier", "register", other.barrier, other.line, int(np.argmax(other.mask.grid())),
-                     f"{{who}} waits at this barrier while other threads of its block wait at the one on line "
-                     f"{first.line}")  # fmt: skip
+            self._hazard(block, other.barrier, other.line, int(np.argmax(other.mask.grid())),
+                         f"{{who}} waits at this barrier while other threads of its block wait at the one on line "
+                         f"{first.line}")  # fmt: skip
         if block.ran_through.any():
-            self._never_arrived(block, first)
+            self._never_arrived(block, first, block.ran_through)
         if block.votes:
             voters, votes = zip(*block.votes, strict=True)
             block.result, block.votes = (np.logical_or.reduce(voters), np.logical_or.reduce(votes)), []
@@ -343,8 +376,8 @@ class Scheduler:
         fibers, m = self.fibers, self.m
         if self.unstarted or not fibers or any(f.state != AT_GRID for f in fibers):
             return False
-        if self.ran_through is not None:
-            self._never_arrived(self.ran_through, fibers[0])
+        if self.ended is not None:
+            self._never_arrived(self.ended, fibers[0], self.ended.ended)
         m.settle()
         if m.counts is not None:
             m.counts.barrier(fibers[0].line, m.launch.blocks)
@@ -353,14 +386,11 @@ class Scheduler:
         self._go(fibers)
         return True
 
-    def _never_arrived(self, block: Block, waiting: Fiber) -> None:
-        """Threads have run through the kernel's end past a barrier.  (After a `return` nobody waits for them.)"""
-        m = self.m
-        current, m.batch = m.batch, block.batch
+    def _never_arrived(self, block: Block, waiting: Fiber, who: np.ndarray) -> None:
+        """Threads have ended and gone past a barrier.  (After a `return` only the whole grid waits for them.)"""
         whose = "others" if waiting.barrier == "grid.sync()" else "others of its block"
-        m.hazard("divergent_barrier", "register", waiting.barrier, waiting.line, int(np.argmax(block.ran_through)),
-                 f"{{who}} has ended without reaching the {waiting.barrier} at which {whose} wait")  # fmt: skip
-        m.batch = current
+        self._hazard(block, waiting.barrier, waiting.line, int(np.argmax(who)),
+                     f"{{who}} has ended without reaching the {waiting.barrier} at which {whose} wait")  # fmt: skip
 
     def _go(self, fibers: list[Fiber]) -> None:
         for fiber in fibers:
@@ -373,8 +403,9 @@ def run_lockstep(m: Machine, run: Run) -> None:
         through(run(lanes.full))
 
 
-def run_by_turns(m: Machine, run: Run, grain: str, seed: int) -> None:
-    """Blocks, warps or lanes by turns."""
-    m.turns = scheduler = Scheduler(m, run, grain, seed)
+def run_by_turns(m: Machine, run: Run, grain: str, seed: int, uses: set[str]) -> None:
+    """Blocks, warps or lanes by turns; `uses` are the names of `cuda` that the kernel uses."""
+    alone = m.trace is None and not together(uses)
+    m.turns = scheduler = Scheduler(m, run, grain, seed, alone=alone)
     scheduler.run()
     m.settle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pmpp.simt.machine.lanes import Lanes, Mask, spread
+from pmpp.simt.machine.lanes import Few, Lanes, Mask, spread
 from pmpp.simt.values import records
 from pmpp.simt.values.dtypes import Value, as_intp
 
@@ -54,7 +54,7 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "cells", "layout", "leaves", "name", "real_parts", "space", "unit", "values", "whole",
+        "__weakref__", "cells", "home", "layout", "leaves", "name", "real_parts", "space", "unit", "values", "whole",
         "writeable",
     )  # fmt: skip
 
@@ -68,8 +68,10 @@ class Storage:
         cells: Cells | None = None,
         unit: int = 0,
         layout: np.dtype | None = None,
+        home: Lanes | None = None,
     ) -> None:
         self.space, self.values, self.name = space, values, name
+        self.home = home  # of a local array: the lanes (B, T) that it was made for
         self.unit = unit or values.dtype.itemsize  # bytes from one position to the next
         self.layout = layout or values.dtype  # what it holds, where `values` are but its bytes
         self.leaves: dict[np.dtype, Storage] = {}
@@ -108,13 +110,32 @@ class Storage:
                 values = records.overlapping(self.values.view(np.uint8), dtype, unit)
             shape = (1, values.shape[1]) if self.space == "shared" else values.shape
             init = None if self.init is None else np.zeros(shape, np.bool_)
-            found = self.leaves[dtype] = Storage(self.space, values, name=self.name, init=init, unit=unit)
+            found = self.leaves[dtype] = Storage(self.space, values, name=self.name, init=init, unit=unit,
+                                                  home=self.home)  # fmt: skip
             found.writeable = self.writeable or self.space == "local"
         return found
 
     def parts(self) -> tuple[Storage, ...]:
         """This storage and its leaves."""
         return (self, *self.leaves.values())
+
+    def put_back(self, few: Few) -> None:
+        """Local memory that a short batch made: from now on it is that of the lanes from which the batch was taken."""
+        around = few.around
+        for part in self.parts():
+            full = (part.values.shape[0], around.blocks, around.width)
+            if records.is_record(part.layout):
+                values = np.broadcast_to(np.uint8(0), full)
+            else:
+                values = poison(full, part.values.dtype)
+                values.reshape(full[0], -1, few.width)[:, few.rows] = part.values
+            init = part.init
+            if init is not None:
+                written = np.zeros(full, np.bool_)
+                written.reshape(full[0], -1, few.width)[:, few.rows] = init
+                part.init = written
+            part.values, part.home = values, around
+            part.cells.everywhere.clear()
 
     def written(self) -> None:
         """From now on all of it counts as written."""
@@ -182,13 +203,15 @@ def flat_position(lanes: Lanes, storage: Storage, at: Value) -> Value:
     if storage.space == "shared":
         return at + lanes.block_row * storage.values.shape[1]
     if storage.space == "local":
-        return at * lanes.size + lanes.block_row * lanes.width + lanes.linear_thread
+        return at * storage.home.size + lanes.places_in(storage.home)
     return at
 
 
 def gather(lanes: Lanes, storage: Storage, source: np.ndarray, at: Value) -> Value:
     """One element a lane of the storage's values, or of an array of the same shape."""
     if storage.space == "shared":
+        if lanes is not lanes.root:
+            return source.reshape(-1).take(as_intp(flat_position(lanes, storage, at)))
         if at.ndim == 0:
             k = int(at)
             return source[:, k : k + 1].copy()
@@ -196,10 +219,10 @@ def gather(lanes: Lanes, storage: Storage, source: np.ndarray, at: Value) -> Val
             return source.take(as_intp(at[0]), axis=1)
         return source.reshape(-1).take(as_intp(flat_position(lanes, storage, at)))
     if storage.space == "local":
-        if at.ndim == 0:
+        if at.ndim == 0 and lanes is storage.home:
             return source[int(at)].copy()
         return source.reshape(-1).take(as_intp(flat_position(lanes, storage, at)))
-    return source.take(as_intp(at))
+    return source[int(at)] if at.ndim == 0 else source.take(as_intp(at))
 
 
 def selected(lanes: Lanes, mask: Mask, *values: Value) -> list[np.ndarray]:
@@ -214,7 +237,10 @@ def selected(lanes: Lanes, mask: Mask, *values: Value) -> list[np.ndarray]:
 def scatter(lanes: Lanes, storage: Storage, mask: Mask, at: Value, value: Value) -> None:
     """Store one element a lane; where several lanes store to one element, the last wins."""
     target = storage.values
-    if storage.space == "shared" and at.ndim and at.shape[0] == 1 and (mask.bits is None or mask.bits.shape[0] == 1):
+    if (
+        storage.space == "shared" and at.ndim and at.shape[0] == 1 and (mask.bits is None or mask.bits.shape[0] == 1)
+        and lanes is lanes.root
+    ):  # fmt: skip
         columns = spread(at[0], (lanes.width,))
         if mask.bits is not None:
             on = as_intp(mask.columns())
@@ -222,7 +248,7 @@ def scatter(lanes: Lanes, storage: Storage, mask: Mask, at: Value, value: Value)
             value = value.take(on, axis=1) if value.ndim and value.shape[1] > 1 else value
         target[:, columns] = value
         return
-    if storage.space == "local" and at.ndim == 0:
+    if storage.space == "local" and at.ndim == 0 and lanes is storage.home:
         where = True if mask.bits is None else mask.bits
         np.copyto(target[int(at)], value, where=where)
         return

@@ -9,9 +9,13 @@ import numpy as np
 from pmpp.simt.machine.lanes import WARP, Lanes, Mask, packed, spread
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.storage import Cells, Storage, flat_position, gather, lane_of, selected
-from pmpp.simt.observe.shadow import Clock, Race, Shadow
+from pmpp.simt.observe.order import Clock
+from pmpp.simt.observe.shadow import Race, Shadow
 from pmpp.simt.values.dtypes import Value, as_intp
 from pmpp.simt.values.quick import all_of, any_of, smallest
+
+#: Accesses that are remembered at a time.
+_KEPT = 16
 
 
 class Sanitizers:
@@ -23,6 +27,8 @@ class Sanitizers:
         self._shadows: weakref.WeakKeyDictionary[Cells, Shadow] = weakref.WeakKeyDictionary()
         self._alike = True  # all blocks of this batch have passed the same barriers
         self._known_floor: tuple[Lanes, int] | None = None  # of shared memory, since the last barrier
+        #: Accesses that may come again: a loop that reads x[i] for the same i has the same positions in each round.
+        self._again: dict[tuple, tuple] = {}
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
@@ -33,10 +39,19 @@ class Sanitizers:
         elif storage.writeable and storage.space != "const":
             cells, me, where = self._touched(mask, storage, at)
             self._check_init(storage, cells, where, name, line)
-            clock, width = self._clock, self._m.batch.lanes.width
+            clock, width = self._clock, self._m.batch.lanes.root.width
             clock.tick()
-            shadow = self._shadow(storage)
-            race = shadow.on_read(clock, cells, me, self._m.place.site or line, self._floor(storage), width)
+            shadow, site = self._shadow(storage), self._m.place.site
+            looks = line in self._m.launch.looks[site is not None]
+            if (
+                at.ndim == 0 and storage.space == "global" and shadow.written is None and shadow.updated is None
+            ) and not self._m.launch.orders_some:
+                cells, me = _who_tells_all(cells, me, width)
+            else:
+                shadow.forget_the_same(cells, me)
+            race = shadow.on_read(
+                clock, cells, me, site or line, self._floor(storage), width, _flags(storage), looks=looks
+            )
             if race is not None:
                 self._report(race, where, storage, name, line, "reads")
 
@@ -48,7 +63,7 @@ class Sanitizers:
         lanes = self._m.batch.lanes
         if storage.space == "local":
             init = storage.init
-            if init is not None and at.ndim == 0:
+            if init is not None and at.ndim == 0 and lanes is storage.home:
                 if int(at) not in storage.cells.everywhere:
                     np.copyto(init[int(at)], True, where=True if mask.bits is None else mask.bits)
             elif init is not None:
@@ -67,7 +82,7 @@ class Sanitizers:
         clock = self._clock
         clock.tick()
         shadow, line_shown = self._shadow(storage), self._m.place.site or line
-        races, several = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), lanes.width, same)
+        races, several = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), lanes.root.width, same)
         for race in races:
             self._report(race, where, storage, name, line, "writes")
         return several
@@ -83,25 +98,31 @@ class Sanitizers:
                 "{who} and another thread write different values to the same element of {name} in one statement",
             )  # fmt: skip
 
-    def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
+    def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, replaces: bool) -> None:
         """Report an atomic on what nobody wrote, or on what another thread may be accessing otherwise now."""
-        clock = self._clock
+        clock, cells = self._clock, None
         if storage.space == "local":
             self._check_local(mask, storage, at, name, line)
         else:
             cells, me, where = self._touched(mask, storage, at)
-            self._check_init(storage, cells, where, name, line)
+            if not replaces:
+                self._check_init(storage, cells, where, name, line)
             init = storage.init
             if init is not None:
                 init.reshape(-1)[cells] = True
             clock.tick()
             shadow, line_shown = self._shadow(storage), self._m.place.site or line
-            width = self._m.batch.lanes.width
+            width = self._m.batch.lanes.root.width
             for race in shadow.on_update(clock, cells, me, line_shown, self._floor(storage), width)[:1]:
                 self._report(race, where, storage, name, line, "updates")
-        who = self._warps(mask)
-        clock.blocks.on_atomic(who, clock.now, clock.block_barrier)
-        clock.warps_inside.on_atomic(who, clock.now)
+        clock.last_atomic[self._blocks(mask)] = clock.now
+        if clock.device is not None or clock.inside is not None:
+            flags = _flags(storage)
+            if flags is not None:
+                cells = cells.reshape(mask.lanes, -1)[:, 0] * storage.cells.unit
+            clock.here = mask.of.root
+            self._alike &= _same_in_all_blocks(mask)
+            clock.signal(self._threads(mask), flags, cells)
 
     # -- what orders accesses ----------------------------------------------------------------------------------------
 
@@ -109,13 +130,14 @@ class Sanitizers:
         """Other blocks are under way, none of which has passed a barrier."""
         self._alike = True
         self._known_floor = None
+        self._again.clear()
         self._clock.meetings.clear()
 
     def block_barrier(self, lanes: Lanes, here: np.ndarray) -> None:
         """A barrier in those blocks of `lanes` for which `here` holds."""
         self._known_floor = None
         self._alike &= bool(here.all())
-        self._clock.block_barrier[np.flatnonzero(here) + lanes.first] = self._clock.tick()
+        self._clock.meet_as_blocks(np.flatnonzero(here) + lanes.first)
 
     def warp_barrier(self, mask: Mask, alive: np.ndarray, groups: np.ndarray | None) -> None:
         """A `syncwarp` of these lanes, each with its group, a warp a row, as bits; None: with all of its warp."""
@@ -126,7 +148,7 @@ class Sanitizers:
         whole = groups is None and not (bits.any(axis=2, keepdims=True) & alive.reshape(shape) & ~bits).any()
         if whole and lanes not in clock.meetings:
             rows, columns = np.nonzero(mask.grid())
-            clock.warp_barrier(rows + lanes.first, columns)
+            clock.meet_as_warps(rows + lanes.first, columns)
             return
         if groups is None:
             groups = packed(bits)[:, :, None]
@@ -134,37 +156,47 @@ class Sanitizers:
             groups = groups.reshape(*shape[:2], -1)
             self._alike &= bool((groups == groups[0]).all())
         together = groups[:, :, :, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1) != 0
-        clock.meeting(lanes, together & bits[:, :, :, None])
+        together = together & bits[:, :, :, None]
+        clock.meet_in_groups(lanes, together & together.swapaxes(2, 3))
 
     def grid_barrier(self) -> None:
         """A barrier of the whole grid."""
-        clock = self._clock
         self._known_floor = None
-        clock.grid_barrier = clock.tick()
-        clock.block_barrier[:] = clock.now
+        self._clock.meet_as_a_grid()
 
     def fence(self, mask: Mask) -> None:
         """A fence between blocks, which is one within them, too."""
-        who, now = self._warps(mask), self._clock.tick()
-        self._clock.blocks.on_fence(who, now, self._clock.block_barrier)
-        self._clock.warps_inside.on_fence(who, now)
+        self._fence(mask, block=False)
 
     def block_fence(self, mask: Mask) -> None:
         """A fence within blocks."""
-        self._clock.warps_inside.on_fence(self._warps(mask), self._clock.tick())
+        self._fence(mask, block=True)
 
-    def _warps(self, mask: Mask) -> tuple[np.ndarray, np.ndarray]:
-        """Block of the launch and warp of the block, for each warp with an active lane."""
-        lanes = mask.of
-        here = mask.grid().reshape(lanes.blocks, lanes.warps, WARP).any(axis=2)
-        rows, warps = np.nonzero(here)
-        return rows + lanes.first, warps
+    def _fence(self, mask: Mask, *, block: bool) -> None:
+        self._alike &= _same_in_all_blocks(mask)
+        self._clock.here = mask.of.root
+        self._clock.fence(self._threads(mask), block=block)
+
+    @staticmethod
+    def _threads(mask: Mask) -> np.ndarray:
+        """The ids of the active threads."""
+        return mask.of.threads(mask.places())
+
+    @staticmethod
+    def _blocks(mask: Mask) -> np.ndarray | slice:
+        """The blocks with an active thread."""
+        of = mask.of
+        if of is not of.root:
+            return of.threads(mask.places()) // of.root.width
+        if mask.bits is None or mask.bits.shape[0] == 1:
+            return slice(of.first, of.first + of.blocks)
+        return np.flatnonzero(mask.bits.any(axis=1)) + of.first
 
     def _floor(self, storage: Storage) -> int:
         """A time before which every access to the storage is ordered before all that is to come."""
         if storage.space != "shared":
             return self._clock.grid_barrier
-        lanes = self._m.batch.lanes
+        lanes = self._m.batch.lanes.root
         if self._known_floor is None or self._known_floor[0] is not lanes:
             barriers = self._clock.block_barrier[lanes.first : lanes.first + lanes.blocks]
             self._known_floor = lanes, smallest(barriers)
@@ -179,9 +211,14 @@ class Sanitizers:
         access that differs between blocks gives each its own.  An element of several cells takes as many entries.
         """
         lanes, known = self._m.batch.lanes, storage.cells
-        self._clock.here = lanes
+        self._clock.here = lanes.root
+        key = id(at), id(mask), id(storage), known.unit
+        before = self._again.get(key)
+        if before is not None:
+            return before[0]
         if storage.space == "shared" and known.one_row:
             alike = np.ndim(at) == 0 or at.shape[0] == 1
+            alike = alike and lanes is lanes.root
             if not (alike and self._alike and (mask.bits is None or mask.bits.shape[0] == 1)):
                 self._split_rows(storage)
         if storage.space == "shared" and known.one_row:
@@ -190,11 +227,15 @@ class Sanitizers:
                 cells = cells.take(as_intp(where))
         else:
             where, (cells,) = mask.places(), selected(lanes, mask, flat_position(lanes, storage, at))
-        me = where + np.int64(lanes.first * lanes.width)
+        me = lanes.threads(where)
         parts = storage.values.itemsize // known.unit
         if parts > 1:
             cells = (cells[:, None] * parts + np.arange(parts, dtype=np.int64)).reshape(-1)
             me, where = np.repeat(me, parts), np.repeat(where, parts)
+        if storage.space == "global" and at.ndim:
+            if len(self._again) >= _KEPT:
+                self._again.clear()
+            self._again[key] = (cells, me, where), at, mask, storage  # kept, so that nothing else gets their ids
         return cells, me, where
 
     def _split_rows(self, storage: Storage) -> None:
@@ -203,7 +244,7 @@ class Sanitizers:
         known.one_row = False
         if known.init is not None:
             known.init = np.repeat(known.init, blocks, axis=0)
-        shadow.repeat(blocks, self._m.batch.lanes.width)
+        shadow.repeat(blocks, self._m.batch.lanes.root.width)
 
     def _shadow(self, storage: Storage) -> Shadow:
         """The shadow of an allocation's cells, as fine as they are now."""
@@ -211,19 +252,20 @@ class Sanitizers:
         shadow = self._shadows.get(known)
         if shadow is None:
             elements = storage.values.shape[1] if known.one_row else storage.values.size
-            shadow = self._shadows[known] = Shadow(elements * (storage.values.itemsize // known.unit), known.unit)
+            size, keep = elements * (storage.values.itemsize // known.unit), self._m.launch.orders_some
+            shadow = self._shadows[known] = Shadow(size, known.unit, keep)
         elif shadow.unit != known.unit:  # the allocation has been seen through a smaller type since
-            shadow.refine(known.unit, self._m.batch.lanes.width)
+            shadow.refine(known.unit, self._m.batch.lanes.root.width)
         return shadow
 
     def _check_local(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
         init, everywhere = storage.init, storage.cells.everywhere
         if init is None or (at.ndim == 0 and int(at) in everywhere):
             return
-        if at.ndim == 0 and all_of(init[int(at)]):
+        lanes = self._m.batch.lanes
+        if at.ndim == 0 and lanes is storage.home and all_of(init[int(at)]):
             everywhere.add(int(at))
             return
-        lanes = self._m.batch.lanes
         fresh = ~gather(lanes, storage, init, at)
         fresh = fresh if mask.bits is None else fresh & mask.bits
         if any_of(fresh):
@@ -244,11 +286,36 @@ class Sanitizers:
 
     def _report(self, race: Race, where: np.ndarray, storage: Storage, name: str, line: int, verb: str) -> None:
         lane, lanes = int(where[race.lane]), self._m.batch.lanes
-        here = race.thread // lanes.width == lanes.first + lane // lanes.width
-        remedy = "no barrier in between" if here else "nothing that orders the two blocks"
+        remedy, other = self._clock.reason(race.thread, race.time, int(lanes.threads(np.int64(lane))))
+        remedy = remedy.replace("{other}", self._m.other_thread(other))
         earlier = f"{self._m.other_thread(race.thread)} {race.verb} on line {race.line}"
         message = f"{{who}} {verb} an element of {{name}} that {earlier}, with {remedy}"
         self._m.hazard("race", storage.space, name, line, lane, message)
+
+
+def _who_tells_all(cells: np.ndarray, me: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of threads that read one cell together those that a shadow remembers.
+
+    They are the last one, and the last of another thread, of another warp and of another block than that.
+    """
+    if me.size <= 4 or cells[0] != cells[-1]:
+        return cells, me
+    last = me.size - 1
+    warp, block = me[last] // WARP * WARP, me[last] // width * width
+    others = (int(np.searchsorted(me, first)) - 1 for first in (block, warp))
+    kept = as_intp(np.array(sorted({last, last - 1, *(k for k in others if k >= 0)}), np.int64))
+    return cells.take(kept), me.take(kept)
+
+
+def _same_in_all_blocks(mask: Mask) -> bool:
+    if mask.of is not mask.of.root:
+        return False
+    return mask.bits is None or mask.bits.shape[0] == 1 or bool((mask.bits == mask.bits[0]).all())
+
+
+def _flags(storage: Storage) -> Cells | None:
+    """What stands for an array among those by which blocks signal: none for memory of a block."""
+    return storage.cells if storage.space == "global" else None
 
 
 def _bits(value: Value) -> np.ndarray:

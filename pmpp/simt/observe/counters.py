@@ -40,6 +40,10 @@ def _flops_of(dtype: np.dtype) -> tuple[int, tuple[int, ...]]:
     return FLOAT_CLASS[size], {2: (FLOPS, FLOPS_F16), 4: (FLOPS,), 8: (FLOPS, FLOPS_F64)}[size]
 
 
+#: Accesses that are remembered at a time.
+_KEPT = 16
+
+
 class Counters:
     """The counters of a launch: an observer of the machine (machine/protocols.py, Counts).
 
@@ -56,6 +60,8 @@ class Counters:
         self.contention: dict[tuple[str, str], Contention] = {}
         #: For each storage: the footprint of its allocation, the sector at which it begins there, the allocation.
         self._touched: dict[int, tuple[Footprint, int, np.ndarray]] = {}
+        #: Accesses that may come again: a loop that reads x[i] for the same i has the same positions in each round.
+        self._again: dict[tuple, tuple] = {}
 
     @property
     def footprints(self) -> list[Footprint]:
@@ -73,7 +79,7 @@ class Counters:
     def instruction(self, line: int, mask: Mask, kind: int = INTEGER) -> list[int]:
         """Count one instruction of the active lanes, in a class of the mix; returns the line's counters for more."""
         counts = self.lines.get(self._m.place.site or line) or self.at(line)
-        warps, lanes = mask.warps, mask.lanes
+        warps, lanes = mask._active_warps or mask.warps, mask.lanes
         counts[WARP_INSTRUCTIONS] += warps
         counts[THREAD_INSTRUCTIONS] += lanes
         counts[_MIX + kind] += warps
@@ -82,10 +88,17 @@ class Counters:
 
     def flops(self, line: int, mask: Mask, dtype: np.dtype, each: int = 1, kind: int | None = None) -> None:
         """Count one instruction that is `each` floating-point operations a lane if `dtype` is floating or complex."""
+        counts = self.lines.get(self._m.place.site or line) or self.at(line)
+        warps, lanes = mask._active_warps or mask.warps, mask.lanes
         its_class, counters = _flops_of(dtype)
-        counts = self.instruction(line, mask, its_class if kind is None else kind)
+        if kind is None:
+            kind = its_class
+        counts[WARP_INSTRUCTIONS] += warps
+        counts[THREAD_INSTRUCTIONS] += lanes
+        counts[_MIX + kind] += warps
+        counts[_THREAD_MIX + kind] += lanes
         for counter in counters:
-            counts[counter] += each * mask.lanes
+            counts[counter] += each * lanes
 
     def branch(self, line: int, mask: Mask, taken: Mask | None, not_taken: Mask | None) -> None:
         """Count one branch; it diverges in the warps that have lanes on both sides."""
@@ -94,23 +107,39 @@ class Counters:
         if taken is not None and not_taken is not None:
             counts[DIVERGENT] += taken.warps + not_taken.warps - mask.warps
 
-    def access(
-        self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
-    ) -> None:
-        """Count one load or store of `width` bytes a lane; addresses are bytes from the start of the storage."""
+    def access(self, kind: str, line: int, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> None:
+        """Count one load or store of `width` bytes a lane at these positions of the storage."""
         counts = self.instruction(line, mask, MEMORY)
         space = storage.space
         requests, sectors, size, wavefronts, conflicts = _TRAFFIC[space, kind]
         counts[requests] += mask.warps
         if space == "global":
-            touched = self._footprint(storage, name, kind)
-            counts[sectors] += counting.sectors(addresses, width, mask, touched)
+            counts[sectors] += self._sectors(kind, at, mask, width, storage, name)
             counts[size] += width * mask.lanes
         else:
-            found, conflicting = counting.wavefronts(addresses, width, mask, load=kind == "load")
+            found, conflicting = counting.wavefronts(at * storage.unit, width, mask, load=kind == "load")
             counts[wavefronts] += found
             counts[conflicts] += conflicting
             self.merged_wavefronts += found * min(width, 16) / 16
+
+    def _sectors(self, kind: str, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> int:
+        """Sectors of an access.  What the same access has touched before need not be noted again."""
+        whole = storage.unit == width and SECTOR % width == 0
+        if at.size == 1 and whole:
+            return counting.sectors_of_elements(at, width, mask, self._footprint(storage, name, kind))
+        key = kind, id(at), id(mask), id(storage), width
+        known = self._again.get(key)
+        if known is not None:
+            return known[0]
+        touched = self._footprint(storage, name, kind)
+        if whole:
+            found = counting.sectors_of_elements(at, width, mask, touched)
+        else:
+            found = counting.sectors(at * storage.unit, width, mask, touched)
+        if len(self._again) >= _KEPT:
+            self._again.clear()
+        self._again[key] = found, at, mask, storage  # kept, so that nothing else gets their ids
+        return found
 
     def atomic(self, line: int, at: Value, positions: np.ndarray, mask: Mask, storage: Storage, name: str) -> None:
         """Count one atomic: the element of each lane, and the active lanes' positions in the flattened storage."""
@@ -138,21 +167,30 @@ class Counters:
 
     def batch_ends(self) -> None:
         """Keep the peaks of shared memory, which is another block's next time."""
+        self._again.clear()
         for found in self.contention.values():
             if found.space == "shared":
                 found.close()
 
-    def _footprint(self, storage: Storage, name: str, kind: str) -> Callable[[np.ndarray], None]:
+    def _footprint(self, storage: Storage, name: str, kind: str) -> Callable[[np.ndarray | slice], None]:
         """What to tell the sectors that an access touches: views of one allocation share one bitmap."""
         known = self._touched.get(id(storage))
         if known is None:
             values = owner = storage.values
             while isinstance(owner.base, np.ndarray):
                 owner = owner.base
-            start = values.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+            whole = values is owner or values.nbytes == owner.nbytes
+            start = 0 if whole else values.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
             same = next((f for f, _, o in self._touched.values() if o is owner), None)
             shared = same or Footprint(name, owner.nbytes)
             known = self._touched[id(storage)] = (shared, start // SECTOR, owner)
         found, shift, _ = known
         mark = found.on_load if kind == "load" else found.on_store
-        return mark if shift == 0 else lambda sectors: mark(sectors + shift)
+        if shift == 0:
+            return mark
+
+        def shifted(sectors: np.ndarray | slice) -> None:
+            whole = isinstance(sectors, slice)
+            mark(slice(sectors.start + shift, sectors.stop + shift) if whole else sectors + shift)
+
+        return shifted

@@ -52,6 +52,8 @@ _NONE = np.int64(1) << np.int64(62)  # larger than any address: stands for an in
 def _warps_of(of: Lanes, addresses: np.ndarray, mask: Mask) -> tuple[np.ndarray, np.ndarray | None, int]:
     """Addresses a warp a row, the same for the active lanes (None: all), and how often each row stands for a block."""
     bits = mask.bits
+    if of.width == 1:
+        return *of.as_warps(addresses, mask), 1
     rows = max(addresses.shape[0], 1 if bits is None else bits.shape[0])
     shape = (rows, of.width)
     active = None if bits is None else spread(bits, shape).reshape(-1, WARP)
@@ -72,20 +74,50 @@ def _distinct(keys: np.ndarray, active: np.ndarray | None) -> int:
     return int(np.count_nonzero(keys[:, 0] != _NONE)) + int(np.count_nonzero(new & (keys[:, 1:] != _NONE)))
 
 
+def sectors_of_elements(
+    at: np.ndarray | np.generic, itemsize: int, mask: Mask, touched: Callable[[np.ndarray | slice], None]
+) -> int:
+    """Sectors moved by an access to whole elements, a power of two in size: no one lies in two sectors.
+
+    The same as `sectors`, with less work in the two common cases: one element for all lanes, and neighbouring ones.
+    """
+    of, smaller = mask.of, _SECTOR_BITS - itemsize.bit_length() + 1
+    if at.size == 1:
+        sector = int(at if at.ndim == 0 else at.item()) >> smaller
+        touched(slice(sector, sector + 1))
+        return mask._active_warps or mask.warps
+    if mask.bits is None and of.width > 1 and at.shape[1] > 1:
+        keys = at >> smaller
+        flat = keys.reshape(-1)
+        steps = flat[1:] - flat[:-1]
+        if largest(steps.view(np.uint64)) <= 1:  # neighbours, and in order
+            touched(slice(flat.item(0), flat.item(-1) + 1))
+            new = np.count_nonzero(steps) - np.count_nonzero(steps[WARP - 1 :: WARP])
+            return (flat.size // WARP + int(new)) * (of.blocks // at.shape[0])
+    if of.width == 1:
+        places, warps = _single_lanes(at, mask)
+        keys = places >> smaller
+        touched(keys)
+        return _distinct_of_single_lanes(keys, warps)
+    return sectors(at * itemsize, itemsize, mask, touched)
+
+
 def sectors(
     addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, touched: Callable[[np.ndarray], None] | None = None
 ) -> int:
     """Sectors moved by one access whose lanes start at these byte addresses.
 
-    `touched` is given the numbers of these sectors, in any order, and some more than once.
+    `touched` is given the numbers of these sectors, in any order, and some more than once; or a slice of them.
     """
     of = mask.of
     if addresses.size == 1:  # every lane the same address
         first = int(addresses.reshape(-1)[0])
         last = (first + itemsize - 1) // SECTOR
         if touched is not None:
-            touched(np.arange(first // SECTOR, last + 1, dtype=np.int64))
+            touched(slice(first // SECTOR, last + 1))
         return mask.warps * (last - first // SECTOR + 1)
+    if of.width == 1:
+        return _sectors_of_single_lanes(addresses, itemsize, mask, touched)
     if addresses.shape[1] == 1:
         addresses = spread(addresses, (addresses.shape[0], of.width))
     rows, active, repeat = _warps_of(of, addresses, mask)
@@ -101,6 +133,40 @@ def sectors(
     return _distinct(keys, active) * repeat
 
 
+def _sectors_of_single_lanes(
+    addresses: np.ndarray, itemsize: int, mask: Mask, touched: Callable[[np.ndarray], None] | None
+) -> int:
+    """The same for a short batch, in which a row is a lane."""
+    flat, warps = _single_lanes(addresses, mask)
+    aligned = SECTOR % itemsize == 0 and not largest(flat & (itemsize - 1))
+    if aligned:
+        keys = flat >> _SECTOR_BITS
+    else:
+        steps = range(0, itemsize + SECTOR - 1, SECTOR)
+        keys = np.concatenate([np.minimum(flat + step, flat + itemsize - 1) >> _SECTOR_BITS for step in steps])
+        warps = np.tile(np.arange(flat.size, dtype=np.int64) if warps is None else warps, len(steps))
+    if touched is not None:
+        touched(keys)
+    return _distinct_of_single_lanes(keys, warps)
+
+
+def _single_lanes(values: np.ndarray, mask: Mask) -> tuple[np.ndarray, np.ndarray | None]:
+    """The values of the active ones of single lanes, and their warps; None if each has one for itself."""
+    flat, warps = values.reshape(-1), mask.of.warp_of
+    if mask.bits is None:
+        return flat, warps
+    places = as_intp(mask.places())
+    return flat.take(places), None if warps is None else warps.take(places)
+
+
+def _distinct_of_single_lanes(keys: np.ndarray, warps: np.ndarray | None) -> int:
+    """Number of different keys in each warp, over all warps."""
+    if warps is None:
+        return keys.size
+    each = np.sort(warps * (largest(keys) + 1) + keys)
+    return 1 + int(np.count_nonzero(each[1:] != each[:-1]))
+
+
 def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *, load: bool = True) -> tuple[int, int]:
     """Passes through the banks of shared memory for one access whose lanes start at these byte addresses.
 
@@ -108,7 +174,9 @@ def wavefronts(addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, *,
     """
     of = mask.of
     words = max(1, itemsize // BANK_BYTES)
-    if addresses.size == 1 or addresses.shape[1] == 1:
+    if of.width == 1 and of.warp_of is None:
+        return mask.lanes, 0  # each lane is alone in its warp
+    if addresses.size == 1 or (addresses.shape[1] == 1 and of.width > 1):
         if words == 1:
             return mask.warps, 0
         addresses = spread(addresses, (addresses.shape[0] if addresses.ndim else 1, of.width))
@@ -188,7 +256,11 @@ def _conflict_degree(words: np.ndarray, active: np.ndarray | None) -> np.ndarray
 def passes(addresses: np.ndarray | np.generic, mask: Mask) -> tuple[int, int]:
     """Turns that one atomic takes: over all warps, and in the worst of them, the most lanes on one address."""
     of = mask.of
-    if addresses.size == 1 or addresses.shape[1] == 1:  # a warp's lanes all want one address
+    if of.width == 1 and of.warp_of is None:
+        return mask.lanes, 1
+    if of.width == 1:
+        addresses = spread(addresses, (of.blocks, 1))
+    elif addresses.size == 1 or addresses.shape[1] == 1:  # a warp's lanes all want one address
         if mask.bits is None:
             return of.size, WARP
         lanes = np.count_nonzero(mask.grid().reshape(-1, WARP), axis=1)
@@ -219,20 +291,24 @@ class Footprint:
         self.store: np.ndarray | None = None
         self.fresh: np.ndarray | None = None
 
-    def on_load(self, sectors: np.ndarray) -> None:
+    def on_load(self, sectors: np.ndarray | slice) -> None:
         """Remember a load."""
         if self.load is None:
             self.load = np.zeros(self.sectors, np.bool_)
             self.fresh = None if self.store is None else self.store.copy()
         self.load[sectors] = True
 
-    def on_store(self, sectors: np.ndarray) -> None:
+    def on_store(self, sectors: np.ndarray | slice) -> None:
         """Remember a store."""
         if self.store is None:
             self.store = np.zeros(self.sectors, np.bool_)
             self.fresh = None if self.load is None else np.zeros(self.sectors, np.bool_)
         self.store[sectors] = True
-        if self.load is not None:
+        if self.load is None:
+            return
+        if isinstance(sectors, slice):
+            self.fresh[sectors] |= ~self.load[sectors]
+        else:
             self.fresh[sectors[~self.load[sectors]]] = True
 
     def totals(self) -> tuple[int, int, int]:

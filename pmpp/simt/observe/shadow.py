@@ -7,136 +7,29 @@ plain write, race unless something orders them:
 
     same block    a barrier (`syncthreads`) in between, or for one warp a `syncwarp` of both lanes
     other blocks  a grid-wide barrier
-    any           a fence and an atomic by the first (it releases what it wrote), then by the second an atomic, or a
-                  read of what the first updated atomically and a fence (it acquires)
+    any           a signal with its fence, and a look at it (order.py)
 
 The last access is not enough, because it may be the thread's own: the shadow also keeps the last one by another
-thread, by another warp and by another block than that.  Whatever orders the last access of a thread, warp or block
-orders those before it, so a race with any of them is a race with one of these four.  Two threads that write the same
-value are left alone, as in `found[0] = 1`.
+thread, by another warp and by another block than that.  A barrier that orders the last access of a thread, a warp or a
+block orders those before it, so a race with any of them is a race with one of these four.  Signals, and `syncwarp` of
+some lanes, order less: kernels that have them keep the other accesses, too (`Displaced`).
+
+Left alone are two threads that write the same value, as in `found[0] = 1`, and plain reads of what others update
+atomically where the kernel's text shows that no harm is meant: `Launch.looks`.
 """
 
 from __future__ import annotations
 
 import bisect
-import weakref
 from array import array
+from collections.abc import Hashable
 
 import numpy as np
 
-from pmpp.simt.machine.lanes import WARP, Lanes
+from pmpp.simt.machine.lanes import WARP
+from pmpp.simt.observe.order import Clock
 from pmpp.simt.values.dtypes import as_intp
 from pmpp.simt.values.quick import any_of, largest
-
-
-class Clock:
-    """Time within a launch, and when each block, warp or the grid last synchronised."""
-
-    def __init__(self, blocks: int, warps: int) -> None:
-        self.now = 1
-        self.warps = warps
-        self.grid_barrier = 0
-        self.block_barrier = np.zeros(blocks, np.int64)
-        self.lane_barrier: np.ndarray | None = None  # when each lane last did a `syncwarp`, once one did
-        # When each two lanes of a warp last did one together, once some did without the others.
-        self.meetings: weakref.WeakKeyDictionary[Lanes, np.ndarray] = weakref.WeakKeyDictionary()
-        self.here: Lanes | None = None  # those whose accesses are being looked at
-        # Between blocks, and (another scope) between the warps of one.
-        self.blocks = Publication(blocks, warps)
-        self.warps_inside = Handover((blocks, warps))
-
-    def tick(self) -> int:
-        """Advance time by one access."""
-        self.now += 1
-        return self.now
-
-    def warp_barrier(self, rows: np.ndarray, lanes: np.ndarray) -> None:
-        """These lanes of these blocks have done a `syncwarp`."""
-        if self.lane_barrier is None:
-            self.lane_barrier = np.zeros((self.block_barrier.size, self.warps * WARP), np.int64)
-        self.lane_barrier[rows, lanes] = self.tick()
-
-    def meeting(self, lanes: Lanes, together: np.ndarray) -> None:
-        """These blocks have done a `syncwarp`, in each warp those lanes two by two for which `together` holds."""
-        if lanes not in self.meetings:
-            last = np.zeros((lanes.blocks, lanes.width), np.int64)
-            if self.lane_barrier is not None:
-                last = self.lane_barrier[lanes.first : lanes.first + lanes.blocks]
-            last = last.reshape(lanes.blocks, lanes.warps, WARP)
-            self.meetings[lanes] = np.minimum(last[:, :, :, None], last[:, :, None, :])
-        self.meetings[lanes][together] = self.tick()
-
-    def met(self, blocks: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray | int:
-        """When lanes a and b of these blocks, two of one warp each, last did a `syncwarp` together."""
-        if self.here in self.meetings:
-            return self.meetings[self.here][blocks - self.here.first, a // WARP, a % WARP, b % WARP]
-        return (
-            0 if self.lane_barrier is None else np.minimum(self.lane_barrier[blocks, a], self.lane_barrier[blocks, b])
-        )
-
-
-class Handover:
-    """Who has published what, and who may have learnt of it, warp by warp within a block.
-
-    Until `fenced` a party's writes are visible to those who learn of the atomic by which it signalled at `released`;
-    `acquired` is when a party last learnt, `polled` when it last read a signal without a fence yet.
-    """
-
-    def __init__(self, shape: tuple[int, ...], learners: tuple[int, ...] | None = None) -> None:
-        self.used = False
-        self.fence, self.fenced, self.released = (np.zeros(shape, np.int64) for _ in range(3))
-        self.acquired, self.polled = (np.zeros(learners or shape, np.int64) for _ in range(2))
-
-    def on_fence(self, who: tuple[np.ndarray, ...], now: int) -> None:
-        """Earlier writes come before later signals, and earlier polls before later reads."""
-        self.used = True
-        self.fence[who] = now
-        self.acquired[who] = np.maximum(self.acquired[who], self.polled[who])
-
-    def on_atomic(self, who: tuple[np.ndarray, ...], now: int) -> None:
-        """An atomic after a fence publishes what the fence covered; any atomic may learn what others published."""
-        if not self.used:
-            return
-        self._release(who, self.fence[who], now)
-        self.acquired[who] = now
-
-    def _release(self, who: tuple[np.ndarray, ...], fenced: np.ndarray, now: int) -> None:
-        new = fenced > self.fenced[who]
-        self.fenced[who] = np.where(new, fenced, self.fenced[who])
-        self.released[who] = np.where(new, now, self.released[who])
-
-    def ordered(self, theirs: tuple[np.ndarray, ...], then: np.ndarray, mine: tuple[np.ndarray, ...]) -> np.ndarray:
-        """Whether what `theirs` did at `then` has been handed over to `mine`."""
-        return (then <= self.fenced[theirs]) & (self.released[theirs] <= self.acquired[mine])
-
-
-class Publication(Handover):
-    """The same between blocks: a warp publishes, a whole block learns.
-
-    A fence also covers what the other warps of the block wrote before their last common barrier, and a warp's atomic
-    also publishes what the others had fenced before it.
-    """
-
-    def __init__(self, blocks: int, warps: int) -> None:
-        super().__init__((blocks, warps), (blocks,))
-
-    def on_fence(self, who: tuple[np.ndarray, ...], now: int, barrier: np.ndarray | None = None) -> None:
-        """`barrier` is when each block of the launch last met at one."""
-        self.used = True
-        rows = np.unique(who[0])
-        self.fence[rows] = np.maximum(self.fence[rows], barrier[rows, None])
-        self.fence[who] = now
-        self.acquired[rows] = np.maximum(self.acquired[rows], self.polled[rows])
-
-    def on_atomic(self, who: tuple[np.ndarray, ...], now: int, barrier: np.ndarray | None = None) -> None:
-        """`barrier` as above."""
-        if not self.used:
-            return
-        rows = np.unique(who[0])
-        self._release((rows,), np.minimum(self.fence[rows], barrier[rows, None]), now)
-        self._release(who, self.fence[who], now)
-        self.acquired[rows] = now
-
 
 #: A stamp is the time of an access and the thread, in one integer: 0 where there was none.
 _THREAD = (1 << 32) - 1
@@ -148,11 +41,12 @@ class Accesses:
     def __init__(self, size: int) -> None:
         self.last = np.zeros(size, np.int64)
         self.others: list[np.ndarray] = []  # by another thread, warp, block than the last; from when it matters
+        self.displaced: Displaced | None = None  # earlier ones, once there are some
 
-    def add(self, at: np.ndarray, stamps: np.ndarray, floor: int, width: int) -> bool:
+    def add(self, at: np.ndarray, stamps: np.ndarray, floor: int, width: int, *, keep: bool = False) -> bool:
         """Note accesses in the order of time; whether several of them were to one element.
 
-        What happened before `floor` is ordered before everything to come.
+        What happened before `floor` is ordered before everything to come.  `keep` those that have to make room.
         """
         at = as_intp(at)
         old = self.last.take(at)
@@ -165,11 +59,27 @@ class Accesses:
                 return shared
             self.others = [np.zeros_like(self.last) for _ in range(3)]
         superseded = [old] if latest >> 32 >= floor else []
+        keep = keep and bool(shared or superseded)
+        before = [old, *(slot.take(at) for slot in self.others)] if keep else []
         for slot, size in zip(self.others, (1, WARP, width), strict=True):
             for stamp in (*superseded, stamps) if shared else superseded:
                 chosen = (stamp & _THREAD) // size != (new & _THREAD) // size
                 slot[at[chosen]] = stamp[chosen]
+        if keep:
+            self._keep(at, [*before, stamps], floor, width)
         return shared
+
+    def _keep(self, at: np.ndarray, stamps: list[np.ndarray], floor: int, width: int) -> None:
+        """Keep those accesses to these cells that are not among the last ones any more."""
+        known = [slot.take(at) for slot in (self.last, *self.others)]
+        for each in stamps:
+            gone = (each != 0) & (each >> 32 >= floor)
+            for slot in known:
+                gone &= each != slot
+            if any_of(gone):
+                if self.displaced is None:
+                    self.displaced = Displaced(width)
+                self.displaced.add(at[gone], each[gone], floor)
 
     def conflict(
         self,
@@ -184,7 +94,7 @@ class Accesses:
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Which lanes race with an access noted here, and the stamps of what they race with.
 
-        across    "any" also one by another block, "last" only if it was the last of all, "none" no such
+        across    "any" also one by another block, "last" only if it was the last of all
         but       lanes that do not race
         """
         for slot in (self.last, *self.others):
@@ -195,14 +105,27 @@ class Accesses:
             bad = (who != me) & (stamps != 0)
             if not any_of(bad):
                 continue
-            bad &= _unordered(clock, who, stamps >> 32, me, width)
-            if across == "none" or (across == "last" and slot is not self.last):
+            bad &= clock.unordered(who, stamps >> 32, me)
+            if across == "last" and slot is not self.last:
                 bad &= who // width == me // width
             if but is not None:
                 bad &= ~but
             if any_of(bad):
                 return bad, stamps
-        return None
+        if self.displaced is None or self.displaced.newest >> 32 < floor:
+            return None
+        lanes, stamps = self.displaced.of(at, floor)
+        who, mine = stamps & _THREAD, me[lanes]
+        bad = (who != mine) & clock.unordered(who, stamps >> 32, mine)
+        if across == "last":
+            bad &= who // width == mine // width
+        if but is not None:
+            bad &= ~but[lanes]
+        if not any_of(bad):
+            return None
+        found, what = np.zeros(at.size, np.bool_), np.zeros(at.size, np.int64)
+        found[lanes[bad]], what[lanes[bad]] = True, stamps[bad]
+        return found, what
 
     def repeat(self, blocks: int, width: int) -> None:
         """Turn one row that stands for `blocks` blocks into one row each, with each block's own threads."""
@@ -212,32 +135,88 @@ class Accesses:
             row = np.tile(row, blocks)
             return np.where(row == 0, 0, row + shift)
 
+        if self.displaced is not None:
+            self.displaced.repeat(blocks, self.last.size)
         self.last, self.others = rows(self.last), [rows(slot) for slot in self.others]
 
     def refine(self, parts: int) -> None:
         """Split each element into parts."""
         self.last, self.others = np.repeat(self.last, parts), [np.repeat(slot, parts) for slot in self.others]
+        if self.displaced is not None:
+            self.displaced.refine(parts)
+
+
+class Displaced:
+    """Accesses that are not among the last ones to their cell any more, and need not be ordered before those.
+
+    A barrier orders whole blocks or warps, so the last accesses stand for all before them.  A `syncwarp` of some lanes
+    orders these, and a signal the threads that fenced: of 32 lanes that read a cell, two are its last readers, and
+    the other 30 may still be reading when those two are through.  Of each thread the last access to a cell counts.
+    There is room for `SIZE` accesses; beyond that the last of each block, and then the latest of all.
+    """
+
+    SIZE = 1 << 16
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.cells, self.stamps = np.zeros((2, 0), np.int64)  # in the order of the cells
+        self.new: list[tuple[np.ndarray, np.ndarray]] = []
+        self.count = self.newest = 0
+
+    def add(self, cells: np.ndarray, stamps: np.ndarray, floor: int) -> None:
+        """Keep these accesses."""
+        self.new.append((cells, stamps))
+        self.newest = max(self.newest, largest(stamps))
+        self.count += cells.size
+        if self.count > self.SIZE:
+            self._settle(floor)
+
+    def of(self, at: np.ndarray, floor: int) -> tuple[np.ndarray, np.ndarray]:
+        """The accesses to each of these cells: for each access which entry of `at` it concerns, and its stamp."""
+        if self.new:
+            self._settle(floor)
+        first = np.searchsorted(self.cells, at, "left")
+        count = np.searchsorted(self.cells, at, "right") - first
+        lanes = np.repeat(np.arange(at.size, dtype=np.int64), count)
+        within = np.arange(lanes.size, dtype=np.int64) - np.repeat(np.cumsum(count, dtype=np.int64) - count, count)
+        return lanes, self.stamps[np.repeat(first, count) + within]
+
+    def _settle(self, floor: int) -> None:
+        cells = np.concatenate([self.cells, *(cells for cells, _ in self.new)])
+        stamps = np.concatenate([self.stamps, *(stamps for _, stamps in self.new)])
+        late = stamps >> 32 >= floor
+        cells, stamps = cells[late], stamps[late]
+        for size in (1, self.width):
+            if size == 1 or cells.size > self.SIZE // 2:
+                who = (stamps & _THREAD) // size
+                order = np.lexsort((stamps, who, cells))
+                cells, stamps, who = cells[order], stamps[order], who[order]
+                last = np.ones(cells.size, np.bool_)
+                last[:-1] = (cells[1:] != cells[:-1]) | (who[1:] != who[:-1])
+                cells, stamps = cells[last], stamps[last]
+        if cells.size > self.SIZE // 2:
+            latest = np.sort(np.argsort(stamps, kind="stable")[-self.SIZE // 2 :])
+            cells, stamps = cells[latest], stamps[latest]
+        self.cells, self.stamps, self.new, self.count = cells, stamps, [], cells.size
+
+    def repeat(self, blocks: int, size: int) -> None:
+        """As those of `Accesses`, of rows of `size` cells."""
+        self._settle(0)
+        each = np.arange(blocks, dtype=np.int64)[:, None]
+        self.cells, self.stamps = (self.cells + each * size).reshape(-1), (self.stamps + each * self.width).reshape(-1)
+        self.count = self.cells.size
+
+    def refine(self, parts: int) -> None:
+        """As those of `Accesses`."""
+        self._settle(0)
+        cells = (self.cells[:, None] * parts + np.arange(parts, dtype=np.int64)).reshape(-1)
+        order = np.argsort(cells, kind="stable")
+        self.cells, self.stamps = cells[order], np.repeat(self.stamps, parts)[order]
+        self.count = self.cells.size
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (a & _THREAD) != (b & _THREAD)
-
-
-def _unordered(clock: Clock, who: np.ndarray, then: np.ndarray, me: np.ndarray, width: int) -> np.ndarray:
-    """Whether the access by thread `who` at time `then` may run at the same time as one by `me` now."""
-    mine, theirs = me // width, who // width
-    same_block = mine == theirs
-    inside = then >= clock.block_barrier[mine]
-    across = then >= clock.grid_barrier
-    if clock.lane_barrier is not None or clock.meetings:
-        a, b = me % width, who % width
-        inside &= (a // WARP != b // WARP) | (then >= clock.met(mine, a, b))
-    if clock.warps_inside.used:
-        my_warp, their_warp = me % width // WARP, who % width // WARP
-        inside &= ~clock.warps_inside.ordered((theirs, their_warp), then, (mine, my_warp))
-    if clock.blocks.used:
-        across &= ~clock.blocks.ordered((theirs, who % width // WARP), then, (mine,))
-    return np.where(same_block, inside, across)
 
 
 class Race:
@@ -247,7 +226,8 @@ class Race:
         self.bad, self.verb = bad, verb
         self.lane = int(np.argmax(bad))
         stamp = int(stamps[self.lane])
-        self.thread, self.line = stamp & _THREAD, shadow.line_at(stamp >> 32)
+        self.thread, self.time = stamp & _THREAD, stamp >> 32
+        self.line = shadow.line_at(self.time)
 
 
 class Shadow:
@@ -255,17 +235,19 @@ class Shadow:
 
     Positions are flat; a thread's id counts through the padded grid, block by block.
     `floor` is a time before which every access is ordered before all that is to come.
+    `keep`: the launch has what orders some threads of a warp or block and not the others.
     """
 
     #: Reads are noted when a write asks for them; no more than this many are kept waiting.
     PATIENCE = 1 << 20
 
-    def __init__(self, size: int, unit: int) -> None:
-        self.size, self.unit = size, unit
+    def __init__(self, size: int, unit: int, keep: bool) -> None:
+        self.size, self.unit, self.keep = size, unit, keep
         self.written: Accesses | None = None
         self.updated: Accesses | None = None
         self.reads: Accesses | None = None
-        self.waiting: list[tuple[np.ndarray, np.ndarray, int]] = []
+        self.looks: Accesses | None = None  # reads that do not race with atomics
+        self.waiting: list[tuple[np.ndarray, np.ndarray, int, bool]] = []
         self.kept = 0
         self.times, self.lines = array("q"), array("q")
 
@@ -278,33 +260,51 @@ class Shadow:
             self.times.append(now)
             self.lines.append(line)
 
-    def on_read(self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, floor: int, width: int) -> Race | None:
-        """Record reads; the race with an earlier write, if there is one."""
+    def on_read(
+        self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, floor: int, width: int,
+        flags: Hashable = None, *, looks: bool = False,
+    ) -> Race | None:  # fmt: skip
+        """Record reads; the race with an earlier write or atomic, if there is one.
+
+        flags     of an array in global memory: what it is called among those by which blocks signal
+        looks     atomics by other threads are no harm
+        """
         self._note(clock.now, line)
         found, verb = None, "wrote"
         if self.written is not None:
             found = self.written.conflict(clock, at, me, floor, width)
         if self.updated is not None:
-            if clock.blocks.used or clock.warps_inside.used:
-                self._poll(clock, at, me, width)
-            if found is None:  # to poll what another block updates atomically is how blocks talk
+            if clock.device is not None or clock.inside is not None:
+                self._seen(clock, at, me, flags)
+            if found is None and not looks:
                 verb = "updated"
-                found = self.updated.conflict(clock, at, me, floor, width, across="none")
+                found = self.updated.conflict(clock, at, me, floor, width)
         if self.waiting and self.waiting[0][2] < floor:
             self._forget(floor)
-        self.waiting.append((at, me, clock.now))
+        self.waiting.append((at, me, clock.now, looks))
         self.kept += at.size
         if self.kept > self.PATIENCE:
             self._catch_up(floor, width)
         return Race(*found, verb, self) if found is not None else None
 
-    def _poll(self, clock: Clock, at: np.ndarray, me: np.ndarray, width: int) -> None:
-        updated = self.updated.last[at]
+    def forget_the_same(self, at: np.ndarray, me: np.ndarray) -> None:
+        """These very threads are about to read these elements again: what they read lately need not be kept."""
+        waiting = self.waiting
+        for k in range(len(waiting) - 1, max(-1, len(waiting) - 9), -1):
+            if waiting[k][0] is at and waiting[k][1] is me:
+                self.kept -= at.size
+                del waiting[k]
+                return
+
+    def _seen(self, clock: Clock, at: np.ndarray, me: np.ndarray, flags: Hashable) -> None:
+        """Tell the clock who has read what an atomic left there."""
+        at = as_intp(at)
+        updated = self.updated.last.take(at)
         if self.written is not None:
-            updated = np.where(updated > self.written.last[at], updated, 0)
-        me = me[updated != 0]
-        clock.blocks.polled[me // width] = clock.now
-        clock.warps_inside.polled[me // width, me % width // WARP] = clock.now
+            updated = np.where(updated > self.written.last.take(at), updated, 0)
+        there = updated != 0
+        if any_of(there):
+            clock.look(me[there], flags, at[there] * self.unit)
 
     def _forget(self, floor: int) -> None:
         self.waiting = [entry for entry in self.waiting if entry[2] >= floor]
@@ -313,14 +313,19 @@ class Shadow:
     def _catch_up(self, floor: int, width: int) -> None:
         """Note the reads that have waited and could still race."""
         self._forget(floor)
-        if not self.waiting:
-            return
-        if self.reads is None:
-            self.reads = Accesses(self.size)
-        at = np.concatenate([cells for cells, _, _ in self.waiting])
-        stamps = np.concatenate([me | now << 32 for _, me, now in self.waiting])
-        self.reads.add(at, stamps, floor, width)
+        plain = [entry for entry in self.waiting if not entry[3]]
+        if plain:
+            self.reads = self._read(self.reads, plain, floor, width)
+        if len(plain) < len(self.waiting):
+            self.looks = self._read(self.looks, [entry for entry in self.waiting if entry[3]], floor, width)
         self.waiting, self.kept = [], 0
+
+    def _read(self, accesses: Accesses | None, entries: list, floor: int, width: int) -> Accesses:
+        accesses = Accesses(self.size) if accesses is None else accesses
+        at = np.concatenate([cells for cells, *_ in entries])
+        stamps = np.concatenate([me | now << 32 for _, me, now, _ in entries])
+        accesses.add(at, stamps, floor, width, keep=self.keep)
+        return accesses
 
     def on_write(
         self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, floor: int, width: int, same
@@ -342,27 +347,28 @@ class Shadow:
         if self.updated is not None:
             # A block whose atomic came last may reset what all have updated, such as a counter of blocks.
             races.append((self.updated.conflict(clock, at, me, floor, width, across="last"), "updated"))
-        if self.reads is not None:
-            races.append((self.reads.conflict(clock, at, me, floor, width), "read"))
-        several = self.written.add(at, me | clock.now << 32, floor, width)
+        for reads in (self.reads, self.looks):
+            if reads is not None:
+                races.append((reads.conflict(clock, at, me, floor, width), "read"))
+        several = self.written.add(at, me | clock.now << 32, floor, width, keep=self.keep)
         return [Race(*found, verb, self) for found, verb in races if found is not None], several
 
     def on_update(self, clock: Clock, at: np.ndarray, me: np.ndarray, line: int, floor: int, width: int) -> list[Race]:
-        """Record atomics, which race with plain accesses only; another block may poll what they update."""
+        """Record atomics, which race with plain accesses only."""
         self._note(clock.now, line)
         self._catch_up(floor, width)
         races = []
         if self.written is not None:
             races.append((self.written.conflict(clock, at, me, floor, width), "wrote"))
         if self.reads is not None:
-            races.append((self.reads.conflict(clock, at, me, floor, width, across="none"), "read"))
+            races.append((self.reads.conflict(clock, at, me, floor, width), "read"))
         if self.updated is None:
             self.updated = Accesses(self.size)
         self.updated.add(at, me | clock.now << 32, floor, width)
         return [Race(*found, verb, self) for found, verb in races if found is not None]
 
     def _each(self, change) -> None:
-        for accesses in (self.written, self.updated, self.reads):
+        for accesses in (self.written, self.updated, self.reads, self.looks):
             if accesses is not None:
                 change(accesses)
 

@@ -6,6 +6,7 @@ Counters say how much; a trace keeps what was counted, so that it can be drawn (
     accesses   for chosen blocks and warps: every request to global or shared memory, with the address of each lane
     steps      for the same warps: every statement and every branch, with the lanes that execute it
     heat       for the whole grid: how often each element of each argument is read and written
+    contents   if asked for, for small launches: what memory holds, change by change (contents.py)
 
 Sequence numbers follow the order in which the interpreter executes.  That is the order of a warp's own instructions;
 between warps it is one order of many that a GPU might take.
@@ -24,6 +25,7 @@ import numpy as np
 from pmpp.simt.machine.lanes import WARP, Lanes, Mask
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.memory import Array, Storage
+from pmpp.simt.observe.contents import Contents
 from pmpp.simt.observe.counting import BANK_BYTES, BANKS, SECTOR, neighbours_share
 from pmpp.simt.values.dtypes import as_intp
 from pmpp.simt.values.errors import ArgumentError, LaunchError, TraceError
@@ -43,11 +45,13 @@ class Tracing:
     blocks  a block, by its number (x counts fastest) or as a tuple (x, y) or (x, y, z), or a list or range of them
     warps   numbers of warps within a block, or None for all
     limit   bytes that the trace may take; a launch that needs more raises TraceError
+    contents  keep what memory holds, change by change, of arrays of at most so many elements; 0 for none
     """
 
     blocks: Block | Sequence[Block] = 0
     warps: int | Sequence[int] | None = None
     limit: int = LIMIT
+    contents: int = 0
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,18 @@ class Access:
         return total
 
 
+class Touch(typing.NamedTuple):
+    """A request, and where it goes.
+
+    array   the place in `contents.arrays` of the array that it touches, or None if the contents of that are not kept
+    memory  alike for all requests to one allocation, and in shared memory of one block
+    """
+
+    access: Access
+    array: int | None
+    memory: tuple[int, int | None]
+
+
 @dataclass(frozen=True)
 class Step:
     """One warp that executes one statement, or the test of an `if`, `while` or `for`.
@@ -158,6 +174,7 @@ class Trace:
 
     blocks  numbers of the traced blocks; `warps` numbers of the traced warps within each
     nbytes  memory taken, at most `limit`
+    contents  what memory held, or None if that was not asked for: see contents.py
     """
 
     def __init__(self, what: bool | Tracing, m: Machine, given: Sequence[object]) -> None:
@@ -189,6 +206,7 @@ class Trace:
         self._arguments: dict[str, _Argument] = {}
         for (name, value), original in zip(launch.arguments.items(), given, strict=True):
             self._introduce(name, value, original)
+        self.contents = Contents(m, self.blocks, what.contents) if what.contents else None
 
     def _introduce(self, name: str, value: typing.Any, given: typing.Any) -> None:
         if isinstance(value, tuple):
@@ -222,7 +240,9 @@ class Trace:
         self, kind: str, line: int, addresses: np.ndarray, mask: Mask, width: int, storage: Storage, name: str
     ) -> None:
         """Note one load, store or atomic of the active lanes; addresses are bytes from the start of the storage."""
-        self._now += 1
+        self._next()
+        if self.contents is not None:
+            self.contents.accessed(storage, kind, name)
         lanes = mask.of
         if storage.space == "global":
             self._count(kind, addresses, mask, width, storage)
@@ -240,7 +260,7 @@ class Trace:
 
     def step(self, line: int, mask: Mask, taken: Mask | None = None, *, branch: bool = False) -> None:
         """Note one statement of the active lanes, or one branch and the lanes that take it."""
-        self._now += 1
+        self._next()
         lanes = mask.of
         rows = self._rows(lanes)
         if rows is None:
@@ -256,6 +276,13 @@ class Trace:
         entry = rows[0][some] + lanes.first, rows[1][some], active[some], inside
         self._keep(*entry)
         self._steps.append((self._now, line, *entry))
+
+    def _next(self) -> None:
+        if self.contents is not None:
+            kept = self.contents.settle(self._now)  # only now has the event before come to its end
+            if kept:
+                self._keep(*kept)
+        self._now += 1
 
     def _rows(self, lanes: Lanes) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """The traced warps in this batch: their rows, their numbers, and the columns of their lanes."""
@@ -316,6 +343,9 @@ class Trace:
 
     def close(self) -> None:
         """The launch is over: let go of what is only needed while it runs."""
+        if self.contents is not None:
+            self.nbytes += sum(a.nbytes for a in self.contents.settle(self._now))
+            self.contents.close()
         self._machine = self._lanes = self._picked = None
 
     # -- what a reader asks ------------------------------------------------------------------------------------------
@@ -399,11 +429,33 @@ class Trace:
                 raise TraceError(f"line {wanted} of {self.kernel} has no {verb}{what}; {there}")
             entries = [entry for entry in entries if entry[1] == wanted]
         return [
-            Access(sequence, at, how, space, name, int(blocks[i]), int(warps[i]), width, where[i], active[i])
-            for sequence, at, how, space, name, width, _, blocks, warps, where, active in entries
-            for i in range(len(blocks))
-            if number in (None, blocks[i]) and warp in (None, warps[i])
+            self._access(entry, i)
+            for entry in entries
+            for i in range(len(entry[7]))
+            if number in (None, entry[7][i]) and warp in (None, entry[8][i])
         ]
+
+    @staticmethod
+    def _access(entry: tuple, i: int) -> Access:
+        """The request of the i-th warp among those that executed it together."""
+        sequence, line, kind, space, name, width, _, blocks, warps, where, active = entry
+        return Access(sequence, line, kind, space, name, int(blocks[i]), int(warps[i]), width, where[i], active[i])
+
+    def touches(self) -> list[Touch]:
+        """All requests in order, with the array of `contents` that each goes to.
+
+        Where several arguments are views of one allocation, it is the first that has all that the request touches.
+        """
+        found = []
+        for entry in self._accesses:
+            for i, block in enumerate(entry[7]):
+                one, memory = self._access(entry, i), (entry[6], int(block) if entry[3] == "shared" else None)
+                fits = [
+                    k for k in self.contents.held(*memory)
+                    if (self.contents.arrays[k].elements(one.addresses[one.active], one.width) >= 0).all()
+                ]  # fmt: skip
+                found.append(Touch(one, fits[0] if fits else None, memory))
+        return found
 
     def steps(self, *, block: Block | None = None, warp: int | None = None) -> list[Step]:
         """The statements and branches in order, of all traced warps or of one block or warp."""

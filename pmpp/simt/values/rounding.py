@@ -10,7 +10,8 @@ with a sum.  Two tools do all of it:
     (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd",
     IEEE Transactions on Computers 57(4), 2008).
 
-Where float64 could overflow or underflow on the way, lanes are computed one by one with Python's fractions.
+Where float64 could overflow or underflow on the way, lanes are computed one by one with Python's fractions.  Only a
+multiply-add to nearest, which every product of complex numbers needs, has no such lanes: it scales its operands.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from fractions import Fraction
 import numpy as np
 
 from pmpp.simt.values import dtypes
-from pmpp.simt.values.dtypes import FLOAT32, FLOAT64, Value
+from pmpp.simt.values.dtypes import FLOAT32, FLOAT64, Value, as_intp
+from pmpp.simt.values.quick import all_of, any_of
 
 #: The modes, and how each rounds to an integer.  rn: to nearest, ties to even; rz: towards zero; ru: up; rd: down.
 WHOLE = {"rn": np.rint, "rz": np.trunc, "ru": np.ceil, "rd": np.floor}
@@ -44,11 +46,12 @@ def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
 def two_product(a: Value, b: Value) -> tuple[Value, Value]:
     """a * b as a float64 and what its rounding lost (Dekker); neither may be near overflow or underflow."""
     p = a * b
-    (ah, al), (bh, bl) = _halves(a), _halves(b)
+    (ah, al), (bh, bl) = halves(a), halves(b)
     return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
-def _halves(x: Value) -> tuple[Value, Value]:
+def halves(x: Value) -> tuple[Value, Value]:
+    """A float64 as two numbers of half as many bits; not near overflow."""
     t = 134217729.0 * x  # 2**27 + 1 splits a float64 into two halves whose products are exact
     high = t - (t - x)
     return high, x - high
@@ -127,9 +130,17 @@ def sqrt32(a: Value, mode: str = "rn") -> Value:
 def fma32(a: Value, b: Value, c: Value, mode: str = "rn", dtype: np.dtype = FLOAT32) -> Value:
     """a * b + c of float32, or of a shorter type, in one rounding: the product is exact, the sum is rounded to odd."""
     product, c64 = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
+    if mode == "rn" and dtype == FLOAT32 and not any_of(_may_round_twice(total := np.asarray(product + c64))):
+        return total.astype(FLOAT32)[()]
     wide, lost = two_sum(product, c64)
     result = narrow(to_odd(wide, np.where(np.isfinite(wide), lost, 0.0)), mode, dtype)
     return _zero_sign(result, product, c64, mode)
+
+
+def _may_round_twice(wide: np.ndarray) -> Value:
+    """Where a float64 lies halfway between two float32, or may: rounding it again could differ from rounding once."""
+    halfway = wide.view(np.uint64) & np.uint64((1 << 29) - 1) == np.uint64(1 << 28)
+    return halfway | ((np.abs(wide) < 2.0**-125) & (wide != 0))
 
 
 def rsqrt32(a: Value) -> Value:
@@ -209,6 +220,8 @@ def sqrt64(a: Value, mode: str = "rn") -> Value:
 
 def fma64(a: Value, b: Value, c: Value, mode: str = "rn") -> Value:
     """a * b + c of float64 in one rounding (Boldo and Melquiond, figure 5)."""
+    if mode == "rn":
+        return _fma64_to_nearest(a, b, c)
     uh, ul = two_product(a, b)
     th, tl = two_sum(c, ul)
     vh, vl = two_sum(uh, th)
@@ -223,6 +236,81 @@ def fma64(a: Value, b: Value, c: Value, mode: str = "rn") -> Value:
         return _exactly(lambda p, q, r: p * q + r, mode, x * y + w, x, y, w)
 
     return _rest(_easy(a, b, c), result, slow, a, b, c)
+
+
+#: Elements that are computed together, so that some dozen arrays of them stay in the CPU's cache.
+CHUNK = 1 << 12
+
+
+def _fma64_to_nearest(a: Value, b: Value, c: Value) -> Value:
+    shape = np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(c))
+    a, b, c = (np.ascontiguousarray(x, np.float64) for x in (a, b, c))
+    if math.prod(shape) <= CHUNK:
+        return nearest_fma64(a, b, c, halves(a), halves(b)).reshape(shape)[()]
+    flat = [np.broadcast_to(x, shape).reshape(-1) for x in (a, b, c)]
+    result = np.empty(flat[0].size, np.float64)
+    for start in range(0, result.size, CHUNK):
+        part = slice(start, start + CHUNK)
+        x, y, z = (each[part] for each in flat)
+        result[part] = nearest_fma64(x, y, z, halves(x), halves(y))
+    return result.reshape(shape)
+
+
+def nearest_fma64(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, a_parts: tuple[Value, Value], b_parts: tuple[Value, Value]
+) -> np.ndarray:
+    """a * b + c, to nearest, of contiguous arrays of at most CHUNK numbers; the factors also come as `halves`.
+
+    The product and its error, the sum and its error; then one rounding of the sum with what both have lost.  That is
+    itself rounded.  The result is right if it would be the same for all that this rounding can have been (Ziv's test),
+    and nearly always it is.  The few other lanes are computed as figure 5 has it.
+    """
+    product = a * b
+    (ah, al), (bh, bl) = a_parts, b_parts
+    low = ((ah * bh - product) + ah * bl + al * bh) + al * bl
+    total, rest = two_sum(product, c)
+    lost = rest + low
+    result = total + lost
+    size = np.abs(product)
+    fine = (size > 2.0**-900) & (size < 2.0**900) & np.isfinite(lost)
+    fine &= total + lost * (1 + 2.0**-51) == total + lost * (1 - 2.0**-51)
+    if all_of(fine):
+        return result
+    # The sum is rounded once already, and has the right sign if it is zero, where the product is exact.
+    exact = (a == 0) | (b == 0) | ((low == 0) & (size > 2.0**-900) & (size < 2.0**900))
+    exact &= np.isfinite(total)
+    result = np.array(np.where(exact, total, result))
+    some = as_intp(np.flatnonzero(~(fine | exact)))
+    if some.size:
+        operands = [np.broadcast_to(x, result.shape).reshape(-1).take(some) for x in (a, b, c)]
+        result.reshape(-1)[some] = _fma64_of_any_size(*operands)
+    return result
+
+
+def _fma64_of_any_size(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """By figure 5, on operands that are scaled by powers of two so that nothing overflows or is lost on the way."""
+    plain = a * b + c
+    finite = np.isfinite(a) & np.isfinite(b)
+    plain = np.where(finite & np.isinf(c), c, plain)  # the product is finite, even if it is no float64
+    scaled = finite & np.isfinite(c) & (a != 0) & (b != 0)
+    (a, i), (b, j), (c, k) = (np.frexp(np.where(scaled, x, 1.0)) for x in (a, b, c))
+    top = np.maximum(i + j, np.where(c == 0, i + j, k))
+    # What is 2**-300 of the other operand decides where that one lies halfway, and by its sign alone.
+    up, down = np.maximum(i + j - top, -300), np.maximum(k - top, -300)
+    uh, ul = (np.ldexp(x, up) for x in two_product(a, b))
+    th, tl = two_sum(np.ldexp(c, down), ul)
+    vh, vl = two_sum(uh, th)
+    result, rest = two_sum(vh, to_odd(*two_sum(tl, vl)))
+    # A result below the least normal number is a multiple of 2**-1074.
+    _, exponent = np.frexp(result)
+    small = (exponent + top < -1021) & (result != 0)
+    unit = np.where(small, -1074 - top, 0)
+    whole = np.ldexp(result, -unit)
+    nearest = np.rint(whole)
+    part = whole - nearest
+    nearest = nearest + ((part == 0.5) & (rest > 0)) - ((part == -0.5) & (rest < 0))
+    nearest = np.where(nearest == 0, np.copysign(0.0, result), nearest)
+    return np.where(scaled, np.where(small, np.ldexp(nearest, -1074), np.ldexp(result, top)), plain)
 
 
 def from_int(value: Value, dtype: np.dtype, mode: str = "rn") -> Value:
