@@ -1,0 +1,36 @@
+"""Several GPUs: groups of ranks that communicate.
+
+A program for several GPUs is one program that runs several times, each time as another *rank*. Ranks have no memory in
+common. What they pass to one another goes through a `Group`::
+
+    from pmpp import parallel
+
+    def step(group):
+        gradient = ...                          # of this rank's part of the batch
+        return group.all_reduce(gradient, op="mean", out=gradient)
+
+    parallel.ranks(4, step)                     # four ranks in this process, in a notebook, say
+
+In a script that is started several times, ``group = parallel.init()`` says which rank it is.
+
+`pmpp.parallel.switchboard` matches the calls of the ranks and finds what does not fit, `algorithms` moves the data of
+each collective, and `simulated` runs ranks in one process and counts what they send.
+"""
+
+from pmpp.parallel import simulated
+from pmpp.parallel.group import Group
+from pmpp.parallel.simulated import Links, ranks, work
+from pmpp.parallel.switchboard import CommunicationError
+
+__all__ = ["CommunicationError", "Group", "Links", "init", "ranks", "work"]
+
+
+def init() -> Group:
+    """The group of all ranks of this program; a group of one, if it was started by itself.
+
+    >>> init()
+    <rank 0 of 1, simulated>
+    >>> ranks(2, lambda group: init() is group)
+    [True, True]
+    """
+    return simulated.here() or simulated.alone()
