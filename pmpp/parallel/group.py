@@ -327,10 +327,17 @@ class Group:
         """``out`` after a check; None if there is none, since the result makes an array by itself."""
         if out is None:
             return None
-        apart = {} if x is None else {"x": x}
-        return device.as_output(
-            "out", out, shape=tuple(shape), dtype=dtype, apart=apart, may_be=("x",), stream=device.as_stream(stream)
-        )
+        scalar = tuple(shape) == getattr(out, "shape", None) == ()  # of which `as_output` knows nothing
+        wanted = {
+            "shape": (1,) if scalar else tuple(shape),
+            "dtype": dtype,
+            "apart": {} if x is None else {"x": x},
+            "may_be": ("x",),
+            "stream": device.as_stream(stream),
+        }
+        if scalar and not isinstance(out, np.ndarray | np.generic):
+            return device.as_output("out", out.reshape(1), **wanted).reshape(())
+        return device.as_output("out", out, **wanted)
 
     def _rank(self, name: str, value: int) -> int:
         return as_integer(name, value, 0, self.size - 1)

@@ -132,6 +132,7 @@ class Switchboard:
         self._network = network or (lambda members: algorithms.Network())
         self._ended: dict[int, str] = {}  # how, by rank
         self._last: dict[int, str] = {}  # by rank, the last call that was answered, and where
+        self._made: dict[str, list[Request]] = {WORLD: []}  # by group, the calls of split that made it
         self._parted: dict[str, list[Request]] = {}  # by group, the first collective called from several lines
 
     def arrive(self, request: Request) -> Answers:
@@ -195,7 +196,7 @@ class Switchboard:
             chosen = [(int(w[2]), place) for place, w in enumerate(wishes) if w[0] and w[1] == colour]
             members = tuple([calls[place].rank for _, place in sorted(chosen)])
             name = f"{calls[0].group}/{calls[0].number}:{colour}"
-            self.groups[name] = members
+            self.groups[name], self._made[name] = members, [calls[place] for _, place in chosen]
             replies |= {rank: Reply(None, name, members) for rank in members}
         return replies
 
@@ -242,9 +243,10 @@ class Switchboard:
             for other in self.awaited(self.waiting[rank]) if rank in self.waiting else []:
                 if other == start:
                     way = [rank]
-                    while way[-1] != start:
-                        way.append(came_from[way[-1]])
-                    return way[::-1]
+                    while way[0] != start:
+                        way.insert(0, came_from[way[0]])
+                    lowest = way.index(min(way))
+                    return way[lowest:] + way[:lowest]
                 if other not in came_from:
                     came_from[other] = rank
                     reached.append(other)
@@ -304,9 +306,12 @@ class Switchboard:
 
     def _in(self, calls: list[Request]) -> str:
         """Which call it is, where, and of which group, unless of all ranks."""
-        members = self.groups[calls[0].group]
-        among = "" if calls[0].group == WORLD else f", in the group of {_ranks(members)}"
-        return _at(calls) + among
+        group = calls[0].group
+        if group == WORLD:
+            return _at(calls)
+        lines = _by(self._made[group], lambda call: call.where)
+        splits = [f"{_places(alike)} by {_who(alike)}" for alike in lines] if len(lines) > 1 else [lines[0][0].where]
+        return f"{_at(calls)}, in the group of {_ranks(self.groups[group])} (split at {_and(splits)})"
 
     def _with_history(self, error: CommunicationError, group: str) -> CommunicationError:
         """Say when the members of a group first called a collective from several lines: they may have parted there."""
@@ -321,7 +326,7 @@ def disagreement(calls: Sequence[Request]) -> CommunicationError | None:
     """The first thing in which calls of one collective differ, as an error; None if they all fit together."""
     if len(differing := _by(calls, lambda call: call.kind)) > 1:
         says = [f"{_who(alike)} {_verb(alike, 'call')} {_at(alike)}" for alike in differing]
-        return Mismatch(f"ranks disagree: {', '.join(says)}", tuple([call.rank for call in differing[0]]))
+        return Mismatch(f"ranks disagree: {', '.join(says)}", _named(differing))
     arrays = [call for call in calls if call.shape is not None]  # in a broadcast only the root has to pass one
     for name, verb, among in (
         ("root", "name", calls),
@@ -334,10 +339,7 @@ def disagreement(calls: Sequence[Request]) -> CommunicationError | None:
                 f"{_who(alike)} {_verb(alike, verb)} {getattr(alike[0], name)} at {_places(alike)}"
                 for alike in differing
             ]
-            return Mismatch(
-                f"ranks disagree on the {name} of {calls[0].kind}: {', '.join(says)}",
-                tuple([call.rank for call in differing[0]]),
-            )
+            return Mismatch(f"ranks disagree on the {name} of {calls[0].kind}: {', '.join(says)}", _named(differing))
     return None
 
 
@@ -350,8 +352,9 @@ def _not_a_member(request: Request, members: tuple[int, ...]) -> CommunicationEr
 
 def _unequal(send: Request, receive: Request) -> CommunicationError:
     """A send and its receive whose arrays differ."""
+    what = "dtypes" if send.dtype != receive.dtype else "shapes"
     return Mismatch(
-        f"sizes do not fit: rank {send.rank} sends {send.dtype} of shape {send.shape} to rank {receive.rank} at "
+        f"{what} do not fit: rank {send.rank} sends {send.dtype} of shape {send.shape} to rank {receive.rank} at "
         f"{send.where}, which receives {receive.dtype} of shape {receive.shape} at {receive.where}",
         (receive.rank, send.rank),
     )
@@ -383,6 +386,11 @@ def _by(calls: Iterable[Request], key: Callable[[Request], typing.Any]) -> list[
 def _alike(calls: Iterable[Request]) -> list[list[Request]]:
     """Calls of the same text, by the first rank."""
     return sorted(_by(calls, lambda call: (_call(call), call.group)), key=lambda alike: alike[0].rank)
+
+
+def _named(calls: Iterable[list[Request]]) -> tuple[int, ...]:
+    """The ranks in the order in which a message has them."""
+    return tuple([call.rank for alike in calls for call in alike])
 
 
 def _call(request: Request) -> str:

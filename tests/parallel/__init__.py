@@ -1,0 +1,1 @@
+"""Programs of several ranks. `programs` has planted bugs, each with the nearest program that is right."""
