@@ -33,6 +33,7 @@ import numpy as np
 from pmpp.parallel import algorithms
 
 WORLD = "world"  # the group of all ranks
+PAIRED = ("send", "recv")  # all other kinds are collectives
 
 
 class CommunicationError(RuntimeError):
@@ -142,7 +143,7 @@ class Switchboard:
         if request.rank not in self.groups[request.group]:
             return self._broken(_not_a_member(request, self.groups[request.group]), also=request.rank)
         self.waiting[request.rank] = request
-        if request.kind in ("send", "recv"):
+        if request.kind in PAIRED:
             return self._pair(request) or self._hopeless(request)
         return self._collective(request) or self._hopeless(request)
 
@@ -212,14 +213,14 @@ class Switchboard:
     def _in_collective(self, group: str) -> list[Request]:
         """The members of a group that wait in a collective of it, by their number."""
         there = [self.waiting[rank] for rank in self.groups[group] if rank in self.waiting]
-        return [call for call in there if call.group == group and call.kind not in ("send", "recv")]
+        return [call for call in there if call.group == group and call.kind not in PAIRED]
 
     # ------------------------------------------------------------------------------------------- calls that never meet
 
     def awaited(self, request: Request) -> list[int]:
         """The ranks without which a waiting request is not answered."""
         members = self.groups[request.group]
-        if request.kind in ("send", "recv"):
+        if request.kind in PAIRED:
             return [members[request.peer]]
         there = {call.rank for call in self._in_collective(request.group)}
         return [rank for rank in members if rank not in there]
@@ -273,13 +274,13 @@ class Switchboard:
             f"rank {rank} has ended ({self._ended[rank]}{after}), and {_and(waits)}",
             (rank, *[call.rank for call in left]),
         )
-        return self._with_history(error, left[0].group)
+        return self._with_history(error, "" if left[0].kind in PAIRED else left[0].group)
 
     def _deadlock(self, circle: list[int]) -> CommunicationError:
         """Ranks wait for one another. A collective in the circle brings all who wait in it into the message."""
         calls = [self.waiting[rank] for rank in circle]
         kinds = {call.kind for call in calls}
-        groups = {call.group: None for call in calls if call.kind not in ("send", "recv")}
+        groups = {call.group: None for call in calls if call.kind not in PAIRED}  # in the order of the circle
         for group in groups:
             if error := disagreement(self._in_collective(group)):
                 return self._with_history(error, group)
@@ -292,7 +293,7 @@ class Switchboard:
         calls.sort(key=lambda call: call.rank)
         waits = [f"{_who(alike)} {_verb(alike, 'wait')} in {self._in(alike)}" for alike in _alike(calls)]
         error = Deadlock(f"deadlock: {', '.join(waits)}: none of them can go on", tuple([call.rank for call in calls]))
-        return self._with_history(error, next(iter(groups), WORLD))
+        return self._with_history(error, next(iter(groups), ""))
 
     def _circle_of_one_kind(self, calls: list[Request]) -> CommunicationError:
         """All in the circle send, or all receive."""
@@ -314,10 +315,13 @@ class Switchboard:
         return f"{_at(calls)}, in the group of {_ranks(self.groups[group])} (split at {_and(splits)})"
 
     def _with_history(self, error: CommunicationError, group: str) -> CommunicationError:
-        """Say when the members of a group first called a collective from several lines: they may have parted there."""
+        """Say when the members of a group first called a collective from several lines: they may have parted there.
+
+        By itself that is no mistake: the root of a broadcast often stands in a branch of its own.
+        """
         if calls := self._parted.get(group):
             lines = [f"{_who(alike)} at {alike[0].where}" for alike in _by(calls, lambda call: call.where)]
-            told = f". They first called from several lines in collective {calls[0].number + 1}: {', '.join(lines)}"
+            told = f". Before, collective {calls[0].number + 1} was called from several lines: {', '.join(lines)}"
             return type(error)(str(error) + told, error.ranks)
         return error
 
@@ -363,11 +367,13 @@ def _unequal(send: Request, receive: Request) -> CommunicationError:
 def _not_meeting(one: Request, other: Request) -> CommunicationError:
     """A send and a receive of two ranks that wait for each other, and differ in the tag or in the group."""
     send, receive = (one, other) if one.kind == "send" else (other, one)
-    what = "tags" if send.group == receive.group else "groups"
-    with_it = (f"tag {send.tag}", f"tag {receive.tag}") if what == "tags" else ("in one group", "in another")
+    if send.group == receive.group:
+        what, sent, wanted, among = "tags", f"sends tag {send.tag}", f"waits for tag {receive.tag}", ""
+    else:
+        what, sent, wanted, among = "groups", "sends", "waits for a message", " in another group"
     return Mismatch(
-        f"{what} do not meet: rank {send.rank} sends {with_it[0]} to rank {receive.rank} at {send.where}, and rank "
-        f"{receive.rank} waits for {with_it[1]} from rank {send.rank} at {receive.where}",
+        f"{what} do not meet: rank {send.rank} {sent} to rank {receive.rank} at {send.where}, and rank {receive.rank} "
+        f"{wanted} from rank {send.rank}{among} at {receive.where}",
         (send.rank, receive.rank),
     )
 
