@@ -14,13 +14,14 @@ common. What they pass to one another goes through a `Group`::
 In a script that is started several times, ``group = parallel.init()`` says which rank it is.
 
 `pmpp.parallel.switchboard` matches the calls of the ranks and finds what does not fit, `algorithms` moves the data of
-each collective, and `simulated` runs ranks in one process and counts what they send.
+each collective, `simulated` runs ranks in one process, and `traffic` counts what these send.
 """
 
 from pmpp.parallel import simulated
 from pmpp.parallel.group import Group
-from pmpp.parallel.simulated import Links, ranks, work
+from pmpp.parallel.simulated import ranks, work
 from pmpp.parallel.switchboard import CommunicationError
+from pmpp.parallel.traffic import Links
 
 __all__ = ["CommunicationError", "Group", "Links", "init", "ranks", "work"]
 

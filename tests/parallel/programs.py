@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pmpp import parallel
-from pmpp.parallel.simulated import ForeignMemory, UnwrittenMemory
+from pmpp.parallel.owners import ForeignMemory, UnwrittenMemory
 from pmpp.parallel.switchboard import Deadlock, Mismatch, NotAMember, RankEnded
 from pmpp.runtime import device
 
