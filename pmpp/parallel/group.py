@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import typing
 
 import numpy as np
@@ -20,7 +21,7 @@ from pmpp.parallel.switchboard import WORLD, Reply, Request
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
 
-__all__ = ["Group", "Transport", "caller"]
+__all__ = ["Group", "Transport", "caller", "place_of", "shown"]
 
 FLOATS = ("float16", "float32", "float64")
 NUMBERS = (*FLOATS, "int32", "int64")
@@ -352,6 +353,16 @@ def caller() -> str:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("pmpp.parallel"):
         frame = frame.f_back
     return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def place_of(error: BaseException) -> str:
+    """File and line of the innermost code outside `pmpp.parallel` that an exception came through."""
+    lines = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not frame.f_globals.get("__name__", "").startswith("pmpp.parallel")
+    ]
+    return f"{shown(lines[-1][0])}:{lines[-1][1]}" if lines else "an unknown line"
 
 
 def shown(path: str) -> str:

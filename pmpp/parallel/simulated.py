@@ -30,7 +30,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pmpp.parallel.group import Group, Transport
+from pmpp.parallel.group import Group, Transport, place_of
 from pmpp.parallel.owners import Owners, check_written
 from pmpp.parallel.switchboard import WORLD, Answers, CommunicationError, NotAMember, Reply, Request, Switchboard
 from pmpp.parallel.traffic import Links, Report, Traffic
@@ -210,7 +210,7 @@ def ranks(size: int, function: Callable, *args: typing.Any, links: Links | None 
 
     Returns a list of what they returned, by rank. Its ``report`` says what they sent.
 
-    Raises what the first rank that fails raises, with a note of its number; the others are stopped. A rank begins as a
+    Raises what the first rank that fails raises, with a note of its number and line; the others are stopped. A rank begins as a
     process does: `pmpp.nn` draws the numbers of seed 0. NumPy's and Python's own random numbers begin in every rank
     where they are in the caller, for whom they then go on from there.
 
@@ -262,7 +262,7 @@ def ranks(size: int, function: Callable, *args: typing.Any, links: Links | None 
         set_random_states(before)
     if run.failed is not None:
         rank, error = run.failed
-        error.add_note(f"raised by rank {rank} of {size}")
+        error.add_note(f"raised by rank {rank} of {size} at {place_of(error)}")
         raise error
     results = Results(run.results)
     results.report = Report(run.traffic)

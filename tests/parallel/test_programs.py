@@ -44,4 +44,5 @@ def test_the_judge_sees_a_wrong_rank_a_wrong_line_and_silence():
     (said,) = of("another_dtype", kind=ValueError)
     assert said.startswith("Mismatch, expected ValueError")
     assert of("another_dtype", function=lambda group, mended: 1) == ["nothing was raised: [1, 1, 1]"]
-    assert of("a_rank_that_raises", ranks=(1,)) == ["notes ['raised by rank 2 of 4']"]
+    (said,) = of("a_rank_that_raises", ranks=(1,))
+    assert said.startswith("raised by rank 2 of 4 at ")
