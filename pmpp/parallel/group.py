@@ -26,6 +26,7 @@ __all__ = ["Group", "Transport", "caller", "place_of", "shown"]
 FLOATS = ("float16", "float32", "float64")
 NUMBERS = (*FLOATS, "int32", "int64")
 ANY = (*NUMBERS, "bool")
+PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # pmpp/
 RANKS = tuple(range(33))  # of arrays: from no axis to as many as NumPy has
 
 
@@ -356,13 +357,11 @@ def caller() -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """File and line of the innermost code outside `pmpp.parallel` that an exception came through."""
-    lines = [
-        (frame.f_code.co_filename, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if not frame.f_globals.get("__name__", "").startswith("pmpp.parallel")
-    ]
-    return f"{shown(lines[-1][0])}:{lines[-1][1]}" if lines else "an unknown line"
+    """File and line of the program in which an exception arose: the innermost code of no library, if there is some."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [(path, line) for path, line in frames if not path.startswith(PACKAGE) and "site-packages" not in path]
+    path, line = [("an unknown file", 0), *frames[-1:], *own[-1:]][-1]
+    return f"{shown(path)}:{line}"
 
 
 def shown(path: str) -> str:
