@@ -239,10 +239,10 @@ class Group:
         [None, [3, 4]]
         """
         x, peer, tag = self._input("x", x, ANY, stream), self._rank("to", to), as_integer("tag", tag, 0, 2**31 - 1)
-        device.as_stream(stream)
+        stream = device.as_stream(stream)
         request = self._request("send", peer=peer, tag=tag, array=x)
         self._transport.look_at(request, x, None)
-        self._transport.exchange(request._replace(payload=self._on_host(x)))
+        self._transport.exchange(request._replace(payload=self._on_host(x, stream)))
 
     def recv(self, out: typing.Any, source: int, *, tag: int = 0, stream: typing.Any = 0) -> typing.Any:
         """Fill ``out``, a device array, with what rank ``source`` sends with the same tag. Returns ``out``.
@@ -276,7 +276,9 @@ class Group:
         stream = device.as_stream(stream)
         request = self._request(kind, op=op, root=root, array=like, counted=True)
         self._transport.look_at(request, sent, out)
-        reply = self._transport.exchange(request._replace(payload=None if sent is None else self._on_host(sent)))
+        reply = self._transport.exchange(
+            request._replace(payload=None if sent is None else self._on_host(sent, stream))
+        )
         if reply.payload is None:
             return None
         if out is None:
@@ -294,8 +296,10 @@ class Group:
         return Request(kind, self.members[self.rank], self._name, caller(), number=number, **described, **arguments)
 
     @staticmethod
-    def _on_host(x: typing.Any) -> np.ndarray:
+    def _on_host(x: typing.Any, stream: typing.Any) -> np.ndarray:
         """A copy, made when the work before it is done."""
+        if not isinstance(stream, int):
+            stream.synchronize()
         return device.to_host(x)
 
     # ---------------------------------------------------------------------------------------------------------- checks

@@ -212,8 +212,8 @@ def ranks(size: int, function: Callable, *args: typing.Any, links: Links | None 
 
     Raises what the first rank that fails raises, with a note of its number and line; the others are stopped.
 
-    A rank begins as a process does: `pmpp.nn` draws the numbers of seed 0. NumPy's and Python's own random numbers begin
-    in every rank where they are in the caller, for whom they then go on from there.
+    A rank begins as a process does: `pmpp.nn` draws the numbers of seed 0. NumPy's and Python's own random numbers
+    begin in every rank where they are in the caller, for whom they then go on from there.
 
     >>> def right(group):
     ...     neighbour = (group.rank + 1) % group.size

@@ -16,11 +16,14 @@ arrows lead to a rank that has ended, or back to where they began, nobody on the
 follows the arrows from each request that has to wait. So it finds a deadlock when its last call arrives, without a
 timeout, and however many ranks it goes through.
 
+What fits by these rules can still be wrong, and is not found: two collectives of one kind, dtype and shape that a rank
+calls in exchanged order; a root that is the wrong one on all ranks; numbers that are wrong.
+
 Nothing here starts threads or processes, or waits. Whoever does hands requests in, and replies out.
 
-Source: MPI: A Message-Passing Interface Standard, version 4.1, sections 3.4 (modes of sending), 3.5 (what is
-guaranteed) and 6.13 (what is correct); E. W. Dijkstra's and others' wait-for graph, as in A. Silberschatz, P. Galvin
-and G. Gagne, Operating System Concepts, chapter on deadlocks.
+Source: MPI: A Message-Passing Interface Standard, version 4.1, "Communication modes", "Semantics of point-to-point
+communication" and "Correctness" of collectives; J. Vetter and B. de Supinski, Dynamic software testing of MPI
+applications with Umpire (2000); E. Coffman, M. Elphick and A. Shoshani, System deadlocks (1971).
 """
 
 from __future__ import annotations

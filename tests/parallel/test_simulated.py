@@ -2,6 +2,7 @@
 
 import _thread
 import math
+import os
 import random
 import re
 import signal
@@ -13,12 +14,15 @@ import pytest
 from hypothesis import strategies as st
 
 from pmpp import nn, parallel
-from pmpp.parallel import simulated, traffic
+from pmpp.parallel import group, simulated, traffic
 from pmpp.parallel.owners import ForeignMemory, UnwrittenMemory
 from pmpp.parallel.switchboard import Deadlock, NotAMember, RankEnded
 from pmpp.runtime import device
 
 pytestmark = pytest.mark.native("threads")
+
+
+in_the_interpreter = pytest.mark.skipif(device.on_gpu(), reason="arrays have owners in the interpreter only")
 
 
 @pytest.fixture(autouse=True)
@@ -288,6 +292,7 @@ def ours(group):
     return device.to_device(np.arange(4.0) + group.rank)
 
 
+@in_the_interpreter
 @pytest.mark.parametrize(
     "use",
     [
@@ -307,6 +312,7 @@ def test_an_array_of_another_rank_is_refused(use):
     assert "rank 1 passes an array that rank 0 made" in foreign(step, shelf={})
 
 
+@in_the_interpreter
 def test_an_array_belongs_to_the_rank_whose_turn_it_was():
     def step(group, shelf):
         for _ in range(3):
@@ -334,6 +340,7 @@ def test_what_was_there_before_may_be_written_by_one_rank():
     assert whole.copy_to_host().tolist() == [[2, 2]] * 2
 
 
+@in_the_interpreter
 def test_what_was_there_before_may_not_be_written_by_one_and_used_by_another():
     def neighbours(group, x):
         part = x[group.rank : group.rank + 2]  # ranks share an element
@@ -347,6 +354,7 @@ def test_what_was_there_before_may_not_be_written_by_one_and_used_by_another():
     assert "have the same memory: out of broadcast at " in foreign(read_and_write, x=device.to_device(np.zeros(3)))
 
 
+@in_the_interpreter
 def test_memory_that_nobody_wrote_is_not_sent():
     def step(group):
         x = device.empty(4, np.float32)
@@ -510,3 +518,37 @@ def test_a_run_is_the_same_every_time(size, seed):
             return said, str(error), error.__notes__
 
     assert run() == run()
+
+
+# ---------------------------------------------------------------------------------------------------------------- lines
+
+
+def run_as(path, text, **given):
+    """Run code as if it stood in a file."""
+    space = dict(given)
+    exec(compile(text, path, "exec"), space)
+    return space
+
+
+@pytest.mark.parametrize(
+    "path, shown",
+    [
+        (os.path.join(os.getcwd(), "lessons", "train.py"), os.path.join("lessons", "train.py")),
+        ("/elsewhere/train.py", "train.py"),
+        ("/tmp/ipykernel_4711/123.py", "cell"),
+        ("<stdin>", "<stdin>"),
+    ],
+)
+def test_a_line_is_named_by_its_file(path, shown):
+    found = run_as(path, "\n\nwhere = caller()", caller=group.caller)
+    assert found["where"] == f"{shown}:3"
+
+
+def test_an_error_arose_in_the_program_and_not_in_a_library():
+    space = run_as(
+        "/elsewhere/train.py", "\ndef f():\n    device.empty(-1, 'int8')\ndef g():\n    1 / 0", device=device
+    )
+    for name, line in (("f", 3), ("g", 5)):
+        with pytest.raises(Exception) as found:  # noqa: PT011 - whatever it is
+            space[name]()
+        assert group.place_of(found.value) == f"train.py:{line}"
