@@ -4,19 +4,20 @@ Each function has the arrays of all ranks of a group before it, and moves them b
 another. A rank uses what is its own and what has arrived. A *step* is a set of messages that travel at the same time;
 in none of them does a rank send, or receive, more than one.
 
-With p ranks and n bytes, by the alpha-beta model (a message of m bytes takes alpha + m beta seconds):
+With p ranks, each of which passes an array of n bytes:
 
-    collective       algorithm                       steps                  bytes that a rank sends, at most
-    barrier          dissemination                   ceil(log2 p)           0
-    broadcast        binomial tree                   ceil(log2 p)           n ceil(log2 p)
-    reduce           binomial tree, backwards        ceil(log2 p)           n
-    reduce_scatter   ring                            p - 1                  n (p - 1) / p
-    all_gather       ring                            p - 1                  n (p - 1), n of one rank
-    all_reduce       ring: the two above in turn     2 (p - 1)              2 n (p - 1) / p
-    all_to_all       pairwise                        p - 1                  n (p - 1) / p
+    collective       algorithm                       steps            the most that a rank sends, in bytes
+    barrier          dissemination                   ceil(log2 p)     0
+    broadcast        binomial tree                   ceil(log2 p)     n ceil(log2 p), the root
+    reduce           binomial tree, backwards        ceil(log2 p)     n
+    reduce_scatter   ring                            p - 1            n (p - 1) / p
+    all_gather       ring                            p - 1            n (p - 1)
+    all_reduce       ring: the two above in turn     2 (p - 1)        2 n (p - 1) / p
+    all_to_all       pairwise                        p - 1            n (p - 1) / p
 
-A tree has few steps, which is good for short messages. A ring sends each rank little, however many ranks there are,
-which is good for long ones. Libraries change from one to the other by size; here each collective has one.
+A tree has few steps, which is good for short messages: each step costs the latency of a message. In a ring each rank
+sends less than 2 n bytes however many ranks there are, which is good for long ones. Libraries choose by the size of the
+array; here each collective has one algorithm.
 
 Sums depend on their order. It is part of the algorithm, so it is the same in every run, and every rank gets the same
 bits. A ring adds up part k of the array from rank k + 1 on, once around, up to rank k.

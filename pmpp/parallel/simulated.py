@@ -1,19 +1,19 @@
 """Ranks in this process: each is a thread, and one of them runs at a time.
 
-A rank runs until it communicates. Then it hands the baton on, to the rank that has been ready for longest, and waits
-for its own turn and its reply. So a program runs in the same order every time, and what it prints, too. Which rank is
-ready is decided by the `Switchboard`; when it finds that ranks can never go on, they are told, so none waits for ever.
+A rank runs until it communicates. Then the rank that has been ready for longest has its turn, and the first one waits
+for its reply and for its own next turn. So a program runs in the same order every time, and prints the same. Who is
+ready is decided by the `Switchboard`. When it finds that ranks can never go on, they are told, so none waits for ever.
 
 The arrays of a collective are moved by the messages of its algorithm (`pmpp.parallel.algorithms`), and by nothing else.
 `pmpp.parallel.traffic` counts them, for each pair of ranks, and keeps a clock for each rank.
 
-**What is a rank's own.** Arrays on the device: `pmpp.parallel.owners` refuses an array of another rank. What
-threads have of their own: the streams, switches and random numbers of `pmpp.nn`. The random numbers of NumPy and of
-Python's `random`, which are put back with each turn.
+A rank has these for itself: its arrays on the device, since `pmpp.parallel.owners` refuses an array of another rank;
+what `pmpp.nn` keeps for each thread, its stream, its switches and its random numbers; and the random numbers of NumPy
+and of Python's `random`, which are put back with each turn.
 
-**What ranks share, although processes would not**: all else. These mistakes are not seen here: a global variable, a
-list or a NumPy array that one rank changes and another reads; an array of another rank that is given to a kernel and
-never to a group; the working directory and the environment.
+Ranks share all else, which processes would not. So these mistakes are not found here: a global variable, a list or a
+NumPy array that one rank changes and another reads; an array of another rank that is given to a kernel, and never to a
+group; one working directory and one environment for all.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ from pmpp.runtime.check import as_integer, as_number
 
 __all__ = ["Results", "alone", "here", "ranks", "work"]
 
-STACK = (
-    64 << 20
-)  # bytes of a thread's stack: macOS gives 512 KiB, too few for kernels with many calls in the interpreter
+STACK = 64 << 20  # bytes for each thread: in 512 KiB, which macOS gives, a kernel with many calls would not fit
 
 
 class Results(list):
