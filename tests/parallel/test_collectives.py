@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pmpp import parallel
+from pmpp import cuda, parallel
 from pmpp.runtime import device
 
 pytestmark = pytest.mark.native("threads")
@@ -15,11 +15,13 @@ FLOATS = ["float16", "float32", "float64"]
 NUMBERS = [*FLOATS, "int32", "int64"]
 ANY = [*NUMBERS, "bool"]
 OPS = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "mean": np.mean}
+X = np.ones(2, np.float32)
 DTYPES = {"sum": NUMBERS, "prod": NUMBERS, "max": ANY, "min": ANY, "mean": FLOATS}
 
 sizes = st.integers(1, 5)
 shapes = arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=7)
-ops = st.sampled_from(sorted(OPS))
+each_op = pytest.mark.parametrize("op", sorted(OPS))
+few = hypothesis.settings(max_examples=12)
 
 
 @st.composite
@@ -56,14 +58,18 @@ def same(found, wanted):
 
 
 # A mean of whole numbers is rounded once, by a division of the same two numbers, and so is NumPy's in float64.
-@hypothesis.given(st.data(), sizes, shapes, ops, st.booleans())
+@each_op
+@few
+@hypothesis.given(data=st.data(), size=sizes, shape=shapes, in_place=st.booleans())
 def test_all_reduce(data, size, shape, op, in_place):
     x = data.draw(given_to(size, shape, DTYPES[op]))
     found = run(x, lambda group, mine, out: group.all_reduce(mine, op, out=out), in_place)
     same(found, [combined(op, x)] * size)
 
 
-@hypothesis.given(st.data(), sizes, shapes, ops, st.booleans())
+@each_op
+@few
+@hypothesis.given(data=st.data(), size=sizes, shape=shapes, in_place=st.booleans())
 def test_reduce(data, size, shape, op, in_place):
     root = data.draw(st.integers(0, size - 1))
     x = data.draw(given_to(size, shape, DTYPES[op]))
@@ -74,7 +80,9 @@ def test_reduce(data, size, shape, op, in_place):
     assert found == [None] * (size - 1)
 
 
-@hypothesis.given(st.data(), sizes, shapes, ops)
+@each_op
+@few
+@hypothesis.given(data=st.data(), size=sizes, shape=shapes)
 def test_reduce_scatter(data, size, shape, op):
     x = data.draw(given_to(size, (size, *shape), DTYPES[op]))
     same(run(x, lambda group, mine, out: group.reduce_scatter(mine, op)), list(combined(op, x)))
@@ -182,6 +190,23 @@ def test_out_is_filled_and_returned():
     assert parallel.ranks(2, step) == [[[0, 1], [1, 1]]] * 2
 
 
+def test_a_stream_is_waited_for_before_its_array_is_read(monkeypatch):
+    stream, waited = cuda.stream(), []
+    monkeypatch.setattr(type(stream), "synchronize", lambda self: waited.append(self))
+    x = device.to_device(X)
+    for number, name in enumerate(("broadcast", "reduce", "all_reduce", "all_gather"), 1):
+        getattr(parallel.init(), name)(x, stream=stream)
+        assert len(waited) == number
+
+    def pair(group):
+        if group.rank == 0:
+            return group.send(X, 1, stream=stream)
+        return group.recv(device.empty(2, X.dtype), 0, stream=stream).copy_to_host().tolist()
+
+    assert parallel.ranks(2, pair) == [None, [1, 1]]
+    assert len(waited) == 5
+
+
 def test_a_group_of_one_needs_no_ranks():
     group, x = parallel.init(), np.arange(4.0).reshape(1, 4)
     assert (group.rank, group.size, group.members, group.backend) == (0, 1, (0,), "simulated")
@@ -197,8 +222,6 @@ def test_a_group_of_one_needs_no_ranks():
 
 
 # ----------------------------------------------------------------------------------------------------------- arguments
-
-X = np.ones(2, np.float32)
 
 
 @pytest.mark.parametrize(
