@@ -151,11 +151,12 @@ class Switchboard:
         return self._collective(request) or self._hopeless(request)
 
     def ended(self, rank: int, how: str) -> Answers:
-        """A rank has ended. ``how`` is a clause, as "it returned" or "it raised ValueError at train.py:40".
+        """A rank has ended. ``how`` is a clause, as "it returned" or "it was killed".
 
-        Returns the answers to those that wait for it, and can no longer.
+        Returns the answers to those that wait for it, and can no longer. A request of its own is withdrawn.
         """
         self._ended[rank] = how
+        self.waiting.pop(rank, None)
         if self.error is None and any(rank in self.awaited(request) for request in self.waiting.values()):
             return self._broken(self._abandoned(rank))
         return []
@@ -186,7 +187,7 @@ class Switchboard:
         if error := disagreement(calls):
             return self._broken(self._with_history(error, request.group))
         if request.group not in self._parted and len({call.where for call in calls}) > 1:
-            self._parted[request.group] = calls
+            self._parted[request.group] = [call._replace(payload=None) for call in calls]
         network, parts = self._network(members), [call.payload for call in calls]
         if request.kind == "split":
             return self._answer(self._split(calls, algorithms.carry_out("all_gather", parts, None, None, network)[0]))
@@ -292,7 +293,7 @@ class Switchboard:
         if len(kinds) == 1 and not groups:
             return self._circle_of_one_kind(calls)
         for group in groups:
-            calls += [call for call in self._in_collective(group) if call not in calls]
+            calls += [call for call in self._in_collective(group) if call.rank not in circle]
         calls.sort(key=lambda call: call.rank)
         waits = [f"{_who(alike)} {_verb(alike, 'wait')} in {self._in(alike)}" for alike in _alike(calls)]
         error = Deadlock(f"deadlock: {', '.join(waits)}: none of them can go on", tuple([call.rank for call in calls]))

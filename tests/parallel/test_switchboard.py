@@ -189,6 +189,23 @@ def test_a_message_says_where_ranks_may_have_parted():
     )
 
 
+def test_a_rank_that_is_killed_while_it_waits_is_awaited_again():
+    board = Switchboard(3)
+    board.arrive(call("barrier", 0))
+    board.arrive(call("barrier", 1))
+    answers = board.ended(1, "it was killed")
+    assert [rank for rank, _ in answers] == [0]
+    error = error_of(answers)
+    assert str(error) == (
+        "rank 1 has ended (it was killed before it communicated), and rank 0 waits for it in barrier at a.py:1"
+    )
+    board = Switchboard(3)
+    board.arrive(call("send", 0, peer=1))
+    assert board.ended(0, "it was killed") == []
+    error = error_of(board.arrive(call("recv", 1, "a.py:2", peer=0)))
+    assert str(error).endswith("and rank 1 waits for it in recv(source=0) at a.py:2")
+
+
 def test_calls_that_disagree_are_the_error_also_where_a_rank_has_ended():
     board = Switchboard(3)
     board.arrive(call("barrier", 0))
