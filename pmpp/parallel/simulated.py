@@ -183,7 +183,7 @@ class Run(Transport):
                 pass
         except BaseException:
             self._interrupt()
-            self.over.wait(2)  # a rank that is in a long call of NumPy ends later, by itself
+            self.over.wait(5)  # a rank that is in a long call of NumPy ends later, by itself
             raise
         for thread in threads:
             thread.join()
