@@ -1,0 +1,167 @@
+"""Which rank this process is, by the environment variables of whoever started it.
+
+Each way to start ranks leaves its own variables. `STARTERS` is the table of them; the innermost comes first, since one
+may start another: ``srun`` starts the daemons of ``mpirun``, and either may start ``torchrun`` once a machine. What is
+further out then counts other processes, and is left alone. Variables that are set by hand start nothing: they have to
+agree with those of the starter, if there is one.
+
+Sources: the manuals of torchrun (``torch.distributed.run``), Open MPI's mpirun, MPICH's Hydra, and Slurm's srun.
+"""
+
+from __future__ import annotations
+
+import os
+import typing
+from collections.abc import Mapping
+
+from pmpp.parallel.group import Group
+
+__all__ = ["STARTERS", "Place", "Starter", "group", "place"]
+
+
+class Starter(typing.NamedTuple):
+    """A way to start ranks.
+
+    Attributes:
+        name: of the command.
+        rank, size: the variables that say which rank this is, and of how many. A process has both or neither.
+        local_rank, local_size: which of the ranks of this machine, and of how many. They may be missing.
+        needs: further variables that have to be there.
+        mark: a variable that only this starter sets, where others have the same names; "" if there is no need.
+        backend: what carries the messages of such ranks; "" if there is nothing yet.
+    """
+
+    name: str
+    rank: str
+    size: str
+    local_rank: str = ""
+    local_size: str = ""
+    needs: tuple[str, ...] = ()
+    mark: str = ""
+    backend: str = ""
+
+
+OWN = Starter(
+    "pmpp.parallel.run", "PMPP_RANK", "PMPP_SIZE", "PMPP_RANK", "PMPP_SIZE", ("PMPP_ADDRESS",), backend="simulated"
+)
+TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", ("MASTER_ADDR", "MASTER_PORT"))
+OPEN_MPI = Starter(
+    "Open MPI's mpirun",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    backend="mpi",
+)
+MPICH = Starter("MPICH's mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", backend="mpi")
+# A batch script has SLURM_PROCID and SLURM_NTASKS, too, although it is one process. Only srun makes a step with tasks.
+SLURM = Starter("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", mark="SLURM_STEP_NUM_TASKS", backend="mpi")
+STARTERS = (OWN, Starter("torchrun", *TORCH, mark="TORCHELASTIC_RUN_ID"), OPEN_MPI, MPICH, SLURM)
+BY_HAND = Starter("whoever set RANK and WORLD_SIZE", *TORCH)
+
+
+class Place(typing.NamedTuple):
+    """Which rank a process is.
+
+    Attributes: starter; rank, size; local_rank, local_size: among the ranks of this machine, None where the starter
+    does not say.
+    """
+
+    starter: Starter
+    rank: int
+    size: int
+    local_rank: int | None = None
+    local_size: int | None = None
+
+
+def place(environment: Mapping[str, str] = os.environ) -> Place | None:
+    """The rank that these variables say; None, if nothing has started this process as a rank.
+
+    Raises ValueError for variables that are half set, are no numbers, or contradict one another.
+
+    >>> place({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}).rank
+    2
+    >>> place({}) is None
+    True
+    """
+    found = [read(starter, environment) for starter in STARTERS if present(starter, environment)]
+    inner = found[0] if found else None
+    if present(BY_HAND, environment) and (inner is None or inner.starter.mark != "TORCHELASTIC_RUN_ID"):
+        by_hand = read(BY_HAND, environment, alone=inner is None)
+        if inner is None:
+            return by_hand
+        if (by_hand.rank, by_hand.size) != (inner.rank, inner.size) and inner.starter is not OWN:
+            raise ValueError(
+                f"RANK={by_hand.rank} and WORLD_SIZE={by_hand.size} contradict {inner.starter.rank}={inner.rank} and "
+                f"{inner.starter.size}={inner.size} of {inner.starter.name}: unset the first two, or make them equal"
+            )
+    return inner
+
+
+def present(starter: Starter, environment: Mapping[str, str]) -> bool:
+    """Whether the variables of a starter are there, at least in part."""
+    if starter.mark:
+        return starter.mark in environment
+    return starter.rank in environment or starter.size in environment
+
+
+def read(starter: Starter, environment: Mapping[str, str], alone: bool = True) -> Place:
+    """The place that a starter's variables say. Some of them do not matter if there is another starter."""
+    wanted = (starter.rank, starter.size, *(starter.needs if alone else ()))
+    if missing := [name for name in wanted if name not in environment]:
+        there = [name for name in wanted if name in environment]
+        raise ValueError(
+            f"{' and '.join(there) or starter.mark} {'are' if len(there) > 1 else 'is'} set, but not "
+            f"{' and '.join(missing)}: {starter.name} sets all of them. Unset what is left over, or set the rest"
+        )
+    size = number(starter.size, environment, 1)
+    rank = number(starter.rank, environment, 0, size, starter.size)
+    local_size = number(starter.local_size, environment, 1, size + 1, starter.size)
+    limit = (local_size, starter.local_size) if local_size is not None else (size, starter.size)
+    local_rank = number(starter.local_rank, environment, 0, *limit)
+    return Place(starter, rank, size, local_rank, local_size)
+
+
+def number(
+    name: str, environment: Mapping[str, str], least: int, below: int | None = None, limit: str = ""
+) -> int | None:
+    """An integer variable of a range; None if it is not set."""
+    if name not in environment:
+        return None
+    text = environment[name]
+    value = int(text) if text.isascii() and text.isdigit() else -1
+    if value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, was {text!r}")
+    if below is not None and value >= below:
+        most = "at most" if least else "less than"
+        raise ValueError(f"{name} must be {most} {limit}={environment[limit]}, was {text}")
+    return value
+
+
+def group() -> Group | None:
+    """The group of all ranks, if this process was started as one of several; else None.
+
+    Raises what `place` raises, and RuntimeError where nothing can carry the messages.
+    """
+    found = place()
+    if found is None or (found.size == 1 and found.starter.backend != "simulated"):
+        return None
+    if found.starter is OWN:
+        from pmpp.parallel import processes
+
+        return processes.here() or _no_rank(found)
+    if found.starter.backend == "mpi":
+        from pmpp.parallel import mpi
+
+        return mpi.group(found)
+    raise RuntimeError(
+        f"this is rank {found.rank} of {found.size} by {found.starter.name}, for which pmpp.parallel has no backend yet: "
+        f"start the script by python -m pmpp.parallel.run -n {found.size}, or by mpirun"
+    )
+
+
+def _no_rank(found: Place) -> typing.NoReturn:
+    raise RuntimeError(
+        f"this process has {found.starter.rank}={found.rank}, but {found.starter.name} has not started it: a process "
+        f"that rank {found.rank} starts is no rank. Remove {found.starter.rank} from its environment if it is to be alone"
+    )
