@@ -55,7 +55,9 @@ OPEN_MPI = Starter(
 )
 MPICH = Starter("MPICH's mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", backend="mpi")
 # A batch script has SLURM_PROCID and SLURM_NTASKS, too, although it is one process. Only srun makes a step with tasks.
-SLURM = Starter("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", mark="SLURM_STEP_NUM_TASKS", backend="mpi")
+SLURM = Starter(
+    "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", mark="SLURM_STEP_NUM_TASKS", backend="mpi"
+)
 STARTERS = (OWN, Starter("torchrun", *TORCH, mark="TORCHELASTIC_RUN_ID"), OPEN_MPI, MPICH, SLURM)
 BY_HAND = Starter("whoever set RANK and WORLD_SIZE", *TORCH)
 
@@ -155,13 +157,14 @@ def group() -> Group | None:
 
         return mpi.group(found)
     raise RuntimeError(
-        f"this is rank {found.rank} of {found.size} by {found.starter.name}, for which pmpp.parallel has no backend yet: "
-        f"start the script by python -m pmpp.parallel.run -n {found.size}, or by mpirun"
+        f"this is rank {found.rank} of {found.size} by {found.starter.name}, for which pmpp.parallel has no backend "
+        f"yet: start the script by python -m pmpp.parallel.run -n {found.size}, or by mpirun"
     )
 
 
 def _no_rank(found: Place) -> typing.NoReturn:
     raise RuntimeError(
         f"this process has {found.starter.rank}={found.rank}, but {found.starter.name} has not started it: a process "
-        f"that rank {found.rank} starts is no rank. Remove {found.starter.rank} from its environment if it is to be alone"
+        f"that rank {found.rank} starts is no rank. Remove {found.starter.rank} and {found.starter.size} from its "
+        "environment if it is to be alone"
     )

@@ -1,8 +1,8 @@
 """Outlives the starter of ranks, and ends them if that is killed.
 
 `pmpp.parallel.run` starts this file as a process of its own, and holds the other end of its standard input. Whatever
-ends the starter, SIGKILL too, closes that, and then this process ends what is left. A thread in each rank could not: one
-that computes in C for minutes, or was stopped by a signal, does not get to run Python.
+ends the starter, SIGKILL too, closes that, and then this process ends what is left. A thread in each rank could not: a
+rank that computes in C for minutes, or was stopped by a signal, does not get to run Python.
 
 It reads one order a line: ``+123`` and ``-123`` for a process group that has begun and ended, and ``/tmp/name``, a
 folder to remove. It imports nothing but Python's own, so that it starts in milliseconds. Unix only: see `run`.

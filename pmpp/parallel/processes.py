@@ -34,9 +34,10 @@ from multiprocessing.connection import Client, Connection, Listener
 import numpy as np
 
 from pmpp.parallel import switchboard
-from pmpp.parallel.group import Group, Transport, shown
-from pmpp.parallel.simulated import Report, Traffic, check_written, place_of
+from pmpp.parallel.group import Group, Transport, place_of, shown
+from pmpp.parallel.owners import check_written
 from pmpp.parallel.switchboard import Answers, CommunicationError, Reply, Request, Switchboard
+from pmpp.parallel.traffic import Report, Traffic
 
 __all__ = ["Connected", "Exchange", "execute", "here", "join", "main"]
 
@@ -260,8 +261,8 @@ class Connected(Transport):
         """The reply of the exchange."""
         if os.getpid() != self._process:
             raise CommunicationError(
-                f"process {os.getpid()} calls {request.kind} at {request.where}: it is a child of rank {self.rank}, and "
-                "no rank itself"
+                f"process {os.getpid()} calls {request.kind} at {request.where}: it is a child of rank {self.rank}, "
+                "and no rank itself"
             )
         if not self._calling.acquire(blocking=False):
             raise CommunicationError(
@@ -353,6 +354,7 @@ def told(error: BaseException) -> str:
     found = traceback.TracebackException.from_exception(error)
     start = [k for k, frame in enumerate(found.stack) if (frame.filename, frame.name) == (__file__, execute.__name__)]
     frames = found.stack[start[0] + 1 :] if start else found.stack
+    frames = [frame for frame in frames if frame.filename != "<frozen runpy>"] or frames
     if isinstance(error, CommunicationError):  # it names lines itself; those below the call are ours
         frames = [frame for frame in frames if os.path.dirname(frame.filename) != os.path.dirname(__file__)] or frames
     found.stack = traceback.StackSummary.from_list(frames[-FRAMES:])

@@ -20,10 +20,11 @@ For example, ``total.py``, in which every rank has a vector of its own and gets 
 Each rank is a process with the same arguments. Its lines are passed on with its number in front. Ranks run at the same
 time, so the order of their lines differs from run to run.
 
-**When a rank fails.** A rank fails if it raises, calls ``sys.exit`` with another status than 0, or is killed, or if its
-calls do not fit those of others (`pmpp.parallel.switchboard`). The first failure is printed, with the rank, the file and
-the line. All others are ended: they get SIGTERM, and SIGKILL after 2 seconds. The exit status is that of the failed rank;
-128 and the signal's number for one that was killed, as in a shell; 124 after ``--timeout``; 130 after Ctrl-C.
+**When a rank fails.** A rank fails if it raises, calls ``sys.exit`` with another status than 0, or is killed, or if
+its calls do not fit those of others (`pmpp.parallel.switchboard`). The first failure is printed, with the rank, the
+file and the line. All others are ended: they get SIGTERM, and SIGKILL after 2 seconds. The exit status is that of the
+failed rank; 128 and the signal's number for one that was killed, as in a shell; 124 after ``--timeout``; 130 after
+Ctrl-C.
 
 A rank that waits for a rank that has ended, or in a circle, is told so at once. A rank that computes for ever is not:
 nothing says that it will not come back. Only ``--timeout`` ends that, and prints what each rank was doing.
@@ -34,8 +35,8 @@ If the starter itself is killed, `pmpp.parallel.guard` ends the ranks.
 **Backends.** "simulated": ranks on this machine, whose calls are all checked (`pmpp.parallel.processes`). "mpi": the
 ranks are started by ``mpirun``, which has to be installed (`pmpp.parallel.mpi`). The first does not use it.
 
-**What is taken care of.** A rank reads no standard input. Libraries that use threads for products of matrices are told to
-share the cores, by OMP_NUM_THREADS, unless you have set it.
+**What is taken care of.** A rank reads no standard input. Libraries that use threads for products of matrices are told
+to share the cores, by OMP_NUM_THREADS, unless you have set it.
 
 **What it relies on.** Process groups and signals, so Unix; it is tested on Linux. macOS has the same calls. Windows has
 no process groups of this kind: there a rank that fails ends the others, and ranks end with the starter, but processes
@@ -279,7 +280,7 @@ class Starter:
                 Child(
                     [sys.executable, "-c", CODE.format("processes"), *self.script],
                     shared | {processes.RANK: str(rank)},
-                    lambda line, label=f"[{rank}] ".encode(): label + line,
+                    lambda line, rank=rank: b"[%d] " % rank + line,
                     self.guard,
                     lambda rank=rank: self.events.put(("ended", rank)),
                     lambda rank=rank: self.events.put(("broken", rank)),
@@ -354,9 +355,7 @@ class Starter:
                 continue
             what = self.exchange.doing(rank) if ask else self.exchange.last_call(rank)
             found.setdefault(what, []).append(rank)
-        return "; ".join(
-            f"{switchboard._ranks(ranks)} {what}" for what, ranks in found.items()
-        )
+        return "; ".join(f"{switchboard._ranks(ranks)} {what}" for what, ranks in found.items())
 
 
 # ------------------------------------------------------------------------------------------------------------- the mpi
