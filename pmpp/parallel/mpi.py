@@ -1,9 +1,9 @@
 """Ranks over MPI, by mpi4py: arrays go through host memory.
 
 MPI joins ranks of any number of machines, and `pmpp.parallel.processes` those of one. MPI's own collectives move what
-is only moved. Sums are another matter: MPI may add in any order, knows no float16, and leaves open what becomes of a NaN
-in a maximum. So reductions are the rings and trees of `pmpp.parallel.algorithms`, in messages of MPI. They have the same
-bits.
+is only moved. Sums are another matter: MPI may add in any order, knows no float16, and leaves open what becomes of a
+NaN in a maximum. So reductions are the rings and trees of `pmpp.parallel.algorithms`, in messages of MPI. They have the
+same bits.
 
 **What is checked.** Nobody here sees the calls of all ranks, as the `Switchboard` does. But before its data a
 collective exchanges a *header* of about 1 KiB: who calls what, where, with which operation, root, dtype and shape. If
@@ -41,6 +41,10 @@ from pmpp.parallel.switchboard import (
     Reply,
     Request,
     Switchboard,
+    _alike,
+    _at,
+    _verb,
+    _who,
     disagreement,
 )
 
@@ -138,8 +142,8 @@ class OverMPI(Transport):
     @staticmethod
     def _abandoned(gone: list[Request], left: list[Request]) -> CommunicationError:
         """Ranks have ended, and the others call a collective."""
-        ended = " and ".join(f"rank {call.rank} has ended (it returned {call.where})" for call in gone)
-        waits = " and ".join(f"rank {call.rank} waits in {call.kind} at {call.where}" for call in left)
+        ended = " and ".join(f"rank {call.rank} has ended ({call.where})" for call in gone)
+        waits = " and ".join(f"{_who(calls)} {_verb(calls, 'wait')} in {_at(calls)}" for calls in _alike(left))
         return RankEnded(f"{ended}, and {waits}", tuple([call.rank for call in gone + left]))
 
     def end(self) -> None:
@@ -310,12 +314,14 @@ def group(found: Place) -> Group:
 def fail(error: BaseException) -> typing.NoReturn:
     """Print an exception, and end all ranks.
 
-    Often several raise the same one. Then the rank that it names first is to print it, or rank 0; the others wait.
+    Often several raise the same one. Then the first rank that it names is to print it, or rank 0; the others wait. If
+    the first one has ended, it is the last.
     """
     from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.rank
-    if rank != (error.ranks[0] if isinstance(error, CommunicationError) and error.ranks else 0):
+    named = error.ranks if isinstance(error, CommunicationError) and error.ranks else (0,)
+    if rank != named[-1 if isinstance(error, RankEnded) else 0]:
         time.sleep(LATER)
     how, _ = processes.ending(error)
     sys.stdout.flush()

@@ -134,11 +134,15 @@ class Exchange:
         self._listener = Listener(address, family, backlog=max(size, 16), authkey=key)
         self.environment = {SIZE: str(size), ADDRESS: str(self._listener.address), KEY: key.hex()}
         self._open = True
-        threading.Thread(target=self._accept, name="exchange", daemon=True).start()
+        self._door = threading.Thread(target=self._accept, name="exchange", daemon=True)
+        self._door.start()
 
     def close(self) -> None:
         """Let nobody in any more, and remove the socket."""
         self._open = False
+        with contextlib.suppress(OSError):
+            Client(self._listener.address).close()  # closing the socket does not wake a thread that waits at it
+            self._door.join()
         with contextlib.suppress(FileNotFoundError):
             self._listener.close()
         if self.folder is not None:

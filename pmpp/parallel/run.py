@@ -171,14 +171,15 @@ class Child:
             thread.start()
 
     def _pump(self, source: typing.BinaryIO, target: typing.TextIO) -> None:
-        for line in source:
-            text = self._label(line if line.endswith(b"\n") else line + b"\n")
-            try:
-                with _printing:
-                    target.buffer.write(text)
-                    target.flush()
-            except OSError:
-                self._broken()
+        with source:
+            for line in source:
+                text = self._label(line if line.endswith(b"\n") else line + b"\n")
+                try:
+                    with _printing:
+                        target.buffer.write(text)
+                        target.flush()
+                except OSError:
+                    self._broken()
 
     def _wait(self) -> None:
         """Wait for the end. What is left of the process group is killed before its number can be used again."""
@@ -245,10 +246,14 @@ def stop_on_signals() -> None:
 
 
 class Starter:
-    """One run of several ranks as processes of this machine."""
+    """One run of several ranks as processes of this machine.
+
+    Attributes: until, the time of `time.monotonic` at which the ranks are ended; None for never.
+    """
 
     def __init__(self, size: int, script: list[str], timeout: float | None) -> None:
         self.size, self.script, self.timeout = size, script, timeout
+        self.until: float | None = None
         self.events: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
         self.exchange = processes.Exchange(size, lambda rank: self.events.put(("failed", rank)))
         self.guard = Guard()
@@ -260,6 +265,8 @@ class Starter:
         """Start the ranks, wait for them, and return the exit status."""
         try:
             self._start()
+            if self.timeout is not None:
+                self.until = time.monotonic() + self.timeout
             return self._watch()
         except KeyboardInterrupt:
             say(f"stopped by Ctrl-C: {self._doings()}")
@@ -289,15 +296,14 @@ class Starter:
 
     def _watch(self) -> int:
         """Wait until all ranks have ended, or one has failed."""
-        until = None if self.timeout is None else time.monotonic() + self.timeout
         left = set(range(self.size))
         while left:
+            if self.until is not None and time.monotonic() >= self.until:
+                return self._late()
+            wait = 1.0 if self.until is None else min(1.0, max(0.0, self.until - time.monotonic()))
             try:
-                wait = 1.0 if until is None else min(1.0, max(0.0, until - time.monotonic()))
                 what, rank = self.events.get(timeout=wait)  # with a limit, or Windows would not see Ctrl-C
             except queue.Empty:
-                if until is not None and time.monotonic() >= until:
-                    return self._late()
                 continue
             if what == "broken":
                 return 128 + getattr(signal, "SIGPIPE", 13)
@@ -343,7 +349,7 @@ class Starter:
         return rank
 
     def _late(self) -> int:
-        say(f"{self.timeout:g} seconds are over (--timeout): {self._doings(ask=True)}")
+        say(f"the time is over (--timeout): {self._doings(ask=True)}")
         return TIMEOUT
 
     def _doings(self, but: int | None = None, ask: bool = False) -> str:
@@ -399,7 +405,7 @@ def carry_out_by_mpi(size: int, script: list[str], timeout: float | None) -> int
             with contextlib.suppress(queue.Empty):
                 status = ended.get(timeout=1.0 if until is None else min(1.0, max(0.0, until - time.monotonic())))
                 return status_of(child.process.returncode) if status is None else status
-        say(f"{timeout:g} seconds are over (--timeout)")
+        say("the time is over (--timeout)")
         return TIMEOUT
     except KeyboardInterrupt:
         say("stopped by Ctrl-C")
@@ -441,7 +447,6 @@ def main(argv: list[str] | None = None) -> int:
     if not given.module and not os.path.isfile(given.script):
         options.error(f"there is no file {given.script}")
     script = ["-m"] * given.module + [given.script, *given.args]
-    stop_on_signals()
     if given.backend == "mpi":
         if given.report:
             options.error("--report needs the backend simulated: MPI does not say what it sends")
@@ -457,4 +462,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    stop_on_signals()
     sys.exit(main())
