@@ -241,14 +241,16 @@ class Exchange:
 class Connected(Transport):
     """The transport of a rank that is a process.
 
-    A thread reads what the exchange sends. When the connection ends, whoever started this process is gone: then it
-    ends, too.
+    A thread reads what the exchange sends. When the connection ends, whoever started this process is gone. ``lost`` is
+    called then: it ends the process, too.
     """
 
     backend = "simulated"
 
-    def __init__(self, rank: int, size: int, address: str, key: bytes) -> None:
-        self.rank, self.size = rank, size
+    def __init__(
+        self, rank: int, size: int, address: str, key: bytes, lost: Callable[[], None] = lambda: os._exit(1)
+    ) -> None:
+        self.rank, self.size, self._lost = rank, size, lost
         self._process = os.getpid()
         self._connection = Client(address, authkey=key)
         self._sending, self._calling = threading.Lock(), threading.Lock()
@@ -307,7 +309,7 @@ class Connected(Transport):
                 else:
                     self._answers.put(answer_of(header, array))
         except (EOFError, OSError):
-            os._exit(1)
+            self._lost()
 
 
 def where_it_runs() -> str:
