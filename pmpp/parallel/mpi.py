@@ -6,7 +6,7 @@ NaN in a maximum. So reductions are the rings and trees of `pmpp.parallel.algori
 same bits.
 
 **What is checked.** Nobody here sees the calls of all ranks, as the `Switchboard` does. But before its data a
-collective exchanges a *header* of about 1 KiB: who calls what, where, with which operation, root, dtype and shape. If
+collective exchanges a *header* of 1.2 kB: who calls what, where, with which operation, root, dtype and shape. If
 they differ, every rank raises the same error. The two ranks of a send do likewise, which finds two that both send, or
 both receive. The price is one small all-gather for each collective, and one message each way for a send.
 
@@ -22,6 +22,7 @@ Source: MPI: A Message-Passing Interface Standard, version 4.1, sections 3.10 (s
 from __future__ import annotations
 
 import atexit
+import hashlib
 import json
 import sys
 import time
@@ -50,8 +51,8 @@ from pmpp.parallel.switchboard import (
 
 __all__ = ["OverMPI", "group", "main"]
 
-AGREED, OWN = 768, 320  # bytes of a header: what all ranks have to agree on, and what each has for itself
-WHERE = 60  # characters of a place that a header has room for
+AGREED, OWN = 768, 448  # bytes of a header: what all ranks have to agree on, and what each has for itself
+WHERE, NAME = 60, 64  # characters of a place, and of a group's name, that a header has room for
 LARGEST = 2**31 - 1  # elements in a message: MPI counts in a C int
 UNITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}  # MPI has no float16; moving asks for no dtype
 LATER = 1.0  # seconds that a rank leaves to the one that prints an error
@@ -67,13 +68,14 @@ def header(request: Request) -> np.ndarray:
 
     >>> call = Request("reduce", 1, WORLD, "train.py:5", number=3, op="sum", root=0, dtype="int64", shape=(2, 3))
     >>> header(call).size, request_of(header(call), WORLD) == call
-    (1088, True)
+    (1216, True)
     """
     agreed = [request.kind, request.op, request.root, request.dtype, request.shape]
     wish = None if request.kind != "split" else [int(value) for value in request.payload]
-    own = [request.rank, request.group, request.where[-WHERE:], request.number, request.peer, request.tag, wish]
-    if request.kind not in ("send", "recv"):
-        own[1] = ""  # the communicator says it
+    name = request.group if request.kind in ("send", "recv") else ""  # else the communicator says it
+    if len(name) > NAME:
+        name = hashlib.sha256(name.encode()).hexdigest()
+    own = [request.rank, name, request.where[-WHERE:], request.number, request.peer, request.tag, wish]
     made = [json.dumps(part, ensure_ascii=False).encode() for part in (agreed, own)]
     return np.frombuffer(made[0].ljust(AGREED) + made[1].ljust(OWN), np.uint8)
 
@@ -258,7 +260,7 @@ class OverMPI(Transport):
         mine = header(call)
         theirs = np.empty_like(mine)
         self._world.Sendrecv(mine, partner, recvbuf=theirs, source=partner)
-        if error := self._verdict(call, request_of(theirs, WORLD)):
+        if error := self._verdict(*[request_of(row, WORLD) for row in (mine, theirs)]):
             raise error
         if request.payload is not None and np.asarray(request.payload).size > LARGEST:
             raise ValueError(f"x must have at most {LARGEST:,} elements for MPI, had shape {request.shape}")

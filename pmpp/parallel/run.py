@@ -364,10 +364,10 @@ class Starter:
         return "; ".join(f"{switchboard._ranks(ranks)} {what}" for what, ranks in found.items())
 
 
-# ------------------------------------------------------------------------------------------------------------- the mpi
+# ----------------------------------------------------------------------------------------------------------------- mpi
 
 
-TAG = re.compile(rb"^\[(\d+)\](?:<std(?:out|err)>:)? ?")  # Open MPI's, and MPICH's
+TAG = re.compile(rb"^\[(?:\d+,)?(\d+)\](?:<std(?:out|err)>:)? ?")  # of Open MPI 4 and 5, and of MPICH
 
 
 def mpi_command(size: int, script: list[str]) -> list[str]:

@@ -186,4 +186,4 @@ def test_how_a_process_ended():
     assert run.end_of(-signal.SIGTERM) == "was killed by signal 15 (SIGTERM)"
     assert run.end_of(-1000) == "was killed by signal 1000"
     assert (run.status_of(3), run.status_of(-signal.SIGTERM)) == (3, 143)
-    assert all(run.TAG.sub(rb"[\1] ", text) == b"[2] x" for text in (b"[2]<stdout>: x", b"[2] x"))
+    assert all(run.TAG.sub(rb"[\1] ", text) == b"[2] x" for text in (b"[1,2]<stdout>:x", b"[2]<stdout>: x", b"[2] x"))
