@@ -11,13 +11,13 @@ common. What they pass to one another goes through a `Group`::
 
     parallel.ranks(4, step)                     # four ranks in this process, in a notebook, say
 
-In a script that is started several times, ``group = parallel.init()`` says which rank it is.
+In a script that is started several times, ``group = parallel.init()`` says which rank it is: see `pmpp.parallel.run`.
 
 `pmpp.parallel.switchboard` matches the calls of the ranks and finds what does not fit, `algorithms` moves the data of
 each collective, `simulated` runs ranks in one process, and `traffic` counts what these send.
 """
 
-from pmpp.parallel import simulated
+from pmpp.parallel import environment, simulated
 from pmpp.parallel.group import Group
 from pmpp.parallel.simulated import ranks, work
 from pmpp.parallel.switchboard import CommunicationError
@@ -34,4 +34,4 @@ def init() -> Group:
     >>> ranks(2, lambda group: init() is group)
     [True, True]
     """
-    return simulated.here() or simulated.alone()
+    return simulated.here() or environment.group() or simulated.alone()
