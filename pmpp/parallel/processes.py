@@ -47,36 +47,37 @@ ERRORS = {
     if isinstance(kind, type) and issubclass(kind, CommunicationError)
 }
 FRAMES = 12  # of a traceback that are told
-ALIGNED = 16  # bytes; where an array begins in a message
+PIECE = 1 << 17  # bytes of an array that are sent at a time, fewer than the buffer of a socket holds
 RANK, SIZE, ADDRESS, KEY = "PMPP_RANK", "PMPP_SIZE", "PMPP_ADDRESS", "PMPP_KEY"
 
 # ------------------------------------------------------------------------------------------------------------- messages
 
 
-def pack(header: dict, array: typing.Any = None) -> bytes:
-    """A message: the length of the header in 8 bytes, the header in JSON, and an array.
+def send(connection: Connection, header: dict, array: typing.Any = None) -> None:
+    """Send a header in JSON, and then the bytes of an array in pieces.
 
-    >>> unpack(pack({"say": "so"}, np.arange(3)))
-    ({'say': 'so'}, array([0, 1, 2]))
+    Python reads a long message by taking memory for all of it again and again, once for each part that has come.
     """
     if array is None:
-        text, data = json.dumps([header, None]), b""
-    else:
-        array = np.asarray(array)
-        text, data = json.dumps([header, [str(array.dtype), array.shape]]), array.tobytes()
-    head = text.encode()
-    head += b" " * (-(8 + len(head)) % ALIGNED)
-    return b"".join((len(head).to_bytes(8, "little"), head, data))
+        connection.send_bytes(json.dumps([header, None]).encode())
+        return
+    array = np.ascontiguousarray(array).reshape(np.shape(array))
+    connection.send_bytes(json.dumps([header, [str(array.dtype), array.shape]]).encode())
+    data = array.reshape(-1).view(np.uint8)
+    for begin in range(0, data.size, PIECE):
+        connection.send_bytes(data[begin : begin + PIECE])
 
 
-def unpack(message: bytes) -> tuple[dict, np.ndarray | None]:
-    """Header and array of a message. The array cannot be written to."""
-    end = 8 + int.from_bytes(message[:8], "little")
-    header, described = json.loads(message[8:end])
-    if described is None:
+def receive(connection: Connection) -> tuple[dict, np.ndarray | None]:
+    """What `send` was given."""
+    header, form = json.loads(connection.recv_bytes())
+    if form is None:
         return header, None
-    dtype, shape = described
-    return header, np.ndarray(shape, np.dtype(dtype), message, end)
+    array = np.empty(form[1], form[0])
+    data = array.reshape(-1).view(np.uint8)
+    for begin in range(0, data.size, PIECE):
+        connection.recv_bytes_into(data[begin : begin + PIECE])
+    return header, array
 
 
 def request_of(header: dict, array: np.ndarray | None) -> Request:
@@ -85,21 +86,27 @@ def request_of(header: dict, array: np.ndarray | None) -> Request:
     return Request(**header | {"shape": None if shape is None else tuple(shape), "payload": array})
 
 
-def packed_answer(answer: Reply | CommunicationError) -> bytes:
-    """A reply or an error as a message."""
+def described(answer: Reply | CommunicationError) -> tuple[dict, np.ndarray | None]:
+    """A reply or an error as a header and an array."""
     if isinstance(answer, CommunicationError):
-        return pack({"error": type(answer).__name__, "text": str(answer), "ranks": answer.ranks})
-    return pack({"group": answer.group, "members": answer.members}, answer.payload)
+        return {"error": type(answer).__name__, "text": str(answer), "ranks": answer.ranks}, None
+    return {"group": answer.group, "members": answer.members}, answer.payload
 
 
 def answer_of(header: dict, array: np.ndarray | None) -> Reply | CommunicationError:
-    """What `packed_answer` was given."""
+    """What `described` was given."""
     if "error" in header:
         return ERRORS[header["error"]](header["text"], tuple(header["ranks"]))
     return Reply(array, header["group"], tuple(header["members"]))
 
 
 # ------------------------------------------------------------------------------------------------------------- exchange
+
+
+def folder_of_socket() -> str:
+    """A new folder, into which nobody else may look. The name of a socket in it has at most 103 bytes, for macOS."""
+    usual = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="pmpp-", dir=usual if len(os.fsencode(usual)) < 80 else "/tmp")
 
 
 class Exchange:
@@ -128,7 +135,7 @@ class Exchange:
         self._sending = [threading.Lock() for _ in range(size)]
         self._places: list[queue.SimpleQueue] = [queue.SimpleQueue() for _ in range(size)]
         key = secrets.token_bytes(32)
-        self.folder = None if os.name == "nt" else tempfile.mkdtemp(prefix="pmpp-")  # nobody else may look into it
+        self.folder = None if os.name == "nt" else folder_of_socket()
         address = None if self.folder is None else os.path.join(self.folder, "exchange")
         family = "AF_PIPE" if self.folder is None else "AF_UNIX"
         self._listener = Listener(address, family, backlog=max(size, 16), authkey=key)
@@ -154,7 +161,7 @@ class Exchange:
         while self._open:
             try:
                 connection = self._listener.accept()
-            except (OSError, EOFError, AuthenticationError):  # whoever does not know the key, or has gone already
+            except (OSError, EOFError, AuthenticationError):  # one who does not know the key, or has gone already
                 continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
@@ -162,14 +169,14 @@ class Exchange:
         """Read what a rank sends, until it has gone."""
         rank = None
         try:
-            rank = unpack(connection.recv_bytes())[0]["rank"]
+            rank = receive(connection)[0]["rank"]
             with self._turn:
                 if rank in self._connections:  # a process that a rank has started, with its environment
                     connection.close()
                     return
                 self._connections[rank] = connection
             while True:
-                self._hear(rank, *unpack(connection.recv_bytes()))
+                self._hear(rank, *receive(connection))
         except (EOFError, OSError):
             if rank is not None:
                 self.gone[rank].set()
@@ -204,12 +211,12 @@ class Exchange:
 
     def _deliver(self, answers: Answers) -> None:
         for rank, answer in answers:
-            self._tell(rank, packed_answer(answer))
+            self._tell(rank, *described(answer))
 
-    def _tell(self, rank: int, message: bytes) -> None:
+    def _tell(self, rank: int, header: dict, array: np.ndarray | None = None) -> None:
         with contextlib.suppress(OSError), self._sending[rank]:  # a rank that has gone is seen elsewhere
             if rank in self._connections:
-                self._connections[rank].send_bytes(message)
+                send(self._connections[rank], header, array)
 
     # ----------------------------------------------------------------------------------------------- what ranks do
 
@@ -224,7 +231,7 @@ class Exchange:
         """What a rank does now: it is asked for its line, and given some time to answer."""
         if rank in self.board.waiting or rank not in self._connections:
             return self.last_call(rank)
-        self._tell(rank, pack({"ask": "place"}))
+        self._tell(rank, {"ask": "place"})
         try:
             return f"ran at {self._places[rank].get(timeout=seconds)}"
         except queue.Empty:
@@ -296,14 +303,13 @@ class Connected(Transport):
             self._send({"how": how, **more})
 
     def _send(self, header: dict, array: typing.Any = None) -> None:
-        message = pack(header, array)
         with self._sending:
-            self._connection.send_bytes(message)
+            send(self._connection, header, array)
 
     def _listen(self) -> None:
         try:
             while True:
-                header, array = unpack(self._connection.recv_bytes())
+                header, array = receive(self._connection)
                 if "ask" in header:
                     self._send({"place": where_it_runs()})
                 else:
@@ -350,7 +356,7 @@ def execute(argv: list[str]) -> None:
     with open(argv[0], "rb") as file:
         code = compile(file.read(), argv[0], "exec")
     module = types.ModuleType("__main__")
-    module.__file__ = argv[0]
+    module.__file__ = os.path.abspath(argv[0])
     sys.modules["__main__"] = module
     exec(code, module.__dict__)
 
