@@ -87,8 +87,10 @@ def test_a_rank_that_fails_ends_all_and_is_named(how, capsys):
     wait_until_gone(numbers)
 
 
-def test_what_ranks_do_when_the_time_is_over(tmp_path, capsys):
-    starter = run.Starter(2, [*PROGRAM, "for ever", str(tmp_path / "there")], None)
+def test_what_ranks_do_when_the_time_is_over(tmp_path, capsys, monkeypatch):
+    """Rank 1 does not heed SIGTERM, either."""
+    monkeypatch.setattr(run, "GRACE", 0.1)
+    starter = run.Starter(2, [*PROGRAM, "for ever, and deaf", str(tmp_path / "there")], None)
 
     def expire():
         until = time.monotonic() + HANG
