@@ -235,6 +235,7 @@ def stop_on_signals() -> None:
     """SIGTERM and SIGHUP become an exception, as Ctrl-C does by itself."""
 
     def stop(number: int, frame: typing.Any) -> None:
+        signal.signal(number, signal.SIG_IGN)  # once is enough: what follows ends the ranks
         raise Stopped(number)
 
     for name in ("SIGTERM", "SIGHUP"):

@@ -41,10 +41,10 @@ def results(group):
 
     group.barrier()
     for dtype in (*DTYPES, "bool"):
-        for shape in ((), (0,), (1,), (7,), (3, 5), (100,)):
+        for shape in ((), (0,), (2,), (3, 5)):
             mine, rows = given(rank, shape, dtype), given(rank, (size, *shape), dtype)
             ops = ["max", "min"] if dtype == "bool" else ["sum", "prod", "max", "min"] + ["mean"] * ("float" in dtype)
-            for op in ops if shape in ((7,), ()) else ops[:1]:
+            for op in ops if shape == (3, 5) else ops[:1]:
                 keep(f"all_reduce {op} {dtype} {shape}", group.all_reduce(mine, op=op))
                 keep(f"reduce_scatter {op} {dtype} {shape}", group.reduce_scatter(rows, op=op))
                 keep(f"reduce {op} {dtype} {shape}", group.reduce(mine, root=size - 1, op=op))
