@@ -2,7 +2,7 @@
 
 Each way to start ranks leaves its own variables. `STARTERS` is the table of them; the innermost comes first, since one
 may start another: ``srun`` starts the daemons of ``mpirun``, and either may start ``torchrun`` once a machine. What is
-further out then counts other processes, and is left alone. Variables that are set by hand start nothing: they have to
+further out then counts other processes, and is not read. Variables that are set by hand start nothing: they have to
 agree with those of the starter, if there is one.
 
 Sources: the manuals of torchrun (``torch.distributed.run``), Open MPI's mpirun, MPICH's Hydra, and Slurm's srun.
@@ -58,7 +58,8 @@ MPICH = Starter("MPICH's mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "M
 SLURM = Starter(
     "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", mark="SLURM_STEP_NUM_TASKS", backend="mpi"
 )
-STARTERS = (OWN, Starter("torchrun", *TORCH, mark="TORCHELASTIC_RUN_ID"), OPEN_MPI, MPICH, SLURM)
+TORCHRUN = Starter("torchrun", *TORCH, mark="TORCHELASTIC_RUN_ID")
+STARTERS = (OWN, TORCHRUN, OPEN_MPI, MPICH, SLURM)
 BY_HAND = Starter("whoever set RANK and WORLD_SIZE", *TORCH)
 
 
@@ -86,13 +87,13 @@ def place(environment: Mapping[str, str] = os.environ) -> Place | None:
     >>> place({}) is None
     True
     """
-    found = [read(starter, environment) for starter in STARTERS if present(starter, environment)]
-    inner = found[0] if found else None
-    if present(BY_HAND, environment) and (inner is None or inner.starter.mark != "TORCHELASTIC_RUN_ID"):
+    innermost = next((starter for starter in STARTERS if present(starter, environment)), None)
+    inner = None if innermost is None else read(innermost, environment)
+    if present(BY_HAND, environment) and innermost not in (OWN, TORCHRUN):
         by_hand = read(BY_HAND, environment, alone=inner is None)
         if inner is None:
             return by_hand
-        if (by_hand.rank, by_hand.size) != (inner.rank, inner.size) and inner.starter is not OWN:
+        if (by_hand.rank, by_hand.size) != (inner.rank, inner.size):
             raise ValueError(
                 f"RANK={by_hand.rank} and WORLD_SIZE={by_hand.size} contradict {inner.starter.rank}={inner.rank} and "
                 f"{inner.starter.size}={inner.size} of {inner.starter.name}: unset the first two, or make them equal"

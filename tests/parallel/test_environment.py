@@ -56,6 +56,14 @@ RIGHT = {
         {"PMPP_RANK": "0", "PMPP_SIZE": "1", "PMPP_ADDRESS": "x", **torch(3, 4)},
         ("pmpp.parallel.run", 0, 1, 0, 1),
     ),
+    "own, and what somebody else calls RANK": (
+        {"PMPP_RANK": "0", "PMPP_SIZE": "1", "PMPP_ADDRESS": "x", "RANK": "none"},
+        ("pmpp.parallel.run", 0, 1, 0, 1),
+    ),
+    "mpirun in what is left of srun": (
+        {**open_mpi(3, 8), "SLURM_STEP_NUM_TASKS": "2"},
+        ("Open MPI's mpirun", 3, 8, None, None),
+    ),
 }
 
 ALONE = {
