@@ -115,6 +115,8 @@ def test_an_argument_of_another_kind_is_refused_by_name_or_means_the_same(functi
         for value in VALUES:
             if isinstance(given, np.ndarray) and isinstance(value, np.ndarray) and value.dtype.kind != "U":
                 continue  # whether such an array is right depends on the others
+            if isinstance(given, np.number) and isinstance(value, np.number):
+                continue  # of NumPy's numbers several dtypes may be right
             try:
                 made = outcome(function, right | {name: value})
             except (TypeError, ValueError) as error:

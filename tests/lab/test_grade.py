@@ -499,11 +499,8 @@ KERNELS = {
 
         answer = make(np.float32(1), 0)
         """,
-    "with numbers in a class, and a default": """
-        class Config:
-            one = np.float32(1)
-            class Inner:
-                start = 0
+    "with numbers by names, and a default": """
+        START, ONE = 0, np.float32(1)
 
         @cuda.jit(device=True)
         def step(x, r, one=np.float32(1)):
@@ -511,9 +508,9 @@ KERNELS = {
 
         @cuda.jit(launch_bounds=256)
         def answer(x, r, steps, out):
-            i = Config.Inner.start + cuda.grid(1)
+            i = START + cuda.grid(1)
             if i < out.size:
-                value = x[i] * Config.one
+                value = x[i] * ONE
                 for _ in range(steps):
                     value = step(value, r)
                 out[i] = value

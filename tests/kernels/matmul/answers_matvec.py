@@ -15,7 +15,15 @@ f0, f1 = np.float32(0), np.float32(1)
 
 
 def rows_with(
-    name, start=f0, weighted=True, of_row=False, of_lane=False, once=False, guarded=True, distances=(1, 2, 4, 8, 16)
+    name,
+    start=f0,
+    weighted=True,
+    of_row=False,
+    of_lane=False,
+    once=False,
+    guarded=True,
+    together=True,
+    distances=(1, 2, 4, 8, 16),
 ):
     """A warp a row, with one of its parts exchanged."""
 
@@ -26,8 +34,9 @@ def rows_with(
             for k in range(lane, min(x.size, 32) if once else x.size, 32):
                 own = row % x.size if of_row else (lane if of_lane else k)
                 total += a[row, k] * x[own] if weighted else a[row, k]
-        for distance in distances:
-            total += cuda.shfl_xor_sync(FULL, total, distance)
+        if together:
+            for distance in distances:
+                total += cuda.shfl_xor_sync(FULL, total, distance)
         if (row < out.size or not guarded) and lane == 0:
             out[row] = total
 
@@ -40,7 +49,7 @@ wrong(ROWS, "not weighted")(rows_with("sums_of_rows", weighted=False))
 wrong(ROWS, "weight of the row")(rows_with("rows_with_their_own_weight", of_row=True))
 wrong(ROWS, "weight of the lane")(rows_with("rows_with_a_weight_a_lane", of_lane=True))
 wrong(ROWS, "first 32 columns")(rows_with("rows_as_long_as_a_warp", once=True))
-wrong(ROWS, "first lane only")(rows_with("rows_of_one_lane", distances=()))
+wrong(ROWS, "first lane only")(rows_with("rows_of_one_lane", together=False))
 wrong(ROWS, "wrong result")(rows_with("rows_of_sixteen_lanes", distances=(1, 2, 4, 8)))
 wrong(ROWS, "missing guard")(rows_with("rows_without_guard", guarded=False))
 wrong(ROWS, "accidental float64")(rows_with("rows_from_a_float64", start=0.0))
