@@ -363,9 +363,14 @@ def caller() -> str:
 def place_of(error: BaseException) -> str:
     """File and line of the program in which an exception arose: the innermost code of no library, if there is some."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    own = [(path, line) for path, line in frames if not path.startswith(PACKAGE) and "site-packages" not in path]
+    own = [(path, line) for path, line in frames if not _of_library(path)]
     path, line = [("an unknown file", 0), *frames[-1:], *own[-1:]][-1]
     return f"{shown(path)}:{line}"
+
+
+def _of_library(path: str) -> bool:
+    # Cython names its sources by a path within its package, wherever that is installed.
+    return path.startswith(PACKAGE) or "site-packages" in path or path.endswith((".pyx", ".pxi"))
 
 
 def shown(path: str) -> str:

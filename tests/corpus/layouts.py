@@ -399,7 +399,7 @@ def bodies_moved_while_others_look(bodies, out, mended):
 
 def seeded(new):
     states = np.zeros(128, cuda.random.xoroshiro128p_dtype)
-    cuda.random.init_xoroshiro128p_states_cpu(states, 7)
+    cuda.random.init_xoroshiro128p_states_cpu(states, 7, 0)
     return states, zeros(128)
 
 

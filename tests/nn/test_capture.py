@@ -136,7 +136,7 @@ def test_other_inputs_are_refused_by_number_and_nothing_is_done(inputs, error, w
 @needs_cupy
 def test_an_old_graph_in_a_circle_is_not_destroyed_while_another_is_recorded():
     """Python searches for garbage at any moment, and the driver frees no memory during a capture."""
-    given = batches(1, (4, 1, 8, 8))[0]
+    given = batches(1, (4, 1, 6, 6))[0]
     _, step = training(Small, SGD)
     old = nn.capture(step, *given)
     old.itself = old
