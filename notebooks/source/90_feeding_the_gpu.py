@@ -442,14 +442,15 @@ figures.fed(kept)
 # %% [markdown]
 # Where a curve lies on the roof, the way to the GPU is hidden completely. None of these curves gets there.
 #
-# With the smallest batch the loader is not faster than a copy through pinned memory without working ahead: its events
-# and its memory cost host time, and the host is the bound there. A thread does not help either. To hand a batch from
-# one thread to another costs host time, too, and of two threads only one at a time runs Python. A small batch takes
-# little else. With larger batches most of the time goes into copying images inside NumPy, which another thread need
-# not wait for. There the thread pays, since the host gathers and launches at the same time.
+# With small batches the loader gains little or nothing over a copy through pinned memory without working ahead: its
+# events and its memory cost host time, and the host is the bound there. A thread hardly helps. To hand a batch from one
+# thread to another costs host time, too, and of two threads only one at a time runs Python. A small batch takes little
+# else. With larger batches most of the time goes into copying images inside NumPy, which another thread need not wait
+# for. There the thread pays, since the host gathers and launches at the same time.
 #
-# PyTorch's two curves show what a batch costs that is put together example by example: it stays far below all others.
-# With the indices of whole batches PyTorch's loader is about as good as the best of ours, and at some sizes better.
+# PyTorch's two curves show what a batch costs that is put together example by example: that curve stays low, and a
+# larger batch hardly lifts it. With the indices of whole batches PyTorch's loader is better than the best of ours at
+# some sizes, and worse at others.
 #
 # ## One copy in pieces
 #
@@ -503,9 +504,9 @@ if found := figures.rows(kept, "chunks"):
         print(f"{row['pieces']:3} pieces: recorded {row['us']:6.0f} us, the model {again:6.0f} us")
 
 # %% [markdown]
-# The last row had to agree, since it was used. The rows between are the test: the model now turns up where the record
-# does. In the middle it is somewhat too fast, since it takes each part to be as fast beside the others as alone.
-# Choose pieces that take longer than it takes to queue them. Queue such a pipeline yourself:
+# The last row had to agree, since it was used. The rows between are the test: now the model, too, rises at the end. In
+# the middle it is somewhat too fast, since it takes each part to be as fast beside the others as alone. Choose pieces
+# that take longer than it takes to queue them. Queue such a pipeline yourself:
 
 # %%
 exercise("feeding/pieces")

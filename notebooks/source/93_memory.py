@@ -634,9 +634,10 @@ if record["rows"]:
 #
 # Parts do lower the peak. What they cost depends on what bounds a step. In the plain steps the kernels take longer than
 # the host needs to launch them. There checkpointing costs what was said above: a forward pass more, which is about a
-# third of the time for ResNet-18. Four parts have four times as many launches for the same work. The kernels of a part
-# are short, the host becomes the bound, and the step takes several times as long. A CUDA graph
-# ([chapter 22](22_launches.ipynb)) makes launches cheap.
+# third of the time for ResNet-18. Four parts have four times as many launches for the same work. Where the kernels of a
+# part are short, the host becomes the bound, and the step takes two or three times as long. With ResNet-18 and 512
+# images a part is long enough to hide its launches, and four parts cost little. A CUDA graph ([chapter
+# 22](22_launches.ipynb)) makes launches cheap.
 #
 # ## What to take along
 #

@@ -343,6 +343,9 @@ def main() -> None:
     found = place()
     if found is None or found.starter.backend != "mpi":
         raise RuntimeError("mpirun has left no variables that say which rank this is")
+    # mpirun marks each piece that it reads with the rank. So a line has to be one piece, its end included.
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, write_through=False)
     group(found)
     try:
         processes.execute(sys.argv[1:])

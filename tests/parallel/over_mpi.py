@@ -90,7 +90,7 @@ def main():
     group = parallel.init()
     found = {"everything": everything.results(group), "errors": errors(group)}
     (pathlib.Path(sys.argv[1]) / f"{group.rank}.json").write_text(json.dumps(found), encoding="utf-8")
-    print(f"rank {group.rank} of {group.size}, {group.backend}")
+    print("rank", group.rank, "of", f"{group.size},", group.backend)  # many writes, which must arrive as one line
 
 
 if __name__ == "__main__":
