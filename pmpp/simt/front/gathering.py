@@ -33,8 +33,7 @@ _TOGETHER = ("syncthreads", "syncwarp", "threadfence", "this_grid", "cg.", "arra
 #: takes for one more lane.  Gathering begins when the rounds so far have lost as much as it costs.
 _EACH_VARIABLE, _EACH_ROUND = 20_000, 8
 
-
-#: And those for which it takes whole warps.
+#: Names of `cuda` for which whole warps are gathered.
 _BY_WARPS = ("shfl", "vote", "all_sync", "any_sync", "eq_sync", "ballot", "match", "activemask", "lanemask")
 
 
