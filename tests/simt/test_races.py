@@ -187,7 +187,7 @@ def test_readers_that_made_room_are_kept_by_thread_then_by_block():
     """Ten threads have room, each with its last access; of 40 threads the last of each block is kept."""
     kept = Displaced(32)
     kept.SIZE = 32
-    cells, threads = np.zeros(40, np.int64), np.arange(40)
+    cells, threads = np.zeros(40, np.int64), np.arange(40, dtype=np.int64)
     kept.add(cells[:10], threads[:10] | 1 << 32, 0)
     kept.add(cells[:10], threads[:10] | 2 << 32, 0)
     lanes, stamps = kept.of(np.array([3, 0]), 0)
@@ -202,7 +202,7 @@ def test_readers_that_made_room_are_kept_by_thread_then_by_block():
     kept.refine(2)
     assert sorted(kept.of(np.array([3]), 0)[1] & 0xFFFFFFFF) == [63, 71]
     assert kept.of(np.array([4]), 0)[1].size == 0
-    kept.add(np.array([9]), np.array([5 << 32]), 0)
+    kept.add(np.array([9]), np.array([5 << 32], np.int64), 0)
     assert kept.of(np.array([3, 9]), 4)[0].tolist() == [1]
 
 
