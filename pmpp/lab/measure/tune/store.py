@@ -231,4 +231,4 @@ def _roofline_guess(subject: Subject, shape: tuple[int, ...], gpu: str) -> typin
         known = gpu_of(gpu)
     except simt.LaunchError:
         known = gpu_of(SHOWN)
-    return explore(subject, shape, gpu=known, factor=1).guess.configuration
+    return explore(subject, shape, gpu=known, factor=1, most=1).guess.configuration
