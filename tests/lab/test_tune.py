@@ -238,6 +238,17 @@ def test_what_is_predicted_to_be_slow_is_pruned_and_says_by_how_much():
     assert "1 are predicted to be faster" in {row.why for row in few.of("pruned")}
 
 
+def test_the_cautious_rule_prunes_what_is_slower_at_best_than_another_at_worst():
+    def model(w, cost, gpu):
+        longest = {32: 4.0, 256: 6.0, 1024: 8.0}[w.threads] * 1e-6
+        return tune.Estimate(longest, "memory", {"memory": longest, "waiting": 3e-6})
+
+    found = tune.explore(subject([]), (4096,), factor=None, model=model)
+    assert {row.configuration.threads for row in found.of("verified")} == {32, 256}  # at most 7 us, and at least 6
+    assert {row.configuration.threads for row in found.of("pruned")} == {1024}
+    assert {row.why for row in found.of("pruned")} == {"predicted at 2.00 x the best"}
+
+
 @pytest.mark.parametrize(
     ("option", "said"), [({"factor": 0.9}, "factor"), ({"factor": math.nan}, "factor"), ({"most": 0}, "most")]
 )
@@ -397,8 +408,36 @@ def test_the_command_lists_and_says_that_nothing_was_timed(monkeypatch, capsys, 
         command.main(["nothing"])
 
 
-def test_the_subjects_are_found():
-    assert set(store.subjects()) == {"products", "transposes"}
+@interpreter_only
+def test_on_a_gpu_the_command_records_after_each_shape(tuned, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(
+        command, "subjects", lambda: {"copies": dataclasses.replace(tuned.subject, measured=((64,), (4096,)))}
+    )
+    monkeypatch.setattr(command, "_times", lambda: True)
+    monkeypatch.setattr(command.environment, "describe_gpu", lambda: GPU)
+    monkeypatch.setattr(command.environment, "describe_run", lambda ceilings: RUN)
+    monkeypatch.setattr(command.roofline, "measure_ceilings", lambda: None)
+
+    def found(one, shape, **options):
+        assert shape == (64,) or tune.path_of(one, GPU["name"], tmp_path).exists()
+        return dataclasses.replace(tuned, shape=shape)
+
+    monkeypatch.setattr(command, "tune", found)
+    assert command.main(["copies", "--out", str(tmp_path)]) == 0
+    path = tmp_path / "nvidia-made-up" / "tuned_copies.json"
+    assert capsys.readouterr().out.count(f"recorded in {path}") == 2
+    assert list(json.loads(path.read_text())["classes"]) == ["float32 64", "float32 4096"]
+    assert command.main(["copies", "--shape", "100", "--out", str(tmp_path / "other")]) == 0
+    assert not (tmp_path / "other").exists()  # a shape of the caller's is no class that is kept
+
+
+def test_the_subjects_are_found_and_depend_on_no_record():
+    found = store.subjects()
+    assert set(found) == {"products", "transposes"}
+    for one in found.values():
+        paths = store.digests(one)
+        assert one.source in paths
+        assert not any(path.endswith(".json") for path in paths)  # or writing a record would make it stale
 
 
 def test_the_ground_has_a_number_or_a_reason_at_each_place():

@@ -173,7 +173,7 @@ def explore(
     shape: Shape,
     *,
     gpu: str | simt.Gpu | None = None,
-    factor: float = FACTOR,
+    factor: float | None = FACTOR,
     most: int | None = None,
     model: Model = roofline_time,
 ) -> Landscape:
@@ -183,13 +183,15 @@ def explore(
         subject: what is tuned. shape: of the problem that is predicted for.
         gpu: what to predict for: a name of ``simt.GPUS``, or a ``simt.Gpu``. By default this machine's, else an H200.
         factor: configurations that are predicted to take longer than this many times the best right one are pruned.
+            None is the cautious rule: pruned is what takes longer at least, by its longest part, than a right one at
+            most, by all its parts one after the other.
         most: so many right ones are enough, those that are predicted to be fastest; by default all within the factor.
         model: makes a prediction of what was counted. A ValueError of it says that a configuration cannot run.
 
     Raises `NothingAllowed` if the restrictions refuse all configurations, ValueError for a factor below 1, and
     pmpp.simt.LaunchError for a GPU that is not in the table.
     """
-    if not factor >= 1:
+    if factor is not None and not factor >= 1:
         raise ValueError(f"factor must be at least 1, was {factor!r}")
     if most is not None and most < 1:
         raise ValueError(f"most must be at least 1, was {most!r}")
@@ -205,17 +207,19 @@ def explore(
             estimates[one] = said
 
     # A wrong configuration may leave out work and look fast. So the bar is set by the first that is right.
-    bar, right = math.inf, 0
+    bar, least, right = math.inf, math.inf, 0
     for one, estimate in sorted(estimates.items(), key=lambda pair: pair[1].order):
         if estimate.seconds > bar:
-            found[one] = Row(one, "pruned", f"predicted at {estimate.seconds * factor / bar:.2f} x the best", estimate)
+            times = f"predicted at {estimate.seconds / least:.2f} x the best"
+            found[one] = Row(one, "pruned", times, estimate)
         elif right == most:
             found[one] = Row(one, "pruned", f"{most} are predicted to be faster", estimate)
         elif wrong := wrong_result(subject, one):
             found[one] = Row(one, "wrong", wrong, estimate)
         else:
             found[one] = Row(one, "verified", "", estimate)
-            bar, right = min(bar, factor * estimate.seconds), right + 1
+            allowed = sum(estimate.parts.values()) if factor is None else factor * estimate.seconds
+            bar, least, right = min(bar, allowed), min(least, estimate.seconds), right + 1
     return Landscape(subject, shape, predicted_for, "", tuple(found[one] for one in subject.space.configurations()))
 
 
