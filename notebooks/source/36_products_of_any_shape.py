@@ -558,4 +558,4 @@ assert check("fitted/four_rows", answers.rows_answer)
 # out of bounds, for the first input whose rows fill no tile. The result would be right all the same, since these sums
 # are not stored.
 #
-# Go on with [chapter 38](38_numerics.ipynb): why a sum depends on the order of its terms, and what to do about it.
+# Go on with [chapter 37](37_autotuning.ipynb): how to find the numbers of a tile, instead of choosing them.

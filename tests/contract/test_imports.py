@@ -27,6 +27,8 @@ IN_KERNELS = files(KERNELS)
 
 # Beside a subject's workloads and exercises, what measures on purpose. A room imports none of these.
 MEASURES = {
+    f"{KERNELS}.autotuning.products": "what is tuned: a space of tiles, and how each is tried",
+    f"{KERNELS}.autotuning.transposes": "the same, of a kernel that is bound by memory",
     f"{KERNELS}.convolution_layer.find": "ranks the algorithms by running them",
     f"{KERNELS}.convolution_layer.measured_gradients": "what the workloads of the two rooms of gradients share",
     f"{KERNELS}.convolution_layer.measured_layers": "what the workloads of the five rooms share",

@@ -147,6 +147,16 @@ def useful_time_of_waves(n, side, sms):
     return 100 * useful / (max(places) * sms * side**2)
 
 
+def seconds_of_a_search(choices, refused, pruned, classes, compiling, timing):
+    configurations = list(itertools.product(*map(range, choices)))
+    seconds = 0
+    for _ in configurations[refused + pruned :]:
+        seconds += compiling
+        for _ in range(classes):
+            seconds += timing
+    return seconds
+
+
 def least_time_of_a_transpose(side, size, bandwidth):
     return transpose.cost(side, side, size).bytes / bandwidth / 1e6
 

@@ -176,6 +176,42 @@ def useful_time_of_waves(draw: random.Random) -> Number:
     )
 
 
+@question("37_autotuning")
+def seconds_of_a_search(draw: random.Random) -> Number:
+    """What a search costs with pruning, where each kernel is compiled once and timed for each class."""
+    choices = [draw.choice((2, 3, 4, 5)) for _ in range(3)]
+    size = choices[0] * choices[1] * choices[2]
+    refused = draw.randrange(1, size // 2)
+    pruned = draw.randrange(1, (size - refused) // 2 + 1)
+    classes, compiling, timing = draw.randrange(3, 13), draw.choice((2, 3, 4)), draw.choice((0.25, 0.5))
+    left = size - refused - pruned
+    cost = left * (compiling + classes * timing)
+    return Number(
+        f"A kernel has three numbers to tune, with {choices[0]}, {choices[1]} and {choices[2]} choices. Restrictions "
+        f"refuse {refused} configurations, and a model prunes {pruned} of the others. What is left is compiled once, "
+        f"{compiling} s each, and timed for {classes} classes of shapes, {shown(timing)} s each. How many seconds does "
+        "the search take?",
+        cost,
+        "s",
+        f"{size} - {refused} - {pruned} = {left} configurations are left, and each takes {compiling} s and "
+        f"{classes} x {shown(timing)} s.",
+        {
+            left * classes * (compiling + timing): "A kernel is compiled once for all classes.",
+            (size - refused) * (compiling + classes * timing): "What is pruned is never tried.",
+            left * (compiling + timing): "Each class is timed.",
+        },
+        within=0.01,
+        given={
+            "choices": choices,
+            "refused": refused,
+            "pruned": pruned,
+            "classes": classes,
+            "compiling": compiling,
+            "timing": timing,
+        },
+    )
+
+
 @question("16_transpose")
 def least_time_of_a_transpose(draw: random.Random) -> Number:
     """The least time of a transpose."""
