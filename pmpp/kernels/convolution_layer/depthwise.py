@@ -252,15 +252,18 @@ def window_for(form: Form) -> typing.Any:
             if aligned:
                 # One element of a vector at the border: the other three would only take registers.
                 if 4 * j == skip - 3:
-                    values[y, skip] = x[u32(at + places[j] + 3)] if here else f0
+                    value = x[u32(at + places[j] + 3)]
+                    values[y, skip] = value if here else f0
                 elif 4 * j == skip + reach_across - 1:
-                    values[y, 4 * j] = x[u32(at + places[j])] if here else f0
+                    value = x[u32(at + places[j])]
+                    values[y, 4 * j] = value if here else f0
                 else:
                     vector = load128(x, u32(at + places[j]))
                     for m in range(4):
                         values[y, 4 * j + m] = vector[m] if here else f0
             else:
-                values[y, skip + step * j] = x[u32(at + places[j])] if here else f0
+                value = x[u32(at + places[j])]
+                values[y, skip + step * j] = value if here else f0
 
     @cuda.jit(device=True)
     def add_row(r, x, first, w, tap, last, top, places, within, sizes, values, totals):
@@ -440,7 +443,7 @@ def vectorised(p):
 
 # ------------------------------------------------------------------------------------------------- planes in one piece
 
-STAGE = 2048  # elements of x, and of the output, that a block stages at most: four vectors for each of 128 threads
+STAGE = 2048  # elements of x, and of the output, that a block should stage: four vectors for each of 128 threads
 TOGETHER = 4  # vectors that a thread asks for before it stores the first
 WORKERS = 256  # threads a block at most
 CROWD = 4  # blocks that keep a multiprocessor busy
@@ -541,8 +544,8 @@ def _pack_of(a: Layer, aligned: bool, wide: bool, sms: int) -> PackPlan | None:
     plane, total, form = max(a.h * a.w, a.p * a.q), a.n * a.c, Form(Pair(a.r, a.s), a.stride, a.dilation)
     if not (a.c == a.k == a.groups) or 4 * plane > STAGE or max(form.kernel) > TAPS or max(form.reach) > REACH:
         return None
-    # Four planes begin at a multiple of 16 bytes, whatever their size.
-    planes = max(4, min(STAGE // plane, blocks(total, CROWD * sms)) // 4 * 4)
+    # Eight planes are whole sectors of 32 bytes, whatever their size.
+    planes = max(8, min(STAGE // plane, blocks(total, CROWD * sms)) // 8 * 8)
     form = form._replace(rows=rows_of(form, a.p, planes * a.q, WORKERS // 2))
     down = blocks(a.p, form.rows)
     items = planes * a.q * down
@@ -572,7 +575,7 @@ def packed(p):
     packs_kernel(plan.form)[configuration](*_flat(p), p.relu, *numbers_of(a), plan.pack)
 
 
-# ----------------------------------------------------------------------------------------------- several filters a group
+# ---------------------------------------------------------------------------------------------- several filters a group
 
 FILTERS = 4  # of a thread
 FEW = 8  # filters of a group at most: with more, tiles of eight filters have enough to do

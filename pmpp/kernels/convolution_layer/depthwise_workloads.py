@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import typing
 
+import numpy as np
+
 from pmpp.kernels.convolution_layer import depthwise as room
 from pmpp.kernels.convolution_layer import direct
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.direct_workloads import depthwise
-from pmpp.kernels.convolution_layer.layers_on_cpu import on_cpu
 from pmpp.kernels.convolution_layer.measured_layers import workload
 from pmpp.lab.measure.bench import Workload
 
@@ -24,12 +25,25 @@ GROUPS = tuple(
 EARLIER = direct.LADDER[-1:]  # what computed these layers before
 
 
+def depthwise_on_cpu(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """A depthwise layer by NumPy, of stride 1 and as large as its input: one tap of all channels after another.
+
+    >>> depthwise_on_cpu(np.ones((1, 1, 2, 2), np.float32), np.ones((1, 1, 3, 3), np.float32)).tolist()
+    [[[[4.0, 4.0], [4.0, 4.0]]]]
+    """
+    (h, width), (r, s) = x.shape[2:], w.shape[2:]
+    padded, out = np.pad(x, ((0, 0), (0, 0), (r // 2, r // 2), (s // 2, s // 2))), np.zeros_like(x)
+    for y, z in np.ndindex(r, s):
+        out += padded[:, :, y : y + h, z : z + width] * w[:, :, y, z].reshape(1, -1, 1, 1)
+    return out
+
+
 def _layers(family: str, layers: typing.Iterable[Layer], rungs: tuple, **more: typing.Any) -> list[Workload]:
     return [workload(layer, rungs, family, **more) for layer in layers]
 
 
 WORKLOADS = [
-    *_layers("3x3 c32 h112", DESIGN[:1], room.LADDER[:4], design=True, quick=True, host=on_cpu(DESIGN[0])),
+    *_layers("3x3 c32 h112", DESIGN[:1], room.LADDER[:4], design=True, quick=True, host={"numpy": depthwise_on_cpu}),
     *_layers("3x3 c1024 h7", DESIGN[1:2], room.LADDER[:5], design=True),
     *_layers("7x7 c96 h56", DESIGN[2:], room.LADDER[:4], design=True),
     *_layers("two filters a channel", GROUPS[:1], room.LADDER, design=True),
