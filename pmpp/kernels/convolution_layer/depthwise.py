@@ -188,11 +188,10 @@ class Form(typing.NamedTuple):
     stride: Pair
     dilation: Pair
     rows: int = 1  # of outputs that a thread computes, one below the other
-    columns: int = 1  # of outputs side by side: 1 or 4
+    columns: int = 1  # of outputs side by side: 1, or 4 where x and each of its rows begin at multiples of 16 bytes
     filters: int = 1  # of a group, that share what a thread loads
     skip: int = 0  # columns from a multiple of four to the first that a thread needs
-    aligned: bool = False  # x, and each of its rows, begins at a multiple of 16 bytes
-    wide: bool = False  # the output, and each of its rows, does
+    wide: bool = False  # the output and each of its rows begin at multiples of 16 bytes, too
 
     @property
     def reach(self) -> Pair:
@@ -203,9 +202,7 @@ class Form(typing.NamedTuple):
     @property
     def loads(self) -> int:
         """Loads that a thread makes for a row of x: of vectors, or of single elements."""
-        if self.aligned:
-            return blocks(self.skip + self.reach.columns, 4)
-        return self.kernel.columns if self.columns == 1 else self.reach.columns
+        return self.kernel.columns if self.columns == 1 else blocks(self.skip + self.reach.columns, 4)
 
 
 class Strips(typing.NamedTuple):
@@ -230,17 +227,17 @@ def window_for(form: Form) -> typing.Any:
     begin at ``tap`` in w, and those of the group's last one at ``last``.
     """
     (taps_down, taps_across), (u, v), (d, e), (reach_down, reach_across) = *form[:3], form.reach
-    rows, columns, filters, skip, aligned, loads = *form[3:8], form.loads
+    rows, columns, filters, skip, loads = *form[3:7], form.loads
     # Row i u + r d was loaded before, for a tap ``up`` rows higher of the output ``down`` rows lower.
     up, down = u // math.gcd(u, d), d // math.gcd(u, d)
-    width, step = skip + reach_across + 3, e if columns == 1 else 1
+    width = skip + reach_across + 3
 
     @cuda.jit(device=True)
     def find_columns(left, sizes, places, within):
         for j in range(loads):
-            column = i32(left - skip + 4 * j) if aligned else i32(left + step * j)
+            column = i32(left - skip + 4 * j) if columns == 4 else i32(left + e * j)
             within[j] = u32(column) < u32(sizes.w)
-            places[j] = u32(min(max(column, i32(0)), i32(sizes.w - (4 if aligned else 1))))
+            places[j] = u32(min(max(column, i32(0)), i32(sizes.w - columns)))
 
     @cuda.jit(device=True)
     def load_row(x, first, row, places, within, sizes, values, y):
@@ -249,21 +246,20 @@ def window_for(form: Form) -> typing.Any:
         at = u32(first + u32(min(max(row, i32(0)), i32(sizes.h - 1))) * u32(sizes.w))
         for j in range(loads):
             here = inside and within[j]
-            if aligned:
-                # One element of a vector at the border: the other three would only take registers.
-                if 4 * j == skip - 3:
-                    value = x[u32(at + places[j] + 3)]
-                    values[y, skip] = value if here else f0
-                elif 4 * j == skip + reach_across - 1:
-                    value = x[u32(at + places[j])]
-                    values[y, 4 * j] = value if here else f0
-                else:
-                    vector = load128(x, u32(at + places[j]))
-                    for m in range(4):
-                        values[y, 4 * j + m] = vector[m] if here else f0
-            else:
+            if columns == 1:
                 value = x[u32(at + places[j])]
-                values[y, skip + step * j] = value if here else f0
+                values[y, e * j] = value if here else f0
+            # One element of a vector at the border: the other three would only take registers.
+            elif 4 * j == skip - 3:
+                value = x[u32(at + places[j] + 3)]
+                values[y, skip] = value if here else f0
+            elif 4 * j == skip + reach_across - 1:
+                value = x[u32(at + places[j])]
+                values[y, 4 * j] = value if here else f0
+            else:
+                vector = load128(x, u32(at + places[j]))
+                for m in range(4):
+                    values[y, 4 * j + m] = vector[m] if here else f0
 
     @cuda.jit(device=True)
     def add_row(r, x, first, w, tap, last, top, places, within, sizes, values, totals):
@@ -370,15 +366,12 @@ def form_of(p: Problem, columns: int, filters: int) -> Form | None:
 def _form_of(a: Layer, columns: int, filters: int, aligned: bool, wide: bool, sms: int) -> Form | None:
     filters = min(filters, a.k // a.groups)
     form = Form(Pair(a.r, a.s), a.stride, a.dilation, 1, columns, filters)
-    if max(form.kernel) > TAPS:
-        return None
-    if columns > 1 and form.reach.columns > REACH // 2:
+    if columns > 1 and aligned and a.w % 4 == 0 and form.reach.columns <= REACH // 2:
+        form = form._replace(skip=-a.padding.columns % 4, wide=wide and a.q % 4 == 0)
+    else:
         form = form._replace(columns=1)
-    if max(form.reach) > REACH:
+    if max(form.kernel) > TAPS or max(form.reach) > REACH:
         return None
-    if form.columns > 1 and aligned and a.w % 4 == 0:
-        form = form._replace(aligned=True, skip=-a.padding.columns % 4)
-    form = form._replace(wide=form.columns > 1 and wide and a.q % 4 == 0)
     across = a.n * a.groups * blocks(a.k // a.groups, filters) * blocks(a.q, form.columns)
     return form._replace(rows=rows_of(form, a.p, across, THREADS * sms))
 
@@ -400,6 +393,25 @@ def strips_of(a: Layer, form: Form) -> Strips:
     across, down = blocks(a.q, form.columns), blocks(a.p, form.rows)
     planes = a.groups * filter_blocks
     return Strips(*map(u32, (across, down, planes, filter_blocks, a.n * planes * across * down)))
+
+
+def by_strips(x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, out=None, stream=0, **changed):
+    """Compute a layer by strips that the caller chooses, to try what `rows_of` decides.
+
+    The arguments are those of a rung, and fields of a `Form` to change: ``rows``, and ``columns`` and ``filters``, at
+    most so many. Raises ValueError if the window is too large for registers.
+
+    >>> by_strips(np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 3, 3), np.float32), rows=2).copy_to_host()
+    array([[[[9., 9.],
+             [9., 9.]]]], dtype=float32)
+    """
+    p = arguments(x, w, bias, stride, padding, dilation, groups, relu, out=out, stream=stream)
+    form = form_of(p, changed.pop("columns", 1), changed.pop("filters", 1))
+    if form is None:
+        raise ValueError(f"w must have at most {TAPS} x {TAPS} taps that span {REACH} elements, had shape {w.shape}")
+    if not p.done:
+        launch_strips(p, form._replace(**changed))
+    return p.result
 
 
 def launch_strips(p: Problem, form: Form) -> None:
@@ -430,7 +442,7 @@ def sliding(p):
 def vectorised(p):
     """A thread computes four outputs side by side, too, from loads of 128 bits, and stores them together.
 
-    Rows of x or of the output that are no multiple of four wide are loaded or stored by elements.
+    Where the rows of x are no multiple of four wide, this is `sliding`.
 
     Leaves: the rows of a small image are short, and seldom a multiple of four wide.
     """

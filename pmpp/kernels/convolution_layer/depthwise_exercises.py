@@ -153,7 +153,7 @@ EXERCISES = (
         cases=_strips_cases,
         answer=strips_answer,
         hints=(
-            f"A channel has (out.shape[1] + {ROWS - 1}) // {ROWS} strips. Find the column first, then strip and channel.",
+            f"A channel has (out.shape[1] + {ROWS - 1}) // {ROWS} strips. First find the column, then the strip.",
             "Go through the rows of x, not through the outputs: row p + y meets output j by row y - j of the taps.",
             "Keep the nine taps and the sums in local arrays, or in variables.",
         ),
