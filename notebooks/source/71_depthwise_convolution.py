@@ -101,7 +101,7 @@ def by_channels():
 by_channels()
 
 # %% [markdown]
-# With few channels both lie on the line of the bytes, and there is no difference. From about 16 channels on the
+# With few channels both lie on the line of the bytes, and there is no difference. From about 8 channels on the
 # ordinary layer leaves it. So a depthwise layer has $1/K$ of the operations, and the time of an ordinary layer with a
 # few channels.
 #
@@ -272,9 +272,9 @@ for n in (1, 4, 32):
         print(f"{depthwise(n, c, extent)!s:36} {form.rows} outputs a thread, {threads:9,} threads")
 
 # %% [markdown]
-# A GPU of 132 multiprocessors wants 67,584 threads at least. One image has few outputs for them, and the smaller its
-# planes, the shorter the strips: with 14 x 14 a thread computes one output, although it loads more for it. Threads
-# without work would be the larger loss. The toy gets short strips, too, so that here we choose.
+# An H200 has 132 multiprocessors, and the rule asks for 512 threads on each. One image has few outputs for them, and
+# the smaller its planes, the shorter the strips: with 14 x 14 a thread computes one output, although it loads more for
+# it. Threads without work would be the larger loss. The toy would get short strips, too, so that here we choose.
 #
 # ## Rung 4: `vectorised`
 #
@@ -295,9 +295,10 @@ report("sliding", rows=8)
 report("vectorised", rows=4, columns=4)
 
 # %% [markdown]
-# From eighteen loads to less than two, weights included. A load of 128 bits takes the time of four, so by time it is
-# about four and a half: well within the budget. What must a thread hold? Rows of x that are in use, sums, and a row of
-# taps:
+# From eighteen loads to less than two, weights included. They are not all alike: a warp's load of vectors, or of every
+# fourth element, spans four lines of the cache and takes the time of four. By time it is as if there were about five
+# loads for each output, well within the budget. What must a thread hold for it? Rows of x that are in use, sums, and a
+# row of taps:
 
 # %%
 for r in (3, 5, 7):
@@ -395,10 +396,10 @@ def groups(x, w, out):
 check("depthwise/groups", groups)
 
 # %% [markdown]
-# ## Bytes of all rungs
+# ## Bytes and loads of all ways
 #
-# Here are the bytes that each way asks for, loaded and stored, for the toy and for planes of 7 x 7. The line is the
-# least: every element of x and of the output once.
+# Here are the bytes that each way asks for, and its loads, for the toy and for planes of 7 x 7. The line at the bytes
+# is the least: every element of x and of the output once. The line at the loads is the budget from above.
 
 # %%
 WAYS = {
@@ -410,30 +411,35 @@ WAYS = {
 }
 
 
-def bytes_of_ways(layers):
-    """Bars of bytes asked for, for each output, by way and layer."""
-    figure, axes = plt.subplots(1, len(layers), figsize=(7.2, 2.6), layout="constrained", sharey=True)
-    for ax, (name, (ways, given)) in zip(axes, layers.items(), strict=True):
-        found = [count(WAYS[way][0], given, **WAYS[way][1])[:2] for way in ways]
-        loaded, stored = zip(*found, strict=True)
-        ax.barh(ways, loaded, color=palette.COLOURS[0], label="loaded")
-        ax.barh(ways, stored, left=loaded, color=palette.COLOURS[1], hatch="//", label="stored")
-        ax.axvline(8, color=palette.INK, linewidth=1.2, label="least")
-        ax.set(title=name, xlabel="bytes for each output")
-    axes[0].invert_yaxis()
-    axes[0].legend(loc="lower right")
-    return figure
+# %%
+def bars(axes, ways, given):
+    """Bars of bytes and of loads for each output, by way."""
+    found = [count(WAYS[way][0], given, **WAYS[way][1]) for way in ways]
+    for ax, kinds, names in zip(axes, ((0, 1), (2, 3)), (("loaded", "stored"), ("global", "shared")), strict=True):
+        one, other = ([row[kind] for row in found] for kind in kinds)
+        ax.barh(ways, one, color=palette.COLOURS[0], label=names[0])
+        ax.barh(ways, other, left=one, color=palette.COLOURS[1], hatch="//", label=names[1])
+        ax.invert_yaxis()
+    axes[0].axvline(8, color=palette.INK, linewidth=1.2, label="least")
+    axes[1].axvline(cycles / outputs, color=palette.INK, linewidth=1.2, linestyle="--", label="budget")
 
 
 # %%
-bytes_of_ways({"planes of 32 x 32": (tuple(WAYS)[:4], toy_arrays), "planes of 7 x 7": (tuple(WAYS)[::2], small_arrays)})
+_, axes = plt.subplots(2, 2, figsize=(7.2, 4.0), layout="constrained")
+bars(axes[0], tuple(WAYS)[:4], toy_arrays)
+bars(axes[1], tuple(WAYS)[::2], small_arrays)
+for row, name in zip(axes, ("32 x 32", "7 x 7"), strict=True):
+    row[0].set(title=f"{name}: bytes for each output")
+    row[1].set(title=f"{name}: loads for each output", yticklabels=[])
+for ax in axes[0]:
+    ax.legend(loc="lower right", fontsize=8)
 
 # %% [markdown]
-# On the left, vectors bring the bytes near to the least. The strips before ask for nearly as much as `naive`, though
-# they make far fewer loads: a sector is asked for once for each of three columns, by the same thread. On the right the
-# rows are too short for vectors, and copies of whole planes help. What is left above the line are rows that
-# neighbouring strips load as well, and weights. Most of that the first cache answers, so that the memory moves little
-# more than the least.
+# In the upper row a tile, strips and vectors all ask for about a third of the bytes of `naive`. The loads part them:
+# the tile has as many as `naive`, and strips and vectors are well below the budget. In the lower row vectors have no
+# place, and copies of whole planes help. What is left above the least are rows that neighbouring strips load as well,
+# sectors of which only an element is used, and weights. Most of that the first cache answers, so that the memory moves
+# little more than the least.
 #
 # ## The time
 #
