@@ -167,9 +167,10 @@ def count(function, given=toy_arrays, **options):
 
 
 def report(*names, given=toy_arrays, **options):
-    """Print the counts of rungs, or of strips that `options` describe."""
+    """Print the counts of rungs, or of strips or packs that `options` describe."""
     for name in names:
-        loaded, stored, loads, shared = count(room.by_strips if options else getattr(room, name), given, **options)
+        chosen = room.by_packs if "planes" in options else room.by_strips
+        loaded, stored, loads, shared = count(chosen if options else getattr(room, name), given, **options)
         print(f"{name:11}{loaded:6.1f} bytes loaded{stored:5.1f} stored;", end="")
         print(f"{loads:6.2f} loads and {shared:5.2f} from shared memory")
 
@@ -355,7 +356,7 @@ show(room.packs_kernel)
 small_arrays = arrays(depthwise(8, 128, 7))
 report("naive", "tiled", given=small_arrays)
 report("sliding", given=small_arrays, rows=7)
-report("packed", given=small_arrays)
+report("packed", given=small_arrays, planes=40, rows=7)
 
 # %% [markdown]
 # A tile of 8 x 32 outputs is a bad fit for 7 x 7: it loads much, and most of its threads have no output. With strips,
@@ -407,7 +408,7 @@ WAYS = {
     "tiled": (room.tiled, {}),
     "sliding, 8 rows": (room.by_strips, {"rows": 8}),
     "vectorised, 4 x 4": (room.by_strips, {"rows": 4, "columns": 4}),
-    "packed": (room.packed, {}),
+    "packed, 7 rows": (room.by_packs, {"planes": 40, "rows": 7}),
 }
 
 

@@ -553,20 +553,48 @@ def pack_of(p: Problem) -> PackPlan | None:
 
 @functools.lru_cache(4096)  # as `definition.window_of`
 def _pack_of(a: Layer, aligned: bool, wide: bool, sms: int) -> PackPlan | None:
-    plane, total, form = max(a.h * a.w, a.p * a.q), a.n * a.c, Form(Pair(a.r, a.s), a.stride, a.dilation)
+    plane, form = max(a.h * a.w, a.p * a.q), Form(Pair(a.r, a.s), a.stride, a.dilation)
     if not (a.c == a.k == a.groups) or 4 * plane > STAGE or max(form.kernel) > TAPS or max(form.reach) > REACH:
         return None
     # Eight planes are whole sectors of 32 bytes, whatever their size.
-    planes = max(8, min(STAGE // plane, blocks(total, CROWD * sms)) // 8 * 8)
-    form = form._replace(rows=rows_of(form, a.p, planes * a.q, WORKERS // 2))
-    down = blocks(a.p, form.rows)
-    items = planes * a.q * down
+    planes = max(8, min(STAGE // plane, blocks(a.n * a.c, CROWD * sms)) // 8 * 8)
+    return pack_with(a, planes, rows_of(form, a.p, planes * a.q, WORKERS // 2), aligned, wide)
+
+
+def pack_with(a: Layer, planes: int, rows: int, aligned: bool, wide: bool) -> PackPlan:
+    """The plan for blocks of so many planes, whose threads compute so many outputs one below the other."""
+    form, down = Form(Pair(a.r, a.s), a.stride, a.dilation, rows), blocks(a.p, rows)
+    items, results = planes * a.q * down, round_up(planes * a.h * a.w, 4)
     threads = round_up(blocks(items, blocks(items, WORKERS)), 32)
-    results = round_up(planes * a.h * a.w, 4)
-    numbers = map(u32, (planes, total, down, items, results))
-    return PackPlan(
-        form, Pack(*numbers, aligned, wide), blocks(total, planes), threads, 4 * (results + planes * a.p * a.q)
-    )
+    pack = Pack(*map(u32, (planes, a.n * a.c, down, items, results)), aligned, wide)
+    return PackPlan(form, pack, blocks(a.n * a.c, planes), threads, 4 * (results + planes * a.p * a.q))
+
+
+def by_packs(
+    x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, relu=False, *, planes, rows, out=None, stream=0
+):
+    """Compute a layer by packs that the caller chooses, to try what `pack_of` decides.
+
+    The arguments are those of a rung, and ``planes`` of a block, a multiple of eight that shared memory holds, and
+    ``rows`` of a thread. Raises ValueError for a layer that `pack_of` has no plan for.
+
+    >>> x, w = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    >>> by_packs(x, w, planes=8, rows=2).copy_to_host()
+    array([[[[9.]]]], dtype=float32)
+    """
+    p = arguments(x, w, bias, stride, padding, dilation, groups, relu, out=out, stream=stream)
+    plan = pack_of(p)
+    if plan is None:
+        raise ValueError(f"x must have small planes, each with a filter of its own, had shapes {x.shape} and {w.shape}")
+    if not p.done:
+        launch_packs(p, pack_with(p.layer, planes, rows, plan.pack.aligned, plan.pack.wide))
+    return p.result
+
+
+def launch_packs(p: Problem, plan: PackPlan) -> None:
+    """Launch the kernel of a plan."""
+    configuration = plan.blocks, plan.threads, p.stream, plan.shared
+    packs_kernel(plan.form)[configuration](*_flat(p), p.relu, *numbers_of(p.layer), plan.pack)
 
 
 @rung(packs_kernel, *vectorised.kernels)
@@ -582,9 +610,8 @@ def packed(p):
     a, plan = p.layer, pack_of(p)
     if plan is None or (a.w % 4 == 0 and a.q % 4 == 0):
         vectorised.launch(p)
-        return
-    configuration = plan.blocks, plan.threads, p.stream, plan.shared
-    packs_kernel(plan.form)[configuration](*_flat(p), p.relu, *numbers_of(a), plan.pack)
+    else:
+        launch_packs(p, plan)
 
 
 # ---------------------------------------------------------------------------------------------- several filters a group

@@ -108,6 +108,15 @@ def test_strips_of_any_length(rows, stride, dilation):
 def test_strips_of_a_window_that_registers_do_not_hold():
     with pytest.raises(ValueError, match="w must have at most 7 x 7 taps"):
         room.by_strips(*INPUTS["9x9, beyond the registers"], rows=2)
+    with pytest.raises(ValueError, match="x must have small planes"):
+        room.by_packs(*INPUTS["two filters a channel"], planes=8, rows=2)
+
+
+@pytest.mark.parametrize(("planes", "rows"), [(8, 7), (40, 2)])
+def test_packs_of_any_size(planes, rows):
+    arguments = layer_inputs((2, 13, 7, 7), (13, 1, 3, 3), 1, 1, 1, 13)
+    result, _ = observe(room.by_packs, *arguments, planes=planes, rows=rows)
+    assert right(result, arguments)
 
 
 @pytest.mark.parametrize("rung", room.LADDER[2:], ids=lambda rung: rung.name)
