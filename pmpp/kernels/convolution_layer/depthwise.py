@@ -617,21 +617,17 @@ def packed(p):
 # ---------------------------------------------------------------------------------------------- several filters a group
 
 FILTERS = 4  # of a thread
-FEW = 8  # filters of a group at most: with more, tiles of eight filters have enough to do
 
 
-@rung(*packed.kernels, *direct.depthwise.kernels)
+@rung(*packed.kernels)
 def grouped(p):
     """A thread computes up to four filters of a group: what it has loaded of a channel serves all of them.
 
-    With one filter a group this is `packed`. Groups of more than eight filters go to `direct.depthwise`, whose blocks
-    stage what eight filters share.
+    With one filter a group this is `packed`. It is for groups of few filters. Where a group has more than about eight,
+    tiles of many filters reuse more: `direct` and `implicit`, for example.
     """
-    a = p.layer
-    form = None if a.k == a.groups else form_of(p, 4, FILTERS)
-    if a.k > FEW * a.groups:
-        direct.depthwise.launch(p)
-    elif form is None:
+    form = None if p.layer.k == p.layer.groups else form_of(p, 4, FILTERS)
+    if form is None:
         packed.launch(p)
     else:
         launch_strips(p, form)

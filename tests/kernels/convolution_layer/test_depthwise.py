@@ -216,12 +216,6 @@ def test_which_kernel_does_it(name, kernel):
     assert [report.kernel for report in reports] == [kernel]
 
 
-@interpreter_only
-def test_many_filters_go_to_tiles_of_eight():
-    _, reports = observe(room.grouped, *layer_inputs((1, 2, 4, 8), (18, 1, 1, 3), 1, 1, 1, 2))
-    assert [report.kernel for report in reports] == ["sliding_kernel"]
-
-
 def counts(rung, arguments, **options):
     with simt.record() as reports:
         rung(*arguments, **options)
