@@ -617,14 +617,24 @@ def packed(p):
 # ---------------------------------------------------------------------------------------------- several filters a group
 
 FILTERS = 4  # of a thread
+FEW = 8  # channels or filters of a group, at most, where strips have something to gain over tiles of many filters
+
+
+def suits(layer: Layer) -> bool:
+    """Whether the last rung is made for a layer: it has groups, of few channels and few filters.
+
+    >>> suits(Layer(32, 144, 56, 56, 144, 3, 3, padding=(1, 1), groups=144)), suits(Layer(32, 3, 224, 224, 64, 7, 7))
+    (True, False)
+    """
+    few = max(layer.c, layer.k) <= FEW * layer.groups
+    return few and layer.groups > 1 and max(layer.r, layer.s) <= TAPS
 
 
 @rung(*packed.kernels)
 def grouped(p):
     """A thread computes up to four filters of a group: what it has loaded of a channel serves all of them.
 
-    With one filter a group this is `packed`. It is for groups of few filters. Where a group has more than about eight,
-    tiles of many filters reuse more: `direct` and `implicit`, for example.
+    With one filter a group this is `packed`. In groups of many filters `direct` and `implicit` reuse more.
     """
     form = None if p.layer.k == p.layer.groups else form_of(p, 4, FILTERS)
     if form is None:

@@ -9,7 +9,7 @@ from pmpp import simt
 from pmpp.kernels.common import blocks
 from pmpp.kernels.convolution_layer import depthwise as room
 from pmpp.kernels.convolution_layer.definition import Layer, Pair
-from pmpp.kernels.convolution_layer.depthwise_workloads import DESIGN, depthwise_on_cpu
+from pmpp.kernels.convolution_layer.depthwise_workloads import DESIGN, GROUPS, depthwise_on_cpu
 from pmpp.kernels.convolution_layer.direct_workloads import depthwise
 from pmpp.runtime import device
 from tests.kernels.convolution_layer import wrong_depthwise
@@ -266,6 +266,13 @@ def test_filters_of_a_group_share_what_is_loaded():
     arguments = layer_inputs((1, 2, 8, 32), (8, 1, 3, 3), 1, 1, 1, 2)
     alone, together = (counts(rung, arguments)["load_requests"] for rung in (room.vectorised, room.grouped))
     assert (alone, together) == (16 * (9 + 9), 4 * (9 + 4 * 9))
+
+
+def test_which_layers_it_is_made_for():
+    assert all(map(room.suits, (*DESIGN, *GROUPS)))
+    assert not room.suits(Layer(1, 1, 9, 9, 1, 3, 3))
+    assert not room.suits(Layer(1, 32, 9, 9, 16, 3, 3, groups=2))
+    assert not room.suits(depthwise(1, 4, 9, 1, 9))
 
 
 @interpreter_only
