@@ -108,7 +108,8 @@ by_channels()
 # How far is memory the bound? An output takes a multiply-add for each element of its window, and with stride 1 eight
 # bytes: an element read, an element written.
 #
-# **Predict, then run.** What is the smallest window of R x R for which arithmetic is the bound of a depthwise layer?
+# **Predict, then run.** Windows of networks are odd. What is the smallest odd R for which arithmetic is the bound of a
+# depthwise layer with a window of R x R?
 
 # %%
 guess = None  # rows of the window, R
@@ -130,7 +131,7 @@ for r in (3, 5, 7, 9, 11):
     )
 
 # %% [markdown]
-# These are odd windows, as networks have them. For 3 x 3 the arithmetic is a small part of the time. For the 7 x 7 of
+# For 3 x 3 the arithmetic is a small part of the time. For the 7 x 7 of
 # ConvNeXt it is most of it, and the loads, addresses and tests of a kernel must fit into what is left. So there are two
 # ways to miss the bound. A kernel may move too many bytes, or spend too many instructions beside the multiply-adds.
 #
@@ -270,12 +271,15 @@ for n in (1, 4, 32):
     for c, extent in ((32, 112), (512, 14)):
         form = room._form_of(depthwise(n, c, extent), 1, 1, True, True, 132)
         threads = int(room.strips_of(depthwise(n, c, extent), form).threads)
-        print(f"{depthwise(n, c, extent)!s:36} {form.rows} outputs a thread, {threads:9,} threads")
+        print(f"{depthwise(n, c, extent)!s:34} {form.rows} outputs a thread, {threads:9,} threads", end="")
+        print(f"; its bytes take {least(depthwise(n, c, extent)) * 1e6:5.1f} us")
 
 # %% [markdown]
 # An H200 has 132 multiprocessors, and the rule asks for 512 threads on each. One image has few outputs for them, and
 # the smaller its planes, the shorter the strips: with 14 x 14 a thread computes one output, although it loads more for
-# it. Threads without work would be the larger loss. The toy would get short strips, too, so that here we choose.
+# it. Threads without work would be the larger loss. The bytes of one image take less time than a launch does, so there
+# the time is that of the launch and of a few waits for the memory, one after another. The toy would get short strips,
+# too, so that here we choose.
 #
 # ## Rung 4: `vectorised`
 #
@@ -437,7 +441,7 @@ for ax in axes[0]:
 
 # %% [markdown]
 # In the upper row a tile, strips and vectors all ask for about a third of the bytes of `naive`. The loads part them:
-# the tile has as many as `naive`, and strips and vectors are well below the budget. In the lower row vectors have no
+# the tile has more than `naive`, and strips and vectors are well below the budget. In the lower row vectors have no
 # place, and copies of whole planes help. What is left above the least are rows that neighbouring strips load as well,
 # sectors of which only an element is used, and weights. Most of that the first cache answers, so that the memory moves
 # little more than the least.
