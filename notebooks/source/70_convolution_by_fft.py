@@ -444,4 +444,4 @@ for r in (3, 7, 15):
 # transform has room for two real planes, one as the real part and one as the imaginary part. Their spectra can be told
 # apart afterwards, by the same symmetry.
 #
-# Go on with [chapter 72](72_choosing_a_convolution.ipynb), where all five ways meet.
+# Go on with [chapter 71](71_depthwise_convolution.ipynb): layers whose channels hardly meet.

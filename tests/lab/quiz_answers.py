@@ -271,6 +271,11 @@ def spectra_of_filters(side, window):
     return np.fft.rfft2(mask, (side, side)).astype(np.complex64).nbytes / mask.nbytes
 
 
+def loads_of_a_strip(window, rows, columns):
+    seen = {(y + r, z + s) for y, z in np.ndindex(rows, columns) for r, s in np.ndindex(window, window)}
+    return len(seen) / (rows * columns)
+
+
 def spread_of_a_nan(window, m, out, place):
     image = np.zeros((out + window - 1,) * 2)
     image[place, place] = np.nan

@@ -412,6 +412,28 @@ def spectra_of_filters(draw: random.Random) -> Number:
     )
 
 
+@question("71_depthwise_convolution")
+def loads_of_a_strip(draw: random.Random) -> Number:
+    """How many elements a thread loads that computes several outputs."""
+    window, rows, columns = draw.choice((3, 5, 7)), draw.choice((2, 4, 8)), draw.choice((1, 2, 4))
+    height, width = rows + window - 1, columns + window - 1
+    return Number(
+        f"A thread computes {rows} x {columns} outputs of a depthwise layer, {rows} one below the other and {columns} "
+        f"side by side, with a window of {window} x {window} and a stride of 1. It loads each element of x that they "
+        "need once. How many elements is that for each output?",
+        height * width / (rows * columns),
+        "elements for each output",
+        f"The outputs need ({rows} + {window} - 1) x ({columns} + {window} - 1) = {height * width} elements, and are "
+        f"{rows * columns}.",
+        {
+            float(window**2): "This is what a thread for each output loads.",
+            float(height * width): "These are the elements of all outputs of the thread.",
+            (rows + window) * (columns + window) / (rows * columns): "The first output needs a window, not one more.",
+        },
+        given={"window": window, "rows": rows, "columns": columns},
+    )
+
+
 @question("72_choosing_a_convolution")
 def spread_of_a_nan(draw: random.Random) -> Number:
     """How far one NaN spreads."""
