@@ -24,7 +24,7 @@ from pmpp.runtime import device
 
 KEPT = 256  # functions of each kind
 EIGHT = 8  # points of a row
-BANKS = 32
+BANKS = WARP = 32
 
 
 class Form(typing.NamedTuple):
@@ -475,20 +475,22 @@ def exchange(form: Form, i: int) -> typing.Any:
     to = [tuple(map(pad.of, row)) for row in results_of(form, i, step)]
     fro = [tuple(map(pad.of, row)) for row in offsets_of(form, step)]
     put_reals, put_imaginaries = (each_write([writer(row, put) for row in to]) for put in (put_real, put_imaginary))
-    joined = join(form.rows)
+    joined, wait = join(form.rows), barrier(form)
+    again = i < len(form.radices) - 2  # whether there is another exchange
     if form.rounds == 1:
         get = each_read([reader(row, get_part) for row in fro])
 
         @cuda.jit(device=True)
         def at_once(points, v, t, place, own):
             put_reals(points, place, v)
-            cuda.syncthreads()  # all are there before anyone reads
+            wait()  # all are there before anyone reads
             x = get(points, own)
-            cuda.syncthreads()  # everyone has read before they are overwritten
+            wait()  # everyone has read before they are overwritten
             put_imaginaries(points, place, v)
-            cuda.syncthreads()
+            wait()
             y = get(points, own)
-            cuda.syncthreads()
+            if again:
+                wait()
             return joined(x, y)
 
         return at_once
@@ -499,23 +501,41 @@ def exchange(form: Form, i: int) -> typing.Any:
     def half_at_a_time(points, v, t, place, own, put):
         if t < half:  # its results belong into the first half of the line
             put(points, place, v)
-        cuda.syncthreads()
+        wait()
         x = get(points, own)
-        cuda.syncthreads()
+        wait()
         if t >= half:
             put(points, place, v)
-        cuda.syncthreads()
-        y = get(points, own)
-        cuda.syncthreads()
-        return both(x, y)
+        wait()
+        return both(x, get(points, own))
 
     @cuda.jit(device=True)
     def in_two_rounds(points, v, t, place, own):
         x = half_at_a_time(points, v, t, place, own, put_reals)
+        wait()
         y = half_at_a_time(points, v, t, place, own, put_imaginaries)
+        if again:
+            wait()
         return joined(x, y)
 
     return in_two_rounds
+
+
+def barrier(form: Form) -> typing.Any:
+    """A device function: the threads of a line wait for each other. Those of a warp need not wait for the block."""
+    if form.apart <= WARP and not form.columns:
+
+        @cuda.jit(device=True)
+        def of_a_warp():
+            cuda.syncwarp()
+
+        return of_a_warp
+
+    @cuda.jit(device=True)
+    def of_a_block():
+        cuda.syncthreads()
+
+    return of_a_block
 
 
 @functools.lru_cache(KEPT)

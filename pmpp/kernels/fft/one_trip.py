@@ -21,7 +21,7 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.fft import any_length, ladder
 from pmpp.kernels.fft.any_length import TURN, U, factor
-from pmpp.kernels.fft.butterflies import TABLES, checked_length, exact_roots, number_of, scaled, word_of
+from pmpp.kernels.fft.butterflies import TABLES, butterfly4, checked_length, exact_roots, number_of, scaled, word_of
 from pmpp.kernels.fft.exchanges import (  # fmt: skip
     EIGHT,
     Form,
@@ -30,14 +30,12 @@ from pmpp.kernels.fft.exchanges import (  # fmt: skip
     factors,
     form_of,
     get_number,
-    joined4,
     offsets_of,
     passes_after,
     put_number,
     reader,
     results_of,
     row_times,
-    scaled_row,
     scaled_rows,
     seat,
     transformed,
@@ -103,7 +101,7 @@ def arguments(x, inverse=False, norm="backward", *, out=None, stream=0) -> Probl
 
     Args:
         x: complex64, contiguous, of any number of dimensions. The last axis has a power of two of points, 1 to 2^26;
-            others are a batch. As all of CUDA's complex arrays, it begins at a multiple of 8 bytes, and so does ``out``.
+            others are a batch. As all of CUDA's complex arrays, it begins at a multiple of 8 bytes; so does ``out``.
         inverse: True for the inverse transform.
         norm: what is divided by the number of points n, as in NumPy: with "backward" the inverse, with "forward" the
             forward transform; with "ortho" both are divided by its square root.
@@ -260,12 +258,12 @@ def turned_kernel(form: Form, b: int) -> typing.Any:
         thread, line = np.uint32(cuda.threadIdx.x), np.int64(cuda.blockIdx.x // tiles)
         first = np.uint32(cuda.blockIdx.x % tiles) * lines
         which, t = across(thread)
-        v = read(x, line * length + np.uint32(t * b + first + which))
+        v = read(x[line * length :], np.uint32(t * b + first + which))
         v = passes(points, table, thread, butterflies(scale(v, np.float32(1), sign)))
         which, t = along(thread)
         j = np.uint32(first + which)
         v = near_times(near, np.uint32(j * behind + t), far_times(far, j, v))
-        write(out, line * length + np.uint32(j * a + t), v)
+        write(out[line * length :], np.uint32(j * a + t), v)
 
     return turned_columns_kernel
 
@@ -285,9 +283,10 @@ def columns_kernel(form: Form, across: int) -> typing.Any:
         points = cuda.shared.array(words, np.float32)
         thread, line = np.uint32(cuda.threadIdx.x), np.int64(cuda.blockIdx.x // tiles)
         which, t = where(thread)
-        place = line * length + np.uint32(t * across + np.uint32(cuda.blockIdx.x % tiles) * lines + which)
-        v = passes(points, table, thread, butterflies(read(x, place)))
-        write(x, place, scale(v, real, imag))
+        place = np.uint32(t * across + np.uint32(cuda.blockIdx.x % tiles) * lines + which)
+        matrix = x[line * length :]
+        v = passes(points, table, thread, butterflies(read(matrix, place)))
+        write(matrix, place, scale(v, real, imag))
 
     return columns_in_place_kernel
 
@@ -317,7 +316,7 @@ def two_trips(p):
         trip_a_pass.launch(p)
 
 
-# ------------------------------------------------------------------------------------------- a line in a block's threads
+# ------------------------------------------------------------------------------------------ a line in a block's threads
 
 FEWEST = 64  # points of a line that has several threads
 THREADS = 128  # of a block that has several lines
@@ -345,10 +344,10 @@ def lines_kernel(form: Form) -> typing.Any:
         which, t = where(thread)
         line = cuda.blockIdx.x * lines + which
         inside = min(line, total - 1)  # beyond the last line the last is read, and nothing is written
-        v = scale(read(x, inside * n + t), np.float32(1), sign)
+        v = scale(read(x[inside * n :], t), np.float32(1), sign)
         v = passes(points, table, thread, butterflies(v))
         if line < total:
-            write(out, line * n + t, scale(v, real, imag))
+            write(out[line * n :], t, scale(v, real, imag))
 
     return lines_in_a_block_kernel
 
@@ -396,71 +395,68 @@ WARP = 32
 
 
 @cuda.jit(device=True)
-def thirty_two_in_place(points, place, sign, real, imag):
-    """The transform of 32 words, of which each thread has its own."""
-    a, b = read_short(points, place), read_short(points, place + np.uint32(1))
-    c, d = read_short(points, place + np.uint32(2)), read_short(points, place + np.uint32(3))
-    one = np.float32(1)
-    a, b, c, d = (
-        BUTTERFLY8(scaled_row(a, one, sign)), BUTTERFLY8(scaled_row(b, one, sign)),
-        BUTTERFLY8(scaled_row(c, one, sign)), BUTTERFLY8(scaled_row(d, one, sign)),
-    )  # fmt: skip
-    a, b, c, d = joined4(a, b, c, d)
-    write_short(points, place, scaled_row(a, real, imag))
-    write_short(points, place + np.uint32(8), scaled_row(b, real, imag))
-    write_short(points, place + np.uint32(16), scaled_row(c, real, imag))
-    write_short(points, place + np.uint32(24), scaled_row(d, real, imag))
+def as_they_are(v):
+    return v
 
 
-BUTTERFLY8 = BUTTERFLIES[8]
-read_short = reader(tuple(range(0, 32, 4)), get_number)
-write_short = writer(tuple(range(8)), put_number)
+@cuda.jit(device=True)
+def four_pairs(v):
+    return v[0] + v[1], v[0] - v[1], v[2] + v[3], v[2] - v[3], v[4] + v[5], v[4] - v[5], v[6] + v[7], v[6] - v[7]
+
+
+@cuda.jit(device=True)
+def two_fours(v):
+    return butterfly4(v[0], v[1], v[2], v[3]) + butterfly4(v[4], v[5], v[6], v[7])
 
 
 @functools.lru_cache(8)
-def short_transform(n: int) -> typing.Any:
-    """A device function: transforms of ``n`` points side by side, as many as a thread has."""
-    if n == 2 * SHORT:
-        return thirty_two_in_place
-    butterfly = BUTTERFLIES[n]
+def short_transforms(n: int) -> typing.Any:
+    """A device function: all transforms of ``n`` points in a thread's rows, of which two have 16 points."""
+    if n >= EIGHT:
+        return transformed(max(n, SHORT) // EIGHT, n)
+    of_eight = {1: as_they_are, 2: four_pairs, 4: two_fours}[n]
 
     @cuda.jit(device=True)
-    def in_place(points, place, sign, real, imag):
-        for first in range(0, SHORT, n):
-            v = cuda.local.array(n, np.complex64)
-            for k in range(n):
-                v[k] = scaled(number_of(points[place + np.uint32(first + k)]), np.float32(1), sign)
-            results = butterfly(v)
-            for k in range(n):
-                points[place + np.uint32(first + k)] = word_of(scaled(results[k], real, imag))
+    def of_two_rows(v):
+        return of_eight(v[0]), of_eight(v[1])
 
-    return in_place
+    return of_two_rows
 
 
 @functools.lru_cache(8)
 def short_kernel(n: int) -> typing.Any:
     """A warp moves the lines of its threads, and each thread transforms its own."""
     each = max(n, SHORT)
-    pitch, words, transform = np.uint32(each + 1), THREADS * (each + 1), short_transform(n)
-    bits = np.uint32(each.bit_length() - 1)
+    rows, pitch, bits = each // EIGHT, np.uint32(each + 1), np.uint32(each.bit_length() - 1)
+    size, words = np.uint32(WARP * each), THREADS * (each + 1)
+    in_order = [tuple(range(EIGHT * m, EIGHT * m + EIGHT)) for m in range(rows)]
+    dealt = [tuple(range(m, each, rows)) for m in range(rows)] if n > EIGHT else in_order
+    read = each_read([reader(row, get_number) for row in dealt])
+    write = each_write([writer(row, put_number) for row in in_order])
+    scale, transforms = scaled_rows(rows), short_transforms(n)
 
-    @cuda.jit
+    @cuda.jit(max_registers=128 if rows == 4 else 64)
     def short_lines_kernel(x, out, sign, real, imag):
         points = cuda.shared.array(words, np.int64)
         thread = np.uint32(cuda.threadIdx.x)
         lane, warp = np.uint32(thread % WARP), np.uint32(thread // WARP)
-        first = (np.int64(cuda.blockIdx.x) * THREADS + warp * WARP) * each
-        mine = np.uint32(warp * WARP * pitch)  # words before this warp's
-        for i in range(each):
-            u = np.uint32(i * WARP + lane)
-            points[mine + u + (u >> bits)] = x[first + u] if first + u < x.size else np.int64(0)
-        cuda.syncwarp()
-        transform(points, np.uint32(mine + lane * pitch), sign, real, imag)
-        cuda.syncwarp()
-        for i in range(each):
-            u = np.uint32(i * WARP + lane)
-            if first + u < x.size:
-                out[first + u] = points[mine + u + (u >> bits)]
+        first = (np.int64(cuda.blockIdx.x) * (THREADS // WARP) + warp) * size
+        if first < x.size:
+            given, results = x[first:], out[first:]
+            count = np.uint32(min(np.int64(size), x.size - first))
+            begin, last = np.uint32(warp * WARP * pitch), np.uint32(count - np.uint32(1))
+            for i in range(each):
+                u = np.uint32(np.uint32(i * WARP) + lane)
+                points[begin + u + (u >> bits)] = given[min(u, last)]  # beyond the last point the last is read
+            cuda.syncwarp()
+            own = np.uint32(begin + lane * pitch)
+            v = transforms(scale(read(points, own), np.float32(1), sign))
+            write(points, own, scale(v, real, imag))
+            cuda.syncwarp()
+            for i in range(each):
+                u = np.uint32(np.uint32(i * WARP) + lane)
+                if u < count:
+                    results[u] = points[begin + u + (u >> bits)]
 
     return short_lines_kernel
 
