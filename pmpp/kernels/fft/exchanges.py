@@ -34,7 +34,7 @@ class Form(typing.NamedTuple):
     ``lines``: that a block does. ``columns``: whether neighbouring threads have neighbouring lines, as columns lie in
     memory, and not neighbouring points of a line. ``turned``: whether the last pass of such columns has neighbouring
     points instead, because the results are written as rows. ``rounds``: in how many parts real parts, or imaginary
-    parts, go through shared memory: 1 or 2.
+    parts, go through shared memory: 1, or 2 if each thread has one butterfly in all passes but the last.
     """
 
     radices: tuple[int, ...]
