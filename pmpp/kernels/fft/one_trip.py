@@ -1,6 +1,6 @@
 """FFT in one trip: lines of complex64 of 2 to 2^24 points, a power of two, in as few trips through memory as can be.
 
-Chapter: notebooks/59_fft_in_one_trip.ipynb.  PMPP 4e ch. 16.
+Chapter: notebooks/61_fft_in_one_trip.ipynb.  PMPP 4e ch. 16.
 
 The bound is that of chapter 58: 5 n log2 n operations and 16 n bytes. Up to 2^24 points that is below 8 operations a
 byte, so memory is the bound, and a transform takes the time of its trips. Chapter 58 takes one trip for lines of 16 to
