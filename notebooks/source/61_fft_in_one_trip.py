@@ -23,8 +23,6 @@
 # **The question of this chapter: is the time of a transform the number of its trips, and how few can there be?**
 
 # %%
-import math
-
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -54,7 +52,7 @@ print(device.describe().splitlines()[0])
 guess = None  # log2 of the points
 
 ceilings = roofline.ceilings("fft")
-predict(guess, 16 * ceilings.flops / ceilings.bandwidth / 5, unit="log2 of the points")
+predict(guess, 16 * ceilings.fma_f32 / ceilings.bandwidth / 5, unit="log2 of the points")
 
 # %%
 for n in (16, 2**10, 2**13, 2**20, 2**24):
@@ -64,8 +62,8 @@ for n in (16, 2**10, 2**13, 2**20, 2**24):
 
 # %% [markdown]
 # No line that fits into a GPU is that long. All of these transforms should take the time of a copy. Here is what the
-# last rung of chapter 58 and cuFFT reach. The dashed lines are one half and one third of a copy's rate. That is what is
-# left of it for two trips and for three.
+# last rung of chapter 58 and cuFFT reach. The dashed line is one half of a copy's rate, and the dotted one a third.
+# That is what is left of it for two trips and for three.
 
 
 # %%
@@ -98,9 +96,9 @@ def by_length(room, family, contenders):
 plots.drawn(by_length, "fft", "lines", ("vectorised", "cupy.cufft"))
 
 # %% [markdown]
-# From 64 to 4,096 points both are at the line of one trip. Beyond, the rung of chapter 58 is at the line of three
-# trips, and cuFFT between one and two. At 16 points ours is at half a copy's rate, with one trip. So trips explain
-# almost all of it, but not the left end.
+# From 64 to 4,096 points both are near the line of one trip. Beyond, the rung of chapter 58 is below the line of three
+# trips, which it takes. cuFFT is between one trip and two at $2^{14}$ points, and between two and three at $2^{20}$. At
+# 16 points ours is below half a copy's rate, with one trip. So trips explain most of it, but not the left end.
 #
 # ## First rung: a trip a pass
 #
@@ -305,7 +303,8 @@ check("one_trip/parts", parts)
 # butterfly a thread, the highest bit of the thread's number says which round is its own.
 #
 # What else limits a block? A point in a register takes two, so 32 points take 64 of a thread's registers. We allow
-# 128 a thread, and the compiler keeps to it without using local memory.
+# 128 a thread, and the compiler keeps to it without using local memory. Shared memory counts, too: a multiprocessor
+# of an H200 has 227 KiB for blocks, and each takes 1 KiB beside what it asks for.
 #
 # **Predict, then run.** How many blocks of $2^{14}$ points fit on a multiprocessor with 65,536 registers, if each of
 # their threads has 128?
@@ -321,9 +320,7 @@ for bits in (10, 12, 13, 14):
     form = one_trip.lines_of(1 << bits)
     registers = form.threads * one_trip.registers(form)
     held = min(65536 // registers, 227 * 1024 // (4 * form.words + 1024))
-    print(
-        f"2^{bits}: {registers:6,} registers and {4 * form.words:6,} bytes a block; {held} blocks, {held * form.threads} threads"
-    )
+    print(f"2^{bits}: {registers:6,} registers and {4 * form.words:6,} bytes a block: {held} blocks")
 
 # %% [markdown]
 # One block has the multiprocessor for itself. While it waits for its line, nobody computes, and while it computes,
@@ -353,7 +350,7 @@ def straight(x, out):
 
 # %% [markdown]
 # **Predict, then run.** This kernel only copies its lines, one a thread. Its loads move how many times the sectors that
-# the points have? A number is 8 bytes, which Numba loads as two parts of 4.
+# the points have? A number has 8 bytes, and a warp asks for one number of each of its 32 lines at a time.
 
 # %%
 guess = None  # times the sectors
@@ -367,10 +364,10 @@ sectors([alone], lines.size)
 sectors(lab.count(one_trip.short_lines, lines).reports, lines.size)
 
 # %% [markdown]
-# Each part of a point asks for its sector again, eight times for each. A cache may have it still, but the requests have
-# to be served. So `short_lines` has a warp load the lines of its threads side by side, 256 bytes at a time. They go into
-# shared memory, an odd number of words from line to line, and each thread takes its own. Nobody else needs them, so no
-# thread waits for its block: `syncwarp` is enough.
+# Each number is in a sector of its own, so a request has 32 sectors where 8 would do. A cache may still have a sector
+# when its next number is asked for, but the requests have to be served. So `short_lines` has a warp load the lines of
+# its threads side by side, 256 bytes at a time. They go into shared memory, an odd number of words from line to line,
+# and each thread takes its own. Nobody else needs them, so no thread waits for its block: `syncwarp` is enough.
 
 # %%
 show(one_trip.short_kernel)
@@ -397,11 +394,11 @@ check("one_trip/fours", fours)
 # %% [markdown]
 # ## How exact is it?
 #
-# A pass of radix 32 is five stages, and rounds as often as five would. Lines as matrices have two more products. So the
-# bound grows with the logarithm of the length, as in chapter 58.
+# A pass of radix 32 is five stages, and rounds no more often than five would. Lines as matrices have two more products.
+# So the bound grows with the logarithm of the length, as in chapter 58.
 
 # %%
-sizes, errors = [2**bits for bits in (1, 3, 4, 5, 7, 9, 11, 13, 14, 15)], []
+sizes, errors = [2**bits for bits in (1, 3, 4, 5, 6, 7, 9, 11, 13, 14)], []
 for n in sizes:
     x = noise(1, n)
     exact = np.fft.fft(x.astype(np.complex128))
@@ -417,8 +414,8 @@ ax.legend()
 figure
 
 # %% [markdown]
-# The errors stay at about two roundings, $6 \cdot 10^{-8}$ each, and the bounds far above: they add up the largest error
-# of every step, and real errors mostly cancel.
+# A single rounding is off by up to $6 \cdot 10^{-8}$. The errors grow slowly to a little more than twice that. The
+# bounds lie far above: they add up the largest error of every step, and real errors mostly cancel.
 #
 # ## The ladder
 #
@@ -463,10 +460,10 @@ plots.drawn(plots.cpu_gpu, "one_trip", family="batches", xlabel="lines")
 #
 # ### Questions to think about
 #
-# - The second trip of a line of $2^{20}$ points, 8 MiB, might find it in the cache, which has 60 MB. How would you launch
-#   the two kernels for 64 such lines, so that it does?
-# - Registers have room for two lines of $2^{13}$ points on a multiprocessor. Why is that so much better than one line of
-#   $2^{14}$?
+# - The second trip of a line of $2^{20}$ points, 8 MiB, might find it in the cache, which has 60 MB. How would you
+#   launch the two kernels for 64 such lines, so that it does?
+# - Registers have room for two lines of $2^{13}$ points on a multiprocessor. Why is that so much better than one line
+#   of $2^{14}$?
 #
 # ## Answers
 #
