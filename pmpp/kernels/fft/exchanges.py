@@ -443,29 +443,35 @@ def join_row(x, y):
     )  # fmt: skip
 
 
+@cuda.jit(device=True)
+def join_halves(x, y):
+    """Eight numbers of twice four."""
+    return x + y
+
+
 @functools.lru_cache(KEPT)
-def join(rows: int) -> typing.Any:
-    """A device function: rows of complex numbers of rows of their parts."""
+def each_pair(rows: int, one: typing.Any) -> typing.Any:
+    """A device function: rows of what ``one`` makes of a row of each of two arguments."""
     if rows == 1:
 
         @cuda.jit(device=True)
-        def join_one(x, y):
-            return (join_row(x[0], y[0]),)
+        def one_pair(x, y):
+            return (one(x[0], y[0]),)
 
-        return join_one
+        return one_pair
     if rows == 2:
 
         @cuda.jit(device=True)
-        def join_two(x, y):
-            return join_row(x[0], y[0]), join_row(x[1], y[1])
+        def two_pairs(x, y):
+            return one(x[0], y[0]), one(x[1], y[1])
 
-        return join_two
+        return two_pairs
 
     @cuda.jit(device=True)
-    def join_four(x, y):
-        return join_row(x[0], y[0]), join_row(x[1], y[1]), join_row(x[2], y[2]), join_row(x[3], y[3])
+    def four_pairs(x, y):
+        return one(x[0], y[0]), one(x[1], y[1]), one(x[2], y[2]), one(x[3], y[3])
 
-    return join_four
+    return four_pairs
 
 
 @functools.lru_cache(KEPT)
@@ -475,7 +481,7 @@ def exchange(form: Form, i: int) -> typing.Any:
     to = [tuple(map(pad.of, row)) for row in results_of(form, i, step)]
     fro = [tuple(map(pad.of, row)) for row in offsets_of(form, step)]
     put_reals, put_imaginaries = (each_write([writer(row, put) for row in to]) for put in (put_real, put_imaginary))
-    joined, wait = join(form.rows), barrier(form)
+    joined, wait = each_pair(form.rows, join_row), barrier(form)
     again = i < len(form.radices) - 2  # whether there is another exchange
     if form.rounds == 1:
         get = each_read([reader(row, get_part) for row in fro])
@@ -495,7 +501,7 @@ def exchange(form: Form, i: int) -> typing.Any:
 
         return at_once
     get = each_read([reader(row[: EIGHT // 2], get_part) for row in fro])  # the other half lies at the same places
-    both, half = halves_joined(form.rows), np.uint32(form.apart // 2)
+    both, half = each_pair(form.rows, join_halves), np.uint32(form.apart // 2)
 
     @cuda.jit(device=True)
     def half_at_a_time(points, v, t, place, own, put):
@@ -536,24 +542,6 @@ def barrier(form: Form) -> typing.Any:
         cuda.syncthreads()
 
     return of_a_block
-
-
-@functools.lru_cache(KEPT)
-def halves_joined(rows: int) -> typing.Any:
-    """A device function: rows of eight of two rows of four each."""
-    if rows == 2:
-
-        @cuda.jit(device=True)
-        def join_two(x, y):
-            return x[0] + y[0], x[1] + y[1]
-
-        return join_two
-
-    @cuda.jit(device=True)
-    def join_four(x, y):
-        return x[0] + y[0], x[1] + y[1], x[2] + y[2], x[3] + y[3]
-
-    return join_four
 
 
 @functools.lru_cache(KEPT)

@@ -1,5 +1,7 @@
 """FFT in one trip: results against NumPy in float64, forms, factors, arguments, and counters done by hand."""
 
+import re
+
 import hypothesis
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from tests.kernels.fft.test_any_length import between_words, exact, noise, off
 from tests.kernels.fft.wrong_one_trip import MOST, RIGHT
 from tests.kernels.fft.wrong_one_trip import RUNGS as WRONG
 from tests.support import judge
+from tests.support.compiled import compile_ptx, launches_of
 from tests.support.wrong import name_of, observe, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
@@ -295,6 +298,20 @@ def test_the_arithmetic_of_thirty_two_points():
     (report,) = counted(room.short_lines, noise(32, 32))
     assert total([report], "flops") < 25 * 1024
     assert total([report], "flops_f64") == 0
+
+
+@interpreter_only
+@pytest.mark.parametrize(("n", "each", "factors"), [(64, 8, 7), (16, 16, 0)])
+def test_points_stay_in_registers(n, each, factors):
+    """As compiled: a word is one access, no index wraps round, and nothing is computed in float64."""
+    pytest.importorskip("numba.cuda")
+    ((kernel, [signature]),) = launches_of([lambda: room.short_lines(noise(5, n))]).items()
+    ptx = compile_ptx(kernel, *signature, cc=(9, 0))
+    assert ".local" not in ptx
+    assert not re.search(r"\.f64\b", ptx)
+    assert len(re.findall(r"ld\.global\.[ub]64", ptx)) == each + factors
+    assert len(re.findall(r"st\.global\.[ub]64", ptx)) == each
+    assert len(re.findall(r"selp", ptx)) <= 4
 
 
 # --------------------------------------------------------------------------------------------------- other libraries
