@@ -13,8 +13,9 @@
 # # 61. The FFT in one trip
 #
 # *Trips through memory as a measure of time, lines as matrices in two trips, 32 points a thread, an exchange in two
-# parts, padding that is found, rounds, registers, short lines. PMPP 4e: sections 5.5, 6.3; 5e: sections 5.5, 6.6. The
-# code is [pmpp/kernels/fft/one_trip.py](../pmpp/kernels/fft/one_trip.py), with
+# parts, padding that is found, rounds, registers, short lines. PMPP 4e: sections 5.6 and 16.5; 5e: section 5.6 and
+# chapter 19. The book only names the FFT. The code is
+# [pmpp/kernels/fft/one_trip.py](../pmpp/kernels/fft/one_trip.py), with
 # [pmpp/kernels/fft/exchanges.py](../pmpp/kernels/fft/exchanges.py) below it.*
 #
 # [Chapter 58](58_fft.ipynb) ended with one trip through memory for lines of 16 to 4,096 points. Longer lines took three
@@ -242,8 +243,8 @@ print(f"{whole.shared_bytes:,} bytes of shared memory, {whole.counters['barriers
 sectors([whole], 2**13)
 
 # %% [markdown]
-# A barrier costs little if other blocks work meanwhile. The price of half the memory is half as many barriers again and
-# more. What it buys is one trip less.
+# Whole points would need two barriers an exchange, or one in the last. So half the memory costs about twice the
+# barriers, and a barrier costs little if other blocks work meanwhile. What it buys is one trip less.
 #
 # ### Padding that is found
 #
@@ -304,7 +305,7 @@ check("one_trip/parts", parts)
 #
 # What else limits a block? A point in a register takes two, so 32 points take 64 of a thread's registers. We allow
 # 128 a thread, and the compiler keeps to it without using local memory. Shared memory counts, too: a multiprocessor
-# of an H200 has 227 KiB for blocks, and each takes 1 KiB beside what it asks for.
+# of an H200 has 228 KiB for its blocks, and each takes 1 KiB beside what it asks for.
 #
 # **Predict, then run.** How many blocks of $2^{14}$ points fit on a multiprocessor with 65,536 registers, if each of
 # their threads has 128?
@@ -319,7 +320,7 @@ predict(guess, 65536 // (long.threads * one_trip.registers(long)), unit="blocks"
 for bits in (10, 12, 13, 14):
     form = one_trip.lines_of(1 << bits)
     registers = form.threads * one_trip.registers(form)
-    held = min(65536 // registers, 227 * 1024 // (4 * form.words + 1024))
+    held = min(65536 // registers, 228 * 1024 // (4 * form.words + 1024))
     print(f"2^{bits}: {registers:6,} registers and {4 * form.words:6,} bytes a block: {held} blocks")
 
 # %% [markdown]

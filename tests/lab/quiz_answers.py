@@ -226,7 +226,7 @@ def convolution_for_a_prime(n):
 
 
 def blocks_that_hold_lines(n, each, registers):
-    threads, registers_left, memory, held = 0, 65536, 227 * 1024, -1
+    threads, registers_left, memory, held = 0, 65536, 228 * 1024, -1
     while registers_left >= 0 and memory >= 0 and threads <= 2048:
         held += 1
         threads += n // each

@@ -200,7 +200,10 @@ def registers(form: Form) -> int:
 
 @functools.lru_cache(64)
 def columns_of(n: int, **more: typing.Any) -> Form:
-    """The form for columns of n points: 8 or 16 of them, so that what is read at a time has 64 or 128 bytes."""
+    """The form for columns of n points: 8 or 16 of them, so that what is read at a time has 64 or 128 bytes.
+
+    Of columns of 4096 points a block holds 4.
+    """
     points = max(min(ACROSS * n, POINTS), 8 * n if n < MOST**0.5 else 4 * n)
     return form_of(n, points, columns=True, rounds=2 if points > POINTS else 1, **more)
 

@@ -265,12 +265,12 @@ def blocks_that_hold_lines(draw: random.Random) -> Number:
     if each == 32:
         registers = max(registers, 96)
     threads = n // each
-    by_registers, by_memory = 65536 // (threads * registers), 227 * 1024 // (4 * n + 1024)
+    by_registers, by_memory = 65536 // (threads * registers), 228 * 1024 // (4 * n + 1024)
     return Number(
         f"A block transforms a line of {n:,} complex numbers of 8 bytes. Each thread holds {each} of them and has "
         f"{registers} registers. Points change threads through shared memory, real parts first and imaginary parts "
         "then, so the block has 4 bytes there for each point, and 1,024 bytes besides. A multiprocessor has 65,536 "
-        "registers and 227 KiB of shared memory for blocks. How many of these blocks have room on it at a time?",
+        "registers and 228 KiB of shared memory for blocks. How many of these blocks have room on it at a time?",
         min(by_registers, by_memory, 2048 // threads),
         "blocks",
         f"A block has {n:,} / {each} = {threads} threads with {threads * registers:,} registers, so there is room for "
@@ -279,7 +279,7 @@ def blocks_that_hold_lines(draw: random.Random) -> Number:
         {
             by_memory: "Registers are the limit here: count those of all threads of a block.",
             by_registers: "Shared memory is the limit here.",
-            227 * 1024 // (8 * n + 1024): "Only one part of each number is in shared memory at a time.",
+            228 * 1024 // (8 * n + 1024): "Only one part of each number is in shared memory at a time.",
         },
         given={"n": n, "each": each, "registers": registers},
     )
