@@ -128,8 +128,8 @@ passes = lab.count(one_trip.trip_a_pass, noise(2, 1024)).reports
 
 # %% [markdown]
 # **Predict, then run.** A line of 1,024 points has passes of radix 16, 8 and 8. In the first pass s is 1, so the
-# results of a butterfly lie side by side, and neighbouring threads store 16 places apart. A place has 8 bytes, a sector
-# 32. How many times the least number of sectors does the first pass store?
+# results of a butterfly lie side by side, and neighbouring threads store 16 places apart. A place has 8 bytes, and a
+# sector has 32 bytes. How many times the least number of sectors does the first pass store?
 
 # %%
 guess = None  # times the least
