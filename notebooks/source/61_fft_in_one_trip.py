@@ -298,10 +298,10 @@ check("one_trip/parts", parts)
 # %% [markdown]
 # ## In rounds: $2^{14}$ points
 #
-# The real parts of $2^{14}$ points have 64 KiB. A kernel may ask the driver for that, and an H200 would give it up to
-# 227. But the same thought works once more: half of the real parts at a time. In round one the threads whose results
-# belong into the first half of the line write, and all threads read half of what they need. With radix 32 and one
-# butterfly a thread, the highest bit of the thread's number says which round is its own.
+# The real parts of $2^{14}$ points have 64 KiB. A kernel may ask the driver for that. But the same thought works once
+# more: half of the real parts at a time. In round one the threads whose results belong into the first half of the line
+# write, and all threads read half of what they need. With radix 32 and one butterfly a thread, the highest bit of the
+# thread's number says which round is its own.
 #
 # What else limits a block? A point in a register takes two, so 32 points take 64 of a thread's registers. We allow
 # 128 a thread, and the compiler keeps to it without using local memory. Shared memory counts, too: a multiprocessor
