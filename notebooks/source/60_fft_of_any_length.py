@@ -704,4 +704,4 @@ assert check("any_length/digits", digits_answer)
 # radices come first and last. These passes wait for memory, and a thread has as many points on their way as its radix
 # says.
 #
-# Go on with [chapter 62](62_direct_convolution.ipynb): the convolution layer, computed by its definition.
+# Go on with [chapter 61](61_fft_in_one_trip.ipynb): longer lines in fewer trips through memory.

@@ -34,7 +34,7 @@ from pmpp.kernels import (
 )
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
-from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, real
+from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, real
 from pmpp.kernels.matmul import batched
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
@@ -134,6 +134,8 @@ def long_and_real_lines():
     fft.vectorised(np.ones(8192, np.complex64))
     any_length.fused(np.ones(6561, np.complex64))  # a matrix, and a convolution that is one
     any_length.fused(np.ones(3089, np.complex64))
+    one_trip.two_trips(np.ones(4096, np.complex64))
+    one_trip.in_rounds(np.ones(2**14, np.complex64))
     any_length_planes.fftn(np.ones((5, 3), np.complex64))
     for n in (7, 25, 50):  # by complex numbers in memory, and in a block an odd and an even number
         any_length_real.rfft(np.ones(n, np.float32))

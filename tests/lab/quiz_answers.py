@@ -235,6 +235,16 @@ def convolution_for_a_prime(n):
     return 2 * m * np.log(m) / (n * np.log(n))
 
 
+def blocks_that_hold_lines(n, each, registers):
+    threads, registers_left, memory, held = 0, 65536, 228 * 1024, -1
+    while registers_left >= 0 and memory >= 0 and threads <= 2048:
+        held += 1
+        threads += n // each
+        registers_left -= n // each * registers
+        memory -= 4 * n + 1024
+    return held
+
+
 def layer_of(given):
     side, window, channels, filters = (given[name] for name in ("side", "window", "channels", "filters"))
     stride, padding = [given["stride"]] * 2, [given["padding"]] * 2

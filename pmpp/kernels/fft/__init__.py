@@ -3,7 +3,8 @@
 The ladder is about trips to memory. `pmpp.kernels.fft.real` has transforms of real numbers.
 The room is `pmpp.kernels.fft.ladder`, and its chapter notebooks/58_fft.ipynb. Lengths that are no power of two have a
 room of their own, `pmpp.kernels.fft.any_length`, with notebooks/60_fft_of_any_length.ipynb; `any_length_real` has those
-of real numbers, and `any_length_planes` those along any axes.
+of real numbers, and `any_length_planes` those along any axes. `pmpp.kernels.fft.one_trip`, with
+notebooks/61_fft_in_one_trip.ipynb, has short and long lines of powers of two in the fewest trips through memory.
 `fft`, `ifft`, `rfft` and `irfft` take any length, and the rung to use.
 """
 

@@ -258,6 +258,33 @@ def convolution_for_a_prime(draw: random.Random) -> Number:
     )
 
 
+@question("61_fft_in_one_trip")
+def blocks_that_hold_lines(draw: random.Random) -> Number:
+    """How many lines a multiprocessor holds in registers, and in shared memory as parts."""
+    n, each, registers = 2 ** draw.randrange(9, 15), draw.choice((16, 32)), draw.choice((64, 96, 128))
+    if each == 32:
+        registers = max(registers, 96)
+    threads = n // each
+    by_registers, by_memory = 65536 // (threads * registers), 228 * 1024 // (4 * n + 1024)
+    return Number(
+        f"A block transforms a line of {n:,} complex numbers of 8 bytes. Each thread holds {each} of them and has "
+        f"{registers} registers. Points change threads through shared memory, real parts first and imaginary parts "
+        "then, so the block has 4 bytes there for each point, and 1,024 bytes besides. A multiprocessor has 65,536 "
+        "registers and 228 KiB of shared memory for blocks. How many of these blocks have room on it at a time?",
+        min(by_registers, by_memory, 2048 // threads),
+        "blocks",
+        f"A block has {n:,} / {each} = {threads} threads with {threads * registers:,} registers, so there is room for "
+        f"{by_registers}. It takes {4 * n + 1024:,} bytes of shared memory, which is room for {by_memory}. And a "
+        "multiprocessor has at most 2,048 threads.",
+        {
+            by_memory: "Registers are the limit here: count those of all threads of a block.",
+            by_registers: "Shared memory is the limit here.",
+            228 * 1024 // (8 * n + 1024): "Only one part of each number is in shared memory at a time.",
+        },
+        given={"n": n, "each": each, "registers": registers},
+    )
+
+
 def layer(draw: random.Random) -> dict[str, int]:
     """Numbers of a convolution layer, and its output."""
     window, stride = draw.choice(((1, 1), (3, 1), (3, 2), (5, 1), (5, 2), (7, 2), (11, 4)))
