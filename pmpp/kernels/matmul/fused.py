@@ -313,17 +313,17 @@ def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 class Epilogue(typing.NamedTuple):
     """What a kernel is compiled to do to a sum: ``activation(alpha * sum + beta * residual + bias)``, or parts of it.
 
-    ``scaled``: it multiplies by alpha. ``bias``: there is one. ``residual``: how many of its elements are read at
-    a time, 4 or 1, or 0 if there is none. ``activation``: a device function of a float32.
+    ``scaled``: it multiplies by alpha. ``bias``, ``residual``: how many elements of it are read at a time, 4 or 1, or 0
+    if there is none. ``activation``: a device function of a float32.
     """
 
     scaled: bool
-    bias: bool
+    bias: int
     residual: int
     activation: typing.Any
 
 
-PLAIN = Epilogue(False, False, 0, unchanged)
+PLAIN = Epilogue(False, 0, 0, unchanged)
 
 
 class Scale(typing.NamedTuple):
@@ -352,24 +352,30 @@ def finisher(epilogue: Epilogue) -> typing.Any:
 
 
 @functools.lru_cache(256)
-def reading(epilogue: Epilogue) -> tuple[typing.Any, typing.Any]:
-    """What an epilogue reads: ``bias_at(bias, column)`` and ``keep_four(residual, at, step, values, u)``."""
+def reading(epilogue: Epilogue) -> tuple[typing.Any, typing.Any, typing.Any]:
+    """The device functions by which an epilogue reads: one number of the bias, four of it, and four of the residual."""
     biased, added = epilogue.bias, epilogue.residual
 
     @cuda.jit(device=True)
-    def bias_at(bias, column):
+    def one_of(bias, column):
         return bias[column] if biased else f0
 
     @cuda.jit(device=True)
-    def keep_four(residual, at, step, values, u):
-        """Four neighbours in a row of the residual, ``step`` apart, into values[u]."""
+    def four_of(bias, column):
+        if biased == 4:
+            return load128(bias, column)
+        return one_of(bias, column), one_of(bias, column + 1), one_of(bias, column + 2), one_of(bias, column + 3)
+
+    @cuda.jit(device=True)
+    def keep_four(residual, at, step, to, u):
+        """Four neighbours in a row of the residual, ``step`` apart, into to[u]."""
         if added == 4:
-            values[u, 0], values[u, 1], values[u, 2], values[u, 3] = load128(residual, at)
+            to[u, 0], to[u, 1], to[u, 2], to[u, 3] = load128(residual, at)
         elif added:
             for e in range(4):
-                values[u, e] = residual[at + e * step]
+                to[u, e] = residual[at + e * step]
 
-    return bias_at, keep_four
+    return one_of, four_of, keep_four
 
 
 @cuda.jit(device=True)
@@ -526,7 +532,7 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
     room = 2 * (a_size + b_size)  # in shared memory, for a team: two tiles of each operand
     rooms = teams * room
     finished, added = finisher(form.epilogue), form.epilogue.residual
-    bias_at, keep_four = reading(form.epilogue)
+    one_of, four_of, keep_four = reading(form.epilogue)
 
     @cuda.jit(device=True)
     def lane_place():
@@ -568,13 +574,7 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
         olds, thread = cuda.local.array((together, 4), np.float32), np.uint32(cuda.threadIdx.x)
         line, column = thread // np.uint32(side_n // 4), np.uint32(thread % np.uint32(side_n // 4) * 4)
         if column < corner.columns:
-            left = corner.column + column
-            d0, d1, d2, d3 = (
-                bias_at(bias, left),
-                bias_at(bias, left + 1),
-                bias_at(bias, left + 2),
-                bias_at(bias, left + 3),
-            )
+            d0, d1, d2, d3 = four_of(bias, corner.column + column)
             for _ in range(0, vectors, together):
                 if added:
                     for u in range(together):
@@ -603,7 +603,7 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
         olds, thread = cuda.local.array(ones_together, np.float32), np.uint32(cuda.threadIdx.x)
         line, column = thread // np.uint32(side_n), np.uint32(thread % np.uint32(side_n))
         if column < corner.columns:
-            add = bias_at(bias, corner.column + column)
+            add = one_of(bias, corner.column + column)
             for _ in range(0, singles, ones_together):
                 if added:
                     for e in range(ones_together):
@@ -644,7 +644,7 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
             store_singles(shared, base, c, bias, residual, scale, sizes, corner, i)
 
     @cuda.jit(max_registers=registers)
-    def kernel(a, b, c, bias, residual, scale, sizes, steps):
+    def product_and_finish(a, b, c, bias, residual, scale, sizes, steps):
         shared = cuda.shared.array(rooms, np.float32, alignment=16)  # for each team two tiles of A, two of B
         totals = cuda.local.array((thread_m, thread_n), np.float32)
         a_values = cuda.local.array((loads_a, a_width), np.float32)
@@ -707,7 +707,7 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
             store_rows(shared, base, c, bias, residual, scale, sizes, corner, np.uint32(4), totals)
             store_rows(shared, base, c, bias, residual, scale, sizes, corner, np.uint32(6), totals)
 
-    return kernel
+    return product_and_finish
 
 
 # ------------------------------------------------------------------------------------------- passes, and sums of parts
@@ -718,29 +718,37 @@ BLOCK = 256  # threads of a block of a pass, each with four neighbours
 @functools.lru_cache(256)
 def pass_kernel(epilogue: Epilogue) -> typing.Any:
     """The kernel ``(products, c, bias, residual, scale, sizes, steps)`` that reads all of C, and writes it, once."""
-    finished, (bias_at, _), added = finisher(epilogue), reading(epilogue), epilogue.residual
+    finished, (one_of, four_of, keep_four), added = finisher(epilogue), reading(epilogue), epilogue.residual
+
+    @cuda.jit(device=True)
+    def old_of(row, column, sizes, steps):
+        """Where in memory the residual of an element is."""
+        _, _, begin = begins(np.uint32(row // sizes.m), steps)
+        return begin + row % sizes.m * sizes.old_row + column * sizes.old_column
 
     @cuda.jit
-    def kernel(products, c, bias, residual, scale, sizes, steps):
-        first = (np.int64(cuda.blockIdx.x) * BLOCK + cuda.threadIdx.x) * 4
-        values = cuda.local.array(4, np.float32)
-        if sizes.whole and first < c.size:
-            values[0], values[1], values[2], values[3] = load128(products, first)
-        for e in range(4):
-            at = first + e
+    def pass_over_c(products, c, bias, residual, scale, sizes, steps):
+        olds, first = cuda.local.array((1, 4), np.float32), np.int64(cuda.blockIdx.x) * (4 * BLOCK)
+        if sizes.whole:
+            at = first + cuda.threadIdx.x * 4
             if at < c.size:
-                value, row, column = values[e] if sizes.whole else products[at], at // sizes.n, at % sizes.n
-                old = f0
+                row, column = at // sizes.n, at % sizes.n
                 if added:
-                    _, _, begin = begins(np.uint32(row // sizes.m), steps)
-                    old = residual[begin + row % sizes.m * sizes.old_row + column * sizes.old_column]
-                values[e] = finished(value, scale, old, bias_at(bias, column))
-                if not sizes.whole:
-                    c[at] = values[e]
-        if sizes.whole and first < c.size:
-            store128(c, first, (values[0], values[1], values[2], values[3]))
+                    keep_four(residual, old_of(row, column, sizes, steps), sizes.old_column, olds, 0)
+                o0, o1, o2, o3 = (olds[0, 0], olds[0, 1], olds[0, 2], olds[0, 3]) if added else (f0, f0, f0, f0)
+                s0, s1, s2, s3 = load128(products, at)
+                d0, d1, d2, d3 = four_of(bias, column)
+                y0, y1 = finished(s0, scale, o0, d0), finished(s1, scale, o1, d1)
+                store128(c, at, (y0, y1, finished(s2, scale, o2, d2), finished(s3, scale, o3, d3)))
+        else:
+            for e in range(4):
+                at = first + e * BLOCK + cuda.threadIdx.x
+                if at < c.size:
+                    row, column = at // sizes.n, at % sizes.n
+                    old = residual[old_of(row, column, sizes, steps)] if added else f0
+                    c[at] = finished(products[at], scale, old, one_of(bias, column))
 
-    return kernel
+    return pass_over_c
 
 
 @functools.lru_cache(256)
@@ -749,10 +757,10 @@ def sum_kernel(epilogue: Epilogue) -> typing.Any:
 
     The epilogue runs here, once, and not in the parts: a ReLU of parts is no part of a ReLU.
     """
-    finished, (bias_at, _), added = finisher(epilogue), reading(epilogue), epilogue.residual
+    finished, (one_of, _, _), added = finisher(epilogue), reading(epilogue), epilogue.residual
 
     @cuda.jit
-    def kernel(partials, c, bias, residual, scale, sizes, steps):
+    def sum_and_finish(partials, c, bias, residual, scale, sizes, steps):
         shared = cuda.shared.array(SUMS, np.float32, alignment=16)
         values, total = cuda.local.array((AT_ONCE, 4), np.float32), cuda.local.array(4, np.float32)
         thread, first = np.uint32(cuda.threadIdx.x), np.int64(cuda.blockIdx.x) * ADDERS
@@ -783,9 +791,9 @@ def sum_kernel(epilogue: Epilogue) -> typing.Any:
             if added:
                 _, _, begin = begins(np.uint32(row // sizes.m), steps)
                 old = residual[begin + row % sizes.m * sizes.old_row + column * sizes.old_column]
-            c[row * sizes.n + column] = finished(value, scale, old, bias_at(bias, column))
+            c[row * sizes.n + column] = finished(value, scale, old, one_of(bias, column))
 
-    return kernel
+    return sum_and_finish
 
 
 # ----------------------------------------------------------------------------------------------------------- launching
@@ -820,6 +828,14 @@ def plan_for(shape: Shape, multiprocessors: int, splits: tuple[int, ...], tiles:
     return min(plans, key=lambda plan: (cycles(plan), plan))
 
 
+def widened(epilogue: Epilogue, shape: Shape, whole: bool, aligned: tuple[bool, bool]) -> Epilogue:
+    """The epilogue that reads four elements at a time where it can. ``whole``: so it writes. ``aligned``: as below."""
+    row, column = shape.residual
+    rows_fit = column == 1 and row % 4 == 0 and not any(step % 4 for step in shape.steps.residual)
+    bias, residual = (4 if whole and fits else 1 for fits in (aligned[0], aligned[1] and rows_fit))
+    return epilogue._replace(bias=epilogue.bias and bias, residual=epilogue.residual and residual)
+
+
 class Launch(typing.NamedTuple):
     """All of a launch that depends on shapes, strides and alignment alone."""
 
@@ -842,8 +858,8 @@ def operand_of(extent: int, k: int, across: int, along: int, steps: tuple[int, .
 
 
 @functools.lru_cache(4096)
-def launch_of(plan: Plan, shape: Shape, epilogue: Epilogue, aligned: tuple[bool, bool, bool, bool]) -> Launch:
-    """The launch of a plan. ``aligned``: A, B, C and the residual, to 16 bytes."""
+def launch_of(plan: Plan, shape: Shape, epilogue: Epilogue, aligned: tuple[bool, bool, bool, bool, bool]) -> Launch:
+    """The launch of a plan. ``aligned``: A, B, C, the bias and the residual, to 16 bytes."""
     (tile, length, parts), (count, m, n, k, (a_row, a_column), (b_row, b_column), old, steps) = plan, shape
     teams = teams_of(tile)
     grid = blocks(m, tile.m) * blocks(n, tile.n) * parts * blocks(count, teams)
@@ -854,9 +870,7 @@ def launch_of(plan: Plan, shape: Shape, epilogue: Epilogue, aligned: tuple[bool,
     a_pitch = (a_row, a_column) if a.strided else a_row if a.deep else a_column
     b_pitch = (b_column, b_row) if b.strided else b_column if b.deep else b_row
     c_pitch, whole = (n, n % 4 == 0 and aligned[2]) if parts == 1 else (round_up(n, 4), True)
-    if epilogue.residual:
-        four = old[1] == 1 and old[0] % 4 == 0 and not any(step % 4 for step in steps.residual)
-        epilogue = epilogue._replace(residual=4 if four and aligned[3] else 1)
+    epilogue = widened(epilogue, shape, whole, aligned[3:])
     kernel = product_kernel(tile, Form(a, b, PLAIN if parts > 1 else epilogue, teams))
     sizes = Sizes(count, m, n, k, length, parts, a_pitch, b_pitch, c_pitch, whole, *old)
     return Launch(kernel, grid, (tile.threads, teams), sizes)
@@ -869,7 +883,7 @@ def scale_of(p: Problem) -> Scale:
 
 def epilogue_of(p: Problem) -> Epilogue:
     """All that a problem wants done to its products. Where something is, a factor of 1 is no reason for a kernel."""
-    wanted = Epilogue(True, p.bias is not None, int(p.residual is not None), p.activation)
+    wanted = Epilogue(True, int(p.bias is not None), int(p.residual is not None), p.activation)
     return PLAIN if wanted == PLAIN._replace(scaled=True) and p.alpha == 1 else wanted
 
 
@@ -878,10 +892,15 @@ def read_besides(p: Problem, epilogue: Epilogue) -> tuple[typing.Any, typing.Any
     return p.bias if epilogue.bias else nothing(), p.residual if epilogue.residual else nothing()
 
 
+def is_aligned(x: typing.Any) -> bool:
+    """Whether an array begins at a multiple of 16 bytes."""
+    return device.address(x) % 16 == 0
+
+
 def launch(p: Problem, plan: Plan, epilogue: Epilogue, out: typing.Any) -> None:
     """Compute all products of a problem by a plan, and finish them by an epilogue, into ``out``."""
     bias, residual = read_besides(p, epilogue)
-    aligned = tuple(device.address(x) % 16 == 0 for x in (p.a, p.b, out, residual))
+    aligned = tuple(map(is_aligned, (p.a, p.b, out, bias, residual)))
     kernel, grid, block, sizes = launch_of(plan, p.shape, epilogue, aligned)
     c, scale, steps = out.reshape(-1), scale_of(p), p.shape.steps
     if plan.parts == 1:
@@ -901,11 +920,12 @@ def launch_passes(p: Problem, products: typing.Any, epilogues: tuple[Epilogue, .
     for i, epilogue in enumerate(epilogues):
         # What is accumulated has been read when `out` is written for the first time.
         target = out if epilogue.residual or not any(one.residual for one in epilogues[i:]) else source
-        whole = n % 4 == 0 and all(device.address(x) % 16 == 0 for x in (source, target))
+        whole = n % 4 == 0 and is_aligned(source) and is_aligned(target)
         sizes = Sizes(p.shape.count, m, n, p.shape.k, 0, 1, 0, 0, n, whole, *p.shape.residual)
         bias, residual = read_besides(p, epilogue)
+        kernel = pass_kernel(widened(epilogue, p.shape, whole, (is_aligned(bias), is_aligned(residual))))
         grid = blocks(out.size, 4 * BLOCK)
-        pass_kernel(epilogue)[grid, BLOCK, p.stream](source, target, bias, residual, scale_of(p), sizes, p.shape.steps)
+        kernel[grid, BLOCK, p.stream](source, target, bias, residual, scale_of(p), sizes, p.shape.steps)
         source = target
 
 
