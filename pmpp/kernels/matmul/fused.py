@@ -280,20 +280,20 @@ def arguments(
         residual = device.as_input("residual", residual, dtypes="float32", layout="any", stream=stream)
         if not broadcasts(residual.shape, shape):
             raise ValueError(f"residual must have a shape that broadcasts to {shape}, had {residual.shape}")
-    activation, accumulate = as_activation(activation), as_flag("accumulate", accumulate)
+    activation, added_to = as_activation(activation), as_flag("accumulate", accumulate)
     alpha, beta = as_number("alpha", alpha), as_number("beta", beta)
-    if accumulate and residual is not None:
-        raise ValueError(f"residual must be None with accumulate=True, had shape {residual.shape}")
-    if accumulate and out is None:
-        raise ValueError("out must be an array with accumulate=True, was None")
+    if added_to and residual is not None:
+        raise ValueError(f"residual must be None with accumulate={accumulate!r}, had shape {residual.shape}")
+    if added_to and out is None:
+        raise ValueError(f"out must be an array with accumulate={accumulate!r}, was None")
     apart = {"a": a, "b": b, "bias": bias, "residual": residual}
     out = device.as_output("out", out, shape=shape, dtype="float32", apart=apart, stream=stream)
-    old = out if accumulate else residual
+    old = out if added_to else residual
     if beta == 0:
         old = None
     strides = [strides_of(name, x, (*leading, 1, 1)) for name, x in (("a", a), ("b", b))]
     old_strides = (0,) * len(shape) if old is None else strides_of("residual", old, shape)
-    p = Problem(out, stream=stream, bias=bias, activation=activation, alpha=alpha, beta=beta, accumulate=accumulate)
+    p = Problem(out, stream=stream, bias=bias, activation=activation, alpha=alpha, beta=beta, accumulate=added_to)
     p.shape = shape_of(shape, k, *strides, old_strides)
     if not p.done:
         p.a, p.b = memory_of("a", a), memory_of("b", b)
