@@ -483,8 +483,10 @@ figure
 # %% [markdown]
 # The interpreter counts operations of the source, so only the comparison means something. With the block's tile a
 # product costs the same whatever its size: everything is computed, and most is thrown away. A team with a tile that
-# fits does several times less. The dotted line is what has to be computed at least. For these sizes memory is the bound, since a product of *n* x *n* has 2 *n*^3 operations for
-# 12 *n*^2 bytes, which is *n* / 6 FLOP a byte. The instructions only have to be few enough not to stand in its way.
+# fits does several times less. The dotted line is what has to be computed at least.
+#
+# For these sizes memory is the bound: a product of *n* x *n* has 2 *n*^3 operations for 12 *n*^2 bytes, so *n* / 6
+# FLOP a byte. The instructions only have to be few enough not to stand in its way.
 
 # %%
 print("n     FLOP/byte   the bound")
