@@ -173,7 +173,8 @@ show(fused.begins)
 # %%
 guess = None  # elements
 
-predict(guess, 3 * 12 * 64, unit="elements", exact=True)
+everything = np.empty((1, 128, 3, 12, 64), np.float32)  # a sentence of 128 tokens
+predict(guess, everything.strides[1] // everything.itemsize, unit="elements", exact=True)
 
 # %% [markdown]
 # Only 64 of them belong to the matrix. A library that wants matrices without gaps would copy first, and the copy would

@@ -186,7 +186,7 @@ def passes_behind_a_product(draw: random.Random) -> Number:
     did = f"{passes} further kernels read and write" if passes > 1 else "a further kernel reads and writes"
     return Number(
         f"{said} A matrix of {m} x {k} is multiplied by one of {k} x {n}, at the full rate of the arithmetic. Then "
-        f"{did} every float32 of the result, at the full rate of the memory. How long does that take, in percent of the "
+        f"{did} every float32 of the result, at the full rate of the memory. How long does it take, in percent of the "
         "product's time?",
         share,
         "%",
