@@ -297,7 +297,7 @@ def arguments(
     p.shape = shape_of(shape, k, *strides, old_strides)
     if not p.done:
         p.a, p.b = memory_of("a", a), memory_of("b", b)
-        p.residual = None if old is None else memory_of("residual", old)
+        p.residual = None if old is None else span(old)  # its offsets have 64 bits
     return p
 
 
@@ -376,6 +376,14 @@ def reading(epilogue: Epilogue) -> tuple[typing.Any, typing.Any, typing.Any]:
                 to[u, e] = residual[at + e * step]
 
     return one_of, four_of, keep_four
+
+
+@cuda.jit(device=True)
+def clear(values, count):
+    """So many fours of an array of registers become 0: what is not read has a value, too."""
+    for u in range(count):
+        for e in range(4):
+            values[u, e] = f0
 
 
 @cuda.jit(device=True)
@@ -573,6 +581,7 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
         """The lines, added over the groups, finished, and written four neighbours at a time."""
         olds, thread = cuda.local.array((together, 4), np.float32), np.uint32(cuda.threadIdx.x)
         line, column = thread // np.uint32(side_n // 4), np.uint32(thread % np.uint32(side_n // 4) * 4)
+        clear(olds, together)
         if column < corner.columns:
             d0, d1, d2, d3 = four_of(bias, corner.column + column)
             for _ in range(0, vectors, together):
@@ -590,9 +599,8 @@ def product_kernel(tile: Tile, form: Form) -> typing.Any:
                             place = base + (group * 2 * lines + line) * side_n + column
                             t0, t1, t2, t3 = load128(shared, place)
                             s0, s1, s2, s3 = s0 + t0, s1 + t1, s2 + t2, s3 + t3
-                        o0, o1, o2, o3 = (olds[u, 0], olds[u, 1], olds[u, 2], olds[u, 3]) if added else (f0, f0, f0, f0)
-                        y0, y1 = finished(s0, scale, o0, d0), finished(s1, scale, o1, d1)
-                        y2, y3 = finished(s2, scale, o2, d2), finished(s3, scale, o3, d3)
+                        y0, y1 = finished(s0, scale, olds[u, 0], d0), finished(s1, scale, olds[u, 1], d1)
+                        y2, y3 = finished(s2, scale, olds[u, 2], d2), finished(s3, scale, olds[u, 3], d3)
                         at = np.uint64(corner.first) + np.uint64(row) * np.uint64(sizes.c_pitch) + np.uint64(column)
                         store128(c, at, (y0, y1, y2, y3))
                     line = np.uint32(line + vector_step)
@@ -729,17 +737,18 @@ def pass_kernel(epilogue: Epilogue) -> typing.Any:
     @cuda.jit
     def pass_over_c(products, c, bias, residual, scale, sizes, steps):
         olds, first = cuda.local.array((1, 4), np.float32), np.int64(cuda.blockIdx.x) * (4 * BLOCK)
+        clear(olds, 1)
         if sizes.whole:
             at = first + cuda.threadIdx.x * 4
             if at < c.size:
                 row, column = at // sizes.n, at % sizes.n
                 if added:
                     keep_four(residual, old_of(row, column, sizes, steps), sizes.old_column, olds, 0)
-                o0, o1, o2, o3 = (olds[0, 0], olds[0, 1], olds[0, 2], olds[0, 3]) if added else (f0, f0, f0, f0)
                 s0, s1, s2, s3 = load128(products, at)
                 d0, d1, d2, d3 = four_of(bias, column)
-                y0, y1 = finished(s0, scale, o0, d0), finished(s1, scale, o1, d1)
-                store128(c, at, (y0, y1, finished(s2, scale, o2, d2), finished(s3, scale, o3, d3)))
+                y0, y1 = finished(s0, scale, olds[0, 0], d0), finished(s1, scale, olds[0, 1], d1)
+                y2, y3 = finished(s2, scale, olds[0, 2], d2), finished(s3, scale, olds[0, 3], d3)
+                store128(c, at, (y0, y1, y2, y3))
         else:
             for e in range(4):
                 at = first + e * BLOCK + cuda.threadIdx.x

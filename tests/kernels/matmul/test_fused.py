@@ -329,7 +329,7 @@ def test_each_step_of_an_epilogue_is_a_pass_over_c_until_it_is_fused():
     assert passes == [c, 2 * c, passes[2], c]  # scaling, residual, bias, activation
     assert c < passes[2] < 2 * c  # a row of the bias for each row of C, from the cache
     (fused,) = (report.counters["global_load_sectors"] for report in reports["epilogue"])
-    assert product + c < fused < product + 1.5 * c
+    assert product + c < fused < product + 2 * c  # the residual, and a little of the bias
     for found in reports.values():
         assert total(found, "flops_f64") == total(found, "atomic_requests") == 0
 
