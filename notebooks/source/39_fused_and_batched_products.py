@@ -13,7 +13,7 @@
 # # 39. Fused and batched products
 #
 # *What surrounds a matrix product in a network: biases, activations and residuals, and hundreds of small products at
-# once. When fusing them pays off, and when batching does. PMPP 4e: chapter 6; 5e: section 15.8. The code is
+# once. When fusing them pays off, and when batching does. PMPP 4e: chapter 6; 5e: chapter 15. The code is
 # [pmpp/kernels/matmul/fused.py](../pmpp/kernels/matmul/fused.py).*
 #
 # A product alone is rare. A layer of a network adds a bias to it and applies an activation; a block of a transformer
@@ -157,7 +157,7 @@ print("Still wrong:", fused.separate.leaves)
 # - A transposed view only exchanges the strides of rows and columns, and the reader of chapter 36 for that order.
 # - A slice of a larger array has the strides of that array.
 #
-# This function runs once for each block. `steps` has the strides of up to a few leading dimensions.
+# This function runs once in each thread. `steps` has the strides of the leading dimensions, the innermost first.
 
 # %%
 show(fused.begins)
@@ -237,7 +237,8 @@ knobs.turn(draw, side=(side, (16, 32, 64, 128, 256, 512, 1024, 2048)))
 # %% [markdown]
 # For one product there is nothing to gain. Then the gain rises with the number of products, as long as multiprocessors
 # are idle, and becomes flat when all of them have all blocks that they can hold. For products of 2048 x 2048, each of
-# which fills the GPU, it stays near 1. The model leaves out what the launches cost, which comes on top.
+# which fills the GPU, it stays near 1. The model leaves out what the launches cost, which comes on top. It also takes
+# launches to follow each other one by one, as they do in a stream.
 #
 # ## The third rung, `one_pass`: steps that share a pass
 #
