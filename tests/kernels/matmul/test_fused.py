@@ -84,14 +84,14 @@ def test_the_reference_is_numpys_matmul(name):
 def test_small_tiles_at_their_edges_with_more_products_than_a_block_has_room_for(tile):
     teams = room.teams_of(tile)
     assert teams > 1
-    for extra in (0, -1):
+    for extra in (-1,) if tile.m == 32 else (-1, 0):  # each is a kernel of its own; 32 x 32 is also drawn below
         m, n, k = tile.m + extra, tile.n + extra, tile.depth + 4 + extra
         a, b = normal(extra + 1, (teams + 1, m, k), (teams + 1, k, n))
         plan = fitted.plan_of(tile, k, 1)
         assert is_right(observe(by_plan, plan, a, b)[0], a, b)
-    a = laid_out(a, (0, 2, 1))  # K across memory in A, and along it in B
-    host = device.to_host(a)
-    assert is_right(observe(by_plan, plan, a, laid_out(b, (0, 2, 1)))[0], host, b)
+    if tile.m == 8:  # K across memory in A, and along it in B
+        given = laid_out(a, (0, 2, 1)), laid_out(b, (0, 2, 1))
+        assert is_right(observe(by_plan, plan, *given)[0], a, b)
 
 
 AXES = st.permutations(range(3))
@@ -107,7 +107,7 @@ OFFSET = st.sampled_from((0, 0, 1, 2, 4))
     parts=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
-@hypothesis.settings(max_examples=6)
+@hypothesis.settings(max_examples=5)
 def test_any_strides_and_alignment(shape, layouts, offsets, tile, parts, seed):
     count, m, n, k = shape
     hosts = normal(seed, (count, m, k), (count, k, n), (count, m, n))
