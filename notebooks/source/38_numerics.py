@@ -856,4 +856,4 @@ print(f"a float64 has {bins} bins for 16 exponents each: {bins * 8 * 256 / 1024:
 #
 # *Bins.* A fraction of 53 bits leaves hardly room for a sum in an int64, either. It would be cut into two pieces first.
 #
-# Go on with [chapter 46](46_pooling_and_activations.ipynb), the first on the layers of neural networks.
+# Go on with [chapter 39](39_fused_and_batched_products.ipynb): many products at once, and what stands around them.

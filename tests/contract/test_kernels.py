@@ -36,6 +36,8 @@ from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, real
 from pmpp.kernels.matmul import batched
+from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, real
+from pmpp.kernels.matmul import batched, fused
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
@@ -75,6 +77,8 @@ def products_of_batches():
         for tile in tiles[::-1]:  # the smallest first: it is compiled fastest
             with mock.patch.object(batched, "tile_for", lambda *_, tile=tile: tile):
                 batched.multiply(a, one)
+    every_second = strided(device.to_device(np.ones(6 * 32, np.float32)), (3, 16), (64, 2))
+    fused.batched(every_second, np.ones((16, 4), np.float32))
 
 
 @further(convolution)

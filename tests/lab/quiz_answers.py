@@ -12,7 +12,7 @@ import numpy as np
 from pmpp import nn, simt
 from pmpp.kernels import matmul, reduction, transpose, vector_add
 from pmpp.kernels.convolution_layer.definition import Layer
-from pmpp.kernels.matmul import matvec
+from pmpp.kernels.matmul import fused, matvec
 from pmpp.kernels.memory_or_compute import polynomial
 from pmpp.lab.publish.quiz import threads as quiz_threads
 
@@ -155,6 +155,10 @@ def seconds_of_a_search(choices, refused, pruned, classes, compiling, timing):
         for _ in range(classes):
             seconds += timing
     return seconds
+def passes_behind_a_product(flops, bandwidth, m, n, k, passes):
+    product = fused.cost(1, m, n, k).flops / flops
+    read_and_written = np.empty((2, m, n), np.float32).nbytes
+    return 100 * sum(read_and_written / bandwidth for _ in range(passes)) / product
 
 
 def least_time_of_a_transpose(side, size, bandwidth):

@@ -4,7 +4,9 @@ The ladder goes from one thread an element of C to tiles in shared memory and in
 The room is `pmpp.kernels.matmul.ladder`, and its chapter notebooks/12_matmul.ipynb. A matrix times a vector is the room
 `pmpp.kernels.matmul.matvec`, of notebooks/32_matrix_vector.ipynb. `pmpp.kernels.matmul.fitted` is the room of
 notebooks/36_products_of_any_shape.ipynb: a tile for each shape, and long sums that several blocks share.
-`pmpp.kernels.matmul.batched` multiplies many matrices at once, for convolutions that become such products.
+`pmpp.kernels.matmul.fused` is the room of notebooks/39_fused_and_batched_products.ipynb: many products at once, of any
+strides, with a bias, a residual and an activation. `pmpp.kernels.matmul.batched` multiplies many matrices at once, for
+convolutions that become such products.
 `matmul` takes the room that fits the shape, and its last rung.
 """
 

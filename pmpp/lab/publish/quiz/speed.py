@@ -209,6 +209,30 @@ def seconds_of_a_search(draw: random.Random) -> Number:
             "compiling": compiling,
             "timing": timing,
         },
+@question("39_fused_and_batched_products")
+def passes_behind_a_product(draw: random.Random) -> Number:
+    """What passes over a product's result take, compared with the product."""
+    flops, bandwidth, said = machine(draw)
+    k, passes = draw.choice((64, 128, 256, 512, 768, 1024, 2048, 4096)), draw.choice((1, 2, 3, 4))
+    m, n = draw.choice((2048, 4096, 8192)), draw.choice((1024, 3072, 4096))
+    share = 100 * passes * 4 * flops / (bandwidth * k)
+    did = f"{passes} further kernels read and write" if passes > 1 else "a further kernel reads and writes"
+    return Number(
+        f"{said} A matrix of {m} x {k} is multiplied by one of {k} x {n}, at the full rate of the arithmetic. Then "
+        f"{did} every float32 of the result, at the full rate of the memory. How long does it take, in percent of the "
+        "product's time?",
+        share,
+        "%",
+        f"{passes} x 8 bytes for each element, and 2 x {k} operations: the sizes of the result cancel. That is "
+        f"{4 * passes} times the ridge, divided by {k}.",
+        {
+            share / 2: "An element is read, and it is written: 8 bytes.",
+            share * 2: "A multiply-add is two operations.",
+            share / 4: "An element has 4 bytes.",
+        }
+        | ({share / passes: "This is one pass."} if passes > 1 else {}),
+        within=0.02,
+        given={"flops": flops, "bandwidth": bandwidth, "m": m, "n": n, "k": k, "passes": passes},
     )
 
 
