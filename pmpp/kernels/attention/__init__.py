@@ -1,6 +1,6 @@
 """Attention: for each query the mean of all values, weighted by a softmax of the query's products with the keys.
 
-The room is `pmpp.kernels.attention.ladder` (chapter notebooks/52_attention.ipynb): from scores that are written to
+The room is `pmpp.kernels.attention.ladder` (chapter notebooks/75_attention.ipynb): from scores that are written to
 memory to tiles that never leave the multiprocessor. `attention` takes the rung to use.
 """
 

@@ -1,4 +1,4 @@
-"""Exercises of notebooks/52_attention.ipynb: attention in one pass, parts put together, and tiles that nobody sees."""
+"""Exercises of notebooks/75_attention.ipynb: attention in one pass, parts put together, and tiles that nobody sees."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Attention: each query's mean of the values, weighted by the softmax of its products with the keys. In float32.
 
-Chapter: notebooks/52_attention.ipynb.  PMPP 5e ch. 20.
+Chapter: notebooks/75_attention.ipynb.  PMPP 5e ch. 20.
 
 A query q is a vector of ``size`` elements, and so are the keys k_j and the values v_j. The query's scores are
 scale * (q . k_j), its weights the softmax of these, and its result is the sum of weight_j v_j. A head has many queries

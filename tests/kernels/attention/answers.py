@@ -1,4 +1,4 @@
-"""Answers to the exercises of chapter 52: wrong ones with their mistakes, and other right ones."""
+"""Answers to the exercises of chapter 75: wrong ones with their mistakes, and other right ones."""
 
 import math
 
