@@ -85,7 +85,6 @@ for row, number in zip(axes, (0, 5, 9), strict=True):
         ax.set_axis_off()
     row[-1].bar(range(10), out[number], color=palette.COLOURS[0])
     row[-1].set(yticks=[], xticks=range(0, 10, 3))
-figure
 
 # %% [markdown]
 # On the left is a query, beside it the six keys with the largest weights, and on the right the result: how much of each
@@ -141,9 +140,12 @@ def bounds():
     costs = [attention.cost(8, 16, 16, int(n), int(n), 64) for n in lengths]
     moved, scores = np.array([cost.bytes for cost in costs]), 16.0 * 8 * 16 * lengths**2
     lines = {"arithmetic": np.array([cost.flops for cost in costs]) / ceilings.fma_f32}
-    lines |= {"inputs and result": moved / ceilings.bandwidth, "and scores": (moved + scores) / ceilings.bandwidth}
+    lines |= {
+        "inputs and result": moved / ceilings.bandwidth,
+        "inputs, result and scores": (moved + scores) / ceilings.bandwidth,
+    }
     for (name, times), colour, marker in zip(lines.items(), palette.COLOURS, "os^", strict=False):
-        ax.plot(lengths, 1e3 * times, color=colour, marker=marker, label=name)
+        ax.plot(lengths, 1e3 * times, "--" if marker == "o" else "-", color=colour, marker=marker, label=name)
     ax.set(xscale="log", yscale="log", xlabel="queries and keys", ylabel="least time (ms)")
     ax.legend(title="8 texts, 16 heads of 64")
     return figure
@@ -152,8 +154,8 @@ def bounds():
 plots.drawn(bounds)
 
 # %% [markdown]
-# Without the scores, memory is the bound only on the far left. With them the two lines run side by side: the time of
-# moving scores is of the size of the time of computing them, for texts of every length. A kernel that does one after
+# Without the scores, memory is the bound only on the far left. With them the upper two lines lie on one another: moving
+# the scores takes about as long as computing them, for texts of every length. A kernel that does one after
 # the other takes about the sum of both. In float16, on matrix units, arithmetic is ten times as fast, and then the
 # scores are all that counts.
 #
@@ -172,7 +174,7 @@ show(attention.reference)
 # matrices at a time, and the softmax has a block for each query.
 
 # %%
-show(attention.materialised)
+show(attention.materialised.launch)
 show(attention.weights_kernel)
 
 # %% [markdown]
@@ -196,7 +198,8 @@ counts = {"materialised": [moved(attention.materialised, n) for n in lengths]}
 print(dict(zip(lengths, counts["materialised"], strict=True)))
 
 # %% [markdown]
-# Three times as many keys, and nearly nine times as many bytes: it is the scores.
+# Three times as many queries and keys, and more than six times as many bytes. The inputs are three times as many, and
+# the scores nine times.
 #
 # ## Rung 2: `online`
 #
@@ -330,7 +333,7 @@ show(attention.limits)
 # %%
 def masks(queries=160, keys=224, tile=64):
     """What queries see, and the tiles that are computed for it."""
-    figure, axes = plt.subplots(1, 3, figsize=(8, 2.6), layout="constrained")
+    _, axes = plt.subplots(1, 3, figsize=(8, 2.6), layout="constrained")
     cases = {"all": (False, None), "causal": (True, None), "causal, window of 80": (True, 80)}
     away = np.arange(keys)[None] - np.arange(queries)[:, None]
     for ax, (name, mask) in zip(axes, cases.items(), strict=True):
@@ -344,7 +347,6 @@ def masks(queries=160, keys=224, tile=64):
         used = [seen[a : a + tile, b : b + tile].any() for a in range(0, queries, tile) for b in range(0, keys, tile)]
         print(f"{name}: {seen.mean():.0%} of the pairs, {sum(used)} of {len(used)} tiles")
     axes[0].set_ylabel("query")
-    return figure
 
 
 masks()

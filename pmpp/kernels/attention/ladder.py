@@ -70,7 +70,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
         k, v = (rng.standard_normal((more.get("batch", 1), groups, keys, size), dtype=np.float32) for _ in range(2))
         return q, k, v, causal, window, more.get("scale")
 
-    made = {"one": case(1, 1, 1), "no queries": case(0, 3, 4), "no keys": case(3, 0, 4)}
+    made = {"one": case(1, 1, 1, scale=0.5), "no queries": case(0, 3, 4), "no keys": case(3, 0, 4)}
     made |= {"odd": case(3, 35, 7), "a tile and one": case(65, 66, 4, True)}
     made["grouped, causal"] = case(5, 11, 4, True, heads=4, groups=2, batch=2)
     made["causal, more queries"] = case(70, 6, 4, True)  # a whole block of queries sees nothing
