@@ -13,16 +13,18 @@
 # # 75. Attention
 #
 # *Queries, keys and values, scores in memory, a softmax in one pass, tiles of keys, tiles in registers, causal masks
-# and windows, heads that share keys. Read chapters [12](12_matmul.ipynb), [30](30_reduction.ipynb),
-# [50](50_softmax.ipynb) and [64](64_im2col.ipynb) before. 90 minutes. PMPP 4e: none; 5e: sections 20.3 to 20.7.*
+# and windows, heads that share keys, a cache of keys and values, pages. Read chapters [12](12_matmul.ipynb),
+# [30](30_reduction.ipynb), [50](50_softmax.ipynb) and [64](64_im2col.ipynb) before. 105 minutes. PMPP 4e: none; 5e:
+# sections 20.3 to 20.7.*
 #
 # Language models, and many models of images, are made of two kinds of layers. One is the linear layer of
 # [chapter 74](74_linear.ipynb). The other lets the words of a text look at each other, and is called *attention*. It
 # has a softmax between two products of matrices, and we have fast kernels for all three.
 #
 # **The question of this chapter: three fast kernels one after another are not a fast attention. What is lost between
-# them, and how does one kernel keep it?** The code is the room
-# [pmpp/kernels/attention](../pmpp/kernels/attention/ladder.py).
+# them, and how does one kernel keep it?** The code is two rooms:
+# [pmpp/kernels/attention](../pmpp/kernels/attention/ladder.py), and
+# [pmpp/kernels/attention/decode.py](../pmpp/kernels/attention/decode.py) for a single query.
 
 # %%
 import math
@@ -32,6 +34,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict
 from pmpp.kernels import attention
+from pmpp.kernels.attention import decode
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -395,8 +398,90 @@ repeated = device.to_host(attention.attention(q, k.repeat(2, 1), v.repeat(2, 1),
 print("the same as with keys and values repeated:", np.array_equal(ours, repeated))
 
 # %% [markdown]
-# The arithmetic is that of four heads, and the keys are read from memory once for all of them. When a model writes word
-# by word, that is what counts: the keys of all words before are read for each new word.
+# The arithmetic is that of four heads, and the keys are read from memory once for all of them. For many queries that
+# hardly matters. For one it is all that counts.
+#
+# ## One query at a time
+#
+# A model that writes a text adds one word, looks at all words so far, and adds the next. Their keys and values do not
+# change, so they are kept, in a *KV cache*. Each step then has one query a head.
+
+# %%
+for shared in (1, 4, 8):
+    cost = decode.cost(64, 32, 32 // shared, 8192, 128)
+    least = roofline.bound(cost, roofline.ceilings("matmul"))
+    print(
+        f"{shared} heads share a key: {cost.intensity:4.2f} FLOP a byte, {1e3 * least.seconds:6.2f} ms, by {least.side}"
+    )
+
+# %% [markdown]
+# A key is used once for each head that shares it, and so is a value. So memory is the bound, and tiles have nothing to
+# keep. This is the product of a matrix and a vector once more ([chapter 32](32_matrix_vector.ipynb)), and the same
+# things count: bytes under way, and enough blocks.
+#
+# In the room [decode](../pmpp/kernels/attention/decode.py) eight lanes have a key, so a warp has four keys at a time. A
+# lane has 16 elements of the key and of the value, and asks for all of them before it uses one. Each team of eight
+# keeps an online softmax of its own. In the end the teams put together what they found, and so do the warps.
+
+# %%
+show(decode.part_kernel)
+
+# %% [markdown]
+# In `head_by_head` a block has one head of q. In `grouped` it has up to four that share their keys.
+#
+# **Predict, then run.** Eight heads share one head of keys. There are 64 keys of 32 elements. How many times as many
+# bytes does `head_by_head` load?
+
+# %%
+guess = None  # times as many bytes
+
+q = rng.standard_normal((1, 8, 32), dtype=np.float32)
+k, v = (rng.standard_normal((1, 1, 64, 32), dtype=np.float32) for _ in range(2))
+lengths = np.array([64], np.int32)
+loads = [
+    lab.count(rung, q, k, v, lengths).counters["global_load_bytes"] for rung in (decode.head_by_head, decode.grouped)
+]
+predict(guess, loads[0] / loads[1], unit="times as many bytes")
+
+# %%
+print(f"{loads[0]:,} bytes head by head, {loads[1]:,} in groups of four; keys and values are {k.nbytes + v.nbytes:,}")
+
+# %% [markdown]
+# Two blocks share the eight heads, so keys are still read twice, the second time from the cache. The queries, which
+# every team loads for itself, count as well, since there are so few keys here.
+#
+# ### Parts of the keys
+#
+# 64 texts with 8 heads of keys are 512 blocks. One text has 8, and most of a large GPU would be idle. So `split` cuts
+# the keys into parts, each for a block of its own. A part leaves three things for each query: its highest score, the
+# sum of its weights, and their mean of the values. A second kernel puts them together. A part counts as much as its sum
+# would be, had it been computed with the highest score of all.
+
+# %%
+show(decode.combine_kernel)
+
+# %% [markdown]
+# The parts are joined in their order, so the result has the same bits in every run.
+#
+# ### Pages
+#
+# A text grows, and nobody knows how far. A cache with room for the longest text wastes most of its memory on the short
+# ones. A *paged* cache is cut into pages of some keys each. A table says which page has the next keys of a text, as an
+# operating system does it for programs.
+
+# %%
+table = np.array([[5, 0, 3], [2, 4, 0]], np.int32)  # pages of each text, in order
+lengths = np.array([40, 20], np.int32)
+q = rng.standard_normal((2, 4, 8), dtype=np.float32)
+k, v = (rng.standard_normal((6, 2, 16, 8), dtype=np.float32) for _ in range(2))  # six pages of 16 keys
+paged = device.to_host(decode.split(q, k, v, lengths, table))
+side_by_side = [x[table].transpose(0, 2, 1, 3, 4).reshape(2, 2, 48, 8) for x in (k, v)]
+plain = device.to_host(decode.split(q, *side_by_side, lengths))
+print("the same as side by side:", np.array_equal(paged, plain))
+
+# %% [markdown]
+# The first text has 40 keys, so of its third page only 8 are read. The third entry of the second text is never looked
+# at.
 #
 # ## The whole ladder
 #
@@ -429,6 +514,15 @@ plots.drawn(plots.sweep, "attention", family="sweep")
 plots.drawn(plots.cpu_gpu, "attention", family="sweep")
 
 # %% [markdown]
+# For a single query the ceiling is that of memory.
+
+# %%
+plots.drawn(plots.ladder, "decode", family="many texts")
+
+# %%
+plots.drawn(plots.sweep, "decode", family="one text")
+
+# %% [markdown]
 # ## What to take along
 #
 # - Between two fast kernels lies memory. What one writes and the next reads can cost as much as both compute.
@@ -438,6 +532,8 @@ plots.drawn(plots.cpu_gpu, "attention", family="sweep")
 #   from the cache.
 # - Two products in one kernel need tiles that fit together: here a warp has whole rows of the weights.
 # - A mask that can be said in two numbers can be skipped by tiles.
+# - One query is bound by memory. Keys are read once for all heads that share them, and are cut into parts so that the
+#   whole GPU is busy.
 #
 # ## Exercises
 #
@@ -458,8 +554,7 @@ check("attention/online", online)
 # %% [markdown]
 # ### 2. Parts of the keys
 #
-# If there is a single query, as when a model writes, one block would have all the work. So the keys are cut into parts,
-# each for a block of its own, and a second kernel puts together what they found.
+# Write what the second kernel of `split` does, for results of one element.
 
 # %%
 exercise("attention/combine")
