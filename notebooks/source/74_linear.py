@@ -529,4 +529,4 @@ print(f"both take the same time from {equal} rows on")
 # would add to all of them, and they do not fit into registers. Added to memory by atomics, they would have no fixed
 # order. *dy* is usually the smallest of the operands, and stays in the cache from one product to the next.
 #
-# Go on with [chapter 76](76_convolution_gradients.ipynb): the gradients of a convolution layer.
+# Go on with [chapter 75](75_attention.ipynb): a layer in which the rows of its input look at each other.

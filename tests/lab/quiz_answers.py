@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from pmpp import nn, simt
-from pmpp.kernels import matmul, reduction, transpose, vector_add
+from pmpp.kernels import attention, matmul, reduction, transpose, vector_add
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.matmul import fused, matvec
 from pmpp.kernels.memory_or_compute import polynomial
@@ -492,3 +492,8 @@ def worth_the_journey(send, cpu, gpu):
 
 def part_that_stays(share, times):
     return 1 / (1 - share / 100 + share / 100 / times)
+
+
+def scores_beside_the_inputs(heads, keys, size):
+    scores = sum(4 * keys for _ in range(heads) for _ in range(keys))
+    return scores / attention.cost(1, heads, heads, keys, keys, size).bytes

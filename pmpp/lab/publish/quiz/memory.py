@@ -342,6 +342,28 @@ def axis_that_is_not_the_last(draw: random.Random) -> Number:
     )
 
 
+@question("75_attention")
+def scores_beside_the_inputs(draw: random.Random) -> Number:
+    """How many scores there are."""
+    heads, keys, size = draw.choice((1, 8, 12, 16)), 2 ** draw.randrange(8, 15), draw.choice((32, 64, 128))
+    ratio = keys / (4 * size)
+    return Number(
+        f"A layer of attention has {heads} heads, {keys:,} queries and {keys:,} keys of {size} elements, and as many "
+        "values. It writes a result of the shape of the queries. All numbers are of 4 bytes. How many times as many "
+        "bytes are all scores as queries, keys, values and result together?",
+        ratio,
+        "times as many",
+        f"For each head {keys:,} x {keys:,} scores, and 4 x {keys:,} x {size} other numbers.",
+        {
+            4 * ratio: "There are four such arrays: queries, keys, values and the result.",
+            4 * ratio / 3: "The result counts, too.",
+            keys * ratio: "A head has a score for each query and each key, and no more.",
+        },
+        within=0.02,
+        given={"heads": heads, "keys": keys, "size": size},
+    )
+
+
 @question("80_random_numbers")
 def four_stores(draw: random.Random) -> Number:
     """Sectors of a thread that stores several neighbours."""

@@ -1,0 +1,35 @@
+"""Attention: for each query the mean of all values, weighted by a softmax of the query's products with the keys.
+
+The rooms are `pmpp.kernels.attention.ladder`, from scores that are written to memory to tiles that never leave the
+multiprocessor, and `pmpp.kernels.attention.decode`, for one query on a cache of keys and values. Both are taught in
+chapter notebooks/75_attention.ipynb. `attention` and `attention_with_cache` take the rungs
+to use.
+"""
+
+from pmpp.kernels.attention import decode
+from pmpp.kernels.attention.ladder import *
+from pmpp.kernels.attention.ladder import skipping
+
+
+def attention(q, k, v, causal=False, window=None, scale=None, *, out=None, stream=0):
+    """``softmax(scale * q @ k.T) @ v`` for each head; arguments, result and errors as in `skipping`.
+
+    >>> import numpy as np
+    >>> q, k = np.zeros((1, 2, 3, 8), np.float32), np.ones((1, 1, 3, 8), np.float32)
+    >>> v = np.float32([3, 6, 9]).reshape(1, 1, 3, 1).repeat(8, 3)
+    >>> attention(q, k, v, causal=True, scale=1.0).copy_to_host()[0, 1, :, 0]
+    array([3. , 4.5, 6. ], dtype=float32)
+    """
+    return skipping(q, k, v, causal, window, scale, out=out, stream=stream)
+
+
+def attention_with_cache(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0):
+    """Attention of one query a head on the first keys of a cache; arguments, result and errors as in `decode.split`.
+
+    >>> import numpy as np
+    >>> q, k = np.zeros((1, 2, 4), np.float32), np.zeros((1, 1, 3, 4), np.float32)
+    >>> v = np.float32([1, 3, 100]).reshape(1, 1, 3, 1).repeat(4, 3)
+    >>> attention_with_cache(q, k, v, np.int32([2]), scale=1.0).copy_to_host()[0, 1]
+    array([2., 2., 2., 2.], dtype=float32)
+    """
+    return decode.split(q, k, v, lengths, pages, scale, out=out, stream=stream)

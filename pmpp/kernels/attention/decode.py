@@ -1,0 +1,370 @@
+"""Attention for one query: a model writes a word, and looks at the keys and values of all words before.
+
+Chapter: notebooks/75_attention.ipynb.  PMPP 5e ch. 20.
+
+The keys and values of earlier words are kept, in a *KV cache*, and each new word has one query a head. A key is used
+once for each head that shares it, and so is a value: a few FLOP for each byte. So memory is the bound, and there is
+nothing to keep in a tile. What is left to do: read each key once for all heads that share it, have enough bytes under
+way, and give every multiprocessor a part of the keys, even if there is one text and one head.
+
+A cache may be *paged*: its memory is cut into pages of some keys each, and a table says which page has the next keys of
+a text. Then texts of any length share one memory, and none is copied when it grows.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.attention import ladder
+from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, grid_of
+from pmpp.kernels.common import FULL_WARP, blocks, round_up
+from pmpp.runtime import device
+from pmpp.runtime.check import as_number
+from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import load128
+
+TEAM, BLOCK = 8, 128  # lanes that share a key; threads of a block
+TEAMS, WARPS = BLOCK // TEAM, BLOCK // 32
+PER_LANE = MOST_SIZE // (4 * TEAM)  # vectors of four elements that a lane has of a key
+MOST_HEADS = 4  # of q, that a block has at a time
+LEAST_KEYS = 256  # of a part: a second launch has to pay
+FULL = 4  # blocks that each multiprocessor should have
+
+
+def reference(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    lengths: np.ndarray,
+    pages: np.ndarray | None = None,
+    scale: float | None = None,
+) -> np.ndarray:
+    """The definition in float64, one query after another, on the keys that the table leads to."""
+    out = np.zeros(q.shape)
+    for b in range(q.shape[0]):
+        table = [b] if pages is None else pages[b]
+        rows = [(table[j // k.shape[2]], j % k.shape[2]) for j in range(lengths[b])]
+        for h in range(q.shape[1]) if rows else ():
+            group = h // (q.shape[1] // k.shape[1])
+            keys, values = (np.array([x[page, group, j] for page, j in rows])[None, None] for x in (k, v))
+            out[b, h] = ladder.reference(q[b, h][None, None, None], keys, values, scale=scale)[0, 0, 0]
+    return out
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
+    """Small awkward inputs: a name, and ``(q, k, v, lengths, pages, scale)``."""
+    rng = np.random.default_rng(21) if rng is None else rng
+
+    def case(lengths: list[int], size: int, heads: int = 1, groups: int = 1, page: int = 0, times: float = 1) -> tuple:
+        table, room = None, max([*lengths, 1])
+        rows = len(lengths)
+        if page:
+            wide = blocks(room, page)
+            table = rng.permutation(rows * wide + 1)[: rows * wide].astype(np.int32).reshape(rows, wide)
+            rows, room = rows * wide + 1, page
+        q = times * rng.standard_normal((len(lengths), heads, size), dtype=np.float32)
+        k, v = (rng.standard_normal((rows, groups, room, size), dtype=np.float32) for _ in range(2))
+        return q, k, v, np.int32(lengths), table, None
+
+    made = {"one": (*case([1], 1)[:5], 0.5), "no text": case([], 4), "no key yet": case([0, 3], 4)}
+    made |= {"odd": case([35], 7, 3), "a head": case([130], 8), "different lengths": case([1, 40, 17], 12, 2, 2)}
+    made |= {"four share": case([50], 32, 4, 1), "six share": case([9], 8, 6), "of 128": case([20], 128, 2)}
+    made |= {"pages": case([7, 33], 8, 4, 2, page=16), "odd pages": case([20], 5, 1, page=3)}
+    made |= {"large scores": case([90], 8, times=300)}
+    made["a long text"] = case([700], 4)
+    return made
+
+
+def cost(batch: int, heads: int, groups: int, keys: int, size: int) -> Cost:
+    """Two products for each head and key; each key and value read once, queries read and results written."""
+    return Cost(4 * batch * heads * keys * size, 4 * batch * (2 * groups * keys * size + 2 * heads * size))
+
+
+def tolerance(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    lengths: np.ndarray,
+    pages: np.ndarray | None = None,
+    scale: float | None = None,
+) -> np.ndarray:
+    """As `ladder.tolerance`, for the largest key and value that there are."""
+    if not q.size:
+        return np.zeros(q.shape)
+    u, scale = 2.0**-24, 1 / math.sqrt(q.shape[2]) if scale is None else abs(float(scale))
+    keys = np.abs(k.astype(np.float64)).reshape(-1, k.shape[3]).max(axis=0)
+    off = u * (q.shape[2] + 6) * scale * (np.abs(q.astype(np.float64)) @ keys)[..., None]
+    return (np.expm1(2 * off) + 2 * u * (7 * int(max(lengths, default=0)) + 16)) * np.abs(v).max()
+
+
+class Sizes(typing.NamedTuple):
+    """What a launch tells its kernel.
+
+    A group of keys serves ``shared`` heads of q, in ``turns`` blocks. ``page``: keys of a page. ``part``: keys of a
+    block.
+    """
+
+    heads: int
+    shared: int
+    turns: int
+    size: int
+    page: int
+    part: int
+
+
+def arguments(q, k, v, lengths, pages=None, scale=None, *, out=None, stream=0) -> Problem:
+    """Attention of one query a head, on the first keys of a cache.
+
+    Args:
+        q: float32, shape (batch, heads, size), with size from 1 to 128. All arrays are in C order.
+        k, v: float32, shape (batch, groups, room, size), or with ``pages`` (number of pages, groups, page, size).
+            groups divides heads: heads // groups neighbouring heads of q share a head of k and v.
+        lengths: int32, shape (batch,): how many keys each text has. They are not checked: what is beyond the cache is
+            read beyond it.
+        pages: int32, shape (batch, most pages of a text): where in k and v the next keys are; None if a text has them
+            side by side. They are not checked either.
+        scale: a finite number to multiply the scores by; None for 1 / sqrt(size).
+        out: a float32 device array of the shape of q, apart from the others in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. It has the same bits in every run on one GPU. A text
+    without a key gets zeros.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+    Source: Dao et al., Flash-Decoding, 2023; Kwon et al., PagedAttention, SOSP 2023.
+
+    >>> from pmpp.kernels.attention import decode
+    >>> q, k = np.zeros((1, 1, 4), np.float32), np.zeros((1, 1, 3, 4), np.float32)
+    >>> v = np.float32([1, 3, 100]).reshape(1, 1, 3, 1).repeat(4, 3)
+    >>> decode.split(q, k, v, np.int32([2]), scale=1.0).copy_to_host()
+    array([[[2., 2., 2., 2.]]], dtype=float32)
+    """
+    stream = device.as_stream(stream)
+    q = device.as_input("q", q, dtypes="float32", ndim=3, stream=stream)
+    batch, heads, size = q.shape
+    if not 1 <= size <= MOST_SIZE:
+        raise ValueError(f"q must have a size from 1 to {MOST_SIZE} in its last dimension, had shape {q.shape}")
+    first = batch if pages is None else None
+    k = device.as_input("k", k, dtypes="float32", ndim=4, shape=(first, None, None, size), stream=stream)
+    groups, page = k.shape[1:3]
+    if not groups or heads % groups:
+        raise ValueError(f"k must have a number of heads that divides the {heads} of q, had {groups}")
+    if not page:
+        raise ValueError(f"k must have room for at least one key, had shape {k.shape}")
+    v = device.as_input("v", v, dtypes="float32", ndim=4, shape=k.shape, stream=stream)
+    lengths = device.as_input("lengths", lengths, dtypes="int32", ndim=1, shape=(batch,), stream=stream)
+    if pages is not None:
+        pages = device.as_input("pages", pages, dtypes="int32", ndim=2, shape=(batch, None), stream=stream)
+    most = page if pages is None else page * pages.shape[1]
+    scale = np.float32(1 / math.sqrt(size)) if scale is None else as_number("scale", scale)
+    apart = {"q": q, "k": k, "v": v, "lengths": lengths, "pages": pages}
+    out = device.as_output("out", out, shape=q.shape, dtype="float32", apart=apart, stream=stream)
+    table = own_pages(max(batch, 1)) if pages is None else pages
+    scale = np.float32(float(scale) * math.log2(math.e))
+    shape = batch, heads, groups, page, size
+    return Problem(out, stream=stream, q=q, k=k, v=v, lengths=lengths, table=table, scale=scale, shape=shape, most=most)
+
+
+@device.cached(64)
+def own_pages(batch: int) -> typing.Any:
+    """The table of a cache that is not paged: a text has one page, its own."""
+    return device.to_device(np.arange(batch, dtype=np.int32)[:, None])
+
+
+# ---------------------------------------------------------------------------------------------------- teams of lanes
+
+
+@cuda.jit(device=True)
+def four(x, row, column, size, wide):
+    """Four neighbours of a row, where x has rows of ``size``; zeros beyond."""
+    if wide:
+        return load128(x, row * size + column) if column < size else (f0, f0, f0, f0)
+    at = row * size + column
+    return (
+        x[at] if column < size else f0,
+        x[at + 1] if column + 1 < size else f0,
+        x[at + 2] if column + 2 < size else f0,
+        x[at + 3] if column + 3 < size else f0,
+    )
+
+
+@functools.cache
+def part_kernel(heads: int, wide: bool) -> typing.Any:
+    """The kernel ``(q, k, v, lengths, table, highests, totals, means, scale, sizes)``, for so many heads a block.
+
+    Its grid has a block for each part, turn, group and text. It leaves for each head the highest score of the part, the
+    sum of its weights and their mean of the values. All arrays but the table have one dimension.
+    """
+
+    @cuda.jit
+    def kernel(q, k, v, lengths, table, highests, totals, means, scale, sizes):
+        all_highest = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
+        all_total = cuda.shared.array((WARPS, MOST_HEADS), np.float32)
+        all_sums = cuda.shared.array((WARPS, MOST_HEADS, MOST_SIZE), np.float32)
+        own = cuda.local.array((heads, PER_LANE, 4), np.float32)
+        sums = cuda.local.array((heads, PER_LANE, 4), np.float32)
+        highest, total = cuda.local.array(heads, np.float32), cuda.local.array(heads, np.float32)
+        keys, values = cuda.local.array((PER_LANE, 4), np.float32), cuda.local.array((PER_LANE, 4), np.float32)
+        thread, size = cuda.threadIdx.x, sizes.size
+        lane, warp = thread % TEAM, thread // 32
+        part, groups = cuda.blockIdx.x, sizes.heads // sizes.shared
+        turn, group = cuda.blockIdx.y % sizes.turns, cuda.blockIdx.y // sizes.turns % groups
+        text = cuda.blockIdx.y // sizes.turns // groups
+        first_head = group * sizes.shared + turn * heads
+        for h in range(heads):
+            row = text * sizes.heads + min(first_head + h, sizes.heads - 1)  # the last again, for what is not stored
+            highest[h], total[h] = LEAST, f0
+            for c in range(PER_LANE):
+                vector = four(q, row, 4 * (lane + TEAM * c), size, wide)
+                for e in range(4):
+                    own[h, c, e], sums[h, c, e] = vector[e] * scale, f0
+        end = min(lengths[text], (part + 1) * sizes.part)
+        first = part * sizes.part
+        while first < end:
+            j = first + thread // TEAM
+            at = min(j, end - 1)  # a team without a key takes the last one, which then counts nothing
+            row = (np.int64(table[text, at // sizes.page]) * groups + group) * sizes.page + at % sizes.page
+            for c in range(PER_LANE):  # all loads come first
+                key, value = (
+                    four(k, row, 4 * (lane + TEAM * c), size, wide),
+                    four(v, row, 4 * (lane + TEAM * c), size, wide),
+                )
+                for e in range(4):
+                    keys[c, e], values[c, e] = key[e], value[e]
+            for h in range(heads):
+                score = f0
+                for c in range(PER_LANE):
+                    for e in range(4):
+                        score += own[h, c, e] * keys[c, e]
+                for distance in (1, 2, 4):
+                    score += cuda.shfl_xor_sync(FULL_WARP, score, distance)
+                if j >= end:
+                    score = LEAST
+                top = max(highest[h], score)
+                base = finite_base(top)
+                keep, weight = cuda.libdevice.exp2f(highest[h] - base), cuda.libdevice.exp2f(score - base)
+                highest[h], total[h] = top, total[h] * keep + weight
+                for c in range(PER_LANE):
+                    for e in range(4):
+                        sums[h, c, e] = sums[h, c, e] * keep + weight * values[c, e]
+            first += TEAMS
+        for h in range(heads):
+            for distance in (8, 16):  # the four teams of a warp
+                top = max(highest[h], cuda.shfl_xor_sync(FULL_WARP, highest[h], distance))
+                keep = cuda.libdevice.exp2f(highest[h] - finite_base(top))
+                highest[h], kept = top, total[h] * keep
+                total[h] = kept + cuda.shfl_xor_sync(FULL_WARP, kept, distance)
+                for c in range(PER_LANE):
+                    for e in range(4):
+                        kept = sums[h, c, e] * keep
+                        sums[h, c, e] = kept + cuda.shfl_xor_sync(FULL_WARP, kept, distance)
+            if thread % 32 < TEAM:
+                all_highest[warp, h], all_total[warp, h] = highest[h], total[h]
+                for c in range(PER_LANE):
+                    for e in range(4):
+                        all_sums[warp, h, 4 * (lane + TEAM * c) + e] = sums[h, c, e]
+        cuda.syncthreads()
+        for h in range(min(heads, sizes.shared - turn * heads)):
+            top = LEAST
+            for w in range(WARPS):
+                top = max(top, all_highest[w, h])
+            weights, added = f0, f0
+            for w in range(WARPS):
+                keep = cuda.libdevice.exp2f(all_highest[w, h] - finite_base(top))
+                weights += all_total[w, h] * keep
+                added += all_sums[w, h, thread] * keep
+            row = (part * (cuda.gridDim.y // (sizes.turns * groups)) + text) * sizes.heads + first_head + h
+            if thread < size:
+                means[row * size + thread] = added / weights if weights != f0 else f0
+            if thread == 0 and highests.size:
+                highests[row], totals[row] = top, weights
+
+    return kernel
+
+
+@device.cached(1)
+def nothing() -> typing.Any:
+    """An empty array: with a single part nobody needs its maximum and its sum."""
+    return device.empty(0, np.float32)
+
+
+def launch(p: Problem, most_heads: int, parts: int) -> None:
+    """A problem with up to so many heads a block, and with its keys in so many parts."""
+    batch, heads, groups, page, size = p.shape
+    shared = heads // groups
+    each = 1 if most_heads == 1 or shared == 1 else 2 if shared == 2 else MOST_HEADS
+    part = round_up(blocks(p.most, parts), TEAMS)
+    parts = blocks(p.most, part)
+    sizes = Sizes(heads, shared, blocks(shared, each), size, page, part)
+    q, k, v, out = (x.reshape((x.size,)) for x in (p.q, p.k, p.v, p.result))
+    wide = size % 4 == 0 and not any(device.address(x) % 16 for x in (q, k, v))
+    rows = batch * groups * sizes.turns
+    if rows > 65535:
+        raise ValueError(f"q must have so few texts and heads that 65535 blocks do for a part, needed {rows}")
+    highests, totals, means = nothing(), nothing(), out
+    if parts > 1:
+        highests, totals = (device.empty(parts * batch * heads, np.float32, stream=p.stream) for _ in range(2))
+        means = device.empty(parts * out.size, np.float32, stream=p.stream)
+    given = q, k, v, p.lengths, p.table, highests, totals, means, p.scale, sizes
+    part_kernel(each, wide)[(parts, rows), BLOCK, p.stream](*given)
+    if parts > 1:
+        grid = grid_of(blocks(out.size, BLOCK))
+        combine_kernel[grid, BLOCK, p.stream](highests, totals, means, out, batch * heads, parts)
+
+
+@cuda.jit
+def combine_kernel(highests, totals, means, out, rows, parts):
+    """Put together what parts have found: a thread for each element of the result."""
+    at = cuda.grid(1)
+    if at < out.size:
+        row, top = at // (out.size // rows), LEAST
+        for part in range(parts):
+            top = max(top, highests[part * rows + row])
+        weights, added = f0, f0
+        for part in range(parts):
+            weight = totals[part * rows + row] * cuda.libdevice.exp2f(highests[part * rows + row] - finite_base(top))
+            weights += weight
+            added += weight * means[part * out.size + at]
+        out[at] = added / weights if weights != f0 else f0
+
+
+@rung(part_kernel)
+def head_by_head(p):
+    """A block for each head of q. Eight lanes have a key, and each team of eight an online softmax of its own.
+
+    Source: as `pmpp.kernels.attention.online`.
+
+    Leaves: heads that share keys read them again.
+    """
+    launch(p, 1, 1)
+
+
+@rung(part_kernel)
+def grouped(p):
+    """A key that is in registers meets up to four heads of q.
+
+    Source: Ainslie et al., GQA, EMNLP 2023.
+
+    Leaves: one text with few heads has few blocks, and most of the GPU is idle.
+    """
+    launch(p, MOST_HEADS, 1)
+
+
+@rung(part_kernel, combine_kernel)
+def split(p):
+    """The keys are cut into parts, each for a block of its own, and a second kernel puts together what they found.
+
+    There are as many parts as keep the GPU busy, but each has at least 256 keys.
+
+    Source: Dao et al., Flash-Decoding, 2023.
+    """
+    batch, _, groups, _, _ = p.shape
+    wanted = blocks(FULL * device.limits()["multiprocessors"], max(batch * groups, 1))
+    launch(p, MOST_HEADS, max(1, min(wanted, p.most // LEAST_KEYS)))
+
+
+LADDER = (head_by_head, grouped, split)

@@ -1,0 +1,139 @@
+"""Attention on a cache: results for caches of every kind, parts, arguments, and counters against counts by hand."""
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from pmpp import cuda
+from pmpp.kernels import attention as subject
+from pmpp.kernels.attention import decode as room
+from pmpp.kernels.attention import ladder
+from pmpp.runtime import device
+from tests.kernels.attention.wrong_decode import RUNGS as WRONG
+from tests.support import judge
+from tests.support.wrong import misaligned, name_of, observe, total
+
+each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
+interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
+F32 = np.float32
+INPUTS = room.inputs()
+SOME = ["different lengths", "no key yet", "pages"]
+
+
+def arrays(batch, heads, groups, keys, size, seed=4):
+    rng = np.random.default_rng(seed)
+    shapes = (batch, heads, size), (batch, groups, keys, size), (batch, groups, keys, size)
+    return *(rng.standard_normal(shape, dtype=F32) for shape in shapes), np.full(batch, keys, np.int32)
+
+
+def right(result, *arguments):
+    return judge.right(result, room.reference(*arguments), room.tolerance(*arguments))
+
+
+def faults(function, names=SOME):
+    """All that is wrong on the first input where anything is, worst first."""
+    for arguments in (INPUTS[name] for name in names):
+        found = judge.faults(function, arguments, lambda result, arguments=arguments: right(result, *arguments))
+        if found:
+            return found
+    return []
+
+
+@interpreter_only
+@pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
+def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
+    assert faults(wrong.function)[:1] == [wrong.reason]
+
+
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=8)
+def test_any_number_of_parts_and_heads(data):
+    """What a large GPU would choose for a long cache."""
+    groups, shared, size = (data.draw(st.sampled_from(some)) for some in ([1, 2], [1, 2, 3, 5], [3, 4, 8]))
+    lengths = np.int32(data.draw(st.lists(st.integers(0, 70), min_size=1, max_size=2)))
+    q, k, v, _ = arrays(lengths.size, groups * shared, groups, 70, size)
+    p = room.arguments(q, k, v, lengths)
+    most, parts = data.draw(st.sampled_from([1, room.MOST_HEADS])), data.draw(st.integers(1, 5))
+    result, _ = observe(lambda: room.launch(p, most, parts) or p.result)
+    assert right(result, q, k, v, lengths)
+
+
+@each_rung
+def test_arrays_that_begin_anywhere(rung):
+    q, k, v, lengths = arrays(1, 2, 1, 9, 8)
+    assert right(device.to_host(rung(q, misaligned(k, 1), v, lengths)), q, k, v, lengths)
+
+
+def test_a_paged_cache_is_the_same_cache():
+    q, k, v, _ = arrays(2, 2, 1, 24, 4)
+    lengths, table = np.int32([20, 24]), np.int32([[4, 0, 5], [1, 3, 2]])
+    pages = np.empty((2, 6, 1, 8, 4), F32)
+    for text, j in np.ndindex(2, 3):
+        pages[:, table[text, j]] = k[text, :, 8 * j : 8 * j + 8], v[text, :, 8 * j : 8 * j + 8]
+    plain = device.to_host(room.split(q, k, v, lengths))
+    np.testing.assert_array_equal(device.to_host(room.split(q, *pages, lengths, table)), plain)
+
+
+def test_one_query_of_the_other_room():
+    """The last query with a causal mask sees all keys."""
+    q, k, v, lengths = arrays(1, 4, 2, 30, 8)
+    theirs = ladder.reference(q[:, :, None], k, v, True)[:, :, 0]
+    result = device.to_host(subject.attention_with_cache(q, k, v, lengths))
+    assert judge.right(result, theirs, room.tolerance(q, k, v, lengths))
+
+
+def test_out_and_stream():
+    q, k, v, lengths = arrays(1, 1, 1, 5, 4)
+    stream, out = cuda.stream(), device.empty(q.shape, F32)
+    result = room.split(q, k, v, lengths, out=out, stream=stream)
+    stream.synchronize()
+    assert result is out
+    assert right(device.to_host(out), q, k, v, lengths)
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+Q, K, N = np.ones((2, 4, 8), F32), np.ones((2, 2, 5, 8), F32), np.int32([5, 5])
+BAD = {
+    "four dimensions": ((Q[None], K, K, N), ValueError, "q must have 3 dimensions"),
+    "another batch": ((Q, K[:1], K[:1], N), ValueError, "k must have shape"),
+    "groups": ((Q, np.ones((2, 3, 5, 8), F32), K, N), ValueError, "k must have a number of heads that divides the 4"),
+    "no room": ((Q, K[:, :, :0], K[:, :, :0], N), ValueError, "k must have room"),
+    "other values": ((Q, K, K[:, :1].copy(), N), ValueError, "v must have shape"),
+    "large heads": ((np.ones((1, 1, 129), F32), K, K, N), ValueError, "q must have a size from 1 to 128"),
+    "64-bit lengths": ((Q, K, K, N.astype(np.int64)), TypeError, "lengths must be int32, was int64"),
+    "lengths of others": ((Q, K, K, N[:1]), ValueError, "lengths must have shape"),
+    "a flat table": ((Q, K, K, N, N), ValueError, "pages must have 2 dimensions"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name):
+    given, error, words = BAD[name]
+    with pytest.raises(error, match=words):
+        room.split(*given)
+
+
+# ------------------------------------------------------------------------------------------------------------- counters
+
+
+@interpreter_only
+def test_keys_are_read_once_for_heads_that_share_them():
+    """Four heads, 32 keys and values of 8: 32 bytes each. Two of a team's eight lanes have something to load."""
+    q, k, v, lengths = arrays(1, 4, 1, 32, 8)
+    for rung, times in ((room.head_by_head, 4), (room.grouped, 1)):
+        _, (report,) = observe(rung, q, k, v, lengths)
+        small = report.counters["global_load_bytes"] - times * 2 * 32 * 32
+        teams, words = room.TEAMS, 4 * room.BLOCK
+        # The query, by each team; the length; the table, once a round of 16 keys.
+        assert small == 4 * teams * 32 + times * (words + 2 * words)
+
+
+@interpreter_only
+def test_a_second_kernel_joins_the_parts():
+    q, k, v, lengths = arrays(1, 1, 1, 600, 4)
+    result, reports = observe(room.split, q, k, v, lengths)
+    assert [report.kernel for report in reports] == ["kernel", "combine_kernel"]
+    assert total(reports[1:], "global_store_bytes") == 4 * 4
+    assert right(result, q, k, v, lengths)
