@@ -11,7 +11,8 @@ common. What they pass to one another goes through a `Group`::
 
     parallel.ranks(4, step)                     # four ranks in this process, in a notebook, say
 
-In a script that is started several times, ``group = parallel.init()`` says which rank it is: see `pmpp.parallel.run`.
+In a script that is started several times, ``group = parallel.init()`` says which rank it is: see `pmpp.parallel.run`,
+and `pmpp.parallel.rendezvous` for ``torchrun`` and ``srun``.
 
 `pmpp.parallel.switchboard` matches the calls of the ranks and finds what does not fit, `algorithms` moves the data of
 each collective, `simulated` runs ranks in one process, and `traffic` counts what these send.
