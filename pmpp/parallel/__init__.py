@@ -15,7 +15,8 @@ In a script that is started several times, ``group = parallel.init()`` says whic
 and `pmpp.parallel.rendezvous` for ``torchrun`` and ``srun``.
 
 `pmpp.parallel.switchboard` matches the calls of the ranks and finds what does not fit, `algorithms` moves the data of
-each collective, `simulated` runs ranks in one process, and `traffic` counts what these send.
+each collective, `simulated` runs ranks in one process, and `traffic` counts what these send. `windows` are arrays that
+other ranks read and write by themselves.
 """
 
 from pmpp.parallel import environment, simulated

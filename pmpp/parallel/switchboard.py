@@ -8,6 +8,7 @@ arrives. Three rules say when calls meet:
 - A **send** meets a receive of the same group and tag whose ranks name each other. It waits until then, as MPI's
   ``Ssend`` does. Other libraries may copy a small message and go on; a program that relies on it works until its
   messages get larger.
+- A **signal** is there at once, and is kept until its rank waits for it, each signal for one wait.
 - A rank is in one call at a time, so its calls are met in the order of its program.
 
 From these rules follows what can never meet. A waiting rank waits for certain others, and for each of them: a receive
@@ -28,6 +29,7 @@ applications with Umpire (2000); E. Coffman, M. Elphick and A. Shoshani, System 
 
 from __future__ import annotations
 
+import collections
 import typing
 from collections.abc import Callable, Iterable, Sequence
 
@@ -36,7 +38,7 @@ import numpy as np
 from pmpp.parallel import algorithms
 
 WORLD = "world"  # the group of all ranks
-PAIRED = ("send", "recv")  # all other kinds are collectives
+PAIRED = ("send", "recv", "signal", "wait")  # all other kinds are collectives
 
 
 class CommunicationError(RuntimeError):
@@ -66,12 +68,16 @@ class NotAMember(CommunicationError):
     """A rank calls a group that it is not a member of."""
 
 
+class Stale(CommunicationError):
+    """A rank has another array where all should have the same: it missed an update, or began with other numbers."""
+
+
 class Request(typing.NamedTuple):
     """A call of one rank, as it is told to the switchboard.
 
     Attributes:
         kind: the method's name: "barrier", "broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter",
-            "all_to_all", "split", "send" or "recv".
+            "all_to_all", "split", "window", "send", "recv", "signal" or "wait".
         rank: the caller's number among all ranks of the program.
         group: the group's name, from the `Reply` that made it; `WORLD` for that of all ranks.
         where: file and line of the caller's code, as "train.py:31".
@@ -137,6 +143,7 @@ class Switchboard:
         self._ended: dict[int, str] = {}  # how, by rank
         self._last: dict[int, str] = {}  # by rank, the last call that was answered, and where
         self._made: dict[str, list[Request]] = {WORLD: []}  # by group, the calls of split that made it
+        self._signals: collections.Counter[tuple] = collections.Counter()  # by group, from and to
         self._parted: dict[str, list[Request]] = {}  # by group, the first collective called from several lines
 
     def arrive(self, request: Request) -> Answers:
@@ -146,6 +153,8 @@ class Switchboard:
         if request.rank not in self.groups[request.group]:
             return self._broken(_not_a_member(request, self.groups[request.group]), also=request.rank)
         self.waiting[request.rank] = request
+        if request.kind in ("signal", "wait"):
+            return self._signal(request) or self._hopeless(request)
         if request.kind in PAIRED:
             return self._pair(request) or self._hopeless(request)
         return self._collective(request) or self._hopeless(request)
@@ -178,6 +187,22 @@ class Switchboard:
         (arrived,) = self._network(self.groups[send.group]).step([message])
         return self._answer({send.rank: Reply(), receive.rank: Reply(arrived)})
 
+    def _signal(self, request: Request) -> Answers:
+        """A signal does not wait for anybody; a wait takes one that is there."""
+        mine, partner = self._place(request), self.groups[request.group][request.peer]
+        if request.kind == "wait":
+            name = request.group, request.peer, mine
+            if not self._signals[name]:
+                return []
+            self._signals[name] -= 1
+            return self._answer({request.rank: Reply()})
+        self._network(self.groups[request.group]).step([(mine, request.peer, np.empty(0, np.uint8))])
+        other = self.waiting.get(partner)
+        if other is not None and (other.kind, other.group, other.peer) == ("wait", request.group, mine):
+            return self._answer({request.rank: Reply(), partner: Reply()})
+        self._signals[request.group, mine, request.peer] += 1
+        return self._answer({request.rank: Reply()})
+
     def _collective(self, request: Request) -> Answers:
         """The collective of a group, if all its members are there."""
         members = self.groups[request.group]
@@ -189,6 +214,9 @@ class Switchboard:
         if request.group not in self._parted and len({call.where for call in calls}) > 1:
             self._parted[request.group] = [call._replace(payload=None) for call in calls]
         network, parts = self._network(members), [call.payload for call in calls]
+        if request.kind == "window":
+            algorithms.barrier(len(members), network)
+            return self._answer({rank: Reply(group=f"{request.group}/{request.number}") for rank in members})
         if request.kind == "split":
             return self._answer(self._split(calls, algorithms.carry_out("all_gather", parts, None, None, network)[0]))
         results = algorithms.carry_out(request.kind, parts, request.op, request.root, network)
@@ -300,9 +328,10 @@ class Switchboard:
         return self._with_history(error, next(iter(groups), ""))
 
     def _circle_of_one_kind(self, calls: list[Request]) -> CommunicationError:
-        """All in the circle send, or all receive."""
-        sends = calls[0].kind == "send"
-        does, missing = ("sends to", "receive") if sends else ("receives from", "send")
+        """All in the circle send, or all receive, or all wait for a signal."""
+        does, missing = {"send": ("sends to", "receive"), "recv": ("receives from", "send")}.get(
+            calls[0].kind, ("waits for a signal of", "signal")
+        )
         waits = [f"rank {c.rank} {does} {self.groups[c.group][c.peer]} at {c.where}" for c in calls]
         each = {1: "it waits for itself to", 2: "each waits for the other to"}.get(
             len(calls), "each waits for the next to"
@@ -349,6 +378,22 @@ def disagreement(calls: Sequence[Request]) -> CommunicationError | None:
             ]
             return Mismatch(f"ranks disagree on the {name} of {calls[0].kind}: {', '.join(says)}", _named(differing))
     return None
+
+
+def stale(digests: Sequence[bytes], members: Sequence[int], name: str, where: str) -> CommunicationError | None:
+    """The error, if the digests of one array differ among the members of a group. Rank 0 of it is right in doubt."""
+    alike: dict[bytes, list[int]] = {}
+    for member, digest in zip(members, digests, strict=True):
+        alike.setdefault(digest, []).append(member)
+    if len(alike) == 1:
+        return None
+    right = max(alike.values(), key=len)  # the first of the longest, which is that of rank 0 in doubt
+    others = [member for member in members if member not in right]
+    return Stale(
+        f"{_ranks(others)} {'has' if len(others) == 1 else 'have'} another {name} than {_ranks(right)} at {where}: it "
+        "has missed an update, or began with other numbers",
+        tuple(others + right),
+    )
 
 
 def _not_a_member(request: Request, members: tuple[int, ...]) -> CommunicationError:
@@ -407,7 +452,7 @@ def _call(request: Request) -> str:
     """The call as code, with what tells it from others: "recv(source=1, tag=3)"."""
     given = []
     if request.peer is not None:
-        given.append(f"{'to' if request.kind == 'send' else 'source'}={request.peer}")
+        given.append(f"{'to' if request.kind in ('send', 'signal') else 'source'}={request.peer}")
     if request.root is not None:
         given.append(f"root={request.root}")
     if request.tag:

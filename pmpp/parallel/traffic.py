@@ -56,6 +56,7 @@ class Traffic:
         self.nbytes: collections.Counter[tuple[int, int]] = collections.Counter()
         self.kinds: dict[str, list[int]] = {}
         self.kind = ""  # of the call that messages belong to
+        self.signals: dict[tuple, list[float]] = {}  # by group, from and to: when they arrive
 
     def between(self, members: tuple[int, ...]) -> CountedNetwork:
         """The network of one call of a group."""
@@ -74,10 +75,29 @@ class Traffic:
             self.nbytes[source, target] += nbytes
             self.kinds[self.kind][1] += 1
             self.kinds[self.kind][2] += nbytes
+            if self.kind == "signal":  # which nobody waits for yet
+                continue
             takes = self.links.seconds(nbytes) if self.links else 0.0
             ends.append((source, target, max(self.clocks[source], self.clocks[target]) + takes))
         for source, target, end in ends:
             self.clocks[source], self.clocks[target] = max(self.clocks[source], end), max(self.clocks[target], end)
+
+    def one_sided(self, source: int, target: int, nbytes: int, rank: int) -> None:
+        """A message that ``rank`` reads or writes by itself: the clock of the other rank does not wait for it."""
+        self.messages[source, target] += 1
+        self.nbytes[source, target] += nbytes
+        counts = self.kinds.setdefault("write" if rank == source else "read", [0, 0, 0])
+        counts[:] = counts[0] + 1, counts[1] + 1, counts[2] + nbytes
+        self.clocks[rank] += self.links.seconds(nbytes) if self.links else 0.0
+
+    def signal(self, group: str, source: int, target: int) -> None:
+        """A signal is on its way; who sends it does not wait."""
+        takes = self.links.seconds(0) if self.links else 0.0
+        self.signals.setdefault((group, source, target), []).append(self.clocks[source] + takes)
+
+    def wait(self, group: str, source: int, target: int) -> None:
+        """Who waits for a signal goes on when it has arrived."""
+        self.clocks[target] = max(self.clocks[target], self.signals[group, source, target].pop(0))
 
 
 class CountedNetwork(algorithms.Network):
