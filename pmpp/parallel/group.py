@@ -306,6 +306,39 @@ class Group:
         box.copy_to_device(reply.payload, stream=device.as_stream(stream))
         return out
 
+    def send_recv(
+        self, x: typing.Any, to: int, out: typing.Any, source: int, *, tag: int = 0, stream: typing.Any = 0
+    ) -> typing.Any:
+        """Send an array to rank ``to`` and meanwhile fill ``out`` with what rank ``source`` sends. Returns ``out``.
+
+        Both may be met by `send`, `recv` or `send_recv` of the others. All ranks of a ring can call it at once, where
+        `send` would wait for ever. ``out`` may have another shape and dtype than x, and shares no memory with it.
+
+        >>> from pmpp import parallel
+        >>> def step(group):
+        ...     right, left = (group.rank + 1) % group.size, (group.rank - 1) % group.size
+        ...     box = device.empty(1, np.int64)
+        ...     return group.send_recv(np.array([group.rank]), right, box, left).copy_to_host().tolist()
+        >>> parallel.ranks(3, step)
+        [[2], [0], [1]]
+        """
+        if out is None:
+            raise TypeError("out must be a device array to receive into, was None: see device.empty(shape, dtype)")
+        x, peer = self._input("x", x, ANY, stream), self._rank("to", to)
+        source, tag = self._rank("source", source), as_integer("tag", tag, 0, 2**31 - 1)
+        shape, dtype = self._described("out", out, stream)
+        box = self._output(out, shape, dtype, x, stream)
+        if x.size and box.size and device.address(x) == device.address(box):
+            raise ValueError("out must share no memory with x, which is sent while out is filled")
+        stream = device.as_stream(stream)
+        request = self._request(
+            "send_recv", peer=peer, tag=tag, array=x, source=source, out_dtype=str(dtype), out_shape=shape
+        )
+        self._transport.look_at(request, x, box)
+        reply = self._transport.exchange(request._replace(payload=self._on_host(x, stream)))
+        box.copy_to_device(reply.payload, stream=stream)
+        return out
+
     # ------------------------------------------------------------------------------------------ from arrays to requests
 
     def _collective(

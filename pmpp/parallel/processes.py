@@ -82,8 +82,8 @@ def receive(connection: Connection) -> tuple[dict, np.ndarray | None]:
 
 def request_of(header: dict, array: np.ndarray | None) -> Request:
     """The request that a rank has sent. JSON has no tuples."""
-    shape = header["shape"]
-    return Request(**header | {"shape": None if shape is None else tuple(shape), "payload": array})
+    shapes = {name: None if header[name] is None else tuple(header[name]) for name in ("shape", "out_shape")}
+    return Request(**header | shapes | {"payload": array})
 
 
 def described(answer: Reply | CommunicationError) -> tuple[dict, np.ndarray | None]:
@@ -214,7 +214,7 @@ class Exchange:
             request = request_of(header, array)
             with self._turn:
                 self._calls[rank] = request
-                self.traffic.kind = "send" if request.kind == "recv" else request.kind
+                self.traffic.enter(request)
                 answers = self.board.arrive(request)
             self._deliver(answers)
 
@@ -231,6 +231,7 @@ class Exchange:
         self._deliver(answers)
 
     def _deliver(self, answers: Answers) -> None:
+        self.traffic.leave(answers)
         for rank, answer in answers:
             self.tell(rank, *described(answer))
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from pmpp.parallel.group import Group, Transport, place_of
 from pmpp.parallel.owners import Owners, check_written
-from pmpp.parallel.switchboard import WORLD, Answers, CommunicationError, NotAMember, Reply, Request, Switchboard
+from pmpp.parallel.switchboard import POINT, WORLD, Answers, CommunicationError, NotAMember, Reply, Request, Switchboard
 from pmpp.parallel.traffic import Links, Report, Traffic
 from pmpp.parallel.windows import Buffer, Window, Windows
 from pmpp.runtime.check import as_integer, as_number
@@ -92,9 +92,10 @@ class Run(Transport):
         if self.stopping:
             raise Stopped
         self._refuse_strangers(request)
-        self.traffic.kind = "send" if request.kind == "recv" else request.kind
+        self.traffic.enter(request)
         self.accesses.called(request)
         answers = self.board.arrive(request)
+        self.traffic.leave(answers)
         self._order(request, answers)
         self._tell(answers)
         self.random[request.rank] = random_states()
@@ -121,6 +122,9 @@ class Run(Transport):
                 self._arrived(request.group, request.rank, peer)
         elif request.kind == "wait" and told:
             self._arrived(request.group, members[request.peer], request.rank)
+        elif request.kind in POINT:
+            for pair in self.board.met:  # a send returns when it is received: each has heard of the other
+                self.accesses.passes(pair, pair)
         elif told:
             self.accesses.met(request, members)
 

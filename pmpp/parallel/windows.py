@@ -102,16 +102,12 @@ class Windows:
     def met(self, request: Request, members: tuple[int, ...]) -> None:
         """Calls have met, of which this was the last: what comes before what from now on."""
         root = members[request.root] if request.root is not None else None
-        mine = request.rank
         if request.kind in ALL:
             self.passes(members, members)
         elif request.kind == "broadcast":
             self.passes([root], members)
         elif request.kind == "reduce":
             self.passes(members, [root])
-        elif request.kind in ("send", "recv"):  # a send returns when it is received: each has heard of the other
-            pair = [mine, members[request.peer]]
-            self.passes(pair, pair)
 
     def signal(self, group: str, source: int, target: int) -> None:
         """A signal is on its way."""

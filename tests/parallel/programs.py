@@ -355,6 +355,24 @@ def a_rank_sends_to_itself(group, mended):
     return 0
 
 
+@program(Deadlock, (0, 1, 2), size=3, result=[2, 0, 1])
+def all_exchange_with_their_right_neighbour(group, mended):
+    """What a rank receives has to come from the left, if all send to the right."""
+    right, left = (group.rank + 1) % group.size, (group.rank - 1) % group.size
+    box = device.empty((), np.int64)
+    group.send_recv(np.array(group.rank), right, box, left if mended else right)  # BUG
+    return first(box)
+
+
+@program(Mismatch, (1, 0), size=2, result=0)
+def pieces_of_a_ring_that_differ_in_length(group, mended):
+    pieces = np.array_split(np.arange(3), 2)  # of 2 and 1
+    other = 1 - group.rank
+    box = device.empty(len(pieces[other]) if mended else 1, np.int64)
+    group.send_recv(pieces[group.rank], other, box, other)  # BUG
+    return 0
+
+
 @program(Deadlock, (0, 1), size=2, result=0)
 def a_barrier_before_the_receive_is_served(group, mended):
     x = ones()
