@@ -181,6 +181,10 @@ def all_pieces_in_each_step(group, pieces, step):
     elementwise.add(pieces[k], boxes[k], out=pieces[k])
 
 
+def nothing(group, pieces, step):
+    pass
+
+
 def by_all_reduce(group, pieces, step):
     if step == 0:
         for piece in pieces:
@@ -270,7 +274,7 @@ ALSO_RIGHT = (
 WRONG = (
     ("all_reduce/pass_right", all_send_first, "deadlock", "rank 0 sends to 1 at .* each waits for the other"),
     ("all_reduce/pass_right", all_receive_first, "deadlock", "rank 0 receives from 1"),
-    ("all_reduce/pass_right", with_itself, "deadlock", "with 1 rank: .*waits for itself"),
+    ("all_reduce/pass_right", with_itself, "deadlock", "with 1 rank .*waits for itself"),
     ("all_reduce/pass_right", one_receives_first, "one after another", "with 4 ranks 4 messages follow"),
     ("all_reduce/pass_right", to_the_left, "wrong neighbour", "rank 0 must return what rank 3 had"),
     ("all_reduce/pass_right", without_the_last, "wrong neighbour", "rank 0 must return what rank 1 had"),
@@ -279,6 +283,7 @@ WRONG = (
     ("all_reduce/pass_right", into_itself, "x changes", "own array has changed"),
     ("all_reduce/ring_step", sends_first, "deadlock", "each waits for the other"),
     ("all_reduce/ring_step", its_own_every_time, "parts missing", "to be sent in the next"),
+    ("all_reduce/ring_step", nothing, "not started", "no rank has sent anything"),
     ("all_reduce/ring_step", not_added, "not added", "one part alone"),
     ("all_reduce/ring_step", adds_twice, "added twice", "twice or more"),
     ("all_reduce/ring_step", begins_with_the_next, "another piece", "in step 0 rank r sends piece r"),

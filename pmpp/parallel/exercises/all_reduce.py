@@ -25,7 +25,7 @@ def ranks_of(case: str, size: int, function: Callable, *args: typing.Any) -> typ
     try:
         return parallel.ranks(size, function, *args, links=SECOND)
     except Deadlock as error:
-        raise Mistake("deadlock", f"{case}: {error}") from error
+        raise Mistake("deadlock", f"{case} {str(error).removeprefix('deadlock: ')}") from error
     except (ForeignMemory, UnwrittenMemory) as error:
         raise Mistake("memory", f"{case}: {error}") from error
     except CommunicationError as error:
@@ -115,6 +115,8 @@ def judge_ring_step(answer: Callable) -> str:
         # Piece k has k + 1 elements. A number tells of which ranks it is the sum, and how often each is in it.
         parts = [[np.full(k + 1, 10.0**rank, np.float32) for k in range(size)] for rank in range(size)]
         found = ranks_of(case, size, run)
+        if not found.report.messages:
+            raise Mistake("not started", f"{case} no rank has sent anything")
         whole = float(sum(10**rank for rank in range(size)))
         for rank, pieces in enumerate(found):
             k = (rank + 1) % size
