@@ -1,9 +1,9 @@
 """Tensor parallelism: every rank has a part of each layer's weights, and all ranks work on the same examples.
 
 A linear layer can be cut in two ways. `ColumnLinear` has some of the outputs: it needs the whole input, and makes a
-part of the output. `RowLinear` has the weights of some of the inputs: it needs that part of the input, and makes a sum that
-lacks the parts of the others, so the ranks add theirs up. One after the other they need one all-reduce in the forward
-pass, and one in the backward pass::
+part of the output. `RowLinear` has the weights of some of the inputs: it needs that part of the input, and makes a sum
+that lacks the parts of the others, so the ranks add theirs up. One after the other they need one all-reduce in the
+forward pass, and one in the backward pass::
 
     hidden = F.relu(ColumnLinear(group, first)(x))      # each rank has some of the hidden features
     y = RowLinear(group, second)(hidden)                # all ranks have y
