@@ -649,3 +649,5 @@ for name in ("division", "multiply-add", "loop, a count for each lane"):
 # (b) None. The compiler makes one FFMA of the product and the sum, and a multiply-add counts as two operations in both.
 # (c) `trips[i]` is loaded before each trip as it is written, and once by the GPU: requests and sectors differ. The loop
 # is unrolled, so there are fewer branches.
+#
+# Go on with [chapter 99](99_all_reduce.ipynb): several GPUs, and how they make a sum.

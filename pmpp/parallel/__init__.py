@@ -11,10 +11,13 @@ common. What they pass to one another goes through a `Group`::
 
     parallel.ranks(4, step)                     # four ranks in this process, in a notebook, say
 
-In a script that is started several times, ``group = parallel.init()`` says which rank it is: see `pmpp.parallel.run`.
+In a script that is started several times, ``group = parallel.init()`` says which rank it is: see `pmpp.parallel.run`,
+and `pmpp.parallel.rendezvous` for ``torchrun`` and ``srun``.
 
 `pmpp.parallel.switchboard` matches the calls of the ranks and finds what does not fit, `algorithms` moves the data of
-each collective, `simulated` runs ranks in one process, and `traffic` counts what these send.
+each collective, `simulated` runs ranks in one process, and `traffic` counts what these send. `windows` are arrays that
+other ranks read and write by themselves. On these stand `all_reduce`, whose algorithms are programs of ranks, and three
+ways to train one network: `data`, `tensor` and `pipeline`.
 """
 
 from pmpp.parallel import environment, simulated

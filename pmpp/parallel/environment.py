@@ -28,7 +28,7 @@ class Starter(typing.NamedTuple):
         local_rank, local_size: which of the ranks of this machine, and of how many. They may be missing.
         needs: further variables that have to be there.
         mark: a variable that only this starter sets, where others have the same names; "" if there is no need.
-        backend: what carries the messages of such ranks; "" if there is nothing yet.
+        backend: what carries the messages of such ranks: "simulated" (`processes`), "sockets" (`rendezvous`) or "mpi".
     """
 
     name: str
@@ -38,7 +38,7 @@ class Starter(typing.NamedTuple):
     local_size: str = ""
     needs: tuple[str, ...] = ()
     mark: str = ""
-    backend: str = ""
+    backend: str = "sockets"
 
 
 OWN = Starter(
@@ -55,9 +55,7 @@ OPEN_MPI = Starter(
 )
 MPICH = Starter("MPICH's mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", backend="mpi")
 # A batch script has SLURM_PROCID and SLURM_NTASKS, too, although it is one process. Only srun makes a step with tasks.
-SLURM = Starter(
-    "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", mark="SLURM_STEP_NUM_TASKS", backend="mpi"
-)
+SLURM = Starter("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", mark="SLURM_STEP_NUM_TASKS")
 TORCHRUN = Starter("torchrun", *TORCH, mark="TORCHELASTIC_RUN_ID")
 STARTERS = (OWN, TORCHRUN, OPEN_MPI, MPICH, SLURM)
 BY_HAND = Starter("whoever set RANK and WORLD_SIZE", *TORCH)
@@ -144,7 +142,7 @@ def number(
 def group() -> Group | None:
     """The group of all ranks, if this process was started as one of several; else None.
 
-    Raises what `place` raises, and RuntimeError where nothing can carry the messages.
+    Raises what `place` raises, and what `mpi.group` and `rendezvous.group` raise where the ranks do not meet.
     """
     found = place()
     if found is None or (found.size == 1 and found.starter.backend != "simulated"):
@@ -153,14 +151,24 @@ def group() -> Group | None:
         from pmpp.parallel import processes
 
         return processes.here() or _no_rank(found)
-    if found.starter.backend == "mpi":
+    if carried_by(found) == "mpi":
         from pmpp.parallel import mpi
 
         return mpi.group(found)
-    raise RuntimeError(
-        f"this is rank {found.rank} of {found.size} by {found.starter.name}, for which pmpp.parallel has no backend "
-        f"yet: start the script by python -m pmpp.parallel.run -n {found.size}, or by mpirun"
-    )
+    from pmpp.parallel import rendezvous
+
+    return rendezvous.group(found)
+
+
+def carried_by(found: Place, environment: Mapping[str, str] = os.environ) -> str:
+    """The backend for ranks of a starter.
+
+    ``srun`` may have made ready for MPI, as ``srun --mpi=pmix`` does. Then it is MPI, unless somebody says where else
+    the ranks are to meet.
+    """
+    if found.starter is SLURM and "PMIX_RANK" in environment and "MASTER_ADDR" not in environment:
+        return "mpi"
+    return found.starter.backend
 
 
 def _no_rank(found: Place) -> typing.NoReturn:

@@ -9,6 +9,7 @@ Where the other ranks are, in this process or elsewhere, only the transport know
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import traceback
@@ -17,9 +18,12 @@ import typing
 import numpy as np
 
 from pmpp.parallel.algorithms import OPS
-from pmpp.parallel.switchboard import WORLD, Reply, Request
+from pmpp.parallel.switchboard import WORLD, Reply, Request, stale
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
+
+if typing.TYPE_CHECKING:
+    from pmpp.parallel import windows
 
 __all__ = ["Group", "Transport", "caller", "place_of", "shown"]
 
@@ -44,6 +48,12 @@ class Transport:
 
     def look_at(self, request: Request, reads: typing.Any, writes: typing.Any) -> None:
         """Told of the device arrays of a request before it, or None. Raises if they are not the rank's own."""
+
+    def window(self, group: Group, name: str, x: typing.Any, request: Request) -> typing.Any:
+        """The window of this name, to which a rank gives its array, and which is there when all have called it."""
+        raise NotImplementedError
+
+    windows = False  # whether it has them
 
 
 class Group:
@@ -199,6 +209,23 @@ class Group:
         result = self._output(out, x.shape, x.dtype, x, stream)
         return self._collective("all_to_all", stream, x, sent=x, out=result)
 
+    def same(self, x: typing.Any, name: str = "x", *, stream: typing.Any = 0) -> None:
+        """Check that an array has the same bits on all ranks, as weights have in data parallelism.
+
+        A digest of 32 bytes is gathered, and no element. Raises `Stale` on all ranks if one has another array: it began
+        with other numbers, or has missed an update.
+
+        >>> from pmpp import parallel
+        >>> parallel.ranks(2, lambda group: group.same(np.ones(3), "weight"))
+        [None, None]
+        """
+        stream, x = device.as_stream(stream), self._input("x", x, ANY, stream)
+        self._transport.look_at(self._request("all_gather", array=x), x, None)
+        digest = hashlib.sha256(f"{x.dtype} {x.shape}".encode() + self._on_host(x, stream).tobytes()).digest()
+        digests = device.to_host(self.all_gather(np.frombuffer(digest, np.int64))).reshape(self.size, -1)
+        if error := stale([row.tobytes() for row in digests], self.members, name, caller()):
+            raise error
+
     def split(self, colour: int | None, key: int | None = None) -> Group | None:
         """Divide the group: ranks that name the same colour make a new one. Called by all ranks of this group.
 
@@ -221,6 +248,26 @@ class Group:
             return None
         place = reply.members.index(self.members[self.rank])
         return Group(self._transport, place, reply.members, reply.group)
+
+    # ------------------------------------------------------------------------------------------------------- one-sided
+
+    def window(self, x: typing.Any, *, stream: typing.Any = 0) -> windows.Window:
+        """Let the other ranks read and write an array. Called by all ranks, with arrays of one shape and dtype.
+
+        Who reads what another one writes has to wait for its signal: see `pmpp.parallel.windows`, also for an example.
+        Only ranks in one process have windows; others raise RuntimeError.
+        """
+        if not self._transport.windows:
+            raise RuntimeError(f"backend {self.backend!r} has no windows here: ranks in one process do, parallel.ranks")
+        if x is None:
+            raise TypeError("x must be a device array, was None")
+        box = self._output(x, *self._described("x", x, stream), None, stream)
+        if not box.shape:
+            raise ValueError("x must have rows, had shape ()")
+        request = self._request("window", array=box, counted=True)
+        self._transport.look_at(request, None, box)
+        name = f"{self._name}/{request.number}"
+        return self._transport.window(self, name, box, request)
 
     # ------------------------------------------------------------------------------------------------- point to point
 
@@ -257,6 +304,39 @@ class Group:
         self._transport.look_at(request, None, box)
         reply = self._transport.exchange(request)
         box.copy_to_device(reply.payload, stream=device.as_stream(stream))
+        return out
+
+    def send_recv(
+        self, x: typing.Any, to: int, out: typing.Any, source: int, *, tag: int = 0, stream: typing.Any = 0
+    ) -> typing.Any:
+        """Send an array to rank ``to`` and meanwhile fill ``out`` with what rank ``source`` sends. Returns ``out``.
+
+        Both may be met by `send`, `recv` or `send_recv` of the others. All ranks of a ring can call it at once, where
+        `send` would wait for ever. ``out`` may have another shape and dtype than x, and shares no memory with it.
+
+        >>> from pmpp import parallel
+        >>> def step(group):
+        ...     right, left = (group.rank + 1) % group.size, (group.rank - 1) % group.size
+        ...     box = device.empty(1, np.int64)
+        ...     return group.send_recv(np.array([group.rank]), right, box, left).copy_to_host().tolist()
+        >>> parallel.ranks(3, step)
+        [[2], [0], [1]]
+        """
+        if out is None:
+            raise TypeError("out must be a device array to receive into, was None: see device.empty(shape, dtype)")
+        x, peer = self._input("x", x, ANY, stream), self._rank("to", to)
+        source, tag = self._rank("source", source), as_integer("tag", tag, 0, 2**31 - 1)
+        shape, dtype = self._described("out", out, stream)
+        box = self._output(out, shape, dtype, x, stream)
+        if x.size and box.size and device.address(x) == device.address(box):
+            raise ValueError("out must share no memory with x, which is sent while out is filled")
+        stream = device.as_stream(stream)
+        request = self._request(
+            "send_recv", peer=peer, tag=tag, array=x, source=source, out_dtype=str(dtype), out_shape=shape
+        )
+        self._transport.look_at(request, x, box)
+        reply = self._transport.exchange(request._replace(payload=self._on_host(x, stream)))
+        box.copy_to_device(reply.payload, stream=stream)
         return out
 
     # ------------------------------------------------------------------------------------------ from arrays to requests

@@ -36,6 +36,7 @@ from pmpp.parallel.environment import Place, place
 from pmpp.parallel.group import Group, Transport
 from pmpp.parallel.owners import check_written
 from pmpp.parallel.switchboard import (
+    POINT,
     WORLD,
     CommunicationError,
     RankEnded,
@@ -72,10 +73,11 @@ def header(request: Request) -> np.ndarray:
     """
     agreed = [request.kind, request.op, request.root, request.dtype, request.shape]
     wish = None if request.kind != "split" else [int(value) for value in request.payload]
-    name = request.group if request.kind in ("send", "recv") else ""  # else the communicator says it
+    name = request.group if request.kind in POINT else ""  # else the communicator says it
     if len(name) > NAME:
         name = hashlib.sha256(name.encode()).hexdigest()
-    own = [request.rank, name, request.where[-WHERE:], request.number, request.peer, request.tag, wish]
+    received = [request.source, request.out_dtype, request.out_shape]
+    own = [request.rank, name, request.where[-WHERE:], request.number, request.peer, request.tag, wish, received]
     made = [json.dumps(part, ensure_ascii=False).encode() for part in (agreed, own)]
     return np.frombuffer(made[0].ljust(AGREED) + made[1].ljust(OWN), np.uint8)
 
@@ -83,11 +85,12 @@ def header(request: Request) -> np.ndarray:
 def request_of(row: np.ndarray, name: str) -> Request:
     """What `header` was given, in the group of this name."""
     kind, op, root, dtype, shape = json.loads(row[:AGREED].tobytes())
-    rank, group, where, number, peer, tag, wish = json.loads(row[AGREED:].tobytes())
+    rank, group, where, number, peer, tag, wish, (source, out_dtype, out_shape) = json.loads(row[AGREED:].tobytes())
     return Request(
         kind, rank, group or name, where, number, op, root, peer, tag, dtype,
         None if shape is None else tuple(shape),
         None if wish is None else np.array(wish, np.int64),
+        source, out_dtype, None if out_shape is None else tuple(out_shape),
     )  # fmt: skip
 
 
@@ -118,7 +121,7 @@ class OverMPI(Transport):
     def exchange(self, request: Request) -> Reply:
         """Agree with the other ranks, then move the data."""
         try:
-            reply = self._pair(request) if request.kind in ("send", "recv") else self._collective(request)
+            reply = self._pair(request) if request.kind in POINT else self._collective(request)
         except CommunicationError:
             self.failed = True
             raise
@@ -260,21 +263,30 @@ class OverMPI(Transport):
     # ------------------------------------------------------------------------------------------------- point to point
 
     def _pair(self, request: Request) -> Reply:
-        """The two ranks tell each other what they call. If that is a send and its receive, the data follow."""
-        partner = self._communicators[request.group][1][request.peer]
-        call = request._replace(peer=partner, payload=None)
+        """The ranks tell each other what they call. If a send meets its receive, the data follow."""
+        members = self._communicators[request.group][1]
+        source = None if request.source is None else members[request.source]
+        call = request._replace(peer=members[request.peer], source=source, payload=None)
         mine = header(call)
-        theirs = np.empty_like(mine)
-        self._world.Sendrecv(mine, partner, recvbuf=theirs, source=partner)
-        if error := self._verdict(*[request_of(row, WORLD) for row in (mine, theirs)]):
+        partners = sorted({call.peer, call.peer if source is None else source})
+        theirs = {partner: np.empty_like(mine) for partner in partners}
+        waits = [self._world.Irecv(box, partner) for partner, box in theirs.items()]
+        waits += [self._world.Isend(mine, partner) for partner in partners]
+        for wait in waits:
+            wait.Wait()
+        others = [request_of(row, WORLD) for row in theirs.values()]
+        if error := self._verdict(request_of(mine, WORLD), *others):
             raise error
         if request.payload is not None and np.asarray(request.payload).size > LARGEST:
             raise ValueError(f"x must have at most {LARGEST:,} elements for MPI, had shape {request.shape}")
-        if request.kind == "send":
-            self._world.Send(words(np.ascontiguousarray(request.payload)), partner)
-            return Reply()
-        box = np.empty(request.shape, request.dtype)
-        self._world.Recv(words(box), partner)
+        halves, box, waits = call.halves(), None, []
+        if received := halves.get("recv"):
+            box = np.empty(received.shape, received.dtype)
+            waits.append(self._world.Irecv(words(box), received.peer))
+        if "send" in halves:
+            self._world.Send(words(np.ascontiguousarray(request.payload)), halves["send"].peer)
+        for wait in waits:
+            wait.Wait()
         return Reply(box)
 
     def _verdict(self, *calls: Request) -> CommunicationError | None:

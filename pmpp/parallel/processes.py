@@ -82,8 +82,8 @@ def receive(connection: Connection) -> tuple[dict, np.ndarray | None]:
 
 def request_of(header: dict, array: np.ndarray | None) -> Request:
     """The request that a rank has sent. JSON has no tuples."""
-    shape = header["shape"]
-    return Request(**header | {"shape": None if shape is None else tuple(shape), "payload": array})
+    shapes = {name: None if header[name] is None else tuple(header[name]) for name in ("shape", "out_shape")}
+    return Request(**header | shapes | {"payload": array})
 
 
 def described(answer: Reply | CommunicationError) -> tuple[dict, np.ndarray | None]:
@@ -118,37 +118,55 @@ class Exchange:
     Args:
         size: how many ranks there are.
         failed: called with a rank that has said that it fails, from another thread.
+        door: what ranks come through, with `accept`, `close` and `address`; None for a local socket.
+        left: called with a rank that has said that it returns, or has gone without a word.
 
-    Attributes: environment, what a rank needs besides its number; notes, by rank what it has said of its end;
-    gone, by rank an event that is set when its connection is closed; folder, of the socket.
+    Attributes: environment, what a rank needs besides its number to find a local socket; address, of the door; notes,
+    by rank what it has said of its end; complete, an event that is set when all ranks have come; gone, by rank one that
+    is set when its connection is closed; folder, of the socket.
     """
 
-    def __init__(self, size: int, failed: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        size: int,
+        failed: Callable[[int], None],
+        door: typing.Any = None,
+        left: Callable[[int], None] = lambda rank: None,
+    ) -> None:
         self.size, self.traffic = size, Traffic(size, None)
         self.board = Switchboard(size, self.traffic.between)
         self.notes: dict[int, dict] = {}
         self.gone = [threading.Event() for _ in range(size)]
-        self._failed = failed
+        self.complete = threading.Event()
+        self._failed, self._left = failed, left
         self._calls: dict[int, Request] = {}  # by rank, the last one
         self._turn = threading.Lock()
         self._connections: dict[int, Connection] = {}
         self._sending = [threading.Lock() for _ in range(size)]
         self._places: list[queue.SimpleQueue] = [queue.SimpleQueue() for _ in range(size)]
+        self.folder, self.environment = None, {}
+        self._listener = self._local() if door is None else door
+        self.address = self._listener.address
+        self._open = True
+        self._door = threading.Thread(target=self._accept, name="exchange", daemon=True)
+        self._door.start()
+
+    def _local(self) -> Listener:
+        """A socket of this machine, and a key that ranks find in their environment."""
         key = secrets.token_bytes(32)
         self.folder = None if os.name == "nt" else folder_of_socket()
         address = None if self.folder is None else os.path.join(self.folder, "exchange")
         family = "AF_PIPE" if self.folder is None else "AF_UNIX"
-        self._listener = Listener(address, family, backlog=max(size, 16), authkey=key)
-        self.environment = {SIZE: str(size), ADDRESS: str(self._listener.address), KEY: key.hex()}
-        self._open = True
-        self._door = threading.Thread(target=self._accept, name="exchange", daemon=True)
-        self._door.start()
+        made = Listener(address, family, backlog=max(self.size, 16), authkey=key)
+        self.environment = {SIZE: str(self.size), ADDRESS: str(made.address), KEY: key.hex()}
+        return made
 
     def close(self) -> None:
         """Let nobody in any more, and remove the socket."""
         self._open = False
         with contextlib.suppress(OSError):
-            Client(self._listener.address).close()  # closing the socket does not wake a thread that waits at it
+            if self.environment:
+                Client(self.address).close()  # closing the socket does not wake a thread that waits at it
             self._door.join()
         with contextlib.suppress(FileNotFoundError):
             self._listener.close()
@@ -175,11 +193,15 @@ class Exchange:
                     connection.close()
                     return
                 self._connections[rank] = connection
+                if len(self._connections) == self.size:
+                    self.complete.set()
             while True:
                 self._hear(rank, *receive(connection))
         except (EOFError, OSError):
             if rank is not None:
                 self.gone[rank].set()
+                if rank not in self.notes:
+                    self._left(rank)
         except Exception as error:  # a mistake of ours: without an answer the rank would wait for ever
             self._note(rank, {"how": "met a mistake in pmpp.parallel", "failed": True, "traceback": told(error)})
 
@@ -192,14 +214,13 @@ class Exchange:
             request = request_of(header, array)
             with self._turn:
                 self._calls[rank] = request
-                self.traffic.kind = "send" if request.kind == "recv" else request.kind
+                self.traffic.enter(request)
                 answers = self.board.arrive(request)
             self._deliver(answers)
 
     def _note(self, rank: int, note: dict) -> None:
         self.notes[rank] = note
-        if note.get("failed"):
-            self._failed(rank)
+        (self._failed if note.get("failed") else self._left)(rank)
 
     # ------------------------------------------------------------------------------------------- what ranks are told
 
@@ -210,15 +231,21 @@ class Exchange:
         self._deliver(answers)
 
     def _deliver(self, answers: Answers) -> None:
+        self.traffic.leave(answers)
         for rank, answer in answers:
-            self._tell(rank, *described(answer))
+            self.tell(rank, *described(answer))
 
-    def _tell(self, rank: int, header: dict, array: np.ndarray | None = None) -> None:
+    def tell(self, rank: int, header: dict, array: np.ndarray | None = None) -> None:
+        """Send something to a rank."""
         with contextlib.suppress(OSError), self._sending[rank]:  # a rank that has gone is seen elsewhere
             if rank in self._connections:
                 send(self._connections[rank], header, array)
 
     # ----------------------------------------------------------------------------------------------- what ranks do
+
+    def there(self, rank: int) -> bool:
+        """Whether a rank has come."""
+        return rank in self._connections
 
     def last_call(self, rank: int) -> str:
         """Where a rank waits, or its last call: a clause about it."""
@@ -231,7 +258,7 @@ class Exchange:
         """What a rank does now: it is asked for its line, and given some time to answer."""
         if rank in self.board.waiting or rank not in self._connections:
             return self.last_call(rank)
-        self._tell(rank, {"ask": "place"})
+        self.tell(rank, {"ask": "place"})
         try:
             return f"ran at {self._places[rank].get(timeout=seconds)}"
         except queue.Empty:
@@ -255,14 +282,15 @@ class Connected(Transport):
     backend = "simulated"
 
     def __init__(
-        self, rank: int, size: int, address: str, key: bytes, lost: Callable[[], None] = lambda: os._exit(1)
+        self, rank: int, size: int, connection: Connection, lost: Callable[[], None] = lambda: os._exit(1)
     ) -> None:
         self.rank, self.size, self._lost = rank, size, lost
         self._process = os.getpid()
-        self._connection = Client(address, authkey=key)
+        self._connection = connection
         self._sending, self._calling = threading.Lock(), threading.Lock()
         self._answers: queue.SimpleQueue = queue.SimpleQueue()
         self._call: Request | None = None
+        self._welcome = threading.Event()
         self._send({"rank": rank})
         threading.Thread(target=self._listen, name="exchange", daemon=True).start()
 
@@ -302,6 +330,15 @@ class Connected(Transport):
         with contextlib.suppress(OSError):
             self._send({"how": how, **more})
 
+    def wait_for_welcome(self, seconds: float) -> None:
+        """Wait until the exchange says that all ranks have come. Raises RuntimeError if it does not."""
+        if not self._welcome.wait(seconds):
+            raise RuntimeError(f"rank {self.rank} has waited {seconds:g} s for the other ranks (PMPP_JOIN_SECONDS)")
+
+    def told_to_end(self, why: str) -> None:
+        """The exchange tells this rank to end."""
+        self._lost()
+
     def _send(self, header: dict, array: typing.Any = None) -> None:
         with self._sending:
             send(self._connection, header, array)
@@ -312,6 +349,10 @@ class Connected(Transport):
                 header, array = receive(self._connection)
                 if "ask" in header:
                     self._send({"place": where_it_runs()})
+                elif "welcome" in header:
+                    self._welcome.set()
+                elif "end" in header:
+                    self.told_to_end(header["end"])
                 else:
                     self._answers.put(answer_of(header, array))
         except (EOFError, OSError):
@@ -333,7 +374,7 @@ def join(rank: int, size: int, address: str, key: str) -> Connected:
     """Connect this process as a rank, once."""
     global _joined  # noqa: PLW0603 - a process is one rank
     if _joined is None:
-        _joined = Connected(rank, size, address, bytes.fromhex(key))
+        _joined = Connected(rank, size, Client(address, authkey=bytes.fromhex(key)))
     return _joined
 
 

@@ -33,7 +33,8 @@ nothing says that it will not come back. Only ``--timeout`` ends that, and print
 If the starter itself is killed, `pmpp.parallel.guard` ends the ranks.
 
 **Backends.** "simulated": ranks on this machine, whose calls are all checked (`pmpp.parallel.processes`). "mpi": the
-ranks are started by ``mpirun``, which has to be installed (`pmpp.parallel.mpi`). The first does not use it.
+ranks are started by ``mpirun``, which has to be installed (`pmpp.parallel.mpi`). The first does not use it. The same
+script runs under ``torchrun`` and ``srun`` (`pmpp.parallel.rendezvous`), which take our place.
 
 **What is taken care of.** A rank reads no standard input. Libraries that use threads for products of matrices are told
 to share the cores, by OMP_NUM_THREADS, unless you have set it.

@@ -32,8 +32,9 @@ import numpy as np
 
 from pmpp.parallel.group import Group, Transport, place_of
 from pmpp.parallel.owners import Owners, check_written
-from pmpp.parallel.switchboard import WORLD, Answers, CommunicationError, NotAMember, Reply, Request, Switchboard
+from pmpp.parallel.switchboard import POINT, WORLD, Answers, CommunicationError, NotAMember, Reply, Request, Switchboard
 from pmpp.parallel.traffic import Links, Report, Traffic
+from pmpp.parallel.windows import Buffer, Window, Windows
 from pmpp.runtime.check import as_integer, as_number
 
 __all__ = ["Results", "alone", "here", "ranks", "work"]
@@ -68,9 +69,10 @@ class Run(Transport):
     """One run of several ranks: who is ready, whose turn it is, and what each has returned."""
 
     backend = "simulated"
+    windows = True
 
     def __init__(self, size: int, links: Links | None) -> None:
-        self.traffic, self.owners = Traffic(size, links), Owners()
+        self.traffic, self.owners, self.accesses = Traffic(size, links), Owners(), Windows(size)
         self.board = Switchboard(size, self.traffic.between)
         self.ready = collections.deque(range(size))
         self.turns = [threading.Semaphore(0) for _ in range(size)]  # a rank waits at its own
@@ -90,8 +92,12 @@ class Run(Transport):
         if self.stopping:
             raise Stopped
         self._refuse_strangers(request)
-        self.traffic.kind = "send" if request.kind == "recv" else request.kind
-        self._tell(self.board.arrive(request))
+        self.traffic.enter(request)
+        self.accesses.called(request)
+        answers = self.board.arrive(request)
+        self.traffic.leave(answers)
+        self._order(request, answers)
+        self._tell(answers)
         self.random[request.rank] = random_states()
         self._hand_on()  # from here on another rank runs
         self.turns[request.rank].acquire()
@@ -102,6 +108,39 @@ class Run(Transport):
         if isinstance(answer, CommunicationError):
             raise copy.copy(answer)  # each rank has a traceback of its own
         return answer
+
+    def _order(self, request: Request, answers: Answers) -> None:
+        """Note what comes before what, and when a signal arrives."""
+        if any(isinstance(answer, CommunicationError) for _, answer in answers):
+            return
+        members, told = self.board.groups[request.group], {rank for rank, _ in answers}
+        if request.kind == "signal":
+            peer = members[request.peer]
+            self.accesses.signal(request.group, request.rank, peer)
+            self.traffic.signal(request.group, request.rank, peer)
+            if peer in told:
+                self._arrived(request.group, request.rank, peer)
+        elif request.kind == "wait" and told:
+            self._arrived(request.group, members[request.peer], request.rank)
+        elif request.kind in POINT:
+            for pair in self.board.met:  # a send returns when it is received: each has heard of the other
+                self.accesses.passes(pair, pair)
+        elif told:
+            self.accesses.met(request, members)
+
+    def _arrived(self, group: str, source: int, target: int) -> None:
+        self.accesses.wait(group, source, target)
+        self.traffic.wait(group, source, target)
+
+    def window(self, group: Group, name: str, x: typing.Any, request: Request) -> Window:
+        """Every rank gives its array before it waits for the others."""
+        self.accesses.buffers.setdefault(name, {})[request.rank] = Buffer(request.rank, x)
+        self.exchange(request)
+        return Window(group, name, self.accesses, self._one_sided)
+
+    def _one_sided(self, source: int, target: int, nbytes: int) -> None:
+        rank = _here.group.members[_here.group.rank]
+        self.traffic.one_sided(source, target, nbytes, rank)
 
     def look_at(self, request: Request, reads: typing.Any, writes: typing.Any) -> None:
         """Refuse arrays of other ranks, and such as nobody has written to."""

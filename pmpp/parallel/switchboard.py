@@ -8,6 +8,8 @@ arrives. Three rules say when calls meet:
 - A **send** meets a receive of the same group and tag whose ranks name each other. It waits until then, as MPI's
   ``Ssend`` does. Other libraries may copy a small message and go on; a program that relies on it works until its
   messages get larger.
+- A **send_recv** is a send and a receive at the same time. Each is met by itself, and it is over when both are.
+- A **signal** is there at once, and is kept until its rank waits for it, each signal for one wait.
 - A rank is in one call at a time, so its calls are met in the order of its program.
 
 From these rules follows what can never meet. A waiting rank waits for certain others, and for each of them: a receive
@@ -28,6 +30,7 @@ applications with Umpire (2000); E. Coffman, M. Elphick and A. Shoshani, System 
 
 from __future__ import annotations
 
+import collections
 import typing
 from collections.abc import Callable, Iterable, Sequence
 
@@ -36,7 +39,8 @@ import numpy as np
 from pmpp.parallel import algorithms
 
 WORLD = "world"  # the group of all ranks
-PAIRED = ("send", "recv")  # all other kinds are collectives
+POINT = ("send", "recv", "send_recv")
+PAIRED = (*POINT, "signal", "wait")  # all other kinds are collectives
 
 
 class CommunicationError(RuntimeError):
@@ -66,18 +70,23 @@ class NotAMember(CommunicationError):
     """A rank calls a group that it is not a member of."""
 
 
+class Stale(CommunicationError):
+    """A rank has another array where all should have the same: it missed an update, or began with other numbers."""
+
+
 class Request(typing.NamedTuple):
     """A call of one rank, as it is told to the switchboard.
 
     Attributes:
         kind: the method's name: "barrier", "broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter",
-            "all_to_all", "split", "send" or "recv".
+            "all_to_all", "split", "window", "send", "recv", "send_recv", "signal" or "wait".
         rank: the caller's number among all ranks of the program.
         group: the group's name, from the `Reply` that made it; `WORLD` for that of all ranks.
         where: file and line of the caller's code, as "train.py:31".
         number: how many collectives of this group the rank has called before.
         op, root, peer, tag: the arguments of these names; root and peer count within the group.
         dtype, shape: of the array passed; for "recv" of the array to fill. "" and None where none is passed.
+        source, out_dtype, out_shape: of what a "send_recv" receives; the rest is of what it sends.
         payload: the array, on the host, in C order; None where the caller sends nothing. For "split" three int64: 1 if
             the rank wants to be in a group, else 0; the colour; the key.
     """
@@ -94,6 +103,16 @@ class Request(typing.NamedTuple):
     dtype: str = ""
     shape: tuple[int, ...] | None = None
     payload: typing.Any = None
+    source: int | None = None
+    out_dtype: str = ""
+    out_shape: tuple[int, ...] | None = None
+
+    def halves(self) -> dict[str, Request]:
+        """The send and the receive that this call is made of."""
+        if self.kind != "send_recv":
+            return {self.kind: self}
+        received = {"peer": self.source, "dtype": self.out_dtype, "shape": self.out_shape, "payload": None}
+        return {"send": self._replace(kind="send"), "recv": self._replace(kind="recv", **received)}
 
 
 class Reply(typing.NamedTuple):
@@ -119,8 +138,9 @@ class Switchboard:
         network: what messages travel on: a function of a group's members that returns an `algorithms.Network`. None:
             they are copied, and nobody counts.
 
-    Attributes: groups, the members of each group by its name; waiting, by rank the request that it waits in; error, the
-    first one. Every later request is answered with it: where one communication was wrong, none can be relied on.
+    Attributes: groups, the members of each group by its name; waiting, by rank the request that it waits in; met, the
+    ranks (from, to) whose sends and receives have met in the last request; error, the first one. Every later request is
+    answered with it: where one communication was wrong, none can be relied on.
 
     >>> board = Switchboard(2)
     >>> board.arrive(Request("send", 0, WORLD, "train.py:5", peer=1, dtype="int64", shape=(), payload=np.int64(7)))
@@ -137,6 +157,10 @@ class Switchboard:
         self._ended: dict[int, str] = {}  # how, by rank
         self._last: dict[int, str] = {}  # by rank, the last call that was answered, and where
         self._made: dict[str, list[Request]] = {WORLD: []}  # by group, the calls of split that made it
+        self.met: list[tuple[int, int]] = []
+        self._pending: dict[int, dict[str, Request]] = {}  # by rank, what is left of its send, recv or send_recv
+        self._arrived: dict[int, np.ndarray] = {}  # by rank, what its send_recv has received
+        self._signals: collections.Counter[tuple] = collections.Counter()  # by group, from and to
         self._parted: dict[str, list[Request]] = {}  # by group, the first collective called from several lines
 
     def arrive(self, request: Request) -> Answers:
@@ -146,8 +170,14 @@ class Switchboard:
         if request.rank not in self.groups[request.group]:
             return self._broken(_not_a_member(request, self.groups[request.group]), also=request.rank)
         self.waiting[request.rank] = request
-        if request.kind in PAIRED:
-            return self._pair(request) or self._hopeless(request)
+        self.met = []
+        if request.kind in ("signal", "wait"):
+            return self._signal(request) or self._hopeless(request)
+        if request.kind in POINT:
+            answers = self._pair(request)
+            if self.error is None and request.rank in self.waiting:
+                answers += self._hopeless(request)
+            return answers
         return self._collective(request) or self._hopeless(request)
 
     def ended(self, rank: int, how: str) -> Answers:
@@ -157,6 +187,7 @@ class Switchboard:
         """
         self._ended[rank] = how
         self.waiting.pop(rank, None)
+        self._pending.pop(rank, None)
         if self.error is None and any(rank in self.awaited(request) for request in self.waiting.values()):
             return self._broken(self._abandoned(rank))
         return []
@@ -164,19 +195,42 @@ class Switchboard:
     # ------------------------------------------------------------------------------------------------ calls that meet
 
     def _pair(self, request: Request) -> Answers:
-        """A send and its receive, if both are there."""
+        """What a send, a receive or both of one rank meet. Who has nothing left to meet is answered."""
+        self._pending[request.rank] = request.halves()
+        replies = {}
+        for half in list(self._pending[request.rank].values()):
+            partner = self.groups[half.group][half.peer]
+            other = self._pending.get(partner, {}).get("recv" if half.kind == "send" else "send")
+            if other is None or (other.group, other.peer, other.tag) != (half.group, self._place(half), half.tag):
+                continue
+            send, receive = (half, other) if half.kind == "send" else (other, half)
+            if (send.dtype, send.shape) != (receive.dtype, receive.shape):
+                return self._broken(_unequal(send, receive))
+            message = (self._place(send), self._place(receive), np.asarray(send.payload))
+            (self._arrived[receive.rank],) = self._network(self.groups[send.group]).step([message])
+            self.met.append((send.rank, receive.rank))
+            for done in (send, receive):
+                del self._pending[done.rank][done.kind]
+                if not self._pending[done.rank]:
+                    del self._pending[done.rank]
+                    replies[done.rank] = Reply(self._arrived.pop(done.rank, None))
+        return self._answer(replies)
+
+    def _signal(self, request: Request) -> Answers:
+        """A signal does not wait for anybody; a wait takes one that is there."""
         mine, partner = self._place(request), self.groups[request.group][request.peer]
+        if request.kind == "wait":
+            name = request.group, request.peer, mine
+            if not self._signals[name]:
+                return []
+            self._signals[name] -= 1
+            return self._answer({request.rank: Reply()})
+        self._network(self.groups[request.group]).step([(mine, request.peer, np.empty(0, np.uint8))])
         other = self.waiting.get(partner)
-        if other is None or {request.kind, other.kind} != {"send", "recv"}:
-            return []
-        if (other.group, other.peer, other.tag) != (request.group, mine, request.tag):
-            return []
-        send, receive = (request, other) if request.kind == "send" else (other, request)
-        if (send.dtype, send.shape) != (receive.dtype, receive.shape):
-            return self._broken(_unequal(send, receive))
-        message = (self._place(send), self._place(receive), np.asarray(send.payload))
-        (arrived,) = self._network(self.groups[send.group]).step([message])
-        return self._answer({send.rank: Reply(), receive.rank: Reply(arrived)})
+        if other is not None and (other.kind, other.group, other.peer) == ("wait", request.group, mine):
+            return self._answer({request.rank: Reply(), partner: Reply()})
+        self._signals[request.group, mine, request.peer] += 1
+        return self._answer({request.rank: Reply()})
 
     def _collective(self, request: Request) -> Answers:
         """The collective of a group, if all its members are there."""
@@ -189,6 +243,9 @@ class Switchboard:
         if request.group not in self._parted and len({call.where for call in calls}) > 1:
             self._parted[request.group] = [call._replace(payload=None) for call in calls]
         network, parts = self._network(members), [call.payload for call in calls]
+        if request.kind == "window":
+            algorithms.barrier(len(members), network)
+            return self._answer({rank: Reply(group=f"{request.group}/{request.number}") for rank in members})
         if request.kind == "split":
             return self._answer(self._split(calls, algorithms.carry_out("all_gather", parts, None, None, network)[0]))
         results = algorithms.carry_out(request.kind, parts, request.op, request.root, network)
@@ -224,6 +281,8 @@ class Switchboard:
     def awaited(self, request: Request) -> list[int]:
         """The ranks without which a waiting request is not answered."""
         members = self.groups[request.group]
+        if request.kind in POINT:
+            return [members[half.peer] for half in self._pending[request.rank].values()]
         if request.kind in PAIRED:
             return [members[request.peer]]
         there = {call.rank for call in self._in_collective(request.group)}
@@ -290,7 +349,7 @@ class Switchboard:
                 return self._with_history(error, group)
         if len(circle) == 2 and kinds == {"send", "recv"}:
             return _not_meeting(*calls)
-        if len(kinds) == 1 and not groups:
+        if len(kinds) == 1 and not groups and "send_recv" not in kinds:
             return self._circle_of_one_kind(calls)
         for group in groups:
             calls += [call for call in self._in_collective(group) if call.rank not in circle]
@@ -300,9 +359,10 @@ class Switchboard:
         return self._with_history(error, next(iter(groups), ""))
 
     def _circle_of_one_kind(self, calls: list[Request]) -> CommunicationError:
-        """All in the circle send, or all receive."""
-        sends = calls[0].kind == "send"
-        does, missing = ("sends to", "receive") if sends else ("receives from", "send")
+        """All in the circle send, or all receive, or all wait for a signal."""
+        does, missing = {"send": ("sends to", "receive"), "recv": ("receives from", "send")}.get(
+            calls[0].kind, ("waits for a signal of", "signal")
+        )
         waits = [f"rank {c.rank} {does} {self.groups[c.group][c.peer]} at {c.where}" for c in calls]
         each = {1: "it waits for itself to", 2: "each waits for the other to"}.get(
             len(calls), "each waits for the next to"
@@ -349,6 +409,22 @@ def disagreement(calls: Sequence[Request]) -> CommunicationError | None:
             ]
             return Mismatch(f"ranks disagree on the {name} of {calls[0].kind}: {', '.join(says)}", _named(differing))
     return None
+
+
+def stale(digests: Sequence[bytes], members: Sequence[int], name: str, where: str) -> CommunicationError | None:
+    """The error, if the digests of one array differ among the members of a group. Rank 0 of it is right in doubt."""
+    alike: dict[bytes, list[int]] = {}
+    for member, digest in zip(members, digests, strict=True):
+        alike.setdefault(digest, []).append(member)
+    if len(alike) == 1:
+        return None
+    right = max(alike.values(), key=len)  # the first of the longest, which is that of rank 0 in doubt
+    others = [member for member in members if member not in right]
+    return Stale(
+        f"{_ranks(others)} {'has' if len(others) == 1 else 'have'} another {name} than {_ranks(right)} at {where}: it "
+        "has missed an update, or began with other numbers",
+        tuple(others + right),
+    )
 
 
 def _not_a_member(request: Request, members: tuple[int, ...]) -> CommunicationError:
@@ -407,7 +483,9 @@ def _call(request: Request) -> str:
     """The call as code, with what tells it from others: "recv(source=1, tag=3)"."""
     given = []
     if request.peer is not None:
-        given.append(f"{'to' if request.kind == 'send' else 'source'}={request.peer}")
+        given.append(f"{'source' if request.kind in ('recv', 'wait') else 'to'}={request.peer}")
+    if request.source is not None:
+        given.append(f"source={request.source}")
     if request.root is not None:
         given.append(f"root={request.root}")
     if request.tag:

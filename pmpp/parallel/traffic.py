@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pmpp.parallel import algorithms
+from pmpp.parallel.switchboard import POINT, Answers, Request
 from pmpp.runtime.check import as_number
 from pmpp.simt.observe.tables import Table
 
@@ -56,11 +57,24 @@ class Traffic:
         self.nbytes: collections.Counter[tuple[int, int]] = collections.Counter()
         self.kinds: dict[str, list[int]] = {}
         self.kind = ""  # of the call that messages belong to
+        self._entered: dict[int, float] = {}  # by rank in a send_recv, its clock when it began
+        self.signals: dict[tuple, list[float]] = {}  # by group, from and to: when they arrive
 
     def between(self, members: tuple[int, ...]) -> CountedNetwork:
         """The network of one call of a group."""
         self.kinds.setdefault(self.kind, [0, 0, 0])[0] += 1
         return CountedNetwork(self, members)
+
+    def enter(self, request: Request) -> None:
+        """A rank makes a call."""
+        self.kind = "send" if request.kind in POINT else request.kind
+        if request.kind == "send_recv":  # what it sends does not wait for what it receives
+            self._entered[request.rank] = self.clocks[request.rank]
+
+    def leave(self, answers: Answers) -> None:
+        """Ranks are answered."""
+        for rank, _ in answers:
+            self._entered.pop(rank, None)
 
     def step(self, messages: list[tuple[int, int, int]]) -> None:
         """Count messages (from, to, bytes) that travel at the same time.
@@ -74,10 +88,30 @@ class Traffic:
             self.nbytes[source, target] += nbytes
             self.kinds[self.kind][1] += 1
             self.kinds[self.kind][2] += nbytes
+            if self.kind == "signal":  # which nobody waits for yet
+                continue
             takes = self.links.seconds(nbytes) if self.links else 0.0
-            ends.append((source, target, max(self.clocks[source], self.clocks[target]) + takes))
+            begins = max(self._entered.get(rank, self.clocks[rank]) for rank in (source, target))
+            ends.append((source, target, begins + takes))
         for source, target, end in ends:
             self.clocks[source], self.clocks[target] = max(self.clocks[source], end), max(self.clocks[target], end)
+
+    def one_sided(self, source: int, target: int, nbytes: int, rank: int) -> None:
+        """A message that ``rank`` reads or writes by itself: the clock of the other rank does not wait for it."""
+        self.messages[source, target] += 1
+        self.nbytes[source, target] += nbytes
+        counts = self.kinds.setdefault("write" if rank == source else "read", [0, 0, 0])
+        counts[:] = counts[0] + 1, counts[1] + 1, counts[2] + nbytes
+        self.clocks[rank] += self.links.seconds(nbytes) if self.links else 0.0
+
+    def signal(self, group: str, source: int, target: int) -> None:
+        """A signal is on its way; who sends it does not wait."""
+        takes = self.links.seconds(0) if self.links else 0.0
+        self.signals.setdefault((group, source, target), []).append(self.clocks[source] + takes)
+
+    def wait(self, group: str, source: int, target: int) -> None:
+        """Who waits for a signal goes on when it has arrived."""
+        self.clocks[target] = max(self.clocks[target], self.signals[group, source, target].pop(0))
 
 
 class CountedNetwork(algorithms.Network):

@@ -58,6 +58,10 @@ def results(group):
                     group.send(mine, to=1, tag=5)
                 elif rank == 1:
                     keep(f"recv {dtype} {shape}", group.recv(box, source=0, tag=5))
+            if size > 1:  # around a ring, with parts of another length each
+                box = device.empty((1 + (rank - 1) % size, *shape), dtype)
+                part = given(rank, (1 + rank, *shape), dtype)
+                keep(f"send_recv {dtype} {shape}", group.send_recv(part, (rank + 1) % size, box, (rank - 1) % size))
     x = device.to_device(given(rank, (4,), "float32"))
     group.all_reduce(x, out=x)
     keep("in place", x)

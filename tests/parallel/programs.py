@@ -19,7 +19,8 @@ import numpy as np
 
 from pmpp import parallel
 from pmpp.parallel.owners import ForeignMemory, UnwrittenMemory
-from pmpp.parallel.switchboard import Deadlock, Mismatch, NotAMember, RankEnded
+from pmpp.parallel.switchboard import Deadlock, Mismatch, NotAMember, RankEnded, Stale
+from pmpp.parallel.windows import Unordered
 from pmpp.runtime import device
 
 PROGRAMS: list[Program] = []
@@ -354,6 +355,24 @@ def a_rank_sends_to_itself(group, mended):
     return 0
 
 
+@program(Deadlock, (0, 1, 2), size=3, result=[2, 0, 1])
+def all_exchange_with_their_right_neighbour(group, mended):
+    """What a rank receives has to come from the left, if all send to the right."""
+    right, left = (group.rank + 1) % group.size, (group.rank - 1) % group.size
+    box = device.empty((), np.int64)
+    group.send_recv(np.array(group.rank), right, box, left if mended else right)  # BUG
+    return first(box)
+
+
+@program(Mismatch, (1, 0), size=2, result=0)
+def pieces_of_a_ring_that_differ_in_length(group, mended):
+    pieces = np.array_split(np.arange(3), 2)  # of 2 and 1
+    other = 1 - group.rank
+    box = device.empty(len(pieces[other]) if mended else 1, np.int64)
+    group.send_recv(pieces[group.rank], other, box, other)  # BUG
+    return 0
+
+
 @program(Deadlock, (0, 1), size=2, result=0)
 def a_barrier_before_the_receive_is_served(group, mended):
     x = ones()
@@ -458,6 +477,132 @@ def a_buffer_that_was_never_filled(group, mended):
     if mended:
         buffer.copy_to_device(np.ones(4, np.float32))
     return first(group.all_reduce(buffer, "max"))  # BUG
+
+
+# ------------------------------------------------------------------------------------------------------------- windows
+
+
+@program(Unordered, (0, 1), size=2, result=[None, 1.0])
+def a_peers_buffer_read_before_its_signal(group, mended):
+    x = device.to_device(np.zeros(4, np.float32))
+    window = group.window(x)
+    if group.rank == 0:
+        x.copy_to_device(np.ones(4, np.float32))
+        window.signal(to=1)  # WITH
+        return None
+    if mended:
+        window.wait(source=0)
+    return first(window.read(device.empty(4, np.float32), source=0))  # BUG
+
+
+@program(Unordered, (0, 1), size=2, result=[None, 3.0])
+def a_buffer_filled_again_before_it_was_read(group, mended):
+    x, box = device.to_device(np.zeros(4, np.float32)), device.empty(4, np.float32)
+    window = group.window(x)
+    for step in range(2):
+        if group.rank == 0:
+            if step and mended:
+                window.wait(source=1)
+            x.copy_to_device(np.full(4, step + 2, np.float32))
+            window.signal(to=1)  # BUG
+        else:
+            window.wait(source=0)
+            window.read(box, source=0)  # WITH
+            window.signal(to=0)
+    return None if group.rank == 0 else first(box)
+
+
+@program(Unordered, (0, 1), size=2, result=[0.0, 1.0])
+def a_halo_used_before_the_neighbours_signal(group, mended):
+    window = group.window(device.to_device(np.full(4, group.rank, np.float32)))
+    other = 1 - group.rank
+    window.write(np.full(1, group.rank, np.float32), to=other, at=3)  # WITH
+    window.signal(to=other)
+    if mended or group.rank:
+        window.wait(source=other)
+    return first(window.rows()) + 0 * first(window.rows(at=3))  # BUG
+
+
+@program(Unordered, (1, 2), size=3, result=[3.0, None, None])
+def two_ranks_write_the_same_rows(group, mended):
+    window = group.window(device.to_device(np.zeros(2, np.float32)))
+    if group.rank:
+        at = group.rank - 1 if mended else 0
+        window.write(np.full(1, group.rank, np.float32), to=0, at=at)  # BUG
+        window.signal(to=0)
+        return None
+    for source in (1, 2):
+        window.wait(source)
+    return float(device.to_host(window.rows()).sum())
+
+
+@program(Unordered, (2, 0), size=3, result=[None, None, 5.0])
+def the_signal_of_another_rank(group, mended):
+    """Rank 1 has heard of rank 0, and passes that on only if it waited before it signals."""
+    x = device.to_device(np.zeros(1, np.float32))
+    window = group.window(x)
+    if group.rank == 0:
+        x.copy_to_device(np.full(1, 5, np.float32))
+        window.signal(to=1)  # WITH
+    elif group.rank == 1:
+        if mended:
+            window.wait(source=0)
+        window.signal(to=2)
+    else:
+        window.wait(source=1)
+        return first(window.read(device.empty(1, np.float32), source=0))  # BUG
+    return None
+
+
+@program(Deadlock, (0, 1), size=2, result=0)
+def both_wait_before_they_signal(group, mended):
+    window = group.window(device.to_device(np.zeros(1, np.float32)))
+    other = 1 - group.rank
+    if mended:
+        window.signal(to=other)
+    window.wait(source=other)  # BUG
+    if not mended:
+        window.signal(to=other)
+    return 0
+
+
+@program(RankEnded, (0,), size=2, result=0)
+def one_signal_for_two_waits(group, mended):
+    window = group.window(device.to_device(np.zeros(1, np.float32)))
+    if group.rank == 0:
+        for _ in range(2 if mended else 1):
+            window.signal(to=1)  # WITH
+    else:
+        window.wait(source=0)
+        window.wait(source=0)  # BUG
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------------------- parameters
+
+
+def step_of(group, weight, mended):
+    """The mean of all gradients is added. A rank may think that it has nothing to do."""
+    gradient = group.all_reduce(np.full(2, group.rank, np.float32), "mean")
+    if mended or group.rank != 2:
+        weight.copy_to_device(device.to_host(weight) - device.to_host(gradient))
+
+
+@program(Stale, (2,), result=-1.5)
+def a_weight_that_misses_an_update(group, mended):
+    weight = device.to_device(np.zeros(2, np.float32))
+    step_of(group, weight, mended)
+    group.same(weight, "weight")  # BUG
+    return first(weight)
+
+
+@program(Stale, (1, 2, 3), result=3.0)
+def weights_that_begin_with_the_ranks_own_numbers(group, mended):
+    weight = device.to_device(np.full(2, 3 + group.rank, np.float32))
+    if mended:
+        group.broadcast(weight, out=weight)
+    group.same(weight, "weight")  # BUG
+    return first(weight)
 
 
 # --------------------------------------------------------------------------------------------------------- exceptions

@@ -135,14 +135,6 @@ def set_to(monkeypatch, variables):
         monkeypatch.setenv(name, value)
 
 
-def test_what_no_backend_carries_is_refused(monkeypatch):
-    set_to(monkeypatch, {**TORCHRUN, **torch(1, 2)})
-    with pytest.raises(
-        RuntimeError, match=r"rank 1 of 2 by torchrun, .* no backend yet: start the script by python -m"
-    ):
-        environment.group()
-
-
 def test_one_process_of_another_starter_is_alone(monkeypatch):
     for variables in ({**TORCHRUN, **torch(0, 1)}, open_mpi(0, 1), {}):
         set_to(monkeypatch, variables)

@@ -76,9 +76,8 @@ def exchange():
 
 def connected(exchange, rank):
     given = exchange.environment
-    return Connected(
-        rank, int(given["PMPP_SIZE"]), given["PMPP_ADDRESS"], bytes.fromhex(given["PMPP_KEY"]), lambda: None
-    )
+    client = processes.Client(given["PMPP_ADDRESS"], authkey=bytes.fromhex(given["PMPP_KEY"]))
+    return Connected(rank, int(given["PMPP_SIZE"]), client, lambda: None)
 
 
 def until(condition):

@@ -552,3 +552,70 @@ def test_an_error_arose_in_the_program_and_not_in_a_library():
         with pytest.raises(Exception) as found:  # noqa: PT011 - whatever it is
             space[name]()
         assert group.place_of(found.value) == f"train.py:{line}"
+
+
+# ------------------------------------------------------------------------------------------------ both ways at a time
+
+
+def passed_on(group, lengths):
+    """A step of a ring: 10 a rank and unequal lengths."""
+    right, left = (group.rank + 1) % group.size, (group.rank - 1) % group.size
+    box = device.empty(lengths[left], np.int32)
+    group.send_recv(np.full(lengths[group.rank], group.rank, np.int32), right, box, left)
+    return device.to_host(box).tolist()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_a_ring_exchanges_at_once_in_the_time_of_its_messages(size):
+    lengths = list(range(1, size + 1))
+    found = parallel.ranks(size, passed_on, lengths, links=parallel.Links(1.0, 4.0))
+    assert found == [[(rank - 1) % size] * lengths[rank - 1] for rank in range(size)]
+    assert sum(found.report.messages.values()) == size
+    # 1 second for a message, and one for each element: a rank is done with what it sends and what it receives.
+    assert found.report.seconds == tuple(1.0 + max(lengths[rank], lengths[rank - 1]) for rank in range(size))
+
+
+def test_send_recv_meets_send_and_recv_one_after_the_other():
+    """Rank 1's two halves are met by different ranks; neither rank 0 nor rank 2 waits for the other."""
+
+    def step(group):
+        box = device.empty(1, np.int64)
+        mine = np.array([group.rank])
+        if group.rank == 0:
+            group.send(mine, 1)
+            group.send(mine + 10, 2)
+        elif group.rank == 1:
+            group.send_recv(mine, 2, box, 0)
+        else:
+            group.recv(box, 0)
+            first = device.to_host(box)[0]
+            group.recv(box, 1)
+            return [int(first), int(device.to_host(box)[0])]
+        return device.to_host(box).tolist() if group.rank else None
+
+    assert parallel.ranks(3, step) == [None, [0], [10, 1]]
+
+
+def test_half_of_it_is_met_and_the_other_can_never_be():
+    def step(group):
+        box = device.empty(1, np.int64)
+        if group.rank == 0:
+            group.send_recv(np.array([1]), 1, box, 1)
+        else:
+            group.recv(box, 0)
+
+    with pytest.raises(RankEnded, match=r"rank 1 has ended .* rank 0 waits for it in send_recv\(to=1, source=1\)"):
+        parallel.ranks(2, step)
+
+
+def test_what_is_sent_is_not_what_is_filled():
+    def step(group, apart):
+        x = device.to_device(np.zeros(4))
+        group.send_recv(x[:2], 1 - group.rank, x[2:] if apart else x[1:3] if apart is None else x[:2], 1 - group.rank)
+
+    parallel.ranks(2, step, True)
+    for apart in (False, None):
+        with pytest.raises(ValueError, match="out"):
+            parallel.ranks(2, step, apart)
+    with pytest.raises(TypeError, match="out must be a device array to receive into, was None"):
+        parallel.init().send_recv(np.zeros(1), 0, None, 0)

@@ -6,6 +6,7 @@ import pytest
 from pmpp import nn, parallel
 from pmpp.nn import functional as F
 from pmpp.nn.examples import digits
+from pmpp.parallel import data
 from pmpp.runtime import device
 
 pytestmark = [pytest.mark.native("threads"), pytest.mark.usefixtures("unchecked")]
@@ -19,16 +20,10 @@ def unchecked(monkeypatch):
     monkeypatch.setenv("PMPP_CHECK", "")
 
 
-def average(group, parameters):
-    """Replace each gradient by the mean of all ranks'."""
-    for parameter in parameters:
-        group.all_reduce(parameter.grad.array, "mean", out=parameter.grad.array)
-
-
 def train(group, images, labels):
     """A few steps on one batch, of which every rank takes its own part. Returns its losses, and all weights after."""
     nn.manual_seed(5)
-    net = digits.Net()
+    net = data.DataParallel(group, digits.Net())
     optimizer = nn.optim.SGD(net.parameters(), lr=digits.RATE, momentum=0.9)
     share, losses = len(labels) // group.size, []
     part = slice(share * group.rank, share * (group.rank + 1))
@@ -36,7 +31,7 @@ def train(group, images, labels):
         optimizer.zero_grad()
         loss = F.cross_entropy(net(nn.Tensor(images[part])), nn.Tensor(labels[part]))
         loss.backward()
-        average(group, net.parameters())
+        net.average_gradients()
         optimizer.step()
         losses.append(device.to_host(group.all_reduce(loss.array, "mean")).item())
     weights = np.concatenate([parameter.detach().numpy().reshape(-1) for parameter in net.parameters()])
@@ -62,4 +57,5 @@ def test_four_ranks_train_as_one_does_on_the_joined_batch(batch):
     assert alone[-1] < alone[0]
     bytes_of_gradients = 4 * len(weights)
     # A ring sends each byte 2 (p - 1) times in all; the loss of 4 bytes is one more array.
-    assert sum(results.report.nbytes.values()) == STEPS * 2 * (RANKS - 1) * (bytes_of_gradients + 4)
+    assert results.report.kinds["all_reduce"][2] == STEPS * 2 * (RANKS - 1) * (bytes_of_gradients + 4)
+    assert results.report.kinds["broadcast"][2] == (RANKS - 1) * bytes_of_gradients

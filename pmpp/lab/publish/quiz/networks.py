@@ -332,3 +332,25 @@ def when_the_other_is_faster(draw: random.Random) -> Number:
         within=0.1,
         given={"side": side, "wide": wide, "fast": fast, "slow": slow},
     )
+
+
+@question("99_all_reduce")
+def bytes_around_a_ring(draw: random.Random) -> Number:
+    """What a rank of a ring sends."""
+    ranks, mib = draw.choice((2, 4, 5, 8, 10, 16)), draw.choice((80, 160, 240, 400, 560))
+    return Number(
+        f"{ranks} ranks each have an array of {mib} MiB, and all of them need the sum. The array is cut into {ranks} "
+        "pieces of one length. Each piece goes once around the ring of ranks and is summed on its way. Then each sum "
+        "goes around again, until all ranks have it. How many MiB does a rank send?",
+        2 * mib * (ranks - 1) / ranks,
+        "MiB",
+        f"A piece has {shown(mib / ranks)} MiB. A rank sends {many(ranks - 1, 'piece')} while they are summed, and as "
+        "many while the sums are told.",
+        {
+            mib * (ranks - 1) / ranks: "The sums have to be told, too.",
+            2 * mib: "A piece has arrived after one step fewer than there are ranks.",
+            2 * mib * (ranks - 1): "In a step a rank sends one piece, and not the whole array.",
+        },
+        within=0.01,
+        given={"ranks": ranks, "mib": mib},
+    )

@@ -1,0 +1,273 @@
+"""Data parallelism: every rank has the whole network, and its own part of each batch.
+
+The loss of a batch is a mean over its examples, so its gradient is the mean of the gradients of the parts. After the
+backward pass the ranks average their gradients, and each makes the same step. All networks stay equal to the bit, since
+an all-reduce gives all ranks the same bits::
+
+    net = data.DataParallel(group, digits.Net())
+    optimizer = nn.optim.SGD(net.parameters(), lr=0.1)
+    for indices in data.batches(len(dataset), 16, group.rank, group.size, epoch=0):
+        optimizer.zero_grad()
+        loss(net, indices).backward()
+        net.average_gradients()
+        optimizer.step()
+
+`ShardedOptimizer` lets each rank keep the optimiser's state of one part of the parameters alone. `SyncBatchNorm2d`
+takes the moments of the joined batch. `batches` says which examples are a rank's own.
+
+What is not here: gradients are averaged after the backward pass and not during it, since the tape tells nobody when a
+gradient is ready.
+
+Source: S. Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training (2020), for the buckets;
+S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models (2020), section 5.1.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from pmpp import nn
+from pmpp.kernels import elementwise
+from pmpp.nn.tape import Function, Tensor
+from pmpp.parallel.group import Group
+from pmpp.runtime import device
+from pmpp.runtime.check import as_flag, as_integer
+
+__all__ = ["AllSum", "DataParallel", "ShardedOptimizer", "SyncBatchNorm2d", "batches", "buckets_of"]
+
+BUCKET = 1 << 20  # bytes
+
+
+# ------------------------------------------------------------------------------------------------ which examples
+
+
+def batches(
+    length: int,
+    batch: int,
+    rank: int,
+    size: int,
+    *,
+    epoch: int = 0,
+    seed: int = 0,
+    shuffle: bool = True,
+) -> Iterator[np.ndarray]:
+    """The indices of a rank's part of each batch of an epoch.
+
+    Args:
+        length: of the dataset.
+        batch: examples in the batch of all ranks together; each rank has ``batch / size`` of them.
+        rank, size: whose part, and of how many.
+        epoch, seed: another order for each of them, the same on all ranks.
+        shuffle: False for the order of the dataset.
+
+    Together the ranks have the batches of one rank, whatever their number: so a training goes on with another number of
+    ranks. The last examples, which fill no batch, are left out of this epoch. Raises ValueError if ``size`` does not
+    divide ``batch``.
+
+    >>> [indices.tolist() for indices in batches(10, 4, 1, 2, shuffle=False)]
+    [[2, 3], [6, 7]]
+    """
+    length, size = as_integer("length", length, 1), as_integer("size", size, 1)
+    batch, rank = as_integer("batch", batch, 1, length), as_integer("rank", rank, 0, size - 1)
+    if batch % size:
+        raise ValueError(f"batch must be a multiple of the {size} ranks, was {batch}")
+    seeds = as_integer("seed", seed, 0), as_integer("epoch", epoch, 0)
+    order = np.random.default_rng(seeds).permutation(length) if as_flag("shuffle", shuffle) else np.arange(length)
+    share = batch // size
+    for first in range(0, length - batch + 1, batch):
+        yield order[first + rank * share : first + (rank + 1) * share]
+
+
+# ------------------------------------------------------------------------------------------------ gradients
+
+
+def buckets_of(parameters: Iterable[Tensor], nbytes: int) -> list[list[Tensor]]:
+    """Parameters in buckets of at most ``nbytes``, the last parameter first; a larger one has a bucket of its own.
+
+    The backward pass reaches the last layer first, so that the first bucket could be sent first.
+
+    >>> sizes = [nn.Parameter(np.zeros(n, np.float32)) for n in (1, 2, 3, 4)]
+    >>> [[p.size for p in bucket] for bucket in buckets_of(sizes, 20)]
+    [[4], [3, 2], [1]]
+    """
+    nbytes = as_integer("nbytes", nbytes, 1)
+    found: list[list[Tensor]] = []
+    room = 0
+    for parameter in reversed(list(parameters)):
+        if not found or parameter.array.nbytes > room:
+            found.append([])
+            room = nbytes
+        found[-1].append(parameter)
+        room -= parameter.array.nbytes
+    return found
+
+
+class DataParallel(nn.Module):
+    """A network of which every rank has a copy, trained as one.
+
+    Args:
+        group: the ranks.
+        net: this rank's network. Its parameters and buffers become those of rank 0.
+        bucket: bytes of gradients that are sent at a time. Few large messages cost fewer alphas than many small ones.
+
+    Attributes: net; buckets, lists of parameters.
+    """
+
+    def __init__(self, group: Group, net: nn.Module, bucket: int = BUCKET) -> None:
+        self.group, self.net = group, net
+        for _, tensor in (*net.named_parameters(), *net.named_buffers()):
+            group.broadcast(tensor.array, out=tensor.array)
+            tensor.changed()
+        self.buckets = buckets_of(net.parameters(), bucket)
+        self._flat: list[typing.Any] = [
+            device.empty(sum(parameter.size for parameter in bucket), np.float32) for bucket in self.buckets
+        ]
+
+    def forward(self, *arguments: typing.Any) -> typing.Any:
+        """What the network says."""
+        return self.net(*arguments)
+
+    def average_gradients(self) -> None:
+        """Replace each gradient by the mean of all ranks'. Called once for each step of the optimiser.
+
+        To accumulate gradients over several backward passes, call it after the last one alone: until then nothing is
+        sent. A parameter without a gradient counts as one of zeros. The ranks' parts of a batch have to be of one size.
+        """
+        for bucket, flat in zip(self.buckets, self._flat, strict=True):
+            begin = 0
+            for parameter in bucket:
+                part = flat[begin : begin + parameter.size]
+                write(part, parameter.grad)
+                # As in PyTorch, the gradient is from here on a view of the bucket, and not copied back.
+                parameter.grad = Tensor(part.reshape(parameter.shape))
+                begin += parameter.size
+            self.group.all_reduce(flat, "mean", out=flat)
+
+    def check(self) -> None:
+        """Raise `switchboard.Stale` if a parameter is not the same on all ranks. Sends a digest for each."""
+        for name, parameter in self.net.named_parameters():
+            self.group.same(parameter.array, name)
+
+
+def write(part: typing.Any, gradient: Tensor | None) -> None:
+    """A gradient into its place in a vector; zeros, if there is none."""
+    elementwise.assign(part, elementwise.full(part.shape, 0.0) if gradient is None else gradient.array.reshape(-1))
+
+
+# ------------------------------------------------------------------------------------------------ the optimiser's state
+
+
+class ShardedOptimizer:
+    """An optimiser whose state is divided among the ranks: ZeRO's first stage.
+
+    All parameters lie in a vector, which is cut into as many parts as there are ranks. A step is: rank k gets the mean
+    gradient of part k (`Group.reduce_scatter`), changes part k, and all ranks get all parts (`Group.all_gather`). That
+    sends as many bytes as an all-reduce of the gradients does, which is these two in turn.
+
+    Args:
+        group: the ranks.
+        params: the parameters, equal on all ranks.
+        make: makes the optimiser of a list of parameters, as ``lambda params: nn.optim.Adam(params, lr=1e-3)``. Its
+            rule has to treat each element alike, as that of `SGD`, `Adam` and `AdamW`.
+
+    Attributes: inner, the optimiser of this rank's part; param_groups, its groups, for a schedule.
+    """
+
+    def __init__(self, group: Group, params: Iterable[Tensor], make: Callable[[list], nn.optim.Optimizer]) -> None:
+        self.group, self.params = group, list(params)
+        self.count = sum(parameter.size for parameter in self.params)
+        self.share = -(-self.count // group.size)  # the last part is filled with zeros
+        self._flat = device.to_device(np.zeros((group.size, self.share), np.float32))
+        for parameter, part in self._places():
+            elementwise.assign(part, parameter.array.reshape(-1))
+        self.mine = nn.Parameter(device.to_host(self._flat[group.rank]))
+        self.inner = make([self.mine])
+
+    param_groups = property(lambda self: self.inner.param_groups)
+
+    def _places(self) -> Iterator[tuple[Tensor, typing.Any]]:
+        vector, begin = self._flat.reshape(-1), 0
+        for parameter in self.params:
+            yield parameter, vector[begin : begin + parameter.size]
+            begin += parameter.size
+
+    def zero_grad(self) -> None:
+        """Drop the gradients."""
+        for parameter in self.params:
+            parameter.grad = None
+
+    def step(self) -> None:
+        """Average the gradients, change all parameters, and let all ranks have them. Called by all ranks."""
+        for parameter, part in self._places():
+            write(part, parameter.grad)
+        self.mine.grad = Tensor(self.group.reduce_scatter(self._flat, "mean"))
+        self.inner.step()
+        self.group.all_gather(self.mine.array, out=self._flat)
+        for parameter, part in self._places():
+            elementwise.assign(parameter.array.reshape(-1), part)
+            parameter.changed()
+
+    def state_bytes(self) -> int:
+        """Bytes of state that this rank keeps."""
+        return state_bytes(self.inner)
+
+
+def state_bytes(optimizer: nn.optim.Optimizer) -> int:
+    """Bytes of what an optimiser keeps from one step to the next."""
+    return sum(array.nbytes for kept in optimizer.state.values() for array in kept.values())
+
+
+# ------------------------------------------------------------------------------------------------ moments of all
+
+
+class AllSum(Function):
+    """The sum of all ranks' tensors. Every rank's loss depends on it, so the gradient is the sum of all gradients."""
+
+    @staticmethod
+    def forward(context: typing.Any, x: Tensor, group: Group) -> typing.Any:
+        context.group = group
+        return group.all_reduce(x.array)
+
+    @staticmethod
+    def backward(context: typing.Any, dy: typing.Any) -> tuple:
+        return context.group.all_reduce(dy), None
+
+
+class SyncBatchNorm2d(nn.BatchNorm2d):
+    """`nn.BatchNorm2d` with the moments of the joined batch of all ranks.
+
+    A rank whose part has few examples has poor moments of its own. In training three small arrays are summed in the
+    forward pass, and their gradients in the backward pass. All ranks have to call it, in the same order. Evaluation
+    sends nothing.
+
+    The gradients are right for a loss that is the sum of the ranks' losses, or their mean: what `DataParallel` makes.
+
+    Args:
+        group: the ranks.
+        num_features, eps, momentum: as for `nn.BatchNorm2d`.
+    """
+
+    def __init__(self, group: Group, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__(num_features, eps, momentum)
+        self.group = group
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x of shape (N, num_features, H, W); N may differ from rank to rank."""
+        if not self.training:
+            return super().forward(x)
+        self.batches += 1
+        shape, size = (1, self.num_features, 1, 1), x.size // self.num_features
+        count = float(device.to_host(self.group.all_reduce(np.array([size], np.int64)))[0])
+        mean = AllSum.apply(x.sum((0, 2, 3)), self.group) / count
+        centred = x - mean.reshape(shape)
+        var = AllSum.apply((centred * centred).sum((0, 2, 3)), self.group) / count
+        with nn.no_grad():
+            keep = 1 - self.momentum
+            unbiased = var.detach() * (count / max(count - 1, 1))
+            self.running_mean.copy_(self.running_mean * keep + mean.detach() * self.momentum)
+            self.running_var.copy_(self.running_var * keep + unbiased * self.momentum)
+        scale = self.weight / (var + self.eps).sqrt()
+        return centred * scale.reshape(shape) + self.bias.reshape(shape)

@@ -1,0 +1,251 @@
+"""Data parallelism: ranks train as one rank does on the joined batch, and send and keep what their formulas say."""
+
+import numpy as np
+import pytest
+
+from pmpp import nn, parallel
+from pmpp.nn import functional as F
+from pmpp.nn.examples import digits
+from pmpp.parallel import data
+from pmpp.parallel.switchboard import Mismatch, Stale
+from pmpp.runtime import device
+
+pytestmark = [pytest.mark.native("threads"), pytest.mark.usefixtures("unchecked")]
+
+EPS = np.finfo(np.float32).eps
+BATCH, STEPS = 8, 3
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Every launch of these kernels is checked in the tests of their rooms."""
+    monkeypatch.setenv("PMPP_CHECK", "")
+
+
+@pytest.fixture(scope="module")
+def examples():
+    images, labels = digits.datasets()[0][: BATCH * STEPS]
+    return images, labels.astype(np.int64)
+
+
+class Net(nn.Module):
+    """Two linear layers. The digit network itself is trained in test_training.py."""
+
+    def __init__(self):
+        self.first, self.last = nn.Linear(64, 4), nn.Linear(4, 10)
+
+    def forward(self, x):
+        return self.last(F.relu(self.first(x.flatten(1))))
+
+
+TENSORS = 4  # parameters of it
+
+
+def weights_of(net):
+    return np.concatenate([parameter.detach().numpy().reshape(-1) for parameter in net.parameters()])
+
+
+def train(group, images, labels, make, *, bucket=data.BUCKET, pieces=1, sharded=False, seed=None):
+    """One epoch. Each rank goes through its part in ``pieces``. Returns losses, weights, and bytes of state."""
+    nn.manual_seed(5 if seed is None else seed + group.rank)
+    net = data.DataParallel(group, Net(), bucket)
+    optimizer = data.ShardedOptimizer(group, net.parameters(), make) if sharded else make(net.parameters())
+    losses = []
+    for indices in data.batches(len(labels), BATCH, group.rank, group.size):
+        optimizer.zero_grad()
+        total = np.float32(0)
+        for part in np.split(indices, pieces):
+            loss = F.cross_entropy(net(nn.Tensor(images[part])), nn.Tensor(labels[part])) * (1 / pieces)
+            loss.backward()
+            total += device.to_host(group.all_reduce(loss.array, "mean"))
+        if not sharded:
+            net.average_gradients()
+        optimizer.step()
+        losses.append(float(total))
+    net.check()
+    kept = optimizer.state_bytes() if sharded else data.state_bytes(optimizer)
+    return losses, weights_of(net), kept
+
+
+def sgd(params):
+    return nn.optim.SGD(params, lr=0.1, momentum=0.9)
+
+
+def adam(params):
+    return nn.optim.Adam(params, lr=1e-3)
+
+
+# The longest sum of a step is over a batch, or over the 64 places of an image.
+ROUNDING = STEPS * BATCH * 64 * EPS / 2
+
+
+@pytest.fixture(scope="module")
+def alone(examples):
+    return train(parallel.init(), *examples, sgd)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("options", [{}, {"bucket": 300}, {"pieces": 2}, {"sharded": True}], ids=str)
+def test_ranks_train_as_one_does_on_the_joined_batch(size, options, examples, alone):
+    results = parallel.ranks(size, lambda group: train(group, *examples, sgd, **options))
+    losses, weights, _ = alone
+    for one in results:
+        assert one[0] == results[0][0]
+        np.testing.assert_array_equal(one[1], results[0][1])
+    np.testing.assert_allclose(results[0][0], losses, rtol=ROUNDING)
+    np.testing.assert_allclose(results[0][1], weights, rtol=0, atol=ROUNDING * np.abs(weights).max())
+
+
+def test_all_begin_with_the_network_of_rank_0(examples):
+    results = parallel.ranks(2, lambda group: train(group, *examples, sgd, seed=7))
+    first = train(parallel.init(), *examples, sgd, seed=7)
+    np.testing.assert_allclose(results[1][1], first[1], rtol=0, atol=ROUNDING * np.abs(first[1]).max())
+
+
+def test_a_sharded_optimiser_keeps_a_share_and_has_the_same_bits(examples):
+    """With two ranks a sum has one order."""
+    for make, arrays in ((sgd, 1), (adam, 2)):
+        whole = parallel.ranks(2, lambda group, make: train(group, *examples, make), make)
+        shards = parallel.ranks(2, lambda group, make: train(group, *examples, make, sharded=True), make)
+        np.testing.assert_array_equal(shards[0][1], whole[0][1])
+        count = len(whole[0][1])
+        assert [one[2] for one in whole] == [4 * arrays * count] * 2
+        assert [one[2] for one in shards] == [4 * arrays * -(-count // 2)] * 2
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_bytes_and_messages_of_a_step(sharded, examples):
+    size = 4
+    report = parallel.ranks(size, lambda group: train(group, *examples, sgd, sharded=sharded)).report
+    count = weights_of(Net()).size
+    kinds = {kind: counts for kind, counts in report.kinds.items() if kind != "all_gather" or sharded}
+    sent = 2 * (size - 1) * 4 * STEPS  # of each element of a ring, by all ranks together
+    if sharded:
+        padded = size * -(-count // size)
+        assert kinds["reduce_scatter"] == (STEPS, STEPS * size * (size - 1), sent * padded // 2)
+        gathered = (size - 1) * size * 32 * TENSORS  # digests of check()
+        assert kinds["all_gather"][2] == sent * padded // 2 + gathered
+        assert kinds["all_reduce"][2] == sent
+    else:
+        assert kinds["all_reduce"] == (2 * STEPS, 4 * STEPS * size * (size - 1), sent * (count + 1))
+
+
+def test_smaller_buckets_send_more_messages_and_the_same_bytes(examples):
+    def reports(bucket):
+        return parallel.ranks(2, lambda group: train(group, *examples, sgd, bucket=bucket)).report.kinds["all_reduce"]
+
+    one, each = reports(1 << 20), reports(1)
+    assert one[0] == 2 * STEPS
+    assert each[0] == (TENSORS + 1) * STEPS  # and the loss
+    assert one[2] == each[2]
+
+
+def test_accumulating_sends_no_more(examples):
+    def step(group, pieces):
+        train(group, *examples, sgd, pieces=pieces)
+
+    whole, pieces = (parallel.ranks(2, step, n).report.kinds["all_reduce"] for n in (1, 4))
+    # Each piece has a loss, which the test sends; the gradients are sent once.
+    assert pieces[0] - whole[0] == 3 * STEPS
+
+
+def test_a_missed_average_is_named():
+    def step(group):
+        nn.manual_seed(1)
+        net = data.DataParallel(group, nn.Linear(3, 2))
+        optimizer = sgd(net.parameters())
+        net(nn.Tensor(np.full((1, 3), 1.0 + group.rank, np.float32))).sum().backward()
+        optimizer.step()
+        net.check()
+
+    with pytest.raises(Stale, match="rank 1 has another weight than rank 0"):
+        parallel.ranks(2, step)
+
+
+def test_ranks_with_other_networks_are_named():
+    with pytest.raises(Mismatch, match="ranks disagree on the shape of broadcast"):
+        parallel.ranks(2, lambda group: data.DataParallel(group, nn.Linear(3 + group.rank, 2)))
+
+
+def test_a_parameter_without_a_gradient_counts_as_zeros():
+    def step(group):
+        nn.manual_seed(1)
+        used, unused = nn.Linear(2, 2), nn.Linear(2, 2)
+        net = data.DataParallel(group, nn.Sequential(used, unused))
+        (used if group.rank == 0 else unused)(nn.Tensor(np.ones((1, 2), np.float32))).sum().backward()
+        net.average_gradients()
+        return [parameter.grad.numpy().tolist() for parameter in net.parameters()]
+
+    assert parallel.ranks(2, step) == [[[[0.5, 0.5]] * 2, [0.5, 0.5]] * 2] * 2
+
+
+# ------------------------------------------------------------------------------------------------ which examples
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 6, 12])
+def test_the_ranks_have_the_batches_of_one(size):
+    def joined(size):
+        parts = [list(data.batches(100, 12, rank, size, epoch=2, seed=3)) for rank in range(size)]
+        return [np.concatenate(parts).tolist() for parts in zip(*parts, strict=True)]
+
+    found = joined(size)
+    assert found == joined(1)
+    assert len(found) == 8
+    assert len({index for batch in found for index in batch}) == 96
+
+
+def test_each_epoch_and_seed_has_another_order():
+    orders = [tuple(next(data.batches(50, 50, 0, 1, epoch=e, seed=s))) for e in (0, 1) for s in (0, 1)]
+    assert len(set(orders)) == 4
+    assert {*orders[0]} == {*range(50)}
+
+
+@pytest.mark.parametrize(
+    "arguments, options, says",
+    [
+        ((10, 3, 0, 2), {}, "batch must be a multiple of the 2 ranks, was 3"),
+        ((10, 11, 0, 1), {}, "batch must be"),
+        ((10, 4, 2, 2), {}, "rank must be"),
+        ((10, 4, 0, 2), {"epoch": -1}, "epoch must be"),
+        ((0, 1, 0, 1), {}, "length must be"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments, options, says):
+    with pytest.raises(ValueError, match=says):
+        next(data.batches(*arguments, **options))
+
+
+# ------------------------------------------------------------------------------------------------ moments of all
+
+
+def normalise(group, x, dy, layer):
+    """A rank's part through a layer: results, gradients, moments."""
+    share = len(x) // group.size
+    part = slice(share * group.rank, share * (group.rank + 1))
+    given = nn.Tensor(x[part], requires_grad=True)
+    y = layer(given)
+    (y * nn.Tensor(dy[part])).sum().backward()
+    gradients = [group.all_reduce(p.grad.array) for p in (layer.weight, layer.bias)]
+    layer.eval()
+    found = (y.detach(), given.grad, layer.running_mean, layer.running_var, layer(given.detach()).detach())
+    return [tensor.numpy() for tensor in found] + [device.to_host(gradient) for gradient in gradients]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_moments_are_those_of_the_joined_batch(size, rng):
+    x, dy = (rng.normal(loc=3, size=(8, 3, 2, 2)).astype(np.float32) for _ in range(2))
+    alone = normalise(parallel.init(), x, dy, nn.BatchNorm2d(3))
+    found = parallel.ranks(size, lambda group: normalise(group, x, dy, data.SyncBatchNorm2d(group, 3)))
+    joined = [np.concatenate(parts) for parts in list(zip(*found, strict=True))[:2]]
+    # Sums over 32 elements of a size of up to 6, divided by a deviation of about 1.
+    close = {"rtol": 0, "atol": 32 * 6 * 6 * EPS}
+    for mine, wanted in zip(joined, alone[:2], strict=True):
+        np.testing.assert_allclose(mine, wanted, **close)
+    for one in found:
+        for mine, wanted in zip(one[2:4] + one[5:], alone[2:4] + alone[5:], strict=True):
+            np.testing.assert_allclose(mine, wanted, **close)
+    if size > 1:
+        own = parallel.ranks(size, lambda group: normalise(group, x, dy, nn.BatchNorm2d(3)))
+        assert np.abs(np.concatenate([one[0] for one in own]) - alone[0]).max() > 0.05
+    evaluated = np.concatenate([one[4] for one in found])
+    np.testing.assert_allclose(evaluated, alone[4], **close)

@@ -1,0 +1,118 @@
+"""Pipelines: gradients of one rank on the whole batch, and clocks that show the bubble of the formula."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from pmpp import nn, parallel
+from pmpp.nn import functional as F
+from pmpp.parallel import pipeline
+from pmpp.parallel.pipeline import Stage, bubble, gpipe, one_forward_one_backward
+
+pytestmark = [pytest.mark.native("threads"), pytest.mark.usefixtures("unchecked")]
+
+schedules = pytest.mark.parametrize("schedule", [gpipe, one_forward_one_backward], ids=lambda one: one.__name__)
+EACH = 2  # examples in a micro-batch
+WIDTHS = (3, 4, 5, 4, 2)  # of four layers
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    monkeypatch.setenv("PMPP_CHECK", "")
+
+
+class Layer(nn.Module):
+    def __init__(self, inside, outside):
+        self.linear = nn.Linear(inside, outside)
+
+    def forward(self, x):
+        return F.relu(self.linear(x))
+
+
+def layers():
+    nn.manual_seed(3)
+    return [Layer(a, b) for a, b in itertools.pairwise(WIDTHS)]
+
+
+def target(y, k):
+    wanted = np.random.default_rng(100 + k).normal(size=(EACH, WIDTHS[-1])).astype(np.float32)
+    return ((y - nn.Tensor(wanted)) ** 2).sum()
+
+
+def run(group, schedule, count, seconds=(0.0, 0.0)):
+    """Gradients of this stage's layers, its losses, and of how many micro-batches it kept activations."""
+    inputs = [np.random.default_rng(k).normal(size=(EACH, WIDTHS[0])).astype(np.float32) for k in range(count)]
+    share = 4 // group.size
+    part = slice(group.rank * share, (group.rank + 1) * share)
+    net = nn.Sequential(*layers()[part])
+    stage = Stage(group, net, (EACH, WIDTHS[part.start]), inputs, target, seconds)
+    schedule(stage, count)
+    assert not stage.kept
+    return [parameter.grad.numpy() for parameter in net.parameters()], stage.losses, stage.most
+
+
+@schedules
+@pytest.mark.parametrize("stages, count", [(1, 3), (2, 1), (4, 2), (4, 5)])
+def test_gradients_are_those_of_one_rank(schedule, stages, count):
+    found = parallel.ranks(stages, run, schedule, count)
+    (wanted, losses, _) = run(parallel.init(), gpipe, count)
+    gradients = [gradient for one in found for gradient in one[0]]
+    assert len(gradients) == 8
+    for mine, other in zip(gradients, wanted, strict=True):
+        # The micro-batches are added in another order.
+        np.testing.assert_allclose(mine, other, rtol=0, atol=count * np.finfo(np.float32).eps * np.abs(other).max())
+    assert found[-1][1] == losses
+
+
+@schedules
+@pytest.mark.parametrize("stages, count", [(2, 3), (4, 1), (4, 5)])
+def test_the_bubble_is_that_of_the_formula(schedule, stages, count):
+    seconds = 1.0, 2.0
+    links = parallel.Links(latency=0.0, bandwidth=1e30)
+    report = parallel.ranks(stages, run, schedule, count, seconds, links=links).report
+    took, busy = max(report.seconds), count * sum(seconds)
+    assert took == pytest.approx((count + stages - 1) * sum(seconds))
+    assert 1 - busy / took == pytest.approx(bubble(stages, count))
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_what_is_kept(count):
+    assert [one[2] for one in parallel.ranks(4, run, gpipe, count)] == [count] * 4
+    assert [one[2] for one in parallel.ranks(4, run, one_forward_one_backward, count)] == [
+        min(4 - stage, count) for stage in range(4)
+    ]
+
+
+@schedules
+def test_messages_and_bytes(schedule):
+    """Activations and gradients of each micro-batch, over three links."""
+    report = parallel.ranks(4, run, schedule, 5).report
+    forward = {(s, s + 1): 5 * 4 * EACH * WIDTHS[s + 1] for s in range(3)}
+    assert report.nbytes == forward | {(b, a): nbytes for (a, b), nbytes in forward.items()}
+    assert set(report.messages.values()) == {5}
+
+
+def test_neighbours_that_send_and_wait_are_a_deadlock(monkeypatch):
+    """Why one forward, one backward needs both at the same time."""
+
+    def first_send(self, y):
+        if self.last:
+            return None
+        self.to_next(y)
+        return self.from_next(y.shape)
+
+    def first_send_back(self, dx):
+        self.to_before(dx)
+        return self.from_before()
+
+    monkeypatch.setattr(Stage, "swap_with_next", first_send)
+    monkeypatch.setattr(Stage, "swap_with_before", first_send_back)
+    with pytest.raises(parallel.CommunicationError, match="deadlock: "):
+        parallel.ranks(4, run, one_forward_one_backward, 6)
+
+
+def test_the_last_rank_needs_a_loss():
+    with pytest.raises(TypeError, match="loss must be a function on the last rank, was None"):
+        Stage(parallel.init(), nn.Linear(1, 1))
+    assert pipeline.bubble(1, 5) == 0
