@@ -192,11 +192,53 @@ def test_a_digest_is_of_content(write):
     assert difference(first, other) == "changed since: pmpp/recorded/g/d.json"
 
 
+NAMES = {
+    "tests/p/__init__.py": "from tests.p.made import *\nfrom .other import g as f\nh = 1\n",
+    "tests/p/made.py": "if True:\n    def one():\n        pass\n"
+    "two, (three, *four) = DATA\nimport os.path\nclass Five:\n    six = 1\n",
+    "tests/p/other.py": "from tests.q import g\n",
+    "tests/q.py": "def g():\n    pass\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("from tests.p import one\none()\n", "from tests.p.made import one\none()\n", True),
+        ("from tests.p import three, os\n", "from .p.made import os, three\n", True),
+        ("from tests.p import two, one\n", "from tests.p.made import one\n\nfrom tests.p.made import two\n", True),
+        # Of a package only what is asked of it counts, and of a module as well.
+        ("from tests import p\np.one()\n", "from tests.p import made as p\np.one()\n", True),
+        ("import tests.p as p\np.f(p.h)\n", "from tests import p\np.f(p.h)\n", True),
+        ("from tests import p\np.f()\n", "from tests.p import other as p\np.f()\n", False),
+        ("from tests import p\nprint(p, p.one)\n", "from tests.p import made as p\nprint(p, p.one)\n", False),
+        # A module is one piece: who takes a name that it imports depends on its import, whose digest says so.
+        ("from tests.p import f\n", "from tests.p.other import g as f\n", True),
+        ("from tests.p import f\n", "from tests.q import g as f\n", False),
+        ("from tests.p import h\n", "from tests.p.made import h\n", False),
+        ("from tests.p import Five\n", "from tests.p import six\n", False),
+        ("from tests.p import one\n", "from tests.p import one as two\n", False),
+        ("import numpy as np\n", "import numpy\n", False),
+        ("from numpy import sum\n", "from math import sum\n", False),
+        ("from tests.p import (  # a\n    one,  # b\n    two,\n)\nx\n", "from tests.p import one, two\nx\n", True),
+        ("if typing.TYPE_CHECKING:\n    import os\n", "if typing.TYPE_CHECKING:\n    import re\n", True),
+    ],
+)
+def test_a_digest_has_what_imports_stand_for(write, before, after, same):
+    first = write({**NAMES, "tests/a.py": before}).digest("tests/a.py")
+    assert (write({"tests/a.py": after}).digest("tests/a.py") == first) == same
+
+
+def test_imports_of_one_name_in_a_circle_end(write):
+    files = {"tests/p/__init__.py": "from tests.r import f\n", "tests/r/__init__.py": "from tests.p import f\n"}
+    assert write({**files, "tests/a.py": "from tests.p import f\n"}).digest("tests/a.py")
+
+
 def test_a_difference_in_words():
     then = dict.fromkeys("abcdefg", "0")
     assert difference(then, then) == ""
     assert difference(then, {**then, "a": "1"}) == "changed since: a"
-    assert difference({"a": "0", "b": "0"}, {"b": "0", "c": "0"}) == "not recorded then: c; no longer used: a"
+    assert difference({"a": "0", "b": "0"}, {"b": "0", "c": "0"}) == "not recorded then: c"
     assert difference(then, dict.fromkeys("abcdefg", "1")) == "changed since: a, b, c and 4 more"
 
 

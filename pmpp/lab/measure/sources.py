@@ -16,7 +16,9 @@ files that it imports, on those that they import, and so on. `Sources.closure` f
 - What chooses the backend imports the interpreter where there is no GPU. That import is not followed, for these are
   results of GPUs; whoever imports `pmpp.simt` directly depends on it.
 
-The digest of a file leaves out comments, docstrings, blank lines and trailing spaces.
+The digest of a file leaves out comments, docstrings, blank lines and trailing spaces. Of its imports it has what each
+name stands for: the module where the name is made, whichever packages pass it on. So a name may be taken from another
+place, and nothing has changed.
 """
 
 from __future__ import annotations
@@ -49,10 +51,12 @@ _Names = frozenset[str] | None  # the names taken from a file; None for all
 
 @dataclass(frozen=True)
 class _File:
-    """What is kept of a file: its bare source, its imports, its ladder, and the tree of an ``__init__.py``."""
+    """What is kept of a file: its source, its imports, its ladder, and the tree of an ``__init__.py``."""
 
-    code: str
+    code: str  # without comments, docstrings and imports
     imports: list[ast.Import | ast.ImportFrom]
+    bound: frozenset[str]  # names that statements outside of functions and classes make
+    used: Mapping[str, frozenset[str]]  # of a name, the attributes that are asked for; "" where it stands alone
     ladder: tuple[str, ...]
     finds_own: bool  # it imports modules of its own package by names that it computes
     tree: ast.Module | None
@@ -111,7 +115,7 @@ class Sources:
             if path.endswith(".json"):
                 essence = json.dumps(json.loads((self.root / path).read_text(encoding="utf-8")), sort_keys=True)
             else:
-                essence = self._read(path).code
+                essence = "\n".join([*sorted(set(self._names(path))), self._read(path).code])
             self._digests[path] = hashlib.sha256(essence.encode()).hexdigest()[:16]
         return self._digests[path]
 
@@ -122,9 +126,43 @@ class Sources:
             # Of a tree only what is asked for is kept: hundreds of trees would keep Python's garbage collector busy.
             kept = tree if path.endswith("__init__.py") else None
             self._read_files[path] = _File(
-                bare_source(text, tree), _imports(tree), _ladder(tree), _finds_own(text, tree), kept
+                bare_source(text, tree, imports=False),
+                imports := _imports(tree),
+                _bound(tree),
+                _used(tree, imports),
+                _ladder(tree),
+                _finds_own(text, tree),
+                kept,
             )
         return self._read_files[path]
+
+    def _names(self, path: str) -> Iterator[str]:
+        """What a file's imports stand for: ``"rfft = pmpp.kernels.fft.real:rfft"``; of a module, what is used of it."""
+        file = self._read(path)
+        for node in file.imports:
+            base = _absolute(path, node) if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                name, origin = alias.asname or alias.name, self._origin(base, alias.name) if base else alias.name
+                for part in file.used.get(name, ("",)) if self._file(origin) else ("",):
+                    yield f"{name}.{part} = {self._origin(origin, part)}" if part else f"{name} = {origin}"
+
+    def _origin(self, base: str, name: str, through: tuple[str, ...] = ()) -> str:
+        """Where a name is made that is imported from ``base``: a module, or ``module:name``.
+
+        ``through``: the packages that passed it on, which may stand in a circle.
+        """
+        if self._file(f"{base}.{name}"):
+            return f"{base}.{name}"
+        package = self._file(base) or ""
+        if package.endswith("__init__.py") and package not in through:
+            for node in self._read(package).imports:
+                for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                    source = _absolute(package, node)
+                    if name == (alias.asname or alias.name):
+                        return self._origin(source, alias.name, (*through, package))
+                    if alias.name == "*" and (file := self._file(source)) and name in self._read(file).bound:
+                        return self._origin(source, name, (*through, package))
+        return f"{base}:{name}"
 
     # ------------------------------------------------------------------------------------------------- one file
 
@@ -293,12 +331,14 @@ def _is_text(node: ast.AST, text: str) -> bool:
     return isinstance(node, ast.Constant) and node.value == text
 
 
-def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """The statements below ``tree``, at any depth."""
+def _statements(tree: ast.AST, into: tuple[type, ...] = (ast.AST,)) -> Iterator[ast.AST]:
+    """The statements below ``tree``, at any depth, or only inside of such statements."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
         yield node
+        if node is not tree and not isinstance(node, into):
+            continue
         for field in ("body", "orelse", "finalbody", "handlers", "cases"):
             below = getattr(node, field, ())
             waiting += below if isinstance(below, list) else ()
@@ -315,6 +355,34 @@ def _imports(tree: ast.AST) -> list[ast.Import | ast.ImportFrom]:
     return found
 
 
+def _bound(tree: ast.Module) -> frozenset[str]:
+    """The names that a module's own statements make, those of its imports included."""
+    found: set[str] = set()
+    for node in _statements(tree, into=(ast.If, ast.Try, ast.With)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return frozenset(found)
+
+
+def _used(tree: ast.Module, statements: Iterable[ast.Import | ast.ImportFrom]) -> dict[str, frozenset[str]]:
+    """By which attributes a file uses what it imports: ``{"scan": {"LADDER"}}``; ``""`` for the name by itself."""
+    imported = {alias.asname or alias.name for node in statements for alias in node.names}
+    found: dict[str, set[str]] = {}
+    within = set()
+    for node in ast.walk(tree):  # what holds an expression comes before it
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported:
+            within.add(node.value)
+            found.setdefault(node.value.id, set()).add(node.attr)
+        elif isinstance(node, ast.Name) and node.id in imported and node not in within:
+            found.setdefault(node.id, set()).add("")
+    return {name: frozenset(parts) for name, parts in found.items()}
+
+
 # --------------------------------------------------------------------------------------------------------- digests
 
 
@@ -325,12 +393,14 @@ def digest_of(digests: Mapping[str, str]) -> str:
 
 
 def difference(then: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """What differs between two closures, in words; ``""`` if nothing does."""
+    """What differs between two closures, in words; ``""`` if nothing does.
+
+    What is no longer used does not matter: something else would have changed if the result depended on it.
+    """
     both = then.keys() & now.keys()
     kinds = {
         "changed since": [path for path in both if then[path] != now[path]],
         "not recorded then": now.keys() - then.keys(),
-        "no longer used": then.keys() - now.keys(),
     }
     return "; ".join(f"{kind}: {_few(sorted(paths))}" for kind, paths in kinds.items() if paths)
 
@@ -349,8 +419,10 @@ _STRING_OR_COMMENT = re.compile(
 )
 
 
-def bare_source(text: str, tree: ast.Module | None = None) -> str:
+def bare_source(text: str, tree: ast.Module | None = None, imports: bool = True) -> str:
     """Python source without comments, docstrings and blank lines. ``tree``: its syntax tree, if it is at hand.
+
+    ``imports``: False to leave out import statements as well.
 
     The text is cut, and neither tokens joined nor a tree written out: both differ between versions of Python.
     """
@@ -363,10 +435,12 @@ def bare_source(text: str, tree: ast.Module | None = None) -> str:
 
     drop = [(match.start(), match.end()) for match in _STRING_OR_COMMENT.finditer(text) if match[0].startswith("#")]
     for node in _statements(tree or ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        text_alone = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        docstring = text_alone and isinstance(node.value.value, str)
+        if docstring or (not imports and isinstance(node, ast.Import | ast.ImportFrom)):
             drop.append((at(node.lineno, node.col_offset), at(node.end_lineno or 0, node.end_col_offset or 0)))
     pieces, place = [], 0
     for start, end in sorted(drop):
-        pieces.append(text[place:start])
-        place = end
+        pieces.append(text[place:start])  # nothing, for a comment inside of what was left out
+        place = max(place, end)
     return "\n".join(line.rstrip() for line in "".join([*pieces, text[place:]]).splitlines() if line.strip())

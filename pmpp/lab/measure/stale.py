@@ -106,9 +106,8 @@ def _reason(data: dict, entry: dict, now: Mapping[str, str]) -> str:
     """Why an entry attests nothing about the sources as they are now; ``""`` if it does."""
     run = data["runs"][entry["run"]]
     where = f"on {data['gpu']['name']}, {run['date'][:10]}"
-    # The run knows each source that any of its results depended on. What this one depends on no more does not matter.
-    then = {path: digest for path, digest in run["sources"].items() if path in now}
-    if entry["digest"] != digest_of(now) and (changed := difference(then, now)):
+    # The run knows each source that any of its results depended on.
+    if entry["digest"] != digest_of(now) and (changed := difference(run["sources"], now)):
         return f"run {where}; {changed}"
     return f"{fault(entry)} {where}" if fault(entry) else ""
 
