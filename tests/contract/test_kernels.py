@@ -35,8 +35,6 @@ from pmpp.kernels import (
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, real
-from pmpp.kernels.matmul import batched
-from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, real
 from pmpp.kernels.matmul import batched, fused
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of

@@ -9,10 +9,8 @@ import math
 
 import numpy as np
 
-from pmpp import nn, simt
-from pmpp.kernels import attention, matmul, reduction, transpose, vector_add
 from pmpp import nn, parallel, simt
-from pmpp.kernels import matmul, reduction, transpose, vector_add
+from pmpp.kernels import attention, matmul, reduction, transpose, vector_add
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.matmul import fused, matvec
 from pmpp.kernels.memory_or_compute import polynomial
@@ -158,6 +156,8 @@ def seconds_of_a_search(choices, refused, pruned, classes, compiling, timing):
         for _ in range(classes):
             seconds += timing
     return seconds
+
+
 def passes_behind_a_product(flops, bandwidth, m, n, k, passes):
     product = fused.cost(1, m, n, k).flops / flops
     read_and_written = np.empty((2, m, n), np.float32).nbytes
@@ -500,6 +500,8 @@ def part_that_stays(share, times):
 def scores_beside_the_inputs(heads, keys, size):
     scores = sum(4 * keys for _ in range(heads) for _ in range(keys))
     return scores / attention.cost(1, heads, heads, keys, keys, size).bytes
+
+
 def bytes_around_a_ring(ranks, mib):
     """Run it, with a kibibyte in the place of a mebibyte."""
     length = 256 * mib - 256 * mib % ranks

@@ -209,6 +209,9 @@ def seconds_of_a_search(draw: random.Random) -> Number:
             "compiling": compiling,
             "timing": timing,
         },
+    )
+
+
 @question("39_fused_and_batched_products")
 def passes_behind_a_product(draw: random.Random) -> Number:
     """What passes over a product's result take, compared with the product."""
