@@ -3,11 +3,9 @@
 import pytest
 
 from pmpp.lab.publish import notebooks
-from pmpp.lab.teach import exercise as rooms
-from pmpp.lab.teach.points import chapters, graded, named, points
-from pmpp.nn import exercises as training
+from pmpp.lab.teach.points import chapters, graded, known, named, points
 
-NAMES = [*rooms.exercises(), *training.exercises()]
+NAMES = [*known()]
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,9 @@ the definition does, `im2col` writes a matrix and multiplies it, `implicit` mult
 saves multiplications, and `by_fft` multiplies spectra. They are taught in notebooks/62_direct_convolution.ipynb and the
 chapters after it. `convolution` computes a layer by the algorithm that is likely to be the fastest for it.
 
+`depthwise` is the room for layers whose groups have few channels, down to one. It is taught in
+notebooks/71_depthwise_convolution.ipynb, and `convolution` does not choose it yet.
+
 Two rooms more, `input_gradients` and `weight_gradients`, are what training needs of a layer. `input_gradient`,
 `weight_gradient` and `bias_gradient` pass a loss's gradient back from a layer's output.
 """

@@ -17,7 +17,7 @@ from pmpp.lab.measure.tune import Row, Space
 
 __all__ = ["against", "ground"]
 
-GROUND = LinearSegmentedColormap.from_list("ground", ["#FFFFFF", palette.COLOURS[0]])
+GROUND = LinearSegmentedColormap.from_list("ground", ["white", palette.COLOURS[0]])
 MOST = 4  # times the best: all that is slower has the same colour
 
 
