@@ -49,6 +49,7 @@ print(device.describe().splitlines()[0])
 #
 # `parallel.ranks(4, function)` runs four ranks in this process, and returns a list of what they returned. One rank runs
 # at a time, so the program does the same in every run. What one rank makes is not there for another one, as on GPUs.
+# (Ranks are threads. In the browser edition there are none, so this chapter runs only on a computer's own Python.)
 
 
 # %%

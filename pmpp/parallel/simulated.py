@@ -24,6 +24,7 @@ import contextvars
 import copy
 import ctypes
 import random
+import sys
 import threading
 import typing
 from collections.abc import Callable
@@ -247,7 +248,8 @@ def ranks(size: int, function: Callable, *args: typing.Any, links: Links | None 
 
     Returns a list of what they returned, by rank. Its ``report`` says what they sent.
 
-    Raises what the first rank that fails raises, with a note of its number and line; the others are stopped.
+    Raises what the first rank that fails raises, with a note of its number and line; the others are stopped. Raises
+    RuntimeError in a browser's Python, which has no threads.
 
     A rank begins as a process does: `pmpp.nn` draws the numbers of seed 0. NumPy's and Python's own random numbers
     begin in every rank where they are in the caller, for whom they then go on from there.
@@ -282,6 +284,8 @@ def ranks(size: int, function: Callable, *args: typing.Any, links: Links | None 
         raise TypeError(f"function must be what every rank calls, was {type(function).__name__}")
     if links is not None and not isinstance(links, Links):
         raise TypeError(f"links must be Links(latency, bandwidth) or None, was {type(links).__name__}")
+    if sys.platform == "emscripten":
+        raise RuntimeError("ranks are threads, and a browser has none: run them with a Python of the computer")
     run, before = Run(size, links), random_states()
     threads = [
         threading.Thread(

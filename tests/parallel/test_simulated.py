@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import sys
 import threading
 
 import hypothesis
@@ -59,6 +60,12 @@ def test_one_rank_runs_at_a_time():
             group.barrier()
 
     parallel.ranks(4, step, [])
+
+
+def test_a_browser_has_no_ranks(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "emscripten")
+    with pytest.raises(RuntimeError, match="ranks are threads, and a browser has none"):
+        parallel.ranks(2, lambda group: group.rank)
 
 
 def test_results_come_by_rank_and_arguments_go_to_all():

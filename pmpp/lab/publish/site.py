@@ -59,6 +59,7 @@ PARTS = {
     46: "Layers of a network",
     74: "Gradients",
     89: "A network at work",
+    99: "Several GPUs",
 }
 
 #: What the front page says of the browser edition.
