@@ -82,6 +82,8 @@ def by_length(room, family, contenders):
     figure, ax = chart(4)
     for i, name in enumerate(contenders):
         some = sorted(store.entries(room, family=family, contender=name), key=lambda entry: entry.sizes["n"])
+        if not some:
+            raise record.RecordError(f"{store.where} has no lines of many lengths by {name!r} of room {room!r}")
         xs, ys = [e.sizes["n"] for e in some], [e.bytes / e.seconds / 1e12 for e in some]
         ax.plot(xs, ys, "o^"[i] + "-", color=palette.COLOURS[3 * i], label=name)
     trips(ax, store.ceilings(room).bandwidth)
@@ -420,8 +422,8 @@ figure
 #
 # ## The ladder
 #
-# Lines of $2^{13}$ points, which fit into a block, and lines of $2^{20}$, which do not. If nothing has been measured
-# on the GPU of the record yet, these cells say so.
+# Lines of $2^{13}$ points, which fit into a block, lines of $2^{20}$, which do not, and lines of 16, which fit into a
+# thread.
 
 # %%
 plots.drawn(plots.ladder, "one_trip", family="a block")

@@ -188,6 +188,10 @@ def test_recorded_times_are_printed_or_missing(monkeypatch, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines
     assert all(line.endswith(" x") and "TB/s; torch.conv2d" in line for line in lines)
+    results.compared(direct, "depthwise", "attic", "torch.conv2d")
+    line = capsys.readouterr().out
+    assert line.startswith("There are no times to show: pmpp/recorded/")
+    assert line.endswith(" has no 'depthwise' by 'attic' of room 'direct'\n")
     monkeypatch.setattr(record, "RECORDED", tmp_path)
     results.recorded(direct, "7x7 c3 h224")
     results.compared(direct, "depthwise", "depthwise", "torch.conv2d")

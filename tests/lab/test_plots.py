@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import io
 import itertools
@@ -363,6 +364,10 @@ def test_what_was_not_measured_is_said(made_up):
         plots.transfers("matmul", record=made_up)
     with pytest.raises(record.RecordError, match="no sweep of 'product'"):
         plots.sweep("matmul", family="product", record=made_up)
+    one, data = made_up.entries("matmul", kind="rung")[0], copy.deepcopy(made_up.data)
+    data["rooms"]["matmul"]["entries"] = [record.as_json(one)]
+    with pytest.raises(record.RecordError, match=f"has one size of '{one.family}' in room 'matmul', and a sweep has"):
+        plots.sweep("matmul", record=record.Record(data))
 
 
 def test_each_room_has_its_share_of_its_own_ceiling(made_up):

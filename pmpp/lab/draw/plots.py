@@ -395,7 +395,7 @@ def sweep(
 
     The dashed line is what the ceilings allow: the bound, but never less than an empty kernel. Data that fit in the
     cache can be above it. ``only`` picks contenders. ``xlabel`` says what the size is, where the record has only its
-    letter, and ``title`` what is compared. Raises RecordError if the room was not measured.
+    letter, and ``title`` what is compared. Raises RecordError if the room was not measured, or at one size alone.
     """
     name = _name(room)
     record = record or store.load(room=name)
@@ -404,6 +404,8 @@ def sweep(
     entries = [e for e in entries if only is None or e.contender in only]
     if not entries:
         raise store.RecordError(f"{record.where} has no sweep of {family!r} in room {name!r}")
+    if len({entry.x for entry in entries}) == 1:
+        raise store.RecordError(f"{record.where} has one size of {family!r} in room {name!r}, and a sweep has several")
     ceilings = record.ceilings(name)
     look = colours(record, name)
     compute = roof.bound(max(entries, key=lambda entry: entry.x).cost, ceilings).side == "compute"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Sequence
 
@@ -32,6 +33,11 @@ def traffic(counted: Counted, flops: int) -> str:
     return f"{asked:7.1f} bytes asked{wavefronts:7.3f} wavefronts{instructions:7.1f} instructions"
 
 
+def _nothing(missing: record.RecordError) -> str:
+    """What is missing. A file is named from the repository's root on: the output is the same wherever that lies."""
+    return f"There are no times to show: {missing}".replace(f"{record.RECORDED.parents[1]}{os.sep}", "")
+
+
 def recorded(room: types.ModuleType, *families: str, only: Sequence[str] = ()) -> None:
     """Print the recorded times of a room's rungs and of the libraries, at the design size of some families.
 
@@ -42,7 +48,7 @@ def recorded(room: types.ModuleType, *families: str, only: Sequence[str] = ()) -
         kept = record.load(room=name)
         entries = [entry for family in families for entry in kept.design(name, family)]
     except record.RecordError as missing:
-        print("There are no times to show:", missing)
+        print(_nothing(missing))
         return
     entries = [entry for entry in entries if entry.kind == "library" or not only or entry.contender in only]
     wide = 1 + max((len(entry.workload) for entry in entries), default=0)
@@ -52,12 +58,18 @@ def recorded(room: types.ModuleType, *families: str, only: Sequence[str] = ()) -
 
 
 def compared(room: types.ModuleType, family: str, contender: str, library: str) -> None:
-    """Print the recorded times of one rung beside those of a library, for every workload of a family."""
+    """Print the recorded times of one rung beside those of a library, for every workload of a family.
+
+    Where they were not recorded it says so.
+    """
     name = room_name(room)
     try:
-        entries = record.load(room=name).entries(name, family=family)
+        kept = record.load(room=name)
+        entries = kept.entries(name, family=family)
+        if not any(entry.contender == contender for entry in entries):
+            raise record.RecordError(f"{kept.where} has no {family!r} by {contender!r} of room {name!r}")
     except record.RecordError as missing:
-        print("There are no times to show:", missing)
+        print(_nothing(missing))
         return
     rivals = {entry.workload: entry for entry in entries if entry.contender == library}
     for entry in entries:
