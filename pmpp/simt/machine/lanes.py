@@ -200,7 +200,7 @@ def _coordinates(flat: int, extent: tuple[int, int, int]) -> tuple[int, int, int
 class Mask:
     """A non-empty set of active lanes.  `bits` is None when it is all of them.  The empty set is None, not a Mask."""
 
-    __slots__ = ("_active_warps", "_columns", "_grid", "_places", "bits", "lanes", "of")
+    __slots__ = ("_active_warps", "_columns", "_grid", "_places", "_threads", "bits", "lanes", "of")
 
     def __init__(self, of: Lanes, bits: np.ndarray | None, count: int | None = None) -> None:
         self.of, self.bits = of, bits
@@ -211,6 +211,7 @@ class Mask:
         self._columns: np.ndarray | None = None
         self._grid: np.ndarray | None = None
         self._places: np.ndarray | None = None
+        self._threads: np.ndarray | None = None
 
     @property
     def warps(self) -> int:
@@ -278,7 +279,7 @@ class Mask:
 
     def forget(self) -> None:
         """Let go of what was computed once."""
-        self._columns = self._grid = self._places = None
+        self._columns = self._grid = self._places = self._threads = None
 
     def columns(self) -> np.ndarray:
         """The active threads of a block, in order, where the mask is the same in every block."""
@@ -292,6 +293,12 @@ class Mask:
         if self._places is None:
             self._places = np.flatnonzero(self.grid())
         return self._places
+
+    def threads(self) -> np.ndarray:
+        """The ids of the active threads, in order."""
+        if self._threads is None:
+            self._threads = self.of.threads(self.places())
+        return self._threads
 
 
 def spread(value: np.ndarray | np.generic, shape: tuple[int, ...]) -> np.ndarray:

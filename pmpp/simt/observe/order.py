@@ -12,6 +12,7 @@ who had fenced before it.
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Hashable
 
@@ -181,10 +182,10 @@ class Flags:
         if released is None and self.looked is None:
             self.looked = np.zeros_like(self.known)
         learnt = self.known if released is not None else self.looked
-        for part in np.split(np.arange(who.size, dtype=np.int64), edges):
-            key, these = (array, int(cells[part[0]])), who[part]
+        for first, end in itertools.pairwise((0, *edges.tolist(), who.size)):
+            key, these = (array, int(cells[first])), who[first:end]
             if released is not None:
-                sources = np.unique(these // self.width)
+                sources = these // self.width
                 sources = sources[released[sources]]
                 if sources.size:
                     row = self.said.setdefault(key, np.zeros(self.blocks, np.int64))
@@ -230,6 +231,7 @@ class History:
     def __init__(self, size: int) -> None:
         self.upto, self.at = np.zeros((1, size), np.int64), np.zeros((1, size), np.int64)
         self.latest, self.count = np.zeros(size, np.int64), np.zeros(size, np.int32)
+        self.any = False  # nobody has published anything yet
 
     def publish(self, who: np.ndarray, upto: np.ndarray, now: int) -> None:
         """These, no one twice, have published what they did up to then, if they had not yet."""
@@ -237,6 +239,7 @@ class History:
         who, upto = who[new], upto[new]
         if not who.size:
             return
+        self.any = True
         slots = len(self.upto)
         if slots * 2 * self.latest.size <= self.SIZE and any_of(self.count[who] >= slots):
             self.upto, self.at = (np.concatenate([each, np.zeros_like(each)]) for each in (self.upto, self.at))
@@ -248,7 +251,9 @@ class History:
 
     def learnt(self, who: np.ndarray, then: np.ndarray, known: np.ndarray) -> np.ndarray:
         """Whether what they did at `then` was published, by a signal given no later than `known`."""
-        return ((self.upto[:, who] >= then) & (self.at[:, who] <= known)).any(axis=0)
+        if not self.any:
+            return np.False_
+        return np.logical_or.reduce((self.upto[:, who] >= then) & (self.at[:, who] <= known))
 
     def since(self, who: int, then: int) -> int | None:
         """When what one of them did at `then` was published first."""
@@ -375,7 +380,7 @@ class Handover:
     def _release(self, who: np.ndarray) -> None:
         """An atomic by these threads publishes what each of them has fenced, and what others had before they met."""
         clock, width = self.clock, self.width
-        blocks, row = np.unique(who // width, return_inverse=True)
+        blocks, row = _each_once(who // width)
         covered = self.block_covered[blocks]
         np.maximum.at(covered, row, self.block_then[who])  # what the block did before it met, before who fenced
         self.by_block.publish(blocks, covered, clock.now)
@@ -389,8 +394,9 @@ class Handover:
             self.by_thread.publish(other, np.minimum(self.fence[other], clock.block_barrier[blocks[~whole]]), clock.now)
             if not any_of(whole):
                 return
-            who = who[~alone]
-            blocks, row = np.unique(who // width, return_inverse=True)
+            if any_of(alone):
+                who = who[~alone]
+                blocks, row = _each_once(who // width)
         fence = self.fence.reshape(self.blocks, width)[blocks]
         upto = np.minimum(fence, clock.block_barrier[blocks, None])
         self._of_warps(upto, fence, blocks, row, who)
@@ -477,3 +483,10 @@ class Handover:
         if last > then and not any_of(met & (fences <= last)):
             return "no fence came between it and the signal", theirs
         return ("{other} fenced it, and gave no signal after that", int(near[met][0])) if any_of(met) else ("", theirs)
+
+
+def _each_once(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """These numbers, each once, and where in that each of them is.  A thread by itself needs no sorting."""
+    if numbers.size == 1:
+        return numbers, np.zeros(1, np.int64)
+    return np.unique(numbers, return_inverse=True)
