@@ -160,9 +160,12 @@ class Scheduler:
         if self.random is not None:
             while len(self.blocks) < min(WINDOW, self._resident()) and self._start():
                 pass
-        ready = [f for f in self.fibers if f.state == READY]
-        if ready:
-            return ready[0] if self.random is None else ready[self.random.integers(len(ready))]
+        if self.random is None:  # the first one: no need to look at all of them each time
+            first = next((f for f in self.fibers if f.state == READY), None)
+            if first is not None:
+                return first
+        elif ready := [f for f in self.fibers if f.state == READY]:
+            return ready[self.random.integers(len(ready))]
         now = self.m.writes
         spinning = [f for f in self.fibers if f.state == SPINNING]
         news = [f for f in spinning if f.seen != now]

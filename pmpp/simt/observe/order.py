@@ -164,9 +164,9 @@ class Flags:
 
     @classmethod
     def of(cls, clock: Clock) -> Flags | None:
-        """For a launch, if it is small enough."""
+        """For a launch, if it is small enough, and has blocks that can signal to one another."""
         blocks = clock.block_barrier.size
-        return cls(blocks, clock.width) if blocks * blocks * clock.width <= cls.SIZE else None
+        return cls(blocks, clock.width) if blocks > 1 and blocks * blocks * clock.width <= cls.SIZE else None
 
     def seen(self, who: np.ndarray, array: Hashable, cells: np.ndarray, now: int, released: np.ndarray | None) -> bool:
         """Threads have looked at cells of an array, by atomics if blocks may have `released` something by them, else
