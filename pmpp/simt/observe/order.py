@@ -20,7 +20,7 @@ import numpy as np
 
 from pmpp.simt.machine.lanes import WARP, Lanes
 from pmpp.simt.values.dtypes import as_intp
-from pmpp.simt.values.quick import any_of
+from pmpp.simt.values.quick import all_of, any_of
 
 
 class Clock:
@@ -387,16 +387,15 @@ class Handover:
         whole = self.several[blocks]
         if self is clock.device and clock.inside is not None:
             whole |= clock.inside.fencing[blocks]
-        if clock.lane_barrier is None and not clock.meetings:
+        if clock.lane_barrier is None and not clock.meetings and not all_of(whole):
             alone = ~whole[row]
             self.by_thread.publish(who[alone], self.fence[who[alone]], clock.now)
             other = self.only[blocks[~whole]]  # who had fenced, and then met those who signal
             self.by_thread.publish(other, np.minimum(self.fence[other], clock.block_barrier[blocks[~whole]]), clock.now)
             if not any_of(whole):
                 return
-            if any_of(alone):
-                who = who[~alone]
-                blocks, row = _each_once(who // width)
+            who = who[~alone]
+            blocks, row = _each_once(who // width)
         fence = self.fence.reshape(self.blocks, width)[blocks]
         upto = np.minimum(fence, clock.block_barrier[blocks, None])
         self._of_warps(upto, fence, blocks, row, who)
