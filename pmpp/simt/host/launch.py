@@ -273,27 +273,27 @@ def launch(
         at=functools.partial(arguments.at, kept),
         looks=_looks(function) if level == "check" else (frozenset(), frozenset()),
     )  # fmt: skip
-    with contextlib.ExitStack() as after:
-        after.callback(arguments.launch_ended, level)
-        if function.callees:
-            after.enter_context(deep_calls())
-        for grain in attempts:
-            shown = f"shuffled, seed {seed}" if grain == "shuffled" else grain
-            begins_again = again and grain == "lockstep"
-            same = shown == told.schedule and begins_again == told.can_begin_again
-            m = Machine(told if same else dataclasses.replace(told, schedule=shown, can_begin_again=begins_again))
-            try:
-                watch(m, trace, args, counted)
-                execute(m, function, grain, seed)
-                report = Report(m, (function.source_file, function.first_line, function.last_line))
-                break
-            except Waiting:
-                if grain == attempts[-1]:
-                    raise
-                arguments.launch_ended(level)
-                arguments.restore(kept)
-            finally:
-                m.unplug()
+    try:
+        with deep_calls() if function.callees else contextlib.nullcontext():
+            for grain in attempts:
+                shown = f"shuffled, seed {seed}" if grain == "shuffled" else grain
+                begins_again = again and grain == "lockstep"
+                same = shown == told.schedule and begins_again == told.can_begin_again
+                m = Machine(told if same else dataclasses.replace(told, schedule=shown, can_begin_again=begins_again))
+                try:
+                    watch(m, trace, args, counted)
+                    execute(m, function, grain, seed)
+                    report = Report(m, (function.source_file, function.first_line, function.last_line))
+                    break
+                except Waiting:
+                    if grain == attempts[-1]:
+                        raise
+                    arguments.launch_ended(level)
+                    arguments.restore(kept)
+                finally:
+                    m.unplug()
+    finally:
+        arguments.launch_ended(level)
     for copy_back in arguments.back:
         copy_back()
     return report

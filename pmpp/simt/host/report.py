@@ -101,14 +101,10 @@ class Report:
         self.notes: list[KernelWarning] = [] if machine.warnings is None else machine.warnings.notes
         self.trace = machine.trace
         self._lines: dict[int, list[int]] = {} if counts is None else dict(counts.lines)
-        totals = map(sum, zip(*self._lines.values(), strict=True)) if self._lines else [0] * len(COUNTERS)
-        self.counters: dict[str, int] = dict(zip(COUNTERS, totals, strict=True))
         self.shared_bytes = machine.shared_peak + launch.dynamic_shared
         self.sectors: dict[str, Sectors] = {}
         for found in () if counts is None else counts.footprints:
             self.sectors[_unused(found.name, self.sectors)] = Sectors(*found.totals())
-        self.counters["unique_load_sectors"] = sum(each.load for each in self.sectors.values())
-        self.counters["unique_store_sectors"] = sum(each.store for each in self.sectors.values())
         self.contention: dict[str, Contention] = {}
         for each in () if counts is None else counts.contention.values():
             each.close()
@@ -116,6 +112,15 @@ class Report:
                 each.space, each.requests, each.lanes, each.passes, each.worst_warp, each.peak, each.where
             )
         self._merged_wavefronts = 0.0 if counts is None else counts.merged_wavefronts
+
+    @functools.cached_property
+    def counters(self) -> dict[str, int]:
+        """The counters of the whole launch; made when somebody asks for them."""
+        totals = map(sum, zip(*self._lines.values(), strict=True)) if self._lines else [0] * len(COUNTERS)
+        counters = dict(zip(COUNTERS, totals, strict=True))
+        counters["unique_load_sectors"] = sum(each.load for each in self.sectors.values())
+        counters["unique_store_sectors"] = sum(each.store for each in self.sectors.values())
+        return counters
 
     @functools.cached_property
     def by_line(self) -> dict[int, dict[str, int]]:

@@ -16,6 +16,8 @@ row of its own.  What is computed there is the same, warp by warp: instructions,
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from pmpp.simt.values.dtypes import as_intp
@@ -34,18 +36,38 @@ class Lanes:
         self.warps = -(-self.per_block // WARP)
         self.width = self.warps * WARP
         self.size = self.blocks * self.width
-        t = np.arange(self.width, dtype=np.int64)[None, :]
-        b = np.arange(first, first + count, dtype=np.int64)[:, None]
-        self.thread_index = _unflatten(t, block)
-        self.block_index = _unflatten(b, grid)
-        self.lane = (t % WARP).astype(np.int32)
-        self.linear_thread = t
-        self.block_row = np.arange(count, dtype=np.int64)[:, None]
-        bits = t < self.per_block if self.width != self.per_block else None
+        self.linear_thread = np.arange(self.width, dtype=np.int64)[None, :]
+        bits = self.linear_thread < self.per_block if self.width != self.per_block else None
         self.full = Mask(self, bits)
         self.cached_grid: dict[int, np.ndarray] = {}  # cuda.grid(), computed once an axis
         self.cached_columns: dict[object, np.ndarray] = {}  # where shuffles read, computed once for each number
         self.cached_places: dict[Lanes, np.ndarray] = {}
+
+    # Most kernels ask for few of these: each is computed when the first one asks.
+
+    @functools.cached_property
+    def block_row(self) -> np.ndarray:
+        """The row of each lane's block in the batch."""
+        return np.arange(self.blocks, dtype=np.int64)[:, None]
+
+    @functools.cached_property
+    def thread_index(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`threadIdx`, an array an axis."""
+        return _unflatten(self._in_block(), self.block)
+
+    @functools.cached_property
+    def block_index(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`blockIdx`, an array an axis."""
+        return _unflatten(self.block_row + self.first, self.grid)
+
+    @functools.cached_property
+    def lane(self) -> np.ndarray:
+        """The number of each lane in its warp."""
+        return ((self._in_block() if self.width == 1 else self.linear_thread) % WARP).astype(np.int32)
+
+    def _in_block(self) -> np.ndarray:
+        """The number of each lane in its block."""
+        return self.linear_thread
 
     def forget(self) -> None:
         """Let go of what was kept: masks and lanes refer to each other, and Python would keep it for a while."""
@@ -96,13 +118,7 @@ class Few(Lanes):
         if isinstance(around, Few):
             first = around._starts.take(as_intp(self.rows // self._part)) + first % around.width
         self._starts = first  # and in the (B, T) grid of the whole batch
-        starts = first[0] if self.size == 1 else first[:, None]
         self.linear_thread = np.arange(width, dtype=np.int64)[None, :]
-        inside = starts % root.width if width == 1 else starts % root.width + self.linear_thread
-        self.lane = (inside % WARP if width == 1 else self.linear_thread % WARP).astype(np.int32)
-        self.block_row = starts // root.width
-        self.thread_index = _unflatten(inside, root.block)
-        self.block_index = _unflatten(self.block_row + root.first, root.grid)
         self.warp_of: np.ndarray | None = None  # of single lanes, a number for each warp; None if no two share one
         self.warp_count = self.blocks
         if width == 1 and self.blocks > 1:
@@ -116,6 +132,18 @@ class Few(Lanes):
         if self.full.lanes == self.size:
             self.full.bits = None
         self.cached_grid, self.cached_columns, self.cached_places = {}, {}, {}
+
+    @functools.cached_property
+    def block_row(self) -> np.ndarray:
+        return self._rows_begin() // self.root.width
+
+    def _in_block(self) -> np.ndarray:
+        begin = self._rows_begin() % self.root.width
+        return begin if self.width == 1 else begin + self.linear_thread
+
+    def _rows_begin(self) -> np.ndarray:
+        """Where each row begins in the (B, T) grid of the whole batch."""
+        return self._starts[0] if self.size == 1 else self._starts[:, None]
 
     def _find_places(self, home: Lanes) -> np.ndarray:
         if home is self:
@@ -200,7 +228,7 @@ def _coordinates(flat: int, extent: tuple[int, int, int]) -> tuple[int, int, int
 class Mask:
     """A non-empty set of active lanes.  `bits` is None when it is all of them.  The empty set is None, not a Mask."""
 
-    __slots__ = ("_active_warps", "_columns", "_grid", "_places", "bits", "lanes", "of")
+    __slots__ = ("_active_warps", "_columns", "_grid", "_places", "_threads", "bits", "lanes", "of")
 
     def __init__(self, of: Lanes, bits: np.ndarray | None, count: int | None = None) -> None:
         self.of, self.bits = of, bits
@@ -211,6 +239,7 @@ class Mask:
         self._columns: np.ndarray | None = None
         self._grid: np.ndarray | None = None
         self._places: np.ndarray | None = None
+        self._threads: np.ndarray | None = None
 
     @property
     def warps(self) -> int:
@@ -278,7 +307,7 @@ class Mask:
 
     def forget(self) -> None:
         """Let go of what was computed once."""
-        self._columns = self._grid = self._places = None
+        self._columns = self._grid = self._places = self._threads = None
 
     def columns(self) -> np.ndarray:
         """The active threads of a block, in order, where the mask is the same in every block."""
@@ -292,6 +321,12 @@ class Mask:
         if self._places is None:
             self._places = np.flatnonzero(self.grid())
         return self._places
+
+    def threads(self) -> np.ndarray:
+        """The ids of the active threads, in order."""
+        if self._threads is None:
+            self._threads = self.of.threads(self.places())
+        return self._threads
 
 
 def spread(value: np.ndarray | np.generic, shape: tuple[int, ...]) -> np.ndarray:

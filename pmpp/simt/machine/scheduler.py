@@ -160,9 +160,12 @@ class Scheduler:
         if self.random is not None:
             while len(self.blocks) < min(WINDOW, self._resident()) and self._start():
                 pass
-        ready = [f for f in self.fibers if f.state == READY]
-        if ready:
-            return ready[0] if self.random is None else ready[self.random.integers(len(ready))]
+        if self.random is None:  # the first one: no need to look at all of them each time
+            first = next((f for f in self.fibers if f.state == READY), None)
+            if first is not None:
+                return first
+        elif ready := [f for f in self.fibers if f.state == READY]:
+            return ready[self.random.integers(len(ready))]
         now = self.m.writes
         spinning = [f for f in self.fibers if f.state == SPINNING]
         news = [f for f in spinning if f.seen != now]
@@ -198,17 +201,17 @@ class Scheduler:
         block = Block(self.m, index)
         lanes = block.lanes
         size = {"blocks": lanes.width, "warps": WARP, "lanes": 1}[self.grain]
-        number = np.arange(lanes.width, dtype=np.int64)[None, :] // size
-        everyone = lanes.full.grid()
-        for k in range(lanes.width // size):
-            bits = everyone & (number == k)
-            if bits.all():
+        for first in range(0, lanes.per_block, size):
+            end = min(first + size, lanes.per_block)
+            if end - first == lanes.width:
                 block.fibers.append(Fiber(block, lanes.full, self.code(lanes.full), block.batch))
-            elif bits.any():
-                mask, batch = Mask(lanes, bits), block.batch
+            else:
+                bits = np.zeros((1, lanes.width), np.bool_)
+                bits[0, first:end] = True
+                mask, batch = Mask(lanes, bits, end - first), block.batch
                 start = mask
                 if self.alone:
-                    batch = Batch(Few(lanes, np.array([k], np.int64), 1))
+                    batch = Batch(Few(lanes, np.array([first], np.int64), 1))
                     batch.shared, start = block.batch.shared, batch.lanes.full
                 block.fibers.append(Fiber(block, mask, self.code(start), batch))
         if len(self.fibers) + len(block.fibers) > MAX_FIBERS:

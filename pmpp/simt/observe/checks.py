@@ -122,7 +122,7 @@ class Sanitizers:
                 cells = cells.reshape(mask.lanes, -1)[:, 0] * storage.cells.unit
             clock.here = mask.of.root
             self._alike &= _same_in_all_blocks(mask)
-            clock.signal(self._threads(mask), flags, cells)
+            clock.signal(mask.threads(), flags, cells)
 
     # -- what orders accesses ----------------------------------------------------------------------------------------
 
@@ -175,19 +175,14 @@ class Sanitizers:
     def _fence(self, mask: Mask, *, block: bool) -> None:
         self._alike &= _same_in_all_blocks(mask)
         self._clock.here = mask.of.root
-        self._clock.fence(self._threads(mask), block=block)
-
-    @staticmethod
-    def _threads(mask: Mask) -> np.ndarray:
-        """The ids of the active threads."""
-        return mask.of.threads(mask.places())
+        self._clock.fence(mask.threads(), block=block)
 
     @staticmethod
     def _blocks(mask: Mask) -> np.ndarray | slice:
         """The blocks with an active thread."""
         of = mask.of
         if of is not of.root:
-            return of.threads(mask.places()) // of.root.width
+            return mask.threads() // of.root.width
         if mask.bits is None or mask.bits.shape[0] == 1:
             return slice(of.first, of.first + of.blocks)
         return np.flatnonzero(mask.bits.any(axis=1)) + of.first
@@ -225,9 +220,10 @@ class Sanitizers:
             where, cells = mask.columns(), spread(at, (1, lanes.width))[0]
             if mask.bits is not None:
                 cells = cells.take(as_intp(where))
+            me = lanes.threads(where)
         else:
             where, (cells,) = mask.places(), selected(lanes, mask, flat_position(lanes, storage, at))
-        me = lanes.threads(where)
+            me = mask.threads()
         parts = storage.values.itemsize // known.unit
         if parts > 1:
             cells = (cells[:, None] * parts + np.arange(parts, dtype=np.int64)).reshape(-1)

@@ -331,7 +331,9 @@ class Contention:
     def add(self, positions: np.ndarray, values: np.ndarray) -> None:
         """Count updates of these elements of an array; of shared memory, (blocks, elements)."""
         _, updates = self.updates.setdefault(id(values), (values, np.zeros(values.size, np.uint32)))
-        if 4 * positions.size > values.size:
+        if positions.size == 1:
+            updates[positions] += np.uint32(1)
+        elif 4 * positions.size > values.size:
             updates += np.bincount(as_intp(positions), minlength=values.size).astype(np.uint32)
         else:
             np.add.at(updates, positions, np.uint32(1))

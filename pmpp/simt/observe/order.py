@@ -12,6 +12,7 @@ who had fenced before it.
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Hashable
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from pmpp.simt.machine.lanes import WARP, Lanes
 from pmpp.simt.values.dtypes import as_intp
-from pmpp.simt.values.quick import any_of
+from pmpp.simt.values.quick import all_of, any_of
 
 
 class Clock:
@@ -163,9 +164,9 @@ class Flags:
 
     @classmethod
     def of(cls, clock: Clock) -> Flags | None:
-        """For a launch, if it is small enough."""
+        """For a launch, if it is small enough, and has blocks that can signal to one another."""
         blocks = clock.block_barrier.size
-        return cls(blocks, clock.width) if blocks * blocks * clock.width <= cls.SIZE else None
+        return cls(blocks, clock.width) if blocks > 1 and blocks * blocks * clock.width <= cls.SIZE else None
 
     def seen(self, who: np.ndarray, array: Hashable, cells: np.ndarray, now: int, released: np.ndarray | None) -> bool:
         """Threads have looked at cells of an array, by atomics if blocks may have `released` something by them, else
@@ -181,10 +182,10 @@ class Flags:
         if released is None and self.looked is None:
             self.looked = np.zeros_like(self.known)
         learnt = self.known if released is not None else self.looked
-        for part in np.split(np.arange(who.size, dtype=np.int64), edges):
-            key, these = (array, int(cells[part[0]])), who[part]
+        for first, end in itertools.pairwise((0, *edges.tolist(), who.size)):
+            key, these = (array, int(cells[first])), who[first:end]
             if released is not None:
-                sources = np.unique(these // self.width)
+                sources = these // self.width
                 sources = sources[released[sources]]
                 if sources.size:
                     row = self.said.setdefault(key, np.zeros(self.blocks, np.int64))
@@ -230,6 +231,7 @@ class History:
     def __init__(self, size: int) -> None:
         self.upto, self.at = np.zeros((1, size), np.int64), np.zeros((1, size), np.int64)
         self.latest, self.count = np.zeros(size, np.int64), np.zeros(size, np.int32)
+        self.any = False  # nobody has published anything yet
 
     def publish(self, who: np.ndarray, upto: np.ndarray, now: int) -> None:
         """These, no one twice, have published what they did up to then, if they had not yet."""
@@ -237,6 +239,7 @@ class History:
         who, upto = who[new], upto[new]
         if not who.size:
             return
+        self.any = True
         slots = len(self.upto)
         if slots * 2 * self.latest.size <= self.SIZE and any_of(self.count[who] >= slots):
             self.upto, self.at = (np.concatenate([each, np.zeros_like(each)]) for each in (self.upto, self.at))
@@ -248,7 +251,9 @@ class History:
 
     def learnt(self, who: np.ndarray, then: np.ndarray, known: np.ndarray) -> np.ndarray:
         """Whether what they did at `then` was published, by a signal given no later than `known`."""
-        return ((self.upto[:, who] >= then) & (self.at[:, who] <= known)).any(axis=0)
+        if not self.any:
+            return np.False_
+        return np.logical_or.reduce((self.upto[:, who] >= then) & (self.at[:, who] <= known))
 
     def since(self, who: int, then: int) -> int | None:
         """When what one of them did at `then` was published first."""
@@ -375,14 +380,14 @@ class Handover:
     def _release(self, who: np.ndarray) -> None:
         """An atomic by these threads publishes what each of them has fenced, and what others had before they met."""
         clock, width = self.clock, self.width
-        blocks, row = np.unique(who // width, return_inverse=True)
+        blocks, row = _each_once(who // width)
         covered = self.block_covered[blocks]
         np.maximum.at(covered, row, self.block_then[who])  # what the block did before it met, before who fenced
         self.by_block.publish(blocks, covered, clock.now)
         whole = self.several[blocks]
         if self is clock.device and clock.inside is not None:
             whole |= clock.inside.fencing[blocks]
-        if clock.lane_barrier is None and not clock.meetings:
+        if clock.lane_barrier is None and not clock.meetings and not all_of(whole):
             alone = ~whole[row]
             self.by_thread.publish(who[alone], self.fence[who[alone]], clock.now)
             other = self.only[blocks[~whole]]  # who had fenced, and then met those who signal
@@ -390,7 +395,7 @@ class Handover:
             if not any_of(whole):
                 return
             who = who[~alone]
-            blocks, row = np.unique(who // width, return_inverse=True)
+            blocks, row = _each_once(who // width)
         fence = self.fence.reshape(self.blocks, width)[blocks]
         upto = np.minimum(fence, clock.block_barrier[blocks, None])
         self._of_warps(upto, fence, blocks, row, who)
@@ -477,3 +482,10 @@ class Handover:
         if last > then and not any_of(met & (fences <= last)):
             return "no fence came between it and the signal", theirs
         return ("{other} fenced it, and gave no signal after that", int(near[met][0])) if any_of(met) else ("", theirs)
+
+
+def _each_once(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """These numbers, each once, and where in that each of them is.  A thread by itself needs no sorting."""
+    if numbers.size == 1:
+        return numbers, np.zeros(1, np.int64)
+    return np.unique(numbers, return_inverse=True)

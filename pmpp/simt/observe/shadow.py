@@ -61,25 +61,27 @@ class Accesses:
         superseded = [old] if latest >> 32 >= floor else []
         keep = keep and bool(shared or superseded)
         before = [old, *(slot.take(at) for slot in self.others)] if keep else []
+        noted = [(stamp, stamp & _THREAD) for stamp in ((*superseded, stamps) if shared else superseded)]
+        last = new & _THREAD
         for slot, size in zip(self.others, (1, WARP, width), strict=True):
-            for stamp in (*superseded, stamps) if shared else superseded:
-                chosen = (stamp & _THREAD) // size != (new & _THREAD) // size
-                slot[at[chosen]] = stamp[chosen]
+            for stamp, who in noted:
+                chosen = who // size != last // size
+                if any_of(chosen):
+                    slot[at[chosen]] = stamp[chosen]
         if keep:
-            self._keep(at, [*before, stamps], floor, width)
+            self._keep(at, np.array([*before, stamps], np.int64), floor, width)
         return shared
 
-    def _keep(self, at: np.ndarray, stamps: list[np.ndarray], floor: int, width: int) -> None:
-        """Keep those accesses to these cells that are not among the last ones any more."""
-        known = [slot.take(at) for slot in (self.last, *self.others)]
-        for each in stamps:
-            gone = (each != 0) & (each >> 32 >= floor)
-            for slot in known:
-                gone &= each != slot
-            if any_of(gone):
+    def _keep(self, at: np.ndarray, stamps: np.ndarray, floor: int, width: int) -> None:
+        """Keep those accesses to these cells, a row each, that are not among the last ones any more."""
+        gone = (stamps != 0) & (stamps >> 32 >= floor)
+        for slot in (self.last, *self.others):
+            gone &= stamps != slot.take(at)
+        for each, those in zip(stamps, gone, strict=True):
+            if any_of(those):
                 if self.displaced is None:
                     self.displaced = Displaced(width)
-                self.displaced.add(at[gone], each[gone], floor)
+                self.displaced.add(at[those], each[those], floor)
 
     def conflict(
         self,
@@ -97,21 +99,23 @@ class Accesses:
         across    "any" also one by another block, "last" only if it was the last of all
         but       lanes that do not race
         """
-        for slot in (self.last, *self.others):
-            stamps = slot.take(as_intp(at))
-            if largest(stamps) >> 32 < floor:
-                continue
-            who = stamps & _THREAD
-            bad = (who != me) & (stamps != 0)
-            if not any_of(bad):
-                continue
-            bad &= clock.unordered(who, stamps >> 32, me)
-            if across == "last" and slot is not self.last:
-                bad &= who // width == me // width
+        at = as_intp(at)
+        slots = [slot.take(at) for slot in (self.last, *self.others)]
+        late = [stamps for stamps in slots if largest(stamps) >> 32 >= floor]
+        if late:  # one question about all of them, since most of what a question costs is the call
+            found = np.array(late, np.int64)
+            who = found & _THREAD
+            bad = (who != me) & (found != 0)
+            if across == "last":
+                other = 1 if late[0] is slots[0] else 0  # where the rows that are not of the last access begin
+                bad[other:] &= who[other:] // width == me // width
             if but is not None:
                 bad &= ~but
             if any_of(bad):
-                return bad, stamps
+                bad &= clock.unordered(who, found >> 32, me)
+                for lanes, stamps in zip(bad, late, strict=True):
+                    if any_of(lanes):
+                        return lanes, stamps
         if self.displaced is None or self.displaced.newest >> 32 < floor:
             return None
         lanes, stamps = self.displaced.of(at, floor)
@@ -175,8 +179,11 @@ class Displaced:
         """The accesses to each of these cells: for each access which entry of `at` it concerns, and its stamp."""
         if self.new:
             self._settle(floor)
-        first = np.searchsorted(self.cells, at, "left")
-        count = np.searchsorted(self.cells, at, "right") - first
+        first = self.cells.searchsorted(at, "left")
+        count = self.cells.searchsorted(at, "right") - first
+        if at.size == 1:
+            stamps = self.stamps[first[0] : first[0] + count[0]]
+            return np.zeros(stamps.size, np.int64), stamps
         lanes = np.repeat(np.arange(at.size, dtype=np.int64), count)
         within = np.arange(lanes.size, dtype=np.int64) - np.repeat(np.cumsum(count, dtype=np.int64) - count, count)
         return lanes, self.stamps[np.repeat(first, count) + within]
