@@ -316,6 +316,19 @@ def test_an_addition_is_seen_through_another_view_of_the_same_memory():
     np.testing.assert_array_equal(out.view(np.float32), 1.5)
 
 
+def test_additions_through_views_of_two_types_follow_one_another():
+    @cuda.jit
+    def kernel(x, halves):
+        cuda.atomic.add(x, 0, 1)
+        cuda.atomic.add(halves, 0, 1)
+        cuda.atomic.add(x, 0, 1)
+
+    x, expected = cuda.to_device(np.zeros(1)), np.ones(1)
+    kernel[1, 1](x, x.view(np.float32))
+    expected.view(np.float32)[0] += 1
+    assert x.copy_to_host()[0] == expected[0] + 1
+
+
 def test_an_addition_is_over_before_another_atomic_of_the_same_thread():
     @cuda.jit
     def kernel(x):

@@ -89,6 +89,8 @@ def atomic(
         alone = storage.space == "global" and storage.whole is None
         if array.dtype.kind == "f" and operation.reorders and alone and not m.launch.shuffled:
             block = selected(lanes, mask, lanes.block_row + lanes.first)[0]
+            if storage not in m.pending:
+                m.settle_one(storage)  # what is postponed through other views of the same memory
             m.pending.setdefault(storage, []).append((operation.ufunc, positions, flat[0], block))
         else:
             m.settle_one(storage)
