@@ -302,3 +302,39 @@ def test_a_lock_between_blocks_makes_progress_or_is_refused():
     except simt.SimtError:
         refused = True
     assert refused or (total[0], lock[0]) == (8, 0)
+
+
+def test_an_addition_is_seen_through_another_view_of_the_same_memory():
+    @cuda.jit
+    def kernel(x, bits, out):
+        i = cuda.grid(1)
+        cuda.atomic.add(x, i, 1.5)
+        out[i] = bits[i]
+
+    x, out = cuda.to_device(np.zeros(4, np.float32)), np.zeros(4, np.int32)
+    kernel[1, 4](x, x.view(np.int32), out)
+    np.testing.assert_array_equal(out.view(np.float32), 1.5)
+
+
+def test_additions_through_views_of_two_types_follow_one_another():
+    @cuda.jit
+    def kernel(x, halves):
+        cuda.atomic.add(x, 0, 1)
+        cuda.atomic.add(halves, 0, 1)
+        cuda.atomic.add(x, 0, 1)
+
+    x, expected = cuda.to_device(np.zeros(1)), np.ones(1)
+    kernel[1, 1](x, x.view(np.float32))
+    expected.view(np.float32)[0] += 1
+    assert x.copy_to_host()[0] == expected[0] + 1
+
+
+def test_an_addition_is_over_before_another_atomic_of_the_same_thread():
+    @cuda.jit
+    def kernel(x):
+        cuda.atomic.add(x, 0, 5)
+        cuda.atomic.max(x, 0, 3)
+
+    x = np.zeros(1, np.float32)
+    kernel[1, 1](x)
+    assert x[0] == 5

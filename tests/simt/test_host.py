@@ -98,7 +98,7 @@ def test_arrays_that_host_and_device_share(make):
 def test_arrays_like_another():
     x = np.zeros((3, 4), np.int16, order="F")
     for like in (cuda.pinned_array_like, cuda.mapped_array_like, cuda.device_array_like):
-        assert (like(x).shape, like(x).dtype, like(x).flags.f_contiguous) == ((3, 4), np.int16, True)
+        assert (like(x).shape, like(x).dtype, like(x).flags["F_CONTIGUOUS"]) == ((3, 4), np.int16, True)
 
 
 def test_mapped_arrays_are_written_in_place():

@@ -1,5 +1,7 @@
 """Arrays: shared, local, constant, global, views of them, 128-bit access, and what the host sees."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -394,8 +396,10 @@ def test_device_array_allocations():
 class Exporter:
     """An array of another library that offers nothing but the interface."""
 
-    def __init__(self, array):
-        self.__cuda_array_interface__ = array.__cuda_array_interface__
+    def __init__(self, array, first=0, **differs):
+        interface = array.__cuda_array_interface__
+        data = interface["data"][0] + first, False
+        self.__cuda_array_interface__ = {**interface, "data": data, **differs}
 
 
 def test_as_cuda_array_shares_memory():
@@ -407,6 +411,98 @@ def test_as_cuda_array_shares_memory():
     assert not cuda.is_cuda_array(iota(3))
     copy_1d[1, 8](iota(8) * 2, Exporter(device))
     np.testing.assert_array_equal(device.copy_to_host(), iota(8) * 2)
+
+
+@cuda.jit
+def copy_all(x, out):
+    i = cuda.grid(1)
+    if i < x.shape[0]:
+        out[i] = x[i]
+
+
+@pytest.mark.parametrize(
+    ("first", "differs"),
+    [
+        (0, {"typestr": "<i4"}),
+        (0, {"typestr": "<f8", "shape": (8,)}),
+        (3, {"typestr": "|u1", "shape": (61,)}),
+        (2, {"typestr": "<u2", "shape": (9,), "strides": (6,)}),
+        (4, {"typestr": "<c8", "shape": (7,)}),
+        (60, {"shape": (16,), "strides": (-4,)}),
+        (20, {"shape": (5,), "strides": (0,)}),
+        (0, {"shape": 3}),
+    ],
+)
+def test_as_cuda_array_reads_the_elements_that_the_interface_describes(first, differs):
+    x = iota(16) * 1.7
+    alias = cuda.as_cuda_array(Exporter(device := cuda.to_device(x), first, **differs))
+    out = np.zeros(alias.shape, alias.dtype)
+    copy_all[1, 64](alias, out)
+    described = np.ndarray(alias.shape, alias.dtype, x.data, first, alias.strides)
+    assert out.tobytes() == described.tobytes()
+    assert alias.device_ctypes_pointer.value - device.device_ctypes_pointer.value == first
+
+
+@pytest.mark.parametrize(
+    ("differs", "message"),
+    [
+        ({"shape": (17,)}, "from byte 0 to byte 68 of its allocation, which has 64"),
+        ({"strides": (-4,)}, "from byte -60 to byte 4"),
+        ({"typestr": ">f4"}, "it holds >f4; device memory holds numbers"),
+        ({"typestr": "|V4"}, "it holds |V4"),
+        ({"mask": object()}, "Masked arrays are not supported"),
+        ({"data": (12, False)}, "use cuda.to_device"),
+    ],
+)
+def test_an_interface_of_what_is_not_there_is_refused(differs, message):
+    device = cuda.to_device(iota(16))
+    with pytest.raises((simt.ArgumentError, NotImplementedError), match=re.escape(message)):
+        cuda.as_cuda_array(Exporter(device, **differs))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("first", [0, 1, 2, 4, 8])
+def test_a_view_has_its_address_and_a_gpu_loads_it_from_multiples_of_its_size(dtype, first):
+    memory, dtype = np.arange(65, dtype=np.uint8), np.dtype(dtype)
+    device = cuda.to_device(memory)
+    view = device[first : first + 48].view(dtype)
+    out = np.zeros(view.shape, dtype)
+    assert view.device_ctypes_pointer.value - device.device_ctypes_pointer.value == first
+    np.testing.assert_array_equal(view.copy_to_host(), memory[first : first + 48].view(dtype))
+    needs = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize  # a complex number is loaded as two
+    if first % needs == 0:
+        copy_all[1, 64](view, out)
+        np.testing.assert_array_equal(out, memory[first : first + 48].view(dtype))
+        return
+    message = rf"test_memory.py:\d+: .* misaligned address: .* element of x, a {dtype}, at byte {first} .* of {needs} "
+    with pytest.raises(simt.SimtError, match=message):
+        copy_all[1, 64](view, out)
+    with pytest.raises(simt.SimtError, match=r"misaligned address: .* element of out"):
+        copy_all[1, 64](out, view)
+    copy_all[1, 64](view[:0], out)  # nothing is loaded
+
+
+def test_only_the_elements_of_a_view_that_lie_wrong_stop_a_kernel():
+    device = cuda.to_device(iota(16))
+    alias = cuda.as_cuda_array(Exporter(device, shape=(8,), strides=(6,)))
+    out = np.zeros(8, np.float32)
+    copy_all[1, 1](alias, out)
+    with pytest.raises(simt.SimtError, match=r"thread \(1, 0, 0\) .* at byte 6"):
+        copy_all[1, 2](alias, out)
+
+
+def test_views_of_one_memory_race():
+    @cuda.jit
+    def kernel(x, y):
+        i = cuda.grid(1)
+        if i == 0:
+            x[1] = 7
+        if i == 1:
+            y[0] = 3
+
+    x = cuda.to_device(iota(5))
+    report = simt.profile(kernel, 1, 2, (x[1:].view(np.complex64), x[3:].view(np.int32)), level="check")
+    assert [hazard.kind for hazard in report.hazards] == ["race"]
 
 
 def test_streams_and_events():

@@ -133,15 +133,50 @@ def test_one_record_is_an_argument_and_comes_back():
     assert (out[0], x[0]["y"], x[0]["tag"]) == (1, 5, 3)
 
 
-def test_a_field_of_a_device_array_is_an_array():
-    x = cuda.to_device(np.zeros(32, POINT))
+def test_a_device_array_gives_records_and_they_give_their_fields():
+    nested = np.dtype([("at", POINT), ("weights", np.float32, (4,))])
+    x = cuda.to_device(np.zeros(3, nested))
+    with pytest.raises(TypeError, match="a name \\('at'\\): index one record first"):
+        x["at"]
+    x[1]["at"]["y"] = 2.5
+    assert x[1]["at"]["y"] == x.copy_to_host()[1]["at"]["y"] == 2.5
 
     @cuda.jit
-    def kernel(tags):
-        tags[cuda.threadIdx.x] = cuda.threadIdx.x
+    def kernel(weights, point):
+        weights[cuda.threadIdx.x] = cuda.threadIdx.x
+        point.tag = 7
 
-    kernel[1, 32](x["tag"])
-    np.testing.assert_array_equal(x.copy_to_host()["tag"], np.arange(32))
+    kernel[1, 4](x[2]["weights"], x[2]["at"])
+    assert x.copy_to_host()[2]["weights"].tolist() == [0, 1, 2, 3]
+    assert x[2]["at"]["tag"] == 7
+    for wrong in (0, "z", ...):
+        with pytest.raises(KeyError, match="no field of the record; it has at, weights"):
+            x[0][wrong]
+    with pytest.raises(TypeError, match="'weights' is no number"):
+        x[0]["weights"] = 1
+
+
+def test_a_record_at_any_byte_gives_the_fields_that_numba_loads_by_bytes():
+    packed, promised = np.dtype([("a", "f4"), ("b", "f4")]), np.dtype([("a", "f4"), ("b", "f4")], align=True)
+    memory = np.arange(41, dtype=np.uint8)
+    part = cuda.to_device(memory)[1:]
+
+    @cuda.jit
+    def of_one(records, out):
+        i = cuda.threadIdx.x
+        out[i] = records[i].b
+
+    @cuda.jit
+    def of_all(records, out):
+        i = cuda.threadIdx.x
+        out[i] = records["b"][i]
+
+    for kernel in (of_one, of_all):
+        out = np.zeros(5, np.float32)
+        kernel[1, 5](part.view(packed), out)
+        np.testing.assert_array_equal(out, memory[1:].view(packed)["b"])
+        with pytest.raises(simt.SimtError, match=r"test_records.py:\d+: .* misaligned address: .* at byte 5"):
+            kernel[1, 5](part.view(promised), out)
 
 
 def test_atomics_work_on_fields():

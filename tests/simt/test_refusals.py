@@ -6,7 +6,9 @@ The list is Numba's: each of these kernels was compiled with numba-cuda 0.30.4 a
 import contextlib
 import inspect
 import math
+import re
 import time
+import types
 
 import numpy as np
 import pytest
@@ -427,3 +429,28 @@ def test_a_single_pass_scan_between_blocks_makes_progress_or_is_refused(lanes):
     with simt.batch_lanes(lanes):
         error = stopped(look_back, 8, 32, ready, partial, x, out)
     assert error is not None or out.tolist() == np.cumsum(x).tolist()
+
+
+def test_an_attribute_is_named_as_it_was_written():
+    settings = types.SimpleNamespace(size=4)
+
+    @cuda.jit
+    def read(x):
+        x[0] = settings.size
+
+    @cuda.jit
+    def read_later(x):
+        s = settings
+        x[0] = s.size
+
+    @cuda.jit
+    def call(x):
+        x[0] = math.nothing(x[0])
+
+    for kernel, said in (
+        (read, "Numba does not compile settings.size, an attribute of settings, which is no module: give it a global"),
+        (read_later, "s.size: an object with attributes has no attribute size"),
+        (call, "the module math has no method nothing"),
+    ):
+        with pytest.raises(simt.UnsupportedError, match=re.escape(said)):
+            kernel[1, 1](np.zeros(1))

@@ -76,7 +76,7 @@ def atomic(
         m.checks.update(mask, storage, at, name, line, replaces=operation.name == "exch" and not used)
     if m.trace is not None:
         width = array.dtype.itemsize
-        m.trace.access("atomic", m.place.site or line, at * width, mask, width, storage, name)
+        m.trace.access("atomic", m.place.site or line, at * storage.unit, mask, width, storage, name)
     operands = tuple(dtypes.cast(v, array.dtype) for v in operands)
     if operation.name in _NEUTRAL and array.dtype.kind == "f":  # on the device a NaN operand changes nothing
         operands = (np.where(np.isnan(operands[0]), array.dtype.type(_NEUTRAL[operation.name]), operands[0]),)
@@ -89,8 +89,11 @@ def atomic(
         alone = storage.space == "global" and storage.whole is None
         if array.dtype.kind == "f" and operation.reorders and alone and not m.launch.shuffled:
             block = selected(lanes, mask, lanes.block_row + lanes.first)[0]
+            if storage not in m.pending:
+                m.settle_one(storage)  # what is postponed through other views of the same memory
             m.pending.setdefault(storage, []).append((operation.ufunc, positions, flat[0], block))
         else:
+            m.settle_one(storage)
             operation.ufunc.at(storage.values.reshape(-1), positions, flat[0])
         return None
     m.reads += 1

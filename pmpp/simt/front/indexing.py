@@ -326,7 +326,7 @@ def attribute(f: Frame, value: Any, name: str, line: int, variable: str = "") ->
         return getattr(value, name)
     elif isinstance(value, enum.Enum) and name == "value" and dtypes.constant(value.value) is not None:
         return dtypes.constant(value.value)
-    raise f.m.error(f"{kind_of(value)} has no attribute {name} in a kernel", line, UnsupportedError)
+    raise f.m.error(f"{variable}: {kind_of(value)} has no attribute {name} in a kernel", line, UnsupportedError)
 
 
 # -- records ---------------------------------------------------------------------------------------------------------

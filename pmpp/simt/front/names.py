@@ -8,6 +8,7 @@ import dis
 import enum
 import inspect
 import operator
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,9 +49,12 @@ def has_attributes(thing: Any) -> bool:
 _OF_NUMBA = ("numba", "numba_cuda", "pmpp")
 
 
-def _attribute_of_what(thing: Any) -> str:
-    what = "an attribute of a class" if isinstance(thing, type) else f"an attribute of a {type(thing).__name__}"
-    return f"{what}: give it a global name of its own outside the kernel"
+def _attribute_of_what(thing: Any, written: str) -> str:
+    """What the user wrote and what it is; a SimpleNamespace may stand for something else, so its type says nothing."""
+    kind = f", a {type(thing).__name__}"
+    if isinstance(thing, type | types.SimpleNamespace):
+        kind = ", a class" if isinstance(thing, type) else ", which is no module"
+    return f"an attribute of {written}{kind}: give it a global name of its own outside the kernel"
 
 
 def calls_something(node: ast.expr) -> bool:
@@ -141,7 +145,10 @@ class Names:
             if path is not None:
                 return intrinsics.DevicePath(f"{path}.{node.attr}")
             if not has_attributes(base) and node.attr in dir(base):
-                raise self.refuse(node, f"Numba does not compile {ast.unparse(node)}, {_attribute_of_what(base)}")
+                raise self.refuse(
+                    node,
+                    f"Numba does not compile {ast.unparse(node)}, {_attribute_of_what(base, ast.unparse(node.value))}",
+                )
             return getattr(base, node.attr, DYNAMIC)
         if isinstance(node, ast.Call) and self.static(node.func) in (np.iinfo, np.finfo):
             kind = self.static(node.args[0]) if len(node.args) == 1 and not node.keywords else DYNAMIC

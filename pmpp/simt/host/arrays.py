@@ -6,13 +6,14 @@ import ctypes
 import itertools
 import math
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from pmpp.simt.machine.memory import Array
-from pmpp.simt.machine.storage import Storage, poison
+from pmpp.simt.host import subscripts
+from pmpp.simt.machine.memory import Array, c_strides
+from pmpp.simt.machine.storage import Cells, Storage, poison
 from pmpp.simt.values import records
 from pmpp.simt.values.errors import ArgumentError, LaunchError, UnsupportedError
 
@@ -20,10 +21,6 @@ from pmpp.simt.values.errors import ArgumentError, LaunchError, UnsupportedError
 #: do.
 _SPACING = 1 << 40
 _next_address = itertools.count(_SPACING, _SPACING)
-
-
-#: Arrays whose simulated address has been handed out, by the start of their allocation.
-_owners: weakref.WeakValueDictionary[int, DeviceArray] = weakref.WeakValueDictionary()
 
 
 #: Allocations that live, by their simulated address.
@@ -40,12 +37,14 @@ def storage_at(address: int) -> tuple[Storage, int] | None:
 class DeviceArray:
     """An array in the interpreter's device memory; a drop-in for Numba's DeviceNDArray.
 
-    Attributes: shape, strides (bytes), dtype, ndim, size, nbytes, itemsize, flags, T.  Slicing gives views of the same
-    memory.
+    Attributes: shape, strides (bytes), dtype, ndim, size, nbytes, flags, T.  Slicing gives views of the same memory.
     """
 
-    def __init__(self, storage: Storage, view: np.ndarray, address: int | None = None) -> None:
+    def __init__(
+        self, storage: Storage, view: np.ndarray, address: int | None = None, whole: Storage | None = None
+    ) -> None:
         self._storage, self._view = storage, view
+        self._whole = storage if whole is None else whole  # the allocation, as it was made
         self._base = next(_next_address) if address is None else address
         if address is None:
             _allocations[self._base] = storage
@@ -58,8 +57,7 @@ class DeviceArray:
     ndim = property(lambda self: self._view.ndim)
     size = property(lambda self: self._view.size)
     nbytes = alloc_size = property(lambda self: self._view.nbytes)
-    itemsize = property(lambda self: self._view.itemsize)
-    flags = property(lambda self: self._view.flags)
+    flags = property(lambda self: {"C_CONTIGUOUS": self.is_c_contiguous(), "F_CONTIGUOUS": self.is_f_contiguous()})
     T = property(lambda self: self.transpose())
 
     @classmethod
@@ -70,7 +68,7 @@ class DeviceArray:
         return cls(Storage("global", flat, init=init), values)
 
     def _like(self, view: np.ndarray) -> DeviceArray:
-        return DeviceArray(self._storage, view, self._base)
+        return DeviceArray(self._storage, view, self._base, self._whole)
 
     def _offset(self) -> int:
         """Bytes from the start of the allocation to the first element of this view."""
@@ -93,7 +91,6 @@ class DeviceArray:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """As on a GPU, but the address is simulated: only `as_cuda_array` of the interpreter knows what is there."""
-        _owners[self._base] = self
         return {
             "shape": self.shape,
             "strides": None if self.is_c_contiguous() else self.strides,
@@ -105,29 +102,39 @@ class DeviceArray:
 
     def _argument(self) -> Array:
         """The array as a kernel sees it."""
-        storage, size = self._storage, self.dtype.itemsize
-        if records.is_record(self.dtype):
-            size = 1
-        elif records.is_record(storage.layout):  # a field of records
+        storage = self._storage
+        if not records.is_record(self.dtype) and records.is_record(storage.layout):  # a field of records
             storage = storage.leaf(self.dtype)
-            size = storage.unit
+        size = 1 if records.is_record(self.dtype) else storage.unit
         return Array(storage, self.dtype, self.shape, tuple(s // size for s in self.strides), self._offset() // size)
 
     def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
-        """A copy in host memory, or into `ary` of the same shape and dtype."""
+        """A copy in host memory, or into `ary` of the same shape, dtype and strides."""
+        if any(stride < 0 for stride in self.strides):
+            raise NotImplementedError(f"D->H copy not implemented for negative strides: {self.strides}")
         if ary is None:
             return self._view.copy(order="A")
-        if ary.shape != self.shape or ary.dtype != self.dtype:
-            raise ArgumentError(f"ary is {ary.dtype}{ary.shape}; the device array is {self.dtype}{self.shape}")
-        ary[...] = self._view
+        self._compare(ary)
+        ary[...] = self._view.reshape(ary.shape)
         return ary
 
+    def _compare(self, ary: Any, *, strides: bool = True) -> None:
+        """Refuse an array of another dtype or shape, or of other strides; axes of one element do not count."""
+        here, there = ([(n, s) for n, s in zip(x.shape, x.strides, strict=True) if n != 1] for x in (self, ary))
+        if [n for n, _ in here] != [n for n, _ in there] or ary.dtype != self.dtype:
+            raise ArgumentError(f"ary is {ary.dtype}{ary.shape}; the device array is {self.dtype}{self.shape}")
+        if strides and self.size and here != there:
+            raise ArgumentError(f"ary has the strides {ary.strides}; the device array has {self.strides}")
+
     def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
-        """Overwrite with an array of the same shape and dtype."""
+        """Overwrite with an array of the same shape and dtype; both must lie without gaps, a host array need not."""
         source = ary._view if isinstance(ary, DeviceArray) else np.asarray(ary)
-        if source.shape != self.shape or source.dtype != self.dtype:
-            raise ArgumentError(f"ary is {source.dtype}{source.shape}; the device array is {self.dtype}{self.shape}")
-        self._view[...] = source
+        self._compare(source, strides=isinstance(ary, DeviceArray))
+        if not self._view.flags.forc:
+            raise ArgumentError(
+                f"the device array has gaps (strides {self.strides}): write array[...] = values by slices"
+            )
+        self._view[...] = source.reshape(self.shape)
         self._storage.mark_written(self._view)
 
     def is_c_contiguous(self) -> bool:
@@ -139,8 +146,12 @@ class DeviceArray:
         return self._view.flags.f_contiguous
 
     def reshape(self, *shape: Any, order: str = "C") -> DeviceArray:
-        """A view of another shape; an error where that would need a copy."""
+        """A view of another shape, of an array without gaps; an error where that would need a copy."""
         view = self._view.reshape(*shape, order=order)
+        if view.shape != self.shape and not self._view.flags.forc:
+            raise NotImplementedError(
+                f"numba-cuda reshapes no array with gaps (shape {self.shape}, strides {self.strides})"
+            )
         if view.size and not np.shares_memory(view, self._view):
             raise ArgumentError(
                 f"an array of shape {self.shape} and strides {self.strides} cannot be reshaped without a copy"
@@ -148,17 +159,21 @@ class DeviceArray:
         return self._like(view)
 
     def ravel(self, order: str = "C") -> DeviceArray:
-        """A 1-D view."""
+        """A 1-D view of an array that lies in this order without gaps."""
+        if not (self.is_c_contiguous() and order in "CA") and not (self.is_f_contiguous() and order in "FA"):
+            raise NotImplementedError(
+                f"numba-cuda makes one axis only of an array in {order} order without gaps; this one has shape "
+                f"{self.shape} and strides {self.strides}"
+            )
         return self.reshape(-1, order=order)
 
     def transpose(self, axes: tuple[int, ...] | None = None) -> DeviceArray:
         """The transposed matrix: as in Numba a copy in C order, unlike NumPy's view, and of two axes only."""
-        turned = self._view.transpose(axes)
-        if self.ndim < 2 or turned.strides == self.strides:
+        if axes and tuple(axes) == tuple(range(self.ndim)):
             return self
-        if self.ndim > 2:
-            raise NotImplementedError(f"Numba transposes matrices only, not arrays of {self.ndim} axes")
-        return DeviceArray.holding(np.ascontiguousarray(turned))
+        if self.ndim != 2:
+            raise NotImplementedError(f"Numba transposes matrices only, not an array of {self.ndim} axes")
+        return DeviceArray.holding(self._view.transpose(axes).copy(order="C"))
 
     def bind(self, stream: Any = 0) -> DeviceArray:
         """The same memory, with another default stream; here all streams are one."""
@@ -167,26 +182,36 @@ class DeviceArray:
         return bound
 
     def view(self, dtype: Any) -> DeviceArray:
-        """The same bytes as another type."""
-        view, whole = self._view.view(dtype), self._storage.values
-        size = view.dtype.itemsize
-        if records.is_record(view.dtype) or records.is_record(whole.dtype):  # their cells are not one to an element
-            self._storage.written()
-            values = whole.view(np.uint8) if records.is_record(view.dtype) else view.reshape(-1)
-            return DeviceArray(Storage("global", values, layout=view.dtype), view, self._base)
-        if whole.nbytes % size or self._offset() % size:  # does not fall on elements of the new type
-            return DeviceArray(Storage("global", view.reshape(-1)), view, self._base)
-        self._storage.cells.refine(size)
-        return DeviceArray(Storage("global", whole.view(dtype), cells=self._storage.cells), view, self._base)
+        """The same bytes as another type; of another size only where the elements lie in C order without gaps.
+
+        They may begin at any byte, but a kernel that reads a number from an address that is no multiple of its size is
+        stopped, as on a GPU.
+        """
+        dtype = records.plain(np.dtype(dtype))
+        shape, strides = self.shape, self.strides
+        if dtype.itemsize != self.dtype.itemsize:
+            if not self.is_c_contiguous():
+                raise ValueError(
+                    f"To change to a dtype of a different size, the array must be C-contiguous; it has shape {shape} "
+                    f"and strides {strides}"
+                )
+            self._view.view(dtype)  # raises unless it is a whole number of elements
+            shape = (*shape[:-1], shape[-1] * self.dtype.itemsize // dtype.itemsize)
+            strides = (*strides[:-1], dtype.itemsize)
+        return _seen(self._base, self._whole, dtype, shape, strides, self._offset())
 
     def split(self, section: int, stream: Any = 0) -> Iterator[DeviceArray]:
         """Views of `section` elements each along the only axis; the last may be shorter."""
         if self.ndim != 1:
             raise ArgumentError(f"split takes an array of one axis; this one has {self.ndim}")
+        if self.strides != (self.dtype.itemsize,):
+            raise ArgumentError(f"split takes an array without gaps; this one has strides {self.strides}")
         return (self[at : at + section] for at in range(0, self.size, section))
 
     def squeeze(self, axis: Any = None, stream: Any = 0) -> DeviceArray:
         """A view without the axes of extent 1."""
+        if any(each < 0 for each in (axis if isinstance(axis, tuple) else (axis or 0,))):
+            raise ArgumentError(f"axis is {axis}; numba-cuda counts axes from 0 and leaves those below in place")
         return self._like(self._view.squeeze(axis))
 
     def getitem(self, item: Any, stream: Any = 0) -> Any:
@@ -202,14 +227,19 @@ class DeviceArray:
         raise UnsupportedError("get_ipc_handle: memory of the interpreter belongs to this process and cannot be shared")
 
     def __getitem__(self, item: Any) -> Any:
-        part = self._view[item]
-        return self._like(part) if isinstance(part, np.ndarray) else part
+        items = subscripts.checked(self._view, item)
+        part = self._view[(*items, Ellipsis)]  # an array, even of one element
+        if any(isinstance(each, slice) for each in items) or len(items) < self.ndim:
+            return self._like(part)
+        if records.is_record(self.dtype):
+            return DeviceRecord(self._storage, part, self._base, self._whole)
+        return part[()]
 
     def __setitem__(self, item: Any, value: Any) -> None:
-        self._view[item] = value._view if isinstance(value, DeviceArray) else value
-        items = item if isinstance(item, tuple) else (item,)
-        whole = any(i is Ellipsis for i in items)
-        self._storage.mark_written(self._view[items if whole else (*items, Ellipsis)])  # an array, even of one element
+        part = self._view[(*subscripts.checked(self._view, item), Ellipsis)]
+        on_device = hasattr(value, "__cuda_array_interface__")
+        part[...] = subscripts.assigned(part, as_cuda_array(value)._view if on_device else value, on_device)
+        self._storage.mark_written(part)
 
     def __len__(self) -> int:
         return len(self._view)
@@ -221,6 +251,50 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype})"
+
+
+class DeviceRecord(DeviceArray):
+    """One record of a device array: `record["field"]` is a number, or a view of what the record holds."""
+
+    def __getitem__(self, name: Any) -> Any:
+        part = self._field(name)
+        if records.is_record(part.dtype) and not part.ndim:
+            return DeviceRecord(self._storage, part, self._base, self._whole)
+        return self._like(part) if part.ndim else part[()]
+
+    def __setitem__(self, name: Any, value: Any) -> None:
+        part = self._field(name)
+        if part.ndim or records.is_record(part.dtype):
+            raise ArgumentError(f"the field {name!r} is no number; numba-cuda assigns numbers only to a record's field")
+        part[...] = part.dtype.type(value)
+        self._storage.mark_written(part)
+
+    def _field(self, name: Any) -> np.ndarray:
+        if not isinstance(name, str) or name not in self.dtype.names:
+            raise KeyError(f"{name!r} is no field of the record; it has {', '.join(self.dtype.names)}")
+        return self._view[name]
+
+
+def _seen(
+    base: int, whole: Storage, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int], start: int
+) -> DeviceArray:
+    """The bytes of an allocation as an array: its first element at the byte `start`, the others by its strides."""
+    raw = whole.values.view(np.uint8)
+    view = np.ndarray(shape, dtype, raw, start if math.prod(shape) else 0, strides)
+    steps = [start, *(s for n, s in zip(shape, strides, strict=True) if n > 1)] if view.size else []
+    unit = math.gcd(dtype.itemsize, *steps)
+    if dtype == whole.layout and unit == dtype.itemsize:
+        storage = whole
+    elif records.is_record(dtype) or records.is_record(whole.layout):  # their cells are not one to an element
+        whole.written()
+        if records.is_record(dtype):
+            storage = Storage("global", raw, layout=dtype, phase=unit)
+        else:
+            storage = Storage("global", records.every(raw, dtype, unit), unit=unit, cells=Cells(unit, None, raw.size))
+    else:
+        whole.cells.refine(unit)
+        storage = Storage("global", records.every(raw, dtype, unit), unit=unit, cells=whole.cells)
+    return DeviceArray(storage, view, base, whole)
 
 
 def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceArray | None = None) -> DeviceArray:
@@ -281,13 +355,26 @@ def as_cuda_array(obj: Any, sync: bool = True) -> DeviceArray:
         return obj
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
-        address = interface["data"][0]
-        owner = _owners.get(address - address % _SPACING)
-        if owner is not None:
-            values = owner._storage.values
-            start = address - owner._base
-            view = np.ndarray(interface["shape"], interface["typestr"], values.data, start, interface.get("strides"))
-            return owner._like(view)
+        if interface.get("mask") is not None:
+            raise NotImplementedError("obj has a mask: Masked arrays are not supported")
+        dtype, shape, address = np.dtype(interface["typestr"]), interface["shape"], interface["data"][0]
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        strides = interface.get("strides") or c_strides(shape, dtype.itemsize)
+        if not records.supported(dtype):
+            raise ArgumentError(f"obj says that it holds {interface['typestr']}; device memory holds numbers here")
+        if not math.prod(shape):
+            return DeviceArray.holding(np.empty(shape, dtype))
+        found = storage_at(address)
+        if found is not None:
+            whole, start = found
+            reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+            first, last = (start + sum(s for s in reach if s * sign > 0) for sign in (-1, 1))
+            if first < 0 or last + dtype.itemsize > whole.values.nbytes:
+                raise ArgumentError(
+                    f"obj says that it reaches from byte {first} to byte {last + dtype.itemsize} of its allocation, "
+                    f"which has {whole.values.nbytes}"
+                )
+            return _seen(address - start, whole, dtype, shape, tuple(strides), start)
     raise ArgumentError(f"obj is {_what(obj)}; the interpreter has its own device memory only: use cuda.to_device(obj)")
 
 

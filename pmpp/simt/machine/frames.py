@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import types
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,5 +82,9 @@ def kind_of(value: Any) -> str:
         return f"the {type(value).__mro__[1].__name__} member {type(value).__name__}.{value.name}"
     if callable(value):
         return f"the function {getattr(value, '__name__', value)}"
+    if isinstance(value, types.ModuleType):
+        return f"the module {value.__name__}"
+    if isinstance(value, types.SimpleNamespace):
+        return "an object with attributes"
     described = getattr(value, "described", None)
     return "nothing" if value is None else described if isinstance(described, str) else type(value).__name__

@@ -264,10 +264,9 @@ class Machine:
             add_up(storage, entries)
 
     def settle_one(self, storage: Storage) -> None:
-        """Apply those of one storage, which is about to be read."""
-        entries = self.pending.pop(storage, None)
-        if entries is not None:
-            add_up(storage, entries)
+        """Apply those to the memory of one storage, which is about to be read."""
+        for each in [s for s in self.pending if s is storage or np.may_share_memory(s.values, storage.values)]:
+            add_up(each, self.pending.pop(each))
 
     def unplug(self) -> None:
         """The launch is over: observers and machine let go of each other, so that what they hold is freed at once."""

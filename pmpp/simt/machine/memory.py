@@ -201,7 +201,23 @@ def position(
         total = step if total.__class__ is int and total == 0 else total + step
     if differs:  # an inactive lane's view may begin behind the end
         total = np.minimum(total, max(0, _extent(array.storage) - 1))
+    if array.storage.crooked:
+        _refuse_misaligned(m, mask, array, np.asarray(total), name, line)
     return (np.int64(total) if isinstance(total, int) else total), mask
+
+
+def _refuse_misaligned(m: Machine, mask: Mask, array: Array, at: np.ndarray, name: str, line: int) -> None:
+    """Stop where a lane uses a number whose address is no multiple of what a GPU needs."""
+    size, start = records.alignment(array.dtype), at * array.storage.unit
+    crooked = start % size != 0
+    crooked = crooked if mask.bits is None else crooked & mask.bits
+    if any_of(crooked):
+        lane = lane_of(m.batch.lanes, np.asarray(crooked))
+        block, thread = m.batch.lanes.threads_at(lane)
+        raise m.error(
+            f"misaligned address: thread {thread} of block {block} uses an element of {name}, a {array.dtype}, at byte "
+            f"{int(_pick(m, start, lane))} of its memory; a GPU needs a multiple of {size} there", line,
+        )  # fmt: skip
 
 
 # -- loads and stores ------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pmpp.simt.machine.lanes import Few, Lanes, Mask, spread
@@ -25,10 +27,10 @@ class Cells:
     A cell is `unit` bytes, an element of the smallest type through which the allocation is seen.
     """
 
-    __slots__ = ("__weakref__", "everywhere", "init", "one_row", "unit")
+    __slots__ = ("__weakref__", "everywhere", "init", "nbytes", "one_row", "unit")
 
-    def __init__(self, unit: int, init: np.ndarray | None, one_row: bool) -> None:
-        self.unit, self.init = unit, init
+    def __init__(self, unit: int, init: np.ndarray | None, nbytes: int, *, one_row: bool = False) -> None:
+        self.unit, self.init, self.nbytes = unit, init, nbytes
         self.everywhere: set[int] = set()  # local memory: elements that every thread is known to have written
         self.one_row = one_row  # shared memory: one row of cells stands for all blocks
 
@@ -51,11 +53,13 @@ class Storage:
 
     Where several types see the same bytes, each has its storage and all share `cells`.  Records are accessed through
     their `leaves`: the same memory as numbers of one type, which have cells of their own.
+
+    `crooked` says that an element may lie at an address that a GPU cannot load it from.
     """
 
     __slots__ = (
-        "__weakref__", "cells", "home", "layout", "leaves", "name", "real_parts", "space", "unit", "values", "whole",
-        "writeable",
+        "__weakref__", "cells", "crooked", "home", "layout", "leaves", "name", "phase", "real_parts", "space", "unit",
+        "values", "whole", "writeable",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +73,7 @@ class Storage:
         unit: int = 0,
         layout: np.dtype | None = None,
         home: Lanes | None = None,
+        phase: int = 0,
     ) -> None:
         self.space, self.values, self.name = space, values, name
         self.home = home  # of a local array: the lanes (B, T) that it was made for
@@ -76,7 +81,9 @@ class Storage:
         self.layout = layout or values.dtype  # what it holds, where `values` are but its bytes
         self.leaves: dict[np.dtype, Storage] = {}
         self.writeable = values.flags.writeable
-        self.cells = cells or Cells(values.itemsize, init, space == "shared")
+        self.cells = cells or Cells(values.itemsize, init, values.nbytes, one_row=space == "shared")
+        self.phase = phase  # of records: what divides the bytes at which one can begin; 0: those of an array from 0 on
+        self.crooked = layout is None and self.unit % records.alignment(values.dtype) != 0
         self.real_parts: Storage | None = None
         self.whole: Storage | None = None
 
@@ -102,7 +109,7 @@ class Storage:
         """The numbers of one type in memory that holds records."""
         found = self.leaves.get(dtype)
         if found is None:
-            unit = records.unit(self.layout, dtype)
+            unit = math.gcd(records.unit(self.layout, dtype), self.phase)
             if self.space == "local":  # each number of each thread lies for itself
                 extent, *lanes = self.values.shape
                 values = poison((extent * self.layout.itemsize // unit, *lanes), dtype)
@@ -113,6 +120,8 @@ class Storage:
             found = self.leaves[dtype] = Storage(self.space, values, name=self.name, init=init, unit=unit,
                                                   home=self.home)  # fmt: skip
             found.writeable = self.writeable or self.space == "local"
+            # Numba loads the fields of a record by bytes, unless its dtype promises that they are aligned.
+            found.crooked = found.crooked and self.layout.isalignedstruct
         return found
 
     def parts(self) -> tuple[Storage, ...]:

@@ -226,7 +226,8 @@ class Sanitizers:
             me = mask.threads()
         parts = storage.values.itemsize // known.unit
         if parts > 1:
-            cells = (cells[:, None] * parts + np.arange(parts, dtype=np.int64)).reshape(-1)
+            step = storage.unit // known.unit
+            cells = (cells[:, None] * step + np.arange(parts, dtype=np.int64)).reshape(-1)
             me, where = np.repeat(me, parts), np.repeat(where, parts)
         if storage.space == "global" and at.ndim:
             if len(self._again) >= _KEPT:
@@ -247,8 +248,8 @@ class Sanitizers:
         known = storage.cells
         shadow = self._shadows.get(known)
         if shadow is None:
-            elements = storage.values.shape[1] if known.one_row else storage.values.size
-            size, keep = elements * (storage.values.itemsize // known.unit), self._m.launch.orders_some
+            rows = storage.values.shape[0] if known.one_row else 1
+            size, keep = known.nbytes // rows // known.unit, self._m.launch.orders_some
             shadow = self._shadows[known] = Shadow(size, known.unit, keep)
         elif shadow.unit != known.unit:  # the allocation has been seen through a smaller type since
             shadow.refine(known.unit, self._m.batch.lanes.root.width)

@@ -108,10 +108,11 @@ class Contents:
                 where += steps.reshape([-1 if k == axis else 1 for k in range(value.ndim)])
             at = where.reshape(-1)
             known = [self.arrays[k] for k in self._of.get((id(storage), None), ())]
-            if any(held.start.shape == value.shape and np.array_equal(held._flat(), at * size) for held in known):
+            first = at * storage.unit
+            if any(held.start.shape == value.shape and np.array_equal(held._flat(), first) for held in known):
                 return  # the same view once more
             unset = np.zeros(value.shape, np.bool_)
-            if storage.init is not None and storage.cells.unit == size:
+            if storage.init is not None and storage.cells.unit == storage.unit == size:
                 unset = ~storage.init.reshape(-1)[at].reshape(value.shape)
 
             def live() -> np.ndarray:
@@ -121,7 +122,7 @@ class Contents:
                     add_up(types.SimpleNamespace(values=values), self._m.pending[storage])
                 return values[at]
 
-            self._hold(name, storage, None, value, at * size, live, unset)
+            self._hold(name, storage, None, value, first, live, unset)
 
     def _hold(
         self,

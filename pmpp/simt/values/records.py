@@ -30,7 +30,7 @@ def plain(dtype: np.dtype) -> np.dtype:
 def supported(dtype: np.dtype) -> bool:
     """Numbers, and records of numbers, records and arrays of them."""
     if dtype.names is None:
-        return (dtype.kind in "biufc" and dtype.itemsize <= 16) or dtype == BFLOAT16
+        return (dtype.kind in "biufc" and dtype.itemsize <= 16 and dtype.isnative) or dtype == BFLOAT16
     return bool(dtype.names) and all(supported(dtype.fields[name][0].base) for name in dtype.names)
 
 
@@ -78,3 +78,11 @@ def overlapping(memory: np.ndarray, leaf: np.dtype, step: int) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(
         first, (*memory.shape[:-1], count), strides, writeable=memory.flags.writeable
     )
+
+
+def every(memory: np.ndarray, kind: np.dtype, step: int) -> np.ndarray:
+    """Bytes, on one axis, as numbers of a type, one every `step` bytes; only those that lie in them whole."""
+    if step == kind.itemsize:
+        return memory[: memory.size - memory.size % step].view(kind)
+    count = max(0, (memory.size - kind.itemsize) // step + 1)
+    return np.ndarray((count,), kind, memory, 0, (step,))
