@@ -116,8 +116,8 @@ def test_any_strides_and_alignment(shape, layouts, offsets, tile, parts, seed):
         for x, how, offset in zip(hosts, layouts, offsets, strict=True)
     )
     if tile in room.PACKED:
-        parts, a, b, residual = 1, a[:, :32], b[..., :32], residual[:, :32, :32]
-        hosts = hosts[0][:, :32], hosts[1][..., :32], hosts[2][:, :32, :32]
+        parts, a, b, residual = 1, a[:, :32], b[:, :, :32], residual[:, :32, :32]
+        hosts = hosts[0][:, :32], hosts[1][:, :, :32], hosts[2][:, :32, :32]
     result = by_plan(fitted.plan_of(tile, k, parts), a, b, None, residual, "relu", 0.5, -2.0)
     assert is_right(device.to_host(result), *hosts[:2], None, hosts[2], "relu", 0.5, -2.0)
 
