@@ -1,5 +1,6 @@
 """Attention: masks of every kind, paths of every kind, arguments, and counters against counts by hand."""
 
+import functools
 import re
 
 import hypothesis
@@ -7,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from pmpp import cuda
 from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import ladder as room
 from pmpp.runtime import device
+from tests.kernels.attention import results
 from tests.kernels.attention.wrong import RUNGS as WRONG
 from tests.support import judge
 from tests.support.compiled import compile_ptx
@@ -21,6 +22,7 @@ interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the i
 F32 = np.float32
 INPUTS = room.inputs()
 SOME = ["odd", "grouped, causal", "causal window, a negative scale", "window, large scores"]
+right = functools.partial(results.right, room)
 
 
 def arrays(queries, keys, size, heads=1, groups=1, batch=1, seed=3):
@@ -32,23 +34,10 @@ def arrays(queries, keys, size, heads=1, groups=1, batch=1, seed=3):
 # -------------------------------------------------------------------------------------------------------------- results
 
 
-def right(result, *arguments):
-    return judge.right(result, room.reference(*arguments), room.tolerance(*arguments))
-
-
-def faults(function, names=SOME):
-    """All that is wrong on the first input where anything is, worst first."""
-    for arguments in (INPUTS[name] for name in names):
-        found = judge.faults(function, arguments, lambda result, arguments=arguments: right(result, *arguments))
-        if found:
-            return found
-    return []
-
-
 @interpreter_only
 @pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
 def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
-    assert faults(wrong.function)[:1] == [wrong.reason]
+    assert results.faults(room, wrong.function, SOME)[:1] == [wrong.reason]
 
 
 @hypothesis.given(data=st.data())
@@ -103,12 +92,7 @@ def test_equal_scores_give_the_mean(rung):
 
 @each_rung
 def test_out_and_stream(rung):
-    q, k, v = arrays(3, 3, 4)
-    stream, out = cuda.stream(), device.empty(q.shape, F32)
-    result = rung(q, k, v, out=out, stream=stream)
-    stream.synchronize()
-    assert result is out
-    assert right(device.to_host(out), q, k, v)
+    results.check_out_and_stream(room, rung, *arrays(3, 3, 4))
 
 
 def test_the_logarithms_of_the_sums():
