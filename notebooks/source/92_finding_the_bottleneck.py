@@ -339,9 +339,10 @@ picture("C")
 interrogate(lines(mystery["C"])[0])
 
 # %% [markdown]
-# This looks like case A at first: one gap a step, with a host that works.
+# This looks like case A at first: one gap a step, with a host that works. But the host is in another span during the
+# gap.
 #
-# **Predict, then run.** In which of the causes does case C differ from case A?
+# **Predict, then run.** Which of the six causes is it in case C?
 
 # %%
 guess = None  # one of the choices

@@ -19,12 +19,6 @@ each = pytest.mark.parametrize("algorithm", LADDER, ids=lambda one: one.__name__
 LINKS = Links(latency=1.0, bandwidth=16.0)
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Every launch of the additions is checked in the tests of their room."""
-    monkeypatch.setenv("PMPP_CHECK", "")
-
-
 def run(algorithm, parts, **options):
     return parallel.ranks(
         len(parts), lambda group: device.to_host(algorithm(group, np.asarray(parts[group.rank]))), **options

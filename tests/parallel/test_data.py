@@ -16,12 +16,6 @@ EPS = np.finfo(np.float32).eps
 BATCH, STEPS = 8, 3
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Every launch of these kernels is checked in the tests of their rooms."""
-    monkeypatch.setenv("PMPP_CHECK", "")
-
-
 @pytest.fixture(scope="module")
 def examples():
     images, labels = digits.datasets()[0][: BATCH * STEPS]

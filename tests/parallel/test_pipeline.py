@@ -17,11 +17,6 @@ EACH = 2  # examples in a micro-batch
 WIDTHS = (3, 4, 5, 4, 2)  # of four layers
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
-    monkeypatch.setenv("PMPP_CHECK", "")
-
-
 class Layer(nn.Module):
     def __init__(self, inside, outside):
         self.linear = nn.Linear(inside, outside)

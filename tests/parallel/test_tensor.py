@@ -14,11 +14,6 @@ EPS = np.finfo(np.float32).eps
 INPUTS, HIDDEN, CLASSES, ROWS = 5, 8, 12, 3
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
-    monkeypatch.setenv("PMPP_CHECK", "")
-
-
 def whole():
     nn.manual_seed(2)
     return nn.Linear(INPUTS, HIDDEN), nn.Linear(HIDDEN, CLASSES)

@@ -14,12 +14,6 @@ pytestmark = [pytest.mark.native("threads"), pytest.mark.usefixtures("unchecked"
 RANKS, EACH, STEPS = 4, 2, 3  # EACH: the digits of a rank
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Every launch of these kernels is checked in the tests of their rooms."""
-    monkeypatch.setenv("PMPP_CHECK", "")
-
-
 def train(group, images, labels):
     """A few steps on one batch, of which every rank takes its own part. Returns its losses, and all weights after."""
     nn.manual_seed(5)

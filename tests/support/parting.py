@@ -530,14 +530,14 @@ def peak_of_locals() -> int:
 
 
 def main() -> None:
-    header = f"{'per unit of work':24}{'unit':12}{'simulator':>14}{'count':>13}{'check':>13}{'gain':>10}{'target':>9}"
+    header = f"{'per unit of work':24}{'unit':12}{'simulator':>17}{'count':>17}{'check':>17}{'gain':>12}{'target':>9}"
     print(f"{header}{'check/count':>13}", flush=True)
     simulated, known = dict(simulator_times()) if "--alone" not in sys.argv else {}, math.nan
     for case in chosen():
         each = simulated.get(case.name, known) / case.work(case.sizes[0])
         count, check = (in_interpreter(case, level) / case.work(case.sizes[1]) for level in ("count", "check"))
-        print(f"{case.name:24}{case.unit:12}{each * 1e6:11.2f} us{count * 1e6:10.3f} us{check * 1e6:10.3f} us"
-              f"{each / count:9,.1f}x{case.target:8,}x{check / count:12.1f}x", flush=True)  # fmt: skip
+        print(f"{case.name:24}{case.unit:12}{each * 1e6:14.3f} us{count * 1e6:14.3f} us{check * 1e6:14.3f} us"
+              f"{each / count:11,.1f}x{case.target:8,}x{check / count:12.1f}x", flush=True)  # fmt: skip
     if len(chosen()) == len(CASES):
         print(f"\na loop that waits and counts its rounds is refused after {refused_after():.2f} s")
         print(f"local arrays of 40 KB in 65,536 threads hold {peak_of_locals() / 2**20:,.0f} MiB at most", flush=True)

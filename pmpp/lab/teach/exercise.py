@@ -51,7 +51,7 @@ import functools
 import html
 import importlib
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -60,7 +60,19 @@ import numpy.typing as npt
 from pmpp.lab.rooms import exercise_modules
 from pmpp.lab.teach.source import in_notebook
 
-__all__ = ["Case", "Exercise", "Trap", "Verdict", "check", "exercise", "exercises", "unwritten"]
+__all__ = [
+    "Case",
+    "Exercise",
+    "Trap",
+    "Verdict",
+    "check",
+    "exercise",
+    "exercises",
+    "in_modules",
+    "named",
+    "shown",
+    "unwritten",
+]
 
 # Those of `pmpp.lab.draw.palette`, and not imported: every test depends on this file, and would on every colour.
 RIGHT, WRONG, OPEN = "#2D9E68", "#D55E00", "#0C71B3"
@@ -239,10 +251,32 @@ class Verdict:
         )
 
 
+# What a package of exercises makes its own `exercises`, `exercise` and `check` of.
+
+
+def in_modules(names: Iterable[str]) -> dict[str, typing.Any]:
+    """The exercises of modules that hold ``EXERCISES``, by name. ``names`` are the full names of the modules."""
+    return {one.name: one for name in names for one in importlib.import_module(name).EXERCISES}
+
+
+def named(name: str, found: Mapping[str, typing.Any]) -> typing.Any:
+    """``found[name]``. ValueError that says which names are close, if it is not there."""
+    if name not in found:
+        close = difflib.get_close_matches(name, found, n=3, cutoff=0.3) or sorted(found)
+        raise ValueError(f"there is no exercise {name!r}; there is {', '.join(map(repr, close))}")
+    return found[name]
+
+
+def shown(verdict: Verdict) -> Verdict:
+    """The verdict, printed unless in a notebook: a notebook shows the Verdict that a cell ends in."""
+    if not in_notebook():
+        print(verdict)
+    return verdict
+
+
 def exercises() -> dict[str, Exercise]:
     """Every exercise by name, room by room."""
-    modules = [importlib.import_module(name) for name in exercise_modules().values()]
-    return {one.name: one for module in modules for one in module.EXERCISES}
+    return in_modules(exercise_modules().values())
 
 
 def exercise(name: str) -> Exercise:
@@ -250,11 +284,7 @@ def exercise(name: str) -> Exercise:
 
     ValueError if there is none.
     """
-    name, found = ALIASES.get(name, name), exercises()
-    if name not in found:
-        close = difflib.get_close_matches(name, found, n=3, cutoff=0.3) or sorted(found)
-        raise ValueError(f"there is no exercise {name!r}; there is {', '.join(map(repr, close))}")
-    return found[name]
+    return named(ALIASES.get(name, name), exercises())
 
 
 def check(name: str, answer: typing.Any) -> Verdict:
@@ -270,7 +300,4 @@ def check(name: str, answer: typing.Any) -> Verdict:
     """
     from pmpp.lab.teach.diagnosis import judge
 
-    verdict = judge(exercise(name), answer)
-    if not in_notebook():
-        print(verdict)
-    return verdict
+    return shown(judge(exercise(name), answer))

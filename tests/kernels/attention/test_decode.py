@@ -1,15 +1,15 @@
 """Attention on a cache: results for caches of every kind, parts, arguments, and counters against counts by hand."""
 
-import hypothesis
+import functools
+
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
-from pmpp import cuda
 from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import decode as room
 from pmpp.kernels.attention import ladder
 from pmpp.runtime import device
+from tests.kernels.attention import results
 from tests.kernels.attention.wrong_decode import RUNGS as WRONG
 from tests.support import judge
 from tests.support.wrong import misaligned, name_of, observe, total
@@ -17,8 +17,8 @@ from tests.support.wrong import misaligned, name_of, observe, total
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 F32 = np.float32
-INPUTS = room.inputs()
-SOME = ["different lengths", "no key yet", "pages"]
+SOME = ["no key yet", "pages", "different lengths"]  # those first that show most and take least
+right = functools.partial(results.right, room)
 
 
 def arrays(batch, heads, groups, keys, size, seed=4):
@@ -27,34 +27,28 @@ def arrays(batch, heads, groups, keys, size, seed=4):
     return *(rng.standard_normal(shape, dtype=F32) for shape in shapes), np.full(batch, keys, np.int32)
 
 
-def right(result, *arguments):
-    return judge.right(result, room.reference(*arguments), room.tolerance(*arguments))
-
-
-def faults(function, names=SOME):
-    """All that is wrong on the first input where anything is, worst first."""
-    for arguments in (INPUTS[name] for name in names):
-        found = judge.faults(function, arguments, lambda result, arguments=arguments: right(result, *arguments))
-        if found:
-            return found
-    return []
-
-
 @interpreter_only
 @pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
 def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
-    assert faults(wrong.function)[:1] == [wrong.reason]
+    assert results.faults(room, wrong.function, SOME)[:1] == [wrong.reason]
 
 
-@hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=8)
-def test_any_number_of_parts_and_heads(data):
-    """What a large GPU would choose for a long cache."""
-    groups, shared, size = (data.draw(st.sampled_from(some)) for some in ([1, 2], [1, 2, 3, 5], [3, 4, 8]))
-    lengths = np.int32(data.draw(st.lists(st.integers(0, 70), min_size=1, max_size=2)))
+@pytest.mark.parametrize(
+    ("groups", "shared", "size", "lengths", "most", "parts"),
+    [
+        (2, 3, 4, [70, 1], 1, 4),
+        (2, 2, 3, [33], room.MOST_HEADS, 3),
+        (1, 5, 8, [0, 70], room.MOST_HEADS, 5),  # the fifth head has a block of its own
+        (1, 3, 3, [70], room.MOST_HEADS, 1),
+        (1, 1, 4, [17], room.MOST_HEADS, 2),
+    ],
+    ids=str,
+)
+def test_any_number_of_parts_and_heads(groups, shared, size, lengths, most, parts):
+    """What a large GPU would choose for a long cache. Some parts begin behind the end of a text."""
+    lengths = np.int32(lengths)
     q, k, v, _ = arrays(lengths.size, groups * shared, groups, 70, size)
     p = room.arguments(q, k, v, lengths)
-    most, parts = data.draw(st.sampled_from([1, room.MOST_HEADS])), data.draw(st.integers(1, 5))
     result, _ = observe(lambda: room.launch(p, most, parts) or p.result)
     assert right(result, q, k, v, lengths)
 
@@ -84,12 +78,7 @@ def test_one_query_of_the_other_room():
 
 
 def test_out_and_stream():
-    q, k, v, lengths = arrays(1, 1, 1, 5, 4)
-    stream, out = cuda.stream(), device.empty(q.shape, F32)
-    result = room.split(q, k, v, lengths, out=out, stream=stream)
-    stream.synchronize()
-    assert result is out
-    assert right(device.to_host(out), q, k, v, lengths)
+    results.check_out_and_stream(room, room.split, *arrays(1, 1, 1, 5, 4))
 
 
 # ------------------------------------------------------------------------------------------------------------ bad input

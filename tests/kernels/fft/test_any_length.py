@@ -1,13 +1,13 @@
 """FFT of any length: results against NumPy in float64, plans, tables, arguments, and counters done by hand."""
 
-from types import SimpleNamespace
+import functools
 
 import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from pmpp import cuda, simt
+from pmpp import simt
 from pmpp.kernels.fft import any_length as room
 from pmpp.kernels.fft import any_length_planes as planes
 from pmpp.kernels.fft import any_length_real as real
@@ -15,55 +15,23 @@ from pmpp.kernels.fft import passes
 from pmpp.kernels.fft.chirps import exact_chirp, exact_spectrum, gain
 from pmpp.kernels.fft.radices import BUTTERFLIES
 from pmpp.runtime import device
+from tests.kernels.fft import lines
+from tests.kernels.fft.lines import between_words, noise, off
 from tests.kernels.fft.wrong_any_length import RIGHT
 from tests.kernels.fft.wrong_any_length import RUNGS as WRONG
-from tests.support import judge
 from tests.support.wrong import name_of, observe, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 fast_rung = pytest.mark.parametrize("rung", room.LADDER[1:], ids=[rung.name for rung in room.LADDER[1:]])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 C64 = np.complex64
-
-
+right = functools.partial(lines.right, room)
+faults = functools.partial(lines.faults, room)
+counted = functools.partial(lines.counted, room)
 OTHERS = {room.mixed_radix: False, room.fused: True}  # whether it hands the lengths that fit a block over
 
 
 # -------------------------------------------------------------------------------------------------------------- results
-
-
-def noise(*shape, seed=0):
-    rng = np.random.default_rng(seed)
-    return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(C64)
-
-
-def exact(x, inverse=False, norm="backward"):
-    """NumPy's transform in float64."""
-    return (np.fft.ifft if inverse else np.fft.fft)(x.astype(np.complex128), norm=norm)
-
-
-def off(result, x, inverse=False, norm="backward"):
-    """The largest error of a line in the 2-norm, relative to the line."""
-    expected = exact(x, inverse, norm)
-    error, size = (np.linalg.norm(v, axis=-1) for v in (result - expected, expected))
-    return (error / np.maximum(size, 2.0**-100)).max(initial=0)
-
-
-def right(result, x, inverse=False, norm="backward"):
-    """As the bound for the slowest of all rungs has it."""
-    if result.dtype != C64 or result.shape != x.shape:
-        return False
-    return bool(off(result, x, inverse, norm) <= room.relative_error(x.shape[-1]))
-
-
-def faults(transform, names=None):
-    """All that is wrong with a transform on the first input where anything is, worst first."""
-    for name, (x, inverse, norm) in room.inputs().items():
-        if x.ndim == 2 and (names is None or name in names):
-            is_right = lambda result, x=x, inverse=inverse, norm=norm: right(result, x, inverse, norm)  # noqa: E731
-            if found := judge.faults(transform, (x, inverse, norm), is_right):
-                return found
-    return []
 
 
 @interpreter_only
@@ -80,10 +48,7 @@ def test_what_the_wrong_kernels_are_made_of_is_right(function):
 
 @pytest.mark.parametrize("name", room.inputs())
 def test_the_reference_is_numpys(name):
-    x, inverse, norm = room.inputs()[name]
-    expected = exact(x, inverse, norm)
-    result = room.reference(x, inverse, norm)
-    np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-10 * abs(expected).max(initial=0))
+    lines.check_the_reference(room, name)
 
 
 @each_rung
@@ -102,11 +67,11 @@ def test_every_length_up_to_64(rung, first, monkeypatch):
 
 @fast_rung
 @hypothesis.given(
-    lines=st.integers(0, 5), n=st.integers(65, 700), inverse=st.booleans(), norm=st.sampled_from(room.NORMS)
+    batch=st.integers(0, 5), n=st.integers(65, 700), inverse=st.booleans(), norm=st.sampled_from(room.NORMS)
 )
 @hypothesis.settings(max_examples=4)
-def test_any_length(rung, lines, n, inverse, norm):
-    x = noise(lines, n)
+def test_any_length(rung, batch, n, inverse, norm):
+    x = noise(batch, n)
     assert right(device.to_host(rung(x, inverse, norm)), x, inverse, norm)
 
 
@@ -132,43 +97,25 @@ def test_each_way_is_taken(name):
 
 @each_rung
 def test_a_sum_of_lines_has_the_sum_of_their_transforms(rung):
-    x, y = noise(3, 45), noise(3, 45, seed=1)
-    both = (x + 2j * y).astype(C64)
-    a, b, c = (device.to_host(rung(one)).astype(np.complex128) for one in (x, y, both))
-    allowed = room.relative_error(45) * (np.linalg.norm(a) + 2 * np.linalg.norm(b) + np.linalg.norm(c))
-    assert np.linalg.norm(a + 2j * b - c) <= allowed + 2.0**-23 * np.linalg.norm(c)  # and `both` is rounded
+    lines.check_a_sum_of_lines(room, rung, 45)
 
 
 @each_rung
 @pytest.mark.parametrize("norm", room.NORMS)
 def test_forward_and_back(rung, norm):
-    x = noise(4, 39)
-    again = device.to_host(rung(rung(x, False, norm), True, norm))
-    assert np.linalg.norm(again - x) <= 2 * room.relative_error(39) * np.linalg.norm(x)
+    lines.check_forward_and_back(room, rung, 39, norm)
 
 
 @each_rung
 @pytest.mark.parametrize("n", [11, 35, 37])
 def test_an_infinity_spoils_its_own_line_only(rung, n):
-    x = noise(40, n)
-    x[7, 3], x[20, 0] = np.inf, np.nan
-    result = device.to_host(rung(x))
-    spoilt = ~np.isfinite(result).all(axis=1)
-    assert spoilt.nonzero()[0].tolist() == [7, 20]
-    assert right(result[~spoilt], x[~spoilt])
+    lines.check_what_is_not_finite(room, rung, n)
 
 
 @each_rung
 @pytest.mark.parametrize("n", [21, 23])
 def test_output_stream_and_alignment(rung, n):
-    x = noise(2, 3, n)
-    out = device.to_device(np.full(1 + x.size, np.nan, C64))[1:].reshape(x.shape)  # begins off 16 bytes
-    stream = cuda.stream()
-    assert rung(x, out=out, stream=stream) is out
-    stream.synchronize()
-    assert right(out.copy_to_host(), x)
-    given = device.to_device(np.concatenate([noise(1), x.reshape(-1)]))[1:].reshape(x.shape)
-    assert right(device.to_host(rung(given, True, "forward")), x, True, "forward")
+    lines.check_output_stream_and_alignment(room, rung, n)
 
 
 # ----------------------------------------------------------------------------------------------------------- real input
@@ -379,48 +326,23 @@ def test_smooth_lengths_keep_to_the_bound_of_their_radices(n):
 # ------------------------------------------------------------------------------------------------------------ bad input
 
 
-LINES = noise(3, 15)
-BAD = {
-    "another dtype": (LINES.astype(np.complex128), (), TypeError, "x must be complex64, was complex128"),
-    "real": (LINES.real.copy(), (), TypeError, "x must be complex64, was float32"),
-    "no points": (noise(2, 0), (), ValueError, "the last axis of x must have 1 to 67108864 points, had 0"),
-    "a number": (np.array(1, C64), (), ValueError, "x must have at least 1 dimension, had none"),
-    "no direction": (LINES, (1,), TypeError, "inverse must be True or False, was 1"),
-    "another norm": (LINES, (False, "unitary"), ValueError, 'norm must be "backward", "ortho" or "forward", was'),
-    "no norm": (LINES, (False, None), ValueError, 'norm must be "backward", "ortho" or "forward", was None'),
-    "every other": (noise(3, 30)[:, ::2], (), ValueError, "x must be contiguous in C order"),
-}
+BAD = lines.bad(15)
 
 
 @each_rung
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input(rung, name):
-    x, options, error, words = BAD[name]
-    with pytest.raises(error, match=words):
-        rung(x, *options)
+    lines.check_bad_input(rung, *BAD[name])
 
 
 @each_rung
 def test_a_bad_output(rung):
-    with pytest.raises(ValueError, match=r"out must have shape \(3, 15\), had \(15, 3\)"):
-        rung(LINES, out=device.empty((15, 3), C64))
-
-
-def between_words(*shape):
-    """A complex64 array 4 bytes behind a multiple of 8, as a view of CuPy's float32 memory can be."""
-    memory = device.to_device(np.zeros(2 * int(np.prod(shape)) + 1, np.float32))
-    begin = memory.__cuda_array_interface__["data"][0] + 4
-    interface = {"shape": shape, "typestr": "<c8", "data": (begin, False), "version": 3}
-    return cuda.as_cuda_array(SimpleNamespace(__cuda_array_interface__=interface, owner=memory))
+    lines.check_a_bad_output(rung, 15)
 
 
 @each_rung
 def test_what_begins_between_two_words_is_refused_by_name(rung):
-    words = "must begin at a multiple of 8 bytes, began 4 bytes behind one: copy it first"
-    with pytest.raises(ValueError, match=f"x {words}"):
-        rung(between_words(2, 15))
-    with pytest.raises(ValueError, match=f"out {words}"):
-        rung(LINES, out=between_words(3, 15))
+    lines.check_arrays_between_words(rung, 15)
 
 
 @pytest.mark.parametrize("transform", [real.irfft, planes.fftn])
@@ -430,12 +352,6 @@ def test_half_spectra_and_planes_between_two_words_are_refused_by_name(transform
 
 
 # ------------------------------------------------------------------------------------------------------------- counters
-
-
-def counted(rung, x):
-    result, reports = observe(rung, x)
-    assert right(result, x)
-    return reports
 
 
 @interpreter_only
@@ -484,12 +400,4 @@ def test_an_odd_pitch_keeps_the_banks_apart():
 @fast_rung
 @pytest.mark.parametrize(("shape", "inverse"), [((77, 1000), True), ((3, 2, 1009), False), ((5, 10007), True)])
 def test_cupy_agrees(rung, shape, inverse):
-    cupy = pytest.importorskip("cupy")
-    x = cupy.asarray(noise(*shape))
-    stream = cupy.cuda.Stream()
-    with stream:
-        ours = cupy.asarray(rung(x, inverse, "ortho", stream=stream))
-        theirs = (cupy.fft.ifft if inverse else cupy.fft.fft)(x, norm="ortho")
-    stream.synchronize()
-    error = float(cupy.linalg.norm((ours - theirs).ravel()) / cupy.linalg.norm(theirs.ravel()))
-    assert error <= 2 * room.relative_error(shape[-1])
+    lines.check_cupy_agrees(room, rung, shape, inverse)

@@ -1,5 +1,6 @@
 """FFT in one trip: results against NumPy in float64, forms, factors, arguments, and counters done by hand."""
 
+import functools
 import re
 
 import hypothesis
@@ -7,41 +8,27 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from pmpp import cuda, simt
+from pmpp import simt
 from pmpp.kernels.common import SHARED_LIMIT
-from pmpp.kernels.fft import exchanges, ladder
+from pmpp.kernels.fft import any_length, exchanges, ladder
 from pmpp.kernels.fft import one_trip as room
 from pmpp.runtime import device
-from tests.kernels.fft.test_any_length import between_words, exact, noise, off
+from tests.kernels.fft import lines
+from tests.kernels.fft.lines import noise
 from tests.kernels.fft.wrong_one_trip import MOST, RIGHT
 from tests.kernels.fft.wrong_one_trip import RUNGS as WRONG
-from tests.support import judge
 from tests.support.compiled import compile_ptx, launches_of
 from tests.support.wrong import name_of, observe, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 C64 = np.complex64
-NORMS = ("backward", "ortho", "forward")
+right = functools.partial(lines.right, room)
+faults = functools.partial(lines.faults, room, longest=MOST)
+counted = functools.partial(lines.counted, room)
 
 
 # -------------------------------------------------------------------------------------------------------------- results
-
-
-def right(result, x, inverse=False, norm="backward"):
-    if result.dtype != C64 or result.shape != x.shape:
-        return False
-    return bool(off(result, x, inverse, norm) <= room.relative_error(x.shape[-1]))
-
-
-def faults(transform, names=None):
-    """All that is wrong with a transform on the first input where anything is, worst first."""
-    for name, (x, inverse, norm) in room.inputs().items():
-        if x.ndim == 2 and x.shape[1] <= MOST and (names is None or name in names):
-            is_right = lambda result, x=x, inverse=inverse, norm=norm: right(result, x, inverse, norm)  # noqa: E731
-            if found := judge.faults(transform, (x, inverse, norm), is_right):
-                return found
-    return []
 
 
 @interpreter_only
@@ -58,17 +45,16 @@ def test_what_the_wrong_kernels_are_made_of_is_right(function):
 
 @pytest.mark.parametrize("name", room.inputs())
 def test_the_reference_is_numpys(name):
-    x, inverse, norm = room.inputs()[name]
-    expected = exact(x, inverse, norm)
-    result = room.reference(x, inverse, norm)
-    np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-10 * abs(expected).max(initial=0))
+    lines.check_the_reference(room, name)
 
 
 @each_rung
-@hypothesis.given(lines=st.integers(0, 70), bits=st.integers(0, 8), inverse=st.booleans(), norm=st.sampled_from(NORMS))
+@hypothesis.given(
+    batch=st.integers(0, 70), bits=st.integers(0, 8), inverse=st.booleans(), norm=st.sampled_from(any_length.NORMS)
+)
 @hypothesis.settings(max_examples=4)
-def test_any_batch(rung, lines, bits, inverse, norm):
-    x = noise(min(lines, 4096 >> bits), 1 << bits)
+def test_any_batch(rung, batch, bits, inverse, norm):
+    x = noise(min(batch, 4096 >> bits), 1 << bits)
     assert right(device.to_host(rung(x, inverse, norm)), x, inverse, norm)
 
 
@@ -109,43 +95,25 @@ def test_columns_in_two_rounds():
 
 @each_rung
 def test_a_sum_of_lines_has_the_sum_of_their_transforms(rung):
-    x, y = noise(3, 64), noise(3, 64, seed=1)
-    both = (x + 2j * y).astype(C64)
-    a, b, c = (device.to_host(rung(one)).astype(np.complex128) for one in (x, y, both))
-    allowed = room.relative_error(64) * (np.linalg.norm(a) + 2 * np.linalg.norm(b) + np.linalg.norm(c))
-    assert np.linalg.norm(a + 2j * b - c) <= allowed + 2.0**-23 * np.linalg.norm(c)  # and `both` is rounded
+    lines.check_a_sum_of_lines(room, rung, 64)
 
 
 @each_rung
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", any_length.NORMS)
 def test_forward_and_back(rung, norm):
-    x = noise(4, 32)
-    again = device.to_host(rung(rung(x, False, norm), True, norm))
-    assert np.linalg.norm(again - x) <= 2 * room.relative_error(32) * np.linalg.norm(x)
+    lines.check_forward_and_back(room, rung, 32, norm)
 
 
 @each_rung
 @pytest.mark.parametrize("n", [4, 16, 32, 64])
 def test_an_infinity_spoils_its_own_line_only(rung, n):
-    x = noise(40, n)
-    x[7, 3], x[20, 0] = np.inf, np.nan
-    result = device.to_host(rung(x))
-    spoilt = ~np.isfinite(result).all(axis=1)
-    assert spoilt.nonzero()[0].tolist() == [7, 20]
-    assert right(result[~spoilt], x[~spoilt])
+    lines.check_what_is_not_finite(room, rung, n)
 
 
 @each_rung
 @pytest.mark.parametrize("n", [8, 128])
 def test_output_stream_and_alignment(rung, n):
-    x = noise(2, 3, n)
-    out = device.to_device(np.full(1 + x.size, np.nan, C64))[1:].reshape(x.shape)  # begins off 16 bytes
-    stream = cuda.stream()
-    assert rung(x, out=out, stream=stream) is out
-    stream.synchronize()
-    assert right(out.copy_to_host(), x)
-    given = device.to_device(np.concatenate([noise(1), x.reshape(-1)]))[1:].reshape(x.shape)
-    assert right(device.to_host(rung(given, True, "forward")), x, True, "forward")
+    lines.check_output_stream_and_alignment(room, rung, n)
 
 
 # ----------------------------------------------------------------------------------------------------- forms and tables
@@ -218,43 +186,29 @@ def test_the_tolerance_grows_slowly():
 
 # ------------------------------------------------------------------------------------------------------------ bad input
 
-LINES = noise(3, 16)
 BAD = {
-    "another dtype": (LINES.astype(np.complex128), (), TypeError, "x must be complex64, was complex128"),
-    "no points": (noise(2, 0), (), ValueError, "the last axis of x must have 1 to 67108864 points, had 0"),
+    **lines.bad(16),
     "another length": (noise(3, 12), (), ValueError, "the last axis of x must be a power of two, was 12: pad .* to 16"),
-    "no direction": (LINES, (1,), TypeError, "inverse must be True or False, was 1"),
-    "another norm": (LINES, (False, "unitary"), ValueError, 'norm must be "backward", "ortho" or "forward", was'),
-    "every other": (noise(3, 32)[:, ::2], (), ValueError, "x must be contiguous in C order"),
 }
 
 
 @each_rung
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input(rung, name):
-    x, options, error, words = BAD[name]
-    with pytest.raises(error, match=words):
-        rung(x, *options)
+    lines.check_bad_input(rung, *BAD[name])
 
 
 @each_rung
 def test_a_bad_output(rung):
-    with pytest.raises(ValueError, match=r"out must have shape \(3, 16\), had \(16, 3\)"):
-        rung(LINES, out=device.empty((16, 3), C64))
-    words = "must begin at a multiple of 8 bytes, began 4 bytes behind one: copy it first"
-    with pytest.raises(ValueError, match=f"x {words}"):
-        rung(between_words(2, 16))
-    with pytest.raises(ValueError, match=f"out {words}"):
-        rung(LINES, out=between_words(3, 16))
+    lines.check_a_bad_output(rung, 16)
+
+
+@each_rung
+def test_what_begins_between_two_words_is_refused_by_name(rung):
+    lines.check_arrays_between_words(rung, 16)
 
 
 # ------------------------------------------------------------------------------------------------------------- counters
-
-
-def counted(rung, x):
-    result, reports = observe(rung, x)
-    assert right(result, x)
-    return reports
 
 
 @interpreter_only
@@ -330,12 +284,4 @@ def test_points_stay_in_registers(n, each, factors):
     ],
 )
 def test_cupy_agrees(rung, shape, inverse):
-    cupy = pytest.importorskip("cupy")
-    x = cupy.asarray(noise(*shape))
-    stream = cupy.cuda.Stream()
-    with stream:
-        ours = cupy.asarray(rung(x, inverse, "ortho", stream=stream))
-        theirs = (cupy.fft.ifft if inverse else cupy.fft.fft)(x, norm="ortho")
-    stream.synchronize()
-    error = float(cupy.linalg.norm((ours - theirs).ravel()) / cupy.linalg.norm(theirs.ravel()))
-    assert error <= 2 * room.relative_error(shape[-1])
+    lines.check_cupy_agrees(room, rung, shape, inverse)

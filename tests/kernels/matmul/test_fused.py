@@ -3,10 +3,8 @@
 import functools
 import math
 
-import hypothesis
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks
@@ -84,7 +82,7 @@ def test_the_reference_is_numpys_matmul(name):
 def test_small_tiles_at_their_edges_with_more_products_than_a_block_has_room_for(tile):
     teams = room.teams_of(tile)
     assert teams > 1
-    for extra in (-1,) if tile.m == 32 else (-1, 0):  # each is a kernel of its own; 32 x 32 is also drawn below
+    for extra in (-1,) if tile.m == 32 else (-1, 0):  # each is a kernel of its own; 32 x 32 with whole vectors is below
         m, n, k = tile.m + extra, tile.n + extra, tile.depth + 4 + extra
         a, b = normal(extra + 1, (teams + 1, m, k), (teams + 1, k, n))
         plan = fitted.plan_of(tile, k, 1)
@@ -94,30 +92,23 @@ def test_small_tiles_at_their_edges_with_more_products_than_a_block_has_room_for
         assert is_right(observe(by_plan, plan, *given)[0], a, b)
 
 
-AXES = st.permutations(range(3))
-LAYOUT = st.fixed_dictionaries({"axes": AXES, "step": st.integers(1, 2), "gap": st.integers(0, 4)})
-OFFSET = st.sampled_from((0, 0, 1, 2, 4))
+# tile, parts, (products, m, n, k), and for a, b and the residual: order of the axes, step, gap, offset as in `laid_out`
+VIEWS = {
+    "in parts": (fitted.SMALL, 3, (2, 33, 40, 70), ((0, 2, 1), 1, 0, 0), ((0, 2, 1), 1, 1, 1), ((1, 0, 2), 2, 0, 2)),
+    "whole": (fitted.SMALL, 1, (3, 40, 17, 5), ((2, 1, 0), 1, 3, 4), ((1, 2, 0), 2, 0, 0), ((2, 0, 1), 1, 4, 0)),
+    "small": (room.PACKED[0], 1, (2, 32, 40, 36), ((0, 1, 2), 1, 0, 0), ((0, 1, 2), 1, 4, 4), ((0, 2, 1), 1, 0, 1)),
+    "small, odd": (room.PACKED[0], 1, (3, 40, 9, 70), ((1, 0, 2), 2, 2, 1), ((2, 0, 1), 1, 0, 2), ((1, 2, 0), 2, 1, 0)),
+}
 
 
-@hypothesis.given(
-    shape=st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(0, 70)),
-    layouts=st.tuples(LAYOUT, LAYOUT, LAYOUT),
-    offsets=st.tuples(OFFSET, OFFSET, OFFSET),
-    tile=st.sampled_from([fitted.SMALL, room.PACKED[0]]),
-    parts=st.integers(1, 3),
-    seed=st.integers(0, 99),
-)
-@hypothesis.settings(max_examples=5)
-def test_any_strides_and_alignment(shape, layouts, offsets, tile, parts, seed):
-    count, m, n, k = shape
-    hosts = normal(seed, (count, m, k), (count, k, n), (count, m, n))
-    a, b, residual = (
-        laid_out(x, **how, offset=offset) if x.size else x
-        for x, how, offset in zip(hosts, layouts, offsets, strict=True)
-    )
-    if tile in room.PACKED:
-        parts, a, b, residual = 1, a[:, :32], b[..., :32], residual[:, :32, :32]
-        hosts = hosts[0][:, :32], hosts[1][..., :32], hosts[2][:, :32, :32]
+@pytest.mark.parametrize("name", VIEWS)
+def test_any_strides_and_alignment(name):
+    tile, parts, (count, m, n, k), *layouts = VIEWS[name]
+    hosts = normal(2, (count, m, k), (count, k, n), (count, m, n))
+    a, b, residual = (laid_out(x, *how) for x, how in zip(hosts, layouts, strict=True))
+    if tile in room.PACKED:  # at most 32 rows and columns
+        a, b, residual = a[:, :32], b[:, :, :32], residual[:, :32, :32]
+        hosts = hosts[0][:, :32], hosts[1][:, :, :32], hosts[2][:, :32, :32]
     result = by_plan(fitted.plan_of(tile, k, parts), a, b, None, residual, "relu", 0.5, -2.0)
     assert is_right(device.to_host(result), *hosts[:2], None, hosts[2], "relu", 0.5, -2.0)
 
