@@ -43,7 +43,7 @@ def _compiled(kernel, signature, cc, opt):
         return kept.read_text(encoding="utf-8")
     # Numba asks the device which architecture a device function is for.
     device_of = "numba.cuda.dispatcher.get_current_device"
-    with mock.patch(device_of, return_value=mock.Mock(compute_capability=cc)):
+    with mock.patch(device_of, return_value=mock.Mock(compute_capability=cc)), flags_compared_fast():
         function = _for_numba(getattr(kernel, "py_func", kernel), _twins(cc))
         text = cuda.compile_ptx(function, signature, cc=cc, **options)[0]
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -52,6 +52,27 @@ def _compiled(kernel, signature, cc, opt):
         file.write(text)
     os.replace(path, kept)
     return text
+
+
+@contextlib.contextmanager
+def flags_compared_fast():
+    """Numba keeps what it compiles under the compiler's flags, among others, and compares them at every look-up.
+
+    Its own comparison reads all options of both. Flags with the same options set are equal: then these are enough.
+    All flags of a class have one hash, that of the options' names, so it is computed once.
+    """
+    from numba.cuda.core.targetconfig import TargetConfig
+
+    compare, of_names = TargetConfig.__eq__, functools.cache(lambda kind: hash(tuple(sorted(kind.options))))
+
+    def same(flags, other):
+        return (type(flags) is type(other) and flags._values == other._values) or compare(flags, other)
+
+    with (
+        mock.patch.object(TargetConfig, "__eq__", same),
+        mock.patch.object(TargetConfig, "__hash__", lambda flags: of_names(type(flags))),
+    ):
+        yield
 
 
 def options_of(thing):
