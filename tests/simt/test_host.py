@@ -113,6 +113,16 @@ def test_mapped_arrays_are_written_in_place():
         pass
 
 
+def test_of_one_host_array_given_twice_the_last_copy_comes_back_last():
+    @cuda.jit
+    def kernel(x, y):
+        x[cuda.threadIdx.x] = 7
+
+    x = np.zeros(4)
+    kernel[1, 4](x, x)  # as in Numba each argument has its copy, and that of y is as it was
+    assert x.tolist() == [0, 0, 0, 0]
+
+
 def test_pinned_and_deferred_cleanup_are_contexts():
     x = np.ones(4)
     with cuda.pinned(x, x), cuda.defer_cleanup(), cuda.profiling():

@@ -142,12 +142,12 @@ class _Arguments:
             value, "copy_to_device"
         ):  # a Numba device array, being profiled
             copy = value.copy_to_host()
-            self.back.append(lambda: value.copy_to_device(copy))
             array = self.host(what, copy)
+            self.back.append(lambda: value.copy_to_device(copy))
         elif hasattr(value, "__cuda_array_interface__") and hasattr(value, "get") and hasattr(value, "set"):  # CuPy's
             fetched = value.get()
-            self.back.append(lambda: value.set(fetched))
             array = self.host(what, fetched)
+            self.back.append(lambda: value.set(fetched))
         elif hasattr(value, "__cuda_array_interface__"):
             array = as_cuda_array(value)._argument()
         elif isinstance(value, enum.Enum) and declared is None:
@@ -216,7 +216,7 @@ class _Arguments:
         if not back:
             pass
         elif value.flags.writeable:
-            self.back.insert(0, lambda: np.copyto(value, copy))
+            self.back.append(lambda: np.copyto(value, copy))  # in the order of the arguments, as Numba
         else:
             copy.flags.writeable = False
         return DeviceArray.holding(copy, fresh=not into)._argument()
