@@ -17,7 +17,7 @@ MODULES = [importlib.import_module(f"{here.__name__}.{name}") for name in FILES]
 EXERCISES = list(exercises.exercises().values())
 RIGHT = [(one.name, one.answer) for one in EXERCISES] + [pair for module in MODULES for pair in module.ALSO_RIGHT]
 WRONG = [row for module in MODULES for row in module.WRONG]
-CHAPTERS = "".join(path.read_text(encoding="utf-8") for path in Path("notebooks/source").glob("9*.py"))
+CHAPTERS = "".join(path.read_text(encoding="utf-8") for path in Path("notebooks/source").glob("*.py"))
 
 
 def name_of(value):
