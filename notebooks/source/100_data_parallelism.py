@@ -608,7 +608,7 @@ knobs.turn(
 # %% [markdown]
 # On the left one batch is divided, and the line bends and falls. In the shaded region a rank waits longer than it
 # computes. On the right each rank has a batch of its own, however many ranks there are. Then the computation of a rank
-# stays, and so do its bytes: the line is nearly straight, below the dotted one. That is why large trainings scale
+# stays, and so do its bytes: from a few ranks on the line runs beside the dotted one. That is why large trainings scale
 # weakly. The price is a larger batch, and from some size on a larger batch needs no fewer steps.
 #
 # The knobs change which side of the border a step is on. Compare it with a roofline: examples per rank are the
