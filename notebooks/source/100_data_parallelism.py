@@ -23,6 +23,7 @@
 #
 # **The questions of this chapter: which network do several ranks train, if each sees a part of the batch? And how many
 # ranks are worth their price?** The first one is answered by running ranks. For the second one we use a model of time.
+# (As in chapter 99 ranks are threads, so this chapter does not run in the browser edition.)
 
 # %%
 import numpy as np
