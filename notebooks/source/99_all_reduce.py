@@ -544,4 +544,5 @@ for nbytes in (1_000, 1_000_000, 1_000_000_000):
 # *Its own path.* `gather_and_sum` adds part 1 to part 0, then part 2, and so on, on every rank. `doubling` adds
 # neighbours first, then sums of two, then sums of four. Its error is smaller, too: see the tree sums of chapter 38.
 #
-# This is the last chapter so far. The tests in `tests/parallel` have more programs of several ranks, right and wrong.
+# Go on with [chapter 100](100_data_parallelism.ipynb): several ranks train one network. The tests in `tests/parallel`
+# have more programs of several ranks, right and wrong.

@@ -16,7 +16,7 @@ an all-reduce gives all ranks the same bits::
 takes the moments of the joined batch. `batches` says which examples are a rank's own.
 
 What is not here: gradients are averaged after the backward pass and not during it, since the tape tells nobody when a
-gradient is ready.
+gradient is ready. What that costs is predicted by `pmpp.parallel.overlap`.
 
 Source: S. Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training (2020), for the buckets;
 S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models (2020), section 5.1.
@@ -25,7 +25,7 @@ S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Param
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from pmpp.parallel.group import Group
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
 
-__all__ = ["AllSum", "DataParallel", "ShardedOptimizer", "SyncBatchNorm2d", "batches", "buckets_of"]
+__all__ = ["AllSum", "DataParallel", "ShardedOptimizer", "SyncBatchNorm2d", "batches", "buckets_of", "grouped"]
 
 BUCKET = 1 << 20  # bytes
 
@@ -93,15 +93,25 @@ def buckets_of(parameters: Iterable[Tensor], nbytes: int) -> list[list[Tensor]]:
     >>> [[p.size for p in bucket] for bucket in buckets_of(sizes, 20)]
     [[4], [3, 2], [1]]
     """
+    listed = list(parameters)
+    return [[listed[k] for k in bucket] for bucket in grouped([one.array.nbytes for one in listed], nbytes)]
+
+
+def grouped(sizes: Sequence[int], nbytes: int) -> list[list[int]]:
+    """The rule of `buckets_of` for sizes in bytes: the places of each bucket's parameters, the last one first.
+
+    >>> grouped([4, 8, 12, 16], 20)
+    [[3], [2, 1], [0]]
+    """
     nbytes = as_integer("nbytes", nbytes, 1)
-    found: list[list[Tensor]] = []
+    found: list[list[int]] = []
     room = 0
-    for parameter in reversed(list(parameters)):
-        if not found or parameter.array.nbytes > room:
+    for k in reversed(range(len(sizes))):
+        if not found or sizes[k] > room:
             found.append([])
             room = nbytes
-        found[-1].append(parameter)
-        room -= parameter.array.nbytes
+        found[-1].append(k)
+        room -= sizes[k]
     return found
 
 

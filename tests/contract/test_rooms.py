@@ -63,7 +63,7 @@ def own(room, kernels):
 @each_room
 def test_the_docstring_names_subject_chapter_and_section(room):
     assert re.match(r"[A-Z][^\n]*: [^\n]+\.\n", room.__doc__), "the first line: Subject: what it is."
-    assert re.fullmatch(r"notebooks/\d\d_\w+\.ipynb", chapter_of(room))
+    assert re.fullmatch(r"notebooks/\d{2,3}_\w+\.ipynb", chapter_of(room))
     assert pmpp_section(room)
 
 

@@ -16,6 +16,7 @@ from pmpp.kernels.matmul import fused, matvec
 from pmpp.kernels.memory_or_compute import polynomial
 from pmpp.lab.publish.quiz import threads as quiz_threads
 from pmpp.parallel import all_reduce
+from pmpp.parallel import data as data_parallel
 
 # ------------------------------------------------------------------------------------------------------------- threads
 
@@ -508,3 +509,17 @@ def bytes_around_a_ring(ranks, mib):
     found = parallel.ranks(ranks, lambda group: all_reduce.ring(group, np.ones(length, np.float32)))
     (sent,) = set(found.report.nbytes.values())
     return sent / 1024
+
+
+def bytes_of_a_sharded_optimiser(ranks, millions):
+    """Run it, with a parameter in the place of a million."""
+
+    def kept(group):
+        parameter = nn.Parameter(np.zeros(millions, np.float32))
+        parameter.grad = nn.Tensor(np.ones(millions, np.float32))
+        optimizer = data_parallel.ShardedOptimizer(group, [parameter], lambda params: nn.optim.Adam(params, lr=0.1))
+        optimizer.step()
+        return parameter.array.nbytes + parameter.grad.array.nbytes + optimizer.state_bytes()
+
+    (nbytes,) = set(parallel.ranks(ranks, kept))
+    return nbytes

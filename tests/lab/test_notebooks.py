@@ -152,6 +152,19 @@ def test_a_chapter_may_be_named_by_its_number(folder):
         notebooks.sources(["0", "4"], folder)
 
 
+def test_chapters_come_in_the_order_of_their_numbers(folder, monkeypatch):
+    stems = ["00_try", "12_second", "99_third", "100_last"]
+    for number, stem in zip((12, 99, 100), stems[1:], strict=True):
+        text = f"# %% [markdown]\n# # {number}. Title\n"
+        (folder / "source" / f"{stem}.py").write_text(text, encoding="utf-8")
+        cells = [nbformat.v4.new_markdown_cell(f"# {number}. Title")]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{stem}.ipynb")
+    assert [path.stem for path in notebooks.sources(folder=folder)] == stems
+    assert [path.stem for path in notebooks.sources(["100", "12"], folder)] == ["12_second", "100_last"]
+    assert list(notebooks.titles(folder / "nowhere", folder)) == stems[1:]
+    assert list(notebooks.titles(folder, folder / "nowhere")) == stems[1:]
+
+
 def test_an_unknown_chapter(folder):
     with pytest.raises(SystemExit, match="no such chapter: 11_none; there are 00_try"):
         notebooks.main(["11_none"], folder)

@@ -27,6 +27,14 @@ def test_what_a_chapter_sets_are_exercises_each_once(chapter):
     assert {*names} <= {*NAMES}
 
 
+def test_chapters_with_exercises_come_in_the_order_of_their_numbers(tmp_path):
+    (tmp_path / "source").mkdir()
+    for stem in ("100_last", "12_first", "99_none"):
+        text = "# %%\n" + 'check("vector_add/saxpy", x)\n' * (stem != "99_none")
+        (tmp_path / "source" / f"{stem}.py").write_text(text, encoding="utf-8")
+    assert chapters(tmp_path) == ["12_first", "100_last"]
+
+
 def test_an_order_and_no_answers(tmp_path):
     (tmp_path / "source").mkdir()
     source = """\

@@ -102,6 +102,11 @@ def test_there_is_one_for_every_chapter_that_asks_for_predictions():
     assert len({template.title for template in TEMPLATES}) == len(TEMPLATES)
 
 
+def test_questions_come_in_the_order_of_the_chapters():
+    asked = list(dict.fromkeys(template.chapter for template in TEMPLATES))
+    assert asked == [stem for stem in STEMS if stem in asked]
+
+
 # ------------------------------------------------------------------------------------------------------------- the bank
 
 SOME = ("08_warps", "16_transpose")

@@ -10,7 +10,7 @@ from pmpp.lab.publish import book, skeleton
 from pmpp.lab.rooms import _HEADER
 from tests.support.imports import files, imports
 
-CHAPTERS = ("00_start_here", "04_vector_add", "30_reduction", "98_instruments")
+CHAPTERS = ("00_start_here", "04_vector_add", "30_reduction", "100_last")
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def test_everything_that_a_room_needs_is_written(trees):
         "tests/kernels/bit_count/test_bit_count.py",
         "tests/kernels/bit_count/wrong.py",
         "tests/kernels/bit_count/answers.py",
-        "notebooks/source/34_bit_count.md",
-        "notebooks/source/34_bit_count.py",
+        "notebooks/source/104_bit_count.md",
+        "notebooks/source/104_bit_count.py",
     }
 
 
@@ -58,12 +58,12 @@ def test_no_line_is_longer_than_the_formatter_allows(root, trees):
 def test_the_names_agree(root, trees):
     ladder = trees["pmpp/kernels/bit_count/ladder.py"]
     chapter, number, section = _HEADER.search(ast.get_docstring(ladder)).groups()
-    assert (chapter, number) == ("notebooks/34_bit_count.ipynb", "34")
+    assert (chapter, number) == ("notebooks/104_bit_count.ipynb", "104")
     assert section.startswith("EMPTY")
-    written = (root / "notebooks/source/34_bit_count.py").read_text(encoding="utf-8")
-    assert "# # 34. Bit count\n" in written
+    written = (root / "notebooks/source/104_bit_count.py").read_text(encoding="utf-8")
+    assert "# # 104. Bit count\n" in written
     assert book._SENTENCE.search(written.replace("\n# ", " "))
-    assert written.endswith("# Go on with [chapter 98](98_instruments.ipynb).\n")
+    assert written.endswith("# This is the last chapter.\n")
     assert 'exercise("bit_count/first")' in written
     assert '"bit_count/first"' in (root / "pmpp/kernels/bit_count/exercises.py").read_text(encoding="utf-8")
     assert "$" not in "".join((root / path).read_text(encoding="utf-8") for path in trees)
@@ -151,25 +151,27 @@ def test_a_bad_name_is_refused(root, name):
         skeleton.write(name, root=root)
 
 
-@pytest.mark.parametrize("number", [-1, 100, 4, 98])
+@pytest.mark.parametrize("number", [-1, 1000, 4, 100])
 def test_a_bad_number_is_refused(root, number):
-    with pytest.raises(ValueError, match=f"number must be from 0 to 99 and free, was {number}; taken are 0, 4, 30"):
+    said = f"number must be from 0 to 999 and free, was {number}; taken are 0, 4, 30, 100"
+    with pytest.raises(ValueError, match=said):
         skeleton.write("histogram", number, root)
 
 
-@pytest.mark.parametrize(
-    ("last", "following"), [("30_reduction", 34), ("85_x", 89), ("86_x", 87), ("88_x", 89), ("91_x", 34)]
-)
-def test_the_next_number_leaves_a_gap_and_stays_below_the_appendices(root, last, following):
+@pytest.mark.parametrize(("last", "following"), [("99_x", 104), ("101_x", 105)])
+def test_the_next_number_leaves_a_gap_after_the_last_chapter(root, last, following):
     (root / "notebooks/source" / f"{last}.py").write_text("", encoding="utf-8")
     assert skeleton.next_number(root) == following
 
 
-def test_where_no_number_is_free_one_is_asked_for(root):
-    (root / "notebooks/source/89_last.py").write_text("", encoding="utf-8")
-    with pytest.raises(ValueError, match="number must be given"):
-        skeleton.write("histogram", root=root)
-    assert (root / "notebooks/source/06_histogram.py") in skeleton.write("histogram", 6, root)
+def test_a_chapter_with_a_number_of_two_digits_comes_before_one_of_three(root):
+    (root / "notebooks/source/100_last.py").write_text("# Go on with nothing\n", encoding="utf-8")
+    assert list(skeleton.chapters(root)) == [0, 4, 30, 100]
+    assert "notebooks/source/30_reduction.py:" in skeleton.before("38_histogram", root)
+    assert "notebooks/source/100_last.py:1: write here 'Go on with [chapter 104]" in skeleton.before("104_x", root)
+    assert root / "notebooks/source/06_histogram.py" in skeleton.write("histogram", 6, root)
+    text = (root / "notebooks/source/06_histogram.py").read_text(encoding="utf-8")
+    assert text.endswith("# Go on with [chapter 30](30_reduction.ipynb).\n")
 
 
 def test_the_command(root, capsys):

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 # From the top down. A folder may import what stands after it. One line a package whose folders have an order.
 FLOORS = {
     "pmpp": ("__main__", "parallel", "nn", "kernels", "lab", "runtime", "simt"),
-    "pmpp.lab": ("publish", "draw", "teach", "measure", "rooms"),
+    "pmpp.lab": ("publish", "draw", "teach", "measure", "rooms", "chapters"),
     "pmpp.simt": ("host", "front", "observe", "api", "machine", "values"),
 }
 

@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from pmpp.lab.chapters import in_order, number_of
 from pmpp.runtime import device
 
 if typing.TYPE_CHECKING:
@@ -40,7 +41,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 def sources(names: Sequence[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
     """The chapters' sources in order: all, or those with the given stems or numbers. Raises SystemExit for others."""
-    found = sorted((folder / "source").glob("*.py"))
+    found = in_order((folder / "source").glob("*.py"))
     names = stems(names, [path.stem for path in found])
     unknown = set(names) - {path.stem for path in found}
     if unknown:
@@ -54,7 +55,7 @@ def stems(names: Sequence[str], known: Sequence[str]) -> list[str]:
     >>> stems(["4", "08", "12_matmul", "5"], ["04_vector_add", "08_warps", "12_matmul"])
     ['04_vector_add', '08_warps', '12_matmul', '5']
     """
-    numbered = {int(stem.partition("_")[0]): stem for stem in known if stem.partition("_")[0].isdecimal()}
+    numbered = {number: stem for stem in known if (number := number_of(stem)) is not None}
     return [numbered.get(int(name), name) if name.isdecimal() else name for name in names]
 
 
@@ -79,7 +80,7 @@ def titles(here: Path | None = None, folder: Path = NOTEBOOKS) -> dict[str, str]
         folder: the folder above the sources.
     """
     texts = {}
-    for path in sorted((here or Path()).glob("[0-9][0-9]_*.ipynb")):
+    for path in in_order(path for path in (here or Path()).glob("*_*.ipynb") if number_of(path.stem) is not None):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         texts[path.stem] = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     texts = texts or {path.stem: path.read_text(encoding="utf-8") for path in sources(folder=folder)}

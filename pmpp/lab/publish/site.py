@@ -39,6 +39,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from pmpp.lab.chapters import number_of
 from pmpp.lab.publish import glossary
 from pmpp.lab.publish.notebooks import NOTEBOOKS, faults, sources
 
@@ -319,7 +320,7 @@ def _contents(stems: Sequence[str]) -> str:
     """The table of contents in parts, for the side of each page."""
     entries: dict[str, list[str]] = {}
     for stem in stems:
-        number = int(stem.partition("_")[0])
+        number = number_of(stem)
         part = PARTS[max(first for first in PARTS if first <= number)]
         entries.setdefault(part, []).append(f"notebooks/{stem}")
     entries["Beside the chapters"] = ["glossary", "CONTRIBUTING"]

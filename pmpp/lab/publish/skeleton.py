@@ -2,7 +2,7 @@
 
 ::
 
-    make room NAME=histogram             writes the files; the chapter gets the next free number
+    make room NAME=histogram             writes the files; the chapter gets a number after the last one
     make room NAME=histogram NUMBER=38   the chapter gets this one
 
     python -m pmpp.lab.publish.skeleton histogram --number 38     the same without make
@@ -23,11 +23,13 @@ import typing
 from collections.abc import Sequence
 from pathlib import Path
 
+from pmpp.lab.chapters import in_order, number_of
+
 __all__ = ["Slot", "before", "chapters", "files", "main", "next_number", "slots", "write"]
 
 ROOT = Path(__file__).parents[3]
 TEMPLATE = Path(__file__).with_name("room.txt")
-APPENDIX = 90  # chapters from this number on are appendices
+LAST = 999  # the largest number of a chapter
 GAP = 4  # between the numbers of chapters, so that one fits in between later
 MARK = "EMPTY: "  # what a slot begins with
 PLACES = ("pmpp/kernels", "tests/kernels", "notebooks/source")
@@ -46,20 +48,13 @@ class Slot(typing.NamedTuple):
 
 def chapters(root: Path = ROOT) -> dict[int, str]:
     """The chapters by number: ``{30: "30_reduction"}``, in reading order."""
-    found = sorted(path.stem for path in (root / "notebooks/source").glob("[0-9][0-9]_*.py"))
-    return {int(stem[:2]): stem for stem in found}
+    found = in_order((root / "notebooks/source").glob("*.py"))
+    return {number: path.stem for path in found if (number := number_of(path.stem)) is not None}
 
 
 def next_number(root: Path = ROOT) -> int:
-    """A free number after the last chapter that is no appendix, with a gap if there is one to leave.
-
-    Raises ValueError if all numbers up to the appendices are taken.
-    """
-    last = max((number for number in chapters(root) if number < APPENDIX), default=0)
-    free = range(last + 1, APPENDIX)
-    if not free:
-        raise ValueError(f"number must be given: none is free between {last} and {APPENDIX}, where appendices begin")
-    return last + GAP if last + GAP in free else free[0]
+    """A number after the last chapter, with a gap."""
+    return max(chapters(root), default=0) + GAP
 
 
 def files(name: str, number: int, root: Path = ROOT) -> dict[str, str]:
@@ -67,15 +62,16 @@ def files(name: str, number: int, root: Path = ROOT) -> dict[str, str]:
 
     Args:
         name: the room's, and its subject's: lower case, digits and underscores, such as ``"histogram"``.
-        number: the chapter's, 0 to 99; no other chapter has it.
+        number: the chapter's, 0 to 999; no other chapter has it.
 
     Raises ValueError that names the argument at fault.
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or keyword.iskeyword(name):
         raise ValueError(f"name must be lower case, with digits and single underscores inside, was {name!r}")
     taken = chapters(root)
-    if not 0 <= number <= 99 or number in taken:
-        raise ValueError(f"number must be from 0 to 99 and free, was {number}; taken are {', '.join(map(str, taken))}")
+    if not 0 <= number <= LAST or number in taken:
+        listed = ", ".join(map(str, taken))
+        raise ValueError(f"number must be from 0 to {LAST} and free, was {number}; taken are {listed}")
     following = [stem for other, stem in taken.items() if other > number]
     after = f"{_leads_to(following[0])}." if following else "This is the last chapter."
     values = {
@@ -113,12 +109,12 @@ def write(name: str, number: int | None = None, root: Path = ROOT) -> list[Path]
 
 def _leads_to(stem: str) -> str:
     """What the last cell of a chapter says of the one after it: tests/contract/test_chapters.py looks for it."""
-    return f"Go on with [chapter {int(stem[:2])}]({stem}.ipynb)"
+    return f"Go on with [chapter {number_of(stem)}]({stem}.ipynb)"
 
 
 def before(stem: str, root: Path = ROOT) -> str:
     """Which line of the chapter before ``stem`` must change, and to what; empty for the first chapter."""
-    earlier = [other for number, other in chapters(root).items() if number < int(stem[:2])]
+    earlier = [other for number, other in chapters(root).items() if number < number_of(stem)]
     if not earlier:
         return ""
     path = root / "notebooks/source" / f"{earlier[-1]}.py"
@@ -153,7 +149,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         prog="python -m pmpp.lab.publish.skeleton", description="Write the skeleton of a new room."
     )
     parser.add_argument("name", nargs="?", default="", help="the room's name, such as histogram")
-    parser.add_argument("--number", type=int, help="the chapter's number; by default the next free one")
+    parser.add_argument("--number", type=int, help="the chapter's number; by default one after the last")
     parser.add_argument("--empty", action="store_true", help="write nothing; print what is still empty")
     chosen = parser.parse_args(arguments)
     if chosen.empty:

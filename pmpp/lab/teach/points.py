@@ -22,6 +22,7 @@ import typing
 from pathlib import Path
 
 import pmpp
+from pmpp.lab.chapters import in_order
 from pmpp.lab.teach import exercise as rooms
 
 __all__ = ["STEPS", "chapters", "graded", "known", "named", "points"]
@@ -100,4 +101,4 @@ def graded(chapter: str, folder: Path = NOTEBOOKS) -> list[str]:
 
 def chapters(folder: Path = NOTEBOOKS) -> list[str]:
     """The stems of all chapters with exercises that are graded, in order."""
-    return [path.stem for path in sorted((folder / "source").glob("*.py")) if graded(path.stem, folder)]
+    return [path.stem for path in in_order((folder / "source").glob("*.py")) if graded(path.stem, folder)]

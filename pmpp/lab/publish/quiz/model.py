@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pmpp import simt
+from pmpp.lab.chapters import number_of
 from pmpp.lab.publish.notebooks import stems
 from pmpp.lab.teach.source import source_of
 
@@ -127,7 +128,7 @@ def templates() -> list[Template]:
     """All templates, by chapter, and in the order in which they are written."""
     for module in MODULES:
         importlib.import_module(f"pmpp.lab.publish.quiz.{module}")
-    return sorted(_TEMPLATES.values(), key=lambda template: template.chapter)
+    return sorted(_TEMPLATES.values(), key=lambda template: number_of(template.chapter))
 
 
 def bank(chapters: Sequence[str] = (), *, variants: int = 5, seed: int = 0) -> dict[Template, list[Question]]:

@@ -354,3 +354,26 @@ def bytes_around_a_ring(draw: random.Random) -> Number:
         within=0.01,
         given={"ranks": ranks, "mib": mib},
     )
+
+
+@question("100_data_parallelism")
+def bytes_of_a_sharded_optimiser(draw: random.Random) -> Number:
+    """What a rank keeps if the optimiser's state is divided."""
+    ranks, millions = draw.choice((2, 4, 5, 8, 16)), draw.choice((80, 240, 400, 800, 1600))
+    whole, state = 8 * millions, 8 * millions / ranks
+    return Number(
+        f"A network has {millions} million parameters in float32, and is trained with Adam by {ranks} ranks. Each has "
+        "all parameters and all gradients. The optimiser's state, two float32 numbers for each parameter, is divided "
+        "among the ranks. How many MB (millions of bytes) does a rank keep of these three?",
+        whole + state,
+        "MB",
+        f"Parameters and gradients are {shown(whole)} MB on each rank. The state is {shown(8 * millions)} MB, of which "
+        f"a rank keeps {shown(state)}.",
+        {
+            16 * millions: "This is so if every rank keeps the whole state.",
+            16 * millions / ranks: "Parameters and gradients are not divided.",
+            whole + state / 2: "Adam keeps two numbers for each parameter.",
+        },
+        within=0.01,
+        given={"ranks": ranks, "millions": millions},
+    )

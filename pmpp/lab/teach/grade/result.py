@@ -9,6 +9,7 @@ import typing
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from pmpp.lab.chapters import number_of
 from pmpp.lab.teach.points import graded, named, points
 
 __all__ = [
@@ -182,7 +183,7 @@ def as_totals(results: Sequence[Result]) -> str:
         {"student": student, **earned, "total": sum(earned.values()), "of": sum(chapters.values())}
         for student, earned in students.items()
     ]
-    return _csv(("student", *sorted(chapters), "total", "of"), rows)
+    return _csv(("student", *sorted(chapters, key=number_of), "total", "of"), rows)
 
 
 def as_feedback(results: Sequence[Result]) -> dict[str, str]:
