@@ -7,6 +7,7 @@ these are refused, too.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -88,7 +89,7 @@ def assigned(part: np.ndarray, value: Any, on_device: bool) -> np.ndarray:
         raise ArgumentError(
             f"the value is not contiguous (strides {value.strides}); copy it with np.ascontiguousarray first"
         )
-    if value.ndim > part.ndim and np.prod(value.shape[: value.ndim - part.ndim]) == 1:  # NumPy would drop these axes
+    if value.ndim > part.ndim and math.prod(value.shape[: value.ndim - part.ndim]) == 1:  # NumPy would drop these axes
         raise ValueError(f"the value has {value.ndim} axes, and what it is assigned to has {part.ndim}")
     if 0 < value.ndim < part.ndim and (not value.flags.c_contiguous or 0 in value.strides):
         raise NotImplementedError(
