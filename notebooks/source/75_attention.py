@@ -67,7 +67,7 @@ pixels = digits.reshape(-1, 64).astype(np.float32)
 pixels = pixels - pixels.mean(axis=1, keepdims=True)
 pixels /= np.linalg.norm(pixels, axis=1, keepdims=True)
 known, asked = slice(0, 400), slice(400, 432)
-q, k = (np.ascontiguousarray(pixels[part][None, None]) for part in (asked, known))  # (batch, heads, rows, elements)
+q, k = (pixels[part].reshape(1, 1, -1, 64) for part in (asked, known))  # (batch, heads, rows, elements)
 v = np.zeros((1, 1, 400, 64), np.float32)
 v[0, 0, np.arange(400), labels[known]] = 1
 out = device.to_host(attention.tiled(q, k, v, scale=20.0))[0, 0, :, :10]
