@@ -261,9 +261,9 @@ if not kept["networks"]:
 # %% [markdown]
 # Called launch by launch, a step on the GPU has a least time: that of its launches. A CPU needs less than that for a
 # few images of the small network, so there the GPU wins only with a batch that is large enough. LeNet has more
-# arithmetic, and the crossing comes earlier. As a CUDA graph a step wins with the smallest batches, because the host's
-# time for the launches is gone (chapter [22](22_launches.ipynb)). The CPU of this machine has many cores. Against the
-# dotted line, your own computer, the crossing lies elsewhere.
+# arithmetic, and the crossing comes earlier. As a CUDA graph a step wins with one image or with a few, because the
+# host's time for the launches is gone (chapter [22](22_launches.ipynb)). The CPU of this machine has many cores.
+# Against the dotted line, your own computer, the crossing lies elsewhere.
 #
 # ## What comes before the first step
 #
@@ -285,10 +285,9 @@ if not kept["networks"]:
 
 # %% [markdown]
 # A kernel is compiled when a process needs it for the first time, so only the first runner to need it pays. The longest
-# setup above is such a compilation. The others found their kernels compiled, and a context that took no time was there
-# already: the process had measured other things before. A program that you start has to pay for all of it. That takes
-# longer than these whole trainings on a CPU, so for a training of some seconds the setup decides. For one of hours it
-# is nothing.
+# setup above is such a compilation. The others found their kernels compiled. A program that you start has to pay for
+# all of it. That takes longer than these whole trainings on a CPU, so for a training of some seconds the setup decides.
+# For one of hours it is nothing.
 #
 # The copy of a small batch takes as long as that of a larger one: it is the time of the call. In a step of our graph
 # with a small batch the copy is most of the time.
