@@ -458,8 +458,8 @@ print(f"{loads[0]:,} bytes head by head, {loads[1]:,} in groups of four; keys an
 
 # %% [markdown]
 # In `grouped` two blocks share the eight heads, so keys are still read twice, the second time from the cache. With many
-# keys `head_by_head` would load four times as many bytes. Here keys are few, and the queries and the table of pages (see
-# below) count as well.
+# keys `head_by_head` would load four times as many bytes. Here keys are few, and the queries and the table of pages
+# (see below) count as well.
 #
 # ### Parts of the keys
 #
