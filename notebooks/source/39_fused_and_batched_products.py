@@ -13,8 +13,9 @@
 # # 39. Fused and batched products
 #
 # *What surrounds a matrix product in a network: biases, activations and residuals, and hundreds of small products at
-# once. When fusing them pays off, and when batching does. PMPP 4e: chapter 6; 5e: chapter 15. The code is
-# [pmpp/kernels/matmul/fused.py](../pmpp/kernels/matmul/fused.py).*
+# once. When fusing them pays off, and when batching does. Read chapters [20](20_memory_or_compute.ipynb),
+# [22](22_launches.ipynb) and [36](36_products_of_any_shape.ipynb) before. 70 minutes.
+# PMPP 4e: chapter 6; 5e: chapter 15. The code is [pmpp/kernels/matmul/fused.py](../pmpp/kernels/matmul/fused.py).*
 #
 # A product alone is rare. A layer of a network adds a bias to it and applies an activation; a block of a transformer
 # adds what went in, which is called a *residual*; attention scales the product and masks it. And attention multiplies
@@ -154,7 +155,7 @@ print("Still wrong:", fused.separate.leaves)
 # operand has its own, and nothing demands that matrices lie one behind the other:
 #
 # - A stride of 0 repeats a matrix. That is how one weight serves a whole batch: broadcasting costs no byte.
-# - A transposed view only exchanges the strides of rows and columns, and the reader of chapter 36 for that order.
+# - A transposed view only exchanges the strides of rows and columns. Chapter 36 has a reader for that order.
 # - A slice of a larger array has the strides of that array.
 #
 # This function runs once in each thread. `steps` has the strides of the leading dimensions, the innermost first.
@@ -246,7 +247,7 @@ knobs.turn(draw, side=(side, (16, 32, 64, 128, 256, 512, 1024, 2048)))
 # other element. So one pass can do all steps while the element is in a register.
 #
 # **Predict, then run.** A layer has an *M* x *N* result, a scale, a residual, a bias and a GELU. How many times as many
-# bytes does `batched` write as the last rung could, which writes *C* once?
+# bytes does `batched` write as a kernel that writes *C* once?
 
 # %%
 guess = None  # times
@@ -318,7 +319,7 @@ for rung in (fused.batched, fused.one_pass, fused.epilogue):
     print(f"{rung.name:9} {bytes_moved / (4 * 64 * 96):5.2f} sizes of C")
 
 # %% [markdown]
-# The residual alone. It has to be read by somebody.
+# The residual alone: it has to be read by somebody. The counts of all three rungs have the bias in them, too.
 #
 # The next figure puts numbers on it for every *K*. A line is the time that passes take, as a share of the product's, by
 # the formula at the beginning. Where the record has times, marks are what fusing really saved: the time of `batched`
@@ -347,8 +348,10 @@ saved()
 
 # %% [markdown]
 # Both lines fall as 1 / *K*. The thin line is a tenth. Left of the crossing, fusing is most of what one can gain; far
-# to the right, a better tile is worth more. On a real GPU the result of a small product is still in the cache when the
-# pass comes for it, and then a pass costs less than the line says.
+# to the right, a better tile is worth more. The marks lie below their lines: fusing saves less than the formula says.
+# Two things can be the cause. A pass finds a part of *C* still in the cache. And `epilogue` has to finish the elements,
+# too, which takes some time in its own kernel. Where *K* is large, the difference is so small beside the product that a
+# mark may be missing.
 #
 # ### Adding to what is there
 #
@@ -485,8 +488,8 @@ figure
 
 # %% [markdown]
 # The interpreter counts operations of the source, so only the comparison means something. With the block's tile a
-# product costs the same whatever its size: everything is computed, and most is thrown away. A team with a tile that
-# fits does several times less. The dotted line is what has to be computed at least.
+# product costs the same whatever its size: everything is computed, and most is thrown away. A team with a small tile
+# that fits does several times less. The dotted line is what has to be computed at least.
 #
 # For these sizes memory is the bound: a product of *n* x *n* has 2 *n*^3 operations for 12 *n*^2 bytes, so *n* / 6
 # FLOP a byte. The instructions only have to be few enough not to stand in its way.
@@ -507,6 +510,9 @@ for n in (8, 16, 32, 64, 128, 256):
 plots.drawn(plots.ladder, "fused")
 
 # %% [markdown]
+# One grid for all products is by far the largest step. Each pass that is left out gains again, and `epilogue` is ahead
+# of PyTorch. The last two rungs change nothing here: *K* is short, and no product is smaller than a tile.
+#
 # Then a layer of 4096 x 4096 outputs with bias and GELU, from *K* = 16 to 4096: memory is the bound on the left, and
 # arithmetic on the right. The difference between the rungs is the passes over *C*.
 
@@ -514,6 +520,9 @@ plots.drawn(plots.ladder, "fused")
 plots.drawn(plots.sweep, "fused", family="depth", xlabel="K", title="4096 x K times K x 4096, bias and GELU")
 
 # %% [markdown]
+# On the left the rungs lie apart, and those without a pass are the fastest. On the right they meet, since there the
+# product takes nearly all of the time.
+#
 # And small products: as many of each size as have the same bytes.
 
 # %%
@@ -538,7 +547,8 @@ plots.drawn(plots.sweep, "fused", family="small", xlabel="side n", title="many p
 # The two exercises with a check stand above. More to try, without a check:
 #
 # 1. The softmax behind attention's scores needs whole rows of *C*. What would a tile need to be to fuse it?
-# 2. In the figure of instructions, give the tile of 8 x 8 products of 12 x 12. Why does `plan_for` not offer it them?
+# 2. Let the tile of 8 x 8 compute products of 12 x 12, and count its instructions. Why does `plan_for` not choose this
+#    tile for them?
 # 3. A gradient of the bias is the sum over the rows of *C*. Could an epilogue compute it? What about the order of its
 #    additions?
 #

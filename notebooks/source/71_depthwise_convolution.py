@@ -13,13 +13,14 @@
 # # 71. Depthwise and grouped convolution
 #
 # *A filter for each channel, layers bound by memory, windows that slide in registers, planes too small for a block,
-# groups. PMPP 4e: sections 7.4 and 16.3; 5e: chapter 19. The code is
+# groups. Read chapters [46](46_pooling_and_activations.ipynb) and [62](62_direct_convolution.ipynb) before. 60 minutes.
+# PMPP 4e: sections 7.4 and 16.3; 5e: chapter 19. The code is
 # [pmpp/kernels/convolution_layer/depthwise.py](../pmpp/kernels/convolution_layer/depthwise.py).*
 #
 # In the layers of the last chapters every filter sees every channel. A *depthwise* layer has one filter for each
 # channel, and the filter sees only that channel. Networks for phones are built of such layers: MobileNet has one in
-# front of each 1 x 1 layer, EfficientNet and ConvNeXt have them with windows of 5 x 5 and 7 x 7. With 128 channels it
-# does 1/128 of the multiplications.
+# front of each 1 x 1 layer, EfficientNet and ConvNeXt have them with windows of 5 x 5 and 7 x 7. With 128 channels a
+# depthwise layer does 1/128 of the multiplications of an ordinary one.
 #
 # **The question of this chapter: does it also take 1/128 of the time?**
 
@@ -77,9 +78,9 @@ for layer in (ordinary, depthwise(32, 128, 56)):
     print(f"{layer!s:38} arithmetic {arithmetic * 1e6:6.1f} us, memory {memory * 1e6:5.1f} us")
 
 # %% [markdown]
-# The ordinary layer is bound by arithmetic, and the depthwise one by memory. From the second bound nothing can be saved
-# by fewer multiplications. It lies where it was, and only comes to light. In the figure both layers get more channels.
-# The ordinary one has its arithmetic grow with the square, the depthwise one only with its bytes.
+# The ordinary layer is bound by arithmetic, and the depthwise one by memory. Fewer multiplications do not change the
+# bound of the memory: both layers have it. In the figure both get more channels. The arithmetic of the ordinary layer
+# grows with the square of their number, and the bytes of both with the number itself.
 
 
 # %%
@@ -102,11 +103,11 @@ by_channels()
 
 # %% [markdown]
 # With few channels both lie on the line of the bytes, and there is no difference. From about 8 channels on the
-# ordinary layer leaves it. So a depthwise layer has $1/K$ of the operations, and the time of an ordinary layer with a
-# few channels.
+# ordinary layer leaves it. The depthwise layer stays on it: with $K$ channels it has $1/K$ of the operations, and takes
+# the time of the bytes.
 #
-# How far is memory the bound? An output takes a multiply-add for each element of its window, and with stride 1 eight
-# bytes: an element read, an element written.
+# Up to which window is memory the bound? An output takes a multiply-add for each element of its window, and with stride
+# 1 eight bytes: an element read, an element written.
 #
 # **Predict, then run.** Windows of networks are odd. What is the smallest odd R for which arithmetic is the bound of a
 # depthwise layer with a window of R x R?
@@ -131,9 +132,9 @@ for r in (3, 5, 7, 9, 11):
     )
 
 # %% [markdown]
-# For 3 x 3 the arithmetic is a small part of the time. For the 7 x 7 of
-# ConvNeXt it is most of it, and the loads, addresses and tests of a kernel must fit into what is left. So there are two
-# ways to miss the bound. A kernel may move too many bytes, or spend too many instructions beside the multiply-adds.
+# For 3 x 3 the arithmetic is a small part of the time. For the 7 x 7 of ConvNeXt it is most of it, and the loads,
+# addresses and tests of a kernel must fit into what is left. So there are two ways to miss the bound. A kernel may
+# move too many bytes, or spend too many instructions beside the multiply-adds.
 #
 # ## Counting
 #
@@ -194,13 +195,14 @@ predict(guess, count(room.naive)[0], unit="bytes for each output")
 report("naive")
 
 # %% [markdown]
-# A window has nine elements of 4 bytes, so 36 would be expected. It is more for two reasons. A warp reads 32
-# neighbours, and if these begin one element beside a sector, they lie in five sectors, not in four. And the weight is
-# fetched again for each product: the whole warp reads one number, but it is a sector all the same.
+# A window has nine elements of 4 bytes, so 36 would be expected. It is more because the weight is fetched again for
+# each product. The whole warp reads one number, but it is a sector all the same: 32 bytes for 32 outputs, nine times.
+# Rows outside of the image are not loaded, so the sum is a little less than 45. Wider images need more: there the 32
+# neighbours of a warp may begin one element beside a sector, and then they lie in five sectors, not in four.
 #
 # Nearly all of this comes out of the first cache, so the memory sees little of it. What remains are 18 loads for nine
 # multiply-adds. How many may there be? An H200 has 132 multiprocessors. In a cycle, at about 1.7 GHz, each of them
-# issues four instructions for a warp, and carries out one load of 4 bytes a lane.
+# issues four instructions, each for a warp, and carries out one load of 4 bytes a lane.
 
 # %%
 cycles = 132 * 1.7e9 * 32  # in a second: lanes that have a load carried out
@@ -260,6 +262,8 @@ report("naive", "tiled")
 report("sliding", rows=8)
 
 # %% [markdown]
+# The strip's loads are those of x, which you have predicted, and nine weights for eight outputs.
+#
 # `by_strips` is called like a rung, and told how long a strip is. The rung decides by itself: strips are long where
 # there is enough to do.
 
@@ -277,9 +281,9 @@ for n in (1, 4, 32):
 # %% [markdown]
 # An H200 has 132 multiprocessors, and the rule asks for 512 threads on each. One image has few outputs for them, and
 # the smaller its planes, the shorter the strips: with 14 x 14 a thread computes one output, although it loads more for
-# it. Threads without work would be the larger loss. The bytes of one image take less time than a launch does, so there
-# the time is that of the launch and of a few waits for the memory, one after another. The toy would get short strips,
-# too, so that here we choose.
+# it. Multiprocessors without work would be the larger loss. The bytes of one image take less time than a launch does,
+# so there the time is that of the launch and of a few waits for the memory, one after another. The toy would get short
+# strips, too, so here we choose their length.
 #
 # ## Rung 4: `vectorised`
 #
@@ -386,6 +390,9 @@ report("vectorised", given=double_arrays, rows=2, columns=4)
 report("grouped", given=double_arrays, rows=2, columns=4, filters=2)
 
 # %% [markdown]
+# With two filters a thread loads each element of x once for both: half as many loads of x, and about half the bytes.
+# For each output the loads of weights stay as many.
+#
 # ### Exercise: groups
 
 # %%
@@ -440,7 +447,7 @@ for ax in axes[0]:
     ax.legend(loc="lower right", fontsize=8)
 
 # %% [markdown]
-# In the upper row a tile, strips and vectors all ask for about a third of the bytes of `naive`. The loads part them:
+# In the upper row a tile, strips and vectors all ask for less than half of the bytes of `naive`. The loads part them:
 # the tile has more than `naive`, and strips and vectors are well below the budget. In the lower row vectors have no
 # place, and copies of whole planes help. What is left above the least are rows that neighbouring strips load as well,
 # sectors of which only an element is used, and weights. Most of that the first cache answers, so that the memory moves
@@ -460,6 +467,11 @@ plots.drawn(plots.ladder, "depthwise", family="3x3 c32 h112")
 plots.drawn(plots.ladder, "depthwise", family="7x7 c96 h56")
 
 # %% [markdown]
+# `tiled` gains hardly anything on `naive`: it has no fewer loads. Strips make the great step, vectors the next one, and
+# both are ahead of cuDNN. The share of the roof is smaller for 7 x 7, where the multiply-adds alone take most of the
+# time of the bytes. In planes of 7 x 7 `tiled` is far slower than `naive`, as the counts have shown, and `packed` gains
+# a little on `vectorised`. With two filters a channel `grouped` is the fastest.
+#
 # The roofline shows which of the two bounds is near. All rungs have the same intensity, that of the definition: 3 x 3
 # far to the left of the ridge.
 
@@ -473,6 +485,8 @@ plots.drawn(plots.roofline, "depthwise", family="3x3 c32 h112")
 plots.drawn(plots.cpu_gpu, "depthwise")
 
 # %% [markdown]
+# NumPy takes several thousand times as long as the kernel.
+#
 # And these are the layers of MobileNet, EfficientNet and ConvNeXt for 32 images and for one, and layers of groups:
 
 # %%

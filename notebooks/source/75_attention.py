@@ -97,7 +97,7 @@ for row, number in zip(axes, (0, 5, 9), strict=True):
 # ## The bound
 #
 # A layer has many *heads*, each with queries, keys and values of its own, and a *batch* of texts. For $n$ queries and
-# $n$ keys a head needs two products of $2 n^2 d$ FLOP. Its arrays have $4 n d$ elements.
+# $n$ keys a head needs two products of $2 n^2 d$ FLOP each. Its arrays together have $4 n d$ elements.
 
 
 # %%
@@ -121,8 +121,8 @@ for n in (16, 64, 256, 1024, 2048, 8192):
 # counts only what goes in and what comes out. Between the products are the scores, and there is one for each query and
 # key.
 #
-# **Predict, then run.** A batch of 8 texts with 2,048 words, 16 heads of 64 elements, float32. How many times as many
-# bytes as all of q, k, v and the result together are the scores?
+# **Predict, then run.** A batch of 8 texts with 2,048 words, 16 heads of 64 elements, float32. The scores take how many
+# times as many bytes as q, k, v and the result together?
 
 # %%
 guess = None  # times as many
@@ -131,7 +131,7 @@ batch, heads, n, size = 8, 16, 2048, 64
 predict(guess, 4 * batch * heads * n * n / attention.cost(batch, heads, heads, n, n, size).bytes, unit="times as many")
 
 # %% [markdown]
-# That is $n / 4d$. And they do not travel once. The first product writes them, the softmax reads them and writes
+# That is $n / (4d)$. And they do not travel once. The first product writes them, the softmax reads them and writes
 # weights, and the second product reads those: four times.
 
 
@@ -157,10 +157,10 @@ def bounds():
 plots.drawn(bounds)
 
 # %% [markdown]
-# Without the scores, memory is the bound only on the far left. With them the upper two lines lie on one another: moving
-# the scores takes about as long as computing them, for texts of every length. A kernel that does one after
-# the other takes about the sum of both. In float16, on matrix units, arithmetic is ten times as fast, and then the
-# scores are all that counts.
+# Without the scores, memory is the bound only on the far left. For long texts the line with the scores lies on that of
+# arithmetic: moving a score four times takes about as long as all the arithmetic for it. A kernel that does one after
+# the other takes the sum of both. In float16, on matrix units, arithmetic is more than ten times as fast, and the
+# scores decide.
 #
 # ## The reference
 #
@@ -185,7 +185,8 @@ show(attention.weights_kernel)
 # the factor is multiplied into the scale. And `finite_base` guards against a row in which every score is $-\infty$.
 # Its maximum is $-\infty$, and $-\infty - (-\infty)$ is NaN.
 #
-# We count the bytes that its kernels load and store, for one head of 16 elements.
+# We count the bytes that the rung's kernels load and store, for one head of 16 elements and three numbers of queries
+# and keys.
 
 
 # %%
@@ -231,8 +232,9 @@ print(f"by the definition: {shares @ [10, 20, 30, 40]:.3f}")
 show(attention.online_kernel)
 
 # %% [markdown]
-# **Predict, then run.** Nothing is written but the result. How many bytes do its loads ask for, as a part of those of
-# `materialised`? One head of 16 elements, 96 queries and 96 keys.
+# **Predict, then run.** Nothing is written but the result. How many times as many bytes as `materialised` does this
+# rung load and store? Take one head of 16 elements, 96 queries and 96 keys. The count for `materialised` is printed
+# above.
 
 # %%
 guess = None  # times as many bytes as materialised
@@ -241,8 +243,8 @@ counts["online"] = [moved(attention.online, n) for n in lengths]
 predict(guess, counts["online"][-1] / counts["materialised"][-1], unit="times as many bytes as materialised")
 
 # %% [markdown]
-# Each query reads all keys and all values. The caches answer most of these loads, but each is an instruction for four
-# bytes, and has five shuffles behind it. So this rung is slow, and still it is the one with the idea.
+# Each query reads all keys and all values. The caches answer most of these loads. But each load brings only four bytes
+# to a lane, and each score needs five shuffles. So this rung is slow, and still it is the one with the idea.
 #
 # ## Rung 3: `tiled`
 #
@@ -270,10 +272,11 @@ def traffic():
 traffic()
 
 # %% [markdown]
-# `tiled` asks for about a thirtieth of what `online` asks for, since 32 queries share each load. All lines but the
-# dotted one are squares of $n$ in the end: keys are read once for each *block* of queries. But there is a difference
-# that this figure does not show. A head's keys and values fit into the second cache, where all blocks find them. Its
-# scores do not.
+# For 96 keys `tiled` asks for less than a twentieth of what `online` asks for, since 32 queries share each load of a
+# key or value. All lines but the dotted one grow with the square of $n$ in the end: keys are read once for each *block*
+# of queries. But there is a difference that this figure does not show. The blocks of a head run at about the same time,
+# and find its keys and values in the second cache. `materialised` writes the scores of all heads before it reads the
+# first again. For the batch above these do not fit into any cache.
 #
 # ## Rung 4: `register_tiled`
 #
@@ -301,8 +304,9 @@ for tile in attention.TILES:
     print(f"d = {tile.columns:3}: {words}: {228 // (kib + 1):.0f} blocks")
 
 # %% [markdown]
-# The last column is how many blocks an H200 has room for on a multiprocessor with 228 KiB. While one of them waits at a
-# barrier for its keys, others compute. For $d = 128$ the sums alone are 128 registers, so a tile has fewer keys there.
+# The last column is how many blocks an H200 has room for on a multiprocessor. It has 228 KiB, and each block takes 1
+# KiB more than its own. While one of them waits at a barrier for its keys, others compute. For $d = 128$ the sums alone
+# are 128 registers, so a tile has fewer keys there.
 #
 # **Predict, then run.** A load of 128 bits brings four elements from shared memory. For $d = 64$: how many
 # multiply-adds are there for each such load, in both products together?
@@ -317,7 +321,8 @@ predict(guess, products / counters["shared_load_requests"], unit="multiply-adds 
 
 # %% [markdown]
 # For four columns a thread loads four elements of 8 queries and of 8 keys, 16 loads, and does 4 x 64 multiply-adds with
-# them. In `tiled` there was less than one multiply-add for each load.
+# them. The second product does the same with 4 keys of 8 rows of weights and 8 columns of values. In `tiled` there was
+# less than one multiply-add for each load.
 #
 # And the online softmax itself? For 64 keys a thread does 8,192 multiply-adds. Scaling its 64 sums down is 64
 # multiplications more. So it hardly matters how often the maximum grows.
@@ -374,7 +379,8 @@ tiles = 2048 // 64
 predict(guess, 100 * sum(t + 1 for t in range(tiles)) / tiles**2, unit="percent")
 
 # %% [markdown]
-# Of the $t \times t$ tiles a triangle with its diagonal, $(t + 1) / 2t$. Half of the diagonal is computed for nothing.
+# Of the $t \times t$ tiles it is a triangle with its diagonal, $(t + 1) / (2t)$. Half of each tile on the
+# diagonal is computed for nothing. The interpreter counts a smaller case: 66 queries and keys, a causal mask.
 
 # %%
 given = [rng.standard_normal((1, 1, 66, 8), dtype=np.float32) for _ in range(3)]
@@ -383,6 +389,9 @@ for rung in (attention.register_tiled, attention.skipping):
     print(f"{rung.name:15} {found['flops']:12,} FLOP, {found['global_load_bytes']:8,} bytes loaded")
 
 # %% [markdown]
+# Here are two blocks of queries and two tiles of keys, and one tile of the four is left out. It holds only two keys, so
+# less than a quarter of the work goes.
+#
 # Blocks do not end together now: the last queries have the most keys. So they begin first, and the short ones fill what
 # is left at the end.
 #
@@ -428,9 +437,10 @@ show(decode.part_kernel)
 
 # %% [markdown]
 # In `head_by_head` a block has one head of q. In `grouped` it has up to four that share their keys.
+# A block has 16 teams, and each team loads the queries of the block's heads for itself.
 #
 # **Predict, then run.** Eight heads share one head of keys. There are 64 keys of 32 elements. How many times as many
-# bytes does `head_by_head` load?
+# bytes as `grouped` does `head_by_head` load?
 
 # %%
 guess = None  # times as many bytes
@@ -447,8 +457,9 @@ predict(guess, loads[0] / loads[1], unit="times as many bytes")
 print(f"{loads[0]:,} bytes head by head, {loads[1]:,} in groups of four; keys and values are {k.nbytes + v.nbytes:,}")
 
 # %% [markdown]
-# Two blocks share the eight heads, so keys are still read twice, the second time from the cache. The queries, which
-# every team loads for itself, count as well, since there are so few keys here.
+# In `grouped` two blocks share the eight heads, so keys are still read twice, the second time from the cache. With many
+# keys `head_by_head` would load four times as many bytes. Here keys are few, and the queries and the table of pages
+# (see below) count as well.
 #
 # ### Parts of the keys
 #
@@ -485,7 +496,7 @@ print("the same as side by side:", np.array_equal(paged, plain))
 #
 # ## The whole ladder
 #
-# Shares of the roof at the design sizes.
+# These are shares of the roof at the design sizes, without a mask.
 
 # %%
 plots.drawn(plots.ladder, "attention", family="heads of 64")
@@ -500,22 +511,26 @@ plots.drawn(plots.roofline, "attention")
 # Look at `materialised` first: both of its products are fast, and the scores between them go through memory. `online`
 # has the idea that saves these bytes, and is the slowest of all, since each thread multiplies what it has just loaded.
 # Tiles in shared memory bring a part of that back. Only with tiles in registers is a kernel without scores in memory
-# faster than the one with them. PyTorch's kernel is still ahead, by more for the longer heads.
+# faster than the one with them. `skipping` takes as long as `register_tiled`, since without a mask it skips nothing.
+# PyTorch's kernel is still ahead, by more for the longer heads.
 #
-# The roofline has the intensity of the definition, far to the right of its corner. So the ceiling of all rungs is that
+# The roofline has the intensity of the definition, far to the right of the ridge. So the ceiling of all rungs is that
 # of arithmetic, and the distance from it is what a rung loses.
 
 # %%
 plots.drawn(plots.sweep, "attention", family="sweep")
 
 # %% [markdown]
-# And NumPy on the CPU, with the scores in memory.
+# Beside the best rung, this is NumPy on the CPU, with the scores in memory.
 
 # %%
 plots.drawn(plots.cpu_gpu, "attention", family="sweep")
 
 # %% [markdown]
-# For a single query the ceiling is that of memory.
+# At the smallest size NumPy takes many times as long as the kernel alone. But with the call and the transfers the GPU
+# takes longer than NumPy: the work is too little to pay for them.
+#
+# For a single query the ceiling is that of memory. First many texts, then one text with more and more keys:
 
 # %%
 plots.drawn(plots.ladder, "decode", family="many texts")
@@ -524,6 +539,12 @@ plots.drawn(plots.ladder, "decode", family="many texts")
 plots.drawn(plots.sweep, "decode", family="one text")
 
 # %% [markdown]
+# For many texts `grouped` takes half the time of `head_by_head`. `split` adds nothing, since there are blocks enough.
+# For one text the rate of `grouped` hardly changes with the number of keys: it has a block for each head of keys.
+# `split` comes nearer to the ceiling as the text grows, because a longer text has more parts, and then longer ones.
+# PyTorch's function is far below all rungs in the first figure. In the second it is below `split`, and farther for
+# longer texts.
+#
 # ## What to take along
 #
 # - Between two fast kernels lies memory. What one writes and the next reads can cost as much as both compute.
@@ -587,7 +608,8 @@ check("attention/tiles", tiles_of)
 # %% [markdown]
 # ### More, without a check
 #
-# - For which numbers of keys are the scores fewer bytes than the inputs and the result? Does `materialised` win there?
+# - Up to how many keys do the scores take no more bytes than the inputs and the result? What speaks against
+#   `materialised` even there?
 # - A tile has 64 queries. With 128, keys and values would be read half as often. Which of the two limits, registers or
 #   shared memory, stands in the way?
 # - Take the digits again, with `window=1` and as many queries as keys. What comes out, and why?
@@ -670,8 +692,8 @@ print(f"up to {few[-1]} keys of 64; 128 queries would take {tall / 1024:.0f} KiB
 # *Few keys.* Up to $4d$ keys the scores are the smaller part. Even there `materialised` has four launches, and the
 # others one.
 #
-# *128 queries.* With 128 threads each would have as many sums and scores as now. But queries and weights in shared
-# memory would double, and then they are more than the 48 KiB that a block has without asking for more.
+# *128 queries.* With 128 threads, each would have as many sums and scores as now. But queries and weights in shared
+# memory would double. With the keys they are more than the 48 KiB that a block has without asking for more.
 #
 # *A window of one.* Each query sees the key at its own place alone. Its weight is 1, whatever the score is, so the
 # result is the value of that key.
