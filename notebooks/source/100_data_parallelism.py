@@ -618,9 +618,10 @@ knobs.turn(
 # since the alphas go on growing. Weak scaling comes much further, and that is why large trainings use it. The price is
 # a larger batch, and from some size on a larger batch needs no fewer steps.
 #
-# The knobs change which side of the border a step is on. Compare it with a roofline: examples per rank are the
-# intensity, since the computation grows with them, and the bytes do not. Bandwidth is the slope. Alpha has no place in
-# a roofline: it is what a launch is for a kernel.
+# The knobs change which side of the border a step is on. At the latency drawn here only the largest bandwidth moves 64
+# ranks out of the shaded region. With longer ones none does, so there latency matters more. Compare the border with a
+# roofline: examples per rank are the intensity, since the computation grows with them, and the bytes do not. Bandwidth
+# is the slope. Alpha has no place in a roofline: it is what a launch is for a kernel.
 #
 # ## What to take along
 #
