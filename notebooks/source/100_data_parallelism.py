@@ -105,7 +105,8 @@ def by_hand(parameters, x, y):
 
 
 # %% [markdown]
-# All programs of this chapter begin with the parameters of seed 0.
+# Training begins with the parameters of seed 0. Here is their loss for the first 32 examples, which are not shuffled
+# yet.
 
 
 # %%
@@ -172,6 +173,9 @@ four = parallel.ranks(4, train)
 four.report
 
 # %% [markdown]
+# The broadcasts in this report are those of the four arrays of parameters, at the beginning. Each step has an
+# all-reduce for each of the four gradients, and one for the loss.
+#
 # ## How equal is equal?
 #
 # In exact arithmetic four ranks compute what one does. Here sums are rounded, and four ranks add in another order.
@@ -401,8 +405,8 @@ for size in (2, 4, 8, 16):
 # %% [markdown]
 # The results have a deviation of 1. The fewer images a rank has, the worse are its own moments. The joint ones are off
 # by rounding. They cost three all-reduces of a few numbers, forwards, for each such layer. These are short messages,
-# and chapter 99 says what counts for short messages. So many networks normalise each example by itself, or accept the
-# ranks' own moments where a rank has many images.
+# and chapter 99 says what counts for short messages. That is why many networks normalise each example by itself, or
+# accept the ranks' own moments where a rank has many images.
 #
 # ## When is the sum made?
 #
@@ -451,12 +455,12 @@ figures.timelines(layers, [MIB // 2, 4 * MIB, 48 * MIB], RANKS, links)
 
 # %% [markdown]
 # Time goes to the right, and the dotted line is the end of the backward pass. Small buckets begin early, and keep the
-# links busy with messages that are too short. One big bucket has the least to send, and begins when nothing is left to
+# links busy with messages that are too short. One big bucket pays the fewest alphas, and begins when nothing is left to
 # overlap with. Buckets of 4 MiB are nearly hidden: what is left over is the sum of the last bucket. It can never be
 # hidden, since its gradients come last.
 #
 # We draw the end of the sums for all sizes of buckets. Clocks of simulated ranks check the line without overlap: these
-# ranks really send 12, 3 and 1 arrays. To save memory, arrays have a KiB here for each MiB of the figure, and links are
+# ranks really sum 12, 3 and 1 buckets. To save memory, arrays have a KiB here for each MiB of the figure, and links are
 # slower by the same factor, so that the model's times stay the same.
 
 
@@ -485,9 +489,9 @@ figures.bucket_sizes(layers, RANKS, links, sizes, clocks)
 # ## What a rank keeps
 #
 # Each rank has all parameters, all gradients, and all of the optimiser's state. The first two it needs in each pass.
-# But the state is needed for a step alone, and all ranks make the same step. So let rank r make the step of the r-th
-# part of the parameters, and keep the state of that part alone. The others are told the new parameters. This is the
-# first stage of *ZeRO*.
+# But the state is needed in the optimiser's step alone, and all ranks make the same step. So let rank r make the step
+# of the r-th part of the parameters, and keep the state of that part alone. The others are told the new parameters.
+# This is the first stage of *ZeRO*.
 #
 # An all-reduce in a ring has two halves: sums are made, then sums are told. In between, each rank has the sum of one
 # part. The optimiser goes there: `reduce_scatter` is the first half, the step changes the part, and `all_gather` is the
@@ -514,8 +518,8 @@ for size in (1, 2, 4, 8):
     print(f"{size} ranks: {found[0]:6,} bytes of state on each, sent in all: {sent}")
 
 # %% [markdown]
-# Adam keeps two numbers for each of the 1,210 parameters. 1,210 is no multiple of 4, so there the last part is filled
-# with zeros. (Part of what `all_gather` sends are the digests of `net.check()`.)
+# Adam keeps two numbers for each of the 1,210 parameters. 1,210 is no multiple of 4 or 8, so there the last part is
+# filled with zeros. (Part of what `all_gather` sends are the digests of `net.check()`.)
 #
 # **Predict, then run.** A network has 10⁹ parameters in float32, and is trained with Adam by 8 ranks. With the state
 # divided, how many GB does each rank keep of parameters, gradients and state?
@@ -531,8 +535,9 @@ figures.optimiser_state(count, [1, 2, 4, 8, 16, 32, 64])
 
 # %% [markdown]
 # One rank keeps 16 bytes a parameter, and half of it is Adam's state. That half is divided by the number of ranks. The
-# dotted line, parameters and gradients, is never passed. The next stages of ZeRO divide these as well. Gradients cost
-# no more messages. Parameters do, since every rank has to fetch them again for each pass.
+# dotted line is what parameters and gradients take: no bar ends below it. The next stages of ZeRO divide these as well.
+# To divide the gradients costs no more messages. To divide the parameters does, since every rank has to fetch them
+# again for each pass.
 #
 # ### Exercise: a sharded step
 
@@ -583,9 +588,9 @@ for size in counts:
     print(f"{size:3} ranks: {spent}, {divided(1).total / step.total:5.2f} times as fast as one")
 
 # %% [markdown]
-# With each doubling a rank computes half as long. The bytes that it sends stay at 2 n, and the alphas of the ring
-# double. From some number of ranks on it waits longer than it computes: the step is communication-bound. More ranks
-# make it longer again then.
+# With each doubling a rank computes half as long. The bytes that it sends stay nearly the same, about twice those of
+# the gradients, and the alphas of the ring double. From some number of ranks on it waits longer than it computes: the
+# step is communication-bound. More ranks soon make it longer again.
 #
 # Turn the knobs. Which bandwidth moves 64 ranks out of the shaded region? When does latency matter more than bandwidth?
 
@@ -609,12 +614,14 @@ knobs.turn(
 # %% [markdown]
 # On the left one batch is divided, and the line bends and falls. In the shaded region a rank waits longer than it
 # computes. On the right each rank has a batch of its own, however many ranks there are. Then the computation of a rank
-# stays, and so do its bytes: from a few ranks on the line runs beside the dotted one. That is why large trainings scale
-# weakly. The price is a larger batch, and from some size on a larger batch needs no fewer steps.
+# stays, and so do its bytes: from a few ranks on the line runs beside the dotted one. At its right end it bends, too,
+# since the alphas go on growing. Weak scaling comes much further, and that is why large trainings use it. The price is
+# a larger batch, and from some size on a larger batch needs no fewer steps.
 #
-# The knobs change which side of the border a step is on. Compare it with a roofline: examples per rank are the
-# intensity, since the computation grows with them, and the bytes do not. Bandwidth is the slope. Alpha has no place in
-# a roofline: it is what a launch is for a kernel.
+# The knobs change which side of the border a step is on. At the latency drawn here only the largest bandwidth moves 64
+# ranks out of the shaded region. With longer ones none does, so there latency matters more. Compare the border with a
+# roofline: examples per rank are the intensity, since the computation grows with them, and the bytes do not. Bandwidth
+# is the slope. Alpha has no place in a roofline: it is what a launch is for a kernel.
 #
 # ## What to take along
 #
@@ -636,7 +643,7 @@ knobs.turn(
 # 1. *Halving.* `overlap.timeline` takes another `algorithm`. Does the best size of buckets become smaller or larger
 #    with `all_reduce.halving`? Say why before you compute it.
 # 2. *A first bucket of its own.* PyTorch makes the first bucket 1 MiB and the others 25. Which of the two ends of the
-#    curve does that help?
+#    dashed curve does that help?
 #
 # ## Answers
 

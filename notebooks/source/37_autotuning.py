@@ -123,8 +123,8 @@ except tune.NothingAllowed as nothing:
     print(nothing)
 
 # %% [markdown]
-# **Your turn.** Write the restrictions of a transpose yourself, with registers added. Each of them is a resource of
-# [chapter 8](08_warps.ipynb) or 16.
+# **Your turn.** Write the restrictions of a transpose yourself, with registers added. The resources are those of
+# [chapter 8](08_warps.ipynb).
 
 # %%
 exercise("autotuning/refused_by")
@@ -205,6 +205,9 @@ for name in ("flops", "global_load_sectors", "shared_load_wavefronts", "barriers
     print(f"{name:24} from probes {told[name]:9,.0f}, counted as a whole {whole[name]:9,}")
 
 # %% [markdown]
+# It does. This product has two tiles with four steps each. A tile is the small probe and three times the difference of
+# the two: the large probe three times, less the small one twice. Both tiles together give the weights.
+#
 # ## From counts to a time
 #
 # Now each count can be divided by what a GPU does in a second. All parts of a GPU work at the same time, so the longest
@@ -219,7 +222,7 @@ show(tune.roofline_time)
 # blocks are resident, nobody fills that time.
 #
 # **Predict, then run.** A tile of 8 x 8 has four rows of threads, a single warp. A multiprocessor takes at most 32
-# blocks. What does the model say that bounds the transpose of the large matrix?
+# blocks. By the model, what bounds the transpose of the large matrix with this tile?
 
 # %%
 guess = None  # "memory", "L2 cache", "shared", "issue" or "waiting"
@@ -234,6 +237,9 @@ for c in ((8, 4, 1), (32, 8, 0), (32, 8, 1)):
     print(c, ", ".join(f"{name} {seconds * 1e6:.0f} us" for name, seconds in parts.items()))
 
 # %% [markdown]
+# The model takes the bandwidth of the data sheet, so its time for memory is shorter than the one at the beginning,
+# which was at the recorded bandwidth.
+#
 # With 32 blocks of 64 elements, a multiprocessor has 8 KiB on their way. That is too little: the memory could deliver
 # several times as much in the time that a load takes.
 #
@@ -259,7 +265,8 @@ predict(guess, min(three, key=lambda name: times.get(three[name], math.inf)), ch
 # %% [markdown]
 # The first has too little on its way. The second has one element a thread and 1,024 threads a block: only two blocks
 # fit, and both may wait at their barriers at the same time. Here is the whole *landscape*, with the better `pad` of
-# each. A number is the predicted time, as a multiple of the best. Where nothing can run, a restriction is named.
+# each. A number is the predicted time, as a multiple of the best, and the best have a frame. Where nothing can run, a
+# restriction is named.
 
 # %%
 estimated = {c: e.seconds for c, e in predicted.items()}
@@ -373,8 +380,9 @@ for factor in (None, 1.5):
 print(found.table(8))
 
 # %% [markdown]
-# "Verified" means: right, and not timed. In the interpreter it ends here, since its clock says nothing about a GPU. On
-# a GPU, `tune` goes on and times these, in turns, until the spread is known.
+# Here both factors leave the same number. "Verified" means: right, and not timed. In the interpreter it ends here,
+# since its clock says nothing about a GPU. On a GPU, `tune` goes on and times these, in turns, until the spread is
+# known.
 #
 # The factor is a bet on the model. If the fastest were predicted at twice the best, a factor of 1.5 would lose it. The
 # recorded times above suggest a more cautious rule, `factor=None`: prune what takes longer at its best than another one
@@ -396,8 +404,8 @@ predict(guess, {name: count * (2 + 20 * 0.3) for name, count in left.items()}, u
 #
 # ## Tuned for one shape, used for another
 #
-# Now the product. This time arithmetic is the bound, and the shape matters more. To keep it short we take a part of the
-# space: 16 columns a thread, and two groups.
+# Now the product. This time the multiprocessors are the bound and not the memory, and the shape matters more. To keep
+# it short we take a part of the space: 16 columns a thread, and two groups.
 
 # %%
 part = dataclasses.replace(products.SUBJECT, space=products.SPACE.narrowed(thread_n=(16,), groups=(2,)))
@@ -471,7 +479,8 @@ knobs.turn(draw, tuned_for=(tuned_for, (256, 512, 1024, 2048, 4096)))
 plots.drawn(plots.ladder, "fitted")
 
 # %% [markdown]
-# With this tile, the long sum has 16 blocks. `by_shape` has chosen another one, and is several times as fast.
+# With this tile, the long sum has 16 blocks. `by_shape` has chosen another one, and is several times as fast. `split_k`
+# goes on where a tile cannot help: it divides the sum among blocks, as in chapter 36.
 #
 # What belongs into a class? Whatever changes which configuration wins: about how large each extent is, and whether rows
 # can be read 16 bytes at a time. The dtype and the GPU have a place of their own in the record.
@@ -498,7 +507,7 @@ check("autotuning/shape_class", shape_class)
 # ## Where the bound changes
 #
 # Why do classes differ at all? Because another part is the longest. For one tile, and products of *n* x *n*, the figure
-# has the time of each part for a multiply-add. A part that is proportional to the work is a flat line.
+# has the time of four parts for a multiply-add. A part that is proportional to the work is a flat line.
 
 
 # %%
@@ -518,15 +527,18 @@ figure.legend(loc="outside right upper")
 figure
 
 # %% [markdown]
-# On the right arithmetic is the bound, and the lines are flat. On the left there are fewer tiles than multiprocessors:
-# arithmetic and waiting rise together, since a block takes as long as ever. Memory is never the bound of these square
-# products. For a transpose it nearly always was.
+# On the right arithmetic is the longest of the four, and all lines but that of memory are flat. On the left there are
+# fewer tiles than multiprocessors: arithmetic and waiting rise together, since a block takes as long as ever, and for
+# the smallest products waiting is longer. (The part `issue` is left out of the figure. It lies just above arithmetic,
+# since it has the same multiply-adds and some more instructions.) Memory is never the bound of these square products.
+# For a transpose with a good tile it was.
 #
 # ## What was tuned, and what was not
 #
 # A program asks for one thing: the configuration to use. `best` looks for a record of this GPU, dtype and class. The
 # record carries the digest of each source that its times depend on. If the kernel has changed since, the record is not
-# used. Then, and where nothing was tuned, the answer is the right configuration with the least predicted time.
+# used. Then, and where nothing was tuned, the answer is the configuration with the least predicted time of those that
+# were verified.
 
 # %%
 for gpu in ("nvidia-h200", "nvidia-h100-80gb-hbm3"):
@@ -589,8 +601,9 @@ assert check("autotuning/shape_class", answers.shape_class_answer)
 # *Without `whole_lines`.* All configurations with fewer threads than columns are wrong where a row is no multiple of
 # four elements, and right elsewhere.
 #
-# *A factor of 1.* The best and nothing else: of equal times the one whose parts add up to least. On the plateau that is
-# a matter of chance, and a model that is wrong by 10 % would hide the real winner.
+# *A factor of 1.* All that share the least predicted time, and nothing else. For the transpose that is the whole
+# plateau. For the product of 4096 x 4096 it is one tile, and tiles that are predicted a few per cent slower are pruned.
+# A model that is wrong by 10 % would hide the real winner among them.
 #
 # *Parts added up.* The plateau becomes a slope, since all parts count. Which order is nearer to the measured one can be
 # seen only where there are times.

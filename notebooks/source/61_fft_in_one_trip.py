@@ -19,7 +19,8 @@
 # [pmpp/kernels/fft/exchanges.py](../pmpp/kernels/fft/exchanges.py) below it.*
 #
 # [Chapter 58](58_fft.ipynb) ended with one trip through memory for lines of 16 to 4,096 points. Longer lines took three
-# trips, and very short ones were slow although they took one. Here are lines of 2 to 16 million points.
+# trips, and very short ones were slow although they took one. A trip reads each point once and writes it once. Here are
+# lines of 2 points and of 16 million, and of all powers of two in between.
 #
 # **The question of this chapter: is the time of a transform the number of its trips, and how few can there be?**
 
@@ -164,8 +165,9 @@ sectors(passes, 2048)
 # line, and reading it half a trip more.
 #
 # **Predict, then run.** The last pass of a column has radix r, and makes results $k = u + s m$, with $s = a / r$ and
-# $m < r$. So the root is one of j and u, times one of j and m. How many KiB do these two tables have for
-# $n = 2^{20}$, with $a = b = 1024$ and $r = 32$? An entry has 8 bytes.
+# $m < r$. So the root for j k is the root for j u, times the root for j s m: one table for all j and u, and one for all
+# j and m. How many KiB do these two tables have together for $n = 2^{20}$, with $a = b = 1024$ and $r = 32$? An entry
+# has 8 bytes.
 
 # %%
 guess = None  # KiB
@@ -188,7 +190,8 @@ show(one_trip.turned_kernel)
 sectors(lab.count(one_trip.two_trips, noise(1, 2**15)).reports, 2**15)
 
 # %% [markdown]
-# Both kernels store each sector once. The first one's loads are the points and the tables, which it reads from a cache.
+# Both kernels store each sector once. Loads above 1 are tables, which come from a cache. In the forms printed above,
+# `lines` is how many columns a block has, and a thread holds eight points for each of its `rows`.
 #
 # ### Exercise: columns turned
 #
@@ -245,6 +248,9 @@ print(f"{whole.shared_bytes:,} bytes of shared memory, {whole.counters['barriers
 sectors([whole], 2**13)
 
 # %% [markdown]
+# Loads above 1 are twiddle factors again: the second pass and the third read one for nearly each point. All lines have
+# the same factors, so a cache has them.
+#
 # Whole points would need two barriers an exchange, or one in the last. So half the memory costs about twice the
 # barriers, and a barrier costs little if other blocks work meanwhile. What it buys is one trip less.
 #
@@ -259,8 +265,8 @@ sectors([whole], 2**13)
 show(exchanges.padding)
 
 # %% [markdown]
-# **Predict, then run.** How many wavefronts does a warp's store after the first pass take without padding? 32 places of
-# 4 bytes apart, and a bank serves one word in a wavefront.
+# **Predict, then run.** How many wavefronts does a warp's store after the first pass take without padding? Neighbours
+# write 32 places apart, a place has 4 bytes, and a bank serves one word in a wavefront.
 
 
 # %%
@@ -280,8 +286,9 @@ for way in ("load", "store"):
     print(f"shared {way}s of 2^13 points: {wavefronts / requests:.2f} wavefronts a request")
 
 # %% [markdown]
-# All 32 lanes met in one bank, and now none do. The offsets from a thread's first place are constants of the kernel. So
-# padding costs no instruction there.
+# All 32 lanes met in one bank. Now each of them has a bank of its own. The second exchange of $2^{13}$ points needs no
+# padding at all. The offsets from a thread's first place are constants of the kernel, so padding costs no instruction
+# there.
 #
 # ### Exercise: an exchange in two parts
 
@@ -336,6 +343,8 @@ print(f"{rounds.shared_bytes:,} bytes of shared memory, {rounds.counters['barrie
 sectors([rounds], 2**14)
 
 # %% [markdown]
+# Two rounds take no more shared memory than a line of $2^{13}$ points does, and about twice its barriers.
+#
 # ## Short lines
 #
 # A line of 16 points fits into the registers of one thread: one butterfly, and no exchange. But look at how such
@@ -380,7 +389,7 @@ show(one_trip.short_kernel)
 #
 # ### Exercise: four points
 #
-# Write a transform that is one thread's, for lines so short that 32 bytes of a line are one sector.
+# Write a transform that is one thread's. Its lines have four points: 32 bytes, which are one sector.
 
 # %%
 exercise("one_trip/fours")
@@ -435,8 +444,17 @@ plots.drawn(plots.ladder, "one_trip", family="a matrix")
 plots.drawn(plots.ladder, "one_trip", family="short")
 
 # %% [markdown]
+# The second rung is near one half of a copy's rate, as its two trips say, for lines of $2^{13}$ points. For lines of
+# $2^{20}$ it stays further below. One trip takes lines of $2^{13}$ points most of the way to a copy: cuFFT comes a
+# little closer. For lines of 16 points `short_lines` nearly is a copy, and ahead of cuFFT; for lines of $2^{20}$
+# `two_trips` is slightly ahead of it.
+#
+# The first rung does not fit the count. It takes four trips for $2^{13}$ points, five for $2^{20}$ and one for 16, and
+# each time more than twice what these would take. So trips alone give a least time. Sectors that are used in part, and
+# loads of factors, come on top of it.
+#
 # Here are all lengths with the last rung, and again the lines of one, two and three trips. The claim of this chapter is
-# that a length lies at the line of its trips. Compare: one trip up to $2^{14}$, and two from there on.
+# that a length lies at the line of its trips. Compare: one trip up to $2^{14}$ points, and two beyond.
 
 # %%
 plots.drawn(by_length, "one_trip", "lengths", ("short_lines", "cupy.cufft"))
@@ -454,10 +472,11 @@ plots.drawn(plots.cpu_gpu, "one_trip", family="batches", xlabel="lines")
 # %% [markdown]
 # ## What to take along
 #
-# 1. Where memory is the bound, count trips. Instructions matter only when they no longer fit behind a trip.
-# 2. A multiprocessor's registers are its largest memory. Keep the data there, and use shared memory as a way.
+# 1. Where memory is the bound, count trips first, and then the sectors of each trip. Instructions matter only when they
+#    no longer fit behind a trip.
+# 2. A multiprocessor's registers are its largest memory. Keep the data there, and use shared memory to pass them on.
 # 3. An exchange need not hold everything at once. Parts and rounds trade barriers for memory.
-# 4. A matrix of any size takes two trips, if its second one works in place and the turning hides in the first.
+# 4. Longer lines take two trips as matrices. The first one also turns the results, and the second works in place.
 # 5. A table for pairs can be a product of two small ones.
 # 6. Work of a thread's own still has to be loaded by its warp together.
 #
@@ -465,8 +484,8 @@ plots.drawn(plots.cpu_gpu, "one_trip", family="batches", xlabel="lines")
 #
 # - The second trip of a line of $2^{20}$ points, 8 MiB, might find it in the cache, which has 60 MB. How would you
 #   launch the two kernels for 64 such lines, so that it does?
-# - Registers have room for two lines of $2^{13}$ points on a multiprocessor. Why is that so much better than one line
-#   of $2^{14}$?
+# - Registers have room for two lines of $2^{13}$ points on a multiprocessor. Why should a point take less time there
+#   than in one line of $2^{14}$?
 #
 # ## Answers
 #
