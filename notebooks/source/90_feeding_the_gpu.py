@@ -699,8 +699,8 @@ figures.steps(kept) if figures.rows(kept, "steps") else None
 # which. A graph is worth most for small batches, and little for large ones.
 #
 # Called, a step of PyTorch is launch-bound as well, except with the largest batch. There it takes as long as ours, and
-# longer with all others: its host looks at every operation anew, in C++. With a graph PyTorch's step is the shorter one for
-# the smallest batches and the largest one, and ours is for those between.
+# longer with all others: its host looks at every operation anew, in C++. With a graph PyTorch's step is the shorter
+# one for the smallest batches and the largest one, and ours is for those between.
 #
 # And there is another effect, which leads back to the loader. A host that is busy launching has no time to load. With
 # a graph it is free for most of the step, and can load while the kernels run. The timeline of a step that is called
