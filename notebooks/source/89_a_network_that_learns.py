@@ -479,12 +479,12 @@ except RecordError as error:
 
 # %% [markdown]
 # Operations that do the same work stand in one bar. Where a bar is much longer than its mark, the kernel leaves
-# something, or it is so short that starting it takes longer than the work. Most operations of LeNet-5 are of the
-# second kind, and the roofline says little about them. Its convolutions are of the first, above all backwards: they
-# take several times as long as the shortest operations, and come nowhere near their marks. Where bar and mark are
-# close, only another algorithm can help, or fusing two operations into one. A bar that ends before its mark has such
-# an algorithm: the mark counts the FLOP of the definition, and Winograd's convolution ([chapter
-# 68](68_winograd.ipynb)) takes fewer, forwards and, as [chapter 76](76_convolution_gradients.ipynb) shows, backwards.
+# something, or it is so short that starting it takes longer than the work. Most operations of LeNet-5 are of the second
+# kind, and the roofline says little about them. Its convolutions are of the first, above all backwards: there they
+# take longest of all, and come nowhere near their marks. Where bar and mark are close, only another algorithm can
+# help, or fusing two operations into one. A bar that ends before its mark has such an algorithm: the mark counts the
+# FLOP of the definition, and Winograd's convolution ([chapter 68](68_winograd.ipynb)) takes fewer, forwards and, as
+# [chapter 76](76_convolution_gradients.ipynb) shows, backwards.
 #
 # Each operation was timed alone, with an empty cache. In the step, a layer finds in the cache what the one before has
 # written. So the whole step, as a graph, can be faster than its parts.

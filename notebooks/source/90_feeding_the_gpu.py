@@ -403,9 +403,9 @@ figures.timelines(kept, captured=True)
 # gaps: what ends at the moment when the gap ends? That is what it waited for.
 #
 # In the first two pictures the host is the row without gaps. It gathers the images, and the kernels wait for it.
-# Working ahead has made the steps shorter, but not as short as the kernels. In the third picture a thread gathers.
-# (The host's *load* is then mostly waiting for the thread.) Now the kernels have only short gaps, and a copy stands in
-# each of them.
+# Working ahead has made the steps shorter, but not as short as the kernels. In the third picture a thread gathers, and
+# its row is the full one. (The host's *load* is then mostly waiting for the thread.) The thread takes longer for a
+# batch than the GPU for a step, so the kernels still have gaps, and a copy stands in each of them.
 #
 # So the copies do not overlap with the kernels here, although they have a stream of their own. Below the first
 # picture most of them begin at the moment when a step ends. This is the event `allocated`: a batch's memory comes
@@ -442,11 +442,12 @@ figures.fed(kept)
 # %% [markdown]
 # Where a curve lies on the roof, the way to the GPU is hidden completely. None of these curves gets there.
 #
-# With small batches the loader gains little or nothing over a copy through pinned memory without working ahead: its
-# events and its memory cost host time, and the host is the bound there. A thread hardly helps. To hand a batch from one
-# thread to another costs host time, too, and of two threads only one at a time runs Python. A small batch takes little
-# else. With larger batches most of the time goes into copying images inside NumPy, which another thread need not wait
-# for. There the thread pays, since the host gathers and launches at the same time.
+# Except with the largest batch the loader gains little or nothing over a copy through pinned memory without working
+# ahead: its events and its memory cost host time, and the host is the bound. With small batches a thread hardly helps,
+# and can even cost time. To hand a batch from one thread to another costs host time, too, and of two threads only one
+# at a time runs Python. A small batch takes little else. With larger batches most of the time goes into copying images
+# inside NumPy, which another thread need not wait for. There the thread pays, since the host gathers and launches at
+# the same time.
 #
 # PyTorch's two curves show what a batch costs that is put together example by example: that curve stays low, and a
 # larger batch hardly lifts it. With the indices of whole batches PyTorch's loader is better than the best of ours at
@@ -504,9 +505,9 @@ if found := figures.rows(kept, "chunks"):
         print(f"{row['pieces']:3} pieces: recorded {row['us']:6.0f} us, the model {again:6.0f} us")
 
 # %% [markdown]
-# The last row had to agree, since it was used. The rows between are the test: now the model, too, rises at the end. In
-# the middle it is somewhat too fast, since it takes each part to be as fast beside the others as alone. Choose pieces
-# that take longer than it takes to queue them. Queue such a pipeline yourself:
+# The last row had to agree, since it was used. The rows between are the test: now the model, too, rises at the end,
+# though later than the record. Before that it is too fast, since it takes each part to be as fast beside the others as
+# alone. Choose pieces that take longer than it takes to queue them. Queue such a pipeline yourself:
 
 # %%
 exercise("feeding/pieces")
@@ -697,9 +698,9 @@ figures.steps(kept) if figures.rows(kept, "steps") else None
 # larger batch costs little more. For large ones it is memory or arithmetic, and the roofline of chapter 20 says by
 # which. A graph is worth most for small batches, and little for large ones.
 #
-# Called, a step of PyTorch is launch-bound as well, and takes longer than ours: its host looks at every operation anew,
-# in C++. With a graph PyTorch's step is the shorter one for the smallest batches and the largest one, and ours is for
-# those between.
+# Called, a step of PyTorch is launch-bound as well, except with the largest batch. There it takes as long as ours, and
+# longer with all others: its host looks at every operation anew, in C++. With a graph PyTorch's step is the shorter
+# one for the smallest batches and the largest one, and ours is for those between.
 #
 # And there is another effect, which leads back to the loader. A host that is busy launching has no time to load. With
 # a graph it is free for most of the step, and can load while the kernels run. The timeline of a step that is called

@@ -273,8 +273,8 @@ predict(guess, mystery["A"], choices=CASES)
 # the host reads all results when the training is over. If such work must be done on the host, do it rarely, or in
 # another thread.
 #
-# The gaps that are left in the next picture are mostly the recorder's own. It makes each launch longer, and a short
-# step suffers most. So `gain` takes the time of a step from runs without a recorder.
+# In the next picture the GPU is idle mostly at the beginning, until the first graph is there. A recorder makes each
+# launch longer. So `gain` takes the time of a step from runs without a recorder.
 
 # %%
 picture("A", cured=True)
@@ -327,6 +327,9 @@ picture("B", cured=True)
 gain("B")
 
 # %% [markdown]
+# Most of the idle share that is left is the recorder's: it makes so short a step more than twice as long, as the table
+# below *What profilers say* shows.
+#
 # A larger batch would have helped, too: the kernels become longer, and the number of launches stays. But it changes
 # what is trained, and a graph does not.
 #
@@ -523,8 +526,9 @@ gain("E")
 # The copies are shorter now, and the host no longer waits for them. It still waits for the table at the end of the
 # update. So the GPU has nothing queued when the next step begins: that is the next thing to cure.
 #
-# One trap is in the program: `own_stream`. Work on CUDA's default stream waits for all other streams, and they wait
-# for it. As long as the kernels are queued there, no copy overlaps them, whatever stream the copy has.
+# The programs of this chapter avoid one trap: their kernels have a stream of their own (`own_stream`). Work on CUDA's
+# default stream waits for all ordinary streams, and they wait for it. Copies on such a stream would not overlap
+# kernels that are queued there.
 #
 # ### Case F
 
@@ -595,6 +599,9 @@ else:
 # Where our busy time is much longer than CUPTI's, there are many kernels that take a microsecond or two: an event has
 # a cost on the GPU as well. With the recorder a step takes longer in every row. For a graph our recorder has one span
 # from its beginning to its end, and does not see the gaps between its kernels.
+#
+# The rows of *launches* have the two parts of its cure. One update for all has half as many launches, but alone it
+# gains nothing here: the host is still the bound. Almost all of the gain is the graph's.
 #
 # To use PyTorch's profiler yourself, put the steps into `with torch.profiler.profile() as p:`, and print
 # `p.key_averages().table()`, or write a file for a viewer by `p.export_chrome_trace("trace.json")`.

@@ -611,8 +611,8 @@ None
 # %% [markdown]
 # The plain step of ResNet-18 rises steeply first, since its early layers have the largest images. Its late layers have
 # most of the weights but small images, and the curve becomes flat. On the way back the order is reversed: what keeps
-# most is freed last. The peaks in the list are higher than those of the curve, because they include what kernels need
-# while they run.
+# most is freed last. The peaks in the list can be higher than those of the curve, because they include what kernels
+# need while they run.
 
 # %%
 if record["rows"]:
@@ -635,9 +635,9 @@ if record["rows"]:
 # Parts do lower the peak. What they cost depends on what bounds a step. In the plain steps the kernels take longer than
 # the host needs to launch them. There checkpointing costs what was said above: a forward pass more, which is about a
 # third of the time for ResNet-18. Four parts have four times as many launches for the same work. Where the kernels of a
-# part are short, the host becomes the bound, and the step takes two or three times as long. With ResNet-18 and 512
-# images a part is long enough to hide its launches, and four parts cost little. A CUDA graph ([chapter
-# 22](22_launches.ipynb)) makes launches cheap.
+# part are short, the host becomes the bound, and the step takes more than twice as long. With ResNet-18 and 512 images
+# a part is long enough to hide its launches, and four parts cost less time than checkpointing does. A CUDA graph
+# ([chapter 22](22_launches.ipynb)) makes launches cheap.
 #
 # ## What to take along
 #
@@ -716,8 +716,8 @@ def epoch_answer(net, optimizer, training, held_out):
 check("memory/leak", epoch_answer)
 
 # %% [markdown]
-# *Which layer?* The second convolution and the ReLU behind it keep most, four channels of 8 x 8 for each image. To
-# compute them again costs the most as well. A ReLU alone, or a normalisation, is cheap to compute and large to keep:
+# *Which layer?* Both convolutions and the ReLUs behind them add the same, four channels of 8 x 8 for each image. To
+# compute a convolution again costs most. A ReLU, or a normalisation, is cheap to compute and as large to keep:
 # checkpoint those first.
 
 
