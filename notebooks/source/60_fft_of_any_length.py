@@ -635,8 +635,7 @@ plots.drawn(plots.cpu_gpu, "any_length", family="batches", xlabel="lines")
 # 5. An odd pitch keeps the banks apart.
 # 6. Sizes that are constants cost little to divide by.
 #
-# `fft.fft`, `ifft`, `rfft` and `irfft` take any length: powers of two by the last rung of chapter 58, all others by
-# what this chapter built.
+# `fft.fft`, `ifft`, `rfft` and `irfft` take any length, and all that are no powers of two by what this chapter built.
 #
 # ## Exercises
 #

@@ -480,6 +480,8 @@ plots.drawn(plots.cpu_gpu, "one_trip", family="batches", xlabel="lines")
 # 5. A table for pairs can be a product of two small ones.
 # 6. Work of a thread's own still has to be loaded by its warp together.
 #
+# `fft.fft` and `fft.ifft` transform lines of a power of two with the last rung of this chapter.
+#
 # ### Questions to think about
 #
 # - The second trip of a line of $2^{20}$ points, 8 MiB, might find it in the cache, which has 60 MB. How would you

@@ -5,12 +5,12 @@ The room is `pmpp.kernels.fft.ladder`, and its chapter notebooks/58_fft.ipynb. L
 room of their own, `pmpp.kernels.fft.any_length`, with notebooks/60_fft_of_any_length.ipynb; `any_length_real` has those
 of real numbers, and `any_length_planes` those along any axes. `pmpp.kernels.fft.one_trip`, with
 notebooks/61_fft_in_one_trip.ipynb, has short and long lines of powers of two in the fewest trips through memory.
-`fft`, `ifft`, `rfft` and `irfft` take any length, and the rung to use.
+`fft`, `ifft`, `rfft` and `irfft` take any length, and the room and the rung to use.
 """
 
 import numpy as np
 
-from pmpp.kernels.fft import any_length, any_length_real, real
+from pmpp.kernels.fft import any_length, any_length_real, one_trip, real
 from pmpp.kernels.fft.any_length_planes import fftn
 from pmpp.kernels.fft.butterflies import checked_axes
 from pmpp.kernels.fft.ladder import *
@@ -53,18 +53,24 @@ def ifft(x, axes=1, *, norm="backward", out=None, stream=0):
 def _transform(x, inverse, axes, norm, out, stream):
     x = device.as_input("x", x, dtypes=np.complex64, stream=device.as_stream(stream))
     axes = checked_axes("x", axes, x.shape)
-    if _powers_of_two(x.shape[-axes:], norm):
+    powers = _powers_of_two(x.shape[-axes:])
+    if powers and _backward(norm) and (axes == 2 or x.shape[-1] > any_length.MOST):
         return vectorised(x, inverse, axes, out=out, stream=stream)
     if axes == 1:
-        return any_length.fused(x, inverse, norm, out=out, stream=stream)
+        rung = one_trip.short_lines if powers else any_length.fused
+        return rung(x, inverse, norm, out=out, stream=stream)
     if out is not None:
         raise ValueError('out must be None for two axes that are not both powers of two with norm="backward"')
     return fftn(x, (-2, -1), inverse, norm, stream=stream)
 
 
-def _powers_of_two(lengths, norm):
-    """Whether the rooms for powers of two have the transform. They refuse an axis without elements by name."""
-    return isinstance(norm, str) and norm == "backward" and all(n & (n - 1) == 0 for n in lengths)
+def _powers_of_two(lengths):
+    """Whether the rooms for powers of two have these lengths. They refuse an axis without elements by name."""
+    return all(n & (n - 1) == 0 for n in lengths)
+
+
+def _backward(norm):
+    return isinstance(norm, str) and norm == "backward"
 
 
 def rfft(x, axes=1, *, norm="backward", stream=0):
@@ -83,7 +89,7 @@ def rfft(x, axes=1, *, norm="backward", stream=0):
     """
     x = device.as_input("x", x, dtypes=np.float32, stream=device.as_stream(stream))
     axes = checked_axes("x", axes, x.shape)
-    if _powers_of_two(x.shape[-axes:], norm) and x.shape[-1] > 1:
+    if _powers_of_two(x.shape[-axes:]) and _backward(norm) and x.shape[-1] > 1:
         return real.rfft(x, axes, stream=stream)
     half = any_length_real.rfft(x, norm, stream=stream)
     return half if axes == 1 else fftn(half, (-2,), False, norm, stream=stream)
@@ -107,7 +113,7 @@ def irfft(x, axes=1, *, n=None, norm="backward", stream=0):
     x = device.as_input("x", x, dtypes=np.complex64, stream=device.as_stream(stream))
     axes = checked_axes("x", axes, x.shape)
     h = x.shape[-1] - 1
-    if n is None and h and _powers_of_two((h, *x.shape[-axes:-1]), norm):
+    if n is None and h and _powers_of_two((h, *x.shape[-axes:-1])) and _backward(norm):
         return real.irfft(x, axes, stream=stream)
     whole = x if axes == 1 else fftn(x, (-2,), True, norm, stream=stream)
     return any_length_real.irfft(whole, n, norm, stream=stream)

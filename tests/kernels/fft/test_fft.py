@@ -235,6 +235,15 @@ def test_the_plain_functions_of_real_numbers_take_any_length(shape, norm):
             close(device.to_host(fft.irfft(half.astype(C64), axes, norm=norm)), even, F32)
 
 
+@interpreter_only
+@pytest.mark.parametrize(("n", "kernel"), [(4, "short_lines_kernel"), (64, "lines_in_a_block_kernel")])
+@each_norm
+def test_lines_of_a_power_of_two_take_one_trip(n, kernel, norm):
+    with simt.record() as reports:
+        fft.fft(noise((2, n)), norm=norm)
+    assert [report.kernel for report in reports] == [kernel]
+
+
 def test_an_output_of_the_plain_functions():
     for n in (8, 6):
         x, out = noise((3, n)), device.empty((3, n), C64)
