@@ -50,6 +50,8 @@ def _refused_cases(rng):
         "a register too many": (32, 16, 1, 129),
         "many registers of many threads": (32, 32, 1, many),
         "two faults": (128, 16, 1, 60),
+        "threads and rows": (64, 24, 0, 24),
+        "shared memory and registers": (128, 8, 0, 100),
         "three faults": (256, 8, 1, 255),
     }
 
@@ -93,6 +95,16 @@ def _as_many(side, rows, pad, each):
 def _last(side, rows, pad, each):
     over = side % rows, side * rows > THREADS, 4 * side * (side + pad) > SHARED, side * rows * each > REGISTERS
     return max(number * bool(refused) for number, refused in enumerate(over, start=1))
+
+
+def _in_order(*numbers):
+    """Asks for the restrictions in this order."""
+
+    def one(side, rows, pad, each):
+        over = side % rows, side * rows > THREADS, 4 * side * (side + pad) > SHARED, side * rows * each > REGISTERS
+        return next((number for number in numbers if over[number - 1]), 0)
+
+    return one
 
 
 # -------------------------------------------------------------------------------------------------------- predicted
@@ -232,6 +244,8 @@ EXERCISES = (
             ),
             Trap("limit refused", "At most 1,024 means that 1,024 can run: compare with >, not >=.", _each(_as_many)),
             Trap("last restriction", "Of several restrictions the first is asked for.", _each(_last)),
+            Trap("order of 1 and 2", "Restriction 1 is asked for before restriction 2.", _each(_in_order(2, 1, 3, 4))),
+            Trap("order of 3 and 4", "Restriction 3 is asked for before restriction 4.", _each(_in_order(1, 2, 4, 3))),
         ),
     ),
     Exercise(

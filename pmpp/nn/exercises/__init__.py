@@ -7,16 +7,13 @@ package holds ``EXERCISES``, a tuple of `Exercise`.
 
 from __future__ import annotations
 
-import difflib
 import html
-import importlib
 import pkgutil
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pmpp.lab.teach.exercise import Verdict
-from pmpp.lab.teach.source import in_notebook
+from pmpp.lab.teach.exercise import Verdict, in_modules, named, shown
 from pmpp.nn import tape
 
 __all__ = ["Exercise", "Mistake", "check", "exercise", "exercises"]
@@ -62,17 +59,12 @@ class Exercise:
 
 def exercises() -> dict[str, Exercise]:
     """Every exercise by name."""
-    names = [info.name for info in pkgutil.iter_modules(__path__, f"{__name__}.")]
-    return {one.name: one for name in names for one in importlib.import_module(name).EXERCISES}
+    return in_modules(info.name for info in pkgutil.iter_modules(__path__, f"{__name__}."))
 
 
 def exercise(name: str) -> Exercise:
     """The exercise of that name; a notebook shows its task and its hints. ValueError if there is none."""
-    found = exercises()
-    if name not in found:
-        close = difflib.get_close_matches(name, found, n=3, cutoff=0.3) or sorted(found)
-        raise ValueError(f"there is no exercise {name!r}; there is {', '.join(map(repr, close))}")
-    return found[name]
+    return named(name, exercises())
 
 
 def judged(one: Exercise, answer: typing.Any) -> Verdict:
@@ -91,7 +83,4 @@ def judged(one: Exercise, answer: typing.Any) -> Verdict:
 
 def check(name: str, answer: typing.Any) -> Verdict:
     """Judge an answer. A notebook shows the Verdict that a cell ends in; elsewhere it is printed."""
-    verdict = judged(exercise(name), answer)
-    if not in_notebook():
-        print(verdict)
-    return verdict
+    return shown(judged(exercise(name), answer))

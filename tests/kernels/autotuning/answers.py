@@ -93,6 +93,30 @@ def the_last_one(side, rows, pad, registers):
     return code
 
 
+@wrong(REFUSED, "order of 1 and 2", "with threads and rows")
+@each
+def threads_first(side, rows, pad, registers):
+    if side * rows > 1024:
+        return 2
+    if side % rows:
+        return 1
+    if 4 * side * (side + pad) > 49152:
+        return 3
+    return 4 if side * rows * registers > 65536 else 0
+
+
+@wrong(REFUSED, "order of 3 and 4", "with shared memory and registers")
+@each
+def registers_first(side, rows, pad, registers):
+    if side % rows:
+        return 1
+    if side * rows > 1024:
+        return 2
+    if side * rows * registers > 65536:
+        return 4
+    return 3 if 4 * side * (side + pad) > 49152 else 0
+
+
 @wrong(REFUSED, "wrong result", "a tile that can run")
 @each
 def says_true(side, rows, pad, registers):
