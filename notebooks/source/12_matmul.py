@@ -1108,7 +1108,7 @@ assert check("matmul/gemv", answers.gemv_answer)
 thread = np.arange(32)
 for pitch in (matmul.SIDE, matmul.PITCH):
     banks = (thread % matmul.DEPTH * pitch + thread // matmul.DEPTH) % 32
-    print(f"a pitch of {pitch}: {np.bincount(banks).max()} wavefronts for a store into A's tile")
+    print(f"a pitch of {pitch}: wavefronts for a store into A's tile: {np.bincount(banks).max()}")
 
 # %% [markdown]
 # Go on with [chapter 16](16_transpose.ipynb): how threads should ask memory for what they need.

@@ -355,7 +355,7 @@ print(over_axes.WANTED, "blocks,", over_axes.WANTED * 256 * 64 / 2**20, "MiB on 
 many = (rng.standard_normal(40_000) + 3).astype(np.float32)
 for rung in (over_axes.vectorised, over_axes.split):
     counted = lab.count(rung, many, None, "var")
-    launches = ", ".join(f"{run.kernel} with {run.grid[0]} blocks" for run in counted.reports)
+    launches = "; ".join(f"{run.kernel}, blocks: {run.grid[0]}" for run in counted.reports)
     print(f"{rung.name:10} {float(counted.result):.9f}  {launches}")
 print(f"float64    {many.astype(np.float64).var():.9f}")
 

@@ -67,7 +67,7 @@ def total(rung, x, grid=None):
 
 
 for grid in (1, 2, 4, 8, 16):
-    print(f"{grid:2} blocks: {total(numerics.one_after_another, deviation, grid):.7f}")
+    print(f"blocks {grid:2}: {total(numerics.one_after_another, deviation, grid):.7f}")
 
 # %% [markdown]
 # Not even the first digit is certain. A program that picks its grid by the number of multiprocessors, as most fast ones

@@ -234,7 +234,7 @@ for images in (32, 1):
     layers = definition.resnet50(images)
     left = sum(times for layer, times in layers.items() if layer.cost.intensity < ceilings.ridge)
     least = sum(times * roofline.bound(layer.cost, ceilings).seconds for layer, times in layers.items())
-    print(f"{images:2} images: {left} layers left of the ridge; at least {least * 1e3:.2f} ms for all 53")
+    print(f"batch of {images:2}: {left} layers left of the ridge; at least {least * 1e3:.2f} ms for all 53")
 
 # %%
 figure, ax = chart(3.2)
@@ -705,7 +705,7 @@ assert check("direct/depthwise", solutions.depthwise_answer)
 for channels in (1, 2, 4, 8, 16, 32, 64):
     grouped = Layer(32, 64, 56, 56, 64, 3, 3, padding=(1, 1), groups=64 // channels)
     side = "right" if grouped.cost.intensity > ceilings.ridge else "left"
-    print(f"{channels:2} channels per group: {grouped.cost.intensity:6.2f} FLOP/byte, {side} of the ridge")
+    print(f"channels per group {channels:2}: {grouped.cost.intensity:6.2f} FLOP/byte, {side} of the ridge")
 for r in (3, 7, 15):
     print(f"{r:2} x {r:2}: {(8 + r - 1) * (32 + r - 1) / (8 * 32):.2f} numbers of the patch for each output")
 

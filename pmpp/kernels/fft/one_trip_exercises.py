@@ -196,7 +196,8 @@ EXERCISES = (
     Exercise(
         "one_trip/fours",
         task="x has lines of four points. Thread i loads each point of line i once and transforms the line in "
-        f"registers: result k is the sum of x[i, j] exp(-2 pi i j k / 4) over all j. The launch has {BLOCK} threads a block.",
+        "registers: result k is the sum of x[i, j] exp(-2 pi i j k / 4) over all j. The launch has "
+        f"{BLOCK} threads a block.",
         parameters="x, out",
         cases=_fours_cases,
         answer=fours_answer,
