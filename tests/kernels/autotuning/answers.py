@@ -161,6 +161,18 @@ def without_a_tail(nbytes, flops, wavefronts, blocks, sms, clock, bandwidth, pea
     return np.maximum.reduce([nbytes / bandwidth, flops / peak, wavefronts / sms / clock])
 
 
+@wrong(PREDICTED, "no tail for shared memory", "bank conflicts in a block too many")
+def a_tail_for_arithmetic(nbytes, flops, wavefronts, blocks, sms, clock, bandwidth, peak):
+    tail = np.ceil(blocks / sms) * sms / blocks
+    return np.maximum.reduce([nbytes / bandwidth, tail * flops / peak, wavefronts / sms / clock])
+
+
+@wrong(PREDICTED, "no tail for arithmetic", "with a block too many")
+def a_tail_for_wavefronts(nbytes, flops, wavefronts, blocks, sms, clock, bandwidth, peak):
+    tail = np.ceil(blocks / sms) * sms / blocks
+    return np.maximum.reduce([nbytes / bandwidth, flops / peak, tail * wavefronts / sms / clock])
+
+
 @wrong(PREDICTED, "tail for memory", "wait for memory")
 def a_tail_for_all(nbytes, flops, wavefronts, blocks, sms, clock, bandwidth, peak):
     longest = np.maximum.reduce([nbytes / bandwidth, flops / peak, wavefronts / sms / clock])
@@ -221,6 +233,18 @@ def last_power(m, n):
 def nearest_on_the_line(m, n):
     powers = 4 ** np.arange(10)
     return np.array([*(int(np.argmin(abs(powers - extent))) for extent in (m, n)), int(n % 4 == 0)])
+
+
+@wrong(CLASS, "exponents exchanged", "with 4 x 16")
+@each_shape
+def columns_first(m, n):
+    return round(math.log2(n) / 2), round(math.log2(m) / 2), int(n % 4 == 0)
+
+
+@wrong(CLASS, "powers for exponents", "with 4 x 16")
+@each_shape
+def the_powers(m, n):
+    return 4 ** round(math.log(m, 4)), 4 ** round(math.log(n, 4)), int(n % 4 == 0)
 
 
 @wrong(CLASS, "powers of 2")
