@@ -515,7 +515,7 @@ def kept(group):
 for size in (1, 2, 4, 8):
     found = parallel.ranks(size, kept)
     sent = {kind: found.report.kinds[kind][2] for kind in ("reduce_scatter", "all_gather")}
-    print(f"{size} ranks: {found[0]:6,} bytes of state on each, sent in all: {sent}")
+    print(f"ranks {size}: {found[0]:6,} bytes of state on each, sent in all: {sent}")
 
 # %% [markdown]
 # Adam keeps two numbers for each of the 1,210 parameters. 1,210 is no multiple of 4 or 8, so there the last part is

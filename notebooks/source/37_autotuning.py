@@ -507,13 +507,13 @@ check("autotuning/shape_class", shape_class)
 # ## Where the bound changes
 #
 # Why do classes differ at all? Because another part is the longest. For one tile, and products of *n* x *n*, the figure
-# has the time of four parts for a multiply-add. A part that is proportional to the work is a flat line.
+# has the time of five parts for a multiply-add. A part that is proportional to the work is a flat line.
 
 
 # %%
 def parts_over(configuration, sizes):
     found = [tune.predictions(part, (n,) * 3, gpu=h200)[configuration].parts for n in sizes]
-    names = ("memory", "arithmetic", "L2 cache", "waiting")
+    names = ("memory", "arithmetic", "L2 cache", "waiting", "issue")
     return {name: [one[name] / n**3 * 1e12 for n, one in zip(sizes, found, strict=True)] for name in names}
 
 
@@ -527,11 +527,11 @@ figure.legend(loc="outside right upper")
 figure
 
 # %% [markdown]
-# On the right arithmetic is the longest of the four, and all lines but that of memory are flat. On the left there are
-# fewer tiles than multiprocessors: arithmetic and waiting rise together, since a block takes as long as ever, and for
-# the smallest products waiting is longer. (The part `issue` is left out of the figure. It lies just above arithmetic,
-# since it has the same multiply-adds and some more instructions.) Memory is never the bound of these square products.
-# For a transpose with a good tile it was.
+# On the right `issue` is the longest of the five, and all lines but that of memory are flat. It lies just above
+# arithmetic, since it has the same multiply-adds and some more instructions. On the left there are fewer tiles than
+# multiprocessors: arithmetic, issue and waiting rise together, since a block takes as long as ever, and for the
+# smallest products waiting is the longest. The sixth part, `shared`, is left out of the figure: it is never the
+# longest. Memory is never the bound of these square products. For a transpose with a good tile it was.
 #
 # ## What was tuned, and what was not
 #

@@ -331,15 +331,16 @@ def saved():
     (figure, ax), depths = chart(3.6), np.array([2**i for i in range(4, 13)])
     marks = {"batched": (2, "o", "-"), "one_pass": (1, "s", "--")}  # passes of a bias and a GELU
     for (name, (passes, mark, line)), colour in zip(marks.items(), plots.COLOURS, strict=False):
-        ax.plot(depths, passes * 4 * ridge / depths, line, color=colour, label=f"{name}, at least")
+        ax.plot(depths, passes * 4 * ridge / depths, line, color=colour, label=f"{name}, formula")
         for (family, _, who), entry in times.items():
             if (family, who) == ("depth", name):
                 least = times[family, entry.workload, "epilogue"].seconds
                 share = (entry.seconds - least) / (entry.flops / ceilings.fma_f32)
-                ax.plot(entry.sizes["k"], share, mark, color=colour)
+                ax.plot(entry.sizes["k"], share, mark, color=colour, label=f"{name}, measured")
     ax.set(xscale="log", yscale="log", xlabel="K", ylabel="time of the passes / of the product")
     ax.axhline(0.1, color=palette.INK, lw=1)
-    figure.legend(loc="outside right upper")
+    handles = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))  # one for all marks of a rung
+    figure.legend(handles.values(), handles, loc="outside right upper")
     foot(figure, source)
     return figure
 

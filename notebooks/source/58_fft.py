@@ -220,7 +220,7 @@ print(f"The definition has {by_definition / by_butterflies:.0f} times as many.")
 n, s = 8, 1
 while s <= n:
     spectra = [" ".join(str(point) for point in range(m, n, n // s)) for m in range(n // s)]
-    print(f"spectra of {s} points:  " + "  |  ".join(spectra))
+    print(f"spectra of length {s}:  " + "  |  ".join(spectra))
     s *= 2
 
 # %%

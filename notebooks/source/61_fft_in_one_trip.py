@@ -330,7 +330,7 @@ for bits in (10, 12, 13, 14):
     form = one_trip.lines_of(1 << bits)
     registers = form.threads * one_trip.registers(form)
     held = min(65536 // registers, 228 * 1024 // (4 * form.words + 1024))
-    print(f"2^{bits}: {registers:6,} registers and {4 * form.words:6,} bytes a block: {held} blocks")
+    print(f"2^{bits}: {registers:6,} registers and {4 * form.words:6,} bytes a block: {held} block{'s' * (held > 1)}")
 
 # %% [markdown]
 # One block has the multiprocessor for itself. While it waits for its line, nobody computes, and while it computes,

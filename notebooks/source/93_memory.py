@@ -392,7 +392,7 @@ plain = found[0]
 for k, (gradient, peak, calls) in found.items():
     same = "the same" if (gradient == plain[0]).all() else "another"
     rule = f"{k + 16 / k:4.0f}" if k else "  16"
-    print(f"{k:2} parts: peak {peak / one:4.1f} activations (rule {rule}), {calls} layers forwards, {same} gradient")
+    print(f"parts {k:2}: peak {peak / one:4.1f} activations (rule {rule}), {calls} layers forwards, {same} gradient")
 
 # %%
 counts = np.array([1, 2, 4, 8, 16])
@@ -408,8 +408,9 @@ ax.legend()
 None
 
 # %% [markdown]
-# The measured curve has the form of the rule. It lies above it by what every backward pass needs: the gradient that
-# arrives and the one that leaves. One part, or sixteen, save nothing at all.
+# The measured curve has the form of the rule, and lies one activation above it: the gradient that has arrived at the
+# end of a part waits while the part is computed again. On the way back through the part nothing is added, since each
+# layer gives up an activation when it makes a gradient. One part, or sixteen, save nothing at all.
 #
 # The price is one more forward pass. A backward pass computes two gradients, by the input and by the weights, and costs
 # about as much as two forward passes. So a step of three units becomes one of four: a third more time. What is made of

@@ -63,6 +63,15 @@ def divided_by_its_own_count(group, gradient, count):
         return device.to_host(group.all_reduce(gradient * np.float32(count))) / np.float32(count * group.size)
 
 
+def divided_by_its_own_count_alone(group, gradient, count):
+    return device.to_host(group.all_reduce(gradient * np.float32(count))) / np.float32(max(count, 1))
+
+
+def the_mean_at_rank_0(group, gradient, count):
+    found = by_two_sums(group, gradient, count)
+    return 0 * gradient if group.rank else found
+
+
 def its_own(group, gradient, count):
     return gradient
 
@@ -159,8 +168,8 @@ def reduce_gradients(group, net, op):
         group.all_reduce(parameter.grad.array, op, out=parameter.grad.array)
 
 
-def training(*, begin=True, op="mean", divide=True, when="last", clear=True, step=True):
-    """A training with mistakes."""
+def training(*, begin=True, op="mean", divide=True, when="last", clear=True, step=True, each=""):
+    """A training with mistakes; ``each`` names what is done for each piece instead of for each step."""
 
     def answer(group, net, steps, lr):
         if begin:
@@ -170,9 +179,13 @@ def training(*, begin=True, op="mean", divide=True, when="last", clear=True, ste
             if clear:
                 optimizer.zero_grad()
             for k, piece in enumerate(pieces):
+                if "zero_grad" in each:
+                    optimizer.zero_grad()
                 (loss_of(net, piece) * (1 / len(pieces) if divide else 1)).backward()
                 if {"first": k == 0, "last": k == len(pieces) - 1, "each": True, "never": False}[when]:
                     reduce_gradients(group, net, op)
+                if "step" in each:
+                    optimizer.step()
             if step:
                 optimizer.step()
 
@@ -188,6 +201,10 @@ never_averaged = training(when="never")
 gradients_kept = training(clear=False)
 never_steps = training(step=False)
 two_mistakes = training(begin=False, op="sum")
+a_step_for_each_piece = training(when="each", each="step", step=False)
+a_whole_step_for_each_piece = training(when="each", each="zero_grad step", step=False, divide=False)
+zeroed_for_each_piece = training(each="zero_grad")
+zeroed_and_not_divided = training(each="zero_grad", divide=False)
 
 
 def averages_the_parameters(group, net, steps, lr):
@@ -202,6 +219,14 @@ def averages_the_parameters(group, net, steps, lr):
         for parameter in net.parameters():
             group.all_reduce(parameter.array, "mean", out=parameter.array)
             parameter.changed()
+
+
+def a_smaller_start(group, net, steps, lr):
+    begin_alike(group, net)
+    with nn.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_(parameter * 0.5)
+    training()(group, net, steps, lr)
 
 
 def the_mean_of_the_first_parameters(group, net, steps, lr):
@@ -336,6 +361,13 @@ def not_padded(group, weights, gradient, lr, state):
     return group.all_gather(group.reduce_scatter(gradient.reshape(group.size, -1), "mean"))
 
 
+def rows_returned(group, weights, gradient, lr, state):
+    share = -(-weights.size // group.size)
+    found = np.zeros(share * group.size, np.float32)
+    found[: weights.size] = in_parts(group, weights, gradient, lr, state)
+    return found.reshape(group.size, share)
+
+
 ALSO_RIGHT = (
     ("data_parallelism/average", by_two_sums),
     ("data_parallelism/average", by_the_mean_of_products),
@@ -356,11 +388,13 @@ ALSO_RIGHT = (
 )
 
 WRONG = (
-    ("data_parallelism/average", summed, "sum instead of mean", "with 3, 3 examples rank 0 must"),
+    ("data_parallelism/average", summed, "sum instead of mean", "with 3, 1 examples rank 0 must"),
     ("data_parallelism/average", mean_of_means, "mean of means", "with 3, 1 examples.*each example should"),
     ("data_parallelism/average", not_divided, "not divided", "divide by the examples of all ranks"),
     ("data_parallelism/average", divided_by_the_ranks, "divided by the ranks", "not by the number of ranks"),
-    ("data_parallelism/average", divided_by_its_own_count, "ranks differ", "the same result"),
+    ("data_parallelism/average", divided_by_its_own_count, "divided by its own examples", "3, 1 examples.*are summed"),
+    ("data_parallelism/average", divided_by_its_own_count_alone, "divided by its own examples", "are summed"),
+    ("data_parallelism/average", the_mean_at_rank_0, "ranks differ", "the same result"),
     ("data_parallelism/average", its_own, "not summed", "its own gradient"),
     ("data_parallelism/average", only_rank_0_sums, "calls do not meet", "rank 0"),
     ("data_parallelism/average", says_nothing, "nothing returned", "rank 0 returned None"),
@@ -373,7 +407,12 @@ WRONG = (
     ("data_parallelism/train", gradients_kept, "old gradients", "were not dropped"),
     ("data_parallelism/train", never_steps, "not trained", "no parameter has changed"),
     ("data_parallelism/train", two_mistakes, "parameters not broadcast", "still differ"),
-    ("data_parallelism/train", the_mean_of_the_first_parameters, "wrong result", "not those of one rank"),
+    ("data_parallelism/train", the_mean_of_the_first_parameters, "parameters averaged", "those of rank 0 to all"),
+    ("data_parallelism/train", a_step_for_each_piece, "step for each piece", "once, after the last piece"),
+    ("data_parallelism/train", a_whole_step_for_each_piece, "step for each piece", "once, after the last piece"),
+    ("data_parallelism/train", zeroed_for_each_piece, "pieces dropped", "before the first piece"),
+    ("data_parallelism/train", zeroed_and_not_divided, "pieces dropped", "before the first piece"),
+    ("data_parallelism/train", a_smaller_start, "wrong result", "not those of one rank"),
     ("data_parallelism/sharded_step", the_sum, "sum instead of mean", "take the mean"),
     (
         "data_parallelism/sharded_step",
@@ -389,5 +428,6 @@ WRONG = (
     ("data_parallelism/sharded_step", leaves_all, "no step", "that it had before"),
     ("data_parallelism/sharded_step", no_return, "nothing returned", "in step 0 rank 0 returned None"),
     ("data_parallelism/sharded_step", the_padded_vector, "wrong shape", "must return shape"),
-    ("data_parallelism/sharded_step", not_padded, "wrong shape", "must return shape .8,., was .2, 4."),
+    ("data_parallelism/sharded_step", not_padded, "rows not joined", "returned shape .2, 4.: join"),
+    ("data_parallelism/sharded_step", rows_returned, "rows not joined", "returned shape .2, 4.: join"),
 )

@@ -50,6 +50,8 @@ def _refused_cases(rng):
         "a register too many": (32, 16, 1, 129),
         "many registers of many threads": (32, 32, 1, many),
         "two faults": (128, 16, 1, 60),
+        "threads and rows": (64, 24, 0, 24),
+        "shared memory and registers": (128, 8, 0, 100),
         "three faults": (256, 8, 1, 255),
     }
 
@@ -95,6 +97,16 @@ def _last(side, rows, pad, each):
     return max(number * bool(refused) for number, refused in enumerate(over, start=1))
 
 
+def _in_order(*numbers):
+    """Asks for the restrictions in this order."""
+
+    def one(side, rows, pad, each):
+        over = side % rows, side * rows > THREADS, 4 * side * (side + pad) > SHARED, side * rows * each > REGISTERS
+        return next((number for number in numbers if over[number - 1]), 0)
+
+    return one
+
+
 # -------------------------------------------------------------------------------------------------------- predicted
 
 
@@ -123,6 +135,7 @@ def _predicted_cases(rng):
         case("memory as the bound", [8.4e6], [6e6], [1e4], [1320]),
         case("arithmetic as the bound", [4.2e5], [6e8], [1e5], [1320]),
         case("bank conflicts", [4.2e6], [6e6], [1e6], [13200]),
+        case("bank conflicts in a block too many", [4.2e5], [6e6], [1e6], [133]),
         case("a block too many", [4.2e5], [6e8], [1e5], [133]),
         case("few blocks", [4.2e5] * 3, [6e8] * 3, [1e5] * 3, [16, 32, 64]),
         case("few blocks that wait for memory", [8.4e6], [3e6], [1e3], [131]),
@@ -148,6 +161,16 @@ def _no_tail(*args):
 def _tail_everywhere(*args):
     memory, arithmetic, shared, tail = _parts(*args)
     return {0: np.maximum(np.maximum(memory, arithmetic), shared) * tail}
+
+
+def _no_tail_for_shared(*args):
+    memory, arithmetic, shared, tail = _parts(*args)
+    return {0: np.maximum(np.maximum(memory, arithmetic * tail), shared)}
+
+
+def _no_tail_for_arithmetic(*args):
+    memory, arithmetic, shared, tail = _parts(*args)
+    return {0: np.maximum(np.maximum(memory, arithmetic), shared * tail)}
 
 
 def _one_multiprocessor(nbytes, flops, wavefronts, blocks, sms, clock, bandwidth, peak):
@@ -187,6 +210,10 @@ def _exponents(of):
 
 def _nearest_by_difference(extent):
     return min(range(10), key=lambda power: abs(4**power - extent))
+
+
+def _exponent(extent):
+    return round(math.log(extent, 4))
 
 
 def _rows_aligned(m, n):
@@ -232,6 +259,8 @@ EXERCISES = (
             ),
             Trap("limit refused", "At most 1,024 means that 1,024 can run: compare with >, not >=.", _each(_as_many)),
             Trap("last restriction", "Of several restrictions the first is asked for.", _each(_last)),
+            Trap("order of 1 and 2", "Restriction 1 is asked for before restriction 2.", _each(_in_order(2, 1, 3, 4))),
+            Trap("order of 3 and 4", "Restriction 3 is asked for before restriction 4.", _each(_in_order(1, 2, 4, 3))),
         ),
     ),
     Exercise(
@@ -250,6 +279,16 @@ EXERCISES = (
         traps=(
             Trap("times added", "Memory, arithmetic and shared memory work at the same time.", _sum),
             Trap("tail forgotten", "The busiest multiprocessor has ceil(blocks / sms) blocks.", _no_tail),
+            Trap(
+                "no tail for shared memory",
+                "The busiest multiprocessor has more wavefronts than the others, too.",
+                _no_tail_for_shared,
+            ),
+            Trap(
+                "no tail for arithmetic",
+                "The busiest multiprocessor has more arithmetic than the others, too.",
+                _no_tail_for_arithmetic,
+            ),
             Trap("tail for memory", "Memory is shared by all: its time has no tail.", _tail_everywhere),
             Trap(
                 "one multiprocessor",
@@ -283,6 +322,16 @@ EXERCISES = (
                 "rounded down",
                 "The nearest power is asked for, not the last.",
                 _exponents(lambda n: math.floor(round(math.log(n, 4), 9))),
+            ),
+            Trap(
+                "exponents exchanged",
+                "The exponent for m comes first, then that for n.",
+                _each(lambda m, n: (_exponent(n), _exponent(m), n % 4 == 0)),
+            ),
+            Trap(
+                "powers for exponents",
+                "A class has the exponents of the powers: 2 for 16.",
+                _each(lambda m, n: (4 ** _exponent(m), 4 ** _exponent(n), n % 4 == 0)),
             ),
             Trap("powers of 2", "The classes are powers of 4.", _exponents(lambda n: round(math.log2(n)))),
             Trap(

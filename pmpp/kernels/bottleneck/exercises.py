@@ -34,13 +34,16 @@ def _idle_cases(rng: np.random.Generator) -> list[Case]:
         case("two that touch, and a late start", [[50, 60], [60, 90]], 100.0),
         case("two streams that overlap", [[0, 50], [20, 30], [40, 70]], 100.0),
         case("no kernel at all", [], 50.0),
+        case("a span inside another", [[0, 90], [20, 30]], 100.0),
         case("spans in no order", [[60, 80], [0, 10], [20, 30], [25, 45]], 100.0),
         case("40 spans of two streams", many, 1000.0),
     ]
 
 
 def _added_up(spans: np.ndarray, length: float) -> dict[int, np.ndarray]:
-    return {0: np.array([1 - (spans[:, 1] - spans[:, 0]).sum() / length, np.nan])}
+    """What the sum of the times gives. The gap is that of the answer, unless spans overlap: then it may be any."""
+    share, (right, longest) = 1 - (spans[:, 1] - spans[:, 0]).sum() / length, idle_answer(spans, length)
+    return {0: np.array([share, longest if np.isclose(share, right) else np.nan])}
 
 
 def _only_between(spans: np.ndarray, length: float) -> dict[int, np.ndarray]:
@@ -49,6 +52,14 @@ def _only_between(spans: np.ndarray, length: float) -> dict[int, np.ndarray]:
         gap = 0.0 if free is None else max(start - free, 0.0)
         idle, longest, free = idle + gap, max(longest, gap), end if free is None else max(free, end)
     return {0: np.array([idle / length, longest])}
+
+
+def _until_the_last_one(spans: np.ndarray, length: float) -> dict[int, np.ndarray]:
+    free, idle, longest = 0.0, 0.0, 0.0
+    for start, end in sorted(map(tuple, spans)):
+        gap = max(start - free, 0.0)
+        idle, longest, free = idle + gap, max(longest, gap), end
+    return {0: np.array([(idle + length - free) / length, max(longest, length - free)])}
 
 
 def _as_they_come(spans: np.ndarray, length: float) -> dict[int, np.ndarray]:
@@ -177,6 +188,11 @@ EXERCISES = (
                 _added_up,
             ),
             Trap("edges forgotten", "The GPU is idle before the first kernel and behind the last, too.", _only_between),
+            Trap(
+                "span inside another",
+                "The kernel that began last need not end last: keep the latest end so far, by max.",
+                _until_the_last_one,
+            ),
             Trap("spans not sorted", "The spans come in no order: sort them by their start first.", _as_they_come),
         ),
     ),

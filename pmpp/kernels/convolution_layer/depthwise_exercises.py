@@ -144,11 +144,11 @@ EXERCISES = (
     Exercise(
         "depthwise/strips",
         task=f"A depthwise layer: out[c] is channel x[c] under its own filter w[c], 3 x 3, with stride 1 and without "
-        f"padding. A thread computes {ROWS} outputs, one below the other, and loads what they need of x once. x has "
-        "shape (channels, height + 2, width + 2), w (channels, 3, 3), out (channels, height, width), all float32. The "
-        f"launch has {BLOCK} threads a block, and one for each strip: width threads side by side for rows 0 to "
-        f"{ROWS - 1} of a channel, then those for the next {ROWS} rows, and so on. The last strip of a channel may be "
-        "shorter.",
+        f"padding. A thread computes {ROWS} outputs, one below the other, and loads what they need once: their part of "
+        "x, and the nine taps. x has shape (channels, height + 2, width + 2), w (channels, 3, 3), out (channels, "
+        f"height, width), all float32. The launch has {BLOCK} threads a block, and one for each strip: width threads "
+        f"side by side for rows 0 to {ROWS - 1} of a channel, then those for the next {ROWS} rows, and so on. The last "
+        "strip of a channel may be shorter.",
         parameters="x, w, out",
         cases=_strips_cases,
         answer=strips_answer,

@@ -83,7 +83,8 @@ FINISH = Exercise(
     name="fused/finish_once",
     task="K was split: partials[p] has part p of every sum of a product. Write "
     "out = relu(alpha * sum + residual + bias), where the bias has a number for each column. A thread finishes one "
-    "element.",
+    f"element. The launch has a block of {SIDE} x {SIDE} threads for each {SIDE} x {SIDE} elements of out: threadIdx.x "
+    "counts columns.",
     parameters="partials, bias, residual, alpha, out",
     cases=_finish_cases,
     budget=lambda case: {"flops_f64": (0, FLOAT64)},

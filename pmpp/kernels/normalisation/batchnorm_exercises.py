@@ -115,6 +115,11 @@ def _kept(mean, var, count, momentum, running_mean, running_var, share: float, u
     }
 
 
+def _smaller(mean, var, count, momentum, running_mean, running_var) -> dict[int, np.ndarray]:
+    less = var.astype(np.float64) * ((count - 1) / count)
+    return _kept(mean, less, count, momentum, running_mean, running_var, share=float(momentum), unbias=False)
+
+
 def _budget(case: Case) -> dict[str, tuple[float, str]]:
     return {"flops_f64": (0, FLOAT64)}
 
@@ -169,6 +174,11 @@ EXERCISES = (
                 "the biased variance is kept",
                 "The variance that is kept is the unbiased one.",
                 lambda *args: _kept(*args, share=float(args[3]), unbias=False),
+            ),
+            Trap(
+                "the wrong way round",
+                "The unbiased variance is the larger one: var * count / (count - 1).",
+                _smaller,
             ),
             Trap(
                 "momentum is given to the old",

@@ -24,6 +24,8 @@ def _middle_cases(rng: np.random.Generator) -> list[Case]:
         if n > 2:
             x[outer // 2, n // 2, inner // 3] = np.nan
             x[outer // 2, 0, inner // 2] = np.nan
+        elif inner > 1:
+            x[0, :, -1] = -np.inf  # a maximum that starts from a larger number stays there
         expected = x.max(axis=1).ravel()
         args = x.ravel(), unwritten(outer * inner, np.float32), outer, n, inner
         cases.append(Case(f"({outer}, {n}, {inner})", args, blocks(outer * inner, BLOCK), BLOCK, {1: expected}))
@@ -52,6 +54,12 @@ def _shaped(x: np.ndarray, outer: int, n: int, inner: int) -> np.ndarray:
 def _from_zero(x, out, outer, n, inner):
     found = _shaped(x, outer, n, inner)
     return {1: np.where(np.isnan(found.max(axis=1)), np.nan, np.maximum(found.max(axis=1), 0)).ravel()}
+
+
+def _from_another_number(x, out, outer, n, inner):
+    """Any number where all elements are minus infinity. Who is wrong where there is NaN has made another mistake."""
+    largest = _shaped(x, outer, n, inner).max(axis=1)
+    return {} if np.isnan(largest).any() else {1: np.where(np.isneginf(largest), np.nan, largest).ravel()}
 
 
 def _other_stride(x, out, outer, n, inner):
@@ -183,6 +191,11 @@ EXERCISES = (
         budget=lambda case: {"flops_f64": (0, FLOAT64)},
         traps=(
             Trap("starts from 0", "Start from what is smaller than every element: np.float32(-np.inf).", _from_zero),
+            Trap(
+                "starts too high",
+                "All elements may be minus infinity: start from that, or from the first element.",
+                _from_another_number,
+            ),
             Trap("stride of the last axis", "The elements of a result lie `inner` apart, not 1.", _other_stride),
             Trap("NaN lost", "Where an element is NaN, the result is NaN: a comparison with it is false.", _nan_lost),
             Trap("NaN replaced", "Once the result is NaN it stays so: no later element may replace it.", _nan_replaced),

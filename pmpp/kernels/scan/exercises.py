@@ -57,6 +57,11 @@ def _heads_stay(x: np.ndarray, heads: np.ndarray) -> np.ndarray:
     return out
 
 
+def _heads_at_the_end(x: np.ndarray, heads: np.ndarray) -> np.ndarray:
+    """As if a head were the last element of its segment."""
+    return _segmented(x, np.r_[np.uint8(1), heads[:-1]])
+
+
 SIZES = (1, 33, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 9 * BLOCK + 77)
 
 
@@ -358,6 +363,16 @@ EXERCISES = (
                 "heads ignored",
                 "A head begins a new sum.",
                 lambda x, heads, out: {2: _by_blocks(x, np.cumsum)},
+            ),
+            Trap(
+                "exclusive",
+                "The element itself counts.",
+                lambda x, heads, out: {2: _segmented(x, heads) - x},
+            ),
+            Trap(
+                "heads at the end",
+                "A head is the first element of its segment, not the last of the one before.",
+                lambda x, heads, out: {2: _heads_at_the_end(x, heads)},
             ),
             Trap(
                 "heads stay where they are",

@@ -23,6 +23,10 @@ def host(case: str, rank: int, found: typing.Any, shape: tuple[int, ...]) -> np.
     if found is None:
         raise Mistake("nothing returned", f"{case} rank {rank} returned None")
     result = np.asarray(device.to_host(found))
+    if result.ndim > len(shape) == 1 and result.size == shape[0]:
+        raise Mistake(
+            "rows not joined", f"{case} rank {rank} returned shape {result.shape}: join the rows by reshape(-1)"
+        )
     if result.shape != shape:
         raise Mistake("wrong shape", f"{case} rank {rank} must return shape {shape}, was {result.shape}")
     return result
@@ -49,7 +53,7 @@ def judge_average(answer: Callable) -> str:
     def run(group: typing.Any) -> typing.Any:
         return answer(group, gradients[group.rank].copy(), counts[group.rank])
 
-    for counts in ((3, 3), (3, 1), (1, 2, 5), (4, 0, 2)):
+    for counts in ((3, 1), (3, 3), (1, 2, 5), (4, 0, 2)):
         size = len(counts)
         gradients = np.float32([[8.0 * rank + 1, 2.0 - rank, 3.0] for rank in range(size)])
         for rank in range(size):
@@ -80,6 +84,10 @@ def judge_average(answer: Callable) -> str:
                 ),
                 "not summed": (gradients[rank], "this is its own gradient"),
             }
+            if counts[rank]:
+                own = (number * gradients).sum(axis=0) / counts[rank]
+                which = own if close(result, own, size * bound * many) else own / size
+                known["divided by its own examples"] = which, "the examples of all ranks are summed, like the gradients"
             for name, (value, advice) in known.items():
                 if close(result, value, size * bound):
                     raise Mistake(name, f"{said}: {advice}")
@@ -113,6 +121,18 @@ FAULTS = {
         "parameters not broadcast",
         "the ranks began with other parameters, and still differ: send those of rank 0 to all before the first step",
     ),
+    "mean_start": (
+        "parameters averaged",
+        "the ranks began with the mean of their parameters: send those of rank 0 to all",
+    ),
+    "stepped": (
+        "step for each piece",
+        "the parameters changed between the pieces of a step: let the optimiser step once, after the last piece",
+    ),
+    "dropped": (
+        "pieces dropped",
+        "only the last piece of a step counts: call zero_grad() once for each step, before the first piece",
+    ),
     "summed": (
         "sum instead of mean",
         "this is what the sum of the ranks' gradients gives, which acts as a larger rate: take their mean",
@@ -138,20 +158,25 @@ def trained(weights: np.ndarray, steps: list, lr: float, faults: Sequence[str] =
     ``steps[step][piece]`` has the images and labels of all ranks; ``faults`` are names of `FAULTS`.
     """
     size = len(weights)
-    w = weights.astype(np.float64) if "own_start" in faults else np.repeat(weights[:1], size, 0).astype(np.float64)
+    start = weights.mean(axis=0, keepdims=True) if "mean_start" in faults else weights[:1]
+    w = (weights if "own_start" in faults else np.repeat(start, size, 0)).astype(np.float64)
     held = np.zeros_like(w)
     for pieces in steps:
         gradient = held.copy() if "kept" in faults else np.zeros_like(w)
         for k, (images, labels) in enumerate(pieces):
+            if "dropped" in faults:
+                gradient = np.zeros_like(w)
+            last = k == len(pieces) - 1
             x = np.concatenate([images, np.ones((*images.shape[:2], 1))], axis=2)
             scores = np.exp(np.einsum("rnf,rcf->rnc", x, w))
             error = scores / scores.sum(axis=2, keepdims=True) - np.eye(CLASSES)[labels]
             part = np.einsum("rnc,rnf->rcf", error, x) / images.shape[1]
             gradient += part if "undivided" in faults else part / len(pieces)
-            if k == (0 if "early" in faults else len(pieces) - 1) and "alone" not in faults:
+            if (k == 0 if "early" in faults else last or "stepped" in faults) and "alone" not in faults:
                 joined = gradient.sum(axis=0) if "summed" in faults else gradient.mean(axis=0)
                 gradient[:] = joined
-        w -= lr * gradient
+            if last or "stepped" in faults:
+                w -= lr * gradient
         held = gradient
     return w
 
@@ -305,8 +330,9 @@ def _weights(case: str, start: np.ndarray, gradients: np.ndarray, found: list) -
 EXERCISES = (
     Exercise(
         "data_parallelism/average",
-        "Each rank has the gradient of the mean loss of its own examples, and the number of these: 0, too. Return on "
-        "all ranks the gradient of the mean loss of all examples. gradient is a NumPy vector.",
+        "Each rank has the gradient of the mean loss of its own examples, a NumPy vector, and count, the number of "
+        "these. Where count is 0, gradient is zeros. Return on all ranks the gradient of the mean loss of all "
+        "examples.",
         "average(group, gradient, count)",
         judge_average,
         (

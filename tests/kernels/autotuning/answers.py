@@ -93,6 +93,30 @@ def the_last_one(side, rows, pad, registers):
     return code
 
 
+@wrong(REFUSED, "order of 1 and 2", "with threads and rows")
+@each
+def threads_first(side, rows, pad, registers):
+    if side * rows > 1024:
+        return 2
+    if side % rows:
+        return 1
+    if 4 * side * (side + pad) > 49152:
+        return 3
+    return 4 if side * rows * registers > 65536 else 0
+
+
+@wrong(REFUSED, "order of 3 and 4", "with shared memory and registers")
+@each
+def registers_first(side, rows, pad, registers):
+    if side % rows:
+        return 1
+    if side * rows > 1024:
+        return 2
+    if side * rows * registers > 65536:
+        return 4
+    return 3 if 4 * side * (side + pad) > 49152 else 0
+
+
 @wrong(REFUSED, "wrong result", "a tile that can run")
 @each
 def says_true(side, rows, pad, registers):
@@ -135,6 +159,18 @@ def one_after_the_other(nbytes, flops, wavefronts, blocks, sms, clock, bandwidth
 @wrong(PREDICTED, "tail forgotten", "a block too many")
 def without_a_tail(nbytes, flops, wavefronts, blocks, sms, clock, bandwidth, peak):
     return np.maximum.reduce([nbytes / bandwidth, flops / peak, wavefronts / sms / clock])
+
+
+@wrong(PREDICTED, "no tail for shared memory", "bank conflicts in a block too many")
+def a_tail_for_arithmetic(nbytes, flops, wavefronts, blocks, sms, clock, bandwidth, peak):
+    tail = np.ceil(blocks / sms) * sms / blocks
+    return np.maximum.reduce([nbytes / bandwidth, tail * flops / peak, wavefronts / sms / clock])
+
+
+@wrong(PREDICTED, "no tail for arithmetic", "with a block too many")
+def a_tail_for_wavefronts(nbytes, flops, wavefronts, blocks, sms, clock, bandwidth, peak):
+    tail = np.ceil(blocks / sms) * sms / blocks
+    return np.maximum.reduce([nbytes / bandwidth, flops / peak, tail * wavefronts / sms / clock])
 
 
 @wrong(PREDICTED, "tail for memory", "wait for memory")
@@ -197,6 +233,18 @@ def last_power(m, n):
 def nearest_on_the_line(m, n):
     powers = 4 ** np.arange(10)
     return np.array([*(int(np.argmin(abs(powers - extent))) for extent in (m, n)), int(n % 4 == 0)])
+
+
+@wrong(CLASS, "exponents exchanged", "with 4 x 16")
+@each_shape
+def columns_first(m, n):
+    return round(math.log2(n) / 2), round(math.log2(m) / 2), int(n % 4 == 0)
+
+
+@wrong(CLASS, "powers for exponents", "with 4 x 16")
+@each_shape
+def the_powers(m, n):
+    return 4 ** round(math.log(m, 4)), 4 ** round(math.log(n, 4)), int(n % 4 == 0)
 
 
 @wrong(CLASS, "powers of 2")

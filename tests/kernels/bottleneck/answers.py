@@ -53,6 +53,34 @@ def idle_unsorted(spans, length):
     return walked(spans, length)
 
 
+@wrong(IDLE, "span inside another", "by max")
+def idle_until_the_last_one_ends(spans, length):
+    free, gaps = 0.0, []
+    for start, end in spans[np.argsort(spans[:, 0], kind="stable")]:
+        gaps.append(max(start - free, 0.0))
+        free = end
+    gaps.append(length - free)
+    return np.array([sum(gaps) / length, max(gaps)])
+
+
+@wrong(IDLE, "wrong result", "one kernel in the middle")
+def longest_without_the_last(spans, length):
+    """The share is right, and the longest time leaves out the one behind the last kernel."""
+    share, _ = walked(sorted(map(tuple, spans)), length)
+    starts, ends = np.sort(spans[:, 0]), np.maximum.accumulate(np.sort(spans[:, 1]))
+    between = np.maximum(starts - np.concatenate([[0.0], ends[:-1]]), 0) if len(spans) else [length]
+    return np.array([share, max(between)])
+
+
+@wrong(IDLE, "wrong result", "a late start")
+def longest_without_the_first(spans, length):
+    """Wrong only where no spans overlap."""
+    share, longest = walked(sorted(map(tuple, spans)), length)
+    if not len(spans):
+        return np.array([share, longest])
+    return np.array([share, walked(sorted(map(tuple, spans - spans[:, 0].min())), length - spans[:, 0].min())[1]])
+
+
 @wrong(IDLE, "wrong result")
 def idle_in_microseconds(spans, length):
     return walked(sorted(map(tuple, spans)), length) * np.array([length, 1])
@@ -166,7 +194,7 @@ def named(name, function):
 
 
 ANSWERS += [
-    WrongAnswer(CURE, named("reads_in_each_step", loop(at_the_end=False)), "waits in each step"),
+    WrongAnswer(CURE, named("reads_in_each_step", loop(at_the_end=False)), "waits in each step", "1 to 3, 2 to 3"),
     WrongAnswer(CURE, named("copies_in_each_step", loop(together=False, at_the_end=False)), "copies in each step"),
     WrongAnswer(CURE, named("not_fused", loop(fused=False)), "many launches"),
     WrongAnswer(CURE, named("not_cured", slow), "copies in each step"),

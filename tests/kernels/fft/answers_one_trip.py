@@ -94,6 +94,39 @@ def fours_divided(x, out):
             out[i, k] = complex(q * z.real, q * z.imag)
 
 
+@wrong(FOURS, "too much traffic", "warps load from global memory 512 times where 256 will do.*into variables, once")
+@cuda.jit
+def fours_loading_for_each_result(x, out):
+    i = cuda.grid(1)
+    if i < x.shape[0]:
+        for k in range(4):
+            real, imaginary = np.float32(0), np.float32(0)
+            for j in range(4):
+                z, turns = x[i, j], j * k % 4
+                if turns == 1:
+                    z = complex(z.imag, -z.real)
+                elif turns == 2:
+                    z = complex(-z.real, -z.imag)
+                elif turns == 3:
+                    z = complex(-z.imag, z.real)
+                real += z.real
+                imaginary += z.imag
+            out[i, k] = complex(real, imaginary)
+
+
+@right(FOURS)
+@cuda.jit
+def fours_naming_each_point_twice(x, out):
+    """A compiler loads each of them once."""
+    i = cuda.grid(1)
+    if i < x.shape[0]:
+        s, t = x[i, 0] + x[i, 2], x[i, 0] - x[i, 2]
+        u, v = x[i, 1] + x[i, 3], x[i, 1] - x[i, 3]
+        out[i, 0], out[i, 2] = s + u, s - u
+        out[i, 1] = complex(t.real + v.imag, t.imag - v.real)
+        out[i, 3] = complex(t.real - v.imag, t.imag + v.real)
+
+
 # -- parts
 
 

@@ -76,6 +76,16 @@ def merge_by_the_mean_of_squares(counts, means, m2s, out):
 # -- running
 
 
+@wrong(RUNNING, "the wrong way round", "the larger one")
+@cuda.jit
+def running_divided_the_wrong_way_round(mean, var, count, momentum, running_mean, running_var):
+    c = cuda.grid(1)
+    if c < mean.size:
+        smaller = var[c] * np.float32(count - 1) / np.float32(count)
+        running_mean[c] += momentum * (mean[c] - running_mean[c])
+        running_var[c] += momentum * (smaller - running_var[c])
+
+
 @right(RUNNING)
 @cuda.jit
 def running_by_the_difference(mean, var, count, momentum, running_mean, running_var):

@@ -16,6 +16,22 @@ LEAST = np.float32(-np.inf)
 # -- middle
 
 
+@wrong(MIDDLE, "starts too high", "and should be -inf")
+@cuda.jit
+def middle_from_a_large_number(x, out, outer, n, inner):
+    i = cuda.grid(1)
+    if i < out.size:
+        first = i // inner * n * inner + i % inner
+        best = np.float32(-3e38)
+        for k in range(n):
+            value = x[first + k * inner]
+            if value > best or value != value:
+                best = value
+            if best != best:
+                break
+        out[i] = best
+
+
 @right(MIDDLE)
 @cuda.jit
 def middle_from_the_first(x, out, outer, n, inner):

@@ -211,6 +211,49 @@ def segmented_with_an_or(x, heads, out):
         out[i] = scanned[thread]
 
 
+def segmented(shift=0, exclusive=False, name="segmented"):
+    """The answer to segmented, with the heads ``shift`` elements later, or without the element itself."""
+
+    @cuda.jit
+    def kernel(x, heads, out):
+        t, i, distance = cuda.threadIdx.x, cuda.grid(1), 1
+        sums, flags = cuda.shared.array(BLOCK, np.float32), cuda.shared.array(BLOCK, np.uint8)
+        sums[t], flags[t] = f0, 1
+        if i < x.size:
+            sums[t] = x[i]
+            flags[t] = heads[i - shift] if i >= shift else 1
+        cuda.syncthreads()
+        while distance < BLOCK:
+            total, flag = sums[t], flags[t]
+            if flag == 0 and t >= distance:
+                total, flag = total + sums[t - distance], flags[t - distance]
+            cuda.syncthreads()
+            sums[t], flags[t] = total, flag
+            cuda.syncthreads()
+            distance *= 2
+        if i < x.size:
+            out[i] = sums[t] - x[i] if exclusive else sums[t]
+
+    kernel.py_func.__name__ = name
+    return kernel
+
+
+wrong("scan/segmented", "exclusive", "itself counts")(segmented(exclusive=True, name="segmented_exclusive"))
+wrong("scan/segmented", "heads at the end")(segmented(shift=1, name="segmented_with_heads_at_the_end"))
+
+
+@right("scan/reverse")
+@cuda.jit
+def reverse_by_what_is_left(x, out):
+    """The block's sum without what comes before. The numbers are whole, so this loses nothing."""
+    t, i = cuda.threadIdx.x, cuda.grid(1)
+    sums = cuda.shared.array(BLOCK, np.float32)
+    sums[t] = x[i] if i < x.size else f0
+    block_scan(sums)
+    if i < x.size:
+        out[i] = sums[BLOCK - 1] - sums[t] + x[i]
+
+
 @wrong("scan/segmented", "heads ignored")
 @cuda.jit
 def segmented_without_heads(x, heads, out):
