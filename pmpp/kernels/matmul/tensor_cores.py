@@ -505,8 +505,8 @@ def swizzled(p):
 # -------------------------------------------------------------------------------------------------------- the pipeline
 
 GROUP = 8  # rows of tiles that are neighbours in time
-PIPELINED = Tile(128, 128, 32, 1, 4)
-TILES = (Tile(128, 256, 32, 2, 4), PIPELINED, Tile(64, 64, 32, 1, 4))
+PIPELINED = Tile(128, 128, 32, 1, 3)
+TILES = (Tile(128, 128, 32, 2, 3), Tile(64, 64, 32, 1, 3))
 
 
 @functools.lru_cache(KERNELS)
@@ -629,7 +629,7 @@ def tile_for(m: int, n: int, multiprocessors: int) -> Tile:
     """The largest tile of which there are enough for all multiprocessors, or else the smallest.
 
     >>> str(tile_for(4096, 4096, multiprocessors=132)), str(tile_for(100, 200, multiprocessors=132))
-    ('128 x 256 x 32, 4 stages', '64 x 64 x 32, 4 stages')
+    ('128 x 128 x 32, 3 stages', '64 x 64 x 32, 3 stages')
     """
     enough = (tile for tile in TILES if blocks(m, tile.m) * blocks(n, tile.n) >= multiprocessors)
     return next(enough, TILES[-1])
