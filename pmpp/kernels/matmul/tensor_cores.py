@@ -174,7 +174,7 @@ def fragments_kernel(a, b, c):
 
 @rung(fragments_kernel)
 def fragments(p):
-    """A warp multiplies with tensor cores: each lane holds some elements of A, of B and of C, in a fixed order.
+    """A warp multiplies on tensor cores: each of its lanes holds a fixed part of A, of B and of C.
 
     A warp computes 16 x 8 elements of C, and loads all elements of A and B that they need from device memory.
     Source: PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type"; PMPP 5e section 15.9.
@@ -475,7 +475,7 @@ def shared(p):
     bytes, the kernel works on copies that are padded with zeros.
     Source: PMPP 5e sections 15.5 and 15.9.
 
-    Leaves: a fragment takes a lane 12 loads from shared memory, of 2 or 4 bytes.
+    Leaves: a lane loads 32 times from shared memory, 2 or 4 bytes each, for the operands of 16 instructions.
     """
     by_tiles(tiled_kernel(False, False), p)
 
@@ -604,21 +604,21 @@ def by_pipeline(tile: Tile, group: int, p: Problem) -> None:
 
 @rung(pipelined_kernel, copy_kernel)
 def pipelined(p):
-    """Tiles for the next three steps are on their way, while one is multiplied.
+    """The tiles of the next two steps are on their way, while one step is multiplied.
 
-    A block has four tiles of A and four of B in shared memory, 64 KiB, and one barrier a step.
+    A block has three tiles of A and of B in shared memory, 48 KiB in all, and one barrier a step.
     Source: CUDA C++ programming guide, "Asynchronous data copies"; CUTLASS, "Efficient GEMM in CUDA", on pipelining.
 
-    Leaves: a block of 128 x 128 fetches an element for every 64 multiply-adds, of all that a multiprocessor can have.
+    Leaves: a warp loads six fragments of 512 bytes from shared memory for 16 instructions.
     """
     by_pipeline(PIPELINED, 1, p)
 
 
 @rung(pipelined_kernel, copy_kernel)
 def wide(p):
-    """A warp computes 64 x 64 elements of C, and neighbouring blocks share rows of tiles in the L2 cache.
+    """A warp computes 64 x 64 elements of C with 32 instructions for 8 loads, and neighbours share tiles in the L2.
 
-    Where 128 x 256 tiles would be too few for the GPU, tiles are smaller.
+    Where tiles of 128 x 128 would be too few for the GPU, they are of 64 x 64.
     Source: CUTLASS, "Efficient GEMM in CUDA", on threadblock rasterization.
     """
     by_pipeline(tile_for(*p.result.shape, device.limits()["multiprocessors"]), GROUP, p)
