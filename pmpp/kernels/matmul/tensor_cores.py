@@ -36,6 +36,8 @@ from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import store128
 
 f0 = np.float32(0)
+RESULT = np.float32  # the dtype of what the rungs return
+CAPABILITY = (8, 0)  # of the oldest GPU that has mma.sync for this shape, and asynchronous copies
 
 
 # --------------------------------------------------------------------------------------------------------- definition
@@ -116,7 +118,7 @@ def arguments(a, b, *, out=None, stream=0) -> Problem:
     shape = a.shape[0], b.shape[1]
     out = device.as_output("out", out, shape=shape, dtype="float32", apart={"a": a, "b": b}, stream=stream)
     capability = device.limits()["compute_capability"]
-    if capability < (8, 0):
+    if capability < CAPABILITY:
         said = ".".join(map(str, capability))
         raise RuntimeError(f"this room needs a GPU of compute capability 8.0 or higher, this one has {said}")
     if out.size and not a.shape[1]:

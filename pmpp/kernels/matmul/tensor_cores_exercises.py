@@ -1,4 +1,4 @@
-"""Exercises of notebooks/40_tensor_cores.ipynb: the fragment of a lane, swizzled chunks, and the slots of a pipeline."""
+"""Exercises of notebooks/40_tensor_cores.ipynb: fragments, swizzled chunks, and the slots of a pipeline."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def fragment_answer(a, out):
 
 FRAGMENT = Exercise(
     name="tensor_cores/fragment",
-    task="A warp is to multiply by 16 x 16 matrices A[0], A[1], ..., and block i has one warp, for matrix i. Write down "
-    "what a lane holds of it as an operand of mma.sync: out[i, lane, word, half], with the element of the lower column "
-    "in half 0. Lane 4 g + t holds elements of rows g and g + 8, and of columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. Words "
-    "0 and 1 are those of the left half of the matrix, and word 1 and word 3 belong to row g + 8.",
+    task="A warp is to multiply by 16 x 16 matrices a[0], a[1], ..., and block i has one warp, for matrix i. Write down "
+    "what a lane holds of it as an operand of mma.sync: out[i, lane, word, half]. Half 0 is the element of the lower "
+    "column. Lane 4 g + t holds elements of rows g and g + 8, and of columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. Words "
+    "0 and 1 are of the left half of the matrix, and words 1 and 3 of row g + 8.",
     parameters="a, out",
     cases=_fragment_cases,
     hints=(
@@ -145,17 +145,14 @@ def swizzle_answer(x, out):
 
 SWIZZLE = Exercise(
     name="tensor_cores/swizzle",
-    task="Copy a tile x, whose rows have 64 elements, that is 8 chunks of 8, into the vector out, row after row. Within "
-    "a row, chunk c of row r goes to place c ^ (r % 8). A block has 8 x 8 threads: threadIdx.x is the chunk that a "
+    task="Copy a tile x into the vector out, row after row. A row has 64 elements, that is 8 chunks of 8. Within its "
+    "row, chunk c of row r goes to place c ^ (r % 8). A block has 8 x 8 threads: threadIdx.x is the chunk that a "
     "thread copies, and threadIdx.y the row, of the 8 rows of a block. There may be fewer rows than threads for them.",
     parameters="x, out",
     cases=_swizzle_cases,
-    budget=lambda case: {
-        "global_load_sectors": (float("inf"), ""),
-        "global_store_sectors": (float("inf"), ""),
-        "global_load_requests": (float("inf"), ""),
-        "global_store_requests": (float("inf"), ""),
-    },
+    budget=lambda case: dict.fromkeys(
+        [f"global_{way}_{what}" for way in ("load", "store") for what in ("sectors", "requests")], (float("inf"), "")
+    ),
     hints=(
         "The row's number counts over all blocks: blockIdx.x * 8 + threadIdx.y.",
         "The exclusive or is one of numbers of chunks. An element keeps its place in its chunk.",
@@ -209,12 +206,14 @@ def stages_answer(stages, out):
 STAGES = Exercise(
     name="tensor_cores/stages",
     task="A product takes a number of steps, each with tiles of its own, and shared memory has slots for the tiles of "
-    "several stages. The tiles of step s go to slot s % stages. In each step, a block first waits for the tiles of that "
-    "step and for all threads. Then it begins to copy the tiles of a later step, the furthest one whose slot nobody "
-    "reads any more, and multiplies. Write the plan: out[s] = (the slot that step s reads, the step whose tiles it begins to "
-    "copy, the slot that they go to). Beyond the last step nothing is copied: write -1 for both. A thread plans a step.",
+    "several stages. The tiles of step s go to slot s % stages. In each step, a block first waits for the tiles of "
+    "that step and for all threads. Then it begins to copy the tiles of a later step, the furthest one whose slot "
+    "nobody reads any more, and multiplies. Write the plan: out[s] = (the slot that step s reads, the step whose tiles "
+    "it begins to copy, the slot that they go to). Beyond the last step nothing is copied: write -1 for both. A "
+    "thread plans a step.",
     parameters="stages, out",
     cases=_stages_cases,
+    budget=lambda case: dict.fromkeys(("global_store_sectors", "global_store_requests"), (float("inf"), "")),
     hints=(
         "When all threads have passed the barrier of step s, nobody reads the slot of step s - 1.",
         "The next step that uses the slot of step s - 1 is s - 1 + stages.",

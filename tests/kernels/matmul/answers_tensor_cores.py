@@ -88,7 +88,7 @@ wrong(FRAGMENT, "transposed")(fragment_with("fragment_of_the_transposed", down=T
 wrong(FRAGMENT, "lanes down")(fragment_with("fragment_with_lanes_down", lanes=True))
 wrong(FRAGMENT, "first matrix")(fragment_with("fragment_of_the_first_matrix", first=True))
 wrong(FRAGMENT, "output not written")(fragment_with("fragment_of_one_half", halves=1))
-wrong(FRAGMENT, "out of bounds")(fragment_with("fragment_too_far_right", apart=10))
+wrong(FRAGMENT, "index out of bounds")(fragment_with("fragment_too_far_right", apart=10))
 
 
 # -- swizzle
