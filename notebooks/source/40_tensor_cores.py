@@ -45,8 +45,8 @@ print(device.describe().splitlines()[0])
 # The datasheet of an H200 gives its tensor cores 989 TFLOP/s for float16, and its other units 67 TFLOP/s for float32.
 # Its memory moves 4.8 TB/s, whoever computes.
 #
-# **Predict, then run.** How many operations for each byte does a kernel have to do on the tensor cores before arithmetic
-# is its bound?
+# **Predict, then run.** How many operations for each byte does a kernel have to do on the tensor cores before
+# arithmetic is its bound?
 
 # %%
 guess = None  # FLOP/byte
@@ -56,8 +56,8 @@ predict(guess, rates["float16 on tensor cores"] / bandwidth, unit="FLOP/byte", w
 
 # %% [markdown]
 # The ridge has moved from 14 FLOP/byte to 206. A product of *n* x *n* matrices has 2 *n*^3 operations. With operands of
-# 2 bytes and a result of 4 it moves at least 8 *n*^2 bytes, which makes *n* / 4 FLOP/byte. The figure has the least time
-# of such products, for both kinds of units.
+# 2 bytes and a result of 4 it moves at least 8 *n*^2 bytes, which makes *n* / 4 FLOP/byte. The figure has the least
+# time of such products, for both kinds of units.
 
 
 # %%
@@ -79,8 +79,8 @@ bounds()
 
 # %% [markdown]
 # Where a curve rises, memory is the bound, and where it is flat, arithmetic. On tensor cores a product must have sides
-# of about a thousand to be bound by arithmetic. And this counts only device memory. The same holds one level below: what
-# a block fetches from the cache, and a warp from shared memory, must be used more often than before.
+# of about a thousand to be bound by arithmetic. And this counts only device memory. The same holds one level below:
+# what a block fetches from the cache, and a warp from shared memory, must be used more often than before.
 #
 # ## The reference, and float16
 #
@@ -108,7 +108,7 @@ def errors(k, seed=40):
 
 # %%
 def draw_errors():
-    (figure, ax), depths = chart(3.4), [2**i for i in range(4, 13, 2)]
+    (figure, ax), depths = chart(3.4), [2**i for i in range(4, 11)]
     found = [errors(k) for k in depths]
     for name, style in zip(found[0], ("o-", "s--", "D:"), strict=True):
         ax.plot(depths, [max(one[name], 1e-9) for one in found], style, label=name)
@@ -122,19 +122,21 @@ draw_errors()
 
 # %% [markdown]
 # The thin line is half a step of float16: what storing the exact result in float16 would cost. Sums in float16 lose
-# much more than that as soon as they are long. At some point what is added is below half a step of the sum, and
-# the sum stays where it is. Sums in float32 stay far below the line. So the result of this room is float32, and whoever
+# more than that, and far more if they are long. At some point what is added is below half a step of the sum, and the
+# sum stays where it is. Sums in float32 stay well below the line. So the result of this room is float32, and whoever
 # wants float16 can round once, at the end.
 #
-# One detail differs from float32 on other units: a tensor core does not round after each addition. It shifts 16 products
-# and the sum to a common exponent, and cuts off what is below the last place. The room's `tolerance` allows for that.
+# The two float32 curves differ. A tensor core does not round after each addition. It shifts 16 products and the sum to
+# a common exponent, and cuts off what is below the last place. All terms here are positive, so all these errors have
+# one direction, and they add up. Rounding errors have both, and partly cancel. The room's `tolerance` allows for the
+# worse.
 #
 # ## The first rung, `fragments`: a warp multiplies
 #
 # The instruction is called `mma.sync.m16n8k16`. All 32 lanes of a warp execute it together. It takes a 16 x 16 matrix
-# *A*, a 16 x 8 matrix *B* and a 16 x 8 matrix *C* of sums, and returns *A B + C*. No lane has a whole matrix. Each holds
-# a *fragment* of it: four registers of *A*, two of *B* and four of *C*. A register has 32 bits, which is two elements of
-# *A* or *B*, or one sum.
+# *A*, a 16 x 8 matrix *B* and a 16 x 8 matrix *C* of sums, and returns *A B + C*. No lane has a whole matrix. Each
+# holds a *fragment* of it: four registers of *A*, two of *B* and four of *C*. A register has 32 bits, which is two
+# elements of *A* or *B*, or one sum.
 #
 # Which elements are whose is fixed by the hardware. The figure asks the interpreter, which has the same table.
 
@@ -157,7 +159,6 @@ def layout(name, shape, registers, ax):
 figure, axes = plt.subplots(1, 3, figsize=(10, 5.4), width_ratios=(2, 1, 1), layout="constrained")
 for name, shape, registers, ax in zip("abc", ((16, 16), (16, 8), (16, 8)), (4, 2, 4), axes, strict=True):
     layout(name, shape, registers, ax)
-figure
 
 # %% [markdown]
 # Each field names the lane, and below it the register. Take lane 5. In *A* it has neighbours in row 1 and in row 9,
@@ -180,15 +181,15 @@ check("tensor_cores/fragment", fragment)
 
 # %% [markdown]
 # The first rung gives every 16 x 8 tile of *C* to a warp, and each lane loads its elements from device memory. The
-# kernel computes nothing with an element itself. So it sees float16 as uint16, and `pack_halves` puts two of them into a
-# register. Beyond the edges of the matrices elements are 0, which adds nothing.
+# kernel computes nothing with an element itself. So it sees float16 as uint16, and `pack_halves` puts two of them into
+# a register. Beyond the edges of the matrices elements are 0, which adds nothing.
 
 # %%
 show(tensor_cores.fragments_kernel)
 
 # %% [markdown]
-# **Predict, then run.** For one instruction, of 4096 operations, a warp loads 16 x 16 elements of *A* and 16 x 8 of *B*.
-# How many operations does it do for each byte?
+# **Predict, then run.** For one instruction, of 4096 operations, a warp loads 16 x 16 elements of *A* and 16 x 8 of
+# *B*. How many operations does it do for each byte?
 
 # %%
 guess = None  # FLOP/byte
@@ -199,22 +200,22 @@ predict(guess, 2 * 16 * 8 * 16 / (2 * (16 * 16 + 16 * 8)), unit="FLOP/byte", wit
 rng = np.random.default_rng(40)
 a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((128, 64), (64, 128)))
 counted = {rung.name: lab.count(rung, a, b) for rung in tensor_cores.LADDER}
-for name, one in counted.items():
+for one in counted.values():
     error = abs(device.to_host(one.result) - a.astype(np.float64) @ b.astype(np.float64)).max()
     assert (error <= tensor_cores.tolerance(a, b)).all()
 first = counted["fragments"].counters
 print(f"{first['global_load_requests']} requests for {first['global_load_bytes'] // 2} elements of 2 bytes")
 
 # %% [markdown]
-# Each of these requests of a warp fetches 64 bytes at most. (All rungs of this room have just computed the same product,
-# and each was within the tolerance.)
+# Each of these requests of a warp fetches 64 bytes at most. (All rungs of this room have just computed the same
+# product, and each was within the tolerance.)
 #
 # ## The second rung, `shared`: a tile for a block
 #
 # As in chapter 12, a block has to fetch a tile once and use it often.
 #
-# **Predict, then run.** A block computes 128 x 128 elements of *C*. For each *k* it fetches 128 elements of *A* and 128 of
-# *B*. How many operations does it do for each byte?
+# **Predict, then run.** A block computes 128 x 128 elements of *C*. For each *k* it fetches 128 elements of *A* and 128
+# of *B*. How many operations does it do for each byte?
 
 # %%
 guess = None  # FLOP/byte
@@ -254,8 +255,8 @@ predict(guess, loads / (8 * 64 / 16), unit="loads", exact=True)  # 8 warps, 64 /
 #
 # There is an instruction for exactly this. `ldmatrix` loads four matrices of 8 x 8 elements at once. Lane 8 *m* + *r*
 # says where row *r* of matrix *m* begins, and every lane gets one register of each matrix, in the order of a fragment.
-# `ldmatrix_transposed` hands out the transposed matrices. That is what *B* needs: in memory its neighbours are those of a
-# row, and the instruction wants those of a column.
+# `ldmatrix_transposed` hands out the transposed matrices. That is what *B* needs: in memory its neighbours are those of
+# a row, and the instruction wants those of a column.
 
 # %%
 show(tensor_cores.by_matrices)
@@ -287,10 +288,11 @@ predict(guess, np.bincount(banks.reshape(-1)).max(), unit="wavefronts", exact=Tr
 #
 # ## The fourth rung, `swizzled`: chunks change places
 #
-# Chapter 12 used padding against that. Here a row may only move by 16 bytes, so that it stays aligned, and padding would
-# cost memory that is needed for more tiles. [Chapter 16](16_transpose.ipynb) has a better way, a *swizzle*. We cut a row
-# into *chunks* of 16 bytes. Chunk *c* of row *r* goes to place *c* XOR (*r* mod 8). For every row this only exchanges the
-# chunks of that row. But a column of chunks, which is what `ldmatrix` reads, is spread over 8 places: over all banks.
+# Chapter 12 used padding against that. Here a row may only move by 16 bytes, so that it stays aligned, and padding
+# would cost memory that is needed for more tiles. [Chapter 16](16_transpose.ipynb) has a better way, a *swizzle*. We
+# cut a row into *chunks* of 16 bytes. Chunk *c* of row *r* goes to place *c* XOR (*r* mod 8). For every row this only
+# exchanges the chunks of that row. But a column of chunks, which is what `ldmatrix` reads, is spread over 8 places:
+# over all banks.
 
 # %%
 show(tensor_cores.swizzled_place)
@@ -311,7 +313,6 @@ def chunks_of(ax, title, place):
 figure, axes = plt.subplots(1, 2, figsize=(8, 4), layout="constrained")
 chunks_of(axes[0], "row after row", lambda row, chunk: chunk)
 chunks_of(axes[1], "swizzled", lambda row, chunk: chunk ^ row)
-figure
 
 # %% [markdown]
 # The numbers are those of the chunks. Chunk 2 of each row is marked: on the left one place, so the same four banks, and
@@ -397,8 +398,8 @@ guess = None  # KiB
 predict(guess, tensor_cores.PIPELINED.shared / 1024, unit="KiB", exact=True)
 
 # %% [markdown]
-# That is what every block may have without asking the driver for more. It is given at the launch, since it is the
-# *dynamic* shared memory of chapter 12's last section: the kernel declares an array of length 0.
+# That is what every block may have without asking the driver for more. The size is given at the launch, behind the
+# stream: the kernel declares an array of length 0, and takes what there is.
 #
 # ## The sixth rung, `wide`: more from each fragment
 #
@@ -406,9 +407,9 @@ predict(guess, tensor_cores.PIPELINED.shared / 1024, unit="KiB", exact=True)
 # it loads 8 times for 32. It then has 128 sums in registers, besides its fragments, so fewer warps fit on a
 # multiprocessor. That does no harm: each of them has 32 independent instructions to issue.
 #
-# And a second thing. Blocks start in the order of their numbers. If neighbours lie along a row of tiles, 132 of them read
-# one row of *A*'s tiles and 132 columns of *B*'s. If they fill a more compact patch, they read fewer tiles in all, and
-# the L2 cache serves more of them.
+# And a second thing. Blocks start in the order of their numbers. If neighbours lie along a row of 64 tiles, then 132 of
+# them read three rows of tiles of *A*, and all 64 columns of *B*. If they fill a more compact patch, they read fewer
+# tiles in all, and the L2 cache serves more of them.
 
 
 # %%
@@ -440,8 +441,8 @@ for group in (1, 2, 4, 8, 16, 32):
 # ## All rungs
 #
 # The design size is a product of 4096 x 4096 matrices. The comparison is with cuBLAS by way of PyTorch, with sums in
-# float32: once with a result in float16, and once in float32, as the rungs have it. The figure's roof is that of float32
-# multiply-adds, so tensor cores can pass it by far. NumPy multiplies the same values in float32.
+# float32: once with a result in float16, and once in float32, as the rungs have it. The figure's roof is that of
+# float32 multiply-adds, so tensor cores can pass it by far. NumPy multiplies the same values in float32.
 
 # %%
 plots.drawn(plots.ladder, "tensor_cores")
@@ -455,8 +456,8 @@ plots.drawn(
 # Where no figure is drawn, nothing has been measured yet.
 #
 # On Hopper even a perfect kernel of this kind stays behind cuBLAS. Its tensor cores have an instruction of their own,
-# `wgmma`: four warps multiply together, and the operands come straight from shared memory. `mma.sync` still works there,
-# as on every GPU since compute capability 8.0, but it does not reach the full rate.
+# `wgmma`: four warps multiply together, and the operands come straight from shared memory. `mma.sync` still works
+# there, as on every GPU since compute capability 8.0, but it does not reach the full rate.
 #
 # ## What to take along
 #
@@ -497,8 +498,8 @@ show(answers.swizzle_answer)
 assert check("tensor_cores/swizzle", answers.swizzle_answer)
 
 # %% [markdown]
-# **stages.** Behind the barrier of step *s*, nobody reads the slot of step *s* - 1 any more. The next step that uses this
-# slot is *s* - 1 plus the number of stages.
+# **stages.** Behind the barrier of step *s*, nobody reads the slot of step *s* - 1 any more. The next step that uses
+# this slot is *s* - 1 plus the number of stages.
 
 # %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
 show(answers.stages_answer)

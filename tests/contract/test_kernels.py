@@ -1,10 +1,11 @@
 """Every kernel of every room is compiled to PTX, for the types that it is launched with. No GPU is needed.
 
 It is compiled for the oldest GPU alone: that one can do least, and later ones run what was made for it. A room whose
-instructions came later says so by its ``CAPABILITY``. Compiling takes long. So of kernels that one function makes with other constants, and of types that differ only in the order of an
-array's axes, one is enough here. So is one of the dtypes that a kernel is launched with. The kernels of a room take
-turns: one is compiled for 32 bits, the next one for 64. What two parts launch is compiled in one. NVVM's optimiser is
-left out, which takes a fifth of the time: what it makes is read by tests of the rooms. A GPU compiles all, with it.
+instructions came later says so by its ``CAPABILITY``. Compiling takes long. So of kernels that one function makes with
+other constants, and of types that differ only in the order of an array's axes, one is enough here. So is one of the
+dtypes that a kernel is launched with. The kernels of a room take turns: one is compiled for 32 bits, the next one for
+64. What two parts launch is compiled in one. NVVM's optimiser is left out, which takes a fifth of the time: what it
+makes is read by tests of the rooms. A GPU compiles all, with it.
 """
 
 import collections

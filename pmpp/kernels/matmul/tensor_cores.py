@@ -87,7 +87,7 @@ def tolerance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     A product of two float16 is exact in float32. An instruction adds 16 of them to a sum: a tensor core shifts these 17
     terms until they have the exponent of the largest one, and cuts off what is then below its last place (Fasi, Higham,
     Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, 2021). So each term loses at most an eps of the
-    largest one. The interpreter adds in float32, one by one, which loses less.
+    largest one.
     """
     with np.errstate(all="ignore"):
         size = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)

@@ -48,9 +48,9 @@ def fragment_answer(a, out):
 FRAGMENT = Exercise(
     name="tensor_cores/fragment",
     task="A warp is to multiply by 16 x 16 matrices a[0], a[1], ..., and block i has one warp, for matrix i. Write "
-    "down what a lane holds of it as an operand of mma.sync: out[i, lane, word, half]. Half 0 is the element of the lower "
-    "column. Lane 4 g + t holds elements of rows g and g + 8, and of columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. Words "
-    "0 and 1 are of the left half of the matrix, and words 1 and 3 of row g + 8.",
+    "down what a lane holds of it as an operand of mma.sync: out[i, lane, word, half]. Half 0 is the element of the "
+    "lower column. Lane 4 g + t holds elements of rows g and g + 8, and of columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. "
+    "Words 0 and 1 are of the left half of the matrix, and words 1 and 3 of row g + 8.",
     parameters="a, out",
     cases=_fragment_cases,
     hints=(

@@ -245,8 +245,9 @@ def operations_a_byte_of_a_tile(draw: random.Random) -> Number:
     m, n, depth = draw.choice((32, 64, 128, 256)), draw.choice((48, 96, 192)), draw.choice((16, 32, 64))
     each = m * n / (m + n)
     return Number(
-        f"A block computes {m} x {n} elements of a matrix product. In a step it fetches {m} x {depth} elements of A and "
-        f"{depth} x {n} of B, all in float16. How many operations does it do for each byte? A multiply-add counts as two.",
+        f"A block computes {m} x {n} elements of a matrix product. In a step it fetches {m} x {depth} elements of A "
+        f"and {depth} x {n} of B, all in float16. How many operations does it do for each byte? A multiply-add counts "
+        "as two.",
         each,
         "FLOP/byte",
         f"2 x {m} x {n} x {depth} operations for 2 x {depth} x ({m} + {n}) bytes: the depth cancels.",
