@@ -74,12 +74,15 @@ def _multiply_add(name: str) -> Callable:
         if f.m.dry:
             return (number.type(0),) * 4
         _together(f, call, f"{name}()")
+        if f.m.counts is not None:
+            f.m.counts.tensor(call.line, f.mask, tensor_cores.operations(name))
         parts = [[_by_warps(f, part) for part in fragment] for fragment in fragments]
         warps = max(len(part) for fragment in parts for part in fragment)
         stacked = [np.stack([_repeated(part, warps) for part in fragment], axis=2) for fragment in parts]
         result = tensor_cores.multiply_add(name, *stacked)
         return tuple(_of_lanes(f, np.ascontiguousarray(result[:, :, k])) for k in range(4))
 
+    mma.counts_itself = True  # type: ignore[attr-defined]
     return mma
 
 
