@@ -112,11 +112,13 @@ def numba_intrinsics() -> dict[str, Callable]:
         data = context.make_array(array)(context, builder, value).data
         return builder.gep(data, [context.cast(builder, index_value, index, types.intp)])
 
-    def shared_address(context, builder, *element):
+    def shared_address(context, builder, array, value, index, index_value):
         """The same as the 32-bit address that the instructions for shared memory take."""
-        found = pointer(context, builder, *element)
-        inside = builder.addrspacecast(found, found.type.pointee.as_pointer(_SHARED))
-        return builder.trunc(builder.ptrtoint(inside, ir.IntType(64)), word)
+        data = context.make_array(array)(context, builder, value).data
+        start = builder.addrspacecast(data, data.type.pointee.as_pointer(_SHARED))
+        start = builder.trunc(builder.ptrtoint(start, ir.IntType(64)), word)
+        elements = context.cast(builder, index_value, index, types.uint32)
+        return builder.add(start, builder.mul(elements, ir.Constant(word, _BYTES[str(array.dtype)])))
 
     def emit(builder, text, result, operands, constraints, *, memory):
         """An instruction that the lanes of a warp execute together; `memory`: it has its place among the accesses."""

@@ -27,16 +27,20 @@ def _together(f: Frame, call: Any, what: str) -> None:
     """Report a lane that does not execute what its whole warp must execute together."""
     if f.mask.bits is None or f.m.dry:
         return
-    here = f.mask.grid().reshape(-1, WARP)
-    missing = ~here & here.any(axis=1, keepdims=True)
+    here, there = (mask.grid().reshape(-1, WARP) for mask in (f.mask, f.m.batch.lanes.full))
+    missing = there & ~here & here.any(axis=1, keepdims=True)
+    part = here & ~there.all(axis=1, keepdims=True)
     if missing.any():
         lane = int(np.argmax(missing))
-        here, there = alive(f.m).reshape(-1)[lane], f.m.batch.lanes.full.grid().reshape(-1)[lane]
-        why = (
-            "does not execute" if here else "has returned before" if there else "is not in the block: no lane executes"
-        )
-        f.m.hazard("divergent_barrier", "register", what, call.line, lane,
-                   f"{{who}} {why} this {what}, which all 32 lanes of a warp must execute together")  # fmt: skip
+        does = "does not execute" if alive(f.m).reshape(-1)[lane] else "has returned before"
+        message = f"{{who}} {does} this {what}, which all 32 lanes of a warp must execute together"
+    elif part.any():
+        lane = int(np.argmax(part))
+        has = np.count_nonzero(there[lane // WARP])
+        message = f"{{who}} executes this {what} in a warp of {has} threads: the block is no whole number of warps"
+    else:
+        return
+    f.m.hazard("divergent_barrier", "register", what, call.line, lane, message)
 
 
 def _by_warps(f: Frame, value: Value) -> np.ndarray:
@@ -74,12 +78,15 @@ def _multiply_add(name: str) -> Callable:
         if f.m.dry:
             return (number.type(0),) * 4
         _together(f, call, f"{name}()")
+        if f.m.counts is not None:
+            f.m.counts.tensor(call.line, f.mask, tensor_cores.operations(name))
         parts = [[_by_warps(f, part) for part in fragment] for fragment in fragments]
         warps = max(len(part) for fragment in parts for part in fragment)
         stacked = [np.stack([_repeated(part, warps) for part in fragment], axis=2) for fragment in parts]
         result = tensor_cores.multiply_add(name, *stacked)
         return tuple(_of_lanes(f, np.ascontiguousarray(result[:, :, k])) for k in range(4))
 
+    mma.counts_itself = True  # type: ignore[attr-defined]
     return mma
 
 

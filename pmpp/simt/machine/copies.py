@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pmpp.simt.machine import memory
+from pmpp.simt.machine.instructions import MEMORY
 from pmpp.simt.machine.lanes import Mask, spread
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.memory import Array
-from pmpp.simt.machine.storage import Storage, lane_of, poison
+from pmpp.simt.machine.storage import Storage, lane_of, poison, scatter
 from pmpp.simt.values.dtypes import Value, as_intp
 
 BYTES = 16
@@ -70,42 +71,57 @@ def begin(
         return
     elements = _read(m, mask, source, count, each, names[1], line)
     if m.counts is not None:
-        m.access("store", line, first, mask, BYTES, shared.storage, names[0])
-    _put(m, mask, shared.storage, first, np.broadcast_to(poison((1,), shared.dtype), elements.shape), names[0], line)
+        m.access("store", line, first, mask, BYTES, shared.storage, names[0], also=True)
     copies = _copies(m)
-    copies.under_way.append(Copy(mask, shared.storage, first, elements, copies.committed.copy(), names[0]))
+    copy = Copy(mask, shared.storage, first, elements, copies.committed.copy(), names[0])
+    for storage, at, value in _pieces(copy._replace(elements=poison(elements.shape, elements.dtype))):
+        if m.checks is not None:
+            m.checks.copy_begins(mask, storage, at, names[0], line)
+        scatter(m.batch.lanes, storage, mask, at, value)
+    copies.under_way.append(copy)
 
 
 def _read(
     m: Machine, mask: Mask, source: tuple[Array, Value], count: Value, each: int, name: str, line: int
 ) -> np.ndarray:
-    """What each lane copies: (blocks, width, elements)."""
+    """What each lane copies: (blocks, width, elements); poison where it must not read."""
     array, index = source
     lanes, storage = m.batch.lanes, array.storage
-    grid = (lanes.blocks, lanes.width)
-    count, index = spread(count, grid).astype(np.int64), spread(memory.as_index(m, index, name), grid)
-    out = np.zeros((*grid, each), array.dtype)
-    some, _ = mask.split(count > 0)
-    if some is None:
+    shape = (lanes.blocks, lanes.width)
+    count, index = spread(count, shape).astype(np.int64), spread(memory.as_index(m, index, name), shape)
+    out = np.zeros((*shape, each), array.dtype)
+    wanted, _ = mask.split(count > 0)
+    if m.counts is not None:
+        m.counts.instruction(line, mask, MEMORY)
+    if wanted is None:
         return out
     if m.pending:
         m.settle_one(storage)
-    flat = Array(storage, array.dtype, (array.size(),), (1,), array.offset)
-    for k in range(each):  # all of a row, or as many elements as a lane has
-        part, _ = some.split(count > k)
-        if part is None:
-            break
-        at, part = memory.position(m, part, flat, (index + np.int64(k),), name, line, (False,))
-        if part is None:
-            break
-        if k == 0:
-            memory.refuse_misaligned(m, part, array, index, at, BYTES, name, line)
-            if m.counts is not None:
-                m.access("load", line, at, part, BYTES, storage, name)
-        if m.checks is not None:
-            m.checks.read(part, storage, at, name, line)
-        bits = part.grid()
-        out[:, :, k][bits] = storage.values.reshape(-1).take(as_intp(spread(at, grid)[bits]))
+    m.reads += 1
+    flat, literal = Array(storage, array.dtype, (array.size(),), (1,), array.offset), (False,)
+    _, inside = memory.position(m, wanted, flat, (index + np.maximum(count, 1) - 1,), name, line, literal)
+    if inside is not None:
+        first, inside = memory.position(m, inside, flat, (index,), name, line, literal)
+    lost = wanted.grid() if inside is None else wanted.grid() & ~inside.grid()
+    out[lost] = poison((1,), array.dtype)
+    if inside is None:
+        return out
+    memory.refuse_misaligned(m, inside, array, index, first, BYTES, name, line)
+    if m.counts is not None:
+        m.access("load", line, first, inside, BYTES, storage, name, also=True)
+    if m.checks is not None:
+        whole, parts = inside.split(count == each)
+        if whole is not None:
+            for part, at in memory.in_words(storage, first, each):
+                m.checks.read(whole, part, at, name, line)
+        for k in range(each) if parts is not None else ():
+            some, _ = parts.split(count > k)
+            if some is not None:
+                m.checks.read(some, storage, first + np.int64(k), name, line)
+    inner = np.arange(each, dtype=np.int64)
+    bits = inside.grid()[:, :, None] & (inner < count[:, :, None])
+    places = np.broadcast_to(spread(first, shape)[:, :, None] + inner, bits.shape)
+    out[bits] = storage.values.reshape(-1).take(as_intp(places[bits]))
     return out
 
 
@@ -119,16 +135,21 @@ def wait(m: Machine, mask: Mask, newest: int, line: int) -> None:
     copies, rest = _copies(m), []
     for copy in copies.under_way:
         due = mask.grid() & (copy.group < copies.committed - newest)
-        landed, others = copy.mask.split(due) if due.any() else (None, copy.mask)
-        if landed is not None:
-            _put(m, landed, copy.storage, copy.first, copy.elements, copy.name, line)
+        if (due == due[0]).all():
+            due = due[:1]  # the same in every block
+        landed, others = copy.mask.split(due)
+        if landed is not None and landed.lanes:
+            for storage, at, value in _pieces(copy):
+                if m.checks is not None:
+                    m.checks.copy_lands(landed, storage, at, line)
+                scatter(m.batch.lanes, storage, landed, at, value)
         if others is not None:
             rest.append(copy._replace(mask=others))
     copies.under_way = rest
 
 
-def _put(m: Machine, mask: Mask, storage: Storage, first: Value, elements: np.ndarray, name: str, line: int) -> None:
-    """Put the elements of each lane where they belong."""
-    count = elements.shape[2]
-    for k in range(count):
-        memory.write(m, mask, storage, first + np.int64(k), elements[:, :, k], name, line)
+def _pieces(copy: Copy) -> list[tuple[Storage, Value, np.ndarray]]:
+    """Where a copy puts what: one wide element a lane, where the array can be seen as such."""
+    places = memory.in_words(copy.storage, copy.first, copy.elements.shape[2])
+    values = copy.elements.view(places[0][0].values.dtype)
+    return [(storage, at, values[:, :, k]) for k, (storage, at) in enumerate(places)]

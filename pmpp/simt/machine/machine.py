@@ -283,9 +283,20 @@ class Machine:
         if self.trace is not None:
             self.trace.step(self.place.site or line, mask, taken, branch=True)
 
-    def access(self, kind: str, line: int, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> None:
+    def access(
+        self,
+        kind: str,
+        line: int,
+        at: Value,
+        mask: Mask,
+        width: int,
+        storage: Storage,
+        name: str,
+        *,
+        also: bool = False,
+    ) -> None:
         """Tell of one load or store.  (Only where instructions are counted.)"""
-        self.counts.access(kind, line, at, mask, width, storage, name)
+        self.counts.access(kind, line, at, mask, width, storage, name, also=also)
         if self.trace is not None:
             self.trace.access(kind, self.place.site or line, at * storage.unit, mask, width, storage, name)
 

@@ -87,6 +87,11 @@ def fragment(name: str, matrix: str, lane: int, register: int) -> list[tuple[int
     return [(place + 4 * each * register, g) for place in along]
 
 
+def operations(name: str) -> int:
+    """Operations of one instruction, a multiply-add being two."""
+    return 2 * ROWS * COLUMNS * KINDS[name].depth
+
+
 @functools.cache
 def _places(name: str, matrix: str) -> np.ndarray:
     """Where the numbers of a fragment lie in the flattened matrix: (lane, register, number)."""
