@@ -194,7 +194,8 @@ show(tensor_cores.fragments_kernel)
 # %%
 guess = None  # FLOP/byte
 
-predict(guess, 2 * 16 * 8 * 16 / (2 * (16 * 16 + 16 * 8)), unit="FLOP/byte", within=0.02)
+m, n, k = tensor_cores.MMA_M, tensor_cores.MMA_N, tensor_cores.MMA_K
+predict(guess, 2 * m * n * k / (2 * (m * k + k * n)), unit="FLOP/byte", within=0.02)
 
 # %%
 rng = np.random.default_rng(40)
@@ -220,7 +221,8 @@ print(f"{first['global_load_requests']} requests for {first['global_load_bytes']
 # %%
 guess = None  # FLOP/byte
 
-predict(guess, 2 * 128 * 128 / (2 * (128 + 128)), unit="FLOP/byte", exact=True)
+side = tensor_cores.SIDE
+predict(guess, 2 * side * side / (2 * (side + side)), unit="FLOP/byte", exact=True)
 
 # %% [markdown]
 # That is less than the ridge of 206. But many blocks read the same rows of *A* and the same columns of *B*, and all but
@@ -363,7 +365,7 @@ figure
 #
 # What is still wrong? In each step the block waits until its tiles have arrived. Meanwhile no tensor core works, unless
 # another block is there. Chapter 12 mended that by loading the next tile into registers. With `copy_async` no registers
-# are needed, only room in shared memory. So we can be further ahead, and have several *stages*.
+# are needed, only room in shared memory. So we can be further ahead, and have several *pipeline stages*.
 #
 # `commit_copies` closes a group of copies, and `wait_copies(n)` waits until at most *n* groups are still under way.
 # Copies arrive in the order of their groups. With three stages, a step waits for the older of two groups.
@@ -437,6 +439,30 @@ for group in (1, 2, 4, 8, 16, 32):
 
 # %% [markdown]
 # A square patch reads the least. The room takes columns of 8.
+#
+# ## The seventh rung, `ahead`: fragments that run ahead
+#
+# One kind of waiting is left. A warp loads the fragments of 16 *k*, and then multiplies them. `ldmatrix` takes some
+# dozens of cycles, in which this warp issues no `mma.sync`. With two warps on each quarter of a multiprocessor, another
+# one is not always ready. So the last rung does for registers what `pipelined` did for shared memory: it loads the
+# fragments of the next 16 *k* before it multiplies the present ones. The loads of the last part of a tile are those of
+# the next tile, so the barrier now stands before the last multiplication of a tile.
+
+# %%
+show(tensor_cores.ahead_kernel(tensor_cores.TILES[0], tensor_cores.GROUP))
+
+# %% [markdown]
+# **Predict, then run.** A register has 32 bits. A lane's sums of 64 x 64 elements of *C* take 128 registers. How many
+# more do two sets of fragments take, each with 64 x 16 elements of *A* and 16 x 64 of *B*?
+
+# %%
+guess = None  # registers
+
+elements = 2 * (64 * tensor_cores.MMA_K + tensor_cores.MMA_K * 64)
+predict(guess, elements / 2 / 32, unit="registers", exact=True)  # two elements a register, 32 lanes
+
+# %% [markdown]
+# So 192 of at most 255 registers are taken before anything else. There is no room for a third set, or for more sums.
 #
 # ## All rungs
 #

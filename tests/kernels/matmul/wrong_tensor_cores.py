@@ -152,7 +152,7 @@ RUNGS = (
     WrongRung(fragments("stores_beyond_the_edge", guard=False), "out of bounds"),
     WrongRung(fragments("does_not_fill_with_zeros", beyond="wrap"), "wrong result"),
     WrongRung(tiles("loads_b_as_it_lies", transposed=False), "wrong result"),
-    WrongRung(tiles("does_not_wait_for_its_copies", wait=False), "wrong result"),
+    WrongRung(tiles("does_not_wait_for_its_copies", wait=False), "race"),
     WrongRung(tiles("waits_only_for_its_own_copies", barrier=False), "race"),
     WrongRung(tiles("copies_over_what_is_read", last_barrier=False), "race"),
 )
