@@ -363,8 +363,9 @@ def store_fragment(c, row, column, sums):
     other = cuda.shfl_xor_sync(FULL_WARP, sums[1] if odd else sums[3], 1)
     row, column = row + lane // 4 + (8 if odd else 0), column + lane % 4 // 2 * 4
     if row < c.shape[0] and column < c.shape[1]:
-        values = (given, other, sums[2], sums[3]) if odd else (sums[0], sums[1], given, other)
-        store128(c, row * c.shape[1] + column, values)
+        first, second = given if odd else sums[0], other if odd else sums[1]
+        third, fourth = sums[2] if odd else given, sums[3] if odd else other
+        store128(c, row * c.shape[1] + column, (first, second, third, fourth))
 
 
 @cuda.jit(device=True)
