@@ -4,11 +4,15 @@ The layout.  `fragment` says which numbers of a matrix are in a register of a la
 mma.m16n8k8", "mma.m16n8k16", "mma.m16n8k32").  In words: lane 4 g + t holds row g of `a` and row g + 8, column g of
 `b`, and rows g and g + 8 of `c`; t says which columns of `a`, rows of `b` and columns of `c`.
 
-The rounding.  Products of float16, bfloat16 and tf32 are exact.  A tensor core does not add them one after another: it
-shifts a group of products and `c` to the largest exponent among them, cuts what lies below some bits behind the point,
-adds, and cuts the sum to a float32.  Nothing is rounded to nearest.  `HOPPER` says how many products are a group, and
-how many bits are kept.  Source: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ
-Computer Science 7 (2021), for earlier GPUs; the numbers of HOPPER are those by which this agrees with an H200.
+The rounding.  Products of float16, bfloat16 and tf32 are exact.  A tensor core does not add them one after another.  It
+shifts a group of products and `c` to the largest exponent among them, cuts what lies more than `fraction` bits behind
+the point, adds exactly, and cuts the sum to a float32.  Nothing is rounded to nearest.  The exponent of a product is
+the sum of its factors' exponents as they are stored, so a subnormal factor costs bits; zeros have none.  A sum of
+2**128 or more is infinite, and NaN is always 0x7FFFFFFF.
+
+Source of the idea: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer
+Science 7 (2021), for earlier GPUs.  The numbers of HOPPER are those of an H200, whose results are these bit for bit:
+tests/simt/test_tensor_cores.py.  Other GPUs have other numbers.
 """
 
 from __future__ import annotations
