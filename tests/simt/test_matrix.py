@@ -198,6 +198,19 @@ def test_eight_rows_of_16_bytes_are_a_wavefront_at_best(pitch, wavefronts):
 
 
 @cuda.jit
+def pairs_of_lanes_share_rows(out):
+    s = cuda.shared.array(32 * 8, np.uint16)
+    t = cuda.threadIdx.x
+    out[t] = ldmatrix(s, 8 * (t // 2))[0]
+
+
+def test_rows_that_neighbours_share_are_loaded_twice():
+    # As on an H200: 100 of these took 400 wavefronts, and none more for bank conflicts.
+    counters = simt.profile(pairs_of_lanes_share_rows, 1, 32, (np.zeros(32, np.uint32),), level="count").counters
+    assert (counters["shared_load_wavefronts"], counters["shared_load_bank_conflicts"]) == (4, 0)
+
+
+@cuda.jit
 def copied(x, out, n):
     s = cuda.shared.array(256, np.uint16)
     t = cuda.threadIdx.x

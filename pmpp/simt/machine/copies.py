@@ -71,7 +71,7 @@ def begin(
         return
     elements = _read(m, mask, source, count, each, names[1], line)
     if m.counts is not None:
-        m.access("store", line, first, mask, BYTES, shared.storage, names[0], also=True)
+        m.access("store", line, first, mask, BYTES, shared.storage, names[0], of="copy")
     copies = _copies(m)
     copy = Copy(mask, shared.storage, first, elements, copies.committed.copy(), names[0])
     for storage, at, value in _pieces(copy._replace(elements=poison(elements.shape, elements.dtype))):
@@ -108,7 +108,7 @@ def _read(
         return out
     memory.refuse_misaligned(m, inside, array, index, first, BYTES, name, line)
     if m.counts is not None:
-        m.access("load", line, first, inside, BYTES, storage, name, also=True)
+        m.access("load", line, first, inside, BYTES, storage, name, of="copy")
     if m.checks is not None:
         whole, parts = inside.split(count == each)
         if whole is not None:

@@ -293,10 +293,10 @@ class Machine:
         storage: Storage,
         name: str,
         *,
-        also: bool = False,
+        of: str = "access",
     ) -> None:
         """Tell of one load or store.  (Only where instructions are counted.)"""
-        self.counts.access(kind, line, at, mask, width, storage, name, also=also)
+        self.counts.access(kind, line, at, mask, width, storage, name, of=of)
         if self.trace is not None:
             self.trace.access(kind, self.place.site or line, at * storage.unit, mask, width, storage, name)
 

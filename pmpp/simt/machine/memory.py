@@ -371,7 +371,7 @@ def load_bytes(m: Machine, mask: Mask, array: Array, index: Value, size: int, na
     if found is None:
         return np.full((lanes.blocks, lanes.width, size), POISON_BYTE, np.uint8)
     if m.counts is not None and storage.space in ("global", "shared"):
-        m.access("load", line, first, found, size, storage, name)
+        m.access("load", line, first, found, size, storage, name, of="matrix" if size == 16 else "access")
     if m.checks is not None:
         for part, at in in_words(storage, first, count):
             m.checks.read(found, part, at, name, line)

@@ -44,9 +44,12 @@ class Counts(Protocol):
         storage: Storage,
         name: str,
         *,
-        also: bool = False,
+        of: str = "access",
     ) -> None:
-        """One "load" or "store" of `width` bytes a lane at these positions; `also`: of an instruction told before."""
+        """One "load" or "store" of `width` bytes a lane at these positions of the storage.
+
+        of    "access", "matrix": rows of matrices, or "copy": an asynchronous copy, whose instruction is told by itself
+        """
 
     def tensor(self, line: int, mask: Mask, operations: int) -> None:
         """One instruction of a tensor core that is so many operations a warp."""

@@ -118,10 +118,10 @@ class Counters:
         storage: Storage,
         name: str,
         *,
-        also: bool = False,
+        of: str = "access",
     ) -> None:
-        """Count one load or store of `width` bytes a lane; `also`: the second half of an instruction counted before."""
-        counts = self.at(line) if also else self.instruction(line, mask, MEMORY)
+        """Count one load or store of `width` bytes a lane at these positions of the storage."""
+        counts = self.at(line) if of == "copy" else self.instruction(line, mask, MEMORY)
         space = storage.space
         requests, sectors, size, wavefronts, conflicts = _TRAFFIC[space, kind]
         counts[requests] += mask.warps
@@ -129,7 +129,11 @@ class Counters:
             counts[sectors] += self._sectors(kind, at, mask, width, storage, name)
             counts[size] += width * mask.lanes
         else:
-            found, conflicting = counting.wavefronts(at * storage.unit, width, mask, load=kind == "load")
+            if of == "copy":
+                found, conflicting = counting.wavefronts_of_copy(width, mask), 0
+            else:
+                shares = kind == "load" and of == "access"
+                found, conflicting = counting.wavefronts(at * storage.unit, width, mask, load=shares)
             counts[wavefronts] += found
             counts[conflicts] += conflicting
             self.merged_wavefronts += found * min(width, 16) / 16

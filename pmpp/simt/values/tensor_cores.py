@@ -4,11 +4,15 @@ The layout.  `fragment` says which numbers of a matrix are in a register of a la
 mma.m16n8k8", "mma.m16n8k16", "mma.m16n8k32").  In words: lane 4 g + t holds row g of `a` and row g + 8, column g of
 `b`, and rows g and g + 8 of `c`; t says which columns of `a`, rows of `b` and columns of `c`.
 
-The rounding.  Products of float16, bfloat16 and tf32 are exact.  A tensor core does not add them one after another: it
-shifts a group of products and `c` to the largest exponent among them, cuts what lies below some bits behind the point,
-adds, and cuts the sum to a float32.  Nothing is rounded to nearest.  `HOPPER` says how many products are a group, and
-how many bits are kept.  Source: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ
-Computer Science 7 (2021), for earlier GPUs; the numbers of HOPPER are those by which this agrees with an H200.
+The rounding.  Products of float16, bfloat16 and tf32 are exact.  A tensor core does not add them one after another.  It
+shifts a group of products and `c` to the largest exponent among them, cuts what lies more than `fraction` bits behind
+the point, adds exactly, and cuts the sum to a float32.  Nothing is rounded to nearest.  The exponent of a product is
+the sum of its factors' exponents as they are stored, so a subnormal factor costs bits; zeros have none.  A sum of
+2**128 or more is infinite, and NaN is always 0x7FFFFFFF.
+
+Source of the idea: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer
+Science 7 (2021), for earlier GPUs.  The numbers of HOPPER are those of an H200, whose results are these bit for bit:
+tests/simt/test_tensor_cores.py.  Other GPUs have other numbers.
 """
 
 from __future__ import annotations
@@ -54,9 +58,10 @@ class Adder(NamedTuple):
 
 HOPPER = Adder({"float16": 16, "bfloat16": 16, "tf32": 8}, 25)
 
-#: Less than the exponent of any product; what sums of zeros are shifted to.
-_LEAST = -300
+#: The exponents of the smallest normal numbers.
+LEAST = {"float16": -14, "bfloat16": -126, "tf32": -126, "float32": -126}
 
+_FAR_BELOW = -300  # less than the exponent of any product
 _NAN = np.uint32(0x7FFFFFFF).view(np.float32)  # the only one that a tensor core makes
 
 
@@ -132,30 +137,31 @@ def multiply_add(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: 
         if name == "mma_s8":
             total = ((rows @ columns.swapaxes(1, 2)).astype(np.int64) + total).astype(np.int32)
         else:
-            group = adder.group[KINDS[name].numbers]
+            group, least = adder.group[KINDS[name].numbers], LEAST[KINDS[name].numbers]
             for first in range(0, KINDS[name].depth, group):
                 part = slice(first, first + group)
-                total = _add(rows[:, :, None, part], columns[:, None, :, part], total, adder.fraction)
+                total = _add(rows[:, :, None, part], columns[:, None, :, part], total, least, adder.fraction)
     return total.reshape(len(a), -1)[:, _places(name, "c")[:, :, 0]]
 
 
-def _add(a: np.ndarray, b: np.ndarray, c: np.ndarray, fraction: int) -> np.ndarray:
+def _add(a: np.ndarray, b: np.ndarray, c: np.ndarray, least: int, fraction: int) -> np.ndarray:
     """The sums of c and of the products of a and b along the last axis, as float32."""
     products, c = a * b, c.astype(np.float64)
-    largest = np.maximum((_exponent(a) + _exponent(b)).max(axis=-1), _exponent(c))
-    largest = np.maximum(largest, _LEAST)
+    largest = (_exponent(a, least) + _exponent(b, least)).max(axis=-1)
+    largest = np.maximum(np.maximum(largest, _exponent(c, LEAST["float32"])), _FAR_BELOW)
     scale = np.ldexp(1.0, fraction - largest)
     whole = np.trunc(products * scale[..., None]).sum(axis=-1) + np.trunc(c * scale)
     exact = whole / scale
-    infinite = ~np.isfinite(whole)
-    result = rounding.narrow(np.where(infinite, 0.0, exact), "rz")
-    if infinite.any():
+    result = rounding.narrow(exact, "rz")
+    result = np.where(np.abs(exact) >= 2.0**128, np.copysign(np.float32(np.inf), result), result)
+    strange = ~np.isfinite(whole)
+    if strange.any():
         found = products.sum(axis=-1) + c
-        result = np.where(infinite, np.where(np.isnan(found), _NAN, found.astype(np.float32)), result)
+        result = np.where(strange, np.where(np.isnan(found), _NAN, found.astype(np.float32)), result)
     return result
 
 
-def _exponent(x: np.ndarray) -> np.ndarray:
-    """The exponents of some numbers: x = m * 2**e, 1 <= m < 2; of zeros less than any other's."""
+def _exponent(x: np.ndarray, least: int) -> np.ndarray:
+    """The exponents of some numbers as they are stored: a subnormal has the least of its type; of a zero far below."""
     _, e = np.frexp(x)
-    return np.where(x == 0, np.int32(-10000), e - np.int32(1))
+    return np.where(x == 0, np.int32(2 * _FAR_BELOW), np.maximum(e - np.int32(1), np.int32(least)))
