@@ -694,18 +694,18 @@ def ahead_kernel(tile: Tile, group: int) -> typing.Any:
             copy_b(shared, np.uint32(begin + a_size), b, coming, first_column, k_end, n)
             commit_copies()
             coming += depth
-        now, k0 = np.uint32(0), np.int64(0)
-        into = np.uint32(np.uint32(ahead_by) * stage_size)
+        now, into = np.uint32(0), np.uint32(np.uint32(ahead_by) * stage_size)
+        end = k_end + ahead_by * depth  # copies run so far ahead
         wait_copies(pending)
         cuda.syncthreads()
         a_words, b_words = load(shared, now, row, column, np.uint32(0))
-        while k0 < k_end:
+        while coming < end:
             a_next, b_next = load(shared, now, row, column, np.uint32(16))
+            sums = multiply_panel(a_words, b_words[0], b_words[1], sums)
+            more = multiply_panel(a_words, b_words[2], b_words[3], more)
             copy_a(shared, into, a, first_row, coming, m, k_end)  # everyone has read these before the last barrier
             copy_b(shared, np.uint32(into + a_size), b, coming, first_column, k_end, n)
             commit_copies()
-            sums = multiply_panel(a_words, b_words[0], b_words[1], sums)
-            more = multiply_panel(a_words, b_words[2], b_words[3], more)
             now, into = np.uint32(now + stage_size), now
             if now == end_stage:
                 now = np.uint32(0)
@@ -714,7 +714,7 @@ def ahead_kernel(tile: Tile, group: int) -> typing.Any:
             a_words, b_words = load(shared, now, row, column, np.uint32(0))
             sums = multiply_panel(a_next, b_next[0], b_next[1], sums)
             more = multiply_panel(a_next, b_next[2], b_next[3], more)
-            k0, coming = k0 + depth, coming + depth
+            coming += depth
         store_panel(c, first_row + row, first_column + column, sums)
         store_panel(c, first_row + row, first_column + column + PANEL_N, more)
 
