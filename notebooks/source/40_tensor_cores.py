@@ -440,30 +440,6 @@ for group in (1, 2, 4, 8, 16, 32):
 # %% [markdown]
 # A square patch reads the least. The room takes columns of 8.
 #
-# ## The seventh rung, `ahead`: fragments that run ahead
-#
-# One kind of waiting is left. A warp loads the fragments of 16 *k*, and then multiplies them. `ldmatrix` takes some
-# dozens of cycles, in which this warp issues no `mma.sync`. With two warps on each quarter of a multiprocessor, another
-# one is not always ready. So the last rung does for registers what `pipelined` did for shared memory: it loads the
-# fragments of the next 16 *k* before it multiplies the present ones. The loads of the last part of a tile are those of
-# the next tile, so the barrier now stands before the last multiplication of a tile.
-
-# %%
-show(tensor_cores.ahead_kernel(tensor_cores.TILES[0], tensor_cores.GROUP))
-
-# %% [markdown]
-# **Predict, then run.** A register has 32 bits. A lane's sums of 64 x 64 elements of *C* take 128 registers. How many
-# more do two sets of fragments take, each with 64 x 16 elements of *A* and 16 x 64 of *B*?
-
-# %%
-guess = None  # registers
-
-elements = 2 * (64 * tensor_cores.MMA_K + tensor_cores.MMA_K * 64)
-predict(guess, elements / 2 / 32, unit="registers", exact=True)  # two elements a register, 32 lanes
-
-# %% [markdown]
-# So 192 of at most 255 registers are taken before anything else. There is no room for a third set, or for more sums.
-#
 # ## All rungs
 #
 # The design size is a product of 4096 x 4096 matrices. The comparison is with cuBLAS by way of PyTorch, with sums in

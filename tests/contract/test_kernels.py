@@ -37,7 +37,7 @@ from pmpp.kernels import (
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
 from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, real
-from pmpp.kernels.matmul import batched, fused, tensor_cores
+from pmpp.kernels.matmul import batched, fused
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
@@ -79,8 +79,6 @@ def products_of_batches():
                 batched.multiply(a, one)
     every_second = strided(device.to_device(np.ones(6 * 32, np.float32)), (3, 16), (64, 2))
     fused.batched(every_second, np.ones((16, 4), np.float32))
-    halves = tensor_cores.arguments(np.ones((8, 8), np.float16), np.ones((8, 8), np.float16))
-    tensor_cores.by_pipeline(tensor_cores.TILES[0], 1, halves, tensor_cores.ahead_kernel)  # tiles of large products
 
 
 @further(convolution)

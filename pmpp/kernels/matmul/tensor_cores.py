@@ -603,12 +603,12 @@ def pipelined_kernel(tile: Tile, group: int) -> typing.Any:
     return pipelined_fragments_kernel
 
 
-def by_pipeline(tile: Tile, group: int, p: Problem, make: typing.Callable = pipelined_kernel) -> None:
-    """Launch the kernel of a tile, which ``make`` makes."""
+def by_pipeline(tile: Tile, group: int, p: Problem) -> None:
+    """Launch the kernel of a tile."""
 
     def launch(a, b, c):
         grid = blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n)
-        make(tile, group)[grid, tile.threads, p.stream, tile.shared](a, b, c)
+        pipelined_kernel(tile, group)[grid, tile.threads, p.stream, tile.shared](a, b, c)
 
     in_chunks(p, launch)
 
@@ -631,8 +631,6 @@ def wide(p):
 
     Where tiles of 128 x 128 would be too few for the GPU, they are of 64 x 64.
     Source: CUTLASS, "Efficient GEMM in CUDA", on threadblock rasterization.
-
-    Leaves: a warp waits for its fragments, and then multiplies them.
     """
     by_pipeline(tile_for(*p.result.shape, device.limits()["multiprocessors"]), GROUP, p)
 
@@ -648,88 +646,4 @@ def tile_for(m: int, n: int, multiprocessors: int) -> Tile:
     return next(enough, TILES[-1])
 
 
-@functools.lru_cache(KERNELS)
-def ahead_kernel(tile: Tile, group: int) -> typing.Any:
-    """The kernel of a tile with two panels a warp and a depth of 32, whose fragments are loaded a step ahead."""
-    side_m, side_n, depth, _, stages = tile
-    a_place, b_place = swizzled_place(depth // CHUNK), swizzled_place(side_n // CHUNK)
-    copy_a = copier(side_m, depth // CHUNK, tile.threads, a_place)
-    copy_b = copier(depth, side_n // CHUNK, tile.threads, b_place)
-    read_a, read_b = by_matrices(a_place, b_place)
-    a_size, stage_size, ahead_by = np.uint32(side_m * depth), np.uint32((side_m + side_n) * depth), stages - 1
-    pending, end_stage = stages - 2, np.uint32(stages * (side_m + side_n) * depth)
-    warps_n, tile_of = np.uint32(side_n // (2 * PANEL_N)), order_of_tiles(group)
-
-    @cuda.jit(device=True)
-    def load(shared, begin, row, column, k):
-        """The fragments of 16 k, of a tile that begins there in shared memory: four of A, and eight of B in pairs."""
-        b_begin = np.uint32(begin + a_size)
-        a_words = (
-            read_a(shared, begin, row, k),
-            read_a(shared, begin, np.uint32(row + 16), k),
-            read_a(shared, begin, np.uint32(row + 32), k),
-            read_a(shared, begin, np.uint32(row + 48), k),
-        )
-        b_words = (
-            read_b(shared, b_begin, k, column),
-            read_b(shared, b_begin, k, np.uint32(column + 16)),
-            read_b(shared, b_begin, k, np.uint32(column + 32)),
-            read_b(shared, b_begin, k, np.uint32(column + 48)),
-        )
-        return a_words, b_words
-
-    @cuda.jit
-    def ahead_fragments_kernel(a, b, c):
-        shared = cuda.shared.array(0, np.uint16, alignment=16)
-        m, n, k_end = np.int64(c.shape[0]), np.int64(c.shape[1]), np.int64(a.shape[1])
-        tile_m, tile_n = tile_of(np.int64(cuda.blockIdx.x), (m + side_m - 1) // side_m, (n + side_n - 1) // side_n)
-        first_row, first_column = tile_m * side_m, tile_n * side_n
-        warp = np.uint32(cuda.threadIdx.x) // np.uint32(WARP)
-        row, column = np.uint32(warp // warps_n * PANEL_M), np.uint32(warp % warps_n * (2 * PANEL_N))
-        sums, more = NOTHING, NOTHING
-        coming = np.int64(0)
-        for stage in range(ahead_by):
-            begin = np.uint32(np.uint32(stage) * stage_size)
-            copy_a(shared, begin, a, first_row, coming, m, k_end)
-            copy_b(shared, np.uint32(begin + a_size), b, coming, first_column, k_end, n)
-            commit_copies()
-            coming += depth
-        now, into = np.uint32(0), np.uint32(np.uint32(ahead_by) * stage_size)
-        end = k_end + ahead_by * depth  # copies run so far ahead
-        wait_copies(pending)
-        cuda.syncthreads()
-        a_words, b_words = load(shared, now, row, column, np.uint32(0))
-        while coming < end:
-            a_next, b_next = load(shared, now, row, column, np.uint32(16))
-            sums = multiply_panel(a_words, b_words[0], b_words[1], sums)
-            more = multiply_panel(a_words, b_words[2], b_words[3], more)
-            copy_a(shared, into, a, first_row, coming, m, k_end)  # everyone has read these before the last barrier
-            copy_b(shared, np.uint32(into + a_size), b, coming, first_column, k_end, n)
-            commit_copies()
-            now, into = np.uint32(now + stage_size), now
-            if now == end_stage:
-                now = np.uint32(0)
-            wait_copies(pending)  # the next tiles are there
-            cuda.syncthreads()
-            a_words, b_words = load(shared, now, row, column, np.uint32(0))
-            sums = multiply_panel(a_next, b_next[0], b_next[1], sums)
-            more = multiply_panel(a_next, b_next[2], b_next[3], more)
-            coming += depth
-        store_panel(c, first_row + row, first_column + column, sums)
-        store_panel(c, first_row + row, first_column + column + PANEL_N, more)
-
-    return ahead_fragments_kernel
-
-
-@rung(ahead_kernel, pipelined_kernel, copy_kernel)
-def ahead(p):
-    """The fragments of the next 16 k are loaded into registers while those of these 16 are multiplied.
-
-    Where tiles of 128 x 128 would be too few for the GPU, the kernel is that of `wide`.
-    Source: CUTLASS, "Efficient GEMM in CUDA", on pipelining.
-    """
-    tile = tile_for(*p.result.shape, device.limits()["multiprocessors"])
-    by_pipeline(tile, GROUP, p, ahead_kernel if tile.panels == 2 else pipelined_kernel)
-
-
-LADDER = (fragments, shared, matrices, swizzled, pipelined, wide, ahead)
+LADDER = (fragments, shared, matrices, swizzled, pipelined, wide)

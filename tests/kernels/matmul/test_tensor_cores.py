@@ -52,20 +52,6 @@ def test_every_tile_at_its_edges(tile):
         assert is_right(observe(run, a, b)[0], a, b)
 
 
-@pytest.mark.parametrize("stages", [3, 4])
-def test_fragments_that_run_ahead_at_the_edges(stages):
-    tile = room.Tile(128, 128, 32, 2, stages) if stages == 3 else room.Tile(64, 64, 32, 2, stages)
-    for number, (m, n, k) in enumerate(((128, 128, 32), (129, 8, 96), (60, 264, 136), (3, 16, 8))):
-        a, b = pair(number, m, n, k)
-
-        def run(a, b):
-            p = room.arguments(a, b)
-            room.by_pipeline(tile, 2, p, room.ahead_kernel)
-            return p.result
-
-        assert is_right(observe(run, a, b)[0], a, b)
-
-
 @pytest.mark.parametrize("group", [1, 2, 8])
 def test_every_tile_of_c_has_a_block_in_whatever_order(group):
     a, b = pair(1, 5 * 64, 3 * 64, 8)
