@@ -27,8 +27,8 @@ name             numbers in ``a`` and ``b``  ``a`` is           a register holds
 - ``load32(x, i)`` is a register with the 4 bytes from ``x[i]`` on. ``pack_halves(lo, hi)`` is a register of two numbers
   of 16 bits.
 - ``copy_async(shared, i, x, j, count)`` starts to copy ``count`` elements from ``x[j]`` on to ``shared[i]`` on, then
-  zeros up to 16 bytes. With a count of 0 ``x`` is not touched. The thread goes on at once. It must not use that part of
-  ``shared`` until the copy has arrived.
+  zeros up to 16 bytes. With a count of 0 ``x`` is not touched, wherever ``j`` leads. The thread goes on at once.
+  It must not use that part of ``shared`` until the copy has arrived.
 - ``commit_copies()`` makes a group of the copies that the thread has started since its last group.
 - ``wait_copies(n)`` waits until all groups of the thread have arrived but the newest n; n is a literal. Other threads
   may read what has arrived after a barrier.

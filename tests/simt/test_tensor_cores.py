@@ -51,10 +51,7 @@ def fragments(name):
         return
 
     def three(first, second, third):
-        return (
-            *(bits(name, rng, s, e) for s, e in zip(shapes, (first, second), strict=False)),
-            bits("c", rng, C, third),
-        )
+        return bits(name, rng, A, first), bits(name, rng, B, second), bits("c", rng, C, third)
 
     half = name == "mma_f16"
     top, bias = (31, 15) if half else (255, 127)

@@ -66,6 +66,8 @@ def begin(
         counts = spread(count, (m.batch.lanes.blocks, m.batch.lanes.width)).reshape(-1)
         raise m.error(f"copy_async: count is {counts[lane]}; 16 bytes are 0 to {each} elements of {shared.dtype}", line)
     m.writes += 1
+    if m.pending:
+        m.settle_one(shared.storage)
     first, mask = memory.aligned_position(m, mask, shared, memory.as_index(m, where, names[0]), BYTES, names[0], line)
     if mask is None:
         return
