@@ -194,7 +194,7 @@ def named(name, function):
 
 
 ANSWERS += [
-    WrongAnswer(CURE, named("reads_in_each_step", loop(at_the_end=False)), "waits in each step", "1 to 3, 2 to 3"),
+    WrongAnswer(CURE, named("reads_in_each_step", loop(at_the_end=False)), "waits in each step"),
     WrongAnswer(CURE, named("copies_in_each_step", loop(together=False, at_the_end=False)), "copies in each step"),
     WrongAnswer(CURE, named("not_fused", loop(fused=False)), "many launches"),
     WrongAnswer(CURE, named("not_cured", slow), "copies in each step"),
