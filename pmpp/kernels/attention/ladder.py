@@ -30,6 +30,7 @@ from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer, as_number
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.views import strided
 
 MOST_SIZE = 128  # elements of a query: the tiles of the last rungs have room for so many
 MOST_BLOCKS = 2**31 - 1  # of a grid
@@ -211,11 +212,23 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
     sizes = Sizes(heads // groups if groups else 1, queries, keys, size, *limits(queries, keys, causal, window))
     p = Problem(out, stream=stream, sizes=sizes, scale=np.float32(float(scale) * math.log2(math.e)))
     if out.size and not keys:
-        zero_kernel[blocks(out.size, BLOCK), BLOCK, stream](out.reshape((out.size,)))
+        zero_kernel[blocks(out.size, BLOCK), BLOCK, stream](reshaped(out, (out.size,)))
         p.done = True
     elif out.size:
-        p.q, p.k, p.v, p.out = (x.reshape((x.shape[0] * x.shape[1], *x.shape[2:])) for x in (q, k, v, out))
+        p.q, p.k, p.v, p.out = (reshaped(x, (x.shape[0] * x.shape[1], *x.shape[2:])) for x in (q, k, v, out))
     return p
+
+
+def reshaped(x: typing.Any, shape: tuple[int, ...]) -> typing.Any:
+    """A view of a device array in C order with another shape.
+
+    An axis of one element may have any stride, and in NumPy's ``x[None]`` it has the stride 0. Numba takes an array with
+    such a stride for one with gaps, and does not reshape it.
+    """
+    if 0 in x.strides and x.size:
+        core = x if x.size == 1 else x[tuple(0 if stride == 0 else slice(None) for stride in x.strides)]
+        return strided(core, shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))))
+    return x.reshape(shape)
 
 
 BLOCK = 128  # threads a block, where nothing else decides

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pmpp.kernels import attention as subject
 from pmpp.kernels.attention import ladder as room
 from pmpp.runtime import device
+from pmpp.runtime.views import strided
 from tests.kernels.attention import results
 from tests.kernels.attention.wrong import RUNGS as WRONG
 from tests.support import judge
@@ -92,6 +93,19 @@ def test_equal_scores_give_the_mean(rung):
     v = np.round(4 * v)
     q = np.zeros((1, 1, 3, 4), F32)
     np.testing.assert_array_equal(device.to_host(rung(q, k, v))[0, 0], v[0, 0].mean(0, dtype=F32)[None].repeat(3, 0))
+
+
+def test_axes_of_one_element_with_the_stride_0():
+    """As NumPy's ``x[None]`` has them. Numba reshapes no such array."""
+    q, k, v = arrays(3, 5, 4)
+    given = [x[0, 0][None, None] for x in (q, k, v)]
+    assert all(x.strides[:2] == (0, 0) for x in given)
+    out = strided(device.empty(q.size, F32), q.shape, (0, 0, 4, 1))
+    assert room.skipping(*given, out=out) is out
+    assert right(device.to_host(out), q, k, v)
+    assert right(device.to_host(room.skipping(*(x[0][None] for x in (q, k, v)))), q, k, v)
+    one = np.float32(3)[None, None, None, None]
+    assert device.to_host(room.skipping(one, one, one)).tolist() == [[[[3]]]]
 
 
 @each_rung
