@@ -222,8 +222,8 @@ def arguments(q, k, v, causal=False, window=None, scale=None, *, out=None, strea
 def reshaped(x: typing.Any, shape: tuple[int, ...]) -> typing.Any:
     """A view of a device array in C order with another shape.
 
-    An axis of one element may have any stride, and in NumPy's ``x[None]`` it has the stride 0. Numba takes an array with
-    such a stride for one with gaps, and does not reshape it.
+    An axis of one element may have any stride, and in NumPy's ``x[None]`` it has the stride 0. Numba takes an array
+    with such a stride for one with gaps, and does not reshape it.
     """
     if 0 in x.strides and x.size:
         core = x if x.size == 1 else x[tuple(0 if stride == 0 else slice(None) for stride in x.strides)]
