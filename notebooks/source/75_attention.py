@@ -420,7 +420,8 @@ for shared in (1, 4, 8):
     cost = decode.cost(64, 32, 32 // shared, 8192, 128)
     least = roofline.bound(cost, roofline.ceilings("matmul"))
     print(
-        f"{shared} heads share a key: {cost.intensity:4.2f} FLOP a byte, {1e3 * least.seconds:6.2f} ms, by {least.side}"
+        f"heads that share a key: {shared}; {cost.intensity:4.2f} FLOP a byte, {1e3 * least.seconds:6.2f} ms, "
+        f"by {least.side}"
     )
 
 # %% [markdown]
