@@ -805,7 +805,6 @@ class Stream(typing.NamedTuple):
 STREAMS = (
     Stream(32, keys=64, warps_y=2, warps_x=1, depth=16, chunk=16, resident=True),
     Stream(64, keys=64, warps_y=2, warps_x=1, depth=16, chunk=16, resident=True),
-    Stream(96, keys=64, warps_y=2, warps_x=1, depth=8, chunk=8, resident=False),
     Stream(128, keys=128, warps_y=2, warps_x=2, depth=8, chunk=8, resident=False),
 )
 
@@ -850,51 +849,53 @@ def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
     # What arrives is in registers while the products are computed, and goes to shared memory behind them.
 
     @cuda.jit(device=True)
-    def read(x, head, row, last, column, size, found, v):
-        """Four columns of a row of x[head]: zeros beyond the ``size`` columns, and beyond the last row the last again.
+    def fetch(count, lines, x, head, first, last, i, column, size, found):
+        """Four columns of ``count`` rows of x[head]: the row ``first`` + i, and then every ``lines`` rows another.
 
-        The products with such a row are hidden, not stored, or have the weight 0.
+        There are zeros beyond the ``size`` columns. Beyond the last row it is read again: the products with it are
+        hidden, not stored, or have the weight 0.
         """
-        row = min(row, last - 1)
-        for e in range(4):
-            found[v, e] = f0
-        if wide:
-            if column < size:
-                found[v, 0], found[v, 1], found[v, 2], found[v, 3] = load128(x, (head * last + row) * size + column)
+        most, origin = np.uint32(max(last - first, 1) - 1), (head * last + min(first, last - 1)) * size + column
+        if wide and column < size:
+            for v in range(count):
+                vector = load128(x, origin + np.uint32(min(np.uint32(i + v * lines), most) * np.uint32(size)))
+                for e in range(4):
+                    found[v, e] = vector[e]
         else:
-            for e in range(4):
-                if column + e < size:
-                    found[v, e] = x[head, row, column + e]
+            for v in range(count):
+                for e in range(4):
+                    found[v, e] = f0
+                    if not wide and column + e < size:
+                        found[v, e] = x[head, min(first, last - 1) + min(np.uint32(i + v * lines), most), column + e]
 
     @cuda.jit(device=True)
     def fetch_rows(count, x, head, first, last, column, size, found):
         """``depth`` columns of rows of x[head]: of queries or of keys."""
         thread = np.uint32(cuda.threadIdx.x)
-        for v in range(count):
-            row = thread // np.uint32(across) + v * (threads // across)
-            read(x, head, first + row, last, column + thread % np.uint32(across) * 4, size, found, v)
+        i, c = thread // np.uint32(across), np.uint32(column + thread % np.uint32(across) * 4)
+        fetch(count, threads // across, x, head, first, last, i, c, size, found)
 
     @cuda.jit(device=True)
     def keep_rows(count, shared, begin, pitch, scale, found):
         """Into shared memory, turned: a row there has one column of them all."""
         thread = np.uint32(cuda.threadIdx.x)
+        place = np.uint32(begin + thread % np.uint32(across) * (4 * pitch) + thread // np.uint32(across))
         for v in range(count):
-            row, c = thread // np.uint32(across) + v * (threads // across), thread % np.uint32(across) * 4
             for e in range(4):
-                shared[begin + (c + e) * pitch + row] = found[v, e] * scale
+                shared[place + np.uint32(e * pitch + v * (threads // across))] = found[v, e] * scale
 
     @cuda.jit(device=True)
     def fetch_values(v, group, first, last, size, found):
         """``chunk`` rows of the values."""
-        for u in range(loads_v):
-            at = np.uint32(cuda.threadIdx.x) + u * threads
-            read(v, group, first + at // np.uint32(columns // 4), last, at % np.uint32(columns // 4) * 4, size, found, u)
+        thread = np.uint32(cuda.threadIdx.x)
+        i, c = thread // np.uint32(columns // 4), np.uint32(thread % np.uint32(columns // 4) * 4)
+        fetch(loads_v, threads // (columns // 4), v, group, first, last, i, c, size, found)
 
     @cuda.jit(device=True)
     def keep_values(shared, begin, found):
-        for u in range(loads_v):
-            at = np.uint32(cuda.threadIdx.x) + u * threads
-            store128(shared, begin + at * 4, (found[u, 0], found[u, 1], found[u, 2], found[u, 3]))
+        place = np.uint32(begin + np.uint32(cuda.threadIdx.x) * 4)
+        for v in range(loads_v):
+            store128(shared, place + v * (4 * threads), (found[v, 0], found[v, 1], found[v, 2], found[v, 3]))
 
     def adder(own, pitch_b):
         """The function that adds outer products: of 8 rows of queries or weights, and of ``own`` keys or columns."""
@@ -1025,42 +1026,49 @@ def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
                 for j in range(own_keys):
                     scores[i, j] = f0
             column = np.uint32(0)
-            while column + depth < size:  # the next columns arrive
-                fetch_rows(loads_k, k, group, key0, sizes.keys, column + depth, size, found)
-                if not resident:
-                    fetch_rows(loads_q, q, head, query0, sizes.queries, column + depth, size, found_q)
-                add_scores(shared, (column * pitch if resident else now) + row, now + keys_at + key, np.uint32(depth), scores)
-                keep_rows(loads_k, shared, other + keys_at, pitch_k, f1, found)
-                if not resident:
-                    keep_rows(loads_q, shared, other, pitch, scale, found_q)
-                now, other, column = other, now, np.uint32(column + depth)
-                cuda.syncthreads()
-            fetch_values(v, group, key0, sizes.keys, size, found)
-            add_scores(shared, (column * pitch if resident else now) + row, now + keys_at + key, np.uint32(size - column), scores)
-            keep_values(shared, other, found)
-            now, other = other, now
+            while column < size:
+                after = np.uint32(column + depth)
+                if after < size:  # the next columns arrive, or behind the last the first values
+                    fetch_rows(loads_k, k, group, key0, sizes.keys, after, size, found)
+                    if not resident:
+                        fetch_rows(loads_q, q, head, query0, sizes.queries, after, size, found_q)
+                else:
+                    fetch_values(v, group, key0, sizes.keys, size, found)
+                q_from = (column * pitch if resident else now) + row
+                add_scores(shared, q_from, now + keys_at + key, np.uint32(min(depth, size - column)), scores)
+                if after < size:
+                    keep_rows(loads_k, shared, other + keys_at, pitch_k, f1, found)
+                    if not resident:
+                        keep_rows(loads_q, shared, other, pitch, scale, found_q)
+                    cuda.syncthreads()
+                else:
+                    keep_values(shared, other, found)
+                now, other, column = other, now, after
             if key0 < last + sizes.low or key0 + keys > min(query0 + sizes.high, sizes.keys):
                 hide(scores, query0 + row, key0 + key, sizes)
             update(shared, maxima, others, scores, highest, totals, sums)
             keep_weights(shared, weights_at + key * pitch + row, scores)
             cuda.syncthreads()
             first, count = np.uint32(0), np.uint32(min(keys, end - key0))
-            while first + chunk < count:  # the next values arrive
-                fetch_values(v, group, key0 + first + chunk, sizes.keys, size, found)
-                add_values(shared, weights_at + first * pitch + row, now + own_column, np.uint32(chunk), sums)
-                keep_values(shared, other, found)
-                now, other, first = other, now, np.uint32(first + chunk)
+            while first < count:
+                after = np.uint32(first + chunk)
+                if after < count:  # the next values arrive, or behind the last the next keys
+                    fetch_values(v, group, key0 + after, sizes.keys, size, found)
+                else:
+                    fetch_rows(loads_k, k, group, key0 + keys, sizes.keys, 0, size, found)
+                    if not resident:
+                        fetch_rows(loads_q, q, head, query0, sizes.queries, 0, size, found_q)
+                w_from = weights_at + first * pitch + row
+                add_values(shared, w_from, now + own_column, np.uint32(min(chunk, count - first)), sums)
+                if after < count:
+                    keep_values(shared, other, found)
+                else:
+                    keep_rows(loads_k, shared, other + keys_at, pitch_k, f1, found)
+                    if not resident:
+                        keep_rows(loads_q, shared, other, pitch, scale, found_q)
                 cuda.syncthreads()
-            key0 += keys  # the next keys arrive; behind the last tile they are the last key, which nobody uses
-            fetch_rows(loads_k, k, group, key0, sizes.keys, 0, size, found)
-            if not resident:
-                fetch_rows(loads_q, q, head, query0, sizes.queries, 0, size, found_q)
-            add_values(shared, weights_at + first * pitch + row, now + own_column, np.uint32(count - first), sums)
-            keep_rows(loads_k, shared, other + keys_at, pitch_k, f1, found)
-            if not resident:
-                keep_rows(loads_q, shared, other, pitch, scale, found_q)
-            now, other = other, now
-            cuda.syncthreads()
+                now, other, first = other, now, after
+            key0 += keys
         for i in range(OWN_ROWS):
             for distance in (1, 4, 8):
                 totals[i] += cuda.shfl_xor_sync(FULL_WARP, totals[i], distance)
@@ -1091,7 +1099,7 @@ def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
 
 def launch_stream(p: Problem, logs: typing.Any = None) -> None:
     """A problem by the kernel that fits its size. ``logs`` is as in `launch`."""
-    tile = STREAMS[round_up(p.sizes.size, 32) // 32 - 1]
+    tile = next(tile for tile in STREAMS if tile.columns >= p.sizes.size)
     wide = p.sizes.size % 4 == 0 and not any(device.address(x) % 16 for x in (p.q, p.k, p.v, p.out))
     grid = grid_of(p.q.shape[0] * blocks(p.sizes.queries, tile.queries))
     logs = no_logs() if logs is None else logs
