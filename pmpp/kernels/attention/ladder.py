@@ -753,6 +753,8 @@ def skipping(p):
     """A block begins at the first tile of keys that any of its queries sees, and ends behind the last.
 
     Source: Dao, FlashAttention-2, 2023, section 3.1.
+
+    Leaves: a block asks for its keys when it needs them, and so for its values, and waits until they are there.
     """
     launch(p, True)
 
@@ -1034,8 +1036,9 @@ def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
                         fetch_rows(loads_q, q, head, query0, sizes.queries, after, size, found_q)
                 else:
                     fetch_values(v, group, key0, sizes.keys, size, found)
-                q_from = (column * pitch if resident else now) + row
-                add_scores(shared, q_from, now + keys_at + key, np.uint32(min(depth, size - column)), scores)
+                q_from = np.uint32((column * pitch if resident else now) + row)
+                k_from = np.uint32(now + keys_at + key)
+                add_scores(shared, q_from, k_from, np.uint32(min(depth, size - column)), scores)
                 if after < size:
                     keep_rows(loads_k, shared, other + keys_at, pitch_k, f1, found)
                     if not resident:
@@ -1058,8 +1061,9 @@ def stream_kernel(tile: Stream, wide: bool) -> typing.Any:
                     fetch_rows(loads_k, k, group, key0 + keys, sizes.keys, 0, size, found)
                     if not resident:
                         fetch_rows(loads_q, q, head, query0, sizes.queries, 0, size, found_q)
-                w_from = weights_at + first * pitch + row
-                add_values(shared, w_from, now + own_column, np.uint32(min(chunk, count - first)), sums)
+                w_from = np.uint32(weights_at + first * pitch + row)
+                left = min(np.uint32(chunk), np.uint32(count - first))
+                add_values(shared, w_from, np.uint32(now + own_column), left, sums)
                 if after < count:
                     keep_values(shared, other, found)
                 else:
