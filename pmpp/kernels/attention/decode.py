@@ -21,7 +21,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.attention import ladder
-from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, grid_of
+from pmpp.kernels.attention.ladder import LEAST, MOST_SIZE, f0, finite_base, grid_of, reshaped
 from pmpp.kernels.common import FULL_WARP, blocks, round_up
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
@@ -300,7 +300,7 @@ def launch(p: Problem, most_heads: int, parts: int) -> None:
     part = round_up(blocks(p.most, parts), TEAMS)
     parts = blocks(p.most, part)
     sizes = Sizes(heads, shared, blocks(shared, each), size, page, part)
-    q, k, v, out = (x.reshape((x.size,)) for x in (p.q, p.k, p.v, p.result))
+    q, k, v, out = (reshaped(x, (x.size,)) for x in (p.q, p.k, p.v, p.result))
     wide = size % 4 == 0 and not any(device.address(x) % 16 for x in (q, k, v))
     rows = batch * groups * sizes.turns
     if rows > 65535:

@@ -53,6 +53,7 @@ def _online_cases(rng: np.random.Generator) -> list[Case]:
     cases = [case(f"{n} queries, {m} keys", *normal(n, m)) for n, m in ((1, 1), (5, 2), (BLOCK, 9), (BLOCK + 1, 20))]
     cases.append(case("rising scores", np.abs(normal(70, 1)[0]) + 3, np.linspace(-9, 9, 30)))
     cases.append(case("scores far from 0", *normal(70, 30, 100)))
+    cases.append(case("scores near -300", np.where(rng.random(70) < 0.5, 10, 0.1), rng.uniform(-31, -29, 30)))
     cases.append(case("130 queries, 50 keys", *normal(130, 50)))
     return cases
 
@@ -96,6 +97,14 @@ def _without_maximum(q, k, v, out):
         return {3: (weights @ v / weights.sum(axis=1)).astype(np.float64)}
 
 
+def _from_zero(q, k, v, out):
+    """The highest score begins at 0. NaN where every weight is 0 then."""
+    with np.errstate(all="ignore"):
+        scores = q[:, None] * k
+        weights = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), ZERO))
+        return {3: (weights @ v / weights.sum(axis=1)).astype(np.float64)}
+
+
 def _online_budget(case: Case) -> dict[str, tuple[float, str]]:
     q, k, v, _ = case.args
     once = "Read q[i] once, and go over the keys once: when the maximum grows, scale down what you have."
@@ -115,8 +124,8 @@ def _combined(highest: np.ndarray, total: np.ndarray, mean: np.ndarray) -> np.nd
 
 
 def _combine_cases(rng: np.random.Generator) -> list[Case]:
-    def case(name: str, parts: int, n: int, empty: float = 0, times: float = 1) -> Case:
-        highest = (times * rng.standard_normal((parts, n))).astype(np.float32)
+    def case(name: str, parts: int, n: int, empty: float = 0, times: float = 1, below: float = 0) -> Case:
+        highest = (times * rng.standard_normal((parts, n)) - below * (rng.random(n) < 0.5)).astype(np.float32)
         total, mean = rng.uniform(1, 40, (parts, n)), rng.uniform(1, 3, (parts, n))
         without = rng.random((parts, n)) < empty
         if empty:
@@ -134,6 +143,7 @@ def _combine_cases(rng: np.random.Generator) -> list[Case]:
     ]
     cases.append(case("parts without a key", 4, 100, empty=0.5))
     cases.append(case("scores far from 0", 5, 90, times=200))
+    cases.append(case("scores near -300", 3, 90, below=300))
     cases.append(case("8 parts of 200", 8, 200))
     return cases
 
@@ -172,6 +182,13 @@ def _not_divided(highest, total, mean, out):
     return {3: (total * np.exp(highest - np.where(top == -np.inf, 0, top)) * mean).sum(axis=0)}
 
 
+def _all_from_zero(highest, total, mean, out):
+    """The maximum of all parts begins at 0. NaN where every weight is 0 then."""
+    with np.errstate(all="ignore"):
+        weights = total * np.exp(highest - np.maximum(highest.max(axis=0), ZERO))
+        return {3: ((weights * mean).sum(axis=0) / weights.sum(axis=0)).astype(np.float64)}
+
+
 def _nan_where_empty(highest, total, mean, out):
     return {3: np.where(total.any(axis=0), _combined(highest, total, mean), np.nan)}
 
@@ -206,6 +223,8 @@ def _tiles_cases(rng: np.random.Generator) -> list[Case]:
         (200, 457, 600),
         (457, 200, 600),
         (700, 700, 100),
+        (700, 700, 65),  # one key more or less than the window has: another first tile
+        (700, 700, 66),
         (600, 913, 129),
     ]
     sizes += [(500 + int(drawn[0]), 650 + int(drawn[1]), 70 + int(drawn[2])), (5000, 5000, 1000)]
@@ -254,6 +273,14 @@ def _of_the_last_query(queries, keys, window, first, last):
     return _tiles_with(queries, keys, window, first.size, later=1)
 
 
+def _window_too_narrow(queries, keys, window, first, last):
+    return _tiles_with(queries, keys, window, first.size, back=window - 1)
+
+
+def _window_too_wide(queries, keys, window, first, last):
+    return _tiles_with(queries, keys, window, first.size, back=window + 1)
+
+
 def _from_the_first_key(queries, keys, window, first, last):
     return _tiles_with(queries, keys, window, first.size, back=queries + keys + 1)
 
@@ -291,6 +318,11 @@ EXERCISES = (
             ),
             Trap("not divided", "Divide by the sum of the weights in the end.", _walked(True, True, divided=False)),
             Trap(
+                "maximum begun at 0",
+                "Where every score is far below 0, every weight is 0 then: begin the highest score at -inf.",
+                _from_zero,
+            ),
+            Trap(
                 "no maximum",
                 "exp(89) is beyond float32, and exp(-104) is 0: take the highest score off first.",
                 _without_maximum,
@@ -309,7 +341,7 @@ EXERCISES = (
         hints=(
             "What would a part's total be, had it been computed with the highest score of all parts?",
             "A mean counts as much as the total that belongs to it.",
-            "-inf - -inf is NaN. Where every part has -inf, nothing is to be computed.",
+            "-inf - -inf is NaN. Where every part has -inf, there is nothing to compute, and the result is 0.",
         ),
         budget=lambda case: {"flops_f64": (0, FLOAT64)},
         traps=(
@@ -322,9 +354,14 @@ EXERCISES = (
             Trap("total ignored", "A part with more weight counts more: multiply by its total.", _by_maximum_alone),
             Trap("not divided", "Divide by the sum of what the parts count.", _not_divided),
             Trap(
-                "-inf - -inf",
-                "Where no part has a key, the highest score is -inf, and -inf - -inf is NaN.",
+                "results without a key",
+                "Where no part has a key, write 0. The highest score is -inf there, and -inf - -inf is NaN.",
                 _nan_where_empty,
+            ),
+            Trap(
+                "maximum begun at 0",
+                "Where every score is far below 0, every weight is 0 then: begin the maximum at -inf.",
+                _all_from_zero,
             ),
         ),
     ),
@@ -348,6 +385,12 @@ EXERCISES = (
             Trap("part of a tile left out", "A tile that is seen in part counts: round up.", _part_left_out),
             Trap("one tile too many", "Where the keys end with a tile, there is no further one.", _one_too_many),
             Trap("first query alone", "The last query of the block sees the furthest key.", _of_the_first_query),
+            Trap(
+                "window too narrow",
+                "A window of 1 has the query's own key: begin behind i - window.",
+                _window_too_narrow,
+            ),
+            Trap("window too wide", "A window of 1 has no key but the query's own.", _window_too_wide),
             Trap("last query alone", "The first query of the block sees the earliest key.", _of_the_last_query),
             Trap("window ignored", "Keys before the window of the first query are not seen.", _from_the_first_key),
         ),

@@ -16,14 +16,14 @@ TILE = 64
 # -- online
 
 
-def online_with(name, total_too=True, values_too=True, divided=True, shifted=True, guarded=True, start=f0):
+def online_with(name, total_too=True, values_too=True, divided=True, shifted=True, guarded=True, start=f0, top0=LEAST):
     """A thread a query, with one of its parts exchanged."""
 
     @cuda.jit
     def online(q, k, v, out):
         i = cuda.grid(1)
         if i < out.size or not guarded:
-            own, highest, total, added = q[i], LEAST, start, f0
+            own, highest, total, added = q[i], top0, start, f0
             for j in range(k.size):
                 score = own * k[j]
                 top = max(highest, score) if shifted else f0
@@ -42,6 +42,7 @@ wrong(ONLINE, "weights not rescaled")(online_with("weights_not_rescaled", total_
 wrong(ONLINE, "not rescaled")(online_with("nothing_rescaled", total_too=False, values_too=False))
 wrong(ONLINE, "not divided")(online_with("sums", divided=False))
 wrong(ONLINE, "no maximum")(online_with("without_maximum", shifted=False))
+wrong(ONLINE, "maximum begun at 0")(online_with("online_maximum_from_0", top0=f0))
 wrong(ONLINE, "missing guard")(online_with("online_without_guard", guarded=False))
 wrong(ONLINE, "accidental float64")(online_with("online_from_a_float64", start=0.0))
 
@@ -101,14 +102,14 @@ def means(q, k, v, out):
 # -- combine
 
 
-def combine_with(name, by_total=True, by_maximum=True, divided=True, safe=True, guarded=True, one=f1):
+def combine_with(name, by_total=True, by_maximum=True, divided=True, safe=True, guarded=True, one=f1, top0=LEAST):
     """A thread a result, with one of its parts exchanged."""
 
     @cuda.jit
     def combine(highest, total, mean, out):
         i = cuda.grid(1)
         if i < out.size or not guarded:
-            top = LEAST
+            top = top0
             for part in range(highest.shape[0]):
                 top = max(top, highest[part, i])
             weights, added = f0, f0
@@ -131,9 +132,27 @@ wrong(COMBINE, "mean of means")(combine_with("mean_of_means", by_total=False, by
 wrong(COMBINE, "maximum ignored")(combine_with("by_total_alone", by_maximum=False))
 wrong(COMBINE, "total ignored")(combine_with("by_maximum_alone", by_total=False))
 wrong(COMBINE, "not divided")(combine_with("combined_sums", divided=False))
-wrong(COMBINE, "-inf - -inf")(combine_with("nan_without_a_key", safe=False))
+wrong(COMBINE, "results without a key", "NaN")(combine_with("nan_without_a_key", safe=False))
+wrong(COMBINE, "maximum begun at 0")(combine_with("combined_maximum_from_0", top0=f0))
 wrong(COMBINE, "missing guard")(combine_with("combine_without_guard", guarded=False))
 wrong(COMBINE, "accidental float64")(combine_with("combine_in_float64", one=1.0))
+
+
+@wrong(COMBINE, "results without a key", "never written")
+@cuda.jit
+def nothing_without_a_key(highest, total, mean, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        top = LEAST
+        for part in range(highest.shape[0]):
+            top = max(top, highest[part, i])
+        if top > LEAST:
+            weights, added = f0, f0
+            for part in range(highest.shape[0]):
+                weight = total[part, i] * math.exp(highest[part, i] - top)
+                weights += weight
+                added += weight * mean[part, i]
+            out[i] = added / weights
 
 
 @right(COMBINE)
@@ -172,7 +191,7 @@ def combine_from_a_finite_base(highest, total, mean, out):
 # -- tiles
 
 
-def tiles_with(name, ahead=1, up=TILE - 1, whole=True, later=0, window_too=True, guarded=True, safe=True):
+def tiles_with(name, ahead=1, up=TILE - 1, whole=True, later=0, window_too=True, wider=0, guarded=True, safe=True):
     """A thread a block of queries, with one of its parts exchanged."""
 
     @cuda.jit
@@ -181,7 +200,7 @@ def tiles_with(name, ahead=1, up=TILE - 1, whole=True, later=0, window_too=True,
         if t < first.size or not guarded:
             shift = (keys - queries) * ahead
             end = min(t * TILE + (TILE if whole else 1), queries) + shift
-            begin = max((t + later) * TILE + shift - window + 1, 0) if window_too else 0
+            begin = max((t + later) * TILE + shift - window - wider + 1, 0) if window_too else 0
             if end <= 0 and safe:
                 begin, end = 0, 0
                 last[t] = 0
@@ -199,6 +218,8 @@ wrong(TILES, "one tile too many")(tiles_with("one_tile_too_many", up=TILE))
 wrong(TILES, "first query alone")(tiles_with("first_query_alone", whole=False))
 wrong(TILES, "last query alone")(tiles_with("last_query_alone", later=1))
 wrong(TILES, "window ignored")(tiles_with("window_ignored", window_too=False))
+wrong(TILES, "window too wide")(tiles_with("window_with_one_key_more", wider=1))
+wrong(TILES, "window too narrow")(tiles_with("window_with_one_key_less", wider=-1))
 wrong(TILES, "index out of bounds")(tiles_with("tiles_without_guard", guarded=False))
 wrong(TILES, "wrong result")(tiles_with("negative_tiles", safe=False))
 

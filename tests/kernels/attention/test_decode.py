@@ -59,6 +59,14 @@ def test_arrays_that_begin_anywhere(rung):
     assert right(device.to_host(rung(q, misaligned(k, 1), v, lengths)), q, k, v, lengths)
 
 
+def test_axes_of_one_element_with_the_stride_0():
+    """As NumPy's ``x[None]`` has them. Numba reshapes no such array."""
+    q, k, v, lengths = arrays(1, 2, 1, 9, 4)
+    given = [x[0][None] for x in (q, k, v)]
+    assert all(x.strides[0] == 0 for x in given)
+    assert right(device.to_host(room.split(*given, lengths)), q, k, v, lengths)
+
+
 def test_a_paged_cache_is_the_same_cache():
     q, k, v, _ = arrays(2, 2, 1, 24, 4)
     lengths, table = np.int32([20, 24]), np.int32([[4, 0, 5], [1, 3, 2]])
