@@ -478,7 +478,8 @@ def per_thread_kernel(x, words, out, head, tail, low, high, scale, bins):
     clear_shared(rows, VALUES * COLUMNS // 4)
     column = thread % 32 * 4 + thread // 32  # the lanes of a warp are in 32 banks
     first, second = 0, 0  # how often the values `thread` and `thread + COLUMNS` came
-    for tile in range(cuda.blockIdx.x * VECTORS, words.size // (4 * COLUMNS) + 1, cuda.gridDim.x * VECTORS):
+    rounds = (words.size + 4 * COLUMNS - 1) // (4 * COLUMNS)  # of a vector for each thread
+    for tile in range(cuda.blockIdx.x * VECTORS, rounds, cuda.gridDim.x * VECTORS):
         for k in range(tile, tile + VECTORS):
             i = 4 * (k * COLUMNS + thread)
             if i < words.size:
