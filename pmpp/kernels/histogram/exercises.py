@@ -205,15 +205,19 @@ EXERCISES = (
         ),
         traps=(
             Trap("clamped", "What is outside the range belongs to no bin, not to the first or the last.", _clamped),
-            Trap("upper edge lost", "The last bin includes its upper edge: high itself belongs to the last bin.", _without_high),
+            Trap(
+                "upper edge lost",
+                "A bin ends below its upper edge, but high itself belongs to the last bin.",
+                _without_high,
+            ),
         ),
     ),
     Exercise(
         "histogram/match",
         task="x has int32 from 0 to out.size - 1. Add to out how often each occurs, with one atomic for each value "
         "that a warp's 32 elements have, executed by one lane. cuda.match_any_sync(mask, value) gives a lane the mask "
-        "of those lanes whose value is the same as its own. out has int32, which are 0 at the beginning. The launch has "
-        f"{BLOCK} threads a block, and one thread or more for each element.",
+        "of those lanes whose value is the same as its own. out has int32, which are 0 at the beginning. The launch "
+        f"has {BLOCK} threads a block, and one thread or more for each element.",
         parameters="x, out",
         cases=_match_cases,
         budget=_match_budget,

@@ -183,13 +183,13 @@ def clear(p):
     clear_kernel[blocks(p.bins, BLOCK), BLOCK, p.stream](p.result)
 
 
-def resident(p, most=BLOCKS_PER_SM):
-    """How many blocks the GPU holds at once, and fewer for a short ``x``: each block counts BLOCK elements or more.
+def resident(p, each=1):
+    """How many blocks the GPU holds at once; fewer for an ``x`` that has no ``each`` elements for each thread of them.
 
     A block counts in 32 bits. So there are more of them for an ``x`` of which one would get 2^30 elements or more.
     """
-    held = max(device.limits()["multiprocessors"] * most, blocks(p.x.size, 2**30))
-    return min(blocks(p.x.size, BLOCK), held)
+    held = max(device.limits()["multiprocessors"] * BLOCKS_PER_SM, blocks(p.x.size, 2**30))
+    return min(blocks(p.x.size, BLOCK * each), held)
 
 
 @cuda.jit(device=True)
@@ -385,7 +385,7 @@ def copies(p):
         aggregated.launch(p)
     else:
         fit = min(32, 2 ** int(math.log2(MOST_PRIVATE // p.bins)))
-        copies_kernel[resident(p), BLOCK, p.stream, 4 * p.bins * fit](p.x, p.weights, p.result, *p.edges, fit)
+        copies_kernel[resident(p, 16), BLOCK, p.stream, 4 * p.bins * fit](p.x, p.weights, p.result, *p.edges, fit)
 
 
 def words_of(x):
@@ -446,7 +446,7 @@ def wide_bytes(p):
     else:
         words, head, tail = words_of(p.x)
         shared = 4 * VALUES * 32
-        wide_bytes_kernel[resident(p), BLOCK, p.stream, shared](p.x, words, p.result, head, tail, *p.edges)
+        wide_bytes_kernel[resident(p, 16), BLOCK, p.stream, shared](p.x, words, p.result, head, tail, *p.edges)
 
 
 @cuda.jit(device=True)
