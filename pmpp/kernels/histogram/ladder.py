@@ -262,7 +262,7 @@ def privatised(p):
 
     More than MOST_PRIVATE bins do not fit there. Then this is `global_atomics`.
 
-    Source: PMPP 4e section 9.3.
+    Source: PMPP 4e section 9.4.
 
     Leaves: a block clears and flushes all its bins for no more than 512 elements.
     """
@@ -286,7 +286,7 @@ def coarsened_kernel(x, weights, out, low, high, scale, bins):
 def coarsened(p):
     """There are as many blocks as the GPU holds at once, and each thread takes many elements, a grid apart.
 
-    Source: PMPP 4e section 9.4.
+    Source: PMPP 4e section 9.5.
 
     Leaves: where neighbours are equal, in a dark sky or a sorted vector, the lanes of a warp meet in one counter.
     """
@@ -335,7 +335,7 @@ def aggregated(p):
 
     This is slower than `coarsened` where values seldom repeat: the test for the end of a run then gains nothing.
 
-    Source: PMPP 4e section 9.5.
+    Source: PMPP 4e section 9.6.
 
     Leaves: without runs lanes still meet, in a counter or in a bank, and their atomics wait for each other.
     """

@@ -14,7 +14,7 @@ from pmpp.lab.measure.bench import Workload
 from pmpp.runtime.device import to_device
 
 DESIGN = 2**28
-SWEEP = [2**k for k in range(10, 29)]
+SWEEP = [2**k for k in range(10, 29, 2)]
 COLD = 2**28  # from here on nothing stays in a cache from one launch to the next
 MANY = 2**20  # bins
 SHARES = (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)  # of equal bytes, in percent
