@@ -229,7 +229,7 @@ def recorded(*names, family="bytes that meet"):
                     f"{name:15} {entry.family}, {entry.workload:10} {entry.median_ms:8.4g} ms, {rate:6.1%} of the roof"
                 )
     except record.RecordError as missing:
-        print("not measured yet:", str(missing).partition(" has ")[2] or missing)
+        print("not measured yet:", str(missing).partition(" has ")[2].partition(";")[0] or missing)
 
 
 recorded("global_atomics", "torch.bincount")
@@ -238,7 +238,7 @@ recorded("global_atomics", "torch.bincount")
 # ## Rung 2: `privatised`
 #
 # Fewer threads should meet in a counter. So give each block counters of its own, in shared memory, where only its
-# threads meet, and where an atomic is near (PMPP 9.4). In the end the block adds its *private* copy to the result: one
+# threads meet, and where an atomic is near (PMPP 9.4). In the end the block adds this *private copy* to the result: one
 # global atomic for each bin that is not empty, rather than one for each element.
 
 # %%
@@ -374,9 +374,11 @@ for name, x in pictures.items():
 recorded("aggregated")
 
 # %% [markdown]
-# On black pixels nearly nothing is left to do. In the sorted vector runs are long, too. But on noise there are no runs,
-# and the turns are the same as before, with a test for the end of a run on top. The photograph gains a little. So
-# aggregation helps where it is worst, and not in the middle.
+# On black pixels nearly nothing is left to do: each thread has one run. On noise there are no runs, and the turns are
+# the same as before, with a test for the end of a run on top. The photograph gains a little. And the sorted vector,
+# which consists of runs? A value comes 1,200 times on average, and a thread goes on by 2,048 elements here, or by
+# 270,336 on an H200. So most runs are over before the thread comes by again. Aggregation helps where it is worst, and
+# not in the middle.
 #
 # ## Rung 5: `copies`
 #
