@@ -466,8 +466,8 @@ def sum_of_row(rows, value):
         place = value * (COLUMNS // 4) + (k + value) % (COLUMNS // 4)  # lanes are in different banks
         word = rows[place]
         rows[place] = 0
-        pairs += (word & 0x00FF00FF) + (word >> 8 & 0x00FF00FF)
-    return (pairs & 0xFFFF) + (pairs >> 16)
+        pairs += np.uint32((word & 0x00FF00FF) + (word >> 8 & 0x00FF00FF))
+    return np.int32((pairs & 0xFFFF) + (pairs >> 16))
 
 
 @cuda.jit
@@ -476,7 +476,7 @@ def per_thread_kernel(x, words, out, head, tail, low, high, scale, bins):
     rows = cuda.shared.array(0, np.uint32)  # the same memory, four counters a word
     thread = cuda.threadIdx.x
     clear_shared(rows, VALUES * COLUMNS // 4)
-    column = thread % 32 * 4 + thread // 32  # the lanes of a warp are in 32 banks
+    column = (thread & 31) * 4 + (thread >> 5 & 3)  # the lanes of a warp are in 32 banks
     first, second = 0, 0  # how often the values `thread` and `thread + COLUMNS` came
     rounds = (words.size + 4 * COLUMNS - 1) // (4 * COLUMNS)  # of a vector for each thread
     for tile in range(cuda.blockIdx.x * VECTORS, rounds, cuda.gridDim.x * VECTORS):
