@@ -333,7 +333,7 @@ def aggregated_global_kernel(x, weights, out, low, high, scale, bins, one):
 def aggregated(p):
     """A thread adds up a run of equal bins in a register, and only then adds it to the counter.
 
-    This is slower than `coarsened` where values seldom repeat: the test for the end of a run then gains nothing.
+    More than MOST_PRIVATE bins are counted in global memory, here too.
 
     Source: PMPP 4e section 9.6.
 
@@ -393,60 +393,6 @@ def words_of(x):
     head = min(-device.address(x) % 16, x.size)
     tail = x.size - (x.size - head) % 16
     return x[head:tail].view(np.uint32), head, tail
-
-
-@cuda.jit(device=True)
-def count_word(counts, column, word):
-    """Count the four bytes of a word, each in this lane's column."""
-    cuda.atomic.add(counts, (word & 255) * 32 + column, 1)
-    cuda.atomic.add(counts, (word >> 8 & 255) * 32 + column, 1)
-    cuda.atomic.add(counts, (word >> 16 & 255) * 32 + column, 1)
-    cuda.atomic.add(counts, (word >> 24) * 32 + column, 1)
-
-
-@cuda.jit
-def wide_bytes_kernel(x, words, out, head, tail, low, high, scale, bins):
-    counts = cuda.shared.array(0, np.int32)  # 32 for each value of a byte
-    clear_shared(counts, VALUES * 32)
-    column = cuda.threadIdx.x & 31
-    for i in range(4 * cuda.grid(1), words.size, 4 * cuda.gridsize(1)):
-        a, b, c, d = load128(words, i)
-        count_word(counts, column, a)
-        count_word(counts, column, b)
-        count_word(counts, column, c)
-        count_word(counts, column, d)
-    thread = cuda.grid(1)  # the first threads also take the bytes before and after the vectors
-    if thread < head:
-        cuda.atomic.add(counts, x[thread] * 32 + column, 1)
-    if tail + thread < x.size:
-        cuda.atomic.add(counts, x[tail + thread] * 32 + column, 1)
-
-    cuda.syncthreads()
-    for value in range(cuda.threadIdx.x, VALUES, cuda.blockDim.x):
-        total = 0
-        for k in range(32):
-            total += counts[value * 32 + (column + k) % 32]
-        at = bin_of(value, low, high, scale, bins)
-        if at >= 0 and total > 0:
-            cuda.atomic.add(out, at, total)
-
-
-@rung(wide_bytes_kernel, copies_kernel, aggregated_global_kernel)
-def wide_bytes(p):
-    """Sixteen bytes come by one 128-bit load, and bytes are counted by value: only 256 values are asked for their bin.
-
-    That is for bytes without weights. Everything else is `copies`.
-
-    Source: PTX ISA, "Vectors" in ld and st.
-
-    Leaves: each byte still takes an atomic, which the banks of shared memory do at a part of the rate of a load.
-    """
-    if p.x.dtype != np.uint8 or p.weighted:
-        copies.launch(p)
-    else:
-        words, head, tail = words_of(p.x)
-        shared = 4 * VALUES * 32
-        wide_bytes_kernel[resident(p, 16), BLOCK, p.stream, shared](p.x, words, p.result, head, tail, *p.edges)
 
 
 @cuda.jit(device=True)
@@ -518,9 +464,12 @@ def count_in(out, value, low, high, scale, bins):
 def per_thread(p):
     """Each thread has counters of its own, of one byte each, and needs no atomic. They are flushed before 255.
 
-    That is for bytes without weights. Everything else is `copies`.
+    Sixteen bytes come by one 128-bit load, and are counted by value: only 256 values are asked for their bin. That is
+    for bytes without weights. Everything else is `copies`.
 
     Source: C. Nugteren et al., "High performance predictable histogramming on GPUs" (2011).
+
+    Leaves: a byte is a load, an addition and a store in shared memory, of which each waits for the one before.
     """
     if p.x.dtype != np.uint8 or p.weighted:
         copies.launch(p)
@@ -531,4 +480,57 @@ def per_thread(p):
         per_thread_kernel[grid, COLUMNS, p.stream, shared](p.x, words, p.result, head, tail, *p.edges)
 
 
-LADDER = (global_atomics, privatised, coarsened, aggregated, copies, wide_bytes, per_thread)
+@cuda.jit(device=True)
+def count_word(counts, column, word):
+    """Count the four bytes of a word, each in this lane's column."""
+    cuda.atomic.add(counts, (word & 255) * 32 + column, 1)
+    cuda.atomic.add(counts, (word >> 8 & 255) * 32 + column, 1)
+    cuda.atomic.add(counts, (word >> 16 & 255) * 32 + column, 1)
+    cuda.atomic.add(counts, (word >> 24) * 32 + column, 1)
+
+
+@cuda.jit
+def wide_bytes_kernel(x, words, out, head, tail, low, high, scale, bins):
+    counts = cuda.shared.array(0, np.int32)  # 32 for each value of a byte
+    clear_shared(counts, VALUES * 32)
+    column = cuda.threadIdx.x & 31
+    for i in range(4 * cuda.grid(1), words.size, 4 * cuda.gridsize(1)):
+        a, b, c, d = load128(words, i)
+        count_word(counts, column, a)
+        count_word(counts, column, b)
+        count_word(counts, column, c)
+        count_word(counts, column, d)
+    thread = cuda.grid(1)  # the first threads also take the bytes before and after the vectors
+    if thread < head:
+        cuda.atomic.add(counts, x[thread] * 32 + column, 1)
+    if tail + thread < x.size:
+        cuda.atomic.add(counts, x[tail + thread] * 32 + column, 1)
+
+    cuda.syncthreads()
+    for value in range(cuda.threadIdx.x, VALUES, cuda.blockDim.x):
+        total = 0
+        for k in range(32):
+            total += counts[value * 32 + (column + k) % 32]
+        at = bin_of(value, low, high, scale, bins)
+        if at >= 0 and total > 0:
+            cuda.atomic.add(out, at, total)
+
+
+@rung(wide_bytes_kernel, copies_kernel, aggregated_global_kernel)
+def wide_bytes(p):
+    """As in `copies`, each lane has a bank of its own, and an atomic is one instruction that no thread waits for.
+
+    As in `per_thread`, sixteen bytes come by one load, and are counted by value. That is for bytes without weights.
+    Everything else is `copies`.
+
+    Source: PTX ISA, "red" and "atom"; "Vectors" in ld and st.
+    """
+    if p.x.dtype != np.uint8 or p.weighted:
+        copies.launch(p)
+    else:
+        words, head, tail = words_of(p.x)
+        shared = 4 * VALUES * 32
+        wide_bytes_kernel[resident(p, 16), BLOCK, p.stream, shared](p.x, words, p.result, head, tail, *p.edges)
+
+
+LADDER = (global_atomics, privatised, coarsened, aggregated, copies, per_thread, wide_bytes)
