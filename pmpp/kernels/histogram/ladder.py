@@ -359,14 +359,28 @@ def flush_copies(counts, out, copies):
             cuda.atomic.add(out, at, total)
 
 
+@cuda.jit(device=True)
+def count_copy(counts, at, copies, weights, i):
+    """Count element ``i``, whose bin is ``at``, in the copy of this lane."""
+    if at >= 0:
+        count(counts, at * copies + cuda.threadIdx.x % copies, weights, i)
+
+
 @cuda.jit
 def copies_kernel(x, weights, out, low, high, scale, bins, copies):
     counts = cuda.shared.array(0, weights.dtype)
     clear_shared(counts, bins * copies)
-    column = cuda.threadIdx.x % copies
-    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
-        at = bin_of(x[i], low, high, scale, bins)
-        count(counts, at * copies + column if at >= 0 else -1, weights, i)
+    i, step = cuda.grid(1), cuda.gridsize(1)
+    while i + 3 * step < x.size:  # four loads are under way before the first element is counted
+        a, b, c, d = x[i], x[i + step], x[i + 2 * step], x[i + 3 * step]
+        count_copy(counts, bin_of(a, low, high, scale, bins), copies, weights, i)
+        count_copy(counts, bin_of(b, low, high, scale, bins), copies, weights, i + step)
+        count_copy(counts, bin_of(c, low, high, scale, bins), copies, weights, i + 2 * step)
+        count_copy(counts, bin_of(d, low, high, scale, bins), copies, weights, i + 3 * step)
+        i += 4 * step
+    while i < x.size:
+        count_copy(counts, bin_of(x[i], low, high, scale, bins), copies, weights, i)
+        i += step
     flush_copies(counts, out, copies)
 
 
@@ -375,11 +389,11 @@ def copies(p):
     """A block has up to 32 copies, interleaved: counter ``bin * copies + lane`` is in a bank of the lane's own.
 
     With 32 copies, up to 384 bins, no two lanes of a warp ever meet, whatever the values are. For more bins there are
-    fewer copies, and where not even one fits this is `aggregated`.
+    fewer copies, and where not even one fits this is `aggregated`. A thread loads four elements at once.
 
     Source: J. Gomez-Luna et al., "An optimized approach to histogram computation on GPU" (2013).
 
-    Leaves: a thread loads one element and waits for it, and a byte costs as many instructions as a float64.
+    Leaves: a byte is loaded alone, and costs as many instructions as a float64.
     """
     if p.bins > MOST_PRIVATE:
         aggregated.launch(p)
