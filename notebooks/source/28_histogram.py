@@ -80,7 +80,7 @@ def bound(n):
     cost = histogram.cost(n)
     print(f"{n:,} bytes: {cost.flops} FLOP, {cost.bytes:,} bytes moved")
     try:
-        ceilings = roofline.ceilings("reduction")
+        ceilings = roofline.ceilings("histogram")
         print(f"    at least {roofline.bound(cost, ceilings).seconds * 1e6:.3g} us to read them")
     except record.RecordError as missing:
         print(missing)
@@ -405,34 +405,15 @@ recorded("copies")
 # eight, and beyond 12,288 bins not even one fits. Then it joins runs and goes to global memory, where the L2 cache has
 # room for millions of counters. Many bins also means that few threads meet in one, unless the data wills it.
 #
-# ## Rung 6: `wide_bytes`
-#
-# What is left is to feed the counters. A thread loads one byte at a time, and waits for it. `load128`
-# ([chapter 4](04_vector_add.ipynb)) loads sixteen. And the bin of a byte needs no arithmetic: count the 256 *values*,
-# and ask for their bins in the end, 256 times rather than $2^{28}$ times.
-
-# %%
-show(histogram.wide_bytes_kernel)
-show(histogram.count_word)
-
-# %% [markdown]
-# **Predict, then run.** `copies` asks for the photograph with 9,600 requests to global memory. How many does
-# `wide_bytes` take?
-
-# %%
-guess = None  # requests
-
-predict(guess, counted(histogram.wide_bytes, pixels, "global_load_requests")[0], unit="requests")
-
-# %%
-recorded("wide_bytes")
-
-# %% [markdown]
-# ## Rung 7: `per_thread`
+# ## Rung 6: `per_thread`
 #
 # Do we need atomics at all? Not if each *thread* has counters of its own. 256 counters of 4 bytes for each of 128
 # threads are 128 KiB. With one byte each they are 32 KiB. But a byte counts to 255 at most, so the block has to flush
 # its counters before any thread has seen 256 bytes: after 15 vectors of 16 bytes, which are 240.
+#
+# For bytes two things come with it. `load128` ([chapter 4](04_vector_add.ipynb)) loads sixteen by one instruction. And
+# the bin of a byte needs no arithmetic: count the 256 *values*, and ask for their bins in the end, 256 times rather
+# than $2^{28}$ times.
 
 # %%
 show(histogram.per_thread_kernel)
@@ -443,18 +424,42 @@ show(histogram.sum_of_row)
 # `counts` and `rows` are the same memory: all dynamic shared arrays begin at its first byte. As bytes it counts, and as
 # words of four bytes the flush reads it. Thread $t$ has column 4 ($t$ mod 32) + $t$ / 32. So the lanes of a warp are in
 # 32 different words, and in 32 banks.
+#
+# **Predict, then run.** `copies` asks for the photograph with 9,600 requests to global memory. How many does
+# `per_thread` take?
 
 # %%
-names = ("atomic_requests", "shared_load_wavefronts", "shared_store_wavefronts", "barriers")
-for rung in (histogram.coarsened, histogram.copies, histogram.wide_bytes, histogram.per_thread):
-    cells = zip(names, counted(rung, noise, *names), strict=True)
-    print(f"{rung.name:11}", ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in cells))
+guess = None  # requests
+
+predict(guess, counted(histogram.per_thread, pixels, "global_load_requests")[0], unit="requests")
+
+# %%
 recorded("per_thread")
 
 # %% [markdown]
-# Atomics remain for the flush alone. In their place each byte takes a load and a store, and every 240 bytes of a thread
-# take the summing of all 256 counters. Which of the last two rungs is faster depends on how fast the hardware's shared
-# atomics are. That is a question for a measurement.
+# Atomics remain for the flush alone. In their place each byte takes a load, an addition and a store, and each of them
+# waits for the one before. Every 240 bytes of a thread, all 256 counters are summed.
+#
+# ## Rung 7: `wide_bytes`
+#
+# Was it right to avoid atomics? What is slow about them is that lanes meet, and in `copies` they do not. So take its
+# counters, and the loads of `per_thread`. Nobody asks for the old value, so a thread does not wait for its atomic: it
+# starts one, and goes on.
+
+# %%
+show(histogram.wide_bytes_kernel)
+show(histogram.count_word)
+
+# %%
+names = ("atomic_requests", "shared_load_wavefronts", "shared_store_wavefronts", "barriers")
+for rung in (histogram.coarsened, histogram.copies, histogram.per_thread, histogram.wide_bytes):
+    cells = zip(names, counted(rung, noise, *names), strict=True)
+    print(f"{rung.name:11}", ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in cells))
+recorded("wide_bytes")
+
+# %% [markdown]
+# In this small picture the flush outweighs the rest. For long vectors a byte costs `per_thread` two accesses to shared
+# memory, and `wide_bytes` one. The hardware's atomic is not the problem, as long as nobody has to wait for it.
 #
 # ## The whole ladder
 #
@@ -464,7 +469,10 @@ recorded("per_thread")
 plots.drawn(plots.ladder, "histogram")
 
 # %% [markdown]
-# Read the figure with the docstrings: each rung says under `Leaves` what the next one mends.
+# Each of the first steps makes the kernel several times as fast: from global to shared memory, and from a block for 512
+# elements to as many blocks as the GPU holds. On noise, which this is, runs and copies change less, for there the lanes
+# meet seldom. The last two steps are large again: sixteen bytes come by one load, and then nobody waits for an atomic.
+# Each rung says under `Leaves` what the next one mends.
 
 # %%
 for rung in histogram.LADDER[:-1]:
@@ -476,12 +484,14 @@ for rung in histogram.LADDER[:-1]:
 # waits for whom. The next figure shows that. Its knob is the share of equal bytes, as in the figure of the steps.
 
 # %%
-shown = ("global_atomics", "coarsened", "aggregated", "wide_bytes", "per_thread", "torch.bincount")
+shown = ("global_atomics", "coarsened", "aggregated", "per_thread", "wide_bytes", "torch.bincount")
 
 
 def shares():
     kept = record.load()
     entries = kept.entries("histogram", family="share of equal bytes")
+    if not entries:
+        raise record.RecordError(f"{kept.where} has no measurements of the share of equal bytes")
     figure, ax = chart(3.8)
     for name, colour, marker in zip(shown, palette.COLOURS, "osvD^x", strict=False):
         points = [(entry.sizes["percent"], entry.median_ms) for entry in entries if entry.contender == name]
