@@ -8,7 +8,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP
-from pmpp.lab.teach.exercise import Case, Exercise, Trap
+from pmpp.lab.teach.exercise import Case, Exercise, Trap, unwritten
 
 BLOCK = 256  # threads a block
 LETTERS = 26
@@ -22,15 +22,19 @@ def _blocks(n: int) -> int:
 
 
 def _letters_of(text: np.ndarray) -> np.ndarray:
-    """How often each letter occurs, small or capital."""
-    small = np.where((text >= 65) & (text <= 90), text + 32, text).astype(np.int64)
-    return np.bincount(small[(small >= 97) & (small <= 122)] - 97, minlength=LETTERS).astype(np.int32)
+    """How often each letter occurs in the bytes of each block, small or capital."""
+
+    def row(part: np.ndarray) -> np.ndarray:
+        small = np.where((part >= 65) & (part <= 90), part + 32, part).astype(np.int64)
+        return np.bincount(small[(small >= 97) & (small <= 122)] - 97, minlength=LETTERS).astype(np.int32)
+
+    return np.array([row(text[first : first + BLOCK]) for first in range(0, text.size, BLOCK)])
 
 
 def _letters_cases(rng: np.random.Generator) -> list[Case]:
     def case(name: str, text: np.ndarray) -> Case:
         text = text.astype(np.uint8)
-        counts = np.zeros(LETTERS, np.int32)
+        counts = unwritten((_blocks(text.size), LETTERS), np.int32)
         return Case(name, (text, counts), _blocks(text.size), BLOCK, {1: _letters_of(text)})
 
     every = rng.permutation(np.arange(256))
@@ -59,13 +63,7 @@ def letters_answer(text, counts):
             cuda.atomic.add(mine, letter, 1)
     cuda.syncthreads()
     if thread < LETTERS:
-        cuda.atomic.add(counts, thread, mine[thread])
-
-
-def _letters_budget(case: Case) -> dict[str, tuple[float, str]]:
-    # 26 counters of 4 bytes are 104 bytes: four sectors.
-    private = "Let the block count in shared memory, and add its 26 counts to the result once."
-    return {"global_atomic_sectors": (4 * case.grid, private)}
+        counts[cuda.blockIdx.x, thread] = mine[thread]
 
 
 def _small_letters_only(text: np.ndarray, counts: np.ndarray) -> dict[int, np.ndarray]:
@@ -171,17 +169,17 @@ def _by_every_lane(x: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
 EXERCISES = (
     Exercise(
         "histogram/letters",
-        task="Count the letters of a text, given as uint8: add to counts[0] how often a or A occurs, to counts[1] how "
-        "often b or B does, up to z. Nothing else counts. Let each block count in shared memory first. counts has 26 "
-        f"int32, which are 0 at the beginning. The launch has {BLOCK} threads a block, and one or more for each byte.",
+        task="Count the letters of a text, given as uint8, block by block: counts[block, 0] is how often a or A occurs "
+        "among the block's bytes, counts[block, 1] how often b or B does, up to z. Nothing else counts. A row has "
+        "26 int32, and nothing is written there at the beginning: let each block count in shared memory, and then write "
+        f"its row. The launch has {BLOCK} threads a block, and one for each byte.",
         parameters="text, counts",
         cases=_letters_cases,
-        budget=_letters_budget,
         answer=letters_answer,
         hints=(
-            "Three parts with a barrier between each two: clear the block's 26 counters, count, add them to counts.",
+            "Three parts with a barrier between each two: clear the block's 26 counters, count, write them to counts.",
             "a to z are 97 to 122, and A to Z are 65 to 90: 32 less.",
-            "Both kinds of additions are atomics: those of a block's threads, and those of all blocks.",
+            "Threads of a block meet in a counter, so they add by atomics. No other block writes this row.",
         ),
         traps=(
             Trap("case ignored", "A to Z, 65 to 90, count as well, each as its small letter.", _small_letters_only),

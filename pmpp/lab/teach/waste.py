@@ -38,8 +38,6 @@ BEHIND = {
     "flops_f64": "accidental float64",
     "inst_fp64": "accidental float64",
     "atomic_requests": "too many atomics",
-    "atomic_lanes": "too many atomics",
-    "global_atomic_sectors": "too many atomics",
     "divergent_branches": "too much divergence",
     "barriers": "too many barriers",
     "global": "too much traffic",
@@ -231,8 +229,7 @@ class Waste:
         mistake = BEHIND.get(counter) or BEHIND.get(space, "too much work")
         if counter == DECLARED:
             return Found(mistake, f"{used}.", sentence, self.source.makes_shared())
-        accesses = counter.endswith(("sectors", "wavefronts")) and counter not in BEHIND
-        if accesses and (line := self.worst(counter)) is not None:
+        if counter.endswith(("sectors", "wavefronts")) and (line := self.worst(counter)) is not None:
             mistake = "uncoalesced" if space == "global" else "bank conflicts"
             return Found(mistake, f"{self.each_request(counter, line)}; {used}.", sentence, line)
         conflicts = counter.replace("wavefronts", "bank_conflicts")
@@ -414,8 +411,6 @@ COUNTED = {
     "flops_f64": "{} operations are in float64",
     "inst_fp64": "{} instructions are in float64",
     "atomic_requests": "warps execute {} atomics",
-    "atomic_lanes": "lanes execute {} atomics",
-    "global_atomic_sectors": "atomics in global memory touch {} sectors",
     "divergent_branches": "{} branches diverge",
     "barriers": "blocks pass {} barriers",
     "inst_special": "warps compute {} quotients, roots, powers or the like",
