@@ -171,8 +171,8 @@ EXERCISES = (
         "histogram/letters",
         task="Count the letters of a text, given as uint8, block by block: counts[block, 0] is how often a or A occurs "
         "among the block's bytes, counts[block, 1] how often b or B does, up to z. Nothing else counts. A row has "
-        "26 int32, and nothing is written there at the beginning: let each block count in shared memory, and then write "
-        f"its row. The launch has {BLOCK} threads a block, and one for each byte.",
+        "26 int32, and nothing is written there at the beginning: let each block count in shared memory, and write its "
+        f"row. The launch has {BLOCK} threads a block, and one for each byte.",
         parameters="text, counts",
         cases=_letters_cases,
         answer=letters_answer,
