@@ -967,4 +967,4 @@ for r in (3, 31):
     print(f"R = {r}: from T = {t} on, {1 - (t / (t + r - 1)) ** 2:.1%} of the loads are halo")
 
 # %% [markdown]
-# Go on with [chapter 30](30_reduction.ipynb): how thousands of threads agree on one number.
+# Go on with [chapter 28](28_histogram.ipynb): what it costs when many threads write to one place.

@@ -53,6 +53,12 @@ def occupancy_by_registers(threads, registers):
     return 100 * threads * (65536 // (threads * registers)) / 2048
 
 
+def turns_in_copies(same, copies):
+    values = [0 if lane < same else lane for lane in range(32)]
+    places = [(value, lane % copies) for lane, value in enumerate(values)]
+    return max(map(places.count, places))
+
+
 def missing_barrier(threads):
     x = np.arange(1, threads + 1, dtype=np.float32)
     right, wrong = x[:-1] + x[1:], np.zeros(threads - 1, bool)

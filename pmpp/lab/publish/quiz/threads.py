@@ -69,6 +69,29 @@ def lanes_on_average(draw: random.Random) -> Number:
     )
 
 
+@question("28_histogram")
+def turns_in_copies(draw: random.Random) -> Number:
+    """Lanes that want one counter, of several copies."""
+    copies = draw.choice((2, 4, 8))
+    same = draw.randrange(copies + 1, 33)
+    turns = -(-same // copies)
+    return Number(
+        f"The 32 lanes of a warp add to a histogram in shared memory by atomics. The first {same} lanes have the same "
+        f"value, and the others have values of which no two are the same. The block has {copies} copies of the "
+        f"counters, and lane l uses copy l modulo {copies}. Lanes that want the same counter of the same copy take "
+        "turns. How many turns does the warp need?",
+        turns,
+        "turns",
+        f"The {same} lanes share {copies} copies out evenly: {same} / {copies}, rounded up, meet in the fullest.",
+        {
+            same: "This is how many it takes with one copy.",
+            same // copies: "Round up: the lanes that are left over meet somewhere, too.",
+            1: "That takes a copy for each lane.",
+        },
+        given={"same": same, "copies": copies},
+    )
+
+
 @cuda.jit
 def two_ways(x, out, period):
     i = cuda.grid(1)
