@@ -1,5 +1,6 @@
 """Arrays: shared, local, constant, global, views of them, 128-bit access, and what the host sees."""
 
+import ctypes
 import re
 
 import numpy as np
@@ -394,8 +395,14 @@ def test_device_array_allocations():
 
 
 def address(array):
-    """The simulated address of the first element; as ctypes' pointer it would not fit into the 32 bits of a browser."""
-    return array.__cuda_array_interface__["data"][0]
+    """The simulated address of the first element."""
+    return array.device_ctypes_pointer.value
+
+
+def test_an_address_has_64_bits_also_where_a_pointer_of_the_host_has_32():
+    device = cuda.to_device(iota(4))
+    assert type(device.device_ctypes_pointer) is ctypes.c_uint64  # c_void_p has 32 in a browser
+    assert device.device_ctypes_pointer.value == device.__cuda_array_interface__["data"][0] >= 1 << 40
 
 
 class Exporter:

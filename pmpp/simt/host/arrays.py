@@ -81,9 +81,12 @@ class DeviceArray:
         return self._start
 
     @property
-    def device_ctypes_pointer(self) -> ctypes.c_void_p:
-        """The simulated address of the first element; it means something to alignment checks only."""
-        return ctypes.c_void_p(self._address())
+    def device_ctypes_pointer(self) -> ctypes.c_uint64:
+        """The simulated address of the first element; it means something to alignment checks only.
+
+        It has 64 bits, as a GPU's, also where a pointer of the host has 32 (in a browser).
+        """
+        return ctypes.c_uint64(self._address())
 
     def _address(self) -> int:
         return self._base + self._offset()
