@@ -278,10 +278,10 @@ def _reshaped(f: Frame, array: Array, extents: tuple, line: int) -> Array:
     if len(shape) == len(extents) and -1 in shape:
         rest = math.prod(n for n in shape if n != -1)
         shape = tuple(array.size() // rest if n == -1 and rest else n for n in shape)
-    if (
-        len(shape) != len(extents)
-        or math.prod(shape) != array.size()
-        or (array.size() and array.strides != c_strides(array.shape, step))
-    ):
-        raise f.m.error(f"an array of shape {array.shape} cannot be reshaped to {shape} without a copy", line)
+    refused = f"an array of shape {array.shape} cannot be reshaped to {shape}"
+    if len(shape) != len(extents) or math.prod(shape) != array.size():
+        raise f.m.error(refused, line)
+    if array.size() and array.strides != c_strides(array.shape, step):
+        strides = tuple(s * (array.storage.unit if step == 1 else 1) for s in array.strides)
+        raise f.m.error(f"{refused}: Numba reshapes arrays in C order only; this one has the strides {strides}", line)
     return Array(array.storage, array.dtype, shape, c_strides(shape, step), array.offset)
