@@ -494,6 +494,57 @@ def test_a_view_has_its_address_and_a_gpu_loads_it_from_multiples_of_its_size(dt
     copy_all[1, 64](view[:0], out)  # nothing is loaded
 
 
+def views_made_in_a_kernel(kind):
+    @cuda.jit
+    def kernel(x, first, out):
+        tile = cuda.shared.array(21, np.float32)
+        t, block = cuda.threadIdx.x, cuda.blockIdx.x
+        if t < 21:
+            tile[t] = x[block, t]
+        cuda.syncthreads()
+        if t < 8:
+            there, here = x[:, first : first + 16].view(kind), tile[first : first + 16].view(kind)
+            out[block, 0, t] = there[block, t]
+            out[block, 1, t] = here[t]
+            there[block, t] = here[t] * 2
+            here[t] = out[block, 0, t] * 3
+            out[block, 2, t] = here[t]
+
+    return kernel
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+@pytest.mark.parametrize("level", ["run", "count", "check"])
+def test_a_kernel_sees_complex_numbers_at_any_float_because_a_gpu_loads_them_as_two(first, level):
+    """As Numba compiles it: `ld.shared.f32` and `ld.global.f32`, two each, and no instruction of 8 bytes."""
+    x, out = cuda.to_device(iota(3, 21)), np.zeros((3, 3, 8), np.complex64)
+    report = simt.profile(views_made_in_a_kernel(np.complex64), 3, 32, (x, first, out), level=level)
+    seen = np.stack([row[first : first + 16].view(np.complex64) for row in iota(3, 21)])
+    np.testing.assert_array_equal(out, np.stack([seen, seen, 3 * seen], axis=1))
+    left = iota(3, 21)
+    left[:, first : first + 16] *= 2
+    np.testing.assert_array_equal(x.copy_to_host(), left)
+    assert not report.hazards
+
+
+@pytest.mark.parametrize(("first", "kind"), [(1, np.float64), (1, np.complex128), (3, np.int64)])
+def test_a_kernel_sees_no_other_numbers_where_a_gpu_would_find_a_misaligned_address(first, kind):
+    with pytest.raises(simt.SimtError, match=f"misaligned: this view of {np.dtype(kind)} starts at byte {4 * first}"):
+        views_made_in_a_kernel(kind)[1, 32](iota(1, 21), first, np.zeros((1, 3, 8), np.complex128))
+
+
+def test_complex_views_at_every_float_race():
+    @cuda.jit
+    def kernel(x):
+        i = cuda.grid(1)
+        if i == 0:
+            x[1:3].view(np.complex64)[0] = 7
+        else:
+            x[2:4].view(np.complex64)[0] = 3
+
+    assert [h.kind for h in simt.profile(kernel, 1, 2, (iota(4),), level="check").hazards] == ["race"]
+
+
 def test_only_the_elements_of_a_view_that_lie_wrong_stop_a_kernel():
     device = cuda.to_device(iota(16))
     alias = cuda.as_cuda_array(Exporter(device, shape=(8,), strides=(6,)))
