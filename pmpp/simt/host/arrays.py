@@ -15,6 +15,7 @@ from pmpp.simt.host import subscripts
 from pmpp.simt.machine.memory import Array, c_strides
 from pmpp.simt.machine.storage import Cells, Storage, poison
 from pmpp.simt.values import records
+from pmpp.simt.values.dtypes import BFLOAT16
 from pmpp.simt.values.errors import ArgumentError, LaunchError, UnsupportedError
 
 #: Simulated addresses: allocations lie this many bytes apart, and so begin at a multiple of 256 as the CUDA driver's
@@ -106,6 +107,11 @@ class DeviceArray:
 
     def _argument(self) -> Array:
         """The array as a kernel sees it."""
+        if _is_raw(self.dtype):
+            raise ArgumentError(
+                f"the array holds {self.dtype.str}: {self.dtype.itemsize} bytes each, of which nothing is known.  A "
+                "__cuda_array_interface__ does not name the fields of records: say what they are with view(dtype)"
+            )
         storage = self._storage
         if not records.is_record(self.dtype) and records.is_record(storage.layout):  # a field of records
             storage = storage.leaf(self.dtype)
@@ -320,6 +326,11 @@ def _seen(
     return DeviceArray(storage, view, base, whole)
 
 
+def _is_raw(dtype: np.dtype) -> bool:
+    """Whether it is bytes without a meaning, as which an interface describes records and bfloat16."""
+    return dtype.kind == "V" and dtype.names is None and dtype.subdtype is None and dtype != BFLOAT16
+
+
 def _repeats(values: np.ndarray) -> bool:
     """Whether an axis has the stride 0: as in NumPy's `broadcast_to`, and along the new axis of its `x[None]`."""
     return values.size > 0 and 0 in values.strides
@@ -402,7 +413,7 @@ def as_cuda_array(obj: Any, sync: bool = True) -> DeviceArray:
         dtype, shape, address = np.dtype(interface["typestr"]), interface["shape"], interface["data"][0]
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         strides = interface.get("strides") or c_strides(shape, dtype.itemsize)
-        if not records.supported(dtype):
+        if not (records.supported(dtype) or _is_raw(dtype)):
             raise ArgumentError(f"obj says that it holds {interface['typestr']}; device memory holds numbers here")
         if not math.prod(shape):
             return DeviceArray.holding(np.empty(shape, dtype))
