@@ -51,6 +51,7 @@ class DeviceArray:
             _allocations[self._base] = storage
         self.stream: Any = 0
         self._start: int | None = None  # `_offset`, once somebody has asked
+        self._in_kernels: Array | None = None  # `_argument`, likewise
 
     shape = property(lambda self: self._view.shape)
     strides = property(lambda self: self._view.strides)
@@ -107,16 +108,23 @@ class DeviceArray:
 
     def _argument(self) -> Array:
         """The array as a kernel sees it."""
+        if self._in_kernels is not None:
+            return self._in_kernels
         if _is_raw(self.dtype):
             raise ArgumentError(
                 f"the array holds {self.dtype.str}: {self.dtype.itemsize} bytes each, of which nothing is known.  A "
                 "__cuda_array_interface__ does not name the fields of records: say what they are with view(dtype)"
             )
         storage = self._storage
-        if not records.is_record(self.dtype) and records.is_record(storage.layout):  # a field of records
+        field = not records.is_record(self.dtype) and records.is_record(storage.layout)
+        if field:  # of records: a launch that begins again makes its storage anew
             storage = storage.leaf(self.dtype)
         size = 1 if records.is_record(self.dtype) else storage.unit
-        return Array(storage, self.dtype, self.shape, tuple(s // size for s in self.strides), self._offset() // size)
+        strides = tuple(s // size for s in self.strides)
+        array = Array(storage, self.dtype, self.shape, strides, self._offset() // size)
+        if not field:
+            self._in_kernels = array
+        return array
 
     def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
         """A copy in host memory, or into `ary` of the same shape, dtype and strides."""
