@@ -294,7 +294,6 @@ EXCLUDED = {
     },
     "host API that is not provided: strided and broadcast copies, strides of array-likes, streams of arrays": {
         "cudadrv.test_cuda_ndarray": (
-            "TestCudaNDArray.test_devicearray_broadcast_host_copy "
             "TestCudaNDArray.test_devicearray_contiguous_copy_device "
             "TestCudaNDArray.test_devicearray_contiguous_device_strided "
             "TestCudaNDArray.test_devicearray_contiguous_slice "

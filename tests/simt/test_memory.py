@@ -1,5 +1,6 @@
 """Arrays: shared, local, constant, global, views of them, 128-bit access, and what the host sees."""
 
+import ctypes
 import re
 
 import numpy as np
@@ -394,8 +395,38 @@ def test_device_array_allocations():
 
 
 def address(array):
-    """The simulated address of the first element; as ctypes' pointer it would not fit into the 32 bits of a browser."""
-    return array.__cuda_array_interface__["data"][0]
+    """The simulated address of the first element."""
+    return array.device_ctypes_pointer.value
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_an_array_that_numpy_repeats_takes_the_memory_of_one(axis):
+    line = iota(3) if axis == 0 else iota(3)[:, None]
+    repeated = np.broadcast_to(line, (4, 3) if axis == 0 else (3, 4))
+    device = cuda.to_device(repeated)
+    assert device.strides == device.copy_to_host().strides == repeated.strides
+    np.testing.assert_array_equal(device.copy_to_host(), repeated)
+    out = np.zeros(repeated.shape, np.float32)
+
+    @cuda.jit
+    def kernel(x, out):
+        i, j = cuda.grid(2)
+        out[i, j] = x[i, j]
+
+    kernel[1, out.shape](device, out)
+    np.testing.assert_array_equal(out, repeated)
+    device.copy_to_device(np.broadcast_to(line + 1, repeated.shape))
+    np.testing.assert_array_equal(device.copy_to_host(), repeated + 1)
+    with pytest.raises(simt.ArgumentError, match=r"the device array has 3 in memory .*, and ary has 12"):
+        device.copy_to_device(repeated.copy())
+    with pytest.raises(simt.LaunchError, match="is not contiguous"):
+        kernel[1, out.shape](repeated, out)
+
+
+def test_an_address_has_64_bits_also_where_a_pointer_of_the_host_has_32():
+    device = cuda.to_device(iota(4))
+    assert type(device.device_ctypes_pointer) is ctypes.c_uint64  # c_void_p has 32 in a browser
+    assert device.device_ctypes_pointer.value == device.__cuda_array_interface__["data"][0] >= 1 << 40
 
 
 class Exporter:
@@ -454,7 +485,7 @@ def test_as_cuda_array_reads_the_elements_that_the_interface_describes(first, di
         ({"shape": (17,)}, "from byte 0 to byte 68 of its allocation, which has 64"),
         ({"strides": (-4,)}, "from byte -60 to byte 4"),
         ({"typestr": ">f4"}, "it holds >f4; device memory holds numbers"),
-        ({"typestr": "|V4"}, "it holds |V4"),
+        ({"typestr": "|S4"}, "it holds |S4"),
         ({"mask": object()}, "Masked arrays are not supported"),
         ({"data": (12, False)}, "use cuda.to_device"),
     ],
@@ -485,6 +516,80 @@ def test_a_view_has_its_address_and_a_gpu_loads_it_from_multiples_of_its_size(dt
     with pytest.raises(simt.SimtError, match=r"misaligned address: .* element of out"):
         copy_all[1, 64](out, view)
     copy_all[1, 64](view[:0], out)  # nothing is loaded
+
+
+def test_records_of_another_library_are_bytes_until_a_view_says_what_they_are():
+    """As in numba-cuda: `np.dtype("|V8")` has no fields, and Numba has no type for it."""
+    record = np.dtype([("n", np.int32), ("x", np.float32)])
+    device = cuda.to_device(np.array([(1, 0.5), (2, 1.5), (3, 2.5)], record))
+    raw = cuda.as_cuda_array(Exporter(device))
+    assert (raw.dtype, raw.shape) == (np.dtype("V8"), (3,))
+    assert raw.copy_to_host().tobytes() == device.copy_to_host().tobytes()
+
+    @cuda.jit
+    def kernel(x, out):
+        i = cuda.grid(1)
+        out[i] = x[i].n + x[i].x
+        x[i].n = 7
+
+    for unknown in (raw, Exporter(device)):
+        with pytest.raises(simt.ArgumentError, match=r"holds \|V8: .* does not name the fields .* view\(dtype\)"):
+            kernel[1, 3](unknown, np.zeros(3))
+    kernel[1, 3](raw.view(record), out := np.zeros(3))
+    assert out.tolist() == [1.5, 3.5, 5.5]
+    assert device.copy_to_host()["n"].tolist() == [7, 7, 7]
+    assert cuda.as_cuda_array(Exporter(device, shape=(0,))).copy_to_host().shape == (0,)
+
+
+def views_made_in_a_kernel(kind):
+    @cuda.jit
+    def kernel(x, first, out):
+        tile = cuda.shared.array(21, np.float32)
+        t, block = cuda.threadIdx.x, cuda.blockIdx.x
+        if t < 21:
+            tile[t] = x[block, t]
+        cuda.syncthreads()
+        if t < 8:
+            there, here = x[:, first : first + 16].view(kind), tile[first : first + 16].view(kind)
+            out[block, 0, t] = there[block, t]
+            out[block, 1, t] = here[t]
+            there[block, t] = here[t] * 2
+            here[t] = out[block, 0, t] * 3
+            out[block, 2, t] = here[t]
+
+    return kernel
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+@pytest.mark.parametrize("level", ["run", "count", "check"])
+def test_a_kernel_sees_complex_numbers_at_any_float_because_a_gpu_loads_them_as_two(first, level):
+    """As Numba compiles it: `ld.shared.f32` and `ld.global.f32`, two each, and no instruction of 8 bytes."""
+    x, out = cuda.to_device(iota(3, 21)), np.zeros((3, 3, 8), np.complex64)
+    report = simt.profile(views_made_in_a_kernel(np.complex64), 3, 32, (x, first, out), level=level)
+    seen = np.stack([row[first : first + 16].view(np.complex64) for row in iota(3, 21)])
+    np.testing.assert_array_equal(out, np.stack([seen, seen, 3 * seen], axis=1))
+    left = iota(3, 21)
+    left[:, first : first + 16] *= 2
+    np.testing.assert_array_equal(x.copy_to_host(), left)
+    assert not report.hazards
+
+
+@pytest.mark.parametrize(("first", "kind"), [(1, np.float64), (1, np.complex128), (3, np.int64)])
+def test_a_kernel_sees_no_other_numbers_where_a_gpu_would_find_a_misaligned_address(first, kind):
+    with pytest.raises(simt.SimtError, match=f"misaligned: this view of {np.dtype(kind)} starts at byte {4 * first}"):
+        views_made_in_a_kernel(kind)[1, 32](iota(1, 21), first, np.zeros((1, 3, 8), np.complex128))
+
+
+def test_complex_views_at_every_float_race():
+    @cuda.jit
+    def kernel(x):
+        i = cuda.grid(1)
+        if i == 0:
+            x[1:3].view(np.complex64)[0] = 7
+        else:
+            x[2:4].view(np.complex64)[0] = 3
+
+    assert [h.kind for h in simt.profile(kernel, 1, 2, (iota(4),), level="check").hazards] == ["race"]
 
 
 def test_only_the_elements_of_a_view_that_lie_wrong_stop_a_kernel():

@@ -2,11 +2,12 @@
 
 import itertools
 import re
+import types
 
 import numpy as np
 import pytest
 
-from pmpp.simt import cuda
+from pmpp.simt import SimtError, cuda
 
 NUMBERS = np.arange(60, dtype=np.float32)
 
@@ -199,3 +200,78 @@ def test_what_else_numba_cuda_does_not_do_with_an_array_is_refused():
     assert x.reshape(1, 60).copy_to_host(into := np.zeros(60, np.float32)) is into
     assert x.flags == {"C_CONTIGUOUS": True, "F_CONTIGUOUS": True}
     assert turned.flags == {"C_CONTIGUOUS": False, "F_CONTIGUOUS": True}
+
+
+# -- other shapes ----------------------------------------------------------------------------------------------------
+
+#: More layouts: axes of one element, whose stride NumPy does not look at.
+THIN = {
+    "a new first axis": ((1, 6), (0, 4)),
+    "a new last axis": ((6, 1), (4, 0)),
+    "new axes around": ((1, 6, 1), (0, 4, 0)),
+    "a new axis of a matrix": ((2, 1, 3), (12, 0, 4)),
+    "a row of many": ((1, 6), (240, 4)),
+    "one element": ((1, 1), (0, 4)),
+    "one element of one axis": ((1,), (0,)),
+}
+
+
+def shapes(size):
+    """What may be given to reshape an array of so many elements: tuples, lists, a free axis, and what does not fit."""
+    axes = [n for n in range(1, size + 1) if size % n == 0]
+    fit = [at for rank in (1, 2, 3) for at in itertools.product(axes, repeat=rank) if np.prod(at, dtype=int) == size]
+    return [*fit, *map(list, fit), (-1,), [-1], (1, -1), (-1, 2), (-1, -1), (size + 1,), (0,)]
+
+
+def outcome(array, given, order):
+    """Shape and strides of the reshaped array (of axes of several elements), or the type of the error."""
+    try:
+        view = array.reshape(given, order=order)
+    except (NotImplementedError, ValueError, TypeError) as error:
+        return next(kind for kind in (NotImplementedError, ValueError, TypeError) if isinstance(error, kind))
+    return view.shape, [s for n, s in zip(view.shape, view.strides, strict=True) if n > 1]
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, *THIN])
+def test_an_array_is_reshaped_where_numba_cuda_reshapes_it(layout):
+    devicearray = pytest.importorskip("numba.cuda.cudadrv.devicearray")
+    shape, strides = (LAYOUTS | THIN)[layout]
+    there = devicearray.DeviceNDArray(shape, strides, np.float32, gpu_data=types.SimpleNamespace())
+    memory = cuda.to_device(np.arange(80, dtype=np.float32))
+    interface = memory.__cuda_array_interface__
+    first = interface["data"][0] + (24 if layout == "backwards" else 0)
+    here = cuda.from_cuda_array_interface({**interface, "shape": shape, "strides": strides, "data": (first, False)})
+    size = int(np.prod(shape))
+    for given, order in itertools.product(shapes(size), "CFA"):
+        found, expected = outcome(here, given, order), outcome(there, given, order)
+        if (
+            found is TypeError
+        ):  # numba-cuda goes through the elements in the order of memory, which is not the one asked
+            assert here.is_f_contiguous() if order == "C" else here.is_c_contiguous()
+            assert len(expected) == 2
+            continue
+        assert found == expected, (given, order)
+
+
+def test_an_axis_that_numpy_made_anew_has_the_stride_0_on_the_device_too():
+    x = NUMBERS[:6]
+    row = cuda.to_device(x[None])
+    assert row.strides == row.copy_to_host().strides == (0, 4)
+    assert row.flags == {"C_CONTIGUOUS": False, "F_CONTIGUOUS": False}
+    for call in (lambda: row.reshape(6), lambda: row.ravel(), lambda: row.view(np.int16), lambda: row.reshape([1, 6])):
+        with pytest.raises((NotImplementedError, ValueError), match=r"stride|C-contiguous|tuple only"):
+            call()
+    assert row.reshape(1, 6).strides == (0, 4)
+    assert row.view(np.int32).shape == (1, 6)
+    assert row[0].reshape(2, 3).copy_to_host().tolist() == x.reshape(2, 3).tolist()
+    assert cuda.to_device(x.reshape(1, 6)).reshape(6).copy_to_host().tolist() == x.tolist()
+    assert cuda.as_cuda_array(cuda.from_cuda_array_interface(row.__cuda_array_interface__)).reshape(6).shape == (6,)
+
+    @cuda.jit
+    def in_a_kernel(x, out):
+        out[0] = x.reshape(6)[5]
+
+    in_a_kernel[1, 1](x[None], out := np.zeros(1))  # a host array comes without gaps
+    assert out[0] == x[5]
+    with pytest.raises(SimtError, match=r"Numba reshapes arrays in C order only; this one has the strides \(0, 4\)"):
+        in_a_kernel[1, 1](row, out)

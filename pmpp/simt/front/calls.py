@@ -25,7 +25,7 @@ from pmpp.simt.machine.turns import Waits, plain, suspending, suspends
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.dtypes import is_number
 from pmpp.simt.values.errors import ArgumentError, UnsupportedError
-from pmpp.simt.values.records import pitch
+from pmpp.simt.values.records import alignment, every, overlapping, pitch
 
 #: Device functions may call themselves, to this depth.
 CALL_DEPTH = 128
@@ -256,19 +256,23 @@ def _reinterpreted(f: Frame, array: Array, kind: Any, line: int) -> Array:
     if array.ndim == 0 or array.strides[-1] != 1 or last * old.itemsize % dtype.itemsize:
         raise f.m.error(f"{last} elements of {old} cannot be seen as {dtype} without a copy", line)
     start = array.offset * old.itemsize
-    if start % dtype.itemsize or any(s * old.itemsize % dtype.itemsize for s in array.strides[:-1]):
-        raise f.m.error(f"misaligned: this view of {dtype} starts at byte {start}", line)
     row = storage.values.shape[-1] * old.itemsize
-    if row % dtype.itemsize and storage.space == "shared":
+    shared = storage.space == "shared"  # one row a block, and all rows are of whole units
+    unit = math.gcd(dtype.itemsize, start, row if shared else 0, *(s * old.itemsize for s in array.strides[:-1]))
+    if shared and row % alignment(dtype):
         raise f.m.error(f"{row} bytes of shared memory are not a whole number of {dtype}", line)
-    raw = storage.values.view(np.uint8)[..., : row - row % dtype.itemsize]
-    seen = storage.leaves.get(dtype)
+    if unit % alignment(dtype):
+        raise f.m.error(f"misaligned: this view of {dtype} starts at byte {start}", line)
+    seen = storage.leaves.get((dtype, unit))
     if seen is None:
-        storage.cells.refine(dtype.itemsize)
-        seen = storage.leaves[dtype] = Storage(storage.space, raw.view(dtype), name=storage.name, cells=storage.cells)
-    strides = (*(s * old.itemsize // dtype.itemsize for s in array.strides[:-1]), 1)
+        storage.cells.refine(unit)
+        raw = storage.values.view(np.uint8)
+        values = overlapping(raw, dtype, unit) if shared else every(raw, dtype, unit)
+        seen = Storage(storage.space, values, name=storage.name, cells=storage.cells, unit=unit)
+        storage.leaves[dtype, unit] = seen
+    strides = (*(s * old.itemsize // unit for s in array.strides[:-1]), dtype.itemsize // unit)
     shape = (*outer, last * old.itemsize // dtype.itemsize)
-    return Array(seen, dtype, shape, strides, start // dtype.itemsize)
+    return Array(seen, dtype, shape, strides, start // unit)
 
 
 def _reshaped(f: Frame, array: Array, extents: tuple, line: int) -> Array:
@@ -278,10 +282,10 @@ def _reshaped(f: Frame, array: Array, extents: tuple, line: int) -> Array:
     if len(shape) == len(extents) and -1 in shape:
         rest = math.prod(n for n in shape if n != -1)
         shape = tuple(array.size() // rest if n == -1 and rest else n for n in shape)
-    if (
-        len(shape) != len(extents)
-        or math.prod(shape) != array.size()
-        or (array.size() and array.strides != c_strides(array.shape, step))
-    ):
-        raise f.m.error(f"an array of shape {array.shape} cannot be reshaped to {shape} without a copy", line)
+    refused = f"an array of shape {array.shape} cannot be reshaped to {shape}"
+    if len(shape) != len(extents) or math.prod(shape) != array.size():
+        raise f.m.error(refused, line)
+    if array.size() and array.strides != c_strides(array.shape, step):
+        strides = tuple(s * (array.storage.unit if step == 1 else 1) for s in array.strides)
+        raise f.m.error(f"{refused}: Numba reshapes arrays in C order only; this one has the strides {strides}", line)
     return Array(array.storage, array.dtype, shape, c_strides(shape, step), array.offset)

@@ -26,6 +26,7 @@ from pmpp.simt.front.gathering import width_of
 from pmpp.simt.front.inference import Paths
 from pmpp.simt.front.matching import why_not, without_match
 from pmpp.simt.front.names import DYNAMIC, TESTS_TWICE, calls_something, leaves, own_nodes
+from pmpp.simt.front.nodes import walk
 from pmpp.simt.front.variables import LocalFunction
 from pmpp.simt.front.waiting import Looks, decided_by, may_wait, reads
 from pmpp.simt.machine.frames import Frame
@@ -506,7 +507,7 @@ class _Compiler(Expressions):
     def lanes_together(self, *code: ast.AST) -> Callable[[], int]:
         """Asks how many lanes stay together in some code (`width_of`).  The device functions it calls compile later."""
         callees, used, fine = [], [], True
-        for node in (n for each in code for n in ast.walk(each) if isinstance(n, ast.Call)):
+        for node in (n for each in code for n in walk(each) if isinstance(n, ast.Call)):
             thing = self.static(node.func)
             path = None if thing is DYNAMIC else intrinsics.device_path(thing)
             if thing is DYNAMIC:

@@ -29,6 +29,7 @@ from pmpp.simt.front import (
     variables,
 )
 from pmpp.simt.front.names import DYNAMIC, Names, calls_something, counts_from_the_end, folded, is_value
+from pmpp.simt.front.nodes import children, walk
 from pmpp.simt.machine import memory
 from pmpp.simt.machine.frames import Frame, kind_of
 from pmpp.simt.machine.instructions import FP16, FP64, INTEGER, SPECIAL, class_of, class_of_call, classify
@@ -99,7 +100,7 @@ class Expressions(Names):
         known = self.waiting.get(id(node))
         if known is None:
             known = self.waiting[id(node)] = (isinstance(node, ast.Call) and self.call_suspends(node)) or any(
-                map(self.node_suspends, ast.iter_child_nodes(node))
+                map(self.node_suspends, children(node))
             )
         return known
 
@@ -128,7 +129,7 @@ class Expressions(Names):
             return [node.value, *(node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice])]
         if isinstance(node, (ast.BoolOp, ast.IfExp, ast.Lambda)):
             return []
-        return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+        return [child for child in children(node) if isinstance(child, ast.expr)]
 
     def after_operands(self, operands: list[ast.expr], compile_rest: Callable[[], Callable]) -> Callable:
         """Code that waits for its operands first and keeps their values in slots, where the rest of it finds them."""
@@ -601,7 +602,7 @@ class Expressions(Names):
             "or the name of a global, as in PITCH = W + 1 outside the kernel "
             "(for a size chosen at launch use cuda.shared.array(0, dtype) and the launch's fourth parameter)",
         )
-        wanted = {n.id for n in ast.walk(shape_node) if isinstance(n, ast.Name)} if shape_node is not None else set()
+        wanted = {n.id for n in walk(shape_node) if isinstance(n, ast.Name)} if shape_node is not None else set()
         if not wanted or not wanted <= set(self.function.params):
             raise refusal
         self.literal_shapes.append(refusal)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt.front import tuples, variables
+from pmpp.simt.front.nodes import walk
 from pmpp.simt.front.things import Choice
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.machine import Machine
@@ -108,8 +109,9 @@ class Paths:
     __slots__ = ("_known", "_rehearsed", "assigned", "breaks", "read")
 
     def __init__(self, nodes: Iterable[ast.AST], local_names: set[str]) -> None:
-        names = [n for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)]
-        self.breaks = any(isinstance(n, ast.Break) for node in nodes for n in ast.walk(node))
+        below = [n for node in nodes for n in walk(node)]
+        names = [n for n in below if isinstance(n, ast.Name)]
+        self.breaks = any(isinstance(n, ast.Break) for n in below)
         self.assigned = sorted({n.id for n in names if isinstance(n.ctx, ast.Store)})
         self.read = sorted({n.id for n in names if n.id in local_names})
         self._known: dict[Any, Any] = {}

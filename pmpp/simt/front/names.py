@@ -17,6 +17,7 @@ import numpy as np
 from pmpp.simt.api import intrinsics
 from pmpp.simt.front import accidental_float64
 from pmpp.simt.front.inference import Paths
+from pmpp.simt.front.nodes import children, walk
 from pmpp.simt.values import dtypes
 from pmpp.simt.values.errors import UnsupportedError
 
@@ -59,17 +60,17 @@ def _attribute_of_what(thing: Any, written: str) -> str:
 
 def calls_something(node: ast.expr) -> bool:
     """Whether computing an expression may do more than give a value."""
-    return any(isinstance(n, ast.Call) for n in ast.walk(node))
+    return any(isinstance(n, ast.Call) for n in walk(node))
 
 
 def own_nodes(tree: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a function, without those of functions inside it (but with their definitions)."""
-    pending = list(ast.iter_child_nodes(tree))
+    pending = list(children(tree))
     while pending:
         node = pending.pop()
         yield node
         if not isinstance(node, (ast.FunctionDef, ast.Lambda)):
-            pending.extend(ast.iter_child_nodes(node))
+            pending.extend(children(node))
 
 
 class Names:
@@ -286,8 +287,9 @@ _CONSTANT = {"RESUME", "NOP", "LOAD_CONST", "LOAD_SMALL_INT", "RETURN_VALUE", "R
 
 def _stored(node: ast.AST) -> set[str]:
     """The variables that a statement assigns."""
-    functions = {n.name for n in ast.walk(node) if isinstance(n, ast.FunctionDef)}
-    return functions | {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    below = list(walk(node))
+    functions = {n.name for n in below if isinstance(n, ast.FunctionDef)}
+    return functions | {n.id for n in below if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def counts_from_the_end(node: ast.expr) -> bool:
@@ -313,7 +315,7 @@ TESTS_TWICE = _tests("while k < 4: k += 1") == 2
 
 def folded(node: ast.expr) -> Any:
     """What Python's compiler makes of literals, before Numba sees any: 7 of `2 * 3 + 1`.  Or DYNAMIC."""
-    if isinstance(node, _FOLDED) and all(isinstance(n, _LITERAL) for n in ast.walk(node)):
+    if isinstance(node, _FOLDED) and all(isinstance(n, _LITERAL) for n in walk(node)):
         code = compile(ast.Expression(node), "", "eval")
         if {instruction.opname for instruction in dis.get_instructions(code)} <= _CONSTANT:
             value = eval(code)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt.api.cache_hints import LOADS
+from pmpp.simt.front.nodes import children, walk
 from pmpp.simt.machine.frames import Frame
 from pmpp.simt.machine.lanes import Mask
 from pmpp.simt.machine.scheduler import PATIENCE, Waiting
@@ -40,14 +41,14 @@ def may_wait(tree: ast.AST, known: Known) -> bool:
 
 
 def _loops(tree: ast.AST) -> Iterator[ast.While | ast.For]:
-    return (node for node in ast.walk(tree) if isinstance(node, (ast.While, ast.For)))
+    return (node for node in walk(tree) if isinstance(node, (ast.While, ast.For)))
 
 
 def _deciding(loop: ast.While | ast.For) -> list[ast.expr]:
     """The expressions on which it depends whether a loop goes on, with what its variables are assigned inside it."""
     tests: list[ast.expr] = [loop.test] if isinstance(loop, ast.While) else []
-    for node in ast.walk(loop):
-        if isinstance(node, ast.If) and any(isinstance(n, (ast.Break, ast.Return)) for n in ast.walk(node)):
+    for node in walk(loop):
+        if isinstance(node, ast.If) and any(isinstance(n, (ast.Break, ast.Return)) for n in walk(node)):
             tests.append(node.test)
     return _with_variables(tests, _assignments(loop)) if tests else []
 
@@ -64,7 +65,7 @@ def decided_by(loop: ast.While | ast.For) -> frozenset[str]:
         around[node] = tests
         own = getattr(node, "test", None) or (getattr(node, "iter", None) if isinstance(node, ast.For) else None)
         inside = [*tests, own] if isinstance(own, ast.expr) else tests
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             enter(child, inside)
 
     enter(loop, [])
@@ -73,7 +74,7 @@ def decided_by(loop: ast.While | ast.For) -> frozenset[str]:
     pending += [test for node in leaving for test in around[node]]
     known, assigned = set(), _assignments(loop)
     while pending:
-        names = {n.id for n in ast.walk(pending.pop()) if isinstance(n, ast.Name)} - known
+        names = {n.id for n in walk(pending.pop()) if isinstance(n, ast.Name)} - known
         known |= names
         for node, tests in around.items():
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in names:
@@ -88,7 +89,7 @@ def _with_variables(expressions: list[ast.expr], assigned: dict[str, list[ast.ex
     while pending:
         expression = pending.pop()
         found.append(expression)
-        new = {n.id for n in ast.walk(expression) if isinstance(n, ast.Name)} - names
+        new = {n.id for n in walk(expression) if isinstance(n, ast.Name)} - names
         names |= new
         pending += [value for name in new for value in assigned.get(name, ())]
     return found
@@ -97,17 +98,17 @@ def _with_variables(expressions: list[ast.expr], assigned: dict[str, list[ast.ex
 def _assignments(tree: ast.AST) -> dict[str, list[ast.expr]]:
     """What each variable is assigned."""
     found: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) or node.value is None:
             continue
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            for name in {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}:
+            for name in {n.id for n in walk(target) if isinstance(n, ast.Name)}:
                 found.setdefault(name, []).append(node.value)
     return found
 
 
 def _reads_memory(expression: ast.expr, known: Known) -> bool:
-    for node in ast.walk(expression):
+    for node in walk(expression):
         if isinstance(node, ast.Subscript) and not _is_shape(node.value):
             return True
         if isinstance(node, ast.Call) and not _is_pure(node.func, known):
@@ -158,10 +159,10 @@ class Looks:
         self._known, self._assigned = known, _assignments(tree)
         for loop in _loops(tree):
             self._enter(_deciding(loop))
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        calls = [node for node in walk(tree) if isinstance(node, ast.Call)]
         fences = any(map(self._is_fence, calls))
         atomics = any(_of_atomic(call.func) is not None or "atomic" in self._names_in(call) for call in calls)
-        for node in ast.walk(tree) if fences or atomics else ():
+        for node in walk(tree) if fences or atomics else ():
             if isinstance(node, ast.If):
                 self._tested(node)
             elif isinstance(node, ast.Call) and _of_atomic(node.func) in ("cas", "compare_and_swap"):
@@ -173,7 +174,7 @@ class Looks:
     def _enter(self, expressions: list[ast.expr], arrays: set[str] | None = None) -> None:
         """Note what the expressions read, of all arrays or of some."""
         for expression in expressions:
-            for node in ast.walk(expression):
+            for node in walk(expression):
                 array = _loaded(node)
                 if array is not None and (arrays is None or ast.unparse(array) in arrays):
                     self.lines.add(node.lineno)
@@ -183,7 +184,7 @@ class Looks:
                         self.functions.append(py_func)
 
     def _tested(self, node: ast.If) -> None:
-        inside = [n for part in (node.test, *node.body, *node.orelse) for n in ast.walk(part)]
+        inside = [n for part in (node.test, *node.body, *node.orelse) for n in walk(part)]
         calls = [n for n in inside if isinstance(n, ast.Call)]
         if any(map(self._is_fence, calls)):
             self._enter(_with_variables([node.test], self._assigned))
@@ -193,7 +194,7 @@ class Looks:
         if others:
             tests = [n.test for n in inside if isinstance(n, (ast.If, ast.While, ast.IfExp))]
             for expression in _with_variables(tests, self._assigned):
-                arrays |= {ast.unparse(others[id(n)].args[0]) for n in ast.walk(expression) if id(n) in others}
+                arrays |= {ast.unparse(others[id(n)].args[0]) for n in walk(expression) if id(n) in others}
         for call in calls:  # a function that is given the array may decide
             if "atomic" in self._names_in(call):
                 arrays |= set(map(ast.unparse, call.args))
@@ -209,7 +210,7 @@ class Looks:
                 self._enter(read)
                 read = []
             elif simple and not any(isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)
-                                    for n in ast.walk(statement)):  # fmt: skip
+                                    for n in walk(statement)):  # fmt: skip
                 read.append(statement.value)
             else:
                 read = []
@@ -228,7 +229,7 @@ class Looks:
 
 def reads(tree: ast.AST) -> set[int]:
     """The lines on which a function reads elements."""
-    return {n.lineno for n in ast.walk(tree) if _loaded(n) is not None}
+    return {n.lineno for n in walk(tree) if _loaded(n) is not None}
 
 
 def _loaded(node: ast.AST) -> ast.expr | None:

@@ -15,6 +15,7 @@ from pmpp.simt.host import subscripts
 from pmpp.simt.machine.memory import Array, c_strides
 from pmpp.simt.machine.storage import Cells, Storage, poison
 from pmpp.simt.values import records
+from pmpp.simt.values.dtypes import BFLOAT16
 from pmpp.simt.values.errors import ArgumentError, LaunchError, UnsupportedError
 
 #: Simulated addresses: allocations lie this many bytes apart, and so begin at a multiple of 256 as the CUDA driver's
@@ -50,6 +51,7 @@ class DeviceArray:
             _allocations[self._base] = storage
         self.stream: Any = 0
         self._start: int | None = None  # `_offset`, once somebody has asked
+        self._in_kernels: Array | None = None  # `_argument`, likewise
 
     shape = property(lambda self: self._view.shape)
     strides = property(lambda self: self._view.strides)
@@ -63,7 +65,8 @@ class DeviceArray:
     @classmethod
     def holding(cls, values: np.ndarray, *, fresh: bool = False) -> DeviceArray:
         """Take ownership of a contiguous array; `fresh` memory counts as never written."""
-        flat = values.reshape(-1, order="A" if values.ndim < 2 or values.flags.c_contiguous else "F")
+        core = _core(values)
+        flat = core.reshape(-1, order="A" if core.ndim < 2 or core.flags.c_contiguous else "F")
         init = np.zeros(flat.size, np.bool_) if fresh else None
         return cls(Storage("global", flat, init=init), values)
 
@@ -81,9 +84,12 @@ class DeviceArray:
         return self._start
 
     @property
-    def device_ctypes_pointer(self) -> ctypes.c_void_p:
-        """The simulated address of the first element; it means something to alignment checks only."""
-        return ctypes.c_void_p(self._address())
+    def device_ctypes_pointer(self) -> ctypes.c_uint64:
+        """The simulated address of the first element; it means something to alignment checks only.
+
+        It has 64 bits, as a GPU's, also where a pointer of the host has 32 (in a browser).
+        """
+        return ctypes.c_uint64(self._address())
 
     def _address(self) -> int:
         return self._base + self._offset()
@@ -93,7 +99,7 @@ class DeviceArray:
         """As on a GPU, but the address is simulated: only `as_cuda_array` of the interpreter knows what is there."""
         return {
             "shape": self.shape,
-            "strides": None if self.is_c_contiguous() else self.strides,
+            "strides": None if self._view.flags.c_contiguous else self.strides,
             "typestr": self.dtype.str,
             "data": (self._address() if self.size else 0, not self._storage.writeable),
             "stream": None,
@@ -102,18 +108,30 @@ class DeviceArray:
 
     def _argument(self) -> Array:
         """The array as a kernel sees it."""
+        if self._in_kernels is not None:
+            return self._in_kernels
+        if _is_raw(self.dtype):
+            raise ArgumentError(
+                f"the array holds {self.dtype.str}: {self.dtype.itemsize} bytes each, of which nothing is known.  A "
+                "__cuda_array_interface__ does not name the fields of records: say what they are with view(dtype)"
+            )
         storage = self._storage
-        if not records.is_record(self.dtype) and records.is_record(storage.layout):  # a field of records
+        field = not records.is_record(self.dtype) and records.is_record(storage.layout)
+        if field:  # of records: a launch that begins again makes its storage anew
             storage = storage.leaf(self.dtype)
         size = 1 if records.is_record(self.dtype) else storage.unit
-        return Array(storage, self.dtype, self.shape, tuple(s // size for s in self.strides), self._offset() // size)
+        strides = tuple(s // size for s in self.strides)
+        array = Array(storage, self.dtype, self.shape, strides, self._offset() // size)
+        if not field:
+            self._in_kernels = array
+        return array
 
     def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
         """A copy in host memory, or into `ary` of the same shape, dtype and strides."""
         if any(stride < 0 for stride in self.strides):
             raise NotImplementedError(f"D->H copy not implemented for negative strides: {self.strides}")
         if ary is None:
-            return self._view.copy(order="A")
+            return _copied(self._view)
         self._compare(ary)
         ary[...] = self._view.reshape(ary.shape)
         return ary
@@ -130,31 +148,50 @@ class DeviceArray:
         """Overwrite with an array of the same shape and dtype; both must lie without gaps, a host array need not."""
         source = ary._view if isinstance(ary, DeviceArray) else np.asarray(ary)
         self._compare(source, strides=isinstance(ary, DeviceArray))
-        if not self._view.flags.forc:
+        own, source = _core(self._view), _core(source)
+        if not own.flags.forc:
             raise ArgumentError(
                 f"the device array has gaps (strides {self.strides}): write array[...] = values by slices"
             )
-        self._view[...] = source.reshape(self.shape)
-        self._storage.mark_written(self._view)
+        if own.size != source.size:
+            raise ArgumentError(
+                f"of {self.size} elements, the device array has {own.size} in memory (strides {self.strides}), and ary "
+                f"has {source.size}: an axis of stride 0 takes one of stride 0"
+            )
+        own[...] = source.reshape(own.shape)
+        self._storage.mark_written(own)
 
     def is_c_contiguous(self) -> bool:
-        """Whether the elements lie in C order without gaps."""
-        return self._view.flags.c_contiguous
+        """Whether the elements lie in C order without gaps; not if an axis has the stride 0, as in numba-cuda."""
+        return self._view.flags.c_contiguous and not _repeats(self._view)
 
     def is_f_contiguous(self) -> bool:
-        """Whether the elements lie in Fortran order without gaps."""
-        return self._view.flags.f_contiguous
+        """Whether the elements lie in Fortran order without gaps; not if an axis has the stride 0."""
+        return self._view.flags.f_contiguous and not _repeats(self._view)
 
     def reshape(self, *shape: Any, order: str = "C") -> DeviceArray:
-        """A view of another shape, of an array without gaps; an error where that would need a copy."""
+        """A view of another shape, of an array without gaps; an error where that would need a copy.
+
+        NumPy's `x[None]` has the stride 0 along its axis of one element.  numba-cuda takes such an array for one with
+        gaps and does not reshape it; it does reshape `x.reshape(1, -1)`.
+        """
+        given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        if given == self.shape:
+            return self._like(self._view)
+        if order == "A":  # in NumPy an array of both orders is read in C order
+            order = "F" if self.is_f_contiguous() else "C"
         view = self._view.reshape(*shape, order=order)
-        if view.shape != self.shape and not self._view.flags.forc:
+        if tuple(given) == self.shape:
+            raise NotImplementedError(f"numba-cuda takes the shape that an array has as a tuple only, not as {given!r}")
+        if self.size > 1 and not self.is_c_contiguous() and not self.is_f_contiguous():
             raise NotImplementedError(
-                f"numba-cuda reshapes no array with gaps (shape {self.shape}, strides {self.strides})"
+                f"numba-cuda reshapes no array with gaps or with an axis of stride 0 (shape {self.shape}, strides "
+                f"{self.strides}): operation requires copying"
             )
-        if view.size and not np.shares_memory(view, self._view):
+        if self.size > 1 and not (self.is_f_contiguous() if order == "F" else self.is_c_contiguous()):
             raise ArgumentError(
-                f"an array of shape {self.shape} and strides {self.strides} cannot be reshaped without a copy"
+                f"an array of shape {self.shape} and strides {self.strides} cannot be reshaped in the order {order!r} "
+                "without a copy"
             )
         return self._like(view)
 
@@ -297,6 +334,32 @@ def _seen(
     return DeviceArray(storage, view, base, whole)
 
 
+def _is_raw(dtype: np.dtype) -> bool:
+    """Whether it is bytes without a meaning, as which an interface describes records and bfloat16."""
+    return dtype.kind == "V" and dtype.names is None and dtype.subdtype is None and dtype != BFLOAT16
+
+
+def _repeats(values: np.ndarray) -> bool:
+    """Whether an axis has the stride 0: as in NumPy's `broadcast_to`, and along the new axis of its `x[None]`."""
+    return values.size > 0 and 0 in values.strides
+
+
+def _core(values: np.ndarray) -> np.ndarray:
+    """What of an array is in memory: without the axes of stride 0."""
+    if not _repeats(values):
+        return values
+    return values[(*(0 if stride == 0 else slice(None) for stride in values.strides), Ellipsis)]
+
+
+def _copied(values: np.ndarray) -> np.ndarray:
+    """A copy without gaps.  Axes of stride 0 keep it, as in numba-cuda, which copies what is in memory."""
+    core = _core(values).copy(order="A")
+    if not _repeats(values):
+        return core
+    strides = iter(core.strides)
+    return np.lib.stride_tricks.as_strided(core, values.shape, [stride and next(strides) for stride in values.strides])
+
+
 def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceArray | None = None) -> DeviceArray:
     """Copy a host array to device memory; C or Fortran order is kept."""
     if isinstance(obj, DeviceArray):
@@ -306,14 +369,12 @@ def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceArray | No
         raise ArgumentError(f"obj is {_what(obj)}; device memory holds numbers, and records of numbers")
     if values.dtype != (dtype := records.plain(values.dtype)) or values.dtype.type is not dtype.type:
         values = values.view(dtype)
-    if not (values.flags.c_contiguous or values.flags.f_contiguous):
+    if not _core(values).flags.forc:
         raise LaunchError(f"obj is not contiguous (strides {values.strides}); copy it with np.ascontiguousarray first")
     if to is not None:
         to.copy_to_device(values)
         return to
-    return DeviceArray.holding(
-        values.copy(order="F" if values.flags.f_contiguous and not values.flags.c_contiguous else "C")
-    )
+    return DeviceArray.holding(_copied(values))
 
 
 def device_array(
@@ -360,7 +421,7 @@ def as_cuda_array(obj: Any, sync: bool = True) -> DeviceArray:
         dtype, shape, address = np.dtype(interface["typestr"]), interface["shape"], interface["data"][0]
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         strides = interface.get("strides") or c_strides(shape, dtype.itemsize)
-        if not records.supported(dtype):
+        if not (records.supported(dtype) or _is_raw(dtype)):
             raise ArgumentError(f"obj says that it holds {interface['typestr']}; device memory holds numbers here")
         if not math.prod(shape):
             return DeviceArray.holding(np.empty(shape, dtype))

@@ -54,6 +54,8 @@ _recording: contextvars.ContextVar[tuple[str, frozenset[str], bool | Tracing, li
 
 def dimensions(what: str, extent: Any, limits: tuple[int, int, int]) -> tuple[int, int, int]:
     """A grid or block as three positive ints, or an error that names it."""
+    if type(extent) is int and 1 <= extent <= limits[0]:  # most are
+        return extent, 1, 1
     parts = extent if isinstance(extent, (tuple, list)) else (extent,)
     if not 1 <= len(parts) <= 3:
         raise LaunchError(f"{what} is {extent!r}; it must be an int or a tuple of one to three ints")

@@ -24,6 +24,9 @@ from pmpp.simt.values.dtypes import as_intp
 
 WARP = 32
 
+#: Batches of at most this many lanes are kept for later launches of the same size, a few of them.
+KEPT_LANES = 1 << 12
+
 
 class Lanes:
     """The lanes of one batch: which blocks and threads they are, and the masks over them."""
@@ -209,6 +212,12 @@ class Few(Lanes):
     def mask_outside(self, mask: Mask) -> Mask:
         """The same lanes among the other ones."""
         return Mask(self.around, self.put(mask.grid(), None), mask.lanes)
+
+
+@functools.lru_cache(maxsize=8)
+def kept_lanes(grid: tuple[int, int, int], block: tuple[int, int, int], first: int, count: int) -> Lanes:
+    """Lanes that several launches share, also at the same time: nobody may call `forget`."""
+    return Lanes(grid, block, first, count)
 
 
 def _unflatten(flat: np.ndarray, extent: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

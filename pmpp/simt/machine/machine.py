@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt.machine.gpus import SHARED_LIMIT
-from pmpp.simt.machine.lanes import WARP, Lanes, Mask
+from pmpp.simt.machine.lanes import KEPT_LANES, WARP, Lanes, Mask, kept_lanes
 from pmpp.simt.machine.protocols import Checks, Counts, Steps, Turns
 from pmpp.simt.machine.storage import Storage, add_up
 from pmpp.simt.values.dtypes import Value
@@ -239,13 +239,18 @@ class Machine:
         lanes = min(launch.batch_lanes, BATCH_LOCAL_BYTES // max(1, launch.local_bytes))
         step = launch.blocks if launch.cooperative else max(1, lanes // (launch.warps * WARP))
         for first in range(0, launch.blocks, step):
-            lanes = Lanes(launch.grid, launch.block, first, min(step, launch.blocks - first))
+            count = min(step, launch.blocks - first)
+            kept = count * launch.warps * WARP <= KEPT_LANES
+            lanes = (kept_lanes if kept else Lanes)(launch.grid, launch.block, first, count)
             self.batch = Batch(lanes)
             if self.checks is not None:
                 self.checks.batch_begins()
             yield lanes
             self.settle()
-            lanes.forget()
+            if kept:
+                lanes.cached_columns.clear()
+            else:
+                lanes.forget()
             if self.counts is not None:
                 self.counts.batch_ends()
 

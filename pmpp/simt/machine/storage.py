@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class Storage:
         self.home = home  # of a local array: the lanes (B, T) that it was made for
         self.unit = unit or values.dtype.itemsize  # bytes from one position to the next
         self.layout = layout or values.dtype  # what it holds, where `values` are but its bytes
-        self.leaves: dict[np.dtype, Storage] = {}
+        self.leaves: dict[Any, Storage] = {}  # by type; what a kernel's view() made, by type and unit
         self.writeable = values.flags.writeable
         self.cells = cells or Cells(values.itemsize, init, values.nbytes, one_row=space == "shared")
         self.phase = phase  # of records: what divides the bytes at which one can begin; 0: those of an array from 0 on
