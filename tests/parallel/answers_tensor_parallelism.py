@@ -155,6 +155,10 @@ def own_sum(group, scores, labels):
     return loss_of(group, scores, labels, total="own")
 
 
+def nothing_summed(group, scores, labels):
+    return loss_of(group, scores, labels, largest="none", total="own", pick="own")
+
+
 def own_label(group, scores, labels):
     return loss_of(group, scores, labels, pick="own")
 
@@ -301,6 +305,7 @@ WRONG = (
     ("tensor_parallelism/cross_entropy", own_largest, "own largest", "all have to subtract the same one"),
     ("tensor_parallelism/cross_entropy", no_largest, "overflow", "with 2 ranks and large scores.*subtract"),
     ("tensor_parallelism/cross_entropy", own_sum, "sum of its own classes", "add up those of all ranks"),
+    ("tensor_parallelism/cross_entropy", nothing_summed, "nothing summed", "its own scores alone"),
     ("tensor_parallelism/cross_entropy", own_label, "label of another rank", "on one rank"),
     ("tensor_parallelism/cross_entropy", label_on_each, "a label on each rank", "labels count all classes"),
     ("tensor_parallelism/cross_entropy", not_averaged, "sum instead of mean", "mean of the rows"),

@@ -150,6 +150,10 @@ def judge_cross_entropy(answer: Callable) -> str:
                     (np.log(sums) + best - chosen).mean(axis=1),
                     "the sum of exponentials is that of its own classes: add up those of all ranks",
                 ),
+                "nothing summed": (
+                    (np.log(sums) + best - np.where(here, chosen, 0)).mean(axis=1),
+                    "this comes from its own scores alone: add up what the ranks have of each row",
+                ),
                 "label of another rank": (
                     (np.log(sums.sum(axis=0)) - picked).mean(axis=1),
                     "the label's score is on one rank: the others need it, too",
