@@ -281,6 +281,8 @@ except parallel.CommunicationError as error:
     print(error)
 
 # %% [markdown]
+# The others wait for a rank that never comes. On real machines such a program hangs, without a word.
+#
 # It is worse if *all* ranks forget a sum, since their calls still agree. Take a layer in front that all ranks have
 # whole, and leave out `Copy`. The forward pass is right. Backward, each rank has its own part of the gradient, and the
 # layers in front drift apart. `group.same` of chapter 100 finds it.
@@ -331,6 +333,11 @@ def block(group, rows):
     second(F.relu(first(given))).sum().backward()
 
 
+# %% [markdown]
+# With data parallelism the ranks sum the gradients of both matrices.
+
+
+# %%
 def gradients(group, rows):
     for shape in ((64, 16), (16, 64)):
         group.all_reduce(np.zeros(shape, np.float32), "mean")
@@ -371,8 +378,8 @@ knobs.turn(draw, features=(features, (16, 256, 1024, 4096)), ranks=(ranks, (2, 4
 # ## Why it stays inside a machine
 #
 # Bytes are not all. The gradients of data parallelism travel while the backward pass goes on. Here the next layer waits
-# for each sum, so no all-reduce hides behind computation. We compare the time of both with the alpha-beta model: 2,048
-# rows, 4,096 features, and GPUs that we assume to compute 400 TFLOP/s. Links inside a machine have 450 GB/s, and those
+# for each sum, so no all-reduce hides behind computation. The time comes from the alpha-beta model: 2,048
+# rows, 4,096 features, and GPUs of which we assume 400 TFLOP/s. Links inside a machine have 450 GB/s, and those
 # between machines 50 GB/s.
 #
 # A step has 48 B h² FLOP, of which a rank does one part in p. It sends 16 B h (p - 1)/p bytes. So it has 3h/(p - 1)
@@ -442,10 +449,10 @@ for name, part in (("all weights", slice(None)), ("a quarter", slice(512))):
 tensor_figures.parts_on_a_cpu(timed)
 
 # %% [markdown]
-# From 4 to 64 rows there is 16 times as much arithmetic, and the time grows little: reading the weights is the bound. On
-# the right the time grows with the rows: arithmetic is the bound. (For a single row NumPy has a routine of its own.) A
-# quarter of the weights takes about a quarter of the time. It can take less, where a quarter fits into a cache and the
-# whole does not.
+# From 4 to 64 rows there is 16 times as much arithmetic, and the time grows little: reading the weights is the bound.
+# On the right the time grows with the rows: arithmetic is the bound. (For a single row NumPy has a routine of its own.)
+# A quarter of the weights takes about a quarter of the time. It can take less, where a quarter fits into a cache and
+# the whole does not.
 #
 # ## Heads of attention
 #
@@ -569,6 +576,26 @@ except ValueError as error:
 # dropout treat each row (each token) alone. Before a pair the rows are gathered. After it each rank needs the sum of
 # its own rows only. An all-reduce is a reduce-scatter and an all-gather; now the second one moves to the next pair. The
 # bytes stay the same, and nothing whole is kept between the pairs.
+#
+# Here is what a rank keeps of our two layers, in bytes of float32: weights and biases, its hidden features, and the
+# scores.
+
+
+# %%
+def kept(group):
+    one, two = layers()
+    first, second = tensor.ColumnLinear(group, one), tensor.RowLinear(group, two)
+    features = F.relu(first(nn.Tensor(x)))
+    parameters = [*first.parameters(), *second.parameters()]
+    return [sum(4 * one.size for one in arrays) for arrays in (parameters, [features], [second(features)])]
+
+
+for size in (1, 2, 4, 8):
+    parameters, features, found = parallel.ranks(size, kept)[0]
+    print(f"{size} ranks: parameters {parameters:6,}, hidden features {features:5,}, scores {found:5,}")
+
+# %% [markdown]
+# The scores stay whole, and so does the bias of the second layer.
 #
 # ### Exercise: sequence parallelism
 
