@@ -227,8 +227,8 @@ def train(group):
     losses = []
     for k in range(0, len(labels), ROWS):
         optimizer.zero_grad()
-        found = second(F.relu(first(nn.Tensor(images[k : k + ROWS]))))
-        loss = F.cross_entropy(found, nn.Tensor(labels[k : k + ROWS]))
+        features = F.relu(first(nn.Tensor(images[k : k + ROWS])))
+        loss = F.cross_entropy(second(features), nn.Tensor(labels[k : k + ROWS]))
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -440,7 +440,7 @@ for name, part in (("all weights", slice(None)), ("a quarter", slice(512))):
     first, second, pairs = up[part].T, np.ascontiguousarray(down[:, part]).T, []
     for n in (1, 4, 16, 64, 256):
         given, took = np.ones((n, 512), np.float32), []
-        for _ in range(5):
+        for _ in range(15):
             begin = time.perf_counter()
             np.maximum(given @ first, 0) @ second
             took.append(time.perf_counter() - begin)
@@ -477,6 +477,10 @@ def attends(group):
     return tensor.RowLinear(group, out)(nn.Tensor(joined)).detach().numpy()
 
 
+# %% [markdown]
+# We compare with one rank, and count the calls.
+
+# %%
 whole = parallel.ranks(1, attends)[0]
 for size in (2, 4):
     found = parallel.ranks(size, attends)
@@ -509,6 +513,11 @@ def three_numbers(group, part, wanted):
     return tensor.cross_entropy(group, nn.Tensor(part), wanted).item()
 
 
+# %% [markdown]
+# Two ranks have five digits each. The scores are those of our two layers.
+
+
+# %%
 def of_scores(group, function):
     one, two = layers()
     part = tensor.ColumnLinear(group, two)(F.relu(one(nn.Tensor(x))))
