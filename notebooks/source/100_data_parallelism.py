@@ -710,5 +710,5 @@ for algorithm in (all_reduce.ring, all_reduce.halving):
 # *A first bucket of its own:* the links begin earlier, so it helps the right end, where the first bucket of 25 MiB
 # would begin late. It changes nothing about the last bucket.
 #
-# This is the last chapter so far. [pmpp/parallel/tensor.py](../pmpp/parallel/tensor.py) and
-# [pmpp/parallel/pipeline.py](../pmpp/parallel/pipeline.py) divide the network itself, when it is too large for one GPU.
+# Go on with [chapter 101](101_tensor_parallelism.ipynb): the layers themselves are cut, when a network is too large for
+# one GPU.

@@ -15,7 +15,7 @@ from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.matmul import fused, matvec
 from pmpp.kernels.memory_or_compute import polynomial
 from pmpp.lab.publish.quiz import threads as quiz_threads
-from pmpp.parallel import all_reduce
+from pmpp.parallel import all_reduce, tensor
 from pmpp.parallel import data as data_parallel
 
 # ------------------------------------------------------------------------------------------------------------- threads
@@ -534,3 +534,17 @@ def bytes_of_a_sharded_optimiser(ranks, millions):
 
     (nbytes,) = set(parallel.ranks(ranks, kept))
     return nbytes
+
+
+def bytes_of_two_cut_layers(ranks, width, rows):
+    """Run it with fewer rows and features, and scale the bytes."""
+    small, few = ranks * max(1, width // 1000), max(1, rows // 250)
+
+    def both(group):
+        first, second = nn.Linear(small, 4 * small, bias=False), nn.Linear(4 * small, small, bias=False)
+        first, second = tensor.ColumnLinear(group, first), tensor.RowLinear(group, second)
+        x = nn.Tensor(np.ones((few, small), np.float32), requires_grad=True)
+        second(first(x)).sum().backward()
+
+    sent = sum(parallel.ranks(ranks, both).report.nbytes.values()) / ranks
+    return sent * (rows / few) * (width / small) / 1e6

@@ -377,3 +377,29 @@ def bytes_of_a_sharded_optimiser(draw: random.Random) -> Number:
         within=0.01,
         given={"ranks": ranks, "millions": millions},
     )
+
+
+@question("101_tensor_parallelism")
+def bytes_of_two_cut_layers(draw: random.Random) -> Number:
+    """What a rank sends for a pair of layers, forward and backward."""
+    ranks, width, rows = draw.choice((2, 4, 5, 8, 10)), draw.choice((1000, 2000, 4000)), draw.choice((250, 500, 2000))
+    array = 4 * rows * width / 1e6
+    sent = 2 * array * 2 * (ranks - 1) / ranks
+    return Number(
+        f"Two linear layers lead from {width} features to {4 * width} and back to {width}, with an activation between "
+        f"them and without biases. {ranks} ranks divide them: the first by its outputs, the second by its inputs. All "
+        f"ranks work on the same batch of {rows} rows in float32, and all-reduces go around a ring. How many MB "
+        "(millions of bytes) does a rank send in a forward and a backward pass? The input needs a gradient.",
+        sent,
+        "MB",
+        f"There are two all-reduces: of the result, and of the gradient of the input. Each of these arrays has "
+        f"{shown(array)} MB, of which a rank of a ring sends 2 (p - 1)/p times as much.",
+        {
+            sent / 2: "There is an all-reduce in the forward pass, and one in the backward pass.",
+            5 * sent: "The hidden features stay where they are.",
+            2 * array: "An all-reduce around a ring sends 2 (p - 1)/p times the array.",
+            2 * (ranks - 1) / ranks * 4 * 8 * width**2 / 1e6: "This is what the gradients of data parallelism take.",
+        },
+        within=0.01,
+        given={"ranks": ranks, "width": width, "rows": rows},
+    )
