@@ -710,5 +710,5 @@ for algorithm in (all_reduce.ring, all_reduce.halving):
 # *A first bucket of its own:* the links begin earlier, so it helps the right end, where the first bucket of 25 MiB
 # would begin late. It changes nothing about the last bucket.
 #
-# This is the last chapter so far. [pmpp/parallel/tensor.py](../pmpp/parallel/tensor.py) and
-# [pmpp/parallel/pipeline.py](../pmpp/parallel/pipeline.py) divide the network itself, when it is too large for one GPU.
+# Go on with [chapter 102](102_pipeline_parallelism.ipynb): the layers of a network are divided among ranks.
+# [pmpp/parallel/tensor.py](../pmpp/parallel/tensor.py) divides each layer.

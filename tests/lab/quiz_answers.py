@@ -15,7 +15,7 @@ from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.matmul import fused, matvec
 from pmpp.kernels.memory_or_compute import polynomial
 from pmpp.lab.publish.quiz import threads as quiz_threads
-from pmpp.parallel import all_reduce
+from pmpp.parallel import all_reduce, pipeline
 from pmpp.parallel import data as data_parallel
 
 # ------------------------------------------------------------------------------------------------------------- threads
@@ -523,3 +523,15 @@ def bytes_of_a_sharded_optimiser(ranks, millions):
 
     (nbytes,) = set(parallel.ranks(ranks, kept))
     return nbytes
+
+
+def step_of_a_pipeline(stages, count, forward, backward):
+    """From the clocks of ranks."""
+
+    def step(group):
+        net, one = nn.Linear(1, 1), np.ones((1, 1), np.float32)
+        stage = pipeline.Stage(group, net, (1, 1), [one] * count, lambda y, k: y.sum(), (forward, backward))
+        pipeline.gpipe(stage, count)
+
+    links = parallel.Links(latency=0.0, bandwidth=1e30)
+    return round(max(parallel.ranks(stages, step, links=links).report.seconds), 6)

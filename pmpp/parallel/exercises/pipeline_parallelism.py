@@ -9,7 +9,7 @@ from pmpp.parallel.exercises import Exercise, Mistake
 from pmpp.parallel.pipeline import bubble
 from pmpp.runtime.check import as_integer
 
-# ------------------------------------------------------------------------------------------------ how many micro-batches
+# ----------------------------------------------------------------------------------------------- how many micro-batches
 
 
 def micro_batches(stages: int, batch: int, share: float) -> int | None:
@@ -161,7 +161,8 @@ def _carried_out(case: str, lists: list[list[tuple[str, int]]]) -> int:
             kind, k = passes[at[s]]
             raise Mistake(
                 "deadlock",
-                f"{case} stage {s} waits for {(kind, k)} of stage {s - 1 if kind == 'F' else s + 1}, which never comes: "
+                f"{case} stage {s} waits for {(kind, k)} of stage {s - 1 if kind == 'F' else s + 1}"
+                ", which never comes: "
                 "the two stages have the passes in another order",
             )
     return max(clocks)
