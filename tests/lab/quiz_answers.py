@@ -15,8 +15,9 @@ from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.matmul import fused, matvec
 from pmpp.kernels.memory_or_compute import polynomial
 from pmpp.lab.publish.quiz import threads as quiz_threads
-from pmpp.parallel import all_reduce, pipeline
+from pmpp.parallel import all_reduce
 from pmpp.parallel import data as data_parallel
+from pmpp.parallel import pipeline as pipeline_parallel
 
 # ------------------------------------------------------------------------------------------------------------- threads
 
@@ -530,8 +531,8 @@ def step_of_a_pipeline(stages, count, forward, backward):
 
     def step(group):
         net, one = nn.Linear(1, 1), np.ones((1, 1), np.float32)
-        stage = pipeline.Stage(group, net, (1, 1), [one] * count, lambda y, k: y.sum(), (forward, backward))
-        pipeline.gpipe(stage, count)
+        stage = pipeline_parallel.Stage(group, net, (1, 1), [one] * count, lambda y, k: y.sum(), (forward, backward))
+        pipeline_parallel.gpipe(stage, count)
 
     links = parallel.Links(latency=0.0, bandwidth=1e30)
     return round(max(parallel.ranks(stages, step, links=links).report.seconds), 6)

@@ -386,12 +386,12 @@ def step_of_a_pipeline(draw: random.Random) -> Number:
     forward, backward = draw.choice(((2, 4), (3, 6), (5, 10), (2, 5), (4, 9)))
     each = forward + backward
     return Number(
-        f"A network is cut into {stages} stages on {stages} ranks, and a batch into {count} micro-batches. On each stage "
-        f"a micro-batch takes {forward} ms forward and {backward} ms backward. First all go forward, and then all go "
-        "back. Messages take no time. How many ms does the step take?",
+        f"A network is cut into {stages} stages on {stages} ranks, and a batch into {count} micro-batches. On each "
+        f"stage a micro-batch takes {forward} ms forward and {backward} ms backward. First all go forward, and then "
+        "all go back. Messages take no time. How many ms does the step take?",
         (count + stages - 1) * each,
         "ms",
-        f"Each rank computes for {count * each} ms, and waits for as long as {many(stages - 1, 'micro-batch', 'es')} "
+        f"Each rank computes for {count * each} ms, and waits for as long as {stages - 1} micro-batches "
         f"take: {(stages - 1) * each} ms.",
         {
             count * each: "The stages wait for the first micro-batch, and for its gradients at the end.",
