@@ -267,8 +267,8 @@ for p, pairs in measured.items():
 pipeline_figures.bubbles(measured, [2 ** (k / 4) for k in range(25)])
 
 # %% [markdown]
-# Every mark lies on its line. Follow the line of eight stages: 16 micro-batches leave a bubble of 30%. A common rule is m of at
-# least 4p, where the bubble is below 20%.
+# Every mark lies on its line. Follow that of eight stages: 16 micro-batches leave a bubble of 30%. A common rule is
+# m of at least 4p, where the bubble is below 20%.
 #
 # Now messages have a price. Turn the knobs: which number of micro-batches is best, if each message takes 0.3?
 
