@@ -702,5 +702,4 @@ check("tensor_parallelism/cut_rows", cut_rows_answer)
 # *Dropout.* The result of the second layer is the same on all ranks and has to stay so: the same numbers. The hidden
 # features of two ranks are different ones: with the same numbers, feature k of each rank would be dropped together.
 #
-# This is the last chapter so far. [pmpp/parallel/pipeline.py](../pmpp/parallel/pipeline.py) cuts a network between its
-# layers, and sends even less.
+# Go on with [chapter 102](102_pipeline_parallelism.ipynb): a network is cut between its layers, and sends even less.

@@ -27,7 +27,7 @@ from pmpp.parallel.group import Group
 from pmpp.parallel.simulated import work
 from pmpp.runtime import device
 
-__all__ = ["Stage", "bubble", "gpipe", "one_forward_one_backward"]
+__all__ = ["Pass", "Stage", "bubble", "gpipe", "one_forward_one_backward"]
 
 
 def bubble(stages: int, count: int) -> float:
@@ -37,6 +37,21 @@ def bubble(stages: int, count: int) -> float:
     0.2
     """
     return (stages - 1) / (count + stages - 1)
+
+
+class Pass(typing.NamedTuple):
+    """A pass that a stage has made: "forward" or "backward", of which micro-batch, and when on the rank's clock."""
+
+    kind: str
+    k: int
+    begin: float
+    end: float
+
+
+def clock(group: Group) -> float:
+    """The seconds on the clock of a simulated rank. Ranks elsewhere have no clock, and it stays 0."""
+    traffic = getattr(group._transport, "traffic", None)
+    return 0.0 if traffic is None else traffic.clocks[group.members[group.rank]]
 
 
 @dataclass
@@ -52,7 +67,8 @@ class Stage:
             one element.
         seconds: what a forward and a backward pass take, for the clocks of simulated ranks.
 
-    Attributes: most, of how many micro-batches activations were kept at once; losses, on the last rank.
+    Attributes: most, of how many micro-batches activations were kept at once; losses, on the last rank; passes, what
+    the stage has done, in order.
     """
 
     group: Group
@@ -65,6 +81,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.kept: dict[int, tuple[Tensor, Tensor]] = {}
         self.most, self.losses = 0, []
+        self.passes: list[Pass] = []
         self.first, self.last = self.group.rank == 0, self.group.rank == self.group.size - 1
         if self.last and self.loss is None:
             raise TypeError("loss must be a function on the last rank, was None")
@@ -78,7 +95,7 @@ class Stage:
         if self.last:
             y = self.loss(y, k) * (1 / count)
             self.losses.append(y.detach().item())
-        work(self.seconds[0])
+        self._worked("forward", k, self.seconds[0])
         self.kept[k] = given, y
         self.most = max(self.most, len(self.kept))
         return None if self.last else y.detach().array
@@ -87,8 +104,13 @@ class Stage:
         """Gradients of the parameters are added up. Returns that of micro-batch k's input; None on the first rank."""
         given, y = self.kept.pop(k)
         y.backward(None if self.last else Tensor(dy))
-        work(self.seconds[1])
+        self._worked("backward", k, self.seconds[1])
         return None if self.first else given.grad.array
+
+    def _worked(self, kind: str, k: int, seconds: float) -> None:
+        begin = clock(self.group)
+        work(seconds)
+        self.passes.append(Pass(kind, k, begin, clock(self.group)))
 
     # ------------------------------------------------------------------------------------------------ send, receive
 

@@ -17,6 +17,7 @@ from pmpp.kernels.memory_or_compute import polynomial
 from pmpp.lab.publish.quiz import threads as quiz_threads
 from pmpp.parallel import all_reduce, tensor
 from pmpp.parallel import data as data_parallel
+from pmpp.parallel import pipeline as pipeline_parallel
 
 # ------------------------------------------------------------------------------------------------------------- threads
 
@@ -548,3 +549,15 @@ def bytes_of_two_cut_layers(ranks, width, rows):
 
     sent = sum(parallel.ranks(ranks, both).report.nbytes.values()) / ranks
     return sent * (rows / few) * (width / small) / 1e6
+
+
+def step_of_a_pipeline(stages, count, forward, backward):
+    """From the clocks of ranks."""
+
+    def step(group):
+        net, one = nn.Linear(1, 1), np.ones((1, 1), np.float32)
+        stage = pipeline_parallel.Stage(group, net, (1, 1), [one] * count, lambda y, k: y.sum(), (forward, backward))
+        pipeline_parallel.gpipe(stage, count)
+
+    links = parallel.Links(latency=0.0, bandwidth=1e30)
+    return round(max(parallel.ranks(stages, step, links=links).report.seconds), 6)

@@ -7,7 +7,7 @@ import pytest
 
 from pmpp import nn, parallel
 from pmpp.nn import functional as F
-from pmpp.parallel import pipeline
+from pmpp.parallel import pipeline, pipeline_figures
 from pmpp.parallel.pipeline import Stage, bubble, gpipe, one_forward_one_backward
 
 pytestmark = [pytest.mark.native("threads"), pytest.mark.usefixtures("unchecked")]
@@ -111,3 +111,29 @@ def test_the_last_rank_needs_a_loss():
     with pytest.raises(TypeError, match="loss must be a function on the last rank, was None"):
         Stage(parallel.init(), nn.Linear(1, 1))
     assert pipeline.bubble(1, 5) == 0
+
+
+def test_passes_are_noted_by_the_clock():
+    """Of a stage of its own group, whose rank there is not that among all."""
+
+    def step(group):
+        pair = group.split(colour=group.rank % 2)
+        stage = Stage(pair, nn.Linear(1, 1), (1, 1), [np.ones((1, 1), np.float32)], lambda y, k: y.sum(), (1.0, 2.0))
+        gpipe(stage, 1)
+        return [(one.kind, one.k, round(one.begin, 6), round(one.end, 6)) for one in stage.passes]
+
+    found = parallel.ranks(4, step, links=parallel.Links(latency=0.0, bandwidth=1e30))
+    assert found[0] == found[1] == [("forward", 0, 0.0, 1.0), ("backward", 0, 4.0, 6.0)]
+    assert found[2] == found[3] == [("forward", 0, 1.0, 2.0), ("backward", 0, 2.0, 4.0)]
+
+
+def test_a_timetable_shows_each_pass_and_how_long_ranks_wait():
+    ranks = [
+        [pipeline.Pass("forward", 0, 0.0, 1.0), pipeline.Pass("backward", 0, 4.0, 6.0)],
+        [pipeline.Pass("forward", 0, 1.0, 2.0), pipeline.Pass("backward", 0, 2.0, 4.0)],
+    ]
+    (ax,) = pipeline_figures.timetables({"GPipe": ranks}).axes
+    assert ax.get_title(loc="left") == "GPipe: ends after 6, and the ranks wait 50% of the time"
+    bars = [(bar.get_x(), bar.get_width(), bar.get_hatch()) for bar in ax.patches if bar.get_width()]
+    assert bars == [(0.0, 1.0, None), (4.0, 2.0, "///"), (1.0, 1.0, None), (2.0, 2.0, "///")]
+    assert [text.get_text() for text in ax.texts] == ["0"] * 4

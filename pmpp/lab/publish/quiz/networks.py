@@ -403,3 +403,27 @@ def bytes_of_two_cut_layers(draw: random.Random) -> Number:
         within=0.01,
         given={"ranks": ranks, "width": width, "rows": rows},
     )
+
+
+@question("102_pipeline_parallelism")
+def step_of_a_pipeline(draw: random.Random) -> Number:
+    """How long a step of a pipeline takes, with its bubble."""
+    stages, count = draw.choice((3, 4, 5, 8)), draw.choice((6, 10, 12, 16, 20))
+    forward, backward = draw.choice(((2, 4), (3, 6), (5, 10), (2, 5), (4, 9)))
+    each = forward + backward
+    return Number(
+        f"A network is cut into {stages} stages on {stages} ranks, and a batch into {count} micro-batches. On each "
+        f"stage a micro-batch takes {forward} ms forward and {backward} ms backward. First all go forward, and then "
+        "all go back. Messages take no time. How many ms does the step take?",
+        (count + stages - 1) * each,
+        "ms",
+        f"Each rank computes for {count * each} ms, and waits for as long as {stages - 1} micro-batches "
+        f"take: {(stages - 1) * each} ms.",
+        {
+            count * each: "The stages wait for the first micro-batch, and for its gradients at the end.",
+            (count + stages) * each: "One of the stages is the rank's own: it waits for the others.",
+            count * stages * each: "The stages work at the same time, each on another micro-batch.",
+        },
+        within=0.01,
+        given={"stages": stages, "count": count, "forward": forward, "backward": backward},
+    )
