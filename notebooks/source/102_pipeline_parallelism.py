@@ -492,9 +492,9 @@ for count in (2, 4, 8):
 #
 # ## Bytes of three ways
 #
-# Data parallelism sends the gradients of all parameters. Tensor parallelism gives each rank a part of every layer, and all
-# ranks sum activations. A pipeline sends activations, too, but only from stage to stage. We let all three compute the gradients
-# of one batch, by four ranks, and count.
+# Data parallelism sends the gradients of all parameters. Tensor parallelism gives each rank a part of every layer, and
+# all ranks sum activations. A pipeline sends activations, too, but only from stage to stage. We let all three compute
+# the gradients of one batch, by four ranks, and count.
 
 
 # %%

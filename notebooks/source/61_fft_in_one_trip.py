@@ -460,9 +460,9 @@ plots.drawn(plots.ladder, "one_trip", family="short")
 plots.drawn(by_length, "one_trip", "lengths", ("short_lines", "cupy.cufft"))
 
 # %% [markdown]
-# Up to $2^{12}$ points the last rung stays at the line of one trip. $2^{14}$ points lie between the lines. They take one
-# trip, but a multiprocessor has registers for one such line only, so nothing is loaded while it computes and waits at
-# its barriers. From $2^{15}$ on the points lie a little below the line of two trips.
+# Up to $2^{12}$ points the last rung stays at the line of one trip. $2^{14}$ points lie between the lines. They take
+# one trip, but a multiprocessor has registers for one such line only, so nothing is loaded while it computes and waits
+# at its barriers. From $2^{15}$ on the points lie a little below the line of two trips.
 
 # %%
 plots.drawn(plots.roofline, "one_trip", family="a block")
