@@ -227,6 +227,7 @@ def reshaped(x: typing.Any, shape: tuple[int, ...]) -> typing.Any:
     """
     if 0 in x.strides and x.size:
         core = x if x.size == 1 else x[tuple(0 if stride == 0 else slice(None) for stride in x.strides)]
+        core = device.as_input("x", core, dtypes=x.dtype, layout="any")  # Numba's own arrays do not know their memory
         return strided(core, shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))))
     return x.reshape(shape)
 
