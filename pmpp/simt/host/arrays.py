@@ -361,7 +361,11 @@ def _copied(values: np.ndarray) -> np.ndarray:
 
 
 def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceArray | None = None) -> DeviceArray:
-    """Copy a host array to device memory; C or Fortran order is kept."""
+    """Copy a host array to device memory; C or Fortran order is kept.
+
+    An axis of one element gets the stride of an array without gaps, as `pmpp.runtime.device.to_device` gives it on a
+    GPU.  numba-cuda's own keeps the stride 0 of NumPy's `x[None]`, and then does not reshape the array.
+    """
     if isinstance(obj, DeviceArray):
         return obj
     values = np.asarray(obj)
@@ -374,7 +378,7 @@ def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: DeviceArray | No
     if to is not None:
         to.copy_to_device(values)
         return to
-    return DeviceArray.holding(_copied(values))
+    return DeviceArray.holding(values.copy(order="A") if values.flags.forc else _copied(values))
 
 
 def device_array(
