@@ -395,7 +395,50 @@ for rung in (attention.register_tiled, attention.skipping):
 # Blocks do not end together now: the last queries have the most keys. So they begin first, and the short ones fill what
 # is left at the end.
 #
-# ### Heads that share keys
+# ## Rung 6: `streamed`
+#
+# A profiler (Nsight Compute) says of `skipping` on an H200: in about every third cycle a scheduler has no warp that can
+# go on. Warps wait for shared memory, and for the keys and values that they have just asked for. There are only ten
+# warps on a multiprocessor, for $d = 128$ eight, and more registers are not to be had.
+#
+# The last kernel of [chapter 12](12_matmul.ipynb) has as few warps, and is faster. It asks for the next tile before it
+# multiplies this one. The same works here.
+#
+# - Keys arrive in chunks of some columns, values in chunks of some rows. Shared memory has two stages. While a block
+#   reads one, its threads have the next chunk in registers, and then store it into the other.
+# - With the last chunk of a tile's keys, the first chunk of its values is on the way. With the last chunk of values,
+#   the first chunk of the next keys is. So nothing waits but the first chunk of all.
+# - Queries, keys and weights lie turned in shared memory. One step needs 8 numbers of each side, 16 registers in the
+#   place of 40, so the compiler can load for several steps before it computes.
+# - For $d = 128$ two warps share 32 queries: each has half of the keys, and then half of the columns. They tell each
+#   other their maxima through shared memory.
+
+# %%
+show(attention.stream_kernel)
+
+# %% [markdown]
+# **Predict, then run.** Take $d = 64$. How many multiply-adds does a thread do while the next chunk of keys travels?
+
+# %%
+guess = None  # multiply-adds
+
+tile = next(tile for tile in attention.STREAMS if tile.columns == 64)
+predict(guess, tile.depth * 8 * tile.keys // (8 * tile.warps_x), unit="multiply-adds")
+
+# %% [markdown]
+# A chunk has 16 columns, and for each a thread adds 8 x 8 products. A scheduler starts one instruction a cycle, and
+# has two such warps. So a chunk has about two thousand cycles to travel, and needs fewer than one thousand.
+#
+# Loads from shared memory are as many as before: four for 64 multiply-adds.
+
+# %%
+given = [rng.standard_normal((1, 1, 64, 64), dtype=np.float32) for _ in range(3)]
+for rung in (attention.skipping, attention.streamed):
+    found = lab.count(rung, *given).counters
+    print(f"{rung.name:10} {found['shared_load_requests']:6,} loads from shared memory")
+
+# %% [markdown]
+# ## Heads that share keys
 #
 # Many models have more heads of queries than of keys: 32 and 8, say. Each head of keys serves a group of four. That is
 # *grouped-query attention*, and for our kernels it is one division: head $h$ of q uses head $h$ // 4 of k and v.

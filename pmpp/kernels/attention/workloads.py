@@ -151,6 +151,6 @@ WORKLOADS = [
         )
         for length in SWEEP
     ),
-    *(work("masks", shape, attention.LADDER[-2:], quick=shape.size == 64) for shape in MASKED),
+    *(work("masks", shape, attention.LADDER[-3:], quick=shape.size == 64) for shape in MASKED),
     *(work("other shapes", shape, LAST) for shape in OTHER),
 ]

@@ -57,12 +57,23 @@ def test_lengths_heads_and_masks_together(rung, name):
     assert right(result, *TOGETHER[name])
 
 
+@pytest.mark.parametrize("rung", [room.skipping, room.streamed], ids=["skipping", "streamed"])
 @pytest.mark.parametrize("size", [32, 36, 68, 100])
-def test_arrays_that_begin_anywhere(size):
+def test_arrays_that_begin_anywhere(rung, size):
     """They are read element by element, by the kernel for each tile; the columns of the first tile are all in use."""
     q, k, v = arrays(2, 3, size)
-    result, _ = observe(room.skipping, q, misaligned(k, 1), v)
+    result, _ = observe(rung, q, misaligned(k, 1), v)
     assert right(result, q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "size"), [(5, 130, 64), (66, 70, 20), (65, 130, 68), (3, 129, 128)], ids=str
+)
+def test_chunks_of_every_kind(queries, keys, size):
+    """Whole and partial chunks of columns and of values, several tiles, and warps that share queries."""
+    given = *arrays(queries, keys, size), True
+    result, _ = observe(room.streamed, *given)
+    assert right(result, *given)
 
 
 @each_rung
@@ -113,10 +124,11 @@ def test_out_and_stream(rung):
     results.check_out_and_stream(room, rung, *arrays(3, 3, 4))
 
 
-def test_the_logarithms_of_the_sums():
+@pytest.mark.parametrize("launch", [lambda p, logs: room.launch(p, True, logs), room.launch_stream], ids=["", "stream"])
+def test_the_logarithms_of_the_sums(launch):
     q, k, v = arrays(3, 5, 4)
     p, logs = room.arguments(q, k, v, True), device.empty(3, F32)
-    room.launch(p, True, logs)
+    launch(p, logs)
     scores = np.where(np.tri(3, 5, 2, dtype=bool), q[0, 0].astype(float) @ k[0, 0].T / 2, -np.inf)
     np.testing.assert_allclose(device.to_host(logs), np.log2(np.exp(scores).sum(1)), rtol=1e-5)
     assert right(device.to_host(p.result), q, k, v, True)
@@ -223,6 +235,16 @@ def test_a_load_from_shared_memory_for_16_multiply_adds():
 
 
 @interpreter_only
+@pytest.mark.parametrize(("keys", "size", "warps"), [(64, 64, 2), (128, 128, 4)])
+def test_four_loads_from_shared_memory_for_an_outer_product(keys, size, warps):
+    """Of 8 x 8: one for each column of the keys, and one for each key. Warps that share queries tell their maxima."""
+    q, k, v = arrays(64, keys, size)
+    _, (report,) = observe(room.streamed, q, k, v)
+    told = 2 * 8 * warps if warps == 4 else 0  # maxima, and sums in the end: a number for each of 8 rows
+    assert report.counters["shared_load_requests"] == warps * 4 * (size + keys) + told
+
+
+@interpreter_only
 def test_tiles_that_nobody_sees_are_skipped():
     """66 queries are two blocks, and 66 keys two tiles. The second block's queries are the last two."""
     q, k, v = arrays(66, 66, 4)
@@ -246,6 +268,24 @@ def test_a_tile_fits(tile):
     assert tile.shared_bytes <= 48 * 1024
     assert tile.columns % tile.depth == tile.keys % tile.chunk == 0
     assert tile.keys // tile.chunk <= 2
+
+
+@pytest.mark.parametrize("tile", room.STREAMS, ids=lambda tile: str(tile.columns))
+def test_a_streamed_tile_fits(tile):
+    """In shared memory, and every thread has as much to fetch as any other."""
+    assert tile.shared_bytes <= 48 * 1024
+    for elements in (tile.queries * tile.depth, tile.keys * tile.depth, tile.chunk * tile.columns):
+        assert elements % (4 * tile.threads) == 0
+    assert tile.columns % tile.depth == tile.keys % tile.chunk == tile.depth % 8 == tile.chunk % 8 == 0
+
+
+@interpreter_only
+def test_what_is_streamed_stays_in_registers():
+    x, sizes = np.ones((1, 9, 128), F32), room.Sizes(1, 9, 9, 128, -9, 9)
+    ptx = compile_ptx(room.stream_kernel(room.STREAMS[-1], True), x, x, x, x, np.ones(0, F32), F32(1), sizes)
+    assert ".local." not in ptx
+    assert ".f64" not in ptx
+    assert len(re.findall(r"ld\.shared\.v4\.f32", ptx)) >= 2 * 8 * 4  # eight steps of each product
 
 
 @interpreter_only
