@@ -161,9 +161,9 @@ EXERCISES = (
     Exercise(
         "filter/runs",
         task="A run is a stretch of equal neighbours. For each run of the int32 vector x, write its value to values "
-        "and the index of its first element to starts, run after run. places[i] is the exclusive scan of a flag that is 1 "
-        f"where a run begins: how many runs begin before element i. The launch has {BLOCK} threads a block, and one "
-        "thread or more for each element.",
+        "and the index of its first element to starts, run after run. places[i] is the exclusive scan of a flag that "
+        f"is 1 where a run begins: how many runs begin before element i. The launch has {BLOCK} threads a block, and "
+        "one thread or more for each element.",
         parameters="x, places, values, starts",
         cases=_runs_cases,
         answer=runs_answer,

@@ -252,7 +252,7 @@ def by_scan(p):
 
     Source: Blelloch, "Prefix sums and their applications" (1990), section 1.4; PMPP 5e chapter 12.
 
-    Leaves: an element of 4 bytes causes up to 28 bytes of traffic, as flags and places go to memory and come back.
+    Leaves: a kept element of 4 bytes causes 32 bytes of traffic, as flags and places go to memory and come back.
     """
     n = p.x.size
     flags = device.empty(n, np.int32 if n < 2**31 else np.int64, stream=p.stream)
