@@ -125,20 +125,27 @@ def counted(rung, x, *names, ordered=False):
     return [found.counters[name] for name in names]
 
 
-print(counted(filter.atomic, pixels, "atomic_requests"), "requests with an atomic in them")
+print("the same values as NumPy:", counted(filter.atomic, pixels, "atomic_requests")[0] > 0)
 
 # %% [markdown]
 # The result is compared as a *multiset*: sorted. Which thread comes first is not determined, so neither is the order.
 #
-# **Predict, then run.** How many additions to the one counter do these requests carry?
+# There is an addition for each kept element, and all of them go to one counter. At the design size that is $2^{27}$.
+# Suppose that additions to one place follow one another, one in each cycle of the GPU's clock.
+#
+# **Predict, then run.** How many milliseconds would they take on an H200? (The bytes alone take a third of one.)
 
 # %%
-guess = None  # additions
+guess = None  # ms
 
-predict(guess, counted(filter.atomic, pixels, "atomic_lanes")[0], unit="additions")
+predict(guess, round(2**27 / h200.clock * 1e3), unit="ms")
+
+# %%
+requests, additions = counted(filter.atomic, pixels, "atomic_requests", "atomic_lanes")
+print(f"the photograph: {additions:,} additions in {requests:,} requests")
 
 # %% [markdown]
-# One for each kept pixel, and all of them on one counter: the worst case of [chapter 28](28_histogram.ipynb), a
+# Two hundred times the bound, if the supposition holds. It is the worst case of [chapter 28](28_histogram.ipynb), a
 # histogram with one bin. Here is what the record says, if it has this room.
 
 
