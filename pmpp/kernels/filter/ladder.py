@@ -34,6 +34,7 @@ class Kept(typing.NamedTuple):
 
     Both are device arrays. The host does not know the count when a rung returns, as the GPU may not have begun. What
     needs it copies it, and so waits for the GPU: `trimmed`, `copy_to_host`, and libraries that take it as an array.
+    They wait for the default stream. Who gave the rung another stream synchronises that one first.
     """
 
     values: typing.Any
