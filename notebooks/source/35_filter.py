@@ -298,7 +298,7 @@ check("filter/block", block)
 # %% [markdown]
 # ## Rung 5: `tiled`
 #
-# A block takes a *tile* of 4,096 elements, and writes down only how many it keeps: one number instead of 4,096 flags.
+# A block takes a *tile* of 8,192 elements, and writes down only how many it keeps: one number instead of 8,192 flags.
 # The counts are scanned. Then each block looks at its tile again, and knows where its part begins.
 #
 # A thread has sixteen elements, in four vectors of 128 bits, of four rows that its warp reads. For each row the lanes
@@ -378,7 +378,7 @@ print(f"{loads / noise.size:.3f} bytes loaded an element, and {atomics / noise.s
 recorded("single_pass", "torch.index", "cupy.index")
 
 # %% [markdown]
-# Each element is loaded once, and the tiles' conversation is a few atomics for 4,096 elements.
+# Each element is loaded once, and the tiles' conversation is a few atomics for 8,192 elements.
 #
 # ## The whole ladder
 #

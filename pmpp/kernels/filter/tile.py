@@ -25,7 +25,7 @@ from pmpp.kernels.reduction.ladder import SUM
 from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, next_tile
 from pmpp.kernels.scan.tile import SLOTS, load_four_rows, scan_warps
 
-BLOCK = 256  # threads a block
+BLOCK = 512  # threads a block
 VECTORS = 4  # of 128 bits for each thread: one in each of four rows, which `load_four_rows` loads
 TILE = BLOCK * VECTORS * 4  # elements, of 32 bits
 STATE = 60  # the bit of a word at which the state begins: the count has those below it
@@ -170,7 +170,7 @@ def kernels_for(keep: typing.Any) -> Kernels:
         if tile == cuda.gridDim.x - 1 and cuda.threadIdx.x == 0:
             count[0] = starts[tile] + total
 
-    @cuda.jit
+    @cuda.jit(max_registers=40)  # so that three blocks fit on a multiprocessor, which has 65,536; by itself it takes 56
     def single_pass_kernel(x, threshold, words, out, count, aligned):
         tile = next_tile(words, cuda.shared.array(1, np.int64))
         kept = cuda.shared.array(TILE, x.dtype)

@@ -303,6 +303,8 @@ def test_another_library_agrees(rung, library):
     module = pytest.importorskip(library)
     for name in ("several tiles", "all kept", "sorted", "not finite, and nearly 0"):
         x, threshold = (*INPUTS[name], 0)[:2]
+        if library == "cupy":
+            x = np.where(np.abs(x) < np.finfo(np.float32).tiny, np.float32(0), x)  # it takes subnormal numbers for 0
         given = module.asarray(x) if library == "cupy" else module.from_numpy(x).cuda()
         kept = rung(given, threshold)
         expected, found = given[given > threshold], module.asarray(kept)
