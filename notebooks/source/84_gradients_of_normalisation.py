@@ -33,7 +33,7 @@ from pmpp import cuda, lab, predict
 from pmpp.kernels import common, normalisation
 from pmpp.kernels.normalisation import batchnorm, batchnorm_backward, gradients, layernorm_backward
 from pmpp.lab.draw import palette, plots
-from pmpp.lab.draw.style import STYLE
+from pmpp.lab.draw.style import STYLE, chart, foot
 from pmpp.lab.measure import record, roofline
 from pmpp.lab.teach import data
 from pmpp.lab.teach.exercise import check, exercise
@@ -409,8 +409,31 @@ measured("layernorm_backward")
 # %%
 plots.drawn(plots.ladder, "layernorm_backward")
 
+
 # %%
-plots.drawn(plots.sweep, "layernorm_backward", family="gradients", xlabel="elements; rows of every length")
+def over_columns():
+    """The rate over the length of a row, for matrices of one size."""
+    kept = record.load()
+    entries = sorted(kept.entries("layernorm_backward", family="gradients"), key=lambda entry: entry.sizes["columns"])
+    if len({entry.sizes["columns"] for entry in entries}) < 2:
+        raise record.RecordError(f"{kept.where} has too few rows of different lengths")
+    figure, ax = chart(4.2)
+    for name, (colour, marker) in plots.colours(kept, "layernorm_backward").items():
+        mine = [entry for entry in entries if entry.contender == name]
+        if not mine:
+            continue
+        rates = [entry.bytes / entry.seconds / 1e12 for entry in mine]
+        ax.plot([entry.sizes["columns"] for entry in mine], rates, color=colour, marker=marker, label=name)
+    roof = kept.ceilings("layernorm_backward").bandwidth / 1e12
+    ax.axhline(roof, color=palette.INK, linestyle="--", label="the memory ceiling")
+    ax.set(xlabel="elements of a row", ylabel="rate (TB/s)", yscale="log", title=f"{entries[0].sizes['n']:,} elements")
+    ax.set_xscale("log", base=2)
+    figure.legend(loc="outside right upper")
+    foot(figure, kept.footer("layernorm_backward"))
+    return figure
+
+
+plots.drawn(over_columns)
 
 # %%
 plots.drawn(plots.roofline, "layernorm_backward")
@@ -420,9 +443,9 @@ plots.drawn(plots.roofline, "layernorm_backward")
 # instead of two, loads of 128 bits instead of 32, and the weights in registers. The first rung is far behind all
 # others: its last kernel has a thread for a column, and a thousand threads leave most of the GPU idle.
 #
-# The middle figure is no curve. All its matrices have the same number of elements, with rows of different lengths, so
-# the marks of a rung stand above each other. Those of `vectorised` lie close together at the top: short rows cost it
-# nothing. The others fall far below their best there, PyTorch too. A block for a short row has threads without work.
+# In the middle figure all matrices have the same number of elements, with rows of different lengths. The line of
+# `vectorised` is nearly flat at the top: short rows cost it nothing. The others fall far below their best there, and so
+# does PyTorch. A block for a short row has threads without work.
 #
 # And beside NumPy on the CPU, for rows of 1024, where the record has these times:
 
