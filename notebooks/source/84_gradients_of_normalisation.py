@@ -443,9 +443,10 @@ plots.drawn(plots.roofline, "layernorm_backward")
 # instead of two, loads of 128 bits instead of 32, and the weights in registers. The first rung is far behind all
 # others: its last kernel has a thread for a column, and a thousand threads leave most of the GPU idle.
 #
-# In the middle figure all matrices have the same number of elements, with rows of different lengths. The line of
-# `vectorised` is nearly flat at the top: short rows cost it nothing. The others fall far below their best there, and so
-# does PyTorch. A block for a short row has threads without work.
+# In the middle figure all matrices have the same number of elements, with rows of different lengths. Up to 4,096
+# elements the line of `vectorised` stays near the top: short rows cost it nothing. The others fall far below their best
+# there, and so does PyTorch. A block for a short row has threads without work. For rows of 16,384 elements `vectorised`
+# is no faster than `block_per_row`, and PyTorch is ahead.
 #
 # And beside NumPy on the CPU, for rows of 1024, where the record has these times:
 
