@@ -486,8 +486,8 @@ def shares():
 plots.drawn(shares)
 
 # %% [markdown]
-# `single_pass` and `tiled` rise slowly, by the bytes that they write. `atomic` and `warp_aggregated` jump: at 10 % nearly
-# every warp already has an element to keep, and asks the counter.
+# `single_pass` and `tiled` rise slowly, by the bytes that they write. `atomic` and `warp_aggregated` jump: at 10 %
+# nearly every warp already has an element to keep, and asks the counter.
 #
 # And NumPy, on one core of the CPU:
 

@@ -460,8 +460,8 @@ def rates_of_all():
     for place, entry in enumerate(entries):
         fill = look[entry.contender][0] if entry.kind == "rung" else "white"
         bar = ax.barh(place, entry.flops / entry.seconds / 1e12, color=fill, edgecolor=look[entry.contender][0])
-        ax.bar_label(bar, [f"{entry.median_ms:.3g} ms"], padding=4)
-    ax.axvline(kept.ceilings("tensor_cores").fma_f32 / 1e12, color=palette.INK)
+        ax.bar_label(bar, [f"{entry.median_ms:.3g} ms"], padding=4, bbox={"fc": "white", "ec": "none", "pad": 0.5})
+    ax.axvline(kept.ceilings("tensor_cores").fma_f32 / 1e12, color=palette.INK, zorder=0)
     ax.set_yticks(range(len(entries)), [entry.contender for entry in entries])
     ax.set(xlabel="rate (TFLOP/s)", title="products of 4096 x 4096 matrices of float16")
     ax.invert_yaxis()
