@@ -190,7 +190,8 @@ def _stages_cases(rng: np.random.Generator) -> list[Case]:
         name = f"{steps} step{'s' * (steps > 1)} and {stages} slots"
         return Case(name, (np.int32(stages), out), blocks(steps, STEPS), STEPS, expected)
 
-    return [case(*one) for one in ((64, 3), (1, 2), (5, 4), (2, 4), (65, 3), (130, 5), (192, 4))]
+    drawn = int(rng.integers(66, 4096)), int(rng.integers(2, 9))
+    return [case(*one) for one in ((64, 3), (1, 2), (5, 4), (2, 4), (65, 3), (130, 5), (192, 4), drawn)]
 
 
 @cuda.jit

@@ -150,13 +150,13 @@ def _add(a: np.ndarray, b: np.ndarray, c: np.ndarray, least: int, fraction: int)
     largest = (_exponent(a, least) + _exponent(b, least)).max(axis=-1)
     largest = np.maximum(np.maximum(largest, _exponent(c, LEAST["float32"])), _FAR_BELOW)
     scale = np.ldexp(1.0, fraction - largest)
-    whole = np.trunc(products * scale[..., None]).sum(axis=-1) + np.trunc(c * scale)
+    whole = np.trunc(products * scale[..., None]).sum(axis=-1, dtype=np.float64) + np.trunc(c * scale)
     exact = whole / scale
     result = rounding.narrow(exact, "rz")
     result = np.where(np.abs(exact) >= 2.0**128, np.copysign(np.float32(np.inf), result), result)
     strange = ~np.isfinite(whole)
     if strange.any():
-        found = products.sum(axis=-1) + c
+        found = products.sum(axis=-1, dtype=np.float64) + c
         result = np.where(strange, np.where(np.isnan(found), _NAN, found.astype(np.float32)), result)
     return result
 
