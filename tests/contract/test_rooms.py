@@ -208,8 +208,7 @@ def faults_on(rung, name):
     arguments, expected, allowed = solved(module_of(rung))[name]
 
     def wrong(result):
-        usual = np.complex64 if result.dtype.kind == "c" else arguments[0].dtype
-        dtype = getattr(module_of(rung), "RESULT", usual)
+        dtype = np.complex64 if result.dtype.kind == "c" else arguments[0].dtype
         return difference(result, np.reshape(expected, result.shape), allowed, dtype)
 
     judged = judge(rung, arguments, lambda result: not wrong(result))
