@@ -1044,4 +1044,4 @@ print("additions in a block of 256:", sum(steps), "- and counted:", counted)
 #
 # *Maximum.* None. A maximum is one of the elements, so it is exact, never falls, and comes out the same in every order.
 #
-# Go on with [chapter 36](36_products_of_any_shape.ipynb): what shape does to a matrix product.
+# Go on with [chapter 35](35_filter.ipynb): keep some elements of a vector, and move them together.

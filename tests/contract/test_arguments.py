@@ -83,12 +83,12 @@ def outcome(function, arguments):
 
 
 def form_of(value):
+    if isinstance(value, tuple):
+        return type(value), [form_of(one) for one in value]
     if hasattr(value, "copy_to_host") or isinstance(value, np.ndarray):
         return "array", tuple(value.shape), str(value.dtype)
     if isinstance(value, dict):
         return {name: form_of(one) for name, one in value.items()}
-    if isinstance(value, tuple):
-        return type(value), [form_of(one) for one in value]
     return type(value), value
 
 

@@ -54,6 +54,12 @@ def occupancy_by_registers(threads, registers):
     return 100 * threads * (65536 // (threads * registers)) / 2048
 
 
+def bytes_of_a_filter(millions, percent):
+    x = np.arange(100, dtype=np.float32)
+    kept = x[x < percent]
+    return (x.nbytes + kept.nbytes) * millions / 100
+
+
 def turns_in_copies(same, copies):
     values = [0 if lane < same else lane for lane in range(32)]
     places = [(value, lane % copies) for lane, value in enumerate(values)]

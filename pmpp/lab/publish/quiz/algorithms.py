@@ -218,6 +218,27 @@ def runs_in_shared_memory(draw: random.Random) -> Number:
     )
 
 
+@question("35_filter")
+def bytes_of_a_filter(draw: random.Random) -> Number:
+    """The least traffic of a filter."""
+    millions, percent = draw.randrange(10, 400, 10), draw.choice((10, 20, 30, 40, 60, 70, 80, 90))
+    read, written = 4 * millions, 4 * millions * percent / 100
+    return Number(
+        f"A filter reads {millions} million float32 and keeps {percent} % of them. How many megabytes (10^6 bytes) "
+        "does it have to move to and from memory, at least?",
+        read + written,
+        "MB",
+        f"All are read, {read} MB, and what is kept is written, {written:g} MB.",
+        {
+            2 * read: "Only what is kept is written.",
+            written: "Each element has to be read, kept or not.",
+            2 * written: "Each element has to be read, kept or not.",
+        },
+        given={"millions": millions, "percent": percent},
+        within=0.001,
+    )
+
+
 @question("58_fft")
 def fft_against_definition(draw: random.Random) -> Number:
     """What the FFT saves."""
