@@ -993,8 +993,8 @@ else:
 # - When traffic is no longer the bound, instructions are, and then waiting is. Counters show the first two. Only a
 #   clock shows the third.
 #
-# Not used here: *tensor cores*, units that multiply small tiles in one instruction, in lower precision. This workbook
-# has no chapter on them yet. The record's library ran in float32 throughout, like our rungs.
+# Not used here: *tensor cores*, units that multiply small tiles in one instruction, in lower precision.
+# [Chapter 40](40_tensor_cores.ipynb) is about them. The record's library ran in float32 throughout, like our rungs.
 #
 # To read on: PMPP 4e section 6.4 has all of these as a checklist. S. Boehm, *How to optimize a CUDA matmul kernel*
 # (2022), walks a similar ladder in C. NVIDIA's *CUTLASS: efficient GEMM in CUDA* describes what comes after it.

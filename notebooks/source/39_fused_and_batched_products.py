@@ -585,4 +585,4 @@ assert check("fused/several_a_block", answers.teams_answer)
 # *Sums over rows.* Each block has the sums over its rows, and those of several blocks have to be added: by atomics in
 # any order, or in a second launch in a fixed one. It is no function of one element, so it is no epilogue of this room.
 #
-# Go on with [chapter 46](46_pooling_and_activations.ipynb), the first on the layers of neural networks.
+# Go on with [chapter 40](40_tensor_cores.ipynb), on units that multiply whole matrices.

@@ -208,7 +208,8 @@ def faults_on(rung, name):
     arguments, expected, allowed = solved(module_of(rung))[name]
 
     def wrong(result):
-        dtype = np.complex64 if result.dtype.kind == "c" else arguments[0].dtype
+        usual = np.complex64 if result.dtype.kind == "c" else arguments[0].dtype
+        dtype = getattr(module_of(rung), "RESULT", usual)
         return difference(result, np.reshape(expected, result.shape), allowed, dtype)
 
     judged = judge(rung, arguments, lambda result: not wrong(result))

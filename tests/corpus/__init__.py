@@ -41,6 +41,7 @@ SUBJECTS = {
     "barriers": "divergent barriers and warp operations",
     "members": "member masks that are computed",
     "endings": "threads that have ended, lanes that stay away",
+    "copies": "asynchronous copies, tensor cores",
 }
 
 PAIRS: list[Pair] = []

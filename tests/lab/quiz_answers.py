@@ -178,6 +178,11 @@ def passes_behind_a_product(flops, bandwidth, m, n, k, passes):
     return 100 * sum(read_and_written / bandwidth for _ in range(passes)) / product
 
 
+def operations_a_byte_of_a_tile(m, n, depth):
+    a, b = np.empty((m, depth), np.float16), np.empty((depth, n), np.float16)
+    return sum(2 for _ in np.ndindex(m, n)) * depth / (a.nbytes + b.nbytes)
+
+
 def least_time_of_a_transpose(side, size, bandwidth):
     return transpose.cost(side, side, size).bytes / bandwidth / 1e6
 

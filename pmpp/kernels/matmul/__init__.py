@@ -5,8 +5,9 @@ The room is `pmpp.kernels.matmul.ladder`, and its chapter notebooks/12_matmul.ip
 `pmpp.kernels.matmul.matvec`, of notebooks/32_matrix_vector.ipynb. `pmpp.kernels.matmul.fitted` is the room of
 notebooks/36_products_of_any_shape.ipynb: a tile for each shape, and long sums that several blocks share.
 `pmpp.kernels.matmul.fused` is the room of notebooks/39_fused_and_batched_products.ipynb: many products at once, of any
-strides, with a bias, a residual and an activation. `pmpp.kernels.matmul.batched` multiplies many matrices at once, for
-convolutions that become such products.
+strides, with a bias, a residual and an activation. `pmpp.kernels.matmul.tensor_cores` is the room of
+notebooks/40_tensor_cores.ipynb: products of float16. `pmpp.kernels.matmul.batched` multiplies many matrices at once,
+for convolutions that become such products.
 `matmul` takes the room that fits the shape, and its last rung.
 """
 

@@ -27,7 +27,10 @@ from pmpp.simt.values.dtypes import is_number
 from pmpp.simt.values.vectors import Vector
 
 #: Names of `cuda` that a loop must not use if its lanes are to be gathered.
-_TOGETHER = ("syncthreads", "syncwarp", "threadfence", "this_grid", "cg.", "array_at", "print")
+_TOGETHER = (
+    "syncthreads", "syncwarp", "threadfence", "this_grid", "cg.", "array_at", "print", "mma_", "ldmatrix", "copy_async",
+    "commit_copies", "wait_copies",
+)  # fmt: skip
 
 #: What gathering costs for each variable, and how much a round costs for each lane, both in the time that an operation
 #: takes for one more lane.  Gathering begins when the rounds so far have lost as much as it costs.

@@ -38,10 +38,11 @@ CLASSES = (
     Class("conversion", "conversion", "casts written out, as in np.float32(i)"),
     Class("memory", "memory", "loads, stores and atomics, global and shared"),
     Class("control", "control", "tests of if, while and for, and calls"),
-    Class("barrier", "", "barriers of a block, a warp or the grid, and fences"),
+    Class("barrier", "", "barriers of a block, a warp or the grid, fences, and waiting for copies"),
     Class("shuffle", "inter_thread_communication", "shuffles, votes and matches between the lanes of a warp"),
+    Class("tensor", "", "multiplications of matrices by tensor cores", "smsp__inst_executed_pipe_tensor.sum"),
 )
-INTEGER, FP16, FP32, FP64, SPECIAL, CONVERSION, MEMORY, CONTROL, BARRIER, SHUFFLE = range(len(CLASSES))
+INTEGER, FP16, FP32, FP64, SPECIAL, CONVERSION, MEMORY, CONTROL, BARRIER, SHUFFLE, TENSOR = range(len(CLASSES))
 
 #: The class of floating-point arithmetic by bytes of a number.
 FLOAT_CLASS = {2: FP16, 4: FP32, 8: FP64}
@@ -71,7 +72,7 @@ _NAMES = """
     fdivide truediv j0 j1 y0 y1 normcdf normcdfinv
 """
 _SPECIAL = frozenset(_NAMES.split())
-_BARRIERS = ("syncthreads", "syncwarp", "threadfence")
+_BARRIERS = ("syncthreads", "syncwarp", "threadfence", "commit_copies", "wait_copies")
 _CONVERSIONS = ("2half", "2bfloat16", "2float", "2double", "2int", "2uint", "2ll", "2ull")
 
 

@@ -154,7 +154,7 @@ class Launch:
 class Batch:
     """Blocks that are under way together, and what they have in common until they end."""
 
-    __slots__ = ("barrier_known", "exited", "lanes", "members_known", "shared", "shared_bytes")
+    __slots__ = ("barrier_known", "copies", "exited", "lanes", "members_known", "shared", "shared_bytes")
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
@@ -163,6 +163,7 @@ class Batch:
         self.members_known: tuple | None = None  # the same for warp operations, with the lanes that they named
         self.shared: dict[object, Any] = {}  # arrays in shared memory, by call site
         self.shared_bytes = 0
+        self.copies: Any = None  # asynchronous copies under way, once there was one (copies.py)
 
 
 #: What names are made of.
@@ -287,9 +288,20 @@ class Machine:
         if self.trace is not None:
             self.trace.step(self.place.site or line, mask, taken, branch=True)
 
-    def access(self, kind: str, line: int, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> None:
+    def access(
+        self,
+        kind: str,
+        line: int,
+        at: Value,
+        mask: Mask,
+        width: int,
+        storage: Storage,
+        name: str,
+        *,
+        of: str = "access",
+    ) -> None:
         """Tell of one load or store.  (Only where instructions are counted.)"""
-        self.counts.access(kind, line, at, mask, width, storage, name)
+        self.counts.access(kind, line, at, mask, width, storage, name, of=of)
         if self.trace is not None:
             self.trace.access(kind, self.place.site or line, at * storage.unit, mask, width, storage, name)
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from pmpp.simt.machine.lanes import Mask, spread
 from pmpp.simt.machine.machine import Machine
-from pmpp.simt.machine.storage import Storage, gather, lane_of, scatter
+from pmpp.simt.machine.storage import POISON_BYTE, Storage, flat_position, gather, lane_of, poison, scatter
 from pmpp.simt.values import dtypes, records
-from pmpp.simt.values.dtypes import Value
+from pmpp.simt.values.dtypes import Value, as_intp
 from pmpp.simt.values.errors import UnsupportedError
 from pmpp.simt.values.quick import any_of, largest, smallest
 
@@ -202,11 +202,11 @@ def position(
     if differs:  # an inactive lane's view may begin behind the end
         total = np.minimum(total, max(0, _extent(array.storage) - 1))
     if array.storage.crooked:
-        _refuse_misaligned(m, mask, array, np.asarray(total), name, line)
+        _refuse_crooked(m, mask, array, np.asarray(total), name, line)
     return (np.int64(total) if isinstance(total, int) else total), mask
 
 
-def _refuse_misaligned(m: Machine, mask: Mask, array: Array, at: np.ndarray, name: str, line: int) -> None:
+def _refuse_crooked(m: Machine, mask: Mask, array: Array, at: np.ndarray, name: str, line: int) -> None:
     """Stop where a lane uses a number whose address is no multiple of what a GPU needs."""
     size, start = records.alignment(array.dtype), at * array.storage.unit
     crooked = start % size != 0
@@ -249,7 +249,7 @@ def store(m: Machine, mask: Mask, array: Array, at: Value, value: Value, name: s
     value = dtypes.cast(value, array.dtype)
     if m.counts is not None and storage.space in ("global", "shared"):
         m.access("store", line, at, mask, array.dtype.itemsize, storage, name)
-    _write(m, mask, storage, at, value, name, line)
+    write(m, mask, storage, at, value, name, line)
 
 
 def writable(m: Machine, storage: Storage, name: str, line: int) -> None:
@@ -259,7 +259,7 @@ def writable(m: Machine, storage: Storage, name: str, line: int) -> None:
         raise m.error(f"{name} is {what} and cannot be written", line)
 
 
-def _write(m: Machine, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> None:
+def write(m: Machine, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> None:
     m.writes += 1
     several = m.checks is not None and m.checks.write(mask, storage, at, value, name, line)
     scatter(m.batch.lanes, storage, mask, at, value)
@@ -275,16 +275,36 @@ def _vector_positions(m: Machine, mask: Mask, array: Array, index: Value, name: 
         raise m.error(f"128-bit access takes 4- and 8-byte numbers; {name} holds {array.dtype}", line)
     if not array.contiguous():
         raise m.error(f"128-bit access needs a contiguous array; {name} has strides {array.strides}", line)
-    count = 16 // array.dtype.itemsize
+    first, mask = aligned_position(m, mask, array, index, 16, name, line)
+    return first, mask, 16 // array.dtype.itemsize
+
+
+def aligned_position(
+    m: Machine, mask: Mask, array: Array, index: Value, size: int, name: str, line: int
+) -> tuple[Value, Mask | None]:
+    """Where each lane's `size` bytes begin in the storage, and the lanes that may access them, all of them.
+
+    A lane whose bytes do not begin at a multiple of `size` ends the launch, as it does on a GPU.
+    """
+    count = size // array.dtype.itemsize
     flat = Array(array.storage, array.dtype, (array.size(),), (1,), array.offset)
     first, mask = position(m, mask, flat, (index,), name, line, (False,))
     if mask is None:
-        return first, None, count
-    # The last element of the four must be inside as well. It is, where both the array and the access are whole groups.
+        return first, None
+    # The last element must be inside as well. It is, where both the array and the access are whole groups.
     if flat.shape[0] % count or largest(index & (count - 1)):
         _, mask = position(m, mask, flat, (index + np.int64(count - 1),), name, line, (False,))
         if mask is None:
-            return first, None, count
+            return first, None
+    refuse_misaligned(m, mask, array, index, first, size, name, line)
+    return first, mask
+
+
+def refuse_misaligned(
+    m: Machine, mask: Mask, array: Array, index: Value, first: Value, size: int, name: str, line: int
+) -> None:
+    """End the launch where a lane's `size` bytes do not begin at a multiple of `size`."""
+    count = size // array.dtype.itemsize
     crooked = first & (count - 1) != 0
     crooked = crooked if mask.bits is None else crooked & mask.bits
     if any_of(crooked):
@@ -292,10 +312,9 @@ def _vector_positions(m: Machine, mask: Mask, array: Array, index: Value, name: 
         block, thread = m.batch.lanes.threads_at(lane)
         i = int(_pick(m, index, lane))
         raise m.error(
-            f"misaligned 128-bit access: thread {thread} of block {block} uses {name}[{i}], "
-            f"which does not start a group of {count} (16 bytes)", line,
+            f"misaligned {8 * size}-bit access: thread {thread} of block {block} uses {name}[{i}], "
+            f"which does not start a group of {count} ({size} bytes)", line,
         )  # fmt: skip
-    return first, mask, count
 
 
 def load_vector(m: Machine, mask: Mask, array: Array, index: Value, name: str, line: int) -> tuple[Value, ...]:
@@ -336,7 +355,48 @@ def store_vector(m: Machine, mask: Mask, array: Array, index: Value, values: tup
         m.access("store", line, first, mask, 16, storage, name)
     first = np.minimum(first, max(0, _extent(storage) - count))
     for k, value in enumerate(values):
-        _write(m, mask, storage, first + np.int64(k), dtypes.cast(value, array.dtype), name, line)
+        write(m, mask, storage, first + np.int64(k), dtypes.cast(value, array.dtype), name, line)
+
+
+# -- registers of a tensor core --------------------------------------------------------------------------------------
+
+
+def load_bytes(m: Machine, mask: Mask, array: Array, index: Value, size: int, name: str, line: int) -> np.ndarray:
+    """`size` bytes of each lane in one access, (blocks, width, size); poison where a lane loads none."""
+    lanes, storage, count = m.batch.lanes, array.storage, size // array.dtype.itemsize
+    if m.pending:
+        m.settle_one(storage)
+    m.reads += storage.space != "local"
+    first, found = aligned_position(m, mask, array, as_index(m, index, name), size, name, line)
+    if found is None:
+        return np.full((lanes.blocks, lanes.width, size), POISON_BYTE, np.uint8)
+    if m.counts is not None and storage.space in ("global", "shared"):
+        m.access("load", line, first, found, size, storage, name, of="matrix" if size == 16 else "access")
+    if m.checks is not None:
+        for part, at in in_words(storage, first, count):
+            m.checks.read(found, part, at, name, line)
+    first = np.clip(first, 0, max(0, _extent(storage) - count))  # inactive lanes may hold any index
+    start = spread(flat_position(lanes, storage, first), (lanes.blocks, lanes.width))
+    step = lanes.size if storage.space == "local" else 1
+    places = start[:, :, None] + np.arange(count, dtype=np.int64) * step
+    elements = storage.values.reshape(-1).take(as_intp(places))
+    if found.bits is not None:
+        elements[~found.grid()] = poison((1,), elements.dtype)[0]
+    return elements.view(np.uint8)
+
+
+def in_words(storage: Storage, first: Value, count: int) -> list[tuple[Storage, Value]]:
+    """Neighbouring elements as few accesses: one to a wider element, where the storage has a whole number of them."""
+    size = count * storage.values.itemsize
+    kind = np.dtype({2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}.get(size, np.uint8))
+    row = storage.values.shape[-1] * storage.values.itemsize
+    if count == 1 or storage.space == "local" or storage.unit != storage.values.itemsize or row % kind.itemsize:
+        return [(storage, first + np.int64(k)) for k in range(count)]
+    wide = storage.leaves.get(kind)
+    if wide is None:
+        values = storage.values.view(kind)
+        wide = storage.leaves[kind] = Storage(storage.space, values, name=storage.name, cells=storage.cells)
+    return [(wide, first // np.int64(count))]
 
 
 def _extent(storage: Storage) -> int:

@@ -34,8 +34,25 @@ class Counts(Protocol):
     def branch(self, line: int, mask: Mask, taken: Mask | None, not_taken: Mask | None) -> None:
         """One test, and the lanes that go either way."""
 
-    def access(self, kind: str, line: int, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> None:
-        """One "load" or "store" of `width` bytes a lane at these positions of the storage."""
+    def access(
+        self,
+        kind: str,
+        line: int,
+        at: Value,
+        mask: Mask,
+        width: int,
+        storage: Storage,
+        name: str,
+        *,
+        of: str = "access",
+    ) -> None:
+        """One "load" or "store" of `width` bytes a lane at these positions of the storage.
+
+        of    "access", "matrix": rows of matrices, or "copy": an asynchronous copy, whose instruction is told by itself
+        """
+
+    def tensor(self, line: int, mask: Mask, operations: int) -> None:
+        """One instruction of a tensor core that is so many operations a warp."""
 
     def atomic(self, line: int, at: Value, positions: np.ndarray, mask: Mask, storage: Storage, name: str) -> None:
         """One atomic: the element of each lane, and the active lanes' positions in the flattened storage."""
@@ -61,6 +78,12 @@ class Checks(Protocol):
 
     def update(self, mask: Mask, storage: Storage, at: Value, name: str, line: int, *, replaces: bool) -> None:
         """An atomic; whether it replaces what is there, and nobody asks what that was."""
+
+    def copy_begins(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
+        """An asynchronous copy to these elements is under way from now on."""
+
+    def copy_lands(self, mask: Mask, storage: Storage, at: Value, line: int) -> None:
+        """It has arrived, as a store of the thread that has waited for it."""
 
     def batch_begins(self) -> None:
         """Other blocks are under way."""

@@ -46,7 +46,9 @@ MAX_FIBERS = 1024
 #: Blocks from which a shuffled schedule draws.
 WINDOW = 8
 
-_WARP_OPERATIONS = ("shfl", "vote", "all_sync", "any_sync", "eq_sync", "ballot", "match", "syncwarp", "activemask")
+_WARP_OPERATIONS = (
+    "shfl", "vote", "all_sync", "any_sync", "eq_sync", "ballot", "match", "syncwarp", "activemask", "mma_", "ldmatrix",
+)  # fmt: skip
 
 #: Idle rounds of a loop after which the next fiber gets the turn.
 PATIENCE = 4

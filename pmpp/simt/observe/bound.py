@@ -14,6 +14,8 @@ times.  Neither is a prediction: latency, too few warps, and waiting at barriers
     issue              4 instructions a cycle and SM; at least arithmetic, half of it fused away, special functions,
                        barriers, shuffles, and memory accesses, merged four to one
 
+Tensor cores have no row: their operations are in the counter `tensor_flops` alone.
+
 A launch of fewer blocks than there are SMs keeps only as many busy.
 """
 

@@ -39,6 +39,7 @@ class Sanitizers:
         elif storage.writeable and storage.space != "const":
             cells, me, where = self._touched(mask, storage, at)
             self._check_init(storage, cells, where, name, line)
+            self._check_in_flight(storage, cells, where, name, line, "reads")
             clock, width = self._clock, self._m.batch.lanes.root.width
             clock.tick()
             shadow, site = self._shadow(storage), self._m.place.site
@@ -55,8 +56,8 @@ class Sanitizers:
             if race is not None:
                 self._report(race, where, storage, name, line, "reads")
 
-    def write(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> bool:
-        """Report a write of what another thread may be reading or writing now.
+    def write(self, mask: Mask, storage: Storage, at: Value, value: Value | None, name: str, line: int) -> bool:
+        """Report a write of what another thread may be reading or writing now.  `value`: None if nobody knows it.
 
         Returns whether several lanes write one element: `written` then says whether they write different values.
         """
@@ -70,11 +71,14 @@ class Sanitizers:
                 init.reshape(-1)[selected(lanes, mask, flat_position(lanes, storage, at))[0]] = True
             return False
         cells, me, where = self._touched(mask, storage, at)
+        self._check_in_flight(storage, cells, where, name, line, "writes")
         init = storage.init
         if init is not None:
             init.reshape(-1)[cells] = True
 
         def same() -> np.ndarray:
+            if value is None:
+                return np.zeros(cells.size, np.bool_)
             full = _bits(gather(lanes, storage, storage.values, at)) == _bits(value)
             full = spread(full, (lanes.blocks, lanes.width))
             return full.all(axis=0)[where] if storage.cells.one_row else full.reshape(-1)[where]
@@ -105,6 +109,7 @@ class Sanitizers:
             self._check_local(mask, storage, at, name, line)
         else:
             cells, me, where = self._touched(mask, storage, at)
+            self._check_in_flight(storage, cells, where, name, line, "updates")
             if not replaces:
                 self._check_init(storage, cells, where, name, line)
             init = storage.init
@@ -123,6 +128,50 @@ class Sanitizers:
             clock.here = mask.of.root
             self._alike &= _same_in_all_blocks(mask)
             clock.signal(mask.threads(), flags, cells)
+
+    # -- asynchronous copies -----------------------------------------------------------------------------------------
+
+    def copy_begins(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
+        """Report a copy to what another thread may be reading or writing now; nobody may use it until it lands."""
+        several = self.write(mask, storage, at, None, name, line)
+        cells, me, where = self._touched(mask, storage, at)
+        if several:
+            order = np.argsort(cells, kind="stable")
+            again = np.flatnonzero(cells[order][1:] == cells[order][:-1])[0] + 1
+            self._m.hazard("race", storage.space, name, line, int(where[order[again]]),
+                           "{who} and another thread copy to the same element of {name} in one statement")  # fmt: skip
+        known = storage.cells
+        if known.in_flight is None:
+            rows = storage.values.shape[0] if known.one_row else 1
+            known.in_flight = np.zeros(known.nbytes // rows // known.unit, np.int64)
+        known.in_flight[cells] = me | np.int64(self._m.place.site or line) << 32
+
+    def copy_lands(self, mask: Mask, storage: Storage, at: Value, line: int) -> None:
+        """It is a write of the thread that has waited for it."""
+        self._alike &= _same_in_all_blocks(mask)
+        cells, me, _ = self._touched(mask, storage, at)
+        storage.cells.in_flight[cells] = 0
+        self._clock.tick()
+        shadow, width = self._shadow(storage), self._m.batch.lanes.root.width
+        # Who has read or written these elements since the copy began was told when it did so.
+        line_shown, told = self._m.place.site or line, np.ones(cells.size, np.bool_)
+        shadow.on_write(self._clock, cells, me, line_shown, self._floor(storage), width, lambda: told)
+
+    def _check_in_flight(
+        self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int, verb: str
+    ) -> None:
+        known = storage.cells
+        if known.in_flight is None:
+            return
+        found = known.in_flight.take(as_intp(cells))
+        if any_of(found != 0):
+            first = int(np.argmax(found != 0))
+            copy_line, thread = int(found[first]) >> 32, int(found[first]) & 0xFFFFFFFF
+            self._m.hazard(
+                "race", storage.space, name, line, int(where[first]),
+                f"{{who}} {verb} an element of {{name}} while the copy_async of {self._m.other_thread(thread)} on line "
+                f"{copy_line} is under way: that thread has not waited for it with wait_copies",
+            )  # fmt: skip
 
     # -- what orders accesses ----------------------------------------------------------------------------------------
 
@@ -241,6 +290,8 @@ class Sanitizers:
         known.one_row = False
         if known.init is not None:
             known.init = np.repeat(known.init, blocks, axis=0)
+        if known.in_flight is not None:
+            known.in_flight = _rows(known.in_flight, blocks, self._m.batch.lanes.root.width)
         shadow.repeat(blocks, self._m.batch.lanes.root.width)
 
     def _shadow(self, storage: Storage) -> Shadow:
@@ -302,6 +353,13 @@ def _who_tells_all(cells: np.ndarray, me: np.ndarray, width: int) -> tuple[np.nd
     others = (int(np.searchsorted(me, first)) - 1 for first in (block, warp))
     kept = as_intp(np.array(sorted({last, last - 1, *(k for k in others if k >= 0)}), np.int64))
     return cells.take(kept), me.take(kept)
+
+
+def _rows(stamps: np.ndarray, blocks: int, width: int) -> np.ndarray:
+    """Stamps of one row that stands for all blocks, as one row each, with each block's own threads."""
+    shift = np.repeat(np.arange(blocks, dtype=np.int64) * width, stamps.size)
+    stamps = np.tile(stamps, blocks)
+    return np.where(stamps == 0, 0, stamps + shift)
 
 
 def _same_in_all_blocks(mask: Mask) -> bool:

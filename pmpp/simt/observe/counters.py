@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pmpp.simt.machine.instructions import CONTROL, FLOAT_CLASS, INTEGER, MEMORY, class_of
+from pmpp.simt.machine.instructions import CONTROL, FLOAT_CLASS, INTEGER, MEMORY, TENSOR, class_of
 from pmpp.simt.machine.lanes import Mask
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.storage import Storage
@@ -18,6 +18,7 @@ from pmpp.simt.values.dtypes import Value
 _INDEX = {name: i for i, name in enumerate(COUNTERS)}
 WARP_INSTRUCTIONS, THREAD_INSTRUCTIONS = _INDEX["warp_instructions"], _INDEX["thread_instructions"]
 FLOPS, FLOPS_F16, FLOPS_F64 = _INDEX["flops"], _INDEX["flops_f16"], _INDEX["flops_f64"]
+TENSOR_FLOPS = _INDEX["tensor_flops"]
 BRANCHES, DIVERGENT = _INDEX["branches"], _INDEX["divergent_branches"]
 BARRIERS, ATOMICS = _INDEX["barriers"], _INDEX["atomic_requests"]
 ATOMIC_LANES, ATOMIC_PASSES = _INDEX["atomic_lanes"], _INDEX["atomic_passes"]
@@ -107,9 +108,20 @@ class Counters:
         if taken is not None and not_taken is not None:
             counts[DIVERGENT] += taken.warps + not_taken.warps - mask.warps
 
-    def access(self, kind: str, line: int, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> None:
+    def access(
+        self,
+        kind: str,
+        line: int,
+        at: Value,
+        mask: Mask,
+        width: int,
+        storage: Storage,
+        name: str,
+        *,
+        of: str = "access",
+    ) -> None:
         """Count one load or store of `width` bytes a lane at these positions of the storage."""
-        counts = self.instruction(line, mask, MEMORY)
+        counts = self.at(line) if of == "copy" else self.instruction(line, mask, MEMORY)
         space = storage.space
         requests, sectors, size, wavefronts, conflicts = _TRAFFIC[space, kind]
         counts[requests] += mask.warps
@@ -117,10 +129,18 @@ class Counters:
             counts[sectors] += self._sectors(kind, at, mask, width, storage, name)
             counts[size] += width * mask.lanes
         else:
-            found, conflicting = counting.wavefronts(at * storage.unit, width, mask, load=kind == "load")
+            if of == "copy":
+                found, conflicting = counting.wavefronts_of_copy(width, mask), 0
+            else:
+                shares = kind == "load" and of == "access"
+                found, conflicting = counting.wavefronts(at * storage.unit, width, mask, load=shares)
             counts[wavefronts] += found
             counts[conflicts] += conflicting
             self.merged_wavefronts += found * min(width, 16) / 16
+
+    def tensor(self, line: int, mask: Mask, operations: int) -> None:
+        """Count one instruction of a tensor core that is so many operations a warp."""
+        self.instruction(line, mask, TENSOR)[TENSOR_FLOPS] += operations * mask.warps
 
     def _sectors(self, kind: str, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> int:
         """Sectors of an access.  What the same access has touched before need not be noted again."""

@@ -12,6 +12,12 @@ for the same as the lane two further (0 and 2, 1 and 3, ...), where a lane that 
 conflicts are the passes beyond the first of each group of lanes.  No manual says so; `pmpp.lab.measure.agreement` has
 480 patterns of loads and 240 of stores in which an H200 does.
 
+Tensor cores.  `ldmatrix` is a load of 16 bytes a lane, in which neighbours never share: 8 rows of 16 bytes are one
+wavefront at best.  An asynchronous copy loads sectors as a load does, and is stored in as few wavefronts as its bytes
+take: an H200 reports no bank conflicts of copies, wherever they go.  Nsight Compute has its own names for both: `ldsm`
+and `ldgsts` in smsp__sass_inst_executed_op_*.  It counts the requests of a copy with the loads, few of its sectors, and
+its stores nowhere.
+
 Instructions are counted at source level: every operator, comparison, cast, load, store and device call is one, and a
 branch is one.  A compiler merges, hoists and fuses, so compare requests, sectors, wavefronts and FLOPs with hardware,
 not these.  Division and the functions that a special function unit (MUFU) takes part in are one `special` instruction
@@ -239,6 +245,14 @@ def neighbours_share(rows: np.ndarray, active: np.ndarray | None) -> np.ndarray:
             same |= ~(one & other)
         found |= same.all(axis=(1, 2))
     return found
+
+
+def wavefronts_of_copy(itemsize: int, mask: Mask) -> int:
+    """Passes in which an asynchronous copy is stored: as few as its bytes take."""
+    if mask.of.width == 1:
+        return mask.lanes  # lanes that have fully diverged
+    lanes = np.count_nonzero(mask.grid().reshape(-1, WARP), axis=1)
+    return int((-(-lanes * itemsize // (BANKS * BANK_BYTES))).sum(dtype=np.int64))
 
 
 def _conflict_degree(words: np.ndarray, active: np.ndarray | None) -> np.ndarray:

@@ -105,6 +105,9 @@ LINE_METRICS: dict[str, Metric] = {
     ),
     "flops_f16": Metric(_flops("h"), "those of them in float16", "FLOP"),
     "flops_f64": Metric(_flops("d"), "those of them in float64", "FLOP"),
+    "tensor_flops": Metric(
+        "", "operations of tensor cores, of integers too and of no other counter; a multiply-add is two", "FLOP"
+    ),
     "barriers": Metric("", "barriers, one a block that passes; the profiler's BAR is one a warp", "barriers"),
     **{f"inst_{c.name}": Metric(c.warps, f"{c.members}: one a warp", "instructions") for c in CLASSES},
     **{

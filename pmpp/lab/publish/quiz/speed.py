@@ -239,6 +239,24 @@ def passes_behind_a_product(draw: random.Random) -> Number:
     )
 
 
+@question("40_tensor_cores")
+def operations_a_byte_of_a_tile(draw: random.Random) -> Number:
+    """What a block that computes a tile of float16 operands does for each byte that it fetches."""
+    m, n, depth = draw.choice((32, 64, 128, 256)), draw.choice((48, 96, 192)), draw.choice((16, 32, 64))
+    each = m * n / (m + n)
+    return Number(
+        f"A block computes {m} x {n} elements of a matrix product. In a step it fetches {m} x {depth} elements of A "
+        f"and {depth} x {n} of B, all in float16. How many operations does it do for each byte? A multiply-add counts "
+        "as two.",
+        each,
+        "FLOP/byte",
+        f"2 x {m} x {n} x {depth} operations for 2 x {depth} x ({m} + {n}) bytes: the depth cancels.",
+        {each / 2: "A multiply-add is two operations.", each * 2: "An element has two bytes."},
+        within=0.02,
+        given={"m": m, "n": n, "depth": depth},
+    )
+
+
 @question("16_transpose")
 def least_time_of_a_transpose(draw: random.Random) -> Number:
     """The least time of a transpose."""

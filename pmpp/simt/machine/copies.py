@@ -1,0 +1,157 @@
+"""Asynchronous copies: from global to shared memory, while the thread goes on.
+
+What a copy brings lands in shared memory when its thread waits for it.  Until then the place holds poison, and the
+sanitizers know that it is nobody's to read or to write.  Groups are counted by threads: a copy belongs to the group
+that its thread commits next, and `wait(n)` lets all groups of a thread land but its newest n.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pmpp.simt.machine import memory
+from pmpp.simt.machine.instructions import MEMORY
+from pmpp.simt.machine.lanes import Mask, spread
+from pmpp.simt.machine.machine import Machine
+from pmpp.simt.machine.memory import Array
+from pmpp.simt.machine.storage import Storage, lane_of, poison, scatter
+from pmpp.simt.values.dtypes import Value, as_intp
+
+BYTES = 16
+
+
+class Copy(NamedTuple):
+    """One copy of some lanes that has not landed: what, where to, and the group of each lane that it belongs to."""
+
+    mask: Mask
+    storage: Storage
+    first: Value
+    elements: np.ndarray
+    group: np.ndarray
+    name: str
+
+
+class Copies:
+    """The copies that the threads of a batch have under way, oldest first."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.under_way: list[Copy] = []
+        self.committed = np.zeros(shape, np.int64)  # groups of each thread
+
+
+def _copies(m: Machine) -> Copies:
+    if m.batch.copies is None:
+        m.batch.copies = Copies((m.batch.lanes.blocks, m.batch.lanes.width))
+    return m.batch.copies
+
+
+def begin(
+    m: Machine,
+    mask: Mask,
+    target: tuple[Array, Value],
+    source: tuple[Array, Value],
+    count: Value,
+    names: tuple[str, str],
+    line: int,
+) -> None:
+    """Start to copy `count` elements, and zeros behind them, to 16 bytes of shared memory."""
+    shared, where = target
+    each = BYTES // shared.dtype.itemsize
+    wrong = (count < 0) | (count > each)
+    wrong = wrong if mask.bits is None else wrong & mask.bits
+    if np.any(wrong):
+        lane = lane_of(m.batch.lanes, wrong)
+        counts = spread(count, (m.batch.lanes.blocks, m.batch.lanes.width)).reshape(-1)
+        raise m.error(f"copy_async: count is {counts[lane]}; 16 bytes are 0 to {each} elements of {shared.dtype}", line)
+    m.writes += 1
+    if m.pending:
+        m.settle_one(shared.storage)
+    first, mask = memory.aligned_position(m, mask, shared, memory.as_index(m, where, names[0]), BYTES, names[0], line)
+    if mask is None:
+        return
+    elements = _read(m, mask, source, count, each, names[1], line)
+    if m.counts is not None:
+        m.access("store", line, first, mask, BYTES, shared.storage, names[0], of="copy")
+    copies = _copies(m)
+    copy = Copy(mask, shared.storage, first, elements, copies.committed.copy(), names[0])
+    for storage, at, value in _pieces(copy._replace(elements=poison(elements.shape, elements.dtype))):
+        if m.checks is not None:
+            m.checks.copy_begins(mask, storage, at, names[0], line)
+        scatter(m.batch.lanes, storage, mask, at, value)
+    copies.under_way.append(copy)
+
+
+def _read(
+    m: Machine, mask: Mask, source: tuple[Array, Value], count: Value, each: int, name: str, line: int
+) -> np.ndarray:
+    """What each lane copies: (blocks, width, elements); poison where it must not read."""
+    array, index = source
+    lanes, storage = m.batch.lanes, array.storage
+    shape = (lanes.blocks, lanes.width)
+    count, index = spread(count, shape).astype(np.int64), spread(memory.as_index(m, index, name), shape)
+    out = np.zeros((*shape, each), array.dtype)
+    wanted, _ = mask.split(count > 0)
+    if m.counts is not None:
+        m.counts.instruction(line, mask, MEMORY)
+    if wanted is None:
+        return out
+    if m.pending:
+        m.settle_one(storage)
+    m.reads += 1
+    flat, literal = Array(storage, array.dtype, (array.size(),), (1,), array.offset), (False,)
+    _, inside = memory.position(m, wanted, flat, (index + np.maximum(count, 1) - 1,), name, line, literal)
+    if inside is not None:
+        first, inside = memory.position(m, inside, flat, (index,), name, line, literal)
+    lost = wanted.grid() if inside is None else wanted.grid() & ~inside.grid()
+    out[lost] = poison((1,), array.dtype)
+    if inside is None:
+        return out
+    memory.refuse_misaligned(m, inside, array, index, first, BYTES, name, line)
+    if m.counts is not None:
+        m.access("load", line, first, inside, BYTES, storage, name, of="copy")
+    if m.checks is not None:
+        whole, parts = inside.split(count == each)
+        if whole is not None:
+            for part, at in memory.in_words(storage, first, each):
+                m.checks.read(whole, part, at, name, line)
+        for k in range(each) if parts is not None else ():
+            some, _ = parts.split(count > k)
+            if some is not None:
+                m.checks.read(some, storage, first + np.int64(k), name, line)
+    inner = np.arange(each, dtype=np.int64)
+    bits = inside.grid()[:, :, None] & (inner < count[:, :, None])
+    places = np.broadcast_to(spread(first, shape)[:, :, None] + inner, bits.shape)
+    out[bits] = storage.values.reshape(-1).take(as_intp(places[bits]))
+    return out
+
+
+def commit(m: Machine, mask: Mask) -> None:
+    """Make a group of the copies that each thread has started."""
+    _copies(m).committed += mask.grid()
+
+
+def wait(m: Machine, mask: Mask, newest: int, line: int) -> None:
+    """Let all groups of these threads land but the newest."""
+    copies, rest = _copies(m), []
+    for copy in copies.under_way:
+        due = mask.grid() & (copy.group < copies.committed - newest)
+        if (due == due[0]).all():
+            due = due[:1]  # the same in every block
+        landed, others = copy.mask.split(due)
+        if landed is not None and landed.lanes:
+            for storage, at, value in _pieces(copy):
+                if m.checks is not None:
+                    m.checks.copy_lands(landed, storage, at, line)
+                scatter(m.batch.lanes, storage, landed, at, value)
+        if others is not None:
+            rest.append(copy._replace(mask=others))
+    copies.under_way = rest
+
+
+def _pieces(copy: Copy) -> list[tuple[Storage, Value, np.ndarray]]:
+    """Where a copy puts what: one wide element a lane, where the array can be seen as such."""
+    places = memory.in_words(copy.storage, copy.first, copy.elements.shape[2])
+    values = copy.elements.view(places[0][0].values.dtype)
+    return [(storage, at, values[:, :, k]) for k, (storage, at) in enumerate(places)]

@@ -1,0 +1,167 @@
+"""What a tensor core computes: d = a @ b + c, for matrices that the lanes of a warp hold together.
+
+The layout.  `fragment` says which numbers of a matrix are in a register of a lane (PTX ISA, "Matrix fragments for
+mma.m16n8k8", "mma.m16n8k16", "mma.m16n8k32").  In words: lane 4 g + t holds row g of `a` and row g + 8, column g of
+`b`, and rows g and g + 8 of `c`; t says which columns of `a`, rows of `b` and columns of `c`.
+
+The rounding.  Products of float16, bfloat16 and tf32 are exact.  A tensor core does not add them one after another.  It
+shifts a group of products and `c` to the largest exponent among them, cuts what lies more than `fraction` bits behind
+the point, adds exactly, and cuts the sum to a float32.  Nothing is rounded to nearest.  The exponent of a product is
+the sum of its factors' exponents as they are stored, so a subnormal factor costs bits; zeros have none.  A sum of
+2**128 or more is infinite, and NaN is always 0x7FFFFFFF.
+
+Source of the idea: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer
+Science 7 (2021), for earlier GPUs.  The numbers of HOPPER are those of an H200, whose results are these bit for bit:
+tests/simt/test_tensor_cores.py.  Other GPUs have other numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from pmpp.simt.values import rounding
+from pmpp.simt.values.dtypes import as_intp
+
+LANES, ROWS, COLUMNS = 32, 16, 8
+
+
+class Kind(NamedTuple):
+    """One instruction: the numbers in `a` and `b`, how many a register holds, and how many columns `a` has."""
+
+    numbers: str
+    a_register: int
+    depth: int
+
+
+KINDS = {
+    "mma_f16": Kind("float16", 2, 16), "mma_bf16": Kind("bfloat16", 2, 16), "mma_tf32": Kind("tf32", 1, 8),
+    "mma_s8": Kind("int8", 4, 32),
+}  # fmt: skip
+
+#: How many registers of each matrix a lane has.
+REGISTERS = {"a": 4, "b": 2, "c": 4}
+
+
+class Adder(NamedTuple):
+    """How a GPU's tensor cores add.
+
+    group     products that are added at once, by the numbers; the groups of a row follow one another
+    fraction  bits that are kept behind the point of the largest summand
+    """
+
+    group: dict[str, int]
+    fraction: int
+
+
+HOPPER = Adder({"float16": 16, "bfloat16": 16, "tf32": 8}, 25)
+
+#: The exponents of the smallest normal numbers.
+LEAST = {"float16": -14, "bfloat16": -126, "tf32": -126, "float32": -126}
+
+_FAR_BELOW = -300  # less than the exponent of any product
+_NAN = np.uint32(0x7FFFFFFF).view(np.float32)  # the only one that a tensor core makes
+
+
+def fragment(name: str, matrix: str, lane: int, register: int) -> list[tuple[int, int]]:
+    """The rows and columns of the numbers in one register of one lane, from the lowest bits of the register on.
+
+    name      of the instruction: "mma_f16", "mma_bf16", "mma_tf32" or "mma_s8"
+    matrix    "a", "b" or "c"; the result lies as `c`
+    lane      0 to 31
+    register  0 to 3, of `b` 0 or 1
+
+    >>> fragment("mma_f16", "a", lane=5, register=1)
+    [(9, 2), (9, 3)]
+    """
+    for what, given, allowed in (("name", name, KINDS), ("matrix", matrix, REGISTERS)):
+        if given not in allowed:
+            raise ValueError(f"{what} is {given!r}; it must be one of {', '.join(allowed)}")
+    for what, given, count in (("lane", lane, LANES), ("register", register, REGISTERS[matrix])):
+        if given not in range(count):
+            raise ValueError(f"{what} is {given!r}; it must be from 0 to {count - 1}")
+    g, t = divmod(lane, 4)
+    if matrix == "c":
+        return [(g + 8 * (register // 2), 2 * t + register % 2)]
+    each = KINDS[name].a_register
+    along = [t * each + part for part in range(each)]
+    if matrix == "a":
+        return [(g + 8 * (register % 2), place + 4 * each * (register // 2)) for place in along]
+    return [(place + 4 * each * register, g) for place in along]
+
+
+def operations(name: str) -> int:
+    """Operations of one instruction, a multiply-add being two."""
+    return 2 * ROWS * COLUMNS * KINDS[name].depth
+
+
+@functools.cache
+def _places(name: str, matrix: str) -> np.ndarray:
+    """Where the numbers of a fragment lie in the flattened matrix: (lane, register, number)."""
+    columns = KINDS[name].depth if matrix == "a" else COLUMNS
+    rows = [
+        [[r * columns + c for r, c in fragment(name, matrix, lane, register)] for register in range(REGISTERS[matrix])]
+        for lane in range(LANES)
+    ]
+    return as_intp(np.array(rows, np.int64))
+
+
+def matrices(name: str, matrix: str, registers: np.ndarray) -> np.ndarray:
+    """The matrices of some warps, (W, rows, columns), from their registers, (W, 32, registers)."""
+    shape = {"a": (ROWS, KINDS[name].depth), "b": (KINDS[name].depth, COLUMNS), "c": (ROWS, COLUMNS)}[matrix]
+    numbers = registers if matrix == "c" else _numbers(name, np.ascontiguousarray(registers))
+    out = np.empty((len(registers), shape[0] * shape[1]), numbers.dtype)
+    out[:, _places(name, matrix).reshape(-1)] = numbers.reshape(len(registers), -1)
+    return out.reshape(-1, *shape)
+
+
+def _numbers(name: str, registers: np.ndarray) -> np.ndarray:
+    """The numbers in some registers, as float64."""
+    kind = KINDS[name].numbers
+    if kind == "int8":
+        return registers.view(np.int8).astype(np.float64)
+    if kind == "float16":
+        return registers.view(np.float16).astype(np.float64)
+    if kind == "bfloat16":  # the upper half of a float32
+        return (registers.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    return (registers & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)  # tf32: 10 bits behind the point
+
+
+def multiply_add(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: Adder = HOPPER) -> np.ndarray:
+    """The registers of d = a @ b + c: (W, 32, 4), from those of a, (W, 32, 4), b, (W, 32, 2), and c, (W, 32, 4)."""
+    with np.errstate(all="ignore"):
+        rows, columns = matrices(name, "a", a), matrices(name, "b", b).swapaxes(1, 2)
+        total = matrices(name, "c", c)
+        if name == "mma_s8":
+            total = ((rows @ columns.swapaxes(1, 2)).astype(np.int64) + total).astype(np.int32)
+        else:
+            group, least = adder.group[KINDS[name].numbers], LEAST[KINDS[name].numbers]
+            for first in range(0, KINDS[name].depth, group):
+                part = slice(first, first + group)
+                total = _add(rows[:, :, None, part], columns[:, None, :, part], total, least, adder.fraction)
+    return total.reshape(len(a), -1)[:, _places(name, "c")[:, :, 0]]
+
+
+def _add(a: np.ndarray, b: np.ndarray, c: np.ndarray, least: int, fraction: int) -> np.ndarray:
+    """The sums of c and of the products of a and b along the last axis, as float32."""
+    products, c = a * b, c.astype(np.float64)
+    largest = (_exponent(a, least) + _exponent(b, least)).max(axis=-1)
+    largest = np.maximum(np.maximum(largest, _exponent(c, LEAST["float32"])), _FAR_BELOW)
+    scale = np.ldexp(1.0, fraction - largest)
+    whole = np.trunc(products * scale[..., None]).sum(axis=-1, dtype=np.float64) + np.trunc(c * scale)
+    exact = whole / scale
+    result = rounding.narrow(exact, "rz")
+    result = np.where(np.abs(exact) >= 2.0**128, np.copysign(np.float32(np.inf), result), result)
+    strange = ~np.isfinite(whole)
+    if strange.any():
+        found = products.sum(axis=-1, dtype=np.float64) + c
+        result = np.where(strange, np.where(np.isnan(found), _NAN, found.astype(np.float32)), result)
+    return result
+
+
+def _exponent(x: np.ndarray, least: int) -> np.ndarray:
+    """The exponents of some numbers as they are stored: a subnormal has the least of its type; of a zero far below."""
+    _, e = np.frexp(x)
+    return np.where(x == 0, np.int32(2 * _FAR_BELOW), np.maximum(e - np.int32(1), np.int32(least)))

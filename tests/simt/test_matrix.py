@@ -1,0 +1,425 @@
+"""The twins of the tensor core's instructions: layout, rounding, counters, hazards, and what is refused."""
+
+import numpy as np
+import pytest
+
+from pmpp import simt
+from pmpp.runtime.matrix import (
+    commit_copies,
+    copy_async,
+    ldmatrix,
+    ldmatrix_transposed,
+    load32,
+    mma_f16,
+    mma_s8,
+    mma_tf32,
+    pack_halves,
+    wait_copies,
+)
+from pmpp.simt import cuda
+from pmpp.simt.values import tensor_cores
+from tests.corpus import pairs
+
+# -- layout ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", tensor_cores.KINDS)
+@pytest.mark.parametrize("matrix", "abc")
+def test_the_fragments_of_a_warp_are_the_whole_matrix(name, matrix):
+    depth = tensor_cores.KINDS[name].depth
+    rows, columns = {"a": (16, depth), "b": (depth, 8), "c": (16, 8)}[matrix]
+    registers = tensor_cores.REGISTERS[matrix]
+    places = [p for lane in range(32) for r in range(registers) for p in simt.fragment(name, matrix, lane, r)]
+    assert sorted(places) == [(row, column) for row in range(rows) for column in range(columns)]
+
+
+def test_fragments_by_hand():
+    # PTX ISA, figures of the fragments of m16n8k16 (16 bits), m16n8k8 (tf32) and m16n8k32 (8 bits)
+    assert simt.fragment("mma_f16", "a", 31, 3) == [(15, 14), (15, 15)]
+    assert simt.fragment("mma_bf16", "b", 6, 1) == [(12, 1), (13, 1)]
+    assert simt.fragment("mma_tf32", "a", 9, 2) == [(2, 5)]
+    assert simt.fragment("mma_tf32", "b", 9, 1) == [(5, 2)]
+    assert simt.fragment("mma_s8", "a", 1, 1) == [(8, 4), (8, 5), (8, 6), (8, 7)]
+    assert simt.fragment("mma_s8", "b", 1, 1) == [(20, 0), (21, 0), (22, 0), (23, 0)]
+    assert simt.fragment("mma_f16", "c", 5, 2) == [(9, 2)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("mma", "a", 0, 0), "name is 'mma'; it must be one of mma_f16, mma_bf16, mma_tf32, mma_s8"),
+        (("mma_f16", "d", 0, 0), "matrix is 'd'; it must be one of a, b, c"),
+        (("mma_f16", "a", 32, 0), "lane is 32; it must be from 0 to 31"),
+        (("mma_f16", "b", 0, 2), "register is 2; it must be from 0 to 1"),
+    ],
+)
+def test_fragments_that_do_not_exist(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        simt.fragment(*arguments)
+
+
+# -- rounding --------------------------------------------------------------------------------------------------------
+
+
+def registers_of(name, letter, matrix):
+    """The registers of one warp, (1, 32, registers), from a matrix of numbers."""
+    kind = tensor_cores.KINDS[name].numbers
+    if letter == "c":
+        bits = np.asarray(matrix, np.float32)
+        return bits.reshape(-1)[tensor_cores._places(name, "c")[:, :, 0]][None]
+    bits = np.asarray(matrix, np.float16 if kind == "float16" else np.float32)
+    bits = bits.view(np.uint16 if kind == "float16" else np.uint32)
+    if kind == "bfloat16":
+        bits = (bits >> 16).astype(np.uint16)
+    return bits.reshape(-1)[tensor_cores._places(name, letter)].view(np.uint32)[None, :, :, 0]
+
+
+def one_sum(name, products, c):
+    """The sum of some products and c, by one instruction."""
+    depth = tensor_cores.KINDS[name].depth
+    a, b, sums = np.zeros((16, depth)), np.zeros((depth, 8)), np.zeros((16, 8))
+    for k, (x, y) in enumerate(products):
+        a[3, k], b[k, 5] = x, y
+    sums[3, 5] = c
+    given = [registers_of(name, letter, matrix) for letter, matrix in (("a", a), ("b", b), ("c", sums))]
+    found = tensor_cores.multiply_add(name, *given)
+    place = np.argwhere(tensor_cores._places(name, "c")[:, :, 0] == 3 * 8 + 5)[0]
+    return found[0][tuple(place)]
+
+
+FLOATS = ["mma_f16", "mma_bf16", "mma_tf32"]
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_a_sum_is_cut_and_not_rounded(name):
+    just_below_two = np.nextafter(np.float32(2), np.float32(0))
+    assert one_sum(name, [(1, 1), (1, 1)], -(2.0**-24)) == just_below_two  # to nearest it would be 2
+    assert one_sum(name, [(1, 1)], 1.75 * 2.0**-24) == 1
+    assert one_sum(name, [(-1, 1)], -1.75 * 2.0**-24) == -1
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_what_lies_too_far_below_the_largest_is_lost(name):
+    kept = 2.0**-tensor_cores.HOPPER.fraction
+    assert one_sum(name, [(1, 1), (1, -1)], kept) == kept
+    assert one_sum(name, [(1, 1), (1, -1)], kept / 2) == 0
+    assert one_sum(name, [(1, 1), (1, -1)], 1.5 * kept) == kept
+
+
+def test_an_infinity_and_a_nan_come_through():
+    assert one_sum("mma_f16", [(np.inf, 1)], 1) == np.inf
+    assert one_sum("mma_f16", [(np.inf, -1)], 1) == -np.inf
+    for products, c in (([(np.inf, 1), (np.inf, -1)], 0), ([(np.inf, 0)], 0), ([(1, 1)], np.nan)):
+        found = np.asarray(one_sum("mma_f16", products, c))
+        assert found.view(np.uint32) == 0x7FFFFFFF
+
+
+def test_tf32_has_ten_bits_behind_the_point():
+    assert one_sum("mma_tf32", [(1 + 2.0**-10, 1)], 0) == 1 + 2.0**-10
+    assert one_sum("mma_tf32", [(1 + 2.0**-10 + 2.0**-11, 1)], 0) == 1 + 2.0**-10  # the others are ignored
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_a_sum_is_near_the_exact_one(name, rng):
+    depth = tensor_cores.KINDS[name].depth
+    a, b = (rng.normal(size=shape).astype(np.float16).astype(np.float32) for shape in ((16, depth), (depth, 8)))
+    if name == "mma_bf16":
+        a, b = ((m.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for m in (a, b))
+    c = rng.normal(size=(16, 8)).astype(np.float32)
+    found = tensor_cores.multiply_add(name, *(registers_of(name, k, m) for k, m in zip("abc", (a, b, c), strict=True)))
+    exact = a.astype(np.float64) @ b + c
+    largest = np.maximum(np.abs(a[:, :, None] * b).max(axis=1), np.abs(c))
+    lost = (depth + 1) * 2 * largest * 2.0**-tensor_cores.HOPPER.fraction + np.spacing(np.abs(exact).astype(np.float32))
+    error = np.abs(found.reshape(-1) - exact.reshape(-1)[tensor_cores._places(name, "c").reshape(-1)])
+    assert (error <= lost.reshape(-1)[tensor_cores._places(name, "c").reshape(-1)]).all()
+
+
+# -- many warps ------------------------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def multiplied(a, b, out, n):
+    t = cuda.grid(1)
+    zero = np.float32(0)
+    c = (zero, zero, zero, zero)
+    for k in range(n):
+        c = mma_f16((a[t], np.uint32(a[t] ^ k), a[t], a[t]), (b[t], b[t]), c)
+    for k in range(4):
+        out[t, k] = c[k]
+
+
+def test_batches_change_nothing(rng):
+    a, b = (rng.integers(0, 2**15, 640).astype(np.uint32) for _ in range(2))
+    results = []
+    for lanes in (64, 1 << 20):
+        for schedule in ("lockstep", "warps", "shuffled"):
+            out = np.zeros((640, 4), np.float32)
+            with simt.batch_lanes(lanes), simt.schedule(schedule):
+                multiplied[10, 64](a, b, out, 3)
+            results.append(out)
+    assert all(np.array_equal(out.view(np.uint32), results[0].view(np.uint32)) for out in results)
+
+
+def test_lanes_alone_cannot_multiply():
+    a = np.zeros(64, np.uint32)
+    with pytest.raises(simt.HazardError, match="thread 1 of block 0 does not execute"), simt.schedule("lanes"):
+        multiplied[1, 64](a, a, np.zeros((64, 4), np.float32), 1)
+
+
+# -- counters --------------------------------------------------------------------------------------------------------
+
+
+def test_operations_of_tensor_cores_are_counted_apart():
+    a = np.zeros(64, np.uint32)
+    counters = simt.profile(multiplied, 1, 64, (a, a, np.zeros((64, 4), np.float32), 3), level="count").counters
+    assert counters["tensor_flops"] == 2 * 3 * 2 * 16 * 8 * 16
+    assert counters["inst_tensor"] == 2 * 3
+    assert counters["thread_inst_tensor"] == 64 * 3
+    assert counters["flops"] == 0
+
+
+@cuda.jit
+def matrices_of_a_pitch(out, pitch, level):
+    s = cuda.shared.array(32 * 64, np.uint16)
+    t = cuda.threadIdx.x
+    a = ldmatrix(s, pitch * t)
+    b = ldmatrix_transposed(s, pitch * t)
+    out[t] = a[0] + b[0]
+
+
+@pytest.mark.parametrize(("pitch", "wavefronts"), [(8, 4), (16, 8), (24, 4), (32, 16), (64, 32)])
+def test_eight_rows_of_16_bytes_are_a_wavefront_at_best(pitch, wavefronts):
+    # Rows of `pitch` halves: 8 rows begin in 32 banks at 8 pitch / 2 x r words, r = 0 to 7.
+    counters = simt.profile(matrices_of_a_pitch, 1, 32, (np.zeros(32, np.uint32), pitch, 0), level="count").counters
+    assert counters["shared_load_requests"] == 2
+    assert counters["shared_load_wavefronts"] == 2 * wavefronts
+    assert counters["shared_load_bank_conflicts"] == 2 * (wavefronts - 4)
+    assert counters["inst_memory"] == 2 + 1
+
+
+@cuda.jit
+def pairs_of_lanes_share_rows(out):
+    s = cuda.shared.array(32 * 8, np.uint16)
+    t = cuda.threadIdx.x
+    out[t] = ldmatrix(s, 8 * (t // 2))[0]
+
+
+def test_rows_that_neighbours_share_are_loaded_twice():
+    # As on an H200: 100 of these took 400 wavefronts, and none more for bank conflicts.
+    counters = simt.profile(pairs_of_lanes_share_rows, 1, 32, (np.zeros(32, np.uint32),), level="count").counters
+    assert (counters["shared_load_wavefronts"], counters["shared_load_bank_conflicts"]) == (4, 0)
+
+
+@cuda.jit
+def copied(x, out, n):
+    s = cuda.shared.array(256, np.uint16)
+    t = cuda.threadIdx.x
+    copy_async(s, 8 * t, x, 8 * t, min(8, max(0, n - 8 * t)))
+    commit_copies()
+    wait_copies(0)
+    out[t] = s[8 * t]
+
+
+@pytest.mark.parametrize(("n", "lanes"), [(256, 32), (128, 16), (4, 1), (0, 0)])
+def test_a_copy_is_one_instruction_that_loads_sectors_and_stores_to_banks(n, lanes):
+    x = np.arange(256).astype(np.uint16)
+    report = simt.profile(copied, 1, 32, (x, np.zeros(32, np.uint16), n), level="check")
+    assert report.hazards == []
+    counters = report.counters
+    assert counters["global_load_requests"] == (lanes > 0)
+    assert counters["global_load_sectors"] == -(-lanes // 2)
+    assert counters["unique_load_sectors"] == -(-lanes // 2)
+    assert counters["shared_store_requests"] == 1
+    assert counters["shared_store_wavefronts"] == 4
+    assert counters["shared_store_bank_conflicts"] == 0
+    assert counters["inst_memory"] == 3  # the copy, the load and the store of the last line
+    assert counters["inst_barrier"] == 2
+
+
+# -- asynchronous copies ---------------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def never_waited_for(x, out):
+    s = cuda.shared.array(128, np.float32)
+    t = cuda.threadIdx.x
+    copy_async(s, 4 * t, x, 4 * t, 4)
+    commit_copies()
+    wait_copies(1)
+    cuda.syncthreads()
+    out[t] = s[4 * t]
+
+
+def test_what_has_not_arrived_is_poison_at_every_level():
+    for level in ("run", "count"):
+        out = np.zeros(32, np.float32)
+        simt.profile(never_waited_for, 1, 32, (np.ones(128, np.float32), out), level=level)
+        assert np.isnan(out).all()
+    out = np.zeros(32, np.float32)
+    report = simt.profile(never_waited_for, 2, 32, (np.ones(128, np.float32), out), level="check", collect=True)
+    assert {hazard.kind for hazard in report.hazards} == {"race"}
+    assert "while the copy_async of thread 0 of block 0" in report.hazards[0].message
+    assert np.isnan(out).all()
+
+
+@cuda.jit
+def pipelined(x, out, rounds):
+    s = cuda.shared.array((3, 256), np.float32)
+    t = cuda.threadIdx.x
+    for k in range(2):
+        if k < rounds:
+            copy_async(s, 256 * k + 4 * t, x, 256 * k + 4 * t, 4)
+        commit_copies()
+    total = np.float32(0)
+    for k in range(rounds):
+        wait_copies(1)
+        cuda.syncthreads()
+        total += s[k % 3, 255 - 4 * t]
+        if k + 2 < rounds:
+            copy_async(s, 256 * ((k + 2) % 3) + 4 * t, x, 256 * (k + 2) + 4 * t, 4)
+        commit_copies()
+    out[cuda.grid(1)] = total
+
+
+@pytest.mark.parametrize("schedule", ["lockstep", "blocks", "warps", "lanes", "shuffled"])
+def test_a_pipeline_of_three_stages(rng, schedule):
+    x = rng.random(256 * 7).astype(np.float32)
+    for rounds in (1, 2, 3, 7):
+        out = np.zeros(128, np.float32)
+        with simt.schedule(schedule):
+            report = simt.profile(pipelined, 2, 64, (x, out, rounds), level="check", collect=True)
+        races = [hazard for hazard in report.hazards if hazard.variable == "s"]
+        assert races == []
+        expected = x[: 256 * rounds].reshape(rounds, 256)[:, ::-4]
+        np.testing.assert_array_equal(out.reshape(2, 64)[0], np.add.accumulate(expected)[-1])
+
+
+@cuda.jit
+def groups_of_a_thread(x, out):
+    s = cuda.shared.array((4, 128), np.float32)
+    t = cuda.threadIdx.x
+    for k in range(1 + t % 4):
+        copy_async(s, 128 * k + 4 * t, x, 128 * k + 4 * t, 4)
+        commit_copies()
+    wait_copies(1)
+    for k in range(t % 4):
+        out[k, t] = s[k, 4 * t]
+
+
+def test_groups_are_counted_by_threads():
+    x, out = np.arange(512).astype(np.float32), np.full((4, 32), -1, np.float32)
+    report = simt.profile(groups_of_a_thread, 1, 32, (x, out), level="check")
+    assert report.hazards == []
+    k, t = np.indices((4, 32))
+    np.testing.assert_array_equal(out, np.where(k < t % 4, 128 * k + 4 * t, -1))
+
+
+@cuda.jit
+def copy_of(x, i, j, count):
+    s = cuda.shared.array(16, np.float32)
+    copy_async(s, i, x, j, count)
+
+
+@pytest.mark.parametrize(
+    ("i", "j", "count", "sentence"),
+    [
+        (0, 0, 5, r"count is 5; 16 bytes are 0 to 4 elements of float32"),
+        (0, 0, -1, r"count is -1"),
+        (2, 0, 4, r"misaligned 128-bit access: thread \(0, 0, 0\) of block \(0, 0, 0\) uses s\[2\]"),
+        (0, 2, 4, r"misaligned 128-bit access: .* uses x\[2\]"),
+        (0, 2, 1, r"misaligned 128-bit access: .* uses x\[2\]"),
+        (16, 0, 4, r"s\[16\], but valid indices are 0 to 15"),
+        (0, 16, 1, r"x\[16\], but valid indices are 0 to 14"),
+        (0, 12, 4, r"x\[15\], but valid indices are 0 to 14"),
+    ],
+)
+def test_a_copy_that_cannot_be(i, j, count, sentence):
+    with pytest.raises(simt.SimtError, match=sentence):
+        simt.profile(copy_of, 1, 1, (np.zeros(15, np.float32), i, j, count), level="check")
+
+
+def test_a_copy_of_nothing_touches_nothing():
+    for j in (1 << 40, -(1 << 40)):
+        assert simt.profile(copy_of, 1, 1, (np.zeros(15, np.float32), 0, j, 0), level="check").hazards == []
+    assert simt.profile(copy_of, 1, 1, (np.zeros(15, np.float32), 0, 12, 3), level="check").hazards == []
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+def refused(kernel, *arguments, match):
+    with pytest.raises(simt.SimtError, match=match):
+        cuda.jit(kernel)[1, 32](*arguments)
+
+
+def test_what_numba_refuses_is_refused():
+    x, words = np.zeros(512, np.float16), np.zeros(32, np.uint32)
+
+    def integers(words):
+        mma_f16((1, 1, 1, 1), (words[0], words[1]), (np.float32(0), np.float32(0), np.float32(0), np.float32(0)))
+
+    refused(integers, words, match=r"mma_f16: a must be a tuple of 4 uint32, was \(int64, int64, int64, int64\)")
+
+    def wide_sum(words):
+        mma_tf32((words[0], words[0], words[0], words[0]), (words[0], words[1]), (0.0, 0.0, 0.0, 0.0))
+
+    refused(wide_sum, words, match="mma_tf32: c must be a tuple of 4 float32")
+
+    def no_tuple(words):
+        mma_s8((words[0], words[0], words[0], words[0]), words[0], (0, 0, 0, 0))
+
+    refused(no_tuple, words, match="mma_s8: b must be a tuple of 2 uint32, was uint32")
+
+    def from_global_memory(x):
+        ldmatrix(x, 0)
+
+    refused(from_global_memory, x, match="ldmatrix: x must be in shared memory; it is in global memory")
+
+    def bytes_transposed(x):
+        s = cuda.shared.array(512, np.int8)
+        ldmatrix_transposed(s, 0)
+
+    refused(bytes_transposed, x, match="ldmatrix_transposed: x must hold numbers of 16 bits")
+
+    def crooked(x):
+        s = cuda.shared.array(512, np.float16)
+        ldmatrix(s, 8 * cuda.threadIdx.x + 4)
+
+    refused(crooked, x, match=r"misaligned 128-bit access: .* uses s\[4\]")
+
+    def crooked_word(x):
+        load32(x, 1)
+
+    refused(crooked_word, x, match="misaligned 32-bit access")
+
+    def pack_of_floats(x):
+        pack_halves(1.0, 2.0)
+
+    refused(pack_of_floats, x, match="pack_halves: lo must be float16, int16 or uint16, was float64")
+
+    def two_types(x):
+        s = cuda.shared.array(512, np.int16)
+        copy_async(s, 0, x, 0, 8)
+
+    refused(two_types, x, match="copy_async: shared and x must have one dtype, were int16 and float16")
+
+    def wait_for_a_variable(x):
+        wait_copies(x.size)
+
+    refused(wait_for_a_variable, x, match="wait_copies: n must be a literal")
+
+
+def test_a_warp_that_is_not_whole_cannot_take_part():
+    def loads(out):
+        s = cuda.shared.array(512, np.float16)
+        out[cuda.threadIdx.x] = ldmatrix(s, 0)[0]
+
+    report = simt.profile(cuda.jit(loads), 1, 40, (np.zeros(40, np.uint32),), level="check", collect=True)
+    [message] = [h.message for h in report.hazards if h.kind == "divergent_barrier"]
+    assert "thread 32 of block 0 executes this ldmatrix() in a warp of 8 threads" in message
+
+
+@pytest.mark.parametrize("pair", [pair for pair in pairs() if pair.subject == "copies"], ids=lambda pair: pair.name)
+def test_the_planted_bugs_compile(ptx, pair):
+    arguments = pair.make(cuda.device_array)
+    assert ".entry" in ptx(pair.kernel, *arguments, False, cc=(8, 0))
