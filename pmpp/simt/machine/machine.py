@@ -50,7 +50,8 @@ _batch_lanes: contextvars.ContextVar[int] = contextvars.ContextVar("batch_lanes"
 
 _loop_limit: contextvars.ContextVar[int] = contextvars.ContextVar("loop_limit", default=LOOP_LIMIT)
 
-#: When the lanes that are left in a loop are gathered into a short batch: "never", "always", or where it pays.
+#: When the lanes that are left in a loop are gathered into a short batch, and when several rounds of it run at once:
+#: "never", "always", or where it pays.
 GATHERING = ("auto", "never", "always")
 
 _gathering: contextvars.ContextVar[str] = contextvars.ContextVar("gathering", default="auto")
@@ -78,7 +79,7 @@ def loop_limit(rounds: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def gathering(when: str) -> Iterator[None]:
-    """Gather the lanes that are left in a loop "never", "always" or where it pays ("auto").  For tests."""
+    """Gather the lanes left in a loop, and its rounds, "never", "always" or where it pays ("auto").  For tests."""
     if when not in GATHERING:
         raise LaunchError(f"when is {when!r}; it must be one of {', '.join(GATHERING)}")
     token = _gathering.set(when)

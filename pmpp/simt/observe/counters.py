@@ -161,6 +161,14 @@ class Counters:
         found.worst_warp = max(found.worst_warp, worst)
         found.add(positions, storage.values)
 
+    def now(self) -> tuple:
+        """What has been counted so far on each line."""
+        return {line: list(counts) for line, counts in self.lines.items()}, self.merged_wavefronts
+
+    def back_to(self, before: tuple) -> None:
+        """Take back what was counted since `now`.  (What was touched will be touched again.)"""
+        self.lines, self.merged_wavefronts = before
+
     def barrier(self, line: int, blocks: int) -> None:
         """Count a barrier that so many blocks have passed."""
         self.at(line)[BARRIERS] += blocks
