@@ -298,3 +298,57 @@ def test_never_means_one_by_one(together):
     with gathering("never"):
         simt.profile(rows, 2, 32, in_rows(64))
     assert not together
+
+
+@cuda.jit
+def outside(x, b, out, n):
+    """In some rounds all lanes are out of bounds, in some only a few are, and each line is told once."""
+    i = cuda.grid(1)
+    total = 0.0
+    for k in range(b[i], n):
+        total += x[k + i] + x[k * 5 - 9]
+    out[i] = total
+
+
+def test_what_is_read_out_of_bounds_is_the_same(together):
+    alike(outside, 2, 32, lambda: (np.arange(40.0), np.arange(64) % 3 - 4, np.zeros(64), 30))
+    assert False in together
+
+
+@cuda.jit
+def of_one_thread(x, out, n):
+    own = cuda.local.array(4, np.int64)
+    for k in range(4):
+        own[k] = k
+    total = 0.0
+    for k in range(n):
+        total += x[k] * own[k % 4]
+    out[0] = total
+
+
+def test_one_thread_with_memory_of_its_own(together):
+    alike(of_one_thread, 1, 1, lambda: (np.arange(400.0), np.zeros(1), 400))
+    assert all(together)
+    assert together
+
+
+@cuda.jit
+def changes_sign(rounds, out):
+    i = cuda.grid(1)
+    product = 0.0
+    for _ in range(rounds[i]):
+        product *= -1.5
+    out[i] = product
+
+
+@pytest.mark.parametrize("when", ["never", "auto", "always"])
+def test_lanes_without_a_round_keep_the_sign_of_zero(when):
+    """-0.0 equals 0.0, and is another number."""
+    rounds, out = np.arange(64) % 6 * (np.arange(64) % 5), np.zeros(64)
+    with gathering(when):
+        simt.profile(changes_sign, 2, 32, (rounds, out))
+    np.testing.assert_array_equal(np.signbit(out), rounds % 2 == 1)
+    out = np.zeros(64)
+    with gathering(when):
+        simt.profile(changes_sign, 2, 32, (np.arange(64) % 2, out))
+    np.testing.assert_array_equal(np.signbit(out), np.arange(64) % 2 == 1)

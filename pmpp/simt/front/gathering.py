@@ -160,7 +160,8 @@ class _Gathered:
         few = self.few
         if is_number(value):
             same = is_number(old) and old.dtype == value.dtype
-            if isinstance(value, np.generic) and (old is None or (isinstance(old, np.generic) and old == value)):
+            alike = same and isinstance(old, np.generic) and old.tobytes() == value.tobytes()  # 0.0 is not -0.0
+            if isinstance(value, np.generic) and (old is None or alike):
                 return value
             return few.put(value, old if same else None)
         if isinstance(value, tuple):

@@ -373,7 +373,7 @@ class Several:
         before = f.vars, f.partial, f.live, f.mask, m.batch
         counted = None if m.counts is None else m.counts.now()
         warned = None if m.warnings is None else m.warnings.now()
-        found = len(m.hazards)
+        met, found = m.met, len(m.hazards)
         try:
             totals = self._enter(rounds)
             if m.counts is not None:
@@ -385,7 +385,7 @@ class Several:
             inside, (f.vars, f.partial, f.live, f.mask, m.batch) = f.vars, before
             if m.checks is not None:
                 rounds.tell(m, m.checks.postponed(), self.same)
-            if len(m.hazards) != found or (warned is not None and m.warnings.now() != warned):
+            if m.met != met or (warned is not None and m.warnings.now() != warned):
                 raise _Abandoned
             new = {name: rounds.last(self._as_before(inside, name)) for name in (known.target, *known.temporary)}
             for name, each in totals.items():

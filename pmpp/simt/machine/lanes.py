@@ -158,7 +158,7 @@ class Few(Lanes):
             return super()._find_places(home)
         if home is self.around:
             return self.rows.astype(np.int64)[:, None] * self.width + self.linear_thread
-        return np.asarray(self.pick(self.around.places_in(home))).reshape(self.blocks, self.width)
+        return spread(self.pick(self.around.places_in(home)), (self.blocks, self.width))
 
     def as_warps(self, addresses: np.ndarray, mask: Mask) -> tuple[np.ndarray, np.ndarray]:
         """Addresses of single lanes, a warp a row, and which of them are of active lanes."""

@@ -213,6 +213,7 @@ class Machine:
     warnings  what the front end keeps of what it warns of, or None if nobody asks
     reads, writes  loads and stores so far: a loop that only reads may be waiting
     hazards   those met and kept: the first of each kind on each line
+    met       how many hazards were met
     """
 
     def __init__(self, launch: Launch, *, dry: bool = False) -> None:
@@ -226,6 +227,7 @@ class Machine:
         self.warnings: Any = None
         self.reads = self.writes = 0
         self.hazards: dict[tuple, Hazard] = {}
+        self.met = 0
         self.refused: SimtError | None = None  # in a dry run: the first error on a branch
         self.constants: dict[object, Any] = {}  # global arrays that the kernel uses
         self.pending: dict[Storage, list[tuple]] = {}  # postponed floating-point atomics
@@ -312,6 +314,7 @@ class Machine:
         """
         if self.dry:
             return
+        self.met += 1
         site = self.place.site
         if site is not None:
             line, variable = int(site), site.named(variable)
