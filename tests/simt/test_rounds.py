@@ -4,7 +4,9 @@ Results, counters, hazards and messages are compared between launches that run r
 for loops of each kind that qualifies, and the loops that must not are named.
 """
 
+import importlib.util
 import math
+import random
 
 import numpy as np
 import pytest
@@ -352,3 +354,83 @@ def test_lanes_without_a_round_keep_the_sign_of_zero(when):
     with gathering(when):
         simt.profile(changes_sign, 2, 32, (np.arange(64) % 2, out))
     np.testing.assert_array_equal(np.signbit(out), np.arange(64) % 2 == 1)
+
+
+# -- loops at random -------------------------------------------------------------------------------------------------
+
+
+#: Arrays, with what keeps an index inside of each.
+ARRAYS = (("x", " % x.size"), ("y", " % 41"), ("c", " % c.shape[0]"), ("tile", " % 64"), ("own", " % 4"))
+RANGES = ("n", "i % 5, n", "begin[i], end[i]", "begin[i], end[i], 2", "0, n, 3", "n - i % 7", "begin[i], n")
+
+
+class Writer:
+    """Writes a kernel with a loop that qualifies.  Some indices are outside, and variables change their type."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def value(self, names, depth=0):
+        draw, kind = self.random, self.random.random()
+        if depth > 2 or kind < 0.25:
+            return draw.choice([*names, "0.5", "2", "np.float32(1.25)", "np.int32(3)"])
+        if kind < 0.6:
+            return f"({self.value(names, depth + 1)} {draw.choice('+-*/')} {self.value(names, depth + 1)})"
+        if kind < 0.9:
+            name, inside = draw.choice(ARRAYS)
+            at = draw.choice(["k", "i", "k + i", "k * 2 + 1", "c[k % 37]", "n - k", "k // 3"])
+            return f"{name}[({at}){inside if draw.random() < 0.97 else ''}]"
+        function = draw.choice(["math.fabs", "np.float64", "np.float32"])
+        return f"{function}({self.value(names, depth + 1)})"
+
+    def text(self):
+        draw, body, before, shown = self.random, [], ["k = -1"], ["k"]
+        temporary = []
+        for j in range(draw.randint(1, 5)):
+            name = f"v{j}"
+            if draw.random() < 0.5:
+                body.append(f"{name} = {self.value(['k', 'i', 'w', *temporary])}")
+                temporary.append(name)
+                known = draw.random() < 0.5
+            else:
+                body.append(f"{name} {draw.choice(['+=', '-=', '*='])} {self.value(['k', 'i', 'w', *temporary])}")
+                known = True
+            if known:
+                before.append(f"{name} = {draw.choice(['0', '0.0', 'np.float32(1)', 'np.int32(0)', '1'])}")
+                shown.append(name)
+        owned = [f"own[{j}] = i * {j}" for j in range(draw.randint(3, 4))]
+        head = [
+            "tile = cuda.shared.array(64, np.float32)", "own = cuda.local.array(4, np.int64)", "i = cuda.grid(1)",
+            "tile[cuda.threadIdx.x % 64] = x[i % x.size]", *owned, "cuda.syncthreads()", "w = x[i % x.size]",
+        ]  # fmt: skip
+        loop = [
+            f"if {draw.choice(['True', 'i % 3 != 1', 'i < 40'])}:",
+            f"    for _ in range({draw.choice('12')}):",
+            f"        for k in range({draw.choice(RANGES)}):",
+            *("            " + line for line in body),
+        ]
+        tail = [f"x[(i * 5) % x.size] = {shown[-1]}"] * (draw.random() < 0.3)
+        tail += [f"out[i, {j}] = {name}" for j, name in enumerate(shown)]
+        lines = ["import math", "import numpy as np", "from pmpp.simt import cuda", "", "", "@cuda.jit"]
+        lines += ["def kernel(x, y, c, begin, end, n, out):"]
+        lines += ["    " + line for line in (*head, *before, *loop, *tail)] + [""]
+        return "\n".join(lines)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_loops(seed, tmp_path):
+    path = tmp_path / f"drawn_{seed}.py"
+    path.write_text(Writer(seed).text())
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    rng = np.random.default_rng(seed)
+    grid, block = [(1, 1), (2, 48), (3, 33), (5, 64)][seed % 4]
+    threads, n = grid * block, [5, 30, 70][seed % 3]
+    begin = rng.integers(-4, 5, threads).astype([np.int32, np.int64][seed % 2])
+    end = begin + np.where(rng.random(threads) < 0.2, n, rng.integers(-2, 6, threads)).astype(begin.dtype)
+    x, y, c = 1 + rng.random(53, np.float32), 1 + rng.random(41), 1 + np.arange(37, dtype=np.int32) * 3 % 29
+    alike(
+        module.kernel, grid, block,
+        lambda: (x.copy(), y, c, begin, end, n, np.zeros((threads, 6))),
+    )  # fmt: skip

@@ -60,7 +60,7 @@ class Counters:
         self.contention: dict[tuple[str, str], Contention] = {}
         #: For each storage: the footprint of its allocation, the sector at which it begins there, the allocation.
         self._touched: dict[int, tuple[Footprint, int, np.ndarray]] = {}
-        #: Accesses that may come again: a loop that reads x[i] for the same i has the same positions in each round.
+        #: Positions that may come again: a kernel reads x[i] and y[i], and a loop the same x[i] in each round.
         self._again: dict[tuple, tuple] = {}
 
     @property
@@ -123,22 +123,25 @@ class Counters:
             self.merged_wavefronts += found * min(width, 16) / 16
 
     def _sectors(self, kind: str, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> int:
-        """Sectors of an access.  What the same access has touched before need not be noted again."""
+        """Sectors of an access.  Those of positions that come again are known, and noted once for each array."""
         whole = storage.unit == width and SECTOR % width == 0
         if at.size == 1 and whole:
             return counting.sectors_of_elements(at, width, mask, self._footprint(storage, name, kind))
-        key = kind, id(at), id(mask), id(storage), width
+        key = id(at), id(mask), width, storage.unit
         known = self._again.get(key)
-        if known is not None:
-            return known[0]
-        touched = self._footprint(storage, name, kind)
-        if whole:
-            found = counting.sectors_of_elements(at, width, mask, touched)
-        else:
-            found = counting.sectors(at * storage.unit, width, mask, touched)
-        if len(self._again) >= _KEPT:
-            self._again.clear()
-        self._again[key] = found, at, mask, storage  # kept, so that nothing else gets their ids
+        if known is None:
+            touched: list[np.ndarray | slice] = []
+            if whole:
+                found = counting.sectors_of_elements(at, width, mask, touched.append)
+            else:
+                found = counting.sectors(at * storage.unit, width, mask, touched.append)
+            if len(self._again) >= _KEPT:
+                self._again.clear()
+            known = self._again[key] = found, touched[0], set(), at, mask  # kept, so that nothing else gets their ids
+        found, sectors, noted, _, _ = known
+        if (kind, storage) not in noted:
+            noted.add((kind, storage))
+            self._footprint(storage, name, kind)(sectors)
         return found
 
     def atomic(self, line: int, at: Value, positions: np.ndarray, mask: Mask, storage: Storage, name: str) -> None:
