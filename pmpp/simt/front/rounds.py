@@ -50,6 +50,9 @@ LEAST = 4
 #: in all blocks, or in a whole block, would no longer be small.
 SMALL = 1 << 10
 
+#: Of lanes with ranges of their own there may be more where each access is counted or checked, which costs more calls.
+SMALL_OBSERVED = 1 << 12
+
 #: Bounds of ranges beyond which the number of rounds is not computed here: it would not fit int64.
 _FAR = 1 << 61
 
@@ -351,7 +354,8 @@ class Several:
         """
         m, current = self.f.m, self.loop.current
         lanes, pace = m.batch.lanes, int(step.reshape(-1)[0]) if step.size == 1 else 0
-        if self.off or current.lanes > SMALL or pace <= 0 or value.dtype.kind != "i":
+        small = SMALL if m.counts is None and m.checks is None else SMALL_OBSERVED
+        if self.off or current.lanes > small or pace <= 0 or value.dtype.kind != "i":
             return 0
         begin, end = (v.astype(np.int64) for v in selected(lanes, current, value, stop))
         if max(begin.max(), end.max(), pace) > _FAR or min(begin.min(), end.min()) < -_FAR:
