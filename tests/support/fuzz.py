@@ -81,7 +81,13 @@ OPTIMISED = {
     "fused complex products": (
         "NVIDIA's compiler fuses the products and sums of a complex product or quotient, as an H200 shows "
         "(tests/simt/test_edges_gpu.py).",
-        mock.patch.object(complexes, "_fma", lambda a, b, c: a * b + c),
+        mock.patch.multiple(
+            complexes,
+            _fma=lambda a, b, c: a * b + c,
+            _multiply128=lambda a, b: complexes._complex(
+                -(a.imag * b.imag) + a.real * b.real, a.real * b.imag + a.imag * b.real
+            ),
+        ),
     ),
 }
 

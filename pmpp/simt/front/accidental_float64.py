@@ -49,6 +49,16 @@ class Warnings:
         self.notes: list[KernelWarning] = []
         self.asked: set = set()
 
+    def now(self) -> tuple[int, int, int]:
+        """How much there is so far."""
+        return len(self.found), len(self.notes), len(self.asked)
+
+    def back_to(self, before: tuple[int, int, int]) -> None:
+        """Forget what came since `now`: it will come again."""
+        del self.found[before[0] :], self.notes[before[1] :]
+        if len(self.asked) != before[2]:
+            self.asked = set()
+
     def note(self, kind: str, line: int, message: str) -> None:
         """Something that is as it is written, and may not be known: told once a line."""
         found = KernelWarning(kind, line, f"line {line}: {message}")

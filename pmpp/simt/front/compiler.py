@@ -27,6 +27,7 @@ from pmpp.simt.front.inference import Paths
 from pmpp.simt.front.matching import why_not, without_match
 from pmpp.simt.front.names import DYNAMIC, TESTS_TWICE, calls_something, leaves, own_nodes
 from pmpp.simt.front.nodes import walk
+from pmpp.simt.front.rounds import adding, independent
 from pmpp.simt.front.variables import LocalFunction
 from pmpp.simt.front.waiting import Looks, decided_by, may_wait, reads
 from pmpp.simt.machine.frames import Frame
@@ -502,7 +503,15 @@ class _Compiler(Expressions):
         self.forget(node)
         body, orelse = self.loop_parts(node)
         paths, together, names = self.paths(node), self.lanes_together(*node.body), decided_by(node)
-        return suspending(lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths, together, names))
+        known = independent(self, node, lambda each, adds: self.adding(each) if adds else self.stmt(each))
+        self.forget(node)
+        return suspending(
+            lambda f: flow.run_for(f, iterable, assign, body, orelse, line, paths, together, names, known)
+        )
+
+    def adding(self, node: ast.AugAssign) -> Statement:
+        """`total += value`, where several rounds of a loop run at once."""
+        return adding(node.target.id, self.binary(node.op, node), self.expr(node.value), node.lineno)
 
     def lanes_together(self, *code: ast.AST) -> Callable[[], int]:
         """Asks how many lanes stay together in some code (`width_of`).  The device functions it calls compile later."""

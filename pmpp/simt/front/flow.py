@@ -15,6 +15,7 @@ from pmpp.simt.front import inference
 from pmpp.simt.front.gathering import Gathering
 from pmpp.simt.front.indexing import get_item
 from pmpp.simt.front.inference import Paths, settle
+from pmpp.simt.front.rounds import Independent, Several
 from pmpp.simt.front.variables import Numbered, Places, Range, common_zero, condition, select, widen
 from pmpp.simt.front.waiting import Watch
 from pmpp.simt.machine.frames import Frame, Loop, kind_of
@@ -303,6 +304,7 @@ def run_for(
     paths: Paths,
     together: Callable[[], int],
     deciding: frozenset[str],
+    independent: Independent | None,
 ) -> Waits:
     """Repeat over a range, a tuple, an array, enumerate or zip."""
     m, outer, loop = f.m, f.mask, Loop()
@@ -320,8 +322,9 @@ def run_for(
     loop.current = outer
     gathering = Gathering.of(f, loop, together) if isinstance(source, Range) else None
     body_waits = suspends(body)
+    several = Several.of(f, loop, independent, head) if isinstance(source, Range) else None
     watch = Watch(f, line, deciding) if m.turns is not None or m.launch.can_begin_again else None
-    for going, leaving, value in _rounds(f, source, loop, line, gathering):
+    for going, leaving, value in _rounds(f, source, loop, line, gathering, several):
         f.mask = loop.current
         settle(f, head, line)
         if m.counts is not None:
@@ -349,7 +352,7 @@ def run_for(
     if before is not None and f.mask is not None:
 
         def run(g: Frame) -> None:
-            through(run_for(g, iterable, assign_target, body, orelse, line, paths, together, deciding))
+            through(run_for(g, iterable, assign_target, body, orelse, line, paths, together, deciding, None))
 
         settle(f, paths.types(f, run, before=before), line)
 
@@ -393,11 +396,19 @@ def _after_loop(f: Frame, outer: Mask, loop: Loop, orelse: Callable | None) -> W
 
 
 def _rounds(
-    f: Frame, source: Any, loop: Loop, line: int, gathering: Gathering | None
+    f: Frame,
+    source: Any,
+    loop: Loop,
+    line: int,
+    gathering: Gathering | None,
+    several: Several | None = None,
 ) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
-    """For each round: the lanes that do it, the lanes that are through, and the loop variable's value."""
+    """For each round: the lanes that do it, the lanes that are through, and the loop variable's value.
+
+    Rounds that `several` runs at once are left out.
+    """
     if isinstance(source, Range):
-        yield from _range_rounds(f, source, loop, line, gathering)
+        yield from _range_rounds(f, source, loop, line, gathering, several)
         return
     if isinstance(source, Places):
         yield from _place_rounds(source, loop)
@@ -417,7 +428,7 @@ def _rounds(
 
 
 def _range_rounds(
-    f: Frame, r: Range, loop: Loop, line: int, gathering: Gathering | None
+    f: Frame, r: Range, loop: Loop, line: int, gathering: Gathering | None, several: Several | None
 ) -> Iterator[tuple[Mask | None, Mask | None, Any]]:
     if r.start.size == r.stop.size == r.step.size == 1:
         start, stop, step = (
@@ -425,11 +436,14 @@ def _range_rounds(
         )
         if step == 0:
             raise f.m.error("range() step must not be zero", line)
-        make = r.dtype.type
-        for i in range(start, stop, step):
+        make, left = r.dtype.type, range(start, stop, step)
+        while left:
             if gathering is not None and loop.current.lanes <= gathering.few:
                 gathering.check()
-            yield loop.current, None, make(i)
+            yield loop.current, None, make(left[0])
+            left = left[1:]
+            while several is not None and (done := several.same_rounds(left, r.dtype, line)):
+                left = left[done:]
         yield None, loop.current, None
         return
     active = loop.current.bits
@@ -451,6 +465,10 @@ def _range_rounds(
         value = value + step
         if value.dtype != r.dtype:
             value = value.astype(r.dtype)
+        while several is not None and (done := several.own_rounds(value, stop, step, line)):
+            if loop.current is None:
+                return
+            value = (value + done * step.astype(np.int64)).astype(r.dtype)
 
 
 def _place_rounds(places: Places, loop: Loop) -> Iterator[tuple[Mask | None, Mask | None, Any]]:

@@ -48,11 +48,11 @@ def width_of(paths: Iterable[str]) -> int:
     return WARP if any(path.startswith(_BY_WARPS) for path in paths) else 1
 
 
-class _CannotGather(Exception):
+class CannotGather(Exception):
     """A variable holds what belongs to lanes in a way that is not known here."""
 
 
-def _converted(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
+def converted(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
     """A variable's value after a change of its lane arrays."""
     if isinstance(value, np.ndarray):
         return change(value)
@@ -63,14 +63,14 @@ def _converted(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
         offset, *rest = (change(part) if isinstance(part, np.ndarray) else part for part in parts)
         return Array(value.storage, value.dtype, tuple(rest[: value.ndim]), tuple(rest[value.ndim :]), offset)
     if isinstance(value, tuple):
-        made = [_converted(part, change) for part in value]
+        made = [converted(part, change) for part in value]
         return type(value)(*made) if hasattr(value, "_fields") else tuple(made)
     if isinstance(value, Vector):
-        return value.map(lambda part: _converted(part, change))
+        return value.map(lambda part: converted(part, change))
     plain = (np.generic, np.dtype, str, bool, type, enum.Enum, GridGroup)
     if value is None or isinstance(value, plain) or hasattr(value, "py_func"):
         return value
-    raise _CannotGather
+    raise CannotGather
 
 
 class _Gathered:
@@ -83,9 +83,9 @@ class _Gathered:
         self.vars, self.partial, self.live = f.vars, f.partial, f.live
         self.returned, self.value, self.broken, self.done = f.returned, f.value, loop.broken, loop.done
         if f.undefined:
-            raise _CannotGather
-        picked = {name: _converted(value, few.pick) for name, value in f.vars.items()}
-        value = _converted(f.value, few.pick)
+            raise CannotGather
+        picked = {name: converted(value, few.pick) for name, value in f.vars.items()}
+        value = converted(f.value, few.pick)
         self.whole_loop = current is f.live
         here = few.mask(current)
         live = here if self.whole_loop else few.mask(f.live)
@@ -152,7 +152,7 @@ class _Gathered:
             old = None if is_number(old) and is_number(value) and old.dtype != value.dtype else old
         if isinstance(value, Mixed) or (is_number(old) and is_number(value) and old.dtype != value.dtype):
             parts = value.parts if isinstance(value, Mixed) else [(few.full, value)]
-            parts = [(few.mask_outside(mask), _converted(part, lambda v: few.put(v, None))) for mask, part in parts]
+            parts = [(few.mask_outside(mask), converted(part, lambda v: few.put(v, None))) for mask, part in parts]
             rest = f.m.batch.lanes.full.without(few.put(np.True_, None))
             f.vars[name] = Mixed(parts if rest is None or old is None else [(rest, old), *parts])
         else:
@@ -163,7 +163,8 @@ class _Gathered:
         few = self.few
         if is_number(value):
             same = is_number(old) and old.dtype == value.dtype
-            if isinstance(value, np.generic) and (old is None or (isinstance(old, np.generic) and old == value)):
+            alike = same and isinstance(old, np.generic) and old.tobytes() == value.tobytes()  # 0.0 is not -0.0
+            if isinstance(value, np.generic) and (old is None or alike):
                 return value
             return few.put(value, old if same else None)
         if isinstance(value, tuple):
@@ -235,7 +236,7 @@ class Gathering:
         rows = mask.places() if self.width == 1 else np.flatnonzero(mask.grid().reshape(-1, WARP).any(axis=1))
         try:
             made = _Gathered(self.f, self.loop, rows, self.width)
-        except _CannotGather:
+        except CannotGather:
             self.few = -1
             return None
         self.gathered.append(made)

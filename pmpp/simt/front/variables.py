@@ -205,7 +205,7 @@ def select(f: Frame, bits: np.ndarray | None, a: Any, b: Any, line: int) -> Any:
     if is_number(a) and is_number(b):
         dtype = dtypes.unify(a.dtype, b.dtype)
         a, b = dtypes.cast(a, dtype), dtypes.cast(b, dtype)
-        if isinstance(a, np.generic) and isinstance(b, np.generic) and a == b:
+        if isinstance(a, np.generic) and isinstance(b, np.generic) and a.tobytes() == b.tobytes():  # 0.0 is not -0.0
             return a
         return np.where(bits, a, b)
     if isinstance(a, tuple) and type(a) is type(b) and len(a) == len(b):

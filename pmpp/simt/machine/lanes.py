@@ -106,9 +106,12 @@ class Few(Lanes):
     A row is a lane (`width` 1), or a warp (32).  They keep their order, so that lanes have the same order here and
     there.  A value of the other lanes becomes one of these by `pick`, and goes back by `put`.  Single lanes remember
     the warp from which they come, because instructions and requests are counted by warps.
+
+    A row may also be what a lane, or the lanes of a block, are in one of several rounds of a loop: `rounds` says in
+    which.  Each round has its own warps.
     """
 
-    def __init__(self, around: Lanes, rows: np.ndarray, width: int) -> None:
+    def __init__(self, around: Lanes, rows: np.ndarray, width: int, rounds: np.ndarray | None = None) -> None:
         root = self.root = around.root
         self.around, self.rows = around, as_intp(rows)
         self.grid, self.block = root.grid, root.block
@@ -126,6 +129,8 @@ class Few(Lanes):
         self.warp_count = self.blocks
         if width == 1 and self.blocks > 1:
             warp = first // WARP
+            if rounds is not None:
+                warp = warp + rounds * (root.size // WARP)
             new = warp[1:] != warp[:-1]
             if not new.all():
                 self.warp_of = np.concatenate([np.zeros(1, np.int64), np.cumsum(new, dtype=np.int64)])
@@ -153,7 +158,7 @@ class Few(Lanes):
             return super()._find_places(home)
         if home is self.around:
             return self.rows.astype(np.int64)[:, None] * self.width + self.linear_thread
-        return np.asarray(self.pick(self.around.places_in(home))).reshape(self.blocks, self.width)
+        return spread(self.pick(self.around.places_in(home)), (self.blocks, self.width))
 
     def as_warps(self, addresses: np.ndarray, mask: Mask) -> tuple[np.ndarray, np.ndarray]:
         """Addresses of single lanes, a warp a row, and which of them are of active lanes."""

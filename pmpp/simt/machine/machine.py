@@ -50,7 +50,8 @@ _batch_lanes: contextvars.ContextVar[int] = contextvars.ContextVar("batch_lanes"
 
 _loop_limit: contextvars.ContextVar[int] = contextvars.ContextVar("loop_limit", default=LOOP_LIMIT)
 
-#: When the lanes that are left in a loop are gathered into a short batch: "never", "always", or where it pays.
+#: When the lanes that are left in a loop are gathered into a short batch, and when several rounds of it run at once:
+#: "never", "always", or where it pays.
 GATHERING = ("auto", "never", "always")
 
 _gathering: contextvars.ContextVar[str] = contextvars.ContextVar("gathering", default="auto")
@@ -78,7 +79,7 @@ def loop_limit(rounds: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def gathering(when: str) -> Iterator[None]:
-    """Gather the lanes that are left in a loop "never", "always" or where it pays ("auto").  For tests."""
+    """Gather the lanes left in a loop, and its rounds, "never", "always" or where it pays ("auto").  For tests."""
     if when not in GATHERING:
         raise LaunchError(f"when is {when!r}; it must be one of {', '.join(GATHERING)}")
     token = _gathering.set(when)
@@ -213,6 +214,7 @@ class Machine:
     warnings  what the front end keeps of what it warns of, or None if nobody asks
     reads, writes  loads and stores so far: a loop that only reads may be waiting
     hazards   those met and kept: the first of each kind on each line
+    met       how many hazards were met
     """
 
     def __init__(self, launch: Launch, *, dry: bool = False) -> None:
@@ -226,6 +228,7 @@ class Machine:
         self.warnings: Any = None
         self.reads = self.writes = 0
         self.hazards: dict[tuple, Hazard] = {}
+        self.met = 0
         self.refused: SimtError | None = None  # in a dry run: the first error on a branch
         self.constants: dict[object, Any] = {}  # global arrays that the kernel uses
         self.pending: dict[Storage, list[tuple]] = {}  # postponed floating-point atomics
@@ -323,6 +326,7 @@ class Machine:
         """
         if self.dry:
             return
+        self.met += 1
         site = self.place.site
         if site is not None:
             line, variable = int(site), site.named(variable)

@@ -57,6 +57,12 @@ class Counts(Protocol):
     def atomic(self, line: int, at: Value, positions: np.ndarray, mask: Mask, storage: Storage, name: str) -> None:
         """One atomic: the element of each lane, and the active lanes' positions in the flattened storage."""
 
+    def now(self) -> tuple:
+        """What has been counted so far, for `back_to`."""
+
+    def back_to(self, before: tuple) -> None:
+        """Forget what was counted since: it will be told again."""
+
     def barrier(self, line: int, blocks: int) -> None:
         """So many blocks have passed a barrier (its instruction is told by itself)."""
 
@@ -69,6 +75,15 @@ class Checks(Protocol):
 
     def read(self, mask: Mask, storage: Storage, at: Value, name: str, line: int) -> None:
         """A load."""
+
+    def postpone(self) -> None:
+        """The loads to come are of several rounds of a loop; they are told again, in the order of the rounds."""
+
+    def postponed(self) -> list[tuple]:
+        """These loads; those to come happen now."""
+
+    def read_by_rounds(self, reads: list[tuple], ends: list[int]) -> None:
+        """Such loads of lanes that follow one another, round after round."""
 
     def write(self, mask: Mask, storage: Storage, at: Value, value: Value, name: str, line: int) -> bool:
         """A store; whether several lanes store to one element, so that `written` is to be told afterwards."""

@@ -29,6 +29,7 @@ class Sanitizers:
         self._known_floor: tuple[Lanes, int] | None = None  # of shared memory, since the last barrier
         #: Accesses that may come again: a loop that reads x[i] for the same i has the same positions in each round.
         self._again: dict[tuple, tuple] = {}
+        self._postponed: list[tuple] | None = None  # reads of several rounds of a loop, while these run together
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
@@ -37,24 +38,56 @@ class Sanitizers:
         if storage.space == "local":
             self._check_local(mask, storage, at, name, line)
         elif storage.writeable and storage.space != "const":
+            if self._postponed is not None:
+                self._postponed.append((mask, storage, at, name, line))
+                return
             cells, me, where = self._touched(mask, storage, at)
             self._check_init(storage, cells, where, name, line)
             self._check_in_flight(storage, cells, where, name, line, "reads")
-            clock, width = self._clock, self._m.batch.lanes.root.width
-            clock.tick()
-            shadow, site = self._shadow(storage), self._m.place.site
-            looks = line in self._m.launch.looks[site is not None]
+            shadow = self._shadow(storage)
             if (
                 at.ndim == 0 and storage.space == "global" and shadow.written is None and shadow.updated is None
             ) and not self._m.launch.orders_some:
-                cells, me = _who_tells_all(cells, me, width)
+                cells, me = _who_tells_all(cells, me, self._m.batch.lanes.root.width)
             else:
                 shadow.forget_the_same(cells, me)
-            race = shadow.on_read(
-                clock, cells, me, site or line, self._floor(storage), width, _flags(storage), looks=looks
-            )
-            if race is not None:
-                self._report(race, where, storage, name, line, "reads")
+            self._read(storage, cells, me, where, name, line)
+
+    def _read(
+        self, storage: Storage, cells: np.ndarray, me: np.ndarray, where: np.ndarray, name: str, line: int
+    ) -> None:
+        """Note that these threads read these cells now."""
+        self._clock.tick()
+        shadow, site, width = self._shadow(storage), self._m.place.site, self._m.batch.lanes.root.width
+        looks = line in self._m.launch.looks[site is not None]
+        race = shadow.on_read(
+            self._clock, cells, me, site or line, self._floor(storage), width, _flags(storage), looks=looks
+        )
+        if race is not None:
+            self._report(race, where, storage, name, line, "reads")
+
+    def postpone(self) -> None:
+        """From now on keep the reads: they are of several rounds of a loop, and to be told round by round."""
+        self._postponed = []
+
+    def postponed(self) -> list[tuple]:
+        """The reads that were kept, as they were told; from now on they are told as they come."""
+        kept, self._postponed = self._postponed, None
+        return kept
+
+    def read_by_rounds(self, reads: list[tuple], ends: list[int]) -> None:
+        """These reads of all rounds, one round after the other; `ends` says how many lanes the rounds so far have."""
+        found = [(*self._touched(mask, storage, at), storage, name, line) for mask, storage, at, name, line in reads]
+        for cells, _, where, storage, name, line in found:
+            self._check_init(storage, cells, where, name, line)
+            self._check_in_flight(storage, cells, where, name, line, "reads")
+        first = 0
+        for end in ends:
+            for cells, me, where, storage, name, line in found:
+                parts = cells.size // ends[-1]
+                here = slice(first * parts, end * parts)
+                self._read(storage, cells[here], me[here], where[here], name, line)
+            first = end
 
     def write(self, mask: Mask, storage: Storage, at: Value, value: Value | None, name: str, line: int) -> bool:
         """Report a write of what another thread may be reading or writing now.  `value`: None if nobody knows it.

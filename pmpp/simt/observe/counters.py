@@ -61,7 +61,7 @@ class Counters:
         self.contention: dict[tuple[str, str], Contention] = {}
         #: For each storage: the footprint of its allocation, the sector at which it begins there, the allocation.
         self._touched: dict[int, tuple[Footprint, int, np.ndarray]] = {}
-        #: Accesses that may come again: a loop that reads x[i] for the same i has the same positions in each round.
+        #: Positions that may come again: a kernel reads x[i] and y[i], and a loop the same x[i] in each round.
         self._again: dict[tuple, tuple] = {}
 
     @property
@@ -143,22 +143,25 @@ class Counters:
         self.instruction(line, mask, TENSOR)[TENSOR_FLOPS] += operations * mask.warps
 
     def _sectors(self, kind: str, at: Value, mask: Mask, width: int, storage: Storage, name: str) -> int:
-        """Sectors of an access.  What the same access has touched before need not be noted again."""
+        """Sectors of an access.  Those of positions that come again are known, and noted once for each array."""
         whole = storage.unit == width and SECTOR % width == 0
         if at.size == 1 and whole:
             return counting.sectors_of_elements(at, width, mask, self._footprint(storage, name, kind))
-        key = kind, id(at), id(mask), id(storage), width
+        key = id(at), id(mask), width, storage.unit
         known = self._again.get(key)
-        if known is not None:
-            return known[0]
-        touched = self._footprint(storage, name, kind)
-        if whole:
-            found = counting.sectors_of_elements(at, width, mask, touched)
-        else:
-            found = counting.sectors(at * storage.unit, width, mask, touched)
-        if len(self._again) >= _KEPT:
-            self._again.clear()
-        self._again[key] = found, at, mask, storage  # kept, so that nothing else gets their ids
+        if known is None:
+            touched: list[np.ndarray | slice] = []
+            if whole:
+                found = counting.sectors_of_elements(at, width, mask, touched.append)
+            else:
+                found = counting.sectors(at * storage.unit, width, mask, touched.append)
+            if len(self._again) >= _KEPT:
+                self._again.clear()
+            known = self._again[key] = found, touched[0], set(), at, mask  # kept, so that nothing else gets their ids
+        found, sectors, noted, _, _ = known
+        if (kind, storage) not in noted:
+            noted.add((kind, storage))
+            self._footprint(storage, name, kind)(sectors)
         return found
 
     def atomic(self, line: int, at: Value, positions: np.ndarray, mask: Mask, storage: Storage, name: str) -> None:
@@ -180,6 +183,14 @@ class Counters:
         found.passes += turns
         found.worst_warp = max(found.worst_warp, worst)
         found.add(positions, storage.values)
+
+    def now(self) -> tuple:
+        """What has been counted so far on each line."""
+        return {line: list(counts) for line, counts in self.lines.items()}, self.merged_wavefronts
+
+    def back_to(self, before: tuple) -> None:
+        """Take back what was counted since `now`.  (What was touched will be touched again.)"""
+        self.lines, self.merged_wavefronts = before
 
     def barrier(self, line: int, blocks: int) -> None:
         """Count a barrier that so many blocks have passed."""

@@ -85,14 +85,18 @@ def sectors_of_elements(
 ) -> int:
     """Sectors moved by an access to whole elements, a power of two in size: no one lies in two sectors.
 
-    The same as `sectors`, with less work in the two common cases: one element for all lanes, and neighbouring ones.
+    The same as `sectors`, with less work in the common cases: one element for all lanes, or of a block, and neighbours.
     """
     of, smaller = mask.of, _SECTOR_BITS - itemsize.bit_length() + 1
     if at.size == 1:
         sector = int(at if at.ndim == 0 else at.item()) >> smaller
         touched(slice(sector, sector + 1))
         return mask._active_warps or mask.warps
-    if mask.bits is None and of.width > 1 and at.shape[1] > 1:
+    if of.width > 1 and at.shape[1] == 1:  # one element for all lanes of a block
+        on = mask.bits is None or mask.bits.shape[0] == 1
+        touched(((at if on else at[mask.bits.any(axis=1)]) >> smaller).reshape(-1))
+        return mask.warps
+    if mask.bits is None and of.width > 1:
         keys = at >> smaller
         flat = keys.reshape(-1)
         steps = flat[1:] - flat[:-1]
