@@ -116,6 +116,7 @@ def execute(path: Path) -> tuple[NotebookNode, float]:
     """
     import nbclient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+    from traitlets.config import Config
 
     # Progress bars are for who waits; in a stored output they are noise. A slider needs a kernel, which a stored output
     # has not (pmpp.lab.draw.knobs). And a kernel shows figures by a backend of its own, unless the environment names
@@ -124,7 +125,10 @@ def execute(path: Path) -> tuple[NotebookNode, float]:
     environment |= {"TQDM_DISABLE": "1", "PMPP_SLIDERS": "0"}
     notebook = read_source(path)
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as sockets:
+        # Ports are chosen before the kernel opens them, so that two kernels that start together may take the same.
+        # Sockets in a folder of its own cannot meet another's. Windows has none.
+        manager = {} if os.name == "nt" else {"transport": "ipc", "connection_file": f"{sockets}/kernel.json"}
         client = nbclient.NotebookClient(
             notebook,
             timeout=TIMEOUT,
@@ -132,6 +136,7 @@ def execute(path: Path) -> tuple[NotebookNode, float]:
             extra_arguments=["--log-level=ERROR"],  # not its advice on encrypting what stays on this machine
             record_timing=False,
             coalesce_streams=True,
+            config=Config(KernelManager=manager),
             resources={"metadata": {"path": folder}},
         )
         try:
