@@ -4,13 +4,14 @@ The ladder is about trips to memory. `pmpp.kernels.fft.real` has transforms of r
 The room is `pmpp.kernels.fft.ladder`, and its chapter notebooks/58_fft.ipynb. Lengths that are no power of two have a
 room of their own, `pmpp.kernels.fft.any_length`, with notebooks/60_fft_of_any_length.ipynb; `any_length_real` has those
 of real numbers, and `any_length_planes` those along any axes. `pmpp.kernels.fft.one_trip`, with
-notebooks/61_fft_in_one_trip.ipynb, has short and long lines of powers of two in the fewest trips through memory.
+notebooks/61_fft_in_one_trip.ipynb, has short and long lines of powers of two in the fewest trips through memory,
+and `one_trip_real` those of real numbers.
 `fft`, `ifft`, `rfft` and `irfft` take any length, and the room and the rung to use.
 """
 
 import numpy as np
 
-from pmpp.kernels.fft import any_length, any_length_real, one_trip, real
+from pmpp.kernels.fft import any_length, any_length_real, one_trip, one_trip_real, real
 from pmpp.kernels.fft.any_length_planes import fftn
 from pmpp.kernels.fft.butterflies import checked_axes
 from pmpp.kernels.fft.ladder import *
@@ -89,9 +90,10 @@ def rfft(x, axes=1, *, norm="backward", stream=0):
     """
     x = device.as_input("x", x, dtypes=np.float32, stream=device.as_stream(stream))
     axes = checked_axes("x", axes, x.shape)
-    if _powers_of_two(x.shape[-axes:]) and _backward(norm) and x.shape[-1] > 1:
+    powers = _powers_of_two(x.shape[-axes:])
+    if powers and _backward(norm) and x.shape[-1] > 1 and (axes == 2 or x.shape[-1] > any_length.MOST):
         return real.rfft(x, axes, stream=stream)
-    half = any_length_real.rfft(x, norm, stream=stream)
+    half = (one_trip_real if powers and axes == 1 else any_length_real).rfft(x, norm, stream=stream)
     return half if axes == 1 else fftn(half, (-2,), False, norm, stream=stream)
 
 
@@ -113,7 +115,10 @@ def irfft(x, axes=1, *, n=None, norm="backward", stream=0):
     x = device.as_input("x", x, dtypes=np.complex64, stream=device.as_stream(stream))
     axes = checked_axes("x", axes, x.shape)
     h = x.shape[-1] - 1
-    if n is None and h and _powers_of_two((h, *x.shape[-axes:-1])) and _backward(norm):
+    powers = n is None and h > 0 and _powers_of_two((h, *x.shape[-axes:-1]))
+    if powers and _backward(norm) and (axes == 2 or 2 * h > any_length.MOST):
         return real.irfft(x, axes, stream=stream)
+    if powers and axes == 1:
+        return one_trip_real.irfft(x, norm, stream=stream)
     whole = x if axes == 1 else fftn(x, (-2,), True, norm, stream=stream)
     return any_length_real.irfft(whole, n, norm, stream=stream)

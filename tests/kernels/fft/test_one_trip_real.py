@@ -1,0 +1,128 @@
+"""Half spectra of powers of two: results against NumPy in float64, on every path, and what is refused."""
+
+import numpy as np
+import pytest
+
+from pmpp.kernels import fft
+from pmpp.kernels.fft import any_length
+from pmpp.kernels.fft import one_trip_real as real
+from pmpp.kernels.fft.one_trip import relative_error
+from pmpp.runtime import device
+from tests.kernels.fft.lines import noise
+from tests.support.wrong import observe, total
+
+C64 = np.complex64
+interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
+
+
+def numbers(*shape):
+    return noise(*shape).real.copy()
+
+
+def allowed(n):
+    """Relative to the 2-norm: of n / 2 complex numbers, and of the stage that joins them."""
+    return 2**0.5 * (relative_error(n) + relative_error(4))
+
+
+def close(result, expected, n):
+    return np.linalg.norm(device.to_host(result) - expected) <= allowed(n) * np.linalg.norm(expected)
+
+
+def check_both_ways(lines, n, norm):
+    x = numbers(lines, n)
+    spectrum, expected = real.rfft(x, norm), np.fft.rfft(x.astype(np.float64), norm=norm)
+    assert spectrum.shape == expected.shape
+    assert close(spectrum, expected, n)
+    given = expected.astype(C64)
+    back = real.irfft(given, norm)
+    assert back.shape == x.shape
+    assert close(back, np.fft.irfft(given.astype(np.complex128), norm=norm), n)
+
+
+@pytest.mark.parametrize("lines", [1, 3, 33])
+@pytest.mark.parametrize("bits", range(1, 7))
+def test_short_lines(bits, lines):
+    """2 to 32 numbers are a thread's, and 64 a block's. 33 lines are more than a warp of the longest has."""
+    check_both_ways(lines, 1 << bits, any_length.NORMS[bits % 3])
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16, 32])
+def test_more_lines_than_a_block_has(n):
+    check_both_ways(128 * max(1, 32 // n) + 5, n, "ortho")
+
+
+@pytest.mark.parametrize("norm", any_length.NORMS)
+@pytest.mark.parametrize(("lines", "n"), [(3, 64), (1, 128), (2, 512)])
+def test_long_lines(monkeypatch, lines, n, norm):
+    """The path of long lines, with lines that the interpreter transforms in a second."""
+    monkeypatch.setattr(real, "IN_BLOCK", 16)
+    monkeypatch.setattr(real, "ROWS", 2)
+    check_both_ways(lines, n, norm)
+
+
+@pytest.mark.parametrize("n", [2, 4, 16, 32, 64])
+def test_a_half_spectrum_that_no_real_numbers_have(monkeypatch, n):
+    """As in NumPy, the imaginary parts of the first and the last value do not count."""
+    x = noise(3, n // 2 + 1)
+    expected = np.fft.irfft(x.astype(np.complex128))
+    assert close(real.irfft(x), expected, n)
+    monkeypatch.setattr(real, "IN_BLOCK", 16)
+    assert close(real.irfft(x), expected, n)
+
+
+@pytest.mark.parametrize("n", [4, 16, 32, 128])
+def test_a_nan_stays_in_its_line(n):
+    x = numbers(40, n)
+    x[7, n // 2] = np.nan
+    spoilt = np.isnan(device.to_host(real.rfft(x))).any(axis=1)
+    assert spoilt.tolist() == [line == 7 for line in range(40)]
+    spectra = noise(40, n // 2 + 1)
+    spectra[7, 1] = np.nan
+    spoilt = np.isnan(device.to_host(real.irfft(spectra))).any(axis=1)
+    assert spoilt.tolist() == [line == 7 for line in range(40)]
+
+
+@pytest.mark.parametrize("n", [8, 64])
+def test_numbers_from_an_odd_multiple_of_4_bytes_on(n):
+    x = numbers(5, n)
+    odd = device.to_device(np.concatenate([np.float32([0]), x.reshape(-1)]))[1:].reshape(5, n)
+    assert device.address(odd) % 8 == 4
+    assert close(real.rfft(odd), np.fft.rfft(x.astype(np.float64)), n)
+
+
+def test_no_lines_and_one_number():
+    assert real.rfft(np.ones((0, 8), np.float32)).shape == (0, 5)
+    assert real.irfft(np.ones((0, 5), C64)).shape == (0, 8)
+    assert device.to_host(real.rfft(np.float32([[3]]))).tolist() == [[3]]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: real.rfft(np.ones(12, np.float32)), "the last axis of x"),
+        (lambda: real.irfft(noise(3, 7)), "the last axis of x, less one,"),
+        (lambda: real.irfft(noise(3, 1)), "the last axis of x, less one,"),
+        (lambda: real.rfft(np.ones((2, 0), np.float32)), "the last axis of x must have 1 to 67108864 values, had 0"),
+        (lambda: real.rfft(np.ones(4, np.float32), "none"), 'norm must be "backward", "ortho" or "forward"'),
+        (lambda: real.irfft(noise(5), "none"), 'norm must be "backward", "ortho" or "forward"'),
+    ],
+)
+def test_what_is_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("n", [16, 128])
+def test_the_plain_functions_use_it(n):
+    x = numbers(3, n)
+    assert np.array_equal(device.to_host(fft.rfft(x)), device.to_host(real.rfft(x)))
+    half = np.fft.rfft(x).astype(C64)
+    assert np.array_equal(device.to_host(fft.irfft(half)), device.to_host(real.irfft(half)))
+
+
+@interpreter_only
+def test_short_lines_take_one_trip():
+    """128 lines of 16 numbers in, of 9 values out: 4 and 8 bytes each, 32 bytes a sector."""
+    _, reports = observe(real.rfft, np.ones((128, 16), np.float32))
+    assert len(reports) == 1
+    assert total(reports, "global_store_sectors") == 128 * 9 * 8 / 32
