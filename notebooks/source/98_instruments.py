@@ -29,9 +29,11 @@ import numpy as np
 
 from pmpp import cuda, predict, simt
 from pmpp.kernels.instruments.exercises import precision_start, race_start, sectors_start
-from pmpp.lab.draw import plots
+from pmpp.lab.draw import plots, shapes
 from pmpp.lab.draw.style import STYLE
 from pmpp.lab.measure import agreement, sanitizers
+from pmpp.lab.measure.shapes import report
+from pmpp.lab.measure.shapes.running import load
 from pmpp.lab.teach import data
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
@@ -538,6 +540,31 @@ plots.heat(touched, ["x", "out"])
 #
 # The table of this appendix is made so, by `python -m pmpp.lab.measure.agreement --gpu record.json`. `make
 # instruments` prints it in full, without a GPU.
+#
+# ## Held against the libraries
+#
+# A room's ladder is measured at sizes that its author chose. An author can choose well without meaning to. So other
+# sizes are drawn by a rule, from a seed that is a date, and all rooms are measured at them beside PyTorch and CuPy:
+# `python -m pmpp.lab.measure.shapes`. A test holds the digest of what is drawn, so that nobody can draw again until the
+# sizes are pleasant. Each result is verified before its time counts.
+#
+# A dot is a shape. To the right stands more work: the least time that the roofline allows. The line at 1 is the better
+# library.
+
+# %%
+plots.drawn(lambda: shapes.ratios(load()))
+
+# %% [markdown]
+# Look at the spread before the mean. A geometric mean of 1 can hide a shape at half the library's speed, and that shape
+# may be the one that you train with. The report of the same record names the worst shapes of each room, beside what the
+# room is held to. A run that has not yet come to all shapes says how many it has measured.
+
+# %%
+plots.drawn(lambda: print(report.report(load())))
+
+# %% [markdown]
+# What the dots below the line have in common tells where a room is weak. Read the worst names in the last lines: are
+# they the largest, the thinnest, or those whose sides are no multiple of anything?
 #
 # ## What to take along
 #
