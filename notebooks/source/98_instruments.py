@@ -32,7 +32,7 @@ from pmpp.kernels.instruments.exercises import precision_start, race_start, sect
 from pmpp.lab.draw import plots, shapes
 from pmpp.lab.draw.style import STYLE
 from pmpp.lab.measure import agreement, sanitizers
-from pmpp.lab.measure.shapes import report
+from pmpp.lab.measure.shapes import report as shapes_report
 from pmpp.lab.measure.shapes.running import load
 from pmpp.lab.teach import data
 from pmpp.lab.teach.exercise import check, exercise
@@ -560,7 +560,7 @@ plots.drawn(lambda: shapes.ratios(load()))
 # room is held to. A run that has not yet come to all shapes says how many it has measured.
 
 # %%
-plots.drawn(lambda: print(report.report(load())))
+plots.drawn(lambda: print(shapes_report.report(load())))
 
 # %% [markdown]
 # What the dots below the line have in common tells where a room is weak. Read the worst names in the last lines: are
