@@ -9,8 +9,6 @@ output if it knows how many elements of each vector come before. A binary search
 
 from __future__ import annotations
 
-import typing
-
 import numpy as np
 
 from pmpp import cuda
@@ -71,6 +69,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     odd = np.float32([-np.inf, -3e38, -1e-45, -0.0, 0.0, 1e-45, 3e38, np.inf, np.nan])
     made["not finite, and nearly 0"] = np.repeat(odd, 210), np.repeat(odd, 250)
     made["nothing but NaN"] = np.full(700, np.nan, np.float32), np.full(601, np.nan, np.float32)
+    made["NaN in b alone"] = np.arange(1200, dtype=np.float32), np.sort(np.float32([np.nan] * 1000 + [1, 2]))
     made["NaN in a alone"] = np.sort(np.float32([np.nan] * 1000 + [1, 2])), np.arange(1200, dtype=np.float32)
     return made
 
@@ -271,7 +270,7 @@ def circular_buffer(p):
     Source: PMPP 4e section 12.6; 5e chapter 13.
 
     Leaves: each access computes a remainder, rounds follow one another with barriers between them, and a thread still
-    writes its eight outputs side by side, so that a warp's store goes to 32 sectors.
+    writes its eight outputs side by side, so that 32 lanes write to 32 sectors.
     """
     circular_buffer_kernel[blocks(p.out.size, SECTION), BLOCK, p.stream](p.a, p.b, p.out)
 
@@ -443,8 +442,9 @@ def vectorised(p):
     Source: CUDA C++ programming guide, "Device memory accesses".
     """
     if any(device.address(x) % 16 for x in (p.a, p.b, p.out)):
-        return partitioned.run(p)
-    vectorised_kernel[blocks(p.out.size, TILE), BLOCK, p.stream](p.a, p.b, borders_of(p), p.out)
+        partitioned.launch(p)
+    else:
+        vectorised_kernel[blocks(p.out.size, TILE), BLOCK, p.stream](p.a, p.b, borders_of(p), p.out)
 
 
 LADDER = (co_ranked, tiled, circular_buffer, partitioned, vectorised)
