@@ -296,6 +296,7 @@ recorded("tiled", "circular_buffer")
 # %%
 show(merge.borders_kernel)
 show(merge.tile_of)
+show(merge.load_tile)
 show(merge.partitioned_kernel)
 
 # %% [markdown]
@@ -358,9 +359,12 @@ check("merge/ranks", ranks)
 #
 # A 128-bit access moves four elements, and its address must be a multiple of 16 bytes. But a tile begins anywhere: at
 # whatever co-rank the search found. So the vectors begin up to three elements early, and end up to three late. What
-# does not belong to the tile lies in shared memory, and nobody asks for it: the merge begins behind it.
+# does not belong to the tile lies in shared memory, and nobody asks for it: the merge begins behind it. A thread's four
+# loads go to registers first, so that all are under way before the first is needed. Where `a` or `b` ends in the middle
+# of a vector, the tile is loaded element by element.
 
 # %%
+show(merge.places_of)
 show(merge.load_vectors)
 show(merge.vectorised_kernel)
 
@@ -370,13 +374,13 @@ show(merge.vectorised_kernel)
 # %%
 guess = None  # elements
 
-at_most = max(
-    -(-(i % 4 + n) // 4) * 4 + -(-(j % 4 + 3840 - n) // 4) * 4
-    for n in range(1, 3840)
-    for i in range(4)
-    for j in range(4)
-)
-predict(guess, at_most, unit="elements")
+
+def rounded(n):
+    return -(-n // 4) * 4
+
+
+loads = [rounded(i + n) + rounded(-i % 4 + 3840 - n) for i in range(4) for n in range(1, 3840)]
+predict(guess, max(loads), unit="elements")
 
 # %%
 for rung in merge.LADDER[3:]:
@@ -387,6 +391,9 @@ for rung in merge.LADDER[3:]:
 recorded("partitioned", "vectorised", "torch.sort", "cupy.sort")
 
 # %% [markdown]
+# Eight elements more, and not twelve: a tile's first output has a multiple of four as its number, and so the two places
+# where its parts begin add up to one. If one part begins three elements late, the other begins one late.
+#
 # A row is 32 outputs. The counts include those of the first kernel and of the borders that every warp loads. Arrays
 # that do not begin at a multiple of 16 bytes go to `partitioned`. `merge.join` is the name for daily use.
 #

@@ -25,6 +25,7 @@ SECTION = 8 * ROUND  # outputs of a block: it takes eight rounds
 ITEMS = 15  # outputs of a thread of `partitioned` and `vectorised`: odd, so that a warp's lanes use 32 banks
 TILE = BLOCK * ITEMS  # outputs of a block
 VECTORS = 4  # 128-bit accesses of a thread: together 16 elements, so they cover a tile and what alignment adds
+LOADED = 4 * VECTORS  # elements that a thread loads so
 PLACES = TILE + 16  # of a tile in shared memory, with that: up to three elements at either end of two parts
 
 
@@ -305,9 +306,18 @@ def largest(a, b):
 
 
 @cuda.jit(device=True)
-def fill_up(a, b, tile, first, end):
-    """Behind b's part of the last tile, tile[first:end], the largest element: then every thread has ITEMS outputs."""
-    for at in range(first + cuda.threadIdx.x, end, BLOCK):
+def load_tile(a, i, in_a, b, j, count, tile):
+    """a's part of the tile to tile[:in_a], and b's behind it. Neighbouring lanes load neighbouring elements.
+
+    The last tile is filled up with the largest element, so that every thread has ITEMS outputs.
+    """
+    for item in range(ITEMS):
+        at = np.uint32(item * BLOCK + cuda.threadIdx.x)
+        if at < in_a:
+            tile[at] = a[i + at]
+        elif at < count:
+            tile[at] = b[j + at - in_a]
+    for at in range(count + cuda.threadIdx.x, TILE, BLOCK):
         tile[at] = largest(a, b)
 
 
@@ -327,18 +337,17 @@ def merge_items(tile, i, i_end, j, j_end, mine):
         else:
             low = np.uint32(middle + np.uint32(1))
     i, j = np.uint32(i + low), np.uint32(j + k - low)
-    more_a, more_b = i < i_end, j < j_end
-    x, y = tile[i if more_a else j], tile[j if more_b else i]
+    last = np.uint32(j_end - np.uint32(1))  # nothing is read behind it, also when one of the two is used up
+    x, y = tile[min(i, last)], tile[min(j, last)]
     for step in range(ITEMS):
-        from_a = more_a and (not more_b or not goes_first(y, x))
+        from_a = i < i_end and (j >= j_end or not goes_first(y, x))
         mine[step] = x if from_a else y
         following = np.uint32((i if from_a else j) + np.uint32(1))
-        more = following < (i_end if from_a else j_end)
-        value = tile[following] if more else x
+        value = tile[min(following, last)]  # one load, whichever of the two was taken
         if from_a:
-            i, x, more_a = following, value, more
+            i, x = following, value
         else:
-            j, y, more_b = following, value, more
+            j, y = following, value
 
 
 @cuda.jit
@@ -347,14 +356,7 @@ def partitioned_kernel(a, b, borders, out):
     tile, mine = cuda.shared.array(TILE, a.dtype), cuda.local.array(ITEMS, a.dtype)
     i, j, in_a, in_b = tile_of(borders, np.int64(cuda.blockIdx.x), out.size)
     count = np.uint32(in_a + in_b)
-    for item in range(ITEMS):
-        at = np.uint32(item * BLOCK + thread)
-        if at < in_a:
-            tile[at] = a[i + at]
-        elif at < count:
-            tile[at] = b[j + at - in_a]
-    if count < TILE:
-        fill_up(a, b, tile, count, TILE)
+    load_tile(a, i, in_a, b, j, count, tile)
     cuda.syncthreads()
 
     merge_items(tile, np.uint32(0), in_a, in_a, np.uint32(TILE), mine)
@@ -389,14 +391,31 @@ def partitioned(p):
 
 
 @cuda.jit(device=True)
-def load_vectors(x, first, tile, at, here):
-    """Four elements, x[first:first + 4], to tile[at:], if ``here``: by one 128-bit access, or those that exist."""
-    if here:
-        if first + 4 <= x.size:
-            store128(tile, at, load128(x, first))
-        else:
-            for one in range(x.size - first):
-                tile[at + one] = x[first + one]
+def places_of(first, count):
+    """Where x[first:first + count] goes if its vectors go to shared memory: behind ``skip`` elements, in ``room``.
+
+    A vector begins at a multiple of four elements. So the first one may have up to three that belong to another tile.
+    """
+    if count == 0:
+        return np.uint32(0), np.uint32(0)
+    skip = np.uint32(first & 3)
+    return skip, np.uint32((skip + count + 3) // 4 * 4)
+
+
+@cuda.jit(device=True)
+def load_vectors(a, i, room_a, b, j, room, tile):
+    """From a[i] and b[j] on, vectors to tile[:room_a] and to tile[room_a:room]. All loads come before the stores."""
+    loaded = cuda.local.array(LOADED, a.dtype)
+    for v in range(VECTORS):
+        at = np.uint32(4 * (v * BLOCK + cuda.threadIdx.x))
+        if at < room_a:
+            loaded[4 * v], loaded[4 * v + 1], loaded[4 * v + 2], loaded[4 * v + 3] = load128(a, i + at)
+        elif at < room:
+            loaded[4 * v], loaded[4 * v + 1], loaded[4 * v + 2], loaded[4 * v + 3] = load128(b, j + at - room_a)
+    for v in range(VECTORS):
+        at = np.uint32(4 * (v * BLOCK + cuda.threadIdx.x))
+        if at < room:
+            store128(tile, at, (loaded[4 * v], loaded[4 * v + 1], loaded[4 * v + 2], loaded[4 * v + 3]))
 
 
 @cuda.jit
@@ -405,17 +424,13 @@ def vectorised_kernel(a, b, borders, out):
     tile, mine = cuda.shared.array(PLACES, a.dtype), cuda.local.array(ITEMS, a.dtype)
     i, j, in_a, in_b = tile_of(borders, np.int64(cuda.blockIdx.x), out.size)
     count = np.uint32(in_a + in_b)
-    # A vector begins at a multiple of four elements. So the first one may have up to three that belong to other tiles.
-    skip_a, skip_b = np.uint32(i & 3), np.uint32(j & 3)
-    room_a = np.uint32(skip_a + in_a + 3) & np.uint32(~3 & 0xFFFFFFFF)  # places of a's vectors; b's come after them
-    end_b = np.uint32(room_a + skip_b + in_b)
-    for vector in range(VECTORS):
-        at = np.uint32(4 * (vector * BLOCK + thread))
-        load_vectors(a, i - skip_a + at, tile, at, at < room_a)
-        load_vectors(b, j - skip_b + at - room_a, tile, at, room_a <= at < end_b)
-    if count < TILE:
-        cuda.syncthreads()
-        fill_up(a, b, tile, end_b, end_b + TILE - count)
+    skip_a, room_a = places_of(i, in_a)
+    skip_b, room_b = places_of(j, in_b)
+    if count == TILE and i - skip_a + room_a <= a.size and j - skip_b + room_b <= b.size:
+        load_vectors(a, i - skip_a, room_a, b, j - skip_b, np.uint32(room_a + room_b), tile)
+    else:  # a vector at an end of a or b does not exist as a whole
+        skip_a, room_a, skip_b = np.uint32(0), in_a, np.uint32(0)
+        load_tile(a, i, in_a, b, j, count, tile)
     cuda.syncthreads()
 
     begin_b = np.uint32(room_a + skip_b)
@@ -424,20 +439,22 @@ def vectorised_kernel(a, b, borders, out):
     for item in range(ITEMS):
         tile[np.uint32(thread * ITEMS + item)] = mine[item]
     cuda.syncthreads()
-    for vector in range(VECTORS):
-        at = np.uint32(4 * (vector * BLOCK + thread))
-        if at + 4 <= count:
-            store128(out, first + at, load128(tile, at))
-        else:
-            for one in range(at, count):
-                out[first + one] = tile[one]
+    if count == TILE:
+        for v in range(VECTORS):
+            at = np.uint32(4 * (v * BLOCK + thread))
+            if at < TILE:
+                store128(out, first + at, load128(tile, at))
+    else:
+        for at in range(thread, count, BLOCK):
+            out[first + at] = tile[at]
 
 
 @rung(borders_kernel, vectorised_kernel, partitioned_kernel)
 def vectorised(p):
     """One access moves four elements. A tile's vectors begin up to three elements early, and the merge skips these.
 
-    Arrays that do not begin at a multiple of 16 bytes are merged by `partitioned`.
+    A tile with an incomplete vector, at the end of ``a`` or ``b``, is loaded element by element. Arrays that do not
+    begin at a multiple of 16 bytes are merged by `partitioned`.
 
     Source: CUDA C++ programming guide, "Device memory accesses".
     """
