@@ -150,6 +150,7 @@ knobs.turn(grid, k=(k, tuple(range(9))))
 
 # %%
 show(merge.goes_first)
+show(merge.co_rank_between)
 show(merge.co_rank)
 
 # %% [markdown]
@@ -293,8 +294,15 @@ recorded("tiled", "circular_buffer")
 # search each. The second kernel gives a tile to each block, and the block loads exactly what it will merge: *n*
 # elements of `a` and 3,840 - *n* of `b`. No round follows, and no ring is needed.
 
+# At the design size these are 70,000 searches with 28 steps. If each looked at places of its own, the memory would have
+# to fetch millions of sectors for one element each. So all of them begin with the same places, multiples of 3,840: then
+# `a[i]` is one of 35,000 elements, and so is `b[k - 1 - i]`, since *k* is a multiple of 3,840, too. These few stay in
+# the second-level cache. Only the last twelve steps look elsewhere.
+
 # %%
 show(merge.borders_kernel)
+
+# %%
 show(merge.tile_of)
 show(merge.load_tile)
 show(merge.partitioned_kernel)
@@ -361,7 +369,8 @@ check("merge/ranks", ranks)
 # whatever co-rank the search found. So the vectors begin up to three elements early, and end up to three late. What
 # does not belong to the tile lies in shared memory, and nobody asks for it: the merge begins behind it. A thread's four
 # loads go to registers first, so that all are under way before the first is needed. Where `a` or `b` ends in the middle
-# of a vector, the tile is loaded element by element.
+# of a vector, the tile is loaded element by element. A thread gets at most 32 registers, so that a
+# multiprocessor, which has 65,536 of them, holds 2,048 threads.
 
 # %%
 show(merge.places_of)
@@ -394,7 +403,8 @@ recorded("partitioned", "vectorised", "torch.sort", "cupy.sort")
 # Eight elements more, and not twelve: a tile's first output has a multiple of four as its number, and so the two places
 # where its parts begin add up to one. If one part begins three elements late, the other begins one late.
 #
-# A row is 32 outputs. The counts include those of the first kernel and of the borders that every warp loads. Arrays
+# A row is 32 outputs. The counts include those of the first kernel, of the borders that every warp loads, and of the
+# last tile. Arrays
 # that do not begin at a multiple of 16 bytes go to `partitioned`. `merge.join` is the name for daily use.
 #
 # ## The whole ladder

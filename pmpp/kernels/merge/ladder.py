@@ -54,6 +54,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made |= {f"a tile {d:+}": both(TILE // 2 + d, TILE - TILE // 2) for d in (-1, 0, 1)}
     made |= {f"a round {d:+}": both(ROUND // 2, ROUND // 2 + d) for d in (-1, 0, 1)}
     made["several tiles"] = both(TILE + 700, 2 * TILE - 301)
+    made["many tiles"] = both(5 * TILE + 11, 4 * TILE + 3)
     made["a section and more"] = both(SECTION // 3, SECTION - SECTION // 3 + 100)
     made["one among many"] = np.int32([7]), np.arange(-2000, 3000, dtype=np.int32)
     made["all of a first"] = np.arange(3000, dtype=np.int32), np.arange(3000, 8001, dtype=np.int32)
@@ -120,9 +121,8 @@ def goes_first(y, x):
 
 
 @cuda.jit(device=True)
-def co_rank(k, a, b):
-    """How many of the first ``k`` outputs come from ``a``; the others come from ``b``. A binary search."""
-    low, high = max(0, k - b.size), min(k, a.size)
+def co_rank_between(low, high, k, a, b):
+    """`co_rank`, if it is known to be from ``low`` to ``high``: a binary search."""
     while low < high:
         i = low + high >> 1
         if goes_first(b[k - 1 - i], a[i]):  # then at least k elements come before a[i]
@@ -130,6 +130,12 @@ def co_rank(k, a, b):
         else:
             low = i + 1
     return low
+
+
+@cuda.jit(device=True)
+def co_rank(k, a, b):
+    """How many of the first ``k`` outputs come from ``a``; the others come from ``b``."""
+    return co_rank_between(max(0, k - b.size), min(k, a.size), k, a, b)
 
 
 @cuda.jit(device=True)
@@ -278,10 +284,22 @@ def circular_buffer(p):
 
 @cuda.jit
 def borders_kernel(a, b, borders):
-    """For each tile's first output, and the end of the last tile, how many elements of a come before it."""
-    tile = cuda.grid(1)
+    """For each tile's first output, and the end of the last tile, how many elements of a come before it.
+
+    The search begins at multiples of TILE. As k is one, too, all threads look at the same few elements: one of TILE in
+    a, and one of TILE in b. These stay in the cache.
+    """
+    tile = np.int64(cuda.grid(1))
     if tile < borders.size:
-        borders[tile] = co_rank(min(np.int64(tile) * TILE, a.size + b.size), a, b)
+        k = min(tile * TILE, a.size + b.size)
+        low, high = max(0, k - b.size), min(k, a.size)
+        while high - low >= 2 * TILE:
+            i = (low + high) // (2 * TILE) * TILE
+            if goes_first(b[k - 1 - i], a[i]):
+                high = i
+            else:
+                low = i + 1
+        borders[tile] = co_rank_between(low, high, k, a, b)
 
 
 @cuda.jit(device=True)
@@ -418,7 +436,7 @@ def load_vectors(a, i, room_a, b, j, room, tile):
             store128(tile, at, (loaded[4 * v], loaded[4 * v + 1], loaded[4 * v + 2], loaded[4 * v + 3]))
 
 
-@cuda.jit
+@cuda.jit(max_registers=32)  # so that eight blocks fit on a multiprocessor, which has 65,536
 def vectorised_kernel(a, b, borders, out):
     thread, first = cuda.threadIdx.x, np.int64(cuda.blockIdx.x) * TILE
     tile, mine = cuda.shared.array(PLACES, a.dtype), cuda.local.array(ITEMS, a.dtype)
