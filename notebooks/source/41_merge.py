@@ -369,8 +369,9 @@ check("merge/ranks", ranks)
 # whatever co-rank the search found. So the vectors begin up to three elements early, and end up to three late. What
 # does not belong to the tile lies in shared memory, and nobody asks for it: the merge begins behind it. A thread's four
 # loads go to registers first, so that all are under way before the first is needed. Where `a` or `b` ends in the middle
-# of a vector, the tile is loaded element by element. A thread gets at most 32 registers, so that a
-# multiprocessor, which has 65,536 of them, holds 2,048 threads.
+# of a vector, the tile is loaded element by element.
+#
+# A multiprocessor has 65,536 registers and room for 2,048 threads. So a thread gets 32 registers and no more.
 
 # %%
 show(merge.places_of)
@@ -404,9 +405,16 @@ recorded("partitioned", "vectorised", "torch.sort", "cupy.sort")
 # where its parts begin add up to one. If one part begins three elements late, the other begins one late.
 #
 # A row is 32 outputs. The counts include those of the first kernel, of the borders that every warp loads, and of the
-# last tile. Arrays
-# that do not begin at a multiple of 16 bytes go to `partitioned`. `merge.join` is the name for daily use.
+# last tile, which is loaded and stored element by element.
 #
+# Arrays that do not begin at a multiple of 16 bytes go to `partitioned`. `merge.join` is the name for daily use. Here
+# are the two halves of the photograph:
+
+# %%
+whole = device.to_host(merge.join(left, right))
+print("the pixels of the whole picture, sorted:", np.array_equal(whole, np.sort(bright.ravel())))
+
+# %% [markdown]
 # ## The whole ladder
 #
 # The bars are shares of the roof at the design size. The dashed line is the best library, which sorts.
@@ -487,8 +495,9 @@ knobs.turn(bounds, arrangement=(arrangement, tuple(ARRANGED)))
 plots.drawn(plots.cpu_gpu, "merge")
 
 # %% [markdown]
-# For short vectors launches, and the searches' waiting for memory, take longer than the elements do: two kernels follow
-# one another, and each begins with a chain of loads that depend on one another. Only for long ones memory is the bound.
+# For short vectors the launches, and the waiting of the searches, take longer than to move the elements: two kernels
+# follow one another, and the first is a chain of loads that depend on one another. Only for long ones memory is the
+# bound.
 #
 # ## What to take along
 #
@@ -570,7 +579,8 @@ assert check("merge/ranks", ranks_answer)
 # `a`. A smaller *i* would look at an element behind the end of `b`.
 #
 # *Two comparisons.* A thread that begins among equal elements would begin at another place of the path than where the
-# thread before it ends. Then some elements come twice, and others not at all.
+# thread before it ends. Then some elements come twice, and others that are equal to them not at all. Of whole numbers
+# nobody sees it. Of -0 and 0, or of keys with values that belong to them, it is a wrong result.
 #
 # *Descending.* Merge the negated numbers, `~x` for whole ones, as -x of the smallest int32 is no int32. Equal elements
 # keep their order then. Or merge both vectors turned around, `b` first, and turn the result around.
