@@ -58,7 +58,7 @@ print(f"left: {left.size:,} pixels, {left[0]} to {left[-1]}; right: {right.size:
 # The design size is $2^{27}$ and $2^{27}$ int32, which makes $2^{28}$ outputs. The GPU is an H200, with its published
 # bandwidth.
 #
-# **Predict, then run.** How many milliseconds does the memory need for it, at least?
+# **Predict, then run.** How many milliseconds does memory need for this merge, at least?
 
 # %%
 guess = None  # ms, to two places behind the point
