@@ -541,4 +541,4 @@ assert check("tensor_cores/stages", answers.stages_answer)
 # *Rounding after each instruction.* The sum would be rounded once for 16 products, with half a step of float16 each
 # time. For *K* = 4096 these are 256 roundings. That is better than 4096, and still far worse than one.
 #
-# Go on with [chapter 46](46_pooling_and_activations.ipynb), the first on the layers of neural networks.
+# Go on with [chapter 41](41_merge.ipynb): two sorted vectors become one.

@@ -60,6 +60,11 @@ def bytes_of_a_filter(millions, percent):
     return (x.nbytes + kept.nbytes) * millions / 100
 
 
+def co_rank_of_a_merge(a, b, k):
+    order = np.argsort(np.concatenate([a, b]), kind="stable")
+    return int((order[:k] < len(a)).sum())
+
+
 def turns_in_copies(same, copies):
     values = [0 if lane < same else lane for lane in range(32)]
     places = [(value, lane % copies) for lane, value in enumerate(values)]

@@ -239,6 +239,29 @@ def bytes_of_a_filter(draw: random.Random) -> Number:
     )
 
 
+@question("41_merge")
+def co_rank_of_a_merge(draw: random.Random) -> Number:
+    """Where a piece of a merge begins."""
+    a, b = (sorted(draw.randrange(10, 60) for _ in range(8)) for _ in range(2))
+    k = draw.randrange(5, 12)
+    taken, i = 0, 0
+    while taken < k:
+        if i < len(a) and (taken - i >= len(b) or a[i] <= b[taken - i]):
+            i += 1
+        taken += 1
+    said = [" ".join(map(str, one)) for one in (a, b)]
+    return Number(
+        f"Two sorted vectors are merged, and of equal elements those of a come first: a is {said[0]}, and b is "
+        f"{said[1]}. Number the outputs from 0. A thread begins with output {k}. With which element of a does it "
+        "begin: what is its index, from 0? That is the co-rank.",
+        i,
+        "",
+        f"Of the first {k} outputs {i} come from a, and {k - i} from b.",
+        {k - i: "That is the index in b."} if k != 2 * i else {},
+        given={"a": a, "b": b, "k": k},
+    )
+
+
 @question("58_fft")
 def fft_against_definition(draw: random.Random) -> Number:
     """What the FFT saves."""
