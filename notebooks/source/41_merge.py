@@ -293,7 +293,7 @@ recorded("tiled", "circular_buffer")
 # is the difference of two co-ranks. So let a first kernel find the co-ranks of *all* tiles: one thread a tile, one
 # search each. The second kernel gives a tile to each block, and the block loads exactly what it will merge: *n*
 # elements of `a` and 3,840 - *n* of `b`. No round follows, and no ring is needed.
-
+#
 # At the design size these are 70,000 searches with 28 steps. If each looked at places of its own, the memory would have
 # to fetch millions of sectors for one element each. So all of them begin with the same places, multiples of 3,840: then
 # `a[i]` is one of 35,000 elements, and so is `b[k - 1 - i]`, since *k* is a multiple of 3,840, too. These few stay in
