@@ -20,8 +20,8 @@ from pmpp.runtime.rung import Cost, Problem, rung
 DTYPES = ("uint8",)
 WIDE, HIGH = 32, 8  # a block's threads along x and along y
 BLOCK = 128  # threads of a block that walk side by side
-STRIP = 64  # rows that a thread walks down
-RUN = 8  # neighbours in a row that a thread computes one after another
+STRIP = 128  # rows that a thread walks down
+RUN = 16  # neighbours in a row that a thread computes one after another
 MOST = 65535 * HIGH  # rows or columns: a grid has at most 65,535 blocks along y
 MOST_RADIUS = 1023  # 511 times the 2047^2 pixels of a square are less than 2^31
 
@@ -207,7 +207,7 @@ def running_along_kernel(sums, out, radius):
 def running(p):
     """A thread walks: it adds the pixel that enters its window, and subtracts the one that leaves it.
 
-    Down the columns it walks 64 rows, along the rows 8 columns. The sums are of integers, so that subtracting gives
+    Down the columns it walks 128 rows, along the rows 16 columns. The sums are of integers, so that subtracting gives
     exactly what adding up anew would.
 
     Source: M. J. McDonnell, "Box-filtering techniques" (1981).
