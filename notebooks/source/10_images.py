@@ -190,7 +190,8 @@ for rung in (grey.rows_first, grey.columns_first):
 # %% [markdown]
 # Now the 32 pixels of a warp lie side by side. They are 96 bytes, three sectors, and each of the three loads touches
 # all three. The store of 32 grey bytes is one sector. That is coalesced. The rule is the same for every array: **x goes
-# along the last axis.**
+# along the axis whose neighbours lie closest together in memory.** Here these are the columns, since the three colours
+# of a pixel belong to one thread.
 #
 # What remains? A warp's request is for 32 bytes, though it could be for 512 ([chapter 4](04_vector_add.ipynb)). A GPU
 # has to keep many bytes under way, and with single bytes it needs too many requests for that.
@@ -364,16 +365,16 @@ plots.drawn(plots.ladder, "blur")
 
 
 # %%
-names = ("direct", "separable", "running", "torch.avg_pool2d")
+names = ("direct", "separable", "running", "torch.avg_pool2d", "cupy.correlate1d")
 
 
 def by_radius():
     kept = record.load(room="blur")
     figure, ax = chart(3.4)
-    for name, colour, marker in zip(names, palette.COLOURS, "osv^", strict=False):
+    for name, colour, marker in zip(names, palette.COLOURS, "osv^D", strict=False):
         entries = [entry for entry in kept.entries("blur", family="blur") if entry.contender == name]
         points = sorted((entry.sizes["radius"], entry.median_ms) for entry in entries)
-        ax.plot(*zip(*points, strict=True), color=colour, marker=marker, label=name)
+        ax.plot([at for at, _ in points], [ms for _, ms in points], color=colour, marker=marker, label=name)
     bound = roofline.bound(blur.cost(8192, 8192), kept.ceilings("blur"))
     ax.axhline(1e3 * bound.seconds, color=palette.INK, linestyle="--", label="bound by the memory")
     ax.set(xscale="log", yscale="log", xlabel="radius", ylabel="time (ms)", title="8192 x 8192 pixels")
@@ -391,10 +392,10 @@ plots.drawn(by_radius)
 #
 # ## What to take along
 #
-# An array of two or three axes lies in memory as one line, and the last axis has the neighbours. So let x run along the
-# last axis: lanes of a warp differ in x. Test every coordinate that a block can overshoot, and every place that a
-# window can reach. Where the rows do not matter, take the image as a vector, with wide loads. Where windows overlap,
-# compute what they share once.
+# An array of two or three axes lies in memory as one line, in which neighbours along the last axis are neighbours.
+# Lanes of a warp differ in x first, so let x run along the axis whose neighbours lie closest together. Test every
+# coordinate that a block can overshoot, and every place that a window can reach. Where rows do not matter, take the
+# image as a vector, with wide loads. Where windows overlap, compute what they share once.
 #
 # ## Exercises
 #

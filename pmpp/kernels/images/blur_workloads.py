@@ -48,6 +48,28 @@ def by_torch(torch: typing.Any, x: typing.Any, radius: int) -> typing.Any:
     return (mean[0, 0] + 0.5).to(torch.uint8)
 
 
+def by_ndimage(ndimage: typing.Any, x: typing.Any, radius: int) -> typing.Any:
+    """Sums of float32 along both axes, by SciPy or CuPy, with zeros around; they are exact as in `by_torch`."""
+    library = library_of(x)
+    ones, total = library.ones(2 * radius + 1, np.float32), x.astype(np.float32)
+    for axis in (0, 1):
+        total = ndimage.correlate1d(total, ones, axis=axis, mode="constant")
+    return (total / pixels_inside(x.shape, radius, library) + np.float32(0.5)).astype(np.uint8)
+
+
+def by_cupy(cupy: typing.Any, x: typing.Any, radius: int) -> typing.Any:
+    from cupyx.scipy import ndimage
+
+    return by_ndimage(ndimage, x, radius)
+
+
+@functools.lru_cache(1)
+def pixels_inside(shape: tuple[int, int], radius: int, library: typing.Any) -> typing.Any:
+    """How many pixels of each square are in the image, as float32. They are counted once for all calls."""
+    rows = window_sums(library.ones((shape[0], 1), np.int64), radius, 0)
+    return (rows * window_sums(library.ones((1, shape[1]), np.int64), radius, 1)).astype(np.float32)
+
+
 def by_numpy(x: np.ndarray, radius: int) -> np.ndarray:
     total = window_sums(window_sums(x, radius, 0), radius, 1)
     count = window_sums(np.ones((x.shape[0], 1), np.int64), radius, 0)
@@ -64,7 +86,10 @@ def _blur(family: str, name: str, h: int, w: int, radius: int) -> Workload:
         make=random_image(h, w),
         output=lambda: empty((h, w), np.uint8),
         rungs=tuple(with_options(rung, radius) for rung in blur.LADDER),
-        libraries={"torch.avg_pool2d": lambda torch, x, out: by_torch(torch, x, radius)},
+        libraries={
+            "torch.avg_pool2d": lambda torch, x, out: by_torch(torch, x, radius),
+            "cupy.correlate1d": lambda cupy, x, out: by_cupy(cupy, x, radius),
+        },
         verify=functools.partial(verify, radius=radius),
         design=family == "blur" and radius == DESIGN,
         cache="cold" if h == SIDE else "warm",

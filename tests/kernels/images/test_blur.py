@@ -58,6 +58,7 @@ def test_the_reference_is_scipys_sum_of_an_image_with_zeros_around(name):
         total, count = (ndimage.correlate1d(one, ones, axis, mode="constant") for one in (total, count))
     np.testing.assert_array_equal(room.reference(x, radius), np.floor(total / count + 0.5))
     np.testing.assert_array_equal(blur_workloads.by_numpy(x, radius), room.reference(x, radius))
+    np.testing.assert_array_equal(blur_workloads.by_ndimage(ndimage, x, radius), room.reference(x, radius))
 
 
 @each_rung
@@ -148,8 +149,10 @@ def test_counters(radius):
 @pytest.mark.gpu
 @each_rung
 @pytest.mark.parametrize("radius", [1, 8, 32])
-def test_torch_agrees(rung, radius, rng):
-    torch = pytest.importorskip("torch")
+def test_torch_and_cupy_agree(rung, radius, rng):
+    torch, cupy = pytest.importorskip("torch"), pytest.importorskip("cupy")
     x = torch.from_numpy(rng.integers(0, 256, (130, 90), dtype=np.uint8)).cuda()
     expected = blur_workloads.by_torch(torch, x, radius).cpu().numpy()
     np.testing.assert_array_equal(device.to_host(rung(x, radius)), expected)
+    by_cupy = blur_workloads.by_cupy(cupy, cupy.asarray(x), radius)
+    np.testing.assert_array_equal(cupy.asnumpy(by_cupy), expected)
