@@ -1152,4 +1152,4 @@ for name in ("H200", "RTX 4090"):
 # *Limits.* The cell prints what runs out first on each, and what two changes would do. Neither tells you whether the
 # kernel would be faster: that depends on what it waits for.
 #
-# Go on with [chapter 12](12_matmul.ipynb): the matrix product, where arithmetic can become the limit.
+# Go on with [chapter 10](10_images.ipynb): images, whose threads come in two dimensions.

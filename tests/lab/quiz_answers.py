@@ -107,6 +107,12 @@ def too_long_for_the_cache(mib, vectors, size):
     return k
 
 
+def place_of_a_byte(w, row, column, colour):
+    image = np.zeros((row + 1, w, 3), np.uint8)
+    image[row, column, colour] = 1
+    return int(np.flatnonzero(image)[0])
+
+
 def tile_intensity(side, size):
     a, b = (np.zeros((side, side), f"f{size}" if size > 2 else np.float16) for _ in range(2))
     return 2 * a.shape[0] * a.shape[1] * b.shape[1] / (a.nbytes + b.nbytes)

@@ -73,6 +73,29 @@ def too_long_for_the_cache(draw: random.Random) -> Number:
     )
 
 
+@question("10_images")
+def place_of_a_byte(draw: random.Random) -> Number:
+    """A byte of an image in row-major order."""
+    w, row, column, colour = draw.randrange(100, 2000), draw.randrange(2, 90), draw.randrange(3, 99), draw.randrange(3)
+    name = ("red", "green", "blue")[colour]
+    place = 3 * (row * w + column) + colour
+    return Number(
+        f"An image of bytes has {w} columns. It lies in memory in row-major order, with red, green and blue of each "
+        f"pixel side by side. Rows and columns count from 0. How many bytes come before the {name} byte of the pixel "
+        f"in row {row} and column {column}?",
+        place,
+        "bytes",
+        f"{row} whole rows and {column} pixels come before: {row} * {w} + {column} = {row * w + column:,} pixels of "
+        f"three bytes. Within the pixel {colour} come before.",
+        {
+            row * w + column: "This is the number of pixels before. Each has three bytes.",
+            row * w + 3 * column + colour: "A row has three bytes for each of its columns, too.",
+            3 * (column * w + row) + colour: "Row and column are exchanged.",
+        },
+        given={"w": w, "row": row, "column": column, "colour": colour},
+    )
+
+
 @cuda.jit
 def read_row_and_column(a, b, out):
     column, row = cuda.grid(2)

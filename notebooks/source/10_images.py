@@ -1,0 +1,499 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 10. Images
+#
+# *Grids and blocks of two dimensions, row-major order, boundary tests, single bytes, windows and running sums. Read
+# chapters [4](04_vector_add.ipynb) and [8](08_warps.ipynb) before. 60 minutes. PMPP 4e: sections 3.1 to 3.3 and 6.1;
+# 5e: sections 3.1 to 3.3 and 6.1. The code is [pmpp/kernels/images/grey.py](../pmpp/kernels/images/grey.py) and
+# [pmpp/kernels/images/blur.py](../pmpp/kernels/images/blur.py).*
+#
+# A camera delivers three bytes for each pixel: how red, how green and how blue it is. Many programs that look at
+# pictures first make them grey, and then blur them, so that noise disappears. Every pixel of the result can be computed
+# by itself, and a picture has millions of them.
+#
+# **The question of this chapter: how do threads share out an image, and does it matter which thread gets which pixel?**
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmpp import cuda, lab, predict, simt
+from pmpp.kernels import images
+from pmpp.kernels.images import blur, grey
+from pmpp.lab.draw import palette, plots
+from pmpp.lab.draw.style import STYLE, chart
+from pmpp.lab.measure import record, roofline
+from pmpp.lab.teach import data
+from pmpp.lab.teach.exercise import check, exercise
+from pmpp.lab.teach.source import show
+from pmpp.runtime import device
+
+plt.rcParams.update(STYLE)  # the workbook's look
+print(device.describe().splitlines()[0])
+
+# %% [markdown]
+# ## An image is a vector
+#
+# Our image is a photograph of a pagoda. As an array it has three axes: rows, columns and colours.
+
+# %%
+photograph, _ = data.photographs()
+h, w, colours = photograph.shape
+print(f"{h} rows, {w} columns, {colours} colours, {photograph.dtype}: {photograph.nbytes:,} bytes")
+
+
+def draw(**pictures):
+    figure = plt.figure(figsize=(7.8, 2.4), layout="constrained")
+    axes = figure.subplots(1, len(pictures))
+    for ax, (title, picture) in zip(axes, pictures.items(), strict=True):
+        ax.imshow(picture, cmap="gray", vmin=0, vmax=255)
+        ax.set_title(title.replace("_", " "))
+        ax.set_axis_off()
+
+
+draw(photograph=photograph, its_red_bytes=photograph[..., 0], its_blue_bytes=photograph[..., 2])
+
+# %% [markdown]
+# Memory has no rows and columns. It is one long line of bytes. NumPy and CUDA arrays lie in it in *row-major order*:
+# all of row 0, then all of row 1, and so on (PMPP 3.2). Within a row come the columns one after another, and within a
+# pixel its three colours. So the byte of a colour lies at place
+#
+# $$3 \, (\text{row} \cdot w + \text{column}) + \text{colour}.$$
+#
+# When you write `x[row, column, colour]`, this is what the compiler computes.
+#
+# **Predict, then run.** At which place is the green (colour 1) of the pixel in row 2 and column 10? The image has 640
+# columns.
+
+# %%
+guess = None  # place
+
+places = np.arange(photograph.size).reshape(photograph.shape)
+predict(guess, int(places[2, 10, 1]))
+
+# %% [markdown]
+# Two whole rows come before, 1,280 pixels, and ten pixels of the row itself: 1,290 times three bytes, and one more.
+# Remember two distances. The neighbour to the right is 3 bytes away. The neighbour below is 1,920 bytes away.
+#
+# ## The bound
+#
+# How bright is a pixel? The eye is most sensitive to green, so PMPP adds 0.21 of red, 0.72 of green and 0.07 of blue.
+# We take these weights in 256ths: 54, 184 and 18. Then all arithmetic is of integers, and exact. A sum of 256 weights
+# means that white stays white. The result is rounded to the nearest, and a half is rounded up. (PMPP cuts off.)
+
+# %%
+show(grey.reference)
+
+# %%
+corner = np.ascontiguousarray(photograph[:40, :40])
+exact = grey.reference(corner)
+rounded = np.floor(corner @ np.array([0.21, 0.72, 0.07]) + 0.5)
+print("the largest difference from PMPP's weights, rounded:", int(abs(exact - rounded).max()))
+
+# %% [markdown]
+# A pixel moves three bytes in and one out. For that it needs three multiplications, three additions and a shift: less
+# than two operations for each byte. As in [chapter 4](04_vector_add.ipynb) the memory is the bound.
+#
+# **Predict, then run.** Four bytes for each pixel of the photograph, at the bandwidth that was measured: how many
+# microseconds are that?
+
+# %%
+guess = None  # microseconds
+
+ceilings = roofline.ceilings("vector_add")
+predict(guess, roofline.bound(grey.cost(h, w), ceilings).seconds * 1e6, unit="us")
+
+# %% [markdown]
+# That is less than it takes to launch a kernel at all. So a single photograph of this size is *launch-bound*. To see
+# what the kernels themselves do, the record below also has images of up to 16384 x 16384 pixels.
+#
+# ## A grid of two dimensions
+#
+# A launch may give grids and blocks two sizes: `kernel[(4, 2), (32, 8)]` has 4 blocks along x and 2 along y, each of 32
+# x 8 threads (PMPP 3.1). `cuda.grid(2)` returns a thread's place, x first. For images a thread takes a pixel. Its x and
+# y become a column and a row, or the other way round.
+#
+# Blocks are launched whole, and few images are a multiple of a block in both directions. So a kernel has to test both
+# coordinates. One test does not replace the other: a column that is too large is, in row-major order, a pixel of the
+# next row.
+#
+# **Predict, then run.** The photograph has 427 x 640 pixels, and a block 8 rows of 32 threads. How many threads find no
+# pixel?
+
+# %%
+guess = None  # threads
+
+rows, columns = -(-h // 8), -(-w // 32)  # blocks, rounded up
+predict(guess, rows * columns * 256 - h * w, unit="threads")
+
+# %% [markdown]
+# 640 is a multiple of 32, so no column is too large. 427 is not a multiple of 8: the last row of blocks has five rows
+# of threads too many.
+#
+# ## Rung 1: `rows_first`
+#
+# The axes of an array begin with the row, so let x be the row and y be the column.
+
+# %%
+show(grey.brightness)
+show(grey.rows_first_kernel)
+
+# %%
+picture = device.to_host(grey.rows_first(photograph))
+some = slice(100, 110)
+print("as the reference:", np.array_equal(picture[some], grey.reference(photograph[some])))
+draw(photograph=photograph, grey=picture)
+
+# %% [markdown]
+# Right. But is it fast? Threads are cut into warps along x first: a warp is 32 threads with one y and neighbouring x
+# ([chapter 8](08_warps.ipynb)). Here these are 32 pixels *below each other*.
+#
+# **Predict, then run.** A warp loads the red bytes of its 32 pixels. How many sectors of 32 bytes does this request
+# touch?
+
+# %%
+guess = None  # sectors
+
+
+def sectors(rung, kind="load"):
+    counters = lab.count(rung, photograph).counters
+    return counters[f"global_{kind}_sectors"] / counters[f"global_{kind}_requests"]
+
+
+predict(guess, sectors(grey.rows_first), unit="sectors")
+
+# %% [markdown]
+# Two rows are 1,920 bytes apart, so each lane has a sector of its own. (The mean is a little lower than 32: the last
+# warp of a column has fewer lanes.) The warp wants 32 bytes, and the memory sends 1,024.
+#
+# ## Rung 2: `columns_first`
+#
+# Exchange the axes: x is the column. Nothing else changes.
+
+# %%
+show(grey.columns_first_kernel)
+
+# %%
+for rung in (grey.rows_first, grey.columns_first):
+    print(f"{rung.name:14} {sectors(rung):5.2f} sectors a load, {sectors(rung, 'store'):5.2f} a store")
+
+# %% [markdown]
+# Now the 32 pixels of a warp lie side by side. They are 96 bytes, three sectors, and each of the three loads touches
+# all three. The store of 32 grey bytes is one sector. That is coalesced. The rule is the same for every array: **x goes
+# along the axis whose neighbours lie closest together in memory.** Here these are the columns, since the three colours
+# of a pixel belong to one thread.
+#
+# What remains? A warp's request is for 32 bytes, though it could be for 512 ([chapter 4](04_vector_add.ipynb)). A GPU
+# has to keep many bytes under way, and with single bytes it needs too many requests for that.
+#
+# ## Rung 3: `sixteen_each`
+#
+# Rows and columns are only a way to count. In memory the image is a vector of pixels, and what becomes grey does not
+# depend on where it stands. So go back to one dimension: a thread takes 16 pixels that lie side by side. These are 48
+# bytes, three 128-bit loads, and 16 bytes of result, one store.
+
+# %%
+show(grey.four_pixels)
+show(grey.sixteen_each_kernel)
+
+# %% [markdown]
+# `words` is the image once more, seen as words of four bytes. A shift and a mask (`a >> 8 & 255`) take a byte out of a
+# word. The test for the end of rows has gone. A single one is left for the end of the image.
+
+# %%
+for rung in grey.LADDER:
+    counters = lab.count(rung, photograph).counters
+    print(f"{rung.name:14} {counters['global_load_requests']:7,} loads, {counters['global_store_requests']:6,} stores")
+
+# %% [markdown]
+# Sixteen times fewer requests for the same bytes. Here is what the ladder gives at 16384 x 16384 pixels, in shares of
+# the roof.
+
+# %%
+plots.drawn(plots.ladder, "grey")
+
+# %% [markdown]
+# Each bar is a rung or a library, from naive to fast, and 100 % is the time in which the memory moves four bytes for
+# each pixel. PyTorch and CuPy compute the same by several kernels, one after another, with whole arrays between them.
+#
+# And the photograph itself? The next figure has the time of the last rung for images of growing size.
+
+
+# %%
+def times():
+    kept = record.load(room="grey")
+    entries = sorted(kept.entries("grey", contender=grey.LADDER[-1].name), key=lambda entry: entry.sizes["n"])
+    figure, ax = chart(3.2)
+    pixels = [entry.sizes["n"] for entry in entries]
+    ax.plot(pixels, [1e3 * entry.median_ms for entry in entries], "o-", color=palette.COLOURS[5], label="measured")
+    least = [roofline.bound(entry.cost, kept.ceilings("grey")).seconds * 1e6 for entry in entries]
+    ax.plot(pixels, least, "--", color=palette.INK, label="bound by the memory")
+    ax.axvline(h * w, color=palette.NOTE, linewidth=1, label="the photograph")
+    ax.set(xscale="log", yscale="log", xlabel="pixels", ylabel="time (us)", title="sixteen_each")
+    ax.legend()
+    return figure
+
+
+plots.drawn(times)
+
+# %% [markdown]
+# The dashed line is straight: twice the pixels, twice the time. A measured line has two parts. For few pixels it is
+# flat, because to start a kernel and to wait for the memory once takes as long for a hundred pixels as for a hundred
+# thousand. For many pixels it follows the dashed line. Where the photograph stands tells what a faster kernel would
+# gain for it. To gain more, give the GPU many photographs in one launch.
+#
+# NumPy on the CPU, beside the kernel alone and the kernel with both transfers:
+
+# %%
+plots.drawn(plots.cpu_gpu, "grey", xlabel="pixels")
+
+# %% [markdown]
+# The dashed line of the GPU has the way to the GPU and back in it. Its distance from the other line is what that way
+# costs: for so little arithmetic it is most of the time. It pays only if more is done with the image while it is there.
+#
+# ## A window around each pixel
+#
+# A *box blur* replaces each pixel by the mean of the square around it, with (2 r + 1) x (2 r + 1) pixels for a radius r
+# (PMPP 3.3). Now a thread reads more than its own pixel. And there is a second kind of boundary. Near the border of the
+# image a part of the square is outside. We do as PMPP does: what is outside is not counted, and the sum is divided by
+# the number of pixels that are inside.
+
+# %%
+show(blur.reference)
+
+# %%
+corner = np.array([[90, 0, 0], [0, 0, 0]], np.uint8)
+print(blur.reference(corner, 1))
+
+# %% [markdown]
+# In the first column four pixels are inside, and in the middle six: 90 / 4 = 22.5 is rounded up, and 90 / 6 is 15. If
+# all were divided by nine, the borders would become dark.
+#
+# ### Rung 1: `direct`
+
+# %%
+show(blur.direct_kernel)
+
+# %% [markdown]
+# There are two tests. The outer one is of the thread: does it have a pixel? The inner one is of each place in its
+# square.
+#
+# The bound does not depend on the radius: each byte has to be read once and written once. The work of this kernel does.
+#
+# **Predict, then run.** Far from the border, with a radius of 8, how many additions does it need for each pixel? How
+# many is that for each of the two bytes?
+
+# %%
+guess = {"additions": None, "for each byte": None}  # of one pixel
+
+square = (2 * 8 + 1) ** 2  # pixels
+predict(guess, {"additions": square, "for each byte": square / blur.cost(1, 1).bytes})
+
+# %% [markdown]
+# When does arithmetic become the bound? An SM of an H200 does 64 additions of integers in a cycle of its clock, and the
+# memory delivers about 18 bytes to an SM in that time. So from four operations a byte on it is arithmetic. With a
+# radius of 1 the sum already needs nine additions for two bytes, and each comes with a load, a test and a count.
+#
+# ### Rung 2: `separable`
+#
+# The sum of a square is a sum of sums. First add up 2 r + 1 pixels *down* each column, for every pixel. Then add up 2 r
+# + 1 of these sums *along* the rows.
+
+# %%
+show(blur.down_kernel)
+show(blur.along_kernel)
+
+# %%
+few = np.ascontiguousarray(picture[:64, :64])
+for radius in (1, 2, 4, 8):
+    loaded = [lab.count(rung, few, radius).counters["global_load_bytes"] / few.size for rung in blur.LADDER[:2]]
+    print(f"radius {radius}: {loaded[0]:6.1f} bytes loaded for a pixel by direct, {loaded[1]:6.1f} by separable")
+
+# %% [markdown]
+# The sums between the kernels take four bytes each, so with a small radius no bytes are saved. With a large one it is
+# 2 (2 r + 1) loads, and no longer the square of 2 r + 1. The limits of the loops are computed before they begin, so
+# that no place has to be tested. Two kernels are needed, because a thread needs sums that threads of other blocks have
+# computed. Only the end of a kernel makes sure that all are there.
+#
+# ### Rung 3: `running`
+#
+# Go down a column by one row. The new sum has one pixel more at its lower end, and one less at its upper end. All
+# others are the same. So let a thread walk, and keep a *running sum*: add what enters, subtract what leaves.
+
+# %%
+show(blur.running_down_kernel)
+show(blur.running_along_kernel)
+
+# %% [markdown]
+# Down the columns this is coalesced: the lanes of a warp walk side by side, and read neighbours of one row. Along the
+# rows it is not, since each lane walks through sixteen neighbours of its own. That walk is short, so that what a warp
+# touches is still in the cache when its lanes come by again. But each walk begins with a sum of 2 r pixels, so that a
+# large radius still costs a little more.
+#
+# **Predict, then run.** With the radius 8, how many times fewer bytes does `running` load than `direct`?
+
+# %%
+guess = None  # times fewer
+
+loaded = [lab.count(rung, few, 8).counters["global_load_bytes"] for rung in blur.LADDER]
+predict(guess, loaded[0] / loaded[-1], unit="times")
+
+# %%
+draw(radius_2=device.to_host(images.box_blur(picture, 2)), radius_16=device.to_host(images.box_blur(picture, 16)))
+
+# %% [markdown]
+# At the design size, 8192 x 8192 pixels and a radius of 8, the record says:
+
+# %%
+plots.drawn(plots.ladder, "blur")
+
+# %% [markdown]
+# The bars are again shares of the time for two bytes a pixel. Even the last rung moves more than that: the sums of four
+# bytes go to memory and come back. [Chapter 12](12_matmul.ipynb) has a memory inside of a block where they could stay.
+#
+# The next figure has the radius on its horizontal axis.
+
+
+# %%
+names = ("direct", "separable", "running", "torch.avg_pool2d", "cupy.correlate1d")
+
+
+def by_radius():
+    kept = record.load(room="blur")
+    figure, ax = chart(3.4)
+    for name, colour, marker in zip(names, palette.COLOURS, "osv^D", strict=False):
+        entries = [entry for entry in kept.entries("blur", family="blur") if entry.contender == name]
+        points = sorted((entry.sizes["radius"], entry.median_ms) for entry in entries)
+        ax.plot([at for at, _ in points], [ms for _, ms in points], color=colour, marker=marker, label=name)
+    bound = roofline.bound(blur.cost(8192, 8192), kept.ceilings("blur"))
+    ax.axhline(1e3 * bound.seconds, color=palette.INK, linestyle="--", label="bound by the memory")
+    ax.set(xscale="log", yscale="log", xlabel="radius", ylabel="time (ms)", title="8192 x 8192 pixels")
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+plots.drawn(by_radius)
+
+# %% [markdown]
+# Every kernel here has to move the same bytes, and so it has the same dashed bound. Where a line rises with the radius,
+# the *instructions* of the kernel are its bound, loads from the cache among them: their number grows with the square of
+# the radius in `direct`, and in proportion to it in `separable`. Where a line is flat, the time goes into what every
+# radius needs. `running` comes near to that: only the beginnings of its walks grow.
+#
+# ## What to take along
+#
+# An array of two or three axes lies in memory as one line, in which neighbours along the last axis are neighbours.
+# Lanes of a warp differ in x first, so let x run along the axis whose neighbours lie closest together. Test every
+# coordinate that a block can overshoot, and every place that a window can reach. Where rows do not matter, take the
+# image as a vector, with wide loads. Where windows overlap, compute what they share once.
+#
+# ## Exercises
+#
+# `check` runs your kernel in the interpreter on images of several shapes. Replace `pass` by your code.
+#
+# ### 1. Mirror
+#
+# Each pixel of the result comes from another place of the same row.
+
+# %%
+exercise("images/mirror")
+
+
+# %%
+@cuda.jit
+def mirrored(x, out):
+    pass  # your code
+
+
+check("images/mirror", mirrored)
+
+# %% [markdown]
+# ### 2. Green
+#
+# Here the image comes as the line of bytes that it is, and you compute the place.
+
+# %%
+exercise("images/green")
+
+
+# %%
+@cuda.jit
+def greens(x, out):
+    pass  # your code
+
+
+check("images/green", greens)
+
+# %% [markdown]
+# ### More, without a check
+#
+# - The blocks of `columns_first` have 32 x 8 threads. What would 8 x 32 change about the sectors of a load? Count it
+#   with
+#   `simt.profile`.
+# - Blur an image twice with a radius of 4. Compare it with a radius of 8: which one looks smoother, and why?
+#
+# ## Answers
+#
+# Open a cell only after you have tried.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def mirror_answer(x, out):
+    column, row = cuda.grid(2)
+    h, w = x.shape[0], x.shape[1]
+    if row < h and column < w:
+        for colour in range(3):
+            out[row, column, colour] = x[row, w - 1 - column, colour]
+
+
+assert check("images/mirror", mirror_answer)
+
+# %% [markdown]
+# *Mirror.* A warp reads its pixels from right to left. They are still 96 bytes that lie together: coalesced means that
+# few sectors are touched, in whatever order.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+@cuda.jit
+def green_answer(x, out):
+    column, row = cuda.grid(2)
+    h, w = out.shape
+    if row < h and column < w:
+        out[row, column] = x[3 * (row * w + column) + 1]
+
+
+assert check("images/green", green_answer)
+
+# %% [markdown]
+# *Green.* All pixels before this one, three bytes each, and then the second of its own.
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+for block in ((32, 8), (8, 32)):
+    grid = (-(-w // block[0]), -(-h // block[1]))
+    report = simt.profile(grey.columns_first_kernel, grid, block, (photograph, np.zeros((h, w), np.uint8)))
+    counters = report.counters
+    print(block, f"{counters['global_load_sectors'] / counters['global_load_requests']:.2f} sectors a load")
+
+# %% [markdown]
+# *8 x 32.* A warp then covers 8 columns of 4 rows: four pieces of 24 bytes, each in a sector of its own or in two.
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+twice = device.to_host(images.box_blur(images.box_blur(picture, 4), 4))
+draw(twice_radius_4=twice, once_radius_8=device.to_host(images.box_blur(picture, 8)))
+
+# %% [markdown]
+# *Twice.* Both reach eight pixels far. Blurred twice, near pixels count more than far ones, and the blocky look of the
+# box is gone. The weights of [chapter 24](24_convolution.ipynb) may be any.
+#
+# Go on with [chapter 12](12_matmul.ipynb): the matrix product, where arithmetic can become the limit.
