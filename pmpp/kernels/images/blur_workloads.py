@@ -11,7 +11,6 @@ from pmpp.kernels.images import blur
 from pmpp.kernels.images.grey_workloads import PHOTOGRAPH, random_image
 from pmpp.lab.measure.arrays import library_of, view, with_options, worst
 from pmpp.lab.measure.bench import Workload
-from pmpp.runtime.device import empty, to_host
 
 SIDE = 8192
 RADII = [1, 2, 4, 8, 16, 32]
@@ -84,17 +83,15 @@ def _blur(family: str, name: str, h: int, w: int, radius: int) -> Workload:
         sizes={"radius": radius, "h": h, "w": w},
         cost=blur.cost(h, w),
         make=random_image(h, w),
-        output=lambda: empty((h, w), np.uint8),
         rungs=tuple(with_options(rung, radius) for rung in blur.LADDER),
         libraries={
-            "torch.avg_pool2d": lambda torch, x, out: by_torch(torch, x, radius),
-            "cupy.correlate1d": lambda cupy, x, out: by_cupy(cupy, x, radius),
+            "torch.avg_pool2d": lambda torch, x: by_torch(torch, x, radius),
+            "cupy.correlate1d": lambda cupy, x: by_cupy(cupy, x, radius),
         },
         verify=functools.partial(verify, radius=radius),
         design=family == "blur" and radius == DESIGN,
         cache="cold" if h == SIDE else "warm",
-        host={"numpy": lambda x, out: by_numpy(x, radius)} if h < SIDE else {},
-        host_args=lambda x: (to_host(x), np.zeros((h, w), np.uint8)),
+        host={"numpy": lambda x: by_numpy(x, radius)} if h < SIDE else {},
         quick=radius in (1, DESIGN, 32),
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from pmpp.kernels.images import grey
 from pmpp.lab.measure.arrays import chunks, integers, worst, worst_of, xp
 from pmpp.lab.measure.bench import Workload
-from pmpp.runtime.device import empty, to_device, to_host
+from pmpp.runtime.device import to_device
 
 DESIGN = 16384
 SWEEP = [2**k for k in range(6, 15)]
@@ -70,17 +70,12 @@ def _grey(name: str, h: int, w: int) -> Workload:
         sizes={"n": h * w, "h": h, "w": w},
         cost=grey.cost(h, w),
         make=random_image(h, w, 3),
-        output=lambda: empty((h, w), np.uint8),
         rungs=grey.LADDER,
-        libraries={
-            "torch.sum": lambda torch, x, out: by_torch(torch, x),
-            "cupy.multiply": lambda cupy, x, out: by_cupy(cupy, x),
-        },
+        libraries={"torch.sum": by_torch, "cupy.multiply": by_cupy},
         verify=verify,
         design=h == DESIGN,
         cache="cold" if h >= COLD else "warm",
-        host={"numpy": lambda x, out: brightness(x)} if h <= 4096 else {},
-        host_args=lambda x: (to_host(x), np.zeros((h, w), np.uint8)),
+        host={"numpy": brightness} if h <= 4096 else {},
         end_to_end=h <= 4096,
         quick=h in (PHOTOGRAPH[0], 64, 512, 2048, DESIGN),
     )

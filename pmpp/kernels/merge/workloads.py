@@ -13,7 +13,7 @@ import numpy as np
 from pmpp.kernels.merge import ladder as room
 from pmpp.lab.measure.arrays import chunks, integers, view, xp
 from pmpp.lab.measure.bench import Workload
-from pmpp.runtime.device import empty, to_device
+from pmpp.runtime.device import to_device
 
 DESIGN = 2**28  # outputs
 SWEEP = [2**k for k in (12, 16, 20, 24, 28)]
@@ -59,8 +59,8 @@ def arranged(n: int, kind: str) -> Callable[[int], tuple]:
 
 
 LIBRARIES = {
-    "torch.sort": lambda torch, a, b, out: torch.sort(torch.cat([a, b])).values,
-    "cupy.sort": lambda cupy, a, b, out: cupy.sort(cupy.concatenate([a, b])),
+    "torch.sort": lambda torch, a, b: torch.sort(torch.cat([a, b])).values,
+    "cupy.sort": lambda cupy, a, b: cupy.sort(cupy.concatenate([a, b])),
 }
 
 
@@ -71,7 +71,6 @@ def _halves(n: int) -> Workload:
         sizes={"n": n},
         cost=room.cost(n // 2, n // 2),
         make=pair(n // 2, n // 2),
-        output=lambda: empty(n, np.int32),
         rungs=room.LADDER,
         libraries=LIBRARIES,
         verify=verify,
@@ -83,7 +82,7 @@ def _halves(n: int) -> Workload:
     )
 
 
-def _more(family: str, name: str, sizes: dict, made: Callable[[int], tuple], dtype: typing.Any = np.int32) -> Workload:
+def _more(family: str, name: str, sizes: dict, made: Callable[[int], tuple]) -> Workload:
     n = 2**26
     return Workload(
         family=family,
@@ -91,7 +90,6 @@ def _more(family: str, name: str, sizes: dict, made: Callable[[int], tuple], dty
         sizes={**sizes, "n": n},
         cost=room.cost(n, 0),
         make=made,
-        output=lambda: empty(n, dtype),
         rungs=room.LADDER,
         libraries={},
         verify=verify,
@@ -108,6 +106,6 @@ WORKLOADS = [
     _halves(DESIGN),
     *(_share(percent) for percent in SHARES),
     *(_more("values", kind, {}, arranged(2**26, kind)) for kind in KINDS),
-    _more("dtype", "float32", {}, pair(2**25, 2**25, np.float32), np.float32),
+    _more("dtype", "float32", {}, pair(2**25, 2**25, np.float32)),
     *(_halves(n) for n in SWEEP if n != DESIGN),
 ]
