@@ -4,13 +4,13 @@ Chapter: notebooks/26_stencil.ipynb.  PMPP 4e ch. 8; 5e ch. 8.
 
 A stencil of order R has one coefficient for the centre and one for each distance from 1 to R. One step is
 
-    out[cell] = c[0] x[cell] + sum over d = 1 .. R of c[d] (sum of x at distance d, forwards and backwards, on each axis)
+    out[cell] = c[0] x[cell] + sum over d = 1 .. R of c[d] (sum of x at distance d, in both directions of each axis)
 
 The outermost R cells on every side keep their values: a fixed (Dirichlet) border. Several steps follow one another.
 
-A cell costs 6 FLOP in two dimensions at order 1, and 29 in three at order 4, for 8 bytes moved. A GPU does more than ten
-FLOP in the time of a byte, so memory is the bound. The rungs read each cell from memory less and less often. The last
-one makes several steps while a cell is on the chip.
+A cell costs 6 FLOP in two dimensions at order 1, and 29 in three at order 4, for 8 bytes moved. A GPU does more than
+ten FLOP in the time of a byte, so memory is the bound. The rungs read each cell from memory less and less often. The
+last one makes several steps while a cell is on the chip.
 
 Kernels see every grid as planes, rows and columns. A grid of two dimensions has planes of a single row.
 """
@@ -142,8 +142,8 @@ def arguments(x, coefficients, steps=1, *, out=None, stream=0) -> Problem:
     x = device.as_input("x", x, dtypes=np.float32, ndim=(2, 3), stream=stream)
     if not isinstance(coefficients, tuple | list) or not 2 <= len(coefficients) <= HIGHEST + 1:
         raise TypeError(
-            f"coefficients must be a tuple or a list of 2 to {HIGHEST + 1} numbers, of the centre and of each distance, "
-            f"was {coefficients!r}"
+            f"coefficients must be a tuple or a list of 2 to {HIGHEST + 1} numbers, of the centre and of each "
+            f"distance, was {coefficients!r}"
         )
     numbers = tuple(as_number(f"coefficients[{i}]", value) for i, value in enumerate(coefficients))
     steps = as_integer("steps", steps, 1, 2**31 - 1)
@@ -282,6 +282,9 @@ def tiled(p):
 
     Source: PMPP 4e section 8.3.
 
+    It is slower than `basic` on an H200: the caches have most of what is read again, and to find out where each cell of
+    the tile comes from takes more instructions than they save.
+
     Leaves: in space a block has 8 x 8 x 8 cells, and at order 4 it loads 16 x 16 x 16 for them: eight times as many.
     """
     block = (8, 8, 8) if p.space else (32, 1, 16)
@@ -347,6 +350,8 @@ def coarsened(p):
 
     Source: PMPP 4e section 8.4.
 
+    On an H200 it is faster than `tiled` in space at order 4 and in two dimensions at order 1, and slower at other sizes.
+
     Leaves: neighbours along the walk are in shared memory, though only one thread needs them; and a thread moves 4
     bytes at a time and waits for each new plane.
     """
@@ -361,7 +366,7 @@ def coarsened(p):
 
 @functools.lru_cache(maxsize=2)
 def vectors_for(aligned: bool) -> typing.Any:
-    """``load_four`` and ``store_four``, whose 128 bits are one instruction if all rows begin at multiples of 16 bytes."""
+    """``load_four`` and ``store_four``: one instruction of 128 bits if all rows begin at multiples of 16 bytes."""
 
     @cuda.jit(device=True)
     def load_four(x, z, y, w):
@@ -504,7 +509,7 @@ def launch_steps(p: Problem, most: int) -> None:
 # --------------------------------------------------------------------------------------------- several steps at a time
 
 WARPS = 4  # of a block
-MOST = {1: 4, 2: 2, 3: 2, 4: 2}  # steps that a trip through memory makes, by the order
+MOST = {1: 6, 2: 4, 3: 2, 4: 2}  # steps that a trip makes, by the order; with more, registers run out
 
 
 def useful_columns(order: int, steps: int) -> int:
@@ -584,7 +589,7 @@ def temporal_for(order: int, steps: int, aligned: bool) -> typing.Any:
 
 @rung(temporal_for, register_tiled_for)
 def temporal(p):
-    """Four steps, or two above order 1, while the rows are on the chip: a pipeline of steps, each a few rows behind.
+    """Six steps at order 1, four at 2, two above, while the rows are on the chip: each step is a few rows behind.
 
     A warp loads 128 columns and walks down the rows. The first step has the row that has just come; the second one has
     the results of the first, R rows behind it. Neighbours in a row come from other lanes by shuffles. After each step R
