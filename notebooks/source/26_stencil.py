@@ -32,7 +32,7 @@ from pmpp import check, cuda, lab, predict, show, simt
 from pmpp.kernels import stencil
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
-from pmpp.lab.measure import record
+from pmpp.lab.measure import record, roofline
 from pmpp.lab.teach import data
 from pmpp.lab.teach.exercise import exercise
 from pmpp.runtime import device
@@ -47,7 +47,7 @@ print(device.describe().splitlines()[0])
 # that of each neighbour. The outermost pixels keep their values: this is a fixed border, named after *Dirichlet*.
 
 # %%
-image = (data.photograph()[::4, ::4] @ np.array([0.299, 0.587, 0.114])).astype(np.float32)
+image = (data.photograph()[::6, ::6] @ np.array([0.299, 0.587, 0.114])).astype(np.float32)
 heat = (0.4, 0.15)  # of the cell itself, and of each neighbour at distance 1
 
 figure, panels = plt.subplots(1, 3, figsize=(9, 2.6), layout="constrained")
@@ -74,7 +74,8 @@ for ax, steps in zip(panels, (0, 4, 16), strict=True):
 # %%
 guess = None  # FLOP a byte
 
-predict(guess, (4 * (6 + 1) + 1) / 8, unit="FLOP a byte")
+order, neighbours = 4, 6
+predict(guess, (order * (neighbours + 1) + 1) / 8, unit="FLOP a byte")
 
 # %% [markdown]
 # A large GPU does more than ten FLOP in the time of a byte. So *memory is the bound of a single step*, at every order
@@ -130,7 +131,7 @@ show(stencil.basic_for)
 # %%
 guess = None  # bytes
 
-predict(guess, 4 * (1 + 4 * 6), unit="bytes")
+predict(guess, 4 * (1 + order * neighbours), unit="bytes")
 
 # %% [markdown]
 # A cell is read for its own sum and for 24 others. Caches catch most of that. But they have to be asked, and what they
@@ -152,7 +153,7 @@ def loaded(rung, x, coefficients, steps=1):
 
 
 wide = (0.4, 0.05, 0.02, 0.02, 0.01)
-cube = np.random.default_rng(0).standard_normal((24, 48, 80), dtype=np.float32)
+cube = np.random.default_rng(0).standard_normal((16, 40, 72), dtype=np.float32)
 for rung in (stencil.basic, stencil.tiled):
     print(f"{rung.name:15} {loaded(rung, cube, wide):6.1f} bytes loaded for each cell")
 
@@ -191,7 +192,8 @@ show(stencil.register_tiled_for)
 # %%
 guess = None  # bytes
 
-predict(guess, 4 * (32 * 64 + 2 * 4 * 64 + 2 * 4 * 32) / (32 * 64), unit="bytes")
+rows, columns = 32, 64
+predict(guess, 4 * (1 + 2 * order / rows + 2 * order / columns), unit="bytes")
 
 # %%
 for rung in stencil.LADDER[:4]:
@@ -199,7 +201,7 @@ for rung in stencil.LADDER[:4]:
 
 # %% [markdown]
 # Half of the halo of this small grid lies outside it, and is not loaded. But each block first loads planes in front of
-# its walk, and 24 planes are few. What a walk loads twice is a smaller and smaller share as it gets longer.
+# its walk, and 16 planes are few. What a walk loads twice is a smaller and smaller share as it gets longer.
 #
 # ### Exercise: a rod
 #
@@ -245,14 +247,15 @@ guess = None  # columns
 predict(guess, stencil.useful_columns(1, 4), unit="columns")
 
 # %%
-plane = np.random.default_rng(0).standard_normal((128, 480), dtype=np.float32)
+plane = np.random.default_rng(0).standard_normal((128, 240), dtype=np.float32)
 for rung in (stencil.register_tiled, stencil.temporal):
     print(f"{rung.name:15} {loaded(rung, plane, heat, 8) / 8:5.2f} bytes loaded for each cell and step")
 
 # %% [markdown]
-# Eight steps are two trips, of six and of two. `temporal` loads a quarter and a little more: its strips overlap at their sides, and where
-# one walk ends and the next begins. In three dimensions a pipeline would need planes in place of rows, more than the
-# registers hold. There `temporal` hands each step to `register_tiled`, and it does so for a single step, too.
+# Eight steps are two trips, of six and of two. `temporal` loads a quarter and a little more: its strips overlap at
+# their sides, and where one walk ends and the next begins. In three dimensions a pipeline would need planes in place of
+# rows, more than the registers hold. There `temporal` hands each step to `register_tiled`, and it does so for a single
+# step, too.
 #
 # Is the result the same? All rungs add in the same order, as nearly as rounding lets us see.
 
@@ -271,6 +274,8 @@ for rung in stencil.LADDER:
 
 # %%
 plots.drawn(plots.ladder, "stencil", family="orders")
+
+# %%
 plots.drawn(plots.ladder, "stencil", family="orders, in space")
 
 # %% [markdown]
@@ -322,6 +327,8 @@ def steps_at_a_time():
     for name, colour, marker in (("register_tiled", palette.COLOURS[5], "o"), ("temporal", palette.COLOURS[3], "s")):
         points = [(e.sizes["steps"], e.median_ms / e.sizes["steps"]) for e in entries if e.contender == name]
         ax.plot(*zip(*sorted(points), strict=True), color=colour, marker=marker, label=name)
+    least = roofline.bound(stencil.cost(8192, 8192), kept.ceilings("stencil")).seconds
+    ax.axhline(1e3 * least, color=palette.INK, ls="--", label="bound of one step")
     ax.set(xscale="log", ylim=(0, None), xlabel="steps", ylabel="time of a step (ms)", title="8192 x 8192, order 1")
     ax.legend()
     return figure
@@ -330,8 +337,9 @@ def steps_at_a_time():
 plots.drawn(steps_at_a_time)
 
 # %% [markdown]
-# One after another, a step costs the same however many there are. By `temporal` a step gets cheaper until a trip makes
-# six. And NumPy, on one core of the CPU, adds slices of the grid:
+# The dashed line is the bound of a single step. `register_tiled` stays above it, as it must: one after another, a step
+# costs about the same however many there are. `temporal` goes below. A step gets cheaper until a trip
+# makes six. And NumPy, on one core of the CPU, adds slices of the grid:
 
 # %%
 plots.drawn(plots.cpu_gpu, "stencil")
@@ -346,8 +354,8 @@ plots.drawn(plots.cpu_gpu, "stencil")
 plots.drawn(plots.roofline, "stencil")
 
 # %% [markdown]
-# Points of single steps are at the left, below the slope of the memory. Their FLOP are free as long as the bytes take
-# longer. A point above the slope of single steps is `temporal`: its bytes are counted as if each step made a trip.
+# Single steps are at the left, below the slope of the memory: their FLOP are free as long as the bytes take longer. The
+# bytes of several steps are counted as one read and one write for all of them, so these stand further to the right.
 #
 # ## What to take along
 #
@@ -435,7 +443,7 @@ print(device.to_host(stencil.sweep(spot, heat, 2)).round(1))
 print(f"two steps of order 4: {stencil.useful_columns(4, 2)} columns")
 
 # %% [markdown]
-# *A star twice.* It is a diamond: cells beside the axes get heat on two ways. So it is no star, but a convolution with a
-# mask of 5 x 5.
+# *A star twice.* It is a diamond: cells beside the axes get heat on two ways. So it is no star, but a convolution with
+# a mask of 5 x 5.
 #
 # Go on with [chapter 28](28_histogram.ipynb): what it costs when many threads write to one place.

@@ -70,21 +70,28 @@ def _with_border(result: typing.Any, x: typing.Any, order: int) -> typing.Any:
 
 
 def _torch(order: int) -> typing.Callable:
+    @functools.cache  # copied once, and not while the time is taken
+    def mask(torch: typing.Any, ndim: int) -> typing.Any:
+        return torch.from_numpy(mask_of(ndim, order)).cuda()[None, None]
+
     def convolved(torch: typing.Any, x: typing.Any, out: typing.Any) -> typing.Any:
         torch.backends.cudnn.benchmark = True  # try all algorithms at the first call, and keep the fastest
         torch.backends.cudnn.allow_tf32 = False
-        mask = torch.from_numpy(mask_of(x.ndim, order)).to(x.device)
         convolve = torch.nn.functional.conv2d if x.ndim == 2 else torch.nn.functional.conv3d
-        return _with_border(convolve(x[None, None], mask[None, None], padding=order)[0, 0], x, order)
+        return _with_border(convolve(x[None, None], mask(torch, x.ndim), padding=order)[0, 0], x, order)
 
     return convolved
 
 
 def _cupy(order: int) -> typing.Callable:
+    @functools.cache
+    def mask(cupy: typing.Any, ndim: int) -> typing.Any:
+        return cupy.asarray(mask_of(ndim, order))
+
     def correlated(cupy: typing.Any, x: typing.Any, out: typing.Any) -> typing.Any:
         from cupyx.scipy import ndimage
 
-        return _with_border(ndimage.correlate(x, cupy.asarray(mask_of(x.ndim, order)), output=out), x, order)
+        return _with_border(ndimage.correlate(x, mask(cupy, x.ndim), output=out), x, order)
 
     return correlated
 
@@ -116,7 +123,7 @@ def _workload(family: str, shape: tuple[int, ...], order: int, steps: int = 1, r
         family=family,
         name=name,
         sizes=sizes | {f"n{axis}": n for axis, n in enumerate(shape)} | {"order": order, "steps": steps},
-        cost=room.step_cost(shape, order, steps),
+        cost=room.cost(*shape, order=order, steps=steps),
         make=lambda seed: (normal(shape, seed),),
         output=lambda: device.empty(shape, np.float32),
         rungs=tuple(_stepping(rung, order, steps) for rung in rungs or room.LADDER[:-1]),

@@ -149,7 +149,7 @@ def test_loads_of_basic_are_counted_by_hand():
     inner = (h - 2 * order) * (w - 2 * order)
     assert found * h * w == h * w + 4 * order * inner
     # The centre's product, then for each distance three additions, and a multiply-add.
-    assert total(reports, "flops") == room.cost((h, w), order).flops == inner * (1 + 5 * order)
+    assert total(reports, "flops") == room.cost(h, w, order=order).flops == inner * (1 + 5 * order)
 
 
 @interpreter_only
