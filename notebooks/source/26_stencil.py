@@ -14,7 +14,7 @@
 #
 # *Grids in two and three dimensions, fixed borders, tiles with halo, planes in shared memory and in registers, several
 # steps in one trip through memory. Read chapters [16](16_transpose.ipynb), [20](20_memory_or_compute.ipynb) and
-# [24](24_convolution.ipynb) before. 75 minutes. PMPP 4e: chapter 8; 5e: chapter 8. The code is
+# [24](24_convolution.ipynb) before. 40 minutes. PMPP 4e: chapter 8; 5e: chapter 8. The code is
 # [pmpp/kernels/stencil/ladder.py](../pmpp/kernels/stencil/ladder.py).*
 #
 # Heat spreads. In a short time a place takes on a little of the temperature of the places beside it. On a grid this is
