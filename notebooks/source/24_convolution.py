@@ -967,4 +967,4 @@ for r in (3, 31):
     print(f"R = {r}: from T = {t} on, {1 - (t / (t + r - 1)) ** 2:.1%} of the loads are halo")
 
 # %% [markdown]
-# Go on with [chapter 28](28_histogram.ipynb): what it costs when many threads write to one place.
+# Go on with [chapter 26](26_stencil.ipynb): masks that are stars, applied step after step.

@@ -54,6 +54,12 @@ def occupancy_by_registers(threads, registers):
     return 100 * threads * (65536 // (threads * registers)) / 2048
 
 
+def flops_for_a_byte_of_a_stencil(axes, order, steps):
+    additions = sum(1 for _ in range(order) for _ in range(2 * axes))  # each neighbour is added to something
+    products = order + 1
+    return steps * (additions + products) / (4 + 4)
+
+
 def bytes_of_a_filter(millions, percent):
     x = np.arange(100, dtype=np.float32)
     kept = x[x < percent]

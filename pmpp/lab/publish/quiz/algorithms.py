@@ -218,6 +218,29 @@ def runs_in_shared_memory(draw: random.Random) -> Number:
     )
 
 
+@question("26_stencil")
+def flops_for_a_byte_of_a_stencil(draw: random.Random) -> Number:
+    """The arithmetic intensity of several steps in one trip through memory."""
+    axes, order, steps = draw.choice((2, 3)), draw.randrange(1, 5), draw.choice((1, 2, 4, 8))
+    flops = order * (2 * axes + 1) + 1
+    return Number(
+        f"A star-shaped stencil of order {order} in {axes} dimensions has one coefficient for the centre and one for "
+        "each distance. For a cell, the neighbours at each distance are added up, and then multiplied by their "
+        f"coefficient. The grid is float32. A kernel reads it once, makes {steps} step{'s' if steps > 1 else ''}, and "
+        "writes it once. How many FLOP does it do for each byte, borders and coefficients left aside?",
+        steps * flops / 8,
+        "FLOP a byte",
+        f"A distance has {2 * axes} neighbours: {2 * axes - 1} additions, a multiplication and one more addition. With "
+        f"the centre's multiplication that is {flops} a step, and 8 bytes are moved for all {steps}.",
+        {
+            steps * flops / 4: "The grid is read, and also written.",
+            steps * (4 * axes * order + 1) / 8: "Neighbours at one distance share a multiplication.",
+        },
+        given={"axes": axes, "order": order, "steps": steps},
+        within=0.001,
+    )
+
+
 @question("35_filter")
 def bytes_of_a_filter(draw: random.Random) -> Number:
     """The least traffic of a filter."""
