@@ -21,6 +21,7 @@ together, such as an index out of bounds, nothing of them counts: they run again
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -231,20 +232,31 @@ class Rounds:
 
 
 class SameRounds(Rounds):
-    """All lanes do the same rounds: the rows of the batch are repeated for each."""
+    """All lanes do the same rounds: the rows of the batch are repeated for each.
 
-    def __init__(self, lanes: Lanes, current: Mask, values: np.ndarray) -> None:
+    before  the rounds that ran before these: if they were as many, of the same lanes, theirs serve again
+    """
+
+    def __init__(self, lanes: Lanes, current: Mask, values: np.ndarray, before: SameRounds | None = None) -> None:
         self.lanes, self.values, self.count, rows = lanes, values, values.size, lanes.blocks
-        rounds = np.repeat(np.arange(self.count, dtype=np.int64), rows)
-        self.few = Few(lanes, np.tile(np.arange(rows, dtype=np.int64), self.count), lanes.width, rounds)
         self.target, self.entered = np.repeat(values, rows)[:, None], current
-        self.mask = self.going = self.few.mask(current)
+        if before is not None and before.count == self.count and before.entered is current:
+            self.few, self.mask = before.few, before.mask
+        else:
+            rounds = np.repeat(np.arange(self.count, dtype=np.int64), rows)
+            self.few = Few(lanes, np.tile(np.arange(rows, dtype=np.int64), self.count), lanes.width, rounds)
+            self.mask = self.few.mask(current)
+        self.going = self.mask
         self.leaving = None
 
     def total(self, ufunc: np.ufunc, start: Value, added: Value) -> Value:
-        for each in self._each(added):
-            start = ufunc(start, each)
-        return start
+        rounds = self._each(added)
+        result = ufunc(start, next(rounds))
+        if not isinstance(result, np.ndarray):
+            return functools.reduce(ufunc, rounds, result)
+        for each in rounds:
+            ufunc(result, each, out=result)
+        return result
 
     def last(self, value: Value) -> Value:
         if value is self.target:
@@ -267,7 +279,7 @@ class SameRounds(Rounds):
         if value.ndim == 0 or value.shape[0] == 1:
             yield from itertools.repeat(value, self.count)
         else:
-            yield from np.split(value, self.count)
+            yield from value.reshape(self.count, -1, value.shape[1])
 
 
 class OwnRounds(Rounds):
@@ -282,7 +294,7 @@ class OwnRounds(Rounds):
         self, lanes: Lanes, current: Mask, begin: np.ndarray, left: np.ndarray, pace: int, count: int, dtype: np.dtype
     ) -> None:
         places, each = current.places(), np.arange(count, dtype=np.int64)[:, None]
-        entering, who = np.nonzero(each < left)  # round after round
+        entering, who = _places(each < left)  # round after round
         self.shape, self.at = (lanes.blocks, lanes.width), as_intp(places[who])
         self.ends = np.searchsorted(
             entering, np.arange(1, entering[-1] + 2, dtype=np.int64)
@@ -293,7 +305,7 @@ class OwnRounds(Rounds):
         self.left[places] = left
         self.left = self.left.reshape(self.shape)
         self.entered, _ = current.split(self.left > 0)
-        asking, those = np.nonzero(each <= left)
+        asking, those = _places(each <= left)
         self.going, self.leaving = Few(lanes, places[those], 1, asking).full.split((asking < left[those])[:, None])
 
     def total(self, ufunc: np.ufunc, start: Value, added: Value) -> Value:
@@ -316,14 +328,23 @@ class OwnRounds(Rounds):
         m.batch = batch
 
 
+def _places(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns where a table of booleans holds: `np.nonzero`, which takes longer with two axes."""
+    flat = np.flatnonzero(table).astype(np.int64, copy=False)
+    rows = flat // table.shape[1]
+    return rows, flat - rows * table.shape[1]
+
+
 class Several:
     """Runs rounds of one loop together: in `run_for`, after a round that ran by itself."""
 
-    __slots__ = ("f", "head", "known", "least", "loop", "off", "same")
+    __slots__ = ("f", "few", "head", "known", "least", "loop", "off", "same", "same_before")
 
     def __init__(self, f: Frame, loop: Loop, known: Independent, head: list[tuple[str, np.dtype]]) -> None:
         self.f, self.loop, self.known, self.head, self.off = f, loop, known, head, False
         self.same: dict[int, tuple[Any, Any]] = {}  # variables as the rounds have them and as they are, by id of that
+        self.few: Few | None = None  # the lanes of these rounds
+        self.same_before: SameRounds | None = None
         self.least = 2 if f.m.launch.gathering == "always" else LEAST
 
     @classmethod
@@ -345,7 +366,8 @@ class Several:
         values = left[: m.launch.batch_lanes // lanes.size]
         if self.off or lanes.size > SMALL or len(values) < self.least:
             return 0
-        return len(values) if self._run(SameRounds(lanes, current, np.array(values, dtype)), line) else 0
+        rounds = self.same_before = SameRounds(lanes, current, np.array(values, dtype), self.same_before)
+        return len(values) if self._run(rounds, line) else 0
 
     def own_rounds(self, value: Value, stop: Value, step: Value, line: int) -> int:
         """Run rounds of ranges that differ between lanes, from `value` on; how many rounds have run.
@@ -438,10 +460,15 @@ class Several:
             if not is_number(old) or old.dtype.kind not in "iuf" or old.dtype.itemsize < 4:
                 raise _Abandoned
             totals[name] = _Total(old.dtype.type(0))
-        picked = {name: converted(f.vars[name], rounds.few.pick) for name in known.read}
+        # What no round assigns has been picked already, where these lanes have run rounds before.
+        done = {id(old): new for new, old in self.same.values()} if rounds.few is self.few else {}
+        picked = {}
+        for name in known.read:
+            found = done.get(id(f.vars[name]))
+            picked[name] = converted(f.vars[name], rounds.few.pick) if found is None else found
         if not all(is_number(value) or isinstance(value, Array) for value in picked.values()):
             raise _Abandoned
-        self.same = {id(picked[name]): (picked[name], f.vars[name]) for name in known.read}
+        self.same, self.few = {id(picked[name]): (picked[name], f.vars[name]) for name in known.read}, rounds.few
         f.vars, f.partial = {**f.vars, **picked, **totals, known.target: rounds.target}, {}
         f.live = f.mask = rounds.mask
         batch = Batch(rounds.few)

@@ -157,7 +157,8 @@ class Counters:
                 found = counting.sectors(at * storage.unit, width, mask, touched.append)
             if len(self._again) >= _KEPT:
                 self._again.clear()
-            known = self._again[key] = found, touched[0], set(), at, mask  # kept, so that nothing else gets their ids
+            # `at` and `mask` are kept, so that nothing else gets their ids.
+            known = self._again[key] = found, counting.each_once(touched[0]), set(), at, mask
         found, sectors, noted, _, _ = known
         if (kind, storage) not in noted:
             noted.add((kind, storage))

@@ -112,6 +112,19 @@ def sectors_of_elements(
     return sectors(at * itemsize, itemsize, mask, touched)
 
 
+def each_once(sectors: np.ndarray | slice) -> np.ndarray | slice:
+    """The same sectors, each once and in order where they lie close together, so that they are noted with less work."""
+    if isinstance(sectors, slice) or sectors.size < WARP:
+        return sectors
+    first = smallest(sectors)
+    extent = largest(sectors) - first + 1
+    if 4 * extent > sectors.size:
+        return sectors
+    found = np.zeros(extent, np.bool_)
+    found[sectors - first] = True
+    return slice(first, first + extent) if found.all() else np.flatnonzero(found) + first
+
+
 def sectors(
     addresses: np.ndarray | np.generic, itemsize: int, mask: Mask, touched: Callable[[np.ndarray], None] | None = None
 ) -> int:
