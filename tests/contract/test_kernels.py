@@ -36,7 +36,7 @@ from pmpp.kernels import (
 )
 from pmpp.kernels.convolution import dimensions
 from pmpp.kernels.convolution_layer import definition, find
-from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, real
+from pmpp.kernels.fft import any_length, any_length_planes, any_length_real, one_trip, one_trip_real, real
 from pmpp.kernels.matmul import batched, fused
 from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
@@ -144,6 +144,9 @@ def long_and_real_lines():
     for n in (7, 25, 50):  # by complex numbers in memory, and in a block an odd and an even number
         any_length_real.rfft(np.ones(n, np.float32))
         any_length_real.irfft(np.ones(n // 2 + 1, np.complex64), n)
+    for n in (32, 2**14):  # a thread's, and longer than what a block does
+        one_trip_real.rfft(np.ones(n, np.float32))
+        one_trip_real.irfft(np.ones(n // 2 + 1, np.complex64))
     real.rfft(np.ones((2, 8, 16), np.float32), 2)
     real.irfft(np.ones((2, 8, 9), np.complex64), 2)
 

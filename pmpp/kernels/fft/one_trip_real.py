@@ -257,8 +257,8 @@ def irfft(x, norm="backward", *, stream=0):
     value of a spectrum of real numbers have no imaginary part; one that is there is ignored, as by
     ``numpy.fft.irfft``. Raises as `rfft`.
 
-    >>> irfft(np.complex64([1, 1, 1])).copy_to_host()
-    array([1., 0., 0., 0.], dtype=float32)
+    >>> irfft(np.complex64([4, 0, 0])).copy_to_host()
+    array([1., 1., 1., 1.], dtype=float32)
     """
     stream = device.as_stream(stream)
     x = in_words("x", device.as_input("x", x, dtypes=np.complex64, stream=stream))
