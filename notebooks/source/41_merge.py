@@ -452,7 +452,6 @@ in_all = sum(counted(merge.vectorised, random_a, random_b, *SHARED))
 predict(guess, round(in_all / (2 * size / 32), 1), unit="wavefronts")
 
 # %%
-arrangement = "random"
 every = np.arange(2 * size, dtype=np.int32)
 ARRANGED = {
     "random": (random_a, random_b),
@@ -463,6 +462,9 @@ SECTORS = ("global_load_sectors", "global_store_sectors")
 
 
 # %%
+arrangement = "random"
+
+
 def bounds(arrangement):
     a, b = ARRANGED[arrangement]
     counts = [counted(rung, a, b, *SECTORS, *SHARED) for rung in merge.LADDER[1:]]
