@@ -77,7 +77,7 @@ def too_long_for_the_cache(draw: random.Random) -> Number:
 def place_of_a_byte(draw: random.Random) -> Number:
     """A byte of an image in row-major order."""
     w, row, column, colour = draw.randrange(100, 2000), draw.randrange(2, 90), draw.randrange(3, 99), draw.randrange(3)
-    name = "red green blue".split()[colour]
+    name = ("first", "second", "third")[colour]
     place = 3 * (row * w + column) + colour
     return Number(
         f"An image of bytes has {w} columns. It lies in memory in row-major order, with red, green and blue of each "
