@@ -314,7 +314,9 @@ plots.drawn(orders, "orders, in space")
 
 # %% [markdown]
 # A flat line says that memory is the bound. A line that rises with the order says that something else counts: requests
-# to the caches, instructions, or halo. And several steps, by `register_tiled` one after another and by `temporal`:
+# to the caches, instructions, or halo. On an H200 `register_tiled` rises, too: at order 4 it needs so many registers
+# that a multiprocessor has room for a single block, and while that waits at a barrier nothing else runs. So this ladder
+# is not finished. And several steps, by `register_tiled` one after another and by `temporal`:
 
 
 # %%
@@ -346,7 +348,11 @@ plots.drawn(plots.cpu_gpu, "stencil")
 
 # %% [markdown]
 # The figure compares one step on squares of three sizes, once with the data on the GPU already and once with the way
-# there and back. For a single step the way costs more than it saves. A simulation copies once, and makes thousands.
+# there and back. For a single step nearly all of the time is the way, and on the smallest square the CPU is done before
+# the data has arrived. A simulation copies once, and makes thousands of steps: then the lowest line counts.
+#
+# That line is nearly flat at its beginning. A block of `register_tiled` walks down 64 rows of up to 1024 columns, so a
+# small grid has too few blocks for all multiprocessors. There `basic`, with a thread for each cell, is faster.
 #
 # ## All rungs under the roof
 
@@ -354,8 +360,9 @@ plots.drawn(plots.cpu_gpu, "stencil")
 plots.drawn(plots.roofline, "stencil")
 
 # %% [markdown]
-# Single steps are at the left, below the slope of the memory: their FLOP are free as long as the bytes take longer. The
-# bytes of several steps are counted as one read and one write for all of them, so these stand further to the right.
+# A single step stands at the left, below the slope of the memory: its FLOP are free as long as the bytes take longer. All
+# rungs are at the same place from left to right, since they do the same work. Six steps in one trip would stand six times
+# as far to the right, because their bytes are one read and one write for all of them.
 #
 # ## What to take along
 #
