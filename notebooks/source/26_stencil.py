@@ -360,9 +360,9 @@ plots.drawn(plots.cpu_gpu, "stencil")
 plots.drawn(plots.roofline, "stencil")
 
 # %% [markdown]
-# A single step stands at the left, below the slope of the memory: its FLOP are free as long as the bytes take longer. All
-# rungs are at the same place from left to right, since they do the same work. Six steps in one trip would stand six times
-# as far to the right, because their bytes are one read and one write for all of them.
+# A single step stands at the left, below the slope of the memory: its FLOP are free as long as the bytes take longer.
+# All rungs are at the same place from left to right, since they do the same work. Six steps in one trip would stand six
+# times as far to the right, because their bytes are one read and one write for all of them.
 #
 # ## What to take along
 #
