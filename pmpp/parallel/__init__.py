@@ -24,9 +24,9 @@ from pmpp.parallel import environment, simulated
 from pmpp.parallel.group import Group
 from pmpp.parallel.simulated import ranks, work
 from pmpp.parallel.switchboard import CommunicationError
-from pmpp.parallel.traffic import Links
+from pmpp.parallel.traffic import Links, Nodes
 
-__all__ = ["CommunicationError", "Group", "Links", "init", "ranks", "work"]
+__all__ = ["CommunicationError", "Group", "Links", "Nodes", "init", "ranks", "work"]
 
 
 def init() -> Group:

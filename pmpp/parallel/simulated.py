@@ -34,7 +34,7 @@ import numpy as np
 from pmpp.parallel.group import Group, Transport, place_of
 from pmpp.parallel.owners import Owners, check_written
 from pmpp.parallel.switchboard import POINT, WORLD, Answers, CommunicationError, NotAMember, Reply, Request, Switchboard
-from pmpp.parallel.traffic import Links, Report, Traffic
+from pmpp.parallel.traffic import Links, Nodes, Report, Traffic
 from pmpp.parallel.windows import Buffer, Window, Windows
 from pmpp.runtime.check import as_integer, as_number
 
@@ -72,7 +72,7 @@ class Run(Transport):
     backend = "simulated"
     windows = True
 
-    def __init__(self, size: int, links: Links | None) -> None:
+    def __init__(self, size: int, links: Links | Nodes | None) -> None:
         self.traffic, self.owners, self.accesses = Traffic(size, links), Owners(), Windows(size)
         self.board = Switchboard(size, self.traffic.between)
         self.ready = collections.deque(range(size))
@@ -237,7 +237,7 @@ class Run(Transport):
             turn.release()
 
 
-def ranks(size: int, function: Callable, *args: typing.Any, links: Links | None = None) -> Results:
+def ranks(size: int, function: Callable, *args: typing.Any, links: Links | Nodes | None = None) -> Results:
     """Run ``function(group, *args)`` as each of ``size`` ranks, in this process.
 
     Args:
@@ -282,8 +282,8 @@ def ranks(size: int, function: Callable, *args: typing.Any, links: Links | None 
     size = as_integer("size", size, 1)
     if not callable(function):
         raise TypeError(f"function must be what every rank calls, was {type(function).__name__}")
-    if links is not None and not isinstance(links, Links):
-        raise TypeError(f"links must be Links(latency, bandwidth) or None, was {type(links).__name__}")
+    if links is not None and not isinstance(links, Links | Nodes):
+        raise TypeError(f"links must be Links(latency, bandwidth), Nodes or None, was {type(links).__name__}")
     if sys.platform == "emscripten":
         raise RuntimeError("ranks are threads, and a browser has none: run them with a Python of the computer")
     run, before = Run(size, links), random_states()

@@ -15,10 +15,10 @@ import numpy as np
 
 from pmpp.parallel import algorithms
 from pmpp.parallel.switchboard import POINT, Answers, Request
-from pmpp.runtime.check import as_number
+from pmpp.runtime.check import as_integer, as_number
 from pmpp.simt.observe.tables import Table
 
-__all__ = ["Links", "Report", "Traffic"]
+__all__ = ["Links", "Nodes", "Report", "Traffic"]
 
 ROWS = 24  # of links that a report prints
 
@@ -39,9 +39,39 @@ class Links:
         if not as_number("bandwidth", self.bandwidth, 0, dtype=np.float64):
             raise ValueError("bandwidth must be greater than 0 bytes a second, was 0")
 
-    def seconds(self, nbytes: int) -> float:
+    def seconds(self, nbytes: float) -> float:
         """The time of one message."""
         return self.latency + nbytes / self.bandwidth
+
+    def of(self, source: int, target: int) -> Links:
+        """The link from one rank to another: these."""
+        return self
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Machines with ``size`` ranks each, in the order of the ranks: links ``inside`` one, and ``between`` two of them.
+
+    Every rank has a link of its own out of its machine, as where each GPU has a network adapter.
+
+    >>> fast, slow = Links(1e-6, 100e9), Links(5e-6, 10e9)
+    >>> Nodes(4, fast, slow).of(3, 4).latency
+    5e-06
+    """
+
+    size: int
+    inside: Links
+    between: Links
+
+    def __post_init__(self) -> None:
+        as_integer("size", self.size, 1)
+        for name in ("inside", "between"):
+            if not isinstance(getattr(self, name), Links):
+                raise TypeError(f"{name} must be Links(latency, bandwidth), was {type(getattr(self, name)).__name__}")
+
+    def of(self, source: int, target: int) -> Links:
+        """The link from one rank to another."""
+        return self.inside if source // self.size == target // self.size else self.between
 
 
 class Traffic:
@@ -51,7 +81,7 @@ class Traffic:
     messages and its bytes; clocks: seconds by rank, which stay 0 without ``links``.
     """
 
-    def __init__(self, size: int, links: Links | None) -> None:
+    def __init__(self, size: int, links: Links | Nodes | None) -> None:
         self.links, self.clocks = links, [0.0] * size
         self.messages: collections.Counter[tuple[int, int]] = collections.Counter()
         self.nbytes: collections.Counter[tuple[int, int]] = collections.Counter()
@@ -90,7 +120,7 @@ class Traffic:
             self.kinds[self.kind][2] += nbytes
             if self.kind == "signal":  # which nobody waits for yet
                 continue
-            takes = self.links.seconds(nbytes) if self.links else 0.0
+            takes = self.links.of(source, target).seconds(nbytes) if self.links else 0.0
             begins = max(self._entered.get(rank, self.clocks[rank]) for rank in (source, target))
             ends.append((source, target, begins + takes))
         for source, target, end in ends:
@@ -102,11 +132,11 @@ class Traffic:
         self.nbytes[source, target] += nbytes
         counts = self.kinds.setdefault("write" if rank == source else "read", [0, 0, 0])
         counts[:] = counts[0] + 1, counts[1] + 1, counts[2] + nbytes
-        self.clocks[rank] += self.links.seconds(nbytes) if self.links else 0.0
+        self.clocks[rank] += self.links.of(source, target).seconds(nbytes) if self.links else 0.0
 
     def signal(self, group: str, source: int, target: int) -> None:
         """A signal is on its way; who sends it does not wait."""
-        takes = self.links.seconds(0) if self.links else 0.0
+        takes = self.links.of(source, target).seconds(0) if self.links else 0.0
         self.signals.setdefault((group, source, target), []).append(self.clocks[source] + takes)
 
     def wait(self, group: str, source: int, target: int) -> None:

@@ -427,3 +427,27 @@ def step_of_a_pipeline(draw: random.Random) -> Number:
         within=0.01,
         given={"stages": stages, "count": count, "forward": forward, "backward": backward},
     )
+
+
+@question("104_thousands_of_gpus")
+def checkpoints_of_many(draw: random.Random) -> Number:
+    """How often a training on many GPUs writes a checkpoint."""
+    gpus, years = draw.choice((1024, 2048, 4096, 8192, 16_384)), draw.choice((4, 5, 6, 8))
+    writes = draw.choice((20, 45, 60, 90, 120))
+    hours = years * 8766
+    between = hours * 3600 / gpus
+    return Number(
+        f"One GPU fails every {hours:,} hours on average. A training on {gpus:,} GPUs stops when any of them fails, and "
+        f"goes on from the last checkpoint. A checkpoint takes {writes} s. How many minutes should lie between two "
+        "checkpoints?",
+        (2 * writes * between) ** 0.5 / 60,
+        "min",
+        f"A failure comes every {shown(between / 60)} min. The loss w/t + t/(2T) is least at t = sqrt(2 w T).",
+        {
+            (2 * writes * hours * 3600) ** 0.5 / 60: "Any of the GPUs may fail, so failures come more often.",
+            (writes * between) ** 0.5 / 60: "A failure loses half an interval on average: there is a factor of 2.",
+            between / 60: "With one checkpoint between two failures half of all work is lost.",
+        },
+        within=0.02,
+        given={"gpus": gpus, "years": years, "writes": writes},
+    )
