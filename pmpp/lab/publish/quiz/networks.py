@@ -437,8 +437,8 @@ def checkpoints_of_many(draw: random.Random) -> Number:
     hours = years * 8766
     between = hours * 3600 / gpus
     return Number(
-        f"One GPU fails every {hours:,} hours on average. A training on {gpus:,} GPUs stops when any of them fails, and "
-        f"goes on from the last checkpoint. A checkpoint takes {writes} s. How many minutes should lie between two "
+        f"One GPU fails every {hours:,} hours on average. A training on {gpus:,} GPUs stops when any of them fails, "
+        f"and goes on from the last checkpoint. A checkpoint takes {writes} s. How many minutes should lie between two "
         "checkpoints?",
         (2 * writes * between) ** 0.5 / 60,
         "min",
