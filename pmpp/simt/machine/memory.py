@@ -271,8 +271,10 @@ def write(m: Machine, mask: Mask, storage: Storage, at: Value, value: Value, nam
 
 
 def _vector_positions(m: Machine, mask: Mask, array: Array, index: Value, name: str, line: int) -> tuple:
-    if array.dtype.itemsize not in (4, 8) or array.dtype.kind not in "iuf":
-        raise m.error(f"128-bit access takes 4- and 8-byte numbers; {name} holds {array.dtype}", line)
+    if (array.dtype.itemsize not in (4, 8) or array.dtype.kind not in "iuf") and array.dtype not in dtypes.SHORT_FLOATS:
+        raise m.error(
+            f"128-bit access takes 4- and 8-byte numbers, float16 and bfloat16; {name} holds {array.dtype}", line
+        )
     if not array.contiguous():
         raise m.error(f"128-bit access needs a contiguous array; {name} has strides {array.strides}", line)
     first, mask = aligned_position(m, mask, array, index, 16, name, line)
