@@ -10,7 +10,7 @@ import typing
 
 import numpy as np
 
-__all__ = ["BFLOAT16", "dtype_of"]
+__all__ = ["BFLOAT16", "dtype_of", "rounding"]
 
 try:
     from ml_dtypes import bfloat16
@@ -31,3 +31,20 @@ def dtype_of(dtype: typing.Any) -> np.dtype:
             raise TypeError("bfloat16 needs the package ml_dtypes, from which NumPy has it: pip install ml_dtypes")
         return BFLOAT16
     return np.dtype(dtype)
+
+
+# By dtype: the largest relative error of rounding to it, and the largest error where numbers are too small for that.
+_ROUNDING = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 2.0**-134), "float32": (2.0**-24, 2.0**-150)}
+
+
+def rounding(exact: typing.Any, dtype: typing.Any) -> typing.Any:
+    """The largest error of rounding numbers to float16, bfloat16 or float32 once, to the nearest: an array of float64.
+
+    It is half the distance of two neighbours: that of 1.0 and the next number for each element of the same size, and
+    half the smallest number above 0 for the smallest.
+
+    >>> rounding(np.array([1.0, 1000.0, 0.0]), "float16") == np.array([2**-11, 1000 * 2**-11, 2**-25])
+    array([ True,  True,  True])
+    """
+    relative, least = _ROUNDING[dtype_of(dtype).name]
+    return np.maximum(abs(exact.astype(np.float64)) * relative, least)
