@@ -10,7 +10,7 @@ import typing
 
 import numpy as np
 
-__all__ = ["BFLOAT16", "dtype_of", "rounding"]
+__all__ = ["BFLOAT16", "dtype_of", "known", "rounding"]
 
 try:
     from ml_dtypes import bfloat16
@@ -31,6 +31,15 @@ def dtype_of(dtype: typing.Any) -> np.dtype:
             raise TypeError("bfloat16 needs the package ml_dtypes, from which NumPy has it: pip install ml_dtypes")
         return BFLOAT16
     return np.dtype(dtype)
+
+
+def known(names: typing.Iterable[str]) -> list[np.dtype]:
+    """The dtypes of these names that NumPy has here: all, or all but bfloat16.
+
+    >>> known(("float32", "float16"))
+    [dtype('float32'), dtype('float16')]
+    """
+    return [dtype_of(name) for name in names if name != "bfloat16" or BFLOAT16 is not None]
 
 
 # By dtype: the largest relative error of rounding to it, and the largest error where numbers are too small for that.

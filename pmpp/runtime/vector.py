@@ -14,6 +14,7 @@ Inside a kernel, on both backends::
 - ``i`` is an integer element index into the flat storage, 64-bit once inside. The address of ``x`` plus ``i`` elements
   must be a multiple of 16 bytes: a GPU answers any other with an error that ends the process's use of the device.
 - ``values`` is a tuple; each value is converted to ``x``'s dtype as in ``x[i] = value``.
+- ``width128(x)`` is how many elements of ``x`` that are: 8, 4 or 2, a constant in the compiled kernel.
 
 Kernels store 16 bits and compute in 32::
 
@@ -36,14 +37,13 @@ import numpy as np
 
 from pmpp.runtime import device, dtypes
 
-# __getattr__ makes the three that the linter cannot see.
-__all__ = ["NAMES", "WIDTH", "load128", "numba_intrinsics", "store128", "widened", "width_of"]  # noqa: F822
+# __getattr__ makes the four that the linter cannot see.
+__all__ = ["NAMES", "WIDTH", "load128", "numba_intrinsics", "store128", "widened", "width128", "width_of"]  # noqa: F822
 
-NAMES = ("load128", "store128", "widened")
+NAMES = ("load128", "store128", "widened", "width128")
 # dtype name -> how many of its elements fill 16 bytes
 WIDTH = {"float32": 4, "int32": 4, "uint32": 4, "float64": 2, "int64": 2, "float16": 8, "bfloat16": 8}
-HAS_BFLOAT16 = dtypes.BFLOAT16 is not None
-_WIDTH = {dtypes.dtype_of(name): width for name, width in WIDTH.items() if name != "bfloat16" or HAS_BFLOAT16}
+_WIDTH = {dtype: 16 // dtype.itemsize for dtype in dtypes.known(WIDTH)}
 
 
 def width_of(dtype: np.dtype) -> int:
@@ -65,7 +65,7 @@ def numba_intrinsics() -> dict[str, Callable]:
 
     short, word = ir.IntType(16), ir.IntType(32)
 
-    def checked_width(name: str, array: types.Type, index: types.Type) -> int:
+    def checked_width(name: str, array: types.Type, index: types.Type = types.intp) -> int:
         if not isinstance(array, types.Array):
             raise TypingError(f"{name}: the first argument must be an array, was {array}")
         if plain(array.dtype) not in WIDTH:
@@ -148,7 +148,16 @@ def numba_intrinsics() -> dict[str, Callable]:
 
         return result(value), codegen
 
-    return {"load128": load128, "store128": store128, "widened": widened}
+    @intrinsic
+    def width128(typingctx, x):
+        width = checked_width("width128", x)
+
+        def codegen(context, builder, signature, args):
+            return context.get_constant(types.int64, width)
+
+        return types.int64(x), codegen
+
+    return {"load128": load128, "store128": store128, "widened": widened, "width128": width128}
 
 
 def __getattr__(name: str) -> typing.Any:

@@ -12,7 +12,7 @@ import pytest
 
 from pmpp import cuda
 from pmpp.runtime import device, dtypes, vector
-from pmpp.runtime.vector import load128, store128, widened
+from pmpp.runtime.vector import load128, store128, widened, width128
 
 FOUR = ["float32", "int32", "uint32"]
 TWO = ["float64", "int64"]
@@ -209,6 +209,20 @@ def of_float32(x, out):
 
 def widened_only(x, out):
     out[0] = widened(x)
+
+
+def its_width(x, out):
+    out[0] = width128(x)
+
+
+@pytest.mark.parametrize("dtype", FOUR + TWO + EIGHT)
+def test_the_width_is_a_constant(ptx, dtype):
+    x, out = zeros(16, dtype), np.zeros(1, np.int32)
+    text = ptx(its_width, x, out)
+    assert re.search(rf"mov\.u32 \s*%r\d+, {vector.width_of(x.dtype)};", text)
+    found = device.empty(1, np.int32)
+    cuda.jit(its_width)[1, 1](device.to_device(x), found)
+    assert device.to_host(found)[0] == vector.width_of(x.dtype)
 
 
 @pytest.mark.parametrize("cc", [(7, 5), (9, 0)])

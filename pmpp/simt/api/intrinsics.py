@@ -86,7 +86,7 @@ _NUMBA = {
     "numba.cuda.libdevice": "libdevice.", "numba.cuda._internal.cuda_fp16": "fp16.",
     "numba.cuda._internal.cuda_bf16": "bf16.", "numba.cuda.misc.special": "",
 }  # fmt: skip
-_TWINS = ("load128", "store128", "widened", "array_at", *matrix.MATRIX)
+_TWINS = ("load128", "store128", "widened", "width128", "array_at", *matrix.MATRIX)
 
 
 def device_path(thing: Any) -> str | None:
@@ -322,7 +322,16 @@ def _widened(f: Frame, call: Call, value: Any) -> Any:
     return parts if isinstance(value, tuple) else parts[0]
 
 
-_load128.counts_itself = _store128.counts_itself = _widened.counts_itself = True  # type: ignore[attr-defined]
+def _width128(f: Frame, call: Call, array: Any) -> Value:
+    if isinstance(array, Scattered):
+        return array.gather(f, lambda part: _width128(f, call, part))
+    if not isinstance(array, Array):
+        raise TypeError(f"width128 takes an array, not {kind_of(array)}")
+    return np.int64(memory.vector_width(f.m, array, call.name, call.line))
+
+
+_load128.counts_itself = _store128.counts_itself = True  # type: ignore[attr-defined]
+_widened.counts_itself = _width128.counts_itself = True  # type: ignore[attr-defined]
 
 
 # -- integer and float instructions ----------------------------------------------------------------------------------
@@ -402,7 +411,8 @@ DEVICE: dict[str, Callable] = {
     **warp.WARP_OPERATIONS,
     **{f"atomic.{name}": _atomic(name, 1) for name in atomics.ATOMIC if name != "cas"},
     "atomic.cas": _atomic("cas", 2), "atomic.compare_and_swap": _compare_and_swap,
-    "load128": _load128, "store128": _store128, "widened": _widened, "array_at": addresses.array_at,
+    "load128": _load128, "store128": _store128, "widened": _widened, "width128": _width128,
+    "array_at": addresses.array_at,
     "popc": _popc, "clz": _clz, "brev": _brev, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
     **libdevice.LIBDEVICE, **float16.FP16, **bfloat16.BF16, **cache_hints.HINTS, **vectors.VECTORS, **matrix.MATRIX,
 }  # fmt: skip
