@@ -10,7 +10,7 @@ import typing
 
 import numpy as np
 
-__all__ = ["BFLOAT16", "dtype_of", "known", "rounding"]
+__all__ = ["BFLOAT16", "dtype_of", "held", "known", "rounding"]
 
 try:
     from ml_dtypes import bfloat16
@@ -57,3 +57,13 @@ def rounding(exact: typing.Any, dtype: typing.Any) -> typing.Any:
     """
     relative, least = _ROUNDING[dtype_of(dtype).name]
     return np.maximum(abs(exact.astype(np.float64)) * relative, least)
+
+
+def held(exact: np.ndarray, dtype: typing.Any) -> np.ndarray:
+    """Exact numbers in float64 as a dtype can hold them: what rounding makes infinite is infinite, the rest exact.
+
+    >>> held(np.array([65504.0, 1e5]), "float16")
+    array([65504.,    inf])
+    """
+    with np.errstate(over="ignore"):
+        return np.where(np.isinf(exact.astype(dtype_of(dtype))), np.copysign(np.inf, exact), exact)
