@@ -10,7 +10,7 @@ import typing
 
 import numpy as np
 
-__all__ = ["BFLOAT16", "dtype_of", "held", "known", "rounding"]
+__all__ = ["BFLOAT16", "dtype_of", "held", "is_bfloat16", "known", "rounding"]
 
 try:
     from ml_dtypes import bfloat16
@@ -31,6 +31,15 @@ def dtype_of(dtype: typing.Any) -> np.dtype:
             raise TypeError("bfloat16 needs the package ml_dtypes, from which NumPy has it: pip install ml_dtypes")
         return BFLOAT16
     return np.dtype(dtype)
+
+
+def is_bfloat16(dtype: np.dtype) -> bool:
+    """Whether a dtype is bfloat16.
+
+    >>> is_bfloat16(np.dtype(np.float16))
+    False
+    """
+    return BFLOAT16 is not None and dtype == BFLOAT16
 
 
 def known(names: typing.Iterable[str]) -> list[np.dtype]:
