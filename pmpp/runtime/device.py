@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pmpp.runtime import foreign, gpu, translate
-from pmpp.runtime.dtypes import BFLOAT16, dtype_of
+from pmpp.runtime.dtypes import BFLOAT16, dtype_of, is_bfloat16
 
 __all__ = [
     "Backend",
@@ -241,10 +241,20 @@ def to_device(x: npt.ArrayLike, *, stream: typing.Any = 0) -> typing.Any:
     """A device array with a copy of ``x``, a NumPy array (or what ``numpy.asarray`` takes)."""
     x, stream = np.asarray(x), as_stream(stream)
     if not on_gpu() or not x.flags.c_contiguous or not x.size or x.dtype.hasobject:
-        return backend().cuda.to_device(x, stream=stream)
+        return _sent(x, stream)
     array = empty(x.shape, x.dtype, stream=stream)
     array.copy_to_device(x, stream=stream)
     return array
+
+
+def _sent(x: np.ndarray, stream: typing.Any) -> typing.Any:
+    """What ``cuda.to_device`` makes of an array of the host. Of bfloat16 Numba can only send the bits."""
+    if not on_gpu() or not is_bfloat16(x.dtype):
+        return backend().cuda.to_device(x, stream=stream)
+    from pmpp.runtime.array import Array, adopted, layout
+
+    bits = adopted(backend().cuda.to_device(x.view(np.uint16), stream=stream))
+    return Array.at(bits.pointer, layout(bits.shape, bits.strides, x.dtype, current()), bits.owner)
 
 
 def to_host(x: typing.Any) -> np.ndarray:
@@ -386,7 +396,7 @@ def as_input(
             _check(name, x, dtypes, ndim, shape, layout)
             if layout == "any":
                 x = np.ascontiguousarray(x)  # the transfer copies in any case, and can only copy what is contiguous
-            return backend().cuda.to_device(_without_stride_0(x), stream=as_stream(stream))
+            return _sent(_without_stride_0(x), as_stream(stream))
         take = _taker_of(type(x))
     array = take(name, x, stream)
     asked = getattr(array, "form", None), dtypes, ndim, layout

@@ -378,7 +378,7 @@ def test_tensors_of_16_bits_are_taken_where_they_are(dtype):
     x = zeros(0, dtype)
     given = torch.arange(24, device="cuda").to(getattr(torch, dtype))
     for tensor in (given, given.reshape(4, 6), given[:0]):
-        taken = device.as_input("x", tensor, dtypes=EIGHT[:1] if dtype == "float16" else dtype)
+        taken = device.as_input("x", tensor, dtypes=tuple(EIGHT))
         assert (taken.dtype, taken.shape) == (x.dtype, tuple(tensor.shape))
         assert not taken.size or device.address(taken) == tensor.data_ptr()
     out = torch.empty_like(given)

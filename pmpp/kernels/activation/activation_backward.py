@@ -20,6 +20,7 @@ from pmpp.kernels.activation.ladder import (
     DTYPES,
     FUNCTIONS,
     GELU,
+    GELU_TANH,
     LEAKY_RELU,
     NAMES,
     RELU,
@@ -115,7 +116,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
             made[f"{dtype}, relu"] = normal(2 * tile + 3).astype(dtype), normal(2 * tile + 3).astype(dtype), "relu"
             for function in NAMES[1:]:
                 x = np.append(np.linspace(-12, 12, 301), extremes).astype(dtype)
-                made[f"{dtype}, {function}"] = normal(x.size).astype(dtype), x, function
+                made[f"{dtype}, {function}, extremes"] = normal(x.size).astype(dtype), x, function
             for place, shape in enumerate(shapes.values()):
                 dy, x, bias = (normal(*one).astype(dtype) for one in (shape, shape, shape[1:2]))
                 made[f"{dtype}, {shape}, bias"] = dy, x, NAMES[(place + number) % 7], bias
@@ -361,8 +362,31 @@ def elementwise(p):
 def back_vector(function, dy, v, slope):
     """`back` of four or of eight numbers."""
     if len(v) == 8:
-        return back_four(function, dy[:4], v[:4], slope) + back_four(function, dy[4:], v[4:], slope)
+        return back_eight(function, dy, v, slope)
     return back_four(function, dy, v, slope)
+
+
+@cuda.jit(device=True)
+def back_eight(function, dy, v, slope):
+    """One branch for all eight: `back_twice` is given a constant, and what it computes can overlap."""
+    if function == RELU:
+        return back_twice(RELU, dy, v, slope)
+    if function == LEAKY_RELU:
+        return back_twice(LEAKY_RELU, dy, v, slope)
+    if function == SIGMOID:
+        return back_twice(SIGMOID, dy, v, slope)
+    if function == TANH:
+        return back_twice(TANH, dy, v, slope)
+    if function == SILU:
+        return back_twice(SILU, dy, v, slope)
+    if function == GELU:
+        return back_twice(GELU, dy, v, slope)
+    return back_twice(GELU_TANH, dy, v, slope)
+
+
+@cuda.jit(device=True)
+def back_twice(function, dy, v, slope):
+    return back_four(function, dy[:4], v[:4], slope) + back_four(function, dy[4:], v[4:], slope)
 
 
 @cuda.jit(device=True)

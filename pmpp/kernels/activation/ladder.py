@@ -256,8 +256,31 @@ def elementwise(p):
 def activate_vector(function, v, slope):
     """The function of four or of eight numbers."""
     if len(v) == 8:
-        return activate_four(function, v[:4], slope) + activate_four(function, v[4:], slope)
+        return activate_eight(function, v, slope)
     return activate_four(function, v, slope)
+
+
+@cuda.jit(device=True)
+def activate_eight(function, v, slope):
+    """One branch for all eight: `activate_twice` is given a constant, and what it computes can overlap."""
+    if function == RELU:
+        return activate_twice(RELU, v, slope)
+    if function == LEAKY_RELU:
+        return activate_twice(LEAKY_RELU, v, slope)
+    if function == SIGMOID:
+        return activate_twice(SIGMOID, v, slope)
+    if function == TANH:
+        return activate_twice(TANH, v, slope)
+    if function == SILU:
+        return activate_twice(SILU, v, slope)
+    if function == GELU:
+        return activate_twice(GELU, v, slope)
+    return activate_twice(GELU_TANH, v, slope)
+
+
+@cuda.jit(device=True)
+def activate_twice(function, v, slope):
+    return activate_four(function, v[:4], slope) + activate_four(function, v[4:], slope)
 
 
 @cuda.jit(device=True)
@@ -290,8 +313,17 @@ def add_bias(v, i, bias, inner):
     Each channel has ``inner`` neighbours at a time.
     """
     if len(v) == 8:
-        return add_bias_to_four(v[:4], i, bias, inner) + add_bias_to_four(v[4:], i + 4, bias, inner)
+        return add_bias_to_eight(v, i, bias, inner)
     return add_bias_to_four(v, i, bias, inner)
+
+
+@cuda.jit(device=True)
+def add_bias_to_eight(v, i, bias, inner):
+    plane = np.int64(np.uint64(i) // np.uint64(inner))
+    if i - plane * inner + 8 <= inner:
+        b = widened(bias[np.int64(np.uint64(plane) % np.uint64(bias.size))])
+        return v[0] + b, v[1] + b, v[2] + b, v[3] + b, v[4] + b, v[5] + b, v[6] + b, v[7] + b
+    return add_bias_to_four(v[:4], i, bias, inner) + add_bias_to_four(v[4:], i + 4, bias, inner)
 
 
 @cuda.jit(device=True)
