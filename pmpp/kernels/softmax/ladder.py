@@ -20,6 +20,7 @@ from pmpp import cuda
 from pmpp.kernels.common import block_max, block_sum, blocks
 from pmpp.kernels.softmax.rows import (
     BLOCK,
+    DEEP,
     FILL,
     HELD,
     MEMBERS,
@@ -32,6 +33,7 @@ from pmpp.kernels.softmax.rows import (
     blocks_kernel,
     elements_kernel,
     empty_kernel,
+    held_columns_kernel,
     join,
     lanes_kernel,
     rows_kernel,
@@ -389,9 +391,12 @@ def columns_kernel(x, out, none, log):
     highests, totals = cuda.shared.array(1024, x.dtype), cuda.shared.array(1024, x.dtype)
     highests[ty * cuda.blockDim.x + tx], totals[ty * cuda.blockDim.x + tx] = best, added
     cuda.syncthreads()
-    best, added = none
-    for part in range(tx, cuda.blockDim.x * cuda.blockDim.y, cuda.blockDim.x):
-        best, added = join(best, added, highests[part], totals[part])
+    if ty == 0:  # one thread joins the parts of a row, for all
+        for part in range(tx + cuda.blockDim.x, cuda.blockDim.x * cuda.blockDim.y, cuda.blockDim.x):
+            best, added = join(best, added, highests[part], totals[part])
+        highests[tx], totals[tx] = best, added
+    cuda.syncthreads()
+    best, added = highests[tx], totals[tx]
     if row < count:
         for i in range(ty, x.shape[1], cuda.blockDim.y):
             out[a, i, b] = share(x[a, i, b], best, added, log)
@@ -478,6 +483,24 @@ def plan(rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors
     return Plan("blocks", rows * parts, MEMBERS, sizes, slots=1 + rows * parts)
 
 
+@functools.lru_cache(maxsize=1024)
+def columns_plan(columns: int, n: int, inner: int, multiprocessors: int) -> Plan | None:
+    """Which threads hold ``columns`` of n elements that lie ``inner`` apart; None if the columns do not fit.
+
+    >>> columns_plan(298 * 319, 166, 319, 132).block
+    (32, 11)
+    """
+    if columns >= 2**32 or n > 32 * DEEP:
+        return None
+    height = blocks(n, 16 if n <= 16 * 32 else DEEP)
+    if blocks(columns, 32) < 4 * multiprocessors:  # few columns: more threads for each
+        height = max(height, min(32, blocks(n, 4)))
+    depth = blocks(n, height)
+    height = blocks(n, depth)  # so that each thread has an element
+    width = 32 * max(1, 8 // height)
+    return Plan("columns", blocks(columns, width), (width, height), (columns, n, inner, (0,) * depth))
+
+
 @rung(
     rows_kernel,
     elements_kernel,
@@ -485,6 +508,7 @@ def plan(rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors
     block_kernel,
     blocks_kernel,
     empty_kernel,
+    held_columns_kernel,
     columns_kernel,
     part_kernel,
     whole_kernel,
@@ -506,7 +530,10 @@ def vectorised(p):
     multiprocessors = limits["multiprocessors"]
     resident = multiprocessors * limits["max_threads_per_multiprocessor"]
     shift = max(x_at, out_at)
-    how = plan(p.rows, n, width, shift, x_at == out_at, multiprocessors, resident) if inner == 1 else None
+    if inner == 1:
+        how = plan(p.rows, n, width, shift, x_at == out_at, multiprocessors, resident)
+    else:
+        how = columns_plan(p.rows, n, inner, multiprocessors)
     if how is None:
         columns.launch(p)
         return
@@ -517,6 +544,8 @@ def vectorised(p):
         elements_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log)
     elif how.holder == "lanes":
         lanes_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log)
+    elif how.holder == "columns":
+        held_columns_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log)
     elif how.holder == "block":
         block_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log)
     else:

@@ -20,6 +20,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, block_max, block_sum
+from pmpp.kernels.common.reductions import NO_MAX
 from pmpp.runtime.vector import load128, store128
 
 BLOCK = 256  # threads a block, where nothing else is said
@@ -346,3 +347,68 @@ def elements_kernel(x, out, n, levels, together, like, none, log):
         i = first + r * step
         if i < end:
             out[np.uint64(i)] = values[r] - math.log(total) if log else powers[r] * (np.float32(1) / total)
+
+
+# ------------------------------------------------------------------------------------------------------- columns
+#
+# Along another axis than the last, the elements of a row lie ``inner`` apart. Neighbouring threads hold neighbouring
+# columns, and the threads of a column hold ``depth`` elements of it each, or one less. ``depth`` is a tuple like
+# ``like``. All loads of a thread are made before the first value is used.
+
+DEEP = 32  # elements of a column, at most, that a thread keeps
+
+
+@cuda.jit(device=True)
+def largest_beside(value, cells):
+    """The largest of the values of all threads that hold a column."""
+    tx, width = cuda.threadIdx.x, cuda.blockDim.x
+    if cuda.blockDim.y > 1:
+        cells[cuda.threadIdx.y * width + tx] = value
+        cuda.syncthreads()
+        for part in range(tx, width * cuda.blockDim.y, width):
+            value = max(value, cells[part])
+    return value
+
+
+@cuda.jit(device=True)
+def sum_beside(value, cells, none):
+    """The sum of the values of all threads that hold a column, in the same order in each."""
+    tx, width = cuda.threadIdx.x, cuda.blockDim.x
+    if cuda.blockDim.y > 1:
+        cells[cuda.threadIdx.y * width + tx] = value
+        cuda.syncthreads()
+        value = none.total
+        for part in range(tx, width * cuda.blockDim.y, width):
+            value += cells[part]
+    return value
+
+
+@cuda.jit(max_registers=64)
+def held_columns_kernel(x, out, columns, n, inner, depth, like, none, log):
+    values, ty, height = cuda.local.array(DEEP, x.dtype), cuda.threadIdx.y, cuda.blockDim.y
+    column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    a = np.uint32(min(column, columns - 1)) // np.uint32(inner)  # threads beyond the last column take it again
+    first = np.int64(a) * (n - 1) * inner + min(column, columns - 1) + ty * inner
+    last, end = len(depth) - 1, ty + (len(depth) - 1) * height  # of all elements, only the last may not be there
+    for k in range(last):
+        values[k] = x[np.uint64(first + k * height * inner)]
+    value = x[np.uint64(first + min(last * height, n - 1 - ty) * inner)]
+    values[last] = value if end < n else NO_MAX
+    best = none.highest
+    for k in range(len(depth)):
+        best = max(best, values[k])
+    best = largest_beside(best, cuda.shared.array(1024, x.dtype))
+    total = none.total
+    for k in range(len(depth)):
+        e = power(values[k] - best, like)
+        total += e
+        values[k] = values[k] if log else e
+    total = sum_beside(total, cuda.shared.array(1024, x.dtype), none)
+    scale = math.log(total) if log else np.float32(1) / total
+    for k in range(len(depth)):
+        values[k] = values[k] - best - scale if log else values[k] * scale
+    if column < columns:
+        for k in range(last):
+            out[np.uint64(first + k * height * inner)] = values[k]
+        if end < n:
+            out[np.uint64(first + last * height * inner)] = values[last]
