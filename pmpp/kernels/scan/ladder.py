@@ -20,24 +20,27 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.reduction.ladder import MAX, SUM, combine, warp_combine
-from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, look_back_words, next_tile, publish, publish_word
+from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, look_back_words, next_tile, publish, publish_words
 from pmpp.kernels.scan.tile import (
     BLOCK,
     COARSE,
+    HELD,
     SLOTS,
     TILE,
-    load_four_rows,
+    VECTORS,
+    load_rows,
     load_tile,
     scan_block,
-    scan_four,
+    scan_row,
     scan_run,
     scan_warps,
-    store_four,
+    store_row,
     store_tile,
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
 from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import width_of
 
 DTYPES = ("float32", "float64", "int32", "int64")
 OPERATORS = {"sum": SUM, "max": MAX}
@@ -45,9 +48,7 @@ TWICE = 2 * BLOCK  # elements per block, in `brent_kung`
 # Threads per block in the last rung. With more, tiles are larger, so fewer tiles look back. With fewer, a barrier waits
 # for fewer warps. No record compares other numbers.
 VECTOR_BLOCK = 512
-# 128-bit vectors per thread. More keep more bytes in flight, and take more registers. `scan_rows` is written for four.
-VECTORS = 4
-VECTOR_TILE = VECTOR_BLOCK * VECTORS * 4  # a vector is 4 elements of 32 bits
+VECTOR_TILE = VECTOR_BLOCK * VECTORS * 4  # elements of 32 bits, 4 in a vector; half as many of 64 bits
 
 
 def reference(x: np.ndarray, op: str = "sum", *, exclusive: bool = False) -> np.ndarray:
@@ -366,12 +367,12 @@ def clear_kernel(words):
         words[i] = 0
 
 
-def words_for(tiles: int, stream: typing.Any) -> typing.Any:
-    """64-bit words: the first counts the tiles handed out, then each tile has one. All are 0, which means NOTHING.
+def words_for(tiles: int, stream: typing.Any, each: int = 1) -> typing.Any:
+    """64-bit words: the first counts the tiles handed out, then each tile has ``each``. All are 0: NOTHING.
 
     A single tile uses none, so they are not set.
     """
-    words = device.empty(tiles + 1, np.int64, stream=stream)
+    words = device.empty(each * tiles + 1, np.int64, stream=stream)
     if tiles > 1:
         clear_kernel[blocks(words.size, BLOCK), BLOCK, stream](words)
     return words
@@ -416,59 +417,54 @@ def single_pass(p):
 
 
 @cuda.jit(device=True, forceinline=True)
-def scan_rows(x, out, words, op, identity, exclusive, aligned):
-    """Each warp scans four rows of 128 elements in registers, and stores one number in shared memory."""
-    tile = next_tile(words, cuda.shared.array(1, np.int64))
-    whole = aligned and (tile + 1) * VECTOR_TILE <= x.size
-    i = tile * VECTOR_TILE + cuda.threadIdx.x // 32 * (128 * VECTORS) + 4 * cuda.laneid
-    a, b, c, d = load_four_rows(x, i, identity, whole)
-    a, end_a = scan_four(op, identity, a)
-    b, end_b = scan_four(op, end_a, b)
-    c, end_c = scan_four(op, end_b, c)
-    d, end_d = scan_four(op, end_c, d)
-    before, total = scan_warps(op, identity, end_d, cuda.shared.array(SLOTS, out.dtype))
+def scan_rows(x, out, words, op, identity, exclusive, aligned, like, wide):
+    """Each warp scans four rows of 32 vectors in registers, and stores one number in shared memory."""
+    values = cuda.local.array(HELD, wide.dtype)
+    tile, row = next_tile(words, cuda.shared.array(1, np.int64)), 32 * len(like)
+    first = tile * (VECTOR_BLOCK * VECTORS * len(like))
+    whole = aligned and first + VECTOR_BLOCK * VECTORS * len(like) <= x.size
+    i = first + cuda.threadIdx.x // 32 * (row * VECTORS) + len(like) * cuda.laneid
+    load_rows(values, x, i, identity, whole, like)
+    end = identity
+    for k in range(VECTORS):
+        end = scan_row(values, k, op, end, like, wide)
+    before, total = scan_warps(op, identity, end, cuda.shared.array(SLOTS, wide.dtype))
 
-    # The total of this tile, the total of all before it, and the total up to its end. The shared array casts them back
-    # to x's dtype: in Numba the sum of two int32 is an int64, which leaves no room in the word for the state.
-    tiles = cuda.shared.array(3, out.dtype)
-    if cuda.threadIdx.x < 32:
-        if cuda.threadIdx.x == 0:
-            tiles[0] = total
-            publish_word(words, tile, PARTIAL, tiles[0])
-        earlier = look_back_words(words, tile, op, identity, out)
-        if cuda.threadIdx.x == 0:
-            tiles[1] = earlier
-            tiles[2] = combine(op, earlier, total)
-            publish_word(words, tile, COMPLETE, tiles[2])
-    cuda.syncthreads()
-    before = combine(op, tiles[1], before)
-    store_four(out, i, op, before, before, a, exclusive, whole)
-    store_four(out, i + 128, op, before, combine(op, before, end_a), b, exclusive, whole)
-    store_four(out, i + 256, op, before, combine(op, before, end_b), c, exclusive, whole)
-    store_four(out, i + 384, op, before, combine(op, before, end_c), d, exclusive, whole)
+    if cuda.threadIdx.x == 0:
+        publish_words(words, tile, PARTIAL, total, like)
+    earlier = look_back_words(words, tile, op, identity, like, wide)
+    if cuda.threadIdx.x == 0:
+        publish_words(words, tile, COMPLETE, wide.dtype.type(combine(op, earlier, total)), like)
+    before = wide.dtype.type(combine(op, earlier, before))
+    begin = before
+    for k in range(VECTORS):
+        begin = store_row(values, k, out, i + k * row, op, before, begin, exclusive, whole, like)
 
 
-@cuda.jit
-def vectorised_kernel(x, out, words, op, identity, exclusive, aligned):
+@cuda.jit(max_registers=40)  # for three blocks of 512 threads on a multiprocessor
+def vectorised_kernel(x, out, words, op, identity, exclusive, aligned, like, wide):
     if op == SUM:  # the operator is a constant in each call, so the compiled code does not test it for each element
-        scan_rows(x, out, words, SUM, identity, exclusive, aligned)
+        scan_rows(x, out, words, SUM, identity, exclusive, aligned, like, wide)
     else:
-        scan_rows(x, out, words, MAX, identity, exclusive, aligned)
+        scan_rows(x, out, words, MAX, identity, exclusive, aligned, like, wide)
 
 
-@rung(clear_kernel, vectorised_kernel, single_pass_kernel)
+LIKE = {width: (0,) * width for width in (2, 4)}  # the same tuples in each call: a launch remembers what they are
+
+
+@rung(clear_kernel, vectorised_kernel)
 def vectorised(p):
-    """Four 128-bit loads per thread are in flight at once, and what a tile publishes fits into one word.
+    """Four 128-bit loads per thread are in flight at once, and what a tile publishes fits into one word, or two.
 
-    Elements of 64 bits leave no room for the state beside them, so float64 and int64 go to `single_pass`.
+    An element of 64 bits leaves no room for the state beside it, so each of its halves has a word with the state.
     """
-    if p.x.dtype.itemsize == 8:
-        single_pass.launch(p)
-        return
-    tiles = blocks(p.x.size, VECTOR_TILE)
-    words = words_for(tiles, p.stream)
+    like = LIKE[width_of(p.x.dtype)]
+    tiles = blocks(p.x.size, VECTOR_BLOCK * VECTORS * len(like))
+    words = words_for(tiles, p.stream, 4 // len(like))
     aligned = device.address(p.x) % 16 == 0
-    vectorised_kernel[tiles, VECTOR_BLOCK, p.stream](p.x, p.result, words, p.op, p.identity, p.exclusive, aligned)
+    vectorised_kernel[tiles, VECTOR_BLOCK, p.stream](
+        p.x, p.result, words, p.op, p.identity, p.exclusive, aligned, like, p.x
+    )
 
 
 LADDER = (kogge_stone, brent_kung, coarsened, shuffle, hierarchical, single_pass, vectorised)
