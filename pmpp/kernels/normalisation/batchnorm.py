@@ -48,7 +48,7 @@ from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_number
 from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, widened, width_of
+from pmpp.runtime.vector import widened, width_of
 
 BLOCK = 256  # threads per block
 
@@ -526,9 +526,7 @@ def vectorised(p):
     else:
         head, tail, _ = vector_span(x, out)
         grid = max(1, blocks(tail - head, FLAT * BLOCK))
-        flat_kernel[grid, BLOCK, stream](
-            x, shape, head, tail, LIKE[most_wide], affine, p.moments, p.epilogue, out
-        )
+        flat_kernel[grid, BLOCK, stream](x, shape, head, tail, LIKE[most_wide], affine, p.moments, p.epilogue, out)
 
 
 LADDER = (two_pass, welford, split, fused, vectorised)

@@ -106,8 +106,8 @@ def arguments(x, weight, bias, eps=1e-5, *, return_moments=False, out=None, stre
         eps: what is added to the variance, 0 or more.
         return_moments: True to return (out, mean, invstd): also the mean of each row and 1 / sqrt(var + eps), device
             arrays of float32 and shape (M,). `layer_norm_backward` takes them.
-        out: a device array of the shape and dtype of ``x`` in C order, apart from the others in memory, or None to allocate
-            one.
+        out: a device array of the shape and dtype of ``x`` in C order, apart from the others in memory, or None to
+            allocate one.
         stream: the stream to work on.
 
     Returns ``out``, or (out, mean, invstd), without waiting for the work to be done. Mean and variance are those of the
@@ -467,8 +467,8 @@ def plan(rows: int, columns: int, width: int, multiprocessors: int) -> Kept | Sp
     # With a warp for each row, 8 rows are a block of 256 threads. A crowd has such a block for each multiprocessor.
     # With fewer rows there is room for more threads.
     crowd = rows >= 8 * multiprocessors
-    # Units per thread, if the row is short. In a crowd as many vectors as SHORT has room for, or 8 values: several loads
-    # in flight. Otherwise 1 vector or 4 values: more threads share a row, and each has less to do.
+    # Units per thread, if the row is short. In a crowd as many vectors as fill SHORT, or 8 values: several loads in
+    # flight. Otherwise 1 vector or 4 values: more threads share a row, and each has less to do.
     few = SHORT // max(width, 2) if crowd else 1 if width > 1 else SHORT // 4
     if units <= LARGEST * most:
         short = units <= few * (32 if crowd else LARGEST)

@@ -234,9 +234,10 @@ def centre_and_scale(channel, first, training, partials, affine, moments, runnin
 # ------------------------------------------------------------------------------ the values of a channel, many at a time
 #
 # `x` is flat, of shape images x channels x inner: a channel has `inner` values in each image. A unit is one value, or
-# a vector of 16 bytes: `like` is a tuple as long as a unit has values. A thread has the units `first`, `first` + the block's width, and so on. It finds the first by a
-# division, and each further one by a step without a division. Units of a channel are counted in int32: Numba makes an
-# int64 of any sum of integers, and a GPU needs two instructions for each addition of those.
+# a vector of 16 bytes: `like` is a tuple as long as a unit has values. A thread has the units `first`, `first` + the
+# block's width, and so on. It finds the first by a division, and each further one by a step without a division. Units
+# of a channel are counted in int32: Numba makes an int64 of any sum of integers, and a GPU needs two instructions for
+# each addition of those.
 
 
 @cuda.jit(device=True)
@@ -309,7 +310,8 @@ def store_vector(values, place, out, i, like):
     """Store a vector of ``values``, from ``place`` on. Eight are rounded to 16 bits here."""
     four = values[place], values[place + 1], values[place + 2], values[place + 3]
     if len(like) == 8:
-        store128(out, i, four + (values[place + 4], values[place + 5], values[place + 6], values[place + 7]))
+        rest = values[place + 4], values[place + 5], values[place + 6], values[place + 7]
+        store128(out, i, four + rest)
     else:
         store128(out, i, four)
 

@@ -1,7 +1,8 @@
 """Parts of rows, for `pmpp.kernels.softmax`: maximum and sum over several threads, and rows kept in registers.
 
 A part of a row is held by a group of threads, its members: a few lanes, or a block. Each member has ``held`` vectors of
-16 bytes, at most HELD, or half as many of 16-bit numbers. Some have one element more, because a part need not begin or end at a multiple of 16 bytes.
+16 bytes, at most HELD, or half as many of 16-bit numbers. Some have one element more, because a part need not begin or
+end at a multiple of 16 bytes.
 ``first`` and ``count`` say where in the flat ``x`` the part lies. ``shift`` is how many elements after a multiple of 16
 bytes ``x`` begins.
 
@@ -160,7 +161,8 @@ def store_vector(out, i, values, k, like):
         store128(out, i, (values[k], values[k + 1], values[k + 2], values[k + 3]))
     elif len(like) == 8:
         four = values[k], values[k + 1], values[k + 2], values[k + 3]
-        store128(out, i, four + (values[k + 4], values[k + 5], values[k + 6], values[k + 7]))
+        rest = values[k + 4], values[k + 5], values[k + 6], values[k + 7]
+        store128(out, i, four + rest)
     else:
         store128(out, i, (values[k], values[k + 1]))
 
