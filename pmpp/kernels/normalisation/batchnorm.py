@@ -32,7 +32,6 @@ from pmpp.kernels.normalisation.moments import (
     f0,
     keep,
     load_chunk,
-    load_vector,
     merge,
     merge_parts,
     of_channel,
@@ -48,7 +47,7 @@ from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_number
 from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import widened, width_of
+from pmpp.runtime.vector import load128, widened, width_of
 
 BLOCK = 256  # threads per block
 
@@ -446,27 +445,30 @@ def channel_kernel(x, shape, like, depth, affine, running, epilogue, out):
 @cuda.jit
 def flat_kernel(x, shape, head, tail, like, affine, moments, epilogue, out):
     """Normalise ``x`` in the order of memory. x[head:tail] are whole vectors, which may lie in several channels."""
-    (_, channels, inner), width = shape, len(like)
-    thread, begin = np.int32(cuda.threadIdx.x), head + cuda.blockIdx.x * np.int64(FLAT * BLOCK)
+    _, channels, inner = shape
+    begin = head + cuda.blockIdx.x * np.int64(FLAT * BLOCK)
+    first, step = np.int32(len(like) * cuda.threadIdx.x), len(like) * BLOCK
     values = cuda.local.array(FLAT, np.float32)
     if head < tail:
-        for k in range(FLAT // width):
-            load_vector(values, width * k, x, min(begin + width * (thread + k * BLOCK), tail - width), True, like)
+        for k in range(FLAT // len(like)):
+            v = widened(load128(x, min(begin + first + k * step, tail - len(like))))
+            for e in range(len(like)):
+                values[len(like) * k + e] = v[e]
         plane = begin // inner
         first_c, first_r = plane % channels, begin - plane * inner  # of the block's first value: 64-bit, but once
-        for k in range(FLAT // width):
-            i = width * (thread + k * BLOCK)
-            planes, r = divided(first_r + i, inner)
+        for k in range(FLAT // 4):
+            planes, r = divided(first_r + first + 4 * k // len(like) * step + 4 * k % len(like), inner)
             c = divided(first_c + planes, channels)[1]
             mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
-            for j in range(width):
+            for e in range(4):
                 if r == inner:  # the next plane begins here
                     r, c = np.int32(0), np.int32(c + 1 if c + 1 < channels else 0)
                     mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
-                values[width * k + j] = rectified((values[width * k + j] - mean) * scale + bias, epilogue.relu)
+                values[4 * k + e] = rectified((values[4 * k + e] - mean) * scale + bias, epilogue.relu)
                 r = np.int32(r + 1)
-            if begin + i < tail:
-                store_vector(values, width * k, out, begin + i, like)
+        for k in range(FLAT // len(like)):
+            if begin + first + k * step < tail:
+                store_vector(values, len(like) * k, out, begin + first + k * step, like)
     for outside in range(cuda.grid(1), head + x.size - tail, cuda.gridsize(1)):
         i = outside if outside < head else outside - head + tail
         mean, scale, bias = of_channel(i // inner % channels, affine, moments, epilogue.eps)
