@@ -389,7 +389,7 @@ def combine_tile(x, op, identity, head, tail, width):
     return total
 
 
-@cuda.jit
+@cuda.jit(max_registers=32)  # for two blocks of 1024 threads on a multiprocessor
 def vectorised_kernel(x, out, op, identity, head, tail, width):
     total = combine_tile(x, op, identity, head, tail, width)
     total = block_combine(op, total, cuda.shared.array(32, out.dtype))
@@ -411,7 +411,7 @@ def vectorised(p):
     vectorised_kernel[grid, BLOCK, p.stream](p.x, p.result, p.op, p.identity, head, tail, width)
 
 
-@cuda.jit
+@cuda.jit(max_registers=32)  # as above
 def deterministic_kernel(x, out, wide, op, identity, head, tail, width):
     """``wide``: an array of the dtype that is combined in, of which only the dtype counts."""
     total = combine_tile(x, op, identity, head, tail, width)

@@ -39,10 +39,12 @@ from pmpp.kernels.scan.tile import (
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import width_of
+from pmpp.runtime.vector import widened, width_of
 
-DTYPES = ("float32", "float64", "int32", "int64")
+DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16")
+SHORT = DTYPES[4:]  # combined in float32, and rounded once
 OPERATORS = {"sum": SUM, "max": MAX}
 TWICE = 2 * BLOCK  # elements per block, in `brent_kung`
 # Threads per block in the last rung. With more, tiles are larger, so fewer tiles look back. With fewer, a barrier waits
@@ -58,14 +60,14 @@ def reference(x: np.ndarray, op: str = "sum", *, exclusive: bool = False) -> np.
     """
     running = identity_of(op, x.dtype)
     if op == "sum":
-        running = np.float64(0) if x.dtype.kind == "f" else np.int64(0)
+        running = np.int64(0) if x.dtype.kind == "i" else np.float64(0)
     out = np.empty(x.size, type(running))
     with np.errstate(all="ignore"):
         for i, value in enumerate(x):
             if exclusive:
                 out[i] = running
             if op == "sum":
-                running = running + value
+                running = running + type(running)(value)
             elif value > running or value != value:
                 running = value
             if not exclusive:
@@ -84,6 +86,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["float64"] = rng.standard_normal(3 * TILE + 1)
     made["int32"] = rng.integers(-99, 100, 3 * TILE + 1, dtype=np.int32)
     made["int64"] = rng.integers(-(2**50), 2**50, 3 * TILE + 1, dtype=np.int64)
+    for dtype in known(SHORT):
+        made[f"{dtype}"] = rng.standard_normal(2 * TILE + 3).astype(dtype)
+        made[f"{dtype}, ones"] = np.ones(TILE + 9, dtype)  # in 16 bits 2048 + 1 is 2048, or 256 + 1 is 256
+        made[f"{dtype}, not finite"] = np.where(np.arange(700) == 400, np.nan, -np.inf).astype(dtype)
     made["real numbers"] = rng.standard_normal(3 * TILE + 5).astype(np.float32)
     made["all negative"] = -rng.random(TILE + 9, dtype=np.float32) - 1  # a max that starts from 0 is wrong here
     made["a jump at the start"] = np.r_[1e8, np.full(TILE + 9, 1e-3)].astype(np.float32)
@@ -104,21 +110,22 @@ def identity_of(op: str, dtype: np.dtype) -> typing.Any:
     """
     if op == "sum":
         return dtype.type(0)
-    return dtype.type(-np.inf if dtype.kind == "f" else np.iinfo(dtype).min)
+    return dtype.type(np.iinfo(dtype).min if dtype.kind == "i" else -np.inf)
 
 
 def arguments(x, op="sum", *, exclusive=False, stream=0) -> Problem:
     """The running sum, or the running maximum, of a vector.
 
     Args:
-        x: a contiguous vector (n,) of float32, float64, int32 or int64.
+        x: a contiguous vector (n,) of float32, float64, int32, int64, float16 or bfloat16.
         op: "sum" or "max".
         exclusive: True if element i of the result combines x[0] to x[i - 1]; element 0 is then the identity (0 for a
             sum; for a maximum -inf, or the least integer of the dtype). False if element i combines x[0] to x[i].
         stream: the stream to work on.
 
     Returns a new device array (n,) of ``x``'s dtype, without waiting for the work to be done. Sums of integers wrap
-    around. A NaN makes every later element NaN. A float sum is not added up in NumPy's order, so its last bits may
+    around. A NaN makes every later element NaN. Numbers of 16 bits are added up in float32, and each result is rounded
+    once; a sum that is too large becomes infinity. A float sum is not added up in NumPy's order, so its last bits may
     differ from NumPy's. With `single_pass` and `vectorised` the order depends on timing, so on a GPU two calls may
     differ in the last bits.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
@@ -135,37 +142,42 @@ def arguments(x, op="sum", *, exclusive=False, stream=0) -> Problem:
         raise ValueError(f"op must be 'sum' or 'max', was {op!r}")
     exclusive = as_flag("exclusive", exclusive)
     out = device.empty(x.size, x.dtype, stream=stream)
-    identity = identity_of(op, x.dtype)
-    return Problem(out, stream=stream, x=x, op=OPERATORS[op], identity=identity, exclusive=exclusive)
+    # Of the dtype that is combined in; only the dtype counts.
+    wide = device.empty(1, np.float32, stream=stream) if x.dtype.itemsize == 2 else x
+    identity = identity_of(op, wide.dtype)
+    return Problem(out, stream=stream, x=x, op=OPERATORS[op], identity=identity, exclusive=exclusive, wide=wide)
 
 
 # ------------------------------------------------------------- three launches: scan the tiles, scan their totals, add
 
 
 @cuda.jit
-def add_kernel(out, before, op, tile):
-    """Combine each element of a tile with what came before the tile."""
+def add_kernel(scanned, out, before, op, tile):
+    """Combine each element of a scanned tile with what came before the tile."""
     first = np.int64(cuda.blockIdx.x) * tile
     i = first + cuda.threadIdx.x
     end = min(first + tile, out.size)
     start = before[cuda.blockIdx.x]
     while i < end:
-        out[i] = combine(op, start, out[i])
+        out[i] = combine(op, start, scanned[i])
         i += cuda.blockDim.x
 
 
 def scan_by_tiles(kernel, tile, p):
     """Scan ``p.x`` into ``p.result`` with a kernel that scans each tile by itself and stores its total.
 
-    The totals are scanned in the same way, exclusively: entry t is then what came before tile t.
+    The totals are scanned in the same way, exclusively: entry t is then what came before tile t. Of 16-bit numbers the
+    scanned tiles are float32, so that nothing is rounded before the last addition.
     """
-    tiles = blocks(p.x.size, tile)
-    totals = device.empty(tiles, p.x.dtype, stream=p.stream)
-    kernel[tiles, BLOCK, p.stream](p.x, p.result, totals, p.op, p.identity, p.exclusive)
-    if tiles > 1:
-        before = device.empty(tiles, p.x.dtype, stream=p.stream)
+    tiles, kind = blocks(p.x.size, tile), p.wide.dtype
+    totals = device.empty(tiles, kind, stream=p.stream)
+    short = p.result.dtype != kind
+    scanned = device.empty(p.x.size, kind, stream=p.stream) if short else p.result
+    kernel[tiles, BLOCK, p.stream](p.x, scanned, totals, p.op, p.identity, p.exclusive)
+    if tiles > 1 or short:
+        before = device.empty(tiles, kind, stream=p.stream)
         scan_by_tiles(kernel, tile, p.replace(x=totals, result=before, exclusive=True))
-        add_kernel[tiles, BLOCK, p.stream](p.result, before, p.op, tile)
+        add_kernel[tiles, BLOCK, p.stream](scanned, p.result, before, p.op, tile)
 
 
 @cuda.jit
@@ -173,7 +185,7 @@ def kogge_stone_kernel(x, out, totals, op, identity, exclusive):
     thread = cuda.threadIdx.x
     i = cuda.grid(1)
     scanned = cuda.shared.array(BLOCK, out.dtype)
-    scanned[thread] = x[i] if i < x.size else identity
+    scanned[thread] = widened(x[i]) if i < x.size else identity
     cuda.syncthreads()
 
     distance = 1
@@ -211,8 +223,8 @@ def brent_kung_kernel(x, out, totals, op, identity, exclusive):
     thread = cuda.threadIdx.x
     first = np.int64(cuda.blockIdx.x) * TWICE + thread
     scanned = cuda.shared.array(TWICE, out.dtype)
-    scanned[thread] = x[first] if first < x.size else identity
-    scanned[thread + BLOCK] = x[first + BLOCK] if first + BLOCK < x.size else identity
+    scanned[thread] = widened(x[first]) if first < x.size else identity
+    scanned[thread + BLOCK] = widened(x[first + BLOCK]) if first + BLOCK < x.size else identity
     cuda.syncthreads()
 
     distance = 1
@@ -324,7 +336,7 @@ def totals_kernel(x, totals, op, identity):
     for k in range(COARSE):
         i = first + k * BLOCK
         if i < x.size:
-            total = combine(op, total, x[i])
+            total = combine(op, total, widened(x[i]))
     total = warp_combine(op, total)
     _, total = scan_warps(op, identity, cuda.shfl_sync(FULL_WARP, total, 0), cuda.shared.array(SLOTS, totals.dtype))
     if cuda.threadIdx.x == 0:
@@ -335,9 +347,9 @@ def totals_kernel(x, totals, op, identity):
 def scan_from_kernel(x, out, starts, op, identity, exclusive):
     """Scan each tile, beginning with the total of what came before it."""
     first = np.int64(cuda.blockIdx.x) * TILE
-    scanned = cuda.shared.array(TILE, out.dtype)
+    scanned = cuda.shared.array(TILE, starts.dtype)
     load_tile(x, first, identity, scanned)
-    before, _ = scan_block(op, identity, scan_run(op, scanned), cuda.shared.array(SLOTS, out.dtype))
+    before, _ = scan_block(op, identity, scan_run(op, scanned), cuda.shared.array(SLOTS, starts.dtype))
     start = starts[cuda.blockIdx.x]
     store_tile(out, first, op, combine(op, start, before), start, scanned, exclusive)
 
@@ -351,7 +363,7 @@ def hierarchical(p):
     Leaves: ``x`` is still read twice: once for the totals, and once to be scanned.
     """
     tiles = blocks(p.x.size, TILE)
-    totals, before = (device.empty(tiles, p.x.dtype, stream=p.stream) for _ in range(2))
+    totals, before = (device.empty(tiles, p.wide.dtype, stream=p.stream) for _ in range(2))
     totals_kernel[tiles, BLOCK, p.stream](p.x, totals, p.op, p.identity)
     scan_by_tiles(shuffle_kernel, TILE, p.replace(x=totals, result=before, exclusive=True))
     scan_from_kernel[tiles, BLOCK, p.stream](p.x, p.result, before, p.op, p.identity, p.exclusive)
@@ -382,11 +394,11 @@ def words_for(tiles: int, stream: typing.Any, each: int = 1) -> typing.Any:
 def single_pass_kernel(x, out, states, values, op, identity, exclusive):
     tile = next_tile(states, cuda.shared.array(1, np.int64))
     first = tile * TILE
-    scanned = cuda.shared.array(TILE, out.dtype)
+    scanned = cuda.shared.array(TILE, values.dtype)
     load_tile(x, first, identity, scanned)
-    before, total = scan_block(op, identity, scan_run(op, scanned), cuda.shared.array(SLOTS, out.dtype))
+    before, total = scan_block(op, identity, scan_run(op, scanned), cuda.shared.array(SLOTS, values.dtype))
 
-    start = cuda.shared.array(1, out.dtype)
+    start = cuda.shared.array(1, values.dtype)
     if cuda.threadIdx.x < 32:
         if cuda.threadIdx.x == 0:
             publish(states, values, tile, PARTIAL, total)
@@ -408,7 +420,7 @@ def single_pass(p):
     memory accesses.
     """
     tiles = blocks(p.x.size, TILE)
-    values = device.empty((2, tiles), p.x.dtype, stream=p.stream)
+    values = device.empty((2, tiles), p.wide.dtype, stream=p.stream)
     states = words_for(tiles, p.stream)
     single_pass_kernel[tiles, BLOCK, p.stream](p.x, p.result, states, values, p.op, p.identity, p.exclusive)
 
@@ -441,18 +453,29 @@ def scan_rows(x, out, words, op, identity, exclusive, aligned, like, wide):
         begin = store_row(values, k, out, i + k * row, op, before, begin, exclusive, whole, like)
 
 
-@cuda.jit(max_registers=40)  # for three blocks of 512 threads on a multiprocessor
-def vectorised_kernel(x, out, words, op, identity, exclusive, aligned, like, wide):
+@cuda.jit(device=True)
+def scan_rows_by(x, out, words, op, identity, exclusive, aligned, like, wide):
     if op == SUM:  # the operator is a constant in each call, so the compiled code does not test it for each element
         scan_rows(x, out, words, SUM, identity, exclusive, aligned, like, wide)
     else:
         scan_rows(x, out, words, MAX, identity, exclusive, aligned, like, wide)
 
 
-LIKE = {width: (0,) * width for width in (2, 4)}  # the same tuples in each call: a launch remembers what they are
+@cuda.jit(max_registers=40)  # for three blocks of 512 threads on a multiprocessor
+def vectorised_kernel(x, out, words, op, identity, exclusive, aligned, like, wide):
+    scan_rows_by(x, out, words, op, identity, exclusive, aligned, like, wide)
 
 
-@rung(clear_kernel, vectorised_kernel)
+@cuda.jit(max_registers=64)  # a thread has 32 numbers in registers, so two blocks fit
+def eights_kernel(x, out, words, op, identity, exclusive, aligned, like, wide):
+    """As `vectorised_kernel`, of 16-bit numbers: a vector has eight."""
+    scan_rows_by(x, out, words, op, identity, exclusive, aligned, like, wide)
+
+
+LIKE = {width: (0,) * width for width in (2, 4, 8)}  # the same tuples in each call: a launch remembers what they are
+
+
+@rung(clear_kernel, vectorised_kernel, eights_kernel)
 def vectorised(p):
     """Four 128-bit loads per thread are in flight at once, and what a tile publishes fits into one word, or two.
 
@@ -460,10 +483,11 @@ def vectorised(p):
     """
     like = LIKE[width_of(p.x.dtype)]
     tiles = blocks(p.x.size, VECTOR_BLOCK * VECTORS * len(like))
-    words = words_for(tiles, p.stream, 4 // len(like))
+    words = words_for(tiles, p.stream, 2 if len(like) == 2 else 1)
     aligned = device.address(p.x) % 16 == 0
-    vectorised_kernel[tiles, VECTOR_BLOCK, p.stream](
-        p.x, p.result, words, p.op, p.identity, p.exclusive, aligned, like, p.x
+    kernel = eights_kernel if len(like) == 8 else vectorised_kernel
+    kernel[tiles, VECTOR_BLOCK, p.stream](
+        p.x, p.result, words, p.op, p.identity, p.exclusive, aligned, like, p.wide
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP
 from pmpp.kernels.reduction.ladder import combine
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, store128, widened
 
 BLOCK = 256  # threads per block: 8 warps
 # Elements per thread: odd, so a warp's lanes use 32 banks; at most 21, as a loop of 23 loads is not unrolled.
@@ -23,7 +23,7 @@ def load_tile(x, first, identity, scanned):
     """x[first:first + TILE] into the shared array ``scanned``; neighbouring lanes load neighbouring elements."""
     for k in range(COARSE):
         element = k * BLOCK + cuda.threadIdx.x
-        scanned[element] = x[first + element] if first + element < x.size else identity
+        scanned[element] = widened(x[first + element]) if first + element < x.size else identity
     cuda.syncthreads()
 
 
@@ -127,7 +127,8 @@ def load_rows(values, x, i, identity, whole, like):
     """A lane's vectors; the first is x[i], x[i + 1], ... ``whole``: they lie inside ``x``, on multiples of 16 bytes."""
     step = 32 * len(like)
     if whole:  # all four loads are in flight before the first is used
-        a, b, c, d = load128(x, i), load128(x, i + step), load128(x, i + 2 * step), load128(x, i + 3 * step)
+        a, b = widened(load128(x, i)), widened(load128(x, i + step))
+        c, d = widened(load128(x, i + 2 * step)), widened(load128(x, i + 3 * step))
         for e in range(len(like)):
             values[e], values[len(like) + e] = a[e], b[e]
             values[2 * len(like) + e], values[3 * len(like) + e] = c[e], d[e]
@@ -135,7 +136,7 @@ def load_rows(values, x, i, identity, whole, like):
         for k in range(VECTORS):
             for e in range(len(like)):
                 at = i + k * step + e
-                values[k * len(like) + e] = x[at] if at < x.size else identity
+                values[k * len(like) + e] = widened(x[at]) if at < x.size else identity
 
 
 @cuda.jit(device=True)
@@ -188,5 +189,9 @@ def store_row(values, k, out, i, op, before, begin, exclusive, whole, like):
 def store_vector(out, i, values, k, like):
     if len(like) == 4:
         store128(out, i, (values[k], values[k + 1], values[k + 2], values[k + 3]))
+    elif len(like) == 8:
+        four = values[k], values[k + 1], values[k + 2], values[k + 3]
+        rest = values[k + 4], values[k + 5], values[k + 6], values[k + 7]
+        store128(out, i, four + rest)
     else:
         store128(out, i, (values[k], values[k + 1]))

@@ -125,7 +125,9 @@ def test_the_reference_is_numpys(name, op):
         pytest.skip("the max of nothing is not defined")
     wide = np.int64 if x.dtype.kind == "i" else np.float64
     with np.errstate(all="ignore"):
-        expected = getattr(np, op)(x.astype(np.float32) if x.dtype.name in room.SHORT else x, **({"dtype": wide} if op == "sum" else {}))
+        expected = getattr(np, op)(
+            x.astype(np.float32) if x.dtype.name in room.SHORT else x, **({"dtype": wide} if op == "sum" else {})
+        )
     result = room.reference(x, op)
     assert result.dtype == (wide if op == "sum" else x.dtype)
     # NumPy adds in pairs, the reference in order: n roundings each.
@@ -176,7 +178,9 @@ def test_the_result_does_not_depend_on_the_batch(rung):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_deterministic_rung_gives_the_same_bits_again(op, dtype, rng):
     """And needs no atomics, whose order nobody promises."""
-    x = device.to_device((rng.standard_normal(70_001) * (1e3 if dtype == "float16" else 1e6)).astype(dtype))  # five blocks: two launches
+    x = device.to_device(
+        (rng.standard_normal(70_001) * (1e3 if dtype == "float16" else 1e6)).astype(dtype)
+    )  # five blocks: two launches
     runs = []
     for _ in range(50 if device.on_gpu() else 2):
         result, reports = observe(room.deterministic, x, op)
