@@ -13,7 +13,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP, blocks
+from pmpp.kernels.common import FULL_WARP, blocks, round_up
 from pmpp.kernels.vector_add import vector_span
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
@@ -365,12 +365,12 @@ def combine_vector(op, v):
 
 @cuda.jit(device=True)
 def combine_tile(x, op, identity, head, tail, width):
-    """Combine this thread's vectors, LOADS at most; its block takes LOADS * BLOCK of those in x[head:tail].
+    """Combine this thread's vectors, LOADS at most; its block takes LOADS for each thread of those in x[head:tail].
 
     ``width``: elements in a vector.
     """
     thread = cuda.threadIdx.x
-    step = BLOCK * width
+    step = cuda.blockDim.x * width
     i = head + cuda.blockIdx.x * LOADS * step + thread * width
     total = identity
     if i + 3 * step < tail:  # all four loads are under way before the first is used
@@ -415,7 +415,11 @@ def vectorised(p):
 def deterministic_kernel(x, out, wide, op, identity, head, tail, width):
     """``wide``: an array of the dtype that is combined in, of which only the dtype counts."""
     total = combine_tile(x, op, identity, head, tail, width)
-    total = block_combine(op, total, cuda.shared.array(32, wide.dtype))
+    partial = cuda.shared.array(32, wide.dtype)
+    if cuda.threadIdx.x < 32:
+        partial[cuda.threadIdx.x] = identity  # block_combine reads 32, also of warps that the block lacks
+    cuda.syncthreads()
+    total = block_combine(op, total, partial)
     if cuda.threadIdx.x == 0:
         out[cuda.blockIdx.x] = total
 
@@ -433,11 +437,13 @@ def deterministic(p):
     while True:
         head, tail, width = vector_span(x)
         grid = max(1, blocks(tail - head, LOADS * BLOCK * width))
+        # One block has as many threads as have LOADS vectors each: fewer warps meet sooner.
+        threads = BLOCK if grid > 1 else max(32, round_up(blocks((tail - head) // width, LOADS), 32))
         partials = device.empty(grid, p.dtype, stream=p.stream)
         out = partials
         if grid == 1 and p.dtype_of_result != p.dtype:
             out = device.empty(1, p.dtype_of_result, stream=p.stream)  # of 16 bits: rounded here, and nowhere else
-        deterministic_kernel[grid, BLOCK, p.stream](x, out, partials, p.op, p.identity, head, tail, width)
+        deterministic_kernel[grid, threads, p.stream](x, out, partials, p.op, p.identity, head, tail, width)
         if grid == 1:
             return out
         x = partials

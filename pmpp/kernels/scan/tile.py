@@ -140,19 +140,22 @@ def load_rows(values, x, i, identity, whole, like):
 
 
 @cuda.jit(device=True)
-def scan_row(values, k, op, before, like, wide):
-    """Scan row k of a warp in place, from ``before`` on; returns, in all lanes, the total up to the row's end.
+def warp_scan_in(op, value, wide):
+    """`warp_scan` in the dtype of ``wide``: in Numba the sum of two int32 is an int64, which takes two shuffles."""
+    for distance in (1, 2, 4, 8, 16):
+        earlier = cuda.shfl_up_sync(FULL_WARP, value, distance)
+        if cuda.laneid >= distance:
+            value = wide.dtype.type(combine(op, earlier, value))
+    return value
 
-    In Numba the sum of two int32 is an int64, and to shuffle that takes two instructions: so it is cast back.
-    """
+
+@cuda.jit(device=True)
+def scan_row(values, k, op, before, like, wide):
+    """Scan row k of a warp in place, from ``before`` on; returns, in all lanes, the total up to the row's end."""
     first, last = k * len(like), (k + 1) * len(like) - 1
     for e in range(first, last):
         values[e + 1] = combine(op, values[e], values[e + 1])
-    scanned = values[last]
-    for distance in (1, 2, 4, 8, 16):
-        earlier = cuda.shfl_up_sync(FULL_WARP, scanned, distance)
-        if cuda.laneid >= distance:
-            scanned = wide.dtype.type(combine(op, earlier, scanned))
+    scanned = warp_scan_in(op, values[last], wide)
     end = combine(op, before, cuda.shfl_sync(FULL_WARP, scanned, 31))
     earlier = cuda.shfl_up_sync(FULL_WARP, scanned, 1)
     start = wide.dtype.type(combine(op, before, earlier)) if cuda.laneid > 0 else before
