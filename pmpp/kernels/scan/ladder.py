@@ -486,9 +486,7 @@ def vectorised(p):
     words = words_for(tiles, p.stream, 2 if len(like) == 2 else 1)
     aligned = device.address(p.x) % 16 == 0
     kernel = eights_kernel if len(like) == 8 else vectorised_kernel
-    kernel[tiles, VECTOR_BLOCK, p.stream](
-        p.x, p.result, words, p.op, p.identity, p.exclusive, aligned, like, p.wide
-    )
+    kernel[tiles, VECTOR_BLOCK, p.stream](p.x, p.result, words, p.op, p.identity, p.exclusive, aligned, like, p.wide)
 
 
 LADDER = (kogge_stone, brent_kung, coarsened, shuffle, hierarchical, single_pass, vectorised)
