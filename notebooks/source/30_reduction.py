@@ -652,7 +652,7 @@ for rung in reduction.LADDER:
 def partial_sums(x):
     """What each block of the last two rungs finds, before the blocks agree."""
     partials = np.zeros(-(-x.size // (BLOCK * COARSE)), np.float32)
-    arguments = (x, partials, SUM, identity, 0, x.size, 4)
+    arguments = (x, partials, partials, SUM, identity, 0, x.size, 4)
     simt.profile(reduction.deterministic_kernel, partials.size, BLOCK, arguments, level="run")
     return partials
 
@@ -720,7 +720,7 @@ recorded("deterministic", before="vectorised")
 
 # %%
 partials = np.zeros(1, np.float32)
-arguments = (rows, partials, SUM, identity, *span)
+arguments = (rows, partials, partials, SUM, identity, *span)
 reports["deterministic"] = simt.profile(reduction.deterministic_kernel, 1, BLOCK, arguments)
 
 compare("divergent_branches", "global_load_sectors", "shared_load_wavefronts", "barriers", "atomic_requests")

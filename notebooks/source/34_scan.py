@@ -432,7 +432,7 @@ def trips(*launches):
 
 tiles = rows.size // TILE
 out, totals = np.empty_like(rows), np.empty(tiles, np.float32)
-added = simt.profile(scan.add_kernel, tiles, BLOCK, (out, totals, SUM, TILE))
+added = simt.profile(scan.add_kernel, tiles, BLOCK, (out, out, totals, SUM, TILE))
 print(f"shuffle: {trips(reports['shuffle'], added):.2f} trips")
 
 # %% [markdown]

@@ -244,7 +244,7 @@ recorded("three_kernels")
 
 # %%
 show(softmax.fused_kernel)
-count("fused", (softmax.fused_kernel, 64, BLOCK, (rows, out, none, False)))
+count("fused", (softmax.fused_kernel, 64, BLOCK, (rows, out, none, False, rows)))
 compare("global_load_sectors", "global_store_sectors", "barriers")
 
 # %% [markdown]
@@ -344,7 +344,7 @@ with np.errstate(all="ignore"):
 
 # %%
 show(softmax.online_kernel)
-count("online", (softmax.online_kernel, 64, BLOCK, (rows, out, none, False)))
+count("online", (softmax.online_kernel, 64, BLOCK, (rows, out, none, False, rows)))
 compare("global_load_sectors", "barriers", "thread_inst_special")
 recorded("online", before="fused")
 
@@ -443,7 +443,7 @@ predict(guess, sectors_each(strided), unit="sectors")
 show(softmax.columns_kernel)
 
 # %%
-across = simt.profile(softmax.columns_kernel, 32, (32, 8), (cube, np.empty_like(cube), none, False))
+across = simt.profile(softmax.columns_kernel, 32, (32, 8), (cube, np.empty_like(cube), none, False, cube))
 for name, report in {"warp_per_row": strided, "columns": across}.items():
     requests, sectors = report.counters["global_load_requests"], report.counters["global_load_sectors"]
     print(f"{name:14} {sectors:7,} sectors in {requests:6,} requests: {sectors_each(report)} each")
@@ -509,7 +509,7 @@ compare("global_load_sectors", "global_load_requests", "thread_inst_special")
 guess = None  # requests
 
 flat = rows.reshape(-1)
-arguments = (flat, np.empty_like(flat), 1024, 8, 0, (0, 0, 0, 0), none, False)
+arguments = (flat, np.empty_like(flat), 1024, 8, 0, (0, 0, 0, 0), flat, none, False)
 count("vectorised", (softmax.lanes_kernel, 8, (32, 8), arguments))
 predict(guess, reports["vectorised"][0].counters["global_load_requests"], unit="requests")
 
@@ -555,8 +555,8 @@ predict(guess, len(how.sizes[1]), unit="vectors")
 # %%
 tiny = np.random.default_rng(2).standard_normal(4 * 4096).astype(np.float32)
 vector, answer = (0, 0, 0, 0), np.empty_like(tiny)
-general = (tiny, answer, 4, 1, 0, vector, none, False)
-known = (tiny, answer, (0,) * 4, (0,), vector, none, False)
+general = (tiny, answer, 4, 1, 0, vector, tiny, none, False)
+known = (tiny, answer, (0,) * 4, (0,), vector, tiny, none, False)
 spent = {
     "lanes_kernel": simt.profile(softmax_parts.lanes_kernel, 16, (1, 256), general).counters["warp_instructions"],
     "rows_kernel": simt.profile(softmax_parts.rows_kernel, 16, 256, known).counters["warp_instructions"],
@@ -607,7 +607,7 @@ long = np.random.default_rng(1).standard_normal(3 * 16_384).astype(np.float32)
 parts, answer = 8, np.empty_like(long)
 slots = np.full(1 + 3 * parts, softmax_parts.EMPTY, np.int64)
 slots[0] = 0  # the next ticket
-arguments = (long, answer, 16_384, 16_384 // parts, parts, 2, 0, (0, 0, 0, 0), none, False, slots)
+arguments = (long, answer, 16_384, 16_384 // parts, parts, 2, 0, (0, 0, 0, 0), long, none, False, slots)
 report = simt.profile(softmax_parts.blocks_kernel, 3 * parts, 256, arguments, level="check")
 error = np.abs(answer.reshape(3, -1) - softmax.reference(long.reshape(3, -1))).max()
 print(f"{report.grid[0]} blocks, {slots[0]} tickets, {len(report.hazards)} hazards, largest error {error:.1e}")

@@ -18,6 +18,8 @@ from pmpp.kernels.common import block_sum, blocks
 from pmpp.kernels.normalisation import columns, moments
 from pmpp.kernels.normalisation.moments import (
     CHUNK,
+    DTYPES,
+    LIKE,
     Affine,
     Epilogue,
     Moments,
@@ -36,14 +38,16 @@ from pmpp.kernels.normalisation.moments import (
     parts_of,
     rectified,
     store_chunk,
+    store_vector,
     welford_step,
     write_part,
 )
 from pmpp.kernels.vector_add import vector_span
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_number
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, widened, width_of
 
 BLOCK = 256  # threads per block
 
@@ -96,6 +100,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["tiny"] = 1e-20 * made["odd plane"]
     made["non-finite"] = made["odd plane"].copy()
     made["non-finite"][1, 1, 2, 3], made["non-finite"][2, 3, 0, 0] = np.nan, np.inf
+    for dtype in known(DTYPES[1:]):
+        names = ("N x C", "odd plane", "plane of whole vectors", "small planes", "long channels", "non-finite")
+        made |= {f"{dtype}, {name}": made[name].astype(dtype) for name in names}
+        made[f"{dtype}, far from 0"] = (50 + made["plane of whole vectors"]).astype(dtype)
     return {
         name: (x, rng.uniform(0.5, 2, x.shape[1]).astype(np.float32), rng.standard_normal(x.shape[1], dtype=np.float32))
         for name, x in made.items()
@@ -110,13 +118,13 @@ def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float = 
     return np.moveaxis(allowed.reshape(channels.shape), 0, 1)
 
 
-def cost(n: int, c: int = 64, inner: int = 1, training: bool = True) -> Cost:
+def cost(n: int, c: int = 64, inner: int = 1, training: bool = True, itemsize: int = 4) -> Cost:
     """For a batch of ``n`` x ``c`` x ``inner``: each element read once and written once.
 
     In training a batch that is too large for the caches must be read twice, so it moves 1.5 times as many bytes.
     Operations per element: 4 to normalise (subtract, multiply, add, compare), 5 more for its moments.
     """
-    return Cost(flops=(9 if training else 4) * n * c * inner, bytes=8 * n * c * inner + 8 * c)
+    return Cost(flops=(9 if training else 4) * n * c * inner, bytes=2 * itemsize * n * c * inner + 8 * c)
 
 
 def arguments(
@@ -137,8 +145,9 @@ def arguments(
     """Normalise every channel of a batch: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
     Args:
-        x: float32 of shape (N, C) or (N, C, ...) with one to three further dimensions, contiguous. Fewer than 2^31
-            values per channel; to train on, at least 2.
+        x: float32, float16 or bfloat16 of shape (N, C) or (N, C, ...) with one to three further dimensions, contiguous.
+            Fewer than 2^31 values per channel; to train on, at least 2. Whatever its dtype, all is computed in float32,
+            and the result is rounded once.
         weight, bias: float32 of shape (C,).
         running_mean, running_var: float32 of shape (C,), both or neither. In training they must be device arrays, apart
             from all others in memory, and are updated in place to (1 - momentum) * old + momentum * batch, where the
@@ -150,7 +159,7 @@ def arguments(
         relu: True to set negative results to 0.
         return_moments: True to return (out, mean, invstd) in training: also the mean of each channel and
             1 / sqrt(var + eps), device arrays of float32 and shape (C,). `batch_norm_backward` takes them.
-        out: a device array of float32 and the shape of ``x``, in C order, apart from the others in memory, or None to
+        out: a device array of the shape and dtype of ``x``, in C order, apart from the others in memory, or None to
             allocate one.
         stream: the stream to work on.
 
@@ -170,7 +179,7 @@ def arguments(
     if return_moments and not training:
         raise ValueError("return_moments must be False for training=False, was True: there the moments are given")
     momentum, eps = as_number("momentum", momentum, 0, 1), as_number("eps", eps, 0)
-    x = device.as_input("x", x, dtypes="float32", ndim=(2, 3, 4, 5), stream=stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=(2, 3, 4, 5), stream=stream)
     shape = Shape(*x.shape[:2], math.prod(x.shape[2:]))
     channels, values = shape.channels, shape.images * shape.inner
     per_channel = {"shape": (channels,), "stream": stream}
@@ -188,7 +197,7 @@ def arguments(
         raise ValueError(f"x must have two values a channel or more to train on, had shape {x.shape}")
     if values >= 2**31:
         raise ValueError(f"x must have fewer than 2^31 values a channel, had {values}")
-    out = device.as_output("out", out, shape=x.shape, dtype=np.float32, apart=apart, stream=stream)
+    out = device.as_output("out", out, shape=x.shape, dtype=x.dtype, apart=apart, stream=stream)
     keeps = training and running_mean is not None
     if training:
         moments = Moments(*(device.empty(channels, np.float32, stream=stream) for _ in range(2)))
@@ -233,12 +242,12 @@ def two_pass_kernel(x, moments, running):
     partial, count = cuda.shared.array((2, 32), np.float32), np.float32(values)
     total = f0
     for i in range(cuda.threadIdx.x, values, BLOCK):
-        total += x[i // inner, channel, i % inner]
+        total += widened(x[i // inner, channel, i % inner])
     mean = block_sum(total, partial[0]) / count
 
     m2 = f0
     for i in range(cuda.threadIdx.x, values, BLOCK):
-        deviation = x[i // inner, channel, i % inner] - mean
+        deviation = widened(x[i // inner, channel, i % inner]) - mean
         m2 += deviation * deviation
     m2 = block_sum(m2, partial[1])
 
@@ -253,7 +262,7 @@ def normalise_kernel(x, affine, moments, epilogue, out):
     _, channels, inner = x.shape
     if i < x.size:
         image, c, r = i // (channels * inner), i // inner % channels, i % inner
-        value = (x[image, c, r] - moments.mean[c]) / math.sqrt(moments.var[c] + epilogue.eps)
+        value = (widened(x[image, c, r]) - moments.mean[c]) / math.sqrt(moments.var[c] + epilogue.eps)
         out[image, c, r] = rectified(value * affine.weight[c] + affine.bias[c], epilogue.relu)
 
 
@@ -280,7 +289,7 @@ def welford_kernel(x, moments, running):
     channel, partial = cuda.blockIdx.x, cuda.shared.array((3, 32), np.float32)
     count, mean, m2 = f0, f0, f0
     for i in range(cuda.threadIdx.x, images * inner, BLOCK):
-        count, mean, m2 = welford_step(count, mean, m2, x[i // inner, channel, i % inner])
+        count, mean, m2 = welford_step(count, mean, m2, widened(x[i // inner, channel, i % inner]))
     count, mean, m2 = block_merge(count, mean, m2, partial)
 
     if cuda.threadIdx.x == 0:
@@ -317,7 +326,7 @@ def split_kernel(x, partials):
     channel, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     count, mean, m2 = f0, f0, f0
     for i in range(part * BLOCK + cuda.threadIdx.x, images * inner, parts * BLOCK):
-        count, mean, m2 = welford_step(count, mean, m2, x[i // inner, channel, i % inner])
+        count, mean, m2 = welford_step(count, mean, m2, widened(x[i // inner, channel, i % inner]))
     count, mean, m2 = block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
     if cuda.threadIdx.x == 0:
         write_part(partials, channel, part, count, mean, m2)
@@ -357,7 +366,7 @@ def fused_kernel(x, training, partials, affine, moments, running, epilogue, out)
     bias = affine.bias[channel]
     for i in range(part * BLOCK + cuda.threadIdx.x, images * inner, parts * BLOCK):
         image, r = i // inner, i % inner
-        out[image, channel, r] = rectified((x[image, channel, r] - mean) * scale + bias, epilogue.relu)
+        out[image, channel, r] = rectified((widened(x[image, channel, r]) - mean) * scale + bias, epilogue.relu)
 
 
 @rung(split_kernel, fused_kernel)
@@ -386,13 +395,13 @@ FLAT = 16  # values per thread, in flat_kernel: 4 loads in flight. More loads ne
 
 
 @cuda.jit(max_registers=64)  # so that 1024 threads fit on a multiprocessor, which has 65,536 registers
-def parts_kernel(x, shape, wide, tiles, partials):
+def parts_kernel(x, shape, like, tiles, partials):
     channel, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     values = cuda.local.array(CHUNK, np.float32)
-    units = cuda.blockDim.x * (CHUNK // 4 if wide else CHUNK)
+    units = cuda.blockDim.x * (CHUNK // len(like))
     count, mean, m2 = f0, f0, f0
     for tile in range(part, tiles, parts):
-        filled = load_chunk(x, shape, channel, tile * units + cuda.threadIdx.x, wide, CHUNK, values)
+        filled = load_chunk(x, shape, channel, tile * units + cuda.threadIdx.x, like, CHUNK, values)
         more = chunk_moments(values, filled)
         count, mean, m2 = merge(count, mean, m2, more[0], more[1], more[2])
     count, mean, m2 = block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
@@ -401,28 +410,28 @@ def parts_kernel(x, shape, wide, tiles, partials):
 
 
 @cuda.jit(max_registers=64)  # as above
-def vectorised_kernel(x, shape, tiles, partials, affine, moments, running, epilogue, out):
+def vectorised_kernel(x, shape, like, tiles, partials, affine, moments, running, epilogue, out):
     # Backwards: what was read last is still in the cache, and is used first.
     channel, part, parts = cuda.gridDim.x - 1 - cuda.blockIdx.x, cuda.gridDim.y - 1 - cuda.blockIdx.y, cuda.gridDim.y
     values = cuda.local.array(CHUNK, np.float32)
-    units = cuda.blockDim.x * CHUNK // 4
+    units = cuda.blockDim.x * (CHUNK // len(like))
     first = part == 0 and cuda.threadIdx.x == 0
     mean, scale = centre_and_scale(channel, first, True, partials, affine, moments, running, epilogue.eps)
     tile = part + (tiles - 1 - part) // parts * parts
     while tile >= 0:
         unit = tile * units + cuda.threadIdx.x
-        load_chunk(x, shape, channel, unit, True, CHUNK, values)
+        load_chunk(x, shape, channel, unit, like, CHUNK, values)
         for k in range(CHUNK):
             values[k] = rectified((values[k] - mean) * scale + affine.bias[channel], epilogue.relu)
-        store_chunk(values, out, shape, channel, unit, True)
+        store_chunk(values, out, shape, channel, unit, like)
         tile -= parts
 
 
 @cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
-def channel_kernel(x, shape, wide, depth, affine, running, epilogue, out):
+def channel_kernel(x, shape, like, depth, affine, running, epilogue, out):
     channel, thread = cuda.blockIdx.x, cuda.threadIdx.x
     values = cuda.local.array(CHUNK, np.float32)
-    filled = load_chunk(x, shape, channel, thread, wide, depth, values)
+    filled = load_chunk(x, shape, channel, thread, like, depth, values)
     count, mean, m2 = chunk_moments(values, filled)
     count, mean, m2 = block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
     if thread == 0:
@@ -430,38 +439,40 @@ def channel_kernel(x, shape, wide, depth, affine, running, epilogue, out):
     scale, bias = affine.weight[channel] / math.sqrt(m2 / count + epilogue.eps), affine.bias[channel]
     for k in range(CHUNK):
         values[k] = rectified((values[k] - mean) * scale + bias, epilogue.relu)
-    store_chunk(values, out, shape, channel, thread, wide)
+    store_chunk(values, out, shape, channel, thread, like)
 
 
 @cuda.jit
-def flat_kernel(x, shape, head, tail, affine, moments, epilogue, out):
+def flat_kernel(x, shape, head, tail, like, affine, moments, epilogue, out):
     """Normalise ``x`` in the order of memory. x[head:tail] are whole vectors, which may lie in several channels."""
     _, channels, inner = shape
-    thread, begin = np.int32(cuda.threadIdx.x), head + cuda.blockIdx.x * np.int64(FLAT * BLOCK)
+    begin = head + cuda.blockIdx.x * np.int64(FLAT * BLOCK)
+    first, step = np.int32(len(like) * cuda.threadIdx.x), len(like) * BLOCK
     values = cuda.local.array(FLAT, np.float32)
     if head < tail:
-        for k in range(FLAT // 4):
-            quad = load128(x, min(begin + 4 * (thread + k * BLOCK), tail - 4))
-            values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = quad
+        for k in range(FLAT // len(like)):
+            v = widened(load128(x, min(begin + first + k * step, tail - len(like))))
+            for e in range(len(like)):
+                values[len(like) * k + e] = v[e]
         plane = begin // inner
         first_c, first_r = plane % channels, begin - plane * inner  # of the block's first value: 64-bit, but once
         for k in range(FLAT // 4):
-            i = 4 * (thread + k * BLOCK)
-            planes, r = divided(first_r + i, inner)
+            planes, r = divided(first_r + first + 4 * k // len(like) * step + 4 * k % len(like), inner)
             c = divided(first_c + planes, channels)[1]
             mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
-            for j in range(4):
+            for e in range(4):
                 if r == inner:  # the next plane begins here
                     r, c = np.int32(0), np.int32(c + 1 if c + 1 < channels else 0)
                     mean, scale, bias = of_channel(c, affine, moments, epilogue.eps)
-                values[4 * k + j] = rectified((values[4 * k + j] - mean) * scale + bias, epilogue.relu)
+                values[4 * k + e] = rectified((values[4 * k + e] - mean) * scale + bias, epilogue.relu)
                 r = np.int32(r + 1)
-            if begin + i < tail:
-                store128(out, begin + i, (values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3]))
+        for k in range(FLAT // len(like)):
+            if begin + first + k * step < tail:
+                store_vector(values, len(like) * k, out, begin + first + k * step, like)
     for outside in range(cuda.grid(1), head + x.size - tail, cuda.gridsize(1)):
         i = outside if outside < head else outside - head + tail
         mean, scale, bias = of_channel(i // inner % channels, affine, moments, epilogue.eps)
-        out[i] = rectified((x[i] - mean) * scale + bias, epilogue.relu)
+        out[i] = rectified((widened(x[i]) - mean) * scale + bias, epilogue.relu)
 
 
 @rung(
@@ -483,27 +494,29 @@ def vectorised(p):
     """
     shape, affine, stream = p.shape, p.affine, p.stream
     x, out = p.x.reshape(p.x.size), p.out.reshape(p.x.size)
-    wide = shape.inner % 4 == 0 and device.address(x) % 16 == device.address(out) % 16 == 0
+    most_wide = width_of(x.dtype)
+    wide = shape.inner % most_wide == 0 and device.address(x) % 16 == device.address(out) % 16 == 0
+    width = most_wide if wide else 1
     values = shape.images * shape.inner
     # Vectors or values of a channel, and the most of them that a thread keeps.
-    units, most = values // (4 if wide else 1), CHUNK // (4 if wide else 1)
+    like, units, most = LIKE[width], values // width, CHUNK // width
     if p.training and units <= LARGEST * most and (shape.inner >= NARROW or x.size <= SMALL):
         # Few channels, at most two per multiprocessor, leave room on the GPU for four times as many threads on each. A
         # thread then loads a quarter of the values, but there are more warps to merge.
         each = most if shape.channels > 2 * device.limits()["multiprocessors"] else max(1, most // 4)
         threads = min(LARGEST, 32 * blocks(units, 32 * each))
         depth = blocks(units, threads)
-        channel_kernel[shape.channels, threads, stream](x, shape, wide, depth, affine, p.running, p.epilogue, out)
+        channel_kernel[shape.channels, threads, stream](x, shape, like, depth, affine, p.running, p.epilogue, out)
         return
     if p.training and shape.inner < NARROW:
         partials = columns.column_parts(x, shape, stream)
     elif p.training:
         partials, tiles = partials_of(p, BLOCK * CHUNK), blocks(units, BLOCK * most)
         grid = partials.shape[1:]
-        parts_kernel[grid, BLOCK, stream](x, shape, wide, tiles, partials)
+        parts_kernel[grid, BLOCK, stream](x, shape, like, tiles, partials)
         if wide:
             vectorised_kernel[grid, BLOCK, stream](
-                x, shape, tiles, partials, affine, p.moments, p.running, p.epilogue, out
+                x, shape, like, tiles, partials, affine, p.moments, p.running, p.epilogue, out
             )
             return
     if p.training:
@@ -515,7 +528,7 @@ def vectorised(p):
     else:
         head, tail, _ = vector_span(x, out)
         grid = max(1, blocks(tail - head, FLAT * BLOCK))
-        flat_kernel[grid, BLOCK, stream](x, shape, head, tail, affine, p.moments, p.epilogue, out)
+        flat_kernel[grid, BLOCK, stream](x, shape, head, tail, LIKE[most_wide], affine, p.moments, p.epilogue, out)
 
 
 LADDER = (two_pass, welford, split, fused, vectorised)

@@ -23,10 +23,12 @@ from pmpp.kernels.normalisation.gradients import (
     store_held,
     write_sums,
 )
-from pmpp.kernels.normalisation.moments import Shape, divided, f0, f1, merge_parts, parts_of
+from pmpp.kernels.normalisation.moments import DTYPES, LIKE, Shape, divided, f0, f1, merge_parts, parts_of
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import widened, width_of
 
 BLOCK = 256  # threads per block
 
@@ -52,7 +54,7 @@ def reference_parameters(dy: np.ndarray, x: np.ndarray, eps: float = 1e-5) -> tu
     rows = rows_of(dy)
     with np.errstate(invalid="ignore"):
         products = gradients.of_rows(rows, rows_of(x), np.ones((len(rows), 1)), eps)[1]
-        return products.sum(axis=1), rows.sum(axis=1, dtype=np.float64)
+        return products.sum(axis=1), rows.astype(np.float64).sum(axis=1)
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -73,6 +75,9 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["non-finite"] = [dy.copy(), x.copy()]
     made["non-finite"][0][0, 2, 1, 1] = made["non-finite"][1][1, 1, 2, 3] = np.nan
     made["non-finite"][1][2, 3, 0, 0] = np.inf
+    for dtype in known(DTYPES[1:]):
+        for name in ("N x C", "odd plane", "plane of whole vectors", "small planes", "long channels", "non-finite"):
+            made[f"{dtype}, {name}"] = [one.astype(dtype) for one in made[name]]
     return {name: (dy, x, rng.uniform(-2, 2, x.shape[1]).astype(np.float32)) for name, (dy, x) in made.items()}
 
 
@@ -89,16 +94,16 @@ def tolerance_parameters(dy: np.ndarray, x: np.ndarray, eps: float = 1e-5) -> tu
     products = gradients.of_rows(rows, rows_of(x), ones, eps)[1]
     with np.errstate(invalid="ignore"):
         of_weight = (moved + growth * np.abs(products)).sum(axis=1)
-        return of_weight, (growth * np.abs(rows)).sum(axis=1)
+        return of_weight, (growth * np.abs(rows.astype(np.float64))).sum(axis=1)
 
 
-def cost(n: int, c: int = 64, inner: int = 1) -> Cost:
+def cost(n: int, c: int = 64, inner: int = 1, itemsize: int = 4) -> Cost:
     """For a batch of ``n`` x ``c`` x ``inner``: dy and x read once, dx written once.
 
     A batch that is too large for the caches must be read twice, which makes 20 bytes for each element of these 12.
     Operations per element: 4 for the sums, 5 for the gradient.
     """
-    return Cost(flops=9 * n * c * inner, bytes=12 * n * c * inner + 20 * c)
+    return Cost(flops=9 * n * c * inner, bytes=3 * itemsize * n * c * inner + 20 * c)
 
 
 def arguments(
@@ -117,14 +122,15 @@ def arguments(
     """The gradient of a batch that was normalised by its own moments, and the gradients of weight and bias.
 
     Args:
-        dy: float32, the gradient of the result, in the shape of ``x``, contiguous.
-        x: float32 of shape (N, C) or (N, C, ...) with one to three further dimensions, contiguous: what was normalised.
-            At least 2 and fewer than 2^31 values per channel.
+        dy: the gradient of the result, in the shape and dtype of ``x``, contiguous.
+        x: float32, float16 or bfloat16 of shape (N, C) or (N, C, ...) with one to three further dimensions, contiguous:
+            what was normalised. At least 2 and fewer than 2^31 values per channel. Whatever its dtype, all is computed
+            in float32, and the gradient of the batch is rounded once.
         weight: float32 of shape (C,).
         eps: what was added to the variance, 0 or more. It counts only where the moments are found here.
         mean, invstd: float32 of shape (C,), both or neither: the mean of each channel and 1 / sqrt(var + eps), as the
             forward pass returns them for return_moments=True. Without them they are found here, by another read of x.
-        out: a device array of float32 and the shape of ``x``, in C order, apart from the others in memory, or None to
+        out: a device array of the shape and dtype of ``x``, in C order, apart from the others in memory, or None to
             allocate one.
         dweight, dbias: device arrays of float32 and shape (C,) that take the gradients of weight and bias, apart from
             the others in memory, or None to drop these two.
@@ -144,8 +150,8 @@ def arguments(
     """
     stream = device.as_stream(stream)
     eps = as_number("eps", eps, 0)
-    x = device.as_input("x", x, dtypes="float32", ndim=(2, 3, 4, 5), stream=stream)
-    dy = device.as_input("dy", dy, dtypes="float32", shape=x.shape, stream=stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=(2, 3, 4, 5), stream=stream)
+    dy = device.as_input("dy", dy, dtypes=x.dtype, shape=x.shape, stream=stream)
     shape = Shape(*x.shape[:2], math.prod(x.shape[2:]))
     values = shape.images * shape.inner
     weight = device.as_input("weight", weight, dtypes="float32", shape=(shape.channels,), stream=stream)
@@ -186,10 +192,11 @@ def find_moments(p):
     if shape.inner < batchnorm.NARROW:
         partials = columns.column_parts(x, shape, p.stream)
     else:
-        wide = shape.inner % 4 == 0 and device.address(x) % 16 == 0
-        units, most = shape.images * shape.inner // (4 if wide else 1), batchnorm.CHUNK // (4 if wide else 1)
+        width = width_of(x.dtype)
+        like = LIKE[width if shape.inner % width == 0 and device.address(x) % 16 == 0 else 1]
+        units, most = shape.images * shape.inner // len(like), batchnorm.CHUNK // len(like)
         partials, tiles = batchnorm.partials_of(p, BLOCK * batchnorm.CHUNK), blocks(units, BLOCK * most)
-        batchnorm.parts_kernel[partials.shape[1:], BLOCK, p.stream](x, shape, wide, tiles, partials)
+        batchnorm.parts_kernel[partials.shape[1:], BLOCK, p.stream](x, shape, like, tiles, partials)
     moments_kernel[shape.channels, 32, p.stream](partials, p.eps, p.moments)
 
 
@@ -202,9 +209,9 @@ def sums_kernel(dy, x, moments, sums):
     channel, partial = cuda.blockIdx.x, cuda.shared.array((2, 32), np.float32)
     mean, plain, weighted = moments.mean[channel], f0, f0
     for i in range(cuda.threadIdx.x, images * inner, BLOCK):
-        given = dy[i // inner, channel, i % inner]
+        given = widened(dy[i // inner, channel, i % inner])
         plain += given
-        weighted += given * (x[i // inner, channel, i % inner] - mean)
+        weighted += given * (widened(x[i // inner, channel, i % inner]) - mean)
     plain = block_sum(plain, partial[0])
     weighted = block_sum(weighted, partial[1])
     if cuda.threadIdx.x == 0:
@@ -218,8 +225,8 @@ def gradient_kernel(dy, x, weight, moments, sums, out):
     if i < x.size:
         image, c, r = i // (channels * inner), i // inner % channels, i % inner
         count, invstd = np.float32(images * inner), moments.invstd[c]
-        normalised = (x[image, c, r] - moments.mean[c]) * invstd
-        own = dy[image, c, r] - sums.dbias[c] / count - normalised * sums.dweight[c] / count
+        normalised = (widened(x[image, c, r]) - moments.mean[c]) * invstd
+        own = widened(dy[image, c, r]) - sums.dbias[c] / count - normalised * sums.dweight[c] / count
         out[image, c, r] = weight[c] * invstd * own
 
 
@@ -254,9 +261,9 @@ def split_kernel(dy, x, moments, partials):
     channel, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     mean, plain, weighted = moments.mean[channel], f0, f0
     for i in range(part * BLOCK + cuda.threadIdx.x, images * inner, parts * BLOCK):
-        given = dy[i // inner, channel, i % inner]
+        given = widened(dy[i // inner, channel, i % inner])
         plain += given
-        weighted += given * (x[i // inner, channel, i % inner] - mean)
+        weighted += given * (widened(x[i // inner, channel, i % inner]) - mean)
     partial = cuda.shared.array((2, 32), np.float32)
     plain = block_sum(plain, partial[0])
     weighted = block_sum(weighted, partial[1])
@@ -312,7 +319,7 @@ def fused_kernel(dy, x, partials, weight, moments, sums, out):
     mean, scale, common, slope = coefficients(channel, first, count, partials, weight, moments, sums)
     for i in range(part * BLOCK + cuda.threadIdx.x, images * inner, parts * BLOCK):
         image, r = i // inner, i % inner
-        own = dy[image, channel, r] - common - (x[image, channel, r] - mean) * slope
+        own = widened(dy[image, channel, r]) - common - (widened(x[image, channel, r]) - mean) * slope
         out[image, channel, r] = scale * own
 
 
@@ -334,14 +341,14 @@ LARGEST = 1024  # threads per block, the most that CUDA allows
 
 
 @cuda.jit(device=True)
-def sums_of_part(dy, x, shape, wide, tiles, moments, partials):
+def sums_of_part(dy, x, shape, like, tiles, moments, partials):
     """The block's part of a channel's sums."""
     channel, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     given, values = cuda.local.array(HELD, np.float32), cuda.local.array(HELD, np.float32)
-    units = cuda.blockDim.x * (HELD // 4 if wide else HELD)
+    units = cuda.blockDim.x * (HELD // len(like))
     mean, plain, weighted = moments.mean[channel], f0, f0
     for tile in range(part, tiles, parts):
-        load_both(dy, x, shape, channel, tile * units + cuda.threadIdx.x, wide, HELD, given, values)
+        load_both(dy, x, shape, channel, tile * units + cuda.threadIdx.x, like, HELD, given, values)
         more = held_sums(given, values, mean)
         plain, weighted = plain + more[0], weighted + more[1]
     partial = cuda.shared.array((2, 32), np.float32)
@@ -352,55 +359,55 @@ def sums_of_part(dy, x, shape, wide, tiles, moments, partials):
 
 
 @cuda.jit(device=True)
-def gradient_of_part(dy, x, shape, wide, tiles, partials, weight, moments, sums, out):
+def gradient_of_part(dy, x, shape, like, tiles, partials, weight, moments, sums, out):
     """The gradient of the block's part of a channel."""
     # Backwards: what was read last is still in the cache, and is used first.
     channel, part, parts = cuda.gridDim.x - 1 - cuda.blockIdx.x, cuda.gridDim.y - 1 - cuda.blockIdx.y, cuda.gridDim.y
     given, values = cuda.local.array(HELD, np.float32), cuda.local.array(HELD, np.float32)
-    units, count = cuda.blockDim.x * (HELD // 4 if wide else HELD), np.float32(shape.images * shape.inner)
+    units, count = cuda.blockDim.x * (HELD // len(like)), np.float32(shape.images * shape.inner)
     first = part == 0 and cuda.threadIdx.x == 0
     mean, scale, common, slope = coefficients(channel, first, count, partials, weight, moments, sums)
     tile = part + (tiles - 1 - part) // parts * parts
     while tile >= 0:
         unit = tile * units + cuda.threadIdx.x
-        load_both(dy, x, shape, channel, unit, wide, HELD, given, values)
+        load_both(dy, x, shape, channel, unit, like, HELD, given, values)
         for k in range(HELD):
             values[k] = scale * (given[k] - common - (values[k] - mean) * slope)
-        store_held(values, out, shape, channel, unit, wide)
+        store_held(values, out, shape, channel, unit, like)
         tile -= parts
 
 
-# Whether loads are 128 bits wide is a constant of each of these kernels: with both ways in one kernel, the addresses of
-# sixteen narrow loads would push values out of 64 registers. 1024 threads with 64 each fit on a multiprocessor.
+# The addresses of sixteen narrow loads would push values out of 64 registers. So these loads have kernels of their own,
+# without that limit. 1024 threads with 64 registers each fit on a multiprocessor.
 
 
 @cuda.jit(max_registers=64)
-def parts_kernel(dy, x, shape, tiles, moments, partials):
-    sums_of_part(dy, x, shape, True, tiles, moments, partials)
+def parts_kernel(dy, x, shape, like, tiles, moments, partials):
+    sums_of_part(dy, x, shape, like, tiles, moments, partials)
 
 
 @cuda.jit
-def odd_parts_kernel(dy, x, shape, tiles, moments, partials):
-    sums_of_part(dy, x, shape, False, tiles, moments, partials)
+def odd_parts_kernel(dy, x, shape, like, tiles, moments, partials):
+    sums_of_part(dy, x, shape, like, tiles, moments, partials)
 
 
 @cuda.jit(max_registers=64)
-def vectorised_kernel(dy, x, shape, tiles, partials, weight, moments, sums, out):
-    gradient_of_part(dy, x, shape, True, tiles, partials, weight, moments, sums, out)
+def vectorised_kernel(dy, x, shape, like, tiles, partials, weight, moments, sums, out):
+    gradient_of_part(dy, x, shape, like, tiles, partials, weight, moments, sums, out)
 
 
 @cuda.jit
-def odd_kernel(dy, x, shape, tiles, partials, weight, moments, sums, out):
-    gradient_of_part(dy, x, shape, False, tiles, partials, weight, moments, sums, out)
+def odd_kernel(dy, x, shape, like, tiles, partials, weight, moments, sums, out):
+    gradient_of_part(dy, x, shape, like, tiles, partials, weight, moments, sums, out)
 
 
 @cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
-def channel_kernel(dy, x, shape, wide, depth, weight, moments, sums, out):
+def channel_kernel(dy, x, shape, like, depth, weight, moments, sums, out):
     channel, thread = cuda.blockIdx.x, cuda.threadIdx.x
     given, values = cuda.local.array(HELD, np.float32), cuda.local.array(HELD, np.float32)
     partial, count = cuda.shared.array((2, 32), np.float32), np.float32(shape.images * shape.inner)
     mean, invstd = moments.mean[channel], moments.invstd[channel]
-    load_both(dy, x, shape, channel, thread, wide, depth, given, values)
+    load_both(dy, x, shape, channel, thread, like, depth, given, values)
     plain, weighted = held_sums(given, values, mean)
     plain = block_sum(plain, partial[0])
     weighted = block_sum(weighted, partial[1])
@@ -409,7 +416,7 @@ def channel_kernel(dy, x, shape, wide, depth, weight, moments, sums, out):
     scale, common, slope = of_sums(plain, weighted, count, weight[channel], invstd)
     for k in range(HELD):
         values[k] = scale * (given[k] - common - (values[k] - mean) * slope)
-    store_held(values, out, shape, channel, thread, wide)
+    store_held(values, out, shape, channel, thread, like)
 
 
 @cuda.jit
@@ -425,7 +432,7 @@ def column_sums_kernel(dy, x, shape, width, tiles, moments, partials):
         at, left = first * columns + column, np.int32(images - first)
         for _ in range(HELD):
             i = at if left > 0 else column
-            given, away = dy[i], x[i] - mean
+            given, away = widened(dy[i]), widened(x[i]) - mean
             plain += given if left > 0 else f0
             weighted += given * away if left > 0 else f0
             at, left = at + rows * columns, np.int32(left - rows)
@@ -463,7 +470,7 @@ def columns_kernel(dy, x, shape, tiles, weight, moments, sums, out):
             at, left = first * columns + column, np.int32(images - first)
             for k in range(FEW):
                 i = at + k * rows * columns if left > k * rows else column
-                given[k], values[k] = dy[i], x[i]
+                given[k], values[k] = widened(dy[i]), widened(x[i])
             for k in range(FEW):
                 if left > k * rows:
                     out[at + k * rows * columns] = scale * (given[k] - common - (values[k] - mean) * slope)
@@ -490,23 +497,25 @@ def vectorised(p):
     """
     shape, stream = p.shape, p.stream
     dy, x, out = (array.reshape(p.x.size) for array in (p.dy, p.x, p.out))
-    wide = shape.inner % 4 == 0 and not any(device.address(array) % 16 for array in (dy, x, out))
+    width = width_of(x.dtype)
+    wide = shape.inner % width == 0 and not any(device.address(array) % 16 for array in (dy, x, out))
+    like = LIKE[width if wide else 1]
     # Vectors or values of a channel, and the most of them that a thread keeps.
-    units, most = shape.images * shape.inner // (4 if wide else 1), HELD // (4 if wide else 1)
+    units, most = shape.images * shape.inner // len(like), HELD // len(like)
     little = x.size <= batchnorm.SMALL
     if units <= LARGEST * most and (shape.inner >= batchnorm.NARROW or little):
         # With few channels a thread takes a quarter of the values, as in `batchnorm.vectorised`.
         each = most if shape.channels > 2 * device.limits()["multiprocessors"] else max(1, most // 4)
         threads = min(LARGEST, 32 * blocks(units, 32 * each))
         depth = blocks(units, threads)
-        channel_kernel[shape.channels, threads, stream](dy, x, shape, wide, depth, p.weight, p.moments, p.sums, out)
+        channel_kernel[shape.channels, threads, stream](dy, x, shape, like, depth, p.weight, p.moments, p.sums, out)
         return
     if shape.inner >= batchnorm.NARROW:
         partials, tiles = partials_of(p, BLOCK * HELD), blocks(units, BLOCK * most)
         grid = partials.shape[1:]
         sums_by, gradient_by = (parts_kernel, vectorised_kernel) if wide else (odd_parts_kernel, odd_kernel)
-        sums_by[grid, BLOCK, stream](dy, x, shape, tiles, p.moments, partials)
-        gradient_by[grid, BLOCK, stream](dy, x, shape, tiles, partials, p.weight, p.moments, p.sums, out)
+        sums_by[grid, BLOCK, stream](dy, x, shape, like, tiles, p.moments, partials)
+        gradient_by[grid, BLOCK, stream](dy, x, shape, like, tiles, partials, p.weight, p.moments, p.sums, out)
         return
     by_columns(p, dy, x, out)
 

@@ -29,6 +29,7 @@ from pmpp.kernels.normalisation.moments import (
     write_part,
 )
 from pmpp.runtime import device
+from pmpp.runtime.vector import widened
 
 BLOCK = 256  # threads per block
 
@@ -46,7 +47,7 @@ def column_parts_kernel(x, shape, width, tiles, partials):
         first = tile * CHUNK * rows + row
         at, left, filled = first * columns + column, np.int32(images - first), 0
         for k in range(CHUNK):
-            values[k] = x[at if left > 0 else column]
+            values[k] = widened(x[at if left > 0 else column])
             filled += 1 if left > 0 else 0
             at, left = at + rows * columns, np.int32(left - rows)
         more = chunk_moments(values, filled)
@@ -92,7 +93,7 @@ def columns_kernel(x, shape, tiles, affine, moments, epilogue, out):
             first = tile * FEW * rows + row
             at, left = first * columns + column, np.int32(images - first)
             for k in range(FEW):
-                values[k] = x[at + k * rows * columns if left > k * rows else column]
+                values[k] = widened(x[at + k * rows * columns if left > k * rows else column])
             for k in range(FEW):
                 if left > k * rows:
                     out[at + k * rows * columns] = rectified((values[k] - mean) * scale + bias, epilogue.relu)

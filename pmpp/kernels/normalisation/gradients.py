@@ -14,9 +14,9 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import block_sum
 from pmpp.kernels.normalisation import moments
-from pmpp.kernels.normalisation.moments import f0, onward, route
+from pmpp.kernels.normalisation.moments import f0, once_more, onward, route, store_vector
 from pmpp.runtime import device
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, widened
 
 # Values that a thread keeps of dy, and as many of x: 32 of the 64 registers that leave room for 1024 threads.
 HELD = 16
@@ -60,8 +60,10 @@ def tolerances(
 
     The mean may be off by what `moments.moment_errors` says. The normalised x is then off by that times invstd, and by
     the share of itself by which invstd is off. Each sum of n terms is off by (n / 256 + 40) roundings of what it adds
-    up, as there, and by the errors of its terms. dx takes 8 roundings of its own. All of this is of first order.
+    up, as there, and by the errors of its terms. dx takes 8 roundings of its own. All of this is of first order. A dx
+    of 16 bits is rounded once more.
     """
+    dtype = x.dtype
     dy, x, weight = (array.astype(np.float64) for array in (dy, x, weight))
     if not x.size:
         return np.zeros(x.shape), np.zeros(x.shape), np.zeros((len(x), 1))
@@ -79,6 +81,7 @@ def tolerances(
         slope_error = growth * slope + (given * moved).mean(axis=1, keepdims=True)
         own = (share + 8 * unit) * (given + common + away * slope)
         dx = invstd * (own + common_error + away * slope_error + moved * slope)
+        dx = dx + once_more(invstd * (given + common + away * slope) + dx, dtype)
         return dx, np.abs(dy) * moved, np.full((len(x), 1), growth)
 
 
@@ -110,7 +113,8 @@ def outputs(
     apart, form = dict(apart), {"dtype": np.float32, "stream": stream}
     dweight = apart["dweight"] = device.as_output("dweight", dweight, shape=(count,), apart=apart, **form)
     dbias = apart["dbias"] = device.as_output("dbias", dbias, shape=(count,), apart=apart, **form)
-    return device.as_output("out", out, shape=x.shape, apart=apart, **form), Sums(dweight, dbias)
+    out = device.as_output("out", out, shape=x.shape, dtype=x.dtype, apart=apart, stream=stream)
+    return out, Sums(dweight, dbias)
 
 
 # ----------------------------------------------------------------------------------------- sums of a channel, by parts
@@ -135,45 +139,48 @@ def add_parts(partials, channel):
 
 
 @cuda.jit(device=True)
-def load_both(dy, x, shape, channel, first, wide, depth, given, values):
+def load_both(dy, x, shape, channel, first, like, depth, given, values):
     """Load a thread's units of a channel from dy and x, ``depth`` of each at most; see `moments.load_chunk`.
 
     Beyond the channel's end the channel's first unit is loaded in place of x, and dy is 0 there: it adds to no sum.
     """
-    (at, r, left), step, inner = route(shape, channel, first, wide)
+    (at, r, left), step, inner = route(shape, channel, first, like)
     begin = channel * np.int64(inner)
-    if wide:
-        for k in range(HELD // 4):
-            a, b = (f0, f0, f0, f0), (f0, f0, f0, f0)
-            if k < depth:  # the same for all threads
-                i = 4 * (at if left > 0 else begin)
-                a, b = load128(dy, i), load128(x, i)
-            values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = b
-            for j in range(4):
-                given[4 * k + j] = a[j] if left > 0 else f0
-            at, r, left = onward(at, r, left, step, inner)
-    else:
-        for k in range(HELD):
-            i = at if left > 0 else begin
-            values[k] = x[i] if k < depth else f0
-            given[k] = dy[i] if k < depth and left > 0 else f0
-            at, r, left = onward(at, r, left, step, inner)
+    for k in range(HELD // len(like)):
+        i = at if left > 0 else begin
+        if len(like) > 1:
+            load_pair(given, values, len(like) * k, dy, x, len(like) * i, k < depth, like)
+            for e in range(len(like) * k, len(like) * (k + 1)):
+                given[e] = given[e] if left > 0 else f0
+        else:
+            values[k] = widened(x[i]) if k < depth else f0
+            given[k] = widened(dy[i]) if k < depth and left > 0 else f0
+        at, r, left = onward(at, r, left, step, inner)
 
 
 @cuda.jit(device=True)
-def store_held(values, out, shape, channel, first, wide):
-    """Store the values of `load_both` that lie within the channel, at the same places of ``out``."""
-    (at, r, left), step, inner = route(shape, channel, first, wide)
-    if wide:
-        for k in range(HELD // 4):
-            if left > 0:
-                store128(out, 4 * at, (values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3]))
-            at, r, left = onward(at, r, left, step, inner)
+def load_pair(given, values, place, dy, x, i, needed, like):
+    """`moments.load_vector` of dy and of x: both loads are made before the first is used."""
+    if needed:
+        a, b = widened(load128(dy, i)), widened(load128(x, i))
+        for e in range(len(like)):
+            given[place + e], values[place + e] = a[e], b[e]
     else:
-        for k in range(HELD):
-            if left > 0:
+        for e in range(len(like)):
+            given[place + e], values[place + e] = f0, f0
+
+
+@cuda.jit(device=True)
+def store_held(values, out, shape, channel, first, like):
+    """Store the values of `load_both` that lie within the channel, at the same places of ``out``."""
+    (at, r, left), step, inner = route(shape, channel, first, like)
+    for k in range(HELD // len(like)):
+        if left > 0:
+            if len(like) > 1:
+                store_vector(values, len(like) * k, out, len(like) * at, like)
+            else:
                 out[at] = values[k]
-            at, r, left = onward(at, r, left, step, inner)
+        at, r, left = onward(at, r, left, step, inner)
 
 
 @cuda.jit(device=True)

@@ -19,20 +19,25 @@ from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, block_sum, blocks, round_up, sum_across_warps, warp_sum
 from pmpp.kernels.normalisation import moments
 from pmpp.kernels.normalisation.moments import (
+    DTYPES,
+    LIKE,
     block_merge,
     chunk_moments,
     divided,
     f0,
     f1,
+    load_vector,
     merge,
     merge_parts,
+    store_vector,
     welford_step,
     write_part,
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_number
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, widened, width_of
 
 BLOCK = 256  # threads per block
 MOST = 2**31 - 2**15  # columns: an int32 index may pass the row's end by up to a tile of 2^15 values
@@ -62,6 +67,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["constant"] = np.full((5, 33), 0.1, np.float32)
     made["non-finite"] = rng.standard_normal((6, 40), dtype=np.float32)
     made["non-finite"][1, 3], made["non-finite"][4, 0] = np.nan, np.inf
+    for dtype in known(DTYPES[1:]):
+        made |= {f"{dtype}, {name}": made[name].astype(dtype) for name in ("narrow", "half a warp of vectors", "odd")}
+        made |= {f"{dtype}, {name}": made[name].astype(dtype) for name in ("non-finite", "a warp's row +4")}
+        made[f"{dtype}, far from 0"] = (50 + rng.standard_normal((6, 104))).astype(dtype)
     return {
         name: (x, rng.uniform(0.5, 2, x.shape[1]).astype(np.float32), rng.standard_normal(x.shape[1], dtype=np.float32))
         for name, x in made.items()
@@ -73,9 +82,9 @@ def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float = 
     return moments.tolerance(x, weight, bias, eps)
 
 
-def cost(rows: int, columns: int) -> Cost:
+def cost(rows: int, columns: int, itemsize: int = 4) -> Cost:
     """Each element read once and written once. 8 operations each: 5 for the moments, 3 to normalise."""
-    return Cost(flops=8 * rows * columns, bytes=8 * rows * columns + 8 * columns)
+    return Cost(flops=8 * rows * columns, bytes=2 * itemsize * rows * columns + 8 * columns)
 
 
 class Returned(typing.NamedTuple):
@@ -90,14 +99,15 @@ def arguments(x, weight, bias, eps=1e-5, *, return_moments=False, out=None, stre
     """Normalise every row of a matrix: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
     Args:
-        x: a matrix of float32, shape (M, N), 0 < N <= 2^31 - 2^15, contiguous in C order. Reshape an array of more
-            dimensions: the last ones make the row.
+        x: a matrix of float32, float16 or bfloat16, shape (M, N), 0 < N <= 2^31 - 2^15, contiguous in C order. Reshape
+            an array of more dimensions: the last ones make the row. Whatever its dtype, all is computed in float32, and
+            the result is rounded once.
         weight, bias: float32 of shape (N,).
         eps: what is added to the variance, 0 or more.
         return_moments: True to return (out, mean, invstd): also the mean of each row and 1 / sqrt(var + eps), device
             arrays of float32 and shape (M,). `layer_norm_backward` takes them.
-        out: a device array of shape (M, N) and float32 in C order, apart from the others in memory, or None to allocate
-            one.
+        out: a device array of the shape and dtype of ``x`` in C order, apart from the others in memory, or None to
+            allocate one.
         stream: the stream to work on.
 
     Returns ``out``, or (out, mean, invstd), without waiting for the work to be done. Mean and variance are those of the
@@ -111,7 +121,7 @@ def arguments(x, weight, bias, eps=1e-5, *, return_moments=False, out=None, stre
     """
     stream = device.as_stream(stream)
     eps, return_moments = as_number("eps", eps, 0), as_flag("return_moments", return_moments)
-    x = device.as_input("x", x, dtypes="float32", ndim=2, stream=stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=2, stream=stream)
     rows, columns = x.shape
     if not columns:
         raise ValueError(f"x must have a column, had shape {x.shape}: the mean of nothing is not defined")
@@ -120,7 +130,7 @@ def arguments(x, weight, bias, eps=1e-5, *, return_moments=False, out=None, stre
     weight = device.as_input("weight", weight, dtypes="float32", shape=(columns,), stream=stream)
     bias = device.as_input("bias", bias, dtypes="float32", shape=(columns,), stream=stream)
     apart = {"x": x, "weight": weight, "bias": bias}
-    out = device.as_output("out", out, shape=x.shape, dtype=np.float32, apart=apart, stream=stream)
+    out = device.as_output("out", out, shape=x.shape, dtype=x.dtype, apart=apart, stream=stream)
     # Where nothing is to be returned, any arrays will do.
     returned = (
         tuple(device.empty(rows, np.float32, stream=stream) for _ in range(2)) if return_moments else (bias, bias)
@@ -155,10 +165,10 @@ def row_moments(x, row, partial):
     columns = x.shape[1]
     total, squares = f0, f0
     for i in range(cuda.threadIdx.x, columns, BLOCK):
-        total += x[row, i]
+        total += widened(x[row, i])
     mean = block_sum(total, partial[0]) / np.float32(columns)
     for i in range(cuda.threadIdx.x, columns, BLOCK):
-        deviation = x[row, i] - mean
+        deviation = widened(x[row, i]) - mean
         squares += deviation * deviation
     return mean, block_sum(squares, partial[1]) / np.float32(columns)
 
@@ -177,7 +187,7 @@ def normalise_kernel(x, mean, var, weight, bias, eps, out):
     i = cuda.grid(1)
     if i < x.size:
         row, column = i // x.shape[1], i % x.shape[1]
-        value = (x[row, column] - mean[row]) / math.sqrt(var[row] + eps)
+        value = (widened(x[row, column]) - mean[row]) / math.sqrt(var[row] + eps)
         out[row, column] = value * weight[column] + bias[column]
 
 
@@ -200,7 +210,7 @@ def block_per_row_kernel(x, weight, bias, eps, moments, out):
     if cuda.threadIdx.x == 0:
         keep(moments, row, mean, scale)
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
-        out[row, i] = (x[row, i] - mean) * scale * weight[i] + bias[i]
+        out[row, i] = (widened(x[row, i]) - mean) * scale * weight[i] + bias[i]
 
 
 @rung(block_per_row_kernel)
@@ -218,13 +228,13 @@ def welford_kernel(x, weight, bias, eps, moments, out):
     row, columns = cuda.blockIdx.x, x.shape[1]
     count, mean, m2 = f0, f0, f0
     for i in range(cuda.threadIdx.x, columns, BLOCK):
-        count, mean, m2 = welford_step(count, mean, m2, x[row, i])
+        count, mean, m2 = welford_step(count, mean, m2, widened(x[row, i]))
     count, mean, m2 = block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
     scale = f1 / math.sqrt(m2 / count + eps)
     if cuda.threadIdx.x == 0:
         keep(moments, row, mean, scale)
     for i in range(cuda.threadIdx.x, columns, BLOCK):
-        out[row, i] = (x[row, i] - mean) * scale * weight[i] + bias[i]
+        out[row, i] = (widened(x[row, i]) - mean) * scale * weight[i] + bias[i]
 
 
 @rung(welford_kernel)
@@ -252,7 +262,7 @@ def warp_per_row_kernel(x, weight, bias, eps, moments, out):
     row = min(index, rows - 1)  # warps beyond the last row work on that row, too, and do not store
     values, total, squares = cuda.local.array(ROW, np.float32), f0, f0
     for k in range(ROW):
-        values[k] = x[row, min(lane + 32 * k, columns - 1)]
+        values[k] = widened(x[row, min(lane + 32 * k, columns - 1)])
     for k in range(ROW):
         total += values[k] if lane + 32 * k < columns else f0
     mean = warp_sum(total) / np.float32(columns)
@@ -294,46 +304,37 @@ MOST_PARTS = 256  # blocks for a very long row. Each merges the moments of all p
 
 
 @cuda.jit(device=True)
-def load_row(x, row, first, step, wide, depth, values):
+def load_row(x, row, first, step, like, depth, values):
     """Load a thread's values of a row, and return how many there were.
 
-    A unit is one value, or four if ``wide``. A thread has the units ``first``, ``first + step`` and so on, at most
-    ``depth`` of them. Beyond the end of the row it loads the row's last unit, and does not count it.
+    A unit is one value, or a vector of 16 bytes: ``like`` is a tuple as long as a unit has values. A thread has the
+    units ``first``, ``first + step`` and so on, at most ``depth`` of them. Beyond the end of the row it loads the row's
+    last unit, and does not count it.
     """
     columns, filled = np.int32(x.shape[1]), 0
-    if wide:
-        for k in range(values.size // 4):
-            quad = (f0, f0, f0, f0)
-            i = np.int32(4 * (first + k * step))
-            if k < depth:  # the same for all threads
-                quad = load128(x, row * columns + min(i, columns - 4))
-            values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = quad
-            filled += 4 if i < columns else 0
-    else:
-        for k in range(values.size):
-            i = np.int32(first + k * step)
-            values[k] = x[row, min(i, columns - 1)] if k < depth else f0
-            filled += 1 if i < columns else 0
+    for k in range(values.size // len(like)):
+        i = np.int32(len(like) * (first + k * step))
+        if len(like) > 1:
+            load_vector(values, len(like) * k, x, row * columns + min(i, columns - len(like)), k < depth, like)
+        else:
+            values[k] = widened(x[row, min(i, columns - 1)]) if k < depth else f0
+        filled += len(like) if i < columns else 0
     return filled
 
 
 @cuda.jit(device=True)
-def store_row(values, mean, scale, weight, bias, out, row, first, step, wide, filled):
+def store_row(values, mean, scale, weight, bias, out, row, first, step, like, filled):
     """Normalise the first ``filled`` of the values and store them where they belong."""
-    if wide:
-        for k in range(values.size // 4):
-            if 4 * k < filled:
-                i = 4 * (first + k * step)
-                w, b = load128(weight, i), load128(bias, i)
-                p = (values[4 * k] - mean) * scale * w[0] + b[0]
-                q = (values[4 * k + 1] - mean) * scale * w[1] + b[1]
-                r = (values[4 * k + 2] - mean) * scale * w[2] + b[2]
-                s = (values[4 * k + 3] - mean) * scale * w[3] + b[3]
-                store128(out, row * out.shape[1] + i, (p, q, r, s))
-    else:
-        for k in range(values.size):
-            if k < filled:
-                i = first + k * step
+    for k in range(values.size // len(like)):
+        place, i = len(like) * k, len(like) * (first + k * step)
+        if place < filled:
+            if len(like) > 1:
+                for part in range(place, place + len(like), 4):  # weight and bias are float32: four fill a vector
+                    w, b = load128(weight, i + part - place), load128(bias, i + part - place)
+                    for e in range(4):
+                        values[part + e] = (values[part + e] - mean) * scale * w[e] + b[e]
+                store_vector(values, place, out, row * out.shape[1] + i, like)
+            else:
                 out[row, i] = (values[k] - mean) * scale * weight[i] + bias[i]
 
 
@@ -354,14 +355,14 @@ def group_sum(value, lanes, partial):
 
 
 @cuda.jit(device=True)
-def keep_row(x, lanes, wide, depth, weight, bias, eps, moments, out, values):
+def keep_row(x, lanes, like, depth, weight, bias, eps, moments, out, values):
     """Normalise a row by a group of ``lanes`` threads. The row stays in registers, in the local array ``values``."""
     rows, columns = x.shape
     group, lane = divided(cuda.threadIdx.x, lanes)
     index = cuda.blockIdx.x * (cuda.blockDim.x // lanes) + group
     row = min(index, rows - 1)  # threads beyond the last row work on that row, too, and do not store
     partial = cuda.shared.array((2, 32), np.float32)
-    filled = load_row(x, row, lane, lanes, wide, depth, values)
+    filled = load_row(x, row, lane, lanes, like, depth, values)
     total, squares = f0, f0
     for k in range(values.size):
         total += values[k] if k < filled else f0
@@ -373,63 +374,63 @@ def keep_row(x, lanes, wide, depth, weight, bias, eps, moments, out, values):
     if index < rows:
         if lane == 0:
             keep(moments, row, mean, scale)
-        store_row(values, mean, scale, weight, bias, out, row, lane, lanes, wide, filled)
+        store_row(values, mean, scale, weight, bias, out, row, lane, lanes, like, filled)
 
 
 @cuda.jit
-def vectorised_kernel(x, lanes, wide, depth, weight, bias, eps, moments, out):
-    keep_row(x, lanes, wide, depth, weight, bias, eps, moments, out, cuda.local.array(SHORT, np.float32))
+def vectorised_kernel(x, lanes, like, depth, weight, bias, eps, moments, out):
+    keep_row(x, lanes, like, depth, weight, bias, eps, moments, out, cuda.local.array(SHORT, np.float32))
 
 
 @cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
-def wide_rows_kernel(x, lanes, wide, depth, weight, bias, eps, moments, out):
-    keep_row(x, lanes, wide, depth, weight, bias, eps, moments, out, cuda.local.array(DEEP, np.float32))
+def wide_rows_kernel(x, lanes, like, depth, weight, bias, eps, moments, out):
+    keep_row(x, lanes, like, depth, weight, bias, eps, moments, out, cuda.local.array(DEEP, np.float32))
 
 
 @cuda.jit(device=True)
-def part_moments(x, row, part, parts, wide, tiles):
+def part_moments(x, row, part, parts, like, tiles):
     """In all threads, the moments of the block's part of a row."""
     values = cuda.local.array(DEEP, np.float32)
-    units = cuda.blockDim.x * (DEEP // 4 if wide else DEEP)
+    units = cuda.blockDim.x * (DEEP // len(like))
     count, mean, m2 = f0, f0, f0
     for tile in range(part, tiles, parts):
-        filled = load_row(x, row, tile * units + cuda.threadIdx.x, cuda.blockDim.x, wide, DEEP, values)
+        filled = load_row(x, row, tile * units + cuda.threadIdx.x, cuda.blockDim.x, like, DEEP, values)
         more = chunk_moments(values, filled)
         count, mean, m2 = merge(count, mean, m2, more[0], more[1], more[2])
     return block_merge(count, mean, m2, cuda.shared.array((3, 32), np.float32))
 
 
 @cuda.jit(device=True)
-def normalise_part(x, row, part, parts, wide, tiles, mean, scale, weight, bias, out):
+def normalise_part(x, row, part, parts, like, tiles, mean, scale, weight, bias, out):
     values = cuda.local.array(DEEP, np.float32)
-    units, step = cuda.blockDim.x * (DEEP // 4 if wide else DEEP), cuda.blockDim.x
+    units, step = cuda.blockDim.x * (DEEP // len(like)), cuda.blockDim.x
     tile = part + (tiles - 1 - part) // parts * parts  # backwards: what was read last may still be in a cache
     while tile >= 0:
         first = tile * units + cuda.threadIdx.x
-        filled = load_row(x, row, first, step, wide, DEEP, values)
-        store_row(values, mean, scale, weight, bias, out, row, first, step, wide, filled)
+        filled = load_row(x, row, first, step, like, DEEP, values)
+        store_row(values, mean, scale, weight, bias, out, row, first, step, like, filled)
         tile -= parts
 
 
 @cuda.jit
-def parts_kernel(x, wide, tiles, partials):
+def parts_kernel(x, like, tiles, partials):
     row, part = cuda.blockIdx.x, cuda.blockIdx.y
-    count, mean, m2 = part_moments(x, row, part, cuda.gridDim.y, wide, tiles)
+    count, mean, m2 = part_moments(x, row, part, cuda.gridDim.y, like, tiles)
     if cuda.threadIdx.x == 0:
         write_part(partials, row, part, count, mean, m2)
 
 
 @cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
-def long_rows_kernel(x, wide, tiles, partials, weight, bias, eps, moments, out):
+def long_rows_kernel(x, like, tiles, partials, weight, bias, eps, moments, out):
     row, part, parts = cuda.blockIdx.x, cuda.blockIdx.y, cuda.gridDim.y
     if parts == 1:
-        count, mean, m2 = part_moments(x, row, 0, 1, wide, tiles)
+        count, mean, m2 = part_moments(x, row, 0, 1, like, tiles)
     else:
         count, mean, m2 = merge_parts(partials, row)
     scale = f1 / math.sqrt(m2 / count + eps)
     if part == 0 and cuda.threadIdx.x == 0:
         keep(moments, row, mean, scale)
-    normalise_part(x, row, part, parts, wide, tiles, mean, scale, weight, bias, out)
+    normalise_part(x, row, part, parts, like, tiles, mean, scale, weight, bias, out)
 
 
 class Kept(typing.NamedTuple):
@@ -456,19 +457,19 @@ class Split(typing.NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def plan(rows: int, columns: int, wide: bool, multiprocessors: int) -> Kept | Split:
-    """How the rows of a matrix are shared out; ``wide``: by loads of 128 bits.
+def plan(rows: int, columns: int, width: int, multiprocessors: int) -> Kept | Split:
+    """How the rows of a matrix are shared out; ``width``: values in a load, more than one in 128 bits.
 
-    >>> plan(rows=65536, columns=1024, wide=True, multiprocessors=132)
+    >>> plan(rows=65536, columns=1024, width=4, multiprocessors=132)
     Kept(short=False, grid=8192, threads=256, lanes=32, depth=8)
     """
-    units, most = columns // (4 if wide else 1), DEEP // (4 if wide else 1)
+    units, most = columns // width, DEEP // width
     # With a warp for each row, 8 rows are a block of 256 threads. A crowd has such a block for each multiprocessor.
     # With fewer rows there is room for more threads.
     crowd = rows >= 8 * multiprocessors
-    # Units per thread, if the row is short. In a crowd 4 vectors or 8 values: several loads in flight. Otherwise 1
-    # vector or 4 values: more threads share a row, and each has less to do.
-    few = SHORT // (4 if wide else 2) if crowd else SHORT // (16 if wide else 4)
+    # Units per thread, if the row is short. In a crowd as many vectors as fill SHORT, or 8 values: several loads in
+    # flight. Otherwise 1 vector or 4 values: more threads share a row, and each has less to do.
+    few = SHORT // max(width, 2) if crowd else 1 if width > 1 else SHORT // 4
     if units <= LARGEST * most:
         short = units <= few * (32 if crowd else LARGEST)
         lanes = lanes_for(units, few) if short else max(32, lanes_for(units, most))
@@ -496,20 +497,22 @@ def vectorised(p):
     """A thread keeps 16 or 32 values, loaded 128 bits at a time; a row gets 1 to 1024 threads, as its length needs.
 
     Rows of more than 32768 elements are read twice: by one block, which finds much of the row in the cache again, or,
-    where rows are few, by several blocks and two launches. The loads are 128 bits wide if N is a multiple of 4 and all
-    arrays begin on 16-byte boundaries, else of 4 bytes.
+    where rows are few, by several blocks and two launches. The loads are 128 bits wide if N is a multiple of the 4 or 8
+    elements in a vector, and all arrays begin on 16-byte boundaries. Else each brings one element.
     """
     x, weight, bias, out, stream = p.x, p.weight, p.bias, p.out, p.stream
-    wide = p.columns % 4 == 0 and not any(device.address(array) % 16 for array in (x, weight, bias, out))
-    how = plan(p.rows, p.columns, wide, device.limits()["multiprocessors"])
+    width = width_of(x.dtype)
+    if p.columns % width or any(device.address(array) % 16 for array in (x, weight, bias, out)):
+        width = 1
+    how, like = plan(p.rows, p.columns, width, device.limits()["multiprocessors"]), LIKE[width]
     if isinstance(how, Kept):
         kernel = vectorised_kernel if how.short else wide_rows_kernel
-        kernel[how.grid, how.threads, stream](x, how.lanes, wide, how.depth, weight, bias, p.eps, p.moments, out)
+        kernel[how.grid, how.threads, stream](x, how.lanes, like, how.depth, weight, bias, p.eps, p.moments, out)
         return
     partials = device.empty((3, *how.grid), np.float32, stream=stream)
     if how.parts > 1:
-        parts_kernel[how.grid, how.threads, stream](x, wide, how.tiles, partials)
-    long_rows_kernel[how.grid, how.threads, stream](x, wide, how.tiles, partials, weight, bias, p.eps, p.moments, out)
+        parts_kernel[how.grid, how.threads, stream](x, like, how.tiles, partials)
+    long_rows_kernel[how.grid, how.threads, stream](x, like, how.tiles, partials, weight, bias, p.eps, p.moments, out)
 
 
 LADDER = (two_kernels, block_per_row, welford, warp_per_row, vectorised)

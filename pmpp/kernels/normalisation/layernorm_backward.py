@@ -17,11 +17,12 @@ from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, block_sum, blocks, round_up, warp_sum
 from pmpp.kernels.normalisation import gradients, layernorm
 from pmpp.kernels.normalisation.layernorm import row_moments
-from pmpp.kernels.normalisation.moments import divided, f0, f1
+from pmpp.kernels.normalisation.moments import DTYPES, LIKE, divided, f0, f1, store_vector
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, widened, width_of
 
 BLOCK = 256  # threads per block
 
@@ -34,7 +35,7 @@ def reference(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, eps: float = 1e
 def reference_parameters(dy: np.ndarray, x: np.ndarray, eps: float = 1e-5) -> tuple[np.ndarray, np.ndarray]:
     """The gradients of weight and bias in float64."""
     with np.errstate(invalid="ignore"):
-        return gradients.of_rows(dy, x, np.ones(x.shape[1]), eps)[1].sum(axis=0), dy.sum(axis=0, dtype=np.float64)
+        return gradients.of_rows(dy, x, np.ones(x.shape[1]), eps)[1].sum(axis=0), dy.astype(np.float64).sum(axis=0)
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -53,6 +54,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["non-finite"] = [dy.copy(), x.copy()]
     made["non-finite"][0][0, 2] = made["non-finite"][1][3, 1] = np.nan
     made["non-finite"][1][4, 0] = np.inf
+    made["whole vectors of eight"] = [rng.standard_normal((9, 264), dtype=np.float32) for _ in range(2)]
+    for dtype in known(DTYPES[1:]):
+        for name in ("narrow", "many rows", "odd", "non-finite", "whole vectors of eight"):
+            made[f"{dtype}, {name}"] = [one.astype(dtype) for one in made[name]]
     return {name: (dy, x, rng.uniform(-2, 2, x.shape[1]).astype(np.float32)) for name, (dy, x) in made.items()}
 
 
@@ -74,12 +79,12 @@ def tolerance_parameters(dy: np.ndarray, x: np.ndarray, eps: float = 1e-5) -> tu
         return (moved + growth * np.abs(products)).sum(axis=0), growth * np.abs(dy.astype(np.float64)).sum(axis=0)
 
 
-def cost(rows: int, columns: int) -> Cost:
+def cost(rows: int, columns: int, itemsize: int = 4) -> Cost:
     """dy and x read once, dx written once. 12 operations for each element.
 
     2 normalise x, 4 are for the sums of the row, 3 for those of the columns, and 3 for dx.
     """
-    return Cost(flops=12 * rows * columns, bytes=12 * rows * columns + 8 * rows + 12 * columns)
+    return Cost(flops=12 * rows * columns, bytes=3 * itemsize * rows * columns + 8 * rows + 12 * columns)
 
 
 def arguments(
@@ -98,14 +103,15 @@ def arguments(
     """The gradient of a matrix whose rows were normalised, and the gradients of weight and bias.
 
     Args:
-        dy: float32, the gradient of the result, in the shape of ``x``, contiguous in C order.
-        x: a matrix of float32, shape (M, N), 0 < N <= 2^31 - 2^15, contiguous in C order: what was normalised.
+        dy: the gradient of the result, in the shape and dtype of ``x``, contiguous in C order.
+        x: a matrix of float32, float16 or bfloat16, shape (M, N), 0 < N <= 2^31 - 2^15, contiguous in C order: what was
+            normalised. Whatever its dtype, all is computed in float32, and the gradient of the matrix is rounded once.
         weight: float32 of shape (N,).
         eps: what was added to the variance, 0 or more. It counts only where the moments are found here.
         mean, invstd: float32 of shape (M,), both or neither: the mean of each row and 1 / sqrt(var + eps), as the
             forward pass returns them for return_moments=True. Without them they are found here, by another read of x.
-        out: a device array of shape (M, N) and float32 in C order, apart from the others in memory, or None to allocate
-            one.
+        out: a device array of the shape and dtype of ``x`` in C order, apart from the others in memory, or None to
+            allocate one.
         dweight, dbias: device arrays of float32 and shape (N,) that take the gradients of weight and bias, apart from
             the others in memory, or None to drop these two. Of a matrix without rows they are 0.
         stream: the stream to work on.
@@ -122,13 +128,13 @@ def arguments(
     """
     stream = device.as_stream(stream)
     eps = as_number("eps", eps, 0)
-    x = device.as_input("x", x, dtypes="float32", ndim=2, stream=stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=2, stream=stream)
     rows, columns = x.shape
     if not columns:
         raise ValueError(f"x must have a column, had shape {x.shape}: the mean of nothing is not defined")
     if columns > layernorm.MOST:
         raise ValueError(f"x must have at most {layernorm.MOST} columns, had shape {x.shape}")
-    dy = device.as_input("dy", dy, dtypes="float32", shape=x.shape, stream=stream)
+    dy = device.as_input("dy", dy, dtypes=x.dtype, shape=x.shape, stream=stream)
     weight = device.as_input("weight", weight, dtypes="float32", shape=(columns,), stream=stream)
     moments, known = gradients.moment_inputs(mean, invstd, rows, stream=stream)
     apart = {"dy": dy, "x": x, "weight": weight, "mean": moments.mean, "invstd": moments.invstd}
@@ -174,9 +180,9 @@ def row_sums(dy, x, weight, row, mean, invstd, partial):
     columns = x.shape[1]
     plain, weighted = f0, f0
     for i in range(cuda.threadIdx.x, columns, BLOCK):
-        given = dy[row, i] * weight[i]
+        given = widened(dy[row, i]) * weight[i]
         plain += given
-        weighted += given * ((x[row, i] - mean) * invstd)
+        weighted += given * ((widened(x[row, i]) - mean) * invstd)
     plain = block_sum(plain, partial[0])
     weighted = block_sum(weighted, partial[1])
     return plain / np.float32(columns), weighted / np.float32(columns)
@@ -202,8 +208,8 @@ def gradient_kernel(dy, x, weight, moments, slopes, out):
     i = cuda.grid(1)
     if i < x.size:
         row, column = i // x.shape[1], i % x.shape[1]
-        normalised = (x[row, column] - moments.mean[row]) * moments.invstd[row]
-        own = dy[row, column] * weight[column] - slopes.common[row] - normalised * slopes.slope[row]
+        normalised = (widened(x[row, column]) - moments.mean[row]) * moments.invstd[row]
+        own = widened(dy[row, column]) * weight[column] - slopes.common[row] - normalised * slopes.slope[row]
         out[row, column] = own * moments.invstd[row]
 
 
@@ -213,8 +219,8 @@ def columns_kernel(dy, x, moments, sums):
     if column < x.shape[1]:
         plain, weighted = f0, f0
         for row in range(x.shape[0]):
-            plain += dy[row, column]
-            weighted += dy[row, column] * ((x[row, column] - moments.mean[row]) * moments.invstd[row])
+            plain += widened(dy[row, column])
+            weighted += widened(dy[row, column]) * ((widened(x[row, column]) - moments.mean[row]) * moments.invstd[row])
         sums.dbias[column], sums.dweight[column] = plain, weighted
 
 
@@ -242,7 +248,7 @@ def block_per_row_kernel(dy, x, weight, moments, out):
     mean, invstd = moments.mean[row], moments.invstd[row]
     common, slope = row_sums(dy, x, weight, row, mean, invstd, partial)
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
-        out[row, i] = (dy[row, i] * weight[i] - common - (x[row, i] - mean) * invstd * slope) * invstd
+        out[row, i] = (widened(dy[row, i]) * weight[i] - common - (widened(x[row, i]) - mean) * invstd * slope) * invstd
 
 
 @cuda.jit(device=True)
@@ -266,8 +272,8 @@ def column_parts_kernel(dy, x, moments, partials):
     column, plain, weighted = cuda.blockIdx.x * 32 + cuda.threadIdx.x % 32, f0, f0
     if column < columns:
         for row in range(cuda.blockIdx.y * HEIGHT + cuda.threadIdx.x // 32, rows, cuda.gridDim.y * HEIGHT):
-            plain += dy[row, column]
-            weighted += dy[row, column] * ((x[row, column] - moments.mean[row]) * moments.invstd[row])
+            plain += widened(dy[row, column])
+            weighted += widened(dy[row, column]) * ((widened(x[row, column]) - moments.mean[row]) * moments.invstd[row])
     table = cuda.shared.array((2, HEIGHT, 32), np.float32)
     plain = down_the_block(plain, table[0])
     weighted = down_the_block(weighted, table[1])
@@ -328,8 +334,8 @@ def one_read_kernel(dy, x, weight, moments, out, partials):
         plain, weighted = f0, f0
         for k in range(WIDE):
             i = cuda.threadIdx.x + k * cuda.blockDim.x
-            given[k] = dy[row, i] if i < columns else f0
-            values[k] = (x[row, i] - mean) * invstd if i < columns else f0
+            given[k] = widened(dy[row, i]) if i < columns else f0
+            values[k] = (widened(x[row, i]) - mean) * invstd if i < columns else f0
         for k in range(WIDE):
             i = cuda.threadIdx.x + k * cuda.blockDim.x
             dweight[k] += given[k] * values[k]
@@ -378,43 +384,45 @@ def one_read(p):
 TOGETHER = 2  # rows of up to 128 elements that a group of lanes has in registers at once
 HELD = TOGETHER * EACH  # values that a thread then has of dy, and of x
 TOTALS = 2 * TOGETHER  # sums that it exchanges with its group
-TABLE = BLOCK * EACH  # the columns of all groups of a block
+TABLE, EIGHTS = BLOCK * EACH, BLOCK * WIDE  # the columns of all groups of a block
 
 
 @cuda.jit(device=True)
-def load_rows(dy, x, moments, first, step, lane, lanes, wide, each, given, values, invstds):
+def load_rows(dy, x, moments, first, step, lane, lanes, like, each, given, values, invstds):
     """Load a group's next rows: ``first``, ``first + step``, ...; dy into ``given``, and x, normalised, in ``values``.
 
-    A thread has ``each`` values of every row. A unit is one of them, or four if ``wide``; the thread has the units
-    ``lane``, ``lane + lanes`` and so on. Beyond the last row and column both arrays get 0, which adds to no sum.
+    A thread has ``each`` values of every row. A unit is one of them, or a vector of 16 bytes: ``like`` is a tuple as
+    long as a unit has values. The thread has the units ``lane``, ``lane + lanes`` and so on. Beyond the last row and
+    column both arrays get 0, which adds to no sum.
     """
     columns, last = np.int32(x.shape[1]), x.shape[0] - 1
     for r in range(invstds.size):
         row = first + r * step
         there, row = row <= last, min(row, last)
         mean, invstds[r] = moments.mean[row], moments.invstd[row]
-        if wide:
-            for k in range(each // 4):
-                i, at = np.int32(4 * (lane + k * lanes)), r * each + 4 * k
-                begin, inside = row * columns + min(i, np.int32(columns - 4)), there and i < columns
-                a, b = load128(dy, begin), load128(x, begin)
-                for j in range(4):
+        if len(like) > 1:
+            for k in range(each // len(like)):
+                i, at = np.int32(len(like) * (lane + k * lanes)), r * each + len(like) * k
+                begin, inside = row * columns + min(i, np.int32(columns - len(like))), there and i < columns
+                a, b = widened(load128(dy, begin)), widened(load128(x, begin))
+                for j in range(len(like)):
                     given[at + j] = a[j] if inside else f0
                     values[at + j] = (b[j] - mean) * invstds[r] if inside else f0
         else:
             for k in range(each):
                 i, at = np.int32(lane + k * lanes), r * each + k
                 i, inside = min(i, np.int32(columns - 1)), there and i < columns
-                given[at] = dy[row, i] if inside else f0
-                values[at] = (x[row, i] - mean) * invstds[r] if inside else f0
+                given[at] = widened(dy[row, i]) if inside else f0
+                values[at] = (widened(x[row, i]) - mean) * invstds[r] if inside else f0
 
 
 @cuda.jit(device=True)
-def load_weight(weight, columns, lane, lanes, wide, factors):
-    """The thread's units of weight, 0 beyond the last column."""
-    if wide:
+def load_weight(weight, columns, lane, lanes, like, factors):
+    """The thread's units of weight, 0 beyond the last column. They are float32, so four fill a vector."""
+    if len(like) > 1:
         for k in range(factors.size // 4):
-            i = 4 * (lane + k * lanes)
+            unit, part = 4 * k // len(like), 4 * k % len(like)
+            i = len(like) * (lane + unit * lanes) + part
             quad = load128(weight, min(i, columns - 4))
             for j in range(4):
                 factors[4 * k + j] = quad[j] if i < columns else f0
@@ -425,17 +433,16 @@ def load_weight(weight, columns, lane, lanes, wide, factors):
 
 
 @cuda.jit(device=True)
-def store_rows(values, out, first, step, lane, lanes, wide, each, together):
+def store_rows(values, out, first, step, lane, lanes, like, each, together):
     """Store the values of `load_rows` at the same places of ``out``."""
     rows, columns = out.shape
     for r in range(together):
         row = first + r * step
-        if wide:
-            for k in range(each // 4):
-                i, at = 4 * (lane + k * lanes), r * each + 4 * k
+        if len(like) > 1:
+            for k in range(each // len(like)):
+                i, at = len(like) * (lane + k * lanes), r * each + len(like) * k
                 if row < rows and i < columns:
-                    quad = values[at], values[at + 1], values[at + 2], values[at + 3]
-                    store128(out, row * columns + i, quad)
+                    store_vector(values, at, out, row * columns + i, like)
         else:
             for k in range(each):
                 i = lane + k * lanes
@@ -466,12 +473,12 @@ def sum_in_group(totals, lanes, partial):
 
 
 @cuda.jit(device=True)
-def store_column_sums(mine, which, lane, lanes, wide, partials, columns, table):
+def store_column_sums(mine, which, lane, lanes, like, partials, columns, table):
     """Store the block's sums of the columns. Where several groups share the block, they are added in their order."""
     each, groups = mine.size, cuda.blockDim.x // lanes
     group = cuda.threadIdx.x // lanes
     for k in range(each):
-        i = 4 * (lane + k // 4 * lanes) + k % 4 if wide else lane + k * lanes
+        i = len(like) * (lane + k // len(like) * lanes) + k % len(like)
         if groups > 1:
             table[group * lanes * each + i] = mine[k]
         elif i < columns:
@@ -487,7 +494,7 @@ def store_column_sums(mine, which, lane, lanes, wide, partials, columns, table):
 
 
 @cuda.jit(device=True)
-def walk(dy, x, weight, moments, lanes, wide, out, partials, given, values, invstds, totals, kept, partial, table):
+def walk(dy, x, weight, moments, lanes, like, out, partials, given, values, invstds, totals, kept, partial, table):
     """Go over the rows in steps of the grid, with ``invstds.size`` rows at a time in registers.
 
     ``kept``: local arrays for the weight, and for the sums of the thread's columns. ``partial`` is used by halves: a
@@ -498,7 +505,7 @@ def walk(dy, x, weight, moments, lanes, wide, out, partials, given, values, invs
     rows, columns = x.shape
     group, lane = divided(np.int32(cuda.threadIdx.x), lanes)
     groups = cuda.blockDim.x // lanes
-    load_weight(weight, columns, lane, lanes, wide, factors)
+    load_weight(weight, columns, lane, lanes, like, factors)
     for k in range(each):
         dweight[k] = dbias[k] = f0
     turn, share = 0, f1 / np.float32(columns)
@@ -506,7 +513,7 @@ def walk(dy, x, weight, moments, lanes, wide, out, partials, given, values, invs
     while begin < rows:
         first = begin + group
         begin += cuda.gridDim.x * np.int64(groups * together)
-        load_rows(dy, x, moments, first, groups, lane, lanes, wide, each, given, values, invstds)
+        load_rows(dy, x, moments, first, groups, lane, lanes, like, each, given, values, invstds)
         for r in range(together):
             plain, weighted = f0, f0
             for k in range(each):
@@ -524,17 +531,16 @@ def walk(dy, x, weight, moments, lanes, wide, out, partials, given, values, invs
             for k in range(each):
                 at = r * each + k
                 values[at] = (given[at] - common - values[at] * slope) * invstds[r]
-        store_rows(values, out, first, groups, lane, lanes, wide, each, together)
-    store_column_sums(dweight, 0, lane, lanes, wide, partials, columns, table)
-    store_column_sums(dbias, 1, lane, lanes, wide, partials, columns, table)
+        store_rows(values, out, first, groups, lane, lanes, like, each, together)
+    store_column_sums(dweight, 0, lane, lanes, like, partials, columns, table)
+    store_column_sums(dbias, 1, lane, lanes, like, partials, columns, table)
 
 
-# Whether loads are 128 bits wide is a constant of each kernel: with both ways in one, a thread needs half as many
-# registers again.
+# Narrow loads have kernels of their own: with their addresses a thread needs half as many registers again.
 
 
 @cuda.jit(device=True)
-def several_rows(dy, x, weight, moments, lanes, wide, out, partials):
+def several_rows(dy, x, weight, moments, lanes, like, out, partials):
     """`walk` with TOGETHER rows at once, and EACH values of every row in a thread."""
     given, values = cuda.local.array(HELD, np.float32), cuda.local.array(HELD, np.float32)
     invstds, totals = cuda.local.array(TOGETHER, np.float32), cuda.local.array(TOTALS, np.float32)
@@ -542,38 +548,44 @@ def several_rows(dy, x, weight, moments, lanes, wide, out, partials):
     kept = factors, dweight, cuda.local.array(EACH, np.float32)  # of a thread's columns
     partial = cuda.shared.array((2, TOTALS, 32), np.float32)
     table = cuda.shared.array(TABLE, np.float32)
-    walk(dy, x, weight, moments, lanes, wide, out, partials, given, values, invstds, totals, kept, partial, table)
+    walk(dy, x, weight, moments, lanes, like, out, partials, given, values, invstds, totals, kept, partial, table)
 
 
 @cuda.jit(max_registers=64)  # so that 4 blocks of 256 threads fit on a multiprocessor
-def vectorised_kernel(dy, x, weight, moments, lanes, out, partials):
-    several_rows(dy, x, weight, moments, lanes, True, out, partials)
+def vectorised_kernel(dy, x, weight, moments, lanes, like, out, partials):
+    several_rows(dy, x, weight, moments, lanes, like, out, partials)
 
 
 @cuda.jit(max_registers=96)  # eight loads where the others have two, each with its address: 2 blocks fit
-def odd_rows_kernel(dy, x, weight, moments, lanes, out, partials):
-    several_rows(dy, x, weight, moments, lanes, False, out, partials)
+def odd_rows_kernel(dy, x, weight, moments, lanes, like, out, partials):
+    several_rows(dy, x, weight, moments, lanes, like, out, partials)
 
 
 @cuda.jit(device=True)
-def one_row(dy, x, weight, moments, lanes, wide, out, partials):
-    """`walk` with one row at once, and WIDE values of it in a thread."""
+def one_row(dy, x, weight, moments, lanes, like, out, partials, table):
+    """`walk` with one row at once, and WIDE values of it in a thread. ``table``: shared, for several groups a block."""
     given, values = cuda.local.array(WIDE, np.float32), cuda.local.array(WIDE, np.float32)
     invstds, totals = cuda.local.array(1, np.float32), cuda.local.array(2, np.float32)
     factors, dweight = cuda.local.array(WIDE, np.float32), cuda.local.array(WIDE, np.float32)
     kept = factors, dweight, cuda.local.array(WIDE, np.float32)
-    partial, table = cuda.shared.array((2, 2, 32), np.float32), cuda.shared.array(1, np.float32)
-    walk(dy, x, weight, moments, lanes, wide, out, partials, given, values, invstds, totals, kept, partial, table)
+    partial = cuda.shared.array((2, 2, 32), np.float32)
+    walk(dy, x, weight, moments, lanes, like, out, partials, given, values, invstds, totals, kept, partial, table)
 
 
 @cuda.jit(max_registers=64)  # 65,536 registers for a block of 1024 threads
-def wide_rows_kernel(dy, x, weight, moments, lanes, out, partials):
-    one_row(dy, x, weight, moments, lanes, True, out, partials)
+def wide_rows_kernel(dy, x, weight, moments, lanes, like, out, partials):
+    one_row(dy, x, weight, moments, lanes, like, out, partials, cuda.shared.array(1, np.float32))
 
 
 @cuda.jit(max_registers=64)  # as above
-def wide_odd_rows_kernel(dy, x, weight, moments, lanes, out, partials):
-    one_row(dy, x, weight, moments, lanes, False, out, partials)
+def wide_odd_rows_kernel(dy, x, weight, moments, lanes, like, out, partials):
+    one_row(dy, x, weight, moments, lanes, like, out, partials, cuda.shared.array(1, np.float32))
+
+
+@cuda.jit(max_registers=64)  # so that 4 blocks of 256 threads fit on a multiprocessor
+def eights_kernel(dy, x, weight, moments, lanes, like, out, partials):
+    """As `vectorised_kernel`, of 16-bit numbers: eight of one row are a vector, where four of two rows are two."""
+    one_row(dy, x, weight, moments, lanes, like, out, partials, cuda.shared.array(EIGHTS, np.float32))
 
 
 @rung(
@@ -581,6 +593,7 @@ def wide_odd_rows_kernel(dy, x, weight, moments, lanes, out, partials):
     odd_rows_kernel,
     wide_rows_kernel,
     wide_odd_rows_kernel,
+    eights_kernel,
     add_kernel,
     block_per_row_kernel,
     column_parts_kernel,
@@ -589,14 +602,19 @@ def vectorised(p):
     """Loads of 128 bits, and as many lanes as a row needs: short rows share a warp, which has two of each at once.
 
     A row of up to 128 elements has 1 to 32 lanes with 4 elements each, and nobody waits for another warp. Longer rows
-    have a block of up to 1024 threads with 8 elements each. Of more than 8192 elements, `block_per_row` takes them.
+    have a block of up to 1024 threads with 8 elements each. Of more than 8192 elements, `block_per_row` takes them. Of
+    numbers of 16 bits, 8 are a vector, so that 32 lanes are enough for a row of 256.
     """
     if p.columns > LARGEST * WIDE:
         block_per_row.launch(p)
         return
     dy, x, weight, out, stream = p.dy, p.x, p.weight, p.out, p.stream
-    wide = p.columns % 4 == 0 and not any(device.address(array) % 16 for array in (dy, x, weight, out))
-    if p.columns <= 32 * EACH:
+    width = width_of(x.dtype)
+    wide = p.columns % width == 0 and not any(device.address(array) % 16 for array in (dy, x, weight, out))
+    if wide and width == WIDE and p.columns <= 32 * WIDE:
+        lanes, threads = layernorm.lanes_for(p.columns // WIDE, 1), BLOCK
+        kernel, tiles = eights_kernel, blocks(p.rows, threads // lanes)
+    elif p.columns <= 32 * EACH:
         lanes, threads = layernorm.lanes_for(blocks(p.columns, EACH), 1), BLOCK
         kernel = vectorised_kernel if wide else odd_rows_kernel
         tiles = blocks(p.rows, TOGETHER * (threads // lanes))
@@ -605,7 +623,7 @@ def vectorised(p):
         kernel, tiles = wide_rows_kernel if wide else wide_odd_rows_kernel, p.rows
     grid = min(tiles, resident(threads))
     partials = device.empty((2, grid, p.columns), np.float32, stream=stream)
-    kernel[grid, threads, stream](dy, x, weight, p.moments, lanes, out, partials)
+    kernel[grid, threads, stream](dy, x, weight, p.moments, lanes, LIKE[width if wide else 1], out, partials)
     add_columns(p, partials)
 
 

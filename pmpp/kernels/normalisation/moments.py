@@ -14,9 +14,14 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.runtime import device
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.dtypes import rounding
+from pmpp.runtime.vector import load128, store128, widened
 
 f0, f1 = np.float32(0), np.float32(1)  # a literal 0.0 would be float64, and so would every result with it
+DTYPES = ("float32", "float16", "bfloat16")  # of what is normalised; numbers of 16 bits are computed with in float32
+# Tuples as long as a vector has elements, or 1 if each is loaded by itself. Their lengths are known when a kernel is
+# compiled, so that the loops over them are unrolled. They are the same in each call: a launch remembers what they are.
+LIKE = {width: (0,) * width for width in (1, 4, 8)}
 # Values that a thread keeps, in half of the 64 registers that each thread of a block of 1024 can have. Such a block
 # keeps a channel of 32768 values.
 CHUNK = 32
@@ -87,16 +92,24 @@ def moment_errors(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def tolerance(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
     """The largest error allowed for the rows of ``x``, normalised in float32, times ``weight`` plus ``bias``.
 
-    It is of first order in the errors of the moments, and allows 8 roundings of the result itself.
+    It is of first order in the errors of the moments, and allows 8 roundings of the result itself. A result of 16 bits
+    is rounded once more.
     """
     if not x.size:
         return np.zeros(x.shape)
+    dtype, x = x.dtype, x.astype(np.float64)
     mean, var = moment_errors(x)
     with np.errstate(all="ignore"):
-        square = x.astype(np.float64).var(axis=1, keepdims=True) + eps
-        away = np.abs(x - x.mean(axis=1, keepdims=True, dtype=np.float64)) / np.sqrt(square)
+        square = x.var(axis=1, keepdims=True) + eps
+        away = np.abs(x - x.mean(axis=1, keepdims=True)) / np.sqrt(square)
         moved = mean / np.sqrt(square) + away * var / (2 * square)
-        return np.abs(weight) * (moved + 8 * 2.0**-24 * away) + 8 * 2.0**-24 * np.abs(bias)
+        allowed = np.abs(weight) * (moved + 8 * 2.0**-24 * away) + 8 * 2.0**-24 * np.abs(bias)
+        return allowed + once_more(np.abs(weight) * away + np.abs(bias) + allowed, dtype)
+
+
+def once_more(largest: np.ndarray, dtype: np.dtype) -> typing.Any:
+    """How far numbers of up to this size move when they are rounded from float32 to a dtype."""
+    return rounding(largest, dtype) if dtype.itemsize == 2 else 0.0
 
 
 def parts_of(channels: int, tiles: int, blocks_per_sm: int = 16) -> int:
@@ -221,9 +234,10 @@ def centre_and_scale(channel, first, training, partials, affine, moments, runnin
 # ------------------------------------------------------------------------------ the values of a channel, many at a time
 #
 # `x` is flat, of shape images x channels x inner: a channel has `inner` values in each image. A unit is one value, or
-# four if `wide`. A thread has the units `first`, `first` + the block's width, and so on. It finds the first by a
-# division, and each further one by a step without a division. Units of a channel are counted in int32: Numba makes an
-# int64 of any sum of integers, and a GPU needs two instructions for each addition of those.
+# a vector of 16 bytes: `like` is a tuple as long as a unit has values. A thread has the units `first`, `first` + the
+# block's width, and so on. It finds the first by a division, and each further one by a step without a division. Units
+# of a channel are counted in int32: Numba makes an int64 of any sum of integers, and a GPU needs two instructions for
+# each addition of those.
 
 
 @cuda.jit(device=True)
@@ -233,13 +247,13 @@ def divided(a, b):
 
 
 @cuda.jit(device=True)
-def route(shape, channel, first, wide):
+def route(shape, channel, first, like):
     """How a thread walks along a channel. Returns start, step and units in a plane.
 
     Start: (unit of x, unit in the plane, units left). Step: (advance in x, advance in the plane, extra advance in x
     when the plane ends). A plane is the values of one channel in one image.
     """
-    inner = np.int32(shape.inner // 4 if wide else shape.inner)
+    inner = np.int32(shape.inner // len(like))
     image, r = divided(first, inner)
     images_on, r_on = divided(cuda.blockDim.x, inner)
     start = (np.int64(image) * shape.channels + channel) * inner + r, r, np.int32(shape.images * inner - first)
@@ -260,41 +274,56 @@ def onward(at, r, left, step, inner):
 
 
 @cuda.jit(device=True)
-def load_chunk(x, shape, channel, first, wide, depth, values):
+def load_chunk(x, shape, channel, first, like, depth, values):
     """Load a thread's units of a channel, ``depth`` at most, and return how many values they have.
 
     Threads do not diverge between the loads, so that all loads are in flight before the first value is needed. Beyond
     the channel's end its first unit is loaded instead, and not counted.
     """
-    (at, r, left), step, inner = route(shape, channel, first, wide)
+    (at, r, left), step, inner = route(shape, channel, first, like)
     begin, filled = channel * np.int64(inner), 0
-    if wide:
-        for k in range(CHUNK // 4):
-            quad = (f0, f0, f0, f0)
-            if k < depth:
-                quad = load128(x, 4 * (at if left > 0 else begin))
-            values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3] = quad
-            filled += 4 if left > 0 else 0
-            at, r, left = onward(at, r, left, step, inner)
-    else:
-        for k in range(CHUNK):
-            values[k] = x[at if left > 0 else begin] if k < depth else f0
-            filled += 1 if left > 0 else 0
-            at, r, left = onward(at, r, left, step, inner)
+    for k in range(CHUNK // len(like)):
+        i = at if left > 0 else begin
+        if len(like) > 1:
+            load_vector(values, len(like) * k, x, len(like) * i, k < depth, like)
+        else:
+            values[k] = widened(x[i]) if k < depth else f0
+        filled += len(like) if left > 0 else 0
+        at, r, left = onward(at, r, left, step, inner)
     return filled
 
 
 @cuda.jit(device=True)
-def store_chunk(values, out, shape, channel, first, wide):
-    """Store the values that `load_chunk` counted, at the same places of ``out``."""
-    (at, r, left), step, inner = route(shape, channel, first, wide)
-    if wide:
-        for k in range(CHUNK // 4):
-            if left > 0:
-                store128(out, 4 * at, (values[4 * k], values[4 * k + 1], values[4 * k + 2], values[4 * k + 3]))
-            at, r, left = onward(at, r, left, step, inner)
+def load_vector(values, place, x, i, needed, like):
+    """Load a vector into ``values``, from ``place`` on; zeros if it is not ``needed``, which is so in all threads."""
+    if needed:
+        v = widened(load128(x, i))
+        for e in range(len(like)):
+            values[place + e] = v[e]
     else:
-        for k in range(CHUNK):
-            if left > 0:
+        for e in range(len(like)):
+            values[place + e] = f0
+
+
+@cuda.jit(device=True)
+def store_vector(values, place, out, i, like):
+    """Store a vector of ``values``, from ``place`` on. Eight are rounded to 16 bits here."""
+    four = values[place], values[place + 1], values[place + 2], values[place + 3]
+    if len(like) == 8:
+        rest = values[place + 4], values[place + 5], values[place + 6], values[place + 7]
+        store128(out, i, four + rest)
+    else:
+        store128(out, i, four)
+
+
+@cuda.jit(device=True)
+def store_chunk(values, out, shape, channel, first, like):
+    """Store the values that `load_chunk` counted, at the same places of ``out``."""
+    (at, r, left), step, inner = route(shape, channel, first, like)
+    for k in range(CHUNK // len(like)):
+        if left > 0:
+            if len(like) > 1:
+                store_vector(values, len(like) * k, out, len(like) * at, like)
+            else:
                 out[at] = values[k]
-            at, r, left = onward(at, r, left, step, inner)
+        at, r, left = onward(at, r, left, step, inner)

@@ -182,7 +182,8 @@ def tree(p):
     Leaves: it repeats, but it is rounded all the same. If the terms cancel, what was rounded away can be all that
     would be left.
     """
-    return reduction.deterministic.launch(p.replace(op=reduction.SUM, identity=ZERO, dtype=p.x.dtype))
+    form = {"dtype": p.x.dtype, "dtype_of_result": p.x.dtype}
+    return reduction.deterministic.launch(p.replace(op=reduction.SUM, identity=ZERO, **form))
 
 
 @cuda.jit(device=True)

@@ -6,18 +6,21 @@ The room is `pmpp.kernels.reduction.ladder`, and its chapter notebooks/30_reduct
 with any operator, the room `pmpp.kernels.reduction.over_axes` reduces, of notebooks/33_reduction_over_axes.ipynb. Sums
 along axes alone are the room `pmpp.kernels.reduction.axis_sum`, of notebooks/88_a_tape.ipynb.
 The plain functions have NumPy's names and arguments, and are those of `over_axes`: `over_axes.arguments` says which
-dtypes, results and errors they have. The sum and the extremes of a whole vector are those of `ladder.vectorised`.
+dtypes, results and errors they have. The sum and the extremes of a whole vector are those of `ladder.vectorised`, or of
+`ladder.deterministic` where that takes fewer launches.
 """
 
 import numpy as np
 
 from pmpp.kernels.reduction import ladder, over_axes
 from pmpp.kernels.reduction.ladder import *
-from pmpp.kernels.reduction.ladder import vectorised
+from pmpp.kernels.reduction.ladder import BLOCK, LOADS, deterministic, vectorised
 from pmpp.kernels.reduction.operators import Operator as Operator
 from pmpp.kernels.reduction.operators import operator_of as operator_of
 from pmpp.kernels.reduction.over_axes import planned
 from pmpp.runtime import device
+
+FEW = BLOCK * LOADS * 16  # bytes that one block reads
 
 
 def sum(x, axis=None, keepdims=False, *, stream=0):
@@ -51,7 +54,9 @@ def _reduced(x, axis, op, keepdims, stream):
     dtypes = dict.fromkeys((*over_axes.DTYPES, *ladder.DTYPES))
     x = device.as_input("x", x, dtypes=tuple(dtypes), stream=device.as_stream(stream))
     if axis is None and keepdims is False and x.ndim == 1 and x.dtype.name in ladder.DTYPES:
-        return vectorised(x, op, stream=stream).reshape(())
+        # One block has nobody to agree with: it stores its result. Else a cell must be set first, by another launch.
+        best = deterministic if x.size * x.dtype.itemsize <= FEW or x.dtype.itemsize == 2 else vectorised
+        return best(x, op, stream=stream).reshape(())
     return planned(x, axis, op, keepdims, stream=stream)
 
 

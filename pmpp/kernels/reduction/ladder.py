@@ -13,13 +13,15 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.common import FULL_WARP, blocks
+from pmpp.kernels.common import FULL_WARP, blocks, round_up
 from pmpp.kernels.vector_add import vector_span
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128
+from pmpp.runtime.vector import load128, widened
 
-DTYPES = ("float32", "float64", "int32", "int64")
+DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16")
+SHORT = DTYPES[4:]  # combined in float32; a sum is rounded once
 SUM, MAX, MIN = 0, 1, 2
 OPERATORS = {"sum": SUM, "max": MAX, "min": MIN}
 BLOCK = 1024  # threads a block: 32 warps of 32 lanes
@@ -33,10 +35,10 @@ def reference(x: np.ndarray, op: str = "sum") -> typing.Any:
     A sum is taken in float64, or int64 for integers. If ``x`` has a NaN, the result is NaN, as in NumPy.
     """
     if op == "sum":
-        total = np.float64(0) if x.dtype.kind == "f" else np.int64(0)
+        total = np.int64(0) if x.dtype.kind == "i" else np.float64(0)
         with np.errstate(all="ignore"):
             for value in x:
-                total = total + value
+                total = total + type(total)(value)
         return total
     best = x[0]
     for value in x:
@@ -55,6 +57,11 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     sizes |= {f"a tile {d:+}": BLOCK * COARSE + d for d in (-1, 0, 1)}
     made = {name: rng.standard_normal(n).astype(np.float32) for name, n in sizes.items()}
     made["float64"] = rng.standard_normal(3001)
+    for dtype in known(SHORT):
+        made |= {f"{dtype}, {n}": rng.standard_normal(n).astype(dtype) for n in (7, 8, 3001)}
+        made[f"{dtype}, sum beyond 65504"] = np.full(3001, 48, dtype)  # infinite in float16
+        made[f"{dtype}, ones"] = np.ones(5000, dtype)  # in 16 bits 2048 + 1 is 2048, or 256 + 1 is 256
+        made[f"{dtype}, not finite"] = np.where(np.arange(3001) == 1600, np.nan, -np.inf).astype(dtype)
     made["int32, sum beyond int32"] = rng.integers(2**30, 2**31, 3001, dtype=np.int32)
     made["int64"] = rng.integers(-(2**50), 2**50, 3001, dtype=np.int64)
     made["all equal"] = np.full(3001, 0.1, dtype=np.float32)
@@ -79,12 +86,13 @@ def arguments(x, op="sum", *, stream=0) -> Problem:
     """Reduce a vector to one number.
 
     Args:
-        x: a contiguous vector (n,) of float32, float64, int32 or int64. For "max" and "min", n >= 1.
+        x: a contiguous vector (n,) of float32, float64, int32, int64, float16 or bfloat16. For "max" and "min", n >= 1.
         op: "sum", "max" or "min".
         stream: the stream to work on.
 
     Returns a device array of shape (1,), without waiting for the work to be done. Its dtype is that of ``x``, except
-    that a sum of int32 is an int64. If ``x`` has a NaN, the result is NaN. An empty sum is 0.
+    that a sum of int32 is an int64. If ``x`` has a NaN, the result is NaN. An empty sum is 0. Numbers of 16 bits are
+    added up in float32, and the sum is rounded once.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
     >>> from pmpp.kernels import reduction
@@ -96,6 +104,8 @@ def arguments(x, op="sum", *, stream=0) -> Problem:
     if not isinstance(op, str) or op not in OPERATORS:
         raise ValueError(f"op must be 'sum', 'max' or 'min', was {op!r}")
     dtype = np.dtype(np.int64) if op == "sum" and x.dtype.kind == "i" else x.dtype
+    if x.dtype.itemsize == 2:
+        dtype = np.dtype(np.float32)
     if op == "sum":
         identity = dtype.type(0)
     elif x.size == 0:
@@ -105,8 +115,10 @@ def arguments(x, op="sum", *, stream=0) -> Problem:
     else:
         identity = dtype.type(np.iinfo(dtype).min if op == "max" else np.iinfo(dtype).max)
     p = Problem(None, stream=stream, begin=begin, finish=finish, x=x, op=OPERATORS[op], identity=identity, dtype=dtype)
+    p.dtype_of_result = x.dtype if x.dtype.itemsize == 2 else dtype
     if not x.size:
         begin(p)  # the sum of nothing
+        finish(p)
         p.done = True
     return p
 
@@ -124,10 +136,12 @@ def begin(p):
 
 
 def finish(p):
-    """Combine the two cells of a float maximum or minimum into the first."""
-    if p.result.size == 2:
-        finish_kernel[1, 1, p.stream](p.result, p.op)
-        p.result = p.result[:1]
+    """Combine the two cells of a float maximum or minimum into one, and round what has 16 bits."""
+    if p.result.size == 2 or p.result.dtype != p.dtype_of_result:
+        cells = p.result
+        short = cells.dtype != p.dtype_of_result
+        p.result = device.empty(1, p.dtype_of_result, stream=p.stream) if short else cells[:1]
+        finish_kernel[1, 1, p.stream](cells, p.result, p.op)
 
 
 @cuda.jit(device=True)
@@ -154,8 +168,8 @@ def combine_into(op, out, value):
 
 
 @cuda.jit
-def finish_kernel(out, op):
-    out[0] = combine(op, out[0], out[1])
+def finish_kernel(cells, out, op):
+    out[0] = combine(op, cells[0], cells[1]) if cells.size == 2 else cells[0]
 
 
 @cuda.jit
@@ -163,7 +177,7 @@ def interleaved_kernel(x, work, out, op):
     thread = cuda.threadIdx.x
     i = cuda.grid(1)
     if i < x.size:
-        work[i] = x[i]
+        work[i] = widened(x[i])
     cuda.syncthreads()
 
     stride = 1
@@ -194,7 +208,7 @@ def sequential_kernel(x, work, out, op):
     thread = cuda.threadIdx.x
     i = cuda.grid(1)
     if i < x.size:
-        work[i] = x[i]
+        work[i] = widened(x[i])
     cuda.syncthreads()
 
     stride = BLOCK // 2
@@ -227,7 +241,7 @@ def shared_tree_kernel(x, out, op, identity):
     thread = cuda.threadIdx.x
     i = cuda.grid(1)
     partial = cuda.shared.array(BLOCK, out.dtype)
-    partial[thread] = x[i] if i < x.size else identity
+    partial[thread] = widened(x[i]) if i < x.size else identity
     cuda.syncthreads()
 
     stride = BLOCK // 2
@@ -260,7 +274,7 @@ def coarsened_kernel(x, out, op, identity):
     for k in range(COARSE):
         i = first + k * BLOCK
         if i < x.size:
-            total = combine(op, total, x[i])
+            total = combine(op, total, widened(x[i]))
 
     partial = cuda.shared.array(BLOCK, out.dtype)
     partial[thread] = total
@@ -316,7 +330,7 @@ def shuffle_kernel(x, out, op, identity):
     for k in range(COARSE):
         i = first + k * BLOCK
         if i < x.size:
-            total = combine(op, total, x[i])
+            total = combine(op, total, widened(x[i]))
 
     total = block_combine(op, total, cuda.shared.array(32, out.dtype))
     if thread == 0:
@@ -335,40 +349,47 @@ def shuffle(p):
 
 
 @cuda.jit(device=True)
+def combine_four(op, v):
+    return combine(op, combine(op, v[0], v[1]), combine(op, v[2], v[3]))
+
+
+@cuda.jit(device=True)
 def combine_vector(op, v):
-    """Combine the elements of one 128-bit vector: four of 32 bits, or two of 64."""
+    """Combine the elements of one 128-bit vector: four of 32 bits, two of 64, or eight of 16, made float32."""
     if len(v) == 4:
-        return combine(op, combine(op, v[0], v[1]), combine(op, v[2], v[3]))
+        return combine_four(op, v)
+    if len(v) == 8:
+        return combine(op, combine_four(op, v[:4]), combine_four(op, v[4:]))
     return combine(op, v[0], v[1])
 
 
 @cuda.jit(device=True)
 def combine_tile(x, op, identity, head, tail, width):
-    """Combine this thread's vectors, LOADS at most; its block takes LOADS * BLOCK of those in x[head:tail].
+    """Combine this thread's vectors, LOADS at most; its block takes LOADS for each thread of those in x[head:tail].
 
     ``width``: elements in a vector.
     """
     thread = cuda.threadIdx.x
-    step = BLOCK * width
+    step = cuda.blockDim.x * width
     i = head + cuda.blockIdx.x * LOADS * step + thread * width
     total = identity
     if i + 3 * step < tail:  # all four loads are under way before the first is used
-        a, b = load128(x, i), load128(x, i + step)
-        c, d = load128(x, i + 2 * step), load128(x, i + 3 * step)
+        a, b = widened(load128(x, i)), widened(load128(x, i + step))
+        c, d = widened(load128(x, i + 2 * step)), widened(load128(x, i + 3 * step))
         ab = combine(op, combine_vector(op, a), combine_vector(op, b))
         total = combine(op, ab, combine(op, combine_vector(op, c), combine_vector(op, d)))
     else:
         for j in range(i, tail, step):
-            total = combine(op, total, combine_vector(op, load128(x, j)))
+            total = combine(op, total, combine_vector(op, widened(load128(x, j))))
     if cuda.blockIdx.x == 0:  # it also takes the elements before and after the vectors
         if thread < head:
-            total = combine(op, total, x[thread])
+            total = combine(op, total, widened(x[thread]))
         if tail + thread < x.size:
-            total = combine(op, total, x[tail + thread])
+            total = combine(op, total, widened(x[tail + thread]))
     return total
 
 
-@cuda.jit
+@cuda.jit(max_registers=32)  # for two blocks of 1024 threads on a multiprocessor
 def vectorised_kernel(x, out, op, identity, head, tail, width):
     total = combine_tile(x, op, identity, head, tail, width)
     total = block_combine(op, total, cuda.shared.array(32, out.dtype))
@@ -390,12 +411,17 @@ def vectorised(p):
     vectorised_kernel[grid, BLOCK, p.stream](p.x, p.result, p.op, p.identity, head, tail, width)
 
 
-@cuda.jit
-def deterministic_kernel(x, partials, op, identity, head, tail, width):
+@cuda.jit(max_registers=32)  # as above
+def deterministic_kernel(x, out, wide, op, identity, head, tail, width):
+    """``wide``: an array of the dtype that is combined in, of which only the dtype counts."""
     total = combine_tile(x, op, identity, head, tail, width)
-    total = block_combine(op, total, cuda.shared.array(32, partials.dtype))
+    partial = cuda.shared.array(32, wide.dtype)
+    if cuda.threadIdx.x < 32:
+        partial[cuda.threadIdx.x] = identity  # block_combine reads 32, also of warps that the block lacks
+    cuda.syncthreads()
+    total = block_combine(op, total, partial)
     if cuda.threadIdx.x == 0:
-        partials[cuda.blockIdx.x] = total
+        out[cuda.blockIdx.x] = total
 
 
 @rung(deterministic_kernel, begin=False)
@@ -404,16 +430,22 @@ def deterministic(p):
 
     A sum has the same bits on every run and on every GPU, as long as ``x`` begins equally far from a 16-byte boundary.
     There are no atomics, so no cell must be set beforehand. Up to 2^14 float32 take 1 launch, up to 2^28 take 2, up to
-    2^42 take 3. For a long ``x`` this is slightly slower than `vectorised`.
+    2^42 take 3; of 16-bit numbers a block takes twice as many. For a long ``x`` this is slightly slower than
+    `vectorised`.
     """
     x = p.x
     while True:
         head, tail, width = vector_span(x)
         grid = max(1, blocks(tail - head, LOADS * BLOCK * width))
+        # One block has as many threads as have LOADS vectors each: fewer warps meet sooner.
+        threads = BLOCK if grid > 1 else max(32, round_up(blocks((tail - head) // width, LOADS), 32))
         partials = device.empty(grid, p.dtype, stream=p.stream)
-        deterministic_kernel[grid, BLOCK, p.stream](x, partials, p.op, p.identity, head, tail, width)
+        out = partials
+        if grid == 1 and p.dtype_of_result != p.dtype:
+            out = device.empty(1, p.dtype_of_result, stream=p.stream)  # of 16 bits: rounded here, and nowhere else
+        deterministic_kernel[grid, threads, p.stream](x, out, partials, p.op, p.identity, head, tail, width)
         if grid == 1:
-            return partials
+            return out
         x = partials
 
 

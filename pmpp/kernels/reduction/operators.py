@@ -17,14 +17,16 @@ from collections.abc import Callable
 import numpy as np
 
 from pmpp import cuda
+from pmpp.runtime.vector import widened
 
 # Literals such as 1.0 are float64, and make a float64 of what they meet.
 f0, f1 = np.float32(0), np.float32(1)
 NOWHERE = np.int64(2**63 - 1)  # the place of no element: behind all others
 
-FLOATS = ("float32", "float16")
-NUMBERS = ("float32", "float16", "int32")
-ALL = ("float32", "float16", "int32", "bool")
+OF_16_BITS = ("float16", "bfloat16")  # states of these are float32
+FLOATS = ("float32", *OF_16_BITS)
+NUMBERS = (*FLOATS, "int32")
+ALL = (*NUMBERS, "bool")
 
 
 class Operator(typing.NamedTuple):
@@ -60,7 +62,7 @@ class Operator(typing.NamedTuple):
 
 @cuda.jit(device=True)
 def as_float(value, place):
-    return (np.float32(value),)
+    return (widened(value),)
 
 
 @cuda.jit(device=True)
@@ -76,27 +78,27 @@ def as_int(value, place):
 @cuda.jit(device=True)
 def is_set(value, place):
     """1 for what is not 0. NaN is not 0."""
-    return (np.int32(value != 0),)
+    return (np.int32(widened(value) != 0),)
 
 
 @cuda.jit(device=True)
 def counted(value, place):
-    return (np.int64(value != 0),)
+    return (np.int64(widened(value) != 0),)
 
 
 @cuda.jit(device=True)
 def float_size(value, place):
-    return (abs(np.float32(value)),)
+    return (abs(widened(value)),)
 
 
 @cuda.jit(device=True)
 def float_square(value, place):
-    return (np.float32(value) * np.float32(value),)
+    return (widened(value) * widened(value),)
 
 
 @cuda.jit(device=True)
 def float_and_place(value, place):
-    return np.float32(value), np.int64(place)
+    return widened(value), np.int64(place)
 
 
 @cuda.jit(device=True)
@@ -107,7 +109,7 @@ def int_and_place(value, place):
 @cuda.jit(device=True)
 def one_moment(value, place):
     """Of a single value: the count is 1, the mean is the value, and nothing deviates from it."""
-    return f1, np.float32(value), f0
+    return f1, widened(value), f0
 
 
 # ----------------------------------------------------------------------------------------------- how two states are one
@@ -234,9 +236,9 @@ def _extreme(sign: int) -> Callable:
     """The least number there is for sign = -1, the greatest for 1."""
 
     def identity(dtype: np.dtype) -> tuple:
-        if dtype.kind == "f":
-            return (np.float32(sign * np.inf),)
-        return (np.int32(np.iinfo(np.int32).max if sign > 0 else np.iinfo(np.int32).min),)
+        if dtype.kind == "i":
+            return (np.int32(np.iinfo(np.int32).max if sign > 0 else np.iinfo(np.int32).min),)
+        return (np.float32(sign * np.inf),)
 
     return identity
 
@@ -290,7 +292,7 @@ def operator_of(combine: Callable, identity: np.number) -> Operator:
     Args:
         combine: a device function of two float32 or two int32 that returns one.
         identity: an np.float32 or np.int32 that changes nothing: ``combine(identity, a) == a``. Arrays must have its
-            dtype, or be float16 if it is a float32.
+            dtype, or be float16 or bfloat16 if it is a float32.
 
     >>> @cuda.jit(device=True)
     ... def common(a, b):
@@ -323,4 +325,4 @@ def _operator_of(combine: Callable, dtype: np.dtype, identity: bytes) -> Operato
 def load_of(operator: Operator, dtype: np.dtype) -> Callable:
     """How the operator loads elements of a dtype."""
     load = operator.load
-    return (load.floats if dtype.kind == "f" else load.integers) if isinstance(load, Loads) else load
+    return (load.integers if dtype.kind == "i" else load.floats) if isinstance(load, Loads) else load

@@ -23,7 +23,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks, round_up
-from pmpp.kernels.reduction.operators import ALL, OPERATORS, Operator, load_of
+from pmpp.kernels.reduction.operators import ALL, OF_16_BITS, OPERATORS, Operator, load_of
 from pmpp.kernels.reduction.states import (
     access_of,
     cells_of,
@@ -39,8 +39,9 @@ from pmpp.kernels.reduction.states import (
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
+from pmpp.runtime.dtypes import known, rounding
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import WIDTH, load128, store128
+from pmpp.runtime.vector import load128, store128, width_of
 
 DTYPES = ALL
 BLOCK = 256  # threads a block, where nothing else is said
@@ -138,8 +139,11 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     whole = rng.integers(2**30, 2**31, (11, 60), dtype=np.int32)
     made |= {"int32, sum beyond int32": (whole, 1, "sum"), "int32, columns": (-whole, 0, "max")}
     made |= {"int32, place": (whole % 5, 1, "argmin"), "int32, product": (whole, 0, "prod")}
-    half = normal(12, 77).astype(np.float16)
-    made |= {f"float16, {op}": (half, axis, op) for op, axis in (("sum", 1), ("mean", 0), ("max", 1), ("argmin", 0))}
+    for dtype in known(OF_16_BITS):
+        half, wide = normal(12, 77).astype(dtype), normal(3, 1040).astype(dtype)
+        some = (("sum", 1), ("mean", 0), ("max", 1), ("argmin", 0))
+        made |= {f"{dtype}, {op}": (half, axis, op) for op, axis in some}
+        made |= {f"{dtype}, {op} of whole vectors": (wide, 1, op) for op in ("sum", "var", "argmax")}
     flags = rng.random((20, 130)) < 0.02
     made |= {
         "bool, any": (flags, 1, "any"),
@@ -160,15 +164,16 @@ def error_bound(
     sum of the sizes (Higham, Accuracy and Stability, 2002, section 4.2). Where states are combined for a variance, the
     errors e of two means change the squared step between them by 2 |step| e + e^2. The steps, weighted, add up to the
     variance; the weights to no more than n for single values and n log2(n) / 2 for halves (T. Chan, G. Golub,
-    R. LeVeque, 1983). A float16 is rounded once more, to 11 bits, and so is the reference: both may go either way.
+    R. LeVeque, 1983). A result of 16 bits is rounded once more, and so is the reference: both may go either way.
     """
     axes = axes_of(axis, x.ndim)
     n, u = max(math.prod(x.shape[d] for d in axes), 1), 2.0**-24
     exact = np.asarray(reference(x, axis, op, keepdims, ddof))
-    if exact.dtype.kind != "f" or op in ("max", "min", "norm_inf") or not x.size:
+    if exact.dtype.kind in "ib" or op in ("max", "min", "norm_inf") or not x.size:
         return np.zeros(exact.shape)
     with np.errstate(all="ignore"):
-        wide = np.where(np.isfinite(x), x, 0).astype(np.float64)
+        wide = x.astype(np.float64)
+        wide = np.where(np.isfinite(wide), wide, 0)
         sizes, size = abs(wide).sum(axes, keepdims=keepdims), abs(exact.astype(np.float64))
         if op == "var":
             spread = wide.var(axes, keepdims=keepdims)
@@ -179,7 +184,7 @@ def error_bound(
         else:
             growth = {"mean": sizes / n, "prod": size, "norm2": size}.get(op, sizes)
             allowed = (n + 1) * u * growth
-        return np.asarray(allowed + (2.0**-10 * size + 2.0**-24 if exact.dtype == np.float16 else 0))
+        return np.asarray(allowed + (2 * rounding(size + allowed, exact.dtype) if exact.dtype.itemsize == 2 else 0))
 
 
 def cost(n: int, results: int, itemsize: int = 4) -> Cost:
@@ -191,8 +196,8 @@ def arguments(x, axis=None, op="sum", keepdims=False, ddof=0, *, stream=0) -> Pr
     """Reduce an array along one axis, along several, or to one number.
 
     Args:
-        x: an array of 1 to 8 dimensions, contiguous in C order. float32, float16 or int32; for "any", "all" and
-            "count_nonzero" bool, too; for "mean", "var" and norms float32 or float16.
+        x: an array of 1 to 8 dimensions, contiguous in C order. float32, float16, bfloat16 or int32; for "any", "all"
+            and "count_nonzero" bool, too; for "mean", "var" and norms no int32.
         axis: an integer from -x.ndim to x.ndim - 1, or a tuple of different ones; None for all. For "argmax" and
             "argmin" an integer or None.
         op: "sum", "prod", "max", "min", "mean", "var", "norm1", "norm2", "norm_inf", "any", "all", "count_nonzero",
@@ -203,8 +208,8 @@ def arguments(x, axis=None, op="sum", keepdims=False, ddof=0, *, stream=0) -> Pr
 
     Returns a device array, without waiting for the work to be done; of shape () if every axis is reduced and none
     kept. The dtype is NumPy's: that of x, but int64 for sums and products of int32, for counts and for places, and
-    bool for "any" and "all". float16 is combined in float32, and rounded once. Extremes are NaN if an element is. Of
-    equal extremes the first has its place returned. The same call returns the same bits in every run.
+    bool for "any" and "all". Numbers of 16 bits are combined in float32, and rounded once. Extremes are NaN if an
+    element is. Of equal extremes the first has its place returned. The same call returns the same bits in every run.
     Floats are added up in float32. So beyond 3.4e38 a mean is infinite if its sum is, and "norm2" if its sum of squares
     is, as in NumPy. A variance is NaN if an element is not finite, or if elements lie further apart than that.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
@@ -425,7 +430,7 @@ class Rows(typing.NamedTuple):
     length: int  # of a part, in elements
     shift: int  # how many elements x begins behind a multiple of 16 bytes
     width: int  # elements a load
-    odd: bool  # a part may begin or end between multiples of 16 bytes; then a team has four lanes or more
+    odd: bool  # a part may begin or end between multiples of 16 bytes; then a team has as many lanes as a load elements
 
 
 class Columns(typing.NamedTuple):
@@ -445,7 +450,7 @@ class Columns(typing.NamedTuple):
 
 @functools.lru_cache(256)
 def rows_kernel(op, dtype, states, last, width):
-    """As `thread_kernel`; ``width``: elements a load, 1 or 4."""
+    """As `thread_kernel`; ``width``: elements a load, 1, 4 or 8."""
     (fetch, store), combine = access_of(op, dtype, states, last), op.combine
     four, three = row_loads(fetch, load_of(op, dtype), combine, width)
     make_cells = cells_of(op, dtype, 32)
@@ -472,7 +477,7 @@ def rows_kernel(op, dtype, states, last, width):
                 i += 4 * step
             if i < high:
                 total = combine(total, three(x, i, step, i - begin, high, low, none))
-            if width > 1 and plan.odd:  # 1 to 3 elements on either side, one for each lane
+            if width > 1 and plan.odd:  # fewer than a load has, on either side: one for each lane
                 i, j = first + lane, high + lane
                 a, b = fetch(x, min(i, end - 1), i - begin), fetch(x, min(j, end - 1), j - begin)
                 total = combine(total, combine(chosen(i < low, a, none), chosen(j < end, b, none)))
@@ -597,11 +602,12 @@ TALL = 8  # rows that a block reads at a time
 
 
 def cut_rows(fold: Fold, width: int, shift: int, bits: int, parts: int) -> Rows:
-    """Rows by teams of 2^bits threads, each cut into so many parts, which begin at multiples of four elements."""
+    """Rows by teams of 2^bits threads, each cut into so many parts, which begin at multiples of eight elements."""
     rows, n, _ = fold
-    length = round_up(blocks(n, parts), 4) if parts > 1 else n
+    length = round_up(blocks(n, parts), 8) if parts > 1 else n
     odd = width > 1 and (shift > 0 or n % width > 0)
-    return Rows(rows, n, max(bits, 2) if odd else bits, blocks(n, length), length, shift, width, odd)
+    bits = max(bits, width.bit_length() - 1) if odd else bits
+    return Rows(rows, n, bits, blocks(n, length), length, shift, width, odd)
 
 
 @functools.lru_cache(1024)
@@ -629,11 +635,17 @@ def block_per_result(p):
 
 
 def widths_of(task: Task) -> tuple[int, int]:
-    """Elements a load, and how many elements x begins behind a multiple of 16 bytes."""
-    if task.states:
+    """Elements a load, and how many elements x begins behind a multiple of 16 bytes.
+
+    Of 16-bit numbers a load brings eight of a row. Eight columns would be eight states in a thread: it takes one.
+    """
+    if task.states or task.x.size < 8:
         return 1, 0
-    x = task.x
-    return (4, device.address(x) % 16 // 4) if x.size >= 8 and WIDTH.get(x.dtype.name) == 4 else (1, 0)
+    x, width = task.x, _WIDTH.get(task.x.dtype, 1)
+    return (width, device.address(x) % 16 // x.dtype.itemsize) if width < 8 or task.fold.inner == 1 else (1, 0)
+
+
+_WIDTH = {dtype: width_of(dtype) for dtype in known(DTYPES) if dtype.itemsize > 1}
 
 
 @rung(rows_kernel, columns_kernel)

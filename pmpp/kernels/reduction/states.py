@@ -145,7 +145,7 @@ class RowLoads(typing.NamedTuple):
 
 @functools.lru_cache(256)
 def row_loads(fetch: Callable, load: Callable, combine: Callable, width: int) -> RowLoads:
-    """For loads of four neighbours, or of one."""
+    """For loads of four neighbours, of eight, or of one."""
 
     @cuda.jit(device=True)
     def of_four(v, place):
@@ -153,17 +153,23 @@ def row_loads(fetch: Callable, load: Callable, combine: Callable, width: int) ->
         return combine(ab, combine(load(v[2], place + 2), load(v[3], place + 3)))
 
     @cuda.jit(device=True)
+    def of_eight(v, place):
+        return combine(of_four(v[:4], place), of_four(v[4:], place + 4))
+
+    of_all = of_eight if width == 8 else of_four
+
+    @cuda.jit(device=True)
     def four_wide(x, i, step, place):
         a, b, c, d = load128(x, i), load128(x, i + step), load128(x, i + 2 * step), load128(x, i + 3 * step)
-        ab = combine(of_four(a, place), of_four(b, place + step))
-        return combine(ab, combine(of_four(c, place + 2 * step), of_four(d, place + 3 * step)))
+        ab = combine(of_all(a, place), of_all(b, place + step))
+        return combine(ab, combine(of_all(c, place + 2 * step), of_all(d, place + 3 * step)))
 
     @cuda.jit(device=True)
     def three_wide(x, i, step, place, end, home, none):
         two, three = i + step < end, i + 2 * step < end
         a, b, c = load128(x, i), load128(x, i + step if two else home), load128(x, i + 2 * step if three else home)
-        ab = combine(of_four(a, place), chosen(two, of_four(b, place + step), none))
-        return combine(ab, chosen(three, of_four(c, place + 2 * step), none))
+        ab = combine(of_all(a, place), chosen(two, of_all(b, place + step), none))
+        return combine(ab, chosen(three, of_all(c, place + 2 * step), none))
 
     @cuda.jit(device=True)
     def four_single(x, i, step, place):
@@ -178,7 +184,7 @@ def row_loads(fetch: Callable, load: Callable, combine: Callable, width: int) ->
         c = fetch(x, i + 2 * step if three else home, place + 2 * step)
         return combine(combine(a, chosen(two, b, none)), chosen(three, c, none))
 
-    return RowLoads(four_wide, three_wide) if width == 4 else RowLoads(four_single, three_single)
+    return RowLoads(four_wide, three_wide) if width > 1 else RowLoads(four_single, three_single)
 
 
 @functools.lru_cache(256)

@@ -20,34 +20,37 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.reduction.ladder import MAX, SUM, combine, warp_combine
-from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, look_back_words, next_tile, publish, publish_word
+from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, look_back_words, next_tile, publish, publish_words
 from pmpp.kernels.scan.tile import (
     BLOCK,
     COARSE,
+    HELD,
     SLOTS,
     TILE,
-    load_four_rows,
+    VECTORS,
+    load_rows,
     load_tile,
     scan_block,
-    scan_four,
+    scan_row,
     scan_run,
     scan_warps,
-    store_four,
+    store_row,
     store_tile,
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import widened, width_of
 
-DTYPES = ("float32", "float64", "int32", "int64")
+DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16")
+SHORT = DTYPES[4:]  # combined in float32, and rounded once
 OPERATORS = {"sum": SUM, "max": MAX}
 TWICE = 2 * BLOCK  # elements per block, in `brent_kung`
 # Threads per block in the last rung. With more, tiles are larger, so fewer tiles look back. With fewer, a barrier waits
 # for fewer warps. No record compares other numbers.
 VECTOR_BLOCK = 512
-# 128-bit vectors per thread. More keep more bytes in flight, and take more registers. `scan_rows` is written for four.
-VECTORS = 4
-VECTOR_TILE = VECTOR_BLOCK * VECTORS * 4  # a vector is 4 elements of 32 bits
+VECTOR_TILE = VECTOR_BLOCK * VECTORS * 4  # elements of 32 bits, 4 in a vector; half as many of 64 bits
 
 
 def reference(x: np.ndarray, op: str = "sum", *, exclusive: bool = False) -> np.ndarray:
@@ -57,14 +60,14 @@ def reference(x: np.ndarray, op: str = "sum", *, exclusive: bool = False) -> np.
     """
     running = identity_of(op, x.dtype)
     if op == "sum":
-        running = np.float64(0) if x.dtype.kind == "f" else np.int64(0)
+        running = np.int64(0) if x.dtype.kind == "i" else np.float64(0)
     out = np.empty(x.size, type(running))
     with np.errstate(all="ignore"):
         for i, value in enumerate(x):
             if exclusive:
                 out[i] = running
             if op == "sum":
-                running = running + value
+                running = running + type(running)(value)
             elif value > running or value != value:
                 running = value
             if not exclusive:
@@ -83,6 +86,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["float64"] = rng.standard_normal(3 * TILE + 1)
     made["int32"] = rng.integers(-99, 100, 3 * TILE + 1, dtype=np.int32)
     made["int64"] = rng.integers(-(2**50), 2**50, 3 * TILE + 1, dtype=np.int64)
+    for dtype in known(SHORT):
+        made[f"{dtype}"] = rng.standard_normal(2 * TILE + 3).astype(dtype)
+        made[f"{dtype}, ones"] = np.ones(TILE + 9, dtype)  # in 16 bits 2048 + 1 is 2048, or 256 + 1 is 256
+        made[f"{dtype}, not finite"] = np.where(np.arange(700) == 400, np.nan, -np.inf).astype(dtype)
     made["real numbers"] = rng.standard_normal(3 * TILE + 5).astype(np.float32)
     made["all negative"] = -rng.random(TILE + 9, dtype=np.float32) - 1  # a max that starts from 0 is wrong here
     made["a jump at the start"] = np.r_[1e8, np.full(TILE + 9, 1e-3)].astype(np.float32)
@@ -103,21 +110,22 @@ def identity_of(op: str, dtype: np.dtype) -> typing.Any:
     """
     if op == "sum":
         return dtype.type(0)
-    return dtype.type(-np.inf if dtype.kind == "f" else np.iinfo(dtype).min)
+    return dtype.type(np.iinfo(dtype).min if dtype.kind == "i" else -np.inf)
 
 
 def arguments(x, op="sum", *, exclusive=False, stream=0) -> Problem:
     """The running sum, or the running maximum, of a vector.
 
     Args:
-        x: a contiguous vector (n,) of float32, float64, int32 or int64.
+        x: a contiguous vector (n,) of float32, float64, int32, int64, float16 or bfloat16.
         op: "sum" or "max".
         exclusive: True if element i of the result combines x[0] to x[i - 1]; element 0 is then the identity (0 for a
             sum; for a maximum -inf, or the least integer of the dtype). False if element i combines x[0] to x[i].
         stream: the stream to work on.
 
     Returns a new device array (n,) of ``x``'s dtype, without waiting for the work to be done. Sums of integers wrap
-    around. A NaN makes every later element NaN. A float sum is not added up in NumPy's order, so its last bits may
+    around. A NaN makes every later element NaN. Numbers of 16 bits are added up in float32, and each result is rounded
+    once; a sum that is too large becomes infinity. A float sum is not added up in NumPy's order, so its last bits may
     differ from NumPy's. With `single_pass` and `vectorised` the order depends on timing, so on a GPU two calls may
     differ in the last bits.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
@@ -134,37 +142,42 @@ def arguments(x, op="sum", *, exclusive=False, stream=0) -> Problem:
         raise ValueError(f"op must be 'sum' or 'max', was {op!r}")
     exclusive = as_flag("exclusive", exclusive)
     out = device.empty(x.size, x.dtype, stream=stream)
-    identity = identity_of(op, x.dtype)
-    return Problem(out, stream=stream, x=x, op=OPERATORS[op], identity=identity, exclusive=exclusive)
+    # Of the dtype that is combined in; only the dtype counts.
+    wide = device.empty(1, np.float32, stream=stream) if x.dtype.itemsize == 2 else x
+    identity = identity_of(op, wide.dtype)
+    return Problem(out, stream=stream, x=x, op=OPERATORS[op], identity=identity, exclusive=exclusive, wide=wide)
 
 
 # ------------------------------------------------------------- three launches: scan the tiles, scan their totals, add
 
 
 @cuda.jit
-def add_kernel(out, before, op, tile):
-    """Combine each element of a tile with what came before the tile."""
+def add_kernel(scanned, out, before, op, tile):
+    """Combine each element of a scanned tile with what came before the tile."""
     first = np.int64(cuda.blockIdx.x) * tile
     i = first + cuda.threadIdx.x
     end = min(first + tile, out.size)
     start = before[cuda.blockIdx.x]
     while i < end:
-        out[i] = combine(op, start, out[i])
+        out[i] = combine(op, start, scanned[i])
         i += cuda.blockDim.x
 
 
 def scan_by_tiles(kernel, tile, p):
     """Scan ``p.x`` into ``p.result`` with a kernel that scans each tile by itself and stores its total.
 
-    The totals are scanned in the same way, exclusively: entry t is then what came before tile t.
+    The totals are scanned in the same way, exclusively: entry t is then what came before tile t. Of 16-bit numbers the
+    scanned tiles are float32, so that nothing is rounded before the last addition.
     """
-    tiles = blocks(p.x.size, tile)
-    totals = device.empty(tiles, p.x.dtype, stream=p.stream)
-    kernel[tiles, BLOCK, p.stream](p.x, p.result, totals, p.op, p.identity, p.exclusive)
-    if tiles > 1:
-        before = device.empty(tiles, p.x.dtype, stream=p.stream)
+    tiles, kind = blocks(p.x.size, tile), p.wide.dtype
+    totals = device.empty(tiles, kind, stream=p.stream)
+    short = p.result.dtype != kind
+    scanned = device.empty(p.x.size, kind, stream=p.stream) if short else p.result
+    kernel[tiles, BLOCK, p.stream](p.x, scanned, totals, p.op, p.identity, p.exclusive)
+    if tiles > 1 or short:
+        before = device.empty(tiles, kind, stream=p.stream)
         scan_by_tiles(kernel, tile, p.replace(x=totals, result=before, exclusive=True))
-        add_kernel[tiles, BLOCK, p.stream](p.result, before, p.op, tile)
+        add_kernel[tiles, BLOCK, p.stream](scanned, p.result, before, p.op, tile)
 
 
 @cuda.jit
@@ -172,7 +185,7 @@ def kogge_stone_kernel(x, out, totals, op, identity, exclusive):
     thread = cuda.threadIdx.x
     i = cuda.grid(1)
     scanned = cuda.shared.array(BLOCK, out.dtype)
-    scanned[thread] = x[i] if i < x.size else identity
+    scanned[thread] = widened(x[i]) if i < x.size else identity
     cuda.syncthreads()
 
     distance = 1
@@ -210,8 +223,8 @@ def brent_kung_kernel(x, out, totals, op, identity, exclusive):
     thread = cuda.threadIdx.x
     first = np.int64(cuda.blockIdx.x) * TWICE + thread
     scanned = cuda.shared.array(TWICE, out.dtype)
-    scanned[thread] = x[first] if first < x.size else identity
-    scanned[thread + BLOCK] = x[first + BLOCK] if first + BLOCK < x.size else identity
+    scanned[thread] = widened(x[first]) if first < x.size else identity
+    scanned[thread + BLOCK] = widened(x[first + BLOCK]) if first + BLOCK < x.size else identity
     cuda.syncthreads()
 
     distance = 1
@@ -323,7 +336,7 @@ def totals_kernel(x, totals, op, identity):
     for k in range(COARSE):
         i = first + k * BLOCK
         if i < x.size:
-            total = combine(op, total, x[i])
+            total = combine(op, total, widened(x[i]))
     total = warp_combine(op, total)
     _, total = scan_warps(op, identity, cuda.shfl_sync(FULL_WARP, total, 0), cuda.shared.array(SLOTS, totals.dtype))
     if cuda.threadIdx.x == 0:
@@ -334,9 +347,9 @@ def totals_kernel(x, totals, op, identity):
 def scan_from_kernel(x, out, starts, op, identity, exclusive):
     """Scan each tile, beginning with the total of what came before it."""
     first = np.int64(cuda.blockIdx.x) * TILE
-    scanned = cuda.shared.array(TILE, out.dtype)
+    scanned = cuda.shared.array(TILE, starts.dtype)
     load_tile(x, first, identity, scanned)
-    before, _ = scan_block(op, identity, scan_run(op, scanned), cuda.shared.array(SLOTS, out.dtype))
+    before, _ = scan_block(op, identity, scan_run(op, scanned), cuda.shared.array(SLOTS, starts.dtype))
     start = starts[cuda.blockIdx.x]
     store_tile(out, first, op, combine(op, start, before), start, scanned, exclusive)
 
@@ -350,7 +363,7 @@ def hierarchical(p):
     Leaves: ``x`` is still read twice: once for the totals, and once to be scanned.
     """
     tiles = blocks(p.x.size, TILE)
-    totals, before = (device.empty(tiles, p.x.dtype, stream=p.stream) for _ in range(2))
+    totals, before = (device.empty(tiles, p.wide.dtype, stream=p.stream) for _ in range(2))
     totals_kernel[tiles, BLOCK, p.stream](p.x, totals, p.op, p.identity)
     scan_by_tiles(shuffle_kernel, TILE, p.replace(x=totals, result=before, exclusive=True))
     scan_from_kernel[tiles, BLOCK, p.stream](p.x, p.result, before, p.op, p.identity, p.exclusive)
@@ -366,12 +379,12 @@ def clear_kernel(words):
         words[i] = 0
 
 
-def words_for(tiles: int, stream: typing.Any) -> typing.Any:
-    """64-bit words: the first counts the tiles handed out, then each tile has one. All are 0, which means NOTHING.
+def words_for(tiles: int, stream: typing.Any, each: int = 1) -> typing.Any:
+    """64-bit words: the first counts the tiles handed out, then each tile has ``each``. All are 0: NOTHING.
 
     A single tile uses none, so they are not set.
     """
-    words = device.empty(tiles + 1, np.int64, stream=stream)
+    words = device.empty(each * tiles + 1, np.int64, stream=stream)
     if tiles > 1:
         clear_kernel[blocks(words.size, BLOCK), BLOCK, stream](words)
     return words
@@ -381,11 +394,11 @@ def words_for(tiles: int, stream: typing.Any) -> typing.Any:
 def single_pass_kernel(x, out, states, values, op, identity, exclusive):
     tile = next_tile(states, cuda.shared.array(1, np.int64))
     first = tile * TILE
-    scanned = cuda.shared.array(TILE, out.dtype)
+    scanned = cuda.shared.array(TILE, values.dtype)
     load_tile(x, first, identity, scanned)
-    before, total = scan_block(op, identity, scan_run(op, scanned), cuda.shared.array(SLOTS, out.dtype))
+    before, total = scan_block(op, identity, scan_run(op, scanned), cuda.shared.array(SLOTS, values.dtype))
 
-    start = cuda.shared.array(1, out.dtype)
+    start = cuda.shared.array(1, values.dtype)
     if cuda.threadIdx.x < 32:
         if cuda.threadIdx.x == 0:
             publish(states, values, tile, PARTIAL, total)
@@ -407,7 +420,7 @@ def single_pass(p):
     memory accesses.
     """
     tiles = blocks(p.x.size, TILE)
-    values = device.empty((2, tiles), p.x.dtype, stream=p.stream)
+    values = device.empty((2, tiles), p.wide.dtype, stream=p.stream)
     states = words_for(tiles, p.stream)
     single_pass_kernel[tiles, BLOCK, p.stream](p.x, p.result, states, values, p.op, p.identity, p.exclusive)
 
@@ -416,59 +429,64 @@ def single_pass(p):
 
 
 @cuda.jit(device=True, forceinline=True)
-def scan_rows(x, out, words, op, identity, exclusive, aligned):
-    """Each warp scans four rows of 128 elements in registers, and stores one number in shared memory."""
-    tile = next_tile(words, cuda.shared.array(1, np.int64))
-    whole = aligned and (tile + 1) * VECTOR_TILE <= x.size
-    i = tile * VECTOR_TILE + cuda.threadIdx.x // 32 * (128 * VECTORS) + 4 * cuda.laneid
-    a, b, c, d = load_four_rows(x, i, identity, whole)
-    a, end_a = scan_four(op, identity, a)
-    b, end_b = scan_four(op, end_a, b)
-    c, end_c = scan_four(op, end_b, c)
-    d, end_d = scan_four(op, end_c, d)
-    before, total = scan_warps(op, identity, end_d, cuda.shared.array(SLOTS, out.dtype))
+def scan_rows(x, out, words, op, identity, exclusive, aligned, like, wide):
+    """Each warp scans four rows of 32 vectors in registers, and stores one number in shared memory."""
+    values = cuda.local.array(HELD, wide.dtype)
+    tile, row = next_tile(words, cuda.shared.array(1, np.int64)), 32 * len(like)
+    first = tile * (VECTOR_BLOCK * VECTORS * len(like))
+    whole = aligned and first + VECTOR_BLOCK * VECTORS * len(like) <= x.size
+    i = first + cuda.threadIdx.x // 32 * (row * VECTORS) + len(like) * cuda.laneid
+    load_rows(values, x, i, identity, whole, like)
+    end = identity
+    for k in range(VECTORS):
+        end = scan_row(values, k, op, end, like, wide)
+    before, total = scan_warps(op, identity, end, cuda.shared.array(SLOTS, wide.dtype))
 
-    # The total of this tile, the total of all before it, and the total up to its end. The shared array casts them back
-    # to x's dtype: in Numba the sum of two int32 is an int64, which leaves no room in the word for the state.
-    tiles = cuda.shared.array(3, out.dtype)
-    if cuda.threadIdx.x < 32:
-        if cuda.threadIdx.x == 0:
-            tiles[0] = total
-            publish_word(words, tile, PARTIAL, tiles[0])
-        earlier = look_back_words(words, tile, op, identity, out)
-        if cuda.threadIdx.x == 0:
-            tiles[1] = earlier
-            tiles[2] = combine(op, earlier, total)
-            publish_word(words, tile, COMPLETE, tiles[2])
-    cuda.syncthreads()
-    before = combine(op, tiles[1], before)
-    store_four(out, i, op, before, before, a, exclusive, whole)
-    store_four(out, i + 128, op, before, combine(op, before, end_a), b, exclusive, whole)
-    store_four(out, i + 256, op, before, combine(op, before, end_b), c, exclusive, whole)
-    store_four(out, i + 384, op, before, combine(op, before, end_c), d, exclusive, whole)
+    if cuda.threadIdx.x == 0:
+        publish_words(words, tile, PARTIAL, total, like)
+    earlier = look_back_words(words, tile, op, identity, like, wide)
+    if cuda.threadIdx.x == 0:
+        publish_words(words, tile, COMPLETE, wide.dtype.type(combine(op, earlier, total)), like)
+    before = wide.dtype.type(combine(op, earlier, before))
+    begin = before
+    for k in range(VECTORS):
+        begin = store_row(values, k, out, i + k * row, op, before, begin, exclusive, whole, like)
 
 
-@cuda.jit
-def vectorised_kernel(x, out, words, op, identity, exclusive, aligned):
+@cuda.jit(device=True)
+def scan_rows_by(x, out, words, op, identity, exclusive, aligned, like, wide):
     if op == SUM:  # the operator is a constant in each call, so the compiled code does not test it for each element
-        scan_rows(x, out, words, SUM, identity, exclusive, aligned)
+        scan_rows(x, out, words, SUM, identity, exclusive, aligned, like, wide)
     else:
-        scan_rows(x, out, words, MAX, identity, exclusive, aligned)
+        scan_rows(x, out, words, MAX, identity, exclusive, aligned, like, wide)
 
 
-@rung(clear_kernel, vectorised_kernel, single_pass_kernel)
+@cuda.jit(max_registers=40)  # for three blocks of 512 threads on a multiprocessor
+def vectorised_kernel(x, out, words, op, identity, exclusive, aligned, like, wide):
+    scan_rows_by(x, out, words, op, identity, exclusive, aligned, like, wide)
+
+
+@cuda.jit(max_registers=64)  # a thread has 32 numbers in registers, so two blocks fit
+def eights_kernel(x, out, words, op, identity, exclusive, aligned, like, wide):
+    """As `vectorised_kernel`, of 16-bit numbers: a vector has eight."""
+    scan_rows_by(x, out, words, op, identity, exclusive, aligned, like, wide)
+
+
+LIKE = {width: (0,) * width for width in (2, 4, 8)}  # the same tuples in each call: a launch remembers what they are
+
+
+@rung(clear_kernel, vectorised_kernel, eights_kernel)
 def vectorised(p):
-    """Four 128-bit loads per thread are in flight at once, and what a tile publishes fits into one word.
+    """Four 128-bit loads per thread are in flight at once, and what a tile publishes fits into one word, or two.
 
-    Elements of 64 bits leave no room for the state beside them, so float64 and int64 go to `single_pass`.
+    An element of 64 bits leaves no room for the state beside it, so each of its halves has a word with the state.
     """
-    if p.x.dtype.itemsize == 8:
-        single_pass.launch(p)
-        return
-    tiles = blocks(p.x.size, VECTOR_TILE)
-    words = words_for(tiles, p.stream)
+    like = LIKE[width_of(p.x.dtype)]
+    tiles = blocks(p.x.size, VECTOR_BLOCK * VECTORS * len(like))
+    words = words_for(tiles, p.stream, 2 if len(like) == 2 else 1)
     aligned = device.address(p.x) % 16 == 0
-    vectorised_kernel[tiles, VECTOR_BLOCK, p.stream](p.x, p.result, words, p.op, p.identity, p.exclusive, aligned)
+    kernel = eights_kernel if len(like) == 8 else vectorised_kernel
+    kernel[tiles, VECTOR_BLOCK, p.stream](p.x, p.result, words, p.op, p.identity, p.exclusive, aligned, like, p.wide)
 
 
 LADDER = (kogge_stone, brent_kung, coarsened, shuffle, hierarchical, single_pass, vectorised)

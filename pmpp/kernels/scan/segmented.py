@@ -19,12 +19,14 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.reduction.ladder import combine
+from pmpp.kernels.scan.ladder import SHORT, clear_kernel, words_for
 from pmpp.kernels.scan.ladder import arguments as scan_arguments
-from pmpp.kernels.scan.ladder import clear_kernel, words_for
 from pmpp.kernels.scan.ladder import reference as scan_reference
 from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, next_tile, publish
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import widened
 
 __all__ = ["arguments", "cost", "inputs", "reference", "segmented_scan", "segmented_scan_kernel"]
 
@@ -70,6 +72,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["float64"] = rng.standard_normal(some), marks["few heads"]
     made["int32"] = rng.integers(-(2**31), 2**31, some, dtype=np.int32), marks["few heads"]
     made["int64"] = rng.integers(-(2**50), 2**50, some, dtype=np.int64), marks["many heads"]
+    made |= {dtype.name: (rng.standard_normal(some).astype(dtype), marks["few heads"]) for dtype in known(SHORT)}
     made["real numbers"] = rng.standard_normal(some).astype(np.float32), marks["few heads"]
     made["all negative"] = -rng.random(some, dtype=np.float32) - 1, marks["few heads"]
     nan = np.where(at == TILE + 7, np.nan, 1).astype(np.float32)  # NaN up to the next head, and no further
@@ -86,7 +89,7 @@ def arguments(x, heads, op="sum", *, exclusive=False, stream=0) -> Problem:
     """Scan every segment of a vector from its own start.
 
     Args:
-        x: a contiguous vector (n,) of float32, float64, int32 or int64.
+        x: a contiguous vector (n,) of float32, float64, int32, int64, float16 or bfloat16.
         heads: a contiguous vector (n,) of bool or uint8. An element that is not 0 begins a segment; so does element 0.
         op: "sum" or "max".
         exclusive: True if element i combines only the elements of its segment before i; the first one is then the
@@ -95,7 +98,8 @@ def arguments(x, heads, op="sum", *, exclusive=False, stream=0) -> Problem:
         stream: the stream to work on.
 
     Returns a new device array (n,) of ``x``'s dtype, without waiting for the work to be done. Sums of integers wrap
-    around. A NaN makes the rest of its segment NaN. The order in which a float sum is added up depends on timing, so on
+    around. A NaN makes the rest of its segment NaN. Numbers of 16 bits are added up in float32, and each result is
+    rounded once. The order in which a float sum is added up depends on timing, so on
     a GPU two calls may differ in the last bits.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
@@ -158,12 +162,12 @@ def segmented_scan_kernel(x, heads, out, states, published, op, identity, exclus
     thread = cuda.threadIdx.x
     tile = next_tile(states, cuda.shared.array(1, np.int64))
     first = tile * TILE
-    scanned = cuda.shared.array(TILE, out.dtype)
+    scanned = cuda.shared.array(TILE, published.dtype)
     head = cuda.shared.array(TILE, np.uint8)
     for k in range(COARSE):
         element = k * BLOCK + thread
         inside = first + element < x.size
-        scanned[element] = x[first + element] if inside else identity
+        scanned[element] = widened(x[first + element]) if inside else identity
         head[element] = inside and heads[first + element] != 0
     cuda.syncthreads()
 
@@ -173,10 +177,10 @@ def segmented_scan_kernel(x, heads, out, states, published, op, identity, exclus
         flag = flag | np.int32(head[mine + k])
         scanned[mine + k] = follow(op, scanned[mine + k - 1], head[mine + k], scanned[mine + k])
         run = scanned[mine + k]
-    flags, values = cuda.shared.array(SLOTS, np.int32), cuda.shared.array(SLOTS, out.dtype)
+    flags, values = cuda.shared.array(SLOTS, np.int32), cuda.shared.array(SLOTS, published.dtype)
     seen, before, any_head, total = scan_block_pairs(op, identity, flag, run, flags, values)
 
-    start = cuda.shared.array(1, out.dtype)
+    start = cuda.shared.array(1, published.dtype)
     if thread < 32:
         if thread == 0:
             # What comes before a head does not change what comes after it, so the total is already complete.
@@ -210,7 +214,7 @@ def segmented_scan_kernel(x, heads, out, states, published, op, identity, exclus
 def segmented_scan(p):
     """A scan of pairs of a flag and a value, in one pass with decoupled look-back."""
     tiles = blocks(p.x.size, TILE)
-    published = device.empty((2, tiles), p.x.dtype, stream=p.stream)
+    published = device.empty((2, tiles), p.wide.dtype, stream=p.stream)
     states = words_for(tiles, p.stream)
     segmented_scan_kernel[tiles, BLOCK, p.stream](
         p.x, p.heads, p.result, states, published, p.op, p.identity, p.exclusive

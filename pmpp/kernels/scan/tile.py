@@ -9,7 +9,7 @@ from __future__ import annotations
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP
 from pmpp.kernels.reduction.ladder import combine
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, store128, widened
 
 BLOCK = 256  # threads per block: 8 warps
 # Elements per thread: odd, so a warp's lanes use 32 banks; at most 21, as a loop of 23 loads is not unrolled.
@@ -23,7 +23,7 @@ def load_tile(x, first, identity, scanned):
     """x[first:first + TILE] into the shared array ``scanned``; neighbouring lanes load neighbouring elements."""
     for k in range(COARSE):
         element = k * BLOCK + cuda.threadIdx.x
-        scanned[element] = x[first + element] if first + element < x.size else identity
+        scanned[element] = widened(x[first + element]) if first + element < x.size else identity
     cuda.syncthreads()
 
 
@@ -114,40 +114,87 @@ def load_four_rows(x, i, identity, whole):
     return a, b, load_rest(x, i + 256, identity), load_rest(x, i + 384, identity)
 
 
-@cuda.jit(device=True)
-def scan_four(op, before, four):
-    """Scan a warp's row of 128 elements, four per lane, starting from ``before``.
+# A lane holds VECTORS vectors of 16 bytes, one in each of so many rows of its warp. ``like`` is a tuple as long as a
+# vector has elements. Its length is known when a kernel is compiled, so all loops are unrolled and ``values`` stays in
+# registers. ``wide`` is an array of the dtype that is computed in, of which only the dtype counts.
 
-    Returns the lane's four results, and in all lanes the total up to the row's end.
-    """
-    a = four[0]
-    b = combine(op, a, four[1])
-    c = combine(op, b, four[2])
-    d = combine(op, c, four[3])
-    scanned = warp_scan(op, d)
+VECTORS = 4  # more keep more bytes in flight, and take more registers
+HELD = 8 * VECTORS  # room for vectors of eight
+
+
+@cuda.jit(device=True)
+def load_rows(values, x, i, identity, whole, like):
+    """A lane's vectors; the first is x[i], x[i + 1], ... ``whole``: they lie inside ``x``, on multiples of 16 bytes."""
+    step = 32 * len(like)
+    if whole:  # all four loads are in flight before the first is used
+        a, b = widened(load128(x, i)), widened(load128(x, i + step))
+        c, d = widened(load128(x, i + 2 * step)), widened(load128(x, i + 3 * step))
+        for e in range(len(like)):
+            values[e], values[len(like) + e] = a[e], b[e]
+            values[2 * len(like) + e], values[3 * len(like) + e] = c[e], d[e]
+    else:
+        for k in range(VECTORS):
+            for e in range(len(like)):
+                at = i + k * step + e
+                values[k * len(like) + e] = widened(x[at]) if at < x.size else identity
+
+
+@cuda.jit(device=True)
+def warp_scan_in(op, value, wide):
+    """`warp_scan` in the dtype of ``wide``: in Numba the sum of two int32 is an int64, which takes two shuffles."""
+    for distance in (1, 2, 4, 8, 16):
+        earlier = cuda.shfl_up_sync(FULL_WARP, value, distance)
+        if cuda.laneid >= distance:
+            value = wide.dtype.type(combine(op, earlier, value))
+    return value
+
+
+@cuda.jit(device=True)
+def scan_row(values, k, op, before, like, wide):
+    """Scan row k of a warp in place, from ``before`` on; returns, in all lanes, the total up to the row's end."""
+    first, last = k * len(like), (k + 1) * len(like) - 1
+    for e in range(first, last):
+        values[e + 1] = combine(op, values[e], values[e + 1])
+    scanned = warp_scan_in(op, values[last], wide)
     end = combine(op, before, cuda.shfl_sync(FULL_WARP, scanned, 31))
     earlier = cuda.shfl_up_sync(FULL_WARP, scanned, 1)
-    if cuda.laneid > 0:
-        before = combine(op, before, earlier)
-    return (combine(op, before, a), combine(op, before, b), combine(op, before, c), combine(op, before, d)), end
+    start = wide.dtype.type(combine(op, before, earlier)) if cuda.laneid > 0 else before
+    for e in range(first, last + 1):
+        values[e] = combine(op, start, values[e])
+    return wide.dtype.type(end)
 
 
 @cuda.jit(device=True)
-def store_four(out, i, op, before, first, four, exclusive, whole):
-    """Write a row, combined with what came before the warp; ``first``: the element before the row, if exclusive."""
-    a, b, c, d = combine(op, before, four[0]), combine(op, before, four[1]), combine(op, before, four[2]), four[3]
-    d = combine(op, before, d)
+def store_row(values, k, out, i, op, before, begin, exclusive, whole, like):
+    """Write row k, combined with what came before the warp; ``begin``: the element before the row, if exclusive.
+
+    Returns what is ``begin`` of the next row.
+    """
+    first, last = k * len(like), (k + 1) * len(like) - 1
+    for e in range(first, last + 1):
+        values[e] = combine(op, before, values[e])
     if exclusive:
-        earlier = cuda.shfl_up_sync(FULL_WARP, d, 1)
-        a, b, c, d = earlier if cuda.laneid > 0 else first, a, b, c
+        earlier, end = cuda.shfl_up_sync(FULL_WARP, values[last], 1), cuda.shfl_sync(FULL_WARP, values[last], 31)
+        for e in range(last, first, -1):
+            values[e] = values[e - 1]
+        values[first] = earlier if cuda.laneid > 0 else begin
+        begin = end
     if whole:
-        store128(out, i, (a, b, c, d))
+        store_vector(out, i, values, first, like)
     else:
-        if i < out.size:
-            out[i] = a
-        if i + 1 < out.size:
-            out[i + 1] = b
-        if i + 2 < out.size:
-            out[i + 2] = c
-        if i + 3 < out.size:
-            out[i + 3] = d
+        for e in range(len(like)):
+            if i + e < out.size:
+                out[i + e] = values[first + e]
+    return begin
+
+
+@cuda.jit(device=True)
+def store_vector(out, i, values, k, like):
+    if len(like) == 4:
+        store128(out, i, (values[k], values[k + 1], values[k + 2], values[k + 3]))
+    elif len(like) == 8:
+        four = values[k], values[k + 1], values[k + 2], values[k + 3]
+        rest = values[k + 4], values[k + 5], values[k + 6], values[k + 7]
+        store128(out, i, four + rest)
+    else:
+        store128(out, i, (values[k], values[k + 1]))

@@ -20,6 +20,7 @@ from pmpp import cuda
 from pmpp.kernels.common import block_max, block_sum, blocks
 from pmpp.kernels.softmax.rows import (
     BLOCK,
+    DEEP,
     FILL,
     HELD,
     MEMBERS,
@@ -32,6 +33,7 @@ from pmpp.kernels.softmax.rows import (
     blocks_kernel,
     elements_kernel,
     empty_kernel,
+    held_columns_kernel,
     join,
     lanes_kernel,
     rows_kernel,
@@ -39,10 +41,12 @@ from pmpp.kernels.softmax.rows import (
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
+from pmpp.runtime.dtypes import known, rounding
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import width_of
+from pmpp.runtime.vector import widened, width_of
 
-DTYPES = ("float32", "float64")
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+SHORT_DTYPES = DTYPES[2:]  # computed in float32, and rounded once
 
 
 def reference(x: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
@@ -77,6 +81,13 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made["float64"] = (rng.standard_normal((5, 333)), -1, False)
     made["float64, a long row"] = (rng.standard_normal((1, 17_001)), 1, False)
     made["float64, axis 0, log"] = (rng.standard_normal((33, 7)), 0, True)
+    for dtype in known(SHORT_DTYPES):
+        made |= {f"{dtype}, rows of {n}": (made[f"rows of {n}"][0].astype(dtype), -1, False) for n in (3, 8, 9, 33)}
+        made[f"{dtype}, log"] = (3 * made["rows of a warp +1"][0].astype(dtype), -1, True)
+        made[f"{dtype}, axis 1 of three"] = (cube.astype(dtype), 1, False)
+        made[f"{dtype}, non-finite"] = (_non_finite(rng, 70).astype(dtype), -1, False)
+        extremes = np.float32([6.5e4, -6.5e4, 0, 6e-8, 1, 30] * 9).astype(dtype)  # as far as a float16 reaches
+        made[f"{dtype}, extremes"] = (rng.permutation(extremes).reshape(2, -1), -1, False)
     made["all equal"] = (np.full((4, 100), 0.1, np.float32), -1, False)
     made["large"] = (rng.uniform(-1e4, 1e4, (4, 1000)).astype(np.float32), -1, False)  # exp(89) is past float32
     made["large, log"] = (made["large"][0], -1, True)
@@ -113,10 +124,14 @@ def tolerance(x: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
     term of the sum goes through additions, and in the online form through rescalings, each good to 6 u. At most
     n / 8 + 16 of them follow one another. Their errors add like a random walk, and four times its size is allowed
     (Higham and Mary, 2019). Below the smallest normal number, four times the spacing of numbers there is allowed as
-    well. Source: CUDA C++ programming guide, "Mathematical functions".
+    well. A result of 16 bits is that of float32, rounded once. Source: CUDA C++ programming guide, "Mathematical
+    functions".
     """
     if not x.size:
         return np.zeros(x.shape)
+    if x.dtype.itemsize == 2:
+        exact = tolerance(x.astype(np.float32), axis, log)
+        return exact + rounding(np.abs(np.nan_to_num(reference(x, axis, log), neginf=0)) + exact, x.dtype)
     u, wide = np.finfo(x.dtype).eps / 2, x.astype(np.float64)
     with np.errstate(all="ignore"):
         below = np.abs(wide - wide.max(axis=axis, keepdims=True))
@@ -138,7 +153,8 @@ def arguments(x, axis=-1, log=False, *, out=None, stream=0) -> Problem:
     """Softmax of each row, ``exp(x - max) / sum(exp(x - max))``: shares that add up to 1.
 
     Args:
-        x: an array of any shape but (), of float32 or float64, contiguous in C order.
+        x: an array of any shape but (), of float32, float64, float16 or bfloat16, contiguous in C order. Numbers of 16
+            bits are computed with in float32, and the result is rounded once.
         axis: the rows run along it; from -x.ndim to x.ndim - 1.
         log: True for the logarithms of the shares, ``x - max - log(sum(exp(x - max)))``.
         out: a device array of the shape and dtype of ``x``, apart from ``x`` in memory, or None to allocate one.
@@ -161,6 +177,7 @@ def arguments(x, axis=-1, log=False, *, out=None, stream=0) -> Problem:
         raise ValueError(f"axis must be from {-x.ndim} to {x.ndim - 1} for x of shape {x.shape}, was {along}")
     log = as_flag("log", log)
     out = device.as_output("out", out, shape=x.shape, dtype=x.dtype, apart={"x": x}, stream=stream)
+    wide = device.empty(1, np.float32, stream=stream) if x.dtype.itemsize == 2 else x
     along %= x.ndim
     outer, n, inner = math.prod(x.shape[:along]), x.shape[along], math.prod(x.shape[along + 1 :])
     return Problem(
@@ -170,7 +187,8 @@ def arguments(x, axis=-1, log=False, *, out=None, stream=0) -> Problem:
         out=out.reshape((outer, n, inner)) if x.size else out,
         rows=outer * inner,
         log=log,
-        none=nothing(x.dtype),
+        none=nothing(wide.dtype),
+        wide=wide,  # of the dtype that is computed in; only the dtype counts
     )
 
 
@@ -198,6 +216,9 @@ def share(value, highest, total, log):
 
 # ------------------------------------------------------------------------------------------------- a block for each row
 #
+# Numbers of 16 bits are made float32 when they are loaded (`widened`), and rounded once, when they are stored. ``wide``
+# is an array of the dtype that is computed in, of which only the dtype counts.
+#
 # A maximum begins at the lowest finite number, not at -inf. Then x - maximum is never -inf - (-inf), which is NaN, and
 # exp(-inf - lowest) is 0, as it should be. A row of nothing but -inf ends as 0 / 0, which is NaN.
 
@@ -207,8 +228,8 @@ def highest_kernel(x, highest, none):
     a, b = place(x, cuda.blockIdx.x)
     best = none.highest
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
-        best = max(best, x[a, i, b])
-    best = block_max(best, cuda.shared.array(32, x.dtype))
+        best = max(best, widened(x[a, i, b]))
+    best = block_max(best, cuda.shared.array(32, highest.dtype))
     if cuda.threadIdx.x == 0:
         highest[cuda.blockIdx.x] = best
 
@@ -218,8 +239,8 @@ def total_kernel(x, highest, total, none):
     a, b = place(x, cuda.blockIdx.x)
     best, added = highest[cuda.blockIdx.x], none.total
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
-        added += math.exp(x[a, i, b] - best)
-    added = block_sum(added, cuda.shared.array(32, x.dtype))
+        added += math.exp(widened(x[a, i, b]) - best)
+    added = block_sum(added, cuda.shared.array(32, total.dtype))
     if cuda.threadIdx.x == 0:
         total[cuda.blockIdx.x] = added
 
@@ -229,7 +250,7 @@ def normalise_kernel(x, highest, total, out, log):
     a, b = place(x, cuda.blockIdx.x)
     best, added = highest[cuda.blockIdx.x], total[cuda.blockIdx.x]
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
-        out[a, i, b] = share(x[a, i, b], best, added, log)
+        out[a, i, b] = share(widened(x[a, i, b]), best, added, log)
 
 
 @rung(highest_kernel, total_kernel, normalise_kernel)
@@ -240,24 +261,24 @@ def three_kernels(p):
 
     Leaves: three kernels read all of ``x``, so a row has left the caches before it is needed again.
     """
-    highest, total = (device.empty(p.rows, p.x.dtype, stream=p.stream) for _ in range(2))
+    highest, total = (device.empty(p.rows, p.wide.dtype, stream=p.stream) for _ in range(2))
     highest_kernel[p.rows, BLOCK, p.stream](p.x, highest, p.none)
     total_kernel[p.rows, BLOCK, p.stream](p.x, highest, total, p.none)
     normalise_kernel[p.rows, BLOCK, p.stream](p.x, highest, total, p.out, p.log)
 
 
 @cuda.jit
-def fused_kernel(x, out, none, log):
+def fused_kernel(x, out, none, log, wide):
     a, b = place(x, cuda.blockIdx.x)
     best, added = none
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
-        best = max(best, x[a, i, b])
-    best = block_max(best, cuda.shared.array(32, x.dtype))
+        best = max(best, widened(x[a, i, b]))
+    best = block_max(best, cuda.shared.array(32, wide.dtype))
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
-        added += math.exp(x[a, i, b] - best)
-    added = block_sum(added, cuda.shared.array(32, x.dtype))
+        added += math.exp(widened(x[a, i, b]) - best)
+    added = block_sum(added, cuda.shared.array(32, wide.dtype))
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
-        out[a, i, b] = share(x[a, i, b], best, added, log)
+        out[a, i, b] = share(widened(x[a, i, b]), best, added, log)
 
 
 @rung(fused_kernel)
@@ -268,19 +289,19 @@ def fused(p):
 
     Leaves: a row is read three times, and a row that is too long for the caches comes from memory each time.
     """
-    fused_kernel[p.rows, BLOCK, p.stream](p.x, p.out, p.none, p.log)
+    fused_kernel[p.rows, BLOCK, p.stream](p.x, p.out, p.none, p.log, p.wide)
 
 
 @cuda.jit
-def online_kernel(x, out, none, log):
+def online_kernel(x, out, none, log, wide):
     a, b = place(x, cuda.blockIdx.x)
     best, added = none
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
-        best, added = append(best, added, x[a, i, b])
-    highests, totals = cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype)
+        best, added = append(best, added, widened(x[a, i, b]))
+    highests, totals = cuda.shared.array(32, wide.dtype), cuda.shared.array(32, wide.dtype)
     best, added = block_join(best, added, highests, totals, none)
     for i in range(cuda.threadIdx.x, x.shape[1], BLOCK):
-        out[a, i, b] = share(x[a, i, b], best, added, log)
+        out[a, i, b] = share(widened(x[a, i, b]), best, added, log)
 
 
 @rung(online_kernel)
@@ -291,7 +312,7 @@ def online(p):
 
     Leaves: 256 threads meet at a barrier for every row, even for one of 64 elements.
     """
-    online_kernel[p.rows, BLOCK, p.stream](p.x, p.out, p.none, p.log)
+    online_kernel[p.rows, BLOCK, p.stream](p.x, p.out, p.none, p.log, p.wide)
 
 
 # -------------------------------------------------------------------------------------------------- a warp for each row
@@ -308,10 +329,10 @@ def warp_per_row_kernel(x, out, none, log):
     a, b = place(x, row)
     best, added = none
     for i in range(cuda.laneid, x.shape[1], 32):
-        best, added = append(best, added, x[a, i, b])
+        best, added = append(best, added, widened(x[a, i, b]))
     best, added = warp_join(best, added)
     for i in range(cuda.laneid, x.shape[1], 32):
-        out[a, i, b] = share(x[a, i, b], best, added, log)
+        out[a, i, b] = share(widened(x[a, i, b]), best, added, log)
 
 
 @rung(warp_per_row_kernel, online_kernel)
@@ -338,8 +359,9 @@ def part_kernel(x, highests, totals, none):
     first = cuda.blockIdx.x % parts * CHUNK
     best, added = none
     for i in range(first + cuda.threadIdx.x, min(first + CHUNK, x.shape[1]), BLOCK):
-        best, added = append(best, added, x[a, i, b])
-    best, added = block_join(best, added, cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype), none)
+        best, added = append(best, added, widened(x[a, i, b]))
+    partial = cuda.shared.array(32, highests.dtype), cuda.shared.array(32, highests.dtype)
+    best, added = block_join(best, added, partial[0], partial[1], none)
     if cuda.threadIdx.x == 0:
         highests[cuda.blockIdx.x], totals[cuda.blockIdx.x] = best, added
 
@@ -352,9 +374,10 @@ def whole_kernel(x, out, highests, totals, none, log):
     best, added = none
     for part in range(row * parts + cuda.threadIdx.x, (row + 1) * parts, BLOCK):
         best, added = join(best, added, highests[part], totals[part])
-    best, added = block_join(best, added, cuda.shared.array(32, x.dtype), cuda.shared.array(32, x.dtype), none)
+    partial = cuda.shared.array(32, highests.dtype), cuda.shared.array(32, highests.dtype)
+    best, added = block_join(best, added, partial[0], partial[1], none)
     for i in range(first + cuda.threadIdx.x, min(first + CHUNK, x.shape[1]), BLOCK):
-        out[a, i, b] = share(x[a, i, b], best, added, log)
+        out[a, i, b] = share(widened(x[a, i, b]), best, added, log)
 
 
 @rung(part_kernel, whole_kernel, warp_per_row_kernel, online_kernel)
@@ -370,7 +393,7 @@ def split_row(p):
         warp_per_row.launch(p)
         return
     grid = p.rows * blocks(p.x.shape[1], CHUNK)
-    highests, totals = (device.empty(grid, p.x.dtype, stream=p.stream) for _ in range(2))
+    highests, totals = (device.empty(grid, p.wide.dtype, stream=p.stream) for _ in range(2))
     part_kernel[grid, BLOCK, p.stream](p.x, highests, totals, p.none)
     whole_kernel[grid, BLOCK, p.stream](p.x, p.out, highests, totals, p.none, p.log)
 
@@ -379,22 +402,25 @@ def split_row(p):
 
 
 @cuda.jit
-def columns_kernel(x, out, none, log):
+def columns_kernel(x, out, none, log, wide):
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     count, row = x.shape[0] * x.shape[2], cuda.blockIdx.x * cuda.blockDim.x + tx
     a, b = place(x, min(row, count - 1))
     best, added = none
     for i in range(ty, x.shape[1], cuda.blockDim.y):
-        best, added = append(best, added, x[a, i, b])
-    highests, totals = cuda.shared.array(1024, x.dtype), cuda.shared.array(1024, x.dtype)
+        best, added = append(best, added, widened(x[a, i, b]))
+    highests, totals = cuda.shared.array(1024, wide.dtype), cuda.shared.array(1024, wide.dtype)
     highests[ty * cuda.blockDim.x + tx], totals[ty * cuda.blockDim.x + tx] = best, added
     cuda.syncthreads()
-    best, added = none
-    for part in range(tx, cuda.blockDim.x * cuda.blockDim.y, cuda.blockDim.x):
-        best, added = join(best, added, highests[part], totals[part])
+    if ty == 0:  # one thread joins the parts of a row, for all
+        for part in range(tx + cuda.blockDim.x, cuda.blockDim.x * cuda.blockDim.y, cuda.blockDim.x):
+            best, added = join(best, added, highests[part], totals[part])
+        highests[tx], totals[tx] = best, added
+    cuda.syncthreads()
+    best, added = highests[tx], totals[tx]
     if row < count:
         for i in range(ty, x.shape[1], cuda.blockDim.y):
-            out[a, i, b] = share(x[a, i, b], best, added, log)
+            out[a, i, b] = share(widened(x[a, i, b]), best, added, log)
 
 
 @rung(columns_kernel, part_kernel, whole_kernel, warp_per_row_kernel, online_kernel)
@@ -413,7 +439,7 @@ def columns(p):
     while height < 32 and 8 * height < n:
         height *= 2
     width = max(32, BLOCK // height)
-    columns_kernel[blocks(p.rows, width), (width, height), p.stream](p.x, p.out, p.none, p.log)
+    columns_kernel[blocks(p.rows, width), (width, height), p.stream](p.x, p.out, p.none, p.log, p.wide)
 
 
 # --------------------------------------------------------------------------------------------------- a row is read once
@@ -434,7 +460,7 @@ class Plan(typing.NamedTuple):
     slots: int = 0
 
 
-LIKE = {width: (0,) * width for width in (2, 4)}  # the same tuples in each call: a launch remembers what they are
+LIKE = {width: (0,) * width for width in (2, 4, 8)}  # the same tuples in each call: a launch remembers what they are
 
 
 @functools.lru_cache(maxsize=1024)
@@ -452,6 +478,7 @@ def plan(rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors
     Plan(holder='lanes', grid=8192, block=(32, 8), sizes=(1024, 8, 0), slots=0)
     """
     vectors, fill = blocks(n, width), n // math.gcd(n, width)
+    held = HELD // 2 if width == 8 else HELD
     if fill <= FILL and alike and not shift:  # ``fill`` vectors hold one or more whole rows
         return Plan("thread", blocks(rows * n, fill * width * BLOCK), BLOCK, ((0,) * n, (0,) * fill))
     if n <= TINY and (n <= TINY // 2 or n % width or shift):  # other rows of whole vectors: see below
@@ -461,21 +488,39 @@ def plan(rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors
         return Plan("lane for each element", grid, block, (n, tree, together))
     if not alike:
         return None
-    if vectors <= 32 * HELD:
-        lanes = 8 if n % width or shift else 1
+    if vectors <= 32 * held:
+        lanes = max(8, 2 * width) if n % width or shift else 1  # one for each element before and after the vectors
         while lanes < 32 and 4 * lanes < vectors:
             lanes *= 2
         return Plan("lanes", blocks(rows * lanes, BLOCK), (lanes, BLOCK // lanes), (n, blocks(vectors, lanes), shift))
-    if vectors <= 1024 * HELD:
-        threads = 32 * blocks(vectors, 32 * HELD)
+    if vectors <= 1024 * held:
+        threads = 32 * blocks(vectors, 32 * held)
         return Plan("block", rows, threads, (n, blocks(vectors, threads), shift))
-    parts = blocks(vectors, MEMBERS * HELD)
-    if parts > multiprocessors or width != 4:
+    parts = blocks(vectors, MEMBERS * held)
+    if parts > multiprocessors or width == 2:
         return None
     chunk = width * blocks(vectors, parts)
     parts = blocks(n, chunk)
     sizes = n, chunk, parts, blocks(chunk, width * MEMBERS), shift
     return Plan("blocks", rows * parts, MEMBERS, sizes, slots=1 + rows * parts)
+
+
+@functools.lru_cache(maxsize=1024)
+def columns_plan(columns: int, n: int, inner: int, multiprocessors: int) -> Plan | None:
+    """Which threads hold ``columns`` of n elements that lie ``inner`` apart; None if the columns do not fit.
+
+    >>> columns_plan(298 * 319, 166, 319, 132).block
+    (32, 11)
+    """
+    if columns >= 2**32 or n > 32 * DEEP:
+        return None
+    height = blocks(n, 16 if n <= 16 * 32 else DEEP)
+    if blocks(columns, 32) < 4 * multiprocessors:  # few columns: more threads for each
+        height = max(height, min(32, blocks(n, 4)))
+    depth = blocks(n, height)
+    height = blocks(n, depth)  # so that each thread has an element
+    width = 32 * max(1, 8 // height)
+    return Plan("columns", blocks(columns, width), (width, height), (columns, n, inner, (0,) * depth))
 
 
 @rung(
@@ -485,6 +530,7 @@ def plan(rows: int, n: int, width: int, shift: int, alike: bool, multiprocessors
     block_kernel,
     blocks_kernel,
     empty_kernel,
+    held_columns_kernel,
     columns_kernel,
     part_kernel,
     whole_kernel,
@@ -506,23 +552,28 @@ def vectorised(p):
     multiprocessors = limits["multiprocessors"]
     resident = multiprocessors * limits["max_threads_per_multiprocessor"]
     shift = max(x_at, out_at)
-    how = plan(p.rows, n, width, shift, x_at == out_at, multiprocessors, resident) if inner == 1 else None
+    if inner == 1:
+        how = plan(p.rows, n, width, shift, x_at == out_at, multiprocessors, resident)
+    else:
+        how = columns_plan(p.rows, n, inner, multiprocessors)
     if how is None:
         columns.launch(p)
         return
     x, out, like = p.x.reshape(p.x.size), p.out.reshape(p.x.size), LIKE[width]
     if how.holder == "thread":
-        rows_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log)
+        rows_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log)
     elif how.holder == "lane for each element":
-        elements_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log)
+        elements_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log)
     elif how.holder == "lanes":
-        lanes_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log)
+        lanes_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log)
+    elif how.holder == "columns":
+        held_columns_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log)
     elif how.holder == "block":
-        block_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log)
+        block_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log)
     else:
         slots = device.empty(how.slots, np.int64, stream=p.stream)
         empty_kernel[blocks(how.slots, BLOCK), BLOCK, p.stream](slots)
-        blocks_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.none, p.log, slots)
+        blocks_kernel[how.grid, how.block, p.stream](x, out, *how.sizes, like, p.wide, p.none, p.log, slots)
 
 
 LADDER = (three_kernels, fused, online, warp_per_row, split_row, columns, vectorised)

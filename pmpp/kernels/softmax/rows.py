@@ -1,14 +1,16 @@
 """Parts of rows, for `pmpp.kernels.softmax`: maximum and sum over several threads, and rows kept in registers.
 
 A part of a row is held by a group of threads, its members: a few lanes, or a block. Each member has ``held`` vectors of
-16 bytes, at most HELD. Some have one element more, because a part need not begin or end at a multiple of 16 bytes.
+16 bytes, at most HELD, or half as many of 16-bit numbers. Some have one element more, because a part need not begin or
+end at a multiple of 16 bytes.
 ``first`` and ``count`` say where in the flat ``x`` the part lies. ``shift`` is how many elements after a multiple of 16
 bytes ``x`` begins.
 
 ``like`` is a tuple as long as a vector has elements. Its length is known when a kernel is compiled. So the loops over
 it and over HELD are unrolled, every index into ``values`` is a constant, and the compiler can keep ``values`` in
 registers. ``k < held`` is the same in all threads: the branch skips what a short row does not need. ``none`` is the
-`Part` of no elements.
+`Part` of no elements. ``wide`` is an array of the dtype that is computed in, of which only the dtype counts: numbers of
+16 bits are made float32 when they are loaded, and rounded once, when they are stored.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, block_max, block_sum
-from pmpp.runtime.vector import load128, store128
+from pmpp.kernels.common.reductions import NO_MAX
+from pmpp.runtime.vector import load128, store128, widened
 
 BLOCK = 256  # threads a block, where nothing else is said
 
@@ -79,15 +82,21 @@ def block_join(highest, total, highests, totals, none):
 # -------------------------------------------------------------------------------------------------- a part in registers
 
 HELD = 8
-EACH = 33  # room for the 4 * HELD elements of the vectors, and for the extra one at the end
+EACH = 33  # room for the 32 elements of the vectors, and for the extra one at the end
+
+
+@cuda.jit(device=True)
+def most(like):
+    """How many vectors a member can hold, a constant in the compiled kernel. Eight of 8 elements are too many."""
+    return HELD // 2 if len(like) == 8 else HELD
 
 
 @cuda.jit(device=True)
 def power(below, like):
     """exp(below). For float32 it is the hardware's own exponential, good to 2 + 1.173 |below| ulp."""
-    if len(like) == 4:
-        return cuda.libdevice.fast_expf(below)
-    return math.exp(below)
+    if len(like) == 2:
+        return math.exp(below)
+    return cuda.libdevice.fast_expf(below)
 
 
 @cuda.jit(device=True)
@@ -110,20 +119,20 @@ def hold(values, x, first, count, shift, like, held, member, members):
     A member that has fewer vectors than others loads the part's last vector again.
     """
     start, vectors = vectors_of(first, count, shift, like)
-    for k in range(HELD):
+    for k in range(most(like)):
         if k < held:
-            v = load128(x, start + len(like) * min(member + k * members, vectors - 1))
+            v = widened(load128(x, start + len(like) * min(member + k * members, vectors - 1)))
             for c in range(len(like)):
                 values[len(like) * k + c] = v[c]
     i = loose(member, first, start, vectors, like)
-    values[EACH - 1] = x[first + i] if i < count else -np.inf
+    values[EACH - 1] = widened(x[first + i]) if i < count else NO_MAX
 
 
 @cuda.jit(device=True)
 def highest_of(values, none, vectors, like, held, member, members):
     """The largest of a member's elements. Vectors that `hold` loaded again become -inf, so that they do not count."""
     best = max(none.highest, values[EACH - 1])
-    for k in range(HELD):
+    for k in range(most(like)):
         if k < held:
             for c in range(len(like) * k, len(like) * (k + 1)):
                 values[c] = values[c] if member + k * members < vectors else -np.inf
@@ -136,7 +145,7 @@ def total_of(values, like, held, best, log):
     """The sum of the exponentials. They replace the elements, unless the logarithm is asked for."""
     last = power(values[EACH - 1] - best, like)
     total = last
-    for k in range(HELD):
+    for k in range(most(like)):
         if k < held:
             for c in range(len(like) * k, len(like) * (k + 1)):
                 e = power(values[c] - best, like)
@@ -150,6 +159,10 @@ def total_of(values, like, held, best, log):
 def store_vector(out, i, values, k, like):
     if len(like) == 4:
         store128(out, i, (values[k], values[k + 1], values[k + 2], values[k + 3]))
+    elif len(like) == 8:
+        four = values[k], values[k + 1], values[k + 2], values[k + 3]
+        rest = values[k + 4], values[k + 5], values[k + 6], values[k + 7]
+        store128(out, i, four + rest)
     else:
         store128(out, i, (values[k], values[k + 1]))
 
@@ -158,7 +171,7 @@ def store_vector(out, i, values, k, like):
 def release(values, out, first, count, shift, like, held, member, members, best, scale, log):
     """Store a member's results at its elements' places: values * scale, or with ``log`` values - best - scale."""
     start, vectors = vectors_of(first, count, shift, like)
-    for k in range(HELD):
+    for k in range(most(like)):
         if k < held:
             for c in range(len(like) * k, len(like) * (k + 1)):
                 values[c] = values[c] - best - scale if log else values[c] * scale
@@ -191,8 +204,8 @@ def lanes_sum(value, lanes):
 
 
 @cuda.jit
-def lanes_kernel(x, out, n, held, shift, like, none, log):
-    values = cuda.local.array(EACH, x.dtype)
+def lanes_kernel(x, out, n, held, shift, like, wide, none, log):
+    values = cuda.local.array(EACH, wide.dtype)
     member, lanes = cuda.threadIdx.x, cuda.blockDim.x
     row = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y
     first = min(row * n, x.size - n)  # lanes beyond the last row take it again: the shuffles need all lanes
@@ -206,15 +219,15 @@ def lanes_kernel(x, out, n, held, shift, like, none, log):
 
 
 @cuda.jit(max_registers=64)
-def block_kernel(x, out, n, held, shift, like, none, log):
-    values = cuda.local.array(EACH, x.dtype)
+def block_kernel(x, out, n, held, shift, like, wide, none, log):
+    values = cuda.local.array(EACH, wide.dtype)
     first, member, members = cuda.blockIdx.x * n, cuda.threadIdx.x, cuda.blockDim.x
     hold(values, x, first, n, shift, like, held, member, members)
     _, vectors = vectors_of(first, n, shift, like)
     best = highest_of(values, none, vectors, like, held, member, members)
-    best = block_max(best, cuda.shared.array(32, x.dtype))
+    best = block_max(best, cuda.shared.array(32, wide.dtype))
     total = total_of(values, like, held, best, log)
-    total = block_sum(total, cuda.shared.array(32, x.dtype))
+    total = block_sum(total, cuda.shared.array(32, wide.dtype))
     scale = math.log(total) if log else np.float32(1) / total
     release(values, out, first, n, shift, like, held, member, members, best, scale, log)
 
@@ -241,7 +254,7 @@ def empty_kernel(slots):
 
 
 @cuda.jit(max_registers=64)
-def blocks_kernel(x, out, n, chunk, parts, held, shift, like, none, log, slots):
+def blocks_kernel(x, out, n, chunk, parts, held, shift, like, wide, none, log, slots):
     values, ticket = cuda.local.array(EACH, np.float32), cuda.shared.array(1, np.int64)
     whole = cuda.shared.array(2, np.float32)
     thread, members = cuda.threadIdx.x, cuda.blockDim.x
@@ -286,24 +299,24 @@ def blocks_kernel(x, out, n, chunk, parts, held, shift, like, none, log, slots):
 # length counts. Each length makes a kernel of its own, in which all loops are written out.
 
 FILL = 3  # vectors, at most, that a thread fills with whole rows
-ROOM = 4 * FILL
+ROOM = 8 * FILL
 TINY = 32  # elements in the longest row that has a lane for each of them
 TOGETHER = 4  # rows, of each of which a lane has one element, if there are many rows
 
 
 @cuda.jit
-def rows_kernel(x, out, row, vectors, like, none, log):
-    values = cuda.local.array(ROOM, x.dtype)  # whole rows: nothing is needed from other lanes
+def rows_kernel(x, out, row, vectors, like, wide, none, log):
+    values = cuda.local.array(ROOM, wide.dtype)  # whole rows: nothing is needed from other lanes
     n, width, count = len(row), len(like), len(like) * len(vectors)
     first = cuda.grid(1) * count
     if first + count <= x.size:
         for k in range(len(vectors)):
-            v = load128(x, first + width * k)
+            v = widened(load128(x, first + width * k))
             for c in range(width):
                 values[width * k + c] = v[c]
     else:
         for i in range(count):
-            values[i] = x[first + i] if first + i < x.size else none.highest
+            values[i] = widened(x[first + i]) if first + i < x.size else none.highest
     for begin in range(0, count, n):
         best, total = none
         for i in range(begin, begin + n):
@@ -325,14 +338,14 @@ def rows_kernel(x, out, row, vectors, like, none, log):
 
 
 @cuda.jit
-def elements_kernel(x, out, n, levels, together, like, none, log):
-    values, powers = cuda.local.array(TOGETHER, x.dtype), cuda.local.array(TOGETHER, x.dtype)
+def elements_kernel(x, out, n, levels, together, like, wide, none, log):
+    values, powers = cuda.local.array(TOGETHER, wide.dtype), cuda.local.array(TOGETHER, wide.dtype)
     lane, step = cuda.threadIdx.x, cuda.blockDim.y * n
     first = (cuda.blockIdx.x * len(together) * cuda.blockDim.y + cuda.threadIdx.y) * n + lane
     end = x.size if lane < n else 0  # a lane beyond its row has no element, but takes part in the shuffles
     for r in range(len(together)):
         i = first + r * step
-        values[r] = x[np.uint64(i)] if i < end else none.highest  # unsigned: no code for negative indices
+        values[r] = widened(x[np.uint64(i)]) if i < end else none.highest  # unsigned: no code for negative indices
     for r in range(len(together)):
         best = max(none.highest, values[r])
         for k in range(len(levels)):
@@ -346,3 +359,68 @@ def elements_kernel(x, out, n, levels, together, like, none, log):
         i = first + r * step
         if i < end:
             out[np.uint64(i)] = values[r] - math.log(total) if log else powers[r] * (np.float32(1) / total)
+
+
+# ------------------------------------------------------------------------------------------------------- columns
+#
+# Along another axis than the last, the elements of a row lie ``inner`` apart. Neighbouring threads hold neighbouring
+# columns, and the threads of a column hold ``depth`` elements of it each, or one less. ``depth`` is a tuple like
+# ``like``. All loads of a thread are made before the first value is used.
+
+DEEP = 32  # elements of a column, at most, that a thread keeps
+
+
+@cuda.jit(device=True)
+def largest_beside(value, cells):
+    """The largest of the values of all threads that hold a column."""
+    tx, width = cuda.threadIdx.x, cuda.blockDim.x
+    if cuda.blockDim.y > 1:
+        cells[cuda.threadIdx.y * width + tx] = value
+        cuda.syncthreads()
+        for part in range(tx, width * cuda.blockDim.y, width):
+            value = max(value, cells[part])
+    return value
+
+
+@cuda.jit(device=True)
+def sum_beside(value, cells, none):
+    """The sum of the values of all threads that hold a column, in the same order in each."""
+    tx, width = cuda.threadIdx.x, cuda.blockDim.x
+    if cuda.blockDim.y > 1:
+        cells[cuda.threadIdx.y * width + tx] = value
+        cuda.syncthreads()
+        value = none.total
+        for part in range(tx, width * cuda.blockDim.y, width):
+            value += cells[part]
+    return value
+
+
+@cuda.jit(max_registers=64)
+def held_columns_kernel(x, out, columns, n, inner, depth, like, wide, none, log):
+    values, ty, height = cuda.local.array(DEEP, wide.dtype), cuda.threadIdx.y, cuda.blockDim.y
+    column = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    a = np.uint32(min(column, columns - 1)) // np.uint32(inner)  # threads beyond the last column take it again
+    first = np.int64(a) * (n - 1) * inner + min(column, columns - 1) + ty * inner
+    last, end = len(depth) - 1, ty + (len(depth) - 1) * height  # of all elements, only the last may not be there
+    for k in range(last):
+        values[k] = widened(x[np.uint64(first + k * height * inner)])
+    value = widened(x[np.uint64(first + min(last * height, n - 1 - ty) * inner)])
+    values[last] = value if end < n else NO_MAX
+    best = none.highest
+    for k in range(len(depth)):
+        best = max(best, values[k])
+    best = largest_beside(best, cuda.shared.array(1024, wide.dtype))
+    total = none.total
+    for k in range(len(depth)):
+        e = power(values[k] - best, like)
+        total += e
+        values[k] = values[k] if log else e
+    total = sum_beside(total, cuda.shared.array(1024, wide.dtype), none)
+    scale = math.log(total) if log else np.float32(1) / total
+    for k in range(len(depth)):
+        values[k] = values[k] - best - scale if log else values[k] * scale
+    if column < columns:
+        for k in range(last):
+            out[np.uint64(first + k * height * inner)] = values[k]
+        if end < n:
+            out[np.uint64(first + last * height * inner)] = values[last]

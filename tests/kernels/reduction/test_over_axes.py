@@ -13,6 +13,7 @@ from pmpp.kernels import reduction
 from pmpp.kernels.reduction import over_axes as room
 from pmpp.kernels.reduction.operators import OPERATORS, operator_of
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import dtype_of, known
 from tests.kernels.reduction.wrong_over_axes import ACCEPTED
 from tests.kernels.reduction.wrong_over_axes import RUNGS as WRONG
 from tests.support import judge
@@ -84,7 +85,7 @@ def test_a_rung_has_no_fault(rung):
 
 def numpys(x, axis, op, keepdims, ddof):
     """What NumPy says, in float64 where x has floats."""
-    wide = x.astype(np.float64) if x.dtype.kind == "f" else x
+    wide = x if x.dtype.kind in "ib" else x.astype(np.float64)
     norms = {"norm1": 1, "norm2": 2, "norm_inf": np.inf}
     with np.errstate(all="ignore"):
         if op in norms:
@@ -112,8 +113,11 @@ def test_the_reference_is_numpys(name):
     x, axis, op, keepdims, ddof = (*INPUTS[name], False, 0)[: len(INPUTS[name])] + (False, 0)[len(INPUTS[name]) - 3 :]
     expected, mine = numpys(x, axis, op, keepdims, ddof), room.reference(x, axis, op, keepdims, ddof)
     assert mine.shape == np.shape(expected)
-    close = 1e-3 if mine.dtype == np.float16 else 1e-6
-    np.testing.assert_allclose(mine, np.asarray(expected).astype(mine.dtype), rtol=close, atol=close)
+    close = {"float16": 1e-3, "bfloat16": 8e-3}.get(mine.dtype.name, 1e-6)
+    expected = np.asarray(expected).astype(mine.dtype)
+    if mine.dtype.itemsize == 2:
+        mine, expected = mine.astype(F32), expected.astype(F32)
+    np.testing.assert_allclose(mine, expected, rtol=close, atol=close)
 
 
 def test_what_the_bound_allows_is_little():
@@ -168,6 +172,27 @@ FOLDS = {
     "wide, odd": (1, 9, 2501),
     "small ones": (520, 5, 3),
 }
+
+
+@pytest.mark.parametrize("dtype", known(room.OF_16_BITS), ids=str)
+@pytest.mark.parametrize("shape", [(600, 7, 1), (70, 40, 1), (40, 301, 1), (2, 3001, 1), (3, 52, 7)], ids=str)
+def test_sums_of_16_bits_are_those_of_float32_rounded_once(shape, dtype):
+    """Whole numbers, of which float32 has every sum. In 16 bits most sums would be other ones."""
+    x = np.random.default_rng(8).integers(-4, 5, shape).astype(dtype) + dtype.type(1)
+    expected = x.astype(np.float64).sum(axis=1).astype(dtype)
+    for offset in (0, 1, 3):
+        result, reports = observe(room.planned, misaligned(x, offset), 1)
+        np.testing.assert_array_equal(result.astype(F32), expected.astype(F32))
+        assert total(reports, "flops_f16") == 0
+
+
+@interpreter_only
+@pytest.mark.parametrize("dtype", known(room.OF_16_BITS), ids=str)
+def test_a_load_brings_eight_of_16_bits(dtype):
+    result, (report,) = observe(room.planned, np.ones((8, 4096), dtype), 1)
+    np.testing.assert_array_equal(result.astype(F32), 4096)
+    assert report.counters["global_load_requests"] == 8 * 4096 // 8 // 32
+    assert report.counters["global_load_sectors"] == 8 * 4096 * 2 // 32
 
 
 @pytest.mark.parametrize("name", FOLDS)
@@ -301,7 +326,7 @@ BAD = {
     "the mean of integers": (
         (MAP.astype(np.int32), 0, "mean"),
         TypeError,
-        "x must be float32 or float16 for op='mean'",
+        "x must be float32 or float16 or bfloat16 for op='mean'",
     ),
     "a sum of bool": ((MAP > 0, 0, "sum"), TypeError, "x must be .* for op='sum', was bool"),
     "two places": ((np.ones((2, 3, 4), F32), (0, 1), "argmax"), ValueError, "axis must be an integer or None"),
@@ -443,11 +468,15 @@ def test_the_norms_are_numpys(ord):
         reduction.norm(x, 1, ord=3)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "float64", "int64"])
+@pytest.mark.parametrize(
+    "dtype", [dtype.name for dtype in known(("float32", "float16", "bfloat16", "int32", "float64", "int64"))]
+)
 @pytest.mark.parametrize("name", ["sum", "max", "min"])
 def test_a_whole_vector_has_one_more_room(name, dtype):
-    x = np.arange(-40, 61).astype(dtype)
+    x = np.arange(-40, 61).astype(dtype_of(dtype))
     expected = getattr(np, name)(x)
+    if dtype == "bfloat16":  # NumPy adds up in 16 bits
+        expected = getattr(np, name)(x.astype(F32)).astype(x.dtype)
     for keepdims in (False, True) if dtype not in ("float64", "int64") else (False,):
         result = device.to_host(getattr(reduction, name)(x, keepdims=keepdims))
         assert result.shape == (1,) * keepdims

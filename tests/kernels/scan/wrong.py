@@ -35,7 +35,7 @@ def scanner(kernel, name="", identity=identity_of, narrow=False):
             ends = ends.astype({"f": np.float32, "i": np.int32}[x.dtype.kind]).astype(x.dtype) if narrow else ends
             ufunc = {"sum": np.add, "max": np.maximum}[op]
             before = np.r_[identity_of(op, x.dtype), ufunc.accumulate(ends, dtype=x.dtype)[:-1]].astype(x.dtype)
-        add_kernel[grid, BLOCK](out, device.to_device(before), OPERATORS[op], BLOCK)
+        add_kernel[grid, BLOCK](out, out, device.to_device(before), OPERATORS[op], BLOCK)
         return out
 
     scan.__name__ = name or getattr(kernel, "py_func", kernel).__name__

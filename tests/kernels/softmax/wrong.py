@@ -216,7 +216,7 @@ def a_vector_is_a_row(x, axis=-1, log=False):
     if p.done or p.x.shape[1:] != (2, 1) or p.none.highest != LOWEST:
         return room.fused(x, axis, log)
     flat = p.x.reshape(p.x.size), p.out.reshape(p.x.size)
-    rows_kernel[1, BLOCK](*flat, (0,) * 4, (0,), (0,) * 4, p.none, p.log)
+    rows_kernel[1, BLOCK](*flat, (0,) * 4, (0,), (0,) * 4, p.x, p.none, p.log)
     return p.result
 
 
