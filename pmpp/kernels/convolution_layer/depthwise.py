@@ -72,8 +72,10 @@ arguments = definition.arguments
 
 
 def refuses(layer: Layer) -> str | None:
-    """Why this algorithm cannot compute a layer; None, since it can compute all."""
-    return None
+    """Why this algorithm is not offered for a layer; None if `suits`. The rungs compute every layer."""
+    if suits(layer):
+        return None
+    return f"it is for groups of at most {FEW} channels and {FEW} filters, and windows of at most {TAPS} x {TAPS}"
 
 
 def workspace_bytes(layer: Layer) -> int:

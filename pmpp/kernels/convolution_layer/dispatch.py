@@ -16,7 +16,7 @@ import typing
 
 import numpy as np
 
-from pmpp.kernels.convolution_layer import by_fft, direct, im2col, implicit, winograd
+from pmpp.kernels.convolution_layer import by_fft, depthwise, direct, im2col, implicit, winograd
 from pmpp.kernels.convolution_layer.cost_model import guess
 from pmpp.kernels.convolution_layer.definition import Layer, Problem, arguments
 from pmpp.runtime import device
@@ -27,6 +27,7 @@ ROOMS = {
     "implicit": implicit,
     "winograd": winograd,
     "fft": by_fft,
+    "depthwise": depthwise,
 }
 ALGORITHMS = tuple(ROOMS)
 
