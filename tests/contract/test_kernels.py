@@ -147,6 +147,8 @@ def long_and_real_lines():
     for n in (32, 128, 2**15):  # a thread's, a block's, and a matrix
         one_trip_real.rfft(np.ones(n, np.float32))
         one_trip_real.irfft(np.ones(n // 2 + 1, np.complex64))
+    with mock.patch.object(one_trip_real, "IN_BLOCK", 16):  # as if a line were longer than a matrix
+        one_trip_real.rfft(np.ones(128, np.float32))
     real.rfft(np.ones((2, 8, 16), np.float32), 2)
     real.irfft(np.ones((2, 8, 9), np.complex64), 2)
 
