@@ -45,12 +45,12 @@ def vectors():
         As = [gen.standard_normal((m, n), dtype=cupy.float32) for _ in range(sets)]
         x = gen.standard_normal(m if row else n, dtype=cupy.float32)
         wide = False
-        y = cupy.empty(n if row else m, cupy.float32)
+        y, vector = device.empty(n if row else m, np.float32), matvec.memory(x)
         M, N = (n, m) if row else (m, n)  # the product is (M, N) by N
         args = [(A,) for A in As]
         def problem(A):
-            a = strided(A.reshape(-1), (M, N), (1, M)) if row else A
-            return matvec.Problem(y, stream=0, a=a, x=x, by_rows=not row)
+            a = strided(matvec.memory(A), (M, N), (1, M) if row else (N, 1))
+            return matvec.Problem(y, stream=0, a=a, x=vector, by_rows=not row)
         def check(result, A):
             right = (A.T if row else A).astype(cupy.float64) @ x.astype(cupy.float64)
             got = cupy.asarray(result) if not isinstance(result, torch.Tensor) else cupy.from_dlpack(result)
