@@ -377,7 +377,8 @@ print("the fastest is right to 1e-4:", abs(device.to_host(out) - right).max() < 
 # many multiprocessors it has. The smallest sum is the choice. Here is Winograd's:
 #
 # - *launches*: what passes from the end of a kernel to the work of the next one.
-# - *transforms*: images, filters and sums go to memory and come back, each in its transformed form. Memory is the bound.
+# - *transforms*: images, filters and sums go to memory and come back, each in its transformed form. Memory is the
+#   bound.
 # - *products*: each of 36 products is cut into tiles. A multiprocessor gets so many of them, and has room for a few at
 #   a time. In each step it is busy with its multiply-adds, and waits where nobody else is busy meanwhile.
 

@@ -75,7 +75,8 @@ def refuses(layer: Layer) -> str | None:
     """Why this algorithm is not offered for a layer; None if `suits`. The rungs compute every layer."""
     if suits(layer):
         return None
-    return f"it is for groups of at most {FEW} channels and {FEW} filters, and windows of at most {TAPS} x {TAPS}"
+    few = f"groups of at most {FEW} channels and {FEW} filters"
+    return f"x must have {few} for these strips, and w windows of at most {TAPS} x {TAPS}"
 
 
 def workspace_bytes(layer: Layer) -> int:

@@ -61,7 +61,7 @@ def test_the_algorithm_named_is_the_one_that_runs(algorithm):
         (
             {"algorithm": "depthwise"},
             ValueError,
-            "algorithm must be able to compute the layer, was 'depthwise': it is for",
+            "algorithm must be able to compute the layer, was 'depthwise': x must have groups",
         ),
         ({"workspace_limit": -1}, ValueError, "workspace_limit must be None or bytes, .*, was -1"),
         ({"workspace_limit": 1e6}, ValueError, "workspace_limit must be None or bytes"),
