@@ -57,6 +57,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     add("1x1, whole tiles", (2, 8, 4, 6), (9, 8, 1, 1), 1, 0, 1, 1, True)
     add("1x1, two groups", (2, 16, 2, 4), (6, 8, 1, 1), 1, 0, 1, 2)
     add("3x3, whole vectors", (1, 8, 4, 8), (5, 8, 3, 3), 1, 1)
+    add("1x1, long sums of few pixels", (1, 200, 1, 2), (2, 200, 1, 1), 1, 0, 1, 1, True)
     return made
 
 
