@@ -27,7 +27,7 @@ from pmpp.kernels.convolution_layer.bias_gradients import bias_gradient
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.dispatch import convolution
 from pmpp.kernels.convolution_layer.input_gradients import few_channels as input_gradient
-from pmpp.kernels.convolution_layer.weight_gradients import tiled as weight_gradient
+from pmpp.kernels.convolution_layer.weight_gradients import strips as weight_gradient
 
 __all__ = [
     "Layer",
