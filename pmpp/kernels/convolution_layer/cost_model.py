@@ -28,6 +28,7 @@ SUSTAINED = 0.9  # of the fastest clock, while all multiprocessors work
 LAUNCH = 3e-6  # seconds from the end of a kernel to the work of the next one
 TRANSFORM = 7e-6  # seconds that a kernel of Fourier transforms takes at least: it waits for many barriers
 SPECTRA = 0.5  # of what a kernel reaches of the bandwidth, where it moves spectra: their pieces are short
+SCATTERED = 1.5  # times as long as side by side, for columns: a thread writes a row of them after the other
 NARROW = 1.4  # cycles for an element that is stored by itself, four apart from its neighbour's
 BY_TABLE, BY_CHANNEL = 10, 4  # instructions to gather an element of the columns, by the mode of the gather
 DIRECT = 1.3  # by how much more than `direct_tiles.time_of` says a multiprocessor is busy
@@ -115,7 +116,7 @@ def im2col(a: Layer, gpu: Rates) -> dict[str, float]:
     columns = 0 if product else 4 * a.n * a.groups * a.terms * pixels
     return {
         "launches": LAUNCH * passes * (1 if product else 2),
-        "columns": gpu.moving(columns + 4 * a.n * a.c * a.h * a.w) if columns else 0.0,
+        "columns": gpu.moving(SCATTERED * columns + 4 * a.n * a.c * a.h * a.w) if columns else 0.0,
         "product": max(passes * gpu.working(cycles), gpu.moving(columns + moved)),
     }
 
@@ -127,7 +128,8 @@ def implicit(a: Layer, gpu: Rates) -> dict[str, float]:
     m, n, depth = implicit_gather.FILTERS, implicit_gather.COLUMNS, implicit_gather.DEPTH
     gather = {implicit_gather.ANY: BY_TABLE, implicit_gather.CHANNELS: BY_CHANNEL}.get(mode, LOAD)
     busy = depth * _in_tiles(m, n, m * n * (1 + 2 / implicit_gather.SIDE) + gather * n + LOAD * m)
-    finish = FINISH / 2 * implicit_gather.SIDE**2 + (NARROW * m * n if a.p * a.q % 4 else 0)
+    narrow = NARROW * min(m, a.k // a.groups) * n if a.p * a.q % 4 else 0
+    finish = FINISH / 2 * implicit_gather.SIDE**2 + narrow
     steps, outputs = blocks(blocks(plan.depth, depth), plan.parts), 4 * math.prod(a.shape)
     product = busiest(plan.blocks, implicit_gather.TOGETHER, steps, busy, WAIT, finish, gpu)
     return {
