@@ -463,7 +463,7 @@ def power(n: int) -> int:
 
 BUSY = 512  # threads on a multiprocessor that keep the memory busy: with 64 bytes each, 32 KiB are under way
 LINE = 8  # threads whose 128-bit loads fill a line of the cache
-ROUNDS = 16  # that a block must have before a second launch is worth its time
+ROUNDS = 32  # that a block must have before a second launch is worth its time
 
 
 @functools.lru_cache(4096)
@@ -486,7 +486,9 @@ def rows_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
     """Threads a row, and rows a block."""
     useful = power(blocks(n, ROUND))  # more would have nothing to do
     wanted = power(sms * BUSY // m + 1) // 2  # so many keep the memory busy
-    several = min(useful // 4, BLOCK)  # each of these has four rounds, before they add up what they have
+    # Each of these has four rounds, before they add up what they have. Rows that begin anywhere are read in loads of 4
+    # bytes: a warp a row then has enough under way, and more would wait for each other at the end.
+    several = min(useful // 4, BLOCK) if wide else 32
     team = min(useful, max(wanted, several, 32), MOST if wide else MOST // 2)
     return team, BLOCK // team if team <= 32 else 1
 

@@ -68,6 +68,13 @@ def test_lines_that_a_block_holds_there(n, lines):
     assert close(real.rfft(x, "ortho"), np.fft.rfft(x.astype(np.float64), norm="ortho"), n)
 
 
+@pytest.mark.parametrize(("n", "lines"), [(128, 9), (1024, 5), (4096, 2)])
+def test_a_line_that_goes_to_its_mirror_images_in_parts(monkeypatch, n, lines):
+    monkeypatch.setattr(real, "STAGED", 16)
+    x = numbers(lines, n)
+    assert close(real.rfft(x), np.fft.rfft(x.astype(np.float64)), n)
+
+
 @pytest.mark.parametrize(("n", "lines"), [(8192, 3), (32768, 2)])
 def test_a_line_that_is_a_matrix(monkeypatch, n, lines):
     """Mirrored columns: square and twice as long as wide, with columns 0 and h / 2, which have no other one."""
@@ -87,6 +94,7 @@ def test_which_lines_are_matrices():
         assert along.rounds == 1
         assert (down.n % along.lines, along.n % down.lines) == (0, 0)
         assert 4 * (along.n + 1) * along.lines <= 48 * 1024
+        assert along.threads <= 1024
 
 
 @pytest.mark.parametrize("n", [2, 4, 16, 32, 64])
