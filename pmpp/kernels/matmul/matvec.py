@@ -463,7 +463,7 @@ def power(n: int) -> int:
 
 BUSY = 512  # threads on a multiprocessor that keep the memory busy: with 64 bytes each, 32 KiB are under way
 LINE = 8  # threads whose 128-bit loads fill a line of the cache
-ROUNDS = 32  # that a block must have before a second launch is worth its time
+ROUNDS = 16  # that a block must have before a second launch is worth its time
 
 
 @functools.lru_cache(4096)
@@ -476,7 +476,7 @@ def plan_of(m: int, n: int, by_rows: bool, wide: bool, sms: int, most: int) -> P
         across, along = columns_plan(m, n, wide, sms)
         threads, terms = blocks(m, 4 * across) * along * across, ROUND // 4 * along
     parts, rounds = 1, n // terms
-    if 4 * threads <= 3 * sms * BUSY and rounds >= ROUNDS:  # a quarter or more of the GPU would be idle, for long
+    if 2 * threads <= sms * BUSY and rounds >= ROUNDS:  # half of the GPU or more would be idle, for long
         parts = min(blocks(sms * BUSY, threads), rounds, most)
     part = round_up(blocks(n, parts), 4)
     return Plan(across, along, blocks(n, part), part, wide)
