@@ -14,7 +14,7 @@ from pmpp.kernels.convolution_layer.weight_tiles import GATHERED, VECTORS_OF_DY,
 from pmpp.kernels.convolution_layer.winograd_transforms import cook_toom
 from pmpp.runtime import device
 from tests.kernels.convolution_layer.gradients import LAYERS, differences, drawn, layers, losses
-from tests.kernels.convolution_layer.wrong_weight_gradients import RIGHT
+from tests.kernels.convolution_layer.wrong_weight_gradients import RIGHT, RIGHT_STRIPS
 from tests.kernels.convolution_layer.wrong_weight_gradients import RUNGS as WRONG
 from tests.support import judge
 from tests.support.compiled import compile_ptx
@@ -205,7 +205,7 @@ def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
 
 @interpreter_only
 def test_what_the_wrong_kernels_are_made_of_is_right():
-    assert faults(RIGHT) == []
+    assert faults(RIGHT) == faults(RIGHT_STRIPS) == []
 
 
 # ----------------------------------------------------------------------------------------------------- plans and counts
