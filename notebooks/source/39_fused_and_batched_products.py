@@ -542,6 +542,7 @@ plots.drawn(plots.sweep, "fused", family="small", xlabel="side n", title="many p
 # - Batching wins where one product leaves multiprocessors idle. Strides describe the batch: 0 repeats, gaps are slices,
 #   and exchanged strides are a transpose, all without a copy.
 # - A tile that is larger than the matrix computes mostly nothing. Give a block several products.
+# - You need not choose: `matmul.matmul` takes all of this, vectors too, and hands it to the room that is made for it.
 #
 # To read on: the documentation of `cublasSgemmStridedBatched` and of cuBLASLt's epilogues, and Abdelfattah et al.,
 # *Performance, design, and autotuning of batched GEMM for GPUs* (ISC 2016).

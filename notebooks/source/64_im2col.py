@@ -184,10 +184,11 @@ print(f"ResNet-50: in {plain} of {sum(network.values())} layers the columns are 
 #
 # ## The rungs
 #
-# There are three: the columns of an image at a time, and a product for each; the columns of many images, and all their
-# products in one launch; and no columns where none are needed. The second needs a product of many small matrices at
-# once, which is [pmpp/kernels/matmul/batched.py](../pmpp/kernels/matmul/batched.py), with the kernel of chapter 12
-# inside.
+# There are four: the columns of an image at a time, and a product for each; the columns of many images, and all their
+# products in one launch; no columns where none are needed; and a product that takes any shape as it is. The second
+# needs a product of many small matrices at once, which is
+# [pmpp/kernels/matmul/batched.py](../pmpp/kernels/matmul/batched.py), with the kernel of chapter 12 inside. The last
+# one has that of [chapter 39](39_fused_and_batched_products.ipynb).
 
 # %%
 for rung in im2col.LADDER:
@@ -282,6 +283,41 @@ print(f"memory {moved / ceilings.bandwidth * 1e6:.1f} us, and with the copy {wit
 # The copy doubles the bytes and halves the intensity. The layer moves from one side of the ridge to the other: without
 # the copy arithmetic is the bound, if only just, and with it memory is.
 #
+# ### `fitted`, and images of odd sizes
+#
+# An image of 56 x 56 has 3136 numbers, a multiple of four. One of 31 x 31 has 961, so that only every fourth row of the
+# output begins at a multiple of 16 bytes. There the product of `without_copies` gives up its vectors, and a thread
+# stores its four neighbours one after the other. Each of these stores has 32 threads, and their numbers are four apart.
+# `fitted` brings the sums through shared memory first, so that a warp's threads store neighbours.
+#
+# **Predict, then run.** How many times as many sectors do the stores of `without_copies` touch, for this layer?
+
+# %%
+guess = None  # times as many
+
+odd = Layer(2, 8, 31, 31, 20, 1, 1)
+odd_x = rng.standard_normal((odd.n, odd.c, odd.h, odd.w), dtype=np.float32)
+odd_w = rng.standard_normal((odd.k, odd.c, 1, 1), dtype=np.float32)
+stores = {}
+for rung in (im2col.without_copies, im2col.fitted):
+    counters = lab.count(rung, odd_x, odd_w).counters
+    stores[rung.name] = counters["global_store_sectors"], counters["global_store_requests"]
+predict(guess, stores["without_copies"][0] / stores["fitted"][0], unit="times as many")
+
+# %%
+for name, (sectors, requests) in stores.items():
+    print(f"{name:14} {sectors:6,} sectors in {requests:5,} requests, {sectors / requests:.1f} for each")
+print(f"the output has {4 * np.prod(odd.shape) / 32:,.0f} sectors of 32 bytes")
+
+# %% [markdown]
+# 32 numbers side by side are 128 bytes: four sectors, or five where the first begins in the middle of one. Four apart
+# they are spread over 16, less where the output ends. The bytes reach the memory once in either case, because the cache
+# collects them. But each request occupies it for as long as it has sectors.
+#
+# `fitted` also chooses the tile by the shape, as in [chapter 36](36_products_of_any_shape.ipynb). Here it has 20
+# filters, and a tile of 64 x 64 is mostly empty. And it needs neither rows of zeros nor copies of the filters: a stride
+# of 0 repeats them for all images, and another one repeats a filter's bias along its row.
+#
 # ## All rungs
 #
 # Here they are on this layer. The bound and the intensity are those of the definition, without a copy.
@@ -293,7 +329,7 @@ plots.drawn(plots.ladder, "im2col", family="1x1 c64 h56")
 plots.drawn(plots.roofline, "im2col", family="1x1 c64 h56")
 
 # %% [markdown]
-# The last rung is more than twice as fast as the one before, and has done nothing but leave out the copy.
+# To leave out the copy makes this layer more than twice as fast, and nothing else was done to it.
 #
 # ## What to take along
 #
@@ -302,6 +338,7 @@ plots.drawn(plots.roofline, "im2col", family="1x1 c64 h56")
 # - im2col writes the columns down, and pays for that in memory: R S times the image, written once and read again.
 # - Bytes that only an algorithm needs can move work from one side of the ridge to the other.
 # - Do many small products in one launch. The GPU fills up with blocks of all of them.
+# - Neighbouring threads should store neighbouring numbers, whatever the width of a row.
 #
 # ## Exercises
 #

@@ -53,6 +53,7 @@ from pmpp.kernels.convolution_layer import (
     gradient_classes,
     input_gradients,
     weight_gradients,
+    weight_strips,
     weight_tiles,
     winograd_adjoints,
 )
@@ -469,6 +470,50 @@ for rung in (weight_gradients.by_shape, weight_gradients.tiled):
     print(f"{rung.name}: off by {abs(found - exact).max():.1e} at most")
 print(f"Winograd's bound: {winograd_adjoints.bound(dy_of_toy, x_of_toy, toy).max():.1e}")
 
+# %% [markdown]
+# ### `strips`, for groups of few channels
+#
+# Networks for phones are made of depthwise layers ([chapter 71](71_depthwise_convolution.ipynb)), and they are trained,
+# too. The gradient by the input is a depthwise layer again, so that `convolution` finds the kernels of that chapter.
+# For the weights there is `reduced`, and its threads find the place of each product anew.
+#
+# In the forward pass a thread had some outputs one below the other, and a row of x that it had loaded met all taps that
+# use it. Here dy takes the place of the outputs. A thread loads up to eight elements of dy, one below the other. Then
+# it goes down x, row by row, and adds to the nine sums what the row has a part in.
+#
+# `reduced` loads an element of dy and nine of x for each place.
+#
+# **Predict, then run.** How many numbers does a thread of `strips` load for each place, with 3 x 3 taps, stride 1, and
+# eight elements of dy?
+
+# %%
+guess = None  # numbers
+
+few = Layer(2, 4, 16, 32, 4, 3, 3, padding=(1, 1), groups=4)
+rng = np.random.default_rng(5)
+dy_of_few, x_of_few = (rng.standard_normal(few.shape, dtype=np.float32) for _ in range(2))
+counted = {}
+for rung in (weight_gradients.reduced, weight_gradients.strips):
+    counted[rung.name] = lab.count(rung, dy_of_few, x_of_few, 3, 1, 1, 1, few.groups).counters
+predict(guess, counted["strips"]["global_load_bytes"] / 4 / dy_of_few.size, unit="numbers")
+
+# %%
+for name, counters in counted.items():
+    numbers = counters["global_load_bytes"] / 4 / dy_of_few.size
+    work = counters["warp_instructions"] * 32 / dy_of_few.size
+    print(f"{name:8} {numbers:.2f} numbers, {work:.0f} instructions for each place, by the interpreter's count")
+
+# %%
+show(weight_strips.rows_of)
+
+# %% [markdown]
+# Eight outputs span ten rows of x, and each row is three numbers: 38 loads for eight places. (At the right and the left
+# edge `reduced` skips what lies outside.) The instructions are halved, too. The function of a row is made for its
+# number, so that the taps it meets are known when it is compiled, and no sum is ever looked up.
+#
+# Below the last output nothing may be added. A zero in the place of dy would not do: times an infinity in x, it is a
+# NaN.
+
 # %%
 for rung in weight_gradients.LADDER:
     print(f"{rung.name}: {rung.idea}\n     Still wrong: {rung.leaves or 'nothing that we know how to mend.'}")
@@ -532,6 +577,7 @@ plots.drawn(plots.roofline, "weight_gradients", family="3x3 c128 h28")
 #   between.
 # - A tile needs rows. If one index is too short for them, take a second one that uses the same data: here the classes.
 # - The gradient by the weights has few results and long sums. Divide the sums, and add the parts in a fixed order.
+# - In groups of few channels nothing is left of the product of matrices. Let a row that was loaded meet all taps.
 #
 # ## Exercises
 #

@@ -126,6 +126,9 @@ _LIMITS = {
     "max_threads_per_multiprocessor": "MAX_THREADS_PER_MULTIPROCESSOR",
     "multiprocessors": "MULTIPROCESSOR_COUNT",
     "l2_cache": "L2_CACHE_SIZE",  # bytes
+    "clock": "CLOCK_RATE",  # kHz, of a multiprocessor at its fastest
+    "memory_clock": "MEMORY_CLOCK_RATE",  # kHz; data moves twice a cycle
+    "memory_bus": "GLOBAL_MEMORY_BUS_WIDTH",  # bits
     "warp_size": "WARP_SIZE",
 }
 

@@ -1,12 +1,11 @@
-"""Convolution layers: images of many channels, many filters, and five algorithms for the same result.
+"""Convolution layers: images of many channels, many filters, and six algorithms for the same result.
 
-Five rooms share one definition and one `arguments`, in `pmpp.kernels.convolution_layer.definition`: `direct` adds up as
+Six rooms share one definition and one `arguments`, in `pmpp.kernels.convolution_layer.definition`: `direct` adds up as
 the definition does, `im2col` writes a matrix and multiplies it, `implicit` multiplies it without writing it, `winograd`
 saves multiplications, and `by_fft` multiplies spectra. They are taught in notebooks/62_direct_convolution.ipynb and the
-chapters after it. `convolution` computes a layer by the algorithm that is likely to be the fastest for it.
-
-`depthwise` is the room for layers whose groups have few channels, down to one. It is taught in
-notebooks/71_depthwise_convolution.ipynb, and `convolution` does not choose it yet.
+chapters after it. `depthwise` is for layers whose groups have few channels, down to one: it is taught in
+notebooks/71_depthwise_convolution.ipynb. `convolution` computes a layer by the algorithm that is likely to be the
+fastest for it.
 
 Two rooms more, `input_gradients` and `weight_gradients`, are what training needs of a layer. `input_gradient`,
 `weight_gradient` and `bias_gradient` pass a loss's gradient back from a layer's output.
@@ -15,6 +14,7 @@ Two rooms more, `input_gradients` and `weight_gradients`, are what training need
 from pmpp.kernels.convolution_layer import (
     by_fft,
     definition,
+    depthwise,
     direct,
     dispatch,
     im2col,
@@ -27,7 +27,7 @@ from pmpp.kernels.convolution_layer.bias_gradients import bias_gradient
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.convolution_layer.dispatch import convolution
 from pmpp.kernels.convolution_layer.input_gradients import few_channels as input_gradient
-from pmpp.kernels.convolution_layer.weight_gradients import tiled as weight_gradient
+from pmpp.kernels.convolution_layer.weight_gradients import strips as weight_gradient
 
 __all__ = [
     "Layer",
@@ -35,6 +35,7 @@ __all__ = [
     "by_fft",
     "convolution",
     "definition",
+    "depthwise",
     "direct",
     "dispatch",
     "im2col",

@@ -72,8 +72,11 @@ arguments = definition.arguments
 
 
 def refuses(layer: Layer) -> str | None:
-    """Why this algorithm cannot compute a layer; None, since it can compute all."""
-    return None
+    """Why this algorithm is not offered for a layer; None if `suits`. The rungs compute every layer."""
+    if suits(layer):
+        return None
+    few = f"groups of at most {FEW} channels and {FEW} filters"
+    return f"x must have {few} for these strips, and w windows of at most {TAPS} x {TAPS}"
 
 
 def workspace_bytes(layer: Layer) -> int:

@@ -1,4 +1,4 @@
-"""Convolution layers: one function for five algorithms, and the choice between them.
+"""Convolution layers: one function for six algorithms, and the choice between them.
 
 Chapter: notebooks/72_choosing_a_convolution.ipynb.  PMPP 4e ch. 16.
 
@@ -16,7 +16,7 @@ import typing
 
 import numpy as np
 
-from pmpp.kernels.convolution_layer import by_fft, direct, im2col, implicit, winograd
+from pmpp.kernels.convolution_layer import by_fft, depthwise, direct, im2col, implicit, winograd
 from pmpp.kernels.convolution_layer.cost_model import guess
 from pmpp.kernels.convolution_layer.definition import Layer, Problem, arguments
 from pmpp.runtime import device
@@ -27,6 +27,7 @@ ROOMS = {
     "implicit": implicit,
     "winograd": winograd,
     "fft": by_fft,
+    "depthwise": depthwise,
 }
 ALGORITHMS = tuple(ROOMS)
 
@@ -66,17 +67,17 @@ def convolution(
             zeros.
         groups: into how many separate layers the channels and the filters are divided.
         relu: whether negative results become 0. A NaN stays NaN.
-        algorithm: "auto", or one of `ALGORITHMS`: "direct", "im2col", "implicit", "winograd" or "fft". What
-            `pmpp.kernels.convolution_layer.find` found to be the fastest is passed here by its name.
+        algorithm: "auto", or one of `ALGORITHMS`: "direct", "im2col", "implicit", "winograd", "fft" or "depthwise".
+            What `pmpp.kernels.convolution_layer.find` found to be the fastest is passed here by its name.
         workspace_limit: bytes of device memory that "auto" may take besides the result; None for no limit. Where memory
             is short all the same, "auto" goes on with the next algorithm.
         out: a float32 device array of shape (N, K, P, Q), apart from the others in memory, or None to allocate one.
         stream: the stream to work on.
 
     Returns ``out``, without waiting for the work to be done. P = (H + 2 padding - dilation (R - 1) - 1) // stride + 1,
-    and Q likewise. With "direct", "im2col" and "implicit" a NaN or infinity in x reaches only the outputs that depend
-    on it. With "winograd" it may reach all outputs of its tile, and with "fft" also those of another tile or image that
-    shares its transform.
+    and Q likewise. With "direct", "im2col", "implicit" and "depthwise" a NaN or infinity in x reaches only the outputs
+    that depend on it. With "winograd" it may reach all outputs of its tile, and with "fft" also those of another tile
+    or image that shares its transform.
     Raises TypeError or ValueError that names the argument at fault, ValueError if the algorithm named cannot compute
     the layer, and MemoryError if there is no room for its workspace, before anything is written. Source: PMPP 4e
     chapter 16.
@@ -132,8 +133,8 @@ def fits(name: str, layer: Layer, limit: int | None) -> bool:
 def expected_times(layer: Layer) -> dict[str, float]:
     """Expected milliseconds of each algorithm that accepts the layer.
 
-    The cost model, `pmpp.kernels.convolution_layer.cost_model`, uses prices that were fitted to an H200, and the number
-    of multiprocessors of this device.
+    The cost model, `pmpp.kernels.convolution_layer.cost_model`, asks this device for its bandwidth, its clock and its
+    number of multiprocessors. Nothing was fitted to one GPU.
 
     >>> list(expected_times(Layer(1, 2, 9, 9, 2, 5, 5)))  # Winograd's algorithm here computes 3 x 3 only
     ['direct', 'im2col', 'implicit', 'fft']
@@ -145,7 +146,7 @@ def choose(layer: Layer) -> list[str]:
     """The algorithms that can compute the layer, the one that is expected to be the fastest first.
 
     >>> choose(Layer(32, 144, 56, 56, 144, 3, 3, padding=(1, 1), groups=144))[0]  # one channel per group
-    'direct'
+    'depthwise'
     """
     return list(_expected_order(layer, device.current(), guess))
 

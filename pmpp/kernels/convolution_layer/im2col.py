@@ -22,7 +22,10 @@ from pmpp.kernels.common import blocks, round_up
 from pmpp.kernels.convolution_layer import definition
 from pmpp.kernels.convolution_layer.definition import MOST, Layer, Problem, finish, window_of, workspace
 from pmpp.kernels.matmul import batched as matmul_batched
+from pmpp.kernels.matmul import fused
 from pmpp.kernels.matmul import ladder as matmul
+from pmpp.kernels.matmul.fitted import SPLITS, Plan
+from pmpp.runtime import device
 from pmpp.runtime.rung import rung
 
 BLOCK = 256  # threads per block, in kernels whose threads share nothing: any multiple of 32 is right
@@ -54,6 +57,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     add("1x1, whole tiles", (2, 8, 4, 6), (9, 8, 1, 1), 1, 0, 1, 1, True)
     add("1x1, two groups", (2, 16, 2, 4), (6, 8, 1, 1), 1, 0, 1, 2)
     add("3x3, whole vectors", (1, 8, 4, 8), (5, 8, 3, 3), 1, 1)
+    add("1x1, long sums of few pixels", (1, 200, 1, 2), (2, 200, 1, 1), 1, 0, 1, 1, True)
     return made
 
 
@@ -70,10 +74,14 @@ def refuses(layer: Layer) -> str | None:
 
 
 def workspace_bytes(layer: Layer) -> int:
-    """Bytes that `without_copies` takes for columns, and for weights if they must be laid out anew for a product."""
-    weights = _copies(layer) * layer.k * _depth(layer) if _lays_out(layer) else 0
-    columns = 0 if is_product(layer) else images_at_a_time(layer) * _rows(layer) * layer.p * layer.q
-    return 4 * (columns + weights)
+    """Bytes that `fitted` takes: for columns, and for the parts of sums that several blocks share."""
+    rows, pixels = layer.groups * layer.terms, layer.p * layer.q
+    images = layer.n if is_product(layer) else images_of(layer, rows)
+    if not layer.n:
+        return 0
+    plan = plan_of(layer, images)
+    partial = plan.parts * images * layer.k * round_up(pixels, 4) if plan.parts > 1 else 0
+    return 4 * (partial + (0 if is_product(layer) else images * rows * pixels))
 
 
 # ------------------------------------------------------------------------------------------------ how it is laid out
@@ -98,19 +106,26 @@ def images_at_a_time(layer: Layer) -> int:
 
     All of them if x is the matrix of columns already.
     """
-    if is_product(layer):
-        return layer.n
-    each = _rows(layer) * layer.p * layer.q
+    return layer.n if is_product(layer) else images_of(layer, _rows(layer))
+
+
+def images_of(layer: Layer, rows: int) -> int:
+    """How many images, of so many rows of columns each, fit into BUDGET bytes, but at least one."""
+    each = rows * layer.p * layer.q
     return max(1, min(layer.n, BUDGET // (4 * each), MOST // each))
+
+
+def plan_of(layer: Layer, images: int) -> Plan:
+    """The plan by which `fitted` multiplies the columns of so many images. It depends on the extents alone."""
+    alone = fused.Steps((1,), (0,), (0,), (0,))
+    extents = images * layer.groups, layer.k // layer.groups, layer.p * layer.q, layer.terms
+    shape = fused.Shape(*extents, (0, 0), (0, 0), (0, 0), alone)
+    return fused.plan_for(shape, device.limits()["multiprocessors"], SPLITS, fused.ANY_TILE)
 
 
 def _copies(layer: Layer) -> int:
     """How many copies of the weights a product needs: one for all images, or with groups one for each image."""
     return images_at_a_time(layer) if layer.groups > 1 else 1
-
-
-def _lays_out(layer: Layer) -> bool:
-    return _copies(layer) > 1 or _depth(layer) != layer.terms
 
 
 class ColumnSizes(typing.NamedTuple):
@@ -297,6 +312,10 @@ def without_copies(p):
     """For a kernel of 1 x 1 with neither stride nor padding, x itself is the matrix of columns.
 
     All other layers are left to `batched`.
+
+    Leaves: where the width of an output is no multiple of four, numbers are read and written one by one, four apart in
+    a warp. And all tiles are of 64 or 128: a layer of 8 filters computes 64, and one of few tiles leaves a large GPU
+    idle.
     """
     a = p.layer
     if not is_product(a):
@@ -309,4 +328,33 @@ def without_copies(p):
         _finish(p)
 
 
-LADDER = (per_image, batched, without_copies)
+# ------------------------------------------------------------------------------------------- a product of any shape
+
+
+@rung(columns_kernel, fused.product_kernel, fused.sum_kernel)
+def fitted(p):
+    """The product is `pmpp.kernels.matmul.fused.packed`: the shape chooses its tile, and whether blocks share a sum.
+
+    It takes columns of any depth and width as they are, and one copy of the weights for all images, with groups or
+    without. So nothing is filled up with zeros, and the columns are all the workspace. The bias is a number for each
+    row of a product: a residual that is repeated along it.
+    """
+    a = p.layer
+    _check(a)
+    product, pixels = is_product(a), a.p * a.q
+    images = a.n if product else images_of(a, a.groups * a.terms)
+    columns = None if product else workspace("the columns", (images, a.groups * a.terms, pixels), stream=p.stream)
+    weights = p.w.reshape(a.groups, a.k // a.groups, a.terms)
+    bias = p.bias.reshape(a.groups, a.k // a.groups, 1) if p.bias.size else None
+    source, products = p.x.reshape(a.n, a.c, a.h * a.w), p.result.reshape(a.n, a.groups, a.k // a.groups, pixels)
+    for first in range(0, a.n, images):
+        count = min(images, a.n - first)
+        part = source if columns is None else columns[:count]
+        if columns is not None:
+            fill(p.x, part, first, a, a.terms, p.stream)
+        part = part.reshape(count, a.groups, a.terms, pixels)
+        options = {"residual": bias, "activation": "relu" if p.relu else None}
+        fused.packed(weights, part, **options, out=products[first : first + count], stream=p.stream)
+
+
+LADDER = (per_image, batched, without_copies, fitted)

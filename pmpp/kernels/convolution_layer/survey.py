@@ -1,13 +1,12 @@
 """Which convolution algorithm is the fastest for which layer: measured on a GPU, kept, and read by the chapter.
 
     python -m pmpp.kernels.convolution_layer.survey --out FILE    on a machine with an NVIDIA GPU: measures all layers
-    python -m pmpp.kernels.convolution_layer.survey --fit         anywhere: fits the cost model to the H200's record
+    python -m pmpp.kernels.convolution_layer.survey --judge       anywhere: how good the choice is on the H200's record
 
-The layers: those of ResNet-50, shapes drawn at random (forty to judge the choice by, others to fit it to), and a grid
-of channels x image size x kernel size. Each is run by every algorithm and by cuDNN (PyTorch, benchmark mode, TF32 off),
-in turn, in one process; every output is compared with float64 at the places of
-`pmpp.kernels.convolution_layer.find.samples_of`. The design layers are also computed by NumPy on the CPU, but for those
-that would take it seconds.
+The layers: those of ResNet-50, two sets of shapes drawn at random, and a grid of channels x image size x kernel size.
+Each is run by every algorithm and by cuDNN (PyTorch, benchmark mode, TF32 off), in turn, in one process; every output
+is compared with float64 at the places of `pmpp.kernels.convolution_layer.find.samples_of`. The design layers are also
+computed by NumPy on the CPU, but for those that would take it seconds.
 
 ``--budget`` is how long all of it may take. The design layers come first and are always measured in full. The less
 time is left for the others, the fewer repetitions each gets, and when none is left the rest is left out. After each
@@ -30,8 +29,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pmpp.kernels.convolution_layer import cost_model
 from pmpp.kernels.convolution_layer.definition import Layer, Problem, arguments, resnet50
+from pmpp.kernels.convolution_layer.dispatch import ALGORITHMS, ROOMS, expected_times
 from pmpp.kernels.convolution_layer.layers_on_cpu import on_cpu
 from pmpp.kernels.convolution_layer.measured_layers import DESIGN, torch_conv2d
 from pmpp.lab.measure import environment, roofline, timing
@@ -171,7 +170,7 @@ def measured(
     for place, (name, layer) in enumerate(layers):
         design, left = name == "design", budget - (clock() - began)
         if design or left > 0:
-            contenders = (len(cost_model.AMOUNTS) + 1) * (len(layers) - place)
+            contenders = (len(ALGORITHMS) + 1) * (len(layers) - place)
             seconds = RULE.max_seconds if design else min(RULE.max_seconds, SHARE * left / contenders)
             row = measure(layer, seconds, design and layer.cost.flops <= ON_CPU)
             yield {"set": name, "layer": dataclasses.asdict(layer), **row}
@@ -185,14 +184,14 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m pmpp.kernels.convolution_layer.survey", description=__doc__)
     parser.add_argument(
-        "--out", type=Path, help="the record to write (default: beside those of this GPU), or to fit to"
+        "--out", type=Path, help="the record to write (default: beside those of this GPU), or to judge by"
     )
     parser.add_argument("--sets", nargs="*", choices=list(sets()), default=list(sets()), help="what to measure")
-    parser.add_argument("--fit", action="store_true", help="fit the prices to the record; measure nothing")
+    parser.add_argument("--judge", action="store_true", help="judge the choice by the record; measure nothing")
     parser.add_argument("--budget", type=float, default=100.0, help="seconds, about, for all (default: %(default)g)")
     options = parser.parse_args(argv)
-    if options.fit:
-        return _write_prices(options.out or RECORD)
+    if options.judge:
+        return _judge(options.out or RECORD)
     if not device.on_gpu():
         print(f"the map needs an NVIDIA GPU, but {device.backend().why}.", file=sys.stderr)
         return 2
@@ -283,61 +282,44 @@ def lacking(new: typing.Sequence[Measured], old: typing.Sequence[Measured]) -> l
     return [row for row in old if (row.set, row.layer) in wanted]
 
 
-# ------------------------------------------------------------------------------------------------------------------ fit
+# ---------------------------------------------------------------------------------------------------------------- judge
 
 
-def fit(rows: typing.Sequence[Measured]) -> dict[str, dict[str, float]]:
-    """Prices, none below 0, that make the squares of the relative errors of the guesses least over ``rows``.
+@functools.cache
+def as_measured(path: Path = RECORD) -> frozenset[str]:
+    """The algorithms whose rooms are today as they were when the record was made. Only these can be judged by it."""
+    then = json.loads(path.read_text(encoding="utf-8"))["about"].get("sources", {})
+    sources = Sources()
+    files = {
+        name: f"pmpp/kernels/convolution_layer/{room.__name__.rpartition('.')[2]}.py" for name, room in ROOMS.items()
+    }
+    return frozenset(name for name, file in files.items() if file in then and then[file] == sources.digest(file))
 
-    An error counts less the slower the algorithm is beside the best: where it is not in question it may be far off.
+
+def losses(rows: typing.Sequence[Measured], among: typing.Collection[str] | None = None) -> list[float]:
+    """For each layer, the time of the algorithm that the cost model puts first over that of the best: 1 is a hit.
+
+    ``among``: the algorithms to choose from; by default `as_measured`. A layer that none of them has a time for is left
+    out.
     """
-    from scipy.optimize import nnls
-
-    found = {}
-    for algorithm, amounts_of in cost_model.AMOUNTS.items():
-        seen = [row for row in rows if algorithm in row.ms]
-        amounts = [amounts_of(row.layer) for row in seen]
-        names = list(dict.fromkeys(name for row in amounts for name in row))
-        matrix = np.array([[row.get(name, 0) for name in names] for row in amounts], np.float64)
-        times = np.array([row.ms[algorithm] for row in seen])
-        weights = np.array([row.ours[row.best] for row in seen]) / times
-        scale = np.maximum(matrix.max(axis=0), 1e-30)
-        solved, _ = nnls(matrix / scale * (weights / times)[:, None], weights)
-        found[algorithm] = {name: float(f"{price:.4g}") for name, price in zip(names, solved / scale, strict=True)}
-    return found
-
-
-def losses(rows: typing.Sequence[Measured]) -> list[float]:
-    """For each layer, the time of the algorithm that the cost model puts first over that of the best: 1 is a hit."""
-    from pmpp.kernels.convolution_layer import dispatch
-
-    found = []
+    among, found = as_measured() if among is None else among, []
     for row in rows:
-        times = {name: ms for name, ms in dispatch.expected_times(row.layer).items() if name in row.ours}
-        found.append(row.ours[min(times, key=times.__getitem__)] / row.ours[row.best])
+        ours = {name: ms for name, ms in row.ours.items() if name in among}
+        if ours:
+            guesses = expected_times(row.layer)
+            found.append(ours[min(ours, key=guesses.__getitem__)] / min(ours.values()))
     return found
 
 
-def _write_prices(path: Path) -> int:
+def _judge(path: Path) -> int:
     about, rows = load(path)
-    name, folder = about["gpu"]["name"], cost_model.PRICES.parent.name
-    if slug(name) != folder:
-        print(
-            f"--fit takes a record of {folder}, by whose prices `convolution` chooses on every GPU. {path} was "
-            f"measured on {name}, and nothing was written.",
-            file=sys.stderr,
-        )
-        return 2
-    prices = fit([row for row in rows if row.set in ("fit", "grid")])
-    run = about["run"]
-    kept = {"gpu": name, "date": run["date"], "revision": run["revision"], "prices": prices}
-    cost_model.PRICES.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    cost_model.prices.cache_clear()
-    cost_model.guess.cache_clear()
-    for each in sorted({row.set for row in rows}):
-        found = np.array(losses([row for row in rows if row.set == each]))
-        print(f"{each:10}{len(found):5} layers: within 10 % of the best on {np.mean(found <= 1.1):.0%}", end="")
-        print(f", {found.mean():.3f} times its time on average, {found.max():.2f} at most")
+    among = as_measured(path)
+    print(f"{about['gpu']['name']}, with the figures of {device.limits()['name']}: {', '.join(sorted(among))}")
+    for each in dict.fromkeys(row.set for row in rows):
+        found = np.array(losses([row for row in rows if row.set == each], among))
+        if len(found):
+            print(f"{each:10}{len(found):5} layers: within 10 % of the best on {np.mean(found <= 1.1):.0%}", end="")
+            print(f", {found.mean():.3f} times its time on average, {found.max():.2f} at most")
     return 0
 
 

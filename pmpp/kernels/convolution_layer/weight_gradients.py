@@ -24,7 +24,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import block_sum, blocks, round_up
-from pmpp.kernels.convolution_layer import implicit, winograd, winograd_adjoints
+from pmpp.kernels.convolution_layer import depthwise, implicit, weight_strips, winograd, winograd_adjoints
 from pmpp.kernels.convolution_layer.definition import (
     MOST,
     Layer,
@@ -34,6 +34,7 @@ from pmpp.kernels.convolution_layer.definition import (
     workspace,
     workspaces,
 )
+from pmpp.kernels.convolution_layer.direct_tiles import numbers_of
 from pmpp.kernels.convolution_layer.implicit_gather import value_at
 from pmpp.kernels.convolution_layer.weight_tiles import (
     FILTERS,
@@ -648,6 +649,8 @@ def tiled(p):
     over the tiles is a product of matrices, as in a 1 x 1 layer, and `by_shape` has the kernel for it. Layers other
     than 3 x 3 with stride and dilation 1, and those too small for it to pay, are left to `by_shape`. An element of dy
     or x that is not finite spoils a whole tile. Source: Lavin and Gray (2016), section 4.
+
+    Leaves: a group of few channels has `reduced`, whose threads find the place of each product anew.
     """
     a = p.layer
     if not is_tiled(a) or is_thin(a) or not pays(a):
@@ -677,4 +680,28 @@ def tiled(p):
     back_kernel[grid, winograd.THREADS, p.stream](sums if parts > 1 else target, p.result, a.groups)
 
 
-LADDER = (naive, reduced, by_columns, divided, by_shape, tiled)
+# ---------------------------------------------------------------------------------------------- groups of few channels
+
+
+@rung(weight_strips.strips_kernel, *tiled.kernels)
+def strips(p):
+    """In groups of few channels a thread has outputs one below the other, and a row of x meets all taps that use it.
+
+    So dy is read once, and a place is found once for a column of up to eight outputs: see
+    `pmpp.kernels.convolution_layer.weight_strips`. It is for the layers that `depthwise.suits`; all others are left to
+    `tiled`. Source: as `pmpp.kernels.convolution_layer.depthwise.sliding`, with dy in the place of the weights.
+    """
+    a = p.layer
+    if not depthwise.suits(a) or not a.n or places_of(a) is None:
+        tiled.launch(p)
+        return
+    plan = weight_strips.plan_of(a, device.limits()["multiprocessors"])
+    target, _ = _parts(p, plan.parts)
+    kernel = weight_strips.strips_kernel(plan.form)
+    grid = plan.blocks, weight_strips.BLOCK, p.stream
+    kernel[grid](p.dy.reshape(-1), p.x.reshape(-1), target, *numbers_of(a), plan.work)
+    if plan.parts > 1:
+        _add_parts(target, p.result.reshape(-1), plan.parts, p.stream)
+
+
+LADDER = (naive, reduced, by_columns, divided, by_shape, tiled, strips)

@@ -108,7 +108,7 @@ WORKLOADS = [
     workload(STRIDED, room.LADDER[1:], family="3x3 s2 c128 h56", design=True, quick=True),
     *(workload(a, LAST) for a in RESNET if a not in (SQUARE, STRIDED)),
     *(workload(a, room.LADDER) for a in LENET),
-    *(workload(a, LAST) for a in OTHER),
+    *(workload(a, (room.tiled, *LAST) if a.c == a.groups else LAST) for a in OTHER),
     workload(SMALL, LAST, family="small"),
     *(bias_workload(shape) for shape in ((32, 256, 56, 56), (256, 6, 28, 28), (2, 3, 5, 7))),
 ]

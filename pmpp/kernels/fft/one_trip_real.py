@@ -5,9 +5,17 @@ h = n / 2 complex ones, and the spectra of the even and of the odd numbers are j
 done:
 
 - Up to 32 real numbers: a thread has its lines in shared memory, as in `one_trip.short_lines`, and joins them there.
-- What a block holds: `pmpp.kernels.fft.any_length_real`, in one trip.
+- 128 to 16384 real numbers: one trip. A block transforms lines in its registers, as in `one_trip.parts_in_turn`. Then
+  the values go through shared memory once more, because k and h - k are joined to two results. Up to 8192 both parts of
+  all values have room there, and each warp writes neighbours, across the ends of lines. Longer lines go there in two
+  parts, to the threads that have their mirror images, and every thread joins its own.
+- Up to 2^23: a matrix, in two trips, as in `one_trip.two_trips`. A block of the second trip has columns and their
+  mirror images, and joins them in the same way.
 - Longer lines: `one_trip` transforms them in two trips, and one more joins them. A thread does k and h - k together,
   because both results need the same two values.
+
+The way back is as short for up to 8192 real numbers, by `pmpp.kernels.fft.any_length_real`. So are 64 real numbers,
+there and back.
 
 Source: G. D. Bergland, A fast Fourier transform algorithm for real-valued series (1968).
 """
@@ -25,8 +33,45 @@ from pmpp.kernels.fft import any_length_real, one_trip
 from pmpp.kernels.fft.any_length import MOST, factor, in_words
 from pmpp.kernels.fft.any_length_real import checked, half_roots
 from pmpp.kernels.fft.butterflies import checked_length, number_of, scaled, turned, word_of
-from pmpp.kernels.fft.exchanges import EIGHT, each_read, each_write, get_number, put_number, reader, writer
-from pmpp.kernels.fft.one_trip import SHORT, THREADS, WARP, short_transforms
+from pmpp.kernels.fft.exchanges import (  # fmt: skip
+    EIGHT,
+    Form,
+    barrier,
+    each_pair,
+    each_read,
+    each_write,
+    factors,
+    form_of,
+    get_number,
+    get_part,
+    join_row,
+    offsets_of,
+    passes_after,
+    put_imaginary,
+    put_number,
+    put_real,
+    reader,
+    results_of,
+    scaled_rows,
+    seat,
+    transformed,
+    writer,
+)
+from pmpp.kernels.fft.one_trip import (  # fmt: skip
+    FEWEST,
+    KERNELS,
+    LEAST,
+    POINTS,
+    SHORT,
+    THREADS,
+    WARP,
+    columns_of,
+    lines_of,
+    registers,
+    short_transforms,
+    turned_kernel,
+    turns,
+)
 from pmpp.kernels.fft.radices import conjugate
 from pmpp.runtime import device
 
@@ -34,7 +79,9 @@ __all__ = ["irfft", "rfft"]
 
 BLOCK = 256  # threads a block that join a long line
 ROWS = 65535  # of blocks: a grid has no more along y
-IN_BLOCK = 4096  # complex numbers of a line that one block transforms
+IN_BLOCK = 8192  # complex numbers of a line that one block transforms,
+STAGED = 4096  # of which it stages both parts,
+BACK_IN_BLOCK = 4096  # and on the way back
 
 
 # ---------------------------------------------------------------------------------------------------------- short lines
@@ -167,7 +214,247 @@ def short_back_kernel(h: int) -> typing.Any:
     return short_half_spectra_kernel
 
 
-# ----------------------------------------------------------------------------------------------------------- long lines
+# -------------------------------------------------------------------------------------------------- what a block holds
+
+
+@cuda.jit(device=True)
+def side_by_side(v, w):
+    return v, w
+
+
+@cuda.jit(device=True)
+def joined(z, mirrored, root):
+    """Twice a value of the half spectrum, from the same of the h complex numbers, its mirror image, and its root."""
+    b = conjugate(mirrored)
+    return z + b + turned(z - b) * root
+
+
+def row_joined(offsets: tuple[int, ...]) -> typing.Any:
+    """A device function: eight values, their mirror images, and the roots that lie ``offsets`` behind a place.
+
+    It is given a pair: the roots, and a number that all of them are multiplied by.
+    """
+    o = tuple(map(np.uint32, offsets))
+
+    @cuda.jit(device=True)
+    def join_eight(given, place, both):
+        (roots, near), (v, w) = given, both
+        a, b = number_of(roots[place + o[0]]) * near, number_of(roots[place + o[1]]) * near
+        c, d = number_of(roots[place + o[2]]) * near, number_of(roots[place + o[3]]) * near
+        e, f = number_of(roots[place + o[4]]) * near, number_of(roots[place + o[5]]) * near
+        g, h = number_of(roots[place + o[6]]) * near, number_of(roots[place + o[7]]) * near
+        return (
+            joined(v[0], w[0], a), joined(v[1], w[1], b), joined(v[2], w[2], c), joined(v[3], w[3], d),
+            joined(v[4], w[4], e), joined(v[5], w[5], f), joined(v[6], w[6], g), joined(v[7], w[7], h),
+        )  # fmt: skip
+
+    return join_eight
+
+
+def room_of(form: Form) -> int:
+    """Words of shared memory from line to line, while values go to their mirror images.
+
+    One more than values, as the first lies behind the last, too. The lines of a warp begin at different banks.
+    """
+    return form.n + max(1, form.apart % WARP)
+
+
+@functools.lru_cache(KERNELS)
+def mirrored(form: Form) -> typing.Any:
+    """A device function: for each of a thread's results k the value h - k, or for k = 0 the value 0."""
+    own = results_of(form, len(form.radices) - 1)
+    most = max(map(max, own))  # with it no offset is negative
+    put_reals, put_imaginaries = (each_write([writer(row, put) for row in own]) for put in (put_real, put_imaginary))
+    get = each_read([reader(tuple(most - k for k in row), get_part) for row in own])
+    whole, wait, room, behind = (
+        each_pair(form.rows, join_row),
+        barrier(form),
+        np.uint32(room_of(form)),
+        np.uint32(form.n),
+    )
+    first = np.uint32(form.n - most)
+
+    @cuda.jit(device=True)
+    def mirror_images(points, line, t, v):
+        begin = np.uint32(line * room)
+        place, there = np.uint32(begin + t), np.uint32(begin + first - t)
+        cuda.syncthreads()  # what the last exchange left has been read, by all: lines lay elsewhere there
+        put_reals(points, place, v)
+        if t == 0:
+            points[begin + behind] = v[0][0].real
+        wait()
+        x = get(points, there)
+        wait()
+        put_imaginaries(points, place, v)
+        if t == 0:
+            points[begin + behind] = v[0][0].imag
+        wait()
+        return whole(x, get(points, there))
+
+    return mirror_images
+
+
+@functools.lru_cache(KERNELS)
+def staged_kernel(form: Form) -> typing.Any:
+    """Lines of 2 form.n real numbers, read as form.n complex ones, to their half spectra: all values are staged."""
+    h, lines, room = form.n, form.lines, room_of(form)
+    behind, words, threads = np.uint32(lines * room), max(form.words, 2 * lines * room), form.threads
+    pairs, steps = np.uint32(h // 2 + 1), blocks(lines * (h // 2 + 1), threads)  # of a line; for a thread
+    own = results_of(form, len(form.radices) - 1)
+    put_reals, put_imaginaries = (each_write([writer(row, put) for row in own]) for put in (put_real, put_imaginary))
+    read = each_read([reader(row, get_number) for row in offsets_of(form)])
+    butterflies, passes, where = transformed(form.rows, form.radices[0]), passes_after(form), seat(form, False)
+    one_line, most = np.uint32(room), np.uint32(h)
+
+    @cuda.jit(max_registers=registers(form))
+    def real_lines_to_half_spectra_kernel(x, out, table, roots, total, scale):
+        points = cuda.shared.array(words, np.float32)  # at the end: all real parts, and behind them the imaginary ones
+        thread = np.uint32(cuda.threadIdx.x)
+        which, t = where(thread)
+        first = np.int64(cuda.blockIdx.x) * lines
+        inside = min(first + which, total - 1)  # beyond the last line the last is read, and nothing is written
+        v = passes(points, table, thread, butterflies(read(x[inside * h :], t)))
+        cuda.syncthreads()  # what the last exchange left has been read
+        place = np.uint32(which * one_line + t)
+        put_reals(points, place, v)
+        put_imaginaries(points, np.uint32(behind + place), v)
+        cuda.syncthreads()
+        mine, count = out[first * (h + 1) :], np.uint32(min(np.int64(lines), total - first))
+        for i in range(steps):
+            u = np.uint32(thread + np.uint32(i * threads))
+            line = np.uint32(u // pairs)
+            if line < count:
+                k = np.uint32(u - line * pairs)
+                begin, end = np.uint32(line * one_line), np.uint32(line * np.uint32(h + 1))
+                at, other = np.uint32(begin + k), np.uint32(begin + (most - k if k else np.uint32(0)))
+                a, b = complex(points[at], points[behind + at]), complex(points[other], -points[behind + other])
+                even, odd = a + b, turned(a - b) * number_of(roots[k])
+                mine[end + (most - k)] = word_of(scaled(even - odd, scale, -scale))
+                mine[end + k] = word_of(scaled(even + odd, scale, scale))
+
+    return real_lines_to_half_spectra_kernel
+
+
+@functools.lru_cache(KERNELS)
+def pairs_kernel(form: Form) -> typing.Any:
+    """As `staged_kernel`, with half as much shared memory: a thread joins its own values with their mirror images."""
+    h, lines, words = form.n, np.int64(form.lines), max(form.words, form.lines * room_of(form))
+    own = results_of(form, len(form.radices) - 1)
+    read, write = (
+        each_read([reader(row, get_number) for row in offsets_of(form)]),
+        each_write([writer(row, put_number) for row in own]),
+    )
+    butterflies, passes, images = transformed(form.rows, form.radices[0]), passes_after(form), mirrored(form)
+    both, join = each_pair(form.rows, side_by_side), each_write([row_joined(row) for row in own])
+    scale, where = scaled_rows(form.rows), seat(form, False)
+
+    @cuda.jit(max_registers=registers(form))
+    def real_lines_in_a_block_kernel(x, out, table, roots, total, factor):
+        points = cuda.shared.array(words, np.float32)
+        which, t = where(np.uint32(cuda.threadIdx.x))
+        line = cuda.blockIdx.x * lines + which
+        inside = min(line, total - 1)  # beyond the last line the last is read, and nothing is written
+        v = passes(points, table, np.uint32(cuda.threadIdx.x), butterflies(read(x[inside * h :], t)))
+        w = images(points, which, t, v)
+        if line < total:
+            mine, one = out[line * (h + 1) :], complex(np.float32(1), np.float32(0))
+            write(mine, t, scale(join((roots, one), t, both(v, w)), factor, factor))
+            if t == 0:
+                mine[h] = word_of(complex((v[0][0].real - v[0][0].imag) * (factor + factor), np.float32(0)))
+
+    return real_lines_in_a_block_kernel
+
+
+# --------------------------------------------------------------------------------------------- a matrix, in two trips
+# Value k = i + a j of the spectrum of h = a b complex numbers is in row j of column i when the second trip has it. Its
+# mirror image is in column a - i, or in the same one if i is 0 or a / 2. So a block takes columns and their mirrors.
+
+LONGEST = 2**22  # complex numbers of a line that is a matrix
+
+
+@functools.lru_cache(64)
+def sides(h: int) -> tuple[Form, Form] | None:
+    """Columns of the first trip and of the second one for a line of h complex numbers; None if it is none or too long.
+
+    The second trip has short columns, because a block has many of them then: half of them are neighbours, and so are
+    their mirror images.
+    """
+    if not LEAST <= h <= LONGEST:
+        return None
+    bits = h.bit_length() - 1
+    b = 1 << min(bits // 2, 8 if bits <= 18 else 9 if bits <= 20 else 10)
+    return columns_of(h // b, turned=True), form_of(b, min(POINTS, h), columns=True)
+
+
+@functools.lru_cache(KERNELS)
+def mirrored_columns(form: Form) -> typing.Any:
+    """A device function: for each of a thread's results the one in row b - 1 - j of column ``other``.
+
+    For the results of column 0 it is the one in row b - j, or in row 0 for j = 0.
+    """
+    own, lines = results_of(form, len(form.radices) - 1), np.uint32(form.lines)
+    most = max(map(max, own))
+    to = [tuple(k * form.lines for k in row) for row in own]
+    put_reals, put_imaginaries = (each_write([writer(row, put) for row in to]) for put in (put_real, put_imaginary))
+    get = each_read([reader(tuple((most - k) * form.lines for k in row), get_part) for row in own])
+    whole, last, behind = each_pair(form.rows, join_row), np.uint32(form.n - 1 - most), np.uint32(form.n * form.lines)
+
+    @cuda.jit(device=True)
+    def mirror_images(points, which, other, zero, t, v):
+        place = np.uint32(t * lines + which)
+        there = np.uint32((last - t + (np.uint32(1) if zero else np.uint32(0))) * lines + other)
+        cuda.syncthreads()  # what the last exchange left has been read
+        put_reals(points, place, v)
+        if t == 0:
+            points[behind + which] = v[0][0].real
+        cuda.syncthreads()
+        x = get(points, there)
+        cuda.syncthreads()
+        put_imaginaries(points, place, v)
+        if t == 0:
+            points[behind + which] = v[0][0].imag
+        cuda.syncthreads()
+        return whole(x, get(points, there))
+
+    return mirror_images
+
+
+@functools.lru_cache(KERNELS)
+def joined_columns_kernel(form: Form, across: int) -> typing.Any:
+    """The second trip: columns of a matrix of ``across`` columns, transformed, joined, and written as half spectra."""
+    lines, words, each = np.uint32(form.lines), max(form.words, (form.n + 1) * form.lines), np.uint32(form.lines // 2)
+    tiles, h, a = across // form.lines, np.int64(form.n * across), np.uint32(across)
+    own, placed = results_of(form, len(form.radices) - 1), results_of(form, len(form.radices) - 1, across)
+    read = each_read([reader(row, get_number) for row in offsets_of(form, across)])
+    write = each_write([writer(row, put_number) for row in placed])
+    butterflies, passes, images = transformed(form.rows, form.radices[0]), passes_after(form), mirrored_columns(form)
+    both, join = each_pair(form.rows, side_by_side), each_write([row_joined(row) for row in own])
+    scale, where = scaled_rows(form.rows), seat(form, True)
+
+    @cuda.jit(max_registers=registers(form))
+    def columns_to_half_spectra_kernel(x, out, table, near, far, factor):
+        """The root of value i + a j is that of i times that of a j: entry i of ``near`` times entry j of ``far``."""
+        points = cuda.shared.array(words, np.float32)
+        thread, line = np.uint32(cuda.threadIdx.x), np.int64(cuda.blockIdx.x // tiles)
+        which, t = where(thread)
+        pair = np.uint32(np.uint32(cuda.blockIdx.x % tiles) * each + which % each)
+        other = np.uint32((which + each) % lines)
+        column = pair if which < each else np.uint32(a - pair)
+        if pair == 0:  # columns 0 and a / 2 have their mirror images themselves
+            column, other = (np.uint32(0) if which < each else np.uint32(a // 2)), which
+        place = np.uint32(t * a + column)
+        v = passes(points, table, thread, butterflies(read(x[line * h :], place)))
+        w = images(points, which, other, column == 0, t, v)
+        mine = out[line * (h + 1) :]
+        roots = far, number_of(near[column])
+        write(mine, place, scale(join(roots, t, both(v, w)), factor, factor))
+        if place == 0:
+            mine[h] = word_of(complex((v[0][0].real - v[0][0].imag) * (factor + factor), np.float32(0)))
+
+    return columns_to_half_spectra_kernel
+
+
+# ------------------------------------------------------------------------------------------------------- longer lines
 
 
 @cuda.jit
@@ -229,7 +516,7 @@ def rfft(x, norm="backward", *, stream=0):
     n = x.shape[-1]
     checked_length("the last axis of x", n)
     h, lines = n // 2, x.size // n
-    if n < 2 or SHORT < h <= IN_BLOCK or device.address(x) % 8 or not lines:
+    if n < 2 or SHORT < h < min(FEWEST, IN_BLOCK) or device.address(x) % 8 or not lines:
         return any_length_real.rfft(x, norm, stream=stream)
     out = device.empty((*x.shape[:-1], h + 1), np.complex64, stream=stream)
     words, halved = out.reshape(-1).view(np.int64), np.float32(factor(n, False, norm) / 2)
@@ -237,7 +524,22 @@ def rfft(x, norm="backward", *, stream=0):
         launch = short_pairs_kernel(h)[blocks(lines * h, THREADS * seats(h).each), THREADS, stream]
         launch(x.reshape(-1).view(np.int64), words, half_roots(n), halved)
         return out
+    if FEWEST <= h <= IN_BLOCK:
+        form = lines_of(h)
+        kernel = staged_kernel(form) if h <= STAGED else pairs_kernel(form)
+        launch = kernel[blocks(lines, form.lines), form.threads, stream]
+        launch(x.reshape(-1).view(np.int64), words, factors(form.radices), half_roots(n), np.int64(lines), halved)
+        return out
     spectra = device.empty((lines, h), np.complex64, stream=stream)
+    if forms := sides(h):
+        down, along = forms
+        a, b, matrix = down.n, along.n, spectra.reshape(-1).view(np.int64)
+        launch = turned_kernel(down, b)[lines * (b // down.lines), down.threads, stream]
+        tables = factors(down.radices), *turns(a, b, down.radices[-1])
+        launch(x.reshape(-1).view(np.int64), matrix, *tables, np.float32(1))
+        launch = joined_columns_kernel(along, a)[lines * (a // along.lines), along.threads, stream]
+        launch(matrix, words, factors(along.radices), half_roots(n), half_roots(2 * b), halved)
+        return out
     pairs = x.reshape(-1).view(np.complex64).reshape(lines, h)
     one_trip.short_lines.launch(one_trip.arguments(pairs, out=spectra, stream=stream))
     launch = joined_kernel[across(h, lines), BLOCK, stream]
@@ -266,7 +568,7 @@ def irfft(x, norm="backward", *, stream=0):
     h = x.shape[-1] - 1
     checked_length("the last axis of x, less one,", h)
     n, lines = 2 * h, x.size // (h + 1)
-    if SHORT < h <= IN_BLOCK or not lines:
+    if SHORT < h <= BACK_IN_BLOCK or not lines:
         return any_length_real.irfft(x, n, norm, stream=stream)
     out = device.empty((*x.shape[:-1], n), np.float32, stream=stream)
     words, scale = x.reshape(-1).view(np.int64), np.float32(factor(n, True, norm))

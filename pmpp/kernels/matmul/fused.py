@@ -813,6 +813,7 @@ PACKED = (
     Tile(16, 16, 4, 4, lanes_m=4, depth=16, groups=1, registers=128),
     Tile(8, 8, 4, 4, lanes_m=2, depth=16, groups=2, registers=128),
 )
+ANY_TILE = (*fitted.TILES, *PACKED)
 PACK = 128  # threads of a block that computes several products
 
 
@@ -1043,7 +1044,7 @@ def packed(p):
 
     Source: Abdelfattah et al., "Performance, design, and autotuning of batched GEMM for GPUs" (ISC 2016).
     """
-    launch(p, planned(p, fitted.SPLITS, (*fitted.TILES, *PACKED)), epilogue_of(p), p.result)
+    launch(p, planned(p, fitted.SPLITS, ANY_TILE), epilogue_of(p), p.result)
 
 
 LADDER = (separate, batched, one_pass, epilogue, split_k, packed)

@@ -476,7 +476,7 @@ def plan_of(m: int, n: int, by_rows: bool, wide: bool, sms: int, most: int) -> P
         across, along = columns_plan(m, n, wide, sms)
         threads, terms = blocks(m, 4 * across) * along * across, ROUND // 4 * along
     parts, rounds = 1, n // terms
-    if 4 * threads <= 3 * sms * BUSY and rounds >= ROUNDS:  # a quarter or more of the GPU would be idle, for long
+    if 2 * threads <= sms * BUSY and rounds >= ROUNDS:  # half of the GPU or more would be idle, for long
         parts = min(blocks(sms * BUSY, threads), rounds, most)
     part = round_up(blocks(n, parts), 4)
     return Plan(across, along, blocks(n, part), part, wide)
@@ -486,7 +486,9 @@ def rows_plan(m: int, n: int, wide: bool, sms: int) -> tuple[int, int]:
     """Threads a row, and rows a block."""
     useful = power(blocks(n, ROUND))  # more would have nothing to do
     wanted = power(sms * BUSY // m + 1) // 2  # so many keep the memory busy
-    several = min(useful // 4, BLOCK)  # each of these has four rounds, before they add up what they have
+    # Each of these has four rounds, before they add up what they have. Rows that begin anywhere are read in loads of 4
+    # bytes: a warp a row then has enough under way, and more would wait for each other at the end.
+    several = min(useful // 4, BLOCK) if wide else 32
     team = min(useful, max(wanted, several, 32), MOST if wide else MOST // 2)
     return team, BLOCK // team if team <= 32 else 1
 

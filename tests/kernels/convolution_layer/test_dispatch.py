@@ -28,10 +28,15 @@ def test_auto_gives_the_layers_output(name):
     assert right(layers.convolution(*INPUTS[name]), INPUTS[name], taken)
 
 
+def taken_by(algorithm):
+    """The name of an input that the algorithm takes."""
+    return "depthwise, ReLU" if algorithm == "depthwise" else "3x3 p1, odd, bias, ReLU"
+
+
 @pytest.mark.parametrize("algorithm", layers.ALGORITHMS)
 def test_an_algorithm_by_name_gives_the_output_in_the_array_that_it_is_given(algorithm):
-    arguments = INPUTS["3x3 p1, odd, bias, ReLU"]
-    out = device.empty((1, 6, 7, 9), np.float32)
+    arguments = INPUTS[taken_by(algorithm)]
+    out = device.empty((2, 5, 6, 7) if algorithm == "depthwise" else (1, 6, 7, 9), np.float32)
     result = layers.convolution(*arguments, algorithm=algorithm, out=out)
     assert device.address(result) == device.address(out)
     assert right(out, arguments, algorithm)
@@ -41,8 +46,9 @@ def test_an_algorithm_by_name_gives_the_output_in_the_array_that_it_is_given(alg
 @pytest.mark.parametrize("algorithm", layers.ALGORITHMS)
 def test_the_algorithm_named_is_the_one_that_runs(algorithm):
     with simt.record() as reports:
-        layers.convolution(*INPUTS["3x3 p1"], algorithm=algorithm)
+        layers.convolution(*INPUTS[taken_by(algorithm)], algorithm=algorithm)
     own = {getattr(kernel, "py_func", kernel).__name__ for kernel in layers.ROOMS[algorithm].LADDER[-1].kernels}
+    own |= {"packs_of_planes"} if algorithm == "depthwise" else set()  # made by a factory of another name
     assert {report.kernel for report in reports} & own
 
 
@@ -52,6 +58,11 @@ def test_the_algorithm_named_is_the_one_that_runs(algorithm):
         ({"algorithm": "gemm"}, ValueError, "algorithm must be 'auto' or one of direct, im2col, .*, was 'gemm'"),
         ({"algorithm": None}, ValueError, "algorithm must be 'auto' or one of"),
         ({"algorithm": "winograd", "stride": 2}, ValueError, "algorithm must be able to compute the layer, was 'wino"),
+        (
+            {"algorithm": "depthwise"},
+            ValueError,
+            "algorithm must be able to compute the layer, was 'depthwise': x must have groups",
+        ),
         ({"workspace_limit": -1}, ValueError, "workspace_limit must be None or bytes, .*, was -1"),
         ({"workspace_limit": 1e6}, ValueError, "workspace_limit must be None or bytes"),
         ({"groups": 2}, ValueError, "groups must divide"),
@@ -92,6 +103,16 @@ def test_auto_goes_on_where_there_is_no_memory(monkeypatch):
     assert ran == ["fft", "winograd", "direct"]
 
 
+def test_auto_takes_the_strips_for_groups_of_few_channels_and_no_others():
+    few = [
+        definition.Layer(8, 32, 28, 28, 32, 5, 5, (2, 2), (2, 2), groups=32),
+        definition.Layer(8, 32, 28, 28, 32, 3, 3, padding=(1, 1), groups=8),
+    ]
+    assert all(layers.choose(layer)[0] == "depthwise" for layer in few)
+    many = definition.Layer(8, 32, 28, 28, 32, 3, 3, padding=(1, 1), groups=2)
+    assert "depthwise" not in layers.choose(many)
+
+
 @pytest.fixture
 def timed(monkeypatch):
     """The algorithms take these times."""
@@ -109,9 +130,11 @@ def timed(monkeypatch):
 @pytest.mark.usefixtures("timed")
 def test_find_ranks_the_algorithms():
     ranking = find.find(*INPUTS["3x3 p1"])
-    assert [one.algorithm for one in ranking.candidates] == ["implicit", "winograd", "im2col", "direct", "fft"]
+    ran = ["implicit", "winograd", "im2col", "direct", "fft"]
+    assert [one.algorithm for one in ranking.candidates] == [*ran, "depthwise"]
+    assert "groups of at most" in ranking.candidates[-1].note
     assert ranking.best.seconds == 1.0
-    assert all(one.error < 1e-5 for one in ranking.candidates)
+    assert all(one.error < 1e-5 for one in ranking.candidates[:-1])
     assert "implicit" in str(ranking).splitlines()[2]
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import strategies as st
 
 from pmpp import simt
-from pmpp.kernels.convolution_layer import definition as layers
 from pmpp.kernels.convolution_layer import im2col as room
 from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.runtime import device
@@ -90,13 +89,16 @@ def test_more_images_than_the_budget_holds(groups, images, monkeypatch):
     x, w, bias = layer_inputs(a, bias=True)
     arguments = x, w, bias, *options(a), True
     assert right(device.to_host(room.batched(*arguments)), arguments)
+    monkeypatch.setattr(room, "BUDGET", 4 * images * 24 * a.p * a.q)  # `fitted` has no rows of zeros
+    assert right(device.to_host(room.fitted(*arguments)), arguments)
 
 
 def test_a_misaligned_output():
     arguments = room.inputs()["1x1, whole tiles"]
-    out = misaligned((2, 9, 4, 6))
-    assert room.without_copies(*arguments, out=out) is out
-    assert right(device.to_host(out), arguments)
+    for rung in room.LADDER[2:]:
+        out = misaligned((2, 9, 4, 6))
+        assert rung(*arguments, out=out) is out
+        assert right(device.to_host(out), arguments)
 
 
 # ------------------------------------------------------------------------------------------------------------ workspace
@@ -110,18 +112,20 @@ def test_a_misaligned_output():
         Layer(2, 3, 5, 5, 4, 3, 3, padding=(1, 1)),
         Layer(3, 2, 5, 4, 4, 3, 3, groups=2),
         Layer(2, 8, 5, 5, 3, 1, 1, (2, 2)),
+        Layer(1, 700, 3, 3, 2, 1, 1),  # few sums, each of which is long: several blocks share it
     ],
     ids=str,
 )
 def test_the_workspace_is_what_is_said(layer, monkeypatch):
-    asked = []
+    inputs, out, asked, empty = layer_inputs(layer), device.empty(layer.shape, F32), [], device.empty
 
-    def workspace(what, shape, **more):
-        asked.append(4 * math.prod(shape))
-        return layers.workspace(what, shape, **more)
+    def counted(shape, dtype, **more):
+        asked.append(np.dtype(dtype).itemsize * math.prod(shape if isinstance(shape, tuple) else (shape,)))
+        return empty(shape, dtype, **more)
 
-    monkeypatch.setattr(room, "workspace", workspace)
-    room.without_copies(*layer_inputs(layer), *options(layer))
+    room.fitted(*inputs, *options(layer), out=out)  # what is made once and kept is there
+    monkeypatch.setattr(device, "empty", counted)
+    room.fitted(*inputs, *options(layer), out=out)
     assert sum(asked) == room.workspace_bytes(layer)
 
 
@@ -131,10 +135,11 @@ def test_columns_of_nine_taps_take_nine_times_the_memory_and_a_pointwise_layer_n
     assert room.workspace_bytes(Layer(32, 64, 56, 56, 64, 1, 1)) == 0
     large = Layer(8, 64, 128, 128, 64, 15, 15, padding=(7, 7))
     assert room.images_at_a_time(large) == 1
-    assert room.workspace_bytes(large) == 225 * 4 * 64 * 128 * 128
+    parts = room.plan_of(large, 1).parts
+    assert room.workspace_bytes(large) == 225 * 4 * 64 * 128 * 128 + (parts > 1) * parts * 4 * 64 * 128 * 128
 
 
-@pytest.mark.parametrize("rung", room.LADDER[:2], ids=lambda rung: rung.name)
+@pytest.mark.parametrize("rung", [*room.LADDER[:2], room.fitted], ids=lambda rung: rung.name)
 def test_without_memory_for_the_columns_nothing_is_written(rung, monkeypatch):
     x, w, bias, *others = room.inputs()["3x3 p1, odd, bias, ReLU"]
     arguments = *map(device.to_device, (x, w, bias)), *others
@@ -194,6 +199,9 @@ def test_a_pointwise_layer_is_one_launch():
     assert kernels(room.batched, pointwise) == ["columns_kernel", "kernel"]
     assert kernels(room.without_copies, Layer(2, 8, 4, 4, 4, 1, 1, groups=2)) == ["lay_out_kernel", "kernel"]
     assert kernels(room.without_copies, Layer(1, 3, 4, 4, 3, 2, 2)) == ["lay_out_kernel", "columns_kernel", "kernel"]
+    assert kernels(room.fitted, pointwise) == ["product_and_finish"]
+    assert kernels(room.fitted, Layer(2, 8, 4, 4, 4, 1, 1, groups=2)) == ["product_and_finish"]
+    assert kernels(room.fitted, Layer(1, 3, 4, 4, 3, 2, 2)) == ["columns_kernel", "product_and_finish"]
 
 
 @pytest.mark.gpu

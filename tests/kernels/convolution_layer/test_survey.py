@@ -54,8 +54,8 @@ def test_a_short_budget_gives_fewer_repetitions_and_spares_what_has_not_begun():
     rows, calls = surveyed(1.0, 0.11, wanted)
     shares = [share for _, share, _ in calls]
     assert len(rows) == 10
-    assert shares[0] == pytest.approx(survey.SHARE * 1.0 / (6 * 10))  # five algorithms and cuDNN
-    assert shares[-1] == pytest.approx(survey.SHARE * (1 - 9 * 0.11) / 6)
+    assert shares[0] == pytest.approx(survey.SHARE * 1.0 / (7 * 10))  # six algorithms and cuDNN
+    assert shares[-1] == pytest.approx(survey.SHARE * (1 - 9 * 0.11) / 7)
     rows, _ = surveyed(1.0, 0.3, wanted)
     assert len(rows) == 4  # at 0, 0.3, 0.6 and 0.9 seconds
 
@@ -116,7 +116,7 @@ def test_a_row_has_every_contender_with_its_error(monkeypatch, numpy):
     expected = {"direct", "im2col", "implicit", "fft", "cudnn"} | ({"numpy"} if numpy else set())
     assert row["ms"].keys() == row["error"].keys() == expected
     assert row["workspace"].keys() == expected - {"cudnn", "numpy"}
-    assert row["notes"] == {"winograd": dispatch.refuses("winograd", layer)}
+    assert row["notes"] == {name: dispatch.refuses(name, layer) for name in ("winograd", "depthwise")}
     assert max(row["error"].values()) <= 1e-5
     read = survey.Measured(set="design", layer=layer, **row)
     assert read.ours.keys() == row["workspace"].keys()
@@ -205,6 +205,34 @@ def test_a_broken_record_and_nothing_to_measure_are_said(on_a_gpu, tmp_path, cap
     out.write_text("{", encoding="utf-8")
     with pytest.raises(json.JSONDecodeError):
         survey.main(["--out", str(out)])
+
+
+def test_the_record_judges_the_choice(capsys):
+    assert survey.main(["--judge"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("NVIDIA H200, with the figures of ")
+    assert [line.split()[0] for line in said[1:]] == list(survey.sets())
+
+
+def test_a_room_that_has_changed_is_not_judged_by_an_older_record(tmp_path):
+    record = json.loads(survey.RECORD.read_text(encoding="utf-8"))
+    file = "pmpp/kernels/convolution_layer/winograd.py"
+    now = survey.Sources().digest(file)
+    for digest, judged in ((now, True), ("another", False)):
+        record["about"]["sources"][file] = digest
+        path = tmp_path / f"{digest}.json"
+        path.write_text(json.dumps(record), encoding="utf-8")
+        assert ("winograd" in survey.as_measured(path)) is judged
+
+
+def test_a_loss_is_the_time_of_the_choice_over_the_least():
+    _, rows = survey.load()
+    row = dataclasses.replace(rows[0], ms={"direct": 3.0, "implicit": 2.0, "fft": 4.0, "cudnn": 1.0})
+    guesses = dispatch.expected_times(row.layer)
+    first = min(("direct", "implicit", "fft"), key=guesses.__getitem__)
+    assert survey.losses([row], {"direct", "implicit", "fft"}) == [row.ms[first] / 2]
+    assert survey.losses([row], {"direct"}) == [1]
+    assert survey.losses([row], {"winograd"}) == []
 
 
 def test_layers_that_are_no_longer_surveyed_are_not_missed():

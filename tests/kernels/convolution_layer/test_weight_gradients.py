@@ -5,17 +5,19 @@ import numpy as np
 import pytest
 
 from pmpp.kernels import convolution_layer
-from pmpp.kernels.convolution_layer import bias_gradients, definition, winograd_adjoints
+from pmpp.kernels.convolution_layer import bias_gradients, definition, weight_strips, winograd_adjoints
 from pmpp.kernels.convolution_layer import weight_gradients as room
 from pmpp.kernels.convolution_layer.definition import Layer
+from pmpp.kernels.convolution_layer.direct_tiles import numbers_of
 from pmpp.kernels.convolution_layer.measured_gradients import weight_sums
 from pmpp.kernels.convolution_layer.weight_tiles import GATHERED, VECTORS_OF_DY, VECTORS_OF_X
 from pmpp.kernels.convolution_layer.winograd_transforms import cook_toom
 from pmpp.runtime import device
 from tests.kernels.convolution_layer.gradients import LAYERS, differences, drawn, layers, losses
-from tests.kernels.convolution_layer.wrong_weight_gradients import RIGHT
+from tests.kernels.convolution_layer.wrong_weight_gradients import RIGHT, RIGHT_STRIPS
 from tests.kernels.convolution_layer.wrong_weight_gradients import RUNGS as WRONG
 from tests.support import judge
+from tests.support.compiled import compile_ptx
 from tests.support.wrong import misaligned, name_of, observe, total
 
 F32 = np.float32
@@ -203,7 +205,7 @@ def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
 
 @interpreter_only
 def test_what_the_wrong_kernels_are_made_of_is_right():
-    assert faults(RIGHT) == []
+    assert faults(RIGHT) == faults(RIGHT_STRIPS) == []
 
 
 # ----------------------------------------------------------------------------------------------------- plans and counts
@@ -244,6 +246,64 @@ def test_a_block_of_reduced_reads_dy_once_for_nine_taps():
     assert total(reports, "flops") >= 2 * a.k * a.c * 9 * 16
     loads = a.k * a.c * 16 * (1 + 9)  # for each filter and channel, of each place: one element of dy, nine of x
     assert total(reports, "global_load_bytes") == 4 * loads
+
+
+# --------------------------------------------------------------------------------------------------------------- strips
+
+FEW = [
+    Layer(2, 3, 9, 12, 3, 3, 3, padding=(1, 1), groups=3),  # strips of five rows, the second of which has four
+    Layer(3, 4, 9, 7, 8, 5, 5, (2, 2), (2, 2), groups=2),  # two channels and four filters a group
+    Layer(1, 2, 8, 33, 2, 7, 7, padding=(3, 3), groups=2),
+    Layer(1, 2, 17, 9, 4, 3, 2, (1, 2), (2, 0), (2, 3), groups=2),  # rows of x that meet every other output
+    Layer(1, 2, 9, 9, 2, 2, 2, (5, 4), groups=2),  # rows of x that meet none
+    Layer(4, 2, 9, 40, 2, 3, 3, padding=(1, 1), groups=2),  # more strips than a block has threads
+]
+
+
+@pytest.mark.parametrize("a", FEW, ids=str)
+@pytest.mark.parametrize("enough", [0, 16])
+def test_strips_are_right_in_one_part_and_in_several(a, enough, monkeypatch):
+    weight_strips.plan_of.cache_clear()
+    monkeypatch.setattr(weight_strips, "ENOUGH", enough)
+    dy, x, _ = drawn(a)
+    result, reports = observe(room.strips, dy, x, *options_of(a))
+    assert is_right(result, dy, x, a)
+    assert reports[0].kernel == "strips_of_gradients"
+    assert len(reports) == (2 if enough and a.n == 4 else 1)
+    weight_strips.plan_of.cache_clear()
+
+
+def test_strips_are_for_groups_of_few_channels(monkeypatch):
+    ran = []
+    monkeypatch.setattr(room.tiled, "launch", lambda p: ran.append(p.layer))
+    for a in (
+        Layer(1, 18, 4, 4, 18, 3, 3, groups=2),
+        Layer(1, 2, 12, 12, 2, 9, 9, groups=2),
+        Layer(1, 3, 5, 5, 3, 3, 3),
+    ):
+        room.strips(*drawn(a)[:2], *options_of(a))
+    assert len(ran) == 3
+
+
+@interpreter_only
+def test_strips_multiply_nothing_but_what_is_wanted_and_read_dy_once():
+    a = Layer(1, 2, 8, 32, 2, 3, 3, padding=(1, 1), groups=2)  # one strip of eight rows, a column a thread
+    dy, x, _ = drawn(a)
+    result, reports = observe(room.strips, dy, x, *options_of(a))
+    assert is_right(result, dy, x, a)
+    of_sums = 2 * 9 * (128 * 5 + 3)  # shuffles add in all threads of the block, and then its warps are added
+    assert total(reports, "flops") == 2 * a.k * 8 * 32 * 9 + of_sums
+    assert total(reports, "global_load_bytes") == 4 * a.k * 32 * (8 + 10 * 3)  # dy, and ten rows of x by three columns
+
+
+def test_the_sums_of_strips_are_registers():
+    a = Layer(2, 4, 20, 20, 4, 5, 5, (2, 2), (1, 1), groups=4)
+    form, array = weight_strips.plan_of(a, 132).form, np.ones(4, F32)
+    text = compile_ptx(
+        weight_strips.strips_kernel(form), array, array, array, *numbers_of(a), weight_strips.plan_of(a, 132).work
+    )
+    assert ".local" not in text
+    assert text.count("fma.rn.f32") == form.rows * a.r * a.s
 
 
 # ------------------------------------------------------------------------------------------------------------- the bias

@@ -56,8 +56,45 @@ def test_more_lines_than_a_block_has(n):
 def test_long_lines(monkeypatch, lines, n, norm):
     """The path of long lines, with lines that the interpreter transforms in a second."""
     monkeypatch.setattr(real, "IN_BLOCK", 16)
+    monkeypatch.setattr(real, "BACK_IN_BLOCK", 16)
     monkeypatch.setattr(real, "ROWS", 2)
     check_both_ways(lines, n, norm)
+
+
+@pytest.mark.parametrize(("n", "lines"), [(128, 33), (256, 9), (1024, 5), (2048, 3), (4096, 2), (16384, 1)])
+def test_lines_that_a_block_holds_there(n, lines):
+    """Rows of 8, 16 and 32 points a thread, two passes and three, and a last block that is not full."""
+    x = numbers(lines, n)
+    assert close(real.rfft(x, "ortho"), np.fft.rfft(x.astype(np.float64), norm="ortho"), n)
+
+
+@pytest.mark.parametrize(("n", "lines"), [(128, 9), (1024, 5), (4096, 2)])
+def test_a_line_that_goes_to_its_mirror_images_in_parts(monkeypatch, n, lines):
+    monkeypatch.setattr(real, "STAGED", 16)
+    x = numbers(lines, n)
+    assert close(real.rfft(x), np.fft.rfft(x.astype(np.float64)), n)
+
+
+@pytest.mark.parametrize(("n", "lines"), [(8192, 3), (32768, 2)])
+def test_a_line_that_is_a_matrix(monkeypatch, n, lines):
+    """Mirrored columns: square and twice as long as wide, with columns 0 and h / 2, which have no other one."""
+    monkeypatch.setattr(real, "IN_BLOCK", 64)
+    x = numbers(lines, n)
+    result, reports = observe(real.rfft, x)
+    assert close(result, np.fft.rfft(x.astype(np.float64)), n)
+    assert device.to_host(result)[:, [0, -1]].imag.tolist() == [[0, 0]] * lines
+    assert [report.kernel for report in reports] == ["turned_columns_kernel", "columns_to_half_spectra_kernel"]
+
+
+def test_which_lines_are_matrices():
+    assert [real.sides(1 << bits) is not None for bits in range(11, 25)] == [False] + 11 * [True] + 2 * [False]
+    for bits in range(12, 23):
+        down, along = real.sides(1 << bits)
+        assert down.n * along.n == 1 << bits
+        assert along.rounds == 1
+        assert (down.n % along.lines, along.n % down.lines) == (0, 0)
+        assert 4 * (along.n + 1) * along.lines <= 48 * 1024
+        assert along.threads <= 1024
 
 
 @pytest.mark.parametrize("n", [2, 4, 16, 32, 64])
@@ -118,6 +155,15 @@ def test_the_plain_functions_use_it(n):
     assert np.array_equal(device.to_host(fft.rfft(x)), device.to_host(real.rfft(x)))
     half = np.fft.rfft(x).astype(C64)
     assert np.array_equal(device.to_host(fft.irfft(half)), device.to_host(real.irfft(half)))
+
+
+@interpreter_only
+@pytest.mark.parametrize("n", [512, 8192])
+def test_what_a_block_holds_takes_one_trip(n):
+    """A line in, its half spectrum out: 4 and 8 bytes each, and a sector more for a line that begins in one."""
+    _, reports = observe(real.rfft, np.ones((2, n), np.float32))
+    assert len(reports) == 1
+    assert total(reports, "global_store_sectors") <= 2 * (n // 2 * 8 // 32 * 1.25 + 2)
 
 
 @interpreter_only
