@@ -58,6 +58,6 @@ def ordered(key, order):
 
 
 @cuda.jit(device=True)
-def digit_of(key, shift, order):
-    """The eight bits of a key from bit ``shift`` on."""
-    return np.uint32(ordered(key, order) >> np.uint32(shift & 31) & np.uint32(BINS - 1))
+def digit_of(key, number, order):
+    """Byte ``number`` of a key; byte 0 is the last one. An instruction puts any four bytes into a word: here three 0."""
+    return np.uint32(cuda.libdevice.byte_perm(ordered(key, order), 0, 0x4440 | number))

@@ -32,10 +32,11 @@ from pmpp.kernels.sort.tile import (
     COUNTERS,
     ITEMS,
     TILE,
-    gather,
+    count_in_warps,
+    leave_out_copies,
     load_keys,
     places_of,
-    rank_in_warps,
+    rank_and_gather,
     write,
 )
 from pmpp.runtime import device
@@ -47,6 +48,7 @@ PIECE = 8  # keys of a thread where a block sorts or merges in shared memory
 SECTION = BLOCK * PIECE  # keys of such a block: a power of two
 NARROW_BITS = 4  # of a digit in `local`
 NARROW_BINS = 1 << NARROW_BITS
+BEGINS = NARROW_BINS + 1  # where the digits begin in a section, and where the last one ends
 BLOCKS_PER_SM = 4  # of the kernel that counts digits
 
 
@@ -404,7 +406,7 @@ def local_kernel(x, out, table, starts, shift, order):
     """Sort each section by one digit. ``table[d, section]``: how many keys have the digit d. ``starts``: where they begin."""
     thread = cuda.threadIdx.x
     keys, ends = cuda.shared.array(SECTION, x.dtype), cuda.shared.array(SLOTS, np.int32)
-    begins = cuda.shared.array(NARROW_BINS + 1, np.int32)
+    begins = cuda.shared.array(BEGINS, np.int32)
     first = np.int64(cuda.blockIdx.x) * SECTION
     count = np.int32(min(np.int64(SECTION), x.size - first))
     for at in range(thread, count, BLOCK):
@@ -461,7 +463,7 @@ def local(p):
 
 
 @cuda.jit
-def digits_kernel(x, table, shift, order):
+def digits_kernel(x, table, number, order):
     """``table[d, tile]``: how many keys of the tile have the digit d. As in `histogram.privatised`."""
     counts = cuda.shared.array(BINS, np.int32)
     thread, first = cuda.threadIdx.x, np.int64(cuda.blockIdx.x) * TILE
@@ -469,28 +471,30 @@ def digits_kernel(x, table, shift, order):
         counts[thread] = 0
     cuda.syncthreads()
     for i in range(first + thread, min(first + TILE, x.size), TILE_BLOCK):
-        cuda.atomic.add(counts, digit_of(x[i], shift, order), 1)
+        cuda.atomic.add(counts, digit_of(x[i], number, order), 1)
     cuda.syncthreads()
     if thread < BINS:
         table[thread, cuda.blockIdx.x] = counts[thread]
 
 
 @cuda.jit
-def ranked_kernel(x, out, places, shift, order):
+def ranked_kernel(x, out, places, number, order):
     thread, tile = cuda.threadIdx.x, np.int64(cuda.blockIdx.x)
     counters, gathered = cuda.shared.array(COUNTERS, np.int32), cuda.shared.array(TILE, x.dtype)
     bases, ends = cuda.shared.array(BINS, np.uint64), cuda.shared.array(SLOTS, np.int32)
-    keys, ranks = cuda.local.array(ITEMS, x.dtype), cuda.local.array(ITEMS, np.uint32)
-    count = np.uint32(min(np.int64(TILE), x.size - tile * TILE))
-    load_keys(x, np.uint64(tile * TILE), count, keys)
-    rank_in_warps(keys, count, shift, order, counters, ranks)
-    _, before = places_of(counters, ends)
+    keys, gap = cuda.local.array(ITEMS, x.dtype), cuda.shared.array(1, np.int32)
+    first = tile * TILE
+    count = np.uint32(min(np.int64(TILE), x.size - first))
+    load_keys(x, np.uint64(first), count, keys)
+    count_in_warps(keys, number, order, counters)
+    total, before = places_of(counters, ends)
+    total = leave_out_copies(x[first + count - 1], count, number, order, total, before, gap)
     if thread < BINS:
         bases[thread] = np.uint64(places[thread, tile] - before)
     cuda.syncthreads()
-    gather(keys, ranks, counters, gathered)
+    rank_and_gather(keys, number, order, counters, gathered)
     cuda.syncthreads()
-    write(gathered, count, out, bases, shift, order)
+    write(gathered, gap, count, out, bases, number, order)
 
 
 @rung(digits_kernel, ranked_kernel)
@@ -505,9 +509,9 @@ def ranked(p):
     table = device.empty((BINS, tiles), np.int64, stream=p.stream)
 
     def one_pass(number, source, target):
-        digits_kernel[tiles, TILE_BLOCK, p.stream](source, table, number * BITS, p.order)
+        digits_kernel[tiles, TILE_BLOCK, p.stream](source, table, number, p.order)
         places = scan.vectorised(table.reshape(-1), exclusive=True, stream=p.stream).reshape(BINS, tiles)
-        ranked_kernel[tiles, TILE_BLOCK, p.stream](source, target, places, number * BITS, p.order)
+        ranked_kernel[tiles, TILE_BLOCK, p.stream](source, target, places, number, p.order)
 
     by_passes(p, PASSES, one_pass)
 
@@ -561,29 +565,29 @@ def words_for(tiles: int, n: int, stream: typing.Any) -> tuple[typing.Any, int]:
     return words, bit
 
 
-@cuda.jit
-def one_sweep_kernel(x, out, starts, words, bit, shift, order):
+@cuda.jit(max_registers=56)  # so that three blocks fit on a multiprocessor, which has 65,536
+def one_sweep_kernel(x, out, starts, words, bit, number, order):
     thread = cuda.threadIdx.x
     tile = np.int64(next_tile(words[0], cuda.shared.array(1, np.int64)))
     counters, gathered = cuda.shared.array(COUNTERS, np.int32), cuda.shared.array(TILE, x.dtype)
     bases, ends = cuda.shared.array(BINS, np.uint64), cuda.shared.array(SLOTS, np.int32)
-    keys, ranks = cuda.local.array(ITEMS, x.dtype), cuda.local.array(ITEMS, np.uint32)
-    count = np.uint32(min(np.int64(TILE), x.size - tile * TILE))
-    load_keys(x, np.uint64(tile * TILE), count, keys)
-    rank_in_warps(keys, count, shift, order, counters, ranks)
+    keys, gap = cuda.local.array(ITEMS, x.dtype), cuda.shared.array(1, np.int32)
+    first = tile * TILE
+    count = np.uint32(min(np.int64(TILE), x.size - first))
+    load_keys(x, np.uint64(first), count, keys)
+    count_in_warps(keys, number, order, counters)
     total, before = places_of(counters, ends)
+    total = leave_out_copies(x[first + count - 1], count, number, order, total, before, gap)
     if thread < BINS:
-        if thread == BINS - 1:
-            total -= np.int32(TILE - count)  # copies behind the end
         publish_bin(words, tile, thread, bit, PARTIAL, total)
     cuda.syncthreads()
-    gather(keys, ranks, counters, gathered)
+    rank_and_gather(keys, number, order, counters, gathered)
     if thread < BINS:
         earlier = look_back_bins(words, tile, thread, bit)
         publish_bin(words, tile, thread, bit, COMPLETE, earlier + total)
         bases[thread] = np.uint64(starts[thread] + earlier - before)
     cuda.syncthreads()
-    write(gathered, count, out, bases, shift, order)
+    write(gathered, gap, count, out, bases, number, order)
 
 
 @rung(clear_kernel, all_digits_kernel, starts_kernel, one_sweep_kernel)
@@ -599,7 +603,7 @@ def one_sweep(p):
 
     def one_pass(number, source, target):
         one_sweep_kernel[tiles, TILE_BLOCK, p.stream](
-            source, target, starts[number], words[number], bit, number * BITS, p.order
+            source, target, starts[number], words[number], bit, number, p.order
         )
 
     by_passes(p, PASSES, one_pass)

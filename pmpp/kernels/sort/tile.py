@@ -6,7 +6,10 @@ then lie side by side, there and in the result, so neighbouring threads write ne
 
 A rank has three parts: the keys of the tile with a lesser digit, those with the same digit in earlier warps, and those
 with the same digit that the warp itself has met before. A warp finds the last part without atomics. Eight ballots, one
-for each bit, tell a lane which other lanes have its digit; the lowest of these adds them all to the warp's counter.
+for each bit, tell a lane which other lanes have its digit; the lowest of these moves the warp's counter on.
+
+The last tile of a vector may be shorter. It is filled up with copies of its last key, so that no key needs a test. They
+have the digit of that key and come behind it, so they make a gap in the sorted tile, which nobody writes.
 
 Source: Merrill and Grimshaw, "High performance and scalable radix sorting" (2011); Adinets and Merrill, "Onesweep: a
 faster least significant digit radix sort for GPUs" (2022), section 4.
@@ -28,19 +31,19 @@ WARPS = BLOCK // 32
 ITEMS = 21  # keys a thread
 TILE = BLOCK * ITEMS
 COUNTERS = WARPS * BINS  # a counter for each digit in each warp
-LAST = np.uint32(BINS - 1)  # the last digit
 
 
 @cuda.jit(device=True)
 def load_keys(x, first, count, keys):
-    """This thread's keys of the tile x[first:first + count]. A warp has 32 * ITEMS neighbours, a lane every 32nd.
-
-    Behind the last key of ``x`` it is loaded again; `rank_in_warps` puts these copies behind all others.
-    """
+    """This thread's keys of the tile x[first:first + count]. A warp has 32 * ITEMS neighbours, a lane every 32nd."""
     at = np.uint32(cuda.threadIdx.x // 32 * (32 * ITEMS) + cuda.laneid)
-    last = np.uint32(count - 1)
-    for item in range(ITEMS):
-        keys[item] = x[first + np.uint64(min(np.uint32(at + item * 32), last))]
+    if count == TILE:
+        for item in range(ITEMS):
+            keys[item] = x[first + np.uint64(at + item * 32)]
+    else:
+        last = np.uint32(count - 1)
+        for item in range(ITEMS):
+            keys[item] = x[first + np.uint64(min(np.uint32(at + item * 32), last))]
 
 
 @cuda.jit(device=True)
@@ -56,27 +59,14 @@ def peers_of(digit):
 
 
 @cuda.jit(device=True)
-def rank_in_warps(keys, count, shift, order, counters, ranks):
-    """Of each key its digit, and how many keys before it in its warp have the same one: ``rank << BITS | digit``.
-
-    ``counters``: a shared array of COUNTERS; it ends as the number of keys with each digit in each warp.
-    """
+def count_in_warps(keys, number, order, counters):
+    """How many keys with each digit each warp has, into the shared array ``counters`` of COUNTERS."""
     for at in range(cuda.threadIdx.x, COUNTERS, BLOCK):
         counters[at] = 0
     cuda.syncthreads()
     mine = np.uint32(cuda.threadIdx.x // 32 * BINS)
-    place = np.uint32(cuda.threadIdx.x // 32 * (32 * ITEMS) + cuda.laneid)
     for item in range(ITEMS):
-        # A copy behind the end has the last digit, so it comes behind all keys.
-        digit = digit_of(keys[item], shift, order) if np.uint32(place + np.uint32(item * 32)) < count else LAST
-        peers = peers_of(digit)
-        at = np.uint32(mine + digit)
-        before, earlier = counters[at], rank_of(peers)
-        cuda.syncwarp()  # all lanes have read the counter
-        if earlier == 0:
-            counters[at] = before + cuda.popc(peers)
-        cuda.syncwarp()
-        ranks[item] = np.uint32(before + earlier) << np.uint32(BITS) | digit
+        cuda.atomic.add(counters, np.uint32(mine + digit_of(keys[item], number, order)), 1)
     cuda.syncthreads()
 
 
@@ -84,37 +74,62 @@ def rank_in_warps(keys, count, shift, order, counters, ranks):
 def places_of(counters, ends):
     """Each counter becomes the place in the sorted tile of the first key with this digit in this warp.
 
-    Returns, in thread d, how many keys of the tile have the digit d, copies behind the end included, and how many a
-    lesser one. ``ends``: a shared array of SLOTS. No barrier follows.
+    Returns, in thread d, how many keys of the tile have the digit d, and how many a lesser one, copies included.
+    ``ends``: a shared array of SLOTS. No barrier follows.
     """
     thread, total = np.uint32(cuda.threadIdx.x), np.int32(0)
     if thread < BINS:
         for warp in range(WARPS):
-            total += counters[np.uint32(warp * BINS + thread)]
-    before, _ = scan_block(SUM, np.int32(0), np.int32(total), ends)
+            total = np.int32(total + counters[np.uint32(warp * BINS + thread)])
+    before, _ = scan_block(SUM, np.int32(0), total, ends)
     if thread < BINS:
-        running = before
+        place = before
         for warp in range(WARPS):
             at = np.uint32(warp * BINS + thread)
-            running, counters[at] = np.int32(running + counters[at]), running
+            own = counters[at]
+            counters[at] = place
+            place = np.int32(place + own)
     return total, before
 
 
 @cuda.jit(device=True)
-def gather(items, ranks, counters, gathered):
-    """This thread's keys, or values, to their places in the sorted tile."""
-    mine = np.uint32(cuda.threadIdx.x // 32 * BINS)
-    for item in range(ITEMS):
-        digit = np.uint32(ranks[item] & np.uint32(BINS - 1))
-        at = np.uint32(counters[np.uint32(mine + digit)] + (ranks[item] >> np.uint32(BITS)))
-        gathered[at] = items[item]
+def leave_out_copies(last, count, number, order, total, before, gap):
+    """How many keys there are of those in ``total``. Thread 0's block learns where the copies are: gap[0]."""
+    if cuda.threadIdx.x == digit_of(last, number, order):
+        total = np.int32(total - np.int32(TILE - count))
+        gap[0] = before + total
+    return total
 
 
 @cuda.jit(device=True)
-def write(gathered, count, out, bases, shift, order):
+def rank_and_gather(keys, number, order, counters, gathered):
+    """Put this thread's keys into the shared array ``gathered``, at their places in the sorted tile.
+
+    A warp's counter is the place of its next key with this digit. All lanes with the digit read it, and the lowest of
+    them moves it on.
+    """
+    # It is the same number in all lanes. The compiler cannot know, so it computes the digits once more. Otherwise it
+    # would keep those of `count_in_warps` and their addresses, for which a thread has not enough registers.
+    number = cuda.shfl_sync(FULL_WARP, number, 0)
+    mine = np.uint32(cuda.threadIdx.x // 32 * BINS)
+    for item in range(ITEMS):
+        digit = digit_of(keys[item], number, order)
+        peers = peers_of(digit)
+        at = np.uint32(mine + digit)
+        place, earlier = counters[at], rank_of(peers)
+        cuda.syncwarp()  # all lanes have read the counter
+        if earlier == 0:
+            counters[at] = place + cuda.popc(peers)
+        cuda.syncwarp()
+        gathered[np.uint32(place + earlier)] = keys[item]
+
+
+@cuda.jit(device=True)
+def write(gathered, gap, count, out, bases, number, order):
     """The sorted tile to ``out``. The key with place k and digit d goes to out[bases[d] + k]."""
+    copies, first = np.uint32(TILE - count), np.uint32(gap[0])
     for item in range(ITEMS):
         at = np.uint32(item * BLOCK + cuda.threadIdx.x)
-        if at < count:
+        if np.uint32(at - first) >= copies:  # for a place before the gap the difference wraps around: it is large
             key = gathered[at]
-            out[bases[digit_of(key, shift, order)] + np.uint64(at)] = key
+            out[bases[digit_of(key, number, order)] + np.uint64(at)] = key
