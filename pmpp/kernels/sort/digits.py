@@ -58,6 +58,12 @@ def ordered(key, order):
 
 
 @cuda.jit(device=True)
+def byte_of(bits, number):
+    """Byte ``number`` of a uint32; byte 0 is the last one. One instruction puts four bytes into a word: here three 0."""
+    return np.uint32(cuda.libdevice.byte_perm(bits, 0, 0x4440 | number))
+
+
+@cuda.jit(device=True)
 def digit_of(key, number, order):
-    """Byte ``number`` of a key; byte 0 is the last one. An instruction puts any four bytes into a word: here three 0."""
-    return np.uint32(cuda.libdevice.byte_perm(ordered(key, order), 0, 0x4440 | number))
+    """Digit ``number`` of a key; digit 0 is the last one."""
+    return byte_of(ordered(key, order), number)

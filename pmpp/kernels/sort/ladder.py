@@ -19,13 +19,13 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels import scan
-from pmpp.kernels.common import blocks
+from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.merge.ladder import co_rank, goes_first, merge_piece, section_of
 from pmpp.kernels.reduction.ladder import SUM
 from pmpp.kernels.scan.ladder import clear_kernel
 from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, next_tile
 from pmpp.kernels.scan.tile import SLOTS, scan_block
-from pmpp.kernels.sort.digits import BINS, BITS, PASSES, digit_of, order_of, ordered
+from pmpp.kernels.sort.digits import BINS, PASSES, byte_of, digit_of, order_of, ordered
 from pmpp.kernels.sort.look_back import NARROW, WIDE, look_back_bins, publish_bin
 from pmpp.kernels.sort.tile import BLOCK as TILE_BLOCK
 from pmpp.kernels.sort.tile import (
@@ -49,7 +49,7 @@ SECTION = BLOCK * PIECE  # keys of such a block: a power of two
 NARROW_BITS = 4  # of a digit in `local`
 NARROW_BINS = 1 << NARROW_BITS
 BEGINS = NARROW_BINS + 1  # where the digits begin in a section, and where the last one ends
-BLOCKS_PER_SM = 4  # of the kernel that counts digits
+BLOCKS_PER_SM = 8  # of the kernel that counts all digits
 
 
 def reference(x: np.ndarray) -> np.ndarray:
@@ -516,6 +516,26 @@ def ranked(p):
     by_passes(p, PASSES, one_pass)
 
 
+@cuda.jit(device=True)
+def count_four(a, b, c, d, counts):
+    """Count all digits of four keys a lane, given as ordered bits, in the shared array ``counts``.
+
+    Small numbers share their first digits, and sorted ones nearly all. Where a warp has one digit 128 times, one lane
+    adds that. Otherwise its lanes would wait for each other at one counter.
+    """
+    alike = np.uint32(cuda.shfl_sync(FULL_WARP, np.int32(a), 0))
+    differs = np.uint32((a ^ alike) | (b ^ alike) | (c ^ alike) | (d ^ alike))
+    for number in range(PASSES):
+        if cuda.all_sync(FULL_WARP, byte_of(differs, number) == 0):
+            if cuda.laneid == 0:
+                cuda.atomic.add(counts, (number, byte_of(alike, number)), 128)
+        else:
+            cuda.atomic.add(counts, (number, byte_of(a, number)), 1)
+            cuda.atomic.add(counts, (number, byte_of(b, number)), 1)
+            cuda.atomic.add(counts, (number, byte_of(c, number)), 1)
+            cuda.atomic.add(counts, (number, byte_of(d, number)), 1)
+
+
 @cuda.jit
 def all_digits_kernel(x, counts, order):
     """``counts[number, d]``: how many keys have d as this digit. All digits of a key are counted when it is read."""
@@ -524,10 +544,16 @@ def all_digits_kernel(x, counts, order):
         for d in range(cuda.threadIdx.x, BINS, cuda.blockDim.x):
             mine[number, d] = 0
     cuda.syncthreads()
-    for i in range(np.int64(cuda.grid(1)), x.size, cuda.gridsize(1)):
+    i, step = np.int64(cuda.grid(1)), np.int64(cuda.gridsize(1))
+    while i - cuda.laneid + 31 + 3 * step < x.size:  # four loads are under way before the first key is counted
+        a, b, c, d = x[i], x[i + step], x[i + 2 * step], x[i + 3 * step]
+        count_four(ordered(a, order), ordered(b, order), ordered(c, order), ordered(d, order), mine)
+        i += 4 * step
+    while i < x.size:
         bits = ordered(x[i], order)
         for number in range(PASSES):
-            cuda.atomic.add(mine, (number, bits >> np.uint32(number * BITS) & np.uint32(BINS - 1)), 1)
+            cuda.atomic.add(mine, (number, byte_of(bits, number)), 1)
+        i += step
     cuda.syncthreads()
     for number in range(PASSES):
         for d in range(cuda.threadIdx.x, BINS, cuda.blockDim.x):
@@ -548,7 +574,7 @@ def starts_of(p):
     starts = device.empty((PASSES, BINS), np.int64, stream=p.stream)
     clear_kernel[blocks(counts.size, BLOCK), BLOCK, p.stream](counts.reshape(-1))
     resident = device.limits()["multiprocessors"] * BLOCKS_PER_SM
-    all_digits_kernel[min(blocks(p.x.size, 4 * BLOCK), resident), BLOCK, p.stream](p.x, counts, p.order)
+    all_digits_kernel[min(blocks(p.x.size, 16 * BLOCK), resident), BLOCK, p.stream](p.x, counts, p.order)
     starts_kernel[PASSES, BINS, p.stream](counts, starts)
     return starts
 

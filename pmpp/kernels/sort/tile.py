@@ -60,13 +60,24 @@ def peers_of(digit):
 
 @cuda.jit(device=True)
 def count_in_warps(keys, number, order, counters):
-    """How many keys with each digit each warp has, into the shared array ``counters`` of COUNTERS."""
+    """How many keys with each digit each warp has, into the shared array ``counters`` of COUNTERS.
+
+    A warp whose keys all have the same digit needs no atomics, at which its lanes would wait for each other.
+    """
     for at in range(cuda.threadIdx.x, COUNTERS, BLOCK):
         counters[at] = 0
     cuda.syncthreads()
     mine = np.uint32(cuda.threadIdx.x // 32 * BINS)
+    first = cuda.shfl_sync(FULL_WARP, np.int32(digit_of(keys[0], number, order)), 0)
+    differs = np.uint32(0)
     for item in range(ITEMS):
-        cuda.atomic.add(counters, np.uint32(mine + digit_of(keys[item], number, order)), 1)
+        differs = np.uint32(differs | (digit_of(keys[item], number, order) ^ np.uint32(first)))
+    if cuda.all_sync(FULL_WARP, differs == 0):
+        if cuda.laneid == 0:
+            counters[np.uint32(mine + np.uint32(first))] = 32 * ITEMS
+    else:
+        for item in range(ITEMS):
+            cuda.atomic.add(counters, np.uint32(mine + digit_of(keys[item], number, order)), 1)
     cuda.syncthreads()
 
 
