@@ -429,8 +429,9 @@ def runs_to_places_kernel(x, places, starts, shift, order, out):
     """Each digit's keys of a sorted section to their places: ``places[d, section]`` is that of the first one."""
     i = np.int64(cuda.grid(1))
     if i < x.size:
-        digit, section = narrow_digit(x[i], shift, order), i // SECTION
-        out[places[digit, section] + i % SECTION - starts[section, digit]] = x[i]
+        key, section = x[i], i // SECTION
+        digit = narrow_digit(key, shift, order)
+        out[places[digit, section] + i % SECTION - starts[section, digit]] = key
 
 
 @rung(local_kernel, runs_to_places_kernel)

@@ -106,20 +106,12 @@ def test_the_result_does_not_depend_on_the_batch():
             assert right(device.to_host(room.one_sweep(x)), x)
 
 
-def test_streams():
-    (x,) = INPUTS["a section +1"]
+def test_a_stream_and_an_output_that_are_given():
     for rung in room.LADDER:
-        stream = cuda.stream()
-        result = rung(device.to_device(x), stream=stream)
+        (x,) = INPUTS["a section +1" if rung is room.one_sweep else "a warp and one"]
+        out, stream = device.to_device(np.zeros_like(x)), cuda.stream()
+        assert rung(device.to_device(x), out=out, stream=stream) is not None
         stream.synchronize()
-        assert right(device.to_host(result), x, rung not in NETWORKS)
-
-
-def test_an_output_that_is_given():
-    (x,) = INPUTS["a section +1"]
-    for rung in room.LADDER:
-        out = device.to_device(np.zeros_like(x))
-        assert rung(x, out=out) is not None
         assert right(device.to_host(out), x)
 
 
@@ -264,10 +256,28 @@ def test_neighbours_in_a_sorted_tile_are_neighbours_in_memory():
 def test_keys_that_are_all_equal_need_no_atomics_in_shared_memory():
     """The lanes of a warp would meet at one counter."""
     equal = np.full(N, 5, np.int32)
-    counted = [
-        total(launched(reports_of(room.one_sweep, x), "one_sweep"), "shared_atomic_requests") for x in (KEYS, equal)
-    ]
-    assert counted == [4 * WARPS, 0]
+    different, same = (
+        total(launched(reports_of(room.one_sweep, x), "one_sweep"), "atomic_requests") for x in (KEYS, equal)
+    )
+    # Of each of two tiles: its number, 256 words published twice, and of the second one those of the first looked at.
+    assert same == 4 * (2 + 2 * 2 * 8 + 8)
+    assert different == same + 4 * WARPS
+
+
+@interpreter_only
+def test_counters_of_local_and_ranked():
+    """What goes through memory besides keys is a table of the tiles."""
+    sections, tiles = -(-N // room.SECTION), N // room.TILE
+    sorting, scattering = (launched(reports_of(room.local), name) for name in ("local", "runs_to_places"))
+    assert len(sorting) == len(scattering) == 8
+    assert total(sorting, "global_load_bytes") == 8 * 4 * N
+    assert total(sorting, "global_store_bytes") == 8 * (4 * N + sections * 16 * (8 + 4))
+    assert total(scattering, "global_load_bytes") == 8 * (4 + 8 + 4) * N  # a key, and two entries of the table
+    counting, ranking = (launched(reports_of(room.ranked), name) for name in ("digits", "ranked"))
+    assert len(counting) == len(ranking) == 4
+    assert total(counting, "global_load_bytes") == 4 * 4 * N
+    assert total(ranking, "global_load_bytes") == 4 * (4 * N + tiles * (8 * 256 + 4 * room.TILE_BLOCK))
+    assert total(ranking, "global_store_requests") == 4 * WARPS
 
 
 # --------------------------------------------------------------------------------------------------- other libraries
