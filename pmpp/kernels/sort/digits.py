@@ -23,7 +23,7 @@ PASSES = 32 // BITS  # digits of a key
 
 
 class Order(typing.NamedTuple):
-    """The order of keys: which bits are turned over of a key whose first bit is set, and of one whose first bit is not."""
+    """The order of keys: the bits to turn over of a key whose first bit is set, and of one whose first bit is not."""
 
     negative: np.uint32
     positive: np.uint32
@@ -59,7 +59,7 @@ def ordered(key, order):
 
 @cuda.jit(device=True)
 def byte_of(bits, number):
-    """Byte ``number`` of a uint32; byte 0 is the last one. One instruction puts four bytes into a word: here three 0."""
+    """Byte ``number`` of a uint32; byte 0 is the last one. An instruction puts four bytes into a word: here three 0."""
     return np.uint32(cuda.libdevice.byte_perm(bits, 0, 0x4440 | number))
 
 

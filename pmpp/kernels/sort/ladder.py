@@ -399,7 +399,7 @@ def split_section(keys, count, bit, order, ends):
 
 @cuda.jit
 def local_kernel(x, out, table, starts, shift, order):
-    """Sort each section by one digit. ``table[d, section]``: how many keys have the digit d; ``starts``: where they are."""
+    """Sort each section by one digit. ``table[d, section]``: how many keys have the digit d; ``starts``: where."""
     thread = cuda.threadIdx.x
     keys, ends = cuda.shared.array(SECTION, x.dtype), cuda.shared.array(SLOTS, np.int32)
     begins = cuda.shared.array(BEGINS, np.int32)

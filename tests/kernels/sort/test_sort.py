@@ -200,7 +200,7 @@ def launched(reports, name):
 
 @interpreter_only
 def test_the_networks_launch_a_step_at_a_time():
-    """2^k keys need k (k + 1) / 2 steps; those of stages up to a section are one launch, and so are the last of each."""
+    """2^k keys need k (k + 1) / 2 steps. Those of the first stages are one launch, and so are the last of each."""
     k, inside = (N - 1).bit_length(), room.SECTION.bit_length() - 1
     steps = reports_of(room.bitonic)
     assert len(steps) == k * (k + 1) // 2
