@@ -108,10 +108,10 @@ def rank_answer(x, out):
 EXERCISES = (
     Exercise(
         "sort/split",
-        task="Sort the keys of each block by one bit. Block b has the keys x[256 b] to x[256 b + 255]. Write to the same "
-        "places of out those whose bit number `bit` is 0, in their order, and behind them those whose bit is 1, in "
-        f"theirs. Bit 0 is the last one. The keys are int32, 0 or more. A block has {BLOCK} threads, one for each key; the last one may have "
-        "fewer keys.",
+        task="Sort the keys of each block by one bit. Block b has x[256 b] to x[256 b + 255]. Write to the same places "
+        "of out those whose bit number `bit` is 0, in their order, and behind them those whose bit is 1, in theirs. "
+        f"Bit 0 is the last one. The keys are int32, 0 or more. A block has {BLOCK} threads, one for each key; the "
+        "last one may have fewer keys.",
         parameters="x, bit, out",
         cases=_split_cases,
         answer=split_answer,

@@ -18,7 +18,7 @@ def below(mask):
 # -- split
 
 
-@right("sort/split")
+@wrong("sort/split", "too much traffic")
 @cuda.jit
 def split_by_counting(x, bit, out):
     """Each thread counts by itself."""
@@ -57,7 +57,7 @@ def split_by_ballots(x, bit, out):
         out[first + zeros + before if one else i - before] = x[i]
 
 
-@right("sort/split")
+@wrong("sort/split", "idle threads")
 @cuda.jit
 def split_by_one_thread(x, bit, out):
     if cuda.threadIdx.x == 0:
@@ -108,7 +108,7 @@ def split_by_a_counter(x, bit, out):
         out[first + before if x[i] >> bit & 1 else i - before] = x[i]
 
 
-@wrong("sort/split", "index out of bounds")
+@wrong("sort/split", "missing guard")
 @cuda.jit
 def split_as_if_the_block_were_full(x, bit, out):
     i = cuda.grid(1)
@@ -137,7 +137,7 @@ def split_without_guard(x, bit, out):
         out[first + zeros + before if one else i - before] = x[i]
 
 
-@wrong("sort/split", "wrong result")
+@wrong("sort/split", "argument ignored")
 @cuda.jit
 def split_by_the_last_bit(x, bit, out):
     i = cuda.grid(1)
@@ -160,10 +160,13 @@ def rank_by_sixteen_ballots(x, out):
     """A ballot for each value of the digit."""
     i = cuda.grid(1)
     digit = x[i] & 15 if i < x.size else -1
+    peers = 0
     for value in range(16):
         lanes = cuda.ballot_sync(FULL_WARP, digit == value)
         if digit == value:
-            out[i] = below(lanes)
+            peers = lanes
+    if i < x.size:
+        out[i] = below(peers)
 
 
 @right("sort/rank")
