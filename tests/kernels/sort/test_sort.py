@@ -16,7 +16,7 @@ from tests.support import judge
 from tests.support.wrong import misaligned, name_of, observe, total
 
 INPUTS = room.inputs()
-DECISIVE = ("three", "a section +1", "a tile +1", "-0, NaN, and not finite")  # the contract runs all of them
+DECISIVE = ("a warp and one", "a section +1", "a tile +1", "-0, NaN, and not finite")  # the contract runs all of them
 NETWORKS = (room.bitonic, room.bitonic_shared)
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="finds what the interpreter finds")
