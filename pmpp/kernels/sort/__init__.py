@@ -4,7 +4,7 @@ The room is `pmpp.kernels.sort.ladder`, and its chapter notebooks/42_sorting.ipy
 `sort` is the function to use.
 """
 
-from pmpp.kernels.sort.digits import order_of
+from pmpp.kernels.sort.digits import turn_of
 from pmpp.kernels.sort.ladder import *
 from pmpp.kernels.sort.ladder import arguments, one_sweep
 from pmpp.runtime.check import as_flag
@@ -32,5 +32,5 @@ def sort(x, descending=False, *, out=None, stream=0):
     array([ 7.,  2., -1.], dtype=float32)
     """
     p = arguments(x, out=out, stream=stream)
-    p.order = order_of(p.x.dtype, as_flag("descending", descending))
+    p.turn = turn_of(p.x.dtype, as_flag("descending", descending))
     return one_sweep.run(p)

@@ -19,13 +19,13 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels import scan
-from pmpp.kernels.common import FULL_WARP, blocks
+from pmpp.kernels.common import blocks
 from pmpp.kernels.merge.ladder import co_rank, goes_first, merge_piece, section_of
 from pmpp.kernels.reduction.ladder import SUM
 from pmpp.kernels.scan.ladder import clear_kernel
 from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, next_tile
 from pmpp.kernels.scan.tile import SLOTS, scan_block
-from pmpp.kernels.sort.digits import BINS, PASSES, byte_of, digit_of, order_of, ordered
+from pmpp.kernels.sort.digits import BINS, PASSES, as_digits, byte_of, digit_of, ordered, turn_of
 from pmpp.kernels.sort.look_back import NARROW, WIDE, look_back_bins, publish_bin
 from pmpp.kernels.sort.tile import BLOCK as TILE_BLOCK
 from pmpp.kernels.sort.tile import (
@@ -49,7 +49,8 @@ SECTION = BLOCK * PIECE  # keys of such a block: a power of two
 NARROW_BITS = 4  # of a digit in `local`
 NARROW_BINS = 1 << NARROW_BITS
 BEGINS = NARROW_BINS + 1  # where the digits begin in a section, and where the last one ends
-BLOCKS_PER_SM = 8  # of the kernel that counts all digits
+BLOCKS_PER_SM = 6  # of the kernel that counts all digits
+COPIES = 16  # of its counters. One of them counts up to 65,535 keys, and so a block up to 2^19, and a few
 
 
 def reference(x: np.ndarray) -> np.ndarray:
@@ -104,7 +105,7 @@ def arguments(x, *, out=None, stream=0) -> Problem:
     """Sort a vector in ascending order.
 
     Args:
-        x: a contiguous vector (n,), n >= 0, of int32, uint32 or float32.
+        x: a contiguous vector (n,), 0 <= n < 2^32, of int32, uint32 or float32.
         out: a contiguous device array (n,) of that dtype for the result, apart from ``x`` in memory, or None to
             allocate one.
         stream: the stream to work on.
@@ -121,8 +122,10 @@ def arguments(x, *, out=None, stream=0) -> Problem:
     """
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=DTYPES, ndim=1, stream=stream)
+    if x.size >= 2**32:
+        raise ValueError(f"x must have fewer than 2^32 keys, had {x.size}")
     out = device.as_output("out", out, shape=x.shape, dtype=x.dtype, apart={"x": x}, stream=stream)
-    return Problem(out, stream=stream, x=x, out=out, order=order_of(x.dtype))
+    return Problem(out, stream=stream, x=x, out=out, turn=turn_of(x.dtype))
 
 
 # ------------------------------------------------------------------------------------------------ sorts by comparisons
@@ -327,19 +330,19 @@ def by_passes(p, passes, one_pass):
     Each pass writes what the next one reads. They take turns with the result and one more array, so that the last one
     writes to the result.
     """
-    spare = device.empty(p.x.size, p.x.dtype, stream=p.stream)
-    source = p.x
+    source, out = as_digits(p.x), as_digits(p.out)
+    spare = device.empty(source.size, source.dtype, stream=p.stream)
     for number in range(passes):
-        target = p.out if (passes - number) % 2 else spare
+        target = out if (passes - number) % 2 else spare
         one_pass(number, source, target)
         source = target
 
 
 @cuda.jit
-def bit_kernel(x, bit, order, ones):
+def bit_kernel(x, bit, turn, ones):
     i = np.int64(cuda.grid(1))
     if i < x.size:
-        ones[i] = ordered(x[i], order) >> np.uint32(bit) & np.uint32(1)
+        ones[i] = ordered(x[i], turn) >> np.uint32(bit) & np.uint32(1)
 
 
 @cuda.jit
@@ -365,7 +368,7 @@ def one_bit(p):
     ones = device.empty(n, np.int32 if n < 2**31 else np.int64, stream=p.stream)
 
     def one_pass(number, source, target):
-        bit_kernel[blocks(n, BLOCK), BLOCK, p.stream](source, number, p.order, ones)
+        bit_kernel[blocks(n, BLOCK), BLOCK, p.stream](source, number, p.turn, ones)
         before = scan.vectorised(ones, exclusive=True, stream=p.stream)
         split_kernel[blocks(n, BLOCK), BLOCK, p.stream](source, ones, before, target)
 
@@ -373,12 +376,12 @@ def one_bit(p):
 
 
 @cuda.jit(device=True)
-def narrow_digit(key, shift, order):
-    return np.int32(ordered(key, order) >> np.uint32(shift) & np.uint32(NARROW_BINS - 1))
+def narrow_digit(key, shift, turn):
+    return np.int32(ordered(key, turn) >> np.uint32(shift) & np.uint32(NARROW_BINS - 1))
 
 
 @cuda.jit(device=True)
-def split_section(keys, count, bit, order, ends):
+def split_section(keys, count, bit, turn, ends):
     """Zeros before ones, in shared memory: a thread takes PIECE neighbours. A barrier follows."""
     mine = cuda.local.array(PIECE, keys.dtype)
     k = cuda.threadIdx.x * PIECE
@@ -386,19 +389,19 @@ def split_section(keys, count, bit, order, ends):
     for item in range(PIECE):
         if k + item < count:
             mine[item] = keys[k + item]
-            ones += np.int32(ordered(mine[item], order) >> np.uint32(bit) & np.uint32(1))
+            ones += np.int32(ordered(mine[item], turn) >> np.uint32(bit) & np.uint32(1))
     before, total = scan_block(SUM, np.int32(0), np.int32(ones), ends)
     cuda.syncthreads()  # all have read their keys
     for item in range(PIECE):
         if k + item < count:
-            one = np.int32(ordered(mine[item], order) >> np.uint32(bit) & np.uint32(1))
+            one = np.int32(ordered(mine[item], turn) >> np.uint32(bit) & np.uint32(1))
             keys[count - total + before if one else k + item - before] = mine[item]
             before += one
     cuda.syncthreads()
 
 
 @cuda.jit
-def local_kernel(x, out, table, starts, shift, order):
+def local_kernel(x, out, table, starts, shift, turn):
     """Sort each section by one digit. ``table[d, section]``: how many keys have the digit d; ``starts``: where."""
     thread = cuda.threadIdx.x
     keys, ends = cuda.shared.array(SECTION, x.dtype), cuda.shared.array(SLOTS, np.int32)
@@ -411,11 +414,11 @@ def local_kernel(x, out, table, starts, shift, order):
         begins[thread] = count
     cuda.syncthreads()
     for bit in range(NARROW_BITS):
-        split_section(keys, count, shift + bit, order, ends)
+        split_section(keys, count, shift + bit, turn, ends)
     for at in range(thread, count, BLOCK):
         out[first + at] = keys[at]
-        digit = narrow_digit(keys[at], shift, order)
-        earlier = narrow_digit(keys[at - 1], shift, order) if at else -1
+        digit = narrow_digit(keys[at], shift, turn)
+        earlier = narrow_digit(keys[at - 1], shift, turn) if at else -1
         for d in range(earlier + 1, digit + 1):  # a digit begins here, and so do those that no key has
             begins[d] = at
     cuda.syncthreads()
@@ -425,12 +428,12 @@ def local_kernel(x, out, table, starts, shift, order):
 
 
 @cuda.jit
-def runs_to_places_kernel(x, places, starts, shift, order, out):
+def runs_to_places_kernel(x, places, starts, shift, turn, out):
     """Each digit's keys of a sorted section to their places: ``places[d, section]`` is that of the first one."""
     i = np.int64(cuda.grid(1))
     if i < x.size:
         key, section = x[i], i // SECTION
-        digit = narrow_digit(key, shift, order)
+        digit = narrow_digit(key, shift, turn)
         out[places[digit, section] + i % SECTION - starts[section, digit]] = key
 
 
@@ -452,15 +455,15 @@ def local(p):
 
     def one_pass(number, source, target):
         shift = number * NARROW_BITS
-        local_kernel[sections, BLOCK, p.stream](source, sorted_keys, table, starts, shift, p.order)
+        local_kernel[sections, BLOCK, p.stream](source, sorted_keys, table, starts, shift, p.turn)
         places = scan.vectorised(table.reshape(-1), exclusive=True, stream=p.stream).reshape(NARROW_BINS, sections)
-        runs_to_places_kernel[blocks(n, BLOCK), BLOCK, p.stream](sorted_keys, places, starts, shift, p.order, target)
+        runs_to_places_kernel[blocks(n, BLOCK), BLOCK, p.stream](sorted_keys, places, starts, shift, p.turn, target)
 
     by_passes(p, 32 // NARROW_BITS, one_pass)
 
 
 @cuda.jit
-def digits_kernel(x, table, number, order):
+def digits_kernel(x, table, number, turn):
     """``table[d, tile]``: how many keys of the tile have the digit d. As in `histogram.privatised`."""
     counts = cuda.shared.array(BINS, np.int32)
     thread, first = cuda.threadIdx.x, np.int64(cuda.blockIdx.x) * TILE
@@ -468,30 +471,30 @@ def digits_kernel(x, table, number, order):
         counts[thread] = 0
     cuda.syncthreads()
     for i in range(first + thread, min(first + TILE, x.size), TILE_BLOCK):
-        cuda.atomic.add(counts, digit_of(x[i], number, order), 1)
+        cuda.atomic.add(counts, digit_of(x[i], number, turn), 1)
     cuda.syncthreads()
     if thread < BINS:
         table[thread, cuda.blockIdx.x] = counts[thread]
 
 
 @cuda.jit
-def ranked_kernel(x, out, places, number, order):
+def ranked_kernel(x, out, places, number, turn):
     thread, tile = cuda.threadIdx.x, np.int64(cuda.blockIdx.x)
     counters, gathered = cuda.shared.array(COUNTERS, np.int32), cuda.shared.array(TILE, x.dtype)
-    bases, ends = cuda.shared.array(BINS, np.uint64), cuda.shared.array(SLOTS, np.int32)
+    bases, ends = cuda.shared.array(BINS, np.uint32), cuda.shared.array(SLOTS, np.int32)
     keys, gap = cuda.local.array(ITEMS, x.dtype), cuda.shared.array(1, np.int32)
     first = tile * TILE
     count = np.uint32(min(np.int64(TILE), x.size - first))
     load_keys(x, np.uint64(first), count, keys)
-    count_in_warps(keys, number, order, counters)
+    count_in_warps(keys, number, turn, counters)
     total, before = places_of(counters, ends)
-    total = leave_out_copies(x[first + count - 1], count, number, order, total, before, gap)
+    total = leave_out_copies(x[first + count - 1], count, number, turn, total, before, gap)
     if thread < BINS:
-        bases[thread] = np.uint64(places[thread, tile] - before)
+        bases[thread] = np.uint32(places[thread, tile] - before)
     cuda.syncthreads()
-    rank_and_gather(keys, number, order, counters, gathered)
+    rank_and_gather(keys, number, turn, counters, gathered)
     cuda.syncthreads()
-    write(gathered, gap, count, out, bases, number, order)
+    write(gathered, gap, count, out, bases, number, turn)
 
 
 @rung(digits_kernel, ranked_kernel)
@@ -506,55 +509,55 @@ def ranked(p):
     table = device.empty((BINS, tiles), np.int64, stream=p.stream)
 
     def one_pass(number, source, target):
-        digits_kernel[tiles, TILE_BLOCK, p.stream](source, table, number, p.order)
+        digits_kernel[tiles, TILE_BLOCK, p.stream](source, table, number, p.turn)
         places = scan.vectorised(table.reshape(-1), exclusive=True, stream=p.stream).reshape(BINS, tiles)
-        ranked_kernel[tiles, TILE_BLOCK, p.stream](source, target, places, number, p.order)
+        ranked_kernel[tiles, TILE_BLOCK, p.stream](source, target, places, number, p.turn)
 
     by_passes(p, PASSES, one_pass)
 
 
 @cuda.jit(device=True)
-def count_four(a, b, c, d, counts):
-    """Count all digits of four keys a lane, given as ordered bits, in the shared array ``counts``.
-
-    Small numbers share their first digits, and sorted ones nearly all. Where a warp has one digit 128 times, one lane
-    adds that. Otherwise its lanes would wait for each other at one counter.
-    """
-    alike = np.uint32(cuda.shfl_sync(FULL_WARP, np.int32(a), 0))
-    differs = np.uint32((a ^ alike) | (b ^ alike) | (c ^ alike) | (d ^ alike))
-    for number in range(PASSES):
-        if cuda.all_sync(FULL_WARP, byte_of(differs, number) == 0):
-            if cuda.laneid == 0:
-                cuda.atomic.add(counts, (number, byte_of(alike, number)), 128)
-        else:
-            cuda.atomic.add(counts, (number, byte_of(a, number)), 1)
-            cuda.atomic.add(counts, (number, byte_of(b, number)), 1)
-            cuda.atomic.add(counts, (number, byte_of(c, number)), 1)
-            cuda.atomic.add(counts, (number, byte_of(d, number)), 1)
+def count_digits(bits, copy, copies):
+    """Count the four digits of a key, given as ordered bits."""
+    cuda.atomic.add(copies, (0, byte_of(bits, 0), copy), 1)
+    cuda.atomic.add(copies, (0, byte_of(bits, 1), copy), 1 << 16)
+    cuda.atomic.add(copies, (1, byte_of(bits, 2), copy), 1)
+    cuda.atomic.add(copies, (1, byte_of(bits, 3), copy), 1 << 16)
 
 
 @cuda.jit
-def all_digits_kernel(x, counts, order):
-    """``counts[number, d]``: how many keys have d as this digit. All digits of a key are counted when it is read."""
-    mine = cuda.shared.array((PASSES, BINS), np.int32)
-    for number in range(PASSES):
-        for d in range(cuda.threadIdx.x, BINS, cuda.blockDim.x):
-            mine[number, d] = 0
+def all_digits_kernel(x, counts, turn):
+    """``counts[number, d]``: how many keys have d as this digit. All digits of a key are counted when it is read.
+
+    A block counts in 16 copies, so that no more than two lanes of a warp meet, whatever the keys are. A word counts two
+    digits, in 16 bits each.
+    """
+    copies = cuda.shared.array((2, BINS, COPIES), np.uint32)
+    thread, copy = cuda.threadIdx.x, cuda.threadIdx.x % COPIES
+    for half in range(2):
+        for k in range(COPIES):
+            copies[half, thread, (thread + k) % COPIES] = 0
     cuda.syncthreads()
     i, step = np.int64(cuda.grid(1)), np.int64(cuda.gridsize(1))
-    while i - cuda.laneid + 31 + 3 * step < x.size:  # four loads are under way before the first key is counted
+    while i + 3 * step < x.size:  # four loads are under way before the first key is counted
         a, b, c, d = x[i], x[i + step], x[i + 2 * step], x[i + 3 * step]
-        count_four(ordered(a, order), ordered(b, order), ordered(c, order), ordered(d, order), mine)
+        count_digits(ordered(a, turn), copy, copies)
+        count_digits(ordered(b, turn), copy, copies)
+        count_digits(ordered(c, turn), copy, copies)
+        count_digits(ordered(d, turn), copy, copies)
         i += 4 * step
     while i < x.size:
-        bits = ordered(x[i], order)
-        for number in range(PASSES):
-            cuda.atomic.add(mine, (number, byte_of(bits, number)), 1)
+        count_digits(ordered(x[i], turn), copy, copies)
         i += step
     cuda.syncthreads()
-    for number in range(PASSES):
-        for d in range(cuda.threadIdx.x, BINS, cuda.blockDim.x):
-            cuda.atomic.add(counts, (number, d), mine[number, d])
+    for half in range(2):
+        low, high = np.int64(0), np.int64(0)
+        for k in range(COPIES):
+            word = copies[half, thread, (thread + k) % COPIES]
+            low += word & 0xFFFF
+            high += word >> 16
+        cuda.atomic.add(counts, (2 * half, thread), low)
+        cuda.atomic.add(counts, (2 * half + 1, thread), high)
 
 
 @cuda.jit
@@ -570,8 +573,9 @@ def starts_of(p):
     counts = device.empty((PASSES, BINS), np.int64, stream=p.stream)
     starts = device.empty((PASSES, BINS), np.int64, stream=p.stream)
     clear_kernel[blocks(counts.size, BLOCK), BLOCK, p.stream](counts.reshape(-1))
-    resident = device.limits()["multiprocessors"] * BLOCKS_PER_SM
-    all_digits_kernel[min(blocks(p.x.size, 16 * BLOCK), resident), BLOCK, p.stream](p.x, counts, p.order)
+    resident = max(device.limits()["multiprocessors"] * BLOCKS_PER_SM, blocks(p.x.size, 2**19))
+    grid = min(blocks(p.x.size, 16 * BINS), resident)
+    all_digits_kernel[grid, BINS, p.stream](as_digits(p.x), counts, p.turn)
     starts_kernel[PASSES, BINS, p.stream](counts, starts)
     return starts
 
@@ -589,28 +593,28 @@ def words_for(tiles: int, n: int, stream: typing.Any) -> tuple[typing.Any, int]:
 
 
 @cuda.jit(max_registers=56)  # so that three blocks fit on a multiprocessor, which has 65,536
-def one_sweep_kernel(x, out, starts, words, bit, number, order):
+def one_sweep_kernel(x, out, starts, words, bit, number, turn):
     thread = cuda.threadIdx.x
     tile = np.int64(next_tile(words[0], cuda.shared.array(1, np.int64)))
     counters, gathered = cuda.shared.array(COUNTERS, np.int32), cuda.shared.array(TILE, x.dtype)
-    bases, ends = cuda.shared.array(BINS, np.uint64), cuda.shared.array(SLOTS, np.int32)
+    bases, ends = cuda.shared.array(BINS, np.uint32), cuda.shared.array(SLOTS, np.int32)
     keys, gap = cuda.local.array(ITEMS, x.dtype), cuda.shared.array(1, np.int32)
     first = tile * TILE
     count = np.uint32(min(np.int64(TILE), x.size - first))
     load_keys(x, np.uint64(first), count, keys)
-    count_in_warps(keys, number, order, counters)
+    count_in_warps(keys, number, turn, counters)
     total, before = places_of(counters, ends)
-    total = leave_out_copies(x[first + count - 1], count, number, order, total, before, gap)
+    total = leave_out_copies(x[first + count - 1], count, number, turn, total, before, gap)
     if thread < BINS:
         publish_bin(words, tile, thread, bit, PARTIAL, total)
     cuda.syncthreads()
-    rank_and_gather(keys, number, order, counters, gathered)
+    rank_and_gather(keys, number, turn, counters, gathered)
     if thread < BINS:
         earlier = look_back_bins(words, tile, thread, bit)
         publish_bin(words, tile, thread, bit, COMPLETE, earlier + total)
-        bases[thread] = np.uint64(starts[thread] + earlier - before)
+        bases[thread] = np.uint32(starts[thread] + earlier - before)
     cuda.syncthreads()
-    write(gathered, gap, count, out, bases, number, order)
+    write(gathered, gap, count, out, bases, number, turn)
 
 
 @rung(clear_kernel, all_digits_kernel, starts_kernel, one_sweep_kernel, runs_kernel)
@@ -622,7 +626,7 @@ def one_sweep(p):
 
     Source: Adinets and Merrill, "Onesweep: a faster least significant digit radix sort for GPUs" (2022).
     """
-    if p.x.size <= SECTION and p.order == order_of(p.x.dtype):
+    if p.x.size <= SECTION and p.turn == turn_of(p.x.dtype):
         merge_sort.launch(p)
         return
     starts, tiles = starts_of(p), blocks(p.x.size, TILE)
@@ -630,7 +634,7 @@ def one_sweep(p):
 
     def one_pass(number, source, target):
         one_sweep_kernel[tiles, TILE_BLOCK, p.stream](
-            source, target, starts[number], words[number], bit, number, p.order
+            source, target, starts[number], words[number], bit, number, p.turn
         )
 
     by_passes(p, PASSES, one_pass)

@@ -20,7 +20,7 @@ from pmpp.kernels.filter.ladder import rank_of
 from pmpp.kernels.scan.ladder import clear_kernel
 from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, next_tile
 from pmpp.kernels.scan.tile import SLOTS
-from pmpp.kernels.sort.digits import BINS, PASSES, digit_of, order_of
+from pmpp.kernels.sort.digits import BINS, PASSES, as_digits, digit_of, turn_of
 from pmpp.kernels.sort.ladder import all_digits_kernel, bit_kernel, starts_kernel, starts_of, words_for
 from pmpp.kernels.sort.look_back import look_back_bins, publish_bin
 from pmpp.kernels.sort.tile import BLOCK as TILE_BLOCK
@@ -117,16 +117,16 @@ def arguments(keys, values, *, stream=0) -> Problem:
     keys = device.as_input("keys", keys, dtypes=DTYPES, ndim=1, stream=stream)
     values = device.as_input("values", values, dtypes=DTYPES, ndim=1, shape=keys.shape, stream=stream)
     result = Pairs(*(device.empty(x.size, x.dtype, stream=stream) for x in (keys, values)))
-    order = order_of(keys.dtype)
-    return Problem(result, stream=stream, x=keys, values=values, order=order, numbered=False)
+    turn = turn_of(keys.dtype)
+    return Problem(result, stream=stream, x=keys, values=values, turn=turn, numbered=False)
 
 
 def by_passes(p, passes, one_pass):
     """`ladder.by_passes` with two arrays: ``one_pass(number, source, target)``, each of keys and values."""
-    spare = Pairs(*(device.empty(x.size, x.dtype, stream=p.stream) for x in (p.x, p.values)))
-    source = Pairs(p.x, p.values)
+    source, result = Pairs(as_digits(p.x), p.values), Pairs(as_digits(p.result.keys), p.result.values)
+    spare = Pairs(*(device.empty(x.size, x.dtype, stream=p.stream) for x in source))
     for number in range(passes):
-        target = p.result if (passes - number) % 2 else spare
+        target = result if (passes - number) % 2 else spare
         one_pass(number, source, target)
         source = target
 
@@ -154,7 +154,7 @@ def one_bit(p):
     ones = device.empty(n, np.int32 if n < 2**31 else np.int64, stream=p.stream)
 
     def one_pass(number, source, target):
-        bit_kernel[blocks(n, BLOCK), BLOCK, p.stream](source.keys, number, p.order, ones)
+        bit_kernel[blocks(n, BLOCK), BLOCK, p.stream](source.keys, number, p.turn, ones)
         before = scan.vectorised(ones, exclusive=True, stream=p.stream)
         split_pairs_kernel[blocks(n, BLOCK), BLOCK, p.stream](*source, ones, before, *target)
 
@@ -162,20 +162,20 @@ def one_bit(p):
 
 
 @cuda.jit(device=True)
-def rank_and_keep(keys, number, order, counters, gathered, places):
+def rank_and_keep(keys, number, turn, counters, gathered, places):
     """`tile.rank_and_gather`, and the place of each key is kept: its value goes to the same."""
     number = cuda.shfl_sync(FULL_WARP, number, 0)
-    mine = np.uint32(cuda.threadIdx.x // 32 * BINS)
+    mine, higher = np.uint32(cuda.threadIdx.x // 32 * BINS), np.uint32(0xFFFFFFFE << cuda.laneid)
     for item in range(ITEMS):
-        digit = digit_of(keys[item], number, order)
+        digit = digit_of(keys[item], number, turn)
         peers = peers_of(digit)
         at = np.uint32(mine + digit)
-        place, earlier = counters[at], rank_of(peers)
+        place = np.int32(counters[at] + rank_of(peers))
         cuda.syncwarp()
-        if earlier == 0:
-            counters[at] = place + cuda.popc(peers)
+        if peers & higher == 0:
+            counters[at] = place + 1
         cuda.syncwarp()
-        places[item] = np.uint32(place + earlier)
+        places[item] = np.uint32(place)
         gathered[places[item]] = keys[item]
 
 
@@ -192,28 +192,28 @@ def load_values(values, first, count, numbered, loaded):
 
 
 @cuda.jit(max_registers=80)  # so that two blocks fit on a multiprocessor, which has 65,536
-def one_sweep_pairs_kernel(x, values, out, values_out, starts, words, bit, number, order, numbered):
+def one_sweep_pairs_kernel(x, values, out, values_out, starts, words, bit, number, turn, numbered):
     """``values`` have the dtype of the keys: their bits are only moved, so they share a buffer in shared memory."""
     thread = cuda.threadIdx.x
     tile = np.int64(next_tile(words[0], cuda.shared.array(1, np.int64)))
     counters, gathered = cuda.shared.array(COUNTERS, np.int32), cuda.shared.array(TILE, x.dtype)
-    bases, ends = cuda.shared.array(BINS, np.uint64), cuda.shared.array(SLOTS, np.int32)
+    bases, ends = cuda.shared.array(BINS, np.uint32), cuda.shared.array(SLOTS, np.int32)
     keys, gap = cuda.local.array(ITEMS, x.dtype), cuda.shared.array(1, np.int32)
     places, digits = cuda.local.array(ITEMS, np.uint32), cuda.local.array(ITEMS, np.uint32)
     first = tile * TILE
     count = np.uint32(min(np.int64(TILE), x.size - first))
     load_keys(x, np.uint64(first), count, keys)
-    count_in_warps(keys, number, order, counters)
+    count_in_warps(keys, number, turn, counters)
     total, before = places_of(counters, ends)
-    total = leave_out_copies(x[first + count - 1], count, number, order, total, before, gap)
+    total = leave_out_copies(x[first + count - 1], count, number, turn, total, before, gap)
     if thread < BINS:
         publish_bin(words, tile, thread, bit, PARTIAL, total)
     cuda.syncthreads()
-    rank_and_keep(keys, number, order, counters, gathered, places)
+    rank_and_keep(keys, number, turn, counters, gathered, places)
     if thread < BINS:
         earlier = look_back_bins(words, tile, thread, bit)
         publish_bin(words, tile, thread, bit, COMPLETE, earlier + total)
-        bases[thread] = np.uint64(starts[thread] + earlier - before)
+        bases[thread] = np.uint32(starts[thread] + earlier - before)
     load_values(values, np.uint64(first), count, numbered, keys)  # the keys are in shared memory now
     cuda.syncthreads()
 
@@ -221,9 +221,9 @@ def one_sweep_pairs_kernel(x, values, out, values_out, starts, words, bit, numbe
     for item in range(ITEMS):
         at = np.uint32(item * TILE_BLOCK + thread)
         key = gathered[at]
-        digits[item] = digit_of(key, number, order)
+        digits[item] = digit_of(key, number, turn)
         if np.uint32(at - begin) >= copies:
-            out[bases[digits[item]] + np.uint64(at)] = key
+            out[np.uint32(bases[digits[item]] + at)] = key
     cuda.syncthreads()
     for item in range(ITEMS):
         gathered[places[item]] = keys[item]
@@ -231,7 +231,7 @@ def one_sweep_pairs_kernel(x, values, out, values_out, starts, words, bit, numbe
     for item in range(ITEMS):
         at = np.uint32(item * TILE_BLOCK + thread)
         if np.uint32(at - begin) >= copies:
-            values_out[bases[digits[item]] + np.uint64(at)] = gathered[at]
+            values_out[np.uint32(bases[digits[item]] + at)] = gathered[at]
 
 
 @rung(clear_kernel, all_digits_kernel, starts_kernel, one_sweep_pairs_kernel)
@@ -246,10 +246,10 @@ def one_sweep(p):
     words, bit = words_for(tiles, p.x.size, p.stream)
 
     def one_pass(number, source, target):
-        values, values_out = (pair.values.view(p.x.dtype) for pair in (source, target))
+        values, values_out = (pair.values.view(pair.keys.dtype) for pair in (source, target))
         numbered = p.numbered and number == 0
         one_sweep_pairs_kernel[tiles, TILE_BLOCK, p.stream](
-            source.keys, values, target.keys, values_out, starts[number], words[number], bit, number, p.order, numbered
+            source.keys, values, target.keys, values_out, starts[number], words[number], bit, number, p.turn, numbered
         )
 
     by_passes(p, PASSES, one_pass)

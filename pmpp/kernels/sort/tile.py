@@ -6,7 +6,7 @@ then lie side by side, there and in the result, so neighbouring threads write ne
 
 A rank has three parts: the keys of the tile with a lesser digit, those with the same digit in earlier warps, and those
 with the same digit that the warp itself has met before. A warp finds the last part without atomics. Eight ballots, one
-for each bit, tell a lane which other lanes have its digit; the lowest of these moves the warp's counter on.
+for each bit, tell a lane which other lanes have its digit; the highest of these moves the warp's counter on.
 
 The last tile of a vector may be shorter. It is filled up with copies of its last key, so that no key needs a test. They
 have the digit of that key and come behind it, so they make a gap in the sorted tile, which nobody writes.
@@ -59,7 +59,7 @@ def peers_of(digit):
 
 
 @cuda.jit(device=True)
-def count_in_warps(keys, number, order, counters):
+def count_in_warps(keys, number, turn, counters):
     """How many keys with each digit each warp has, into the shared array ``counters`` of COUNTERS.
 
     A warp whose keys all have the same digit needs no atomics, at which its lanes would wait for each other.
@@ -68,16 +68,16 @@ def count_in_warps(keys, number, order, counters):
         counters[at] = 0
     cuda.syncthreads()
     mine = np.uint32(cuda.threadIdx.x // 32 * BINS)
-    first = cuda.shfl_sync(FULL_WARP, np.int32(digit_of(keys[0], number, order)), 0)
+    first = cuda.shfl_sync(FULL_WARP, np.int32(digit_of(keys[0], number, turn)), 0)
     differs = np.uint32(0)
     for item in range(ITEMS):
-        differs = np.uint32(differs | (digit_of(keys[item], number, order) ^ np.uint32(first)))
+        differs = np.uint32(differs | (digit_of(keys[item], number, turn) ^ np.uint32(first)))
     if cuda.all_sync(FULL_WARP, differs == 0):
         if cuda.laneid == 0:
             counters[np.uint32(mine + np.uint32(first))] = 32 * ITEMS
     else:
         for item in range(ITEMS):
-            cuda.atomic.add(counters, np.uint32(mine + digit_of(keys[item], number, order)), 1)
+            cuda.atomic.add(counters, np.uint32(mine + digit_of(keys[item], number, turn)), 1)
     cuda.syncthreads()
 
 
@@ -104,43 +104,47 @@ def places_of(counters, ends):
 
 
 @cuda.jit(device=True)
-def leave_out_copies(last, count, number, order, total, before, gap):
-    """How many keys there are of those in ``total``. Thread 0's block learns where the copies are: gap[0]."""
-    if cuda.threadIdx.x == digit_of(last, number, order):
+def leave_out_copies(last, count, number, turn, total, before, gap):
+    """How many keys there are of those in ``total``. The block learns where the copies begin: gap[0]."""
+    if cuda.threadIdx.x == digit_of(last, number, turn):
         total = np.int32(total - np.int32(TILE - count))
         gap[0] = before + total
     return total
 
 
 @cuda.jit(device=True)
-def rank_and_gather(keys, number, order, counters, gathered):
+def rank_and_gather(keys, number, turn, counters, gathered):
     """Put this thread's keys into the shared array ``gathered``, at their places in the sorted tile.
 
-    A warp's counter is the place of its next key with this digit. All lanes with the digit read it, and the lowest of
-    them moves it on.
+    A warp's counter is the place of its next key with this digit. All lanes with the digit read it, and the highest of
+    them, which knows how many they are, moves it on.
     """
     # It is the same number in all lanes. The compiler cannot know, so it computes the digits once more. Otherwise it
     # would keep those of `count_in_warps` and their addresses, for which a thread has not enough registers.
     number = cuda.shfl_sync(FULL_WARP, number, 0)
-    mine = np.uint32(cuda.threadIdx.x // 32 * BINS)
+    mine, higher = np.uint32(cuda.threadIdx.x // 32 * BINS), np.uint32(0xFFFFFFFE << cuda.laneid)
     for item in range(ITEMS):
-        digit = digit_of(keys[item], number, order)
+        digit = digit_of(keys[item], number, turn)
         peers = peers_of(digit)
         at = np.uint32(mine + digit)
-        place, earlier = counters[at], rank_of(peers)
+        place = np.int32(counters[at] + rank_of(peers))
         cuda.syncwarp()  # all lanes have read the counter
-        if earlier == 0:
-            counters[at] = place + cuda.popc(peers)
+        if peers & higher == 0:
+            counters[at] = place + 1
         cuda.syncwarp()
-        gathered[np.uint32(place + earlier)] = keys[item]
+        gathered[np.uint32(place)] = keys[item]
 
 
 @cuda.jit(device=True)
-def write(gathered, gap, count, out, bases, number, order):
-    """The sorted tile to ``out``. The key with place k and digit d goes to out[bases[d] + k]."""
-    copies, first = np.uint32(TILE - count), np.uint32(gap[0])
-    for item in range(ITEMS):
-        at = np.uint32(item * BLOCK + cuda.threadIdx.x)
-        if np.uint32(at - first) >= copies:  # for a place before the gap the difference wraps around: it is large
+def write(gathered, gap, count, out, bases, number, turn):
+    """The sorted tile to ``out``. The key with place k and digit d goes to out[bases[d] + k], modulo 2^32."""
+    if count == TILE:
+        for item in range(ITEMS):
+            at = np.uint32(item * BLOCK + cuda.threadIdx.x)
             key = gathered[at]
-            out[bases[digit_of(key, number, order)] + np.uint64(at)] = key
+            out[np.uint32(bases[digit_of(key, number, turn)] + at)] = key
+    else:
+        for at in range(cuda.threadIdx.x, TILE, BLOCK):
+            if not gap[0] <= at < gap[0] + TILE - count:
+                key = gathered[at]
+                out[np.uint32(bases[digit_of(key, number, turn)] + np.uint32(at))] = key
