@@ -172,7 +172,7 @@ def rank_and_keep(keys, number, turn, counters, gathered, places):
         at = np.uint32(mine + digit)
         place = np.int32(counters[at] + rank_of(peers))
         cuda.syncwarp()
-        if peers & higher == 0:
+        if np.uint32(peers & higher) == 0:
             counters[at] = place + 1
         cuda.syncwarp()
         places[item] = np.uint32(place)

@@ -48,14 +48,16 @@ def load_keys(x, first, count, keys):
 
 @cuda.jit(device=True)
 def peers_of(digit):
-    """The lanes of the warp that have this lane's digit, as bits. There is a ballot for each bit of the digit."""
-    peers = np.uint32(FULL_WARP)
+    """The lanes of the warp that have this lane's digit, as bits. There is a ballot for each bit of the digit.
+
+    ``mine`` is the bit 32 times, -1 or 0: shifted to the front, and back with the sign. So an exclusive or leaves the
+    lanes that voted otherwise.
+    """
+    others = np.int32(0)
     for bit in range(BITS):
-        mine = np.uint32(digit >> np.uint32(bit) & np.uint32(1))
-        lanes = np.uint32(cuda.ballot_sync(FULL_WARP, mine))
-        # If this lane's bit is 0, its peers are the lanes that voted no.
-        peers = np.uint32(peers & np.uint32(lanes ^ np.uint32(mine - np.uint32(1))))
-    return peers
+        mine = np.int32(np.int32(digit << np.uint32(31 - bit)) >> np.int32(31))
+        others = np.int32(others | (cuda.ballot_sync(FULL_WARP, mine) ^ mine))
+    return np.uint32(~others)
 
 
 @cuda.jit(device=True)
@@ -129,7 +131,7 @@ def rank_and_gather(keys, number, turn, counters, gathered):
         at = np.uint32(mine + digit)
         place = np.int32(counters[at] + rank_of(peers))
         cuda.syncwarp()  # all lanes have read the counter
-        if peers & higher == 0:
+        if np.uint32(peers & higher) == 0:
             counters[at] = place + 1
         cuda.syncwarp()
         gathered[np.uint32(place)] = keys[item]
