@@ -23,7 +23,7 @@ PASSES = 32 // BITS  # digits of a key
 
 
 def as_digits(x: typing.Any) -> typing.Any:
-    """A device array of keys as the kernels take it that look at digits: whole numbers as uint32, in the same memory."""
+    """An array of keys as kernels take it that look at digits: whole numbers as uint32, in the same memory."""
     return x.view(np.uint32) if x.dtype == np.int32 else x
 
 

@@ -449,7 +449,7 @@ def local(p):
     sections go to memory and come back.
     """
     n, sections = p.x.size, blocks(p.x.size, SECTION)
-    sorted_keys = device.empty(n, p.x.dtype, stream=p.stream)
+    sorted_keys = as_digits(device.empty(n, p.x.dtype, stream=p.stream))
     table = device.empty((NARROW_BINS, sections), np.int64, stream=p.stream)
     starts = device.empty((sections, NARROW_BINS), np.int32, stream=p.stream)
 

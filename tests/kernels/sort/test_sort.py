@@ -88,7 +88,8 @@ def test_words_of_64_bits():
     assert room.words_for(tiles, 2**30 - 1, 0)[0].dtype == np.uint32
     words, bit = room.words_for(tiles, 2**30, 0)
     assert (words.dtype, bit) == (np.int64, digits_bit(words))
-    room.one_sweep_kernel[tiles, room.TILE_BLOCK](p.x, p.out, starts[0], words[0], bit, 0, p.order)
+    given, out = digits.as_digits(p.x), digits.as_digits(p.out)
+    room.one_sweep_kernel[tiles, room.TILE_BLOCK](given, out, starts[0], words[0], bit, 0, p.turn)
     by_first_digit = np.argsort((x.view(np.uint32) & 255).astype(np.int32), kind="stable")
     np.testing.assert_array_equal(device.to_host(p.out), x[by_first_digit])
 
@@ -130,13 +131,14 @@ def test_ordered_bits_are_in_the_order_of_the_keys(dtype, descending):
         same = np.zeros(4)
 
     @cuda.jit
-    def bits_of(x, out, order):
+    def bits_of(x, out, turn):
         i = cuda.grid(1)
         if i < x.size:
-            out[i] = digits.ordered(x[i], order)
+            out[i] = digits.ordered(x[i], turn)
 
     out = device.to_device(np.zeros(keys.size, np.uint32))
-    bits_of[1, 32](device.to_device(keys), out, digits.order_of(keys.dtype, descending))
+    given, turn = digits.as_digits(device.to_device(keys)), digits.turn_of(keys.dtype, descending)
+    bits_of[1, 32](given, out, turn)
     steps = np.diff(device.to_host(out).astype(np.int64))
     assert ((steps == 0) == (same == 1)).all()
     assert (steps[same == 0] < 0 if descending else steps[same == 0] > 0).all()
