@@ -99,7 +99,7 @@ def arguments(keys, values, *, stream=0) -> Problem:
     """Sort keys in ascending order, and move a value with each.
 
     Args:
-        keys: a contiguous vector (n,), n >= 0, of int32, uint32 or float32.
+        keys: a contiguous vector (n,), 0 <= n < 2^32, of int32, uint32 or float32.
         values: another one of one of these dtypes, one for each key.
         stream: the stream to work on.
 
@@ -115,10 +115,23 @@ def arguments(keys, values, *, stream=0) -> Problem:
     """
     stream = device.as_stream(stream)
     keys = device.as_input("keys", keys, dtypes=DTYPES, ndim=1, stream=stream)
+    if keys.size >= 2**32:
+        raise ValueError(f"keys must be fewer than 2^32, were {keys.size}")
     values = device.as_input("values", values, dtypes=DTYPES, ndim=1, shape=keys.shape, stream=stream)
     result = Pairs(*(device.empty(x.size, x.dtype, stream=stream) for x in (keys, values)))
     turn = turn_of(keys.dtype)
     return Problem(result, stream=stream, x=keys, values=values, turn=turn, numbered=False)
+
+
+def numbered(x, *, stream=0) -> Problem:
+    """The problem of argsort: the values are the numbers of the keys, which no array has until the first pass."""
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=1, stream=stream)
+    if x.size >= 2**31:
+        raise ValueError(f"x must have fewer than 2^31 keys, as their numbers are int32, had {x.size}")
+    result = Pairs(device.empty(x.size, x.dtype, stream=stream), device.empty(x.size, np.int32, stream=stream))
+    # The first pass reads no values. What stands for them is any array of their dtype and length.
+    return Problem(result, stream=stream, x=x, values=result.values, turn=turn_of(x.dtype), numbered=True)
 
 
 def by_passes(p, passes, one_pass):
