@@ -362,7 +362,7 @@ def one_bit(p):
 
     Source: PMPP 4e section 13.3; Blelloch, "Prefix sums and their applications" (1990), section 1.3.
 
-    Leaves: 32 passes, and each moves 28 bytes for a key: the bits, their scan, and the keys.
+    Leaves: 32 passes, and each moves 32 bytes for a key: the bits, their scan, and the keys.
     """
     n = p.x.size
     ones = device.empty(n, np.int32 if n < 2**31 else np.int64, stream=p.stream)

@@ -161,7 +161,7 @@ def one_bit(p):
 
     Source: PMPP 4e section 13.3.
 
-    Leaves: 32 passes, and each moves 36 bytes for a pair.
+    Leaves: 32 passes, and each moves 40 bytes for a pair.
     """
     n = p.x.size
     ones = device.empty(n, np.int32 if n < 2**31 else np.int64, stream=p.stream)

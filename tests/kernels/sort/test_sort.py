@@ -223,7 +223,7 @@ def test_merge_sort_goes_through_memory_once_for_each_doubling():
 
 
 @interpreter_only
-def test_one_bit_moves_28_bytes_for_a_key_and_bit():
+def test_one_bit_moves_32_bytes_for_a_key_and_bit():
     reports = reports_of(room.one_bit)
     stored = total(reports, "global_store_bytes")
     assert stored - 32 * 3 * 4 * N == pytest.approx(0, abs=32 * 4096)  # what the tiles of the scan tell each other
