@@ -1,0 +1,81 @@
+"""Sort: the keys of a vector in order, alone or with a value beside each.
+
+The rooms are `pmpp.kernels.sort.ladder`, keys, and `pmpp.kernels.sort.pairs`, keys with values. Their chapter is
+notebooks/42_sorting.ipynb. `sort`, `argsort` and `sort_pairs` are the functions to use.
+"""
+
+from pmpp.kernels.sort import pairs
+from pmpp.kernels.sort.digits import turn_of
+from pmpp.kernels.sort.ladder import *
+from pmpp.kernels.sort.ladder import arguments, one_sweep
+from pmpp.runtime.check import as_flag
+
+
+def sort(x, descending=False, *, out=None, stream=0):
+    """The keys of a vector in ascending order, or in descending order.
+
+    Args:
+        x: a contiguous vector (n,), 0 <= n < 2^32, of int32, uint32 or float32.
+        descending: True for the greatest key first.
+        out: a contiguous device array (n,) of that dtype for the result, apart from ``x`` in memory, or None to
+            allocate one.
+        stream: the stream to work on.
+
+    Returns a device array (n,) of ``x``'s dtype, without waiting for the work to be done. -0 and 0 are equal, and so
+    are all NaNs. These come last, and descending they come first, as in PyTorch. Equal keys keep their order, both
+    ways.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> import numpy as np
+    >>> sort(np.float32([2, -1, 7])).copy_to_host()
+    array([-1.,  2.,  7.], dtype=float32)
+    >>> sort(np.float32([2, -1, 7]), descending=True).copy_to_host()
+    array([ 7.,  2., -1.], dtype=float32)
+    """
+    p = arguments(x, out=out, stream=stream)
+    p.turn = turn_of(p.x.dtype, as_flag("descending", descending))
+    return one_sweep.run(p)
+
+
+def sort_pairs(keys, values, descending=False, *, stream=0):
+    """The keys of a vector in order, and a value moved with each of them.
+
+    Args:
+        keys: a contiguous vector (n,), 0 <= n < 2^32, of int32, uint32 or float32.
+        values: another one of one of these dtypes, one for each key.
+        descending: True for the greatest key first.
+        stream: the stream to work on.
+
+    Returns ``keys, values``, two new device arrays (n,), without waiting for the work to be done. Equal keys keep their
+    order, both ways. NaNs come last, and descending they come first.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> import numpy as np
+    >>> keys, values = sort_pairs(np.int32([3, 1, 3]), np.float32([0.5, 0.25, 0.75]), descending=True)
+    >>> keys.copy_to_host(), values.copy_to_host()
+    (array([3, 3, 1], dtype=int32), array([0.5 , 0.75, 0.25], dtype=float32))
+    """
+    p = pairs.arguments(keys, values, stream=stream)
+    p.turn = turn_of(p.x.dtype, as_flag("descending", descending))
+    return pairs.one_sweep.run(p)
+
+
+def argsort(x, descending=False, *, stream=0):
+    """The order of a vector's keys: ``x[argsort(x)]`` is sorted.
+
+    Args:
+        x: a contiguous vector (n,), 0 <= n < 2^31, of int32, uint32 or float32.
+        descending: True for the greatest key first.
+        stream: the stream to work on.
+
+    Returns a new device array (n,) of int32, without waiting for the work to be done. Equal keys keep their order, both
+    ways. NaNs come last, and descending they come first.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> import numpy as np
+    >>> argsort(np.float32([0.5, -2, 0.5, 1])).copy_to_host()
+    array([1, 0, 2, 3], dtype=int32)
+    """
+    p = pairs.numbered(x, stream=stream)
+    p.turn = turn_of(p.x.dtype, as_flag("descending", descending))
+    return pairs.one_sweep.run(p).values
