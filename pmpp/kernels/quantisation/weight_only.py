@@ -1,0 +1,564 @@
+"""Weight-only products: y = x @ W.T, with W in 4 or 8 bits and x in float.
+
+Chapter: notebooks/77_quantisation.ipynb.  PMPP 5e ch. 20.
+
+A model that writes a word multiplies each of its matrices by one vector, and so reads each weight for one multiply-add.
+Memory is the bound, and the time is that of the bytes of W: with 4 bits a weight it is a quarter of the time with 16.
+The weights become numbers again in registers, and memory has never seen them as such. That takes instructions, and
+there are few to spend: at 4.2 TB/s a multiprocessor of an H200 gets 36 weights of 4 bits a cycle, and has 128 lanes
+that each issue an instruction. That is 3.5 instructions for a weight.
+
+A row of W is cut into groups of 128 weights along K, and each group has a scale. The weight is the scale times a whole
+number: from -128 to 127 in int8, or from -8 to 7, stored with 8 added in 4 bits of a byte: those with an even k in the
+lower half. Rows whose length is no multiple of 128 are filled up, and what is in the filling counts nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.common import blocks, warp_sum
+from pmpp.runtime import device
+from pmpp.runtime.matrix import mma_f16, pack_halves
+from pmpp.runtime.rung import Cost, Problem, rung
+from pmpp.runtime.vector import load128
+
+GROUP = 128  # weights along K that share a scale
+BLOCK = 128  # threads a block, where nothing else decides
+DTYPES = ("float32", "float16")  # of x
+RESULT = np.float32
+f0 = np.float32(0)
+
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+
+def whole(w: np.ndarray) -> np.ndarray:
+    """The whole numbers of W, of shape (N, K filled up to groups): int8 as it is, and uint8 as two of 4 bits."""
+    if w.dtype == np.int8:
+        return w
+    numbers = np.stack([w & 15, w >> 4], axis=-1).astype(np.int8) - np.int8(8)
+    return numbers.reshape(w.shape[0], 2 * w.shape[1])
+
+
+def packed(numbers: np.ndarray) -> np.ndarray:
+    """Whole numbers from -8 to 7, of shape (N, even), two to a byte: uint8 of shape (N, even // 2).
+
+    >>> packed(np.int8([[-8, 7, 0, 1]]))
+    array([[240, 152]], dtype=uint8)
+    """
+    raised = (numbers + 8).astype(np.uint8)
+    return raised[:, ::2] | raised[:, 1::2] << 4
+
+
+def reference(x: np.ndarray, w: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """The product in float64, with one row of W after another as the numbers that it stands for."""
+    y, numbers = np.zeros((x.shape[0], w.shape[0])), whole(w)
+    for n in range(w.shape[0]):
+        row = numbers[n].astype(np.float64) * np.repeat(scales[n].astype(np.float64), GROUP)
+        y[:, n] = x.astype(np.float64) @ row[: x.shape[1]]
+    return y
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Small awkward inputs: a name, and ``(x, w, scales)``. What fills the last group up is as random as the rest."""
+    rng = np.random.default_rng(77) if rng is None else rng
+
+    def case(m: int, n: int, k: int, bits: int = 4, dtype: str = "float16") -> tuple:
+        groups = blocks(k, GROUP)
+        low, high = (-8, 8) if bits == 4 else (-128, 128)
+        numbers = rng.integers(low, high, (n, groups * GROUP)).astype(np.int8)
+        scales = rng.uniform(0.01, 0.1, (n, groups)).astype(np.float32)
+        return rng.standard_normal((m, k)).astype(dtype), packed(numbers) if bits == 4 else numbers, scales
+
+    made = {"one": case(1, 1, 1), "no x": case(0, 3, 5), "no row": case(2, 0, 5), "nothing to add": case(2, 5, 0)}
+    made |= {"a group": case(1, 16, 128), "a group and one": case(2, 17, 129), "long": case(1, 5, 2600)}
+    made |= {"filled up by words": case(3, 9, 200), "nine": case(9, 20, 256), "many": case(70, 3, 136)}
+    made |= {f"{name}, int8": case(*shape, 8) for name, shape in {"one": (1, 1, 1), "odd": (2, 19, 333)}.items()}
+    made |= {"nine, int8": case(9, 20, 256, 8)}
+    for bits in (4, 8):
+        made[f"float32, {bits} bits"] = case(2, 7, 392, bits, "float32")
+        made[f"float32, odd, {bits} bits"] = case(1, 3, 165, bits, "float32")
+    x, w, scales = case(2, 18, 256)
+    made["cancellation"] = np.hstack([x[:, :128], -x[:, :128]]), np.hstack([w[:, :64], w[:, :64]]), scales
+    made["largest and smallest"] = np.where(x < 0, np.float16(6e-8), np.float16(65504)), w, scales
+    made["scales of any sign"] = x, w, scales * np.float32([[-1e6, 1e-30]])
+    return made
+
+
+def cost(m: int, n: int, k: int, bits: int = 4, itemsize: int = 2) -> Cost:
+    """A multiply-add for each of m n k products; W with its scales and x read once, y written once.
+
+    >>> cost(1, 8192, 28672).bytes, cost(1, 8192, 28672, 16).bytes  # the second with scales, which float16 has not
+    (124870656, 477192192)
+    """
+    groups = blocks(k, GROUP)
+    return Cost(2 * m * n * k, n * groups * (GROUP * bits // 8 + 4) + itemsize * m * k + 4 * m * n)
+
+
+def tolerance(x: np.ndarray, w: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """How far from `reference` a right result may be.
+
+    Float32 sums of K products, each of three factors: a term is rounded at most K + 4 times, by 2^-24 of the partial
+    sums, and those have the raised numbers in them, up to 8 or 128 more than the numbers. A tensor core adds 17 terms
+    with the exponent of the largest, and loses up to 2^-23 of it a term (`pmpp.kernels.matmul.tensor_cores`). But the
+    exponent that it takes for a weight q 2^-18, a subnormal, is that of 2^-14: 16 or more for a weight that may be 1.
+    With 8 bits it is 2^-14 for q 2^-22, so 256.
+    """
+    raised, most = (8, 16) if w.dtype == np.uint8 else (128, 256)
+    k = x.shape[1]
+    size = np.abs(x.astype(np.float64))
+    numbers = np.abs(whole(w).astype(np.float64))[:, :k] + raised
+    each = np.repeat(np.abs(scales.astype(np.float64)), GROUP, axis=1)[:, :k]
+    total = size @ (numbers * each).T
+    exact = np.abs(x.astype(np.float64)) @ (each * most).T
+    return 2.0**-24 * (k + 4) * total + 2 * 17 * 2.0**-23 * exact
+
+
+def arguments(x, w, scales, *, out=None, stream=0) -> Problem:
+    """Multiply float rows by a matrix of small whole numbers with scales: y[m, n] = sum over k of x[m, k] W[n, k].
+
+    Args:
+        x: float16 or float32 of shape (M, K). All arrays are in C order. Extents may be 0; K = 0 gives zeros. x and the
+            scales have to be finite: what is not makes results of its row that are not, by some rungs NaN for infinity.
+        w: the weights, with G = K / 128 rounded up: int8 of shape (N, 128 G), or uint8 of shape (N, 64 G) with two
+            weights a byte, that of the even k in the lower half, and 8 added to each (see `packed`).
+        scales: float32 of shape (N, G). W[n, k] is scales[n, k // 128] times the whole number.
+        out: a float32 device array of shape (M, N), apart from the others in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. It has the same bits in every run on one GPU.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> from pmpp.kernels.quantisation import weight_only
+    >>> w = np.zeros((1, 128), np.int8)
+    >>> w[0, :2] = 3, -5
+    >>> weight_only.vectorised(np.float32([[10, 1]]), w, np.float32([[0.5]])).copy_to_host()
+    array([[12.5]], dtype=float32)
+    """
+    stream = device.as_stream(stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=2, stream=stream)
+    m, k = x.shape
+    groups = blocks(k, GROUP)
+    w = device.as_input("w", w, dtypes=("int8", "uint8"), ndim=2, stream=stream)
+    bits = 8 if w.dtype == np.int8 else 4
+    wanted = groups * GROUP * bits // 8
+    if w.shape[1] != wanted:
+        raise ValueError(f"w must have {wanted} bytes a row for K = {k} and {bits} bits, had shape {w.shape}")
+    n = w.shape[0]
+    scales = device.as_input("scales", scales, dtypes="float32", ndim=2, shape=(n, groups), stream=stream)
+    apart = {"x": x, "w": w, "scales": scales}
+    out = device.as_output("out", out, shape=(m, n), dtype="float32", apart=apart, stream=stream)
+    p = Problem(out, stream=stream, x=x, w=w, scales=scales, bits=bits)
+    if out.size and not k:
+        zero_kernel[blocks(out.size, BLOCK), BLOCK, stream](out.reshape(-1))
+        p.done = True
+    return p
+
+
+@cuda.jit
+def zero_kernel(out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = f0
+
+
+# ------------------------------------------------------------------------------------------------------- a thread a row
+
+
+@cuda.jit(device=True)
+def weight_of_byte(w, row, k):
+    return np.float32(w[row, k])
+
+
+@cuda.jit(device=True)
+def weight_of_half(w, row, k):
+    byte = np.int32(w[row, k // 2])
+    return np.float32((byte & 15 if k % 2 == 0 else byte >> 4) - 8)
+
+
+@functools.cache
+def thread_kernel(bits: int) -> typing.Any:
+    """The kernel ``(x, w, scales, out)`` for weights of 4 or 8 bits."""
+    weight = weight_of_half if bits == 4 else weight_of_byte
+
+    @cuda.jit
+    def kernel(x, w, scales, out):
+        i = cuda.grid(1)
+        if i < out.size:
+            m, row, total = i // out.shape[1], i % out.shape[1], f0
+            for k in range(x.shape[1]):
+                total += scales[row, k // GROUP] * weight(w, row, k) * np.float32(x[m, k])
+            out[m, row] = total
+
+    return kernel
+
+
+@rung(thread_kernel)
+def thread_per_row(p):
+    """A thread walks along a row of W, and makes a number of each weight.
+
+    Source: PMPP 4e section 3.4.
+
+    Leaves: the lanes of a warp read bytes of 32 rows, and each of these lies in a sector of its own.
+    """
+    thread_kernel(p.bits)[blocks(p.result.size, BLOCK), BLOCK, p.stream](p.x, p.w, p.scales, p.result)
+
+
+@functools.cache
+def warp_kernel(bits: int) -> typing.Any:
+    """The kernel ``(x, w, scales, out)`` for weights of 4 or 8 bits."""
+    weight, each = (weight_of_half, 2) if bits == 4 else (weight_of_byte, 1)
+
+    @cuda.jit
+    def kernel(x, w, scales, out):
+        i, total = cuda.grid(1) // 32, f0
+        m, row = i // out.shape[1], i % out.shape[1]
+        if i < out.size:
+            for first in range(each * cuda.laneid, x.shape[1], each * 32):
+                for k in range(first, min(first + each, x.shape[1])):
+                    total += scales[row, k // GROUP] * weight(w, row, k) * np.float32(x[m, k])
+        total = warp_sum(total)
+        if i < out.size and cuda.laneid == 0:
+            out[m, row] = total
+
+    return kernel
+
+
+@rung(warp_kernel)
+def coalesced(p):
+    """A warp shares a row of W: a lane has a byte, and its neighbour the next.
+
+    Source: PMPP 4e sections 6.1 and 10.4.
+
+    Leaves: a warp asks for 32 bytes of W at a time. And a conversion from int to float runs at an eighth of the speed.
+    """
+    warp_kernel(p.bits)[blocks(32 * p.result.size, BLOCK), BLOCK, p.stream](p.x, p.w, p.scales, p.result)
+
+
+# ------------------------------------------------------------------------------------------------------- wide loads
+# A load of 128 bits has 32 weights of 4 bits, or 16 of 8, all of one group. They become float32 by the bits of 2^23: a
+# float32 from there on has no place behind the point, so its last bits are those of the whole number.
+
+ROWS = 4  # of W, that a warp has at a time
+MAGIC = np.int32(0x4B000000)  # the bits of 2^23
+RAISED = {4: np.float32(2.0**23 + 8), 8: np.float32(2.0**23 + 128)}
+
+
+@cuda.jit(device=True)
+def as_float(bits):
+    return cuda.libdevice.int_as_float(np.int32(bits))
+
+
+@cuda.jit(device=True)
+def low_half(word):
+    return cuda.libdevice.half2float(np.int16(word & np.uint32(0xFFFF)))
+
+
+@cuda.jit(device=True)
+def high_half(word):
+    return cuda.libdevice.half2float(np.int16(word >> np.uint32(16)))
+
+
+@cuda.jit(device=True)
+def eight_halves(x, at, k, end):
+    """Eight neighbours of a row that begins at x[2 at], from k on. x holds two float16 in a uint32."""
+    if k >= end:
+        return f0, f0, f0, f0, f0, f0, f0, f0
+    a, b, c, d = load128(x, (at + k) // 2)
+    return low_half(a), high_half(a), low_half(b), high_half(b), low_half(c), high_half(c), low_half(d), high_half(d)
+
+
+@cuda.jit(device=True)
+def eight_floats(x, at, k, end):
+    if k >= end:
+        return f0, f0, f0, f0, f0, f0, f0, f0
+    a, b = load128(x, at + k), load128(x, at + k + 4)
+    return a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]
+
+
+@cuda.jit(device=True)
+def one_before(x, at, k, end):
+    return np.float32(x[at + k]) if k < end else f0
+
+
+@cuda.jit(device=True)
+def eight_elements(x, at, k, end):
+    """The same for a row that begins anywhere, of either dtype."""
+    return (
+        one_before(x, at, k, end),
+        one_before(x, at, k + 1, end),
+        one_before(x, at, k + 2, end),
+        one_before(x, at, k + 3, end),
+        one_before(x, at, k + 4, end),
+        one_before(x, at, k + 5, end),
+        one_before(x, at, k + 6, end),
+        one_before(x, at, k + 7, end),
+    )
+
+
+READERS = {"elements": eight_elements, "float16": eight_halves, "float32": eight_floats}
+
+
+@functools.cache
+def vector_kernel(bits: int, kind: str, rows: int = ROWS) -> typing.Any:
+    """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays; ``kind``: how x is read, a key of `READERS`."""
+    eight, raised, mask = READERS[kind], RAISED[bits], np.uint32(2**bits - 1)
+    words = bits // 4  # that have eight weights
+    each = 4 // words  # times eight weights in 128 bits
+    turned = np.uint32(0 if bits == 4 else 0x80808080)  # adds 128 to each of four int8, as far as 8 bits can tell
+
+    @cuda.jit
+    def kernel(x, w, scales, out, m, n, k):
+        lane, groups = cuda.laneid, (k + GROUP - 1) // GROUP
+        warp, teams = cuda.grid(1) // 32, (n + rows - 1) // rows
+        of_x, first = warp // teams, warp % teams * rows
+        sums = cuda.local.array(rows, np.float32)
+        parts = cuda.local.array(rows, np.float32)
+        weights = cuda.local.array((rows, 4), np.uint32)
+        for r in range(rows):
+            sums[r] = f0
+        at = lane * 8 * each  # the first weight of this lane
+        while at < k and of_x < m:
+            for r in range(rows):  # all loads come first
+                begin = np.int64(min(first + r, n - 1)) * groups * (GROUP * bits // 32)
+                a, b, c, d = load128(w, begin + at * bits // 32)
+                weights[r, 0], weights[r, 1], weights[r, 2], weights[r, 3] = a, b, c, d
+                parts[r] = f0
+            for i in range(each):
+                values = eight(x, np.int64(of_x) * k, at + 8 * i, k)
+                for r in range(rows):
+                    for j in range(8):
+                        word = weights[r, i * words + j * bits // 32] ^ turned
+                        number = word >> np.uint32(j * bits % 32) & mask
+                        parts[r] += (as_float(number | np.uint32(MAGIC)) - raised) * values[j]
+            for r in range(rows):
+                sums[r] += parts[r] * scales[np.int64(min(first + r, n - 1)) * groups + at // GROUP]
+            at += 32 * 8 * each
+        for r in range(rows):
+            total = warp_sum(sums[r])
+            if lane == 0 and first + r < n and of_x < m:
+                out[np.int64(of_x) * n + first + r] = total
+
+    return kernel
+
+
+def flat(x: typing.Any, dtype: typing.Any = None) -> typing.Any:
+    """A device array as a vector, of the same bytes as ``dtype``."""
+    x = x.reshape(-1)
+    return x if dtype is None else x.view(dtype)
+
+
+def whole_vectors(x: typing.Any) -> bool:
+    """Whether all rows of x begin at multiples of 16 bytes, and have a multiple of eight elements."""
+    return x.shape[1] % 8 == 0 and device.address(x) % 16 == 0
+
+
+def by_vectors(p: Problem, rows: int = ROWS) -> None:
+    """The launch of `vectorised`."""
+    (m, k), n = p.x.shape, p.w.shape[0]
+    kind, x = "elements", flat(p.x)
+    if whole_vectors(p.x):
+        kind, x = str(p.x.dtype), flat(p.x, np.uint32 if p.x.dtype == np.float16 else None)
+    grid = blocks(32 * m * blocks(n, rows), BLOCK)
+    given = x, flat(p.w, np.uint32), flat(p.scales), flat(p.result), m, n, k
+    vector_kernel(p.bits, kind, rows)[grid, BLOCK, p.stream](*given)
+
+
+@rung(vector_kernel, warp_kernel)
+def vectorised(p):
+    """A lane loads 128 bits of each of four rows of W. Weights become floats by the bits of 2^23, without conversion.
+
+    Rows of W that do not begin at multiples of 16 bytes are left to the rung before.
+
+    Source: PMPP 5e section 6.3; Kim et al., Who says elephants can't run, 2022, for the bits of a power of two.
+
+    Leaves: a shift, a mask, a subtraction and a multiply-add for each weight, and a conversion for each x in float16.
+    That is more than the 3.5 instructions for which there is time.
+    """
+    if device.address(p.w) % 16:
+        coalesced.launch(p)
+    else:
+        by_vectors(p)
+
+
+# ------------------------------------------------------------------------------------------------------- tensor cores
+# A float16 whose exponent bits are 0 is a subnormal, (last ten bits) x 2^-24. So a weight of 4 bits is a float16 as
+# soon as it lies in bits 6 to 9: q x 2^-18. And a word holds two of them at once. A tensor core takes them as they are.
+
+WARPS, AHEAD = 8, 2  # warps that share 16 rows of W; groups that each has under way
+HALF_MASK = {4: np.uint32(0x03C003C0), 8: np.uint32(0x03FC03FC)}
+LESS = np.uint32(0x82008200)  # twice the float16 -8 x 2^-18, which is -128 x 2^-22
+FACTOR = {4: np.float32(2.0**18), 8: np.float32(2.0**22)}
+
+
+@cuda.jit(device=True)
+def pairs_of_four(word, part):
+    """Of eight weights of 4 bits two registers: those at places 2 part and 2 part + 4, and each of these plus 1."""
+    mask = np.uint32(0x03C003C0)
+    if part == 0:
+        return np.uint32(word << np.uint32(6) & mask), np.uint32(word << np.uint32(2) & mask)
+    return np.uint32(word >> np.uint32(2) & mask), np.uint32(word >> np.uint32(6) & mask)
+
+
+@cuda.jit(device=True)
+def pairs_of_eight(word):
+    """Of four weights of 8 bits two registers: those at places 0 and 2, and those at 1 and 3."""
+    mask, word = np.uint32(0x03FC03FC), np.uint32(word ^ np.uint32(0x80808080))
+    return np.uint32(word << np.uint32(2) & mask), np.uint32(word >> np.uint32(6) & mask)
+
+
+@cuda.jit(device=True)
+def lows(a, b):
+    """The lower halves of two registers in one."""
+    return np.uint32(a & np.uint32(0xFFFF) | b << np.uint32(16))
+
+
+@cuda.jit(device=True)
+def highs(a, b):
+    return np.uint32(a >> np.uint32(16) | b & np.uint32(0xFFFF0000))
+
+
+@cuda.jit(device=True)
+def half_before(x, at, k, end):
+    return x[at + k] if k < end else np.uint16(0)
+
+
+@cuda.jit(device=True)
+def words_of_elements(x, at, k, end):
+    """Eight float16 of a row that begins at x[at], from k on, as four registers. x holds the bits of a float16."""
+    return (
+        pack_halves(half_before(x, at, k, end), half_before(x, at, k + 1, end)),
+        pack_halves(half_before(x, at, k + 2, end), half_before(x, at, k + 3, end)),
+        pack_halves(half_before(x, at, k + 4, end), half_before(x, at, k + 5, end)),
+        pack_halves(half_before(x, at, k + 6, end), half_before(x, at, k + 7, end)),
+    )
+
+
+@cuda.jit(device=True)
+def words_of_vector(x, at, k, end):
+    """The same where x holds two float16 in a uint32, and rows begin at multiples of 16 bytes."""
+    if k < end:
+        return load128(x, (at + k) // 2)
+    return np.uint32(0), np.uint32(0), np.uint32(0), np.uint32(0)
+
+
+@cuda.jit(device=True)
+def add_less(a, b, c):
+    """c + a @ b, where ``a`` has raised weights: the second instruction takes 8, or 128, from each of them."""
+    return mma_f16((LESS, LESS, LESS, LESS), b, mma_f16(a, b, c))
+
+
+@functools.cache
+def tensor_kernel(bits: int, wide: bool, tiles: int, warps: int = WARPS, ahead: int = AHEAD) -> typing.Any:
+    """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays, for 8 ``tiles`` rows of x at a time.
+
+    A block has 16 rows of W, and its warps take turns at the groups. ``wide``: x has whole vectors.
+    """
+    eight = words_of_vector if wide else words_of_elements
+    words, factor = bits, FACTOR[bits]  # words of a group that a lane has; in 4 bits 32 weights, and in 8 bits too
+    columns = 8 * tiles
+
+    @cuda.jit
+    def kernel(x, w, scales, out, m, n, k):
+        shared = cuda.shared.array((warps, 16, columns), np.float32)
+        own = cuda.local.array((ahead, 2, words), np.uint32)
+        sums = cuda.local.array((tiles, 4), np.float32)
+        totals = cuda.local.array((tiles, 4), np.float32)
+        lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
+        line, quarter = lane // 4, lane % 4
+        top, first_m = cuda.blockIdx.x * 16, cuda.blockIdx.y * columns
+        groups = (k + GROUP - 1) // GROUP
+        for tile in range(tiles):
+            for e in range(4):
+                totals[tile, e] = f0
+        # Rows beyond the last are the last again, and are not stored.
+        upper, lower = np.int64(min(top + line, n - 1)) * groups, np.int64(min(top + line + 8, n - 1)) * groups
+        begin = warp
+        while begin < groups:
+            for turn in range(ahead):  # all loads of W come first
+                group = min(begin + turn * warps, groups - 1)
+                for side in range(2):
+                    for part in range(words // 4):
+                        at = ((lower if side else upper) + group) * (4 * words) + 16 * part + 4 * quarter
+                        a, b, c, d = load128(w, at)
+                        own[turn, side, 4 * part], own[turn, side, 4 * part + 1] = a, b
+                        own[turn, side, 4 * part + 2], own[turn, side, 4 * part + 3] = c, d
+            for turn in range(ahead):
+                group = begin + turn * warps
+                if group < groups:
+                    for tile in range(tiles):
+                        for e in range(4):
+                            sums[tile, e] = f0
+                    for i in range(4):  # eight of the lane's 32 weights of the group
+                        at = group * GROUP + (32 * quarter + 8 * i if words == 4 else i // 2 * 64 + 16 * quarter + 8 * (i % 2))
+                        for tile in range(tiles):
+                            row = first_m + 8 * tile + line
+                            held = (sums[tile, 0], sums[tile, 1], sums[tile, 2], sums[tile, 3])
+                            x0, x1, x2, x3 = eight(x, np.int64(row) * k, at, k if row < m else 0)
+                            if words == 4:
+                                a0, a2 = pairs_of_four(own[turn, 0, i], 0)
+                                a1, a3 = pairs_of_four(own[turn, 1, i], 0)
+                                held = add_less((a0, a1, a2, a3), (lows(x0, x2), highs(x0, x2)), held)
+                                a0, a2 = pairs_of_four(own[turn, 0, i], 1)
+                                a1, a3 = pairs_of_four(own[turn, 1, i], 1)
+                                held = add_less((a0, a1, a2, a3), (lows(x1, x3), highs(x1, x3)), held)
+                            else:
+                                a0, a2 = pairs_of_eight(own[turn, 0, 2 * i])
+                                a1, a3 = pairs_of_eight(own[turn, 1, 2 * i])
+                                held = add_less((a0, a1, a2, a3), (lows(x0, x1), highs(x0, x1)), held)
+                                a0, a2 = pairs_of_eight(own[turn, 0, 2 * i + 1])
+                                a1, a3 = pairs_of_eight(own[turn, 1, 2 * i + 1])
+                                held = add_less((a0, a1, a2, a3), (lows(x2, x3), highs(x2, x3)), held)
+                            sums[tile, 0], sums[tile, 1], sums[tile, 2], sums[tile, 3] = held
+                    for tile in range(tiles):
+                        for e in range(4):
+                            totals[tile, e] += sums[tile, e] * factor * scales[(upper if e < 2 else lower) + group]
+            begin += ahead * warps
+        for tile in range(tiles):
+            for e in range(4):
+                shared[warp, line + e // 2 * 8, 8 * tile + 2 * quarter + e % 2] = totals[tile, e]
+        cuda.syncthreads()
+        i = cuda.threadIdx.x
+        while i < 16 * columns:
+            below, beside, total = i % 16, i // 16, f0
+            for each in range(warps):
+                total += shared[each, below, beside]
+            if top + below < n and first_m + beside < m:
+                out[np.int64(first_m + beside) * n + top + below] = total
+            i += 32 * warps
+
+    return kernel
+
+
+def by_tensors(p: Problem, warps: int = WARPS, ahead: int = AHEAD) -> None:
+    """The launch of `tensor`."""
+    (m, k), n = p.x.shape, p.w.shape[0]
+    wide = whole_vectors(p.x)
+    tiles = min(8, 1 << max(blocks(m, 8) - 1, 0).bit_length())
+    x = flat(p.x, np.uint32 if wide else np.uint16)
+    grid = blocks(n, 16), blocks(m, 8 * tiles)
+    given = x, flat(p.w, np.uint32), flat(p.scales), flat(p.result), m, n, k
+    tensor_kernel(p.bits, wide, tiles, warps, ahead)[grid, 32 * warps, p.stream](*given)
+
+
+@rung(tensor_kernel, vector_kernel, warp_kernel)
+def tensor(p):
+    """Weights lie in a float16 as subnormals, after a shift and a mask for two. Tensor cores multiply and add.
+
+    A warp multiplies 16 rows of W by 8 rows of x, of which a decoder may fill one. For x in float32, and for a GPU
+    without the instruction, this is the rung before.
+
+    Source: Frantar et al., MARLIN, 2024, for products of few rows on tensor cores; IEEE 754-2019 section 3.4.
+    """
+    if p.x.dtype != np.float16 or device.address(p.w) % 16 or device.limits()["compute_capability"] < (8, 0):
+        vectorised.launch(p)
+    else:
+        by_tensors(p)
+
+
+LADDER = (thread_per_row, coalesced, vectorised, tensor)
