@@ -245,7 +245,7 @@ def coalesced(p):
 # float32 from there on has no place behind the point, so its last bits are those of the whole number.
 
 ROWS = 4  # of W, that a warp has at a time
-MAGIC = np.int32(0x4B000000)  # the bits of 2^23
+MAGIC = np.uint32(0x4B000000)  # the bits of 2^23
 RAISED = {4: np.float32(2.0**23 + 8), 8: np.float32(2.0**23 + 128)}
 
 
@@ -308,9 +308,17 @@ READERS = {"elements": eight_elements, "float16": eight_halves, "float32": eight
 def vector_kernel(bits: int, kind: str, rows: int = ROWS) -> typing.Any:
     """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays; ``kind``: how x is read, a key of `READERS`."""
     eight, raised, mask = READERS[kind], RAISED[bits], np.uint32(2**bits - 1)
-    words = bits // 4  # that have eight weights
-    each = 4 // words  # times eight weights in 128 bits
+    each = 32 // bits // 2  # times eight weights in 128 bits
     turned = np.uint32(0 if bits == 4 else 0x80808080)  # adds 128 to each of four int8, as far as 8 bits can tell
+
+    @cuda.jit(device=True)
+    def add_products(parts, weights, i, x):
+        """Add to the sum of each row eight products: of x, and of its weights from place 8 i on."""
+        for r in range(rows):
+            for j in range(8):
+                word = weights[r, (8 * i + j) * bits // 32] ^ turned
+                number = word >> np.uint32(j * bits % 32) & mask
+                parts[r] += (as_float(number | MAGIC) - raised) * x[j]
 
     @cuda.jit
     def kernel(x, w, scales, out, m, n, k):
@@ -322,20 +330,18 @@ def vector_kernel(bits: int, kind: str, rows: int = ROWS) -> typing.Any:
         weights = cuda.local.array((rows, 4), np.uint32)
         for r in range(rows):
             sums[r] = f0
-        at = lane * 8 * each  # the first weight of this lane
+        at, row = lane * 8 * each, np.int64(of_x) * k  # the first weight of this lane; where x begins
         while at < k and of_x < m:
-            for r in range(rows):  # all loads come first
+            for r in range(rows):  # all loads of W come first
                 begin = np.int64(min(first + r, n - 1)) * groups * (GROUP * bits // 32)
                 a, b, c, d = load128(w, begin + at * bits // 32)
                 weights[r, 0], weights[r, 1], weights[r, 2], weights[r, 3] = a, b, c, d
                 parts[r] = f0
-            for i in range(each):
-                values = eight(x, np.int64(of_x) * k, at + 8 * i, k)
-                for r in range(rows):
-                    for j in range(8):
-                        word = weights[r, i * words + j * bits // 32] ^ turned
-                        number = word >> np.uint32(j * bits % 32) & mask
-                        parts[r] += (as_float(number | np.uint32(MAGIC)) - raised) * values[j]
+            add_products(parts, weights, 0, eight(x, row, at, k))
+            add_products(parts, weights, 1, eight(x, row, at + 8, k))
+            if bits == 4:
+                add_products(parts, weights, 2, eight(x, row, at + 16, k))
+                add_products(parts, weights, 3, eight(x, row, at + 24, k))
             for r in range(rows):
                 sums[r] += parts[r] * scales[np.int64(min(first + r, n - 1)) * groups + at // GROUP]
             at += 32 * 8 * each
@@ -454,19 +460,40 @@ def add_less(a, b, c):
 
 
 @functools.cache
-def tensor_kernel(bits: int, wide: bool, tiles: int, warps: int = WARPS, ahead: int = AHEAD) -> typing.Any:
+def tensor_kernel(bits: int, wide: bool, tiles: int, warps: int = WARPS, ahead: int = AHEAD, most: int = 0) -> typing.Any:
     """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays, for 8 ``tiles`` rows of x at a time.
 
     A block has 16 rows of W, and its warps take turns at the groups. ``wide``: x has whole vectors.
     """
     eight = words_of_vector if wide else words_of_elements
-    words, factor = bits, FACTOR[bits]  # words of a group that a lane has; in 4 bits 32 weights, and in 8 bits too
-    columns = 8 * tiles
+    factor, columns = FACTOR[bits], 8 * tiles
 
-    @cuda.jit
+    @cuda.jit(device=True)
+    def multiply(sums, own, turn, i, x, first_row, at, m, k):
+        """Add the products of eight of the lane's weights, those from its place 8 i on, for all rows of x."""
+        for tile in range(tiles):
+            row, c = first_row + 8 * tile, (sums[tile, 0], sums[tile, 1], sums[tile, 2], sums[tile, 3])
+            x0, x1, x2, x3 = eight(x, np.int64(row) * k, at, k if row < m else 0)
+            if bits == 4:
+                a0, a2 = pairs_of_four(own[turn, 0, i], 0)
+                a1, a3 = pairs_of_four(own[turn, 1, i], 0)
+                c = add_less((a0, a1, a2, a3), (lows(x0, x2), highs(x0, x2)), c)
+                a0, a2 = pairs_of_four(own[turn, 0, i], 1)
+                a1, a3 = pairs_of_four(own[turn, 1, i], 1)
+                c = add_less((a0, a1, a2, a3), (lows(x1, x3), highs(x1, x3)), c)
+            else:
+                a0, a2 = pairs_of_eight(own[turn, 0, 2 * i])
+                a1, a3 = pairs_of_eight(own[turn, 1, 2 * i])
+                c = add_less((a0, a1, a2, a3), (lows(x0, x1), highs(x0, x1)), c)
+                a0, a2 = pairs_of_eight(own[turn, 0, 2 * i + 1])
+                a1, a3 = pairs_of_eight(own[turn, 1, 2 * i + 1])
+                c = add_less((a0, a1, a2, a3), (lows(x2, x3), highs(x2, x3)), c)
+            sums[tile, 0], sums[tile, 1], sums[tile, 2], sums[tile, 3] = c
+
+    @cuda.jit(**({"max_registers": most} if most else {}))
     def kernel(x, w, scales, out, m, n, k):
         shared = cuda.shared.array((warps, 16, columns), np.float32)
-        own = cuda.local.array((ahead, 2, words), np.uint32)
+        own = cuda.local.array((ahead, 2, bits), np.uint32)  # 32 weights of a row are as many words as a weight has bits
         sums = cuda.local.array((tiles, 4), np.float32)
         totals = cuda.local.array((tiles, 4), np.float32)
         lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
@@ -483,8 +510,8 @@ def tensor_kernel(bits: int, wide: bool, tiles: int, warps: int = WARPS, ahead: 
             for turn in range(ahead):  # all loads of W come first
                 group = min(begin + turn * warps, groups - 1)
                 for side in range(2):
-                    for part in range(words // 4):
-                        at = ((lower if side else upper) + group) * (4 * words) + 16 * part + 4 * quarter
+                    for part in range(bits // 4):
+                        at = ((lower if side else upper) + group) * (4 * bits) + 16 * part + 4 * quarter
                         a, b, c, d = load128(w, at)
                         own[turn, side, 4 * part], own[turn, side, 4 * part + 1] = a, b
                         own[turn, side, 4 * part + 2], own[turn, side, 4 * part + 3] = c, d
@@ -494,27 +521,13 @@ def tensor_kernel(bits: int, wide: bool, tiles: int, warps: int = WARPS, ahead: 
                     for tile in range(tiles):
                         for e in range(4):
                             sums[tile, e] = f0
-                    for i in range(4):  # eight of the lane's 32 weights of the group
-                        at = group * GROUP + (32 * quarter + 8 * i if words == 4 else i // 2 * 64 + 16 * quarter + 8 * (i % 2))
-                        for tile in range(tiles):
-                            row = first_m + 8 * tile + line
-                            held = (sums[tile, 0], sums[tile, 1], sums[tile, 2], sums[tile, 3])
-                            x0, x1, x2, x3 = eight(x, np.int64(row) * k, at, k if row < m else 0)
-                            if words == 4:
-                                a0, a2 = pairs_of_four(own[turn, 0, i], 0)
-                                a1, a3 = pairs_of_four(own[turn, 1, i], 0)
-                                held = add_less((a0, a1, a2, a3), (lows(x0, x2), highs(x0, x2)), held)
-                                a0, a2 = pairs_of_four(own[turn, 0, i], 1)
-                                a1, a3 = pairs_of_four(own[turn, 1, i], 1)
-                                held = add_less((a0, a1, a2, a3), (lows(x1, x3), highs(x1, x3)), held)
-                            else:
-                                a0, a2 = pairs_of_eight(own[turn, 0, 2 * i])
-                                a1, a3 = pairs_of_eight(own[turn, 1, 2 * i])
-                                held = add_less((a0, a1, a2, a3), (lows(x0, x1), highs(x0, x1)), held)
-                                a0, a2 = pairs_of_eight(own[turn, 0, 2 * i + 1])
-                                a1, a3 = pairs_of_eight(own[turn, 1, 2 * i + 1])
-                                held = add_less((a0, a1, a2, a3), (lows(x2, x3), highs(x2, x3)), held)
-                            sums[tile, 0], sums[tile, 1], sums[tile, 2], sums[tile, 3] = held
+                    # Where the lane's weights are: 128 bits of 4 lie side by side, and 128 bits of 8 are two halves.
+                    at = group * GROUP + (32 if bits == 4 else 16) * quarter
+                    far = at + (16 if bits == 4 else 64)
+                    multiply(sums, own, turn, 0, x, first_m + line, at, m, k)
+                    multiply(sums, own, turn, 1, x, first_m + line, at + 8, m, k)
+                    multiply(sums, own, turn, 2, x, first_m + line, far, m, k)
+                    multiply(sums, own, turn, 3, x, first_m + line, far + 8, m, k)
                     for tile in range(tiles):
                         for e in range(4):
                             totals[tile, e] += sums[tile, e] * factor * scales[(upper if e < 2 else lower) + group]
@@ -535,7 +548,7 @@ def tensor_kernel(bits: int, wide: bool, tiles: int, warps: int = WARPS, ahead: 
     return kernel
 
 
-def by_tensors(p: Problem, warps: int = WARPS, ahead: int = AHEAD) -> None:
+def by_tensors(p: Problem, warps: int = WARPS, ahead: int = 0, most: int = 0) -> None:
     """The launch of `tensor`."""
     (m, k), n = p.x.shape, p.w.shape[0]
     wide = whole_vectors(p.x)
@@ -543,7 +556,7 @@ def by_tensors(p: Problem, warps: int = WARPS, ahead: int = AHEAD) -> None:
     x = flat(p.x, np.uint32 if wide else np.uint16)
     grid = blocks(n, 16), blocks(m, 8 * tiles)
     given = x, flat(p.w, np.uint32), flat(p.scales), flat(p.result), m, n, k
-    tensor_kernel(p.bits, wide, tiles, warps, ahead)[grid, 32 * warps, p.stream](*given)
+    tensor_kernel(p.bits, wide, tiles, warps, ahead or (AHEAD if tiles == 1 else 1), most)[grid, 32 * warps, p.stream](*given)
 
 
 @rung(tensor_kernel, vector_kernel, warp_kernel)
