@@ -22,7 +22,10 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import blocks, warp_sum
+from pmpp.kernels.quantisation.calibration import calibrate
+from pmpp.kernels.quantisation.ladder import vectorised as vectorised_numbers
 from pmpp.runtime import device
+from pmpp.runtime.check import as_integer
 from pmpp.runtime.matrix import mma_f16, pack_halves
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128
@@ -53,6 +56,36 @@ def packed(numbers: np.ndarray) -> np.ndarray:
     """
     raised = (numbers + 8).astype(np.uint8)
     return raised[:, ::2] | raised[:, 1::2] << 4
+
+
+def quantise_weights(w, bits=4, *, stream=0):
+    """A matrix in 4 or 8 bits, with a scale for each group of 128 weights, so that the largest of them just fits.
+
+    Args:
+        w: float32 of shape (N, K), in C order and finite.
+        bits: 4 or 8.
+        stream: the stream to work on.
+
+    Returns (whole numbers, scales), NumPy arrays as `arguments` takes them. It waits for the work to be done.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> numbers, scales = quantise_weights(np.float32([[7, -2, 0.4]]), 4)
+    >>> whole(numbers)[0, :4].tolist(), scales.tolist()
+    ([7, -2, 0, 0], [[1.0]])
+    """
+    stream = device.as_stream(stream)
+    w = device.to_host(device.as_input("w", w, dtypes="float32", ndim=2, stream=stream))
+    if as_integer("bits", bits, 4, 8) not in (4, 8):
+        raise ValueError(f"bits must be 4 or 8, was {bits}")
+    n, k = w.shape
+    filled = np.zeros((n, blocks(k, GROUP) * GROUP), np.float32)
+    filled[:, :k] = w
+    groups = filled.reshape(-1, GROUP)
+    if not groups.size:
+        return filled.astype(np.int8 if bits == 8 else np.uint8), np.zeros((n, blocks(k, GROUP)), np.float32)
+    scales, _ = calibrate(groups, bits=bits, per_channel=True, stream=stream)
+    numbers = device.to_host(vectorised_numbers(groups, scales, None, bits, stream=stream)).reshape(filled.shape)
+    return packed(numbers) if bits == 4 else numbers, scales.reshape(n, -1)
 
 
 def reference(x: np.ndarray, w: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -460,7 +493,9 @@ def add_less(a, b, c):
 
 
 @functools.cache
-def tensor_kernel(bits: int, wide: bool, tiles: int, warps: int = WARPS, ahead: int = AHEAD, most: int = 0) -> typing.Any:
+def tensor_kernel(
+    bits: int, wide: bool, tiles: int, warps: int = WARPS, ahead: int = AHEAD, most: int = 0
+) -> typing.Any:
     """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays, for 8 ``tiles`` rows of x at a time.
 
     A block has 16 rows of W, and its warps take turns at the groups. ``wide``: x has whole vectors.
@@ -493,7 +528,9 @@ def tensor_kernel(bits: int, wide: bool, tiles: int, warps: int = WARPS, ahead: 
     @cuda.jit(**({"max_registers": most} if most else {}))
     def kernel(x, w, scales, out, m, n, k):
         shared = cuda.shared.array((warps, 16, columns), np.float32)
-        own = cuda.local.array((ahead, 2, bits), np.uint32)  # 32 weights of a row are as many words as a weight has bits
+        own = cuda.local.array(
+            (ahead, 2, bits), np.uint32
+        )  # 32 weights of a row are as many words as a weight has bits
         sums = cuda.local.array((tiles, 4), np.float32)
         totals = cuda.local.array((tiles, 4), np.float32)
         lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
@@ -556,7 +593,9 @@ def by_tensors(p: Problem, warps: int = WARPS, ahead: int = 0, most: int = 0) ->
     x = flat(p.x, np.uint32 if wide else np.uint16)
     grid = blocks(n, 16), blocks(m, 8 * tiles)
     given = x, flat(p.w, np.uint32), flat(p.scales), flat(p.result), m, n, k
-    tensor_kernel(p.bits, wide, tiles, warps, ahead or (AHEAD if tiles == 1 else 1), most)[grid, 32 * warps, p.stream](*given)
+    tensor_kernel(p.bits, wide, tiles, warps, ahead or (AHEAD if tiles == 1 else 1), most)[grid, 32 * warps, p.stream](
+        *given
+    )
 
 
 @rung(tensor_kernel, vector_kernel, warp_kernel)
