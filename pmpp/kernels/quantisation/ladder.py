@@ -109,9 +109,7 @@ def arguments(x, scales, zeros=None, bits=8, *, out=None, stream=0) -> Problem:
     x = device.as_input("x", x, dtypes="float32", ndim=(1, 2, 3, 4), stream=stream)
     scales = device.as_input("scales", scales, dtypes="float32", ndim=1, stream=stream)
     if scales.shape[0] not in (1, x.shape[0]):
-        raise ValueError(
-            f"scales must have 1 element or the {x.shape[0]} of the first axis of x, had {scales.shape[0]}"
-        )
+        raise ValueError(f"scales must have 1 element or {x.shape[0]}, the channels of x, had {scales.shape[0]}")
     if zeros is not None:
         zeros = device.as_input("zeros", zeros, dtypes="int8", ndim=1, shape=scales.shape, stream=stream)
     low, high = limits(as_integer("bits", bits, 2, 8))
