@@ -70,8 +70,12 @@ def dequantise(q, scales, zeros=None, *, out=None, stream=0):
     Returns ``out``, without waiting for the work to be done. The product is rounded once.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
-    >>> dequantise(np.int8([8, 10, 127]), np.float32([0.5]), np.int8([10])).copy_to_host()
-    array([-1. ,  0. , 58.5], dtype=float32)
+    >>> q, scales, zeros = np.int8([[8, 10, 127]] * 4), np.float32([0.5, 1, 2, 4]), np.int8([10, 10, 0, 0])
+    >>> dequantise(q, scales, zeros).copy_to_host()
+    array([[ -1. ,   0. ,  58.5],
+           [ -2. ,   0. , 117. ],
+           [ 16. ,  20. , 254. ],
+           [ 32. ,  40. , 508. ]], dtype=float32)
     """
     stream = device.as_stream(stream)
     q = device.as_input("q", q, dtypes="int8", ndim=(1, 2, 3, 4), stream=stream)
@@ -134,15 +138,19 @@ def calibrate(x, how="range", bits=8, affine=False, per_channel=False, percentil
     bits, affine = as_integer("bits", bits, 2, 8), as_flag("affine", affine)
     per_channel, percentile = as_flag("per_channel", per_channel), as_number("percentile", percentile, 50, 100)
     rows = x.reshape(x.shape[0] if per_channel else 1, -1)
-    lows, highs = (
-        device.to_host(over_axes.planned(rows, 1, op, stream=stream)).astype(np.float64) for op in ("min", "max")
-    )
+    lows, highs = ends_of(rows, stream)
     if not (np.isfinite(lows).all() and np.isfinite(highs).all()):
         raise ValueError("x must be finite, had an element that is not")
     if how != "range":
         ends = [narrowed(rows[i], lows[i], highs[i], how, bits, affine, percentile, stream) for i in range(len(lows))]
         lows, highs = np.array(ends).T
     return numbers_of(lows, highs, bits, affine)
+
+
+def ends_of(rows: typing.Any, stream: typing.Any) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest element of each row, as float64."""
+    low, high = (device.to_host(over_axes.planned(rows, 1, op, stream=stream)) for op in ("min", "max"))
+    return low.astype(np.float64), high.astype(np.float64)
 
 
 def numbers_of(lows: typing.Any, highs: typing.Any, bits: int, affine: bool) -> tuple:

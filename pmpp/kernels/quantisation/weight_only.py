@@ -23,7 +23,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks, warp_sum
 from pmpp.kernels.quantisation.calibration import calibrate
-from pmpp.kernels.quantisation.ladder import vectorised as vectorised_numbers
+from pmpp.kernels.quantisation.ladder import vectorised as to_whole
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer
 from pmpp.runtime.matrix import mma_f16, pack_halves
@@ -34,6 +34,7 @@ GROUP = 128  # weights along K that share a scale
 BLOCK = 128  # threads a block, where nothing else decides
 DTYPES = ("float32", "float16")  # of x
 RESULT = np.float32
+CAPABILITY = (8, 0)  # of the oldest GPU that has mma.sync for this shape
 f0 = np.float32(0)
 
 
@@ -82,10 +83,17 @@ def quantise_weights(w, bits=4, *, stream=0):
     filled[:, :k] = w
     groups = filled.reshape(-1, GROUP)
     if not groups.size:
-        return filled.astype(np.int8 if bits == 8 else np.uint8), np.zeros((n, blocks(k, GROUP)), np.float32)
-    scales, _ = calibrate(groups, bits=bits, per_channel=True, stream=stream)
-    numbers = device.to_host(vectorised_numbers(groups, scales, None, bits, stream=stream)).reshape(filled.shape)
+        nothing = np.zeros(filled.shape, np.int8)
+        return packed(nothing) if bits == 4 else nothing, np.zeros((n, blocks(k, GROUP)), np.float32)
+    numbers, scales = numbers_of_groups(groups, bits, stream)
+    numbers = numbers.reshape(filled.shape)
     return packed(numbers) if bits == 4 else numbers, scales.reshape(n, -1)
+
+
+def numbers_of_groups(groups: np.ndarray, bits: int, stream: typing.Any) -> tuple[np.ndarray, np.ndarray]:
+    """Whole numbers, and a scale for each row of ``groups``."""
+    scales, _ = calibrate(groups, bits=bits, per_channel=True, stream=stream)
+    return device.to_host(to_whole(groups, scales, None, bits, stream=stream)), scales
 
 
 def reference(x: np.ndarray, w: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -607,7 +615,7 @@ def tensor(p):
 
     Source: Frantar et al., MARLIN, 2024, for products of few rows on tensor cores; IEEE 754-2019 section 3.4.
     """
-    if p.x.dtype != np.float16 or device.address(p.w) % 16 or device.limits()["compute_capability"] < (8, 0):
+    if p.x.dtype != np.float16 or device.address(p.w) % 16 or device.limits()["compute_capability"] < CAPABILITY:
         vectorised.launch(p)
     else:
         by_tensors(p)

@@ -37,12 +37,12 @@ def verify_back(result: typing.Any, q: typing.Any, scales: typing.Any) -> tuple[
     return worst_of(worst(abs(result[part] - q[part] * scales), 0 * result[part]) for part in chunks(q.size))
 
 
-def in_steps(torch: typing.Any, x: typing.Any, scales: typing.Any, out: typing.Any) -> typing.Any:
+def in_steps(torch: typing.Any, x: typing.Any, scales: typing.Any) -> typing.Any:
     """The definition, as an operation after another: what one writes."""
     return torch.clamp(torch.round(x / scales.reshape(-1, *(1,) * (x.ndim - 1))), -128, 127).to(torch.int8)
 
 
-def of_torch(torch: typing.Any, x: typing.Any, scales: typing.Any, out: typing.Any) -> typing.Any:
+def of_torch(torch: typing.Any, x: typing.Any, scales: typing.Any) -> typing.Any:
     """PyTorch's operation, and a copy that makes a plain tensor of its result."""
     return torch.quantize_per_tensor(x, SCALE, 0, torch.qint8).int_repr()
 
@@ -58,7 +58,6 @@ def _tensor(n: int) -> Workload:
         sizes={"n": n},
         cost=quantisation.cost(n),
         make=lambda seed: (normal(n, seed), to_device(np.float32([SCALE]))),
-        output=lambda: empty(n, np.int8),
         rungs=quantisation.LADDER,
         libraries={"torch.round": in_steps, "torch.quantize_per_tensor": of_torch},
         verify=verify,
@@ -79,7 +78,6 @@ def _channels(m: int, n: int) -> Workload:
         sizes={"n": m * n, "m": m},
         cost=quantisation.cost(m * n),
         make=lambda seed: (normal((m, n), seed), to_device(scales)),
-        output=lambda: empty((m, n), np.int8),
         rungs=quantisation.LADDER,
         libraries={"torch.round": in_steps},
         verify=verify,
