@@ -31,12 +31,9 @@ def nothing_is_launched(monkeypatch):
     monkeypatch.setattr(Rung, "run", lambda self, p: p)
     monkeypatch.setattr(find, "_candidate", lambda name, *rest: find.Candidate(name, 1.0, 0, 0.0))
     monkeypatch.setattr(find, "samples_of", lambda p: None)
-    monkeypatch.setattr(
-        calibration, "ends_of", lambda rows, stream: (np.full(rows.shape[0], -1.0), np.ones(rows.shape[0]))
-    )
+    monkeypatch.setattr(calibration, "ends_of", lambda rows, stream: 2 * (np.ones(rows.shape[0]),))
     monkeypatch.setattr(calibration, "narrowed", lambda row, low, high, *rest: (low, high))
-    numbers_of_groups = lambda groups, bits, stream: (groups.astype(np.int8), np.ones(len(groups), np.float32))
-    monkeypatch.setattr(weight_only, "numbers_of_groups", numbers_of_groups)
+    monkeypatch.setattr(weight_only, "numbers_of_groups", lambda x, *rest: (x.astype(np.int8), np.ones(len(x), "f4")))
 
 
 def test_what_is_called_is_every_rung_of_every_room_and_more():
