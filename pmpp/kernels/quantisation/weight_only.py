@@ -455,42 +455,44 @@ def pairs_of_four(word, part):
 @cuda.jit(device=True)
 def pairs_of_eight(word):
     """Of four weights of 8 bits two registers: those at places 0 and 2, and those at 1 and 3."""
-    mask, word = np.uint32(0x03FC03FC), np.uint32(word ^ np.uint32(0x80808080))
-    return np.uint32(word << np.uint32(2) & mask), np.uint32(word >> np.uint32(6) & mask)
+    mask, turned = np.uint32(0x03FC03FC), np.uint32(0x02000200)  # adds 128 to an int8, as far as 8 bits can tell
+    even = (word << np.uint32(2) ^ turned) & mask
+    odd = (word >> np.uint32(6) ^ turned) & mask
+    return np.uint32(even), np.uint32(odd)
 
 
 @cuda.jit(device=True)
 def lows(a, b):
-    """The lower halves of two registers in one."""
-    return np.uint32(a & np.uint32(0xFFFF) | b << np.uint32(16))
+    """The lower halves of two registers in one. byte_perm picks four of their eight bytes, in one instruction."""
+    return np.uint32(cuda.libdevice.byte_perm(np.int32(a), np.int32(b), np.int32(0x5410)))
 
 
 @cuda.jit(device=True)
 def highs(a, b):
-    return np.uint32(a >> np.uint32(16) | b & np.uint32(0xFFFF0000))
+    return np.uint32(cuda.libdevice.byte_perm(np.int32(a), np.int32(b), np.int32(0x7632)))
 
 
 @cuda.jit(device=True)
-def half_before(x, at, k, end):
-    return x[at + k] if k < end else np.uint16(0)
+def half_before(x, at, left):
+    return x[at] if left > 0 else np.uint16(0)
 
 
 @cuda.jit(device=True)
-def words_of_elements(x, at, k, end):
-    """Eight float16 of a row that begins at x[at], from k on, as four registers. x holds the bits of a float16."""
+def words_of_elements(x, at, left):
+    """Eight neighbours from x[at] on as four registers, 0 where fewer are ``left``. x holds the bits of a float16."""
     return (
-        pack_halves(half_before(x, at, k, end), half_before(x, at, k + 1, end)),
-        pack_halves(half_before(x, at, k + 2, end), half_before(x, at, k + 3, end)),
-        pack_halves(half_before(x, at, k + 4, end), half_before(x, at, k + 5, end)),
-        pack_halves(half_before(x, at, k + 6, end), half_before(x, at, k + 7, end)),
+        pack_halves(half_before(x, at, left), half_before(x, at + 1, left - 1)),
+        pack_halves(half_before(x, at + 2, left - 2), half_before(x, at + 3, left - 3)),
+        pack_halves(half_before(x, at + 4, left - 4), half_before(x, at + 5, left - 5)),
+        pack_halves(half_before(x, at + 6, left - 6), half_before(x, at + 7, left - 7)),
     )
 
 
 @cuda.jit(device=True)
-def words_of_vector(x, at, k, end):
-    """The same where x holds two float16 in a uint32, and rows begin at multiples of 16 bytes."""
-    if k < end:
-        return load128(x, (at + k) // 2)
+def words_of_vector(x, at, left):
+    """The same where x holds two float16 in a uint32, and eight neighbours are there or not as a whole."""
+    if left > 0:
+        return load128(x, at)
     return np.uint32(0), np.uint32(0), np.uint32(0), np.uint32(0)
 
 
@@ -508,15 +510,21 @@ def tensor_kernel(
 
     A block has 16 rows of W, and its warps take turns at the groups. ``wide``: x has whole vectors.
     """
-    eight = words_of_vector if wide else words_of_elements
+    eight, each = (words_of_vector, 2) if wide else (words_of_elements, 1)  # ``each``: of x that an element of it holds
     factor, columns = FACTOR[bits], 8 * tiles
+    run = 32 if bits == 4 else 16  # weights in a row that a lane has
+    halfway = np.int32(16 if bits == 4 else 64)  # from the first sixteen of its weights to the others
 
     @cuda.jit(device=True)
-    def multiply(sums, own, turn, i, x, first_row, at, m, k):
-        """Add the products of eight of the lane's weights, those from its place 8 i on, for all rows of x."""
+    def multiply(sums, own, turn, i, x, at, left, down, row, m):
+        """Add the products of eight of the lane's weights, those from its place 8 i on, for all rows of x.
+
+        ``at``: where x is for the first of these rows; ``left``: how much of a row there is from here on; ``down``: how
+        far it is to the row that is eight further.
+        """
         for tile in range(tiles):
-            row, c = first_row + 8 * tile, (sums[tile, 0], sums[tile, 1], sums[tile, 2], sums[tile, 3])
-            x0, x1, x2, x3 = eight(x, np.int64(row) * k, at, k if row < m else 0)
+            c = sums[tile, 0], sums[tile, 1], sums[tile, 2], sums[tile, 3]
+            x0, x1, x2, x3 = eight(x, at + tile * down, left if row + 8 * tile < m else np.int32(0))
             if bits == 4:
                 a0, a2 = pairs_of_four(own[turn, 0, i], 0)
                 a1, a3 = pairs_of_four(own[turn, 1, i], 0)
@@ -536,47 +544,48 @@ def tensor_kernel(
     @cuda.jit(**({"max_registers": most} if most else {}))
     def kernel(x, w, scales, out, m, n, k):
         shared = cuda.shared.array((warps, 16, columns), np.float32)
-        own = cuda.local.array(
-            (ahead, 2, bits), np.uint32
-        )  # 32 weights of a row are as many words as a weight has bits
+        own = cuda.local.array((ahead, 2, bits), np.uint32)  # 32 weights are as many words as a weight has bits
         sums = cuda.local.array((tiles, 4), np.float32)
         totals = cuda.local.array((tiles, 4), np.float32)
         lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
         line, quarter = lane // 4, lane % 4
         top, first_m = cuda.blockIdx.x * 16, cuda.blockIdx.y * columns
-        groups = (k + GROUP - 1) // GROUP
+        # What changes in the loop has 32 bits, and all that does not is computed here: addresses take instructions.
+        row, rows = np.int32(first_m + line), np.int32(m)
+        groups = np.int32((k + GROUP - 1) // GROUP)
+        begin, end = np.int32(warp), np.int32(k - run * quarter)
+        own_x, down = (np.int64(row) * k + run * quarter) // each, np.int64(k) * 8 // each
         for tile in range(tiles):
             for e in range(4):
                 totals[tile, e] = f0
         # Rows beyond the last are the last again, and are not stored.
         upper, lower = np.int64(min(top + line, n - 1)) * groups, np.int64(min(top + line + 8, n - 1)) * groups
-        begin = warp
+        own_upper, own_lower = upper * (4 * bits) + 4 * quarter, lower * (4 * bits) + 4 * quarter
         while begin < groups:
             for turn in range(ahead):  # all loads of W come first
-                group = min(begin + turn * warps, groups - 1)
+                skip = np.int64(min(np.int32(begin + turn * warps), np.int32(groups - 1))) * (4 * bits)
                 for side in range(2):
                     for part in range(bits // 4):
-                        at = ((lower if side else upper) + group) * (4 * bits) + 16 * part + 4 * quarter
-                        a, b, c, d = load128(w, at)
+                        a, b, c, d = load128(w, (own_lower if side else own_upper) + skip + 16 * part)
                         own[turn, side, 4 * part], own[turn, side, 4 * part + 1] = a, b
                         own[turn, side, 4 * part + 2], own[turn, side, 4 * part + 3] = c, d
             for turn in range(ahead):
-                group = begin + turn * warps
+                group = np.int32(begin + turn * warps)
                 if group < groups:
                     for tile in range(tiles):
                         for e in range(4):
                             sums[tile, e] = f0
-                    # Where the lane's weights are: 128 bits of 4 lie side by side, and 128 bits of 8 are two halves.
-                    at = group * GROUP + (32 if bits == 4 else 16) * quarter
-                    far = at + (16 if bits == 4 else 64)
-                    multiply(sums, own, turn, 0, x, first_m + line, at, m, k)
-                    multiply(sums, own, turn, 1, x, first_m + line, at + 8, m, k)
-                    multiply(sums, own, turn, 2, x, first_m + line, far, m, k)
-                    multiply(sums, own, turn, 3, x, first_m + line, far + 8, m, k)
+                    at, left = own_x + np.int64(group) * (GROUP // each), np.int32(end - group * GROUP)
+                    multiply(sums, own, turn, 0, x, at, left, down, row, rows)
+                    multiply(sums, own, turn, 1, x, at + 8 // each, np.int32(left - 8), down, row, rows)
+                    at, left = at + halfway // each, np.int32(left - halfway)
+                    multiply(sums, own, turn, 2, x, at, left, down, row, rows)
+                    multiply(sums, own, turn, 3, x, at + 8 // each, np.int32(left - 8), down, row, rows)
+                    above, below = factor * scales[upper + group], factor * scales[lower + group]
                     for tile in range(tiles):
                         for e in range(4):
-                            totals[tile, e] += sums[tile, e] * factor * scales[(upper if e < 2 else lower) + group]
-            begin += ahead * warps
+                            totals[tile, e] += sums[tile, e] * (above if e < 2 else below)
+            begin = np.int32(begin + ahead * warps)
         for tile in range(tiles):
             for e in range(4):
                 shared[warp, line + e // 2 * 8, 8 * tile + 2 * quarter + e % 2] = totals[tile, e]
@@ -584,8 +593,8 @@ def tensor_kernel(
         i = cuda.threadIdx.x
         while i < 16 * columns:
             below, beside, total = i % 16, i // 16, f0
-            for each in range(warps):
-                total += shared[each, below, beside]
+            for other in range(warps):
+                total += shared[other, below, beside]
             if top + below < n and first_m + beside < m:
                 out[np.int64(first_m + beside) * n + top + below] = total
             i += 32 * warps
