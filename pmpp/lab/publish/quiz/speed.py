@@ -432,7 +432,7 @@ def words_of_few_bits(draw: random.Random) -> Number:
     each = bits + 8 * size / group
     words = bandwidth * 1e12 / (billions * 1e9 * each / 8)
     return Number(
-        f"A language model has {billions} x 10^9 weights of {bits} bits, and {group} neighbouring weights share a scale "
+        f"A language model has {billions} x 10^9 weights of {bits} bits, and {group} neighbours share a scale "
         f"of {size} bytes. It reads all of them for each word that it writes. The memory delivers {shown(bandwidth)} x "
         "10^12 bytes a second. How many words a second can it write, at most?",
         words,
