@@ -2,9 +2,9 @@
 
 The chapter is notebooks/77_quantisation.ipynb. The room `pmpp.kernels.quantisation.ladder` makes whole numbers of
 float32, and `quantise` is its rung to use. `dequantise` goes the way back, and `calibrate` chooses the scales.
-The room `pmpp.kernels.quantisation.weight_only` multiplies by a matrix in 4 or 8 bits: `quantise_weights` packs one, and
-`multiply` is the rung to use. The room `pmpp.kernels.quantisation.integer_linear` multiplies int8 by int8, and `linear`
-is its rung to use.
+The room `pmpp.kernels.quantisation.weight_only` multiplies by a matrix in 4 or 8 bits: `quantise_weights` packs one,
+and `multiply` is the rung to use. The room `pmpp.kernels.quantisation.integer_linear` multiplies int8 by int8, and
+`linear` is its rung to use.
 """
 
 from pmpp.kernels.quantisation import integer_linear, weight_only

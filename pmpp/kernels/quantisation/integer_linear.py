@@ -71,7 +71,7 @@ def cost(m: int, n: int, k: int) -> Cost:
     """A multiply-add for each of m n k products; x and W read once, y written once, a byte an element; factors, bias.
 
     >>> round(cost(4096, 4096, 4096).intensity)
-    2728
+    2729
     """
     return Cost(flops=2 * m * n * k, bytes=m * k + n * k + m * n + 8 * n)
 

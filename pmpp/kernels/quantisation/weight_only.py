@@ -117,7 +117,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
         return rng.standard_normal((m, k)).astype(dtype), packed(numbers) if bits == 4 else numbers, scales
 
     made = {"one": case(1, 1, 1), "no x": case(0, 3, 5), "no row": case(2, 0, 5), "nothing to add": case(2, 5, 0)}
-    made |= {"a group": case(1, 16, 128), "a group and one": case(2, 17, 129), "long": case(1, 5, 2600)}
+    made |= {"a group": case(1, 16, 128), "a group and one": case(2, 17, 129), "long": case(1, 5, 1300)}
     made |= {"filled up by words": case(3, 9, 200), "nine": case(9, 20, 256), "many": case(70, 3, 136)}
     made |= {f"{name}, int8": case(*shape, 8) for name, shape in {"one": (1, 1, 1), "odd": (2, 19, 333)}.items()}
     made |= {"nine, int8": case(9, 20, 256, 8)}
