@@ -622,4 +622,4 @@ print(np.allclose(dw, weight_gradients.reference(*four[:2], 1)[..., 0, 0]))
 # *A 1 x 1 layer.* The forward pass is W x for each image, with the pixels as columns. So dx is W^T dy, and dw the sum
 # over images of dy x^T. These are the gradients of a matrix product.
 #
-# Go on with [chapter 78](78_gradients_of_pooling_and_activations.ipynb): the gradients of pooling and activations.
+# Go on with [chapter 77](77_quantisation.ipynb): numbers in 8 bits and in 4.

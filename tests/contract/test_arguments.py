@@ -22,6 +22,8 @@ from tests.support.public import name_of, plain_functions, right_call, rungs
 CALLED = [*rungs(), *plain_functions()]
 each_call = pytest.mark.parametrize("function", CALLED, ids=name_of)
 find = importlib.import_module("pmpp.kernels.convolution_layer.find")
+calibration = importlib.import_module("pmpp.kernels.quantisation.calibration")
+weight_only = importlib.import_module("pmpp.kernels.quantisation.weight_only")
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +31,9 @@ def nothing_is_launched(monkeypatch):
     monkeypatch.setattr(Rung, "run", lambda self, p: p)
     monkeypatch.setattr(find, "_candidate", lambda name, *rest: find.Candidate(name, 1.0, 0, 0.0))
     monkeypatch.setattr(find, "samples_of", lambda p: None)
+    monkeypatch.setattr(calibration, "ends_of", lambda rows, stream: 2 * (np.ones(rows.shape[0]),))
+    monkeypatch.setattr(calibration, "narrowed", lambda row, low, high, *rest: (low, high))
+    monkeypatch.setattr(weight_only, "numbers_of_groups", lambda x, *rest: (x.astype(np.int8), np.ones(len(x), "f4")))
 
 
 def test_what_is_called_is_every_rung_of_every_room_and_more():

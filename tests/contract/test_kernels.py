@@ -28,6 +28,7 @@ from pmpp.kernels import (
     matmul,
     optimiser,
     pooling,
+    quantisation,
     random,
     reduction,
     scan,
@@ -101,6 +102,12 @@ def other_operators():
 @cuda.jit(device=True)
 def common_bits(a, b):
     return a & b
+
+
+@further(quantisation)
+def the_way_back():
+    for columns in (3, 4):
+        quantisation.dequantise(np.ones((2, columns), np.int8), np.ones(2, np.float32))
 
 
 @further(elementwise)

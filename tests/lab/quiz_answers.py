@@ -234,6 +234,12 @@ def words_a_second(billions, size, bandwidth):
     return 1 / seconds
 
 
+def words_of_few_bits(billions, bits, group, size, bandwidth):
+    groups = billions * 1e9 / group
+    seconds = groups * (group * bits / 8) / (bandwidth * 1e12) + groups * size / (bandwidth * 1e12)
+    return 1 / seconds
+
+
 def another_gpu(parts, faster):
     return 1 / ((1 - parts / 100) + parts / 100 / faster)
 

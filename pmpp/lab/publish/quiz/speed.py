@@ -423,6 +423,32 @@ def words_a_second(draw: random.Random) -> Number:
     )
 
 
+@question("77_quantisation")
+def words_of_few_bits(draw: random.Random) -> Number:
+    """How many words a model can write in a second if its weights are quantised."""
+    billions, bits = draw.choice((7, 8, 13, 30, 70)), draw.choice((4, 8))
+    group, size = draw.choice((32, 64, 128)), draw.choice((2, 4))
+    bandwidth = draw.choice((0.5, 1, 1.5, 2, 3, 4))
+    each = bits + 8 * size / group
+    words = bandwidth * 1e12 / (billions * 1e9 * each / 8)
+    return Number(
+        f"A language model has {billions} x 10^9 weights of {bits} bits, and {group} neighbours share a scale "
+        f"of {size} bytes. It reads all of them for each word that it writes. The memory delivers {shown(bandwidth)} x "
+        "10^12 bytes a second. How many words a second can it write, at most?",
+        words,
+        "words a second",
+        f"A weight and its share of the scale are {bits} + {8 * size} / {group} = {shown(each)} bits. That makes "
+        f"{shown(billions * each / 8)} x 10^9 bytes a word.",
+        {
+            bandwidth * 1e12 / (billions * 1e9 * bits / 8): "The scales are read, too.",
+            bandwidth * 1e12 / (billions * 1e9 * each): "A byte has 8 bits.",
+            bandwidth * 1e12 / (billions * 1e9 * 2): "That is a model in float16.",
+        },
+        within=0.01,
+        given={"billions": billions, "bits": bits, "group": group, "size": size, "bandwidth": bandwidth},
+    )
+
+
 @question("97_choosing_a_gpu")
 def another_gpu(draw: random.Random) -> Number:
     """How much faster another GPU is."""

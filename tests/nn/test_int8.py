@@ -1,0 +1,85 @@
+"""Networks quantised after their training: the layers, the patches, the scores, and the command."""
+
+import numpy as np
+import pytest
+
+from pmpp import nn
+from pmpp.nn.examples import digits, int8
+from pmpp.nn.examples.networks import LeNet
+from pmpp.nn.tape import Tensor
+from pmpp.runtime import device
+
+F32 = np.float32
+
+
+def untrained(make=digits.Net, seed=3):
+    nn.manual_seed(seed)
+    return make()
+
+
+def test_layers_are_found_in_their_order():
+    found = int8.layers_of(untrained(LeNet))
+    shapes = [(layer.weight.shape, layer.side, layer.padding, layer.relu) for layer in found]
+    assert shapes == [
+        ((6, 25), 5, 2, True),
+        ((16, 150), 5, 0, True),
+        ((120, 400), 0, 0, True),
+        ((84, 120), 0, 0, True),
+        ((10, 84), 0, 0, False),
+    ]
+
+
+@pytest.mark.parametrize("make", [digits.Net, LeNet])
+def test_patches_and_pooling_are_those_of_the_network(make):
+    """In floats the same steps give the scores of the network itself."""
+    net, size = untrained(make), 8 if make is digits.Net else 28
+    x = images = np.random.default_rng(1).standard_normal((3, 1, size, size), dtype=F32)
+    for layer in int8.layers_of(net):
+        rows, places = int8.rows_of(x, layer)
+        y = rows @ layer.weight.T + layer.bias
+        x = int8.images_of(np.maximum(y, 0) if layer.relu else y, layer, places)
+    with nn.no_grad():
+        np.testing.assert_allclose(x, net(Tensor(images)).numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", int8.WAYS)
+def test_scores_in_int8_are_near_those_in_float32(how):
+    net, images = untrained(), digits.datasets()[0].arrays[0][:40]
+    whole, exact = int8.IntegerNet(net, images, how), digits.scores(net, images)
+    error = np.sqrt(np.mean((whole(images) - exact) ** 2)) / np.sqrt(np.mean(exact**2))
+    # Four roundings of 8 bits, each of a thousandth or two of its range; a cut-off range costs more.
+    assert error < (0.03 if how == "range" else 0.1)
+    assert [one.weight.dtype for one in whole.whole] == [np.int8] * 3
+
+
+def test_zero_stays_zero():
+    """The padding of a convolution is the whole number 0, which stands for 0.0."""
+    layer = int8.layers_of(untrained())[0]
+    rows, places = int8.rows_of(np.ones((1, 1, 2, 2), np.int8), layer)
+    assert places == (2, 2)
+    np.testing.assert_array_equal(rows[0].reshape(3, 3), [[0, 0, 0], [0, 1, 1], [0, 1, 1]])
+
+
+def test_bytes_are_those_of_a_byte_a_weight():
+    net = untrained()
+    whole = int8.IntegerNet(net, digits.datasets()[0].arrays[0][:8])
+    weights, channels = 72 + 1152 + 640, 8 + 16 + 10
+    assert whole.nbytes == weights + channels * (4 + 4)
+    assert sum(parameter.detach().numpy().nbytes for parameter in net.parameters()) == 4 * (weights + channels)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"), [("--seeds", "seeds must be at least 1"), ("--epochs", "epochs must be at")]
+)
+def test_nothing_to_train_is_refused(option, said, capsys):
+    with pytest.raises(SystemExit):
+        int8.main([option, "0"])
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.gpu
+def test_little_is_lost():
+    found = int8.main(["--seeds", "2"])
+    assert all(before > 0.95 for before, _ in found)
+    assert np.mean([before - after for before, after in found]) < 0.01
+    assert device.on_gpu()
