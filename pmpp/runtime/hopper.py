@@ -5,9 +5,12 @@ Draft.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import typing
 from collections.abc import Callable
+
+import numpy as np
 
 from pmpp.runtime import device
 
@@ -268,15 +271,15 @@ def numba_intrinsics() -> dict[str, Callable]:
 
 def tensor_map(x: typing.Any, rows: int, columns: int) -> tuple:
     """A description of a matrix for the copy engine, which then copies boxes of ``rows`` x ``columns`` elements."""
-    import ctypes
+    height, width = x.shape
+    if device.backend().name == "simt":
+        from pmpp.simt.machine import engines
 
-    import numpy as np
-
+        return engines.words_of(engines.Map(device.address(x), height, width, rows, columns))
     from pmpp.runtime import array
 
     buffer = (ctypes.c_uint64 * (WORDS + 8))()
     start = -(-ctypes.addressof(buffer) // 64) * 64
-    height, width = x.shape
     code = array.library().cuTensorMapEncodeTiled(
         ctypes.c_void_p(start), 1, 2, ctypes.c_void_p(device.address(x)),
         (ctypes.c_uint64 * 2)(width, height), (ctypes.c_uint64 * 1)(width * 2),
