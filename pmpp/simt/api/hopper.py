@@ -115,7 +115,7 @@ def _plain(name: str, act: Callable) -> Callable:
         if f.m.counts is not None:
             f.m.counts.instruction(call.line, f.mask, BARRIER)
         if name.startswith("wgmma"):
-            _group_of_warps(f, call, f"{name}()")
+            _together(f, call, f"{name}()")
         act(f.m, f.mask)
 
     instruction.counts_itself = True  # type: ignore[attr-defined]
@@ -137,7 +137,7 @@ def _wait(f: Frame, call: Any, n: Value, sums: Any) -> tuple[Value, ...]:
         return sums
     if f.m.counts is not None:
         f.m.counts.instruction(call.line, f.mask, BARRIER)
-    _group_of_warps(f, call, "wgmma_wait()")
+    _together(f, call, "wgmma_wait()")
     return engines.wait(f.m, f.mask, int(n), sums)
 
 
