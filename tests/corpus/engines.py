@@ -211,7 +211,7 @@ def a_tile_is_overwritten_under_a_product(a, b, out, mended):
     if mended:
         sums = wgmma_wait(0, sums)
     cuda.syncthreads()
-    s[cuda.threadIdx.x] = 0  # WITH
+    s[cuda.threadIdx.x] = 0  # BUG
     sums = wgmma_wait(0, sums)
     out[cuda.threadIdx.x] = sums[0]
 

@@ -273,7 +273,7 @@ def _bulk_tile(
         first, tensor, down, along, barrier = (int(v[lane]) for v in values)
         if not 0 <= first < shared.size():
             m.hazard("out_of_bounds", "shared", call.name, call.line, lane,
-                     f"{{who}} copies a tile to {{name}}[{first}], but valid indices are 0 to {shared.size() - 1}")  # fmt: skip
+                     f"{{who}} copies a tile to {{name}}[{first}], but it has {shared.size()} elements")  # fmt: skip
             continue
         engines.copy_tile(
             m, lane, (shared, first + int(shared.offset)), (maps.storage, tensor + int(maps.offset)), (down, along),

@@ -15,7 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt.api import addresses, atomics, bfloat16, cache_hints, float16, hopper, libdevice, matrix, sync, vectors, warp
+from pmpp.simt.api import (
+    addresses,
+    atomics,
+    bfloat16,
+    cache_hints,
+    float16,
+    hopper,
+    libdevice,
+    matrix,
+    sync,
+    vectors,
+    warp,
+)
 from pmpp.simt.machine import memory
 from pmpp.simt.machine.frames import Frame, GridGroup, kind_of
 from pmpp.simt.machine.machine import Machine

@@ -113,8 +113,8 @@ def describe(m: Machine, mask: Mask, array: Array, i: Value, apart: Value, name:
     wrong = wrong if inside is None or inside.bits is None else wrong & inside.bits
     if inside is not None and np.any(wrong):
         raise m.error(
-            f"descriptor: {name}[{int(np.asarray(i).reshape(-1)[0])}] does not begin in the first of 8 rows of "
-            f"{LINE} bytes, at a multiple of {CHUNK} bytes: the pattern of the chunks begins at multiples of {ATOM}", line,
+            f"descriptor: {name}[{int(np.asarray(i).reshape(-1)[0])}] is no chunk in the first of 8 rows: the pattern of "
+            f"the chunks begins at multiples of {ATOM} bytes", line,
         )  # fmt: skip
     all_ = engines(m)
     key = array.storage, name
@@ -166,7 +166,7 @@ def _load(m: Machine, group: Product | tuple, addresses: np.ndarray, number: int
         warp = int(np.argmax(outside.reshape(len(warps), -1).any(axis=1)))
         byte = int(addresses[outside].max())
         m.hazard("out_of_bounds", "shared", name, line, int(warps[warp]) * WARP,
-                 f"{{who}} multiplies a tile of {{name}} that reaches to byte {byte + CHUNK}, but it has {row}")  # fmt: skip
+                 f"{{who}} multiplies a tile that reaches to byte {byte + CHUNK} of {{name}}, which has {row}")  # fmt: skip
         addresses = np.where(outside, 0, addresses)
     blocks = warps // lanes.warps
     raw = storage.values.view(np.uint8)
@@ -174,7 +174,7 @@ def _load(m: Machine, group: Product | tuple, addresses: np.ndarray, number: int
     found = raw[as_intp(blocks)[:, None, None, None], as_intp(places)]
     found[outside] = POISON_BYTE
     if m.checks is not None:
-        (wide, _), = memory.in_words(storage, np.int64(0), CHUNK // storage.values.itemsize)
+        ((wide, _),) = memory.in_words(storage, np.int64(0), CHUNK // storage.values.itemsize)
         words = (addresses // CHUNK).reshape(len(warps), -1)
         m.checks.tiles_read(wide, blocks, words, warps % lanes.warps, name, line)
         all_.reads.append(Reads(warps, groups, wide, words, name, m.place.site or line))
@@ -257,7 +257,9 @@ def wait(m: Machine, mask: Mask, newest: int, sums: tuple) -> tuple[Value, ...]:
     all_, lanes, warps = engines(m), m.batch.lanes, warps_of(mask)
     all_.ready[warps] = False
     if m.checks is not None:
-        all_.reads = [rest for each in all_.reads if (rest := _read_until(m, each, warps, newest)) is not None]
+        mine = np.zeros(lanes.blocks * lanes.warps, np.bool_)
+        mine[warps] = True
+        all_.reads = [rest for each in all_.reads if (rest := _read_until(m, each, mine, newest)) is not None]
     stands_for = ticket(by_warps(m, sums[0])[warps, 0])
     full = None
     for product in np.unique(stands_for[stands_for >= 0]).tolist():
@@ -278,10 +280,10 @@ def wait(m: Machine, mask: Mask, newest: int, sums: tuple) -> tuple[Value, ...]:
     return tuple(np.ascontiguousarray(full[:, :, k]).reshape(lanes.blocks, lanes.width) for k in range(len(sums)))
 
 
-def _read_until(m: Machine, reads: Reads, warps: np.ndarray, newest: int) -> Reads | None:
+def _read_until(m: Machine, reads: Reads, mine: np.ndarray, newest: int) -> Reads | None:
     """Tell of reads that have come to an end with this wait; those that have not."""
     all_, lanes = engines(m), m.batch.lanes
-    over = np.isin(reads.warps, warps) & (reads.group < all_.committed[reads.warps] - newest)
+    over = mine[reads.warps] & (reads.group < all_.committed[reads.warps] - newest)
     if not over.any():
         return reads
     each = reads.warps[over]
@@ -337,8 +339,8 @@ def arrive(m: Machine, mask: Mask, storage: Storage, at: int, size: int, name: s
         row = int(np.argmax(barrier.left < 0))
         lane = int(np.flatnonzero(mask.grid()[row])[-1]) + row * m.batch.lanes.width
         raise m.error(
-            f"{m.named(*m.batch.lanes.threads_at(lane))} arrives at {name}, whose phase takes {int(barrier.count[row])} "
-            "arrivals and has had them", line,
+            f"{m.named(*m.batch.lanes.threads_at(lane))} arrives at {name}, whose phase has had its "
+            f"{int(barrier.count[row])} arrivals", line,
         )  # fmt: skip
     if m.checks is not None:
         m.checks.arrives(mask, key)
@@ -436,7 +438,7 @@ def copy_tile(
     block = lane // m.batch.lanes.width
     byte = begin * itemsize
     size = content.size * 2
-    (wide, _), = memory.in_words(array.storage, np.int64(0), CHUNK // itemsize)
+    ((wide, _),) = memory.in_words(array.storage, np.int64(0), CHUNK // itemsize)
     if byte % ATOM:
         raise m.error(f"bulk_tile: {names[0]}[{begin}] does not begin at a multiple of {ATOM} bytes", line)
     if byte + size > array.storage.values.shape[1] * itemsize:

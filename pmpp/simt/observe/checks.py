@@ -108,6 +108,7 @@ class Sanitizers:
             return False
         cells, me, where = self._touched(mask, storage, at)
         self._check_in_flight(storage, cells, where, name, line, "writes")
+        self._check_products(storage, cells, where, name, line, "writes")
         init = storage.init
         if init is not None:
             init.reshape(-1)[cells] = True
@@ -245,7 +246,12 @@ class Sanitizers:
         where = np.repeat(lane, cells.size // lane.size)
         me = self._m.batch.lanes.threads(where)
         self._check_in_flight(storage, cells, where, name, line, "multiplies")
+        known = storage.cells
+        if known.products is None:
+            known.products, known.reader = (np.zeros(known.nbytes // known.unit, np.int64) for _ in range(2))
+        np.add.at(known.products, as_intp(cells), -1 if again else 1)
         if not again:
+            known.reader[cells] = me | np.int64(self._m.place.site or line) << 32
             self._check_init(storage, cells, where, name, line)
             found = self._unfenced(storage).take(as_intp(cells))
             if any_of(found != 0):
@@ -258,6 +264,23 @@ class Sanitizers:
                 )  # fmt: skip
         self._read(storage, cells, me, where, name, line)
 
+    def _check_products(
+        self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int, verb: str
+    ) -> None:
+        known = storage.cells
+        if known.products is None:
+            return
+        found = known.products.take(as_intp(cells)) > 0
+        if any_of(found):
+            first = int(np.argmax(found))
+            stamp = int(known.reader[cells[first]])
+            self._m.hazard(
+                "race", storage.space, name, line, int(where[first]),
+                f"{{who}} {verb} an element of {{name}} that a product of "
+                f"{self._m.other_thread(stamp & 0xFFFFFFFF)} on line {stamp >> 32} may still read: its warp has not "
+                "waited for it with wgmma_wait",
+            )  # fmt: skip
+
     def tile_begins(
         self, storage: Storage, block: int, at: np.ndarray, lane: int, name: str, line: int, key: tuple
     ) -> None:
@@ -266,6 +289,7 @@ class Sanitizers:
         where = np.full(cells.size, lane, np.int64)
         me = self._m.batch.lanes.threads(where)
         self._check_in_flight(storage, cells, where, name, line, "copies to")
+        self._check_products(storage, cells, where, name, line, "copies to")
         init, clock = storage.init, self._clock
         if init is not None:
             init.reshape(-1)[cells] = True
@@ -434,10 +458,11 @@ class Sanitizers:
         known.one_row = False
         if known.init is not None:
             known.init = np.repeat(known.init, blocks, axis=0)
-        if known.in_flight is not None:
-            known.in_flight = _rows(known.in_flight, blocks, self._m.batch.lanes.root.width)
-        if known.unfenced is not None:
-            known.unfenced = _rows(known.unfenced, blocks, self._m.batch.lanes.root.width)
+        for name in ("in_flight", "reader", "unfenced"):
+            kept = getattr(known, name)
+            if kept is not None:
+                setattr(known, name, _rows(kept, blocks, self._m.batch.lanes.root.width))
+        known.products = None if known.products is None else np.tile(known.products, blocks)
         shadow.repeat(blocks, self._m.batch.lanes.root.width)
 
     def _shadow(self, storage: Storage) -> Shadow:
