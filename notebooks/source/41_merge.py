@@ -587,4 +587,4 @@ assert check("merge/ranks", ranks_answer)
 # *Descending.* Merge the negated numbers, `~x` for whole ones, as -x of the smallest int32 is no int32. Equal elements
 # keep their order then. Or merge both vectors turned around, `b` first, and turn the result around.
 #
-# Go on with [chapter 46](46_pooling_and_activations.ipynb), the first on the layers of neural networks.
+# Go on with [chapter 43](43_warpgroups.ipynb): products on the tensor cores of Hopper.

@@ -113,8 +113,8 @@ def describe(m: Machine, mask: Mask, array: Array, i: Value, apart: Value, name:
     wrong = wrong if inside is None or inside.bits is None else wrong & inside.bits
     if inside is not None and np.any(wrong):
         raise m.error(
-            f"descriptor: {name}[{int(np.asarray(i).reshape(-1)[0])}] is no chunk in the first of 8 rows: the pattern of "
-            f"the chunks begins at multiples of {ATOM} bytes", line,
+            f"descriptor: {name}[{int(np.asarray(i).reshape(-1)[0])}] is no chunk in the first of 8 rows: the pattern "
+            f"of the chunks begins at multiples of {ATOM} bytes", line,
         )  # fmt: skip
     all_ = engines(m)
     key = array.storage, name
@@ -166,7 +166,7 @@ def _load(m: Machine, group: Product | tuple, addresses: np.ndarray, number: int
         warp = int(np.argmax(outside.reshape(len(warps), -1).any(axis=1)))
         byte = int(addresses[outside].max())
         m.hazard("out_of_bounds", "shared", name, line, int(warps[warp]) * WARP,
-                 f"{{who}} multiplies a tile that reaches to byte {byte + CHUNK} of {{name}}, which has {row}")  # fmt: skip
+                 f"{{who}} multiplies a tile up to byte {byte + CHUNK} of {{name}}, which has {row}")  # fmt: skip
         addresses = np.where(outside, 0, addresses)
     blocks = warps // lanes.warps
     raw = storage.values.view(np.uint8)
