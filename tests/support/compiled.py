@@ -136,6 +136,8 @@ def _said(thing, seen):
         return f"{thing.dtype} {thing.shape} {thing.tobytes()!r}"
     if isinstance(thing, tuple):
         return f"{type(thing).__name__}({', '.join(_said(item, seen) for item in thing)})"
+    if type(thing).__name__ == "DeviceName":
+        return f"cuda.{thing._path}"
     if isinstance(thing, type) or callable(thing):
         return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', type(thing).__name__)}"
     return f"{type(thing).__name__} {thing!r}"

@@ -104,8 +104,8 @@ def refuse_ticket(f: Frame, value: Value, name: str, line: int) -> None:
     waiting = waiting if f.mask.bits is None else waiting & f.mask.bits
     if np.any(waiting):
         f.m.hazard("race", "register", name, line, lane_of(f.m.batch.lanes, np.asarray(waiting)),
-                   "{who} reads a sum of {name} whose product is under way: wgmma_wait gives the sums of what was "
-                   "committed before")  # fmt: skip
+                   "{who} reads {name} while its product is under way: wgmma_wait gives the sums of what was committed "
+                   "before")  # fmt: skip
 
 
 def _plain(name: str, act: Callable) -> Callable:
