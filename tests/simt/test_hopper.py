@@ -139,7 +139,7 @@ def test_whose_mbarrier_says_nothing_of_another_thread_is_a_race():
         if t < 2:
             mbarrier_init(bars, t, 1)
         cuda.syncthreads()
-        if t == 0 or t == 32:
+        if t in (0, 32):
             value[t // 32] = t
             mbarrier_arrive(bars, t // 32)
         elif t == 64:

@@ -21,7 +21,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.kernels.matmul import tensor_cores
-from pmpp.kernels.matmul.tensor_cores import CHUNK, GROUP, copy_kernel, cost, in_chunks, order_of_tiles, reference
+from pmpp.kernels.matmul.tensor_cores import CHUNK, GROUP, copy_kernel, in_chunks, order_of_tiles
 from pmpp.kernels.matmul.tensor_cores import store_fragment as store_four
 from pmpp.runtime import device
 from pmpp.runtime.hopper import (
@@ -42,14 +42,14 @@ from pmpp.runtime.hopper import (
 from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.rung import Problem, rung
 
-__all__ = ["LADDER", "arguments", "cost", "inputs", "reference", "tolerance"]
-
 f0 = np.float32(0)
 RESULT = np.float32  # the dtype of what the rungs return
 CAPABILITY = (9, 0)  # of the only GPUs that have wgmma
 
 
 # --------------------------------------------------------------------------------------------------------- definition
+
+reference = tensor_cores.reference
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -70,6 +70,9 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     non_finite = a.copy()
     non_finite[3, 4], non_finite[7, 0], non_finite[9, -1] = np.nan, np.inf, -np.inf
     return pairs | {"non-finite": (non_finite, b)}
+
+
+cost = tensor_cores.cost
 
 
 def tolerance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -495,7 +498,7 @@ def specialised(p):
 TILES = (TILE, Tile(128, 128, 6), Tile(64, 128, 6))
 
 
-@rung(specialised_kernel, copy_kernel, tensor_cores.pipelined_kernel)
+@rung(specialised_kernel, copy_kernel)
 def persistent(p):
     """As many blocks as there are multiprocessors compute all tiles: the copies for a tile begin during the one before.
 

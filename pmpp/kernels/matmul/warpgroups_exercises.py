@@ -93,14 +93,17 @@ PHASES = Exercise(
 # ------------------------------------------------------------------------------------------------- warpgroups/panels
 
 
-def _panels(b: np.ndarray, *, swizzled: bool = True, panels: bool = True, column: bool = False) -> np.ndarray:
+def _panels(
+    b: np.ndarray, *, swizzled: bool = True, panels: bool = True, column: bool = False, inside: bool = False
+) -> np.ndarray:
     rows, columns = b.shape
     row, at = np.ogrid[:rows, :columns]
     panel, within = (at // WIDE, at % WIDE) if panels else (0 * at, at)
-    chunk = within // 8 ^ ((at if column else row) % 8 if swizzled else 0)
+    moved = (at if column else row) % 8 if swizzled else 0
+    chunk, rest = (within // 8, at % 8 ^ moved) if inside else (within // 8 ^ moved, at % 8)
     width = WIDE if panels else columns
     out = np.full(b.size, np.nan, np.float32)
-    out[(panel * rows * WIDE + row * width + chunk * 8 + at % 8).reshape(-1)] = b.reshape(-1)
+    out[(panel * rows * WIDE + row * width + chunk * 8 + rest).reshape(-1)] = b.reshape(-1)
     return out
 
 
@@ -108,7 +111,7 @@ def _panels_cases(rng: np.random.Generator) -> list[Case]:
     def case(rows: int, columns: int) -> Case:
         b = (rng.permutation(rows * columns) + 1).astype(np.float32).reshape(rows, columns)
         out = unwritten(b.size, np.float32)
-        return Case(f"{rows} x {columns}", (b, out), 2, THREADS, {1: _panels(b)})
+        return Case(f"{rows} x {columns}", (b, out), blocks(b.size, 8 * THREADS), THREADS, {1: _panels(b)})
 
     return [case(*one) for one in ((64, 128), (16, 64), (8, 256), (24, 192))]
 
@@ -148,6 +151,11 @@ PANELS = Exercise(
             "by the column",
             "the exclusive or is one with the column: with the number of the row the rows of a chunk meet all banks",
             lambda b, out: {1: _panels(b, column=True)},
+        ),
+        Trap(
+            "inside of chunks",
+            "elements have moved inside of their chunk: whole chunks are to move",
+            lambda b, out: {1: _panels(b, inside=True)},
         ),
         Trap(
             "whole rows",

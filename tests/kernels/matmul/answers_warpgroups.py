@@ -102,13 +102,14 @@ wrong(PHASES, "missing guard")(phases_with("phases_without_guard", guard=False))
 
 @right(PANELS)
 @cuda.jit
-def panels_by_rows(b, out):
-    thread = cuda.grid(1)
-    if thread < b.shape[0]:
-        for column in range(b.shape[1]):
-            panel, within = column // 64, column % 64
-            place = within // 8 ^ thread & 7
-            out[(panel * b.shape[0] + thread) * 64 + place * 8 + within % 8] = b[thread, column]
+def panels_while_some_are_left(b, out):
+    i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    while i < b.size:
+        row, column = i // b.shape[1], i % b.shape[1]
+        panel, within = column // 64, column % 64
+        place = within // 8 ^ row & 7
+        out[(panel * b.shape[0] + row) * 64 + place * 8 + within % 8] = b[row, column]
+        i += cuda.blockDim.x * cuda.gridDim.x
 
 
 @right(PANELS)
@@ -149,17 +150,19 @@ def panels_panel_by_panel(b, out):
             out[panel * b.shape[0] * 64 + row * 64 + (column ^ row % 8 * 8)] = b[row, panel * 64 + column]
 
 
-def panels_with(name, *, swizzled=True, by_column=False, panels=True, strides=True):
+def panels_with(name, *, swizzled=True, by_column=False, inside=False, panels=True, strides=True):
     @cuda.jit
     def kernel(b, out):
         rows, width = b.shape[0], 64 if panels else b.shape[1]
         for i in range(cuda.grid(1), b.size, cuda.gridsize(1) if strides else b.size):
             row, column = i // b.shape[1], i % b.shape[1]
-            chunk = column % width // 8
-            if swizzled:
+            chunk, rest = column % width // 8, column % 8
+            if inside:
+                rest ^= row % 8
+            elif swizzled:
                 chunk ^= (column if by_column else row) % 8
             panel = column // 64 * rows * 64 if panels else 0
-            out[panel + row * width + chunk * 8 + column % 8] = b[row, column]
+            out[panel + row * width + chunk * 8 + rest] = b[row, column]
 
     return named(name, kernel)
 
@@ -167,4 +170,5 @@ def panels_with(name, *, swizzled=True, by_column=False, panels=True, strides=Tr
 wrong(PANELS, "straight")(panels_with("chunks_that_stay", swizzled=False))
 wrong(PANELS, "by the column")(panels_with("chunks_by_the_column", by_column=True))
 wrong(PANELS, "whole rows")(panels_with("rows_in_one_piece", panels=False, swizzled=False))
-wrong(PANELS, "not written")(panels_with("the_first_elements_only", strides=False))
+wrong(PANELS, "inside of chunks")(panels_with("elements_that_move", inside=True))
+wrong(PANELS, "output not written")(panels_with("the_first_elements_only", strides=False))
