@@ -496,13 +496,14 @@ def specialised(p):
 # ----------------------------------------------------------------------------------------------- as many blocks as SMs
 
 TILES = (TILE, Tile(128, 128, 6), Tile(64, 128, 6))
+FETCH = 32  # fits what an H100 takes for products of 1024 to 4096 with each of these tiles, to a tenth
 
 
 @rung(specialised_kernel, copy_kernel)
 def persistent(p):
     """As many blocks as there are multiprocessors compute all tiles: the copies for a tile begin during the one before.
 
-    Where tiles of 128 x 256 would be too few for the GPU, they are smaller.
+    Where tiles of 128 x 256 would be too few for the GPU, or leave much of it idle at the end, they are smaller.
     Source: CUTLASS, "Efficient GEMM in CUDA", on persistent kernels.
     """
     multiprocessors = device.limits()["multiprocessors"]
@@ -512,13 +513,19 @@ def persistent(p):
 
 @functools.lru_cache(4096)
 def tile_for(m: int, n: int, multiprocessors: int) -> Tile:
-    """The largest tile of which there are enough for all multiprocessors, or else the smallest.
+    """The tile with which a product takes the least time: so many rounds, in each of which a block computes a tile.
+
+    To fetch a row of A or a column of B takes as long as `FETCH` sums.
 
     >>> str(tile_for(4096, 4096, multiprocessors=132)), str(tile_for(100, 200, multiprocessors=132))
     ('128 x 256 x 64, 4 stages', '64 x 128 x 64, 6 stages')
     """
-    enough = (tile for tile in TILES if blocks(m, tile.m) * blocks(n, tile.n) >= multiprocessors)
-    return next(enough, TILES[-1])
+
+    def time(tile: Tile) -> int:
+        rounds = blocks(blocks(m, tile.m) * blocks(n, tile.n), multiprocessors)
+        return rounds * (tile.m * tile.n + FETCH * (tile.m + tile.n))
+
+    return min(TILES, key=time)
 
 
 LADDER = (warpgroup, in_flight, bulk, specialised, persistent)

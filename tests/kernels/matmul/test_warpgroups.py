@@ -163,7 +163,8 @@ def test_every_tile_fits_a_block():
 
 def test_the_choice_follows_the_shape():
     assert room.tile_for(4096, 4096, 132) == room.TILES[0]
-    assert room.tile_for(2048, 1024, 100) == room.TILES[1]
+    assert room.tile_for(2048, 2048, 132) == room.TILES[0]  # 128 tiles: one round
+    assert room.tile_for(1408, 1408, 132) == room.TILES[1]
     assert room.tile_for(1, 1, 132) == room.TILES[-1]
 
 
