@@ -59,10 +59,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     def pair(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         return rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
 
-    shapes = {"one": (1, 1, 1), "row times column": (1, 1, 45), "column times row": (19, 21, 1)}
-    shapes |= {"no depth": (5, 7, 0), "no rows": (0, 4, 3), "no columns": (4, 0, 3)}
-    shapes |= {"a row of a swizzle": (8, 64, 64), "a chunk more": (72, 72, 72), "rows of odd length": (9, 11, 37)}
-    shapes |= {"a panel and some": (16, 80, DEPTH + 16)}
+    shapes = {"one": (1, 1, 1), "column times row": (19, 21, 1), "rows of odd length": (9, 11, 37)}
+    shapes |= {"no depth": (5, 7, 0), "no rows": (0, 4, 3), "no columns": (4, 0, 3), "a chunk more": (72, 72, 72)}
     pairs = {name: pair(*shape) for name, shape in shapes.items()}
     a, b = pair(18, 24, 16)
     pairs["cancellation"] = np.hstack([a, -a]), np.vstack([b, b])

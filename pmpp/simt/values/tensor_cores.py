@@ -183,7 +183,14 @@ def multiply_tiles(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder
     kind = TILES[name]
     with np.errstate(all="ignore"):
         rows, columns = (_of_bits(kind, x) for x in (a, b))
-        return _add(rows[:, None, :], columns.T[None, :, :], c, LEAST[kind], adder.fraction)
+        if not all(np.isfinite(x).all() for x in (rows, columns, c)):
+            return _add(rows[:, None, :], columns.T[None, :, :], c, LEAST[kind], adder.fraction)
+        # Tiles reach beyond the edges of small matrices. Where a row or a column is 0, the sum stays as it is.
+        some = np.ix_((rows != 0).any(axis=1), (columns != 0).any(axis=0))
+        down, along = rows[some[0][:, 0]], columns[:, some[1][0]]
+        total = c + np.float32(0)
+        total[some] = _add(down[:, None, :], along.T[None, :, :], c[some], LEAST[kind], adder.fraction)
+        return total
 
 
 def _of_bits(kind: str, x: np.ndarray) -> np.ndarray:
