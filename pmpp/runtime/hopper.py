@@ -16,6 +16,7 @@ or 256. Both lie in shared memory; a warp has 16 rows of the sums in registers::
 - ``wgmma_fence()`` comes before the first product, and after each time that a thread has used or changed the sums.
 - ``wgmma_commit()`` makes a group of the products since the last one. ``wgmma_wait(n, sums)`` waits until all groups of
   the warp are done but the newest n, a literal from 0 to 7, and returns the sums. Until then the operands must stay.
+  Where a warp has several sums under way, each goes through a wait of its own.
 - ``copies_visible()``: what this thread has stored or copied into shared memory is there for products that come after
   the next barrier. Bulk copies need no such fence.
 - ``descriptor(shared, i, apart)`` says where an operand begins, as a uint64. Rows of 64 numbers (128 bytes) follow each

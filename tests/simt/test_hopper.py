@@ -10,6 +10,7 @@ from pmpp import simt
 from pmpp.runtime import device
 from pmpp.runtime.hopper import (
     bulk_tile,
+    copies_visible,
     descriptor,
     expect_bytes,
     mbarrier_arrive,
@@ -149,6 +150,36 @@ def test_whose_mbarrier_says_nothing_of_another_thread_is_a_race():
     for right in (True, False):
         report = simt.profile(cuda.jit(other), 1, 96, (np.zeros(1, np.int32), right), level="check", collect=True)
         assert [hazard.kind for hazard in report.hazards] == ([] if right else ["race"])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_two_sums_are_under_way(level):
+    def squares(x, out, both):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        for i in range(cuda.threadIdx.x, 4096, 128):
+            at = i // 64 * 64 + (i % 64 ^ i // 64 % 8 * 8)
+            tile[at], tile[4096 + at] = x[i], x[i]
+        copies_visible()
+        cuda.syncthreads()
+        wgmma_fence()
+        one = wgmma_f16(descriptor(tile, 0, 0), descriptor(tile, 4096, 4096), NOTHING)
+        two = wgmma_f16(descriptor(tile, 0, 0), descriptor(tile, 4096, 4096), NOTHING)
+        two = wgmma_f16(descriptor(tile, 0, 0), descriptor(tile, 4096, 4096), two)
+        wgmma_commit()
+        one = wgmma_wait(0, one)
+        if both:
+            two = wgmma_wait(0, two)
+        out[cuda.threadIdx.x, 0], out[cuda.threadIdx.x, 1] = one[1], two[1]
+
+    x, out = np.arange(4096) % 5, np.zeros((128, 2), np.float32)
+    given = x.astype(np.float16).view(np.uint16)
+    for both in (True, False):
+        report = simt.profile(cuda.jit(squares), 1, 128, (given, out, both), level=level, collect=True)
+        assert {hazard.variable for hazard in report.hazards} == ({"two"} if level == "check" and not both else set())
+        exact = x.reshape(64, 64)[:, :16].astype(float) @ x.reshape(64, 64)[:16]
+        np.testing.assert_array_equal(out[:32, 0], exact[np.arange(32) // 4, np.arange(32) % 4 * 2 + 1])
+        if both:
+            np.testing.assert_array_equal(out[:, 1], 2 * out[:, 0])
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------

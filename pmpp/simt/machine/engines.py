@@ -76,6 +76,7 @@ class Engines:
         warps = lanes.blocks * lanes.warps
         self.ready = np.zeros(warps, np.bool_)  # has passed a wgmma_fence since it last waited
         self.committed = np.zeros(warps, np.int64)  # groups of products
+        self.busy = np.zeros(warps, np.int64)  # how many sums of a warp are under way
         self.products: dict[int, Product] = {}
         self.reads: list[Reads] = []
         self.made = 0  # products so far
@@ -224,6 +225,7 @@ def multiply(
         sums[k] = tensor_cores.multiply_tiles(kind, left[k], right[k], sums[k])
     number = all_.made = (all_.made + 1) % TICKETS
     all_.products[number] = Product(warps, sums, group)
+    all_.busy[warps] += numbers
     _forget(all_)
     shown = np.full((lanes.blocks, lanes.width), _TICKET | np.uint32(number), np.uint32).view(np.float32)
     return (shown,) * len(c)
@@ -275,6 +277,7 @@ def wait(m: Machine, mask: Mask, newest: int, sums: tuple) -> tuple[Value, ...]:
                     others = np.setdiff1d(np.arange(len(full)), warps[stands_for >= 0])
                     full[others] = _registers(m, sums, others)
             full[found.warps[done]] = tensor_cores.registers_of(found.sums[done])
+            all_.busy[found.warps[done]] -= 1
     if full is None:
         return sums
     return tuple(np.ascontiguousarray(full[:, :, k]).reshape(lanes.blocks, lanes.width) for k in range(len(sums)))
