@@ -58,7 +58,7 @@ FORMATS: dict[type, str] = {
 COMPLEX = {complex: "d", np.complex64: "f4x", np.complex128: "d"}  # of each part
 
 KEPT = 256  # configurations and plans that a kernel keeps; then it begins anew
-STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory that need no permission of the driver
+STATIC_LIMIT = 48 * 1024  # bytes of shared memory, static and dynamic, that need no permission of the driver
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 NUMBA = object()  # in the place of a plan: a launch of such arguments is Numba's
 
@@ -112,7 +112,7 @@ class Plan:
         self.cooperative = kernel.cooperative
         library = array.library()
         self.call = library.cuLaunchCooperativeKernel if self.cooperative else library.cuLaunchKernelEx
-        self.shared = STATIC_LIMIT
+        self.shared = STATIC_LIMIT - kernel.shared_mem_per_block  # what its own arrays leave
 
     def launch(self, where: Launch, values: list) -> bool:
         """Whether the driver took it; False also for an int beyond 64 bits."""
@@ -177,9 +177,10 @@ class Launch(_LaunchConfiguration):
 
     def by_numba(self, args: tuple) -> None:
         """Numba's own launch, which also says what is wrong."""
-        if self.sharedmem > STATIC_LIMIT:
+        if self.sharedmem:
             kernel = self.dispatcher.compile(tuple(self.dispatcher.typeof_pyval(arg) for arg in args))
-            allow_shared(kernel, self.sharedmem)
+            if self.sharedmem + kernel.shared_mem_per_block > STATIC_LIMIT:
+                allow_shared(kernel, self.sharedmem)
         super().__call__(*args)
 
     def first(self, args: tuple, key: tuple) -> None:

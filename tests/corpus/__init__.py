@@ -42,6 +42,7 @@ SUBJECTS = {
     "members": "member masks that are computed",
     "endings": "threads that have ended, lanes that stay away",
     "copies": "asynchronous copies, tensor cores",
+    "engines": "products of warpgroups, bulk copies, mbarriers",
 }
 
 PAIRS: list[Pair] = []

@@ -36,7 +36,7 @@ TOOLS = {
     "synccheck": [],
 }
 #: Subjects whose pairs no GPU has run yet.
-WAITING = {"signals", "looks", "members", "endings", "layouts", "programs", "launches", "locks", "copies"}
+WAITING = {"signals", "looks", "members", "endings", "layouts", "programs", "launches", "locks", "copies", "engines"}
 PATIENCE = 30  # seconds without a kernel's end before a process is given up
 
 

@@ -200,6 +200,17 @@ def operations_a_byte_of_a_tile(m, n, depth):
     return sum(2 for _ in np.ndindex(m, n)) * depth / (a.nbytes + b.nbytes)
 
 
+def stages_without_a_gap(products, latency):
+    def gaps(stages, steps=200):
+        ends = []  # of the products of each step
+        for step in range(steps):
+            arrived = (ends[step - stages] if step >= stages else 0) + latency
+            ends.append(max(arrived, ends[-1] if ends else 0) + products)
+        return ends[-1] - ends[steps // 2] > products * (steps - 1 - steps // 2)
+
+    return next(stages for stages in itertools.count(1) if not gaps(stages))
+
+
 def least_time_of_a_transpose(side, size, bandwidth):
     return transpose.cost(side, side, size).bytes / bandwidth / 1e6
 

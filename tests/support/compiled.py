@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 
 from pmpp import simt
-from pmpp.runtime import addresses, bfloat16, device, matrix, vector
+from pmpp.runtime import addresses, bfloat16, device, hopper, matrix, vector
 
 CACHE = Path(__file__).parents[2] / ".pytest_cache" / "ptx"
 
@@ -94,7 +94,8 @@ def digest(kernel, signature, cc, options):
 @functools.cache
 def _digest_of_the_toolchain():
     """Of what stands between a kernel and Numba: the intrinsics, and the translation in this file."""
-    files = [vector.__file__, addresses.__file__, matrix.__file__, bfloat16.__file__, __file__]
+    modules = (vector, addresses, matrix, bfloat16, hopper)
+    files = [*(module.__file__ for module in modules), __file__]
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
@@ -137,6 +138,8 @@ def _said(thing, seen):
         return f"{thing.dtype} {thing.shape} {thing.tobytes()!r}"
     if isinstance(thing, tuple):
         return f"{type(thing).__name__}({', '.join(_said(item, seen) for item in thing)})"
+    if type(thing).__name__ == "DeviceName":
+        return f"cuda.{thing._path}"
     if isinstance(thing, type) or callable(thing):
         return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', type(thing).__name__)}"
     return f"{type(thing).__name__} {thing!r}"
@@ -218,6 +221,8 @@ def _thing_for_numba(thing, made):
         return addresses.numba_intrinsics()[name]
     if name in matrix.NAMES:
         return matrix.numba_intrinsics()[name]
+    if name in hopper.NAMES:
+        return hopper.numba_intrinsics()[name]
     if type(thing).__name__ == "DeviceName":
         return functools.reduce(getattr, thing._path.split("."), cuda)
     if hasattr(thing, "py_func"):

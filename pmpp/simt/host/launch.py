@@ -28,11 +28,11 @@ from pmpp.simt.host.context import Transfer
 from pmpp.simt.host.depth import deep_calls
 from pmpp.simt.host.report import Report
 from pmpp.simt.machine.frames import Frame
-from pmpp.simt.machine.gpus import MAX_THREADS, SHARED_LIMIT
+from pmpp.simt.machine.gpus import DYNAMIC_LIMIT, MAX_THREADS
 from pmpp.simt.machine.lanes import Mask
 from pmpp.simt.machine.machine import HAZARDS, LEVELS, Launch, Machine
 from pmpp.simt.machine.memory import Array
-from pmpp.simt.machine.scheduler import Waiting, checked, grains, run_by_turns, run_lockstep
+from pmpp.simt.machine.scheduler import Waiting, checked, grains, hands_over, run_by_turns, run_lockstep
 from pmpp.simt.machine.storage import Storage, poison
 from pmpp.simt.machine.turns import Waits
 from pmpp.simt.observe.checks import Sanitizers
@@ -43,6 +43,11 @@ from pmpp.simt.values.errors import ArgumentError, LaunchError
 
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
+
+#: Names of `cuda` that order some threads of a block and not the others.
+ORDERING = (
+    "threadfence", "threadfence_block", "threadfence_system", "syncwarp(mask)", "mbarrier_arrive", "mbarrier_wait",
+)  # fmt: skip
 
 #: Where a report is wanted, only what makes the rest meaningless stops the kernel.
 _FATAL = frozenset({"out_of_bounds"})
@@ -80,10 +85,8 @@ def configure(grid: Any, block: Any, sharedmem: Any = 0) -> tuple[tuple, tuple, 
         raise LaunchError(f"the block has {threads} threads; a block has at most {MAX_THREADS}")
     if isinstance(sharedmem, bool) or not isinstance(sharedmem, (int, np.integer)) or sharedmem < 0:
         raise LaunchError(f"sharedmem is {sharedmem!r}; it must be a number of bytes, 0 or more")
-    if sharedmem > SHARED_LIMIT:
-        raise LaunchError(
-            f"sharedmem is {sharedmem:,} bytes; a block has {SHARED_LIMIT:,} unless the kernel opts in to more"
-        )
+    if sharedmem > DYNAMIC_LIMIT:
+        raise LaunchError(f"sharedmem is {sharedmem:,} bytes; a block has {DYNAMIC_LIMIT:,} at most")
     return grid, block, int(sharedmem)
 
 
@@ -262,14 +265,15 @@ def launch(
     function = compile_function(py_func)
     arguments = _Arguments(function, args, signatures)
     uses, waits, local_bytes = function.facts
-    again = name == "auto" and waits
+    again = name == "auto" and waits and not hands_over(uses)
     kept = arguments.contents() if again else None
-    attempts = grains(name, uses) if again or name != "auto" else ("lockstep",)
+    attempts = grains(name, uses) if again or name != "auto" or hands_over(uses) else ("lockstep",)
     told = Launch(
         function.name, function.file, function.source_file, grid, block, level, raises, sharedmem,
         cooperative=not uses.isdisjoint(("this_grid", "cg.this_grid")),
         local_bytes=local_bytes,
-        orders_some=not uses.isdisjoint(("threadfence", "threadfence_block", "threadfence_system", "syncwarp(mask)")),
+        orders_some=not uses.isdisjoint(ORDERING),
+        multiplies_tiles=any(used.startswith("wgmma") for used in uses),
         arguments=arguments.values,
         capture=functools.partial(arguments.capture, kept),
         at=functools.partial(arguments.at, kept),

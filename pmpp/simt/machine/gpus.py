@@ -31,6 +31,9 @@ MAX_THREADS = 1024
 #: Shared memory that a block gets without asking for more, in bytes, on every GPU so far.
 SHARED_LIMIT = 48 * KIB
 
+#: Dynamic shared memory that a block can be given at a launch, on an H200: `pmpp.runtime.launcher` asks for it.
+DYNAMIC_LIMIT = 227 * KIB
+
 
 @dataclass(frozen=True)
 class Architecture:

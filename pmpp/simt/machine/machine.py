@@ -105,7 +105,8 @@ class Launch:
     dynamic_shared  bytes of shared memory that the launch gives each block
     cooperative     whether the kernel waits for the whole grid
     local_bytes     of local arrays that each thread has, as far as they are known before it runs
-    orders_some     whether it has a fence or a `syncwarp` with a mask, which order some threads of a warp or block
+    orders_some     whether it has a fence, an mbarrier or a `syncwarp` with a mask, which order some threads of a block
+    multiplies_tiles  whether it has products of tiles in shared memory, which see only what a fence has shown them
     arguments       of the kernel, by name
     schedule        "lockstep", or who takes turns: "blocks", "warps", "lanes", "shuffled, seed 0"
     can_begin_again whether another schedule can be tried if threads turn out to wait for one another
@@ -126,6 +127,7 @@ class Launch:
     cooperative: bool = False
     local_bytes: int = 0
     orders_some: bool = False
+    multiplies_tiles: bool = False
     arguments: Mapping[str, object] = field(default_factory=dict)
     schedule: str = "lockstep"
     can_begin_again: bool = False
@@ -155,7 +157,7 @@ class Launch:
 class Batch:
     """Blocks that are under way together, and what they have in common until they end."""
 
-    __slots__ = ("barrier_known", "copies", "exited", "lanes", "members_known", "shared", "shared_bytes")
+    __slots__ = ("barrier_known", "copies", "engines", "exited", "lanes", "members_known", "shared", "shared_bytes")
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
@@ -165,6 +167,7 @@ class Batch:
         self.shared: dict[object, Any] = {}  # arrays in shared memory, by call site
         self.shared_bytes = 0
         self.copies: Any = None  # asynchronous copies under way, once there was one (copies.py)
+        self.engines: Any = None  # products and bulk copies under way, likewise (engines.py)
 
 
 #: What names are made of.

@@ -54,6 +54,9 @@ class Counts(Protocol):
     def tensor(self, line: int, mask: Mask, operations: int) -> None:
         """One instruction of a tensor core that is so many operations a warp."""
 
+    def bulk(self, line: int, mask: Mask, sectors: np.ndarray, size: int, storage: Storage, name: str) -> None:
+        """One thread's copy of a tile out of these sectors of global memory, `size` bytes with what lies outside."""
+
     def atomic(self, line: int, at: Value, positions: np.ndarray, mask: Mask, storage: Storage, name: str) -> None:
         """One atomic: the element of each lane, and the active lanes' positions in the flattened storage."""
 
@@ -99,6 +102,32 @@ class Checks(Protocol):
 
     def copy_lands(self, mask: Mask, storage: Storage, at: Value, line: int) -> None:
         """It has arrived, as a store of the thread that has waited for it."""
+
+    def tiles_read(
+        self, storage: Storage, blocks: np.ndarray, at: np.ndarray, warps: np.ndarray, name: str, line: int,
+        *, again: bool = False,
+    ) -> None:  # fmt: skip
+        """Warps multiply tiles in shared memory: a row of positions for each; `again`: they have waited for it now."""
+
+    def tile_begins(
+        self, storage: Storage, block: int, at: np.ndarray, lane: int, name: str, line: int, key: tuple
+    ) -> None:
+        """A thread's bulk copy to these positions is under way, which an mbarrier counts."""
+
+    def tile_lands(self, storage: Storage, block: int, at: np.ndarray) -> None:
+        """It has arrived."""
+
+    def shows(self, mask: Mask) -> None:
+        """What these lanes have written is there for products and bulk copies."""
+
+    def arrives(self, mask: Mask, key: tuple) -> None:
+        """Lanes have arrived at an mbarrier."""
+
+    def completes(self, blocks: np.ndarray, key: tuple) -> None:
+        """A phase of an mbarrier of these blocks has ended."""
+
+    def has_waited(self, mask: Mask, key: tuple) -> None:
+        """Lanes have seen that it ended."""
 
     def batch_begins(self) -> None:
         """Other blocks are under way."""

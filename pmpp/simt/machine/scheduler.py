@@ -48,6 +48,7 @@ WINDOW = 8
 
 _WARP_OPERATIONS = (
     "shfl", "vote", "all_sync", "any_sync", "eq_sync", "ballot", "match", "syncwarp", "activemask", "mma_", "ldmatrix",
+    "wgmma_", "mbarrier_",
 )  # fmt: skip
 
 #: Idle rounds of a loop after which the next fiber gets the turn.
@@ -92,7 +93,14 @@ def grains(name: str, uses: set[str]) -> tuple[str, ...]:
     """The schedules to try, in order, for a kernel that uses these names of `cuda`."""
     if name != "auto":
         return (name,)
+    if hands_over(uses):
+        return ("warps",)
     return ("lockstep", "blocks", "warps") if together(uses) else ("lockstep", "blocks", "warps", "lanes")
+
+
+def hands_over(uses: set[str]) -> bool:
+    """Whether some warps of a block wait for others, by mbarriers: in lockstep they would wait for ever."""
+    return "mbarrier_wait" in uses
 
 
 def together(uses: set[str]) -> bool:

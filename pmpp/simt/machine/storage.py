@@ -28,13 +28,18 @@ class Cells:
     A cell is `unit` bytes, an element of the smallest type through which the allocation is seen.
     """
 
-    __slots__ = ("__weakref__", "everywhere", "in_flight", "init", "nbytes", "one_row", "unit")
+    __slots__ = (
+        "__weakref__", "everywhere", "in_flight", "init", "nbytes", "one_row", "products", "reader", "unfenced", "unit",
+    )  # fmt: skip
 
     def __init__(self, unit: int, init: np.ndarray | None, nbytes: int, *, one_row: bool = False) -> None:
         self.unit, self.init, self.nbytes = unit, init, nbytes
         self.everywhere: set[int] = set()  # local memory: elements that every thread is known to have written
         self.one_row = one_row  # shared memory: one row of cells stands for all blocks
         self.in_flight: np.ndarray | None = None  # of cells into which an asynchronous copy is under way, whose
+        self.products: np.ndarray | None = None  # how many products under way read each cell,
+        self.reader: np.ndarray | None = None  # and whose was the last to begin
+        self.unfenced: np.ndarray | None = None  # of cells that products of tiles cannot see yet, who wrote them
 
     def refine(self, unit: int) -> None:
         """Make cells no larger than `unit` bytes."""
@@ -42,7 +47,9 @@ class Cells:
         if parts > 1:
             self.unit = unit
             self.init = None if self.init is None else np.repeat(self.init, parts, axis=-1)
-            self.in_flight = None if self.in_flight is None else np.repeat(self.in_flight, parts)
+            for name in ("in_flight", "products", "reader", "unfenced"):
+                kept = getattr(self, name)
+                setattr(self, name, None if kept is None else np.repeat(kept, parts))
 
 
 class Storage:

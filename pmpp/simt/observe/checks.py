@@ -9,10 +9,13 @@ import numpy as np
 from pmpp.simt.machine.lanes import WARP, Lanes, Mask, packed, spread
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.storage import Cells, Storage, flat_position, gather, lane_of, selected
-from pmpp.simt.observe.order import Clock
+from pmpp.simt.observe.order import Arrivals, Clock
 from pmpp.simt.observe.shadow import Race, Shadow
 from pmpp.simt.values.dtypes import Value, as_intp
 from pmpp.simt.values.quick import all_of, any_of, smallest
+
+#: In the line of a copy that is under way: it is a bulk copy.
+_BULK = 1 << 30
 
 #: Accesses that are remembered at a time.
 _KEPT = 16
@@ -105,9 +108,12 @@ class Sanitizers:
             return False
         cells, me, where = self._touched(mask, storage, at)
         self._check_in_flight(storage, cells, where, name, line, "writes")
+        self._check_products(storage, cells, where, name, line, "writes")
         init = storage.init
         if init is not None:
             init.reshape(-1)[cells] = True
+        if storage.space == "shared" and self._m.launch.multiplies_tiles:
+            self._unfenced(storage)[cells] = me | np.int64(self._m.place.site or line) << 32
 
         def same() -> np.ndarray:
             if value is None:
@@ -184,6 +190,8 @@ class Sanitizers:
         self._alike &= _same_in_all_blocks(mask)
         cells, me, _ = self._touched(mask, storage, at)
         storage.cells.in_flight[cells] = 0
+        if self._m.launch.multiplies_tiles:
+            self._unfenced(storage)[cells] = me | np.int64(self._m.place.site or line) << 32
         self._clock.tick()
         shadow, width = self._shadow(storage), self._m.batch.lanes.root.width
         # Who has read or written these elements since the copy began was told when it did so.
@@ -199,12 +207,139 @@ class Sanitizers:
         found = known.in_flight.take(as_intp(cells))
         if any_of(found != 0):
             first = int(np.argmax(found != 0))
-            copy_line, thread = int(found[first]) >> 32, int(found[first]) & 0xFFFFFFFF
+            copy_line, thread = int(found[first]) >> 32 & ~_BULK, int(found[first]) & 0xFFFFFFFF
+            bulk = int(found[first]) >> 32 & _BULK
+            why = "its mbarrier" if bulk else "that thread"
+            why += " has not ended its phase" if bulk else " has not waited for it with wait_copies"
             self._m.hazard(
                 "race", storage.space, name, line, int(where[first]),
-                f"{{who}} {verb} an element of {{name}} while the copy_async of {self._m.other_thread(thread)} on line "
-                f"{copy_line} is under way: that thread has not waited for it with wait_copies",
+                f"{{who}} {verb} an element of {{name}} while the {'bulk_tile' if bulk else 'copy_async'} of "
+                f"{self._m.other_thread(thread)} on line {copy_line} is under way: {why}",
             )  # fmt: skip
+
+    # -- products of tiles, bulk copies, mbarriers -------------------------------------------------------------------
+
+    def _unfenced(self, storage: Storage) -> np.ndarray:
+        """Of each cell who wrote it, and on which line, where no fence has shown it to the engines; else 0."""
+        known = storage.cells
+        if known.unfenced is None:
+            rows = storage.values.shape[0] if known.one_row else 1
+            known.unfenced = np.zeros(known.nbytes // rows // known.unit, np.int64)
+        return known.unfenced
+
+    def _tile(self, storage: Storage, blocks: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """The cells at these positions of the rows of blocks, one after the other."""
+        if storage.cells.one_row:
+            self._split_rows(storage)
+        self._clock.here = self._m.batch.lanes.root
+        parts = storage.values.itemsize // storage.cells.unit
+        flat = (blocks.reshape(-1, 1) * storage.values.shape[1] + at).reshape(-1, 1)
+        return (flat * parts + np.arange(parts, dtype=np.int64)).reshape(-1)
+
+    def tiles_read(
+        self, storage: Storage, blocks: np.ndarray, at: np.ndarray, warps: np.ndarray, name: str, line: int,
+        *, again: bool = False,
+    ) -> None:  # fmt: skip
+        """Report products of tiles that are not there, or that another thread may be overwriting now."""
+        cells = self._tile(storage, blocks, at)
+        lane = blocks * self._m.batch.lanes.width + warps * WARP
+        where = np.repeat(lane, cells.size // lane.size)
+        me = self._m.batch.lanes.threads(where)
+        self._check_in_flight(storage, cells, where, name, line, "multiplies")
+        known = storage.cells
+        if known.products is None:
+            known.products, known.reader = (np.zeros(known.nbytes // known.unit, np.int64) for _ in range(2))
+        np.add.at(known.products, as_intp(cells), -1 if again else 1)
+        if not again:
+            known.reader[cells] = me | np.int64(self._m.place.site or line) << 32
+            self._check_init(storage, cells, where, name, line)
+            found = self._unfenced(storage).take(as_intp(cells))
+            if any_of(found != 0):
+                first = int(np.argmax(found != 0))
+                write_line, thread = int(found[first]) >> 32, int(found[first]) & 0xFFFFFFFF
+                self._m.hazard(
+                    "race", storage.space, name, line, int(where[first]),
+                    f"{{who}} multiplies an element of {{name}} that {self._m.other_thread(thread)} wrote on line "
+                    f"{write_line} and has not shown to the engines with copies_visible()",
+                )  # fmt: skip
+        self._read(storage, cells, me, where, name, line)
+
+    def _check_products(
+        self, storage: Storage, cells: np.ndarray, where: np.ndarray, name: str, line: int, verb: str
+    ) -> None:
+        known = storage.cells
+        if known.products is None:
+            return
+        found = known.products.take(as_intp(cells)) > 0
+        if any_of(found):
+            first = int(np.argmax(found))
+            stamp = int(known.reader[cells[first]])
+            self._m.hazard(
+                "race", storage.space, name, line, int(where[first]),
+                f"{{who}} {verb} an element of {{name}} that a product of "
+                f"{self._m.other_thread(stamp & 0xFFFFFFFF)} on line {stamp >> 32} may still read: its warp has not "
+                "waited for it with wgmma_wait",
+            )  # fmt: skip
+
+    def tile_begins(
+        self, storage: Storage, block: int, at: np.ndarray, lane: int, name: str, line: int, key: tuple
+    ) -> None:
+        """Report a bulk copy to what another thread may be reading or writing now."""
+        cells = self._tile(storage, np.array([block]), at)
+        where = np.full(cells.size, lane, np.int64)
+        me = self._m.batch.lanes.threads(where)
+        self._check_in_flight(storage, cells, where, name, line, "copies to")
+        self._check_products(storage, cells, where, name, line, "copies to")
+        init, clock = storage.init, self._clock
+        if init is not None:
+            init.reshape(-1)[cells] = True
+        clock.tick()
+        shadow, line_shown = self._shadow(storage), self._m.place.site or line
+        width = self._m.batch.lanes.root.width
+        never = np.zeros(cells.size, np.bool_)
+        races, _ = shadow.on_write(clock, cells, me, line_shown, self._floor(storage), width, lambda: never)
+        for race in races:
+            self._report(race, where, storage, name, line, "copies to")
+        known = storage.cells
+        if known.in_flight is None:
+            known.in_flight = np.zeros(known.nbytes // known.unit, np.int64)
+        known.in_flight[cells] = me | np.int64(line_shown | _BULK) << 32
+        self._unfenced(storage)[cells] = 0
+        self._arrivals().arrive(me[:1], key, clock.now)
+
+    def tile_lands(self, storage: Storage, block: int, at: np.ndarray) -> None:
+        """It has arrived."""
+        storage.cells.in_flight[self._tile(storage, np.array([block]), at)] = 0
+
+    def shows(self, mask: Mask) -> None:
+        """What these lanes have written is there for products and bulk copies."""
+        self._alike &= _same_in_all_blocks(mask)
+        batch, threads = self._m.batch, mask.threads()
+        table = np.zeros(batch.lanes.root.size, np.bool_)
+        table[threads - batch.lanes.root.first * batch.lanes.root.width] = True
+        for array in batch.shared.values():
+            known = array.storage.cells if hasattr(array, "storage") else None
+            if known is not None and known.unfenced is not None:
+                found = np.flatnonzero(known.unfenced)
+                who = (known.unfenced[found] & 0xFFFFFFFF) - batch.lanes.root.first * batch.lanes.root.width
+                known.unfenced[found[table[as_intp(who)]]] = 0
+
+    def _arrivals(self) -> Arrivals:
+        if self._clock.arrivals is None:
+            self._clock.arrivals = Arrivals(self._m.launch.blocks, self._m.launch.warps)
+        return self._clock.arrivals
+
+    def arrives(self, mask: Mask, key: tuple) -> None:
+        """Lanes have arrived at an mbarrier."""
+        self._arrivals().arrive(mask.threads(), key, self._clock.now)
+
+    def completes(self, blocks: np.ndarray, key: tuple) -> None:
+        """A phase of an mbarrier of these blocks has ended."""
+        self._arrivals().complete(blocks, key)
+
+    def has_waited(self, mask: Mask, key: tuple) -> None:
+        """Lanes have seen that it ended."""
+        self._arrivals().learn(mask.threads(), key)
 
     # -- what orders accesses ----------------------------------------------------------------------------------------
 
@@ -323,8 +458,11 @@ class Sanitizers:
         known.one_row = False
         if known.init is not None:
             known.init = np.repeat(known.init, blocks, axis=0)
-        if known.in_flight is not None:
-            known.in_flight = _rows(known.in_flight, blocks, self._m.batch.lanes.root.width)
+        for name in ("in_flight", "reader", "unfenced"):
+            kept = getattr(known, name)
+            if kept is not None:
+                setattr(known, name, _rows(kept, blocks, self._m.batch.lanes.root.width))
+        known.products = None if known.products is None else np.tile(known.products, blocks)
         shadow.repeat(blocks, self._m.batch.lanes.root.width)
 
     def _shadow(self, storage: Storage) -> Shadow:

@@ -18,6 +18,10 @@ take: an H200 reports no bank conflicts of copies, wherever they go.  Nsight Com
 and `ldgsts` in smsp__sass_inst_executed_op_*.  It counts the requests of a copy with the loads, few of its sectors, and
 its stores nowhere.
 
+A product of tiles (wgmma) is one instruction a warp. It reads shared memory without a load, and no counter has what it
+reads. A bulk copy is one request for the sectors of its rows, and its bytes are those of the whole box. How it stores
+them is counted nowhere.
+
 Instructions are counted at source level: every operator, comparison, cast, load, store and device call is one, and a
 branch is one.  A compiler merges, hoists and fuses, so compare requests, sectors, wavefronts and FLOPs with hardware,
 not these.  Division and the functions that a special function unit (MUFU) takes part in are one `special` instruction

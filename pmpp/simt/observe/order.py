@@ -38,6 +38,7 @@ class Clock:
         self.here: Lanes | None = None  # those whose accesses are being looked at
         self.device: Handover | None = None  # by fences between blocks, once there is one
         self.inside: Handover | None = None  # by fences within blocks
+        self.arrivals: Arrivals | None = None  # by mbarriers, once somebody arrived at one
 
     def tick(self) -> int:
         """Advance time by one access."""
@@ -56,6 +57,8 @@ class Clock:
         self.block_barrier[blocks] = self.tick()
         for each in self.handovers():
             each.tell_block(blocks)
+        if self.arrivals is not None:
+            self.arrivals.tell_block(blocks)
 
     def meet_as_warps(self, rows: np.ndarray, lanes: np.ndarray) -> None:
         """These lanes of these blocks, whole warps of those that still run, have done a `syncwarp`."""
@@ -124,6 +127,8 @@ class Clock:
             inside &= (a // WARP != b // WARP) | (then >= self.met(mine, a, b))
         if self.inside is not None:
             inside &= ~self.inside.ordered(who, then, me)
+        if self.arrivals is not None:
+            inside &= ~self.arrivals.ordered(who, then, me)
         bad = np.where(mine == theirs, inside, across)
         if self.device is not None and any_of(bad):
             bad &= ~self.device.ordered(who, then, me)
@@ -144,6 +149,53 @@ class Clock:
             found = "an atomic in between orders them only with a fence before it"
         text = "no barrier in between" if same else "nothing that orders the two blocks"
         return f"{text}: {found}" if found else text, other
+
+
+class Arrivals:
+    """What warps of a block know of one another by mbarriers.
+
+    Who arrives tells what its warp has done until then, and what it knows of others; who has waited knows that of all
+    who arrived.  `known[block, a, b]`: until when warp a knows what warp b did.  Lanes of a warp count as one.
+    """
+
+    def __init__(self, blocks: int, warps: int) -> None:
+        self.warps = warps
+        self.known = np.zeros((blocks, warps, warps), np.int64)
+        self.told: dict[Hashable, tuple[np.ndarray, np.ndarray]] = {}  # of each mbarrier: in this phase, and before
+
+    def arrive(self, who: np.ndarray, key: Hashable, now: int) -> None:
+        """These threads tell an mbarrier."""
+        blocks = len(self.known)
+        if key not in self.told:
+            self.told[key] = np.zeros((blocks, self.warps), np.int64), np.zeros((blocks, self.warps), np.int64)
+        telling = self.told[key][0]
+        for warp in np.unique(who // WARP).tolist():
+            block, place = divmod(warp, self.warps)
+            np.maximum(telling[block], self.known[block, place], out=telling[block])
+            telling[block, place] = now
+
+    def complete(self, blocks: np.ndarray, key: Hashable) -> None:
+        """A phase has ended: who waits for it may know."""
+        if key in self.told:
+            telling, told = self.told[key]
+            told[blocks] = telling[blocks]
+
+    def learn(self, who: np.ndarray, key: Hashable) -> None:
+        """These threads have waited."""
+        if key in self.told:
+            told = self.told[key][1]
+            for warp in np.unique(who // WARP).tolist():
+                block, place = divmod(warp, self.warps)
+                np.maximum(self.known[block, place], told[block], out=self.known[block, place])
+
+    def tell_block(self, blocks: np.ndarray) -> None:
+        """At a barrier of the block all learn what one of them knows."""
+        self.known[blocks] = self.known[blocks].max(axis=1, keepdims=True)
+
+    def ordered(self, who: np.ndarray, then: np.ndarray, me: np.ndarray) -> np.ndarray:
+        """Whether what thread `who` did at `then` is known to thread `me`, of threads of one block each."""
+        mine = me // WARP
+        return self.known[mine // self.warps, mine % self.warps, who // WARP % self.warps] >= then
 
 
 class Flags:

@@ -144,6 +144,63 @@ def multiply_add(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: 
     return total.reshape(len(a), -1)[:, _places(name, "c")[:, :, 0]]
 
 
+# -- products of tiles -------------------------------------------------------------------------------------------------
+
+#: Of a product of tiles: how many columns of sums a warp can have, by the registers of a lane.
+TILE_COLUMNS = {32: 64, 64: 128, 128: 256}
+TILE_DEPTH = 16
+TILES = {"wgmma_f16": "float16", "wgmma_bf16": "bfloat16"}
+
+
+@functools.cache
+def _places_in_tile(registers: int) -> np.ndarray:
+    """Where the sums of a warp lie in its flattened 16 rows: (lane, register)."""
+    lane, i = np.arange(LANES, dtype=np.int64)[:, None], np.arange(registers, dtype=np.int64)
+    row, column = lane // 4 + i // 2 % 2 * 8, i // 4 * 8 + lane % 4 * 2 + i % 2
+    return as_intp(row * TILE_COLUMNS[registers] + column)
+
+
+def tile_of(registers: np.ndarray) -> np.ndarray:
+    """The sums of some warps as matrices, (W, 16, columns), from their registers, (W, 32, registers)."""
+    columns = TILE_COLUMNS[registers.shape[2]]
+    out = np.empty((len(registers), ROWS * columns), registers.dtype)
+    out[:, _places_in_tile(registers.shape[2]).reshape(-1)] = registers.reshape(len(registers), -1)
+    return out.reshape(-1, ROWS, columns)
+
+
+def registers_of(tiles: np.ndarray) -> np.ndarray:
+    """The other way round."""
+    return tiles.reshape(len(tiles), -1)[:, _places_in_tile(tiles.shape[2] // 2)]
+
+
+def tile_operations(columns: int) -> int:
+    """Operations of a warp in one product of tiles, a multiply-add being two."""
+    return 2 * ROWS * columns * TILE_DEPTH
+
+
+def multiply_tiles(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, adder: Adder = HOPPER) -> np.ndarray:
+    """c + a @ b of one warp, from the 16 bits of each number: (16, 16), (16, columns) and float32 (16, columns)."""
+    kind = TILES[name]
+    with np.errstate(all="ignore"):
+        rows, columns = (_of_bits(kind, x) for x in (a, b))
+        if not all(np.isfinite(x).all() for x in (rows, columns, c)):
+            return _add(rows[:, None, :], columns.T[None, :, :], c, LEAST[kind], adder.fraction)
+        # Tiles reach beyond the edges of small matrices. Where a row or a column is 0, the sum stays as it is.
+        some = np.ix_((rows != 0).any(axis=1), (columns != 0).any(axis=0))
+        down, along = rows[some[0][:, 0]], columns[:, some[1][0]]
+        total = c + np.float32(0)
+        total[some] = _add(down[:, None, :], along.T[None, :, :], c[some], LEAST[kind], adder.fraction)
+        return total
+
+
+def _of_bits(kind: str, x: np.ndarray) -> np.ndarray:
+    """Numbers of 16 bits as float64."""
+    x = np.ascontiguousarray(x)
+    if kind == "float16":
+        return x.view(np.float16).astype(np.float64)
+    return (x.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+
+
 def _add(a: np.ndarray, b: np.ndarray, c: np.ndarray, least: int, fraction: int) -> np.ndarray:
     """The sums of c and of the products of a and b along the last axis, as float32."""
     products, c = a * b, c.astype(np.float64)

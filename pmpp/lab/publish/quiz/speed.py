@@ -257,6 +257,28 @@ def operations_a_byte_of_a_tile(draw: random.Random) -> Number:
     )
 
 
+@question("43_warpgroups")
+def stages_without_a_gap(draw: random.Random) -> Number:
+    """How many stages keep the tensor cores busy."""
+    products, times = draw.choice((2, 3, 4, 5)), draw.choice((2, 3, 4, 5, 6))
+    latency = products * times - draw.choice((0, 1))
+    stages = -(-(latency + products) // products)
+    return Number(
+        f"A producer fills the stages of a ring in shared memory, and consumers multiply what is there. A copy takes "
+        f"{latency} units of time until it has arrived, and several may be under way. The products of a step take "
+        f"{products} units, and then its stage is free. How many stages are needed at least, so that in the long run "
+        "the products follow each other without a gap?",
+        stages,
+        "stages",
+        f"A stage is taken for {latency} + {products} units, and every {products} units one is used up.",
+        {
+            stages - 1: "While its products last, a stage is not free either.",
+            latency + products: "That is how long a stage is taken.",
+        },
+        given={"products": products, "latency": latency},
+    )
+
+
 @question("16_transpose")
 def least_time_of_a_transpose(draw: random.Random) -> Number:
     """The least time of a transpose."""

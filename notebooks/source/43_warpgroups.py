@@ -1,0 +1,473 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 43. Warpgroups
+#
+# *Products by four warps on Hopper: operands in shared memory, products and copies that are under way, producers and
+# consumers. Read chapters [8](08_warps.ipynb), [16](16_transpose.ipynb), [18](18_when_a_kernel_is_wrong.ipynb),
+# [36](36_products_of_any_shape.ipynb) and [40](40_tensor_cores.ipynb) before. 70 minutes. PMPP 4e: chapter 6; 5e:
+# section 15.9. The code is [pmpp/kernels/matmul/warpgroups.py](../pmpp/kernels/matmul/warpgroups.py).*
+#
+# [Chapter 40](40_tensor_cores.ipynb) ended at about half of what cuBLAS does. Its kernels run on every GPU since
+# Ampere. But a GPU of the Hopper generation has a matrix instruction that no GPU before it had, and none after it has:
+# *wgmma*. Next to it stands an engine that copies whole tiles.
+#
+# **The question of this chapter: what remains for the threads of a block to do when one unit multiplies and another one
+# copies, and how do they tell one another that something is ready?**
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmpp import cuda, lab, predict, simt
+from pmpp.kernels.matmul import tensor_cores, warpgroups
+from pmpp.lab.draw import knobs, palette, plots
+from pmpp.lab.draw.style import STYLE, chart, foot
+from pmpp.lab.measure import record
+from pmpp.lab.teach.exercise import check, exercise
+from pmpp.lab.teach.source import show
+from pmpp.runtime import device
+from pmpp.runtime.hopper import copies_visible, descriptor, wgmma_commit, wgmma_f16, wgmma_fence, wgmma_wait
+
+plt.style.use(STYLE)
+print(device.describe().splitlines()[0])
+
+# %% [markdown]
+# ## The bound
+#
+# In chapter 40 a warp computed 64 x 64 elements of *C*. For 16 steps of *k* it loaded four fragments of *A* and eight
+# of *B* from shared memory into registers, and multiplied them by 32 instructions.
+#
+# **Predict, then run.** How many operations does a warp do there for each byte that it loads from shared memory?
+
+# %%
+guess = None  # FLOP/byte
+
+side, step = 64, 16
+predict(guess, 2 * side * side * step / (2 * step * (side + side)), unit="FLOP/byte", exact=True)
+
+# %% [markdown]
+# Shared memory delivers 128 bytes in a cycle. So it feeds 4096 operations in a cycle, and the tensor cores of an H200's
+# multiprocessor can do exactly as many. Both would have to work without a gap, while each warp issues loads besides.
+# The way out is a tile that is larger, and that is not loaded into registers at all. The figure has the operations for
+# each byte that a block fetches, for tiles of several sizes, and the ridge of device memory.
+
+
+# %%
+def operations_a_byte():
+    rate, memory = 989e12, 4.8e12  # the datasheet of an H200
+    shapes = [(64, 64), (128, 128), (128, 256), (256, 256)]
+    (figure, ax), each = chart(3.2), [m * n / (m + n) for m, n in shapes]
+    bars = ax.barh(range(len(shapes)), each, 0.6, color=plots.COLOURS[0])
+    ax.bar_label(bars, [f"{value:.0f} FLOP/byte" for value in each], padding=4)
+    ax.axvline(rate / memory, color=palette.INK, lw=1)
+    ax.text(rate / memory, -0.75, "device memory", ha="center", va="bottom", fontsize=8)
+    ax.set(yticks=range(len(shapes)), yticklabels=[f"{m} x {n}" for m, n in shapes], xlim=(0, 240))
+    ax.set(xlabel="operations for each byte that a block fetches")
+    ax.invert_yaxis()
+    foot(figure, "By the datasheet of an H200")
+    return figure
+
+
+operations_a_byte()
+
+# %% [markdown]
+# Left of the line, memory would be the bound if every block fetched its tiles from device memory. Blocks that are
+# neighbours in time share tiles, and then the L2 cache delivers most of them. It delivers more than device memory, but
+# not without end. So this chapter's tile is 128 x 256: 32,768 sums, in the registers of 256 threads.
+#
+# ## The reference
+#
+# The reference, the inputs and what they cost are those of chapter 40. Operands are float16, and sums float32.
+
+# %%
+show(warpgroups.reference)
+
+# %% [markdown]
+# ## The first rung, `warpgroup`: four warps multiply
+#
+# A *warpgroup* is four neighbouring warps of a block. Its 128 threads execute `wgmma` together. It multiplies 64 x 16
+# elements of *A* by 16 x *n* of *B*, and *n* may be 256. Both operands stay in shared memory. The sums are in
+# registers: each warp has 16 of the 64 rows, and each lane *n* / 2 of the sums.
+#
+# **Predict, then run.** How many operations is one `wgmma` with *n* = 256?
+
+# %%
+guess = None  # operations
+
+rng = np.random.default_rng(43)
+a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((128, 128), (128, 256)))
+first = lab.count(warpgroups.warpgroup, a, b).counters
+predict(guess, first["tensor_flops"] / (first["inst_tensor"] / 4), unit="operations", exact=True)
+
+# %% [markdown]
+# It takes 128 instructions of `mma.sync` to do the same. And a warp loads nothing for it: in the whole product the
+# counters have no load from shared memory.
+
+# %%
+print(f"{first['inst_tensor']} instructions of a warp, {first['shared_load_requests']} loads from shared memory")
+wide = lab.count(tensor_cores.wide, a, b).counters
+print(f"wide: {wide['inst_tensor']} instructions of a warp, {wide['shared_load_requests']} loads")
+
+# %% [markdown]
+# How do the tensor cores know where a tile lies? They are told by a *descriptor*, a number of 64 bits: where the tile
+# begins, how far its parts are from each other, and in which order the chunks of a row are. The order is the swizzle of
+# chapter 40. Rows have 128 bytes, which is 64 elements or 8 chunks, and chunk *c* of row *r* is in place *c* XOR
+# (*r* mod 8). An instruction takes 16 elements of *k* of each row of *A*: two chunks. The figure has the places of the
+# chunks of 8 rows, coloured by the instruction that reads them.
+
+
+# %%
+def places(title, ax, of):
+    rows, chunks = np.mgrid[:8, :8]
+    where, colour = np.zeros((8, 8), int), np.zeros((8, 8), int)
+    where[rows, chunks ^ rows], colour[rows, chunks ^ rows] = chunks, of(rows, chunks)
+    ax.imshow(colour, cmap="Pastel1", vmin=0, vmax=8)
+    for row, place in np.ndindex(8, 8):
+        ax.text(place, row, str(where[row, place]), ha="center", va="center")
+    ax.set(title=title, xlabel="place", ylabel="row", xticks=range(8), yticks=range(8))
+
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(8, 4), layout="constrained")
+places("A: two chunks of k for each of 4 instructions", axes[0], lambda row, chunk: chunk // 2)
+places("B: all chunks of 8 rows for one", axes[1], lambda row, chunk: 0 * chunk)
+
+# %% [markdown]
+# On the left, the first instruction reads chunks 0 and 1 of each row, wherever they are. The descriptor of the second
+# one begins 32 bytes further on, at chunk 2 of row 0. The hardware exchanges the chunks by the address, so nobody has
+# to think of it again. On the right, a row is one *k*, and 64 columns of *B* are a *panel*. An instruction reads 16
+# rows, and the next one begins 16 rows further down. A tile of 256 columns has four panels, one behind the other.
+
+# %%
+show(warpgroups.multiplier(warpgroups.TILE))
+
+# %% [markdown]
+# The four products of a step are started one after the other, and each adds to the same sums. `wgmma_fence` says that
+# the registers with the sums may be used from now on, and `wgmma_commit` makes a group of the four.
+#
+# **Your turn.** Put a tile of *B* where `wgmma` reads it.
+
+# %%
+exercise("warpgroups/panels")
+
+
+# %%
+@cuda.jit
+def panels(b, out):
+    pass  # your code
+
+
+check("warpgroups/panels", panels)
+
+# %% [markdown]
+# In the first rung the threads copy the tiles by `copy_async`, as in chapter 40. One line is new, `copies_visible`.
+# Threads and engines reach shared memory in different ways, which NVIDIA calls *proxies*. A barrier orders what threads
+# do. It takes a fence besides until an engine sees what a thread has written.
+
+# %%
+show(warpgroups.copied_kernel(warpgroups.TILE, 8, 0))
+
+# %% [markdown]
+# ## The second rung, `in_flight`: nobody waits at once
+#
+# `wgmma` does not wait for its result. In the first rung each step ends with `wgmma_wait(0)`, so the tensor cores have
+# nothing to do until the next step begins. With `wgmma_wait(1)` the newest group stays under way, and the next step's
+# products queue up behind it.
+#
+# What is under way must be left alone: the registers with the sums, and the tiles. Nothing stops a kernel from touching
+# them. On a GPU it gets whatever is there. The interpreter says so.
+
+
+# %%
+NOTHING = (np.float32(0),) * 32  # a lane's sums of 64 columns
+
+
+@cuda.jit
+def multiplied(a, b, out, waits):
+    tiles, t = cuda.shared.array(8192, np.uint16, alignment=1024), cuda.threadIdx.x
+    for i in range(t, 4096, 128):
+        place = i // 64 * 64 + (i % 64 ^ i // 64 % 8 * 8)
+        tiles[place], tiles[4096 + place] = a[i], b[i]
+    copies_visible()
+    cuda.syncthreads()
+    wgmma_fence()
+    sums = wgmma_f16(descriptor(tiles, 0, 0), descriptor(tiles, 4096, 4096), NOTHING)
+    wgmma_commit()
+    if waits:
+        sums = wgmma_wait(0, sums)
+    out[t] = sums[0]
+
+
+# %%
+tile = rng.standard_normal(4096).astype(np.float16).view(np.uint16)
+for waits in (False, True):
+    report = simt.profile(multiplied, 1, 128, (tile, tile, np.zeros(128, np.float32), waits), level="check")
+    print(f"{waits=}:", report.hazards[0].message if report.hazards else "no hazard")
+
+# %% [markdown]
+# The same is true of tiles. A barrier does not wait for products, so a tile may be overwritten only behind the wait.
+#
+# **Predict, then run.** A ring of 4 stages is filled as far ahead as it can be. In the first rung, three stages can be
+# on their way while one is multiplied. In this one the products of the step before may still read their stage. How many
+# stages can be on their way then?
+
+# %%
+guess = None  # stages
+
+stages, multiplied, still_read = warpgroups.TILE.stages, 1, 1
+predict(guess, stages - multiplied - still_read, unit="stages", exact=True)
+
+# %% [markdown]
+# ## The third rung, `bulk`: an engine copies tiles
+#
+# For each stage, 256 threads compute an address for every 16 bytes, and issue a copy.
+#
+# **Predict, then run.** A stage has 128 x 64 elements of *A* and 64 x 256 of *B*. How many copies of 16 bytes is that?
+
+# %%
+guess = None  # copies
+
+predict(guess, 2 * warpgroups.TILE.stage / 16, unit="copies", exact=True)
+
+# %% [markdown]
+# Hopper has an engine for that, the *tensor memory accelerator*. The host describes a matrix to it in a *tensor map*:
+# its address, its extents, and the box that one copy moves. Then a single thread asks for a box by its row and column.
+# The engine computes all addresses, exchanges the chunks, and fills with zeros what lies beyond the edges. A box of *B*
+# is as wide as a panel. So a stage takes five requests, one of *A* and four of *B*.
+
+# %%
+show(warpgroups.fetcher(warpgroups.TILE))
+
+# %%
+for rung in (warpgroups.in_flight, warpgroups.bulk):
+    counters = lab.count(rung, a, b).counters
+    print(f"{rung.name:10} {counters['global_load_requests']:4} requests, {counters['global_load_sectors']} sectors")
+
+# %% [markdown]
+# The product has two steps. The sectors are the same, since the same bytes are moved.
+#
+# How does a thread learn that a tile has arrived? By an *mbarrier*, 64 bits in shared memory that count. It is told how
+# many arrivals end a phase, and here that is one: `expect_bytes` arrives, and says how many bytes will come. The engine
+# counts them down. When nothing is left to count, the phase ends, and the barrier begins to count the next one.
+# `mbarrier_wait` waits for the end of a phase. It is told the *parity* of the phase, since a phase that has ended long
+# ago and one that has not begun would otherwise look alike.
+
+# %%
+show(warpgroups.bulk_kernel(warpgroups.TILE, 8))
+
+# %% [markdown]
+# ## The fourth rung, `specialised`: a warp for the copies
+#
+# One thing is odd in that kernel. All 256 threads meet at a barrier in every step, and only the first of them does
+# something behind it: it asks for the next tiles. In the fourth rung nobody meets. A warp of its own asks for tiles,
+# the *producer*. Eight warps multiply, the *consumers*. Each stage has two mbarriers:
+#
+# - `full` ends a phase when the bytes of the stage have arrived. Consumers wait for it.
+# - `empty` ends a phase when all eight consumers have used the stage. The producer waits for it.
+
+# %%
+show(warpgroups.specialised_kernel(warpgroups.TILE, 8))
+
+# %% [markdown]
+# The figure follows a model of these steps. A copy takes a while until it arrives, and the engine starts one every so
+# often. A step's products take a fixed time.
+
+
+# %%
+def timeline(stages, latency, steps=9, products=2.0, interval=1.0):
+    """When each step's tiles are copied, and when they are multiplied: a bar for each."""
+    copied, multiplied = np.zeros((steps, 2)), np.zeros((steps, 2))
+    for s in range(steps):
+        free = multiplied[s - stages, 1] if s >= stages else 0  # the consumers have used the stage
+        begin = max(free, copied[s - 1, 0] + interval if s else 0)
+        copied[s] = begin, begin + latency
+        begin = max(copied[s, 1], multiplied[s - 1, 1] if s else 0)
+        multiplied[s] = begin, begin + products
+    return copied, multiplied
+
+
+# %%
+def draw(stages, latency):
+    (figure, ax), bars = chart(2.8), timeline(stages, latency)
+    for s, (copy, product) in enumerate(zip(*bars, strict=True)):
+        colour = plots.COLOURS[s % stages]
+        ax.barh(1 + 0.8 * (s % stages) / stages, np.ptp(copy), 0.7 / stages, copy[0], color=colour, alpha=0.5)
+        ax.barh(0.3, np.ptp(product), 0.6, product[0], color=colour, edgecolor="white")
+        ax.text(product.mean(), 0.3, str(s), ha="center", va="center", color="white")
+    ax.set(yticks=(0.3, 1.4), yticklabels=("products", "copies"), xlabel="time", xlim=(0, 34))
+    ax.set(title=f"{stages} stages: {bars[1][-1, 1]:.0f} units of time for 9 steps")
+    return figure
+
+
+# %% [markdown]
+# **Predict, then run.** A copy takes 6 units, and the products of a step 2. How many stages does it take until the
+# products follow each other without a gap?
+
+# %%
+guess = None  # stages
+
+busy = {stages: timeline(stages, 6)[1] for stages in range(1, 9)}
+gapless = [stages for stages, bars in busy.items() if np.allclose(bars[1:, 0], bars[:-1, 1])]
+predict(guess, min(gapless), unit="stages", exact=True)
+
+# %%
+stages, latency = 4, 6
+knobs.turn(draw, stages=(stages, range(1, 7)), latency=(latency, range(1, 13)))
+
+# %% [markdown]
+# A stage is taken for as long as its copy travels and its products last: 8 units. The tensor cores can use up a stage
+# every 2. So four stages keep them busy, and with more of them nothing is gained. Turn the number of stages to 2: the
+# products then wait in every second step.
+#
+# How much room do stages take? One of this tile has 48 KiB, so four have 192 KiB. A block of an H200 can have 227 KiB,
+# if the launch asks for more than 48.
+#
+# **Your turn.** Write down which phases are waited for.
+
+# %%
+exercise("warpgroups/phases")
+
+
+# %%
+@cuda.jit
+def phases(stages, out):
+    pass  # your code
+
+
+check("warpgroups/phases", phases)
+
+# %% [markdown]
+# ## The fifth rung, `persistent`: blocks that go on
+#
+# A block of this size fills a multiprocessor. While it stores its 128 KiB of *C*, nothing is multiplied there, and the
+# next block begins with empty stages. If there are only as many blocks as multiprocessors, and each computes one tile
+# after the other, then the producer fetches the first stages of the next tile while the consumers still store.
+#
+# **Predict, then run.** A product of 4096 x 4096 has 512 tiles of 128 x 256, and an H200 has 132 multiprocessors. Each
+# computes tiles one after the other. What share of the multiprocessors' time is used?
+
+# %%
+guess = None  # %
+
+tiles, multiprocessors = (4096 // 128) * (4096 // 256), 132
+rounds = -(-tiles // multiprocessors)
+predict(guess, 100 * tiles / (rounds * multiprocessors), unit="%", within=0.02)
+
+# %% [markdown]
+# That is as in [chapter 36](36_products_of_any_shape.ipynb): four rounds, the last one nearly full. For 2048 x 2048 it
+# would be one round with 128 tiles. For smaller products the room takes smaller tiles.
+
+# %%
+for n in (512, 1024, 2048, 4096, 8192):
+    tile = warpgroups.tile_for(n, n, multiprocessors)
+    tiles = -(-n // tile.m) * -(-n // tile.n)
+    print(f"{n:5} x {n:<5} {tiles:5} tiles of {tile}")
+
+# %% [markdown]
+# ## All rungs
+#
+# The design size is that of chapter 40, products of 4096 x 4096 matrices. The first bar is its last rung, and the last
+# ones are cuBLAS. NumPy multiplies the same values in float32 on the CPU, in the second figure.
+
+
+# %%
+def rates_of_all():
+    """The rate of each rung and library at the design size."""
+    kept = record.load()
+    entries = kept.design("warpgroups")
+    if not entries:
+        raise record.RecordError(f"{kept.where} has no measurements of warpgroups")
+    figure, ax = chart(4)
+    look = plots.colours(kept, "warpgroups")
+    for place, entry in enumerate(entries):
+        fill = look[entry.contender][0] if entry.kind == "rung" else "white"
+        bar = ax.barh(place, entry.flops / entry.seconds / 1e12, color=fill, edgecolor=look[entry.contender][0])
+        ax.bar_label(bar, [f"{entry.median_ms:.3g} ms"], padding=4, bbox={"fc": "white", "ec": "none", "pad": 0.5})
+    ax.set_yticks(range(len(entries)), [entry.contender for entry in entries])
+    ax.set(xlabel="rate (TFLOP/s)", title="products of 4096 x 4096 matrices of float16")
+    ax.invert_yaxis()
+    ax.margins(x=0.12)
+    foot(figure, kept.footer("warpgroups"))
+    return figure
+
+
+plots.drawn(rates_of_all)
+
+# %%
+plots.drawn(plots.sweep, "warpgroups", family="warpgroups", xlabel="n", title="products of n x n matrices of float16")
+
+# %% [markdown]
+# Small products are bound by memory and by how many tiles there are, large ones by arithmetic. Where the curves are
+# flat, the last rungs and cuBLAS do the same thing, and the GPU's power decides about its clock.
+#
+# One more thing is worth a check. Do the tensor cores add in another way if four warps multiply? The bits say no.
+
+# %%
+a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((40, 48), (48, 56)))
+pair = (device.to_host(rung(a, b)) for rung in (tensor_cores.wide, warpgroups.persistent))
+np.testing.assert_array_equal(*pair)
+print("mma.sync and wgmma give the same bits")
+
+# %% [markdown]
+# ## What to take along
+#
+# - `wgmma` is executed by four warps together. Operands are in shared memory, where a *descriptor* says, and sums in
+#   registers.
+# - Products and copies are under way until somebody waits: `wgmma_wait` for sums and for tiles that are read, an
+#   *mbarrier* for tiles that are filled.
+# - A *tensor map* lets one thread ask for a whole tile, with swizzle and edges.
+# - A *producer* and its *consumers* need no barrier of the block: a stage is full, or it is empty.
+# - As many stages as a stage's time divided by a step's time keep the tensor cores busy.
+#
+# To read on: PTX ISA, sections on `wgmma`, `cp.async.bulk.tensor` and `mbarrier`. NVIDIA, *CUTLASS: efficient GEMM in
+# CUDA*, on warp specialization and persistent kernels.
+#
+# ## Exercises
+#
+# The two exercises with a check stand above. More to try, without a check:
+#
+# 1. Why does each consumer warp arrive at `empty`, and not one thread for all of them?
+# 2. What happens if the producer expects too few bytes? And if it expects too many?
+# 3. The producer's warp has 31 threads with nothing to do. Could they share its work?
+#
+# ## Answers
+#
+# **panels.** Column // 64 is the panel. The rest is as in chapter 40: rows of 8 chunks, which are exchanged by the
+# number of the row.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+from pmpp.kernels.matmul import warpgroups_exercises as answers
+
+show(answers.panels_answer)
+assert check("warpgroups/panels", answers.panels_answer)
+
+# %% [markdown]
+# **phases.** Step // stages says how often the stage has been used. Consumers wait for the phase of this use, and the
+# producer for the one before.
+
+# %% jupyter={"source_hidden": true, "outputs_hidden": true} tags=["answer"]
+show(answers.phases_answer)
+assert check("warpgroups/phases", answers.phases_answer)
+
+# %% [markdown]
+# *Each warp arrives.* `wgmma_wait` waits for the products of the warp that executes it. Of the other warps' products a
+# thread knows nothing, unless they meet.
+#
+# *Bytes.* With too few, the phase ends while a tile is still on its way, and the consumers multiply what is not there.
+# With too many it never ends. Then the wait ends the kernel with an error after some seconds, and the interpreter says
+# at once that nobody will end it.
+#
+# *The other threads.* They could each ask for one of the five boxes. The engine works on them one after the other in
+# any case, so there is little to gain.
+#
+# Go on with [chapter 46](46_pooling_and_activations.ipynb), the first on the layers of neural networks.

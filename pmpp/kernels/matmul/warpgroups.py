@@ -1,0 +1,529 @@
+"""Matrix multiplication by warpgroups: C = A @ B on Hopper, with A and B in float16, and C in float32.
+
+Chapter: notebooks/43_warpgroups.ipynb.  PMPP 4e ch. 6.
+
+A warp that multiplies by mma.sync has to load its operands into registers, and this GPU's tensor cores are faster than
+that. On Hopper four warps, a warpgroup, multiply together: wgmma takes 64 x 16 of A and 16 x 256 of B where they lie
+in shared memory, and does not wait for the result. So two things are left to do: tiles have to lie in shared memory in
+the order in which the tensor cores read them, and they have to be there in time. The ladder gives the first to a copy
+engine, and the second to a warp of its own.
+
+The instructions are in `pmpp.runtime.hopper`. They need a GPU of compute capability 9.0, and run on no other.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.kernels.common import blocks
+from pmpp.kernels.matmul import tensor_cores
+from pmpp.kernels.matmul.tensor_cores import CHUNK, GROUP, copy_kernel, in_chunks, order_of_tiles
+from pmpp.kernels.matmul.tensor_cores import store_fragment as store_four
+from pmpp.runtime import device
+from pmpp.runtime.hopper import (
+    bulk_tile,
+    copies_visible,
+    descriptor,
+    expect_bytes,
+    mbarrier_arrive,
+    mbarrier_init,
+    mbarrier_wait,
+    place_map,
+    tensor_map,
+    wgmma_commit,
+    wgmma_f16,
+    wgmma_fence,
+    wgmma_wait,
+)
+from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
+from pmpp.runtime.rung import Problem, rung
+
+f0 = np.float32(0)
+RESULT = np.float32  # the dtype of what the rungs return
+CAPABILITY = (9, 0)  # of the only GPUs that have wgmma
+
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+reference = tensor_cores.reference
+
+
+def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Small awkward inputs by name, each a pair (a, b) of float16 matrices that can be multiplied."""
+    rng = np.random.default_rng(0) if rng is None else rng
+
+    def pair(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+        return rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
+
+    shapes = {"one": (1, 1, 1), "column times row": (19, 21, 1), "rows of odd length": (9, 11, 37)}
+    shapes |= {"no depth": (5, 7, 0), "no rows": (0, 4, 3), "no columns": (4, 0, 3), "a chunk more": (72, 72, 72)}
+    pairs = {name: pair(*shape) for name, shape in shapes.items()}
+    a, b = pair(18, 24, 16)
+    pairs["cancellation"] = np.hstack([a, -a]), np.vstack([b, b])
+    pairs["largest and smallest"] = np.full((2, 16), 65504, np.float16), np.full((16, 8), 2.0**-24, np.float16)
+    non_finite = a.copy()
+    non_finite[3, 4], non_finite[7, 0], non_finite[9, -1] = np.nan, np.inf, -np.inf
+    return pairs | {"non-finite": (non_finite, b)}
+
+
+cost = tensor_cores.cost
+
+
+def tolerance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """How far from the exact result a right one may be: as for mma.sync, since wgmma adds 16 products to a sum, too."""
+    return tensor_cores.tolerance(a, b)
+
+
+def arguments(a, b, *, out=None, stream=0) -> Problem:
+    """Multiply two matrices of float16 on the tensor cores of a Hopper GPU.
+
+    Args:
+        a, b: float16 matrices of shape (M, K) and (K, N) in C order. An extent may be 0; K = 0 gives zeros.
+        out: a float32 device array of shape (M, N) in C order, apart from a and b in memory, or None to allocate one.
+        stream: the stream to work on.
+
+    Returns ``out``, without waiting for the work to be done. Sums are in float32, and are not rounded to float16. The
+    same call gives the same bits on the same GPU.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted; RuntimeError for
+    a GPU of another compute capability than 9.0.
+
+    >>> from pmpp.kernels.matmul import warpgroups
+    >>> warpgroups.persistent(np.float16([[1, 2], [3, 4]]), np.float16([[1, 0], [1, 1]])).copy_to_host()
+    array([[3., 2.],
+           [7., 4.]], dtype=float32)
+    """
+    capability = device.limits()["compute_capability"]
+    if capability != CAPABILITY:
+        said = ".".join(map(str, capability))
+        raise RuntimeError(f"this room needs a GPU of compute capability 9.0, this one has {said}")
+    return tensor_cores.arguments(a, b, out=out, stream=stream)
+
+
+# ---------------------------------------------------------------------------------------------- tiles and descriptors
+
+WARP = 32
+TEAM = 128  # threads of a warpgroup
+ROWS = 64  # of C that a warpgroup computes
+DEPTH = 64  # of K in a tile: 128 bytes, a row of a swizzle
+STEP = 16  # of K in one wgmma
+EIGHT = 8  # rows in which chunks change places
+KERNELS = 32  # that are kept of each kind
+
+
+class Tile(typing.NamedTuple):
+    """What a block computes: m x n of C, from m x DEPTH of A and DEPTH x n of B at a time.
+
+    ``stages``: how many tiles of A and B have room in shared memory.
+    """
+
+    m: int
+    n: int
+    stages: int
+
+    @property
+    def teams(self) -> int:
+        """Warpgroups that multiply."""
+        return self.m // ROWS
+
+    @property
+    def stage(self) -> int:
+        """Elements of a stage: the rows of A, then panels of B, 64 columns each."""
+        return (self.m + self.n) * DEPTH
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory."""
+        return 2 * self.stages * self.stage
+
+    def __str__(self) -> str:
+        return f"{self.m} x {self.n} x {DEPTH}, {self.stages} stages"
+
+
+TILE = Tile(128, 256, 4)
+
+
+@functools.cache
+def multiplier(tile: Tile) -> typing.Any:
+    """A device function with which a warpgroup starts to add 64 x n products of a stage that lie in shared memory."""
+    n_begin, panel = np.uint32(tile.m * DEPTH), np.uint32(DEPTH * 64)
+    along, down = np.uint32(STEP), np.uint32(STEP * 64)  # elements to the next 16 of k: in a row of A, and below in B
+
+    @cuda.jit(device=True)
+    def multiply(shared, begin, row, sums):
+        """The stage begins at element ``begin``, and the rows of this warpgroup at ``row``."""
+        a, b = np.uint32(begin + row * np.uint32(DEPTH)), np.uint32(begin + n_begin)
+        wgmma_fence()
+        sums = wgmma_f16(descriptor(shared, a, 0), descriptor(shared, b, panel), sums)
+        sums = wgmma_f16(descriptor(shared, a + along, 0), descriptor(shared, b + down, panel), sums)
+        sums = wgmma_f16(descriptor(shared, a + 2 * along, 0), descriptor(shared, b + 2 * down, panel), sums)
+        sums = wgmma_f16(descriptor(shared, a + 3 * along, 0), descriptor(shared, b + 3 * down, panel), sums)
+        wgmma_commit()
+        return sums
+
+    return multiply
+
+
+@functools.cache
+def storer(registers: int) -> typing.Any:
+    """A device function with which a warp stores so many sums of each lane: 16 rows of C. Halves, until four are left.
+
+    A tuple of registers can only be indexed by constants, so a loop over them is written as functions.
+    """
+    if registers == 4:
+        return store_four
+    half, middle, columns = storer(registers // 2), registers // 2, registers
+
+    @cuda.jit(device=True, forceinline=True)
+    def store(c, row, column, sums):
+        half(c, row, column, sums[:middle])
+        half(c, row, column + columns, sums[middle:])
+
+    return store
+
+
+def zeros(tile: Tile) -> tuple:
+    """The sums of a lane: half as many as the tile has columns."""
+    return (f0,) * (tile.n // 2)
+
+
+@functools.cache
+def copier(tile: Tile, threads: int) -> typing.Any:
+    """A device function with which a block begins to copy a stage, each chunk to its place in the swizzle."""
+    a_loads, b_loads, n_begin = tile.m * DEPTH // CHUNK // threads, tile.n * DEPTH // CHUNK // threads, tile.m * DEPTH
+    chunks = np.uint32(tile.n // CHUNK)  # in a row of B
+
+    @cuda.jit(device=True)
+    def place(row, chunk):
+        """Where a chunk of a row of 8 chunks lies: all rows of a tile are 128 bytes long."""
+        return np.uint32(row * np.uint32(64) + (chunk ^ row % np.uint32(8)) * np.uint32(CHUNK))
+
+    @cuda.jit(device=True)
+    def copy_chunk(shared, to, x, row, column):
+        inside = row < x.shape[0] and column < x.shape[1]
+        copy_async(shared, to, x, row * x.shape[1] + column if inside else np.int64(0), CHUNK if inside else 0)
+
+    @cuda.jit(device=True)
+    def copy(shared, begin, a, b, row, column, k):
+        thread = np.uint32(cuda.threadIdx.x)
+        for load in range(a_loads):
+            number = np.uint32(thread + np.uint32(load) * np.uint32(threads))
+            below, chunk = np.uint32(number // 8), np.uint32(number % 8)
+            copy_chunk(shared, np.uint32(begin + place(below, chunk)), a, row + below, k + chunk * CHUNK)
+        for load in range(b_loads):
+            number = np.uint32(thread + np.uint32(load) * np.uint32(threads))
+            below, chunk = np.uint32(number // chunks), np.uint32(number % chunks)
+            panel = np.uint32(n_begin) + chunk // np.uint32(8) * np.uint32(DEPTH * 64)
+            to = np.uint32(begin + panel + place(below, np.uint32(chunk % 8)))
+            copy_chunk(shared, to, b, k + below, column + chunk * CHUNK)
+
+    return copy
+
+
+# ---------------------------------------------------------------------------------------- threads copy, groups multiply
+
+
+@functools.lru_cache(KERNELS)
+def copied_kernel(tile: Tile, group: int, flying: int) -> typing.Any:
+    """The kernel of a block whose threads copy tiles as in chapter 40, and multiply them by wgmma.
+
+    ``flying``: 0 if each step waits for its own products, 1 if it waits for those of the step before.
+    """
+    threads, stages, stage = tile.teams * TEAM, tile.stages, tile.stage
+    ahead = stages - 1 - flying  # steps that are on their way: with products in flight a stage is read for longer
+    pending, side_m, side_n, nothing = ahead - 1, tile.m, tile.n, zeros(tile)
+    copy, multiply, store, tile_of = copier(tile, threads), multiplier(tile), storer(side_n // 2), order_of_tiles(group)
+    end = np.uint32(stages * stage)
+
+    @cuda.jit
+    def copied_tiles_kernel(a, b, c):
+        shared = cuda.shared.array(0, np.uint16, alignment=1024)
+        m, n, k_end = np.int64(c.shape[0]), np.int64(c.shape[1]), np.int64(a.shape[1])
+        tile_m, tile_n = tile_of(np.int64(cuda.blockIdx.x), (m + side_m - 1) // side_m, (n + side_n - 1) // side_n)
+        row, column = tile_m * side_m, tile_n * side_n
+        warp = np.uint32(cuda.threadIdx.x) // np.uint32(WARP)
+        mine = np.uint32(warp // 4 * ROWS)
+        coming = np.int64(0)
+        for step in range(ahead):
+            copy(shared, np.uint32(np.uint32(step) * np.uint32(stage)), a, b, row, column, coming)
+            commit_copies()
+            coming += DEPTH
+        sums, now, into, k = nothing, np.uint32(0), np.uint32(ahead * stage), np.int64(0)
+        while k < k_end:
+            wait_copies(pending)  # the oldest tiles are there: those of this thread,
+            copies_visible()  # for the tensor cores as well,
+            cuda.syncthreads()  # and of all; and everyone has waited for products of the tiles that are overwritten
+            sums = multiply(shared, now, mine, sums)
+            if flying == 0:
+                sums = wgmma_wait(0, sums)
+            copy(shared, into, a, b, row, column, coming)
+            commit_copies()
+            if flying == 1:
+                sums = wgmma_wait(1, sums)
+            now, into = np.uint32(now + np.uint32(stage)), np.uint32(into + np.uint32(stage))
+            now, into = np.uint32(0) if now == end else now, np.uint32(0) if into == end else into
+            k, coming = k + DEPTH, coming + DEPTH
+        sums = wgmma_wait(0, sums)
+        store(c, row + np.int64(mine + warp % 4 * 16), column, sums)
+
+    return copied_tiles_kernel
+
+
+def by_copies(tile: Tile, flying: int, p: Problem) -> None:
+    """Launch the kernel of a tile, with a block for each tile of C."""
+
+    def launch(a, b, c):
+        grid = blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n)
+        copied_kernel(tile, GROUP, flying)[grid, tile.teams * TEAM, p.stream, tile.shared](a, b, c)
+
+    in_chunks(p, launch)
+
+
+@rung(copied_kernel, copy_kernel)
+def warpgroup(p):
+    """Four warps multiply together, and take both operands from shared memory: no fragment is loaded.
+
+    A block of two warpgroups computes 128 x 256 elements of C. Its threads copy the tiles, as in chapter 40, and each
+    chunk goes to its place in a swizzle that the tensor cores know.
+    Source: PTX ISA, "Asynchronous warpgroup level matrix multiply-accumulate instructions".
+
+    Leaves: each step waits for its products, and the tensor cores wait for the next step.
+    """
+    by_copies(TILE, 0, p)
+
+
+@rung(copied_kernel, copy_kernel)
+def in_flight(p):
+    """The products of a step are still under way when those of the next step begin.
+
+    A stage is read until then, so the copies of a step go one stage further.
+    Source: PTX ISA, "wgmma.commit_group" and "wgmma.wait_group".
+
+    Leaves: 256 threads compute an address for each 16 bytes, and all of them wait at a barrier in each step.
+    """
+    by_copies(TILE, 1, p)
+
+
+# --------------------------------------------------------------------------------------------- an engine copies tiles
+# A tensor map describes a matrix to the copy engine. One thread then asks for a box of it, by its row and column, and
+# an mbarrier counts the bytes that have arrived. Chunks are exchanged, and beyond the edges there are zeros.
+
+MAPS = 2 * 16  # words of a block's two tensor maps
+
+
+@functools.cache
+def fetcher(tile: Tile) -> typing.Any:
+    """A device function with which one thread begins to copy a stage."""
+    panels, n_begin, nbytes = tile.n // 64, tile.m * DEPTH, 2 * tile.stage
+
+    @cuda.jit(device=True)
+    def fetch(shared, stage, maps, at, row, column, k, full):
+        """Boxes at (row, k) of A and at (k, column) of B go to a stage, and ``full`` counts their bytes."""
+        begin = np.uint32(stage * np.uint32(nbytes // 2))
+        expect_bytes(full, stage, nbytes)
+        bulk_tile(shared, begin, maps, at, row, k, full, stage)
+        for panel in range(panels):
+            to = np.uint32(begin + np.uint32(n_begin) + np.uint32(panel) * np.uint32(DEPTH * 64))
+            bulk_tile(shared, to, maps, at + 16, k, column + panel * 64, full, stage)
+
+    return fetch
+
+
+def map_of_a(x: typing.Any, tile: Tile) -> tuple:
+    return tensor_map(x, tile.m, DEPTH)
+
+
+def map_of_b(x: typing.Any, tile: Tile) -> tuple:
+    return tensor_map(x, DEPTH, 64)
+
+
+@functools.lru_cache(KERNELS)
+def bulk_kernel(tile: Tile, group: int) -> typing.Any:
+    """The kernel of a block in which the first thread asks for tiles, and multiplies like all others."""
+    stages, stage, side_m, side_n, nothing = tile.stages, tile.stage, tile.m, tile.n, zeros(tile)
+    fetch, multiply, store, tile_of = fetcher(tile), multiplier(tile), storer(side_n // 2), order_of_tiles(group)
+    ahead = stages - 2  # stages on their way: one is multiplied, and one may still be read
+
+    @cuda.jit
+    def bulk_tiles_kernel(a_map, b_map, maps, c, depth):
+        shared = cuda.shared.array(0, np.uint16, alignment=1024)
+        full = cuda.shared.array(stages, np.uint64)
+        m, n = np.int64(c.shape[0]), np.int64(c.shape[1])
+        tile_m, tile_n = tile_of(np.int64(cuda.blockIdx.x), (m + side_m - 1) // side_m, (n + side_n - 1) // side_n)
+        row, column, steps = tile_m * side_m, tile_n * side_n, (depth + DEPTH - 1) // DEPTH
+        thread = np.uint32(cuda.threadIdx.x)
+        warp = np.uint32(thread // np.uint32(WARP))
+        mine, at = np.uint32(warp // 4 * ROWS), np.int64(cuda.blockIdx.x) * MAPS
+        if thread == 0:
+            for one in range(stages):
+                mbarrier_init(full, one, 1)
+            place_map(maps, at, a_map)
+            place_map(maps, at + 16, b_map)
+            for step in range(min(ahead, steps)):
+                fetch(shared, np.uint32(step), maps, at, row, column, step * DEPTH, full)
+        cuda.syncthreads()
+        sums, now, into, parity = nothing, np.uint32(0), np.uint32(ahead), np.uint32(0)
+        for step in range(steps):
+            mbarrier_wait(full, now, parity)
+            sums = multiply(shared, np.uint32(now * np.uint32(stage)), mine, sums)
+            sums = wgmma_wait(1, sums)
+            cuda.syncthreads()  # everyone has waited for the products of the step before: its stage can be filled
+            if thread == 0 and step + ahead < steps:
+                fetch(shared, into, maps, at, row, column, (step + ahead) * DEPTH, full)
+            now, into = np.uint32(now + np.uint32(1)), np.uint32(into + np.uint32(1))
+            into = np.uint32(0) if into == stages else into
+            if now == stages:
+                now, parity = np.uint32(0), np.uint32(parity ^ np.uint32(1))
+        sums = wgmma_wait(0, sums)
+        store(c, row + np.int64(mine + warp % 4 * 16), column, sums)
+
+    return bulk_tiles_kernel
+
+
+def by_engine(kernel: typing.Any, tile: Tile, threads: int, most_blocks: int | None, p: Problem) -> None:
+    """Launch a kernel that is given tensor maps, and room to put them: two for each block."""
+
+    def launch(a, b, c):
+        grid = blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n)
+        grid = grid if most_blocks is None else min(grid, most_blocks)
+        if max(*a.shape, *b.shape) >= 2**31 - 256:
+            raise ValueError("the extents of a and b must be less than 2**31 - 256 for this rung")
+        maps = device.empty(grid * MAPS, np.uint64, stream=p.stream)
+        kernel(tile, GROUP)[grid, threads, p.stream, tile.shared](
+            map_of_a(a, tile), map_of_b(b, tile), maps, c, np.int64(a.shape[1])
+        )
+
+    in_chunks(p, launch)
+
+
+@rung(bulk_kernel, copy_kernel)
+def bulk(p):
+    """One thread asks for whole tiles, and an engine copies them, exchanges their chunks, and counts their bytes.
+
+    Source: PTX ISA, "cp.async.bulk.tensor" and "mbarrier"; CUDA C++ programming guide, "Tensor Memory Access".
+
+    Leaves: in each step all warps meet at a barrier, only so that one thread may ask for the next tiles.
+    """
+    by_engine(bulk_kernel, TILE, TILE.teams * TEAM, None, p)
+
+
+# -------------------------------------------------------------------------------------------- a warp for the copies
+
+
+@functools.lru_cache(KERNELS)
+def specialised_kernel(tile: Tile, group: int) -> typing.Any:
+    """The kernel of a block whose last warp asks for tiles, while the others multiply. It computes tiles until none
+    is left: tile b, b + blocks, b + 2 blocks, ...
+
+    ``full[s]`` ends a phase when the tiles of stage s are there, and ``empty[s]`` when all warps have used them.
+    """
+    stages, stage, side_m, side_n, nothing = tile.stages, tile.stage, tile.m, tile.n, zeros(tile)
+    fetch, multiply, store, tile_of = fetcher(tile), multiplier(tile), storer(side_n // 2), order_of_tiles(group)
+    consumers = tile.teams * 4  # warps; the one after them is the producer
+    threads = (consumers + 1) * WARP
+
+    @cuda.jit(device=True)
+    def next_stage(stage, parity):
+        last = stage == stages - 1
+        return np.uint32(0) if last else np.uint32(stage + np.uint32(1)), np.uint32(parity ^ np.uint32(last))
+
+    @cuda.jit(launch_bounds=(threads, 1))
+    def specialised_tiles_kernel(a_map, b_map, maps, c, depth):
+        shared = cuda.shared.array(0, np.uint16, alignment=1024)
+        full, empty = cuda.shared.array(stages, np.uint64), cuda.shared.array(stages, np.uint64)
+        m, n, steps = np.int64(c.shape[0]), np.int64(c.shape[1]), (depth + DEPTH - 1) // DEPTH
+        tiles_m, tiles_n = (m + side_m - 1) // side_m, (n + side_n - 1) // side_n
+        thread = np.uint32(cuda.threadIdx.x)
+        warp = np.uint32(thread // np.uint32(WARP))
+        first = thread % np.uint32(WARP) == 0
+        if thread == 0:
+            for one in range(stages):
+                mbarrier_init(full, one, 1)
+                mbarrier_init(empty, one, consumers)
+        cuda.syncthreads()
+        now, parity, tile = np.uint32(0), np.uint32(0), np.int64(cuda.blockIdx.x)
+        if warp == consumers:
+            if first:
+                at = np.int64(cuda.blockIdx.x) * MAPS
+                place_map(maps, at, a_map)
+                place_map(maps, at + 16, b_map)
+                while tile < tiles_m * tiles_n:
+                    tile_m, tile_n = tile_of(tile, tiles_m, tiles_n)
+                    for step in range(steps):
+                        mbarrier_wait(empty, now, parity ^ np.uint32(1))  # the phase before the first counts as ended
+                        fetch(shared, now, maps, at, tile_m * side_m, tile_n * side_n, step * DEPTH, full)
+                        now, parity = next_stage(now, parity)
+                    tile += cuda.gridDim.x
+        else:
+            mine = np.uint32(warp // 4 * ROWS)
+            while tile < tiles_m * tiles_n:
+                tile_m, tile_n = tile_of(tile, tiles_m, tiles_n)
+                sums, before = nothing, now
+                for step in range(steps):
+                    mbarrier_wait(full, now, parity)
+                    sums = multiply(shared, np.uint32(now * np.uint32(stage)), mine, sums)
+                    sums = wgmma_wait(1, sums)  # the products of the step before have used their stage
+                    if first and step > 0:
+                        mbarrier_arrive(empty, before)
+                    before = now
+                    now, parity = next_stage(now, parity)
+                sums = wgmma_wait(0, sums)
+                if first:
+                    mbarrier_arrive(empty, before)
+                store(c, tile_m * side_m + np.int64(mine + warp % 4 * 16), tile_n * side_n, sums)
+                tile += cuda.gridDim.x
+
+    return specialised_tiles_kernel
+
+
+@rung(specialised_kernel, copy_kernel)
+def specialised(p):
+    """A warp of its own asks for tiles, as soon as a stage is free: it produces, and eight warps consume.
+
+    Nobody waits for all: two mbarriers of each stage say when it is full, and when it is empty.
+    Source: CUTLASS, "Efficient GEMM in CUDA", on warp specialization.
+
+    Leaves: while a block stores its tile of C, and the next block begins, nothing is copied and nothing multiplied.
+    """
+    by_engine(specialised_kernel, TILE, TILE.teams * TEAM + WARP, None, p)
+
+
+# ----------------------------------------------------------------------------------------------- as many blocks as SMs
+
+TILES = (TILE, Tile(128, 128, 6), Tile(64, 128, 6))
+FETCH = 32  # fits what an H100 takes for products of 1024 to 4096 with each of these tiles, to a tenth
+
+
+@rung(specialised_kernel, copy_kernel)
+def persistent(p):
+    """As many blocks as there are multiprocessors compute all tiles: the copies for a tile begin during the one before.
+
+    Where tiles of 128 x 256 would be too few for the GPU, or leave much of it idle at the end, they are smaller.
+    Source: CUTLASS, "Efficient GEMM in CUDA", on persistent kernels.
+    """
+    multiprocessors = device.limits()["multiprocessors"]
+    tile = tile_for(*p.result.shape, multiprocessors)
+    by_engine(specialised_kernel, tile, tile.teams * TEAM + WARP, multiprocessors, p)
+
+
+@functools.lru_cache(4096)
+def tile_for(m: int, n: int, multiprocessors: int) -> Tile:
+    """The tile with which a product takes the least time: so many rounds, in each of which a block computes a tile.
+
+    To fetch a row of A or a column of B takes as long as `FETCH` sums.
+
+    >>> str(tile_for(4096, 4096, multiprocessors=132)), str(tile_for(100, 200, multiprocessors=132))
+    ('128 x 256 x 64, 4 stages', '64 x 128 x 64, 6 stages')
+    """
+
+    def time(tile: Tile) -> int:
+        rounds = blocks(blocks(m, tile.m) * blocks(n, tile.n), multiprocessors)
+        return rounds * (tile.m * tile.n + FETCH * (tile.m + tile.n))
+
+    return min(TILES, key=time)
+
+
+LADDER = (warpgroup, in_flight, bulk, specialised, persistent)

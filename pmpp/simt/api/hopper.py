@@ -1,0 +1,296 @@
+"""Hopper's matrix instructions, the twins of those in `pmpp.runtime.hopper`.
+
+machine/engines.py has what is under way: products of tiles, bulk copies, and the mbarriers that count them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pmpp.simt.api.matrix import _array, _shared, _together
+from pmpp.simt.machine import engines, memory
+from pmpp.simt.machine.frames import Frame, kind_of
+from pmpp.simt.machine.instructions import BARRIER
+from pmpp.simt.machine.lanes import WARP
+from pmpp.simt.machine.memory import Array
+from pmpp.simt.machine.scheduler import Waiting
+from pmpp.simt.machine.storage import lane_of
+from pmpp.simt.machine.turns import Waits, suspending
+from pmpp.simt.values import tensor_cores
+from pmpp.simt.values.dtypes import FLOAT32, UINT64, Value, is_number
+
+_SUMS = "32, 64 or 128"
+
+
+def _integer(name: str, argument: str, given: Any) -> None:
+    if not is_number(given) or given.dtype.kind not in "iu":
+        raise TypeError(f"{name}: {argument} must be one integer, was {kind_of(given)}")
+
+
+def _sums(name: str, argument: str, given: Any) -> None:
+    if (
+        not isinstance(given, tuple)
+        or len(given) not in tensor_cores.TILE_COLUMNS
+        or any(not is_number(part) or part.dtype != FLOAT32 for part in given)
+    ):
+        kinds = sorted({kind_of(part) for part in given}) if isinstance(given, tuple) else []
+        has = f"a tuple of {len(given)} {', '.join(kinds)}" if kinds else kind_of(given)
+        raise TypeError(f"{name}: {argument} must be a tuple of {_SUMS} float32, was {has}")
+
+
+def _barriers(f: Frame, name: str, barriers: Any, b: Any) -> Array:
+    if not isinstance(barriers, Array) or barriers.dtype != UINT64:
+        raise TypeError(f"{name}: barriers must be an array of uint64, was {kind_of(barriers)}")
+    _integer(name, "b", b)
+    if not f.m.dry and barriers.storage.space != "shared":
+        raise TypeError(f"{name}: barriers must be in shared memory; it is in {barriers.storage.space} memory")
+    return barriers
+
+
+def _group_of_warps(f: Frame, call: Any, what: str) -> None:
+    """Report a warp that does not take part whole, and one of a block that has no four warps for it."""
+    _together(f, call, what)
+    lanes, warps = f.m.batch.lanes, engines.warps_of(f.mask)
+    has = f.m.launch.warps
+    alone = warps % lanes.warps // engines.GROUP * engines.GROUP + engines.GROUP > has
+    if f.m.turns is None:  # all of a batch are here: the four warps come together
+        here = np.zeros(-(-lanes.warps // 4) * 4 * lanes.blocks, np.bool_).reshape(lanes.blocks, -1)
+        here[warps // lanes.warps, warps % lanes.warps] = True
+        whole = here.reshape(lanes.blocks, -1, engines.GROUP).all(axis=2)
+        alone |= ~whole[warps // lanes.warps, warps % lanes.warps // engines.GROUP]
+    if alone.any():
+        warp = int(warps[int(np.argmax(alone))])
+        f.m.hazard("divergent_barrier", "register", what, call.line, warp * WARP,
+                   f"{{who}} executes this {what} without all of the four warps that multiply together")  # fmt: skip
+
+
+# -- products of tiles -----------------------------------------------------------------------------------------------
+
+
+def _descriptor(f: Frame, call: Any, shared: Any, i: Value, apart: Value) -> Value:
+    shared = _shared(f, "descriptor", "shared", shared, (2,))
+    for argument, given in (("i", i), ("apart", apart)):
+        _integer("descriptor", argument, given)
+    if f.m.dry:
+        return np.uint64(0)
+    return engines.describe(f.m, f.mask, shared, i, apart, call.name, call.line)
+
+
+def _multiply(name: str) -> Callable:
+    def wgmma(f: Frame, call: Any, a: Any, b: Any, c: Any) -> tuple[Value, ...]:
+        for argument, given in (("a", a), ("b", b)):
+            if not is_number(given) or given.dtype != UINT64:
+                raise TypeError(f"{name}: {argument} must be a descriptor (uint64), was {kind_of(given)}")
+        _sums(name, "c", c)
+        if f.m.dry:
+            return (np.float32(0),) * len(c)
+        _group_of_warps(f, call, f"{name}()")
+        if f.m.counts is not None:
+            f.m.counts.tensor(call.line, f.mask, tensor_cores.tile_operations(2 * len(c)))
+        return engines.multiply(f.m, f.mask, name, a, b, c, call.argument(2), call.line)
+
+    wgmma.counts_itself = True  # type: ignore[attr-defined]
+    return wgmma
+
+
+def refuse_ticket(f: Frame, value: Value, name: str, line: int) -> None:
+    """Report a sum that is read while its product is under way."""
+    if not is_number(value) or value.dtype != FLOAT32 or f.mask is None:
+        return
+    waiting = engines.ticket(value) >= 0
+    waiting = waiting if f.mask.bits is None else waiting & f.mask.bits
+    if np.any(waiting):
+        f.m.hazard("race", "register", name, line, lane_of(f.m.batch.lanes, np.asarray(waiting)),
+                   "{who} reads {name} while its product is under way: wgmma_wait gives the sums of what was committed "
+                   "before")  # fmt: skip
+
+
+def _plain(name: str, act: Callable) -> Callable:
+    def instruction(f: Frame, call: Any) -> None:
+        if f.m.dry:
+            return
+        if f.m.counts is not None:
+            f.m.counts.instruction(call.line, f.mask, BARRIER)
+        if name.startswith("wgmma"):
+            _together(f, call, f"{name}()")
+        act(f.m, f.mask)
+
+    instruction.counts_itself = True  # type: ignore[attr-defined]
+    return instruction
+
+
+def _show(m: Any, mask: Any) -> None:
+    if m.checks is not None:
+        m.checks.shows(mask)
+
+
+def _wait(f: Frame, call: Any, n: Value, sums: Any) -> tuple[Value, ...]:
+    literal = call.literals[0] is True or call.literals[0] in f.literals
+    if not literal or not isinstance(n, np.integer) or not 0 <= n <= 7:
+        given = n if isinstance(n, np.integer) else kind_of(n)
+        raise TypeError(f"wgmma_wait: n must be a literal, an integer from 0 to 7, was {given}")
+    _sums("wgmma_wait", "sums", sums)
+    if f.m.dry:
+        return sums
+    if f.m.counts is not None:
+        f.m.counts.instruction(call.line, f.mask, BARRIER)
+    _together(f, call, "wgmma_wait()")
+    return engines.wait(f.m, f.mask, int(n), sums)
+
+
+_wait.counts_itself = True  # type: ignore[attr-defined]
+
+
+# -- mbarriers -------------------------------------------------------------------------------------------------------
+
+
+def _each(f: Frame, call: Any, barriers: Array, b: Value, act: Callable, *, writes: bool = False) -> None:
+    """Call `act` for each barrier that the lanes mean."""
+    m = f.m
+    at, mask = memory.position(m, f.mask, barriers, (b,), call.name, call.line, (False,))
+    if mask is None:
+        return
+    if m.checks is not None:
+        if writes:
+            m.checks.write(mask, barriers.storage, at, None, call.name, call.line)
+        else:
+            m.checks.read(mask, barriers.storage, at, call.name, call.line)
+    for one, lanes in engines.each_barrier(m, mask, barriers.storage, at):
+        act(lanes, one)
+
+
+def _one(f: Frame, call: Any, name: str, argument: str, value: Value) -> int:
+    found = np.unique(np.asarray(value)[...] if np.size(value) == 1 else
+                      np.broadcast_to(value, f.mask.grid().shape)[f.mask.grid()])  # fmt: skip
+    if found.size != 1:
+        raise f.m.error(f"{name}: {argument} must be the same in all threads of the call", call.line)
+    return int(found[0])
+
+
+def _initialise(f: Frame, call: Any, barriers: Any, b: Value, count: Value) -> None:
+    barriers = _barriers(f, "mbarrier_init", barriers, b)
+    _integer("mbarrier_init", "count", count)
+    if f.m.dry:
+        return
+    if f.m.counts is not None:
+        f.m.counts.instruction(call.line, f.mask, BARRIER)
+    number = _one(f, call, "mbarrier_init", "count", count)
+    if not 1 <= number < 1 << 20:
+        raise f.m.error(f"mbarrier_init: count must be from 1 to {(1 << 20) - 1}, was {number}", call.line)
+    _each(f, call, barriers, b, lambda mask, at: engines.initialise(
+        f.m, mask, barriers.storage, at, number, call.line), writes=True)  # fmt: skip
+
+
+def _arrive(f: Frame, call: Any, barriers: Any, b: Value) -> None:
+    _arrive_with(f, call, "mbarrier_arrive", barriers, b, np.int64(0))
+
+
+def _expect(f: Frame, call: Any, barriers: Any, b: Value, size: Value) -> None:
+    _arrive_with(f, call, "expect_bytes", barriers, b, size)
+
+
+def _arrive_with(f: Frame, call: Any, name: str, barriers: Any, b: Value, size: Value) -> None:
+    barriers = _barriers(f, name, barriers, b)
+    _integer(name, "bytes", size)
+    if f.m.dry:
+        return
+    if f.m.counts is not None:
+        f.m.counts.instruction(call.line, f.mask, BARRIER)
+    each = _one(f, call, name, "bytes", size)
+    _each(f, call, barriers, b, lambda mask, at: engines.arrive(
+        f.m, mask, barriers.storage, at, each, f"{call.name}[{at}]", call.line))  # fmt: skip
+
+
+@suspending
+def _await(f: Frame, call: Any, barriers: Any, b: Value, parity: Value) -> Waits:
+    barriers = _barriers(f, "mbarrier_wait", barriers, b)
+    _integer("mbarrier_wait", "parity", parity)
+    m = f.m
+    if m.dry:
+        return
+    if m.counts is not None:
+        m.counts.instruction(call.line, f.mask, BARRIER)
+    meant: list[tuple[Any, int]] = []
+    _each(f, call, barriers, b, lambda mask, at: meant.append((mask, at)))
+    for mask, at in meant:
+        while not engines.has_ended(m, mask, barriers.storage, at, parity, call.line):
+            if m.turns is None:
+                raise Waiting(m.where(call.line) + f"threads wait at {call.name}[{at}] for a phase that has not ended")
+            yield from m.turns.idle(call.line, frozen=True, endless=True)
+
+
+for _handler in (_initialise, _arrive, _expect, _await):
+    _handler.counts_itself = True  # type: ignore[attr-defined]
+
+
+# -- bulk copies -----------------------------------------------------------------------------------------------------
+
+
+def _maps(name: str, maps: Any) -> Array:
+    if not isinstance(maps, Array) or maps.dtype != UINT64:
+        raise TypeError(f"{name}: maps must be an array of uint64, was {kind_of(maps)}")
+    return _array(name, "maps", maps, (8,))
+
+
+def _place_map(f: Frame, call: Any, maps: Any, j: Value, words: Any) -> None:
+    maps = _maps("place_map", maps)
+    _integer("place_map", "j", j)
+    if not isinstance(words, tuple) or len(words) != engines.WORDS or any(
+        not is_number(word) or word.dtype != UINT64 for word in words
+    ):  # fmt: skip
+        raise TypeError(f"place_map: words must be a tuple of {engines.WORDS} uint64, was {kind_of(words)}")
+    if f.m.dry:
+        return
+    flat = Array(maps.storage, maps.dtype, (maps.size(),), (1,), maps.offset)
+    for k, word in enumerate(words):
+        index = memory.as_index(f.m, j, call.name) + np.int64(k)
+        at, mask = memory.position(f.m, f.mask, flat, (index,), call.name, call.line, (False,))
+        if mask is not None:
+            memory.store(f.m, mask, maps, at, word, call.name, call.line)
+
+
+def _bulk_tile(
+    f: Frame, call: Any, shared: Any, i: Value, maps: Any, j: Value, row: Value, column: Value, barriers: Any, b: Value
+) -> None:
+    shared, maps = _shared(f, "bulk_tile", "shared", shared, (2,)), _maps("bulk_tile", maps)
+    barriers = _barriers(f, "bulk_tile", barriers, b)
+    for argument, given in (("i", i), ("j", j), ("row", row), ("column", column)):
+        _integer("bulk_tile", argument, given)
+    m = f.m
+    if m.dry:
+        return
+    at, mask = memory.position(m, f.mask, barriers, (b,), call.argument(6), call.line, (False,))
+    if mask is None:
+        return
+    if m.checks is not None:
+        m.checks.read(mask, barriers.storage, at, call.argument(6), call.line)
+    shape = (m.batch.lanes.blocks, m.batch.lanes.width)
+    values = [np.broadcast_to(np.asarray(v), shape).reshape(-1) for v in (i, j, row, column, at)]
+    for lane in mask.places().tolist():
+        first, tensor, down, along, barrier = (int(v[lane]) for v in values)
+        if not 0 <= first < shared.size():
+            m.hazard("out_of_bounds", "shared", call.name, call.line, lane,
+                     f"{{who}} copies a tile to {{name}}[{first}], but it has {shared.size()} elements")  # fmt: skip
+            continue
+        engines.copy_tile(
+            m, lane, (shared, first + int(shared.offset)), (maps.storage, tensor + int(maps.offset)), (down, along),
+            (barriers.storage, barrier), (call.name, call.argument(2)), call.line,
+        )  # fmt: skip
+
+
+for _handler in (_place_map, _bulk_tile):
+    _handler.counts_itself = True  # type: ignore[attr-defined]
+
+HOPPER: dict[str, Callable] = {
+    "descriptor": _descriptor,
+    **{name: _multiply(name) for name in tensor_cores.TILES},
+    "wgmma_fence": _plain("wgmma_fence", engines.fence),
+    "wgmma_commit": _plain("wgmma_commit", engines.commit),
+    "wgmma_wait": _wait,
+    "copies_visible": _plain("copies_visible", _show),
+    "mbarrier_init": _initialise, "mbarrier_arrive": _arrive, "expect_bytes": _expect, "mbarrier_wait": _await,
+    "place_map": _place_map, "bulk_tile": _bulk_tile,
+}  # fmt: skip

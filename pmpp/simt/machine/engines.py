@@ -1,0 +1,467 @@
+"""Hopper's engines: products of tiles that warps have started, copies of tiles, and the barriers that count both.
+
+Products.  The sums of a product stay with the engine until their warp waits for them.  Until then the registers hold a
+*ticket*: a NaN whose bits say which product will fill them.  Whoever reads one is told, and whoever passes it on to
+the next product or to `wgmma_wait` gets what it stands for.  A product reads its operands when it starts and may still
+be reading them when its warp waits, so the sanitizers are told of both times.
+
+Bulk copies.  The place that a copy fills holds poison until its mbarrier has counted all arrivals and all bytes.
+
+Barriers.  An mbarrier counts arrivals and bytes.  When none are left its phase ends and it begins to count anew.  Here
+the counts are kept beside the memory: the 64 bits themselves say nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pmpp.simt.machine import memory
+from pmpp.simt.machine.lanes import WARP, Lanes, Mask, spread
+from pmpp.simt.machine.machine import Machine
+from pmpp.simt.machine.memory import Array
+from pmpp.simt.machine.storage import POISON_BYTE, Storage
+from pmpp.simt.values import tensor_cores
+from pmpp.simt.values.dtypes import Value, as_intp
+
+GROUP = 4  # warps that multiply together
+ATOM = 1024  # bytes: 8 rows of 128 bytes, in which chunks of 16 bytes change places
+LINE = 128
+CHUNK = 16
+_TICKET, _TICKET_BITS = np.uint32(0x7FB00000), np.uint32(0xFFF00000)
+TICKETS = 1 << 20
+
+
+class Product(NamedTuple):
+    """The sums of some warps that have not been waited for, and the group of each warp that they belong to."""
+
+    warps: np.ndarray
+    sums: np.ndarray  # (warps, 16, columns)
+    group: np.ndarray
+
+
+class Reads(NamedTuple):
+    """What a product reads: for the sanitizers, as words of 16 bytes."""
+
+    warps: np.ndarray
+    group: np.ndarray
+    storage: Storage
+    at: np.ndarray  # (warps, words)
+    name: str
+    line: int
+
+
+class Landing(NamedTuple):
+    """What a bulk copy brings to one block."""
+
+    row: int
+    storage: Storage
+    at: np.ndarray  # of words of 16 bytes
+    words: np.ndarray  # (words, 16) bytes
+
+
+class Barrier:
+    """An mbarrier of each block: arrivals that a phase needs, those that are left, bytes to come, phases so far."""
+
+    def __init__(self, blocks: int) -> None:
+        self.count, self.left, self.bytes, self.phase = (np.zeros(blocks, np.int64) for _ in range(4))
+        self.landings: list[Landing] = []
+
+
+class Engines:
+    """What the blocks of a batch have under way."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        warps = lanes.blocks * lanes.warps
+        self.ready = np.zeros(warps, np.bool_)  # has passed a wgmma_fence since it last waited
+        self.committed = np.zeros(warps, np.int64)  # groups of products
+        self.busy = np.zeros(warps, np.int64)  # how many sums of a warp are under way
+        self.products: dict[int, Product] = {}
+        self.reads: list[Reads] = []
+        self.made = 0  # products so far
+        self.seen: list[tuple[Storage, str]] = []  # arrays that descriptors mean, with their names
+        self.barriers: dict[tuple[int, int], Barrier] = {}
+
+
+def engines(m: Machine) -> Engines:
+    """Those of the blocks under way."""
+    if m.batch.engines is None:
+        m.batch.engines = Engines(m.batch.lanes)
+    return m.batch.engines
+
+
+def warps_of(mask: Mask) -> np.ndarray:
+    """The numbers of the warps with an active lane."""
+    return np.flatnonzero(mask.grid().reshape(-1, WARP).any(axis=1))
+
+
+def by_warps(m: Machine, value: Value) -> np.ndarray:
+    """A value in the lanes of all warps, (warps, 32)."""
+    lanes = m.batch.lanes
+    return spread(np.asarray(value), (lanes.blocks, lanes.width)).reshape(-1, WARP)
+
+
+# -- descriptors -----------------------------------------------------------------------------------------------------
+
+
+def describe(m: Machine, mask: Mask, array: Array, i: Value, apart: Value, name: str, line: int) -> Value:
+    """The descriptors of operands that begin at element i: bits as the hardware has them, and which array it is."""
+    flat = Array(array.storage, array.dtype, (array.size(),), (1,), array.offset)
+    at, inside = memory.position(m, mask, flat, (memory.as_index(m, i, name),), name, line, (False,))
+    start = np.asarray(at) * array.dtype.itemsize
+    wrong = (start % CHUNK != 0) | (start // LINE % 8 != 0)
+    wrong = wrong if inside is None or inside.bits is None else wrong & inside.bits
+    if inside is not None and np.any(wrong):
+        raise m.error(
+            f"descriptor: {name}[{int(np.asarray(i).reshape(-1)[0])}] is no chunk in the first of 8 rows: the pattern "
+            f"of the chunks begins at multiples of {ATOM} bytes", line,
+        )  # fmt: skip
+    all_ = engines(m)
+    key = array.storage, name
+    if key not in all_.seen:
+        all_.seen.append(key)
+    number = all_.seen.index(key)
+    leading = np.asarray(apart).astype(np.int64) * array.dtype.itemsize >> 4
+    fixed = number << 52 | (ATOM >> 4) << 32 | 1 << 62
+    return ((start.astype(np.int64) >> 4 & 0x3FFF) | (leading & 0x3FFF) << 16 | fixed).astype(np.uint64)[()]
+
+
+def _fields(descriptors: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    """Which array, and of each warp the first byte, and the bytes between neighbours along and across."""
+    d = descriptors.astype(np.int64)
+    start, leading, stride = (d & 0x3FFF) << 4, (d >> 16 & 0x3FFF) << 4, (d >> 32 & 0x3FFF) << 4
+    return int(d[0] >> 52 & 0x3FF), start, leading, stride
+
+
+def swizzled(address: np.ndarray) -> np.ndarray:
+    """Where a byte lies: in row r of 8 rows of 128 bytes the chunks change places by an exclusive or with r."""
+    return address ^ (address >> 7 & 7) << 4
+
+
+def _rows_of_a(descriptors: np.ndarray, warps: np.ndarray) -> tuple[int, np.ndarray]:
+    """The array, and where the chunks of the 16 rows of A are that each warp multiplies: (warps, 16, 2)."""
+    array, start, _, stride = _fields(descriptors)
+    row = (warps % GROUP)[:, None] * 16 + np.arange(16, dtype=np.int64)
+    begin = start[:, None] + row // 8 * stride[:, None] + row % 8 * LINE
+    return array, swizzled(begin[:, :, None] + np.arange(2, dtype=np.int64) * CHUNK)
+
+
+def _rows_of_b(descriptors: np.ndarray, columns: int) -> tuple[int, np.ndarray]:
+    """The same of the 16 rows of B: (warps, 16, columns / 8)."""
+    array, start, leading, stride = _fields(descriptors)
+    row, panel = np.arange(16, dtype=np.int64)[:, None], np.arange(columns // 64, dtype=np.int64)
+    begin = start[:, None, None] + row // 8 * stride[:, None, None] + row % 8 * LINE
+    begin = begin + panel * leading[:, None, None]
+    return array, swizzled(begin[..., None] + np.arange(8, dtype=np.int64) * CHUNK).reshape(len(start), 16, -1)
+
+
+def _load(m: Machine, group: Product | tuple, addresses: np.ndarray, number: int, line: int) -> np.ndarray:
+    """The 16-bit numbers in those chunks, of each warp: (warps, 16, numbers); tells the sanitizers."""
+    warps, groups = group
+    all_, lanes = engines(m), m.batch.lanes
+    storage, name = all_.seen[number]
+    row = storage.values.shape[1] * storage.values.itemsize
+    outside = addresses + CHUNK > row
+    if outside.any():
+        warp = int(np.argmax(outside.reshape(len(warps), -1).any(axis=1)))
+        byte = int(addresses[outside].max())
+        m.hazard("out_of_bounds", "shared", name, line, int(warps[warp]) * WARP,
+                 f"{{who}} multiplies a tile up to byte {byte + CHUNK} of {{name}}, which has {row}")  # fmt: skip
+        addresses = np.where(outside, 0, addresses)
+    blocks = warps // lanes.warps
+    raw = storage.values.view(np.uint8)
+    places = addresses[..., None] + np.arange(CHUNK, dtype=np.int64)
+    found = raw[as_intp(blocks)[:, None, None, None], as_intp(places)]
+    found[outside] = POISON_BYTE
+    if m.checks is not None:
+        ((wide, _),) = memory.in_words(storage, np.int64(0), CHUNK // storage.values.itemsize)
+        words = (addresses // CHUNK).reshape(len(warps), -1)
+        m.checks.tiles_read(wide, blocks, words, warps % lanes.warps, name, line)
+        all_.reads.append(Reads(warps, groups, wide, words, name, m.place.site or line))
+    return np.ascontiguousarray(found).view(np.uint16).reshape(len(warps), 16, -1)
+
+
+# -- products --------------------------------------------------------------------------------------------------------
+
+
+def ticket(value: Value) -> np.ndarray:
+    """The products that float32 values stand for; -1 where they are numbers."""
+    bits = np.ascontiguousarray(value).view(np.uint32)
+    return np.where(bits & _TICKET_BITS == _TICKET, (bits & ~_TICKET_BITS).astype(np.int64), -1)
+
+
+def multiply(
+    m: Machine, mask: Mask, kind: str, a: Value, b: Value, c: tuple, name: str, line: int
+) -> tuple[Value, ...]:
+    """Start c + a @ b in the warps of the mask."""
+    all_, lanes, warps = engines(m), m.batch.lanes, warps_of(mask)
+    columns = 2 * len(c)
+    mine = by_warps(m, c[0])[warps, 0]
+    stands_for = ticket(mine)
+    numbers = stands_for < 0
+    unready = numbers & ~all_.ready[warps]
+    if m.checks is not None and unready.any():
+        m.hazard("race", "register", name, line, int(warps[int(np.argmax(unready))]) * WARP,
+                 "{who} multiplies with sums {name} that the engine may not see yet: no wgmma_fence() since they were "
+                 "written or waited for")  # fmt: skip
+    sums = np.empty((len(warps), 16, columns), np.float32)
+    if numbers.any():
+        sums[numbers] = tensor_cores.tile_of(_registers(m, c, warps[numbers]))
+    for product in np.unique(stands_for[~numbers]).tolist():
+        found = all_.products[product]
+        chosen = stands_for == product
+        sums[chosen] = found.sums[np.searchsorted(found.warps, warps[chosen])]
+    operands = [by_warps(m, each)[warps] for each in (a, b)]
+    for each, which in zip(operands, "ab", strict=True):
+        if (each != each[:, :1]).any():
+            raise m.error(f"{kind}: the lanes of a warp must give one descriptor {which}", line)
+    a_array, a_at = _rows_of_a(operands[0][:, 0], warps % lanes.warps)
+    b_array, b_at = _rows_of_b(operands[1][:, 0], columns)
+    group = all_.committed[warps].copy()
+    left = _load(m, (warps, group), a_at, a_array, line)
+    right = _load(m, (warps, group), b_at, b_array, line)
+    for k in range(len(warps)):
+        sums[k] = tensor_cores.multiply_tiles(kind, left[k], right[k], sums[k])
+    number = all_.made = (all_.made + 1) % TICKETS
+    all_.products[number] = Product(warps, sums, group)
+    all_.busy[warps] += numbers
+    _forget(all_)
+    shown = np.full((lanes.blocks, lanes.width), _TICKET | np.uint32(number), np.uint32).view(np.float32)
+    return (shown,) * len(c)
+
+
+def _forget(all_: Engines) -> None:
+    """Keep the last products: what is older was passed on to a later product."""
+    if len(all_.products) > 256:
+        for number in list(all_.products)[:128]:
+            del all_.products[number]
+
+
+def _registers(m: Machine, values: tuple, warps: np.ndarray) -> np.ndarray:
+    """Registers of some warps: (warps, 32, registers)."""
+    found = [np.asarray(v) for v in values]
+    return np.stack([by_warps(m, v)[warps] for v in found], axis=2)
+
+
+def commit(m: Machine, mask: Mask) -> None:
+    """Make a group of the products that each warp has started."""
+    engines(m).committed[warps_of(mask)] += 1
+
+
+def fence(m: Machine, mask: Mask) -> None:
+    """What these warps have written into registers is there for products to come."""
+    engines(m).ready[warps_of(mask)] = True
+
+
+def wait(m: Machine, mask: Mask, newest: int, sums: tuple) -> tuple[Value, ...]:
+    """The sums, where they belong to a group that is not among the newest; else their tickets."""
+    all_, lanes, warps = engines(m), m.batch.lanes, warps_of(mask)
+    all_.ready[warps] = False
+    if m.checks is not None:
+        mine = np.zeros(lanes.blocks * lanes.warps, np.bool_)
+        mine[warps] = True
+        all_.reads = [rest for each in all_.reads if (rest := _read_until(m, each, mine, newest)) is not None]
+    stands_for = ticket(by_warps(m, sums[0])[warps, 0])
+    full = None
+    for product in np.unique(stands_for[stands_for >= 0]).tolist():
+        found = all_.products[product]
+        places = np.searchsorted(found.warps, warps[stands_for == product])
+        done = places[found.group[places] < all_.committed[found.warps[places]] - newest]
+        if done.size:
+            if full is None:
+                full = np.empty((lanes.blocks * lanes.warps, WARP, len(sums)), np.float32)
+                full[...] = by_warps(m, sums[0])[:, :, None]
+                plain = warps[stands_for < 0]
+                if plain.size or len(warps) < len(full):
+                    others = np.setdiff1d(np.arange(len(full)), warps[stands_for >= 0])
+                    full[others] = _registers(m, sums, others)
+            full[found.warps[done]] = tensor_cores.registers_of(found.sums[done])
+            all_.busy[found.warps[done]] -= 1
+    if full is None:
+        return sums
+    return tuple(np.ascontiguousarray(full[:, :, k]).reshape(lanes.blocks, lanes.width) for k in range(len(sums)))
+
+
+def _read_until(m: Machine, reads: Reads, mine: np.ndarray, newest: int) -> Reads | None:
+    """Tell of reads that have come to an end with this wait; those that have not."""
+    all_, lanes = engines(m), m.batch.lanes
+    over = mine[reads.warps] & (reads.group < all_.committed[reads.warps] - newest)
+    if not over.any():
+        return reads
+    each = reads.warps[over]
+    site, m.place.site = m.place.site, None
+    m.checks.tiles_read(
+        reads.storage, each // lanes.warps, reads.at[over], each % lanes.warps, reads.name, reads.line, again=True
+    )
+    m.place.site = site
+    if over.all():
+        return None
+    return reads._replace(warps=reads.warps[~over], group=reads.group[~over], at=reads.at[~over])
+
+
+# -- barriers --------------------------------------------------------------------------------------------------------
+
+
+def _barrier(m: Machine, storage: Storage, at: int, line: int) -> tuple[tuple[int, int], Barrier]:
+    key = id(storage.cells), at
+    found = engines(m).barriers.get(key)
+    if found is None:
+        raise m.error("this mbarrier was not initialised: one thread calls mbarrier_init", line)
+    return key, found
+
+
+def each_barrier(m: Machine, mask: Mask, storage: Storage, at: Value) -> list[tuple[int, Mask]]:
+    """The barriers that these lanes mean, with the lanes of each."""
+    at = np.asarray(at)
+    if at.size == 1:
+        return [(int(at.reshape(-1)[0]), mask)]
+    found = []
+    for one in np.unique(spread(at, (mask.of.blocks, mask.of.width))[mask.grid()]).tolist():
+        here, _ = mask.split(at == one)
+        found.append((one, here))
+    return found
+
+
+def initialise(m: Machine, mask: Mask, storage: Storage, at: int, count: int, line: int) -> None:
+    """A barrier whose phases end after `count` arrivals."""
+    blocks = m.batch.lanes.blocks
+    barrier = engines(m).barriers.setdefault((id(storage.cells), at), Barrier(blocks))
+    rows = mask.grid().any(axis=1)
+    barrier.count[rows] = barrier.left[rows] = count
+    barrier.bytes[rows] = barrier.phase[rows] = 0
+
+
+def arrive(m: Machine, mask: Mask, storage: Storage, at: int, size: int, name: str, line: int) -> None:
+    """Each of these lanes arrives, and expects so many bytes more."""
+    key, barrier = _barrier(m, storage, at, line)
+    arrivals = mask.grid().sum(axis=1, dtype=np.int64)
+    barrier.left -= arrivals
+    barrier.bytes += arrivals * size
+    if (barrier.left < 0).any():
+        row = int(np.argmax(barrier.left < 0))
+        lane = int(np.flatnonzero(mask.grid()[row])[-1]) + row * m.batch.lanes.width
+        raise m.error(
+            f"{m.named(*m.batch.lanes.threads_at(lane))} arrives at {name}, whose phase has had its "
+            f"{int(barrier.count[row])} arrivals", line,
+        )  # fmt: skip
+    if m.checks is not None:
+        m.checks.arrives(mask, key)
+    m.writes += 1
+    _complete(m, key, barrier)
+
+
+def _complete(m: Machine, key: tuple[int, int], barrier: Barrier) -> None:
+    """End the phases of barriers that have nothing left to count: what was copied is there."""
+    over = (barrier.left == 0) & (barrier.bytes == 0) & (barrier.count > 0)
+    if not over.any():
+        return
+    barrier.phase[over] += 1
+    barrier.left[over] = barrier.count[over]
+    rest = []
+    for landing in barrier.landings:
+        if not over[landing.row]:
+            rest.append(landing)
+            continue
+        landing.storage.values[landing.row].view(np.uint8).reshape(-1, CHUNK)[as_intp(landing.at)] = landing.words
+        if m.checks is not None:
+            m.checks.tile_lands(landing.storage, landing.row, landing.at)
+    barrier.landings = rest
+    if m.checks is not None:
+        m.checks.completes(np.flatnonzero(over) + m.batch.lanes.first, key)
+    m.writes += 1
+
+
+def has_ended(m: Machine, mask: Mask, storage: Storage, at: int, parity: Value, line: int) -> bool:
+    """Whether the phase of this parity has ended for all of these lanes."""
+    if m.checks is not None and (id(storage.cells), at) not in engines(m).barriers:
+        return False  # the sanitizers have told that nobody has written it yet
+    key, barrier = _barrier(m, storage, at, line)
+    wanted = spread(np.asarray(parity), (mask.of.blocks, mask.of.width))
+    now = barrier.phase[:, None] & 1
+    m.reads += 1
+    if (mask.grid() & (now == (wanted & 1))).any():
+        return False
+    if m.checks is not None:
+        m.checks.has_waited(mask, key)
+    return True
+
+
+# -- bulk copies -----------------------------------------------------------------------------------------------------
+
+
+class Map(NamedTuple):
+    """A tensor map as the interpreter has it: a matrix of 16-bit numbers, and the box that a copy moves."""
+
+    address: int
+    rows: int
+    columns: int
+    box_rows: int
+    box_columns: int
+
+
+MAGIC = 0x504D5050  # the first word of a map of the interpreter
+WORDS = 16
+
+
+def words_of(one: Map) -> tuple[np.uint64, ...]:
+    """The map as 16 words."""
+    return tuple(np.uint64(v) for v in (MAGIC, *one, *(0,) * (WORDS - 1 - len(one))))
+
+
+def copy_tile(
+    m: Machine,
+    lane: int,
+    target: tuple[Array, int],
+    maps: tuple[Storage, int],
+    corner: tuple[int, int],
+    barrier: tuple[Storage, int],
+    names: tuple[str, str],
+    line: int,
+) -> None:
+    """One thread starts to copy a box of a matrix into shared memory, with its chunks exchanged."""
+    found = [int(v) for v in maps[0].values.reshape(-1)[maps[1] : maps[1] + WORDS]]
+    if len(found) < WORDS or found[0] != MAGIC:
+        raise m.error(f"bulk_tile: no tensor map lies at {names[1]}[{maps[1]}]: place_map puts one there", line)
+    box = Map(*found[1 : 1 + len(Map._fields)])
+    at = m.launch.at(box.address)
+    if at is None:
+        raise m.error("bulk_tile: the matrix of this tensor map is no live array; was it freed?", line)
+    source, start = at
+    halves = source.values.reshape(-1).view(np.uint16)
+    first, (row, column) = start // 2, corner
+    m.reads += 1
+    rows, columns = np.arange(row, row + box.box_rows), np.arange(column, column + box.box_columns)
+    there = ((rows >= 0) & (rows < box.rows))[:, None] & ((columns >= 0) & (columns < box.columns))
+    places = first + rows[:, None] * box.columns + columns
+    content = np.zeros(there.shape, np.uint16)
+    content[there] = halves[as_intp(places[there])]
+    array, begin = target
+    itemsize = array.dtype.itemsize
+    block = lane // m.batch.lanes.width
+    byte = begin * itemsize
+    size = content.size * 2
+    ((wide, _),) = memory.in_words(array.storage, np.int64(0), CHUNK // itemsize)
+    if byte % ATOM:
+        raise m.error(f"bulk_tile: {names[0]}[{begin}] does not begin at a multiple of {ATOM} bytes", line)
+    if byte + size > array.storage.values.shape[1] * itemsize:
+        has = array.storage.values.shape[1]
+        m.hazard("out_of_bounds", "shared", names[0], line, lane,
+                 f"{{who}} copies {content.size} elements to {{name}}[{begin}] and on, but it has {has}")  # fmt: skip
+        return
+    linear = byte + np.arange(size // CHUNK, dtype=np.int64) * CHUNK
+    words = swizzled(linear) // CHUNK
+    raw = content.reshape(-1).view(np.uint8).reshape(-1, CHUNK)
+    key, counts = _barrier(m, *barrier, line)
+    if m.counts is not None:
+        one = np.zeros((m.batch.lanes.blocks, m.batch.lanes.width), np.bool_)
+        one.reshape(-1)[lane] = True
+        sectors = np.unique(places[there] * 2 // 32)
+        m.counts.bulk(line, Mask(m.batch.lanes, one, 1), sectors, size, source, names[1])
+    if m.checks is not None:
+        m.checks.tile_begins(wide, block, words, lane, names[0], line, key)
+    wide.values[block].view(np.uint8).reshape(-1, CHUNK)[as_intp(words)] = POISON_BYTE
+    counts.landings.append(Landing(block, wide, words, raw))
+    counts.bytes[block] -= size
+    m.writes += 1
+    _complete(m, key, counts)

@@ -1,0 +1,420 @@
+"""Hopper's engines: products that are under way, tiles that a copy engine brings, and the barriers that count both."""
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.runtime import device
+from pmpp.runtime.hopper import (
+    bulk_tile,
+    copies_visible,
+    descriptor,
+    expect_bytes,
+    mbarrier_arrive,
+    mbarrier_init,
+    mbarrier_wait,
+    place_map,
+    tensor_map,
+    wgmma_commit,
+    wgmma_f16,
+    wgmma_fence,
+    wgmma_wait,
+)
+from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
+
+from . import pair, zeros
+
+f0 = np.float32(0)
+NOTHING = (f0,) * 32  # sums of 64 columns
+TILE = 4096  # elements of 64 x 64
+BYTES = 2 * TILE
+
+
+def numbers(rows=64):
+    """Small whole numbers, so that all sums are exact."""
+    r, c = np.ogrid[:rows, :64]
+    return ((r * 3 + c * 5) % 7 - 3).astype(np.float16)
+
+
+def operands(new):
+    return numbers().view(np.uint16), numbers().T.copy().view(np.uint16), zeros(128)
+
+
+def first_sums(a, b):
+    """The first sum of each lane of four warps, of a @ b."""
+    t = np.arange(128)
+    c = a.view(np.float16).astype(np.float64) @ b.view(np.float16).astype(np.float64)
+    return c[t // 32 * 16 + t % 32 // 4, t % 4 * 2]
+
+
+def product(a, b, out):
+    return first_sums(a, b)
+
+
+@cuda.jit(device=True)
+def fill(s, begin, x):
+    """A tile of 64 x 64, row by row, each chunk of 8 in its place of the swizzle."""
+    t = cuda.threadIdx.x
+    for k in range(32):
+        row, column = (t + 128 * k) // 64, (t + 128 * k) % 64
+        s[begin + row * 64 + (column // 8 ^ row % 8) * 8 + column % 8] = x[row, column]  # WITH
+
+
+@pair("race", "register", "sums", block=128, make=operands, result=product)
+@cuda.jit
+def sums_are_read_before_the_wait(a, b, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    fill(s, 0, a)
+    fill(s, TILE, b)
+    copies_visible()
+    cuda.syncthreads()
+    wgmma_fence()
+    sums = NOTHING
+    for k in range(4):
+        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)
+    wgmma_commit()
+    if mended:
+        sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = sums[0]  # BUG
+
+
+@pair("race", "register", "sums", block=128, make=operands, result=product)
+@cuda.jit
+def a_wait_for_what_was_not_committed(a, b, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    fill(s, 0, a)
+    fill(s, TILE, b)
+    copies_visible()
+    cuda.syncthreads()
+    wgmma_fence()
+    sums = NOTHING
+    for k in range(4):
+        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)
+    if mended:
+        wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = sums[0]  # BUG
+
+
+@pair("race", "register", "sums", block=128, make=operands, result=product)
+@cuda.jit
+def the_newest_products_are_under_way(a, b, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    fill(s, 0, a)
+    fill(s, TILE, b)
+    copies_visible()
+    cuda.syncthreads()
+    wgmma_fence()
+    sums = NOTHING
+    for k in range(4):
+        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)
+        wgmma_commit()
+    sums = wgmma_wait(1, sums)
+    if mended:
+        sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = sums[0]  # BUG
+
+
+@pair("race", "register", "sums", block=128, make=operands, result=product)
+@cuda.jit
+def sums_that_no_fence_has_shown(a, b, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    fill(s, 0, a)
+    fill(s, TILE, b)
+    copies_visible()
+    cuda.syncthreads()
+    sums = NOTHING
+    for k in range(4):
+        if mended or k == 0:
+            wgmma_fence()
+        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+        wgmma_commit()
+        sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = sums[0]
+
+
+@pair("race", "shared", "s", block=128, make=operands, result=product)
+@cuda.jit
+def stores_that_the_engine_does_not_see(a, b, out, mended):
+    """A barrier orders what threads do. Tensor cores read through another proxy, which needs a fence of its own."""
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    fill(s, 0, a)
+    fill(s, TILE, b)
+    if mended:
+        copies_visible()
+    cuda.syncthreads()
+    wgmma_fence()
+    sums = NOTHING
+    for k in range(4):
+        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = sums[0]
+
+
+@pair("race", "shared", "s", block=128, make=operands, result=product)
+@cuda.jit
+def copies_that_the_engine_does_not_see(a, b, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    t = cuda.threadIdx.x
+    for k in range(4):
+        row, chunk = (t + 128 * k) // 8, (t + 128 * k) % 8
+        copy_async(s, row * 64 + (chunk ^ row % 8) * 8, a.reshape(TILE), row * 64 + chunk * 8, 8)
+        copy_async(s, TILE + row * 64 + (chunk ^ row % 8) * 8, b.reshape(TILE), row * 64 + chunk * 8, 8)
+    commit_copies()
+    if not mended:
+        copies_visible()
+    wait_copies(0)
+    if mended:
+        copies_visible()
+    cuda.syncthreads()
+    wgmma_fence()
+    sums = NOTHING
+    for k in range(4):
+        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[t] = sums[0]
+
+
+@pair("race", "shared", "s", block=128, make=operands, result=product, helpers=(fill,))
+@cuda.jit
+def a_tile_is_multiplied_before_the_barrier(a, b, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    fill(s, 0, a)
+    fill(s, TILE, b)
+    copies_visible()
+    if mended:
+        cuda.syncthreads()
+    wgmma_fence()
+    sums = NOTHING
+    for k in range(4):
+        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = sums[0]
+
+
+@pair("race", "shared", "s", block=128, make=operands, result=product)
+@cuda.jit
+def a_tile_is_overwritten_under_a_product(a, b, out, mended):
+    """A barrier does not wait for products: they may still read when all threads have passed it."""
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    fill(s, 0, a)
+    fill(s, TILE, b)
+    copies_visible()
+    cuda.syncthreads()
+    wgmma_fence()
+    sums = NOTHING
+    for k in range(4):
+        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+    wgmma_commit()
+    if mended:
+        sums = wgmma_wait(0, sums)
+    cuda.syncthreads()
+    s[cuda.threadIdx.x] = 0  # BUG
+    sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = sums[0]
+
+
+@pair("out_of_bounds", "shared", "s", block=128, make=operands, result=product)
+@cuda.jit
+def the_second_panel_lies_outside(a, b, out, mended):
+    """128 columns of B are two panels, and there is room for one."""
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    fill(s, 0, a)
+    fill(s, TILE, b)
+    copies_visible()
+    cuda.syncthreads()
+    wgmma_fence()
+    sums = NOTHING + NOTHING
+    for k in range(4):
+        panel = 0 if mended else TILE
+        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, panel), sums)  # BUG
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[cuda.threadIdx.x] = sums[0]
+
+
+@pair("divergent_barrier", "register", "wgmma_f16()", block=160, make=lambda new: (*operands(new)[:2], zeros(160)),
+      result=lambda a, b, out: np.append(first_sums(a, b), np.zeros(32)), hangs=True)  # fmt: skip
+@cuda.jit
+def a_fifth_warp_multiplies_alone(a, b, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    t = cuda.threadIdx.x
+    if t < 128:
+        fill(s, 0, a)
+        fill(s, TILE, b)
+    copies_visible()
+    cuda.syncthreads()
+    sums = NOTHING
+    if not mended or t < 128:
+        wgmma_fence()
+        for k in range(4):
+            sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+        wgmma_commit()
+        sums = wgmma_wait(0, sums)
+    out[t] = sums[0]
+
+
+# ---------------------------------------------------------------------------------------------------------- bulk copies
+
+
+def matrices(new):
+    """Two matrices, their maps, and room for the maps."""
+    a, b = (device.to_device(x.view(np.uint16)) for x in (numbers(), numbers(128)))
+    return a, b, tensor_map(a, 64, 64), tensor_map(b, 64, 64), new(32, np.uint64), zeros(128)
+
+
+def of_matrices(rows):
+    def result(a, b, a_map, b_map, maps, out):
+        a, b = (device.to_host(x) for x in (a, b))
+        return sum(first_sums(a, b[64 * k : 64 * k + 64]) for k in range(rows))
+
+    return result
+
+
+@cuda.jit(device=True)
+def multiply(s, a, b, sums):
+    wgmma_fence()
+    for k in range(4):
+        sums = wgmma_f16(descriptor(s, a + 16 * k, 0), descriptor(s, b + 1024 * k, TILE), sums)
+    wgmma_commit()
+    return sums
+
+
+@pair("race", "shared", "s", block=128, make=matrices, result=of_matrices(1))
+@cuda.jit
+def tiles_are_multiplied_before_they_arrive(a, b, a_map, b_map, maps, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    full = cuda.shared.array(1, np.uint64)
+    t = cuda.threadIdx.x
+    if t == 0:
+        mbarrier_init(full, 0, 1)
+        place_map(maps, 0, a_map)
+        place_map(maps, 16, b_map)
+        expect_bytes(full, 0, 2 * BYTES)
+        bulk_tile(s, 0, maps, 0, 0, 0, full, 0)  # WITH
+        bulk_tile(s, TILE, maps, 16, 0, 0, full, 0)  # WITH
+    if mended:
+        cuda.syncthreads()
+        mbarrier_wait(full, 0, 0)
+    wgmma_fence()
+    sums = NOTHING
+    for k in range(4):
+        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[t] = sums[0]
+
+
+@pair("race", "shared", "s", block=128, make=matrices, result=of_matrices(1))
+@cuda.jit
+def fewer_bytes_are_expected_than_come(a, b, a_map, b_map, maps, out, mended):
+    """The phase ends with the first tile, and the second one may be on its way."""
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    full = cuda.shared.array(1, np.uint64)
+    t = cuda.threadIdx.x
+    if t == 0:
+        mbarrier_init(full, 0, 1)
+        place_map(maps, 0, a_map)
+        place_map(maps, 16, b_map)
+        expect_bytes(full, 0, 2 * BYTES if mended else BYTES)
+        bulk_tile(s, 0, maps, 0, 0, 0, full, 0)
+        bulk_tile(s, TILE, maps, 16, 0, 0, full, 0)  # WITH
+    cuda.syncthreads()
+    mbarrier_wait(full, 0, 0)
+    wgmma_fence()
+    sums = NOTHING
+    for k in range(4):
+        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+    wgmma_commit()
+    sums = wgmma_wait(0, sums)
+    out[t] = sums[0]
+
+
+@pair("race", "shared", "full", block=128, make=matrices, result=of_matrices(1))
+@cuda.jit
+def a_barrier_is_used_before_it_is_initialised_for_all(a, b, a_map, b_map, maps, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    full = cuda.shared.array(1, np.uint64)
+    t = cuda.threadIdx.x
+    if t == 0:
+        mbarrier_init(full, 0, 1)  # WITH
+        place_map(maps, 0, a_map)
+        place_map(maps, 16, b_map)
+        expect_bytes(full, 0, 2 * BYTES)
+        bulk_tile(s, 0, maps, 0, 0, 0, full, 0)
+        bulk_tile(s, TILE, maps, 16, 0, 0, full, 0)
+    if mended:
+        cuda.syncthreads()
+    mbarrier_wait(full, 0, 0)  # BUG
+    sums = wgmma_wait(0, multiply(s, 0, TILE, NOTHING))
+    out[t] = sums[0]
+
+
+@pair("race", "shared", "s", block=160, make=matrices, result=of_matrices(2))
+@cuda.jit
+def a_producer_that_does_not_ask_whether_a_stage_is_empty(a, b, a_map, b_map, maps, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    full, empty = cuda.shared.array(2, np.uint64), cuda.shared.array(1, np.uint64)
+    t = cuda.threadIdx.x
+    if t == 0:
+        mbarrier_init(full, 0, 1)
+        mbarrier_init(full, 1, 1)
+        mbarrier_init(empty, 0, 4)
+    cuda.syncthreads()
+    if t == 128:
+        place_map(maps, 0, a_map)
+        place_map(maps, 16, b_map)
+        for step in range(2):
+            if mended:
+                mbarrier_wait(empty, 0, 1 - step)
+            expect_bytes(full, step, 2 * BYTES)
+            bulk_tile(s, 0, maps, 0, 0, 0, full, step)  # WITH
+            bulk_tile(s, TILE, maps, 16, 64 * step, 0, full, step)  # WITH
+    elif t < 128:
+        sums = NOTHING
+        for step in range(2):
+            mbarrier_wait(full, step, 0)
+            wgmma_fence()
+            for k in range(4):
+                sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+            wgmma_commit()
+            sums = wgmma_wait(0, sums)
+            if t % 32 == 0:
+                mbarrier_arrive(empty, 0)
+        out[t] = sums[0]
+
+
+@pair("race", "shared", "s", block=160, make=matrices, result=of_matrices(2))
+@cuda.jit
+def a_stage_is_given_back_before_its_products_are_done(a, b, a_map, b_map, maps, out, mended):
+    s = cuda.shared.array(8192, np.uint16, alignment=1024)
+    full, empty = cuda.shared.array(1, np.uint64), cuda.shared.array(1, np.uint64)
+    t = cuda.threadIdx.x
+    if t == 0:
+        mbarrier_init(full, 0, 1)
+        mbarrier_init(empty, 0, 4)
+    cuda.syncthreads()
+    if t == 128:
+        place_map(maps, 0, a_map)
+        place_map(maps, 16, b_map)
+        for step in range(2):
+            mbarrier_wait(empty, 0, 1 - step)
+            expect_bytes(full, 0, 2 * BYTES)
+            bulk_tile(s, 0, maps, 0, 0, 0, full, 0)  # BUG
+            bulk_tile(s, TILE, maps, 16, 64 * step, 0, full, 0)  # BUG
+    elif t < 128:
+        sums = NOTHING
+        for step in range(2):
+            mbarrier_wait(full, 0, step)
+            wgmma_fence()
+            for k in range(4):
+                sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # WITH
+            wgmma_commit()
+            if not mended and t % 32 == 0:
+                mbarrier_arrive(empty, 0)
+            sums = wgmma_wait(0, sums)
+            if mended and t % 32 == 0:
+                mbarrier_arrive(empty, 0)
+        out[t] = sums[0]

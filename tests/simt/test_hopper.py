@@ -1,0 +1,313 @@
+"""The twins of Hopper's engines: layout, schedules, counters, and what is refused.
+
+Planted bugs stand in tests/corpus/engines.py.
+"""
+
+import numpy as np
+import pytest
+
+from pmpp import simt
+from pmpp.runtime import device
+from pmpp.runtime.hopper import (
+    bulk_tile,
+    copies_visible,
+    descriptor,
+    expect_bytes,
+    mbarrier_arrive,
+    mbarrier_init,
+    mbarrier_wait,
+    place_map,
+    tensor_map,
+    wgmma_commit,
+    wgmma_f16,
+    wgmma_fence,
+    wgmma_wait,
+)
+from pmpp.simt import cuda
+from pmpp.simt.machine import engines
+from pmpp.simt.machine.machine import LEVELS
+from pmpp.simt.values import tensor_cores
+from tests.corpus import pairs
+
+pytestmark = pytest.mark.skipif(device.on_gpu(), reason="of the interpreter")
+NOTHING = (np.float32(0),) * 32
+HALVES = np.zeros(64, np.uint16)
+
+
+@pytest.mark.parametrize("registers", [32, 64, 128])
+def test_the_registers_of_a_warp_are_its_rows(registers):
+    columns = tensor_cores.TILE_COLUMNS[registers]
+    tile = np.arange(16 * columns, dtype=np.float32).reshape(1, 16, columns)
+    held = tensor_cores.registers_of(tile)
+    assert sorted(held.reshape(-1)) == list(range(16 * columns))
+    np.testing.assert_array_equal(tensor_cores.tile_of(held), tile)
+    # PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16": as of mma.sync, eight columns after the other
+    for lane, register in ((0, 0), (5, 3), (31, registers - 1)):
+        ((row, column),) = simt.fragment("mma_f16", "c", lane, register % 4)
+        assert held[0, lane, register] == row * columns + register // 4 * 8 + column
+
+
+def test_a_swizzle_exchanges_the_chunks_of_a_row_and_leads_back():
+    address = np.arange(4096, dtype=np.int64)
+    moved = engines.swizzled(address)
+    assert sorted(moved) == list(range(4096))
+    np.testing.assert_array_equal(moved // 128, address // 128)
+    np.testing.assert_array_equal(moved % 16, address % 16)
+    np.testing.assert_array_equal(engines.swizzled(moved), address)
+    assert engines.swizzled(np.int64(3 * 128 + 5 * 16)) == 3 * 128 + (5 ^ 3) * 16
+
+
+# -- bulk copies and barriers ----------------------------------------------------------------------------------------
+
+
+def copied(x_map, maps, out, row, column):
+    tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+    t = cuda.threadIdx.x
+    if t == 0:
+        mbarrier_init(full, 0, 1)
+        place_map(maps, 16, x_map)
+        expect_bytes(full, 0, 2048)
+        bulk_tile(tile, 0, maps, 16, row, column, full, 0)
+    cuda.syncthreads()
+    mbarrier_wait(full, 0, 0)
+    for i in range(t, 1024, 64):
+        out[i // 64, i % 64] = tile[i // 64 * 64 + (i % 64 ^ i // 64 % 8 * 8)]
+
+
+@pytest.mark.parametrize("corner", [(0, 0), (8, 16), (30, 64), (-3, -8), (100, 0)])
+def test_a_box_has_zeros_beyond_the_edges(rng, corner):
+    x = rng.integers(1, 1 << 16, (37, 88)).astype(np.uint16)
+    given, out = device.to_device(x), np.ones((16, 64), np.uint16)
+    arguments = tensor_map(given, 16, 64), cuda.device_array(32, np.uint64), out, *corner
+    report = simt.profile(cuda.jit(copied), 1, 64, arguments, level="check")
+    assert report.hazards == []
+    around = np.zeros((300, 300), np.uint16)
+    around[100:137, 100:188] = x
+    row, column = corner
+    np.testing.assert_array_equal(out, around[100 + row : 116 + row, 100 + column : 164 + column])
+
+
+def test_a_bulk_copy_is_one_request_for_the_sectors_of_its_rows():
+    given = device.to_device(np.ones((37, 88), np.uint16))
+    arguments = tensor_map(given, 16, 64), cuda.device_array(32, np.uint64), np.zeros((16, 64), np.uint16), 0, 0
+    report = simt.profile(cuda.jit(copied), 1, 64, arguments)
+    assert report.counters["global_load_requests"] == 1
+    # Rows of 176 bytes: of every second one the 128 bytes begin in the middle of a sector, and 14 more end in one.
+    rows = [set(range(176 * row // 32, (176 * row + 127) // 32 + 1)) for row in range(16)]
+    assert report.counters["global_load_sectors"] == len(set().union(*rows))
+    assert report.counters["global_load_bytes"] == 2048
+
+
+def relay(out, n):
+    """Two warps take turns: one writes, the other one adds up."""
+    value, ready, taken = (
+        cuda.shared.array(1, np.int32),
+        cuda.shared.array(1, np.uint64),
+        cuda.shared.array(1, np.uint64),
+    )
+    t = cuda.threadIdx.x
+    if t == 0:
+        mbarrier_init(ready, 0, 1)
+        mbarrier_init(taken, 0, 1)
+    cuda.syncthreads()
+    if t == 0:
+        for i in range(n):
+            mbarrier_wait(taken, 0, 1 - i % 2)
+            value[0] = i
+            mbarrier_arrive(ready, 0)
+    elif t == 32:
+        total = 0
+        for i in range(n):
+            mbarrier_wait(ready, 0, i % 2)
+            total += value[0]
+            mbarrier_arrive(taken, 0)
+        out[0] = total
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("schedule", ["auto", "warps", "shuffled"])
+def test_warps_hand_over_by_mbarriers_without_a_race(level, schedule):
+    out = np.zeros(1, np.int64)
+    report = simt.profile(cuda.jit(relay), 1, 64, (out, 9), level=level, schedule=schedule, collect=True)
+    assert [hazard.message for hazard in report.hazards] == []
+    assert out[0] == 36
+
+
+def test_whose_mbarrier_says_nothing_of_another_thread_is_a_race():
+    def other(out, right):
+        value, bars = cuda.shared.array(2, np.int32), cuda.shared.array(2, np.uint64)
+        t = cuda.threadIdx.x
+        if t < 2:
+            mbarrier_init(bars, t, 1)
+        cuda.syncthreads()
+        if t in (0, 32):
+            value[t // 32] = t
+            mbarrier_arrive(bars, t // 32)
+        elif t == 64:
+            mbarrier_wait(bars, 1 if right else 0, 0)
+            out[0] = value[1]
+
+    for right in (True, False):
+        report = simt.profile(cuda.jit(other), 1, 96, (np.zeros(1, np.int32), right), level="check", collect=True)
+        assert [hazard.kind for hazard in report.hazards] == ([] if right else ["race"])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_two_sums_are_under_way(level):
+    def squares(x, out, both):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        for i in range(cuda.threadIdx.x, 4096, 128):
+            at = i // 64 * 64 + (i % 64 ^ i // 64 % 8 * 8)
+            tile[at], tile[4096 + at] = x[i], x[i]
+        copies_visible()
+        cuda.syncthreads()
+        wgmma_fence()
+        one = wgmma_f16(descriptor(tile, 0, 0), descriptor(tile, 4096, 4096), NOTHING)
+        two = wgmma_f16(descriptor(tile, 0, 0), descriptor(tile, 4096, 4096), NOTHING)
+        two = wgmma_f16(descriptor(tile, 0, 0), descriptor(tile, 4096, 4096), two)
+        wgmma_commit()
+        one = wgmma_wait(0, one)
+        if both:
+            two = wgmma_wait(0, two)
+        out[cuda.threadIdx.x, 0], out[cuda.threadIdx.x, 1] = one[1], two[1]
+
+    x, out = np.arange(4096) % 5, np.zeros((128, 2), np.float32)
+    given = x.astype(np.float16).view(np.uint16)
+    for both in (True, False):
+        report = simt.profile(cuda.jit(squares), 1, 128, (given, out, both), level=level, collect=True)
+        assert {hazard.variable for hazard in report.hazards} == ({"two"} if level == "check" and not both else set())
+        exact = x.reshape(64, 64)[:, :16].astype(float) @ x.reshape(64, 64)[:16]
+        np.testing.assert_array_equal(out[:32, 0], exact[np.arange(32) // 4, np.arange(32) % 4 * 2 + 1])
+        if both:
+            np.testing.assert_array_equal(out[:, 1], 2 * out[:, 0])
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+def refused(kernel, *arguments, block=128, match):
+    with pytest.raises(simt.SimtError, match=match):
+        cuda.jit(kernel)[1, block](*arguments)
+
+
+def test_who_waits_for_ever_is_told():
+    def waits(out):
+        bars = cuda.shared.array(1, np.uint64)
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bars, 0, 2)
+        cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            mbarrier_arrive(bars, 0)
+        mbarrier_wait(bars, 0, 0)
+
+    refused(waits, HALVES, match=r"waits .* for a value that no thread will write")
+
+
+def test_one_arrival_too_many_is_told():
+    def arrives(out):
+        bars = cuda.shared.array(1, np.uint64)
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(bars, 0, 3)
+        cuda.syncthreads()
+        mbarrier_arrive(bars, 0)
+
+    refused(arrives, HALVES, block=32, match=r"thread 31 of block 0 arrives at bars\[0\], whose phase has had its 3")
+
+
+def test_a_barrier_that_nobody_initialised():
+    def arrives(out):
+        bars = cuda.shared.array(1, np.uint64)
+        mbarrier_arrive(bars, 0)
+
+    refused(arrives, HALVES, match="reads an element of bars that nothing has written")
+
+
+def test_a_descriptor_begins_in_the_first_row_of_a_swizzle():
+    def in_the_second_row(out):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        descriptor(tile, 64, 0)
+
+    refused(in_the_second_row, HALVES, match=r"descriptor: tile\[64\] is no chunk in the first of 8 rows")
+
+    def between_chunks(out):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        descriptor(tile, 4, 0)
+
+    refused(between_chunks, HALVES, match=r"descriptor: tile\[4\] is no chunk")
+
+    def in_global_memory(x):
+        descriptor(x, 0, 0)
+
+    refused(in_global_memory, HALVES, match="descriptor: shared must be in shared memory; it is in global memory")
+
+
+def test_a_copy_without_a_map():
+    def copies(maps):
+        tile, full = cuda.shared.array(1024, np.uint16, alignment=1024), cuda.shared.array(1, np.uint64)
+        if cuda.threadIdx.x == 0:
+            mbarrier_init(full, 0, 1)
+            bulk_tile(tile, 0, maps, 0, 0, 0, full, 0)
+
+    refused(copies, np.zeros(16, np.uint64), match=r"no tensor map lies at maps\[0\]: place_map puts one there")
+
+
+def test_what_numba_refuses_is_refused():
+    def too_few_sums(x):
+        wgmma_f16(np.uint64(0), np.uint64(0), NOTHING[:4])
+
+    refused(too_few_sums, HALVES, match="wgmma_f16: c must be a tuple of 32, 64 or 128 float32, was a tuple of 4")
+
+    def no_descriptor(x):
+        wgmma_f16(1, np.uint64(0), NOTHING)
+
+    refused(no_descriptor, HALVES, match=r"wgmma_f16: a must be a descriptor \(uint64\), was int64")
+
+    def wait_for_a_variable(x):
+        wgmma_wait(x.size, NOTHING)
+
+    refused(wait_for_a_variable, HALVES, match="wgmma_wait: n must be a literal, an integer from 0 to 7")
+
+    def no_barriers(x):
+        mbarrier_arrive(x, 0)
+
+    refused(
+        no_barriers, HALVES, match="mbarrier_arrive: barriers must be an array of uint64, was a 1-D array of uint16"
+    )
+
+
+def test_four_warps_multiply_or_none():
+    def three_warps(out):
+        tile = cuda.shared.array(8192, np.uint16, alignment=1024)
+        for i in range(cuda.threadIdx.x, 8192, 128):
+            tile[i] = 0
+        cuda.syncthreads()
+        sums = NOTHING
+        if cuda.threadIdx.x < 96:
+            wgmma_fence()
+            sums = wgmma_f16(descriptor(tile, 0, 0), descriptor(tile, 4096, 4096), sums)
+            wgmma_commit()
+            sums = wgmma_wait(0, sums)
+        out[cuda.threadIdx.x] = sums[0]
+
+    report = simt.profile(cuda.jit(three_warps), 1, 128, (np.zeros(128, np.float32),), level="check", collect=True)
+    [message] = [hazard.message for hazard in report.hazards if hazard.kind == "divergent_barrier"]
+    assert "without all of the four warps that multiply together" in message
+
+
+def test_a_block_may_have_as_much_dynamic_shared_memory_as_the_gpu():
+    def fills(out):
+        tile = cuda.shared.array(0, np.uint8)
+        tile[tile.size - 1] = 7
+        out[0] = tile[tile.size - 1]
+
+    out = np.zeros(1, np.uint8)
+    cuda.jit(fills)[1, 1, 0, 227 * 1024](out)
+    assert out[0] == 7
+    with pytest.raises(simt.LaunchError, match="sharedmem is 232,449 bytes; a block has 232,448 at most"):
+        cuda.jit(fills)[1, 1, 0, 227 * 1024 + 1](out)
+
+
+@pytest.mark.parametrize("pair", [pair for pair in pairs() if pair.subject == "engines"], ids=lambda pair: pair.name)
+def test_the_planted_bugs_compile(ptx, pair):
+    arguments = pair.make(cuda.device_array)
+    assert ".entry" in ptx(pair.kernel, *arguments, False, cc=(9, 0))
