@@ -18,8 +18,7 @@ arrays whose addresses all ranks know. `staged` is for others: it goes through b
 
 Ranks add in the order of their numbers, so all get the same bits, from each kernel.
 
-**Arguments that kernels share.** ``x`` and ``out``: this rank's array and its result, vectors of one dtype of 32 bits
-that begin at a multiple of 16 bytes. ``op``: `SUM`, `PROD`, `MAX`, `MIN` or `MEAN`. ``boxes``, ``flags``, ``xs``,
+**Arguments that kernels share.** ``x`` and ``out``: this rank's array and its result, vectors of one dtype of 32 bits. ``op``: `SUM`, `PROD`, `MAX`, `MIN` or `MEAN`. ``boxes``, ``flags``, ``xs``,
 ``outs``: tuples with an address for each rank. ``patience``: how often a thread looks before it gives up; then
 ``lost[0]`` becomes 1 plus the number of the rank that did not come, and the ranks are out of step for good.
 
@@ -282,12 +281,14 @@ def two_shot_kernel(x, op, xs, outs, flags, rounds, first, n, patience, lost):
 
 
 @cuda.jit
-def staged_kernel(x, out, op, boxes, flags, rounds, first, pitch, n, patience, lost):
+def staged_kernel(x, out, op, boxes, flags, rounds, first, pitch, n, wide, patience, lost):
     """A block takes a piece of `AREA` elements, then another: it fills its part of the box, meets the others, and adds.
 
     ``boxes``: of the array's dtype. Block b has two areas for itself, from ``2 * AREA * b`` on, which take turns: who
     has met the others for one piece knows that these have read the piece before. So a block waits once for a piece, and
     while it waits, others are on the way.
+
+    ``wide``: 1 if ``x`` and ``out`` begin at a multiple of 16 bytes, else 0. It is a rank's own affair.
     """
     k, thread = cuda.blockIdx.y, cuda.threadIdx.x
     rank, size = first + k, x.dtype.type(len(boxes))
@@ -299,17 +300,16 @@ def staged_kernel(x, out, op, boxes, flags, rounds, first, pitch, n, patience, l
     for piece in range(cuda.blockIdx.x, pieces, cuda.gridDim.x):
         area = (2 * cuda.blockIdx.x + (number & 1)) * AREA
         x0, count = k * pitch + piece * AREA, min(AREA, n - piece * AREA)
-        vectors = count // VECTOR
+        vectors = count // VECTOR * wide
         for i in range(thread, vectors, BLOCK):
             store128(box, area + VECTOR * i, load128(x, x0 + VECTOR * i))
-        tail = VECTOR * vectors + thread
-        if tail < count:
-            box[area + tail] = x[x0 + tail]
+        for i in range(VECTOR * vectors + thread, count, BLOCK):
+            box[area + i] = x[x0 + i]
         if meet(flags, rank, number, patience, lost):
             return
         for i in range(thread, vectors, BLOCK):
             total = load_all(op, boxes, areas, area + VECTOR * i, x)
             store128(out, x0 + VECTOR * i, finish_vector(op, total, size))
-        if tail < count:
-            out[x0 + tail] = finish(op, load_one(op, boxes, areas, area + tail, x), size)
+        for i in range(VECTOR * vectors + thread, count, BLOCK):
+            out[x0 + i] = finish(op, load_one(op, boxes, areas, area + i, x), size)
         number += 1
