@@ -237,8 +237,10 @@ def group(host: Group, backend: str) -> Group:
 def library(backend: str) -> typing.Any:
     """CuPy's binding of NCCL."""
     if not device.on_gpu():
-        raise RuntimeError(f"backend {backend!r} needs a GPU for each rank, and kernels run in the interpreter, because "
-                           f"{device.backend().why}")  # fmt: skip
+        why = device.backend().why
+        raise RuntimeError(
+            f"backend {backend!r} needs a GPU for each rank; kernels run in the interpreter, because {why}"
+        )
     try:
         from cupy.cuda import nccl
     except ImportError as error:

@@ -111,9 +111,7 @@ def numba_intrinsics() -> dict[str, Callable]:
         get.__name__ = get.__qualname__ = name
         return intrinsic(get)
 
-    return {
-        name: (store if name.startswith("store") else load)(name, name.split("_")[1]) for name in NAMES
-    }
+    return {name: (store if name.startswith("store") else load)(name, name.split("_")[1]) for name in NAMES}
 
 
 def __getattr__(name: str) -> typing.Any:

@@ -18,9 +18,10 @@ arrays whose addresses all ranks know. `staged` is for others: it goes through b
 
 Ranks add in the order of their numbers, so all get the same bits, from each kernel.
 
-**Arguments that kernels share.** ``x`` and ``out``: this rank's array and its result, vectors of one dtype of 32 bits. ``op``: `SUM`, `PROD`, `MAX`, `MIN` or `MEAN`. ``boxes``, ``flags``, ``xs``,
-``outs``: tuples with an address for each rank. ``patience``: how often a thread looks before it gives up; then
-``lost[0]`` becomes 1 plus the number of the rank that did not come, and the ranks are out of step for good.
+**Arguments that kernels share.** ``x`` and ``out``: this rank's array and its result, vectors of one dtype of 32 bits.
+``op``: `SUM`, `PROD`, `MAX`, `MIN` or `MEAN`. ``boxes``, ``flags``, ``xs``, ``outs``: tuples with an address for each
+rank. ``patience``: how often a thread looks before it gives up; then ``lost[0]`` becomes 1 plus the number of the rank
+that did not come, and the ranks are out of step for good.
 
 **Rounds.** A block counts its rounds, in ``rounds``: how often it has met the same block of the other ranks. All of a
 rank's launches lie on one stream, or in graphs that are launched there, and all ranks launch the same grids. So the
@@ -178,7 +179,7 @@ def packets_kernel(x, out, op, boxes, room, rounds, first, pitch, n, patience, l
     out[k * pitch + i] = finish(op, total, x.dtype.type(size))
 
 
-# ------------------------------------------------------------------------------------------------ addresses that all know
+# ---------------------------------------------------------------------------------------------- addresses that all know
 
 
 @cuda.jit(device=True)

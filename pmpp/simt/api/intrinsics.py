@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt.api import addresses, atomics, bfloat16, cache_hints, float16, libdevice, matrix, sync, system, vectors, warp
+from pmpp.simt.api import (
+    addresses, atomics, bfloat16, cache_hints, float16, libdevice, matrix, sync, system, vectors, warp,
+)  # fmt: skip
 from pmpp.simt.machine import memory
 from pmpp.simt.machine.frames import Frame, GridGroup, kind_of
 from pmpp.simt.machine.machine import Machine
