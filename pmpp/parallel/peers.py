@@ -34,6 +34,7 @@ from pmpp.runtime import device, foreign
 __all__ = ["LostRank", "OverPeers", "Plan", "layout"]
 
 ROOM = 1 << 17  # elements that go as packets at most
+AREA = 4096  # elements of a piece that a block takes at a time
 GRID = 264  # blocks of the staged kernel at most; all of them are on the GPU at once
 PATIENCE = 40_000_000  # looks at a signal, of about half a microsecond each
 DTYPES = ("float32", "int32")
@@ -60,7 +61,7 @@ def layout(size: int) -> Plan:
     Plan(packets=0, areas=4194304, flags=12845056, nbytes=12861440)
     """
     areas = 2 * size * ROOM * 8
-    flags = areas + 2 * peers.AREA * GRID * 4
+    flags = areas + 2 * AREA * GRID * 4
     return Plan(0, areas, flags, flags + size * peers.PLACES * 8)
 
 
@@ -163,7 +164,7 @@ class Boxes:
             return
         wide = int((device.address(x) | device.address(out)) % 16 == 0)
         peers.staged_kernel[_staged_grid(n), peers.BLOCK, stream](
-            x, out, code, self.areas, self.flags, self.rounds, self.rank, n, n, wide, PATIENCE, self.lost
+            x, out, code, self.areas, AREA, self.flags, self.rounds, self.rank, n, n, wide, PATIENCE, self.lost
         )
 
 
@@ -174,7 +175,7 @@ def _packet_grid(n: int) -> tuple[int, int]:
 
 @functools.cache
 def _staged_grid(n: int) -> tuple[int, int]:
-    return min(GRID, -(-n // peers.AREA)), 1
+    return min(GRID, -(-n // AREA)), 1
 
 
 class OverPeers(OverNccl):

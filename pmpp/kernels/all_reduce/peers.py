@@ -64,7 +64,6 @@ OPS = {"sum": SUM, "prod": PROD, "max": MAX, "min": MIN, "mean": MEAN}
 
 BLOCK = 512
 PLACES = 1024  # blocks that a grid has at most
-AREA = 4096  # elements of a block's part of a box, of which it has two
 VECTOR = 4  # numbers of 32 bits in a load of 128
 UNROLL = 4  # loads of 128 bits that a thread has under way from each rank
 
@@ -282,35 +281,35 @@ def two_shot_kernel(x, op, xs, outs, flags, rounds, first, n, patience, lost):
 
 
 @cuda.jit
-def staged_kernel(x, out, op, boxes, flags, rounds, first, pitch, n, wide, patience, lost):
-    """A block takes a piece of `AREA` elements, then another: it fills its part of the box, meets the others, and adds.
+def staged_kernel(x, out, op, boxes, area, flags, rounds, first, pitch, n, wide, patience, lost):
+    """A block takes a piece of ``area`` elements, then another: it fills its part of a box, meets the others, and adds.
 
-    ``boxes``: of the array's dtype. Block b has two areas for itself, from ``2 * AREA * b`` on, which take turns: who
+    ``boxes``: of the array's dtype. Block b has two areas for itself, from ``2 * area * b`` on, which take turns: who
     has met the others for one piece knows that these have read the piece before. So a block waits once for a piece, and
-    while it waits, others are on the way.
+    while it waits, others are on the way. ``area`` is a multiple of 4, and always the same.
 
     ``wide``: 1 if ``x`` and ``out`` begin at a multiple of 16 bytes, else 0. It is a rank's own affair.
     """
     k, thread = cuda.blockIdx.y, cuda.threadIdx.x
     rank, size = first + k, x.dtype.type(len(boxes))
-    areas = 2 * AREA * cuda.gridDim.x
-    pieces = (n + AREA - 1) // AREA
+    words, step = 2 * area * cuda.gridDim.x, cuda.blockDim.x
+    pieces = (n + area - 1) // area
     mine = (pieces - cuda.blockIdx.x + cuda.gridDim.x - 1) // cuda.gridDim.x  # pieces of this block
     number = count_round(rounds, k * PLACES + cuda.blockIdx.x, mine)
-    box = array_at(boxes[rank], areas, x.dtype)
+    box = array_at(boxes[rank], words, x.dtype)
     for piece in range(cuda.blockIdx.x, pieces, cuda.gridDim.x):
-        area = (2 * cuda.blockIdx.x + (number & 1)) * AREA
-        x0, count = k * pitch + piece * AREA, min(AREA, n - piece * AREA)
+        here = (2 * cuda.blockIdx.x + (number & 1)) * area
+        x0, count = k * pitch + piece * area, min(area, n - piece * area)
         vectors = count // VECTOR * wide
-        for i in range(thread, vectors, BLOCK):
-            store128(box, area + VECTOR * i, load128(x, x0 + VECTOR * i))
-        for i in range(VECTOR * vectors + thread, count, BLOCK):
-            box[area + i] = x[x0 + i]
+        for i in range(thread, vectors, step):
+            store128(box, here + VECTOR * i, load128(x, x0 + VECTOR * i))
+        for i in range(VECTOR * vectors + thread, count, step):
+            box[here + i] = x[x0 + i]
         if meet(flags, rank, number, patience, lost):
             return
-        for i in range(thread, vectors, BLOCK):
-            total = load_all(op, boxes, areas, area + VECTOR * i, x)
+        for i in range(thread, vectors, step):
+            total = load_all(op, boxes, words, here + VECTOR * i, x)
             store128(out, x0 + VECTOR * i, finish_vector(op, total, size))
-        for i in range(VECTOR * vectors + thread, count, BLOCK):
-            out[x0 + i] = finish(op, load_one(op, boxes, areas, area + i, x), size)
+        for i in range(VECTOR * vectors + thread, count, step):
+            out[x0 + i] = finish(op, load_one(op, boxes, words, here + i, x), size)
         number += 1

@@ -16,7 +16,17 @@ from typing import Any
 import numpy as np
 
 from pmpp.simt.api import (
-    addresses, atomics, bfloat16, cache_hints, float16, libdevice, matrix, sync, system, vectors, warp,
+    addresses,
+    atomics,
+    bfloat16,
+    cache_hints,
+    float16,
+    libdevice,
+    matrix,
+    sync,
+    system,
+    vectors,
+    warp,
 )  # fmt: skip
 from pmpp.simt.machine import memory
 from pmpp.simt.machine.frames import Frame, GridGroup, kind_of
