@@ -87,15 +87,21 @@ def combine_vectors(op, a, b):
 
 
 @cuda.jit(device=True)
-def finish(op, total, size):
-    """The mean of what was added over ``size`` ranks; other results as they are."""
-    return total / size if op == MEAN else total
+def put(out, i, op, total, size):
+    """Store the mean of what was added over ``size`` ranks, or another result as it is."""
+    if op == MEAN:
+        out[i] = total / size
+    else:
+        out[i] = total
 
 
 @cuda.jit(device=True)
-def finish_vector(op, v, size):
+def put_vector(out, i, op, v, size):
     """The same for four numbers."""
-    return finish(op, v[0], size), finish(op, v[1], size), finish(op, v[2], size), finish(op, v[3], size)
+    if op == MEAN:
+        store128(out, i, (v[0] / size, v[1] / size, v[2] / size, v[3] / size))
+    else:
+        store128(out, i, v)
 
 
 # ----------------------------------------------------------------------------------------------------------- the signal
@@ -175,7 +181,7 @@ def packets_kernel(x, out, op, boxes, room, rounds, first, pitch, n, patience, l
                 word = load_relaxed_system(mine, (half + peer) * room + i)
             value = np.int32(word & 0xFFFFFFFF).view(x.dtype)
         total = combine(op, total, value) if peer > 0 else value
-    out[k * pitch + i] = finish(op, total, x.dtype.type(size))
+    put(out, k * pitch + i, op, total, x.dtype.type(size))
 
 
 # ---------------------------------------------------------------------------------------------- addresses that all know
@@ -220,25 +226,25 @@ def one_shot_kernel(x, out, op, xs, flags, rounds, first, pitch, n, patience, lo
         b = load_all(op, xs, n, VECTOR * (i + step), x)
         c = load_all(op, xs, n, VECTOR * (i + 2 * step), x)
         d = load_all(op, xs, n, VECTOR * (i + 3 * step), x)
-        store128(out, k * pitch + VECTOR * i, finish_vector(op, a, size))
-        store128(out, k * pitch + VECTOR * (i + step), finish_vector(op, b, size))
-        store128(out, k * pitch + VECTOR * (i + 2 * step), finish_vector(op, c, size))
-        store128(out, k * pitch + VECTOR * (i + 3 * step), finish_vector(op, d, size))
+        put_vector(out, k * pitch + VECTOR * i, op, a, size)
+        put_vector(out, k * pitch + VECTOR * (i + step), op, b, size)
+        put_vector(out, k * pitch + VECTOR * (i + 2 * step), op, c, size)
+        put_vector(out, k * pitch + VECTOR * (i + 3 * step), op, d, size)
         i += UNROLL * step
     while i < vectors:
-        store128(out, k * pitch + VECTOR * i, finish_vector(op, load_all(op, xs, n, VECTOR * i, x), size))
+        put_vector(out, k * pitch + VECTOR * i, op, load_all(op, xs, n, VECTOR * i, x), size)
         i += step
     i = VECTOR * vectors + thread
     if i < n:
-        out[k * pitch + i] = finish(op, load_one(op, xs, n, i, x), size)
+        put(out, k * pitch + i, op, load_one(op, xs, n, i, x), size)
     meet(flags, rank, number + 1, patience, lost)
 
 
 @cuda.jit(device=True)
-def store_all(arrays, n, i, v, like):
-    """A vector into all ranks' arrays."""
+def put_all(arrays, n, i, op, v, size, like):
+    """Store a vector of results in all ranks' arrays."""
     for peer in range(len(arrays)):
-        store128(array_at(arrays[peer], n, like.dtype), i, v)
+        put_vector(array_at(arrays[peer], n, like.dtype), i, op, v, size)
 
 
 @cuda.jit
@@ -261,19 +267,19 @@ def two_shot_kernel(x, op, xs, outs, flags, rounds, first, n, patience, lost):
         b = load_all(op, xs, n, VECTOR * (i + step), x)
         c = load_all(op, xs, n, VECTOR * (i + 2 * step), x)
         d = load_all(op, xs, n, VECTOR * (i + 3 * step), x)
-        store_all(outs, n, VECTOR * i, finish_vector(op, a, size), x)
-        store_all(outs, n, VECTOR * (i + step), finish_vector(op, b, size), x)
-        store_all(outs, n, VECTOR * (i + 2 * step), finish_vector(op, c, size), x)
-        store_all(outs, n, VECTOR * (i + 3 * step), finish_vector(op, d, size), x)
+        put_all(outs, n, VECTOR * i, op, a, size, x)
+        put_all(outs, n, VECTOR * (i + step), op, b, size, x)
+        put_all(outs, n, VECTOR * (i + 2 * step), op, c, size, x)
+        put_all(outs, n, VECTOR * (i + 3 * step), op, d, size, x)
         i += UNROLL * step
     while i < last:
-        store_all(outs, n, VECTOR * i, finish_vector(op, load_all(op, xs, n, VECTOR * i, x), size), x)
+        put_all(outs, n, VECTOR * i, op, load_all(op, xs, n, VECTOR * i, x), size, x)
         i += step
     i = VECTOR * vectors + thread
     if i < n and rank == 0:
-        value = finish(op, load_one(op, xs, n, i, x), size)
+        total = load_one(op, xs, n, i, x)
         for peer in range(len(outs)):
-            array_at(outs[peer], n, x.dtype)[i] = value
+            put(array_at(outs[peer], n, x.dtype), i, op, total, size)
     meet(flags, rank, number + 1, patience, lost)
 
 
@@ -308,8 +314,7 @@ def staged_kernel(x, out, op, boxes, area, flags, rounds, first, pitch, n, wide,
         if meet(flags, rank, number, patience, lost):
             return
         for i in range(thread, vectors, step):
-            total = load_all(op, boxes, words, here + VECTOR * i, x)
-            store128(out, x0 + VECTOR * i, finish_vector(op, total, size))
+            put_vector(out, x0 + VECTOR * i, op, load_all(op, boxes, words, here + VECTOR * i, x), size)
         for i in range(VECTOR * vectors + thread, count, step):
-            out[x0 + i] = finish(op, load_one(op, boxes, words, here + i, x), size)
+            put(out, x0 + i, op, load_one(op, boxes, words, here + i, x), size)
         number += 1
