@@ -37,6 +37,7 @@ import typing
 
 import numpy as np
 
+from pmpp.parallel import simulated
 from pmpp.parallel.environment import place
 from pmpp.parallel.group import Group, Transport
 from pmpp.parallel.switchboard import WORLD, Reply, Request
@@ -217,11 +218,9 @@ def group(host: Group, backend: str) -> Group:
     Raises RuntimeError where kernels do not run on a GPU, where ranks share a process or outnumber the machine's GPUs,
     or where CuPy with NCCL is missing.
     """
+    if simulated.here() is not None:
+        raise RuntimeError(f"backend {backend!r} needs a process for each rank: parallel.ranks has one for all")
     if backend not in _joined:
-        from pmpp.parallel import simulated
-
-        if simulated.here() is not None:
-            raise RuntimeError(f"backend {backend!r} needs a process for each rank: parallel.ranks has one for all")
         nccl = library(backend)
         choose_gpu(host, backend)
         if backend == "peer":
