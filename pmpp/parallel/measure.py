@@ -26,13 +26,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pmpp.nn.measure import WITHIN, write
+from pmpp.lab.measure.record import RecordError
+from pmpp.nn import measure as records
 from pmpp.parallel import environment, on_gpus, run
 from pmpp.parallel.group import Group
 from pmpp.parallel.traffic import Links
 from pmpp.runtime import device
 
-__all__ = ["Line", "fit", "lines", "main", "measure"]
+__all__ = ["Line", "fit", "lines", "main", "measure", "recorded"]
 
 LENGTHS = tuple([1 << k for k in range(10, 31, 2)])  # bytes: 1 KiB to 1 GiB
 SHORT = 256 << 10  # bytes up to which latency is what counts
@@ -153,6 +154,16 @@ def measure(host: Group, ways: Sequence[Way], nbytes: int) -> dict[str, typing.A
 # ----------------------------------------------------------------------------------------------------------- the table
 
 
+def recorded() -> dict[str, typing.Any]:
+    """The record that this module has written. Raises RecordError if there is none."""
+    try:
+        return records.recorded("parallel")
+    except RecordError as missing:
+        raise RecordError(
+            "no all-reduce on real GPUs is recorded yet: with two of them run python -m pmpp.parallel.measure"
+        ) from missing
+
+
 def fit(pairs: Sequence[tuple[int, float]]) -> Links:
     """The latency and bandwidth of the alpha-beta model that fit pairs of bytes and seconds best.
 
@@ -257,8 +268,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"\n{host.size} x {device.limits()['name']}, ranks of {found.starter.name}\n{targets(rows)}", flush=True)
         if not options.print:
             more = {"ranks": host.size, "starter": found.starter.name, "all_reduce": rows}
-            within = [*WITHIN, "pmpp/parallel/"]
-            print(f"recorded in {write('parallel', 'pmpp/parallel/measure.py', more, options.out, within)}")
+            within = [*records.WITHIN, "pmpp/parallel/"]
+            print(f"recorded in {records.write('parallel', 'pmpp/parallel/measure.py', more, options.out, within)}")
     host.barrier()
     return 0
 
