@@ -55,10 +55,11 @@ def numbers(rank: int, n: int) -> np.ndarray:
 def verify(out: typing.Any, size: int) -> None:
     """Compare a sum of `numbers` with float64. Raises AssertionError.
 
-    Each of the ``size - 1`` additions rounds a sum that is at most that of the absolute values.
+    The last of the ``size - 1`` additions rounds the sum, and each one before a sum of at most all absolute values.
     """
     parts = [numbers(rank, min(TILE, out.size)).astype(np.float64) for rank in range(size)]
-    wanted, bound = sum(parts), (size - 1) * 2.0**-24 * sum(map(np.abs, parts))
+    wanted = sum(parts)
+    bound = 2.0**-24 * (np.abs(wanted) + (size - 2) * sum(map(np.abs, parts)))
     got = device.to_host(out)
     for begin in range(0, out.size, TILE):
         part = got[begin : begin + TILE]
