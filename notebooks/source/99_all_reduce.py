@@ -473,7 +473,8 @@ three.packets(np.float32([[1, 2, 3], [10, 20, 30], [100, 200, 300]]))
 # %%
 guess = None  # KiB
 
-predict(guess, 7 * 2 * 64, unit="KiB")
+others, words = 8 - 1, 64 * 1024 // np.dtype(np.float32).itemsize
+predict(guess, others * words * np.dtype(np.int64).itemsize / 1024, unit="KiB")
 
 # %% [markdown]
 # A word is twice as long as its number, and each rank sends its whole array to seven others. The ring sends 112 KiB. So
