@@ -1,8 +1,9 @@
 """Training steps on several GPUs beside PyTorch's: ``python -m pmpp.parallel.measure_steps``.
 
-Every rank has the network and a batch of its own. Four steps are timed, which take turns: ours alone, without a sum of
-gradients; ours together, with one; and the same two of PyTorch, whose `DistributedDataParallel` sums gradients while
-the backward pass goes on. The *efficiency* is the time alone over the time together: 1 if the sum costs nothing.
+Every rank has the network and a batch of its own. Five steps are timed, which take turns: ours alone, without a sum of
+gradients; ours with one while the backward pass goes on, and with one afterwards; and the first two of PyTorch, whose
+`DistributedDataParallel` sums during the backward pass, too. The *efficiency* is the time alone over the time together:
+1 if the sum costs nothing.
 
 Before a step is timed, the losses of the first ones are compared with PyTorch's, and all ranks' networks have to be
 equal to the bit.
@@ -73,7 +74,7 @@ def took(host: Group, call: Callable[[], None], n: int) -> float:
 
 
 def measure(host: Group, group: Group, name: str) -> dict[str, typing.Any]:
-    """The times of the four steps, in milliseconds."""
+    """The times of the steps, in milliseconds."""
     import torch
 
     case = CASES[name]
@@ -92,13 +93,15 @@ def measure(host: Group, group: Group, name: str) -> dict[str, typing.Any]:
     x, y = Tensor(images), Tensor(labels)
     tx, ty = torch.from_numpy(images).cuda(), torch.from_numpy(labels).cuda()
 
-    def ours(net: nn.Module, after: Callable[[], None]) -> Callable[[], Tensor]:
+    def ours(
+        net: nn.Module, backward: Callable[[Tensor], None], after: Callable[[], None] = lambda: None
+    ) -> Callable[[], Tensor]:
         optimizer = nn.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
         def step() -> Tensor:
             optimizer.zero_grad()
             loss = F.cross_entropy(net(x), y)
-            loss.backward()
+            backward(loss)
             after()
             optimizer.step()
             return loss
@@ -118,8 +121,9 @@ def measure(host: Group, group: Group, name: str) -> dict[str, typing.Any]:
         return step
 
     steps = {
-        "ours, alone": ours(alone, lambda: None),
-        "ours": ours(together, together.average_gradients),
+        "ours, alone": ours(alone, Tensor.backward),
+        "ours": ours(together, together.backward, together.average_gradients),
+        "ours, summed afterwards": ours(together, Tensor.backward, together.average_gradients),
         "torch, alone": pytorchs(other_alone),
         "torch": pytorchs(ddp),
     }
