@@ -4,17 +4,19 @@ Chapter: notebooks/99_all_reduce.ipynb.  PMPP 4e ch. 20.
 
 A *rank* is a GPU, and has a number. Each kernel here is launched once on every rank, with the same arguments but for
 ``first``, its number, and its own arrays. GPUs do not start at the same time, so a kernel has to be told when another
-rank's numbers are there. Four kernels differ in how that is said, and in who adds:
+rank's numbers are there. Five kernels differ in how that is said, and in who adds:
 
     kernel       who adds what              loads from others    stores to others    waits for others
     packets      each rank everything       0                    2 (p - 1) n         each thread, for each element
     staged       each rank everything       (p - 1) n            0                   each block, once for each piece
+    pushed       each rank a p-th part      0                    2 (p - 1) n / p     each block, twice for each piece
     one_shot     each rank everything       (p - 1) n            0                   each block, twice
     two_shot     each rank a p-th part      (p - 1) n / p        (p - 1) n / p       each block, twice
 
 for p ranks with n bytes each. `packets` is for short arrays: a number travels in a word of 64 bits with the round that
 it belongs to, so whoever sees the word has the number, and nobody waits for more. `one_shot` and `two_shot` are for
-arrays whose addresses all ranks know. `staged` is for others: it goes through boxes whose addresses are known.
+arrays whose addresses all ranks know. `staged` and `pushed` are for others: these go in pieces through boxes whose
+addresses are known.
 
 Ranks add in the order of their numbers, so all get the same bits, from each kernel.
 
