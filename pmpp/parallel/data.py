@@ -185,7 +185,7 @@ class DataParallel(nn.Module):
         """Queue the sum of the next bucket."""
         flat, stream = self._flat[self._sent], state.stream
         if self.group.backend in BACKENDS:
-            stream = self._queue = self._queue or nn_data.non_blocking_stream()
+            stream = self._queue = self._queue or nn_data._non_blocking_stream()
             wait_for(state.stream, stream)
         self.group.all_reduce(flat, "mean", out=flat, stream=stream)
         self._sent += 1

@@ -246,10 +246,10 @@ def _at_once(function: Callable, *arguments: typing.Any) -> Future:
 @device.cached(1)
 def _copy_stream() -> typing.Any:
     """The stream for copies, one for each device."""
-    return non_blocking_stream()
+    return _non_blocking_stream()
 
 
-def non_blocking_stream() -> typing.Any:
+def _non_blocking_stream() -> typing.Any:
     """A new stream that has no order with the default stream; it is kept until the program ends.
 
     ``cuda.stream()`` makes one that waits for the default stream, and that the default stream waits for. A copy on such
