@@ -71,8 +71,12 @@ class OverNccl(Transport):
 
     def join(self, host: Group, name: str) -> None:
         """Be a member of a new group. Called by all its members."""
-        mine = self._nccl.get_unique_id() if host.rank == 0 else (0,) * 128
-        identifier = tuple(map(int, device.to_host(host.broadcast(np.array(mine, np.int64)))))
+        mine = np.zeros(1 + 128, np.int64)  # CuPy has had the identifier as bytes, and as a tuple of numbers before
+        if host.rank == 0:
+            made = self._nccl.get_unique_id()
+            mine[0], mine[1:] = isinstance(made, bytes), list(made)
+        as_bytes, *values = map(int, device.to_host(host.broadcast(mine)))
+        identifier = bytes(values) if as_bytes else tuple(values)
         self._communicators[name] = self._nccl.NcclCommunicator(host.size, identifier, host.rank)
 
     # ------------------------------------------------------------------------------------------------------- the host

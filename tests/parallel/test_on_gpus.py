@@ -89,9 +89,10 @@ class Module:
     """CuPy's module of NCCL, of one rank."""
 
     host = group = None
+    identifier = bytes(range(128))
 
     def get_unique_id(self):
-        return tuple(range(-64, 64))
+        return self.identifier
 
     def NcclCommunicator(self, size, identifier, rank):
         assert (size, identifier, rank) == (self.host.size, self.get_unique_id(), self.host.rank)
@@ -147,6 +148,13 @@ def test_calls_that_do_not_fit_are_named_where_calls_are_checked(monkeypatch):
     monkeypatch.setenv("PMPP_CHECK", "1")
     with pytest.raises(Mismatch, match=r"rank 0 .*all_gather.*test_on_gpus.py:\d+"):
         parallel.ranks(2, differ)
+
+
+@interpreter_only
+def test_the_identifier_may_be_a_tuple(monkeypatch, unchecked):
+    monkeypatch.setattr(Module, "identifier", tuple(range(-64, 64)))
+    found = parallel.ranks(2, lambda host: with_stand_in(host).all_reduce(np.ones(2)).copy_to_host().tolist())
+    assert found == [[2.0, 2.0]] * 2
 
 
 @interpreter_only

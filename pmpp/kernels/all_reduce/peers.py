@@ -4,19 +4,18 @@ Chapter: notebooks/99_all_reduce.ipynb.  PMPP 4e ch. 20.
 
 A *rank* is a GPU, and has a number. Each kernel here is launched once on every rank, with the same arguments but for
 ``first``, its number, and its own arrays. GPUs do not start at the same time, so a kernel has to be told when another
-rank's numbers are there. Five kernels differ in how that is said, and in who adds:
+rank's numbers are there. Four kernels differ in how that is said, and in who adds:
 
     kernel       who adds what              loads from others    stores to others    waits for others
     packets      each rank everything       0                    2 (p - 1) n         each thread, for each element
     staged       each rank everything       (p - 1) n            0                   each block, once for each piece
-    pushed       each rank a p-th part      0                    2 (p - 1) n / p     each block, twice for each piece
     one_shot     each rank everything       (p - 1) n            0                   each block, twice
     two_shot     each rank a p-th part      (p - 1) n / p        (p - 1) n / p       each block, twice
 
 for p ranks with n bytes each. `packets` is for short arrays: a number travels in a word of 64 bits with the round that
 it belongs to, so whoever sees the word has the number, and nobody waits for more. `one_shot` and `two_shot` are for
-arrays whose addresses all ranks know. `staged` and `pushed` are for others: these go in pieces through boxes whose
-addresses are known.
+arrays whose addresses all ranks know. `staged` is for others: these go in pieces through boxes whose addresses are
+known.
 
 Ranks add in the order of their numbers, so all get the same bits, from each kernel.
 
@@ -57,7 +56,6 @@ __all__ = [
     "PLACES",
     "one_shot_kernel",
     "packets_kernel",
-    "pushed_kernel",
     "staged_kernel",
     "two_shot_kernel",
 ]
@@ -287,84 +285,6 @@ def two_shot_kernel(x, op, xs, outs, flags, rounds, first, n, patience, lost):
 
 
 # ----------------------------------------------------------------------------------------------------- through boxes
-
-
-@cuda.jit(device=True)
-def copy_part(out, i, x, j, count, wide):
-    """The threads of a block copy ``count`` elements from x[j] on to out[i] on; none, if that is negative."""
-    thread, step = cuda.threadIdx.x, cuda.blockDim.x
-    vectors = max(count, 0) // VECTOR * wide
-    for k in range(thread, vectors, step):
-        store128(out, i + VECTOR * k, load128(x, j + VECTOR * k))
-    for k in range(VECTOR * vectors + thread, count, step):
-        out[i + k] = x[j + k]
-
-
-@cuda.jit(device=True)
-def load_part(x, x0, box, parts, share, peer, rank, i):
-    """Vector i of what a rank has sent of this rank's part; this rank's own is in its array."""
-    if peer == rank:
-        return load128(x, x0 + i)
-    return load128(box, parts + peer * share + i)
-
-
-@cuda.jit
-def pushed_kernel(x, out, op, boxes, area, flags, rounds, first, pitch, n, wide, patience, lost):
-    """As `two_shot_kernel`, through boxes, and by stores alone: a rank adds a p-th part of each piece.
-
-    A block sends every rank the part of its piece that this rank adds. They meet. It adds its own part, and stores it
-    to all. They meet again, and it fetches from its box what the others have added. Who has met the others has heard
-    that these are done with what came before, so nothing needs a second place. It counts two rounds for each piece.
-
-    ``boxes``: of the array's dtype. Block b has ``area`` elements for what it adds, and as many for results, from
-    ``2 * area * b`` on. ``area`` is a multiple of 4 p. ``wide``: as in `staged_kernel`.
-    """
-    k, thread = cuda.blockIdx.y, cuda.threadIdx.x
-    rank, size = first + k, len(boxes)
-    words, step = 2 * area * cuda.gridDim.x, cuda.blockDim.x
-    pieces = (n + area - 1) // area
-    mine = (pieces - cuda.blockIdx.x + cuda.gridDim.x - 1) // cuda.gridDim.x
-    number = count_round(rounds, k * PLACES + cuda.blockIdx.x, 2 * mine)
-    box, parts = array_at(boxes[rank], words, x.dtype), 2 * area * cuda.blockIdx.x
-    for piece in range(cuda.blockIdx.x, pieces, cuda.gridDim.x):
-        x0, count = k * pitch + piece * area, min(area, n - piece * area)
-        share = (count + VECTOR * size - 1) // (VECTOR * size) * VECTOR  # elements that a rank adds
-        for peer in range(size):
-            if peer != rank:
-                theirs, at = array_at(boxes[peer], words, x.dtype), peer * share
-                copy_part(theirs, parts + rank * share, x, x0 + at, min(share, count - at), wide)
-        if meet(flags, rank, number, patience, lost):
-            return
-        at = rank * share
-        own = min(share, count - at)
-        vectors = max(own, 0) // VECTOR * wide
-        for i in range(thread, vectors, step):
-            total = load_part(x, x0 + at, box, parts, share, 0, rank, VECTOR * i)
-            for peer in range(1, size):
-                part = load_part(x, x0 + at, box, parts, share, peer, rank, VECTOR * i)
-                total = combine_vectors(op, total, part)
-            for peer in range(size):
-                if peer != rank:
-                    theirs = array_at(boxes[peer], words, x.dtype)
-                    put_vector(theirs, parts + area + at + VECTOR * i, op, total, x.dtype.type(size))
-            put_vector(out, x0 + at + VECTOR * i, op, total, x.dtype.type(size))
-        for i in range(VECTOR * vectors + thread, own, step):
-            value = x[x0 + at + i] if rank == 0 else box[parts + i]
-            for peer in range(1, size):
-                other = x[x0 + at + i] if peer == rank else box[parts + peer * share + i]
-                value = combine(op, value, other)
-            for peer in range(size):
-                if peer != rank:
-                    theirs = array_at(boxes[peer], words, x.dtype)
-                    put(theirs, parts + area + at + i, op, value, x.dtype.type(size))
-            put(out, x0 + at + i, op, value, x.dtype.type(size))
-        if meet(flags, rank, number + 1, patience, lost):
-            return
-        for peer in range(size):
-            if peer != rank:
-                at = peer * share
-                copy_part(out, x0 + at, box, parts + area + at, min(share, count - at), wide)
-        number += 2
 
 
 @cuda.jit

@@ -23,7 +23,7 @@ class Ranks:
         size: how many ranks.
         dtype: of their arrays, float32 or int32.
         room: elements that go as packets at most.
-        area: elements of a piece that goes through areas; a multiple of 4, for `pushed` of 4 size; by default 24 size.
+        area: elements of a piece of the staged kernel; a multiple of 4.
         grid, block: blocks of a rank at most, and their threads, of which there have to be as many as ranks.
         patience: how often a thread looks at a signal.
 
@@ -42,16 +42,16 @@ class Ranks:
         dtype: typing.Any = np.float32,
         *,
         room: int = 256,
-        area: int | None = None,
+        area: int = 64,
         grid: int = 2,
         block: int = 32,
         patience: int = 100_000,
     ) -> None:
-        self.size, self.dtype, self.room, self.area = size, np.dtype(dtype), room, area or 24 * size
+        self.size, self.dtype, self.room, self.area = size, np.dtype(dtype), room, area
         self.grid, self.block, self.patience = grid, block, patience
         zeros = {"boxes": (2 * size * room, np.int64), "flags": (size * peers.PLACES, np.int64)}
         made = {name: [device.to_device(np.zeros(*one)) for _ in range(size)] for name, one in zeros.items()}
-        made["areas"] = [device.empty(2 * self.area * grid, self.dtype) for _ in range(size)]
+        made["areas"] = [device.empty(2 * area * grid, self.dtype) for _ in range(size)]
         self._kept = made
         self.boxes, self.flags, self.areas = (addresses(made[name]) for name in ("boxes", "flags", "areas"))
         self.packet_rounds, self.rounds = (device.to_device(np.zeros(size * peers.PLACES, np.int64)) for _ in range(2))
@@ -90,10 +90,6 @@ class Ranks:
             self.patience, self.lost,
         )  # fmt: skip
         return self._results(out, n, pitch)
-
-    def pushed(self, parts: np.ndarray, op: str = "sum", kernel: typing.Any = None, shift: int = 0) -> np.ndarray:
-        """The same, where each rank adds a part of each piece, and stores it to all."""
-        return self.staged(parts, op, kernel or peers.pushed_kernel, shift)
 
     def one_shot(self, parts: np.ndarray, op: str = "sum", kernel: typing.Any = None) -> np.ndarray:
         """The same by loads from all arrays."""

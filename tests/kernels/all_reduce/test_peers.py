@@ -13,7 +13,7 @@ from pmpp.kernels.all_reduce.together import Ranks
 from pmpp.runtime import device
 from tests.kernels.all_reduce.wrong import WRONG
 
-WAYS = ("packets", "staged", "pushed", "one_shot", "two_shot")
+WAYS = ("packets", "staged", "one_shot", "two_shot")
 UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "mean": np.add}
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="a GPU does not say what is wrong")
 
@@ -53,17 +53,16 @@ def test_rounds_follow_one_another_with_arrays_of_other_lengths(rng, size):
     """Memory is used again, by blocks that have taken part in other numbers of rounds."""
     ranks = Ranks(size)
     for n in (100, 3, 200, 64, 65, 1, 150):
-        for way in ("staged", "packets", "one_shot", "pushed", "two_shot", "packets", "packets", "staged", "pushed"):
+        for way in ("staged", "packets", "one_shot", "staged", "two_shot", "packets", "packets", "staged"):
             parts = given(rng, size, n, np.float32)
             np.testing.assert_array_equal(getattr(ranks, way)(parts), np.tile(wanted(parts, "sum"), (size, 1)))
     assert device.to_host(ranks.lost)[0] == 0
 
 
 @pytest.mark.parametrize("shift", [1, 2, 3])
-@pytest.mark.parametrize("way", ["staged", "pushed"])
-def test_an_array_that_begins_between_vectors(rng, way, shift):
+def test_an_array_that_begins_between_vectors(rng, shift):
     parts = given(rng, 2, 150, np.float32)
-    np.testing.assert_array_equal(getattr(Ranks(2), way)(parts, shift=shift), np.tile(wanted(parts, "sum"), (2, 1)))
+    np.testing.assert_array_equal(Ranks(2).staged(parts, shift=shift), np.tile(wanted(parts, "sum"), (2, 1)))
 
 
 def test_results_in_the_place_of_the_arrays(rng):
