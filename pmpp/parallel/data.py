@@ -136,7 +136,7 @@ class DataParallel(nn.Module):
             tensor.changed()
         self.buckets = buckets_of(net.parameters(), bucket)
         self._flat: list[typing.Any] = [
-            device.empty(sum(parameter.size for parameter in bucket), np.float32) for bucket in self.buckets
+            group.shared(sum(parameter.size for parameter in bucket), np.float32) for bucket in self.buckets
         ]
         self._places = dict(self._lay_out())
         self._written: set[int] = set()  # parameters, by identity, whose gradients are in their buckets

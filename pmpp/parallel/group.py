@@ -16,6 +16,7 @@ import traceback
 import typing
 
 import numpy as np
+import numpy.typing as npt
 
 from pmpp.parallel.algorithms import OPS
 from pmpp.parallel.switchboard import WORLD, Reply, Request, stale
@@ -56,6 +57,10 @@ class Transport:
         """
         raise NotImplementedError
 
+    def shared(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> typing.Any:
+        """A new device array for all-reduces in place in the group of this name. Called by all its ranks."""
+        return device.empty(shape, dtype)
+
     def look_at(self, request: Request, reads: typing.Any, writes: typing.Any) -> None:
         """Told of the device arrays of a request before it, or None. Raises if they are not the rank's own."""
 
@@ -86,7 +91,8 @@ class Group:
     - The order of a sum is that of the algorithm (`pmpp.parallel.algorithms`): the same in every run. All ranks get the
       same bits.
     - ``stream`` is that of the work before and after. The method returns when its result is there. The backends "nccl"
-      and "peer" move arrays from GPU to GPU, and a method returns when that is queued on the stream.
+      and "peer" move arrays from GPU to GPU, and a method returns when that is queued on the stream. Calls of one group
+      on several streams have to be ordered by the caller.
 
     Each method raises TypeError and ValueError for arguments that are wrong by themselves, and a
     `parallel.CommunicationError` for what does not fit the calls of other ranks.
@@ -261,6 +267,27 @@ class Group:
         return Group(self._transport, place, reply.members, reply.group)
 
     # ------------------------------------------------------------------------------------------------------- one-sided
+
+    def shared(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> typing.Any:
+        """A new device array for all-reduces in place; its contents are undefined. Called by all ranks alike.
+
+        On backend "peer" all ranks know its address, so ``all_reduce(x, out=x)`` of the whole array copies nothing to a
+        place in between. There it stays until the program ends. On other backends it is an array as any other.
+
+        >>> from pmpp import parallel
+        >>> def total(group):
+        ...     x = group.shared(2, np.float32)
+        ...     x.copy_to_device(np.full(2, group.rank, np.float32))
+        ...     return group.all_reduce(x, out=x).copy_to_host().tolist()
+        >>> parallel.ranks(3, total)[0]
+        [3.0, 3.0]
+        """
+        extents = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+        extents = tuple([as_integer("shape", extent, 0) for extent in extents])
+        kind = np.dtype(dtype)
+        if str(kind) not in ANY:
+            raise TypeError(f"dtype must be {', '.join(ANY[:-1])} or {ANY[-1]}, was {kind}")
+        return self._transport.shared(self._name, extents, kind)
 
     def window(self, x: typing.Any, *, stream: typing.Any = 0) -> windows.Window:
         """Let the other ranks read and write an array. Called by all ranks, with arrays of one shape and dtype.

@@ -15,7 +15,7 @@ def row(nbytes, factor):
     ours = dict.fromkeys(("graph", "queued", "call"), 4 + nbytes / 200000.0)
     if nbytes > measure.IN_GRAPHS:
         del ours["graph"]
-    return {"bytes": nbytes, "peer": ours, "nccl": {kind: factor * t for kind, t in ours.items()}}
+    return {"bytes": nbytes, "peer": ours, "shared": dict(ours), "nccl": {kind: factor * t for kind, t in ours.items()}}
 
 
 def rows(factor):
@@ -47,15 +47,15 @@ def test_a_latency_is_not_negative():
 @pytest.mark.parametrize("factor, met", [(2.0, {True}), (1.07, {True, False}), (0.9, {False})])
 def test_targets_are_judged_by_the_worst_length(factor, met):
     found = measure.lines(rows(factor))
-    assert [line.ratio for line in found] == pytest.approx([factor] * 5)
+    assert [line.ratio for line in found] == pytest.approx([factor] * 7)
     assert {line.met for line in found} == met
     worst = rows(2.5)
     worst[2]["nccl"]["queued"] = worst[2]["peer"]["queued"]
-    assert [line.met for line in measure.lines(worst)] == [True, False, True, True, True]
+    assert [line.met for line in measure.lines(worst)] == [True, False, *[True] * 5]
 
 
 def test_what_was_not_measured_has_no_line():
-    assert [line.what for line in measure.lines([row(1 << 30, 2)])] == ["1 GiB"]
+    assert [line.what for line in measure.lines([row(1 << 30, 2)])] == ["1 GiB", "1 GiB, shared"]
     text = measure.targets([row(1 << 30, 1.01)])
     assert "missed" in text
     assert "reached" not in text
@@ -63,7 +63,7 @@ def test_what_was_not_measured_has_no_line():
 
 def test_the_table_has_all_times():
     text = measure.table([row(1 << 10, 2), row(1 << 30, 2)])
-    assert [len(line.split()) for line in text.split("\n")] == [14, 7, 7]
+    assert [len(line.split()) for line in text.split("\n")] == [20, 10, 10]
     assert text.split("\n")[2].split()[:3] == ["1,073,741,824", "-", "-"]
 
 

@@ -17,7 +17,7 @@ from pmpp.parallel.on_gpus import OverNccl
 from pmpp.parallel.switchboard import Mismatch
 from pmpp.runtime import device
 from pmpp.simt.host.arrays import storage_at
-from tests.parallel import everything
+from tests.parallel import everything, long_arrays
 
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="the stand-in reads the interpreter's memory")
 HANG = 120  # seconds after which a run is ended
@@ -259,6 +259,22 @@ def test_every_call_on_two_gpus(backend, checked, tmp_path, monkeypatch, capsys)
     assert sorted(re.findall(r"rank \d of 2, \w+", capsys.readouterr().out)) == [
         f"rank {rank} of 2, {backend}" for rank in range(2)
     ]
+
+
+@pytest.mark.gpu
+@needs_two
+@pytest.mark.parametrize("backend", environment.BACKENDS)
+def test_long_arrays_on_two_gpus(backend, monkeypatch, capsys):
+    monkeypatch.setenv("PMPP_CHECK", "")
+    arguments = ["-n", "2", "--backend", backend, "--timeout", str(HANG), "-m", "tests.parallel.long_arrays"]
+    assert run.main(arguments) == 0, capsys.readouterr()
+    assert capsys.readouterr().out.count(f"of 2, {backend}: right") == 2
+
+
+@interpreter_only
+def test_the_program_for_long_arrays_is_right_itself(monkeypatch, unchecked):
+    monkeypatch.setattr(long_arrays, "LENGTHS", (1, 13))
+    parallel.ranks(2, long_arrays.check)
 
 
 STARTERS = {

@@ -54,6 +54,8 @@ __all__ = [
     "BLOCK",
     "OPS",
     "PLACES",
+    "UNROLL",
+    "VECTOR",
     "one_shot_kernel",
     "packets_kernel",
     "staged_kernel",
