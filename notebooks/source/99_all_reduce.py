@@ -491,9 +491,9 @@ show(peers.meet)
 # One thread speaks for its block, after a barrier, and the block goes on after another one. Leave out either, and some
 # threads use numbers that are not there. On a GPU that works most of the time. The interpreter names the race.
 #
-# Between two meetings every rank adds its own part of the piece, and stores the result for all others. That sends as
-# many bytes as the ring does, in two steps. The kernel is `pushed_kernel` in
-# [pmpp/kernels/all_reduce/peers.py](../pmpp/kernels/all_reduce/peers.py).
+# Between two ranks, each fills a box with a piece, meets the other, and adds what lies in both boxes: `staged_kernel` in
+# [pmpp/kernels/all_reduce/peers.py](../pmpp/kernels/all_reduce/peers.py). For more ranks that would be too many loads.
+# There every rank adds its own part of all arrays and stores the result to all, as in the ring: `two_shot_kernel`.
 #
 # A group uses these kernels if each rank has a GPU: `parallel.init("peer")`, or `run --backend peer`. With "nccl" it is
 # NVIDIA's library that moves the arrays. `python -m pmpp.parallel.measure` times both. The figure shows what it has
