@@ -491,9 +491,10 @@ show(peers.meet)
 # One thread speaks for its block, after a barrier, and the block goes on after another one. Leave out either, and some
 # threads use numbers that are not there. On a GPU that works most of the time. The interpreter names the race.
 #
-# Between two ranks, each fills a box with a piece, meets the other, and adds what lies in both boxes: `staged_kernel` in
-# [pmpp/kernels/all_reduce/peers.py](../pmpp/kernels/all_reduce/peers.py). For more ranks that would be too many loads.
-# There every rank adds its own part of all arrays and stores the result to all, as in the ring: `two_shot_kernel`.
+# Between two ranks, each fills a box with a piece, meets the other, and adds what lies in both boxes. More ranks would
+# load too much that way. There every rank adds its own part of all arrays and stores the result to all, so bytes are
+# those of the ring. The kernels are `staged_kernel` and `two_shot_kernel` in
+# [pmpp/kernels/all_reduce/peers.py](../pmpp/kernels/all_reduce/peers.py).
 #
 # A group uses these kernels if each rank has a GPU: `parallel.init("peer")`, or `run --backend peer`. With "nccl" it is
 # NVIDIA's library that moves the arrays. `python -m pmpp.parallel.measure` times both. The figure shows what it has
