@@ -31,6 +31,8 @@ __all__ = ["Group", "Transport", "caller", "place_of", "shown"]
 FLOATS = ("float16", "float32", "float64")
 NUMBERS = (*FLOATS, "int32", "int64")
 ANY = (*NUMBERS, "bool")
+COMBINED = {"mean": FLOATS, "max": ANY, "min": ANY}  # the dtypes of an operation; of others NUMBERS
+NAMES = {np.dtype(name): name for name in ANY}  # NumPy takes long to say a dtype's name
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # pmpp/
 RANKS = tuple(range(33))  # of arrays: from no axis to as many as NumPy has
 
@@ -183,6 +185,7 @@ class Group:
         >>> parallel.ranks(2, step)
         [[0.5, 1.0], [0.5, 1.0]]
         """
+        stream = device.as_stream(stream)
         x = self._combined(x, op, stream)
         result = self._output(out, x.shape, x.dtype, x, stream)
         return self._collective("all_reduce", stream, x, sent=x, out=result, op=op)
@@ -421,9 +424,10 @@ class Group:
     ) -> Request:
         number = self._collectives
         self._collectives += counted
-        described = {} if array is None else {"dtype": str(array.dtype), "shape": tuple(array.shape)}
+        if array is not None:
+            arguments["dtype"], arguments["shape"] = NAMES[array.dtype], tuple(array.shape)
         where = caller() if self._transport.named else ""
-        return Request(kind, self.members[self.rank], self._name, where, number=number, **described, **arguments)
+        return Request(kind, self.members[self.rank], self._name, where, number=number, **arguments)
 
     @staticmethod
     def _on_host(x: typing.Any, stream: typing.Any) -> np.ndarray:
@@ -441,7 +445,7 @@ class Group:
         """An array of a dtype that ``op`` combines."""
         if not isinstance(op, str) or op not in OPS:
             raise ValueError(f"op must be {', '.join(map(repr, OPS))}, was {op!r}")
-        return self._input("x", x, {"mean": FLOATS, "max": ANY, "min": ANY}.get(op, NUMBERS), stream)
+        return self._input("x", x, COMBINED.get(op, NUMBERS), stream)
 
     def _rows(self, x: typing.Any) -> typing.Any:
         """An array with a row for each rank."""
