@@ -226,7 +226,9 @@ def group(host: Group, backend: str) -> Group:
         raise RuntimeError(f"backend {backend!r} needs a process for each rank: parallel.ranks has one for all")
     if backend not in _joined:
         nccl = library(backend)
-        choose_gpu(host, backend)
+        import cupy
+
+        cupy.cuda.Device(choose_gpu(host, backend)).use()  # CuPy's pool, where arrays come from, has its own idea
         if backend == "peer":
             from pmpp.parallel.peers import OverPeers
 
