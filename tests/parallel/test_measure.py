@@ -6,7 +6,7 @@ import pytest
 from pmpp.lab.draw import plots
 from pmpp.lab.measure.record import RecordError
 from pmpp.nn import measure as records
-from pmpp.parallel import figures, measure
+from pmpp.parallel import figures, measure, measure_steps
 from pmpp.runtime import device
 
 
@@ -108,4 +108,18 @@ def test_without_a_record_it_is_said_how_to_make_one(monkeypatch, capsys):
 @pytest.mark.skipif(device.on_gpu(), reason="there it measures")
 def test_without_a_gpu_nothing_is_measured(capsys):
     assert measure.main([]) == 2
+    assert "GPUs are needed" in capsys.readouterr().out
+
+
+def test_the_table_of_steps_says_what_the_sum_costs():
+    ms = {"ours, alone": 9.0, "ours": 10.0, "torch, alone": 8.0, "torch": 10.0}
+    name = next(iter(measure_steps.CASES))
+    text = measure_steps.lines({name: {"ms": ms, "farthest": 2e-6}}).split("\n")[1]
+    assert text.startswith(name)
+    assert "   0.900    0.98   10.000   1.00  (PyTorch's efficiency 0.800, losses differ by 2.0e-06)" in text
+
+
+@pytest.mark.skipif(device.on_gpu(), reason="there it measures")
+def test_without_a_gpu_no_step_is_measured(capsys):
+    assert measure_steps.main([]) == 2
     assert "GPUs are needed" in capsys.readouterr().out
