@@ -25,6 +25,7 @@ from pmpp.simt.api import (
     libdevice,
     matrix,
     sync,
+    system,
     vectors,
     warp,
 )
@@ -98,7 +99,9 @@ _NUMBA = {
     "numba.cuda.libdevice": "libdevice.", "numba.cuda._internal.cuda_fp16": "fp16.",
     "numba.cuda._internal.cuda_bf16": "bf16.", "numba.cuda.misc.special": "",
 }  # fmt: skip
-_TWINS = ("load128", "store128", "widened", "width128", "array_at", *matrix.MATRIX, *hopper.HOPPER)
+_TWINS = (
+    "load128", "store128", "widened", "width128", "array_at", *matrix.MATRIX, *hopper.HOPPER, *system.SYSTEM,
+)  # fmt: skip
 
 
 def device_path(thing: Any) -> str | None:
@@ -427,5 +430,5 @@ DEVICE: dict[str, Callable] = {
     "array_at": addresses.array_at,
     "popc": _popc, "clz": _clz, "brev": _brev, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
     **libdevice.LIBDEVICE, **float16.FP16, **bfloat16.BF16, **cache_hints.HINTS, **vectors.VECTORS, **matrix.MATRIX,
-    **hopper.HOPPER,
+    **hopper.HOPPER, **system.SYSTEM,
 }  # fmt: skip

@@ -47,6 +47,7 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 #: Names of `cuda` that order some threads of a block and not the others.
 ORDERING = (
     "threadfence", "threadfence_block", "threadfence_system", "syncwarp(mask)", "mbarrier_arrive", "mbarrier_wait",
+    "store_release_system", "load_acquire_system",
 )  # fmt: skip
 
 #: Where a report is wanted, only what makes the rest meaningless stops the kernel.
