@@ -1,0 +1,136 @@
+"""Jacobi steps on one GPU and on several, timed: how much of a second GPU is gained, and what a step consists of.
+
+    python -m pmpp.parallel.measure_halo             the table, and the record pmpp/recorded/<gpu>/halo.json
+    python -m pmpp.parallel.measure_halo --side 4096 --steps 100 --no-record
+
+Each way of `pmpp.parallel.plates` first has to give the bits of one GPU. Its time is that of ``steps`` steps by CUDA
+events on the GPU that took longest, with the largest change read on the host every 50 steps, as `Plates.solve` does.
+Efficiency is the time of one GPU, divided by the number of GPUs and by their time. On one GPU, both parts are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import typing
+from pathlib import Path
+
+import numpy as np
+
+from pmpp import cuda
+from pmpp.lab.measure import environment, record
+from pmpp.lab.measure.sources import MEASURED, Sources
+from pmpp.parallel.plates import WAYS, Plates
+from pmpp.runtime import device
+
+__all__ = ["EVERY", "TARGET", "efficiency", "main", "measured", "table"]
+
+SOURCE = "pmpp/parallel/measure_halo.py"
+WITHIN = [*MEASURED, "pmpp/parallel/"]
+EVERY = 50  # steps between two looks at the largest change
+TARGET = 0.97  # efficiency on two H200, side 16384
+
+
+def plate(side: int) -> np.ndarray:
+    """A plate of random numbers, between 0 and 1."""
+    return np.random.default_rng(0).random((side, side), dtype=np.float32)
+
+
+def seconds(plates: Plates, steps: int) -> float:
+    """The time of a step, by events on the GPU that took longest."""
+    plates.synchronize()
+    marks = []
+    for part in plates.parts:
+        with cuda.gpus[part.number]:
+            marks.append((cuda.event(), cuda.event()))
+            marks[-1][0].record(part.stream)
+    for _ in range(steps // EVERY):
+        plates.run(EVERY, changes=True)
+        plates.largest_change()
+    plates.run(steps % EVERY)
+    for part, (_, end) in zip(plates.parts, marks, strict=True):
+        with cuda.gpus[part.number]:
+            end.record(part.stream)
+    plates.synchronize()
+    took = []
+    for part, (begin, end) in zip(plates.parts, marks, strict=True):
+        with cuda.gpus[part.number]:
+            took.append(cuda.event_elapsed_time(begin, end) / 1e3)
+    return max(took) / steps
+
+
+def measured(side: int, steps: int, repeats: int, devices: list[int]) -> dict[str, typing.Any]:
+    """The seconds of a step on one GPU, and of each way on ``devices``, by turns; and the bits are compared first.
+
+    Raises RuntimeError for a way that computes anything else than one GPU does.
+    """
+    grid = plate(side)
+    alone = Plates(grid, devices[:1])
+    alone.run(EVERY + 1)
+    wanted, several = alone.whole(), {}
+    for way in WAYS:
+        several[way.__name__] = Plates(grid, devices, way)
+        several[way.__name__].run(EVERY + 1)
+        if (several[way.__name__].whole() != wanted).any():
+            raise RuntimeError(f"{way.__name__} on {len(devices)} GPUs does not give the bits of one GPU")
+    contenders = {"one_gpu": alone, **several}
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repeats):
+        for name, plates in contenders.items():
+            samples[name].append(seconds(plates, steps))
+    found = {name: {"seconds": statistics.median(one), "low": min(one), "high": max(one)} for name, one in samples.items()}
+    return {"side": side, "steps": steps, "every": EVERY, "repeats": repeats, "gpus": len(devices), "ways": found}
+
+
+def efficiency(found: dict[str, typing.Any], way: str) -> float:
+    """The time of one GPU over that of a way and the number of GPUs.
+
+    >>> efficiency({"gpus": 2, "ways": {"one_gpu": {"seconds": 3.8}, "peer_stores": {"seconds": 2.0}}}, "peer_stores")
+    0.95
+    """
+    return found["ways"]["one_gpu"]["seconds"] / found["gpus"] / found["ways"][way]["seconds"]
+
+
+def table(found: dict[str, typing.Any]) -> str:
+    """What was measured, as text, with the target."""
+    gbytes = 8 * found["side"] ** 2 / 1e9
+    lines = [f"Jacobi {found['side']} x {found['side']}, largest change every {found['every']} steps"]
+    for name, one in found["ways"].items():
+        count = 1 if name == "one_gpu" else found["gpus"]
+        line = f"{name:15} {count} GPU: {1e6 * one['seconds']:8.1f} us a step, {gbytes / one['seconds']:7.0f} GB/s"
+        if count > 1:
+            line += f", efficiency {efficiency(found, name):.3f}"
+        lines.append(f"{line} ({1e6 * one['low']:.1f} to {1e6 * one['high']:.1f})")
+    lines.append(f"target: peer_stores, side 16384 on 2 GPUs: efficiency {TARGET}")
+    return "\n".join(lines)
+
+
+def write(found: dict[str, typing.Any]) -> Path:
+    """Write the record of this GPU."""
+    gpu = environment.describe_gpu()
+    about = {"gpu": gpu, "run": environment.describe_machine(), "measured_by": SOURCE, "within": WITHIN}
+    about["sources"] = Sources().digests(SOURCE, within=WITHIN)
+    out = record.RECORDED / record.slug(gpu["name"]) / "halo.json"
+    out.write_text(json.dumps({"about": about, "jacobi": found}, indent=1) + "\n", encoding="utf-8")
+    return out
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--side", type=int, default=16384 if device.on_gpu() else 64)
+    parser.add_argument("--steps", type=int, default=200 if device.on_gpu() else 3)
+    parser.add_argument("--repeats", type=int, default=9 if device.on_gpu() else 1)
+    parser.add_argument("--no-record", action="store_true")
+    chosen = parser.parse_args(arguments)
+    count = len(cuda.gpus)
+    devices = list(range(count)) if count > 1 else [0, 0]
+    found = measured(chosen.side, chosen.steps, chosen.repeats, devices)
+    print(table(found))
+    if device.on_gpu() and count > 1 and not chosen.no_record:
+        print("wrote", write(found))
+
+
+if __name__ == "__main__":
+    main()
