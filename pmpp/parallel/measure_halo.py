@@ -65,13 +65,13 @@ def measured(side: int, steps: int, repeats: int, devices: list[int]) -> dict[st
 
     Raises RuntimeError for a way that computes anything else than one GPU does.
     """
-    grid = plate(side)
+    grid, trial = plate(side), min(steps, EVERY) + 1
     alone = Plates(grid, devices[:1])
-    alone.run(EVERY + 1)
+    alone.run(trial)
     wanted, several = alone.whole(), {}
     for way in WAYS:
         several[way.__name__] = Plates(grid, devices, way)
-        several[way.__name__].run(EVERY + 1)
+        several[way.__name__].run(trial)
         if (several[way.__name__].whole() != wanted).any():
             raise RuntimeError(f"{way.__name__} on {len(devices)} GPUs does not give the bits of one GPU")
     contenders = {"one_gpu": alone, **several}
@@ -79,7 +79,9 @@ def measured(side: int, steps: int, repeats: int, devices: list[int]) -> dict[st
     for _ in range(repeats):
         for name, plates in contenders.items():
             samples[name].append(seconds(plates, steps))
-    found = {name: {"seconds": statistics.median(one), "low": min(one), "high": max(one)} for name, one in samples.items()}
+    found = {
+        name: {"seconds": statistics.median(one), "low": min(one), "high": max(one)} for name, one in samples.items()
+    }
     return {"side": side, "steps": steps, "every": EVERY, "repeats": repeats, "gpus": len(devices), "ways": found}
 
 

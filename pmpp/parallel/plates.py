@@ -14,6 +14,7 @@ Source: PMPP 4e chapter 20; 5e chapter 23.
 
 from __future__ import annotations
 
+import itertools
 import typing
 from collections.abc import Callable, Sequence
 
@@ -37,7 +38,7 @@ def shares(n: int, size: int) -> list[tuple[int, int]]:
     [(0, 3), (3, 6), (6, 10)]
     """
     bounds = [n * k // size for k in range(size + 1)]
-    return list(zip(bounds, bounds[1:], strict=False))
+    return list(itertools.pairwise(bounds))
 
 
 def as_plate(grid: typing.Any) -> np.ndarray:
@@ -120,7 +121,7 @@ class Plates:
         if not 1 <= len(numbers) <= len(grid) - 2:
             raise ValueError(f"devices must be at least one and at most a part for each inner row, were {numbers}")
         self.grid, self.step = grid, 0
-        for a, b in zip(numbers, numbers[1:], strict=False):
+        for a, b in itertools.pairwise(numbers):
             let_reach(a, b)
             let_reach(b, a)
         last = len(numbers) - 1
@@ -141,7 +142,7 @@ class Plates:
             self.step += 1
 
     def solve(self, tolerance: float, *, every: int = 50, most: int = 100_000) -> tuple[int, float]:
-        """Steps until no cell changes by more than ``tolerance`` in one, or ``most``; it is looked at ``every`` so many.
+        """Steps until no cell changes by more than ``tolerance`` in one, or ``most``. Every so many steps it looks.
 
         Returns the number of steps that were made, and the largest change in the last of them.
         """
