@@ -199,7 +199,7 @@ class Part:
         return slice(first, first + width), slice(self.pad[LEFT], self.pad[LEFT] + self.columns)
 
     def packed(self, side: int, inside: bool, copy: bool) -> tuple[typing.Any, typing.Any]:
-        """A strip of the new array as it can be sent: itself if it lies in one piece, else another array; and itself."""
+        """A strip of the new array as it can be sent, and, if that is another array, the strip where it lies."""
         view = self.new[self.strip(side, inside)]
         if side in AXES[0] and self.mesh[1] == 1:
             return view, None
@@ -445,7 +445,7 @@ def halo_bytes(rows: int, columns: int, mesh: tuple[int, int], halo: int = 1) ->
         rows, columns: inner cells of the plate.
         mesh: ranks down and across; an axis with one rank has no neighbours.
 
-    A rank has rows / mesh[0] times columns / mesh[1] cells to compute, but only their edge to send: surface over volume.
+    A rank has rows / mesh[0] times columns / mesh[1] cells to compute. It only sends their edge: surface over volume.
 
     >>> halo_bytes(1024, 1024, (16, 1)), halo_bytes(1024, 1024, (4, 4))
     (8208, 4112)

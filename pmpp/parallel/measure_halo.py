@@ -21,10 +21,11 @@ import numpy as np
 from pmpp import cuda
 from pmpp.lab.measure import environment, record
 from pmpp.lab.measure.sources import MEASURED, Sources
+from pmpp.nn import measure as nn_measure
 from pmpp.parallel.plates import WAYS, Plates
 from pmpp.runtime import device
 
-__all__ = ["EVERY", "TARGET", "efficiency", "main", "measured", "table"]
+__all__ = ["EVERY", "TARGET", "efficiency", "main", "measured", "recorded", "table"]
 
 SOURCE = "pmpp/parallel/measure_halo.py"
 WITHIN = [*MEASURED, "pmpp/parallel/"]
@@ -116,6 +117,14 @@ def write(found: dict[str, typing.Any]) -> Path:
     out = record.RECORDED / record.slug(gpu["name"]) / "halo.json"
     out.write_text(json.dumps({"about": about, "jacobi": found}, indent=1) + "\n", encoding="utf-8")
     return out
+
+
+def recorded() -> dict[str, typing.Any]:
+    """The record of this GPU, or of the one that chapters show. Raises `RecordError` if there is none."""
+    try:
+        return nn_measure.recorded("halo")
+    except record.RecordError as error:
+        raise record.RecordError("no record halo.json: on two GPUs run python -m pmpp.parallel.measure_halo") from error
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -668,7 +668,7 @@ def into(window_array, cells):
 def a_halo_read_before_the_signal_of_its_border(group, mended):
     """The ranks wait for each other at the end, and not before the second step reads the halo."""
     arrays = [device.to_device(around(group)) for _ in range(2)]
-    old, new = (group.window(array) for array in arrays)
+    _, new = (group.window(array) for array in arrays)
     cells = stepped(around(group))
     into(arrays[1], cells)
     for other in neighbours(group):

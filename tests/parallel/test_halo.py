@@ -59,7 +59,8 @@ def test_a_harmonic_function_is_reached():
     grid[1:-1, 1:-1] = 0
     tolerance, span = 1e-4, min(grid.shape) - 1
     found = run(4, both_ways, grid, tolerance=tolerance, every=20, mesh=(2, 2))
-    assert found[0].change <= tolerance and found[0].steps % 20 == 0
+    assert found[0].change <= tolerance
+    assert found[0].steps % 20 == 0
     bound = span**2 / 2 * (found[0].change + 2 * 2.0**-24 * abs(exact).max())
     assert abs(whole(grid, found) - exact).max() <= bound
 
@@ -103,7 +104,8 @@ def test_spans_show_that_the_border_travels_while_the_rest_is_computed():
     _, found = times(3, overlapped, cell=2.0, most=1)
     border, exchanged, inside = found[1].spans
     assert (border.kind, exchanged.kind, inside.kind) == ("border", "exchange", "inside")
-    assert border.end == inside.begin == exchanged.begin and inside.end == border.end + 2.0 * 2 * 6
+    assert border.end == inside.begin == exchanged.begin
+    assert inside.end == border.end + 2.0 * 2 * 6
     _, found = times(3, both_ways, cell=2.0, most=1)
     inside, exchanged = found[1].spans
     assert inside.end == exchanged.begin
@@ -111,7 +113,8 @@ def test_spans_show_that_the_border_travels_while_the_rest_is_computed():
 
 def test_one_sided_puts_and_signals():
     report = times(3, one_sided, most=4)[1].report
-    assert report.kinds["write"][:2] == (16, 16) and report.kinds["signal"][1] == 16
+    assert report.kinds["write"][:2] == (16, 16)
+    assert report.kinds["signal"][1] == 16
     assert "send" not in report.kinds
 
 

@@ -19,7 +19,6 @@ from unittest import mock
 import numpy as np
 
 from pmpp import simt
-from pmpp.kernels.stencil import signals
 from pmpp.runtime import addresses, device, matrix, vector
 
 CACHE = Path(__file__).parents[2] / ".pytest_cache" / "ptx"
@@ -94,7 +93,7 @@ def digest(kernel, signature, cc, options):
 @functools.cache
 def _digest_of_the_toolchain():
     """Of what stands between a kernel and Numba: the intrinsics, and the translation in this file."""
-    files = [vector.__file__, addresses.__file__, matrix.__file__, signals.__file__, __file__]
+    files = [vector.__file__, addresses.__file__, matrix.__file__, __file__]
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
@@ -214,8 +213,6 @@ def _thing_for_numba(thing, made):
     name = getattr(thing, "__name__", "")
     if name in ("load128", "store128"):
         return dict(zip(("load128", "store128"), vector.numba_intrinsics(), strict=True))[name]
-    if name in ("load_acquire", "store_release"):
-        return dict(zip(("load_acquire", "store_release"), signals.numba_intrinsics(), strict=True))[name]
     if name == "array_at":
         return addresses.numba_intrinsics()[name]
     if name in matrix.NAMES:

@@ -198,8 +198,8 @@ def peer_step_for(aligned: bool, changes: bool, rows: int = ROWS) -> typing.Any:
     """The kernel for a part of a plate, whose halo rows are written by the GPUs next door.
 
     It takes ``old, new, change`` as the kernel of `step_for` does. ``above`` and ``below`` are the arrays ``new`` of
-    the neighbours, and ``flags_above`` and ``flags_below`` their flags; ``sides`` says which of them there are. ``step``
-    counts from 0. The blocks of the border strips come first: while they wait, the others compute.
+    the neighbours, and ``flags_above`` and ``flags_below`` their flags. ``sides`` says which of them there are, and
+    ``step`` counts from 0. The blocks of the border strips come first: while they wait, the others compute.
 
     Flags are int32, and 2 ``across`` + 1 for ``across`` blocks in a row. Flag b says from how many steps the border of
     the neighbour above has arrived in the columns of block b; flag across + b, from below. The last one is not 0 if a
