@@ -17,7 +17,8 @@ and `pmpp.parallel.rendezvous` for ``torchrun`` and ``srun``.
 `pmpp.parallel.switchboard` matches the calls of the ranks and finds what does not fit, `algorithms` moves the data of
 each collective, `simulated` runs ranks in one process, and `traffic` counts what these send. `windows` are arrays that
 other ranks read and write by themselves. On these stand `all_reduce`, whose algorithms are programs of ranks, and three
-ways to train one network: `data`, `tensor` and `pipeline`.
+ways to train one network: `data`, `tensor` and `pipeline`. Where every rank has a GPU, `on_gpus` carries arrays from
+GPU to GPU, by NCCL or by kernels of our own, and `measure` says how fast.
 """
 
 from pmpp.parallel import environment, simulated
@@ -29,12 +30,18 @@ from pmpp.parallel.traffic import Links
 __all__ = ["CommunicationError", "Group", "Links", "init", "ranks", "work"]
 
 
-def init() -> Group:
+def init(backend: str | None = None) -> Group:
     """The group of all ranks of this program; a group of one, if it was started by itself.
+
+    Args:
+        backend: "nccl" or "peer", for ranks with a GPU each, whose arrays travel from GPU to GPU: see
+            `pmpp.parallel.on_gpus`. None for what PMPP_GROUP says, which ``run --backend`` sets; without it arrays go
+            through the host.
 
     >>> init()
     <rank 0 of 1, simulated>
     >>> ranks(2, lambda group: init() is group)
     [True, True]
     """
-    return simulated.here() or environment.group() or simulated.alone()
+    found = simulated.here() or environment.group() or simulated.alone()
+    return environment.on_gpus(found, backend)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from pmpp.parallel.group import Group
 
-__all__ = ["STARTERS", "Place", "Starter", "group", "place"]
+__all__ = ["BACKENDS", "STARTERS", "Place", "Starter", "group", "on_gpus", "place"]
 
 
 class Starter(typing.NamedTuple):
@@ -158,6 +158,30 @@ def group() -> Group | None:
     from pmpp.parallel import rendezvous
 
     return rendezvous.group(found)
+
+
+BACKENDS = ("nccl", "peer")  # that move arrays from GPU to GPU
+CHOICE = "PMPP_GROUP"  # the variable that chooses one
+
+
+def on_gpus(host: Group, backend: str | None = None, environment: Mapping[str, str] = os.environ) -> Group:
+    """The same ranks, with arrays that travel from GPU to GPU if that is asked for; else ``host`` itself.
+
+    Args:
+        host: the ranks' group whose arrays go through host memory.
+        backend: as for `pmpp.parallel.init`.
+
+    Raises ValueError for another backend, and RuntimeError where it cannot work.
+    """
+    chosen = backend if backend is not None else environment.get(CHOICE) or None
+    if chosen is None or (backend is None and host.backend in BACKENDS):
+        return host
+    if chosen not in BACKENDS:
+        name = "backend" if backend is not None else CHOICE
+        raise ValueError(f"{name} must be {' or '.join(map(repr, BACKENDS))}, was {chosen!r}")
+    from pmpp.parallel import on_gpus
+
+    return on_gpus.group(host, chosen)
 
 
 def carried_by(found: Place, environment: Mapping[str, str] = os.environ) -> str:

@@ -37,13 +37,23 @@ RANKS = tuple(range(33))  # of arrays: from no axis to as many as NumPy has
 class Transport:
     """What carries requests to the other ranks. Derive from it, and write `exchange`.
 
-    Attributes: backend, its name.
+    Attributes: backend, its name; direct, whether it moves device arrays by itself: then write `carry`, too; named,
+    whether it asks where in the program a call stands, which takes longer to find than a short call takes.
     """
 
     backend = ""
+    direct = False
+    named = True
 
     def exchange(self, request: Request) -> Reply:
         """The reply to a request. Waits for it. Raises the `CommunicationError` that it is answered with."""
+        raise NotImplementedError
+
+    def carry(self, request: Request, sent: typing.Any, out: typing.Any, stream: typing.Any) -> typing.Any:
+        """Queue what is requested on a stream, from the array ``sent`` into ``out``, or into a new array if it is None.
+
+        Returns the array with the result, or None if this rank gets none.
+        """
         raise NotImplementedError
 
     def look_at(self, request: Request, reads: typing.Any, writes: typing.Any) -> None:
@@ -75,7 +85,8 @@ class Group:
       operation rounds to the array's dtype; integers wrap. A NaN in one rank makes "max" and "min" NaN.
     - The order of a sum is that of the algorithm (`pmpp.parallel.algorithms`): the same in every run. All ranks get the
       same bits.
-    - ``stream`` is that of the work before and after. The method returns when its result is there.
+    - ``stream`` is that of the work before and after. The method returns when its result is there. The backends "nccl"
+      and "peer" move arrays from GPU to GPU, and a method returns when that is queued on the stream.
 
     Each method raises TypeError and ValueError for arguments that are wrong by themselves, and a
     `parallel.CommunicationError` for what does not fit the calls of other ranks.
@@ -289,6 +300,9 @@ class Group:
         stream = device.as_stream(stream)
         request = self._request("send", peer=peer, tag=tag, array=x)
         self._transport.look_at(request, x, None)
+        if self._transport.direct:
+            self._transport.carry(request, x, None, stream)
+            return
         self._transport.exchange(request._replace(payload=self._on_host(x, stream)))
 
     def recv(self, out: typing.Any, source: int, *, tag: int = 0, stream: typing.Any = 0) -> typing.Any:
@@ -302,6 +316,9 @@ class Group:
         box = self._output(out, *self._described("out", out, stream), None, stream)
         request = self._request("recv", peer=peer, tag=tag, array=box)
         self._transport.look_at(request, None, box)
+        if self._transport.direct:
+            self._transport.carry(request, None, box, device.as_stream(stream))
+            return out
         reply = self._transport.exchange(request)
         box.copy_to_device(reply.payload, stream=device.as_stream(stream))
         return out
@@ -335,6 +352,9 @@ class Group:
             "send_recv", peer=peer, tag=tag, array=x, source=source, out_dtype=str(dtype), out_shape=shape
         )
         self._transport.look_at(request, x, box)
+        if self._transport.direct:
+            self._transport.carry(request, x, box, stream)
+            return out
         reply = self._transport.exchange(request._replace(payload=self._on_host(x, stream)))
         box.copy_to_device(reply.payload, stream=stream)
         return out
@@ -356,6 +376,8 @@ class Group:
         stream = device.as_stream(stream)
         request = self._request(kind, op=op, root=root, array=like, counted=True)
         self._transport.look_at(request, sent, out)
+        if self._transport.direct:
+            return self._transport.carry(request, sent, out, stream)
         reply = self._transport.exchange(
             request._replace(payload=None if sent is None else self._on_host(sent, stream))
         )
@@ -373,7 +395,8 @@ class Group:
         number = self._collectives
         self._collectives += counted
         described = {} if array is None else {"dtype": str(array.dtype), "shape": tuple(array.shape)}
-        return Request(kind, self.members[self.rank], self._name, caller(), number=number, **described, **arguments)
+        where = caller() if self._transport.named else ""
+        return Request(kind, self.members[self.rank], self._name, where, number=number, **described, **arguments)
 
     @staticmethod
     def _on_host(x: typing.Any, stream: typing.Any) -> np.ndarray:

@@ -7,7 +7,7 @@ an array of int64, and makes an array of each where it needs it::
     x[i] = 2 * x[i]
 
 - ``address`` is what `pmpp.runtime.device.address` says of a device array, and ``size`` is how many elements the kernel
-  may use; both are integers, 64-bit once inside. ``dtype`` is a NumPy type such as ``np.float32``.
+  may use; both are integers, 64-bit once inside. ``dtype`` is a NumPy type such as ``np.float32``, or ``y.dtype``.
 - The result is an array of one dimension in C order. It can be indexed, and given to ``load128`` and ``store128``.
 - Nobody keeps the memory alive but its owner on the host. The interpreter refuses an address where nothing lies.
 """
@@ -38,9 +38,9 @@ def numba_intrinsics() -> dict[str, Callable]:
         for name, value in (("address", address), ("size", size)):
             if not isinstance(value, types.Integer):
                 raise TypingError(f"array_at: the {name} must be an integer, was {value}")
-        if not isinstance(dtype, types.NumberClass):
+        if not isinstance(dtype, types.NumberClass | types.DType):
             raise TypingError(f"array_at: the dtype must be a type of numbers such as np.float32, was {dtype}")
-        array = types.Array(dtype.instance_type, 1, "C")
+        array = types.Array(dtype.dtype if isinstance(dtype, types.DType) else dtype.instance_type, 1, "C")
 
         def codegen(context, builder, signature, args):
             where, extent = (

@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 
 from pmpp import simt
-from pmpp.runtime import addresses, device, matrix, vector
+from pmpp.runtime import addresses, device, matrix, system, vector
 
 CACHE = Path(__file__).parents[2] / ".pytest_cache" / "ptx"
 
@@ -93,7 +93,7 @@ def digest(kernel, signature, cc, options):
 @functools.cache
 def _digest_of_the_toolchain():
     """Of what stands between a kernel and Numba: the intrinsics, and the translation in this file."""
-    files = [vector.__file__, addresses.__file__, matrix.__file__, __file__]
+    files = [vector.__file__, addresses.__file__, matrix.__file__, system.__file__, __file__]
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
@@ -217,6 +217,8 @@ def _thing_for_numba(thing, made):
         return addresses.numba_intrinsics()[name]
     if name in matrix.NAMES:
         return matrix.numba_intrinsics()[name]
+    if name in system.NAMES:
+        return system.numba_intrinsics()[name]
     if type(thing).__name__ == "DeviceName":
         return functools.reduce(getattr, thing._path.split("."), cuda)
     if hasattr(thing, "py_func"):

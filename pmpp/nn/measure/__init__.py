@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 
 from pmpp.lab.measure import environment, record
@@ -19,7 +20,13 @@ __all__ = ["recorded", "write"]
 WITHIN = [*MEASURED, "pmpp/nn/"]
 
 
-def write(name: str, source: str, rows: dict[str, typing.Any], out: Path | None = None) -> Path:
+def write(
+    name: str,
+    source: str,
+    rows: dict[str, typing.Any],
+    out: Path | None = None,
+    within: Sequence[str] = WITHIN,
+) -> Path:
     """Write the record ``name`` of this GPU: where, when and with what it was measured, and what was found.
 
     Args:
@@ -28,12 +35,13 @@ def write(name: str, source: str, rows: dict[str, typing.Any], out: Path | None 
             ``make stale`` names the record.
         rows: what was found, as JSON.
         out: another file to write.
+        within: the folders whose files count as sources.
 
     Returns the file. Without a GPU, ``cpu`` stands for its name: such a record is for trying, not for keeping.
     """
     gpu = environment.describe_gpu() if device.on_gpu() else {"name": "cpu"}
-    about = {"gpu": gpu, "run": environment.describe_machine(), "measured_by": source, "within": WITHIN}
-    about["sources"] = Sources().digests(source, within=WITHIN)
+    about = {"gpu": gpu, "run": environment.describe_machine(), "measured_by": source, "within": list(within)}
+    about["sources"] = Sources().digests(source, within=within)
     out = out or record.RECORDED / record.slug(gpu["name"]) / f"{name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps({"about": about, **rows}, indent=1) + "\n", encoding="utf-8")

@@ -15,7 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from pmpp.simt.api import addresses, atomics, bfloat16, cache_hints, float16, libdevice, matrix, sync, vectors, warp
+from pmpp.simt.api import (
+    addresses,
+    atomics,
+    bfloat16,
+    cache_hints,
+    float16,
+    libdevice,
+    matrix,
+    sync,
+    system,
+    vectors,
+    warp,
+)  # fmt: skip
 from pmpp.simt.machine import memory
 from pmpp.simt.machine.frames import Frame, GridGroup, kind_of
 from pmpp.simt.machine.machine import Machine
@@ -85,7 +97,7 @@ _NUMBA = {
     "numba.cuda.libdevice": "libdevice.", "numba.cuda._internal.cuda_fp16": "fp16.",
     "numba.cuda._internal.cuda_bf16": "bf16.", "numba.cuda.misc.special": "",
 }  # fmt: skip
-_TWINS = ("load128", "store128", "array_at", *matrix.MATRIX)
+_TWINS = ("load128", "store128", "array_at", *matrix.MATRIX, *system.SYSTEM)
 
 
 def device_path(thing: Any) -> str | None:
@@ -392,4 +404,5 @@ DEVICE: dict[str, Callable] = {
     "load128": _load128, "store128": _store128, "array_at": addresses.array_at,
     "popc": _popc, "clz": _clz, "brev": _brev, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
     **libdevice.LIBDEVICE, **float16.FP16, **bfloat16.BF16, **cache_hints.HINTS, **vectors.VECTORS, **matrix.MATRIX,
+    **system.SYSTEM,
 }  # fmt: skip

@@ -47,6 +47,12 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 #: Where a report is wanted, only what makes the rest meaningless stops the kernel.
 _FATAL = frozenset({"out_of_bounds"})
 
+#: What orders some threads of a warp, a block or the grid.
+_ORDERING = (
+    "threadfence", "threadfence_block", "threadfence_system", "syncwarp(mask)", "store_release_system",
+    "load_acquire_system",
+)  # fmt: skip
+
 _recording: contextvars.ContextVar[tuple[str, frozenset[str], bool | Tracing, list[Report]] | None] = (
     contextvars.ContextVar("recording", default=None)
 )
@@ -269,7 +275,7 @@ def launch(
         function.name, function.file, function.source_file, grid, block, level, raises, sharedmem,
         cooperative=not uses.isdisjoint(("this_grid", "cg.this_grid")),
         local_bytes=local_bytes,
-        orders_some=not uses.isdisjoint(("threadfence", "threadfence_block", "threadfence_system", "syncwarp(mask)")),
+        orders_some=not uses.isdisjoint(_ORDERING),
         arguments=arguments.values,
         capture=functools.partial(arguments.capture, kept),
         at=functools.partial(arguments.at, kept),

@@ -1,0 +1,227 @@
+"""Ranks on the GPUs of one machine, whose kernels read each other's memory: a faster all-reduce.
+
+Each rank is a process, and an address means nothing in another one. The driver lends memory between processes by a
+*handle*: 64 bytes that say which allocation is meant. So each rank makes one allocation, tells its handle to the
+others, and maps theirs. What lies in it:
+
+    packets    two halves, with a word for each element of each rank     `kernels.all_reduce.packets_kernel`
+    areas      two for each block                                        `kernels.all_reduce.staged_kernel`
+    flags      a number for each block of each rank                      both kernels
+
+`Group.all_reduce` of float32 and int32 takes the first kernel up to `ROOM` elements, and the second one above. Other
+dtypes and other collectives are NCCL's. Which it is depends on nothing but dtype and size, so all ranks agree.
+
+**When a rank does not come.** Its kernel ends after `PATIENCE` looks, some 20 seconds, and says which rank it has
+missed. The next call of the group, or `Group.barrier`, raises `LostRank`. What the kernel has computed is of no use.
+
+Source: NVIDIA, CUDA driver API, "Interprocess communication" (cuIpcGetMemHandle, cuIpcOpenMemHandle).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import typing
+
+import numpy as np
+
+from pmpp.kernels.all_reduce import peers
+from pmpp.parallel.group import Group
+from pmpp.parallel.on_gpus import OverNccl
+from pmpp.parallel.switchboard import CommunicationError, Request
+from pmpp.runtime import device, foreign
+
+__all__ = ["LostRank", "OverPeers", "Plan", "layout"]
+
+ROOM = 1 << 17  # elements that go as packets at most
+AREA = 4096  # elements of a piece that a block takes at a time
+GRID = 264  # blocks of the staged kernel at most; all of them are on the GPU at once
+PATIENCE = 40_000_000  # looks at a signal, of about half a microsecond each
+DTYPES = ("float32", "int32")
+RANKS = 16  # that a machine has at most: beyond that packets are too many
+
+
+class LostRank(CommunicationError):
+    """A rank has not come to an all-reduce of the others."""
+
+
+class Plan(typing.NamedTuple):
+    """Where the parts of a rank's allocation begin, and its length, in bytes."""
+
+    packets: int
+    areas: int
+    flags: int
+    nbytes: int
+
+
+def layout(size: int) -> Plan:
+    """The parts of an allocation in a group of ``size`` ranks.
+
+    >>> layout(2)
+    Plan(packets=0, areas=4194304, flags=12845056, nbytes=12861440)
+    """
+    areas = 2 * size * ROOM * 8
+    flags = areas + 2 * AREA * GRID * 4
+    return Plan(0, areas, flags, flags + size * peers.PLACES * 8)
+
+
+# ----------------------------------------------------------------------------------------------------------- the driver
+
+
+class Handle(ctypes.Structure):
+    """The driver's CUipcMemHandle."""
+
+    _fields_ = (("bytes", ctypes.c_ubyte * 64),)
+
+
+def ask(name: str, *arguments: typing.Any) -> None:
+    """Call a function of the driver. Raises RuntimeError with the driver's words if it fails."""
+    from pmpp.runtime.array import library
+
+    code = getattr(library(), name)(*arguments)
+    if code:
+        words = ctypes.c_char_p()
+        library().cuGetErrorString(code, ctypes.byref(words))
+        raise RuntimeError(f"{name} failed with error {code}: {(words.value or b'unknown').decode()}")
+
+
+def allocate(nbytes: int) -> int:
+    """Device memory full of zeros, of which there can be a handle: one of a pool may have none."""
+    address = ctypes.c_uint64()
+    ask("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(nbytes))
+    ask("cuMemsetD8_v2", address, ctypes.c_ubyte(0), ctypes.c_size_t(nbytes))
+    ask("cuCtxSynchronize")
+    return address.value
+
+
+def handle_of(address: int) -> np.ndarray:
+    """What another process needs to map an allocation, as 8 int64."""
+    handle = Handle()
+    ask("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(address))
+    return np.frombuffer(bytes(handle.bytes), np.int64).copy()
+
+
+def mapped(handle: np.ndarray) -> int:
+    """The address here of another process's allocation."""
+    address, told = ctypes.c_uint64(), Handle.from_buffer_copy(handle.tobytes())
+    lazily = ctypes.c_uint(1)  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag
+    ask("cuIpcOpenMemHandle_v2", ctypes.byref(address), told, lazily)
+    return address.value
+
+
+def word_of_host() -> int:
+    """The address of 8 bytes of the host's memory that kernels can write to, full of zeros."""
+    address = ctypes.c_void_p()
+    portable_and_mapped = 3
+    ask("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(8), ctypes.c_uint(portable_and_mapped))
+    ctypes.memset(address, 0, 8)
+    return address.value
+
+
+# ------------------------------------------------------------------------------------------------------------ the ranks
+
+
+class Boxes:
+    """What a rank needs to launch the kernels in one group.
+
+    Attributes: rank, size; packets, areas, flags: by rank the addresses here; packet_rounds, rounds: how often this
+    rank's blocks have met others; lost, an array in the host's memory, and `missing`, what it says.
+    """
+
+    def __init__(self, host: Group) -> None:
+        from pmpp.runtime.array import Array, contiguous
+
+        self.rank, self.size, plan = host.rank, host.size, layout(host.size)
+        mine = allocate(plan.nbytes)
+        handles = device.to_host(host.all_gather(handle_of(mine)))
+        bases = [mine if rank == self.rank else mapped(handles[rank]) for rank in range(self.size)]
+        self.packets, self.areas, self.flags = (
+            tuple([base + first for base in bases]) for first in (plan.packets, plan.areas, plan.flags)
+        )
+        self.packet_rounds, self.rounds = (device.to_device(np.zeros(peers.PLACES, np.int64)) for _ in range(2))
+        self._stream: int | None = None  # of the last launch
+        self._word = word_of_host()
+        self.lost = Array.at(self._word, contiguous((1,), np.dtype(np.int32), device.current()), None)
+        host.barrier()  # nobody writes to a box that is not there yet
+
+    @property
+    def missing(self) -> int:
+        """1 plus the number of the rank that has not come; 0 if all have."""
+        return ctypes.c_int32.from_address(self._word).value
+
+    def all_reduce(self, x: typing.Any, out: typing.Any, op: str, stream: typing.Any) -> None:
+        """Launch one of the two kernels."""
+        n, code, handle = x.size, peers.OPS[op], device._stream_handle(stream)
+        if handle != self._stream:  # the blocks count rounds: our launches follow one another on whatever streams
+            foreign.begin_after(device.backend().cuda, self._stream, handle)
+            self._stream = handle
+        if x.ndim != 1:
+            x, out = x.reshape(-1), out.reshape(-1)
+        if n <= ROOM:
+            peers.packets_kernel[_packet_grid(n), peers.BLOCK, stream](
+                x, out, code, self.packets, ROOM, self.packet_rounds, self.rank, n, n, PATIENCE, self.lost
+            )
+            return
+        wide = int((device.address(x) | device.address(out)) % 16 == 0)
+        peers.staged_kernel[_staged_grid(n), peers.BLOCK, stream](
+            x, out, code, self.areas, AREA, self.flags, self.rounds, self.rank, n, n, wide, PATIENCE, self.lost
+        )
+
+
+@functools.cache
+def _packet_grid(n: int) -> tuple[int, int]:
+    return -(-n // peers.BLOCK), 1
+
+
+@functools.cache
+def _staged_grid(n: int) -> tuple[int, int]:
+    return min(GRID, -(-n // AREA)), 1
+
+
+class OverPeers(OverNccl):
+    """The transport of a rank whose kernels read the memory of other GPUs of the machine."""
+
+    backend = "peer"
+
+    def __init__(self, host: Group, nccl: typing.Any) -> None:
+        self._boxes: dict[str, Boxes] = {}  # by group
+        super().__init__(host, nccl)
+
+    def join(self, host: Group, name: str) -> None:
+        """Be a member of a new group. Called by all its members."""
+        super().join(host, name)
+        if host.size > RANKS:
+            raise RuntimeError(f"backend 'peer' joins at most {RANKS} ranks, were {host.size}: take 'nccl'")
+        try:
+            self._boxes[name] = Boxes(host)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"backend 'peer' needs GPUs of one machine that reach each other's memory, and the driver refuses it "
+                f"({error}): take 'nccl'"
+            ) from error
+
+    def carry(self, request: Request, sent: typing.Any, out: typing.Any, stream: typing.Any) -> typing.Any:
+        """Launch a kernel of ours, or queue a call of NCCL."""
+        self._look_for_lost(request)
+        found = super().carry(request, sent, out, stream)
+        if request.kind == "barrier":
+            self._look_for_lost(request)
+        return found
+
+    def _all_reduce(self, request: Request, x: typing.Any, out: typing.Any, stream: typing.Any) -> typing.Any:
+        if request.dtype not in DTYPES or not x.size:
+            return super()._all_reduce(request, x, out, stream)
+        if out is None:
+            out = device.empty(x.shape, x.dtype, stream=stream)
+        self._boxes[request.group].all_reduce(x, out, request.op, stream)
+        return out
+
+    def _look_for_lost(self, request: Request) -> None:
+        boxes = self._boxes[request.group]
+        if boxes.missing:
+            rank = boxes.missing - 1
+            raise LostRank(
+                f"rank {rank} of the group has not come to an all_reduce for so long that rank {boxes.rank} has given "
+                "up: it has ended, or calls something else, or is late by many seconds",
+                (rank,),
+            )
