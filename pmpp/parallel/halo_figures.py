@@ -1,4 +1,4 @@
-"""Figures of halo exchange: who computes and sends when, bytes over ranks, widths of halo, plates, and what is measured.
+"""Figures of halo exchange: who does what when, bytes over ranks, widths of halo, plates, and what is measured.
 
 Times are those of simulated clocks or of the alpha-beta model, but for `measured`, which shows a record.
 """
@@ -24,7 +24,7 @@ SAID = {"border": "border cells", "inside": "other cells", "exchange": "exchange
 
 @styled
 def timelines(runs: dict[str, Sequence[Sequence[halo.Span]]]) -> Figure:
-    """For each run the spans of all ranks by their clocks: the upper bar of a rank computes, the lower one exchanges."""
+    """For each run the spans of all ranks by their clocks. A rank's upper bar computes, and its lower one exchanges."""
     most = max(len(ranks) for ranks in runs.values())
     figure = Chart(figsize=(7.8, len(runs) * (0.5 * most + 0.75) + 0.3), layout="constrained")
     axes = np.atleast_1d(figure.subplots(len(runs), 1, sharex=True))
@@ -106,10 +106,9 @@ def plates(pictures: dict[str, np.ndarray]) -> Figure:
     """Plates beside each other, with one scale of colours."""
     figure = Chart(figsize=(7.8, 2.6), layout="constrained")
     axes = np.atleast_1d(figure.subplots(1, len(pictures)))
-    low, high = (fit(list(one)) for fit, one in ((min, (p.min() for p in pictures.values())),
-                                                (max, (p.max() for p in pictures.values()))))  # fmt: skip
+    every = np.concatenate([picture.ravel() for picture in pictures.values()])
     for ax, (name, picture) in zip(axes, pictures.items(), strict=True):
-        image = ax.imshow(picture, cmap="inferno", vmin=low, vmax=high)
+        image = ax.imshow(picture, cmap="inferno", vmin=every.min(), vmax=every.max())
         ax.set_title(name, fontsize=10)
         ax.set(xticks=[], yticks=[])
         ax.grid(False)
@@ -143,11 +142,10 @@ def bounds(sides: Sequence[int], cell: float, links: Links, mesh: tuple[int, int
     for k, (name, values) in enumerate(parts.items()):
         look = {"color": palette.COLOURS[k], "ls": palette.LINES[k]}
         ax.loglog(sides, [1e6 * one for one in values], label=name, **look)
-    equal = next(
-        (n for n, a, b in zip(sides, parts["cells alone"], parts["messages alone"], strict=True) if a > b), None
-    )
+    both = zip(sides, parts["cells alone"], parts["messages alone"], strict=True)
+    equal = next((n for n, computed, sent in both if computed > sent), None)
     if equal is not None:
-        ax.axvline(equal, color=palette.MUTED, lw=1)
+        ax.axvline(equal, color=palette.GREY, lw=1)
         ax.annotate("messages are the bound", (equal, 1), (-6, 4), xycoords=("data", "axes fraction"),
                     textcoords="offset points", ha="right", fontsize=8)  # fmt: skip
         ax.annotate("memory is the bound", (equal, 1), (6, 4), xycoords=("data", "axes fraction"),
@@ -178,7 +176,7 @@ def measured() -> Figure:
             text += f", efficiency {measure_halo.efficiency(found, name):.3f}"
         ax.annotate(text, (1e6 * one["high"], place), (5, 0), textcoords="offset points", va="center", fontsize=9)
     share = 1e6 * found["ways"]["one_gpu"]["seconds"] / found["gpus"]
-    ax.axvline(share, color=palette.MUTED, ls="--", lw=1)
+    ax.axvline(share, color=palette.GREY, ls="--", lw=1)
     ax.set(yticks=range(len(names)), xlabel="µs a step", xlim=(0, 1.45e6 * found["ways"]["one_gpu"]["seconds"]))
     ax.set_yticklabels([name.replace("_", " ") for name in names])
     ax.invert_yaxis()

@@ -21,7 +21,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, block_max, blocks
-from pmpp.kernels.stencil.signals import load_acquire, store_release
+from pmpp.runtime.system import load_acquire_system, store_release_system
 from pmpp.runtime.vector import load128, store128
 
 ABOVE, BELOW = 1, 2  # bits of `sides`: where a part has a neighbour
@@ -186,10 +186,10 @@ def wait_for(flags, i, value, limit):
     """The block goes on when a flag has reached a value. After ``limit`` looks the last flag says that it gave up."""
     if cuda.threadIdx.x == 0:
         looks = 0
-        while load_acquire(flags, i) < value and looks < limit:
+        while load_acquire_system(flags, i) < value and looks < limit:
             looks += 1
         if looks == limit:
-            store_release(flags, flags.size - 1, 1)
+            store_release_system(flags, flags.size - 1, 1)
     cuda.syncthreads()
 
 
@@ -232,9 +232,9 @@ def peer_step_for(aligned: bool, changes: bool, rows: int = ROWS) -> typing.Any:
             cuda.syncthreads()  # all threads of the block have stored before one of them says so
             if cuda.threadIdx.x == 0:
                 if first:
-                    store_release(flags_above, across + column, step + 1)
+                    store_release_system(flags_above, across + column, step + 1)
                 if last:
-                    store_release(flags_below, column, step + 1)
+                    store_release_system(flags_below, column, step + 1)
         if changes:
             keep_largest(change, most)
 
