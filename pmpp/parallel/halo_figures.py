@@ -15,7 +15,7 @@ from pmpp.lab.draw.style import Chart, chart, foot, styled
 from pmpp.parallel import halo, measure_halo
 from pmpp.parallel.traffic import Links
 
-__all__ = ["bounds", "changes", "measured", "plates", "surfaces", "timelines", "widths"]
+__all__ = ["bounds", "distances", "measured", "plates", "surfaces", "timelines", "widths"]
 
 KINDS = {"border": palette.COLOURS[2], "inside": palette.COLOURS[0], "exchange": palette.COLOURS[1]}
 HATCHES = {"border": "...", "inside": None, "exchange": "///"}
@@ -59,13 +59,13 @@ def surfaces(
     for k, (name, shapes) in enumerate(meshes.items()):
         sizes = [down * across for down, across in shapes]
         look = {"color": palette.COLOURS[k], "ls": palette.LINES[k]}
-        ax.plot(sizes, [halo.halo_bytes(rows, columns, shape) / 1024 for shape in shapes], **look)
-        at, nbytes = list(counted[name]), [one / 1024 for one in counted[name].values()]
+        ax.plot(sizes, [halo.halo_bytes(rows, columns, shape) for shape in shapes], **look)
+        at, nbytes = list(counted[name]), list(counted[name].values())
         ax.plot(at, nbytes, color=palette.COLOURS[k], marker=palette.MARKERS[k], ls="", ms=7, label=name)
     ax.set_xscale("log", base=2)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda value, place: f"{value:g}")
-    ax.set(xlabel="ranks", ylabel="KiB that a rank sends", ylim=(0, None))
+    ax.set(xlabel="ranks", ylabel="bytes that a rank sends", ylim=(0, None))
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
     foot(figure, f"{rows} x {columns} cells; lines: the formula; marks: counted by simulated links")
     return figure
@@ -117,23 +117,24 @@ def plates(pictures: dict[str, np.ndarray]) -> Figure:
 
 
 @styled
-def changes(curves: dict[str, dict[int, float]]) -> Figure:
-    """A number over the steps for each name, on a logarithmic scale: the largest change, or a distance."""
+def distances(curves: dict[str, dict[int, float]]) -> Figure:
+    """How far the farthest cell is from the solution, over the steps, for each name."""
     figure, ax = chart(3.6)
     for k, (name, points) in enumerate(curves.items()):
         look = {"color": palette.COLOURS[k], "ls": palette.LINES[k], "marker": palette.MARKERS[k], "ms": 5}
         ax.plot(list(points), list(points.values()), label=name, **look)
     ax.set_yscale("log")
-    ax.set(xlabel="steps", ylabel="of all cells, the largest")
+    ax.set(xlabel="steps", ylabel="largest distance from the solution")
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
 @styled
 def bounds(sides: Sequence[int], cell: float, links: Links, mesh: tuple[int, int] = (2, 1)) -> Figure:
-    """The time of a step over the side of a plate: cells, messages, and both with and without overlap, by the model."""
+    """The time of a step over the side of a plate: one GPU, and several with and without overlap, by the model."""
     figure, ax = chart(3.8)
     parts = {
+        "one GPU": [cell * n * n for n in sides],
         "cells alone": [cell * n * n / (mesh[0] * mesh[1]) for n in sides],
         "messages alone": [halo.seconds(n, n, mesh, links, 0.0) for n in sides],
         "one after the other": [halo.seconds(n, n, mesh, links, cell) for n in sides],

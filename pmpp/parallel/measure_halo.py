@@ -11,16 +11,14 @@ Efficiency is the time of one GPU, divided by the number of GPUs and by their ti
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import typing
-from pathlib import Path
 
 import numpy as np
 
 from pmpp import cuda
-from pmpp.lab.measure import environment, record
-from pmpp.lab.measure.sources import MEASURED, Sources
+from pmpp.lab.measure import record
+from pmpp.lab.measure.sources import MEASURED
 from pmpp.nn import measure as nn_measure
 from pmpp.parallel.plates import WAYS, Plates
 from pmpp.runtime import device
@@ -109,18 +107,8 @@ def table(found: dict[str, typing.Any]) -> str:
     return "\n".join(lines)
 
 
-def write(found: dict[str, typing.Any]) -> Path:
-    """Write the record of this GPU."""
-    gpu = environment.describe_gpu()
-    about = {"gpu": gpu, "run": environment.describe_machine(), "measured_by": SOURCE, "within": WITHIN}
-    about["sources"] = Sources().digests(SOURCE, within=WITHIN)
-    out = record.RECORDED / record.slug(gpu["name"]) / "halo.json"
-    out.write_text(json.dumps({"about": about, "jacobi": found}, indent=1) + "\n", encoding="utf-8")
-    return out
-
-
 def recorded() -> dict[str, typing.Any]:
-    """The record of this GPU, or of the one that chapters show. Raises `RecordError` if there is none."""
+    """The record of this GPU, or of the one that chapters show. Raises `record.RecordError` if there is none."""
     try:
         return nn_measure.recorded("halo")
     except record.RecordError as error:
@@ -140,7 +128,7 @@ def main(arguments: list[str] | None = None) -> None:
     found = measured(chosen.side, chosen.steps, chosen.repeats, devices)
     print(table(found))
     if device.on_gpu() and count > 1 and not chosen.no_record:
-        print("wrote", write(found))
+        print("wrote", nn_measure.write("halo", SOURCE, {"jacobi": found}, within=WITHIN))
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def let_reach(here: int, there: int) -> None:
         if not mine.can_access_peer(other.device.id):
             raise RuntimeError(f"GPU {here} cannot reach the memory of GPU {there} on this machine")
         try:
-            mine.enable_peer_access(other)
+            mine.enable_peer_access(other.handle)
         except Exception as error:
             if "ALREADY_ENABLED" not in str(error):  # by another library, say
                 raise
