@@ -402,7 +402,7 @@ def solve(
     >>> from pmpp import parallel
     >>> plate = np.zeros((6, 5), np.float32)
     >>> plate[0] = 1
-    >>> found = parallel.ranks(2, solve, plate, most=20)
+    >>> found = parallel.ranks(2, lambda group: solve(group, plate, most=20))
     >>> bool((whole(plate, found) == reference(plate, 20)).all())
     True
     """

@@ -338,9 +338,9 @@ def until(seconds: float) -> None:
 
     >>> def step(group):
     ...     done = clock() + 3e-3                               # a kernel of 3 ms is started
-    ...     group.all_reduce(np.ones(1, np.float32))            # 2 ms
+    ...     group.all_reduce(np.ones(1, np.float32))            # two messages: 2 ms
     ...     until(done)
-    >>> ranks(2, step, links=Links(latency=2e-3, bandwidth=1e30)).report.seconds
+    >>> ranks(2, step, links=Links(latency=1e-3, bandwidth=1e30)).report.seconds
     (0.003, 0.003)
     """
     seconds = float(as_number("seconds", seconds, 0, dtype=np.float64))
