@@ -15,7 +15,7 @@ from pmpp.lab.draw.style import Chart, chart, foot, styled
 from pmpp.parallel import halo, measure_halo
 from pmpp.parallel.traffic import Links
 
-__all__ = ["bounds", "distances", "measured", "plates", "surfaces", "timelines", "widths"]
+__all__ = ["bounds", "distances", "measured", "measured_timelines", "plates", "surfaces", "timelines", "widths"]
 
 KINDS = {"border": palette.COLOURS[2], "inside": palette.COLOURS[0], "exchange": palette.COLOURS[1]}
 HATCHES = {"border": "...", "inside": None, "exchange": "///"}
@@ -44,6 +44,22 @@ def timelines(runs: dict[str, Sequence[Sequence[halo.Span]]]) -> Figure:
         axes[-1].barh(0, 0, color=colour, ec="white", hatch=HATCHES[kind], label=SAID[kind])
     axes[-1].set_xlabel("µs by the clocks of simulated ranks")
     figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def measured_timelines() -> Figure:
+    """The same of GPUs, from the events of the record: two steps of each way.
+
+    Raises `pmpp.lab.measure.record.RecordError` if there is none.
+    """
+    found = measure_halo.recorded()["jacobi"]["timelines"]
+    runs = {
+        name.replace("_", " "): [[halo.Span(*one) for one in spans] for spans in gpus] for name, gpus in found.items()
+    }
+    figure = timelines(runs)
+    for ax in figure.axes:
+        ax.set_ylabel("GPU")
+    figure.axes[-1].set_xlabel("µs by CUDA events")
     return figure
 
 

@@ -20,10 +20,11 @@ from pmpp import cuda
 from pmpp.lab.measure import record
 from pmpp.lab.measure.sources import MEASURED
 from pmpp.nn import measure as nn_measure
+from pmpp.parallel.halo import Span
 from pmpp.parallel.plates import WAYS, Plates
 from pmpp.runtime import device
 
-__all__ = ["EVERY", "TARGET", "efficiency", "main", "measured", "recorded", "table"]
+__all__ = ["EVERY", "TARGET", "efficiency", "main", "measured", "recorded", "table", "timeline"]
 
 SOURCE = "pmpp/parallel/measure_halo.py"
 WITHIN = [*MEASURED, "pmpp/parallel/"]
@@ -59,6 +60,32 @@ def seconds(plates: Plates, steps: int) -> float:
     return max(took) / steps
 
 
+def timeline(plates: Plates, steps: int = 8, shown: int = 2) -> list[list[Span]]:
+    """When each GPU did what in the last steps of some, by events, in seconds from the first of them on.
+
+    By then all is queued, so no GPU waits for the host. Each GPU's clock begins at an event of its own, when all GPUs
+    are idle: between GPUs the times are as exact as the host is quick, some microseconds.
+    """
+    plates.synchronize()
+    zeros = []
+    for part in plates.parts:
+        with cuda.gpus[part.number]:
+            zeros.append(cuda.event())
+            zeros[-1].record(part.stream)
+            part.marks = []
+    plates.run(steps)
+    plates.synchronize()
+    found = []
+    for part, zero in zip(plates.parts, zeros, strict=True):
+        with cuda.gpus[part.number]:
+            marks, part.marks = part.marks[-(len(part.marks) // steps) * shown :], None
+            found.append(
+                [Span(kind, *(cuda.event_elapsed_time(zero, one) / 1e3 for one in two)) for kind, *two in marks]
+            )
+    first = min(span.begin for spans in found for span in spans)
+    return [[Span(one.kind, one.begin - first, one.end - first) for one in spans] for spans in found]
+
+
 def measured(side: int, steps: int, repeats: int, devices: list[int]) -> dict[str, typing.Any]:
     """The seconds of a step on one GPU, and of each way on ``devices``, by turns; and the bits are compared first.
 
@@ -81,7 +108,9 @@ def measured(side: int, steps: int, repeats: int, devices: list[int]) -> dict[st
     found = {
         name: {"seconds": statistics.median(one), "low": min(one), "high": max(one)} for name, one in samples.items()
     }
-    return {"side": side, "steps": steps, "every": EVERY, "repeats": repeats, "gpus": len(devices), "ways": found}
+    timelines = {name: timeline(plates) for name, plates in several.items()}
+    kept = {"ways": found, "timelines": timelines}
+    return {"side": side, "steps": steps, "every": EVERY, "repeats": repeats, "gpus": len(devices), **kept}
 
 
 def efficiency(found: dict[str, typing.Any], way: str) -> float:

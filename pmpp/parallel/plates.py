@@ -14,6 +14,7 @@ Source: PMPP 4e chapter 20; 5e chapter 23.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import typing
 from collections.abc import Callable, Sequence
@@ -57,7 +58,8 @@ class Part:
     """The rows of one GPU.
 
     Attributes: number, of the GPU; arrays, of shape (rows + 2, columns), in turn the old and the new one; seen, for
-    each neighbour the arrays as this GPU can use them; flags, change: see `pmpp.kernels.stencil.jacobi`.
+    each neighbour the arrays as this GPU can use them; flags, change: see `pmpp.kernels.stencil.jacobi`;
+    marks: None, or a list of what was queued, each with an event before and one behind.
     """
 
     def __init__(self, number: int, grid: np.ndarray, sides: int) -> None:
@@ -70,6 +72,19 @@ class Part:
             self.change, self.none = device.to_device(np.zeros(1, np.float32)), device.empty(0, np.float32)
             self.aligned = grid.shape[1] % 4 == 0 and all(device.address(one) % 16 == 0 for one in self.arrays)
             cuda.synchronize()
+        self.marks: list[tuple[str, typing.Any, typing.Any]] | None = None
+
+    @contextlib.contextmanager
+    def span(self, kind: str, stream: typing.Any) -> typing.Iterator[None]:
+        """What is queued here lies between two events, if `marks` is a list to put them into."""
+        if self.marks is None:
+            yield
+            return
+        self.marks.append((kind, cuda.event(), cuda.event()))
+        _, begin, end = self.marks[-1]
+        begin.record(stream)
+        yield
+        end.record(stream)
 
     def of_peer(self, array: typing.Any) -> typing.Any:
         """An array of another GPU, for kernels of this one: the same addresses."""
@@ -216,10 +231,13 @@ def whole_exchange(plates: Plates, changes: bool) -> None:
             _after_the_neighbours(part)
             kernel = jacobi.step_for(part.aligned, changes)
             launch = jacobi.strips_of(part.rows, plates.grid.shape[1]), jacobi.THREADS, part.stream
-            kernel[launch](part.arrays[was], part.arrays[now], _noted(part, changes))
+            noted = _noted(part, changes)
+            with part.span("inside", part.stream):
+                kernel[launch](part.arrays[was], part.arrays[now], noted)
     for part in plates.parts:
         with cuda.gpus[part.number]:
-            _send(part, now, part.stream)
+            with part.span("exchange", part.stream):
+                _send(part, now, part.stream)
             part.sent.record(part.stream)
 
 
@@ -235,17 +253,20 @@ def overlapped(plates: Plates, changes: bool) -> None:
         with cuda.gpus[part.number]:
             _after_the_neighbours(part)
             old, new, noted = part.arrays[was], part.arrays[now], _noted(part, changes)
-            for row in sorted({1, part.rows}):
-                borders = jacobi.cell_kernel[grid, block, part.stream]
-                borders(old, new, noted if changes else part.none, row, row + 1, 1, columns - 1)
+            with part.span("border", part.stream):
+                for row in sorted({1, part.rows}):
+                    borders = jacobi.cell_kernel[grid, block, part.stream]
+                    borders(old, new, noted if changes else part.none, row, row + 1, 1, columns - 1)
             part.done.record(part.stream)
             part.done.wait(part.copies)
             if part.rows > 2:
                 launch = jacobi.strips_of(part.rows - 2, columns), jacobi.THREADS, part.stream
-                jacobi.step_for(part.aligned, changes)[launch](old[1:-1], new[1:-1], noted)
+                with part.span("inside", part.stream):
+                    jacobi.step_for(part.aligned, changes)[launch](old[1:-1], new[1:-1], noted)
     for part in plates.parts:
         with cuda.gpus[part.number]:
-            _send(part, now, part.copies)
+            with part.span("exchange", part.copies):
+                _send(part, now, part.copies)
             part.sent.record(part.copies)
 
 
@@ -256,10 +277,12 @@ def peer_stores(plates: Plates, changes: bool) -> None:
         with cuda.gpus[part.number]:
             kernel = jacobi.peer_step_for(part.aligned, changes)
             launch = jacobi.strips_of(part.rows, plates.grid.shape[1]), jacobi.THREADS, part.stream
-            kernel[launch](
-                part.arrays[was], part.arrays[now], _noted(part, changes), part.seen[0][now], part.seen[1][now],
-                part.flags, *part.their_flags, part.sides, plates.step, LIMIT,
-            )  # fmt: skip
+            noted = _noted(part, changes)
+            with part.span("inside", part.stream):
+                kernel[launch](
+                    part.arrays[was], part.arrays[now], noted, part.seen[0][now], part.seen[1][now],
+                    part.flags, *part.their_flags, part.sides, plates.step, LIMIT,
+                )  # fmt: skip
 
 
 WAYS = (whole_exchange, overlapped, peer_stores)
