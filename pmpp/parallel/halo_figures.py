@@ -53,10 +53,8 @@ def measured_timelines() -> Figure:
     Raises `pmpp.lab.measure.record.RecordError` if there is none.
     """
     found = measure_halo.recorded()["jacobi"]["timelines"]
-    runs = {
-        name.replace("_", " "): [[halo.Span(*one) for one in spans] for spans in gpus] for name, gpus in found.items()
-    }
-    figure = timelines(runs)
+    runs = {name: [[halo.Span(*one) for one in spans] for spans in gpus] for name, gpus in found.items()}
+    figure = timelines({name.replace("_", " "): gpus for name, gpus in runs.items()})
     for ax in figure.axes:
         ax.set_ylabel("GPU")
     figure.axes[-1].set_xlabel("µs by CUDA events")

@@ -79,9 +79,8 @@ def timeline(plates: Plates, steps: int = 8, shown: int = 2) -> list[list[Span]]
     for part, zero in zip(plates.parts, zeros, strict=True):
         with cuda.gpus[part.number]:
             marks, part.marks = part.marks[-(len(part.marks) // steps) * shown :], None
-            found.append(
-                [Span(kind, *(cuda.event_elapsed_time(zero, one) / 1e3 for one in two)) for kind, *two in marks]
-            )
+            times = [(kind, cuda.event_elapsed_time(zero, a), cuda.event_elapsed_time(zero, b)) for kind, a, b in marks]
+            found.append([Span(kind, begin / 1e3, end / 1e3) for kind, begin, end in times])
     first = min(span.begin for spans in found for span in spans)
     return [[Span(one.kind, one.begin - first, one.end - first) for one in spans] for spans in found]
 

@@ -117,6 +117,19 @@ def test_the_command_prints_a_table(capsys, monkeypatch):
     assert all(way.__name__ in said for way in WAYS)
 
 
+@pytest.mark.parametrize(
+    ("way", "kinds"),
+    zip(WAYS, (["inside", "exchange"], ["border", "inside", "exchange"], ["inside"]), strict=True),
+)
+def test_a_timeline_has_the_last_steps_of_each_gpu(way, kinds):
+    several = Plates(random((12, 8)), [0, SECOND], way)
+    found = measure_halo.timeline(several, steps=3, shown=2)
+    assert [[one.kind for one in spans] for spans in found] == [kinds * 2] * 2
+    assert min(one.begin for spans in found for one in spans) == 0.0
+    np.testing.assert_array_equal(several.whole(), reference(several.grid, 3))
+    assert all(part.marks is None for part in several.parts)
+
+
 def test_the_command_refuses_a_way_that_computes_something_else(monkeypatch):
     monkeypatch.setattr(plates, "_send", lambda part, now, stream: None)
     with pytest.raises(RuntimeError, match="whole_exchange on 2 GPUs does not give the bits of one GPU"):
