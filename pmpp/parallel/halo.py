@@ -56,15 +56,18 @@ OTHER = (BELOW, ABOVE, RIGHT, LEFT)  # the side across
 
 
 def reference(grid: np.ndarray, steps: int) -> np.ndarray:
-    """The plate after so many steps, in NumPy, with the sums in the order of the kernels: the same bits.
+    """The grid after so many steps, in NumPy, with the sums in the order of the kernels: the same bits.
 
     >>> reference(np.float32([[1, 1, 1], [0, 0, 0], [0, 0, 0]]), 1)[1, 1]
     np.float32(0.25)
     """
-    grid = grid.copy()
+    grid, inner = grid.copy(), (slice(1, -1),) * grid.ndim
     for _ in range(steps):
-        vertical, horizontal = grid[:-2, 1:-1] + grid[2:, 1:-1], grid[1:-1, :-2] + grid[1:-1, 2:]
-        grid[1:-1, 1:-1] = (vertical + horizontal) * np.float32(0.25)
+        total = None
+        for axis in range(grid.ndim):
+            before, behind = ((*inner[:axis], one, *inner[axis + 1 :]) for one in (slice(None, -2), slice(2, None)))
+            total = grid[before] + grid[behind] if total is None else total + (grid[before] + grid[behind])
+        grid[inner] = total * np.float32(1 / (2 * grid.ndim))
     return grid
 
 
@@ -79,10 +82,13 @@ class Span(typing.NamedTuple):
 class Part:
     """What a rank has of a plate: its own cells, and around them a halo, or the plate's border where nobody is.
 
+    A grid of three dimensions is cut along its first two axes, which count as rows and columns. Each of these has all
+    cells of the third axis.
+
     Args:
         group: the ranks. Rank i * columns + j has place (i, j) of the mesh.
-        grid: the plate at the beginning, a NumPy array of float32 with at least 3 rows and 3 columns, on all ranks. Its
-            outermost cells keep their values.
+        grid: the plate at the beginning, a NumPy array of float32 with two or three dimensions and at least 3 cells
+            along each, on all ranks. Its outermost cells keep their values.
         mesh: how many ranks there are down and across: together ``group.size``. By default all are below each other.
         halo: how many cells wide the halo is.
         cell: the seconds that a cell takes, for the clocks of simulated ranks.
@@ -97,12 +103,12 @@ class Part:
     def __init__(
         self, group: Group, grid: np.ndarray, mesh: tuple[int, int] | None = None, halo: int = 1, cell: float = 0.0
     ) -> None:
-        grid, self.group = as_plate(grid), group
+        grid, self.group = as_plate(grid, (2, 3)), group
         self.mesh = (group.size, 1) if mesh is None else as_pair("mesh", mesh, 1)
         self.halo, self.cell = as_integer("halo", halo, 1), float(as_number("cell", cell, 0, dtype=np.float64))
         if self.mesh[0] * self.mesh[1] != group.size:
             raise ValueError(f"mesh must have a place for each of the {group.size} ranks, was {self.mesh}")
-        cuts = [shares(n - 2, count) for n, count in zip(grid.shape, self.mesh, strict=True)]
+        cuts = [shares(n - 2, count) for n, count in zip(grid.shape[:2], self.mesh, strict=True)]
         sizes = [b - a for axis, count in zip(cuts, self.mesh, strict=True) if count > 1 for a, b in axis]
         if min(sizes, default=self.halo) < self.halo:
             raise ValueError(f"halo must be at most as wide as the smallest part, {min(sizes)} cells, was {self.halo}")
@@ -120,7 +126,7 @@ class Part:
         mine = grid[top + 1 - self.pad[ABOVE] : bottom + 1 + self.pad[BELOW]]
         mine = mine[:, left + 1 - self.pad[LEFT] : right + 1 + self.pad[RIGHT]]
         room = [max(b - a for a, b in axis) + 2 * (self.halo if len(axis) > 1 else 1) for axis in cuts]
-        padded = np.zeros(room, np.float32)
+        padded = np.zeros((*room, *grid.shape[2:]), np.float32)
         padded[: mine.shape[0], : mine.shape[1]] = mine
         self.old, self.new = device.to_device(padded), device.to_device(padded)
         self.shape = mine.shape
@@ -141,10 +147,13 @@ class Part:
         top, bottom, left, right = rectangle
         if top >= bottom or left >= right:
             return 0.0
-        grid, block = jacobi.tiles(bottom - top, right - left)
+        kernel, launch, deep = jacobi.cell_kernel, jacobi.tiles(bottom - top, right - left), 1
+        if len(self.shape) == 3:
+            deep = self.shape[2] - 2
+            kernel, launch = jacobi.space_kernel, jacobi.boxes(bottom - top, right - left, deep)
         change = self.change if self.watched else self.nothing
-        jacobi.cell_kernel[grid, block](self.old, self.new, change, top, bottom, left, right)
-        return self.cell * (bottom - top) * (right - left)
+        kernel[launch](self.old, self.new, change, top, bottom, left, right)
+        return self.cell * (bottom - top) * (right - left) * deep
 
     def compute(self, extra: int = 0) -> None:
         """All of its new cells, and ``extra`` ones of the halo."""
@@ -235,9 +244,11 @@ class Part:
 
 
 def move(source: typing.Any, target: typing.Any) -> None:
-    """Copy a rectangle, on the device."""
-    grid, block = jacobi.tiles(*source.shape)
-    jacobi.copy_kernel[grid, block](source, target)
+    """Copy a rectangle or a box, on the device."""
+    if len(source.shape) == 3:
+        jacobi.copy_space_kernel[jacobi.boxes(*source.shape)](source, target)
+    else:
+        jacobi.copy_kernel[jacobi.tiles(*source.shape)](source, target)
 
 
 # ----------------------------------------------------------------------------------------------------------- the ladder
@@ -430,7 +441,7 @@ def whole(grid: np.ndarray, solutions: list[Solution]) -> np.ndarray:
     """The plate of the parts that ranks have returned."""
     result = grid.copy()
     for one in solutions:
-        (top, left), (rows, columns) = one.place, one.cells.shape
+        (top, left), (rows, columns, *_) = one.place, one.cells.shape
         result[top : top + rows, left : left + columns] = one.cells
     return result
 
@@ -438,12 +449,14 @@ def whole(grid: np.ndarray, solutions: list[Solution]) -> np.ndarray:
 # ----------------------------------------------------------------------------------------------------------- the model
 
 
-def halo_bytes(rows: int, columns: int, mesh: tuple[int, int], halo: int = 1) -> int:
+def halo_bytes(rows: int, columns: int, mesh: tuple[int, int], halo: int = 1, depth: int | None = None) -> int:
     """The bytes that a rank with neighbours on all sides sends in one exchange, as long as parts are equally large.
 
     Args:
         rows, columns: inner cells of the plate.
         mesh: ranks down and across; an axis with one rank has no neighbours.
+        halo: its width.
+        depth: inner cells along the third axis, if there is one.
 
     A rank has rows / mesh[0] times columns / mesh[1] cells to compute. It only sends their edge: surface over volume.
 
@@ -456,16 +469,24 @@ def halo_bytes(rows: int, columns: int, mesh: tuple[int, int], halo: int = 1) ->
         total += 2 * halo * (across if mesh[1] > 1 else columns + 2)
     if mesh[1] > 1:
         total += 2 * halo * (tall + 2 * (halo if mesh[0] > 1 else 1))
-    return 4 * total
+    return 4 * total * (1 if depth is None else depth + 2)
 
 
 def seconds(
-    rows: int, columns: int, mesh: tuple[int, int], links: Links, cell: float, halo: int = 1, *, overlap: bool = False
+    rows: int,
+    columns: int,
+    mesh: tuple[int, int],
+    links: Links,
+    cell: float,
+    halo: int = 1,
+    *,
+    depth: int | None = None,
+    overlap: bool = False,
 ) -> float:
     """The time of a step by the alpha-beta model, of a rank with neighbours on all sides, without the largest change.
 
     Args:
-        rows, columns, mesh, halo: as for `halo_bytes`.
+        rows, columns, mesh, halo, depth: as for `halo_bytes`.
         links: what a message costs.
         cell: seconds that a cell takes.
         overlap: whether the messages travel while the cells that no neighbour needs are computed; for a halo of 1.
@@ -476,8 +497,8 @@ def seconds(
     38.0
     """
     tall, across = rows // mesh[0], columns // mesh[1]
-    down, aside = mesh[0] > 1, mesh[1] > 1
-    messages = 2 * (down + aside) * links.latency + halo_bytes(rows, columns, mesh, halo) / links.bandwidth
+    down, aside, cell = mesh[0] > 1, mesh[1] > 1, cell * (1 if depth is None else depth)
+    messages = 2 * (down + aside) * links.latency + halo_bytes(rows, columns, mesh, halo, depth) / links.bandwidth
     if overlap:
         inside = max(tall - 2 * down, 0) * max(across - 2 * aside, 0)
         return cell * (tall * across - inside) + max(cell * inside, messages)

@@ -29,7 +29,7 @@ from pmpp.runtime.check import as_integer, as_number
 __all__ = ["WAYS", "Part", "Plates", "overlapped", "peer_stores", "shares", "whole_exchange"]
 
 LIMIT = 1 << 22  # looks at a flag before a block gives up: some seconds on a GPU
-LARGEST = float(np.finfo(np.float32).max) / 4  # so that the sum of four cells is finite
+LARGEST = float(np.finfo(np.float32).max) / 6  # so that the sum of six cells is finite
 
 
 def shares(n: int, size: int) -> list[tuple[int, int]]:
@@ -42,15 +42,16 @@ def shares(n: int, size: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(bounds))
 
 
-def as_plate(grid: typing.Any) -> np.ndarray:
-    """A plate on the host after a check: a NumPy array of float32 with an inner cell, whose numbers can be averaged."""
-    if not isinstance(grid, np.ndarray) or grid.dtype != np.float32 or grid.ndim != 2:
+def as_plate(grid: typing.Any, ndim: tuple[int, ...] = (2,)) -> np.ndarray:
+    """A grid on the host after a check: a NumPy array of float32 with an inner cell, whose numbers can be averaged."""
+    if not isinstance(grid, np.ndarray) or grid.dtype != np.float32 or grid.ndim not in ndim:
         what = f"{grid.dtype} of shape {grid.shape}" if isinstance(grid, np.ndarray) else type(grid).__name__
-        raise TypeError(f"grid must be a NumPy array of float32 with two dimensions, was {what}")
+        dimensions = " or ".join(map(str, ndim))
+        raise TypeError(f"grid must be a NumPy array of float32 with {dimensions} dimensions, was {what}")
     if min(grid.shape) < 3:
-        raise ValueError(f"grid must have at least 3 rows and 3 columns, had shape {grid.shape}")
+        raise ValueError(f"grid must have at least 3 cells along each axis, had shape {grid.shape}")
     if not (abs(grid) <= LARGEST).all():  # also NaN
-        raise ValueError(f"grid must have finite numbers of at most {LARGEST:.3g}, so that sums of four are finite")
+        raise ValueError(f"grid must have finite numbers of at most {LARGEST:.3g}, so that their sums are finite")
     return np.ascontiguousarray(grid)
 
 

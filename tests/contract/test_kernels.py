@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pmpp import cuda
+from pmpp import cuda, parallel
 from pmpp.kernels import (
     activation,
     convolution,
@@ -177,6 +177,9 @@ def gradients_of_shares():
 def parts_of_a_plate():
     for way in plates.WAYS:
         plates.Plates(np.ones((8, 12), np.float32), [0, 0], way).run(1, changes=True)
+    space = halo.Part(parallel.init(), np.ones((4, 5, 6), np.float32))
+    space.compute()
+    halo.move(space.old, space.new)
     halo.move(device.to_device(np.ones((4, 8), np.float32)), device.to_device(np.ones((4, 8), np.float32)))
 
 

@@ -41,6 +41,17 @@ def test_parts_of_a_single_row(shape, size):
         np.testing.assert_array_equal(whole(grid, run(size, step, grid, most=3, every=9)), reference(grid, 3))
 
 
+@pytest.mark.parametrize("mesh, width", [((1, 1), 1), ((3, 1), 1), ((1, 2), 1), ((2, 2), 2)])
+def test_the_bits_are_those_of_one_rank_in_space(mesh, width):
+    grid = np.random.default_rng(5).standard_normal((9, 7, 6)).astype(np.float32)
+    for step in LADDER if width == 1 else (wide,):
+        if step is one_sided and mesh[1] > 1:
+            continue
+        found = run(mesh[0] * mesh[1], step, grid, most=3, mesh=mesh, halo=width)
+        np.testing.assert_array_equal(whole(grid, found), reference(grid, 3))
+        assert found[0].change == abs(reference(grid, 3) - reference(grid, 2)).max()
+
+
 def test_the_reference_is_the_stencil_in_float64_to_rounding():
     exact = PLATE.astype(np.float64)
     for _ in range(6):
@@ -92,6 +103,15 @@ def test_clocks_and_bytes_are_those_of_the_model(mesh, width):
     assert sent == 2 * halo.halo_bytes(12, 12, mesh, width)
 
 
+def test_clocks_and_bytes_in_space():
+    grid = np.zeros((14, 14, 6), np.float32)
+    for mesh in ((3, 1), (3, 3)):
+        per_step, found = times(mesh[0] * mesh[1], both_ways, grid=grid, most=1, mesh=mesh)
+        assert per_step == pytest.approx(halo.seconds(12, 12, mesh, LINKS, 1.0, depth=4))
+        sent = sum(nbytes for (source, _), nbytes in found.report.nbytes.items() if source == mesh[0] * mesh[1] // 2)
+        assert sent == halo.halo_bytes(12, 12, mesh, depth=4)
+
+
 @pytest.mark.parametrize("cell", [0.1, 10.0])
 @pytest.mark.parametrize("mesh", [(3, 1), (3, 3)])
 def test_overlapped_clocks_are_those_of_the_model(mesh, cell):
@@ -139,8 +159,11 @@ def test_until_never_puts_a_clock_back():
         ({"halo": 2}, "halo must be 1 for both_ways"),
         ({"step": print}, "step must be one of one_after_another, even_odd"),
         ({"step": one_sided, "mesh": (1, 2)}, r"mesh must have one column for one_sided.*was \(1, 2\)"),
-        ({"grid": np.zeros((2, 5), np.float32)}, r"grid must have at least 3 rows and 3 columns, had shape \(2, 5\)"),
-        ({"grid": np.zeros((5, 5))}, "grid must be a NumPy array of float32 with two dimensions, was float64"),
+        (
+            {"grid": np.zeros((2, 5), np.float32)},
+            r"grid must have at least 3 cells along each axis, had.* \(2, 5\)",
+        ),
+        ({"grid": np.zeros((5, 5))}, "grid must be a NumPy array of float32 with 2 or 3 dimensions, was float64"),
         ({"grid": np.full((5, 5), np.nan, np.float32)}, "grid must have finite numbers of at most"),
         ({"grid": np.full((5, 5), 3e38, np.float32)}, "grid must have finite numbers of at most"),
         ({"every": 0}, "every must be"),

@@ -83,7 +83,7 @@ def test_flags_say_how_many_steps_have_arrived():
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (([[1.0]], [0]), "grid must be a NumPy array of float32 with two dimensions, was list"),
+        (([[1.0]], [0]), "grid must be a NumPy array of float32 with 2 dimensions, was list"),
         ((random((5, 5)), []), r"devices must be at least one and at most a part for each inner row, were \[\]"),
         ((random((5, 5)), [0] * 4), r"at most a part for each inner row, were \[0, 0, 0, 0\]"),
         ((random((5, 5)), [len(cuda.gpus)]), r"devices\[0\] must be"),

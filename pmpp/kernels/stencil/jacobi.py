@@ -5,7 +5,8 @@ row and column are not written: they are the fixed border of the plate, or a *ha
 door. All kernels add the same four numbers in the same order, ``(up + down) + (left + right)``, and a quarter of a
 float32 is exact. So every kernel gives the same bits, and so does a plate that is cut into parts.
 
-`cell_kernel` has a thread for each cell of a rectangle. `step_for` makes the kernel for whole plates, whose threads
+`cell_kernel` has a thread for each cell of a rectangle, and `space_kernel` for each cell of a box in three dimensions,
+where a cell becomes the mean of six. `step_for` makes the kernel for whole plates, whose threads
 walk down the rows. `peer_step_for` makes the same kernel for a part of a plate: its blocks also store border rows into
 the arrays of the GPUs above and below, and wait for theirs.
 
@@ -25,7 +26,7 @@ from pmpp.runtime.system import load_acquire_system, store_release_system
 from pmpp.runtime.vector import load128, store128
 
 ABOVE, BELOW = 1, 2  # bits of `sides`: where a part has a neighbour
-QUARTER = np.float32(0.25)
+QUARTER, SIXTH = np.float32(1 / 4), np.float32(1 / 6)
 
 # ----------------------------------------------------------------------------------------------------- a thread a cell
 
@@ -45,12 +46,36 @@ def cell_kernel(old, new, change, top, bottom, left, right):
 
 
 @cuda.jit
+def space_kernel(old, new, change, top, bottom, left, right):
+    """The same in three dimensions: top to right are of the first two axes, and all inner cells of the third."""
+    z = top + cuda.blockIdx.z * cuda.blockDim.z + cuda.threadIdx.z
+    y = left + cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y
+    w = 1 + cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    if z < bottom and y < right and w < old.shape[2] - 1:
+        near = (old[z - 1, y, w] + old[z + 1, y, w]) + (old[z, y - 1, w] + old[z, y + 1, w])
+        mean = (near + (old[z, y, w - 1] + old[z, y, w + 1])) * SIXTH
+        new[z, y, w] = mean
+        if change.size:
+            cuda.atomic.max(change, 0, abs(mean - old[z, y, w]))
+
+
+@cuda.jit
 def copy_kernel(source, target):
     """Copy a rectangle, such as a column of a plate, whose cells are far apart, to an array where they are not."""
     y = cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y
     w = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if y < source.shape[0] and w < source.shape[1]:
         target[y, w] = source[y, w]
+
+
+@cuda.jit
+def copy_space_kernel(source, target):
+    """The same for a box."""
+    z = cuda.blockIdx.z * cuda.blockDim.z + cuda.threadIdx.z
+    y = cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y
+    w = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    if z < source.shape[0] and y < source.shape[1] and w < source.shape[2]:
+        target[z, y, w] = source[z, y, w]
 
 
 def tiles(rows: int, columns: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -60,6 +85,15 @@ def tiles(rows: int, columns: int) -> tuple[tuple[int, int], tuple[int, int]]:
     ((2, 2), (32, 8))
     """
     return (blocks(columns, TILE[1]), blocks(rows, TILE[0])), TILE[::-1]
+
+
+def boxes(planes: int, rows: int, columns: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Grid and block for a box of cells.
+
+    >>> boxes(3, 9, 33)
+    ((2, 3, 2), (32, 4, 2))
+    """
+    return (blocks(columns, 32), blocks(rows, 4), blocks(planes, 2)), (32, 4, 2)
 
 
 # ------------------------------------------------------------------------------------------- threads walk down the rows
