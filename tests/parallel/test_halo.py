@@ -68,7 +68,7 @@ def test_a_harmonic_function_is_reached():
     exact = x**2 - y**2
     grid = exact.copy()
     grid[1:-1, 1:-1] = 0
-    tolerance, span = 1e-4, min(grid.shape) - 1
+    tolerance, span = 3e-3, min(grid.shape) - 1
     found = run(4, both_ways, grid, tolerance=tolerance, every=20, mesh=(2, 2))
     assert found[0].change <= tolerance
     assert found[0].steps % 20 == 0
