@@ -15,6 +15,7 @@ Source: PMPP 4e chapter 20; 5e chapter 23.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import typing
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.stencil import jacobi
+from pmpp.parallel.peers import ask
 from pmpp.runtime import device
 from pmpp.runtime.check import as_integer, as_number
 
@@ -67,13 +69,23 @@ class Part:
         self.number, self.sides, self.rows = number, sides, len(grid) - 2
         with cuda.gpus[number]:
             self.stream, self.copies = cuda.stream(), cuda.stream()
-            self.done, self.sent = cuda.event(), cuda.event()
+            self.done, self.sent = cuda.event(timing=False), (cuda.event(timing=False), cuda.event(timing=False))
             self.arrays = [device.to_device(grid) for _ in range(2)]
             self.flags = device.to_device(np.zeros(jacobi.flags_of(grid.shape[1]), np.int32))
             self.change, self.none = device.to_device(np.zeros(1, np.float32)), device.empty(0, np.float32)
             self.aligned = grid.shape[1] % 4 == 0 and all(device.address(one) % 16 == 0 for one in self.arrays)
             cuda.synchronize()
+        self.inner = [one[1:-1] for one in self.arrays]
         self.marks: list[tuple[str, typing.Any, typing.Any]] | None = None
+
+    def to_neighbours(self, now: int) -> list[tuple[typing.Any, typing.Any]]:
+        """Border rows, each with the halo of the neighbour that it is copied to."""
+        new, found = self.arrays[now], []
+        if self.sides & jacobi.ABOVE:
+            found.append((new[1:2], self.seen[0][now][self.above.rows + 1 :]))
+        if self.sides & jacobi.BELOW:
+            found.append((new[self.rows : self.rows + 1], self.seen[1][now][:1]))
+        return found
 
     @contextlib.contextmanager
     def span(self, kind: str, stream: typing.Any) -> typing.Iterator[None]:
@@ -149,6 +161,7 @@ class Plates:
             part.above = self.parts[k - 1] if part.sides & jacobi.ABOVE else part
             part.below = self.parts[k + 1] if part.sides & jacobi.BELOW else part
             part.seen = [[part.of_peer(one) for one in other.arrays] for other in (part.above, part.below)]
+            part.routes = [part.to_neighbours(now) for now in range(2)]
             part.their_flags = [part.of_peer(other.flags) for other in (part.above, part.below)]
 
     def run(self, steps: int, *, changes: bool = False) -> None:
@@ -205,20 +218,28 @@ def _noted(part: Part, changes: bool) -> typing.Any:
     return part.change
 
 
-def _after_the_neighbours(part: Part) -> None:
+def _after_the_neighbours(part: Part, was: int) -> None:
     """What is queued on a part's stream from here on comes after what its neighbours have sent in the last step."""
     for other in (part.above, part.below):
         if other is not part:
-            other.sent.wait(part.stream)
+            other.sent[was].wait(part.stream)
 
 
 def _send(part: Part, now: int, stream: typing.Any) -> None:
-    """Queue copies of border rows into the halos of the neighbours."""
-    new = part.arrays[now]
-    if part.above is not part:
-        part.seen[0][now][part.above.rows + 1 :].copy_to_device(new[1:2], stream=stream)
-    if part.below is not part:
-        part.seen[1][now][:1].copy_to_device(new[part.rows : part.rows + 1], stream=stream)
+    """Queue copies of border rows into the halos of the neighbours, and an event behind them."""
+    with part.span("exchange", stream):
+        for source, target in part.routes[now]:
+            queue_copy(source, target, stream)
+    part.sent[now].record(stream)
+
+
+def queue_copy(source: typing.Any, target: typing.Any, stream: typing.Any) -> None:
+    """Queue a copy from one GPU's array to another's, of one shape and in C order."""
+    if device.on_gpu():  # Numba's copy_to_device takes the host longer than the GPUs take for a row
+        ask("cuMemcpyAsync", *(ctypes.c_uint64(one.pointer) for one in (target, source)),
+            ctypes.c_size_t(source.nbytes), ctypes.c_void_p(int(stream.handle)))  # fmt: skip
+    else:
+        target.copy_to_device(source, stream=stream)
 
 
 def whole_exchange(plates: Plates, changes: bool) -> None:
@@ -229,17 +250,13 @@ def whole_exchange(plates: Plates, changes: bool) -> None:
     was, now = plates.step % 2, 1 - plates.step % 2
     for part in plates.parts:
         with cuda.gpus[part.number]:
-            _after_the_neighbours(part)
+            _after_the_neighbours(part, was)
             kernel = jacobi.step_for(part.aligned, changes)
             launch = jacobi.strips_of(part.rows, plates.grid.shape[1]), jacobi.THREADS, part.stream
             noted = _noted(part, changes)
             with part.span("inside", part.stream):
                 kernel[launch](part.arrays[was], part.arrays[now], noted)
-    for part in plates.parts:
-        with cuda.gpus[part.number]:
-            with part.span("exchange", part.stream):
-                _send(part, now, part.stream)
-            part.sent.record(part.stream)
+            _send(part, now, part.stream)
 
 
 def overlapped(plates: Plates, changes: bool) -> None:
@@ -252,7 +269,7 @@ def overlapped(plates: Plates, changes: bool) -> None:
     grid, block = jacobi.tiles(1, columns - 2)
     for part in plates.parts:
         with cuda.gpus[part.number]:
-            _after_the_neighbours(part)
+            _after_the_neighbours(part, was)
             old, new, noted = part.arrays[was], part.arrays[now], _noted(part, changes)
             with part.span("border", part.stream):
                 for row in sorted({1, part.rows}):
@@ -260,15 +277,11 @@ def overlapped(plates: Plates, changes: bool) -> None:
                     borders(old, new, noted if changes else part.none, row, row + 1, 1, columns - 1)
             part.done.record(part.stream)
             part.done.wait(part.copies)
+            _send(part, now, part.copies)
             if part.rows > 2:
                 launch = jacobi.strips_of(part.rows - 2, columns), jacobi.THREADS, part.stream
                 with part.span("inside", part.stream):
-                    jacobi.step_for(part.aligned, changes)[launch](old[1:-1], new[1:-1], noted)
-    for part in plates.parts:
-        with cuda.gpus[part.number]:
-            with part.span("exchange", part.copies):
-                _send(part, now, part.copies)
-            part.sent.record(part.copies)
+                    jacobi.step_for(part.aligned, changes)[launch](part.inner[was], part.inner[now], noted)
 
 
 def peer_stores(plates: Plates, changes: bool) -> None:

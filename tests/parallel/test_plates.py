@@ -119,7 +119,7 @@ def test_the_command_prints_a_table(capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     ("way", "kinds"),
-    list(zip(WAYS, (["inside", "exchange"], ["border", "inside", "exchange"], ["inside"]), strict=True)),
+    list(zip(WAYS, (["inside", "exchange"], ["border", "exchange", "inside"], ["inside"]), strict=True)),
 )
 def test_a_timeline_has_the_last_steps_of_each_gpu(way, kinds):
     several = Plates(random((12, 8)), [0, SECOND], way)

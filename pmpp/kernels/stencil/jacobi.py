@@ -152,30 +152,41 @@ def walk_for(aligned: bool, changes: bool, rows: int = ROWS) -> typing.Any:
         return max(most, d) if w + 3 < last else most
 
     @cuda.jit(device=True)
+    def row(old, new, y, w, up, mid, down, most):
+        """New cells of row y from three old rows; ``mid`` is row y. Returns the largest change so far."""
+        last, lane = old.shape[1] - 1, cuda.laneid
+        # The cells to the left and to the right belong to the lanes next door, or to another warp.
+        before, behind = cuda.shfl_up_sync(FULL_WARP, mid[3], 1), cuda.shfl_down_sync(FULL_WARP, mid[0], 1)
+        if lane == 0 and w > 0 and w - 1 <= last:
+            before = old[y, w - 1]
+        if lane == 31 and w + 4 <= last:
+            behind = old[y, w + 4]
+        a = ((up[0] + down[0]) + (before + mid[1])) * QUARTER
+        b = ((up[1] + down[1]) + (mid[0] + mid[2])) * QUARTER
+        c = ((up[2] + down[2]) + (mid[1] + mid[3])) * QUARTER
+        d = ((up[3] + down[3]) + (mid[2] + behind)) * QUARTER
+        put_four(new, y, w, a, b, c, d)
+        if changes:
+            most = largest(w, last, most, abs(a - mid[0]), abs(b - mid[1]), abs(c - mid[2]), abs(d - mid[3]))
+        return most
+
+    @cuda.jit(device=True)
     def walk(old, new, top, w):
-        """Compute the strip from row ``top`` on, columns w to w + 3. All threads of the warp have to call it."""
+        """Compute the strip from row ``top`` on, columns w to w + 3. All threads of the warp have to call it.
+
+        Two rows are loaded before one is stored. The compiler cannot know that ``new`` is not ``old``, so it moves no
+        load before a store, and with one row a thread would wait for memory twice as often.
+        """
         most = np.float32(0)
-        lane, last = cuda.laneid, old.shape[1] - 1
         bottom = min(top + rows, old.shape[0] - 1)
-        ua, ub, uc, ud = four(old, top - 1, w)
-        a, b, c, d = four(old, top, w)
-        for y in range(top, bottom):
-            da, db, dc, dd = four(old, y + 1, w)
-            # The cells to the left and to the right belong to the lanes next door, or to another warp.
-            before, behind = cuda.shfl_up_sync(FULL_WARP, d, 1), cuda.shfl_down_sync(FULL_WARP, a, 1)
-            if lane == 0 and w > 0 and w - 1 <= last:
-                before = old[y, w - 1]
-            if lane == 31 and w + 4 <= last:
-                behind = old[y, w + 4]
-            na = ((ua + da) + (before + b)) * QUARTER
-            nb = ((ub + db) + (a + c)) * QUARTER
-            nc = ((uc + dc) + (b + d)) * QUARTER
-            nd = ((ud + dd) + (c + behind)) * QUARTER
-            put_four(new, y, w, na, nb, nc, nd)
-            if changes:
-                most = largest(w, last, most, abs(na - a), abs(nb - b), abs(nc - c), abs(nd - d))
-            ua, ub, uc, ud = a, b, c, d
-            a, b, c, d = da, db, dc, dd
+        up, mid = four(old, top - 1, w), four(old, top, w)
+        for y in range(top, bottom - 1, 2):
+            down, below = four(old, y + 1, w), four(old, y + 2, w)
+            most = row(old, new, y, w, up, mid, down, most)
+            most = row(old, new, y + 1, w, mid, down, below, most)
+            up, mid = down, below
+        if (bottom - top) % 2:
+            most = row(old, new, bottom - 1, w, up, mid, four(old, bottom, w), most)
         return most
 
     @cuda.jit(device=True)
