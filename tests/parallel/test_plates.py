@@ -1,5 +1,8 @@
 """Plates on several GPUs of one process, here on one device: the bits of one GPU, flags, and what is refused."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -128,6 +131,15 @@ def test_a_timeline_has_the_last_steps_of_each_gpu(way, kinds):
     assert min(one.begin for spans in found for one in spans) == 0.0
     np.testing.assert_array_equal(several.whole(), reference(several.grid, 3))
     assert all(part.marks is None for part in several.parts)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(len(cuda.gpus) < 2, reason="needs two GPUs")
+def test_a_process_that_used_two_gpus_ends_well():
+    """Numba would unload each kernel's library once for each GPU."""
+    command = [sys.executable, "-m", "pmpp.parallel.measure_halo", "--side", "64", "--steps", "2", "--no-record"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert found.returncode == 0, found.stderr
 
 
 def test_the_command_refuses_a_way_that_computes_something_else(monkeypatch):
