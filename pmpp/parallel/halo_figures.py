@@ -15,7 +15,17 @@ from pmpp.lab.draw.style import Chart, chart, foot, styled
 from pmpp.parallel import halo, measure_halo
 from pmpp.parallel.traffic import Links
 
-__all__ = ["bounds", "distances", "measured", "measured_timelines", "plates", "surfaces", "timelines", "widths"]
+__all__ = [
+    "bounds",
+    "distances",
+    "efficiencies",
+    "measured",
+    "measured_timelines",
+    "plates",
+    "surfaces",
+    "timelines",
+    "widths",
+]
 
 KINDS = {"border": palette.COLOURS[2], "inside": palette.COLOURS[0], "exchange": palette.COLOURS[1]}
 HATCHES = {"border": "...", "inside": None, "exchange": "///"}
@@ -169,6 +179,28 @@ def bounds(sides: Sequence[int], cell: float, links: Links, mesh: tuple[int, int
     ax.xaxis.set_major_formatter(lambda value, place: f"{value:g}")
     ax.set(xlabel="side of the plate, in cells", ylabel="µs a step")
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+@styled
+def efficiencies() -> Figure:
+    """Of the record: the efficiency of each way over the side of the plate.
+
+    Raises `pmpp.lab.measure.record.RecordError` if there is none.
+    """
+    kept = measure_halo.recorded()
+    every = sorted([*kept["smaller"], kept["jacobi"]], key=lambda found: found["side"])
+    figure, ax = chart(3.4)
+    sides = [found["side"] for found in every]
+    for k, name in enumerate(name for name in every[0]["ways"] if name != "one_gpu"):
+        look = {"color": palette.COLOURS[k + 1], "ls": palette.LINES[k], "marker": palette.MARKERS[k]}
+        ax.plot(sides, [measure_halo.efficiency(found, name) for found in every], label=name.replace("_", " "), **look)
+    ax.axhline(1 / every[0]["gpus"], color=palette.GREY, lw=1, ls="--")
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_formatter(lambda value, place: f"{value:g}")
+    ax.set(xlabel="side of the plate, in cells", ylabel="efficiency", ylim=(0, 1.05))
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    foot(figure, f"{every[0]['gpus']} x {kept['about']['gpu']['name']}; dashed: as fast as one GPU")
     return figure
 
 

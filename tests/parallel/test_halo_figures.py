@@ -56,7 +56,14 @@ def test_a_record_is_drawn_with_its_efficiency(monkeypatch):
         "gpus": 2,
         "ways": {name: {"seconds": t, "low": t, "high": t} for name, t in ways.items()},
     }
-    monkeypatch.setattr(measure_halo, "recorded", lambda: {"about": {"gpu": {"name": "X"}}, "jacobi": found})
+    small = found | {"side": 4096, "ways": {"one_gpu": {"seconds": 5e-5}, "peer_stores": {"seconds": 4e-5}}}
+    rows = {"about": {"gpu": {"name": "X"}}, "jacobi": found, "smaller": [small]}
+    monkeypatch.setattr(measure_halo, "recorded", lambda: rows)
+    (ax,) = halo_figures.efficiencies().axes
+    line, even = ax.get_lines()
+    assert (line.get_label(), even.get_ydata()[0]) == ("peer stores", 0.5)
+    assert list(line.get_xdata()) == [4096, 16384]
+    assert line.get_ydata() == pytest.approx([0.625, 4e-4 / 2 / 2.1e-4])
     (ax,) = halo_figures.measured().axes
     assert [text.get_text() for text in ax.texts] == ["400 µs", "210 µs, efficiency 0.952"]
     assert [bar.get_width() for bar in ax.patches] == pytest.approx([400, 210])
