@@ -608,7 +608,13 @@ halo_figures.bounds([2**k for k in range(7, 16)], 8 / 4e12, Links(latency=5e-6, 
 # %% [markdown]
 # On small plates the messages take longer than the cells, and nothing can hide them. Up to a side of 2048 one GPU is
 # faster than two. From 4096 on memory is the bound, and overlap hides the messages. At 16384 the cells take more than
-# twenty times as long as the messages.
+# twenty times as long as the messages. And what do GPUs do?
+
+# %%
+plots.drawn(halo_figures.efficiencies)
+
+# %% [markdown]
+# On the dashed line two GPUs are as fast as one.
 #
 # ## What to take along
 #
