@@ -731,4 +731,4 @@ pipeline_figures.timetables(
 # *A cut:* 3 + 1, 1 + 2 + 2 and 3, so the slowest stage takes 5. With at most 4 the first stage would have 3 or 3 + 1,
 # and the last one 3. At least 5 are left for the one in the middle.
 #
-# This is the last chapter so far. The tests in `tests/parallel` have more programs of several ranks, right and wrong.
+# Go on with [chapter 103](103_halo_exchange.ipynb): ranks share one plate, and exchange what lies at their borders.

@@ -38,7 +38,7 @@ from pmpp.parallel.traffic import Links, Nodes, Report, Traffic
 from pmpp.parallel.windows import Buffer, Window, Windows
 from pmpp.runtime.check import as_integer, as_number
 
-__all__ = ["Results", "alone", "here", "ranks", "work"]
+__all__ = ["Results", "alone", "clock", "here", "ranks", "until", "work"]
 
 STACK = 64 << 20  # bytes for each thread: in 512 KiB, which macOS gives, a kernel with many calls would not fit
 
@@ -323,6 +323,30 @@ def work(seconds: float) -> None:
     seconds = float(as_number("seconds", seconds, 0, dtype=np.float64))
     if _here.run is not None and _here.group is not None:
         _here.run.traffic.clocks[_here.group.rank] += seconds
+
+
+def clock() -> float:
+    """The seconds on the clock of this simulated rank; 0 elsewhere."""
+    here = _here.run is not None and _here.group is not None
+    return _here.run.traffic.clocks[_here.group.rank] if here else 0.0
+
+
+def until(seconds: float) -> None:
+    """Let the clock of this simulated rank go on to a time, if it is earlier: the rank waits for what it has started.
+
+    So a rank computes while it communicates: it notes when it will be done, sends, and then waits until that time.
+
+    >>> def step(group):
+    ...     done = clock() + 3e-3                               # a kernel of 3 ms is started
+    ...     group.all_reduce(np.ones(1, np.float32))            # two messages: 2 ms
+    ...     until(done)
+    >>> ranks(2, step, links=Links(latency=1e-3, bandwidth=1e30)).report.seconds
+    (0.003, 0.003)
+    """
+    seconds = float(as_number("seconds", seconds, 0, dtype=np.float64))
+    if _here.run is not None and _here.group is not None:
+        clocks, rank = _here.run.traffic.clocks, _here.group.rank
+        clocks[rank] = max(clocks[rank], seconds)
 
 
 # ------------------------------------------------------------------------------------------------------------ one rank

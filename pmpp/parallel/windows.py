@@ -98,6 +98,7 @@ class Windows:
         for buffers in self.buffers.values():
             if request.rank in buffers:
                 self._look(buffers[request.rank])
+        self.where[request.rank] = f"after {request.kind} at {request.where}"  # if another rank looks before the next
 
     def met(self, request: Request, members: tuple[int, ...]) -> None:
         """Calls have met, of which this was the last: what comes before what from now on."""

@@ -23,6 +23,7 @@ import ctypes
 import functools
 import struct
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -357,3 +358,28 @@ def install() -> None:
         compile_anew(self)
 
     CUDADispatcher.recompile = recompile
+    unload_once()
+
+
+def unload_once() -> None:
+    """Let Numba unload what it has compiled once, and not once for each GPU that has launched it.
+
+    The driver loads a library for all GPUs. To unload it twice, when the process ends, frees memory twice: an abort.
+    """
+    finalizer_of, loaded = driver._module_finalizer, set()
+
+    @functools.wraps(finalizer_of)
+    def of_the_first(context: typing.Any, object_code: typing.Any) -> Callable[[], None]:
+        handle = int(object_code.handle)
+        if handle in loaded:
+            return lambda: None
+        unload = finalizer_of(context, object_code)
+        loaded.add(handle)
+
+        def once() -> None:
+            loaded.discard(handle)  # the driver may give the next library the same
+            unload()
+
+        return once
+
+    driver._module_finalizer = of_the_first

@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pmpp import cuda
+from pmpp import cuda, parallel
 from pmpp.kernels import (
     activation,
     convolution,
@@ -33,6 +33,7 @@ from pmpp.kernels import (
     reduction,
     scan,
     softmax,
+    stencil,
     vector_add,
 )
 from pmpp.kernels.convolution import dimensions
@@ -43,6 +44,7 @@ from pmpp.kernels.reduction import over_axes
 from pmpp.kernels.reduction.operators import operator_of
 from pmpp.kernels.scan.segmented import segmented_scan
 from pmpp.lab.rooms import BESIDE, rooms, subject_of
+from pmpp.parallel import halo, plates
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import room_name
@@ -179,6 +181,16 @@ def gradients_of_shares():
     for shape, axis in (((2, 5), 1), ((2, 5), 0)):
         for dtype in (np.float32, np.float64):
             softmax.backward(np.ones(shape, dtype), np.ones(shape, dtype), axis)
+
+
+@further(stencil)
+def parts_of_a_plate():
+    for way in plates.WAYS:
+        plates.Plates(np.ones((8, 12), np.float32), [0, 0], way).run(1, changes=True)
+    space = halo.Part(parallel.init(), np.ones((4, 5, 6), np.float32))
+    space.compute()
+    halo.move(space.old, space.new)
+    halo.move(device.to_device(np.ones((4, 8), np.float32)), device.to_device(np.ones((4, 8), np.float32)))
 
 
 @further(convolution_layer)

@@ -15,7 +15,7 @@ from pmpp.kernels.convolution_layer.definition import Layer
 from pmpp.kernels.matmul import fused, matvec
 from pmpp.kernels.memory_or_compute import polynomial
 from pmpp.lab.publish.quiz import threads as quiz_threads
-from pmpp.parallel import all_reduce, tensor
+from pmpp.parallel import all_reduce, halo, tensor
 from pmpp.parallel import data as data_parallel
 from pmpp.parallel import pipeline as pipeline_parallel
 
@@ -601,6 +601,21 @@ def step_of_a_pipeline(stages, count, forward, backward):
 
     links = parallel.Links(latency=0.0, bandwidth=1e30)
     return round(max(parallel.ranks(stages, step, links=links).report.seconds), 6)
+
+
+def step_of_a_halo_exchange(ranks, rows, columns, latency, cell):
+    """From the clock of a rank in the middle, with a tenth of the columns, and a cell and a byte that take ten times as
+    long."""
+    narrow = columns // 10
+    grid = np.zeros((ranks * rows + 2, narrow + 2), np.float32)
+
+    def step(group):
+        halo.solve(group, grid, halo.overlapped, most=1, every=2, cell=10e-9 * cell)
+
+    # A row is sent with the two cells at its ends, which belong to the edge of the grid.
+    nbytes, sent = 4 * columns, 4 * (narrow + 2)
+    links = parallel.Links(latency=latency * 1e-6, bandwidth=1e10 * sent / nbytes)
+    return round(1e6 * max(parallel.ranks(ranks, step, links=links).report.seconds), 6)
 
 
 def checkpoints_of_many(gpus, years, writes):

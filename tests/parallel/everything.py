@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 
 from pmpp import parallel
-from pmpp.parallel import environment
+from pmpp.parallel import environment, halo
 from pmpp.runtime import device
 
 DTYPES = ("float16", "float32", "float64", "int32", "int64")
@@ -74,6 +74,9 @@ def results(group):
     odd = np.array([np.nan, -0.0, np.inf, 1.0][rank:] + [2.0] * rank, np.float32)
     if not direct:
         keep("not finite", group.all_reduce(odd, op="max"))
+    plate = given(0, (3 * size + 2, 7), "float32")
+    for step, width in ((halo.even_odd, 1), (halo.both_ways, 1), (halo.wide, 2)):
+        keep(f"halo {step.__name__}", halo.solve(group, plate, step, most=3, every=2, halo=width).cells)
     half = group.split(colour=None if rank == 0 else 7, key=-rank)
     found["half"] = None if half is None else [half.rank, half.size, list(half.members)]
     if half is not None:

@@ -578,6 +578,176 @@ def one_signal_for_two_waits(group, mended):
     return 0
 
 
+# --------------------------------------------------------------------------------------------------------------- halos
+#
+# A rank has the cells 1 to 4 of `around`, and 0 and 5 are its halo. The ranks stand in a line, and the ends of the line
+# are a border that stays 0. A step makes each cell the sum of its neighbours.
+
+
+def around(group):
+    """A rank's cells, with the halo that fits them at the beginning."""
+    cells = np.zeros(4 * group.size + 2, np.int64)
+    cells[1:-1] = np.arange(1, 4 * group.size + 1)
+    return cells[4 * group.rank :][:6].copy()
+
+
+def stepped(cells):
+    """The cells after a step, in a new array. The halo is not computed."""
+    new = cells.copy()
+    new[1:5] = cells[:4] + cells[2:]
+    return new
+
+
+def neighbours(group):
+    """The ranks to the left and to the right, where there are any."""
+    return [rank for rank in (group.rank - 1, group.rank + 1) if 0 <= rank < group.size]
+
+
+#: What three ranks have after one step, and after two.
+ONE_STEP = [[2, 4, 6, 8], [10, 12, 14, 16], [18, 20, 22, 11]]
+TWO_STEPS = [[4, 8, 12, 16], [20, 24, 28, 32], [36, 40, 31, 22]]
+
+
+def halo_of(group, other):
+    """Where a rank's cell next to another rank is, and the halo of that rank where it belongs."""
+    return (1, 5) if other < group.rank else (4, 0)
+
+
+@program(Deadlock, (0, 1), size=3, result=TWO_STEPS)
+def all_send_their_borders_before_they_receive(group, mended):
+    cells = around(group)
+    for _ in range(2):
+        cells = stepped(cells)
+        for parity in range(2 if mended else 1):
+            if not mended or group.rank % 2 == parity:
+                for other in neighbours(group):
+                    group.send(cells[halo_of(group, other)[0]][None], to=other)  # BUG
+            if not mended or group.rank % 2 != parity:
+                for other in neighbours(group):
+                    box = group.recv(device.empty(1, np.int64), source=other)
+                    cells[0 if other < group.rank else 5] = first(box)
+    return cells[1:5].tolist()
+
+
+@program(RankEnded, (2,), size=3, result=ONE_STEP)
+def the_last_rank_has_one_neighbour_fewer(group, mended):
+    """An off-by-one: it takes the last but one for the last, and has nobody to exchange with."""
+    cells = around(group)
+    for other in neighbours(group) if mended or group.rank < group.size - 1 else []:
+        border, halo = halo_of(group, other)[0], 0 if other < group.rank else 5
+        cells[halo] = first(group.send_recv(cells[border][None], other, device.empty(1, np.int64), other))  # BUG
+    return stepped(cells)[1:5].tolist()
+
+
+@program(Mismatch, (1, 0), size=2, result=0)
+def one_rank_has_a_wider_halo(group, mended):
+    width = 1 if mended or group.rank == 0 else 2
+    cells, other = np.arange(8), 1 - group.rank
+    box = device.empty(width, np.int64)
+    group.send_recv(cells[:width], other, box, other)  # BUG
+    return 0
+
+
+@program(Mismatch, (1,), size=3, result=2)
+def one_rank_asks_for_the_change_after_another_number_of_steps(group, mended):
+    every, asked = 2 if mended or group.rank != 1 else 3, 0
+    for step in range(1, 5):
+        if step % every == 0:
+            group.all_reduce(np.float32([1 / step]), "max")  # WITH
+            asked += 1
+        group.all_gather(np.float32([step]))  # BUG
+    return asked
+
+
+def into(window_array, cells):
+    """A rank's own cells into its array of a window; the halo belongs to others."""
+    window_array[1:5].copy_to_device(cells[1:5].copy())
+
+
+@program(Unordered, (0, 1), size=3, result=TWO_STEPS)
+def a_halo_read_before_the_signal_of_its_border(group, mended):
+    """The ranks wait for each other at the end, and not before the second step reads the halo."""
+    arrays = [device.to_device(around(group)) for _ in range(2)]
+    _, new = (group.window(array) for array in arrays)
+    cells = stepped(around(group))
+    into(arrays[1], cells)
+    for other in neighbours(group):
+        border, halo = halo_of(group, other)
+        new.write(cells[border][None], to=other, at=halo)  # WITH
+        new.signal(to=other)
+    if mended:
+        for other in neighbours(group):
+            new.wait(source=other)
+    cells = stepped(device.to_host(new.rows()))  # BUG
+    return cells[1:5].tolist()
+
+
+@program(Unordered, (0, 2), size=3, result=ONE_STEP)
+def a_border_put_into_the_wrong_neighbour(group, mended):
+    """Ranks 0 and 2 both give their right border to rank 1."""
+    window = group.window(device.to_device(np.zeros(6, np.int64)))
+    cells, right = around(group), (group.rank + 1) % group.size
+    to = right if mended else 1
+    if group.rank != 1:
+        window.write(cells[4:5], to=to, at=0)  # BUG
+        window.signal(to=to)
+    else:
+        window.write(cells[4:5], to=2, at=0)
+        window.signal(to=2)
+    group.barrier()
+    return stepped(cells)[1:5].tolist()
+
+
+@program(Unordered, (0, 1), size=2, result=[[2, 4, 6, 8], [10, 12, 14, 7]])
+def a_border_that_lands_a_cell_too_far(group, mended):
+    """In the first cell of the neighbour, which it computes itself, and not in its halo."""
+    array = device.to_device(around(group))
+    window = group.window(array)
+    cells, other = around(group), 1 - group.rank
+    mine, theirs = halo_of(group, other)
+    if group.rank == 0:
+        window.write(cells[mine][None], to=other, at=theirs if mended else theirs + 1)  # WITH
+    cells = stepped(cells)
+    into(array, cells)
+    window.signal(to=other)  # BUG
+    window.wait(source=other)
+    return cells[1:5].tolist()
+
+
+@program(Unordered, (0, 1), size=2, result=[[4, 8, 12, 16], [20, 24, 19, 14]])
+def no_barrier_between_two_steps(group, mended):
+    """A rank reads its neighbour's border, and that one has already written its next step over it."""
+    array = device.to_device(around(group))
+    window = group.window(array)  # WITH
+    cells, other = around(group), 1 - group.rank
+    border, halo = (4, 0) if other < group.rank else (1, 5)
+    for _ in range(2):
+        cells[halo] = first(window.read(device.empty(1, np.int64), source=other, at=border))  # BUG
+        if mended:
+            group.barrier()  # all have read
+        cells = stepped(cells)
+        into(array, cells)
+        if mended:
+            group.barrier()  # all have written
+    return cells[1:5].tolist()
+
+
+@program(Unordered, (0, 1), size=2, result=[[4, 8, 12, 16], [20, 24, 19, 14]])
+def a_halo_overwritten_before_it_was_read(group, mended):
+    """With one array, the border of the next step may arrive before the halo of this one has been read."""
+    windows = [group.window(device.to_device(around(group))) for _ in range(2)]
+    cells, other = around(group), 1 - group.rank
+    border, landing = halo_of(group, other)
+    halo = 5 - landing
+    for step in range(2):
+        window, cells = windows[step if mended else 0], stepped(cells)
+        window.write(cells[border][None], to=other, at=landing)  # BUG
+        window.signal(to=other)
+        window.wait(source=other)
+        cells[halo] = first(window.rows(at=halo, count=1))  # WITH
+    return cells[1:5].tolist()
+
+
 # ---------------------------------------------------------------------------------------------------------- parameters
 
 

@@ -184,3 +184,16 @@ def test_arrays_that_are_the_same_and_that_are_not():
             parallel.ranks(
                 3, lambda group, other: group.same(other if group.rank == 1 else np.arange(4), "table"), other
             )
+
+
+def test_what_an_owner_writes_after_its_last_call_is_said_to_be_after_it():
+    def step(group):
+        x = full(0)
+        window = group.window(x)
+        if group.rank == 0:
+            x.copy_to_device(np.ones((4, 2), np.float32))
+        else:
+            window.read(device.empty((4, 2), np.float32), source=0)
+
+    with pytest.raises(Unordered, match=r"rank 0 writes rows 0 to 3 itself, after window at .*, and rank 1 reads"):
+        parallel.ranks(2, step)

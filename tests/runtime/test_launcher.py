@@ -416,3 +416,23 @@ def test_an_array_of_another_gpu_is_refused_by_name():
             with pytest.raises(ValueError, match="an array of GPU 0 cannot be given to a kernel on GPU 1"):
                 add[8, 128](first, there, there, np.float32(1))
     np.testing.assert_array_equal(vector_add.vectorised(first, first).copy_to_host(), 2 * x)
+
+
+def test_a_library_is_unloaded_once_however_many_gpus_have_loaded_it(monkeypatch):
+    """The driver loads it for all GPUs. Numba has a finalizer for each."""
+    from pmpp.runtime import launcher
+
+    unloaded = []
+    monkeypatch.setattr(
+        launcher.driver, "_module_finalizer", lambda context, code: lambda: unloaded.append((context, code.handle))
+    )
+    launcher.unload_once()
+    make = launcher.driver._module_finalizer
+    code = types.SimpleNamespace(handle=7)
+    first, second = make("GPU 0", code), make("GPU 1", code)
+    second()
+    assert unloaded == []
+    first()
+    assert unloaded == [("GPU 0", 7)]
+    make("GPU 1", code)()  # another library, to which the driver gives the same handle
+    assert unloaded == [("GPU 0", 7), ("GPU 1", 7)]

@@ -429,6 +429,33 @@ def step_of_a_pipeline(draw: random.Random) -> Number:
     )
 
 
+@question("103_halo_exchange")
+def step_of_a_halo_exchange(draw: random.Random) -> Number:
+    """How long a step of a stencil over ranks takes if its messages are hidden."""
+    ranks, rows, columns = draw.choice((4, 5, 8)), draw.choice((20, 30, 40)), draw.choice((200, 500, 1000))
+    latency, cell = draw.choice((5, 8, 12)), draw.choice((1, 2))
+    cells, border = rows * columns * cell / 1000, 2 * columns * cell / 1000
+    messages = 2 * (latency + 4 * columns / 10_000)
+    return Number(
+        f"{ranks} ranks below each other share a grid of float32, whose cells become the mean of four neighbours. "
+        f"Each has {rows} rows of {columns} cells, and a cell takes {cell} ns. A rank in the middle computes its first "
+        f"and its last row. Then these rows travel to its neighbours: two messages, one after the other, each of which "
+        f"takes {latency} us and 1 ns for every 10 bytes. Meanwhile it computes its other rows. How many us does its "
+        "step take?",
+        border + max(cells - border, messages),
+        "us",
+        f"The border takes {shown(border)} us, the other rows {shown(cells - border)}, and the messages "
+        f"{shown(messages)}. The longer of the last two counts.",
+        {
+            cells + messages: "The messages travel while the other rows are computed.",
+            max(cells, messages): "The messages begin when the border is there.",
+            border + max(cells - border, messages / 2): "There are two messages, one after the other.",
+        },
+        within=0.01,
+        given={"ranks": ranks, "rows": rows, "columns": columns, "latency": latency, "cell": cell},
+    )
+
+
 @question("104_thousands_of_gpus")
 def checkpoints_of_many(draw: random.Random) -> Number:
     """How often a training on many GPUs writes a checkpoint."""
