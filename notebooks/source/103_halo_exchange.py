@@ -699,4 +699,4 @@ check("halo_exchange/width", width_answer)
 # *Nine points:* a rank also needs one cell of the rank across. `exchange` sends rows first. The columns that follow
 # have the full height with the halo, so the corners come along, from a rank that has just received them.
 #
-# This is the last chapter so far. The tests in `tests/parallel` have more programs of several ranks, right and wrong.
+# Go on with [chapter 104](104_thousands_of_gpus.ipynb): what a training waits for on many machines.

@@ -691,4 +691,4 @@ assert check("sort/rank", rank_answer)
 # *Rows of a matrix.* Sort all elements by value, with the number of each as its value. Then sort stably by row. The
 # second sort keeps the order within each row.
 #
-# Go on with [chapter 46](46_pooling_and_activations.ipynb), the first on the layers of neural networks.
+# Go on with [chapter 43](43_warpgroups.ipynb): products once more, on the tensor cores of Hopper.
