@@ -37,7 +37,7 @@ from pmpp.kernels.pooling.windows import covering, pair_of, place_of, pooled_ext
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import held, known, rounding
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import store128, widened, width_of
+from pmpp.runtime.vector import load128, store128, widened, width_of
 
 f0 = np.float32(0)
 FOUR, EIGHT = (f0,) * 4, (f0,) * 8  # sums to begin with, as many as 128 bits hold of float32 and of 16 bits
@@ -105,6 +105,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
         add(f"2x2, {dtype}", (2, 2, 6, 16), 2, dtype=dtype)
         add(f"2x2, odd height, half a vector, {dtype}", (1, 3, 7, 12), 2, dtype=dtype)
         add(f"3x3 s2 p1, {dtype}", (2, 2, 9, 24), 3, 2, 1, dtype=dtype)
+        add(f"3x3 s2 p1, whole patches, {dtype}", (1, 2, 7, 32), 3, 2, 1, dtype=dtype)
         add(f"3x3 s2 p1, odd width, {dtype}", (1, 2, 8, 15), 3, 2, 1, dtype=dtype)
         add(f"3x3 s1 p1, {dtype}", (1, 2, 5, 16), 3, 1, 1, False, False, dtype=dtype)
         add(f"3x2 s2x3 p1x0, ceil, {dtype}", (2, 1, 10, 9), (3, 2), (2, 3), (1, 0), True, False, dtype=dtype)
@@ -624,7 +625,12 @@ def six_windows(dy, positions, at, below, lower, third):
     u, v = window_at(dy, positions, at, True), window_at(dy, positions, at + 1, True)
     w = window_at(dy, positions, at + 2, third)
     x, y = window_at(dy, positions, below, lower), window_at(dy, positions, below + 1, lower)
-    z = window_at(dy, positions, below + 2, lower and third)
+    return rows_of_four(u, v, w, x, y, window_at(dy, positions, below + 2, lower and third))
+
+
+@cuda.jit(device=True)
+def rows_of_four(u, v, w, x, y, z):
+    """The upper and the lower four elements, from the gradients and winners of three windows above and three below."""
     first, second = to(u, 7) + to(x, 1), to(u, 8) + to(v, 6) + to(x, 2) + to(y, 0)
     fourth = to(v, 8) + to(w, 6) + to(y, 2) + to(z, 0)
     upper = to(u, 4), to(u, 5) + to(v, 3), to(v, 4), to(v, 5) + to(w, 3)
@@ -646,6 +652,53 @@ def threes_back_kernel(dy, positions, out, count, vectors, pairs, rows, columns)
         store128(out, e, upper)
         if 2 * pair + 1 < rows.extent:
             store128(out, e + columns.extent, under)
+
+
+@cuda.jit(device=True)
+def eight_windows(dy, winners, at, exists, last):
+    """Eight windows from ``at`` on, a multiple of eight, by three loads; and the next one, if there is a ``last``.
+
+    ``winners``: the positions, as numbers of 32 bits: four in each.
+    """
+    if not exists:
+        none = (np.float32(0), NOBODY)
+        return none, none, none, none, none, none, none, none, none
+    g = widened(load128(dy, at))
+    p, q = np.int64(winners[np.uint64(at // 4)]), np.int64(winners[np.uint64(at // 4 + 1)])
+    ninth = np.float32(0), NOBODY
+    if last:
+        ninth = widened(dy[np.uint64(at + 8)]), np.int64(winners[np.uint64(at // 4 + 2)]) & 255
+    return (
+        (g[0], p & 255),
+        (g[1], p >> 8 & 255),
+        (g[2], p >> 16 & 255),
+        (g[3], p >> 24 & 255),
+        (g[4], q & 255),
+        (g[5], q >> 8 & 255),
+        (g[6], q >> 16 & 255),
+        (g[7], q >> 24 & 255),
+        ninth,
+    )
+
+
+@cuda.jit
+def sixteen_threes_back_kernel(dy, winners, out, count, vectors, pairs, rows, columns):
+    """Of 16 bits, in rows of a multiple of 16: a patch of 2 x 16 elements lies in nine windows above and nine below."""
+    if cuda.grid(1) < count:
+        plane, pair, vector, e = patch_of(count, vectors, pairs, rows, columns, 16)
+        at = (plane * rows.places + pair) * columns.places + 8 * vector
+        last = 8 * vector + 8 < columns.places
+        a = eight_windows(dy, winners, at, True, last)
+        b = eight_windows(dy, winners, at + columns.places, pair + 1 < rows.places, last)
+        p, q = rows_of_four(a[0], a[1], a[2], b[0], b[1], b[2])
+        r, s = rows_of_four(a[2], a[3], a[4], b[2], b[3], b[4])
+        store128(out, e, p + r)
+        t, u = rows_of_four(a[4], a[5], a[6], b[4], b[5], b[6])
+        v, w = rows_of_four(a[6], a[7], a[8], b[6], b[7], b[8])
+        store128(out, e + 8, t + v)
+        if 2 * pair + 1 < rows.extent:
+            store128(out, e + columns.extent, q + s)
+            store128(out, e + columns.extent + 8, u + w)
 
 
 @cuda.jit
@@ -678,6 +731,12 @@ def launch_patches(p) -> bool:
         kernel[launch](p.dy, p.positions, p.out, p.op, *sizes)
         return True
     if kind == {(3, 2, 1)} and p.op == MAX:
+        whole = width == 8 and columns.extent % 16 == 0 and 2 * columns.places == columns.extent
+        if whole and device.address(p.dy) % 16 == 0 and device.address(p.positions) % 4 == 0:
+            count, vectors = count // 2, vectors // 2
+            launch = sixteen_threes_back_kernel[blocks(count, BLOCK), BLOCK, p.stream]
+            launch(p.dy, p.positions.view(np.uint32), p.out, np.uint32(count), np.uint32(vectors), *sizes[2:])
+            return True
         kernel = threes_back_kernel if width == 4 else wide_threes_back_kernel
         kernel[launch](p.dy, p.positions, p.out, *sizes)
         return True
@@ -689,6 +748,7 @@ def launch_patches(p) -> bool:
     threes_back_kernel,
     wide_pairs_back_kernel,
     wide_threes_back_kernel,
+    sixteen_threes_back_kernel,
     max_quads_kernel,
     average_quads_kernel,
     max_octets_kernel,
@@ -703,8 +763,8 @@ def patches(p):
 
     A thread loads these windows, all at once, compares their winners with positions that are written in the kernel, and
     stores twice 128 bits. There are kernels for windows of 2 x 2 side by side, and for maxima of 3 x 3 with stride 2
-    and padding 1, in rows of a multiple of four. Of 16 bits a patch has eight columns. All other windows go to
-    `four_wide`.
+    and padding 1, in rows of a multiple of four. Of 16 bits a patch has eight columns; sixteen where overlapping
+    windows fit, so that a thread loads eight gradients at once. All other windows go to `four_wide`.
     """
     p = with_positions(p)
     if not launch_patches(p):
