@@ -12,10 +12,12 @@ import typing
 import numpy as np
 
 from pmpp.kernels.normalisation import batchnorm, batchnorm_backward, gradients
-from pmpp.kernels.normalisation.batchnorm_workloads import DESIGN, EPS, ON_CPU, SWEEP
+from pmpp.kernels.normalisation.batchnorm_workloads import DESIGN, EPS, F32, ON_CPU, SWEEP
+from pmpp.kernels.normalisation.moments import once_more
 from pmpp.lab.measure.arrays import normal, worst, worst_of
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 
 # Odd planes, late layers of a ResNet, planes of nine and of one, few channels, few values.
 OTHER = [
@@ -26,9 +28,18 @@ OTHER = [
 
 
 def verify(
-    result: typing.Any, dy: typing.Any, x: typing.Any, weight: typing.Any, mean: typing.Any, invstd: typing.Any
+    result: typing.Any,
+    dy: typing.Any,
+    x: typing.Any,
+    weight: typing.Any,
+    mean: typing.Any,
+    invstd: typing.Any,
+    dtype: np.dtype = F32,
 ) -> tuple[float, float]:
-    """Every element against float64, some channels at a time; the tolerance is that of the room."""
+    """Every element against float64, some channels at a time; the tolerance is that of the room.
+
+    ``dtype``: as in `batchnorm_workloads`.
+    """
     if result.shape != x.shape:
         return float("inf"), 0.0
     step, found = max(1, 2**24 * x.shape[1] // x.size), []
@@ -38,7 +49,8 @@ def verify(
         )
         factors = weight[c : c + step, None]
         expected = gradients.of_rows(given, rows, factors, EPS)[0]
-        found.append(worst(abs(got - expected), gradients.tolerances(given, rows, factors, EPS)[0]))
+        allowed = gradients.tolerances(given, rows, factors, EPS)[0]
+        found.append(worst(abs(got - expected), allowed + once_more(abs(expected) + allowed, dtype)))
     return worst_of(found)
 
 
@@ -50,11 +62,11 @@ def on_cpu(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, mean: np.ndarray, 
     return (dy - dy.mean(axis=axes, keepdims=True) - normalised * slope) * (weight * invstd).reshape(shape)
 
 
-def _make(shape: tuple[int, ...]) -> typing.Callable[[int], tuple]:
+def _make(shape: tuple[int, ...], dtype: np.dtype) -> typing.Callable[[int], tuple]:
     def make(seed: int) -> tuple:
-        x, weight = normal(shape, seed), normal(shape[1], seed + 1000)
+        x, weight = normal(shape, seed, dtype), normal(shape[1], seed + 1000)
         _, mean, invstd = batchnorm.vectorised(x, weight, weight, eps=EPS, return_moments=True)
-        return normal(shape, seed + 2000), x, weight, mean, invstd
+        return normal(shape, seed + 2000, dtype), x, weight, mean, invstd
 
     return make
 
@@ -77,23 +89,24 @@ def _given(rung: typing.Any) -> typing.Callable:
     return call
 
 
-def _workload(shape: tuple[int, ...], rungs: tuple, family: str) -> Workload:
+def _workload(shape: tuple[int, ...], rungs: tuple, family: str, dtype: np.dtype = F32) -> Workload:
     n, c, inner = *shape[:2], math.prod(shape[2:])
     # PyTorch leaves matrices to its own kernels.
     libraries = {"torch.native_batch_norm_backward": _native}
     if len(shape) > 2:
         libraries["torch.cudnn_batch_norm_backward"] = _cudnn
-    more = {"host": {"numpy": on_cpu}, "end_to_end": True} if shape[0] <= ON_CPU and inner > 1 else {}
+    few = shape[0] <= ON_CPU and inner > 1
+    more = {"host": {"numpy": on_cpu}, "end_to_end": True} if few else {}
     return Workload(
         family=family,
         name="x".join(map(str, shape)),
         sizes={"n": n * c * inner, "images": n, "channels": c, "inner": inner},
-        cost=batchnorm_backward.cost(n, c, inner),
-        make=_make(shape),
-        output=lambda: device.empty(shape, np.float32),
+        cost=batchnorm_backward.cost(n, c, inner, dtype.itemsize),
+        make=_make(shape, dtype),
+        output=lambda: device.empty(shape, dtype),
         rungs=tuple(map(_given, rungs)),
         libraries=libraries,
-        verify=verify,
+        verify=lambda *arrays: verify(*arrays, dtype=dtype),
         design=shape == DESIGN,
         quick=shape in (DESIGN, OTHER[0]),
         **more,
@@ -102,5 +115,9 @@ def _workload(shape: tuple[int, ...], rungs: tuple, family: str) -> Workload:
 
 WORKLOADS = [
     *(_workload(shape, batchnorm_backward.LADDER, "gradients") for shape in (*SWEEP, DESIGN)),
+    *(
+        _workload(DESIGN, batchnorm_backward.LADDER[-1:], f"gradients, {dtype}", dtype)
+        for dtype in known(batchnorm.DTYPES[1:])
+    ),
     *(_workload(shape, batchnorm_backward.LADDER[-1:], "other shapes") for shape in OTHER),
 ]

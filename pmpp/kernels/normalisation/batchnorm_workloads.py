@@ -1,4 +1,4 @@
-"""What is measured of ``batchnorm``: training and inference, with and without ReLU, and awkward shapes."""
+"""What is measured of ``batchnorm``: training and inference, with and without ReLU, awkward shapes, and 16 bits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from pmpp.kernels.normalisation import batchnorm, moments
 from pmpp.lab.measure.arrays import normal, with_options, worst, worst_of
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.vector import load128, store128
 
+F32 = np.dtype(np.float32)
 DESIGN = (256, 64, 112, 112)
 SWEEP = [(images, 64, 112, 112) for images in (1, 4, 16, 64)]
 ON_CPU = 4  # images, at most: NumPy gets these, too
@@ -28,8 +30,11 @@ OTHER = [
 MOMENTUM, EPS = 0.1, 1e-5
 
 
-def verifier(training: bool, relu: bool = False) -> Callable[..., tuple[float, float]]:
-    """Every element against float64, some channels at a time; the tolerance is that of `moments`."""
+def verifier(training: bool, relu: bool = False, dtype: np.dtype = F32) -> Callable[..., tuple[float, float]]:
+    """Every element against float64, some channels at a time; the tolerance is that of `moments`.
+
+    ``dtype``: that of the result, which may come as a float32 with the same numbers.
+    """
 
     def verify(
         result: typing.Any, x: typing.Any, weight: typing.Any, bias: typing.Any, mean: typing.Any, var: typing.Any
@@ -38,12 +43,13 @@ def verifier(training: bool, relu: bool = False) -> Callable[..., tuple[float, f
             return float("inf"), 0.0
         step = max(1, 2**25 * x.shape[1] // x.size)
         arrays = result, x, weight, bias, mean, var
-        return worst_of(_channels(slice(c, c + step), *arrays, training, relu) for c in range(0, x.shape[1], step))
+        more = training, relu, dtype
+        return worst_of(_channels(slice(c, c + step), *arrays, *more) for c in range(0, x.shape[1], step))
 
     return verify
 
 
-def _channels(part, result, x, weight, bias, mean, var, training, relu) -> tuple[float, float]:
+def _channels(part, result, x, weight, bias, mean, var, training, relu, dtype) -> tuple[float, float]:
     rows = x[:, part].swapaxes(0, 1)
     rows = rows.reshape(len(rows), -1).astype(np.float64)
     got = result[:, part].swapaxes(0, 1).reshape(rows.shape)
@@ -56,6 +62,7 @@ def _channels(part, result, x, weight, bias, mean, var, training, relu) -> tuple
         # of this size. 8 leaves room for terms of second order.
         allowed = 8 * 2.0**-24 * (abs(weight) * (abs(rows) + abs(mean)) / (var + EPS) ** 0.5 + abs(bias))
     expected = (rows - mean) / (var + EPS) ** 0.5 * weight + bias
+    allowed = allowed + moments.once_more(abs(expected) + allowed, dtype)
     return worst(abs(got - expected.clip(0) if relu else got - expected), allowed)
 
 
@@ -69,12 +76,12 @@ def on_cpu(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, *_: np.ndarray) 
     return result
 
 
-def _make(shape: tuple[int, ...]) -> Callable[[int], tuple]:
+def _make(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[int], tuple]:
     def make(seed: int) -> tuple:
         c = shape[1]
         running_var = 0.5 + np.random.default_rng(seed).random(c, dtype=np.float32)
         parameters = normal(c, seed + 1000), normal(c, seed + 2000), normal(c, seed + 3000)
-        return normal(shape, seed), *parameters, device.to_device(running_var)
+        return normal(shape, seed, dtype), *parameters, device.to_device(running_var)
 
     return make
 
@@ -113,19 +120,26 @@ def _apart(training: bool) -> Callable:
 
 
 def _workload(
-    shape: tuple[int, ...], training: bool, rungs: tuple, *, family: str, relu: bool = False, **more: typing.Any
+    shape: tuple[int, ...],
+    training: bool,
+    rungs: tuple,
+    *,
+    family: str,
+    relu: bool = False,
+    dtype: np.dtype = F32,
+    **more: typing.Any,
 ) -> Workload:
     n, c, inner = *shape[:2], math.prod(shape[2:])
     return Workload(
         family=family,
         name="x".join(map(str, shape)),
         sizes={"n": n * c * inner, "images": n, "channels": c, "inner": inner},
-        cost=batchnorm.cost(n, c, inner, training),
-        make=_make(shape),
-        output=lambda: device.empty(shape, np.float32),
+        cost=batchnorm.cost(n, c, inner, training, dtype.itemsize),
+        make=_make(shape, dtype),
+        output=lambda: device.empty(shape, dtype),
         rungs=rungs,
         libraries=_torch(training, relu),
-        verify=verifier(training, relu),
+        verify=verifier(training, relu, dtype),
         design=shape == DESIGN,
         quick=shape in (DESIGN, OTHER[0]),
         **more,
@@ -149,6 +163,11 @@ def _fused(training: bool) -> tuple:
 WORKLOADS = [
     *(_in_training(shape) for shape in (*SWEEP, DESIGN)),
     *(_workload(shape, False, _ladder(False), family="inference") for shape in (*SWEEP, DESIGN)),
+    *(
+        _workload(DESIGN, training, _ladder(training)[-1:], family=f"{family}, {dtype}", dtype=dtype)
+        for dtype in known(batchnorm.DTYPES[1:])
+        for family, training in (("training", True), ("inference", False))
+    ),
     _workload(DESIGN, True, _fused(True), family="training with ReLU", relu=True),
     _workload(DESIGN, False, _fused(False), family="inference with ReLU", relu=True),
     *(_workload(shape, True, _ladder(True)[-1:], family="training, other shapes") for shape in OTHER),

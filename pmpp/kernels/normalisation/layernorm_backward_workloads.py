@@ -10,10 +10,12 @@ import typing
 import numpy as np
 
 from pmpp.kernels.normalisation import gradients, layernorm, layernorm_backward
-from pmpp.kernels.normalisation.layernorm_workloads import BATCHES, DESIGN
+from pmpp.kernels.normalisation.layernorm_workloads import BATCHES, DESIGN, F32, in_dtype_of
+from pmpp.kernels.normalisation.moments import once_more
 from pmpp.lab.measure.arrays import chunks, normal, worst, worst_of
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 
 EPS = 1e-5
 SWEEP = [(2**26 // columns, columns) for columns in (16, 64, 256, 1024, 4096, 16384)]
@@ -25,15 +27,22 @@ OTHER = [
 
 
 def verify(
-    result: typing.Any, dy: typing.Any, x: typing.Any, weight: typing.Any, mean: typing.Any, invstd: typing.Any
+    result: typing.Any,
+    dy: typing.Any,
+    x: typing.Any,
+    weight: typing.Any,
+    mean: typing.Any,
+    invstd: typing.Any,
+    dtype: np.dtype = F32,
 ) -> tuple[float, float]:
-    """Every element against float64; the tolerance is that of the room."""
+    """Every element against float64; the tolerance is that of the room. ``dtype``: as in `layernorm_workloads`."""
     if result.shape != x.shape:
         return float("inf"), 0.0
     found = []
     for part in chunks(x.shape[0], max(1, 2**24 // x.shape[1])):
         expected = gradients.of_rows(dy[part], x[part], weight, EPS)[0]
-        found.append(worst(abs(result[part] - expected), gradients.tolerances(dy[part], x[part], weight, EPS)[0]))
+        allowed = gradients.tolerances(dy[part], x[part], weight, EPS)[0]
+        found.append(worst(abs(result[part] - expected), allowed + once_more(abs(expected) + allowed, dtype)))
     return worst_of(found)
 
 
@@ -44,17 +53,17 @@ def on_cpu(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, mean: np.ndarray, 
     return (given - given.mean(axis=1, keepdims=True) - normalised * slope) * invstd[:, None]
 
 
-def _make(shape: tuple[int, int]) -> typing.Callable[[int], tuple]:
+def _make(shape: tuple[int, int], dtype: np.dtype) -> typing.Callable[[int], tuple]:
     def make(seed: int) -> tuple:
-        x, weight = normal(shape, seed), normal(shape[1], seed + 1000)
+        x, weight = normal(shape, seed, dtype), normal(shape[1], seed + 1000)
         _, mean, invstd = layernorm.vectorised(x, weight, weight, EPS, return_moments=True)
-        return normal(shape, seed + 2000), x, weight, mean, invstd
+        return normal(shape, seed + 2000, dtype), x, weight, mean, invstd
 
     return make
 
 
 def _torch(torch, dy, x, weight, mean, invstd, out):
-    column = x.shape[0], 1
+    column, weight = (x.shape[0], 1), in_dtype_of(weight, x.dtype)
     return torch.ops.aten.native_layer_norm_backward(
         dy, x, [x.shape[1]], mean.view(column), invstd.view(column), weight, torch.zeros_like(weight), [True] * 3
     )[0]
@@ -68,19 +77,19 @@ def _given(rung: typing.Any) -> typing.Callable:
     return call
 
 
-def _workload(shape: tuple[int, int], rungs: tuple, family: str, **more: typing.Any) -> Workload:
+def _workload(shape: tuple[int, int], rungs: tuple, family: str, dtype: np.dtype = F32, **more: typing.Any) -> Workload:
     rows, columns = shape
     return Workload(
         family=family,
         name=f"{rows}x{columns}",
         sizes={"n": rows * columns, "rows": rows, "columns": columns},
-        cost=layernorm_backward.cost(rows, columns),
-        make=_make(shape),
-        output=lambda: device.empty(shape, np.float32),
+        cost=layernorm_backward.cost(rows, columns, dtype.itemsize),
+        make=_make(shape, dtype),
+        output=lambda: device.empty(shape, dtype),
         rungs=tuple(map(_given, rungs)),
         libraries={"torch.native_layer_norm_backward": _torch},
-        verify=verify,
-        design=shape == DESIGN and family == "gradients",
+        verify=lambda *arrays: verify(*arrays, dtype=dtype),
+        design=shape == DESIGN and family.startswith("gradients"),
         quick=shape in (DESIGN, OTHER[0]),
         **more,
     )
@@ -88,6 +97,10 @@ def _workload(shape: tuple[int, int], rungs: tuple, family: str, **more: typing.
 
 WORKLOADS = [
     *(_workload(shape, layernorm_backward.LADDER, "gradients") for shape in SWEEP),
+    *(
+        _workload(DESIGN, layernorm_backward.LADDER[-1:], f"gradients, {dtype}", dtype)
+        for dtype in known(layernorm.DTYPES[1:])
+    ),
     *(
         _workload((rows, DESIGN[1]), layernorm_backward.LADDER[-1:], "batches", host={"numpy": on_cpu}, end_to_end=True)
         for rows in BATCHES

@@ -11,7 +11,9 @@ import numpy as np
 from pmpp.kernels.reduction import over_axes
 from pmpp.lab.measure.arrays import chunks, normal, worst, xp
 from pmpp.lab.measure.bench import Workload
+from pmpp.runtime.dtypes import known, rounding
 
+F32 = np.dtype(np.float32)
 MAPS = (256, 64, 112, 112)  # feature maps of a network
 DESIGN = [  # a family, an operator, a shape, axes
     ("rows", "sum", (65536, 1024), 1),
@@ -39,14 +41,16 @@ FEW = MANY[1:]  # three threads that walk along columns of four million elements
 EXACT = ("max", "min", "any", "all", "count_nonzero", "argmax", "argmin")
 
 
-def verify(result: typing.Any, x: typing.Any, axis: typing.Any, op: str) -> tuple[float, float]:
+def verify(
+    result: typing.Any, x: typing.Any, axis: typing.Any, op: str, dtype: typing.Any = np.float32
+) -> tuple[float, float]:
     """Every result: exactly where there is nothing to round, else against float64.
 
     The bound of `over_axes.error_bound` grows with n: there are n - 1 additions, and each rounds by half an ulp at
     most. Roundings of both signs add up to the root of n of them. Of millions of sums the worst is further out, at four
     times that: so 4 n^(1/2) roundings of the sum of the sizes are allowed, and never more than n - 1. A mean is rounded
-    once more, and a step of a variance four times. It does not see one lost term of a long sum; the tests of the room
-    do, on whole numbers.
+    once more, and a step of a variance four times; a result of 16 bits, ``dtype``, once more. It does not see one lost
+    term of a long sum; the tests of the room do, on whole numbers.
     """
     axes = axis if isinstance(axis, tuple) else (axis,)
     if op in EXACT:
@@ -59,7 +63,10 @@ def verify(result: typing.Any, x: typing.Any, axis: typing.Any, op: str) -> tupl
     n = x.size // max(total.size, 1)
     roundings = min(n - 1, 4 * math.sqrt(n))
     if op == "sum":
-        return worst(abs(result - total), 2.0**-24 * roundings * size)
+        allowed = 2.0**-24 * roundings * size
+        if np.dtype(dtype).itemsize == 2:
+            allowed = allowed + rounding(abs(total) + allowed, dtype)
+        return worst(abs(result - total), allowed)
     if op == "mean":
         return worst(abs(result - total / n), 2.0**-24 * (roundings + 1) * size / n)
     return worst(abs(result - (square / n - (total / n) ** 2)), 2.0**-24 * 4 * (roundings + 1) * square / n)
@@ -95,7 +102,9 @@ def libraries(axis: typing.Any, op: str) -> dict[str, Callable]:
     }
 
 
-def _workload(family: str, op: str, shape: tuple, axis: typing.Any, rungs: tuple, **more: typing.Any) -> Workload:
+def _workload(
+    family: str, op: str, shape: tuple, axis: typing.Any, rungs: tuple, dtype: typing.Any = F32, **more: typing.Any
+) -> Workload:
     axes = axis if isinstance(axis, tuple) else (axis,)
     results = math.prod(extent for d, extent in enumerate(shape) if d not in axes)
     named = "x".join(map(str, shape))
@@ -103,11 +112,11 @@ def _workload(family: str, op: str, shape: tuple, axis: typing.Any, rungs: tuple
         family=family,
         name=f"{op} {named} over {', '.join(map(str, axes))}",
         sizes={"n": math.prod(shape) // results, "results": results},
-        cost=over_axes.cost(math.prod(shape), results),
-        make=lambda seed: (normal(shape, seed),),
+        cost=over_axes.cost(math.prod(shape), results, dtype.itemsize),
+        make=lambda seed: (normal(shape, seed, dtype),),
         rungs=tuple(along(rung, axis, op) for rung in rungs),
-        libraries=libraries(axis, op),
-        verify=lambda result, x: verify(result, x, axis, op),
+        libraries={name: call for name, call in libraries(axis, op).items() if dtype == F32 or "torch" in name},
+        verify=lambda result, x: verify(result, x, axis, op, dtype),
         **more,
     )
 
@@ -116,6 +125,10 @@ WORKLOADS = [
     *(
         _workload(family, op, shape, axis, FEW if "narrow" in family else over_axes.LADDER, design=True, quick=True)
         for family, op, shape, axis in DESIGN
+    ),
+    *(
+        _workload(f"rows, {dtype}", "sum", DESIGN[0][2], 1, over_axes.LADDER[-1:], dtype, design=True, quick=True)
+        for dtype in known(over_axes.OF_16_BITS)
     ),
     *(
         _workload("sweep", "sum", (2**26 // n, n), 1, MANY, host={"numpy.sum": lambda x: np.sum(x, axis=1)})

@@ -1,10 +1,11 @@
-"""What is measured of ``reduction``: the sum of float32."""
+"""What is measured of ``reduction``: the sum of float32, and of numbers of 16 bits."""
 
 from __future__ import annotations
 
 import math
 import typing
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from pmpp.kernels.reduction import ladder as reduction
 from pmpp.lab.measure.arrays import chunks, integers, normal, view
 from pmpp.lab.measure.bench import Workload
 from pmpp.lab.measure.timing import WrongResult
+from pmpp.runtime.dtypes import known, rounding
 
 DESIGN = 2**28
 SWEEP = [2**k for k in range(10, 29)]
@@ -27,6 +29,17 @@ def verify(result: typing.Any, x: typing.Any) -> tuple[float, float]:
     total = sum(float(x[part].sum(dtype=np.float64)) for part in chunks(x.size))
     size = sum(float(abs(x[part]).sum(dtype=np.float64)) for part in chunks(x.size))
     return abs(float(result.reshape(-1)[0]) - total), float(np.finfo(np.float32).eps) * math.log2(max(x.size, 2)) * size
+
+
+def verifier(dtype: np.dtype) -> Callable[..., tuple[float, float]]:
+    """`verify`, for a sum that is rounded to 16 bits once more."""
+
+    def verify_rounded(result: typing.Any, x: typing.Any) -> tuple[float, float]:
+        error, allowed = verify(result, x)
+        total = sum(float(x[part].sum(dtype=np.float64)) for part in chunks(x.size))
+        return error, allowed + float(rounding(np.float64(abs(total) + allowed), dtype))
+
+    return verify_rounded
 
 
 def probe_of(n: int) -> Callable[[Callable], None]:
@@ -61,4 +74,23 @@ def _sum(n: int) -> Workload:
     )
 
 
-WORKLOADS = [_sum(n) for n in (*SWEEP, 2**30)]
+def _in_16_bits(n: int, dtype: np.dtype) -> Workload:
+    return replace(
+        _sum(n),
+        family=f"sum, {dtype}",
+        cost=reduction.cost(n, dtype.itemsize),
+        make=lambda seed: (normal(n, seed, dtype),),
+        rungs=reduction.LADDER[-2:],
+        libraries={"torch.sum": lambda torch, x: torch.sum(x)},
+        verify=verifier(dtype),
+        probe=None,
+        host={},
+        end_to_end=False,
+        quick=n == DESIGN,
+    )
+
+
+WORKLOADS = [
+    *(_sum(n) for n in (*SWEEP, 2**30)),
+    *(_in_16_bits(n, dtype) for dtype in known(reduction.SHORT) for n in (2**14, 2**20, DESIGN)),
+]

@@ -1,10 +1,11 @@
-"""What is measured of ``scan``: running sums of float32 at every size, and of integers."""
+"""What is measured of ``scan``: running sums of float32 at every size, of integers, and of numbers of 16 bits."""
 
 from __future__ import annotations
 
 import math
 import typing
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from pmpp.kernels.scan import ladder as scan
 from pmpp.lab.measure.arrays import chunks, integers, normal, view, worst, worst_of, xp
 from pmpp.lab.measure.bench import Workload
 from pmpp.lab.measure.timing import WrongResult
+from pmpp.runtime.dtypes import known, rounding
 from pmpp.runtime.rung import Rung
 
 DESIGN = 2**28
@@ -23,8 +25,10 @@ FAST = scan.LADDER[-3:]  # the slow rungs are timed at the design size only
 ON_CPU = (2**14, 2**20, DESIGN)
 
 
-def verify(result: typing.Any, x: typing.Any) -> tuple[float, float]:
+def verify(result: typing.Any, x: typing.Any, dtype: typing.Any = np.float32) -> tuple[float, float]:
     """Against sums in float64, piece by piece. Each element is off by at most a share of the sum of |x| up to it.
+
+    ``dtype``: that of the result, which may come as a float32 with the same numbers.
 
     An element goes through so many ``additions`` at most, and each rounds by eps / 2. tests/kernels/scan/test_scan.py
     has the derivation. ``probe`` is the sharp check.
@@ -37,7 +41,10 @@ def verify(result: typing.Any, x: typing.Any) -> tuple[float, float]:
     for part in chunks(x.size):
         exact = before + xp().cumsum(x[part], dtype=np.float64)
         bound = size + xp().cumsum(abs(x[part]), dtype=np.float64)
-        pieces.append(worst(abs(result[part] - exact), additions * float(np.finfo(np.float32).eps) / 2 * bound))
+        allowed = additions * float(np.finfo(np.float32).eps) / 2 * bound
+        if np.dtype(dtype).itemsize == 2:
+            allowed = allowed + rounding(abs(exact) + allowed, dtype)
+        pieces.append(worst(abs(result[part] - exact), allowed))
         before, size = float(exact[-1]), float(bound[-1])
     return worst_of(pieces)
 
@@ -104,7 +111,26 @@ def _integers(dtype: str, n: int = 2**26) -> Workload:
     )
 
 
+def _in_16_bits(dtype: np.dtype) -> Workload:
+    """PyTorch, too, is told to add up in float32, and then writes float32. Its sums in 16 bits are rounded each."""
+    return replace(
+        _scan(DESIGN, FAST),
+        family=f"cumsum, {dtype}",
+        cost=scan.cost(DESIGN, dtype.itemsize),
+        make=lambda seed: (normal(DESIGN, seed, dtype),),
+        libraries={
+            "torch.cumsum": lambda torch, x: torch.cumsum(x, 0),
+            "torch.cumsum to float32": lambda torch, x: torch.cumsum(x, 0, dtype=torch.float32),
+        },
+        verify=lambda result, x: verify(result, x, dtype),
+        probe=None,
+        host={},
+        end_to_end=False,
+    )
+
+
 WORKLOADS = [
+    *(_in_16_bits(dtype) for dtype in known(scan.SHORT)),
     _scan(DESIGN, scan.LADDER),
     *(_scan(n) for n in (*SWEEP, *ODD, LARGE)),
     _integers("int32"),
