@@ -504,6 +504,8 @@ for family in ("networks", "one image", "groups"):
 # - Neighbouring windows share elements. Outputs below one another share rows, outputs side by side share columns, and
 #   filters of a group share all of it. Each sharing is a loop inside a thread, and costs registers.
 # - Small planes are rows in one long array. Copy that by vectors, and look for rows afterwards.
+# - You need not choose: `convolution_layer.convolution` takes these strips where groups are of at most eight channels
+#   and eight filters. [Chapter 72](72_choosing_a_convolution.ipynb) is about how it chooses.
 #
 # To read on: A. Howard and others, *MobileNets* (2017); S. Xie and others, *Aggregated residual transformations for
 # deep neural networks* (2017), on groups.

@@ -154,7 +154,7 @@ def long_and_real_lines():
     for n in (7, 25, 50):  # by complex numbers in memory, and in a block an odd and an even number
         any_length_real.rfft(np.ones(n, np.float32))
         any_length_real.irfft(np.ones(n // 2 + 1, np.complex64), n)
-    for n in (32, 128, 2**15):  # a thread's, a block's, and a matrix
+    for n in (32, 128, 2**14, 2**15):  # a thread's, a block's in two ways, and a matrix
         one_trip_real.rfft(np.ones(n, np.float32))
         one_trip_real.irfft(np.ones(n // 2 + 1, np.complex64))
     with mock.patch.object(one_trip_real, "IN_BLOCK", 16):  # as if a line were longer than a matrix

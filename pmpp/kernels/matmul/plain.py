@@ -68,7 +68,11 @@ def _product(a, b, bias, residual, activation, alpha, beta, accumulate, out, str
     if finished or len(a.shape) != 2 or len(b.shape) != 2 or not (_in_order(a) and _in_order(b)):
         options = {"accumulate": accumulate, "out": out, "stream": stream}
         return fused.packed(a, b, bias, residual, activation, alpha, beta, **options)
-    p = chapter.arguments(a, b, out=out, stream=stream)
+    if a.shape[1] != b.shape[0]:
+        chapter.arguments(a, b)  # raises, in the words of all rooms
+    shape = a.shape[0], b.shape[1]
+    out = device.as_output("out", out, shape=shape, dtype="float32", apart={"a": a, "b": b}, stream=stream)
+    p = Problem(out, stream=stream, a=a, b=b)
     p.a_c, p.b_c = (x.strides[1] == x.dtype.itemsize for x in (p.a, p.b))  # which is what `fitted` asks besides
     if 1 in p.result.shape and p.a.size and p.b.size:
         return _with_a_vector(p)
