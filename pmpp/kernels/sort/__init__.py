@@ -57,7 +57,7 @@ def sort_pairs(keys, values, descending=False, *, stream=0):
     """
     p = pairs.arguments(keys, values, stream=stream)
     p.turn = turn_of(p.x.dtype, as_flag("descending", descending))
-    return pairs.one_sweep.run(p)
+    return pairs.Pairs(p.keys_out, pairs.one_sweep.run(p))
 
 
 def argsort(x, descending=False, *, stream=0):
@@ -78,4 +78,4 @@ def argsort(x, descending=False, *, stream=0):
     """
     p = pairs.numbered(x, stream=stream)
     p.turn = turn_of(p.x.dtype, as_flag("descending", descending))
-    return pairs.one_sweep.run(p).values
+    return pairs.one_sweep.run(p)
