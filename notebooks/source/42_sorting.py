@@ -72,9 +72,9 @@ predict(guess, round(design.bytes / h200.bandwidth * 1e3, 2), unit="ms")
 #
 # ## The reference
 #
-# One key after another is put behind all those that do not come after it. Two keys that are equal keep their order:
-# then a sort is *stable*. Of whole numbers nobody sees that. But -0 and 0 are equal, too, and a key may have a value
-# that belongs to it. A NaN comes last, as NumPy sorts.
+# One key after another is put behind all those that do not come after it. Keys that are equal keep their order: it is a
+# *stable sort*. Of whole numbers nobody sees that. But -0 and 0 are equal, too, and a key may have a value that belongs
+# to it. A NaN comes last, as NumPy sorts.
 
 # %%
 show(sort.reference)

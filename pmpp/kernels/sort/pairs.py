@@ -140,6 +140,11 @@ def numbered(x, *, stream=0) -> Problem:
     return problem(x, result, result, stream, numbered=True)  # what stands for the values is any array of their form
 
 
+def return_both(p):
+    """The ``finish`` of a problem whose sorted keys are wanted, too."""
+    p.result = Pairs(p.keys_out, p.result)
+
+
 def by_passes(p, passes, one_pass):
     """`ladder.by_passes` with two arrays: ``one_pass(number, source, target)``, each of keys and values."""
     source, result = Pairs(as_digits(p.x), p.values), Pairs(as_digits(p.keys_out), p.result)
