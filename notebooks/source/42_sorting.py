@@ -192,12 +192,12 @@ def counted(rung, x, *names):
 
 
 noise = np.random.default_rng(0)
-random_keys = noise.integers(-(2**31), 2**31, 2 * tile.TILE, dtype=np.int32)
+random_keys = noise.integers(-(2**31), 2**31, tile.TILE, dtype=np.int32)
 STORED = "global_store_bytes"
 
 # %% [markdown]
-# **Predict, then run.** For two tiles, 16,128 keys, the network has 105 steps. How often does `bitonic_shared` write
-# each key to device memory? A section has $2^{11}$ keys, and the keys would fit into $2^{14}$ places.
+# **Predict, then run.** For 8,064 keys, which $2^{13}$ places have room for, the network has 91 steps. How often does
+# `bitonic_shared` write each key to device memory? A section has $2^{11}$ keys.
 
 # %%
 guess = None  # times
@@ -206,12 +206,12 @@ guess = None  # times
 predict(guess, round(in_shared / 4 / random_keys.size), unit="times")
 
 # %%
-print(f"bitonic: {sum(range(1, 15))} times, bitonic_shared: {in_shared / 4 / random_keys.size:.0f}")
+print(f"bitonic: {sum(range(1, 14))} times, bitonic_shared: {in_shared / 4 / random_keys.size:.0f}")
 recorded("bitonic", "bitonic_shared")
 
 # %% [markdown]
-# One launch sorts the sections. To double them three times takes 1, 2 and 3 steps in memory, and each time one more
-# launch for what is left. The number still grows with the square of the logarithm.
+# One launch sorts the sections. To double them twice takes 1 and 2 steps in memory, and each time one more launch for
+# what is left. The number still grows with the square of the logarithm.
 #
 # ## Rung 3: `merge_sort`
 #
@@ -600,8 +600,8 @@ def bounds(kind):
 knobs.turn(bounds, kind=(kind, tuple(KEYS)))
 
 # %% [markdown]
-# 16,128 keys are only four trips through memory for merge sort, and $2^{28}$ keys are eighteen: then its bars are more
-# than four times as long. Shared memory is its bound, because each thread merges eight neighbours, and the lanes of a
+# 8,064 keys are only three trips through memory for merge sort, and $2^{28}$ keys are eighteen: then its bars are six
+# times as long. Shared memory is its bound, because each thread merges eight neighbours, and the lanes of a
 # warp meet in a few banks. The bars of the radix sorts stay as they are, whatever the number of keys. Memory and shared
 # memory take about the same time in them, and the instructions around the ballots come on top: none of the three can be
 # left out of the account. (Atomics in shared memory are not in the bars.)
