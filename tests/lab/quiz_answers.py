@@ -71,6 +71,11 @@ def co_rank_of_a_merge(a, b, k):
     return int((order[:k] < len(a)).sum())
 
 
+def bytes_of_a_radix_sort(bits, width):
+    trips = 1 + 2 * len(range(0, bits, width))  # to count; then one to read and one to write for each digit
+    return trips * np.dtype(f"uint{bits}").itemsize
+
+
 def turns_in_copies(same, copies):
     values = [0 if lane < same else lane for lane in range(32)]
     places = [(value, lane % copies) for lane, value in enumerate(values)]

@@ -57,7 +57,8 @@ def sort_pairs(keys, values, descending=False, *, stream=0):
     """
     p = pairs.arguments(keys, values, stream=stream)
     p.turn = turn_of(p.x.dtype, as_flag("descending", descending))
-    return pairs.one_sweep.run(p)
+    p.finish = pairs.return_both
+    return pairs.one_sweep.run(p) if p.x.size else pairs.Pairs(p.keys_out, p.result)
 
 
 def argsort(x, descending=False, *, stream=0):
@@ -78,4 +79,4 @@ def argsort(x, descending=False, *, stream=0):
     """
     p = pairs.numbered(x, stream=stream)
     p.turn = turn_of(p.x.dtype, as_flag("descending", descending))
-    return pairs.one_sweep.run(p).values
+    return pairs.one_sweep.run(p)

@@ -1,4 +1,4 @@
-"""Pairs: keys in ascending order, and a value beside each of them.
+"""Pairs: values in the order of their keys.
 
 Chapter: notebooks/42_sorting.ipynb.  PMPP 4e ch. 13; 5e ch. 14.
 
@@ -42,14 +42,17 @@ BLOCK = 256  # threads a block
 
 
 class Pairs(typing.NamedTuple):
-    """Sorted ``keys``, and the ``values`` that belong to them: two device arrays."""
+    """``keys``, and the ``values`` that belong to them: two device arrays."""
 
     keys: typing.Any
     values: typing.Any
 
 
-def reference(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Put one pair after another behind all pairs whose keys do not come after its own. NaN comes last."""
+def reference(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The values, after one pair after another was put behind all those whose keys do not come after its own.
+
+    NaN comes last.
+    """
     taken: list = []
     for key, value in zip(keys, values, strict=True):
         low, high = 0, len(taken)
@@ -61,7 +64,7 @@ def reference(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndar
             else:
                 low = middle + 1
         taken.insert(low, (key, value))
-    return np.array([key for key, _ in taken], keys.dtype), np.array([value for _, value in taken], values.dtype)
+    return np.array([value for _, value in taken], values.dtype)
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -96,31 +99,35 @@ def tolerance(keys: np.ndarray, values: np.ndarray) -> float:
 
 
 def arguments(keys, values, *, stream=0) -> Problem:
-    """Sort keys in ascending order, and move a value with each.
+    """Values in the ascending order of their keys.
 
     Args:
         keys: a contiguous vector (n,), 0 <= n < 2^32, of int32, uint32 or float32.
         values: another one of one of these dtypes, one for each key.
         stream: the stream to work on.
 
-    Returns ``keys, values``, two new device arrays (n,), without waiting for the work to be done. Equal keys keep their
-    order. As NumPy sorts, -0 and 0 are equal, and so are all NaNs, which come last.
+    Returns a new device array (n,) of the values' dtype, without waiting for the work to be done. Equal keys keep their
+    order. As NumPy sorts, -0 and 0 are equal, and so are all NaNs, which come last. `sort.sort_pairs` also returns the
+    keys, which are sorted beside the values.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
-    Source: ``order = np.argsort(keys, kind="stable")``; ``keys[order], values[order]``.
+    Source: ``values[np.argsort(keys, kind="stable")]``.
 
     >>> from pmpp.kernels.sort import pairs
-    >>> keys, values = pairs.one_sweep(np.int32([5, -1, 4]), np.float32([0.5, 0.1, 0.4]))
-    >>> keys.copy_to_host(), values.copy_to_host()
-    (array([-1,  4,  5], dtype=int32), array([0.1, 0.4, 0.5], dtype=float32))
+    >>> pairs.one_sweep(np.int32([5, -1, 4]), np.float32([0.5, 0.1, 0.4])).copy_to_host()
+    array([0.1, 0.4, 0.5], dtype=float32)
     """
     stream = device.as_stream(stream)
     keys = device.as_input("keys", keys, dtypes=DTYPES, ndim=1, stream=stream)
     if keys.size >= 2**32:
         raise ValueError(f"keys must be fewer than 2^32, were {keys.size}")
     values = device.as_input("values", values, dtypes=DTYPES, ndim=1, shape=keys.shape, stream=stream)
-    result = Pairs(*(device.empty(x.size, x.dtype, stream=stream) for x in (keys, values)))
-    turn = turn_of(keys.dtype)
-    return Problem(result, stream=stream, x=keys, values=values, turn=turn, numbered=False)
+    return problem(keys, values, device.empty(values.size, values.dtype, stream=stream), stream, numbered=False)
+
+
+def problem(keys, values, result, stream, numbered) -> Problem:
+    """The problem of arrays that were checked. ``numbered``: the values are the numbers of the keys, and not read."""
+    keys_out, turn = device.empty(keys.size, keys.dtype, stream=stream), turn_of(keys.dtype)
+    return Problem(result, stream=stream, x=keys, values=values, keys_out=keys_out, turn=turn, numbered=numbered)
 
 
 def numbered(x, *, stream=0) -> Problem:
@@ -129,14 +136,18 @@ def numbered(x, *, stream=0) -> Problem:
     x = device.as_input("x", x, dtypes=DTYPES, ndim=1, stream=stream)
     if x.size >= 2**31:
         raise ValueError(f"x must have fewer than 2^31 keys, as their numbers are int32, had {x.size}")
-    result = Pairs(device.empty(x.size, x.dtype, stream=stream), device.empty(x.size, np.int32, stream=stream))
-    # The first pass reads no values. What stands for them is any array of their dtype and length.
-    return Problem(result, stream=stream, x=x, values=result.values, turn=turn_of(x.dtype), numbered=True)
+    result = device.empty(x.size, np.int32, stream=stream)
+    return problem(x, result, result, stream, numbered=True)  # what stands for the values is any array of their form
+
+
+def return_both(p):
+    """The ``finish`` of a problem whose sorted keys are wanted, too."""
+    p.result = Pairs(p.keys_out, p.result)
 
 
 def by_passes(p, passes, one_pass):
     """`ladder.by_passes` with two arrays: ``one_pass(number, source, target)``, each of keys and values."""
-    source, result = Pairs(as_digits(p.x), p.values), Pairs(as_digits(p.result.keys), p.result.values)
+    source, result = Pairs(as_digits(p.x), p.values), Pairs(as_digits(p.keys_out), p.result)
     spare = Pairs(*(device.empty(x.size, x.dtype, stream=p.stream) for x in source))
     for number in range(passes):
         target = result if (passes - number) % 2 else spare

@@ -285,6 +285,26 @@ def co_rank_of_a_merge(draw: random.Random) -> Number:
     )
 
 
+@question("42_sorting")
+def bytes_of_a_radix_sort(draw: random.Random) -> Number:
+    """What a radix sort moves."""
+    bits, width = draw.choice((32, 64)), draw.choice((4, 8, 16))
+    passes, size = bits // width, bits // 8
+    return Number(
+        f"Keys of {bits} bits are sorted by digits of {width} bits. First all digits are counted in one trip over the "
+        "keys. Then each pass reads every key once and writes it once. How many bytes is that for a key, in all?",
+        size + passes * 2 * size,
+        "bytes",
+        f"{bits} / {width} = {passes} passes of {2 * size} bytes, and {size} bytes to count.",
+        {
+            passes * 2 * size: "The keys are also read to be counted.",
+            size + passes * size: "A pass reads a key, and also writes it.",
+            passes * 3 * size: "The keys are counted once, not in each pass.",
+        },
+        given={"bits": bits, "width": width},
+    )
+
+
 @question("58_fft")
 def fft_against_definition(draw: random.Random) -> Number:
     """What the FFT saves."""
