@@ -188,8 +188,8 @@ plots.drawn(plots.cpu_gpu, "quantisation", family="one scale")
 # %% [markdown]
 # ## Which scale?
 #
-# The kernel is done, and the question is what to give it. Here are real numbers: 500 images of digits, 64 pixels
-# each, from 0 to 16. Each pixel is a channel. Pixels at the edge are nearly always 0, those in the middle are not.
+# The kernel is done, and the question is what to give it. Here are real numbers: 500 images of digits, 64 pixels each,
+# from 0 to 16. Each pixel is a channel. Pixels at the edge are nearly always 0, those in the middle are not.
 
 # %%
 images, labels = data.digits()
@@ -611,7 +611,8 @@ print("the nearest of 96, float32 and 4 bits:", np.argmax(asked[0] @ known[:96].
 # %%
 guess = None  # products
 
-predict(guess, (2**31 - 1) // (128 * 128), unit="products", within=0.001)
+largest = int(np.iinfo(np.int8).min) ** 2  # of all products
+predict(guess, np.iinfo(np.int32).max // largest, unit="products", within=0.001)
 
 # %% [markdown]
 # That is the room's limit for K. Below it every sum is exact, in any order, and all rungs give the same bits.
