@@ -13,11 +13,12 @@
 # # 77. Quantisation
 #
 # *Whole numbers for floats: scales and zero points, what to cut off, the error for each bit, matrices in 4 bits that
-# meet a vector in float16, and how few instructions a weight may take. Read chapters [28](28_histogram.ipynb),
-# [32](32_matrix_vector.ipynb), [38](38_numerics.ipynb) and [40](40_tensor_cores.ipynb) before. 90 minutes.
-# PMPP 4e: none; 5e: chapter 20. The code is
-# [pmpp/kernels/quantisation/ladder.py](../pmpp/kernels/quantisation/ladder.py) and
-# [pmpp/kernels/quantisation/weight_only.py](../pmpp/kernels/quantisation/weight_only.py).*
+# meet a vector in float16, how few instructions a weight may take, and layers of integers. Read chapters
+# [28](28_histogram.ipynb), [32](32_matrix_vector.ipynb), [38](38_numerics.ipynb) and [40](40_tensor_cores.ipynb)
+# before. 100 minutes. PMPP 4e: none; 5e: chapter 20. The code is
+# [pmpp/kernels/quantisation/ladder.py](../pmpp/kernels/quantisation/ladder.py),
+# [pmpp/kernels/quantisation/weight_only.py](../pmpp/kernels/quantisation/weight_only.py) and
+# [pmpp/kernels/quantisation/integer_linear.py](../pmpp/kernels/quantisation/integer_linear.py).*
 #
 # A language model reads all its weights for each word that it writes. [Chapter 32](32_matrix_vector.ipynb) made that as
 # fast as the memory is, and ended there: the time is that of the bytes. So there is one way left to be faster, and that
@@ -33,7 +34,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict
 from pmpp.kernels import quantisation
-from pmpp.kernels.quantisation import calibration, weight_only
+from pmpp.kernels.quantisation import calibration, integer_linear, weight_only
 from pmpp.lab.draw import palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -187,9 +188,24 @@ plots.drawn(plots.cpu_gpu, "quantisation", family="one scale")
 # %% [markdown]
 # ## Which scale?
 #
-# The kernel is done, and the question is what to give it. Here are real numbers: 500 images of digits, 64 pixels
-# each, from 0 to 16. Each pixel is a channel. Pixels at the edge are nearly always 0, those in the middle are not.
-#
+# The kernel is done, and the question is what to give it. Here are real numbers: 500 images of digits, 64 pixels each,
+# from 0 to 16. Each pixel is a channel. Pixels at the edge are nearly always 0, those in the middle are not.
+
+# %%
+images, labels = data.digits()
+pixels = np.ascontiguousarray(images[:500].reshape(500, -1).T)
+
+
+def error(numbers, how="range", bits=8, **more):
+    """The root of the mean squared error, there and back, for scales that `calibrate` chooses."""
+    scales, zeros = quantisation.calibrate(numbers, how, bits, **more)
+    q = quantisation.reference(numbers, scales, zeros, bits).astype(np.float32)  # what every rung gives, too
+    form = (-1, *(1,) * (numbers.ndim - 1))
+    back = (q - (0 if zeros is None else zeros.reshape(form))) * scales.reshape(form)
+    return float(np.sqrt(np.mean((back - numbers) ** 2)))
+
+
+# %% [markdown]
 # No number is negative here, so a symmetric range wastes half of the whole numbers. An *affine* one has a *zero point*:
 # the whole number that stands for 0.0. Zero is always among the numbers that have no error, since so many numbers are
 # zero: pixels, padding, what an activation has cut off.
@@ -199,17 +215,6 @@ plots.drawn(plots.cpu_gpu, "quantisation", family="one scale")
 
 # %%
 guess = None  # times as large
-
-images, labels = data.digits()
-pixels = np.ascontiguousarray(images[:500].reshape(500, -1).T)
-
-
-def error(numbers, how="range", bits=8, **more):
-    """The root of the mean squared error, there and back, for scales that `calibrate` chooses."""
-    scales, zeros = quantisation.calibrate(numbers, how, bits, **more)
-    back = quantisation.dequantise(quantisation.quantise(numbers, scales, zeros, bits), scales, zeros)
-    return float(np.sqrt(np.mean((device.to_host(back) - numbers) ** 2)))
-
 
 symmetric, affine = error(pixels), error(pixels, affine=True)
 predict(guess, symmetric / affine, unit="times as large", within=0.1)
@@ -466,11 +471,12 @@ show(weight_only.pairs_of_four)
 
 # %%
 show(weight_only.lows)
-show(weight_only.add_less)
+show(weight_only.pairs_of_eight)
 
 # %% [markdown]
-# The 8 that was added to each weight is taken away by a second instruction, whose matrix is -8 everywhere. Here is the
-# whole kernel. A block has 16 rows, and its eight warps take turns at the groups of 128.
+# The 8 that was added to each weight is taken away by a second instruction, whose matrix is -8 everywhere. Its sums are
+# kept apart, so that neither instruction waits for the other. Here is the whole kernel. A block has 16 rows, and its
+# eight warps take turns at the groups of 128. While a group is multiplied, the next one is on its way.
 
 # %%
 show(weight_only.tensor_kernel(4, True, 1))
@@ -576,7 +582,7 @@ guess = None  # percentage points
 
 def in_bits(bits):
     scales, _ = quantisation.calibrate(known, bits=bits, per_channel=True)
-    return device.to_host(quantisation.dequantise(quantisation.quantise(known, scales, None, bits), scales))
+    return quantisation.reference(known, scales, None, bits) * scales[:, None]
 
 
 rights = {"float32": share_right(known)} | {f"{bits} bits": share_right(in_bits(bits)) for bits in (8, 4, 3, 2)}
@@ -593,6 +599,76 @@ print("the nearest of 96, float32 and 4 bits:", np.argmax(asked[0] @ known[:96].
 # One digit is a third of a point. What decides is which product is largest, and that is rarely close. Networks forgive
 # as well, down to some number of bits. It has to be measured for each, on data that it has not seen.
 #
+# ## Many rows: integers all the way
+#
+# With many rows of x arithmetic is the bound, and fewer bytes of W gain nothing. But tensor cores multiply int8 by int8
+# at twice the rate of float16, and add in int32. Then x has to be int8 as well. If x has the scale $s_x$, and row $n$
+# of W the scale $s_n$, a sum of products stands for itself times $s_x s_n$: **a scale that does not depend on k can
+# wait until the sum is done.** So there is one for each row of W here, and none for each 128 of its weights.
+#
+# **Predict, then run.** An int32 ends at $2^{31} - 1$. How many products of two int8 fit into it, whatever they are?
+
+# %%
+guess = None  # products
+
+largest = int(np.iinfo(np.int8).min) ** 2  # of all products
+predict(guess, np.iinfo(np.int32).max // largest, unit="products", within=0.001)
+
+# %% [markdown]
+# That is the room's limit for K. Below it every sum is exact, in any order, and all rungs give the same bits.
+#
+# The next layer wants int8 again, with a scale $s_y$ of its own. In its steps the sum is $s_x s_n / s_y$ times itself:
+# one factor for each column, known beforehand. Multiplying by it, rounding and cutting off is *requantisation*. It is
+# done while the sum is in a register. Stored as int32 first, y would be written as four bytes, read again, and written
+# once more.
+
+# %%
+show(integer_linear.requantised)
+
+# %% [markdown]
+# ReLU comes for nothing: the lower limit is then 0. The instruction has a fragment of 16 x 32 of x and one of 32 x 8 of
+# the transposed W. A register holds four neighbours along k, and k runs along the rows of both in memory. So a word is
+# loaded as it lies there.
+
+# %%
+show(integer_linear.fragments_kernel(True))
+
+# %% [markdown]
+# The last rung is the pipeline of chapter 40. Two int8 travel as one of its 16-bit elements, and `ldmatrix` hands out
+# the same words.
+#
+# Here is a layer that was not made up. It is the matrix that says best, in the sense of least squares, which digit an
+# image is. It has learned from 1,500 images, and is asked about the others.
+
+# %%
+targets = np.eye(10, dtype=np.float32)[labels[:1500]] - np.float32(0.1)
+layer = np.linalg.lstsq(known, targets, rcond=1e-3)[0].T.astype(np.float32).copy()
+y = asked @ layer.T
+x_scale, w_scales = quantisation.calibrate(known)[0], quantisation.calibrate(layer, per_channel=True)[0]
+y_scale = quantisation.calibrate(known @ layer.T)[0]
+given = quantisation.quantise(asked, x_scale), quantisation.quantise(layer, w_scales), x_scale * w_scales / y_scale
+whole_y = device.to_host(integer_linear.fragments(*given))
+print("int8 results of the first image:", whole_y[0])
+print("float32, in the same steps:     ", np.round(y[0] / y_scale, 1))
+for name, found in (("float32", y), ("int8", whole_y)):
+    print(f"{name:8} {100 * np.mean(found.argmax(axis=1) == labels[1500:]):.2f} % right")
+
+# %% [markdown]
+# The whole numbers are those of the float layer, to a step. The scale of y comes from the images that the layer has
+# learned from, as it must: the others are not known yet.
+#
+# And this is what it is worth on a GPU. `torch._int_mm` stores int32, and leaves the rest to others.
+
+# %%
+plots.drawn(plots.ladder, "integer_linear", family="square")
+
+# %% [markdown]
+# The roof of that figure is the one of float32, which tensor cores pass. So look at the library beside it.
+#
+# A whole network is quantised in the same way, layer by layer, after it was trained: *post-training quantisation*. When
+# you have met the networks of chapter 89, run `python -m pmpp.nn.examples.int8`. It trains one for digits, and says how
+# many it knows in float32 and in int8.
+#
 # ## What to take along
 #
 # - A whole number and a scale stand for a float. The error is 0.29 steps, and each bit halves the step.
@@ -603,7 +679,9 @@ print("the nearest of 96, float32 and 4 bits:", np.argmax(asked[0] @ known[:96].
 #   3.5 for a weight.
 # - A bit pattern can be a number already. Look for the format in which it is one.
 #
-# `quantisation.quantise`, `calibrate`, `quantise_weights` and `multiply` are the functions to use.
+# - Sums of int8 products are exact in int32, and become int8 again by one factor before they are stored.
+#
+# `quantisation.quantise`, `calibrate`, `quantise_weights`, `multiply` and `linear` are the functions to use.
 #
 # ## Exercises
 #

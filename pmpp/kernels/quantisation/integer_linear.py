@@ -328,7 +328,7 @@ def pad_kernel(x, out):
     i = cuda.grid(1)
     if i < out.size:
         row, column = i // out.shape[1], i % out.shape[1]
-        out[i // out.shape[1], column] = x[row, column] if column < x.shape[1] else np.int8(0)
+        out[row, column] = x[row, column] if column < x.shape[1] else np.int8(0)
 
 
 def in_chunks(x: typing.Any, stream: typing.Any) -> typing.Any:

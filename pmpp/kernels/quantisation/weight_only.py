@@ -32,6 +32,7 @@ from pmpp.runtime.vector import load128
 
 GROUP = 128  # weights along K that share a scale
 BLOCK = 128  # threads a block, where nothing else decides
+MOST_K = 2**31 - 1024  # columns of x: kernels count them in 32 bits, and look one round ahead
 DTYPES = ("float32", "float16")  # of x
 RESULT = np.float32
 CAPABILITY = (8, 0)  # of the oldest GPU that has mma.sync for this shape
@@ -184,6 +185,8 @@ def arguments(x, w, scales, *, out=None, stream=0) -> Problem:
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=DTYPES, ndim=2, stream=stream)
     m, k = x.shape
+    if k > MOST_K:
+        raise ValueError(f"x must have at most {MOST_K} columns, had {k}")
     groups = blocks(k, GROUP)
     w = device.as_input("w", w, dtypes=("int8", "uint8"), ndim=2, stream=stream)
     bits = 8 if w.dtype == np.int8 else 4
@@ -440,7 +443,6 @@ def vectorised(p):
 WARPS = 8  # that share 16 rows of W
 MOST_TILES = 4  # of eight rows of x that a block has at a time
 REGISTERS = {4: 64, 8: 80}  # of a thread: so that four blocks, or three, have room on a multiprocessor
-HALF_MASK = {4: np.uint32(0x03C003C0), 8: np.uint32(0x03FC03FC)}
 LESS = np.uint32(0x82008200)  # twice the float16 -8 x 2^-18, which is -128 x 2^-22
 FACTOR = {4: np.float32(2.0**18), 8: np.float32(2.0**22)}
 
@@ -619,6 +621,8 @@ def by_tensors(p: Problem, warps: int = WARPS, most: int | None = None) -> None:
     tiles = min(MOST_TILES, 1 << max(blocks(m, 8) - 1, 0).bit_length())
     x = flat(p.x, np.uint32 if wide else np.uint16)
     grid = blocks(n, 16), blocks(m, 8 * tiles)
+    if grid[1] > 65535:  # every GPU's limit for y
+        raise ValueError(f"x must have at most {65535 * 8 * tiles} rows for this rung, had {m}")
     given = x, flat(p.w, np.uint32), flat(p.scales), flat(p.result), m, n, k
     most = (REGISTERS[p.bits] if tiles == 1 else 0) if most is None else most
     tensor_kernel(p.bits, wide, tiles, warps, most)[grid, 32 * warps, p.stream](*given)
