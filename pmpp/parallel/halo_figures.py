@@ -221,13 +221,16 @@ def measured() -> Figure:
         text = f"{1e6 * one['seconds']:.0f} µs"
         if name != "one_gpu":
             text += f", efficiency {measure_halo.efficiency(found, name):.3f}"
-        ax.annotate(text, (1e6 * one["high"], place), (5, 0), textcoords="offset points", va="center", fontsize=9)
+        box = {"boxstyle": "round,pad=0.1", "fc": palette.COLOURS[place], "ec": "none"}
+        ax.annotate(
+            text, (0, place), (6, 0), textcoords="offset points", va="center", fontsize=9, color="white", bbox=box
+        )
     share = 1e6 * found["ways"]["one_gpu"]["seconds"] / found["gpus"]
     ax.axvline(share, color=palette.GREY, ls="--", lw=1)
-    ax.set(yticks=range(len(names)), xlabel="µs a step", xlim=(0, 1.45e6 * found["ways"]["one_gpu"]["seconds"]))
+    ax.set(yticks=range(len(names)), xlabel="µs a step", xlim=(0, 1.2e6 * found["ways"]["one_gpu"]["seconds"]))
     ax.set_yticklabels([name.replace("_", " ") for name in names])
     ax.invert_yaxis()
     ax.grid(False, axis="y")
     where = f"{found['gpus']} x {kept['about']['gpu']['name']}, {found['side']} x {found['side']} cells"
-    foot(figure, f"{where}; bars: median, least and most; dashed: one GPU's time, divided by {found['gpus']}")
+    foot(figure, f"{where}; bars: median and its 95% interval; dashed: one GPU's time, divided by {found['gpus']}")
     return figure

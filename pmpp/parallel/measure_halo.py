@@ -19,6 +19,7 @@ import numpy as np
 from pmpp import cuda
 from pmpp.lab.measure import record
 from pmpp.lab.measure.sources import MEASURED
+from pmpp.lab.measure.timing import median_interval
 from pmpp.nn import measure as nn_measure
 from pmpp.parallel.halo import Span
 from pmpp.parallel.plates import WAYS, Plates
@@ -105,9 +106,10 @@ def measured(side: int, steps: int, repeats: int, devices: list[int]) -> dict[st
     for _ in range(repeats):
         for name, plates in contenders.items():
             samples[name].append(seconds(plates, steps))
-    found = {
-        name: {"seconds": statistics.median(one), "low": min(one), "high": max(one)} for name, one in samples.items()
-    }
+    found = {}
+    for name, one in samples.items():
+        low, high = median_interval(one)
+        found[name] = {"seconds": statistics.median(one), "low": low, "high": high}
     timelines = {name: timeline(plates) for name, plates in several.items()}
     kept = {"ways": found, "timelines": timelines}
     return {"side": side, "steps": steps, "every": EVERY, "repeats": repeats, "gpus": len(devices), **kept}
