@@ -73,8 +73,8 @@ def cast(a, dtype, *, out=None, stream=0) -> typing.Any:
     stays NaN.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
-    >>> cast(np.float32([1, 2049, 1e6]), "float16").copy_to_host()
-    array([   1., 2048.,   inf], dtype=float16)
+    >>> cast(np.float32([0.5, 1, 2049, 1e6]), "float16").copy_to_host()
+    array([5.000e-01, 1.000e+00, 2.048e+03,       inf], dtype=float16)
     """
     stream = device.as_stream(stream)
     a = device.as_input("a", a, dtypes=DTYPES, ndim=ladder.ANY, layout="any", stream=stream)

@@ -289,7 +289,7 @@ def test_a_cast_of_a_view_and_bad_ones():
     out = device.empty((9, 12), np.float16)
     assert elementwise.cast(x, out.dtype, out=out) is out
     for dtype in ("float64", "halves", None, 3, np.float16):
-        with pytest.raises(TypeError, match=r"dtype must be float32, float16 or bfloat16, was"):
+        with pytest.raises(TypeError, match=r"dtype must be float32, float16 or bfloat16, .*, was"):
             elementwise.cast(x, dtype)
     with pytest.raises(TypeError, match=r"a must be float32, .*, was int32"):
         elementwise.cast(x.astype(np.int32), "float16")
