@@ -523,7 +523,7 @@ plots.roofline("vector_add", reports={"stride 8": strided[8]})
 # how many sectors does each of these touch? (The table above has both for float32.)
 
 # %%
-guess = {"requests": None, "sectors per request": None}
+guess = {"requests": None, "sectors per request": None}  # numbers
 
 halves = [device.to_device(v.astype(np.float16)) for v in (x, y)]
 half_sum = device.empty(n, np.float16)

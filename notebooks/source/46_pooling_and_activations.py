@@ -431,7 +431,7 @@ plots.drawn(plots.by_dtype, "pooling", "max 2x2")
 # ## Channels last
 #
 # Much of this chapter was about where a window lies in its row: the width of a row, the ninth column, the left edge. It
-# need not be so. Maps can be stored with the channels last, (N, H, W, C), as many libraries do for tensor cores. Then
+# need not be so. Maps can be stored with the *channels last*, (N, H, W, C), as many libraries do for tensor cores. Then
 # the neighbours of an element are its other channels, and neighbouring lanes take neighbouring channels of one window.
 
 # %%
@@ -441,18 +441,18 @@ show(pooling.channels_last.vectorised_kernel)
 # The walk through the window is that of `naive`, with 128 bits of channels at each step. It takes every window, stride
 # and padding. What must fit is the number of channels: a multiple of four, or of eight in 16 bits.
 #
-# **Predict, then run.** Windows of 3 x 3, stride 3, in maps of 9 x 33 with 64 channels. How many sectors does one of
+# **Predict, then run.** Windows of 3 x 3, stride 3, in maps of 9 x 48 with 64 channels. How many sectors does one of
 # its requests touch?
 
 # %%
 guess = None  # sectors
 
-last = np.random.default_rng(3).standard_normal((1, 9, 33, 64), dtype=np.float32)
+last = np.random.default_rng(3).standard_normal((1, 9, 48, 64), dtype=np.float32)
 count = lab.count(pooling.channels_last.vectorised, last, "max", 3).counters
 predict(guess, count["global_load_sectors"] / count["global_load_requests"], unit="sectors")
 
 # %%
-first = np.ascontiguousarray(last.transpose(0, 3, 1, 2))  # the same maps with channels first: rows of 33
+first = np.ascontiguousarray(last.transpose(0, 3, 1, 2))  # the same maps with channels first
 narrow = lab.count(pooling.narrow, first, "max", 3).counters
 for name, one in {"channels last": count, "channels first": narrow}.items():
     requests, sectors = one["global_load_requests"], one["global_load_sectors"]
@@ -469,6 +469,10 @@ plots.drawn(plots.ladder, "channels_last", family="max 3x3")
 
 # %%
 plots.drawn(plots.by_dtype, "channels_last", "max 3x3")
+
+# %% [markdown]
+# In 16 bits this kernel gains less than `vectorised` does with channels first. A step through the window has the same
+# instructions as before, its indices and its conversions, and half the bytes to hide them behind.
 
 # %% [markdown]
 # ## When arithmetic is the bound

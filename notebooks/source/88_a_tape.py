@@ -456,6 +456,13 @@ plots.drawn(plots.ladder, "elementwise", family="transposed copy")
 # reads its place from a grid of several dimensions, without any division. But they can do nothing else, and this
 # kernel does any operation on any view. PyTorch and CuPy are no faster here.
 #
+# Arrays may have 16 bits. Then a thread takes eight neighbours, computes with them in float32, and rounds each result
+# once. The bytes are half as many. `elementwise.cast` goes from one dtype to another.
+
+# %%
+plots.drawn(plots.by_dtype, "elementwise", "add")
+
+# %% [markdown]
 # The roofline shows where such work stands. From the ridge on, arithmetic is the bound; before it, memory.
 
 # %%

@@ -42,6 +42,16 @@ def test_what_numpy_borrows_is_the_same_memory(dtype, cut):
     np.testing.assert_array_equal(y, x)
 
 
+def test_bfloat16_has_a_code_of_its_own():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
+    assert interop.look(interop.lend(x)) == (address(x), (2, 3), (3, 1), "bfloat16", (1, 0), 0)
+    torch = pytest.importorskip("torch")
+    y = torch.from_dlpack(interop.lend(x))
+    assert y.dtype == torch.bfloat16
+    assert y.float().numpy().tolist() == x.astype(np.float32).tolist()
+
+
 def test_looking_reads_what_numpy_lends():
     x = np.zeros((6, 4), np.int16)[::2, 1:]
     assert interop.look(x) == (address(x), (3, 3), (8, 1), "int16", (1, 0), 0)

@@ -279,6 +279,24 @@ def test_widened_takes_numbers_only(ptx):
             cuda.jit(widened_only)[1, 1](device.to_device(x), device.to_device(x))
 
 
+def in_shared(x, out):
+    tile = cuda.shared.array(8, x.dtype)
+    tile[cuda.threadIdx.x] = x[cuda.threadIdx.x]
+    out[cuda.threadIdx.x] = tile[cuda.threadIdx.x]
+
+
+def test_there_are_no_shared_arrays_of_bfloat16(ptx):
+    """Numba has none, and so the interpreter refuses them; rooms keep float32 there, or the bits as float16."""
+    x = zeros(8, "bfloat16")
+    with pytest.raises(Exception, match="unsupported type: __nv_bfloat16"):
+        ptx(in_shared, x, x)
+    if not device.on_gpu():
+        with pytest.raises(Exception, match="no shared and no local arrays of bfloat16"):
+            cuda.jit(in_shared)[1, 8](device.to_device(x), device.to_device(x))
+    half = zeros(8, "float16")
+    assert "st.global.u16" in ptx(in_shared, half, half)
+
+
 @pytest.mark.parametrize("dtype", EIGHT)
 def test_every_number_of_16_bits(dtype):
     """All 65,536: copied bit for bit, made a float32, and halved, which rounds the smallest."""

@@ -2,13 +2,15 @@
 
 The room is `pmpp.kernels.elementwise.ladder`, and its chapter notebooks/88_a_tape.ipynb.
 Each operation is a function of its own, which takes the rung to use: ``add(a, b, *, out=None, stream=0)``, with
-arguments, result and errors as in `tiled`. `assign` writes into a view, and `full` makes an array of one value.
+arguments, result and errors as in `tiled`. `cast` makes numbers of another dtype, `assign` writes into a view, and
+`full` makes an array of one value.
 """
 
 import numpy as np
 
 from pmpp.kernels.common import blocks
 from pmpp.kernels.elementwise import ladder
+from pmpp.kernels.elementwise.casts import cast as cast
 from pmpp.kernels.elementwise.ladder import *
 from pmpp.kernels.elementwise.ladder import BLOCK, COPY, fill_kernel, problem, tiled
 from pmpp.runtime import device
@@ -20,9 +22,10 @@ MOST = 2**48  # elements along a dimension: more than any memory has
 _DOCUMENTATION = """{what}.
 
     Args:
-        a: a float32 array, a view of any strides.{of_b}
-        out: a float32 device array of the result's shape in C order, or None to allocate one. It may be {names}, where
-            that has the result's shape and is in C order, and is otherwise apart from the operands in memory.
+        a: an array of float32, float16 or bfloat16, a view of any strides.{of_b}
+        out: a device array of the result's shape and the dtype of ``a`` in C order, or None to allocate one. It may be
+            {names}, where that has the result's shape and is in C order, and is otherwise apart from the operands in
+            memory.
         stream: the stream to work on.
 
     Returns ``out``, without waiting for the work to be done. Errors are those of `tiled`.
@@ -31,7 +34,7 @@ _DOCUMENTATION = """{what}.
     array({result}, dtype=float32)
     """
 _OF_B = """
-        b: another, whose shape is broadcast with that of ``a``, or a number."""
+        b: another of that dtype, whose shape is broadcast with that of ``a``, or a number."""
 
 
 def _unary(name, what, operand, result):

@@ -6,7 +6,8 @@ It is what a tensor library needs under everything: sums, products, powers, expo
 is one operation for up to 12 bytes, so memory is the bound. What can cost more than memory is finding the elements. An
 array is a pointer, a shape, and strides: how far apart neighbours along each dimension lie. A transposed array, a slice
 and an array that is repeated along a dimension (its stride there is 0) are views: the same memory, other strides. To
-turn a thread's number into an index of each dimension takes divisions, and the rungs differ in how many remain.
+turn a thread's number into an index of each dimension takes divisions, and the rungs differ in how many remain. Arrays
+of 16 bits are half as many bytes: they are computed with in float32, and each result is rounded once.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
+from pmpp.runtime.dtypes import held, known, rounding
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, store128, widened, width_of
 from pmpp.runtime.views import span
+
+DTYPES = ("float32", "float16", "bfloat16")
+SHORT = DTYPES[1:]
 
 # The operations by name, and the number by which the kernels know each. The first take one operand, the others two.
 UNARY = ("copy", "negative", "absolute", "exp", "log", "sqrt", "reciprocal", "square", "sign")
@@ -66,7 +71,7 @@ def reference(a: np.ndarray, b: typing.Any = None, op: str = "add") -> np.ndarra
         first = a.astype(np.float64)
         second = None if b is None else np.asarray(np.float32(b)).astype(np.float64)
         result = np.asarray(functions[op](first, second), np.float64)
-        return np.where(abs(result) >= 2.0**128 - 2.0**103, np.copysign(np.inf, result), result)  # beyond float32
+        return held(result, a.dtype) if a.dtype.name in SHORT else held(result, np.float32)
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
@@ -98,6 +103,17 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     pairs = [each.reshape(-1).copy() for each in np.meshgrid(extremes, extremes)]
     made |= {f"non-finite, {op}": (*pairs, op) for op in ("add", "multiply", "divide", "maximum", "minimum", "greater")}
     made |= {f"non-finite, {op}": (extremes, None, op) for op in ("exp", "sign", "absolute", "sqrt", "reciprocal")}
+    for dtype in known(SHORT):
+        short = {name: (abs(normal(7, 41)).astype(dtype), None, name) for name in UNARY}
+        short |= {name: (abs(normal(5, 30)).astype(dtype), normal(5, 30).astype(dtype), name) for name in BINARY}
+        short["n = 2049"] = normal(2049).astype(dtype), normal(2049).astype(dtype), "add"
+        short["a number"] = normal(3, 48).astype(dtype), 0.1, "multiply"
+        short["a bias"] = normal(6, 24).astype(dtype), normal(24).astype(dtype), "add"
+        short["a bias of channels"] = normal(3, 5, 4, 4).astype(dtype), normal(5, 1, 1).astype(dtype), "add"
+        short["a column"] = normal(9, 16).astype(dtype), normal(9, 1).astype(dtype), "subtract"
+        with np.errstate(over="ignore"):
+            short["non-finite"] = *(each.astype(dtype) for each in pairs), "multiply"
+        made |= {f"{dtype}, {name}": case for name, case in short.items()}
     return made
 
 
@@ -106,7 +122,8 @@ def tolerance(a: np.ndarray, b: typing.Any = None, op: str = "add") -> typing.An
 
     Copies, signs, comparisons, maxima and minima are exact. Sums, products, quotients and roots are rounded once: half
     an ulp, which is at most 2^-24 of the result; below 2^-126 they may be off by a spacing. exp and log are good to 2
-    ulp, and a power to 4 (CUDA C++ programming guide, "Mathematical functions").
+    ulp, and a power to 4 (CUDA C++ programming guide, "Mathematical functions"). A result of 16 bits is rounded once
+    more.
     """
     if op in ("copy", "negative", "absolute", "sign", "maximum", "minimum", "equal", "greater", "greater_equal"):
         return 0.0
@@ -114,7 +131,8 @@ def tolerance(a: np.ndarray, b: typing.Any = None, op: str = "add") -> typing.An
     with np.errstate(all="ignore"):
         size = np.abs(reference(a, b, op))
     size = np.where(np.isfinite(size), size, 0)
-    return half_ulps * 2.0**-24 * size + 2.0**-148
+    allowed = half_ulps * 2.0**-24 * size + 2.0**-148
+    return allowed + rounding(size + allowed, a.dtype) if a.dtype.name in SHORT else allowed
 
 
 def cost(n: int, operands: int = 2, itemsize: int = 4) -> Cost:
@@ -126,18 +144,19 @@ def arguments(a, b=None, op="add", *, out=None, stream=0) -> Problem:
     """One operation on every element of ``a``, or of ``a`` and ``b``.
 
     Args:
-        a: a float32 array. A device array may be a view of any strides: transposed, sliced.
-        b: another, or a number; None for an operation on one operand. Shapes that differ are broadcast as in NumPy:
-            from the last dimension on, extents are equal, or one of them is 1 and is repeated. What remains after
-            neighbouring dimensions are joined must have at most 4 dimensions.
+        a: an array of float32, float16 or bfloat16. A device array may be a view of any strides: transposed, sliced.
+        b: another of that dtype, or a number; None for an operation on one operand. Shapes that differ are broadcast as
+            in NumPy: from the last dimension on, extents are equal, or one of them is 1 and is repeated. What remains
+            after neighbouring dimensions are joined must have at most 4 dimensions.
         op: on one operand "copy", "negative", "absolute", "exp", "log", "sqrt", "reciprocal", "square" or "sign"; on
             two "add", "subtract", "multiply", "divide", "power", "maximum", "minimum" (NaN if one is NaN), "equal",
             "greater" or "greater_equal" (1.0 where it is so, 0.0 elsewhere).
-        out: a float32 device array of the result's shape in C order, or None to allocate one. It may be ``a`` or ``b``,
-            where these have its shape and are in C order, and is otherwise apart from them in memory.
+        out: a device array of the result's shape and the dtype of ``a`` in C order, or None to allocate one. It may be
+            ``a`` or ``b``, where these have its shape and are in C order, and is otherwise apart from them in memory.
         stream: the stream to work on.
 
-    Returns ``out``, without waiting for the work to be done.
+    Returns ``out``, without waiting for the work to be done. Numbers of 16 bits are computed with in float32, and the
+    result is rounded to the nearest.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: NumPy's rules of broadcasting.
 
@@ -149,7 +168,7 @@ def arguments(a, b=None, op="add", *, out=None, stream=0) -> Problem:
            [12., 22.]], dtype=float32)
     """
     stream = device.as_stream(stream)
-    a = device.as_input("a", a, dtypes="float32", ndim=ANY, layout="any", stream=stream)
+    a = device.as_input("a", a, dtypes=DTYPES, ndim=ANY, layout="any", stream=stream)
     if not isinstance(op, str) or op not in OPERATIONS:
         raise ValueError(f"op must be one of {', '.join(OPERATIONS)}, was {op!r}")
     number = np.float32(0)
@@ -162,14 +181,14 @@ def arguments(a, b=None, op="add", *, out=None, stream=0) -> Problem:
     elif b is None:
         raise ValueError(f"b must be an array or a number, since {op} takes two operands, was None")
     else:
-        second = device.as_input("b", b, dtypes="float32", ndim=ANY, layout="any", stream=stream)
+        second = device.as_input("b", b, dtypes=a.dtype, ndim=ANY, layout="any", stream=stream)
     shapes = (a.shape,) if second is None else (a.shape, second.shape)
     shape = broadcast(*shapes)
     may_be = tuple(
         name for name, x in (("a", a), ("b", second)) if x is not None and x.shape == shape and x.is_c_contiguous()
     )
     out = device.as_output(
-        "out", out, shape=shape, dtype=np.float32, apart={"a": a, "b": second}, may_be=may_be, stream=stream
+        "out", out, shape=shape, dtype=a.dtype, apart={"a": a, "b": second}, may_be=may_be, stream=stream
     )
     return problem(OPERATIONS[op], a, second, number, out, stream)
 
@@ -239,8 +258,14 @@ def problem(number_of_op: int, a: typing.Any, b: typing.Any, number: typing.Any,
         number=number,
         is_number=b is None,
         out=span(out),
-        layouts=tuple((x.shape, x.strides) for x in (a, a if b is None else b, out)),
+        layouts=tuple(map(layout_of, (a, a if b is None else b, out))),
     )
+
+
+def layout_of(x: typing.Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides; the strides as if every element had 4 bytes."""
+    size = x.dtype.itemsize
+    return x.shape, x.strides if size == ITEMSIZE else tuple(stride // size * ITEMSIZE for stride in x.strides)
 
 
 @functools.lru_cache(4096)
@@ -341,8 +366,8 @@ def apply_binary(op, x, y):
 def element(op, a, at_a, b, at_b, number, is_number):
     """One element of the result, from the places of its operands."""
     if op < ADD:
-        return apply_unary(op, a[at_a])
-    return apply_binary(op, a[at_a], number if is_number else b[at_b])
+        return apply_unary(op, widened(a[at_a]))
+    return apply_binary(op, widened(a[at_a]), number if is_number else widened(b[at_b]))
 
 
 @cuda.jit(device=True)
@@ -436,7 +461,9 @@ def joined(p):
 # ----------------------------------------------------------------------------------------------------- four neighbours
 
 # How a thread comes by four neighbours of an operand: one load each, one number that is repeated, or one 128-bit load.
+# Of 16 bits it takes eight neighbours.
 EACH, SAME, VECTOR = range(3)
+FOUR, EIGHT = (np.float32(0),) * 4, (np.float32(0),) * 8  # they tell a function how many, when it is compiled
 
 
 @cuda.jit(device=True)
@@ -454,23 +481,53 @@ def after(index, extents):
 
 
 @cuda.jit(device=True)
-def four(x, steps, way, first, extents):
-    """Four neighbours of an operand, from the index ``first`` on."""
-    at = place(steps, first[0], first[1], first[2], first[3])
-    if way == VECTOR:
-        return load128(x, at)
-    if way == SAME:
-        same = x[at]
-        return same, same, same, same
+def each_of_four(x, steps, first, extents):
+    """Four neighbours of an operand by four loads, from the index ``first`` on; and the index of the last."""
     second = after(first, extents)
     third = after(second, extents)
     fourth = after(third, extents)
     return (
-        x[at],
-        x[place(steps, second[0], second[1], second[2], second[3])],
-        x[place(steps, third[0], third[1], third[2], third[3])],
-        x[place(steps, fourth[0], fourth[1], fourth[2], fourth[3])],
-    )
+        widened(x[place(steps, first[0], first[1], first[2], first[3])]),
+        widened(x[place(steps, second[0], second[1], second[2], second[3])]),
+        widened(x[place(steps, third[0], third[1], third[2], third[3])]),
+        widened(x[place(steps, fourth[0], fourth[1], fourth[2], fourth[3])]),
+    ), fourth
+
+
+@cuda.jit(device=True)
+def neighbours(x, steps, way, first, extents, many):
+    """As many neighbours of an operand as ``many`` has numbers, from the index ``first`` on."""
+    at = place(steps, first[0], first[1], first[2], first[3])
+    if way == VECTOR:
+        return widened(load128(x, at))
+    if way == SAME:
+        return repeated(widened(x[at]), many)
+    return one_by_one(x, steps, first, extents, many)
+
+
+@cuda.jit(device=True)
+def one_by_one(x, steps, first, extents, many):
+    found, last = each_of_four(x, steps, first, extents)
+    if len(many) == 8:
+        more, _ = each_of_four(x, steps, after(last, extents), extents)
+        return found + more
+    return found
+
+
+@cuda.jit(device=True)
+def repeated(same, many):
+    """One number as often as ``many`` has numbers."""
+    if len(many) == 8:
+        return same, same, same, same, same, same, same, same
+    return same, same, same, same
+
+
+@cuda.jit(device=True)
+def apply_all(op, x, y):
+    """The operation on four or eight pairs of operands."""
+    if len(x) == 8:
+        return apply_four(op, x[:4], y[:4]) + apply_four(op, x[4:], y[4:])
+    return apply_four(op, x, y)
 
 
 @cuda.jit(device=True)
@@ -487,20 +544,20 @@ def apply_four(op, x, y):
 
 
 @cuda.jit(device=True)
-def straight_four(x, i, way):
-    """Elements i to i + 3 of an operand that lies one element after the other, or has only one."""
+def straight_neighbours(x, i, way, many):
+    """Neighbours from x[i] on of an operand that lies one element after the other, or has only one."""
     if way == VECTOR:
-        return load128(x, i)
-    same = x[0]
-    return same, same, same, same
+        return widened(load128(x, i))
+    return repeated(widened(x[0]), many)
 
 
-@cuda.jit
-def straight_vectors_kernel(op, a, b, number, is_number, out, plan, way_a, way_b):
-    i, size = 4 * np.int64(cuda.grid(1)), plan.extents.d3
-    if i + 4 <= size:
-        y = (number, number, number, number) if is_number else straight_four(b, i, way_b)
-        store128(out, i, apply_four(op, straight_four(a, i, way_a), y))
+@cuda.jit(device=True)
+def straight_vectors(op, a, b, number, is_number, out, plan, way_a, way_b, many):
+    width = len(many)
+    i, size = width * np.int64(cuda.grid(1)), plan.extents.d3
+    if i + width <= size:
+        y = repeated(number, many) if is_number else straight_neighbours(b, i, way_b, many)
+        store128(out, i, apply_all(op, straight_neighbours(a, i, way_a, many), y))
     elif i < size:
         for last in range(i, size):
             at_a, at_b = last * plan.first.d3, last * plan.second.d3
@@ -508,13 +565,24 @@ def straight_vectors_kernel(op, a, b, number, is_number, out, plan, way_a, way_b
 
 
 @cuda.jit
-def vectors_kernel(op, a, b, number, is_number, out, plan, way_a, way_b, size):
-    i = 4 * cuda.grid(1)
-    if i + 4 <= size:
+def straight_vectors_kernel(op, a, b, number, is_number, out, plan, way_a, way_b):
+    straight_vectors(op, a, b, number, is_number, out, plan, way_a, way_b, FOUR)
+
+
+@cuda.jit
+def straight_octets_kernel(op, a, b, number, is_number, out, plan, way_a, way_b):
+    straight_vectors(op, a, b, number, is_number, out, plan, way_a, way_b, EIGHT)
+
+
+@cuda.jit(device=True)
+def vectors(op, a, b, number, is_number, out, plan, way_a, way_b, size, many):
+    width = len(many)
+    i = width * cuda.grid(1)
+    if i + width <= size:
         index = index_of(i, plan.extents)
-        x = four(a, plan.first, way_a, index, plan.extents)
-        y = (number, number, number, number) if is_number else four(b, plan.second, way_b, index, plan.extents)
-        store128(out, i, apply_four(op, x, y))
+        x = neighbours(a, plan.first, way_a, index, plan.extents, many)
+        y = repeated(number, many) if is_number else neighbours(b, plan.second, way_b, index, plan.extents, many)
+        store128(out, i, apply_all(op, x, y))
     elif i < size:
         for last in range(i, size):
             i0, i1, i2, i3 = index_of(last, plan.extents)
@@ -522,9 +590,19 @@ def vectors_kernel(op, a, b, number, is_number, out, plan, way_a, way_b, size):
             out[last] = element(op, a, at_a, b, at_b, number, is_number)
 
 
+@cuda.jit
+def vectors_kernel(op, a, b, number, is_number, out, plan, way_a, way_b, size):
+    vectors(op, a, b, number, is_number, out, plan, way_a, way_b, size, FOUR)
+
+
+@cuda.jit
+def octets_kernel(op, a, b, number, is_number, out, plan, way_a, way_b, size):
+    vectors(op, a, b, number, is_number, out, plan, way_a, way_b, size, EIGHT)
+
+
 @functools.lru_cache(4096)
-def ways_of(plan: Plan, addresses: tuple[int, int, int]) -> tuple[int, int] | None:
-    """The ways to four neighbours of a and b; None where the result is not written one vector after the other.
+def ways_of(plan: Plan, addresses: tuple[int, int, int], width: int = 4) -> tuple[int, int] | None:
+    """The ways to ``width`` neighbours of a and b; None where the result is not written one vector after the other.
 
     ``addresses``: of a, b and the result, modulo 16.
     """
@@ -535,9 +613,9 @@ def ways_of(plan: Plan, addresses: tuple[int, int, int]) -> tuple[int, int] | No
         return all(step == own or extent == 1 for step, own, extent in zip(steps, flat, extents, strict=True))
 
     def way_to(steps: Steps, address: int) -> int:
-        if steps.d3 == 0 and (extents.d3 % 4 == 0 or plan.dimensions <= 1):
+        if steps.d3 == 0 and (extents.d3 % width == 0 or plan.dimensions <= 1):
             return SAME
-        in_vectors = steps.d3 == 1 and extents.d3 % 4 == 0 and all(step % 4 == 0 for step in steps[:3])
+        in_vectors = steps.d3 == 1 and extents.d3 % width == 0 and all(step % width == 0 for step in steps[:3])
         return VECTOR if address == 0 and (in_vectors or lies_flat(steps)) else EACH
 
     if addresses[2] or not lies_flat(plan.out):
@@ -546,23 +624,33 @@ def ways_of(plan: Plan, addresses: tuple[int, int, int]) -> tuple[int, int] | No
     return None if plan.dimensions <= 1 and EACH in ways else ways
 
 
-@rung(straight_vectors_kernel, vectors_kernel, straight_kernel, small_kernel, indexed_kernel)
+@rung(
+    straight_vectors_kernel,
+    vectors_kernel,
+    straight_octets_kernel,
+    octets_kernel,
+    straight_kernel,
+    small_kernel,
+    indexed_kernel,
+)
 def vectorised(p):
     """A thread takes four neighbours: one index for four elements, 128-bit loads where they lie so, a 128-bit store.
 
+    Of 16 bits it takes eight.
     Where the result is not written one vector after the other, `joined` does the work.
 
     Leaves: the threads of a warp read a transposed operand far apart, and use 4 bytes of each sector of 32.
     """
     plan = plan_of(*p.layouts)
-    ways = ways_of(plan, (device.address(p.a) % 16, device.address(p.b) % 16, device.address(p.out) % 16))
+    width = width_of(p.out.dtype)
+    ways = ways_of(plan, (device.address(p.a) % 16, device.address(p.b) % 16, device.address(p.out) % 16), width)
     size, small = plan.extents.size, in_32_bits(plan)
     if ways is None or (small is None and plan.dimensions > 1):
         return joined.launch(p)
-    kernel, more = (straight_vectors_kernel, (plan, *ways))
+    kernel, more = (straight_vectors_kernel if width == 4 else straight_octets_kernel, (plan, *ways))
     if plan.dimensions > 1:
-        kernel, more = (vectors_kernel, (small, *ways, size))
-    kernel[blocks(blocks(size, 4), BLOCK), BLOCK, p.stream](p.op, p.a, p.b, p.number, p.is_number, p.out, *more)
+        kernel, more = (vectors_kernel if width == 4 else octets_kernel, (small, *ways, size))
+    kernel[blocks(blocks(size, width), BLOCK), BLOCK, p.stream](p.op, p.a, p.b, p.number, p.is_number, p.out, *more)
     return None
 
 
@@ -581,7 +669,7 @@ def turned(x, tile, corner, steps, top, left, extents):
     # In place of an element beyond an edge, one at the edge is read: no branch, so all loads are under way together.
     at = corner + min(top + cuda.threadIdx.x, extents.d2 - 1) * steps.d2
     for k in range(TURNS):
-        values[k] = x[at + min(left + cuda.threadIdx.y + k * ROWS, extents.d3 - 1) * steps.d3]
+        values[k] = widened(x[at + min(left + cuda.threadIdx.y + k * ROWS, extents.d3 - 1) * steps.d3])
     for k in range(TURNS):
         tile[cuda.threadIdx.y + k * ROWS, cuda.threadIdx.x] = values[k]
 
@@ -607,8 +695,8 @@ def tiles_kernel(op, a, b, number, is_number, out, plan, turn_a, turn_b, down, a
         if row < extents.d2 and column < extents.d3:
             at_a = corner_a + row * plan.first.d2 + column * plan.first.d3
             at_b = corner_b + row * plan.second.d2 + column * plan.second.d3
-            x = tile_a[cuda.threadIdx.x, down_tile] if turn_a else a[at_a]
-            y = number if is_number else tile_b[cuda.threadIdx.x, down_tile] if turn_b else b[at_b]
+            x = tile_a[cuda.threadIdx.x, down_tile] if turn_a else widened(a[at_a])
+            y = number if is_number else tile_b[cuda.threadIdx.x, down_tile] if turn_b else widened(b[at_b])
             result = apply_unary(op, x) if op < ADD else apply_binary(op, x, y)
             out[place(plan.out, i0, i1, row, column)] = result
 
@@ -640,11 +728,20 @@ def turn_of(plan: Plan) -> Turn | None:
     return Turn(plan, first == across, second == across, blocks(plan.extents.d2, TILE), blocks(plan.extents.d3, TILE))
 
 
-@rung(tiles_kernel, straight_vectors_kernel, vectors_kernel, straight_kernel, small_kernel, indexed_kernel)
+@rung(
+    tiles_kernel,
+    straight_vectors_kernel,
+    vectors_kernel,
+    straight_octets_kernel,
+    octets_kernel,
+    straight_kernel,
+    small_kernel,
+    indexed_kernel,
+)
 def tiled(p):
     """A transposed operand goes through a tile in shared memory: it is read along its rows, and written along others.
 
-    Where no operand is transposed, `vectorised` does the work.
+    Where no operand is transposed, `vectorised` does the work. The tile is of float32, also for operands of 16 bits.
 
     Source: chapter 16; PMPP 4e section 6.1 (corner turning).
     """

@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pmpp.kernels.elementwise import casts
 from pmpp.kernels.elementwise import ladder as elementwise
 from pmpp.lab.measure.arrays import chunks, normal, uniform, with_options, worst, worst_of, xp
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime.device import as_input, empty
+from pmpp.runtime.dtypes import is_bfloat16, known, rounding
 from pmpp.runtime.rung import Cost
 from pmpp.runtime.views import strided
 
@@ -25,7 +27,7 @@ COPIES = [(16384, 16384), (4096, 65536), (5001, 7003), (2**24, 3)]
 LAST = elementwise.LADDER[-2:]
 
 
-def verifier(operation: Callable, half_ulps: int) -> Callable[..., tuple[float, float]]:
+def verifier(operation: Callable, half_ulps: int, dtype: typing.Any = np.float32) -> Callable[..., tuple[float, float]]:
     """Every element against float64; ``half_ulps`` as in `elementwise.tolerance`."""
 
     def verify(result: typing.Any, *arrays: typing.Any) -> tuple[float, float]:
@@ -37,14 +39,26 @@ def verifier(operation: Callable, half_ulps: int) -> Callable[..., tuple[float, 
         for part in chunks(shape[0], max(1, 2**24 // max(1, math.prod(shape[1:])))):
             pieces = [(x[part] if x.ndim == len(shape) else x).astype(np.float64) for x in arrays]
             expected = operation(*pieces)
-            found.append(worst(abs(result[part] - expected), half_ulps * 2.0**-24 * abs(expected)))
+            allowed = half_ulps * 2.0**-24 * abs(expected)
+            if np.dtype(dtype) != np.float32:
+                allowed = allowed + rounding(expected, dtype)
+            found.append(worst(abs(result[part] - expected), allowed))
         return worst_of(found)
 
     return verify
 
 
-def _binary(family: str, name: str, shapes: tuple, op: str, rungs: tuple = elementwise.LADDER, **more) -> Workload:
+def _binary(
+    family: str,
+    name: str,
+    shapes: tuple,
+    op: str,
+    rungs: tuple = elementwise.LADDER,
+    dtype: typing.Any = np.float32,
+    **more,
+) -> Workload:
     """``op`` of two arrays, which are broadcast."""
+    dtype = np.dtype(dtype)
     shape = np.broadcast_shapes(*shapes)
     n = math.prod(shape)
     operation = {"add": np.add, "multiply": np.multiply}[op]
@@ -53,15 +67,15 @@ def _binary(family: str, name: str, shapes: tuple, op: str, rungs: tuple = eleme
         family=family,
         name=name,
         sizes={"n": n},
-        cost=Cost(flops=n, bytes=4 * (n + read)),
-        make=lambda seed: tuple(normal(each, seed + 1000 * k) for k, each in enumerate(shapes)),
-        output=lambda: empty(shape, np.float32),
+        cost=Cost(flops=n, bytes=dtype.itemsize * (n + read)),
+        make=lambda seed: tuple(normal(each, seed + 1000 * k, dtype) for k, each in enumerate(shapes)),
+        output=lambda: empty(shape, dtype),
         rungs=tuple(with_options(rung, op) for rung in rungs),
         libraries={
             f"torch.{op}": lambda torch, x, y, out: getattr(torch, op)(x, y, out=out),
-            f"cupy.{op}": lambda cupy, x, y, out: getattr(cupy, op)(x, y, out=out),
+            **({} if is_bfloat16(dtype) else {f"cupy.{op}": lambda cupy, x, y, out: getattr(cupy, op)(x, y, out=out)}),
         },
-        verify=verifier(operation, 1),
+        verify=verifier(operation, 1, dtype),
         **more,
     )
 
@@ -77,6 +91,51 @@ def _bias(shape: tuple, bias: tuple) -> Workload:
     name = f"{'x'.join(map(str, shape))} + {'x'.join(map(str, bias))}"
     rungs, design = (elementwise.LADDER, True) if shape == MAPS else (LAST, False)
     return _binary("bias", name, (shape, bias), "add", rungs, design=design, quick=design)
+
+
+def _in_16_bits(dtype: np.dtype) -> list[Workload]:
+    """Sums of arrays that lie alike, and a bias for each channel: by the best rung."""
+    best = elementwise.LADDER[-1:]
+    sums = [
+        _binary(f"add, {dtype}", f"2^{n.bit_length() - 1}", ((n,), (n,)), "add", best, dtype, design=n == DESIGN)
+        for n in (2**13, DESIGN)
+    ]
+    biases = [
+        _binary(f"bias, {dtype}", "x".join(map(str, shape)), (shape, (64, 1, 1)), "add", best, dtype, design=design)
+        for shape, design in (((2, 64, 8, 8), False), (MAPS, True))
+    ]
+    return sums + biases
+
+
+def _cast(name: str, given: np.dtype, wanted: np.dtype, n: int) -> Workload:
+    def cast(x: typing.Any, *, out: typing.Any = None) -> typing.Any:
+        return casts.cast(x, wanted, out=out)
+
+    def verify(result: typing.Any, x: typing.Any) -> tuple[float, float]:
+        parts = [(result[part].astype(np.float64), x[part].astype(np.float64)) for part in chunks(n)]
+        down = wanted.itemsize < given.itemsize
+        return worst_of(worst(abs(got - v), rounding(v, wanted) if down else 0 * v) for got, v in parts)
+
+    return Workload(
+        family=f"cast, {name}",
+        name=f"2^{n.bit_length() - 1}",
+        sizes={"n": n},
+        cost=Cost(flops=0, bytes=n * (given.itemsize + wanted.itemsize)),
+        make=lambda seed: (normal(n, seed, given),),
+        output=lambda: empty(n, wanted),
+        rungs=(cast,),
+        libraries={"torch.copy_": lambda torch, x, out: out.copy_(x)},
+        verify=verify,
+        design=n == DESIGN,
+    )
+
+
+def _casts() -> list[Workload]:
+    wide, made = np.dtype(np.float32), []
+    for short in known(elementwise.SHORT):
+        for n in (2**13, DESIGN):
+            made += [_cast(f"to {short}", wide, short, n), _cast(f"from {short}", short, wide, n)]
+    return made
 
 
 def transposed(rung: typing.Any) -> Callable:
@@ -151,6 +210,8 @@ def _positive(n: int, seed: int) -> typing.Any:
 
 WORKLOADS = [
     *map(_add, SWEEP),
+    *(one for dtype in known(elementwise.SHORT) for one in _in_16_bits(dtype)),
+    *_casts(),
     *(_bias(shape, bias) for shape, bias in BIASED),
     *(_copy(m, n) for m, n in COPIES),
     _binary("outer product", "16384 x 16384", ((16384, 1), (16384,)), "multiply", design=True),

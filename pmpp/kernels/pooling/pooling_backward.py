@@ -683,7 +683,7 @@ def eight_windows(dy, winners, at, exists, last):
 
 @cuda.jit
 def sixteen_threes_back_kernel(dy, winners, out, count, vectors, pairs, rows, columns):
-    """Of 16 bits, in rows of a multiple of 16: a patch of 2 x 16 elements lies in nine windows above and nine below."""
+    """Of float16, in rows of a multiple of 16: a patch of 2 x 16 elements lies in nine windows above and nine below."""
     if cuda.grid(1) < count:
         plane, pair, vector, e = patch_of(count, vectors, pairs, rows, columns, 16)
         at = (plane * rows.places + pair) * columns.places + 8 * vector
@@ -731,7 +731,9 @@ def launch_patches(p) -> bool:
         kernel[launch](p.dy, p.positions, p.out, p.op, *sizes)
         return True
     if kind == {(3, 2, 1)} and p.op == MAX:
-        whole = width == 8 and columns.extent % 16 == 0 and 2 * columns.places == columns.extent
+        # On an H100 sixteen columns are faster for float16, and slower for bfloat16, which is cheaper to convert.
+        sixteen = p.out.dtype == np.float16
+        whole = sixteen and columns.extent % 16 == 0 and 2 * columns.places == columns.extent
         if whole and device.address(p.dy) % 16 == 0 and device.address(p.positions) % 4 == 0:
             count, vectors = count // 2, vectors // 2
             launch = sixteen_threes_back_kernel[blocks(count, BLOCK), BLOCK, p.stream]
@@ -763,8 +765,8 @@ def patches(p):
 
     A thread loads these windows, all at once, compares their winners with positions that are written in the kernel, and
     stores twice 128 bits. There are kernels for windows of 2 x 2 side by side, and for maxima of 3 x 3 with stride 2
-    and padding 1, in rows of a multiple of four. Of 16 bits a patch has eight columns; sixteen where overlapping
-    windows fit, so that a thread loads eight gradients at once. All other windows go to `four_wide`.
+    and padding 1, in rows of a multiple of four. Of 16 bits a patch has eight columns; of float16 sixteen, where
+    overlapping windows fit, so that a thread loads eight gradients at once. All other windows go to `four_wide`.
     """
     p = with_positions(p)
     if not launch_patches(p):

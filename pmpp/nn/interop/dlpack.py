@@ -20,12 +20,14 @@ from ctypes import POINTER, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_voi
 import numpy as np
 
 from pmpp.runtime import device, foreign
+from pmpp.runtime.dtypes import is_bfloat16
 
 __all__ = ["CPU", "GPU", "Loan", "Look", "ManagedTensor", "Tensor", "lend", "look"]
 
 CPU, GPU = 1, 2  # kDLCPU and kDLCUDA; there are others
 NAME, USED = b"dltensor", b"used_dltensor"  # of a capsule, before and after somebody took what is in it
-CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # by the kind of a NumPy dtype; 4 is bfloat16, which NumPy lacks
+CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # by the kind of a NumPy dtype
+BRAIN = 4  # bfloat16, which NumPy has from ml_dtypes
 
 
 class Device(ctypes.Structure):
@@ -98,12 +100,13 @@ def look(x: typing.Any) -> Look:
     capsule = x.__dlpack__()
     found = ManagedTensor.from_address(_pointer(id(capsule), NAME)).tensor
     letter = {code: kind for kind, code in CODES.items()}.get(found.dtype.code)
+    dtype = "bfloat16" if found.dtype.code == BRAIN else f"code {found.dtype.code}"
     strides = tuple(found.strides[: found.ndim]) if found.strides else None
     return Look(
         (found.data or 0) + found.byte_offset,
         tuple(found.shape[: found.ndim]),
         strides,
-        str(np.dtype(f"{letter}{found.dtype.bits // 8}")) if letter else f"code {found.dtype.code}",
+        str(np.dtype(f"{letter}{found.dtype.bits // 8}")) if letter else dtype,
         (found.device.kind, found.device.number),
         found.byte_offset,
     )  # nobody renamed the capsule, so its destructor calls the deleter
@@ -145,7 +148,8 @@ class Loan:
             foreign.begin_after(cuda, int(device.as_stream(self.stream) or 0), stream or 0)
         extents, n = c_int64 * len(self.shape), len(self.shape)
         shape, strides = extents(*self.shape), extents(*self.strides)
-        kind = DataType(CODES[self.dtype.kind], 8 * self.dtype.itemsize, 1)
+        code = BRAIN if is_bfloat16(self.dtype) else CODES[self.dtype.kind]
+        kind = DataType(code, 8 * self.dtype.itemsize, 1)
         tensor = Tensor(self.address, Device(*self.where), n, kind, shape, strides, 0)
         managed = ManagedTensor(tensor, None, _give_back)
         _lent[ctypes.addressof(managed)] = managed, shape, strides, self.owner
@@ -180,7 +184,7 @@ def lend(x: typing.Any, *, stream: typing.Any = 0) -> Loan:
         wanted = "a NumPy array, or on a GPU a device array"
         hint = ": pass x.copy_to_host()" if hasattr(x, "copy_to_host") else ""
         raise TypeError(f"x must be {wanted}, was {type(x).__module__}.{type(x).__qualname__}{hint}")
-    if x.dtype.kind not in CODES or not x.dtype.isnative:
+    if (x.dtype.kind not in CODES and not is_bfloat16(x.dtype)) or not x.dtype.isnative:
         raise TypeError(f"x must be of numbers in this machine's byte order, was {x.dtype}")
     uneven = [step for step in x.strides if step % x.dtype.itemsize]
     if uneven:

@@ -190,6 +190,8 @@ def element_type(dtype: Any) -> np.dtype:
         raise TypeError(f"the dtype is {dtype!r}; write float32, np.float32, ...")
     if not records.supported(found):
         raise TypeError(f"the dtype is {found}; arrays in a kernel hold numbers, or records of numbers")
+    if dtypes.HAS_BFLOAT16 and found == dtypes.BFLOAT16:
+        raise TypeError("Numba has no shared and no local arrays of bfloat16: keep float32, or the bits as uint16")
     return records.plain(found)
 
 

@@ -9,22 +9,26 @@ from pmpp import cuda
 from pmpp.kernels import elementwise
 from pmpp.kernels.elementwise import ladder as room
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.views import strided
 from tests.kernels.elementwise.wrong import RUNGS as WRONG
 from tests.support import judge
+from tests.support.tensors import tensor_of
 from tests.support.wrong import misaligned, name_of, observe, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 F32 = np.float32
 INPUTS = room.inputs()
+WIDE = [name for name in INPUTS if INPUTS[name][0].dtype == F32]
+SHORT = [name for name in INPUTS if name not in WIDE]
 
 
 # -------------------------------------------------------------------------------------------------------------- results
 
 
 def right(result, a, b=None, op="add"):
-    return judge.right(result, room.reference(a, b, op), room.tolerance(a, b, op))
+    return judge.right(result, room.reference(a, b, op), room.tolerance(a, b, op), a.dtype)
 
 
 def view_of(x, order, first=0):
@@ -33,13 +37,13 @@ def view_of(x, order, first=0):
     It begins ``first`` elements behind a boundary of 16 bytes.
     """
     lying = np.ascontiguousarray(x.transpose(order))
-    flat = device.to_device(np.concatenate([np.zeros(first, F32), lying.reshape(-1)]))
+    flat = device.to_device(np.concatenate([np.zeros(first, x.dtype), lying.reshape(-1)]))
     steps = [int(np.prod(lying.shape[place + 1 :])) for place in range(x.ndim)]
     back = np.argsort(order)
     return strided(flat, x.shape, tuple(steps[place] for place in back), first)
 
 
-def faults(function, names=INPUTS):
+def faults(function, names=WIDE):
     """All that is wrong on the first input where anything is, worst first; then on views."""
     for arguments in (INPUTS[name] for name in names):
         found = judge.faults(function, arguments, lambda result, arguments=arguments: right(result, *arguments))
@@ -224,13 +228,83 @@ def test_what_assign_refuses():
         elementwise.assign(x[:2], x[1:3])
 
 
+# ------------------------------------------------------------------------------------------------------------- 16 bits
+
+
+@each_rung
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+@pytest.mark.parametrize("offsets", [(0, 0), (3, 3), (0, 1)])
+def test_views_of_16_bits(rung, dtype, offsets):
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((2, 133)).astype(dtype)
+    assert right(device.to_host(rung(misaligned(a, offsets[0]), misaligned(b, offsets[1]))), a, b)
+    x, bias = rng.standard_normal((35, 40)).astype(dtype), rng.standard_normal(40).astype(dtype)
+    turned = view_of(x, (1, 0), offsets[0])
+    assert right(device.to_host(rung(turned, None, "copy")), x, op="copy")
+    assert right(device.to_host(rung(turned, bias, "add")), x, bias)
+    assert right(device.to_host(rung(turned, 0.1, "multiply")), x, 0.1, "multiply")
+
+
+@interpreter_only
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+def test_half_the_bytes_move(dtype):
+    x, bias = np.ones((16, 64), dtype), np.ones(64, dtype)
+    for arguments, kernel in (((x, x), "straight_octets_kernel"), ((x, bias), "octets_kernel")):
+        result, (report,) = observe(room.tiled, *arguments)
+        assert right(result, *arguments)
+        assert report.kernel == kernel
+        assert report.counters["global_store_sectors"] == x.nbytes // 32
+        assert report.counters["flops_f16"] == 0
+
+
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+def test_16_bits_are_computed_in_float32(ptx, dtype):
+    x = np.zeros(64, dtype)
+    plan = room.plan_of(*[((64,), (4,))] * 3)
+    text = ptx(room.straight_octets_kernel, 0, x, x, F32(0), False, x, plan, room.VECTOR, room.VECTOR, cc=(9, 0))
+    assert ".extern" not in text
+    assert text.count("ld.global.v4.u32") == 2
+    assert text.count("st.global.v4.u32") == 1
+
+
+@pytest.mark.parametrize("given", known(room.DTYPES), ids=str)
+@pytest.mark.parametrize("wanted", known(room.DTYPES), ids=str)
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 4099])
+def test_a_cast_rounds_once(given, wanted, n):
+    x = (10.0 ** np.random.default_rng(n).uniform(-9, 5, n)).astype(F32)
+    with np.errstate(over="ignore"):
+        x[: min(n, 5)] = F32([65504, 65520, np.inf, np.nan, -0.0])[:n]
+        x = x.astype(given)
+        expected = x.astype(F32).astype(wanted)
+    for array in (device.to_device(x), misaligned(x, 1)):
+        result = device.to_host(elementwise.cast(array, wanted))
+        assert result.dtype == wanted
+        np.testing.assert_array_equal(result.astype(F32), expected.astype(F32))
+
+
+def test_a_cast_of_a_view_and_bad_ones():
+    x = np.random.default_rng(2).standard_normal((9, 12), dtype=F32)
+    result = elementwise.cast(view_of(x, (1, 0)), "float16")
+    np.testing.assert_array_equal(device.to_host(result), x.astype(np.float16))
+    out = device.empty((9, 12), np.float16)
+    assert elementwise.cast(x, out.dtype, out=out) is out
+    for dtype in ("float64", "halves", None, 3, np.float16):
+        with pytest.raises(TypeError, match=r"dtype must be float32, float16 or bfloat16, .*, was"):
+            elementwise.cast(x, dtype)
+    with pytest.raises(TypeError, match=r"a must be float32, .*, was int32"):
+        elementwise.cast(x.astype(np.int32), "float16")
+    with pytest.raises(ValueError, match="out must have shape"):
+        elementwise.cast(x, "float16", out=device.empty(3, np.float16))
+
+
 # ------------------------------------------------------------------------------------------------------------ bad input
 
 
 MAP, ROW = np.ones((2, 3), F32), np.ones(3, F32)
 BAD = {
     "shapes that do not fit": ((MAP, np.ones(2, F32)), ValueError, r"extents that are equal or 1.*\(2, 3\) and \(2,\)"),
-    "another dtype": ((MAP.astype(np.float64), MAP), TypeError, "a must be float32, was float64"),
+    "another dtype": ((MAP.astype(np.float64), MAP), TypeError, "a must be float32, .* or bfloat16, was float64"),
+    "b of 16 bits": ((MAP, ROW.astype(np.float16)), TypeError, "b must be float32, was float16"),
     "b of another dtype": ((MAP, ROW.astype(np.int32)), TypeError, "b must be float32, was int32"),
     "an operation": ((MAP, MAP, "plus"), ValueError, "op must be one of copy, .*, was 'plus'"),
     "one operand too many": ((MAP, ROW, "exp"), ValueError, r"b must be None, since exp takes one .*\(3,\)"),
@@ -297,7 +371,7 @@ def test_the_reference_is_numpys(name):
     with np.errstate(all="ignore"):
         wide = a.astype(np.float64), *(() if b is None else (np.float32(b).astype(np.float64),))
         expected = function(*wide).astype(np.float64)
-        expected = np.where(abs(expected) >= 2.0**128, np.copysign(np.inf, expected), expected)
+        expected = np.where(np.isinf(expected.astype(a.dtype)), np.copysign(np.inf, expected), expected)
     np.testing.assert_array_equal(room.reference(a, b, op), expected)
 
 
@@ -307,10 +381,10 @@ def test_the_reference_is_numpys(name):
 def test_torch_agrees(rung, name):
     torch = pytest.importorskip("torch")
     a, b, op = INPUTS[name]
-    arrays = [torch.from_numpy(x).cuda() if isinstance(x, np.ndarray) else x for x in (a, b)]
+    arrays = [tensor_of(torch, x) if isinstance(x, np.ndarray) else x for x in (a, b)]
     result = device.to_host(rung(arrays[0], arrays[1], op))
     assert right(result, a, b, op)
-    if op in ("add", "multiply", "maximum", "equal"):
+    if op in ("add", "multiply", "maximum", "equal") and a.dtype == F32:
         names = {"maximum": torch.maximum, "equal": torch.eq, "multiply": torch.mul, "add": torch.add}
         second = arrays[1] if isinstance(b, np.ndarray) or op in ("add", "multiply") else torch.tensor(b).cuda()
         theirs = names[op](arrays[0], second).float().cpu().numpy()
