@@ -381,6 +381,30 @@ def test_counters_of_vectorised():
     assert found["barriers"] == 3
 
 
+@interpreter_only
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+def test_counters_of_16_bits(dtype):
+    """Twice as many elements in a tile, for the same requests and sectors; and every addition is one of float32."""
+    x = (np.arange(2 * VECTOR_TILE) % 7 < 1).astype(dtype)
+    result, (report,) = observe(room.vectorised, x)
+    assert right(result, x, "sum", False)
+    found = report.counters
+    assert found["global_load_requests"] == found["global_store_requests"] == VECTOR_TILE // 128
+    assert found["global_load_sectors"] == found["global_store_sectors"] == VECTOR_TILE // 8
+    assert found["flops_f16"] == found["flops_f64"] == 0
+
+
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+def test_16_bits_are_widened_in_registers(dtype, ptx, spy):
+    watched = spy(room.eights_kernel)
+    room.vectorised(np.ones(9, dtype))
+    text = ptx(watched.kernel, *watched.launches[0], cc=(9, 0))
+    assert ".extern" not in text
+    assert ".local" not in text
+    assert "ld.global.v4" in text
+    assert "st.global.v4" in text
+
+
 def test_vectorised_keeps_everything_in_registers(ptx, spy):
     watched = spy(room.vectorised_kernel)
     room.vectorised(np.ones(9, np.float32))
