@@ -784,6 +784,36 @@ plots.drawn(plots.sweep, "reduction", only=chosen)
 # rungs have at every size. Their extra launch only sets one number to zero, but the second of `deterministic` has
 # partial sums to add, so it falls behind `vectorised`. On the right only the memory counts, and the lines lie flat.
 
+# %% [markdown]
+# A block of 1024 threads is more than a short vector needs: 1024 numbers are 256 vectors, four for each of 64 threads.
+# So the one block of `deterministic` has only as many threads as have four vectors each, and `reduction.sum` calls it
+# for all vectors that fit one block.
+#
+# ### Sixteen bits
+#
+# If only the bytes count, numbers of 16 bits should take half the time of float32. A vector of 16 bytes has eight of
+# them. They are stored in 16 bits and added up in 32: `widened` makes a float32 of each when it has arrived, and only
+# the sum is rounded to 16 bits, once. What would become of a sum *in* 16 bits? A float16 has 11 bits.
+#
+# **Predict, then run.** You add 5000 ones, one after another, in float16. What is the sum?
+
+# %%
+guess = None  # the sum
+
+ones, total = np.ones(5000, np.float16), np.float16(0)
+for one in ones:
+    total = total + one
+predict(guess, float(total), unit="")
+
+# %%
+print(f"added up in float16 {total}, by reduction.sum {device.to_host(reduction.sum(ones))}")
+plots.drawn(plots.by_dtype, "reduction", family="sum")
+
+# %% [markdown]
+# From 2048 on the next float16 is 2 further, and 2048 + 1 is rounded back to 2048. In float32 each of these sums is
+# exact, and 5000 is a float16 again. The dashed line of the figure is half the time of float32. What lies beyond it is
+# what a block costs however few bytes it reads.
+
 # %%
 plots.drawn(plots.cpu_gpu, "reduction")
 

@@ -469,6 +469,16 @@ plots.drawn(plots.roofline, "over_axes", family="rows")
 # every operator of the room. It would not be for one whose `combine` takes a hundred operations: such a point would
 # lie on the right of the ridge.
 #
+# Fewer bytes are less time, then. float16 and bfloat16 are combined in float32, and rounded once: `as_float` widens what
+# `load` is given. A load of 128 bits brings eight elements of a row.
+
+# %%
+plots.drawn(plots.by_dtype, "over_axes", family="rows")
+
+# %% [markdown]
+# The dashed line is half of the time of float32. Along columns a thread would have eight states from one load, each
+# with its registers. There it takes one element a load, and so 16 bits gain less.
+#
 # And NumPy, on the CPU?
 
 # %%

@@ -31,9 +31,10 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmpp import cuda, predict, simt
+from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import common, softmax
 from pmpp.kernels.softmax import BLOCK
+from pmpp.kernels.softmax.workloads import on_cpu
 from pmpp.lab.draw import plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -450,8 +451,9 @@ for name, report in {"warp_per_row": strided, "columns": across}.items():
 listed("another axis", "split_row", "vectorised", "torch.softmax")
 
 # %% [markdown]
-# The record has `columns` under the name of the last rung, `vectorised`, which leaves other axes to it. (The last shape
-# has only three rows, too few for `columns`. It goes to `split_row` in both.)
+# The record has the last rung of this chapter, `vectorised`, instead of `columns`. Along other axes it is `columns` with
+# one thing changed, which we will see there. (The last shape has only three rows, too few for either. It goes to
+# `split_row` in both.)
 #
 # ### Exercise: columns, a thread each
 #
@@ -613,6 +615,60 @@ error = np.abs(answer.reshape(3, -1) - softmax.reference(long.reshape(3, -1))).m
 print(f"{report.grid[0]} blocks, {slots[0]} tickets, {len(report.hazards)} hazards, largest error {error:.1e}")
 
 # %% [markdown]
+# ### Along another axis
+#
+# `columns` reads everything twice, and takes two exponentials to append an element. Here, too, the elements can wait in
+# registers. The threads of a column hold up to 16 of its elements each, or 32. They find the maximum first, then the
+# exponentials, and neighbours write beside each other, as they have read.
+
+# %%
+show(softmax_parts.held_columns_kernel)
+
+# %% [markdown]
+# **Predict, then run.** How many sectors does it load for the shares of `cube` along the axis of 64? `columns` loads
+# two times 8192.
+
+# %%
+guess = None  # sectors
+
+held = lab.count(softmax.vectorised, cube, 1)
+predict(guess, held.counters["global_load_sectors"], unit="sectors")
+
+# %%
+for name, report in {"columns": across, "vectorised": held}.items():
+    print(f"{name:12}", *(f"{report.counters[c]:9,} {c}" for c in ("global_load_sectors", "thread_inst_special")))
+
+# %% [markdown]
+# Each element is loaded once, and costs one exponential. A column of more than 1024 elements does not fit, and is left
+# to `columns`.
+#
+# ### Sixteen bits
+#
+# A softmax of float16 or bfloat16 moves half the bytes. `widened` makes float32 of what was loaded, all is computed in
+# float32, and a share is rounded once, when it is stored. How much is lost if everything is computed in 16 bits?
+
+# %%
+halves = (3 * rows[:, :, 0]).astype(np.float16)
+exact = softmax.reference(halves)
+for name, found in {"in float16": on_cpu(halves), "vectorised": device.to_host(softmax.vectorised(halves))}.items():
+    off = np.abs(found - exact) / np.maximum(exact * 2.0**-11, 2.0**-25)
+    print(
+        f"{name:12} off by {off.max():6.2f} times half the distance of two float16 at most, {off.mean():5.2f} on average"
+    )
+plots.drawn(plots.by_dtype, "softmax", family="rows of 1024")
+
+# %% [markdown]
+# Rounding once is off by half a distance at most, which is 1 here. In float16 each of a thousand additions and every
+# exponential is rounded.
+#
+# The dashed line of the figure is half the time of float32. An element still costs its exponential, its comparison and
+# its share of two trees, and half the bytes hide half as much of that. The longer a row, the more threads wait for
+# each other in between, and the less is gained:
+
+# %%
+plots.drawn(plots.by_dtype, "softmax", family="rows of 32768")
+
+# %% [markdown]
 # ## All rungs
 #
 # Here are the four shapes, one figure each, with the libraries. Each figure says at its bottom where it was measured.
@@ -695,8 +751,8 @@ for family in ("odd rows", "few rows", "another axis"):
 # 257, need more lanes or more vectors, which stay nearly empty. And a few rows that are over in some microseconds take
 # about as long as a launch and the chain of steps behind it; there, every step that waits for another counts.
 #
-# Other axes win by far, and still reach only a part of the roof: `columns` reads twice, and keeps nothing in registers.
-# That is left to you.
+# Other axes win by far. A column that does not fit into registers still reaches only a part of the roof: `columns` reads
+# it twice. That is left to you.
 #
 # ## What to take along
 #

@@ -258,9 +258,9 @@ show(gradients.load_both)
 show(batchnorm_backward.sums_of_part)
 
 # %% [markdown]
-# `wide` says whether loads are 128 bits wide. A kernel for each case calls this function with a constant, so the
-# compiler keeps one branch. A single kernel that decided while it runs would need registers for both ways: sixteen
-# narrow loads have sixteen addresses, and these would push values out to memory.
+# `like` is a tuple as long as a load has values: four of float32, eight of 16 bits, or one. Its length is known when
+# the kernel is compiled, so the compiler keeps one branch. A kernel that decided while it runs would need registers for
+# both ways: sixteen narrow loads have sixteen addresses, and these would push values out to memory.
 #
 # A channel of up to 16,384 values stays in the registers of one block, and is read once.
 
@@ -313,6 +313,15 @@ plots.drawn(plots.roofline, "batchnorm_backward")
 # The first figure has the rungs and the libraries. `vectorised` takes about the least time of two reads, which we
 # computed above: what lies between it and the roof is the second read. The second figure shows how far to the left of
 # the ridge all of them are: arithmetic is no bound here. (A figure whose times are not in the record says so.)
+#
+# In mixed precision `dy` and `x` have 16 bits. They are widened in registers, the sums and the gradients of weight and
+# bias are float32, and the gradient of the batch is rounded once. These are half the bytes:
+
+# %%
+plots.drawn(plots.by_dtype, "batchnorm_backward", family="gradients")
+
+# %% [markdown]
+# The dashed line is half of the time of float32.
 #
 # ### Exercise: a ReLU behind it
 
@@ -447,6 +456,15 @@ plots.drawn(plots.roofline, "layernorm_backward")
 # elements the line of `vectorised` stays near the top: short rows cost it nothing. The others fall far below their best
 # there, and so does PyTorch. A block for a short row has threads without work. For rows of 16,384 elements `vectorised`
 # is no faster than `block_per_row`, and PyTorch is ahead.
+#
+# In 16 bits a vector has eight elements, so that 32 lanes are enough for a row of 256:
+
+# %%
+plots.drawn(plots.by_dtype, "layernorm_backward", family="gradients")
+
+# %% [markdown]
+# A row of 1024 has a barrier, and the block waits there for one row at a time. That takes as long as in float32, and so
+# the bars stay behind the dashed line, half of the time of float32.
 #
 # And beside NumPy on the CPU, for rows of 1024, where the record has these times:
 

@@ -40,7 +40,7 @@ class Gradients:
         """Whether dx is right."""
         with np.errstate(all="ignore"):
             expected, allowed = (made(dy, x, weight, eps) for made in (self.room.reference, self.room.tolerance))
-        return judge.right(result, expected, allowed)
+        return judge.right(result, expected, allowed, x.dtype)
 
     def wrong_parameters(self, dweight, dbias, dy, x, eps=1e-5):
         """Which of the two is wrong, in words."""

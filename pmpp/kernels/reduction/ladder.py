@@ -359,7 +359,7 @@ def combine_vector(op, v):
     if len(v) == 4:
         return combine_four(op, v)
     if len(v) == 8:
-        return combine(op, combine_four(op, v[:4]), combine_four(op, v[4:]))
+        return combine(op, combine_four(op, widened(v[:4])), combine_four(op, widened(v[4:])))
     return combine(op, v[0], v[1])
 
 
@@ -374,13 +374,13 @@ def combine_tile(x, op, identity, head, tail, width):
     i = head + cuda.blockIdx.x * LOADS * step + thread * width
     total = identity
     if i + 3 * step < tail:  # all four loads are under way before the first is used
-        a, b = widened(load128(x, i)), widened(load128(x, i + step))
-        c, d = widened(load128(x, i + 2 * step)), widened(load128(x, i + 3 * step))
+        a, b = load128(x, i), load128(x, i + step)
+        c, d = load128(x, i + 2 * step), load128(x, i + 3 * step)
         ab = combine(op, combine_vector(op, a), combine_vector(op, b))
         total = combine(op, ab, combine(op, combine_vector(op, c), combine_vector(op, d)))
     else:
         for j in range(i, tail, step):
-            total = combine(op, total, combine_vector(op, widened(load128(x, j))))
+            total = combine(op, total, combine_vector(op, load128(x, j)))
     if cuda.blockIdx.x == 0:  # it also takes the elements before and after the vectors
         if thread < head:
             total = combine(op, total, widened(x[thread]))

@@ -20,28 +20,27 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import FULL_WARP, blocks
 from pmpp.kernels.reduction.ladder import MAX, SUM, combine, warp_combine
-from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, look_back_words, next_tile, publish, publish_words
+from pmpp.kernels.scan.eights import HELD, ROW, VECTORS, load_eights, scan_eights, store_eights
+from pmpp.kernels.scan.look_back import COMPLETE, PARTIAL, look_back, look_back_words, next_tile, publish, publish_word
 from pmpp.kernels.scan.tile import (
     BLOCK,
     COARSE,
-    HELD,
     SLOTS,
     TILE,
-    VECTORS,
-    load_rows,
+    load_four_rows,
     load_tile,
     scan_block,
-    scan_row,
+    scan_four,
     scan_run,
     scan_warps,
-    store_row,
+    store_four,
     store_tile,
 )
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag
 from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import widened, width_of
+from pmpp.runtime.vector import widened
 
 DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16")
 SHORT = DTYPES[4:]  # combined in float32, and rounded once
@@ -50,7 +49,10 @@ TWICE = 2 * BLOCK  # elements per block, in `brent_kung`
 # Threads per block in the last rung. With more, tiles are larger, so fewer tiles look back. With fewer, a barrier waits
 # for fewer warps. No record compares other numbers.
 VECTOR_BLOCK = 512
-VECTOR_TILE = VECTOR_BLOCK * VECTORS * 4  # elements of 32 bits, 4 in a vector; half as many of 64 bits
+# 128-bit vectors per thread: VECTORS. More keep more bytes in flight, and take more registers. `scan_rows` is written
+# for four.
+VECTOR_TILE = VECTOR_BLOCK * VECTORS * 4  # a vector is 4 elements of 32 bits
+EIGHTS_TILE = VECTOR_BLOCK * VECTORS * 8  # or 8 of 16 bits
 
 
 def reference(x: np.ndarray, op: str = "sum", *, exclusive: bool = False) -> np.ndarray:
@@ -379,12 +381,12 @@ def clear_kernel(words):
         words[i] = 0
 
 
-def words_for(tiles: int, stream: typing.Any, each: int = 1) -> typing.Any:
-    """64-bit words: the first counts the tiles handed out, then each tile has ``each``. All are 0: NOTHING.
+def words_for(tiles: int, stream: typing.Any) -> typing.Any:
+    """64-bit words: the first counts the tiles handed out, then each tile has one. All are 0, which means NOTHING.
 
     A single tile uses none, so they are not set.
     """
-    words = device.empty(each * tiles + 1, np.int64, stream=stream)
+    words = device.empty(tiles + 1, np.int64, stream=stream)
     if tiles > 1:
         clear_kernel[blocks(words.size, BLOCK), BLOCK, stream](words)
     return words
@@ -429,64 +431,96 @@ def single_pass(p):
 
 
 @cuda.jit(device=True, forceinline=True)
-def scan_rows(x, out, words, op, identity, exclusive, aligned, like, wide):
-    """Each warp scans four rows of 32 vectors in registers, and stores one number in shared memory."""
-    values = cuda.local.array(HELD, wide.dtype)
-    tile, row = next_tile(words, cuda.shared.array(1, np.int64)), 32 * len(like)
-    first = tile * (VECTOR_BLOCK * VECTORS * len(like))
-    whole = aligned and first + VECTOR_BLOCK * VECTORS * len(like) <= x.size
-    i = first + cuda.threadIdx.x // 32 * (row * VECTORS) + len(like) * cuda.laneid
-    load_rows(values, x, i, identity, whole, like)
-    end = identity
-    for k in range(VECTORS):
-        end = scan_row(values, k, op, end, like, wide)
-    before, total = scan_warps(op, identity, end, cuda.shared.array(SLOTS, wide.dtype))
+def scan_rows(x, out, words, op, identity, exclusive, aligned):
+    """Each warp scans four rows of 128 elements in registers, and stores one number in shared memory."""
+    tile = next_tile(words, cuda.shared.array(1, np.int64))
+    whole = aligned and (tile + 1) * VECTOR_TILE <= x.size
+    i = tile * VECTOR_TILE + cuda.threadIdx.x // 32 * (128 * VECTORS) + 4 * cuda.laneid
+    a, b, c, d = load_four_rows(x, i, identity, whole)
+    a, end_a = scan_four(op, identity, a, out)
+    b, end_b = scan_four(op, end_a, b, out)
+    c, end_c = scan_four(op, end_b, c, out)
+    d, end_d = scan_four(op, end_c, d, out)
+    before, total = scan_warps(op, identity, end_d, cuda.shared.array(SLOTS, out.dtype))
 
-    if cuda.threadIdx.x == 0:
-        publish_words(words, tile, PARTIAL, total, like)
-    earlier = look_back_words(words, tile, op, identity, like, wide)
-    if cuda.threadIdx.x == 0:
-        publish_words(words, tile, COMPLETE, wide.dtype.type(combine(op, earlier, total)), like)
-    before = wide.dtype.type(combine(op, earlier, before))
-    begin = before
-    for k in range(VECTORS):
-        begin = store_row(values, k, out, i + k * row, op, before, begin, exclusive, whole, like)
-
-
-@cuda.jit(device=True)
-def scan_rows_by(x, out, words, op, identity, exclusive, aligned, like, wide):
-    if op == SUM:  # the operator is a constant in each call, so the compiled code does not test it for each element
-        scan_rows(x, out, words, SUM, identity, exclusive, aligned, like, wide)
-    else:
-        scan_rows(x, out, words, MAX, identity, exclusive, aligned, like, wide)
+    # The total of this tile, the total of all before it, and the total up to its end. The shared array casts them back
+    # to x's dtype: in Numba the sum of two int32 is an int64, which leaves no room in the word for the state.
+    tiles = cuda.shared.array(3, out.dtype)
+    if cuda.threadIdx.x < 32:
+        if cuda.threadIdx.x == 0:
+            tiles[0] = total
+            publish_word(words, tile, PARTIAL, tiles[0])
+        earlier = look_back_words(words, tile, op, identity, out)
+        if cuda.threadIdx.x == 0:
+            tiles[1] = earlier
+            tiles[2] = combine(op, earlier, total)
+            publish_word(words, tile, COMPLETE, tiles[2])
+    cuda.syncthreads()
+    before = combine(op, tiles[1], before)
+    store_four(out, i, op, before, before, a, exclusive, whole)
+    store_four(out, i + 128, op, before, combine(op, before, end_a), b, exclusive, whole)
+    store_four(out, i + 256, op, before, combine(op, before, end_b), c, exclusive, whole)
+    store_four(out, i + 384, op, before, combine(op, before, end_c), d, exclusive, whole)
 
 
 @cuda.jit(max_registers=40)  # for three blocks of 512 threads on a multiprocessor
-def vectorised_kernel(x, out, words, op, identity, exclusive, aligned, like, wide):
-    scan_rows_by(x, out, words, op, identity, exclusive, aligned, like, wide)
+def vectorised_kernel(x, out, words, op, identity, exclusive, aligned):
+    if op == SUM:  # the operator is a constant in each call, so the compiled code does not test it for each element
+        scan_rows(x, out, words, SUM, identity, exclusive, aligned)
+    else:
+        scan_rows(x, out, words, MAX, identity, exclusive, aligned)
 
 
-@cuda.jit(max_registers=64)  # a thread has 32 numbers in registers, so two blocks fit
-def eights_kernel(x, out, words, op, identity, exclusive, aligned, like, wide):
-    """As `vectorised_kernel`, of 16-bit numbers: a vector has eight."""
-    scan_rows_by(x, out, words, op, identity, exclusive, aligned, like, wide)
+@cuda.jit(device=True, forceinline=True)
+def scan_rows_of_eights(x, out, words, op, identity, exclusive, aligned):
+    """As `scan_rows`, of 16-bit numbers: float32 in registers, and in what a tile passes on."""
+    values, sums = cuda.local.array(HELD, np.float32), cuda.shared.array(3, np.float32)
+    tile = next_tile(words, cuda.shared.array(1, np.int64))
+    whole = aligned and (tile + 1) * EIGHTS_TILE <= x.size
+    i = tile * EIGHTS_TILE + cuda.threadIdx.x // 32 * (ROW * VECTORS) + 8 * cuda.laneid
+    load_eights(values, x, i, identity, whole)
+    end = identity
+    for k in range(VECTORS):
+        end = scan_eights(values, k, op, end)
+    before, total = scan_warps(op, identity, end, cuda.shared.array(SLOTS, np.float32))
+    if cuda.threadIdx.x < 32:
+        if cuda.threadIdx.x == 0:
+            publish_word(words, tile, PARTIAL, total)
+        earlier = look_back_words(words, tile, op, identity, sums)
+        if cuda.threadIdx.x == 0:
+            sums[1] = earlier
+            publish_word(words, tile, COMPLETE, combine(op, earlier, total))
+    cuda.syncthreads()
+    before = combine(op, sums[1], before)
+    begin = before
+    for k in range(VECTORS):
+        begin = store_eights(values, k, out, i + k * ROW, op, before, begin, exclusive, whole)
 
 
-LIKE = {width: (0,) * width for width in (2, 4, 8)}  # the same tuples in each call: a launch remembers what they are
+@cuda.jit(max_registers=64)  # a thread has 32 numbers in registers, so two blocks fit on a multiprocessor
+def eights_kernel(x, out, words, op, identity, exclusive, aligned):
+    if op == SUM:
+        scan_rows_of_eights(x, out, words, SUM, identity, exclusive, aligned)
+    else:
+        scan_rows_of_eights(x, out, words, MAX, identity, exclusive, aligned)
 
 
-@rung(clear_kernel, vectorised_kernel, eights_kernel)
+@rung(clear_kernel, vectorised_kernel, eights_kernel, single_pass_kernel)
 def vectorised(p):
-    """Four 128-bit loads per thread are in flight at once, and what a tile publishes fits into one word, or two.
+    """Four 128-bit loads per thread are in flight at once, and what a tile publishes fits into one word.
 
-    An element of 64 bits leaves no room for the state beside it, so each of its halves has a word with the state.
+    Elements of 64 bits leave no room for the state beside them, so float64 and int64 go to `single_pass`. Of float16
+    and bfloat16 a load brings eight.
     """
-    like = LIKE[width_of(p.x.dtype)]
-    tiles = blocks(p.x.size, VECTOR_BLOCK * VECTORS * len(like))
-    words = words_for(tiles, p.stream, 2 if len(like) == 2 else 1)
+    if p.x.dtype.itemsize == 8:
+        single_pass.launch(p)
+        return
+    short = p.x.dtype.itemsize == 2
+    kernel, tile = (eights_kernel, EIGHTS_TILE) if short else (vectorised_kernel, VECTOR_TILE)
+    tiles = blocks(p.x.size, tile)
+    words = words_for(tiles, p.stream)
     aligned = device.address(p.x) % 16 == 0
-    kernel = eights_kernel if len(like) == 8 else vectorised_kernel
-    kernel[tiles, VECTOR_BLOCK, p.stream](p.x, p.result, words, p.op, p.identity, p.exclusive, aligned, like, p.wide)
+    kernel[tiles, VECTOR_BLOCK, p.stream](p.x, p.result, words, p.op, p.identity, p.exclusive, aligned)
 
 
 LADDER = (kogge_stone, brent_kung, coarsened, shuffle, hierarchical, single_pass, vectorised)

@@ -76,75 +76,32 @@ def look_back(states, values, tile, op, identity):
     return before
 
 
-# A word has the state in its upper half and a value of 32 bits in its lower one. A value of 64 bits takes two words, a
-# half of it in each: the second lies as many places behind the first as there are tiles. ``like`` is as in
-# `pmpp.kernels.scan.tile`: a vector of two elements has elements of 64 bits.
-
-LOOK = 4  # warps that look back together, at 32 tiles each
-
-
 @cuda.jit(device=True)
-def publish_words(words, tile, state, value, like):
-    """Write state and value as a word of 64 bits, or as two. A reader sees both parts of a word or none: no fence."""
+def publish_word(words, tile, state, value):
+    """Write state and value as one word of 64 bits. A reader sees both or neither, so no fence is needed."""
     if cuda.gridDim.x > 1:
-        if len(like) == 2:
-            bits = value.view(np.int64)
-            high = np.int64(state) << 32 | np.int64(np.uint32(bits >> 32))
-            cuda.atomic.exch(words, tile + 1 + cuda.gridDim.x, high)
-        else:
-            bits = np.int64(value.view(np.int32))
-        cuda.atomic.exch(words, tile + 1, np.int64(state) << 32 | np.int64(np.uint32(bits)))
+        word = np.int64(state) << 32 | np.int64(np.uint32(value.view(np.int32)))
+        cuda.atomic.exch(words, tile + 1, word)
 
 
 @cuda.jit(device=True)
-def words_of(words, tile, like):
-    """The words of a tile as they are now. An atomic reads memory each time, unlike words[tile + 1]."""
-    low = cuda.atomic.add(words, tile + 1, 0)
-    return low, cuda.atomic.add(words, tile + 1 + cuda.gridDim.x, 0) if len(like) == 2 else low
-
-
-@cuda.jit(device=True)
-def value_of(low, high, like, wide):
-    if len(like) == 2:
-        return (high << 32 | np.int64(np.uint32(low))).view(wide.dtype)
-    return np.int32(low).view(wide.dtype)
-
-
-@cuda.jit(device=True)
-def join_window(words, mine, op, identity, like, wide):
-    """Combine what 32 tiles have published, up to the nearest complete one; and whether there is one.
-
-    ``mine``: the tile that this lane looks at. Nothing lies before the first tile, and that is complete.
-    """
-    low, high = words_of(words, max(mine, 0), like)
-    while mine >= 0 and (low >> 32 == NOTHING or low >> 32 != high >> 32):  # nothing yet, or one half is newer
-        low, high = words_of(words, mine, like)
-    cuda.syncwarp()
-    complete = cuda.ballot_sync(FULL_WARP, mine < 0 or low >> 32 == COMPLETE)
-    nearest = cuda.ffs(complete) - 1 if complete else 31
-    value = value_of(low, high, like, wide) if mine >= 0 and cuda.laneid <= nearest else identity
-    return warp_combine_back(op, value), complete != 0
-
-
-@cuda.jit(device=True)
-def look_back_words(words, tile, op, identity, like, wide):
-    """As `look_back`, from words, by LOOK warps at once; the result is in all threads, and all must call it.
-
-    If all tiles of a grid run at the same time, none is complete when the others look. Each round of looking then adds
-    as many tiles as are looked at.
-    """
-    seen, known = cuda.shared.array(LOOK, wide.dtype), cuda.shared.array(LOOK, np.int32)
-    before, last = identity, tile - 1
+def look_back_words(words, tile, op, identity, out):
+    """As `look_back`, from words of state and value. The value has the dtype of ``out``."""
+    before = identity
+    last = tile - 1
     while last >= 0:
-        if cuda.threadIdx.x < 32 * LOOK:
-            value, complete = join_window(words, last - cuda.threadIdx.x, op, identity, like, wide)
-            if cuda.laneid == 0:
-                seen[cuda.threadIdx.x // 32], known[cuda.threadIdx.x // 32] = value, complete
-        cuda.syncthreads()
-        for k in range(LOOK):
-            if last >= 0:
-                before = wide.dtype.type(combine(op, seen[k], before))
-                last = -1 if known[k] else last - 32
-        if last >= 0:
-            cuda.syncthreads()  # all have read before any writes again
+        mine = last - cuda.laneid
+        word = np.int64(COMPLETE) << 32 | np.int64(np.uint32(identity.view(np.int32)))
+        if mine >= 0:
+            word = cuda.atomic.add(words, mine + 1, 0)
+            while word >> 32 == NOTHING:
+                word = cuda.atomic.add(words, mine + 1, 0)
+        cuda.syncwarp()
+        complete = cuda.ballot_sync(FULL_WARP, word >> 32 == COMPLETE)
+        nearest = cuda.ffs(complete) - 1 if complete else 31
+        value = np.int32(word).view(out.dtype) if cuda.laneid <= nearest else identity
+        before = combine(op, warp_combine_back(op, value), before)
+        if complete:
+            break
+        last -= 32
     return before

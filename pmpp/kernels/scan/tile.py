@@ -114,87 +114,55 @@ def load_four_rows(x, i, identity, whole):
     return a, b, load_rest(x, i + 256, identity), load_rest(x, i + 384, identity)
 
 
-# A lane holds VECTORS vectors of 16 bytes, one in each of so many rows of its warp. ``like`` is a tuple as long as a
-# vector has elements. Its length is known when a kernel is compiled, so all loops are unrolled and ``values`` stays in
-# registers. ``wide`` is an array of the dtype that is computed in, of which only the dtype counts.
-
-VECTORS = 4  # more keep more bytes in flight, and take more registers
-HELD = 8 * VECTORS  # room for vectors of eight
-
-
 @cuda.jit(device=True)
-def load_rows(values, x, i, identity, whole, like):
-    """A lane's vectors; the first is x[i], x[i + 1], ... ``whole``: they lie inside ``x``, on multiples of 16 bytes."""
-    step = 32 * len(like)
-    if whole:  # all four loads are in flight before the first is used
-        a, b = widened(load128(x, i)), widened(load128(x, i + step))
-        c, d = widened(load128(x, i + 2 * step)), widened(load128(x, i + 3 * step))
-        for e in range(len(like)):
-            values[e], values[len(like) + e] = a[e], b[e]
-            values[2 * len(like) + e], values[3 * len(like) + e] = c[e], d[e]
-    else:
-        for k in range(VECTORS):
-            for e in range(len(like)):
-                at = i + k * step + e
-                values[k * len(like) + e] = widened(x[at]) if at < x.size else identity
+def warp_scan_in(op, value, like):
+    """`warp_scan` in the dtype of the array ``like``.
 
-
-@cuda.jit(device=True)
-def warp_scan_in(op, value, wide):
-    """`warp_scan` in the dtype of ``wide``: in Numba the sum of two int32 is an int64, which takes two shuffles."""
+    In Numba the sum of two int32 is an int64. To shuffle one takes two instructions, and to keep it two registers.
+    """
     for distance in (1, 2, 4, 8, 16):
         earlier = cuda.shfl_up_sync(FULL_WARP, value, distance)
         if cuda.laneid >= distance:
-            value = wide.dtype.type(combine(op, earlier, value))
+            value = like.dtype.type(combine(op, earlier, value))
     return value
 
 
 @cuda.jit(device=True)
-def scan_row(values, k, op, before, like, wide):
-    """Scan row k of a warp in place, from ``before`` on; returns, in all lanes, the total up to the row's end."""
-    first, last = k * len(like), (k + 1) * len(like) - 1
-    for e in range(first, last):
-        values[e + 1] = combine(op, values[e], values[e + 1])
-    scanned = warp_scan_in(op, values[last], wide)
-    end = combine(op, before, cuda.shfl_sync(FULL_WARP, scanned, 31))
-    earlier = cuda.shfl_up_sync(FULL_WARP, scanned, 1)
-    start = wide.dtype.type(combine(op, before, earlier)) if cuda.laneid > 0 else before
-    for e in range(first, last + 1):
-        values[e] = combine(op, start, values[e])
-    return wide.dtype.type(end)
+def scan_four(op, before, four, like):
+    """Scan a warp's row of 128 elements, four per lane, starting from ``before``; all in the dtype of ``like``.
 
-
-@cuda.jit(device=True)
-def store_row(values, k, out, i, op, before, begin, exclusive, whole, like):
-    """Write row k, combined with what came before the warp; ``begin``: the element before the row, if exclusive.
-
-    Returns what is ``begin`` of the next row.
+    Returns the lane's four results, and in all lanes the total up to the row's end.
     """
-    first, last = k * len(like), (k + 1) * len(like) - 1
-    for e in range(first, last + 1):
-        values[e] = combine(op, before, values[e])
-    if exclusive:
-        earlier, end = cuda.shfl_up_sync(FULL_WARP, values[last], 1), cuda.shfl_sync(FULL_WARP, values[last], 31)
-        for e in range(last, first, -1):
-            values[e] = values[e - 1]
-        values[first] = earlier if cuda.laneid > 0 else begin
-        begin = end
-    if whole:
-        store_vector(out, i, values, first, like)
-    else:
-        for e in range(len(like)):
-            if i + e < out.size:
-                out[i + e] = values[first + e]
-    return begin
+    kind = like.dtype.type
+    a = four[0]
+    b = kind(combine(op, a, four[1]))
+    c = kind(combine(op, b, four[2]))
+    d = kind(combine(op, c, four[3]))
+    scanned = warp_scan_in(op, d, like)
+    end = kind(combine(op, before, cuda.shfl_sync(FULL_WARP, scanned, 31)))
+    earlier = cuda.shfl_up_sync(FULL_WARP, scanned, 1)
+    if cuda.laneid > 0:
+        before = kind(combine(op, before, earlier))
+    a, b = kind(combine(op, before, a)), kind(combine(op, before, b))
+    return (a, b, kind(combine(op, before, c)), kind(combine(op, before, d))), end
 
 
 @cuda.jit(device=True)
-def store_vector(out, i, values, k, like):
-    if len(like) == 4:
-        store128(out, i, (values[k], values[k + 1], values[k + 2], values[k + 3]))
-    elif len(like) == 8:
-        four = values[k], values[k + 1], values[k + 2], values[k + 3]
-        rest = values[k + 4], values[k + 5], values[k + 6], values[k + 7]
-        store128(out, i, four + rest)
+def store_four(out, i, op, before, first, four, exclusive, whole):
+    """Write a row, combined with what came before the warp; ``first``: the element before the row, if exclusive."""
+    a, b, c, d = combine(op, before, four[0]), combine(op, before, four[1]), combine(op, before, four[2]), four[3]
+    d = combine(op, before, d)
+    if exclusive:
+        earlier = cuda.shfl_up_sync(FULL_WARP, d, 1)
+        a, b, c, d = earlier if cuda.laneid > 0 else first, a, b, c
+    if whole:
+        store128(out, i, (a, b, c, d))
     else:
-        store128(out, i, (values[k], values[k + 1]))
+        if i < out.size:
+            out[i] = a
+        if i + 1 < out.size:
+            out[i + 1] = b
+        if i + 2 < out.size:
+            out[i + 2] = c
+        if i + 3 < out.size:
+            out[i + 3] = d

@@ -18,8 +18,10 @@ from pmpp.kernels.common import block_sum, blocks, warp_sum
 from pmpp.kernels.softmax.ladder import place
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_integer
+from pmpp.runtime.dtypes import rounding
+from pmpp.runtime.vector import widened
 
-DTYPES = ("float32", "float64")
+DTYPES = ("float32", "float64", "float16", "bfloat16")
 SHORT = 1024  # elements in the longest row that is left to a warp
 WARPS = 8
 LONG = 512  # threads for a longer row
@@ -37,8 +39,12 @@ def reference(dy: np.ndarray, y: np.ndarray, axis: int = -1, log: bool = False) 
 def tolerance(dy: np.ndarray, y: np.ndarray, axis: int = -1, log: bool = False) -> np.ndarray:
     """How far a right result in the dtype of ``dy`` may be: n / 32 + 16 roundings of the sum's terms, and a few more.
 
-    The exponential is good to 2 ulp, and of an argument that is exact.
+    The exponential is good to 2 ulp, and of an argument that is exact. A result of 16 bits is that of float32, rounded
+    once.
     """
+    if dy.dtype.itemsize == 2:
+        exact = tolerance(dy.astype(np.float32), y.astype(np.float32), axis, log)
+        return exact + rounding(np.abs(reference(dy, y, axis, log)) + exact, dy.dtype)
     u = np.finfo(dy.dtype).eps / 2
     dy, y = np.abs(dy.astype(np.float64)), y.astype(np.float64)
     growth, shares = y.shape[axis] / 32 + 20, np.exp(y) if log else y
@@ -60,33 +66,36 @@ def slope(dy, y, total, log):
 
 
 @cuda.jit
-def rows_backward_kernel(dy, y, out, log, nothing):
-    """A row for each row of threads: 32, which agree by shuffles, or a block."""
+def rows_backward_kernel(dy, y, out, log, nothing, wide):
+    """A row for each row of threads: 32, which agree by shuffles, or a block.
+
+    ``wide``: an array of the dtype that is computed in, of which only the dtype counts.
+    """
     row = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y
     if row >= y.shape[0] * y.shape[2]:
         return  # all lanes of the warp together
     a, b = place(y, row)
     total = nothing
     for i in range(cuda.threadIdx.x, y.shape[1], cuda.blockDim.x):
-        total += term(dy[a, i, b], y[a, i, b], log)
+        total += term(widened(dy[a, i, b]), widened(y[a, i, b]), log)
     if cuda.blockDim.x == 32:
         total = warp_sum(total)
     else:
-        total = block_sum(total, cuda.shared.array(32, y.dtype))
+        total = block_sum(total, cuda.shared.array(32, wide.dtype))
     for i in range(cuda.threadIdx.x, y.shape[1], cuda.blockDim.x):
-        out[a, i, b] = slope(dy[a, i, b], y[a, i, b], total, log)
+        out[a, i, b] = slope(widened(dy[a, i, b]), widened(y[a, i, b]), total, log)
 
 
 @cuda.jit
-def columns_backward_kernel(dy, y, out, log, nothing):
+def columns_backward_kernel(dy, y, out, log, nothing, wide):
     """Along another axis: the rows of a warp's lanes lie side by side in memory."""
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     count, row = y.shape[0] * y.shape[2], cuda.blockIdx.x * WIDE + tx
     a, b = place(y, min(row, count - 1))
     total = nothing
     for i in range(ty, y.shape[1], TALL):
-        total += term(dy[a, i, b], y[a, i, b], log)
-    totals = cuda.shared.array((TALL, WIDE), y.dtype)
+        total += term(widened(dy[a, i, b]), widened(y[a, i, b]), log)
+    totals = cuda.shared.array((TALL, WIDE), wide.dtype)
     totals[ty, tx] = total
     cuda.syncthreads()
     total = nothing
@@ -94,7 +103,7 @@ def columns_backward_kernel(dy, y, out, log, nothing):
         total += totals[other, tx]
     if row < count:
         for i in range(ty, y.shape[1], TALL):
-            out[a, i, b] = slope(dy[a, i, b], y[a, i, b], total, log)
+            out[a, i, b] = slope(widened(dy[a, i, b]), widened(y[a, i, b]), total, log)
 
 
 def backward(dy, y, axis=-1, log=False, *, out=None, stream=0) -> typing.Any:
@@ -102,7 +111,8 @@ def backward(dy, y, axis=-1, log=False, *, out=None, stream=0) -> typing.Any:
 
     Args:
         dy: the gradient of the result, an array of the shape and dtype of ``y``, contiguous in C order.
-        y: the result of softmax, or of log_softmax; float32 or float64, of any shape but ().
+        y: the result of softmax, or of log_softmax; float32, float64, float16 or bfloat16, of any shape but (). Numbers
+            of 16 bits are computed with in float32, and the gradient is rounded once.
         axis: the one that softmax ran along; from -y.ndim to y.ndim - 1.
         log: True for the gradient of log_softmax, ``dy - exp(y) * sum(dy)``.
         out: a device array like ``y``, or None to allocate one. It may be ``dy`` or ``y``, and is otherwise apart from
@@ -130,10 +140,12 @@ def backward(dy, y, axis=-1, log=False, *, out=None, stream=0) -> typing.Any:
     along %= y.ndim
     shape = math.prod(y.shape[:along]), y.shape[along], math.prod(y.shape[along + 1 :])
     rows, arrays = shape[0] * shape[2], (one.reshape(shape) for one in (dy, y, out))
+    wide = device.empty(1, np.float32, stream=stream) if y.dtype.itemsize == 2 else y
+    options = log, wide.dtype.type(0), wide
     if shape[2] > 1:
-        columns_backward_kernel[blocks(rows, WIDE), (WIDE, TALL), stream](*arrays, log, y.dtype.type(0))
+        columns_backward_kernel[blocks(rows, WIDE), (WIDE, TALL), stream](*arrays, *options)
     elif shape[1] <= SHORT:
-        rows_backward_kernel[blocks(rows, WARPS), (32, WARPS), stream](*arrays, log, y.dtype.type(0))
+        rows_backward_kernel[blocks(rows, WARPS), (32, WARPS), stream](*arrays, *options)
     else:
-        rows_backward_kernel[rows, (LONG, 1), stream](*arrays, log, y.dtype.type(0))
+        rows_backward_kernel[rows, (LONG, 1), stream](*arrays, *options)
     return out

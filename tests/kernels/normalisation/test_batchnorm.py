@@ -28,7 +28,7 @@ interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the i
 def right(result, x, weight, bias, eps=1e-5, relu=False):
     with np.errstate(all="ignore"):
         expected = room.reference(x, weight, bias, eps=eps, relu=relu)
-    return judge.right(result, expected, room.tolerance(x, weight, bias, eps))
+    return judge.right(result, expected, room.tolerance(x, weight, bias, eps), x.dtype)
 
 
 def running_of(x, seed=5):
@@ -231,7 +231,12 @@ def test_output_and_stream(rung):
 
 X, C = np.ones((4, 3, 5), F32), np.ones(3, F32)
 BAD = {
-    "another dtype": ((X.astype(np.float64), C, C), {}, TypeError, "x must be float32, was float64"),
+    "another dtype": (
+        (X.astype(np.float64), C, C),
+        {},
+        TypeError,
+        "x must be float32, float16 or bfloat16, was float64",
+    ),
     "a vector": ((C, C, C), {}, ValueError, "x must have 2, 3, 4 or 5 dimensions, had 1"),
     "every other": ((X[::2], C, C), {}, ValueError, "x must be contiguous in C order"),
     "another weight": ((X, C[:2], C), {}, ValueError, r"weight must have shape \(3,\), had \(2,\)"),

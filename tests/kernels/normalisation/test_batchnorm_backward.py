@@ -140,7 +140,12 @@ def test_the_plain_function_takes_what_the_forward_pass_returns():
 
 X, C = np.ones((4, 3, 5), F32), np.ones(3, F32)
 BAD = {
-    "another dtype": ((X, X.astype(np.float64), C), {}, TypeError, "x must be float32, was float64"),
+    "another dtype": (
+        (X, X.astype(np.float64), C),
+        {},
+        TypeError,
+        "x must be float32, float16 or bfloat16, was float64",
+    ),
     "another dy": ((X[:3].copy(), X, C), {}, ValueError, r"dy must have shape \(4, 3, 5\), had \(3, 3, 5\)"),
     "a vector": ((C, C, C), {}, ValueError, "x must have 2, 3, 4 or 5 dimensions, had 1"),
     "every other": ((X[::2], X[::2], C), {}, ValueError, "x must be contiguous in C order"),

@@ -27,7 +27,8 @@ interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the i
 
 def right(result, x, weight, bias, eps=1e-5):
     with np.errstate(all="ignore"):
-        return judge.right(result, room.reference(x, weight, bias, eps), room.tolerance(x, weight, bias, eps))
+        expected, allowed = room.reference(x, weight, bias, eps), room.tolerance(x, weight, bias, eps)
+    return judge.right(result, expected, allowed, x.dtype)
 
 
 def faults(normalise, names):
@@ -142,7 +143,12 @@ def test_output_and_stream(rung):
 
 X, C = np.ones((4, 5), F32), np.ones(5, F32)
 BAD = {
-    "another dtype": ((X.astype(np.float64), C, C), {}, TypeError, "x must be float32, was float64"),
+    "another dtype": (
+        (X.astype(np.float64), C, C),
+        {},
+        TypeError,
+        "x must be float32, float16 or bfloat16, was float64",
+    ),
     "a vector": ((C, C, C), {}, ValueError, "x must have 2 dimensions, had 1"),
     "every other": ((X[::2], C, C), {}, ValueError, "x must be contiguous in C order"),
     "no columns": ((X[:, :0].copy(), C[:0], C[:0]), {}, ValueError, r"x must have a column, had shape \(4, 0\)"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pmpp import cuda, simt
+from pmpp.kernels import reduction
 from pmpp.kernels.reduction import ladder as room
 from pmpp.runtime import device
 from pmpp.runtime.dtypes import known, rounding
@@ -187,6 +188,40 @@ def test_the_deterministic_rung_gives_the_same_bits_again(op, dtype, rng):
         runs.append(result.tobytes())
         assert total(reports, "atomic_requests") == 0
     assert len(set(runs)) == 1
+
+
+@interpreter_only
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+@pytest.mark.parametrize("rung", room.LADDER[-2:], ids=lambda rung: rung.name)
+def test_16_bits_are_half_the_sectors_and_are_added_up_in_float32(rung, dtype):
+    (report,) = reports_of(rung, np.ones(room.LOADS * BLOCK * 8, dtype))
+    assert report.counters["global_load_requests"] == room.LOADS * BLOCK // 32
+    assert report.counters["global_load_sectors"] == room.LOADS * BLOCK * 16 // 32
+    assert report.counters["flops_f16"] == report.counters["flops_f64"] == 0
+
+
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+def test_16_bits_are_widened_in_registers(dtype, ptx):
+    x, cell = np.ones(64, dtype), np.zeros(1, np.float32)
+    text = ptx(room.vectorised_kernel, x, cell, room.SUM, np.float32(0), 0, 64, 8, cc=(9, 0))
+    assert ".extern" not in text
+    assert ".local" not in text
+    assert text.count("ld.global.v4") >= room.LOADS
+
+
+@interpreter_only
+@pytest.mark.parametrize(("n", "launches", "threads"), [(1, 1, 32), (1024, 1, 64), (5000, 1, 320), (2**14, 1, 1024)])
+def test_a_vector_that_fits_a_block_is_one_launch_of_as_many_threads_as_it_needs(n, launches, threads):
+    x = np.arange(n) % 8
+    result, reports = observe(reduction.sum, x.astype(np.float32))
+    assert result == x.sum()
+    assert [report.block[0] for report in reports] == [threads] * launches
+
+
+@interpreter_only
+def test_a_longer_vector_has_many_blocks():
+    _, reports = observe(reduction.sum, np.ones(2**14 + 1, np.float32))
+    assert [report.kernel for report in reports] == ["fill_kernel", "vectorised_kernel"]
 
 
 @pytest.mark.parametrize("shift", [0, 1, 4])

@@ -378,7 +378,31 @@ def test_counters_of_vectorised():
     found = counters_of(room.vectorised, VECTOR_TILE)
     assert found["global_load_requests"] == found["global_store_requests"] == VECTOR_TILE // 128
     assert found["global_load_sectors"] == found["global_store_sectors"] == VECTOR_TILE // 8
-    assert found["barriers"] == 3
+    assert found["barriers"] == 4
+
+
+@interpreter_only
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+def test_counters_of_16_bits(dtype):
+    """Twice as many elements in a tile, for the same requests and sectors; and every addition is one of float32."""
+    x = (np.arange(2 * VECTOR_TILE) % 7 < 1).astype(dtype)
+    result, (report,) = observe(room.vectorised, x)
+    assert right(result, x, "sum", False)
+    found = report.counters
+    assert found["global_load_requests"] == found["global_store_requests"] == VECTOR_TILE // 128
+    assert found["global_load_sectors"] == found["global_store_sectors"] == VECTOR_TILE // 8
+    assert found["flops_f16"] == found["flops_f64"] == 0
+
+
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+def test_16_bits_are_widened_in_registers(dtype, ptx, spy):
+    watched = spy(room.eights_kernel)
+    room.vectorised(np.ones(9, dtype))
+    text = ptx(watched.kernel, *watched.launches[0], cc=(9, 0))
+    assert ".extern" not in text
+    assert ".local" not in text
+    assert "ld.global.v4" in text
+    assert "st.global.v4" in text
 
 
 def test_vectorised_keeps_everything_in_registers(ptx, spy):
@@ -391,14 +415,21 @@ def test_vectorised_keeps_everything_in_registers(ptx, spy):
 
 
 @interpreter_only
-@pytest.mark.parametrize("dtype", ["float64", "int64"])
-def test_a_total_of_64_bits_takes_two_words(dtype):
-    """Both halves of it count: the sums of the tiles before the last differ from it in each."""
-    n = 3 * VECTOR_TILE // 2 + 5  # four tiles
-    x = np.full(n, 2**33 + 1).astype(dtype)
-    result, reports = observe(room.vectorised, x)
-    assert [report.kernel for report in reports] == ["clear_kernel", "vectorised_kernel"]
-    np.testing.assert_array_equal(result, np.cumsum(x))  # whole numbers below 2^53: exact
+def test_64_bit_elements_go_to_single_pass():
+    _, reports = observe(room.vectorised, np.ones(9))
+    assert [report.kernel for report in reports] == ["single_pass_kernel"]
+
+
+@interpreter_only
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+@pytest.mark.parametrize("op", OPERATORS)
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_tiles_of_16_bits(op, exclusive, dtype, rng):
+    """More tiles than one, whole and in part, and a vector that begins between two multiples of 16 bytes."""
+    base = rng.integers(-3, 4, 2 * room.EIGHTS_TILE + 77).astype(dtype)
+    for offset in (0, 3):
+        result, _ = observe(room.vectorised, device.to_device(base)[offset:], op, exclusive=exclusive)
+        assert right(result, base[offset:], op, exclusive)
 
 
 @interpreter_only

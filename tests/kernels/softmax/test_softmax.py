@@ -12,6 +12,7 @@ from pmpp.kernels.softmax import ladder as room
 from pmpp.kernels.softmax import rows as parts
 from pmpp.kernels.softmax.workloads import on_cpu, verify
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from tests.kernels.softmax.wrong import ELEMENTS, ONLINE, RIGHT
 from tests.kernels.softmax.wrong import RUNGS as WRONG
 from tests.support import judge
@@ -19,6 +20,8 @@ from tests.support.wrong import name_of, observe, total
 
 BLOCK = room.BLOCK
 INPUTS = room.inputs()
+DTYPES = known(room.DTYPES)
+SHORT = known(room.SHORT_DTYPES)
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 
@@ -103,7 +106,7 @@ def test_the_kernels_that_the_wrong_ones_differ_from_are_right(softmax):
         st.tuples(st.integers(1, 5), st.integers(1, 40), st.integers(1, 40)),
     ),
     axis=st.integers(-2, 1),
-    dtype=st.sampled_from(room.DTYPES),
+    dtype=st.sampled_from(DTYPES),
     offset=st.integers(0, 4),
     spread=st.sampled_from([1.0, 30.0, 1e4]),
     seed=st.integers(0, 99),
@@ -132,6 +135,31 @@ def test_the_last_rung_at_every_edge(n, offset, rng):
     assert np.isnan(result[:offset]).all()
 
 
+@pytest.mark.parametrize("dtype", SHORT, ids=str)
+@pytest.mark.parametrize("offset", [0, 1, 5])
+@pytest.mark.parametrize("n", [1, 2, 6, 8, 9, 24, 31, 40, 257, 1024, 1025, 2056, 32_768, 32_769])
+def test_the_last_rung_at_every_edge_of_16_bits(n, offset, dtype, rng):
+    base = (3 * rng.standard_normal(3 * n + offset)).astype(dtype)
+    given = device.to_device(base)[offset:].reshape(3, n)
+    out = device.to_device(np.full(3 * n + offset, np.nan, dtype))
+    room.vectorised(given, out=out[offset:].reshape(3, n))
+    result = out.copy_to_host()
+    assert right(result[offset:].reshape(3, n), base[offset:].reshape(3, n))
+    assert np.isnan(result[:offset]).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "shape", [(2, 5, 3), (1, 16, 300), (3, 17, 40), (1, 166, 33), (2, 600, 5), (1, 1025, 9)], ids=str
+)
+def test_columns_in_registers(shape, dtype, rng):
+    """One thread for a column, several, and more than fit: with values that are not finite in some of the columns."""
+    x = rng.standard_normal(shape).astype(dtype)
+    x[0, :, 0], x[-1, -1, -1], x[0, 1, 1] = -np.inf, np.nan, np.inf
+    for log in (False, True):
+        assert right(device.to_host(room.vectorised(x, 1, log)), x, 1, log)
+
+
 @each_rung
 def test_shares_add_up_to_one_and_do_not_change_with_a_shift(rung, rng):
     x = rng.integers(-8, 8, (6, 500)).astype(np.float32)
@@ -141,12 +169,12 @@ def test_shares_add_up_to_one_and_do_not_change_with_a_shift(rung, rng):
     np.testing.assert_array_equal(shifted, result.astype(np.float32))
 
 
-@pytest.mark.parametrize("dtype", room.DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 17, 20])
 def test_tiny_rows_that_are_not_finite(n, dtype, rng):
     x = rng.standard_normal((23, n)).astype(dtype)
     x[0], x[1, :-1], x[5, 0], x[10, -1], x[22, n // 2] = -np.inf, -np.inf, np.nan, np.inf, np.nan
-    x[15, : n // 2], x[16] = -np.inf, np.finfo(dtype).min
+    x[15, : n // 2], x[16] = -np.inf, np.finfo(np.float32 if dtype.name == "bfloat16" else dtype).min * 0.99
     base = np.concatenate([np.zeros(1, dtype), x.reshape(-1)])
     for given in (device.to_device(x), device.to_device(base)[1:].reshape(x.shape)):
         for log in (False, True):
@@ -206,8 +234,8 @@ def test_what_is_not_finite():
 
 MATRIX = np.ones((3, 5), np.float32)
 BAD = {
-    "another dtype": ((MATRIX.astype(np.float16),), {}, TypeError, "x must be float32 or float64, was float16"),
-    "integers": ((MATRIX.astype(np.int32),), {}, TypeError, "x must be float32 or float64, was int32"),
+    "another dtype": ((MATRIX.astype(np.uint8),), {}, TypeError, "x must be float32, .* or bfloat16, was uint8"),
+    "integers": ((MATRIX.astype(np.int32),), {}, TypeError, "x must be float32, .* or bfloat16, was int32"),
     "no dimension": ((np.array(3, np.float32),), {}, ValueError, "x must have"),
     "every other": ((np.ones((4, 10), np.float32)[:, ::2],), {}, ValueError, "x must be contiguous in C order"),
     "an axis too far": ((MATRIX, 2), {}, ValueError, r"axis must be from -2 to 1 for x of shape \(3, 5\), was 2"),
@@ -275,6 +303,33 @@ def test_the_last_rung_reads_once_by_whole_vectors():
     # Beside the rows, the words by which blocks tell each other what they found: one sector at a time, and few.
     assert 0 <= found("global_load_sectors") - long.nbytes // 32 <= 16 * 8
     assert found("global_load_requests") - long.size // 4 // 32 <= 16 * 8
+
+
+@interpreter_only
+@pytest.mark.parametrize("dtype", SHORT, ids=str)
+def test_rows_of_16_bits_are_half_the_sectors_and_are_computed_in_float32(dtype):
+    found = counted(room.vectorised, ROWS.astype(dtype))
+    assert found("global_load_sectors") == found("global_store_sectors") == SECTORS // 2
+    assert found("global_load_requests") == found("global_store_requests") == ROWS.size // 8 // 32
+    assert found("flops_f16") == 0
+
+
+@pytest.mark.parametrize("dtype", SHORT, ids=str)
+@pytest.mark.parametrize("n", [8, 12, 1024, 5000])
+def test_16_bits_are_widened_in_registers(ptx, spy, n, dtype):
+    watched = [spy(kernel) for kernel in (parts.rows_kernel, parts.lanes_kernel, parts.block_kernel)]
+    room.vectorised(np.ones((2, n), dtype))
+    ((kernel, launch),) = ((one.kernel, launch) for one in watched for launch in one.launches)
+    text = ptx(kernel, *launch, cc=(9, 0))
+    assert ".extern" not in text
+    assert ".local" not in text
+    assert "ld.global.v4" in text
+
+
+@interpreter_only
+def test_columns_in_registers_are_read_once():
+    found = counted(room.vectorised, ROWS.reshape(4, 64, 256), 1)
+    assert found("global_load_sectors") == found("global_store_sectors") == SECTORS
 
 
 @interpreter_only
