@@ -57,10 +57,10 @@ def matmul(
     a = device.as_input("a", a, dtypes="float32", layout="any", stream=stream)
     b = device.as_input("b", b, dtypes="float32", layout="any", stream=stream)
     epilogue = bias, residual, activation, as_number("alpha", alpha), as_number("beta", beta)
-    added_to = as_flag("accumulate", accumulate)
+    as_flag("accumulate", accumulate)
     if len(a.shape) == 1 or len(b.shape) == 1:
-        return _with_vectors(a, b, *epilogue, added_to, out, stream)
-    return _product(a, b, *epilogue, added_to, out, stream)
+        return _with_vectors(a, b, *epilogue, accumulate, out, stream)
+    return _product(a, b, *epilogue, accumulate, out, stream)
 
 
 def _product(a, b, bias, residual, activation, alpha, beta, accumulate, out, stream):
@@ -116,7 +116,7 @@ def _with_vectors(a, b, bias, residual, activation, alpha, beta, accumulate, out
         inner = (*residual.shape, 1) if column else (*residual.shape[:-1], 1, residual.shape[-1])
         residual = residual.reshape(*inner)
     if accumulate and out is None:
-        raise ValueError("out must be an array with accumulate=True, was None")
+        raise ValueError(f"out must be an array with accumulate={accumulate!r}, was None")
     apart = {"a": a, "b": b, "bias": bias, "residual": residual}
     out = device.as_output("out", out, shape=leading, dtype="float32", apart=apart, stream=stream)
     inner = (*leading, 1) if column else (*leading[:-1], 1, leading[-1])
