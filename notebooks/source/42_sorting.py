@@ -12,12 +12,12 @@
 # %% [markdown]
 # # 42. Sorting
 #
-# *Sorting networks, merge sort, radix sort by bits and by bytes, ranks within a warp, one sweep, pairs. Read chapters
-# [8](08_warps.ipynb), [28](28_histogram.ipynb), [34](34_scan.ipynb), [35](35_filter.ipynb) and [41](41_merge.ipynb)
+# *Sorting networks, merge sort, radix sort by bits and by bytes, ranks within a warp, one sweep, pairs, selection. Read
+# chapters [8](08_warps.ipynb), [28](28_histogram.ipynb), [34](34_scan.ipynb), [35](35_filter.ipynb) and [41](41_merge.ipynb)
 # before. 90 minutes. PMPP 4e: chapter 13; 5e: chapter 14. The code is
 # [pmpp/kernels/sort/ladder.py](../pmpp/kernels/sort/ladder.py), [digits.py](../pmpp/kernels/sort/digits.py),
-# [tile.py](../pmpp/kernels/sort/tile.py), [look_back.py](../pmpp/kernels/sort/look_back.py) and
-# [pairs.py](../pmpp/kernels/sort/pairs.py).*
+# [tile.py](../pmpp/kernels/sort/tile.py), [look_back.py](../pmpp/kernels/sort/look_back.py),
+# [pairs.py](../pmpp/kernels/sort/pairs.py) and [selection.py](../pmpp/kernels/sort/selection.py).*
 #
 # What is the median brightness of a photograph? Which of its pixels are the brightest hundredth? Both questions are
 # simple once the pixels are in order. So are many others: which words occur twice, which particles share a cell, which
@@ -33,7 +33,7 @@ import numpy as np
 
 from pmpp import cuda, lab, predict, simt
 from pmpp.kernels import sort
-from pmpp.kernels.sort import digits, look_back, pairs, tile
+from pmpp.kernels.sort import digits, look_back, pairs, selection, tile
 from pmpp.lab.draw import knobs, palette, plots
 from pmpp.lab.draw.style import STYLE, chart
 from pmpp.lab.measure import record, roofline
@@ -528,6 +528,35 @@ bright, column = pixels.astype(np.int32) // 64, np.arange(pixels.size, dtype=np.
 by_column = device.to_host(sort.argsort(column))
 both = by_column[device.to_host(sort.argsort(np.ascontiguousarray(bright[by_column])))]
 print("the same as NumPy's lexsort:", np.array_equal(both, np.lexsort((column, bright))))
+
+# %% [markdown]
+# ## The greatest few
+#
+# Who wants the brightest hundred need not sort the rest. A *selection* looks at the *first* digit first. Its counts say
+# which value of it the hundredth key has. Keys with a greater one are chosen, keys with a lesser one are out, and only
+# those with this value are in doubt.
+#
+# **Predict, then run.** Of $2^{28}$ random int32 we want the greatest 1,000. How many keys are left, chosen or in
+# doubt, when eight bits of each have been looked at?
+
+# %%
+guess = None  # keys
+
+predict(guess, 2**28 // digits.BINS, unit="keys")
+
+# %% [markdown]
+# One in 256, as all 1,000 have the greatest first digit. The others are never looked at again. So nearly all of the
+# work is to read the keys twice: to count, and to choose. What goes on is counted by its next digits, until all digits
+# of the 1,000th key are known. How many keys go on is known to the GPU alone: `state` keeps it, and no kernel waits for
+# the host.
+
+# %%
+show(selection.narrow_kernel)
+show(selection.choose_kernel)
+
+# %%
+brightest, where = map(device.to_host, sort.top_k(pixels, 5))
+print("the brightest pixels:", where, "with", brightest)
 
 # %% [markdown]
 # ## The whole ladder

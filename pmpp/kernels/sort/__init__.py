@@ -1,10 +1,11 @@
 """Sort: the keys of a vector in order, alone or with a value beside each.
 
-The rooms are `pmpp.kernels.sort.ladder`, keys, and `pmpp.kernels.sort.pairs`, keys with values. Their chapter is
-notebooks/42_sorting.ipynb. `sort`, `argsort` and `sort_pairs` are the functions to use.
+The rooms are `pmpp.kernels.sort.ladder`, keys; `pmpp.kernels.sort.pairs`, values in the order of their keys; and
+`pmpp.kernels.sort.selection`, the greatest keys. Their chapter is notebooks/42_sorting.ipynb. `sort`, `argsort`,
+`sort_pairs` and `top_k` are the functions to use.
 """
 
-from pmpp.kernels.sort import pairs
+from pmpp.kernels.sort import pairs, selection
 from pmpp.kernels.sort.digits import turn_of
 from pmpp.kernels.sort.ladder import *
 from pmpp.kernels.sort.ladder import arguments, one_sweep
@@ -80,3 +81,26 @@ def argsort(x, descending=False, *, stream=0):
     p = pairs.numbered(x, stream=stream)
     p.turn = turn_of(p.x.dtype, as_flag("descending", descending))
     return pairs.one_sweep.run(p)
+
+
+def top_k(x, k, *, stream=0):
+    """The k greatest keys of a vector, and where they are.
+
+    Args:
+        x: a contiguous vector (n,), 0 <= n < 2^31, of int32, uint32 or float32.
+        k: how many keys to choose, from 0 to n.
+        stream: the stream to work on.
+
+    Returns ``keys, values``, two new device arrays (k,), without waiting for the work to be done: the greatest key
+    first, and as its value its number in ``x``, an int32. Of equal keys the first one comes first. NaN is greater than
+    all others, as in PyTorch.
+    Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
+
+    >>> import numpy as np
+    >>> keys, values = top_k(np.float32([0.5, 9, -2, 9, 1]), 3)
+    >>> keys.copy_to_host(), values.copy_to_host()
+    (array([9., 9., 1.], dtype=float32), array([1, 3, 4], dtype=int32))
+    """
+    p = selection.arguments(x, k, stream=stream)
+    p.finish = pairs.return_both
+    return selection.by_digits.run(p) if p.k else pairs.Pairs(p.keys_out, p.result)

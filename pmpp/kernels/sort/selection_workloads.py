@@ -1,0 +1,98 @@
+"""What is measured of ``selection``: the greatest 1,000 of random floats, at many lengths; other k; equal keys."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+
+import numpy as np
+
+from pmpp.kernels.sort import selection as room
+from pmpp.kernels.sort.workloads import arranged
+from pmpp.lab.measure.arrays import normal, xp
+from pmpp.lab.measure.bench import Workload
+
+DESIGN = 2**28  # keys
+GREATEST = 1000
+SWEEP = [2**k for k in (12, 16, 20, 24, 28)]
+COLD = 2**26  # from here on nothing stays in a cache from one launch to the next
+
+
+def verify(where: typing.Any, x: typing.Any, k: int) -> tuple[float, float]:
+    """The number of wrong places, which has to be 0."""
+    library = xp()
+    if where.shape != (k,):
+        return float("inf"), 0.0
+    keys, at = library.asarray(x), library.asarray(where)
+    if int(at.min()) < 0 or int(at.max()) >= keys.size:
+        return float("inf"), 0.0
+    found = keys[at]
+    exact = library.sort(keys)[keys.size - k :][::-1]
+    wrong = found != exact
+    # Of equal keys the numbers rise, so none comes twice; and of those that equal the last one, the first ones came.
+    wrong[1:] |= (found[1:] == found[:-1]) & (at[1:] <= at[:-1])
+    equal = library.flatnonzero(keys == exact[-1])[: int((exact == exact[-1]).sum())]
+    wrong[k - equal.size :] |= at[k - equal.size :] != equal
+    return float(wrong.sum()), 0.0
+
+
+def greatest(k: int, make: Callable[[int], tuple]) -> Callable[[int], tuple]:
+    """The same keys, and ``k``."""
+    return lambda seed: (*make(seed), k)
+
+
+def floats(n: int) -> Callable[[int], tuple]:
+    """A seed to n normally distributed float32."""
+    return lambda seed: (normal(n, seed),)
+
+
+LIBRARIES = {"torch.topk": lambda torch, x, k: torch.topk(x, k).indices}
+
+
+def _workload(family: str, name: str, n: int, k: int, make: Callable[[int], tuple], **more: typing.Any) -> Workload:
+    return Workload(
+        family=family,
+        name=name,
+        cost=room.cost(n, k),
+        own=room.own_cost(n, k),
+        make=greatest(k, make),
+        libraries=LIBRARIES,
+        verify=verify,
+        **more,
+    )
+
+
+def _random(n: int) -> Workload:
+    return _workload(
+        "the greatest 1,000",
+        f"2^{n.bit_length() - 1}",
+        n,
+        GREATEST,
+        floats(n),
+        sizes={"n": n},
+        rungs=room.LADDER,
+        design=n == DESIGN,
+        cache="cold" if n >= COLD else "warm",
+        host={"numpy.argsort": lambda x, k: np.argsort(-x, kind="stable")[:k]} if n <= 2**20 else {},
+        end_to_end=n <= 2**20,
+        quick=n in (2**12, 2**20, DESIGN),
+    )
+
+
+def _k(k: int) -> Workload:
+    n = 2**26
+    return _workload("any k", f"{k:,}", n, k, floats(n), sizes={"k": k, "n": n}, rungs=(room.by_digits,), quick=k == 1)
+
+
+def _arranged(kind: str) -> Workload:
+    n = 2**26
+    keys = arranged(n, kind)
+    return _workload("keys", kind, n, GREATEST, keys, sizes={"n": n}, rungs=(room.by_digits,), quick=True)
+
+
+WORKLOADS = [
+    _random(DESIGN),
+    *(_k(k) for k in (1, 100, 10_000, 2**20)),
+    *(_arranged(kind) for kind in ("sorted", "all equal", "10 bits")),
+    *(_random(n) for n in SWEEP if n != DESIGN),
+]
