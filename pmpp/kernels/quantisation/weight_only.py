@@ -440,9 +440,9 @@ def vectorised(p):
 # A float16 whose exponent bits are 0 is a subnormal, (last ten bits) x 2^-24. So a weight of 4 bits is a float16 as
 # soon as it lies in bits 6 to 9: q x 2^-18. And a word holds two of them at once. A tensor core takes them as they are.
 
-WARPS = 8  # that share 16 rows of W
+WARPS = 8  # that share the rows of a block
+HIGH = 2  # times 16 rows of W that a block has
 MOST_TILES = 4  # of eight rows of x that a block has at a time
-REGISTERS = {4: 64, 8: 80}  # of a thread: so that four blocks, or three, have room on a multiprocessor
 LESS = np.uint32(0x82008200)  # twice the float16 -8 x 2^-18, which is -128 x 2^-22
 FACTOR = {4: np.float32(2.0**18), 8: np.float32(2.0**22)}
 
@@ -501,131 +501,142 @@ def words_of_vector(x, at, left):
 
 
 @functools.cache
-def tensor_kernel(bits: int, wide: bool, tiles: int, warps: int = WARPS, most: int = 0) -> typing.Any:
+def tensor_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int = WARPS, most: int = 0) -> typing.Any:
     """The kernel ``(x, w, scales, out, m, n, k)``, of flat arrays, for 8 ``tiles`` rows of x at a time.
 
-    A block has 16 rows of W, and its warps take turns at the groups. ``wide``: x has whole vectors. ``most``: registers
-    of a thread, 0 for as many as the compiler likes.
+    A block has 16 ``high`` rows of W, and its warps take turns at the groups. ``wide``: x has whole vectors. ``most``:
+    registers of a thread, 0 for as many as the compiler likes.
     """
     # ``each``: of x that an element of its array holds.
     eight, each = (words_of_vector, 2) if wide else (words_of_elements, 1)
-    factor, columns = FACTOR[bits], 8 * tiles
+    factor, columns, below = FACTOR[bits], 8 * tiles, 16 * high
+    sides, fragments = 2 * high, tiles * high  # rows of W, and fragments of sums, that a lane has
     run = 32 if bits == 4 else 16  # weights in a row that a lane has
     halfway = np.int32(16 if bits == 4 else 64)  # from the first sixteen of its weights to the others
 
     @cuda.jit(device=True)
-    def fetch(w, own, upper, lower):
-        """Load a lane's weights of a group: 32 of either row, which are as many words as a weight has bits."""
-        for side in range(2):
+    def fetch(w, own, begins, group):
+        """Load a lane's weights of a group: 32 of each of its rows, which are as many words as a weight has bits."""
+        for side in range(sides):
             for part in range(bits // 4):
-                a, b, c, d = load128(w, (lower if side else upper) + 16 * part)
+                a, b, c, d = load128(w, begins[side] + np.int64(group) * (4 * bits) + 16 * part)
                 own[side, 4 * part], own[side, 4 * part + 1] = a, b
                 own[side, 4 * part + 2], own[side, 4 * part + 3] = c, d
 
     @cuda.jit(device=True)
-    def add(sums, less, tile, a0, a1, a2, a3, b0, b1):
-        """Add the products of raised weights, and beside them those of what was added to each, 8 or 128, times -1."""
-        a, b, minus = (a0, a1, a2, a3), (b0, b1), (LESS, LESS, LESS, LESS)
-        c = mma_f16(a, b, (sums[tile, 0], sums[tile, 1], sums[tile, 2], sums[tile, 3]))
-        d = mma_f16(minus, b, (less[tile, 0], less[tile, 1], less[tile, 2], less[tile, 3]))
-        sums[tile, 0], sums[tile, 1], sums[tile, 2], sums[tile, 3] = c
-        less[tile, 0], less[tile, 1], less[tile, 2], less[tile, 3] = d
+    def add(sums, at, a0, a1, a2, a3, b):
+        c = mma_f16((a0, a1, a2, a3), b, (sums[at, 0], sums[at, 1], sums[at, 2], sums[at, 3]))
+        sums[at, 0], sums[at, 1], sums[at, 2], sums[at, 3] = c
 
     @cuda.jit(device=True)
     def multiply(sums, less, own, i, x, at, left, down, row, m):
         """Add the products of eight of the lane's weights, those from its place 8 i on, for all rows of x.
 
-        ``at``: where x is for the first of these rows; ``left``: how much of a row there is from here on; ``down``: how
-        far it is to the row that is eight further.
+        The weights are raised. What was added to each of them, 8 or 128, is in ``less``, times -1: the same for all
+        rows of W. ``at``: where x is for the first of its rows; ``left``: how much of a row there is from here on;
+        ``down``: how far it is to the row that is eight further.
         """
         for tile in range(tiles):
             x0, x1, x2, x3 = eight(x, at + tile * down, left if row + 8 * tile < m else np.int32(0))
             if bits == 4:
-                a0, a2 = pairs_of_four(own[0, i], 0)
-                a1, a3 = pairs_of_four(own[1, i], 0)
-                add(sums, less, tile, a0, a1, a2, a3, lows(x0, x2), highs(x0, x2))
-                a0, a2 = pairs_of_four(own[0, i], 1)
-                a1, a3 = pairs_of_four(own[1, i], 1)
-                add(sums, less, tile, a0, a1, a2, a3, lows(x1, x3), highs(x1, x3))
+                first, second = (lows(x0, x2), highs(x0, x2)), (lows(x1, x3), highs(x1, x3))
             else:
-                a0, a2 = pairs_of_eight(own[0, 2 * i])
-                a1, a3 = pairs_of_eight(own[1, 2 * i])
-                add(sums, less, tile, a0, a1, a2, a3, lows(x0, x1), highs(x0, x1))
-                a0, a2 = pairs_of_eight(own[0, 2 * i + 1])
-                a1, a3 = pairs_of_eight(own[1, 2 * i + 1])
-                add(sums, less, tile, a0, a1, a2, a3, lows(x2, x3), highs(x2, x3))
+                first, second = (lows(x0, x1), highs(x0, x1)), (lows(x2, x3), highs(x2, x3))
+            add(less, tile, LESS, LESS, LESS, LESS, first)
+            add(less, tile, LESS, LESS, LESS, LESS, second)
+            for two in range(high):
+                if bits == 4:
+                    a0, a2 = pairs_of_four(own[2 * two, i], 0)
+                    a1, a3 = pairs_of_four(own[2 * two + 1, i], 0)
+                else:
+                    a0, a2 = pairs_of_eight(own[2 * two, 2 * i])
+                    a1, a3 = pairs_of_eight(own[2 * two + 1, 2 * i])
+                add(sums, tile * high + two, a0, a1, a2, a3, first)
+                if bits == 4:
+                    a0, a2 = pairs_of_four(own[2 * two, i], 1)
+                    a1, a3 = pairs_of_four(own[2 * two + 1, i], 1)
+                else:
+                    a0, a2 = pairs_of_eight(own[2 * two, 2 * i + 1])
+                    a1, a3 = pairs_of_eight(own[2 * two + 1, 2 * i + 1])
+                add(sums, tile * high + two, a0, a1, a2, a3, second)
 
     @cuda.jit(**({"max_registers": most} if most else {}))
     def kernel(x, w, scales, out, m, n, k):
-        shared = cuda.shared.array((warps, 16, columns), np.float32)
-        own, coming = cuda.local.array((2, bits), np.uint32), cuda.local.array((2, bits), np.uint32)
-        sums, less = cuda.local.array((tiles, 4), np.float32), cuda.local.array((tiles, 4), np.float32)
-        totals = cuda.local.array((tiles, 4), np.float32)
+        shared = cuda.shared.array((warps, below, columns), np.float32)
+        own, coming = cuda.local.array((sides, bits), np.uint32), cuda.local.array((sides, bits), np.uint32)
+        sums, totals = cuda.local.array((fragments, 4), np.float32), cuda.local.array((fragments, 4), np.float32)
+        less, begins = cuda.local.array((tiles, 4), np.float32), cuda.local.array(sides, np.int64)
+        lines = cuda.local.array(sides, np.int64)
         lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
         line, quarter = lane // 4, lane % 4
-        top, first_m = cuda.blockIdx.x * 16, cuda.blockIdx.y * columns
+        top, first_m = cuda.blockIdx.x * below, cuda.blockIdx.y * columns
         # What changes in the loop has 32 bits, and all that does not is computed here: addresses take instructions.
         row, rows = np.int32(first_m + line), np.int32(m)
         groups = np.int32((k + GROUP - 1) // GROUP)
-        group, end = np.int32(warp), np.int32(k - run * quarter)
+        group, end, last = np.int32(warp), np.int32(k - run * quarter), np.int32(groups - 1)
         own_x, down = (np.int64(row) * k + run * quarter) // each, np.int64(k) * 8 // each
-        for tile in range(tiles):
+        for i in range(fragments):
             for e in range(4):
-                totals[tile, e] = f0
-        # Rows beyond the last are the last again, and are not stored.
-        upper, lower = np.int64(min(top + line, n - 1)) * groups, np.int64(min(top + line + 8, n - 1)) * groups
-        own_upper, own_lower = upper * (4 * bits) + 4 * quarter, lower * (4 * bits) + 4 * quarter
-        skip = np.int64(min(group, np.int32(groups - 1))) * (4 * bits)
-        fetch(w, own, own_upper + skip, own_lower + skip)
+                totals[i, e] = f0
+        for side in range(sides):  # rows beyond the last are the last again, and are not stored
+            lines[side] = np.int64(min(top + line + 8 * side, n - 1)) * groups
+            begins[side] = lines[side] * (4 * bits) + 4 * quarter
+        fetch(w, own, begins, min(group, last))
         while group < groups:
             after = np.int32(group + warps)
-            skip = np.int64(min(after, np.int32(groups - 1))) * (4 * bits)
-            fetch(w, coming, own_upper + skip, own_lower + skip)  # on its way while this group is multiplied
+            fetch(w, coming, begins, min(after, last))  # on its way while this group is multiplied
+            for i in range(fragments):
+                for e in range(4):
+                    sums[i, e] = f0
             for tile in range(tiles):
                 for e in range(4):
-                    sums[tile, e], less[tile, e] = f0, f0
+                    less[tile, e] = f0
             at, left = own_x + np.int64(group) * (GROUP // each), np.int32(end - group * GROUP)
             multiply(sums, less, own, 0, x, at, left, down, row, rows)
             multiply(sums, less, own, 1, x, at + 8 // each, np.int32(left - 8), down, row, rows)
             at, left = at + halfway // each, np.int32(left - halfway)
             multiply(sums, less, own, 2, x, at, left, down, row, rows)
             multiply(sums, less, own, 3, x, at + 8 // each, np.int32(left - 8), down, row, rows)
-            above, below = factor * scales[upper + group], factor * scales[lower + group]
-            for tile in range(tiles):
-                for e in range(4):
-                    totals[tile, e] += (sums[tile, e] + less[tile, e]) * (above if e < 2 else below)
-            for side in range(2):
+            for two in range(high):
+                for half in range(2):
+                    scale = factor * scales[lines[2 * two + half] + group]
+                    for tile in range(tiles):
+                        for e in range(2 * half, 2 * half + 2):
+                            i = tile * high + two
+                            totals[i, e] += (sums[i, e] + less[tile, e]) * scale
+            for side in range(sides):
                 for i in range(bits):
                     own[side, i] = coming[side, i]
             group = after
         for tile in range(tiles):
-            for e in range(4):
-                shared[warp, line + e // 2 * 8, 8 * tile + 2 * quarter + e % 2] = totals[tile, e]
+            for two in range(high):
+                for e in range(4):
+                    beside = 8 * tile + 2 * quarter + e % 2
+                    shared[warp, 16 * two + line + e // 2 * 8, beside] = totals[tile * high + two, e]
         cuda.syncthreads()
         i = cuda.threadIdx.x
-        while i < 16 * columns:
-            below, beside, total = i % 16, i // 16, f0
+        while i < below * columns:
+            down_w, beside, total = i % below, i // below, f0
             for other in range(warps):
-                total += shared[other, below, beside]
-            if top + below < n and first_m + beside < m:
-                out[np.int64(first_m + beside) * n + top + below] = total
+                total += shared[other, down_w, beside]
+            if top + down_w < n and first_m + beside < m:
+                out[np.int64(first_m + beside) * n + top + down_w] = total
             i += 32 * warps
 
     return kernel
 
 
-def by_tensors(p: Problem, warps: int = WARPS, most: int | None = None) -> None:
+def by_tensors(p: Problem, high: int = HIGH, warps: int = WARPS, most: int = 0) -> None:
     """The launch of `tensor`."""
     (m, k), n = p.x.shape, p.w.shape[0]
     wide = whole_vectors(p.x)
     tiles = min(MOST_TILES, 1 << max(blocks(m, 8) - 1, 0).bit_length())
     x = flat(p.x, np.uint32 if wide else np.uint16)
-    grid = blocks(n, 16), blocks(m, 8 * tiles)
+    grid = blocks(n, 16 * high), blocks(m, 8 * tiles)
     if grid[1] > 65535:  # every GPU's limit for y
         raise ValueError(f"x must have at most {65535 * 8 * tiles} rows for this rung, had {m}")
     given = x, flat(p.w, np.uint32), flat(p.scales), flat(p.result), m, n, k
-    most = (REGISTERS[p.bits] if tiles == 1 else 0) if most is None else most
-    tensor_kernel(p.bits, wide, tiles, warps, most)[grid, 32 * warps, p.stream](*given)
+    tensor_kernel(p.bits, wide, tiles, high, warps, most)[grid, 32 * warps, p.stream](*given)
 
 
 @rung(tensor_kernel, vector_kernel, warp_kernel)

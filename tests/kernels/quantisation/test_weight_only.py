@@ -83,12 +83,12 @@ def test_any_shape_and_place(rung, data):
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize(("warps", "k"), [(1, 300), (2, 130), (4, 1500), (8, 1100)])
-def test_any_number_of_warps(bits, warps, k):
-    """Also with more of them than there are groups."""
-    arguments = whole_case(3, 18, k, bits)
+@pytest.mark.parametrize(("high", "warps", "k"), [(1, 1, 300), (2, 2, 130), (1, 4, 1500), (2, 8, 1100)])
+def test_any_number_of_warps_and_rows_a_block(bits, high, warps, k):
+    """Also with more warps than there are groups."""
+    arguments = whole_case(3, 37, k, bits)
     p = room.arguments(*arguments)
-    assert exact(observe(lambda: room.by_tensors(p, warps) or p.result)[0], *arguments)
+    assert exact(observe(lambda: room.by_tensors(p, high, warps) or p.result)[0], *arguments)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 8])
@@ -184,12 +184,12 @@ def test_counts_of_one_vector():
     # Eight warps of four rows each: a lane has 32 weights of each row, four words of x, and a scale a row.
     _, reports = observe(room.vectorised, x, w, scales)
     assert total(reports, "global_load_requests") == 8 * (4 + 4 + 4)
-    # Two blocks with a warp for each group. A warp loads two halves of 16 rows, and again of the group after the last
-    # one, which is none; x four times, and two scales.
+    # A block with a warp for each group. A warp loads 64 bytes of 32 rows, eight rows at a time, and again of the group
+    # after the last one, which is none; x four times, and four scales.
     _, reports = observe(room.tensor, x, w, scales)
-    assert total(reports, "global_load_requests") == 2 * 8 * (2 * 2 + 4 + 2)
-    # 2 mma.sync of 4096 FLOP for each 16 x 16 weights of W: the first multiplies, the second takes 8 from each.
-    assert total(reports, "tensor_flops") == 2 * 4096 * (32 // 16) * (1024 // 16)
+    assert total(reports, "global_load_requests") == 8 * (2 * 4 + 4 + 4)
+    # An mma.sync of 4096 FLOP for each 16 x 16 weights of W, and one more for what was added to those of 32 rows.
+    assert total(reports, "tensor_flops") == 3 * 4096 * (1024 // 16)
 
 
 @interpreter_only
