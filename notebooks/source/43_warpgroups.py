@@ -407,8 +407,8 @@ plots.drawn(rates_of_all)
 plots.drawn(plots.sweep, "warpgroups", family="warpgroups", xlabel="n", title="products of n x n matrices of float16")
 
 # %% [markdown]
-# Small products are bound by memory and by how many tiles there are, large ones by arithmetic. Where the curves are
-# flat, the last rungs and cuBLAS do the same thing, and the GPU's power decides about its clock.
+# Small products are bound by memory, and by how few tiles there are. For large ones arithmetic is the bound, and the
+# last rungs come near cuBLAS.
 #
 # One more thing is worth a check. Do the tensor cores add in another way if four warps multiply? The bits say no.
 
