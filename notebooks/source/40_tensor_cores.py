@@ -484,6 +484,7 @@ plots.drawn(
 # On Hopper even a perfect kernel of this kind stays behind cuBLAS. Its tensor cores have an instruction of their own,
 # `wgmma`: four warps multiply together, and the operands come straight from shared memory. `mma.sync` still works
 # there, as on every GPU since compute capability 8.0, but it does not reach the full rate.
+# [Chapter 43](43_warpgroups.ipynb) is about `wgmma`.
 #
 # ## What to take along
 #

@@ -36,7 +36,7 @@ from pmpp.lab.measure import record
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.runtime import device
-from pmpp.runtime.hopper import copies_visible, descriptor, wgmma_commit, wgmma_f16, wgmma_fence, wgmma_wait
+from pmpp.runtime.hopper import copies_visible, tile_descriptor, wgmma_commit, wgmma_f16, wgmma_fence, wgmma_wait
 
 plt.style.use(STYLE)
 print(device.describe().splitlines()[0])
@@ -201,7 +201,7 @@ def multiplied(a, b, out, waits):
     copies_visible()
     cuda.syncthreads()
     wgmma_fence()
-    sums = wgmma_f16(descriptor(tiles, 0, 0), descriptor(tiles, 4096, 4096), NOTHING)
+    sums = wgmma_f16(tile_descriptor(tiles, 0, 0), tile_descriptor(tiles, 4096, 4096), NOTHING)
     wgmma_commit()
     if waits:
         sums = wgmma_wait(0, sums)
@@ -407,8 +407,8 @@ plots.drawn(rates_of_all)
 plots.drawn(plots.sweep, "warpgroups", family="warpgroups", xlabel="n", title="products of n x n matrices of float16")
 
 # %% [markdown]
-# Small products are bound by memory and by how many tiles there are, large ones by arithmetic. Where the curves are
-# flat, the last rungs and cuBLAS do the same thing, and the GPU's power decides about its clock.
+# Small products are bound by memory, and by how few tiles there are. For large ones arithmetic is the bound, and the
+# last rungs come near cuBLAS.
 #
 # One more thing is worth a check. Do the tensor cores add in another way if four warps multiply? The bits say no.
 
