@@ -504,9 +504,10 @@ show(peers.meet)
 plots.drawn(figures.on_gpus)
 
 # %% [markdown]
-# Marks are measured. A line is $\alpha + \beta n$, with the two numbers that fit the marks best, which stand in the
-# legend. Between two ranks each byte crosses the link once, so $\beta$ says what bandwidth of the link an all-reduce
-# gets. Where marks leave their line, the model is too simple: kernels and libraries change their way at some length.
+# Marks are measured: those of short arrays in a CUDA graph, without the host's part of a call. A line is
+# $\alpha + \beta n$, with the two numbers that fit the marks best, which stand in the legend. Between two ranks each
+# byte crosses the link once, so $\beta$ says what bandwidth of the link an all-reduce gets. Where marks leave their
+# line, the model is too simple: kernels and libraries change their way at some length.
 
 # %% [markdown]
 # ## The same bits?

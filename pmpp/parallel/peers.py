@@ -45,7 +45,7 @@ __all__ = ["LostRank", "OverPeers", "Plan", "layout"]
 ROOM = 1 << 18  # elements that go as packets between two ranks at most
 AREA = 8192  # elements of a piece that a block takes at a time
 GRID = 264  # blocks of the staged kernel at most; all of them are on the GPU at once
-WIDE_GRID = 792  # blocks of the kernel for shared arrays at most
+WIDE_GRID, SHARING_GRID = 792, 132  # blocks of the kernel for shared arrays at most: for very long ones, and for others
 PATIENCE = 40_000_000  # looks at a signal, of about half a microsecond each
 DTYPES = ("float32", "int32")
 RANKS = 16  # that a machine has at most: beyond that packets are too many
@@ -226,9 +226,13 @@ def _staged_grid(n: int) -> tuple[int, int]:
 
 @functools.cache
 def _wide_grid(n: int) -> tuple[int, int]:
-    """Where each thread has few vectors, fewer blocks leave fewer idle at the end."""
-    unrolled = -(-n // (peers.VECTOR * peers.UNROLL * peers.BLOCK))
-    return min(WIDE_GRID if unrolled > 4 * WIDE_GRID else 2 * GRID, unrolled), 1
+    """The grid for a rank's part of n elements.
+
+    Few blocks are nearly as fast as many, and leave the SMs room for kernels that compute meanwhile. Only where each
+    thread would go many times around are there more.
+    """
+    rounds = -(-n // (peers.VECTOR * peers.UNROLL * peers.BLOCK))
+    return min(WIDE_GRID if rounds > 16 * WIDE_GRID else SHARING_GRID, rounds), 1
 
 
 class OverPeers(OverNccl):
