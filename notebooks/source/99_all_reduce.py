@@ -15,7 +15,7 @@
 # *Several GPUs: ranks, messages, the alpha-beta model, six algorithms for one sum, deadlocks, kernels that reach other
 # GPUs. You need chapters 30, 34 and 89; it takes 85 minutes. PMPP 4e: chapter 20; 5e: chapter 23. The code is
 # [pmpp/parallel/all_reduce.py](../pmpp/parallel/all_reduce.py),
-# [pmpp/kernels/all_reduce/peers.py](../pmpp/kernels/all_reduce/peers.py) and
+# [pmpp/kernels/common/peers.py](../pmpp/kernels/common/peers.py) and
 # [pmpp/parallel/exercises/all_reduce.py](../pmpp/parallel/exercises/all_reduce.py).*
 #
 # Eight GPUs train one network. Each has its own part of the batch, and computes gradients of that part. Before the
@@ -32,8 +32,8 @@ from functools import partial
 import numpy as np
 
 from pmpp import parallel, predict
-from pmpp.kernels.all_reduce import peers
-from pmpp.kernels.all_reduce.together import Ranks
+from pmpp.kernels.common import peers
+from pmpp.kernels.common.ranks import Ranks
 from pmpp.lab.draw import knobs, plots
 from pmpp.lab.teach.source import show
 from pmpp.parallel import Links, all_reduce, figures
@@ -494,7 +494,7 @@ show(peers.meet)
 # Between two ranks, each fills a box with a piece, meets the other, and adds what lies in both boxes. More ranks would
 # load too much that way. There every rank adds its own part of all arrays and stores the result to all, so bytes are
 # those of the ring. The kernels are `staged_kernel` and `two_shot_kernel` in
-# [pmpp/kernels/all_reduce/peers.py](../pmpp/kernels/all_reduce/peers.py).
+# [pmpp/kernels/common/peers.py](../pmpp/kernels/common/peers.py).
 #
 # A group uses these kernels if each rank has a GPU: `parallel.init("peer")`, or `run --backend peer`. With "nccl" it is
 # NVIDIA's library that moves the arrays. `python -m pmpp.parallel.measure` times both. The figure shows what it has
@@ -504,9 +504,10 @@ show(peers.meet)
 plots.drawn(figures.on_gpus)
 
 # %% [markdown]
-# Marks are measured. A line is $\alpha + \beta n$, with the two numbers that fit the marks best, which stand in the
-# legend. Between two ranks each byte crosses the link once, so $\beta$ says what bandwidth of the link an all-reduce
-# gets. Where marks leave their line, the model is too simple: kernels and libraries change their way at some length.
+# Marks are measured: those of short arrays in a CUDA graph, without the host's part of a call. A line is
+# $\alpha + \beta n$, with the two numbers that fit the marks best, which stand in the legend. Between two ranks each
+# byte crosses the link once, so $\beta$ says what bandwidth of the link an all-reduce gets. Where marks leave their
+# line, the model is too simple: kernels and libraries change their way at some length.
 
 # %% [markdown]
 # ## The same bits?

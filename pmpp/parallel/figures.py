@@ -108,18 +108,18 @@ def scaling(links: Links, nbytes: int, sizes: Sequence[int], algorithms: Sequenc
 
 
 @styled
-def on_gpus(kind: str = "queued") -> Figure:
+def on_gpus() -> Figure:
     """Recorded times of real GPUs over the length: marks; and as lines the alpha-beta model that fits them best.
 
-    Args:
-        kind: "graph", "queued" or "call", as in `pmpp.parallel.measure`.
+    Short arrays' times are those in a CUDA graph, as far as they were measured: without what the host does for a call.
 
     Raises RecordError if there is no record.
     """
     kept = measure.recorded()
     figure, ax = chart(4.2)
     for k, (who, name) in enumerate((("nccl", "NCCL"), ("peer", "our kernels"))):
-        pairs = [(row["bytes"], row[who][kind] / 1e6) for row in kept["all_reduce"] if kind in row[who]]
+        times = [(row["bytes"], row[who]) for row in kept["all_reduce"]]
+        pairs = [(nbytes, found.get("graph", found["queued"]) / 1e6) for nbytes, found in times]
         links = measure.fit(pairs)
         lengths = np.geomspace(pairs[0][0], pairs[-1][0], 100)
         model = f"{1e6 * links.latency:.3g} µs and {links.bandwidth / 1e9:.3g} GB/s"

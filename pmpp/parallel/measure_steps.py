@@ -55,8 +55,8 @@ class Case(typing.NamedTuple):
 
 
 CASES = {
-    "ResNet-18, batch 128 a GPU": Case(ResNet18, (128, 3, 32, 32), 64 << 20, 0.98),
-    "MLP of 10^8 parameters, batch 512 a GPU": Case(mlp, (512, WIDTH), 512 << 20, 0.9),
+    "ResNet-18, batch 128 a GPU": Case(ResNet18, (128, 3, 32, 32), 16 << 20, 0.98),
+    "MLP of 10^8 parameters, batch 512 a GPU": Case(mlp, (512, WIDTH), 68 << 20, 0.9),
 }
 
 

@@ -4,14 +4,14 @@ Each rank is a process, and an address means nothing in another one. The driver 
 *handle*: 64 bytes that say which allocation is meant. So each rank makes one allocation, tells its handle to the
 others, and maps theirs. What lies in it:
 
-    packets    two halves, with a word for each element of each rank     `kernels.all_reduce.packets_kernel`
-    areas      two for each block                                        `kernels.all_reduce.staged_kernel`
+    packets    two halves, with a word for each element of each rank     `kernels.common.peers.packets_kernel`
+    areas      two for each block                                        `kernels.common.peers.staged_kernel`
     flags      a number for each block of each rank                      both kernels
 
 `Group.all_reduce` of float32 and int32 takes the first kernel up to `ROOM` elements, which p - 1 ranks divide. Longer
 arrays take the second one between two ranks. Between more of them each would load p - 1 whole arrays, where NCCL's
 rings carry less than two: then they are NCCL's. An array of `Group.shared` that is summed in place needs no areas. All
-ranks know where it lies, and each adds its part of all of them (`kernels.all_reduce.two_shot_kernel`).
+ranks know where it lies, and each adds its part of all of them (`kernels.common.peers.two_shot_kernel`).
 
 Other dtypes and other collectives are NCCL's. Who carries an array depends on nothing but its dtype and size, and on
 whether it is shared, so all ranks agree.
@@ -33,7 +33,7 @@ import typing
 
 import numpy as np
 
-from pmpp.kernels.all_reduce import peers
+from pmpp.kernels.common import peers
 from pmpp.parallel.group import Group
 from pmpp.parallel.on_gpus import OverNccl
 from pmpp.parallel.switchboard import CommunicationError, Request
@@ -45,7 +45,7 @@ __all__ = ["LostRank", "OverPeers", "Plan", "layout"]
 ROOM = 1 << 18  # elements that go as packets between two ranks at most
 AREA = 8192  # elements of a piece that a block takes at a time
 GRID = 264  # blocks of the staged kernel at most; all of them are on the GPU at once
-WIDE_GRID = 792  # blocks of the kernel for shared arrays at most
+WIDE_GRID, SHARING_GRID = 792, 132  # blocks of the kernel for shared arrays at most: for very long ones, and for others
 PATIENCE = 40_000_000  # looks at a signal, of about half a microsecond each
 DTYPES = ("float32", "int32")
 RANKS = 16  # that a machine has at most: beyond that packets are too many
@@ -226,9 +226,13 @@ def _staged_grid(n: int) -> tuple[int, int]:
 
 @functools.cache
 def _wide_grid(n: int) -> tuple[int, int]:
-    """Where each thread has few vectors, fewer blocks leave fewer idle at the end."""
-    unrolled = -(-n // (peers.VECTOR * peers.UNROLL * peers.BLOCK))
-    return min(WIDE_GRID if unrolled > 4 * WIDE_GRID else 2 * GRID, unrolled), 1
+    """The grid for a rank's part of n elements.
+
+    Few blocks are nearly as fast as many, and leave the SMs room for kernels that compute meanwhile. Only where each
+    thread would go many times around are there more.
+    """
+    rounds = -(-n // (peers.VECTOR * peers.UNROLL * peers.BLOCK))
+    return min(WIDE_GRID if rounds > 16 * WIDE_GRID else SHARING_GRID, rounds), 1
 
 
 class OverPeers(OverNccl):

@@ -84,14 +84,20 @@ def test_a_wrong_element_is_found(place, monkeypatch):
 def test_the_figure_shows_what_is_recorded(monkeypatch):
     kept = {"about": {"gpu": {"name": "GPU A"}, "run": {"date": "2026-11-27T21:00:00Z"}}, "ranks": 2}
     monkeypatch.setattr(records, "recorded", lambda name: kept | {"all_reduce": rows(2)})
-    for kind in ("queued", "graph"):
-        figure = figures.on_gpus(kind)
-        (ax,) = figure.axes
-        labels = [text.get_text() for text in ax.get_legend().get_texts()]
-        assert labels == ["8 µs and 100 GB/s", "NCCL", "4 µs and 200 GB/s", "our kernels"]
-        assert ax.get_title(loc="left") == "2 x GPU A"
-        marks = ax.lines[3].get_xydata()
-        assert len(marks) == sum(kind in one["peer"] for one in rows(2))
+    figure = figures.on_gpus()
+    (ax,) = figure.axes
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["8 µs and 100 GB/s", "NCCL", "4 µs and 200 GB/s", "our kernels"]
+    assert ax.get_title(loc="left") == "2 x GPU A"
+    assert len(ax.lines[3].get_xydata()) == len(rows(2))
+
+
+def test_the_figure_takes_short_times_without_the_host(monkeypatch):
+    slow_host = [one | {"peer": one["peer"] | {"queued": 50 + one["peer"]["queued"]}} for one in rows(2)]
+    kept = {"about": {"gpu": {"name": "GPU A"}, "run": {"date": "2026-11-27T21:00:00Z"}}, "ranks": 2}
+    monkeypatch.setattr(records, "recorded", lambda name: kept | {"all_reduce": slow_host})
+    marks = figures.on_gpus().axes[0].lines[3].get_xydata()
+    assert marks[0][1] == pytest.approx(rows(2)[0]["peer"]["graph"])
 
 
 def test_without_a_record_it_is_said_how_to_make_one(monkeypatch, capsys):

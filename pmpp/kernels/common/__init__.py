@@ -1,4 +1,7 @@
-"""What a chapter teaches once and every later kernel uses: counting blocks, limits, sums over a warp or a block."""
+"""What a chapter teaches once and every later kernel uses: counting blocks, limits, sums over a warp or a block.
+
+Kernels for several GPUs are in `peers`, and `ranks` launches them for all ranks at once.
+"""
 
 from pmpp.kernels.common.grid import FULL_WARP, SHARED_LIMIT, blocks, round_up
 from pmpp.kernels.common.reductions import (

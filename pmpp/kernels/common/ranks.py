@@ -10,7 +10,7 @@ import typing
 
 import numpy as np
 
-from pmpp.kernels.all_reduce import peers
+from pmpp.kernels.common import peers
 from pmpp.runtime import device
 
 __all__ = ["Ranks"]

@@ -5,7 +5,7 @@ import typing
 import numpy as np
 
 from pmpp import cuda
-from pmpp.kernels.all_reduce.peers import PLACES, combine, count_round, meet
+from pmpp.kernels.common.peers import PLACES, combine, count_round, meet
 from pmpp.runtime.addresses import array_at
 from pmpp.runtime.system import (
     load_acquire_system,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pmpp import simt
-from pmpp.kernels.all_reduce import peers
-from pmpp.kernels.all_reduce.together import Ranks
+from pmpp.kernels.common import peers
+from pmpp.kernels.common.ranks import Ranks
 from pmpp.runtime import device
-from tests.kernels.all_reduce.wrong import WRONG
+from tests.kernels.common.peers_wrong import WRONG
 
 WAYS = ("packets", "staged", "one_shot", "two_shot")
 UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "mean": np.add}
@@ -109,6 +109,18 @@ def test_the_kernels_have_no_hazard(rng, way):
         with simt.record("check", collect=True) as reports:
             getattr(ranks, way)(given(rng, 2, 100, np.float32))
         assert [hazard.kind for report in reports for hazard in report.hazards] == []
+
+
+@pytest.mark.parametrize("kernel", ["staged", "two_shot"])
+def test_integers_compile_too(ptx, kernel):
+    x, flags, lost = np.zeros(4, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int32)
+    arguments = {
+        "staged": (x, x, 0, (1, 1), 64, (1, 1), flags, 0, 4, 4, 1, 9, lost),
+        "two_shot": (x, 0, (1, 1), (1, 1), (1, 1), flags, 0, 4, 9, lost),
+    }
+    text = ptx(getattr(peers, f"{kernel}_kernel"), *arguments[kernel])
+    assert "ld.global.v4.u32" in text
+    assert "st.global.v4.u32" in text
 
 
 def test_the_instructions(ptx):
