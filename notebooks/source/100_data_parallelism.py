@@ -484,7 +484,15 @@ figures.bucket_sizes(layers, RANKS, links, sizes, clocks)
 # small buckets pay latency. On its right, the first bucket begins late, and the last one sticks out. PyTorch takes 25
 # MiB, which fits larger networks than ours.
 #
-# (Our `DataParallel` uses buckets after the backward pass. Its tape tells nobody when a gradient is ready.)
+# Our `DataParallel` has both. After `loss.backward()` nothing has been sent, and `average_gradients` sends all buckets.
+# With `net.backward(loss)` the tape says of each parameter when its gradient is complete:
+
+# %%
+show(data.DataParallel._ready)
+
+# %% [markdown]
+# A gradient is complete when each operation that used the parameter has handed back its part. Buckets go in one order
+# on all ranks, even where a later one is full first: all-reduces that are called in different orders do not meet.
 #
 # ## What a rank keeps
 #

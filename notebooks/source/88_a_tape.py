@@ -198,6 +198,9 @@ show(Function.apply.__func__)
 # the loop from above, with three more things. What a node saved is freed once it was visited. A *leaf*, a tensor that
 # no operation made, collects its gradient in `grad`. And this is in memory of its own: a sum hands the same array to
 # both of its operands, and an optimiser that scales one gradient in place would scale the other, too.
+#
+# (`uses` and `ready` are for somebody who wants to know at once when a leaf's gradient is complete: chapter 100 sends
+# it to other GPUs then. Here nobody does, and `uses` is empty.)
 
 # %%
 show(tape.walk)

@@ -12,9 +12,10 @@
 # %% [markdown]
 # # 99. All-reduce
 #
-# *Several GPUs: ranks, messages, the alpha-beta model, six algorithms for one sum, deadlocks. You need chapters 30 and
-# 89; it takes 70 minutes. PMPP 4e: chapter 20; 5e: chapter 23. The code is
-# [pmpp/parallel/all_reduce.py](../pmpp/parallel/all_reduce.py) and
+# *Several GPUs: ranks, messages, the alpha-beta model, six algorithms for one sum, deadlocks, kernels that reach other
+# GPUs. You need chapters 30, 34 and 89; it takes 85 minutes. PMPP 4e: chapter 20; 5e: chapter 23. The code is
+# [pmpp/parallel/all_reduce.py](../pmpp/parallel/all_reduce.py),
+# [pmpp/kernels/all_reduce/peers.py](../pmpp/kernels/all_reduce/peers.py) and
 # [pmpp/parallel/exercises/all_reduce.py](../pmpp/parallel/exercises/all_reduce.py).*
 #
 # Eight GPUs train one network. Each has its own part of the batch, and computes gradients of that part. Before the
@@ -31,7 +32,9 @@ from functools import partial
 import numpy as np
 
 from pmpp import parallel, predict
-from pmpp.lab.draw import knobs
+from pmpp.kernels.all_reduce import peers
+from pmpp.kernels.all_reduce.together import Ranks
+from pmpp.lab.draw import knobs, plots
 from pmpp.lab.teach.source import show
 from pmpp.parallel import Links, all_reduce, figures
 from pmpp.parallel.all_reduce import LADDER, critical_path
@@ -434,7 +437,78 @@ figures.scaling(links, gradients, [2**k for k in range(1, 13)], long_ones)
 #
 # An array of 400 MB takes 70 ms and more, whatever we do. A training step of a GPU may take no longer than that. Then
 # one half of the time is lost, unless the sum is made *while* gradients are still computed.
+
+# %% [markdown]
+# ## Kernels that reach other GPUs
 #
+# Each message above was a call of the host. GPUs of one machine are often wired to each other, and then a kernel can do
+# more: it loads from the memory of another GPU and stores to it, as if it were its own. Nobody calls `send`. But now
+# the kernel has to find out by itself whether a number is there yet. GPUs do not start at the same time.
+#
+# For short arrays the quickest way is to let each number say it. A word of 64 bits has room for a float32 and for the
+# number of the *round*: all-reduces are counted. A GPU writes the two together, and reads them together. So whoever
+# sees the right round in a word has the right number.
+
+# %%
+show(peers.packets_kernel)
+
+# %% [markdown]
+# `boxes` has the address of a box in each GPU's memory. A thread stores its word in the boxes of all others, and then
+# looks at its own box until their words have come. `store_relaxed_system` and `load_relaxed_system` are a store and a
+# load that go past the caches. The loop is bounded. Without a bound, one rank that never comes would make all others
+# hang, and a GPU that hangs cannot be asked why.
+#
+# The kernel runs here, too. `Ranks(3)` has the memory of three ranks and launches them in one grid: block (b, k) is
+# block b of rank k. Blocks take turns, so waiting works as it does between GPUs.
+
+# %%
+three = Ranks(3)
+three.packets(np.float32([[1, 2, 3], [10, 20, 30], [100, 200, 300]]))
+
+# %% [markdown]
+# However many ranks there are, a number waits for one store and one load. What does that cost in bytes?
+#
+# **Predict, then run.** Eight ranks have arrays of 64 KiB. How many KiB does each of them store in the boxes of others?
+
+# %%
+guess = None  # KiB
+
+others, words = 8 - 1, 64 * 1024 // np.dtype(np.float32).itemsize
+predict(guess, others * words * np.dtype(np.int64).itemsize / 1024, unit="KiB")
+
+# %% [markdown]
+# A word is twice as long as its number, and each rank sends its whole array to seven others. The ring sends 112 KiB. So
+# this kernel is for short arrays.
+#
+# Long arrays go in pieces, with one signal for each piece instead of each number. The signal has to promise more: who
+# has seen it also has to see what was written *before* it. A store that promises this is called a *release*, and a load
+# that relies on it an *acquire*. Both are in the device function by which a block meets the same block of all ranks:
+
+# %%
+show(peers.meet)
+
+# %% [markdown]
+# One thread speaks for its block, after a barrier, and the block goes on after another one. Leave out either, and some
+# threads use numbers that are not there. On a GPU that works most of the time. The interpreter names the race.
+#
+# Between two ranks, each fills a box with a piece, meets the other, and adds what lies in both boxes. More ranks would
+# load too much that way. There every rank adds its own part of all arrays and stores the result to all, so bytes are
+# those of the ring. The kernels are `staged_kernel` and `two_shot_kernel` in
+# [pmpp/kernels/all_reduce/peers.py](../pmpp/kernels/all_reduce/peers.py).
+#
+# A group uses these kernels if each rank has a GPU: `parallel.init("peer")`, or `run --backend peer`. With "nccl" it is
+# NVIDIA's library that moves the arrays. `python -m pmpp.parallel.measure` times both. The figure shows what it has
+# recorded.
+
+# %%
+plots.drawn(figures.on_gpus)
+
+# %% [markdown]
+# Marks are measured. A line is $\alpha + \beta n$, with the two numbers that fit the marks best, which stand in the
+# legend. Between two ranks each byte crosses the link once, so $\beta$ says what bandwidth of the link an all-reduce
+# gets. Where marks leave their line, the model is too simple: kernels and libraries change their way at some length.
+
+# %% [markdown]
 # ## The same bits?
 #
 # Sums of floats depend on their order ([chapter 38](38_numerics.ipynb)). Each of these algorithms adds in its own
@@ -463,6 +537,8 @@ for name, count in different.items():
 # - Doubling needs $\log_2 p$ messages, the ring $2 (p - 1) / p$ times n bytes. Neither can be beaten at that.
 # - Halving has the bytes of the ring in twice the messages of doubling, and needs links between all ranks.
 # - Two ranks that send first wait for ever, unless a library copies short messages. `send_recv` does both at once.
+# - A kernel that reaches other GPUs needs no messages, but signals: a release after what was written, an acquire before
+#   what is read, and a bound for the wait.
 # - All ranks must get the same bits. Different algorithms give different ones.
 #
 # ## Exercises

@@ -13,6 +13,7 @@ Chapter: notebooks/88_a_tape.ipynb.  Source: A. Griewank and A. Walther, Evaluat
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import heapq
 import itertools
@@ -38,6 +39,7 @@ class _State(threading.local):
     replaying = True  # whether operations are launched from recordings, see `pmpp.nn.replay`
     path: tuple[str, ...] = ()  # the modules that are being called, the outermost first
     watch: typing.Callable | None = None  # is told of each module's result
+    ready: typing.Callable | None = None  # is told of each leaf whose gradient is complete, during a backward pass
 
 
 state = _State()
@@ -339,7 +341,8 @@ def walk(root: Node, output: int, gradient: typing.Any, retain_graph: bool) -> N
     """
     gradients: dict[Node, dict[int, typing.Any]] = {root: {output: gradient if root.leaf is None else copy(gradient)}}
     waiting = [(-root.number, root)] if root.leaf is None else []
-    anomaly = state.anomaly
+    anomaly, ready = state.anomaly, state.ready
+    uses = leaf_uses(root) if ready is not None else {}
     del gradient
     with no_grad():
         while waiting:
@@ -353,23 +356,42 @@ def walk(root: Node, output: int, gradient: typing.Any, retain_graph: bool) -> N
             elsewhere = {device.address(array) for array in users if array is not None}
             del upstream, users
             for edge, part in zip(node.inputs, made, strict=True):
-                if edge is None or part is None:
+                if edge is None:
                     continue
                 parent, i = edge
-                if anomaly:
-                    _look_through(part, f"the gradient that {node} computed")
-                if node.feeds_leaves:  # a leaf's gradient is changed in place, so nobody else may have it
-                    if parent.leaf is not None and device.address(part) in elsewhere:
-                        part = copy(part)
-                    elsewhere.add(device.address(part))
-                if (found := gradients.get(parent)) is not None:
-                    found[i] = part if i not in found else add(found[i], part)
-                    continue
-                gradients[parent] = {i: part}
-                if parent.leaf is None:
-                    heapq.heappush(waiting, (-parent.number, parent))
+                if part is not None:
+                    if anomaly:
+                        _look_through(part, f"the gradient that {node} computed")
+                    if node.feeds_leaves:  # a leaf's gradient is changed in place, so nobody else may have it
+                        if parent.leaf is not None and device.address(part) in elsewhere:
+                            part = copy(part)
+                        elsewhere.add(device.address(part))
+                    if (found := gradients.get(parent)) is not None:
+                        found[i] = part if i not in found else add(found[i], part)
+                    else:
+                        gradients[parent] = {i: part}
+                        if parent.leaf is None:
+                            heapq.heappush(waiting, (-parent.number, parent))
+                if parent in uses:
+                    uses[parent] -= 1
+                    if not uses[parent] and parent in gradients:
+                        ready(parent.leaf, gradients[parent][0])
         for node, found in gradients.items():
             collect(node.leaf, found[0])
+
+
+def leaf_uses(root: Node) -> collections.Counter[Node]:
+    """How often operations behind a node use each leaf: so many gradients it is handed."""
+    found: collections.Counter[Node] = collections.Counter()
+    seen, left = {root}, [root]
+    while left:
+        for parent, _ in filter(None, left.pop().inputs):
+            if parent.leaf is not None:
+                found[parent] += 1
+            elif parent not in seen:
+                seen.add(parent)
+                left.append(parent)
+    return found
 
 
 def collect(leaf: Tensor, gradient: typing.Any) -> None:

@@ -44,5 +44,6 @@ def init(backend: str | None = None) -> Group:
     >>> ranks(2, lambda group: init() is group)
     [True, True]
     """
-    found = simulated.here() or environment.group() or simulated.alone()
-    return environment.on_gpus(found, backend)
+    if backend is None and simulated.here() is not None:
+        return simulated.here()
+    return environment.on_gpus(environment.group() or simulated.alone(), backend)

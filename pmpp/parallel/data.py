@@ -15,8 +15,9 @@ an all-reduce gives all ranks the same bits::
 `ShardedOptimizer` lets each rank keep the optimiser's state of one part of the parameters alone. `SyncBatchNorm2d`
 takes the moments of the joined batch. `batches` says which examples are a rank's own.
 
-What is not here: gradients are averaged after the backward pass and not during it, since the tape tells nobody when a
-gradient is ready. What that costs is predicted by `pmpp.parallel.overlap`.
+Here gradients are averaged after the backward pass. With ``net.backward(loss)`` in the place of ``loss.backward()`` a
+bucket is sent as soon as the backward pass has all its gradients, while that goes on: `pmpp.parallel.overlap` predicts
+what it saves. Where the group moves arrays from GPU to GPU (`pmpp.parallel.on_gpus`), both run at the same time.
 
 Source: S. Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training (2020), for the buckets;
 S. Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models (2020), section 5.1.
@@ -31,9 +32,11 @@ import numpy as np
 
 from pmpp import nn
 from pmpp.kernels import elementwise
-from pmpp.nn.tape import Function, Tensor
+from pmpp.nn.tape import Function, Tensor, state
+from pmpp.nn.utils import data as nn_data
+from pmpp.parallel.environment import BACKENDS
 from pmpp.parallel.group import Group
-from pmpp.runtime import device
+from pmpp.runtime import device, foreign
 from pmpp.runtime.check import as_flag, as_integer
 
 __all__ = ["AllSum", "DataParallel", "ShardedOptimizer", "SyncBatchNorm2d", "batches", "buckets_of", "grouped"]
@@ -133,12 +136,59 @@ class DataParallel(nn.Module):
             tensor.changed()
         self.buckets = buckets_of(net.parameters(), bucket)
         self._flat: list[typing.Any] = [
-            device.empty(sum(parameter.size for parameter in bucket), np.float32) for bucket in self.buckets
+            group.shared(sum(parameter.size for parameter in bucket), np.float32) for bucket in self.buckets
         ]
+        self._places = dict(self._lay_out())
+        self._written: set[int] = set()  # parameters, by identity, whose gradients are in their buckets
+        self._sent = 0  # buckets, of this step
+        self._queue: typing.Any = None  # the stream on which buckets are sent, where that is not the computation's
+
+    def _lay_out(self) -> Iterator[tuple[int, typing.Any]]:
+        """By a parameter's identity, where its gradient goes: a part of a bucket's vector."""
+        for bucket, flat in zip(self.buckets, self._flat, strict=True):
+            begin = 0
+            for parameter in bucket:
+                yield id(parameter), flat[begin : begin + parameter.size]
+                begin += parameter.size
 
     def forward(self, *arguments: typing.Any) -> typing.Any:
         """What the network says."""
         return self.net(*arguments)
+
+    def backward(self, loss: Tensor) -> None:
+        """The backward pass of a loss, in which each bucket is sent as soon as it is complete.
+
+        Then call `average_gradients`, which waits for the buckets. If gradients are accumulated over several backward
+        passes, this is the last one of a step: those before are ``loss.backward()``. All ranks have to call it alike.
+        """
+        before, state.ready = state.ready, self._ready
+        try:
+            loss.backward()
+        finally:
+            state.ready = before
+
+    def _ready(self, parameter: Tensor, gradient: typing.Any) -> None:
+        """A gradient is complete: put it into its bucket, and send what can be sent."""
+        if id(parameter) not in self._places:
+            return
+        part = self._places[id(parameter)]
+        if parameter.grad is None:
+            elementwise.assign(part, gradient.reshape(-1), stream=state.stream)
+        else:  # of the passes before
+            elementwise.add(parameter.grad.array.reshape(-1), gradient.reshape(-1), out=part, stream=state.stream)
+        self._written.add(id(parameter))
+        # Buckets are sent in their order: then it is the same on all ranks, whatever is ready when.
+        while self._sent < len(self.buckets) and all(id(one) in self._written for one in self.buckets[self._sent]):
+            self._send()
+
+    def _send(self) -> None:
+        """Queue the sum of the next bucket."""
+        flat, stream = self._flat[self._sent], state.stream
+        if self.group.backend in BACKENDS:
+            stream = self._queue = self._queue or nn_data._non_blocking_stream()
+            wait_for(state.stream, stream)
+        self.group.all_reduce(flat, "mean", out=flat, stream=stream)
+        self._sent += 1
 
     def average_gradients(self) -> None:
         """Replace each gradient by the mean of all ranks'. Called once for each step of the optimiser.
@@ -146,20 +196,28 @@ class DataParallel(nn.Module):
         To accumulate gradients over several backward passes, call it after the last one alone: until then nothing is
         sent. A parameter without a gradient counts as one of zeros. The ranks' parts of a batch have to be of one size.
         """
-        for bucket, flat in zip(self.buckets, self._flat, strict=True):
-            begin = 0
+        while self._sent < len(self.buckets):
+            for parameter in self.buckets[self._sent]:
+                if id(parameter) not in self._written:
+                    write(self._places[id(parameter)], parameter.grad)
+            self._send()
+        if self._queue is not None:
+            wait_for(self._queue, state.stream)
+        for bucket in self.buckets:
             for parameter in bucket:
-                part = flat[begin : begin + parameter.size]
-                write(part, parameter.grad)
                 # As in PyTorch, the gradient is from here on a view of the bucket, and not copied back.
-                parameter.grad = Tensor(part.reshape(parameter.shape))
-                begin += parameter.size
-            self.group.all_reduce(flat, "mean", out=flat)
+                parameter.grad = Tensor(self._places[id(parameter)].reshape(parameter.shape))
+        self._sent, self._written = 0, set()
 
     def check(self) -> None:
         """Raise `switchboard.Stale` if a parameter is not the same on all ranks. Sends a digest for each."""
         for name, parameter in self.net.named_parameters():
             self.group.same(parameter.array, name)
+
+
+def wait_for(producer: typing.Any, consumer: typing.Any) -> None:
+    """Let a stream go on after all that is queued on another one by now."""
+    foreign.begin_after(device.backend().cuda, device._stream_handle(producer), device._stream_handle(consumer))
 
 
 def write(part: typing.Any, gradient: Tensor | None) -> None:

@@ -1,6 +1,6 @@
 """Figures of several ranks: who sends how much to whom, times by the alpha-beta model, and what data parallelism costs.
 
-No time in them is measured, but for what the caller gives to `times`.
+No time in them is measured, but for what the caller gives to `times`, and those of `on_gpus`, which are recorded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from pmpp.lab.draw import palette
 from pmpp.lab.draw.style import SMALL, Chart, chart, foot, styled
-from pmpp.parallel import overlap
+from pmpp.parallel import measure, overlap
 from pmpp.parallel.all_reduce import LADDER, seconds
 from pmpp.parallel.traffic import Links, Report
 
@@ -20,6 +20,7 @@ __all__ = [
     "bucket_sizes",
     "busy_links",
     "losses",
+    "on_gpus",
     "optimiser_state",
     "scaling",
     "strong_and_weak",
@@ -103,6 +104,33 @@ def scaling(links: Links, nbytes: int, sizes: Sequence[int], algorithms: Sequenc
         f"{nbytes / 1e6:g} MB, {1e6 * links.latency:g} µs a message, {links.bandwidth / 1e9:g} GB/s", loc="left"
     )
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+@styled
+def on_gpus(kind: str = "queued") -> Figure:
+    """Recorded times of real GPUs over the length: marks; and as lines the alpha-beta model that fits them best.
+
+    Args:
+        kind: "graph", "queued" or "call", as in `pmpp.parallel.measure`.
+
+    Raises RecordError if there is no record.
+    """
+    kept = measure.recorded()
+    figure, ax = chart(4.2)
+    for k, (who, name) in enumerate((("nccl", "NCCL"), ("peer", "our kernels"))):
+        pairs = [(row["bytes"], row[who][kind] / 1e6) for row in kept["all_reduce"] if kind in row[who]]
+        links = measure.fit(pairs)
+        lengths = np.geomspace(pairs[0][0], pairs[-1][0], 100)
+        model = f"{1e6 * links.latency:.3g} µs and {links.bandwidth / 1e9:.3g} GB/s"
+        look = {"color": palette.COLOURS[k]}
+        ax.loglog(lengths, [1e6 * links.seconds(n) for n in lengths], ls=palette.LINES[k], lw=1.4, label=model, **look)
+        at, took = zip(*pairs, strict=True)
+        ax.plot(at, [1e6 * t for t in took], ls="", marker=palette.MARKERS[k], ms=6, label=name, **look)
+    ax.set(xlabel="bytes of the array", ylabel="time, µs")
+    ax.set_title(f"{kept['ranks']} x {kept['about']['gpu']['name']}")
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    foot(figure, f"recorded {kept['about']['run']['date'][:10]}; lines: the alpha-beta model, fitted")
     return figure
 
 

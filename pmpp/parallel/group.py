@@ -16,6 +16,7 @@ import traceback
 import typing
 
 import numpy as np
+import numpy.typing as npt
 
 from pmpp.parallel.algorithms import OPS
 from pmpp.parallel.switchboard import WORLD, Reply, Request, stale
@@ -30,6 +31,8 @@ __all__ = ["Group", "Transport", "caller", "place_of", "shown"]
 FLOATS = ("float16", "float32", "float64")
 NUMBERS = (*FLOATS, "int32", "int64")
 ANY = (*NUMBERS, "bool")
+COMBINED = {"mean": FLOATS, "max": ANY, "min": ANY}  # the dtypes of an operation; of others NUMBERS
+NAMES = {np.dtype(name): name for name in ANY}  # NumPy takes long to say a dtype's name
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # pmpp/
 RANKS = tuple(range(33))  # of arrays: from no axis to as many as NumPy has
 
@@ -55,6 +58,10 @@ class Transport:
         Returns the array with the result, or None if this rank gets none.
         """
         raise NotImplementedError
+
+    def shared(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> typing.Any:
+        """A new device array for all-reduces in place in the group of this name. Called by all its ranks."""
+        return device.empty(shape, dtype)
 
     def look_at(self, request: Request, reads: typing.Any, writes: typing.Any) -> None:
         """Told of the device arrays of a request before it, or None. Raises if they are not the rank's own."""
@@ -86,7 +93,8 @@ class Group:
     - The order of a sum is that of the algorithm (`pmpp.parallel.algorithms`): the same in every run. All ranks get the
       same bits.
     - ``stream`` is that of the work before and after. The method returns when its result is there. The backends "nccl"
-      and "peer" move arrays from GPU to GPU, and a method returns when that is queued on the stream.
+      and "peer" move arrays from GPU to GPU, and a method returns when that is queued on the stream. Calls of one group
+      on several streams have to be ordered by the caller.
 
     Each method raises TypeError and ValueError for arguments that are wrong by themselves, and a
     `parallel.CommunicationError` for what does not fit the calls of other ranks.
@@ -177,6 +185,7 @@ class Group:
         >>> parallel.ranks(2, step)
         [[0.5, 1.0], [0.5, 1.0]]
         """
+        stream = device.as_stream(stream)
         x = self._combined(x, op, stream)
         result = self._output(out, x.shape, x.dtype, x, stream)
         return self._collective("all_reduce", stream, x, sent=x, out=result, op=op)
@@ -261,6 +270,27 @@ class Group:
         return Group(self._transport, place, reply.members, reply.group)
 
     # ------------------------------------------------------------------------------------------------------- one-sided
+
+    def shared(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> typing.Any:
+        """A new device array for all-reduces in place; its contents are undefined. Called by all ranks alike.
+
+        On backend "peer" all ranks know its address, so ``all_reduce(x, out=x)`` of the whole array copies nothing to a
+        place in between. There it stays until the program ends. On other backends it is an array as any other.
+
+        >>> from pmpp import parallel
+        >>> def total(group):
+        ...     x = group.shared(2, np.float32)
+        ...     x.copy_to_device(np.full(2, group.rank, np.float32))
+        ...     return group.all_reduce(x, out=x).copy_to_host().tolist()
+        >>> parallel.ranks(3, total)[0]
+        [3.0, 3.0]
+        """
+        extents = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+        extents = tuple([as_integer("shape", extent, 0) for extent in extents])
+        kind = np.dtype(dtype)
+        if str(kind) not in ANY:
+            raise TypeError(f"dtype must be {', '.join(ANY[:-1])} or {ANY[-1]}, was {kind}")
+        return self._transport.shared(self._name, extents, kind)
 
     def window(self, x: typing.Any, *, stream: typing.Any = 0) -> windows.Window:
         """Let the other ranks read and write an array. Called by all ranks, with arrays of one shape and dtype.
@@ -394,9 +424,10 @@ class Group:
     ) -> Request:
         number = self._collectives
         self._collectives += counted
-        described = {} if array is None else {"dtype": str(array.dtype), "shape": tuple(array.shape)}
+        if array is not None:
+            arguments["dtype"], arguments["shape"] = NAMES[array.dtype], tuple(array.shape)
         where = caller() if self._transport.named else ""
-        return Request(kind, self.members[self.rank], self._name, where, number=number, **described, **arguments)
+        return Request(kind, self.members[self.rank], self._name, where, number=number, **arguments)
 
     @staticmethod
     def _on_host(x: typing.Any, stream: typing.Any) -> np.ndarray:
@@ -414,7 +445,7 @@ class Group:
         """An array of a dtype that ``op`` combines."""
         if not isinstance(op, str) or op not in OPS:
             raise ValueError(f"op must be {', '.join(map(repr, OPS))}, was {op!r}")
-        return self._input("x", x, {"mean": FLOATS, "max": ANY, "min": ANY}.get(op, NUMBERS), stream)
+        return self._input("x", x, COMBINED.get(op, NUMBERS), stream)
 
     def _rows(self, x: typing.Any) -> typing.Any:
         """An array with a row for each rank."""

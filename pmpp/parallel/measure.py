@@ -12,7 +12,8 @@ Each result is compared with float64 before it is timed, and again afterwards. T
     queued    one of many calls that are queued, and waited for at the end: what a training sees
     call      one call that is waited for: from host to host
 
-NCCL and our kernels take turns. A time is that of the slower rank, the median of several repetitions.
+Ours are two: an array and a result that lie anywhere, and an array of `Group.shared` in place. NCCL and they take
+turns. A time is that of the slower rank, the median of several repetitions.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pmpp.nn.measure import WITHIN, write
+from pmpp.lab.measure.record import RecordError
+from pmpp.nn import measure as records
 from pmpp.parallel import environment, on_gpus, run
 from pmpp.parallel.group import Group
 from pmpp.parallel.traffic import Links
 from pmpp.runtime import device
 
-__all__ = ["Line", "fit", "lines", "main", "measure"]
+__all__ = ["Line", "fit", "lines", "main", "measure", "recorded"]
 
 LENGTHS = tuple([1 << k for k in range(10, 31, 2)])  # bytes: 1 KiB to 1 GiB
 SHORT = 256 << 10  # bytes up to which latency is what counts
@@ -51,24 +53,26 @@ def numbers(rank: int, n: int) -> np.ndarray:
     return np.resize(np.random.default_rng(rank).standard_normal(TILE, dtype=np.float32), n)
 
 
-def verify(out: typing.Any, size: int) -> None:
-    """Compare a sum of `numbers` with float64. Raises AssertionError.
+def verify(out: typing.Any, size: int, divisor: int = 1) -> None:
+    """Compare a sum of `numbers`, divided by a power of 2, with float64. Raises AssertionError.
 
-    Each of the ``size - 1`` additions rounds a sum that is at most that of the absolute values.
+    The last of the ``size - 1`` additions rounds the sum, and each one before a sum of at most all absolute values.
     """
     parts = [numbers(rank, min(TILE, out.size)).astype(np.float64) for rank in range(size)]
-    wanted, bound = sum(parts), (size - 1) * 2.0**-24 * sum(map(np.abs, parts))
+    wanted = sum(parts)
+    bound = 1.000001 * 2.0**-24 * (np.abs(wanted) + (size - 2) * sum(map(np.abs, parts)))
     got = device.to_host(out)
     for begin in range(0, out.size, TILE):
-        part = got[begin : begin + TILE]
+        part = divisor * got[begin : begin + TILE]
         assert (np.abs(part - wanted[: part.size]) <= bound[: part.size]).all(), f"a wrong sum from {begin} on"
 
 
 class Way(typing.NamedTuple):
-    """A group to measure, and its name."""
+    """A group to measure, and its name; whether in place, in an array of `Group.shared`: then it takes means."""
 
     name: str
     group: Group
+    in_place: bool = False
 
 
 def slowest(host: Group, times: Sequence[float]) -> float:
@@ -107,25 +111,36 @@ def measure(host: Group, ways: Sequence[Way], nbytes: int) -> dict[str, typing.A
     from pmpp.lab.measure.graphs import capture
 
     n = nbytes // 4
-    x, out = device.to_device(numbers(host.rank, n)), device.empty(n, np.float32)
+    mine = numbers(host.rank, n)
+    x, out = device.to_device(mine), device.empty(n, np.float32)
+    shared = next((way.group.shared(n, np.float32) for way in ways if way.in_place), None)
     stream = cupy.cuda.Stream(non_blocking=True)
     calls: dict[str, dict[str, tuple[Callable[[], None], typing.Any, int]]] = {}
 
+    def all_reduce(way: Way, stream: typing.Any) -> None:
+        if way.in_place:  # a mean of equal numbers is that number, however often it is taken
+            way.group.all_reduce(shared, "mean", out=shared, stream=stream)
+        else:
+            way.group.all_reduce(x, out=out, stream=stream)
+
     def check(way: Way) -> None:
-        out.copy_to_device(np.full(n, np.nan, np.float32))
+        if way.in_place:
+            shared.copy_to_device(mine)
+        else:
+            out.copy_to_device(np.full(n, np.nan, np.float32))
         device.backend().cuda.synchronize()
-        way.group.all_reduce(x, out=out, stream=stream)
+        all_reduce(way, stream)
         stream.synchronize()
-        verify(out, host.size)
+        verify(shared if way.in_place else out, host.size, host.size if way.in_place else 1)
 
     for way in ways:
         check(way)
 
         def queued(way: Way = way) -> None:
-            way.group.all_reduce(x, out=out, stream=stream)
+            all_reduce(way, stream)
 
         def waited_for(way: Way = way) -> None:
-            way.group.all_reduce(x, out=out, stream=stream)
+            all_reduce(way, stream)
             stream.synchronize()
 
         many = how_many(host, queued, stream)
@@ -134,7 +149,7 @@ def measure(host: Group, ways: Sequence[Way], nbytes: int) -> dict[str, typing.A
 
             def several(stream: typing.Any, way: Way = way) -> None:
                 for _ in range(RECORDED):
-                    way.group.all_reduce(x, out=out, stream=stream)
+                    all_reduce(way, stream)
 
             recorded = capture(several)
             calls[way.name]["graph"] = (recorded.replay, recorded, max(1, many // RECORDED))
@@ -151,6 +166,16 @@ def measure(host: Group, ways: Sequence[Way], nbytes: int) -> dict[str, typing.A
 
 
 # ----------------------------------------------------------------------------------------------------------- the table
+
+
+def recorded() -> dict[str, typing.Any]:
+    """The record that this module has written. Raises RecordError if there is none."""
+    try:
+        return records.recorded("parallel")
+    except RecordError as missing:
+        raise RecordError(
+            "no all-reduce on real GPUs is recorded yet: with two of them run python -m pmpp.parallel.measure"
+        ) from missing
 
 
 def fit(pairs: Sequence[tuple[int, float]]) -> Links:
@@ -185,18 +210,21 @@ class Line(typing.NamedTuple):
 def lines(rows: Sequence[dict]) -> list[Line]:
     """The targets of the issue beside what was measured; of lengths that were not, none."""
     short = [row for row in rows if row["bytes"] <= SHORT]
+    middle, long = ([row for row in rows if row["bytes"] == nbytes] for nbytes in (64 << 20, 1 << 30))
     wanted = [
-        ("1 KiB to 256 KiB, in a graph", 2.0, short, "graph"),
-        ("1 KiB to 256 KiB, queued", 2.0, short, "queued"),
-        ("1 KiB to 256 KiB, host to host", 1.0, short, "call"),
-        ("64 MiB", 1.1, [row for row in rows if row["bytes"] == 64 << 20], "queued"),
-        ("1 GiB", 1.05, [row for row in rows if row["bytes"] == 1 << 30], "queued"),
+        ("1 KiB to 256 KiB, in a graph", 2.0, short, "graph", "peer"),
+        ("1 KiB to 256 KiB, queued", 2.0, short, "queued", "peer"),
+        ("1 KiB to 256 KiB, host to host", 1.0, short, "call", "peer"),
+        ("64 MiB", 1.1, middle, "queued", "peer"),
+        ("64 MiB, shared", 1.1, middle, "queued", "shared"),
+        ("1 GiB", 1.05, long, "queued", "peer"),
+        ("1 GiB, shared", 1.05, long, "queued", "shared"),
     ]
     found = []
-    for what, target, some, kind in wanted:
+    for what, target, some, kind, who in wanted:
         if some:
-            ratio = min(row["nccl"][kind] / row["peer"][kind] for row in some)
-            ours, nccl = (span([row[who][kind] for row in some]) for who in ("peer", "nccl"))
+            ratio = min(row["nccl"][kind] / row[who][kind] for row in some)
+            ours, nccl = (span([row[one][kind] for row in some]) for one in (who, "nccl"))
             found.append(Line(what, target, ratio, ours, nccl))
     return found
 
@@ -209,12 +237,13 @@ def span(times: Sequence[float]) -> str:
 
 def table(rows: Sequence[dict]) -> str:
     """All times."""
-    kinds = ("graph", "queued", "call")
-    heads = [f"{kind} {who}" for kind in kinds for who in ("ours", "NCCL")]
-    text = [f"{'bytes':>13}" + "".join(f"{head:>13}" for head in heads) + "   µs"]
+    kinds, heads = ("graph", "queued", "call"), []
+    for kind in kinds:
+        heads += [f"{kind} {who}" for who in ("ours", "shared", "NCCL")]
+    text = [f"{'bytes':>13}" + "".join(f"{head:>15}" for head in heads) + "   µs"]
     for row in rows:
-        cells = [row[who].get(kind) for kind in kinds for who in ("peer", "nccl")]
-        text.append(f"{row['bytes']:13,}" + "".join(f"{'-' if cell is None else f'{cell:.4g}':>13}" for cell in cells))
+        cells = [row[who].get(kind) for kind in kinds for who in ("peer", "shared", "nccl")]
+        text.append(f"{row['bytes']:13,}" + "".join(f"{'-' if cell is None else f'{cell:.4g}':>15}" for cell in cells))
     return "\n".join(text)
 
 
@@ -247,6 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("at least two ranks are needed")
         return 2
     ways = [Way(name, on_gpus.group(host, name)) for name in environment.BACKENDS]
+    ways.append(Way("shared", ways[-1].group, in_place=True))
     rows = []
     for nbytes in LENGTHS:
         if nbytes <= options.longest:
@@ -257,8 +287,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"\n{host.size} x {device.limits()['name']}, ranks of {found.starter.name}\n{targets(rows)}", flush=True)
         if not options.print:
             more = {"ranks": host.size, "starter": found.starter.name, "all_reduce": rows}
-            within = [*WITHIN, "pmpp/parallel/"]
-            print(f"recorded in {write('parallel', 'pmpp/parallel/measure.py', more, options.out, within)}")
+            within = [*records.WITHIN, "pmpp/parallel/"]
+            print(f"recorded in {records.write('parallel', 'pmpp/parallel/measure.py', more, options.out, within)}")
     host.barrier()
     return 0
 

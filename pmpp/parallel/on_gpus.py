@@ -37,6 +37,7 @@ import typing
 
 import numpy as np
 
+from pmpp.parallel import simulated
 from pmpp.parallel.environment import place
 from pmpp.parallel.group import Group, Transport
 from pmpp.parallel.switchboard import WORLD, Reply, Request
@@ -70,8 +71,12 @@ class OverNccl(Transport):
 
     def join(self, host: Group, name: str) -> None:
         """Be a member of a new group. Called by all its members."""
-        mine = self._nccl.get_unique_id() if host.rank == 0 else (0,) * 128
-        identifier = tuple(map(int, device.to_host(host.broadcast(np.array(mine, np.int64)))))
+        mine = np.zeros(1 + 128, np.int64)  # CuPy has had the identifier as bytes, and as a tuple of numbers before
+        if host.rank == 0:
+            made = self._nccl.get_unique_id()
+            mine[0], mine[1:] = isinstance(made, bytes), list(made)
+        as_bytes, *values = map(int, device.to_host(host.broadcast(mine)))
+        identifier = bytes(values) if as_bytes else tuple(values)
         self._communicators[name] = self._nccl.NcclCommunicator(host.size, identifier, host.rank)
 
     # ------------------------------------------------------------------------------------------------------- the host
@@ -217,13 +222,13 @@ def group(host: Group, backend: str) -> Group:
     Raises RuntimeError where kernels do not run on a GPU, where ranks share a process or outnumber the machine's GPUs,
     or where CuPy with NCCL is missing.
     """
+    if simulated.here() is not None:
+        raise RuntimeError(f"backend {backend!r} needs a process for each rank: parallel.ranks has one for all")
     if backend not in _joined:
-        from pmpp.parallel import simulated
-
-        if simulated.here() is not None:
-            raise RuntimeError(f"backend {backend!r} needs a process for each rank: parallel.ranks has one for all")
         nccl = library(backend)
-        choose_gpu(host, backend)
+        import cupy
+
+        cupy.cuda.Device(choose_gpu(host, backend)).use()  # CuPy's pool, where arrays come from, has its own idea
         if backend == "peer":
             from pmpp.parallel.peers import OverPeers
 

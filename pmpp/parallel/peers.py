@@ -8,8 +8,16 @@ others, and maps theirs. What lies in it:
     areas      two for each block                                        `kernels.all_reduce.staged_kernel`
     flags      a number for each block of each rank                      both kernels
 
-`Group.all_reduce` of float32 and int32 takes the first kernel up to `ROOM` elements, and the second one above. Other
-dtypes and other collectives are NCCL's. Which it is depends on nothing but dtype and size, so all ranks agree.
+`Group.all_reduce` of float32 and int32 takes the first kernel up to `ROOM` elements, which p - 1 ranks divide. Longer
+arrays take the second one between two ranks. Between more of them each would load p - 1 whole arrays, where NCCL's
+rings carry less than two: then they are NCCL's. An array of `Group.shared` that is summed in place needs no areas. All
+ranks know where it lies, and each adds its part of all of them (`kernels.all_reduce.two_shot_kernel`).
+
+Other dtypes and other collectives are NCCL's. Who carries an array depends on nothing but its dtype and size, and on
+whether it is shared, so all ranks agree.
+
+**One after another.** The kernels' blocks count what they have done together. So the all-reduces of a group run one
+after another: on one stream, or on several that the caller lets wait for one another, as `data.DataParallel` does.
 
 **When a rank does not come.** Its kernel ends after `PATIENCE` looks, some 20 seconds, and says which rank it has
 missed. The next call of the group, or `Group.barrier`, raises `LostRank`. What the kernel has computed is of no use.
@@ -29,13 +37,15 @@ from pmpp.kernels.all_reduce import peers
 from pmpp.parallel.group import Group
 from pmpp.parallel.on_gpus import OverNccl
 from pmpp.parallel.switchboard import CommunicationError, Request
-from pmpp.runtime import device, foreign
+from pmpp.runtime import device
 
 __all__ = ["LostRank", "OverPeers", "Plan", "layout"]
 
-ROOM = 1 << 17  # elements that go as packets at most
-AREA = 4096  # elements of a piece that a block takes at a time
+# The numbers are measured on two H100: see `pmpp.parallel.measure`.
+ROOM = 1 << 18  # elements that go as packets between two ranks at most
+AREA = 8192  # elements of a piece that a block takes at a time
 GRID = 264  # blocks of the staged kernel at most; all of them are on the GPU at once
+WIDE_GRID = 792  # blocks of the kernel for shared arrays at most
 PATIENCE = 40_000_000  # looks at a signal, of about half a microsecond each
 DTYPES = ("float32", "int32")
 RANKS = 16  # that a machine has at most: beyond that packets are too many
@@ -54,13 +64,22 @@ class Plan(typing.NamedTuple):
     nbytes: int
 
 
+def room(size: int) -> int:
+    """Elements that go as packets at most: each rank stores them in the boxes of all others.
+
+    >>> room(2), room(8)
+    (262144, 37449)
+    """
+    return ROOM // max(1, size - 1)
+
+
 def layout(size: int) -> Plan:
     """The parts of an allocation in a group of ``size`` ranks.
 
     >>> layout(2)
-    Plan(packets=0, areas=4194304, flags=12845056, nbytes=12861440)
+    Plan(packets=0, areas=8388608, flags=25690112, nbytes=25706496)
     """
-    areas = 2 * size * ROOM * 8
+    areas = 2 * size * room(size) * 8
     flags = areas + 2 * AREA * GRID * 4
     return Plan(0, areas, flags, flags + size * peers.PLACES * 8)
 
@@ -131,18 +150,44 @@ class Boxes:
     def __init__(self, host: Group) -> None:
         from pmpp.runtime.array import Array, contiguous
 
+        self._host = host
         self.rank, self.size, plan = host.rank, host.size, layout(host.size)
-        mine = allocate(plan.nbytes)
-        handles = device.to_host(host.all_gather(handle_of(mine)))
-        bases = [mine if rank == self.rank else mapped(handles[rank]) for rank in range(self.size)]
+        self.room = room(self.size)
+        bases = self._allocated(plan.nbytes)
+        self._shared: dict[int, tuple[int, tuple[int, ...]]] = {}  # by address, bytes and the addresses of all ranks'
         self.packets, self.areas, self.flags = (
             tuple([base + first for base in bases]) for first in (plan.packets, plan.areas, plan.flags)
         )
         self.packet_rounds, self.rounds = (device.to_device(np.zeros(peers.PLACES, np.int64)) for _ in range(2))
-        self._stream: int | None = None  # of the last launch
         self._word = word_of_host()
         self.lost = Array.at(self._word, contiguous((1,), np.dtype(np.int32), device.current()), None)
         host.barrier()  # nobody writes to a box that is not there yet
+
+    def _allocated(self, nbytes: int) -> tuple[int, ...]:
+        """New memory on all ranks: by rank its address here. Raises ValueError if they want different lengths."""
+        mine = allocate(nbytes)
+        told = device.to_host(self._host.all_gather(np.r_[np.int64(nbytes), handle_of(mine)]))
+        if (told[:, 0] != nbytes).any():
+            raise ValueError(f"shape and dtype must be the same on all ranks, had {told[:, 0].tolist()} bytes")
+        return tuple([mine if rank == self.rank else mapped(told[rank, 1:]) for rank in range(self.size)])
+
+    def shared(self, shape: tuple[int, ...], dtype: np.dtype) -> typing.Any:
+        """A new array whose addresses all ranks know. Nothing frees it: another rank may still read it."""
+        from pmpp.runtime.array import Array, contiguous
+
+        form = contiguous(shape, dtype, device.current())
+        bases = self._allocated(max(16, form.nbytes))
+        self._shared[bases[self.rank]] = form.nbytes, bases
+        return Array.at(bases[self.rank], form, None)
+
+    def takes(self, x: typing.Any, out: typing.Any) -> bool:
+        """Whether it is our kernels that carry the array. All ranks say the same."""
+        return x.size <= self.room or self.size == 2 or self._in_place(x, out) is not None
+
+    def _in_place(self, x: typing.Any, out: typing.Any) -> tuple[int, ...] | None:
+        """The addresses of all ranks' arrays, if this is a whole shared array and its own result."""
+        nbytes, bases = self._shared.get(device.address(x), (0, None))
+        return bases if nbytes == x.nbytes and out is not None and device.address(out) == bases[self.rank] else None
 
     @property
     def missing(self) -> int:
@@ -150,22 +195,23 @@ class Boxes:
         return ctypes.c_int32.from_address(self._word).value
 
     def all_reduce(self, x: typing.Any, out: typing.Any, op: str, stream: typing.Any) -> None:
-        """Launch one of the two kernels."""
-        n, code, handle = x.size, peers.OPS[op], device._stream_handle(stream)
-        if handle != self._stream:  # the blocks count rounds: our launches follow one another on whatever streams
-            foreign.begin_after(device.backend().cuda, self._stream, handle)
-            self._stream = handle
+        """Launch one of the kernels."""
+        n, code = x.size, peers.OPS[op]
         if x.ndim != 1:
             x, out = x.reshape(-1), out.reshape(-1)
-        if n <= ROOM:
+        if n <= self.room:
             peers.packets_kernel[_packet_grid(n), peers.BLOCK, stream](
-                x, out, code, self.packets, ROOM, self.packet_rounds, self.rank, n, n, PATIENCE, self.lost
+                x, out, code, self.packets, self.room, self.packet_rounds, self.rank, n, n, PATIENCE, self.lost
             )
-            return
-        wide = int((device.address(x) | device.address(out)) % 16 == 0)
-        peers.staged_kernel[_staged_grid(n), peers.BLOCK, stream](
-            x, out, code, self.areas, AREA, self.flags, self.rounds, self.rank, n, n, wide, PATIENCE, self.lost
-        )
+        elif (bases := self._in_place(x, out)) is not None:
+            peers.two_shot_kernel[_wide_grid(n // self.size), peers.BLOCK, stream](
+                x, code, bases, bases, self.flags, self.rounds, self.rank, n, PATIENCE, self.lost
+            )
+        else:
+            wide = int((device.address(x) | device.address(out)) % 16 == 0)
+            peers.staged_kernel[_staged_grid(n), peers.BLOCK, stream](
+                x, out, code, self.areas, AREA, self.flags, self.rounds, self.rank, n, n, wide, PATIENCE, self.lost
+            )
 
 
 @functools.cache
@@ -176,6 +222,13 @@ def _packet_grid(n: int) -> tuple[int, int]:
 @functools.cache
 def _staged_grid(n: int) -> tuple[int, int]:
     return min(GRID, -(-n // AREA)), 1
+
+
+@functools.cache
+def _wide_grid(n: int) -> tuple[int, int]:
+    """Where each thread has few vectors, fewer blocks leave fewer idle at the end."""
+    unrolled = -(-n // (peers.VECTOR * peers.UNROLL * peers.BLOCK))
+    return min(WIDE_GRID if unrolled > 4 * WIDE_GRID else 2 * GRID, unrolled), 1
 
 
 class OverPeers(OverNccl):
@@ -209,12 +262,17 @@ class OverPeers(OverNccl):
         return found
 
     def _all_reduce(self, request: Request, x: typing.Any, out: typing.Any, stream: typing.Any) -> typing.Any:
-        if request.dtype not in DTYPES or not x.size:
+        boxes = self._boxes[request.group]
+        if request.dtype not in DTYPES or not x.size or not boxes.takes(x, out):
             return super()._all_reduce(request, x, out, stream)
         if out is None:
             out = device.empty(x.shape, x.dtype, stream=stream)
-        self._boxes[request.group].all_reduce(x, out, request.op, stream)
+        boxes.all_reduce(x, out, request.op, stream)
         return out
+
+    def shared(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> typing.Any:
+        """An array whose addresses all ranks know."""
+        return self._boxes[name].shared(shape, dtype)
 
     def _look_for_lost(self, request: Request) -> None:
         boxes = self._boxes[request.group]

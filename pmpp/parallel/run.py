@@ -33,7 +33,8 @@ nothing says that it will not come back. Only ``--timeout`` ends that, and print
 If the starter itself is killed, `pmpp.parallel.guard` ends the ranks.
 
 **Backends.** "simulated": ranks on this machine, whose calls are all checked (`pmpp.parallel.processes`). "mpi": the
-ranks are started by ``mpirun``, which has to be installed (`pmpp.parallel.mpi`). The first does not use it. The same
+ranks are started by ``mpirun``, which has to be installed (`pmpp.parallel.mpi`). The first does not use it. "nccl" and
+"peer": ranks on this machine with a GPU each, whose arrays travel from GPU to GPU (`pmpp.parallel.on_gpus`). The same
 script runs under ``torchrun`` and ``srun`` (`pmpp.parallel.rendezvous`), which take our place.
 
 **What is taken care of.** A rank reads no standard input. Libraries that use threads for products of matrices are told
@@ -61,14 +62,14 @@ import typing
 from collections.abc import Callable
 from pathlib import Path
 
-from pmpp.parallel import processes, switchboard
+from pmpp.parallel import environment, processes, switchboard
 from pmpp.parallel.switchboard import CommunicationError
 
 UNIX = os.name != "nt"
 GRACE = 2.0  # seconds between SIGTERM and SIGKILL
 LAST_WORDS = 1.0  # seconds that a rank has to end after it has said that it fails, and for its last output to arrive
 TIMEOUT = 124  # exit status, as of the command `timeout`
-BACKENDS = ("simulated", "mpi")
+BACKENDS = ("simulated", "mpi", *environment.BACKENDS)
 CODE = "from pmpp.parallel.{} import main; main()"  # what a rank executes
 
 _printing = threading.Lock()
@@ -250,11 +251,13 @@ def stop_on_signals() -> None:
 class Starter:
     """One run of several ranks as processes of this machine.
 
+    ``on_gpus``: the backend that moves arrays from GPU to GPU, if one is to do it.
+
     Attributes: until, the time of `time.monotonic` at which the ranks are ended; None for never.
     """
 
-    def __init__(self, size: int, script: list[str], timeout: float | None) -> None:
-        self.size, self.script, self.timeout = size, script, timeout
+    def __init__(self, size: int, script: list[str], timeout: float | None, on_gpus: str = "") -> None:
+        self.size, self.script, self.timeout, self.on_gpus = size, script, timeout, on_gpus
         self.until: float | None = None
         self.events: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
         self.exchange = processes.Exchange(size, lambda rank: self.events.put(("failed", rank)))
@@ -284,6 +287,8 @@ class Starter:
     def _start(self) -> None:
         cores = str(max(1, (os.cpu_count() or 1) // self.size))
         shared = {"OMP_NUM_THREADS": cores, **os.environ, **self.exchange.environment, "PYTHONUNBUFFERED": "1"}
+        if self.on_gpus:
+            shared[environment.CHOICE] = self.on_gpus
         for rank in range(self.size):
             self.children.append(
                 Child(
@@ -456,7 +461,10 @@ def main(argv: list[str] | None = None) -> int:
             return carry_out_by_mpi(given.n, script, given.timeout)
         except RuntimeError as error:
             options.error(str(error))
-    starter = Starter(given.n, script, given.timeout)
+    on_gpus = given.backend if given.backend in environment.BACKENDS else ""
+    if on_gpus and given.report:
+        options.error(f"--report needs the backend simulated: {on_gpus} does not say what it sends")
+    starter = Starter(given.n, script, given.timeout, on_gpus)
     status = starter.carry_out()
     if given.report:
         print(starter.exchange.report())

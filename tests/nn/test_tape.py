@@ -9,7 +9,7 @@ import pytest
 from pmpp import nn
 from pmpp.kernels import elementwise
 from pmpp.nn import functional as F
-from pmpp.nn.tape import Function, Tensor, detect_anomaly, no_grad
+from pmpp.nn.tape import Function, Tensor, detect_anomaly, no_grad, state
 from pmpp.runtime import device
 from tests.nn.gradients import gradients_agree
 
@@ -336,3 +336,15 @@ def test_a_loss_that_is_scaled_scales_its_gradient(reduction):
     again = Tensor(np.float32([[1, 2, 0]]), requires_grad=True)
     F.cross_entropy(again, Tensor(np.array([1])), reduction=reduction).backward()
     np.testing.assert_array_equal(one.grad.numpy(), 3 * again.grad.numpy())
+
+
+def test_a_leaf_is_ready_once_when_all_of_its_gradient_is_there(monkeypatch):
+    weight, other, unused = (Tensor([1.0, 2.0], requires_grad=True) for _ in range(3))
+    found = []
+    monkeypatch.setattr(state, "ready", lambda leaf, gradient: found.append((leaf, device.to_host(gradient))))
+    hidden = weight * other
+    ((hidden * weight).sum() + weight.sum() + unused.detach().sum()).backward()
+    assert [leaf for leaf, _ in found if leaf is weight] == [weight]
+    assert {id(leaf) for leaf, _ in found} == {id(weight), id(other)}
+    for leaf, gradient in found:
+        np.testing.assert_array_equal(gradient, leaf.grad.numpy())

@@ -39,7 +39,7 @@ def weights_of(net):
     return np.concatenate([parameter.detach().numpy().reshape(-1) for parameter in net.parameters()])
 
 
-def train(group, images, labels, make, *, bucket=data.BUCKET, pieces=1, sharded=False, seed=None):
+def train(group, images, labels, make, *, bucket=data.BUCKET, pieces=1, sharded=False, seed=None, during=False):
     """One epoch. Each rank goes through its part in ``pieces``. Returns losses, weights, and bytes of state."""
     nn.manual_seed(5 if seed is None else seed + group.rank)
     net = data.DataParallel(group, Net(), bucket)
@@ -48,9 +48,12 @@ def train(group, images, labels, make, *, bucket=data.BUCKET, pieces=1, sharded=
     for indices in data.batches(len(labels), BATCH, group.rank, group.size):
         optimizer.zero_grad()
         total = np.float32(0)
-        for part in np.split(indices, pieces):
+        for k, part in enumerate(np.split(indices, pieces)):
             loss = F.cross_entropy(net(nn.Tensor(images[part])), nn.Tensor(labels[part])) * (1 / pieces)
-            loss.backward()
+            if during and k == pieces - 1:
+                net.backward(loss)
+            else:
+                loss.backward()
             total += device.to_host(group.all_reduce(loss.array, "mean"))
         if not sharded:
             net.average_gradients()
@@ -141,6 +144,51 @@ def test_accumulating_sends_no_more(examples):
     whole, pieces = (parallel.ranks(2, step, n).report.kinds["all_reduce"] for n in (1, 4))
     # Each piece has a loss, which the test sends; the gradients are sent once.
     assert pieces[0] - whole[0] == 3 * STEPS
+
+
+@pytest.mark.parametrize("options", [{}, {"bucket": 300}, {"bucket": 1, "pieces": 2}], ids=str)
+def test_sums_during_the_backward_pass_have_the_same_bits_and_messages(options, examples):
+    after, during = (
+        parallel.ranks(2, lambda group, during: train(group, *examples, sgd, during=during, **options), during)
+        for during in (False, True)
+    )
+    assert during[0][0] == after[0][0]
+    np.testing.assert_array_equal(during[0][1], after[0][1])
+    assert during.report.kinds == after.report.kinds
+
+
+def test_a_bucket_is_sent_when_its_gradients_are_there():
+    """The last layer's are sent before the first layer's have been computed."""
+
+    def step(group):
+        net = data.DataParallel(group, Net(), bucket=1)
+        sent, send = [], net._send
+
+        def note():
+            sent.append((net._sent, sorted(net._written & {id(p) for p in net.net.first.parameters()})))
+            send()
+
+        net._send = note
+        net.backward(F.cross_entropy(net(nn.Tensor(np.ones((2, 64), np.float32))), nn.Tensor(np.zeros(2, np.int64))))
+        during = [(k, len(first)) for k, first in sent]
+        net.average_gradients()
+        return during, len(sent)
+
+    for during, count in parallel.ranks(2, step):
+        assert [k for k, _ in during] == list(range(TENSORS))
+        assert [first for _, first in during[:2]] == [0, 0]
+        assert count == TENSORS
+
+
+def test_a_parameter_that_nobody_uses_is_sent_at_the_end():
+    def step(group):
+        net = data.DataParallel(group, Net(), bucket=1)
+        net.backward((net.net.first(nn.Tensor(np.ones((1, 64), np.float32))) * (1 + group.rank)).sum())
+        sent = net._sent  # the last layer comes first, and has no gradient
+        net.average_gradients()
+        return sent, net.net.last.bias.grad.numpy().tolist(), net.net.first.bias.grad.numpy().tolist()
+
+    assert list(parallel.ranks(2, step)) == [(0, [0.0] * 10, [1.5] * 4)] * 2
 
 
 def test_a_missed_average_is_named():

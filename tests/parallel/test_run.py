@@ -172,7 +172,8 @@ def test_the_example_prints_what_its_docstring_says(tmp_path, capsys):
         (["-n", "2", "--timeout", "0", __file__], "--timeout must be a number of seconds greater than 0, was 0"),
         (["-n", "2", "--timeout", "nan", __file__], "--timeout must be a number of seconds greater than 0, was nan"),
         (["-n", "2", "no_such_script.py"], "there is no file no_such_script.py"),
-        (["-n", "2", "--backend", "nccl", __file__], "choose from .*simulated.*mpi"),
+        (["-n", "2", "--backend", "gloo", __file__], "choose from .*simulated.*mpi.*nccl.*peer"),
+        (["-n", "2", "--backend", "nccl", "--report", __file__], "--report needs the backend simulated: nccl does not"),
         (["-n", "2", "--backend", "mpi", "--report", __file__], "--report needs the backend simulated"),
     ],
 )

@@ -14,7 +14,8 @@ rank's numbers are there. Four kernels differ in how that is said, and in who ad
 
 for p ranks with n bytes each. `packets` is for short arrays: a number travels in a word of 64 bits with the round that
 it belongs to, so whoever sees the word has the number, and nobody waits for more. `one_shot` and `two_shot` are for
-arrays whose addresses all ranks know. `staged` is for others: it goes through boxes whose addresses are known.
+arrays whose addresses all ranks know. `staged` is for others: these go in pieces through boxes whose addresses are
+known.
 
 Ranks add in the order of their numbers, so all get the same bits, from each kernel.
 
@@ -53,6 +54,8 @@ __all__ = [
     "BLOCK",
     "OPS",
     "PLACES",
+    "UNROLL",
+    "VECTOR",
     "one_shot_kernel",
     "packets_kernel",
     "staged_kernel",

@@ -53,7 +53,7 @@ def test_rounds_follow_one_another_with_arrays_of_other_lengths(rng, size):
     """Memory is used again, by blocks that have taken part in other numbers of rounds."""
     ranks = Ranks(size)
     for n in (100, 3, 200, 64, 65, 1, 150):
-        for way in ("staged", "packets", "one_shot", "staged", "two_shot", "packets", "packets"):
+        for way in ("staged", "packets", "one_shot", "staged", "two_shot", "packets", "packets", "staged"):
             parts = given(rng, size, n, np.float32)
             np.testing.assert_array_equal(getattr(ranks, way)(parts), np.tile(wanted(parts, "sum"), (size, 1)))
     assert device.to_host(ranks.lost)[0] == 0

@@ -1,0 +1,215 @@
+"""Training steps on several GPUs beside PyTorch's: ``python -m pmpp.parallel.measure_steps``.
+
+Every rank has the network and a batch of its own. Five steps are timed, which take turns: ours alone, without a sum of
+gradients; ours with one while the backward pass goes on, and with one afterwards; and the first two of PyTorch, whose
+`DistributedDataParallel` sums during the backward pass, too. The *efficiency* is the time alone over the time together:
+1 if the sum costs nothing.
+
+Before a step is timed, the losses of the first ones are compared with PyTorch's, and all ranks' networks have to be
+equal to the bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import statistics
+import sys
+import time
+import typing
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pmpp import nn
+from pmpp.nn import functional as F
+from pmpp.nn import measure as records
+from pmpp.nn.examples.networks import ResNet18
+from pmpp.nn.measure.steps import theirs
+from pmpp.nn.tape import Tensor
+from pmpp.parallel import data, environment, on_gpus, run
+from pmpp.parallel.group import Group
+from pmpp.runtime import device
+
+REPETITIONS = 9
+SECONDS = 0.3  # that a repetition takes, about
+WIDTH, DEPTH = 4096, 6
+
+
+def mlp() -> nn.Module:
+    """A network of 10^8 parameters: six layers of 4096 x 4096."""
+    layers: list[nn.Module] = []
+    for _ in range(DEPTH):
+        layers += [nn.Linear(WIDTH, WIDTH), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(WIDTH, 10))
+
+
+class Case(typing.NamedTuple):
+    """A network; the shape of a rank's batch; the bytes of a bucket of gradients; the efficiency that is wanted."""
+
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    bucket: int
+    target: float
+
+
+CASES = {
+    "ResNet-18, batch 128 a GPU": Case(ResNet18, (128, 3, 32, 32), 64 << 20, 0.98),
+    "MLP of 10^8 parameters, batch 512 a GPU": Case(mlp, (512, WIDTH), 512 << 20, 0.9),
+}
+
+
+def took(host: Group, call: Callable[[], None], n: int) -> float:
+    """Seconds of one of n calls, which are queued and waited for at the end; of the slowest rank."""
+    import torch
+
+    host.barrier()
+    began = time.perf_counter()
+    for _ in range(n):
+        call()
+    torch.cuda.synchronize()
+    mine = np.array([(time.perf_counter() - began) / n])
+    return float(device.to_host(host.all_reduce(mine, "max"))[0])
+
+
+def measure(host: Group, group: Group, name: str) -> dict[str, typing.Any]:
+    """The times of the steps, in milliseconds."""
+    import torch
+
+    case = CASES[name]
+    torch.backends.cudnn.benchmark = len(case.shape) == 4
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    nn.manual_seed(0)
+    net = case.make()
+    local = torch.cuda.current_device()
+    other, other_alone = theirs(net, f"cuda:{local}"), theirs(net, f"cuda:{local}")
+    alone = case.make()
+    alone.load_state_dict(net.state_dict())
+    together = data.DataParallel(group, net, bucket=case.bucket)
+    ddp = torch.nn.parallel.DistributedDataParallel(other, device_ids=[local])
+    rng = np.random.default_rng(host.rank)
+    images, labels = rng.standard_normal(case.shape, dtype=np.float32), rng.integers(0, 10, case.shape[0])
+    x, y = Tensor(images), Tensor(labels)
+    tx, ty = torch.from_numpy(images).cuda(), torch.from_numpy(labels).cuda()
+
+    def ours(
+        net: nn.Module, backward: Callable[[Tensor], None], after: Callable[[], None] = lambda: None
+    ) -> Callable[[], Tensor]:
+        optimizer = nn.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+
+        def step() -> Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(x), y)
+            backward(loss)
+            after()
+            optimizer.step()
+            return loss
+
+        return step
+
+    def pytorchs(net: typing.Any) -> Callable[[], typing.Any]:
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+
+        def step() -> typing.Any:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(net(tx), ty)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
+    steps = {
+        "ours, alone": ours(alone, Tensor.backward),
+        "ours": ours(together, together.backward, together.average_gradients),
+        "ours, summed afterwards": ours(together, Tensor.backward, together.average_gradients),
+        "torch, alone": pytorchs(other_alone),
+        "torch": pytorchs(ddp),
+    }
+    losses = [(steps["ours"]().item(), steps["torch"]().item()) for _ in range(5)]
+    together.check()
+    farthest = max(abs(a - b) / abs(b) for a, b in losses)
+    for step in steps.values():
+        took(host, step, 5)
+    counts = {name: max(3, int(SECONDS / took(host, step, 5))) for name, step in steps.items()}
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(REPETITIONS):
+        for one, step in steps.items():
+            times[one].append(took(host, step, counts[one]))
+    together.check()
+    ms = {one: float(f"{1e3 * statistics.median(found):.5g}") for one, found in times.items()}
+    return {"ms": ms, "farthest": farthest, "parameters": sum(p.size for p in net.parameters())}
+
+
+def efficiency(row: dict, who: str = "ours") -> float:
+    """The time alone over the time together.
+
+    >>> efficiency({"ms": {"ours, alone": 9.0, "ours": 10.0}})
+    0.9
+    """
+    return row["ms"][f"{who}, alone"] / row["ms"][who]
+
+
+def lines(rows: dict[str, dict]) -> str:
+    """The table beside its targets."""
+    text = [f"{'step':<42}{'alone ms':>10}{'ms':>9}{'efficiency':>12}{'target':>8}{'DDP ms':>9}{'ratio':>7}"]
+    for name, row in rows.items():
+        ms = row["ms"]
+        text.append(
+            f"{name:<42}{ms['ours, alone']:10.3f}{ms['ours']:9.3f}{efficiency(row):12.3f}{CASES[name].target:8.2f}"
+            f"{ms['torch']:9.3f}{ms['torch'] / ms['ours']:7.2f}  (PyTorch's efficiency {efficiency(row, 'torch'):.3f}, "
+            f"losses differ by {row['farthest']:.1e})"
+        )
+    return "\n".join(text)
+
+
+def meet_as_pytorch(host: Group) -> None:
+    """Let PyTorch's ranks meet, at a free port that rank 0 finds."""
+    import torch
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(device.to_host(host.broadcast(np.array([free.getsockname()[1]])))[0])
+    torch.cuda.set_device(device.current())
+    torch.distributed.init_process_group(
+        "nccl", init_method=f"tcp://127.0.0.1:{port}", rank=host.rank, world_size=host.size
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Start the ranks, or be one of them."""
+    parser = argparse.ArgumentParser(prog="python -m pmpp.parallel.measure_steps", description=__doc__.split("\n")[0])
+    parser.add_argument("-n", type=int, default=2, metavar="N", help="how many GPUs, if no ranks were started yet")
+    parser.add_argument("--group", choices=environment.BACKENDS, default="peer", help="who sums the gradients")
+    parser.add_argument("--print", action="store_true", help="record nothing")
+    parser.add_argument("--out", type=Path, help="where to write the record; by default among those of this GPU")
+    options = parser.parse_args(argv)
+    if not device.on_gpu():
+        print(f"GPUs are needed: {device.describe()}")
+        return 2
+    found = environment.place()
+    if found is None:
+        given = list(sys.argv[1:] if argv is None else argv)
+        return run.main(["-n", str(options.n), "--timeout", "900", "-m", "pmpp.parallel.measure_steps", *given])
+    host = environment.group()
+    if host is None or host.size < 2:
+        print("at least two ranks are needed")
+        return 2
+    group = on_gpus.group(host, options.group)
+    meet_as_pytorch(host)
+    rows = {}
+    for name in CASES:
+        rows[name] = measure(host, group, name)
+        if host.rank == 0:
+            print(lines(rows), flush=True)
+    if host.rank == 0 and not options.print:
+        more = {"ranks": host.size, "starter": found.starter.name, "group": options.group, "steps": rows}
+        source, within = "pmpp/parallel/measure_steps.py", [*records.WITHIN, "pmpp/parallel/"]
+        print(f"recorded in {records.write('parallel_steps', source, more, options.out, within)}")
+    host.barrier()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
