@@ -549,6 +549,20 @@ for every in (1, 2, 4, 8):
 # All programs above take any group. `python -m pmpp.parallel.run -n 4 -m pmpp.parallel.halo` runs them in four
 # processes, and other backends are MPI and NCCL. Only windows need ranks in one process.
 #
+# The calls have these names in the libraries that people use:
+#
+# | here | MPI | NCCL | NVSHMEM |
+# |---|---|---|---|
+# | `send`, `recv` | `MPI_Send`, `MPI_Recv` | `ncclSend`, `ncclRecv` | |
+# | `send_recv` | `MPI_Sendrecv` | both between `ncclGroupStart` and `ncclGroupEnd` | |
+# | `window` | `MPI_Win_create` | | `nvshmem_malloc` |
+# | `write` and `signal` | `MPI_Put`, `MPI_Win_fence` | | `nvshmem_putmem_signal` |
+# | `wait` | `MPI_Win_fence` | | `nvshmem_signal_wait_until` |
+# | `all_reduce` | `MPI_Allreduce` | `ncclAllReduce` | `nvshmem_float_max_reduce` |
+#
+# MPI copies through the host, or from GPU to GPU if it was built for that. NCCL's calls are queued on a stream like
+# kernels. NVSHMEM's can be made inside a kernel, as ours below.
+#
 # In one process a GPU can load and store the memory of another one, once `enable_peer_access` has been called. `plates`
 # has three ways for a plate on several GPUs, as functions that queue a step:
 #
@@ -593,12 +607,18 @@ plots.drawn(halo_figures.measured)
 
 # %% [markdown]
 # The dashed line is an equal share of the time on one GPU. A border of 64 KiB is little beside the 2 GiB that each step
-# moves. Here are two steps of each way, from events before and behind what was queued.
+# moves, so all ways are near it, and `peer_stores` is nearest. Where is the rest lost? Here are two steps of each way,
+# from events before and behind what was queued.
 
 # %%
 plots.drawn(halo_figures.measured_timelines)
 
 # %% [markdown]
+# With `whole_exchange` a GPU waits while the rows travel and until it hears that its halo is there. With `overlapped`
+# the copies are hidden, but the kernels for single rows take as long as a launch takes, and nothing else runs
+# meanwhile. A step of `peer_stores` is one kernel, and the next one follows at once. (Each GPU has a clock of its own.
+# How far the rows of two GPUs are shifted against each other says little.)
+#
 # For which plates does it matter? We take the model, for two GPUs whose memory moves 4 TB/s, and a copy that takes 5
 # microseconds and goes at 350 GB/s.
 
@@ -614,7 +634,10 @@ halo_figures.bounds([2**k for k in range(7, 16)], 8 / 4e12, Links(latency=5e-6, 
 plots.drawn(halo_figures.efficiencies)
 
 # %% [markdown]
-# On the dashed line two GPUs are as fast as one.
+# On the dashed line two GPUs are as fast as one. The model is too kind to small plates, since there is no host in it. A
+# step cannot be shorter than the host takes to queue it, and it queues for one GPU after the other. `peer_stores` needs
+# one launch for each GPU, and `overlapped` needs eight calls. A CUDA graph ([chapter 22](22_launches.ipynb)) would
+# replace most of them.
 #
 # ## What to take along
 #

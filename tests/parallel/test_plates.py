@@ -98,8 +98,7 @@ def test_refused(arguments, said):
         Plates(*arguments)
 
 
-@pytest.mark.parametrize("aligned", [True, False])
-@pytest.mark.parametrize("changes", [True, False])
+@pytest.mark.parametrize(("aligned", "changes"), [(True, False), (False, True)])
 def test_the_kernels_compile_without_float64(aligned, changes):
     grid, cell, flags = np.zeros((3, 8), np.float32), np.zeros(1, np.float32), np.zeros(3, np.int32)
     ptx = compile_ptx(jacobi.step_for(aligned, changes), grid, grid, cell)
