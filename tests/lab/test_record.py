@@ -210,6 +210,19 @@ def test_this_machines_gpu_goes_first_where_it_has_what_is_asked_for(gpus, tmp_p
     assert record.load().gpu == "NVIDIA other", "a folder with attestations alone is no record"
 
 
+def test_a_room_is_shown_of_the_first_gpu_that_has_it(gpus, tmp_path, monkeypatch):
+    gpus(shown="2026-01-01T00:00:00Z", other="2025-01-01T00:00:00Z")
+    monkeypatch.setattr(record, "SHOWN", "nvidia-shown")
+    rooms = {"new": block(entry())}
+    record.write(
+        record.merge(None, {**GPU, "name": "NVIDIA third"}, run_of("2024-01-01T00:00:00Z"), rooms),
+        tmp_path / "nvidia-third",
+    )
+    assert record.load(room="reduction").gpu == "NVIDIA shown"
+    assert record.load(room="new").gpu == "NVIDIA third"
+    assert record.load(room="nowhere").gpu == record.load().gpu == "NVIDIA shown"
+
+
 LADDER = "pmpp/kernels/reduction/ladder.py"
 
 

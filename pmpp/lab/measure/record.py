@@ -218,7 +218,8 @@ def load(source: str | Path | None = None, *, room: str | None = None) -> Record
     """A record: of a GPU by its slug (``"nvidia-h200"``), from a folder or a file, or by default what fits best.
 
     The default is this machine's GPU if it has been measured, with a ``room`` if that has been measured on it; else the
-    first of `available`. Raises RecordError if there is none, or if the file breaks the schema.
+    first of `available`, with that room if any has it. Raises RecordError if there is none, or if the file breaks the
+    schema.
     """
     if source is not None:
         return _open(Path(source) if isinstance(source, Path) or "/" in source else RECORDED / source)
@@ -230,7 +231,11 @@ def load(source: str | Path | None = None, *, room: str | None = None) -> Record
     paths = available()
     if not paths:
         raise RecordError(f"no measurements are recorded in {RECORDED}; on a machine with a GPU run: make bench")
-    return _open(paths[0])
+    found = (_open(path) for path in paths)
+    first = next(found)
+    return (
+        first if room is None or room in first.rooms() else next((one for one in found if room in one.rooms()), first)
+    )
 
 
 def _open(path: Path) -> Record:
