@@ -17,8 +17,6 @@ FILES = {path.relative_to(KERNELS).as_posix(): path for path in sorted(KERNELS.r
 
 # Functions that do it, and compile with CUDA 13.0 all the same: it ran them on an H200. A new one is no such function.
 COMPILE = {
-    ("elementwise/ladder.py", "straight_vectors_kernel"),
-    ("elementwise/ladder.py", "vectors_kernel"),
     ("linear/products.py", "fetch"),
     ("linear/products.py", "add"),
     ("normalisation/gradients.py", "load_both"),

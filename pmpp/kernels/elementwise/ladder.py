@@ -552,11 +552,18 @@ def straight_neighbours(x, i, way, many):
 
 
 @cuda.jit(device=True)
+def straight_second(b, i, way, number, is_number, many):
+    if is_number:
+        return repeated(number, many)
+    return straight_neighbours(b, i, way, many)
+
+
+@cuda.jit(device=True)
 def straight_vectors(op, a, b, number, is_number, out, plan, way_a, way_b, many):
     width = len(many)
     i, size = width * np.int64(cuda.grid(1)), plan.extents.d3
     if i + width <= size:
-        y = repeated(number, many) if is_number else straight_neighbours(b, i, way_b, many)
+        y = straight_second(b, i, way_b, number, is_number, many)
         store128(out, i, apply_all(op, straight_neighbours(a, i, way_a, many), y))
     elif i < size:
         for last in range(i, size):
@@ -575,13 +582,20 @@ def straight_octets_kernel(op, a, b, number, is_number, out, plan, way_a, way_b)
 
 
 @cuda.jit(device=True)
+def second(b, steps, way, first, extents, number, is_number, many):
+    if is_number:
+        return repeated(number, many)
+    return neighbours(b, steps, way, first, extents, many)
+
+
+@cuda.jit(device=True)
 def vectors(op, a, b, number, is_number, out, plan, way_a, way_b, size, many):
     width = len(many)
     i = width * cuda.grid(1)
     if i + width <= size:
         index = index_of(i, plan.extents)
         x = neighbours(a, plan.first, way_a, index, plan.extents, many)
-        y = repeated(number, many) if is_number else neighbours(b, plan.second, way_b, index, plan.extents, many)
+        y = second(b, plan.second, way_b, index, plan.extents, number, is_number, many)
         store128(out, i, apply_all(op, x, y))
     elif i < size:
         for last in range(i, size):

@@ -655,6 +655,13 @@ def threes_back_kernel(dy, positions, out, count, vectors, pairs, rows, columns)
 
 
 @cuda.jit(device=True)
+def ninth_window(dy, winners, at, exists):
+    if exists:
+        return widened(dy[np.uint64(at + 8)]), np.int64(winners[np.uint64(at // 4 + 2)]) & 255
+    return np.float32(0), NOBODY
+
+
+@cuda.jit(device=True)
 def eight_windows(dy, winners, at, exists, last):
     """Eight windows from ``at`` on, a multiple of eight, by three loads; and the next one, if there is a ``last``.
 
@@ -665,9 +672,6 @@ def eight_windows(dy, winners, at, exists, last):
         return none, none, none, none, none, none, none, none, none
     g = widened(load128(dy, at))
     p, q = np.int64(winners[np.uint64(at // 4)]), np.int64(winners[np.uint64(at // 4 + 1)])
-    ninth = np.float32(0), NOBODY
-    if last:
-        ninth = widened(dy[np.uint64(at + 8)]), np.int64(winners[np.uint64(at // 4 + 2)]) & 255
     return (
         (g[0], p & 255),
         (g[1], p >> 8 & 255),
@@ -677,7 +681,7 @@ def eight_windows(dy, winners, at, exists, last):
         (g[5], q >> 8 & 255),
         (g[6], q >> 16 & 255),
         (g[7], q >> 24 & 255),
-        ninth,
+        ninth_window(dy, winners, at, last),
     )
 
 
