@@ -21,9 +21,6 @@ COMPILE = {
     ("elementwise/ladder.py", "vectors_kernel"),
     ("linear/products.py", "fetch"),
     ("linear/products.py", "add"),
-    ("normalisation/gradients.py", "load_both"),
-    ("normalisation/layernorm.py", "load_row"),
-    ("normalisation/moments.py", "load_chunk"),
     ("pooling/ladder.py", "threes_positions_kernel"),
 }
 
