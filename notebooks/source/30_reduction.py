@@ -800,13 +800,13 @@ plots.drawn(plots.sweep, "reduction", only=chosen)
 # %%
 guess = None  # the sum
 
-ones, total = np.ones(5000, np.float16), np.float16(0)
-for one in ones:
+halves, total = np.ones(5000, np.float16), np.float16(0)
+for one in halves:
     total = total + one
 predict(guess, float(total), unit="")
 
 # %%
-print(f"added up in float16 {total}, by reduction.sum {device.to_host(reduction.sum(ones))}")
+print(f"added up in float16 {total}, by reduction.sum {device.to_host(reduction.sum(halves))}")
 plots.drawn(plots.by_dtype, "reduction", family="sum")
 
 # %% [markdown]

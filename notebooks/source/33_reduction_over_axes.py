@@ -469,8 +469,8 @@ plots.drawn(plots.roofline, "over_axes", family="rows")
 # every operator of the room. It would not be for one whose `combine` takes a hundred operations: such a point would
 # lie on the right of the ridge.
 #
-# Fewer bytes are less time, then. float16 and bfloat16 are combined in float32, and rounded once: `as_float` widens what
-# `load` is given. A load of 128 bits brings eight elements of a row.
+# Fewer bytes are less time, then. float16 and bfloat16 are combined in float32, and rounded once: `as_float` widens
+# what it is given. A load of 128 bits brings eight elements of a row.
 
 # %%
 plots.drawn(plots.by_dtype, "over_axes", family="rows")

@@ -451,8 +451,8 @@ for name, report in {"warp_per_row": strided, "columns": across}.items():
 listed("another axis", "split_row", "vectorised", "torch.softmax")
 
 # %% [markdown]
-# The record has the last rung of this chapter, `vectorised`, instead of `columns`. Along other axes it is `columns` with
-# one thing changed, which we will see there. (The last shape has only three rows, too few for either. It goes to
+# The record has the last rung of this chapter, `vectorised`, instead of `columns`. Along other axes it is `columns`
+# with one thing changed, which we will see there. (The last shape has only three rows, too few for either. It goes to
 # `split_row` in both.)
 #
 # ### Exercise: columns, a thread each
@@ -652,9 +652,7 @@ halves = (3 * rows[:, :, 0]).astype(np.float16)
 exact = softmax.reference(halves)
 for name, found in {"in float16": on_cpu(halves), "vectorised": device.to_host(softmax.vectorised(halves))}.items():
     off = np.abs(found - exact) / np.maximum(exact * 2.0**-11, 2.0**-25)
-    print(
-        f"{name:12} off by {off.max():6.2f} times half the distance of two float16 at most, {off.mean():5.2f} on average"
-    )
+    print(f"{name:12} off by {off.max():5.2f} half distances of float16 at most, {off.mean():4.2f} on average")
 plots.drawn(plots.by_dtype, "softmax", family="rows of 1024")
 
 # %% [markdown]
@@ -751,8 +749,8 @@ for family in ("odd rows", "few rows", "another axis"):
 # 257, need more lanes or more vectors, which stay nearly empty. And a few rows that are over in some microseconds take
 # about as long as a launch and the chain of steps behind it; there, every step that waits for another counts.
 #
-# Other axes win by far. A column that does not fit into registers still reaches only a part of the roof: `columns` reads
-# it twice. That is left to you.
+# Other axes win by far. A column that does not fit into registers still reaches only a part of the roof: `columns`
+# reads it twice. That is left to you.
 #
 # ## What to take along
 #

@@ -19,9 +19,6 @@ FILES = {path.relative_to(KERNELS).as_posix(): path for path in sorted(KERNELS.r
 COMPILE = {
     ("linear/products.py", "fetch"),
     ("linear/products.py", "add"),
-    ("normalisation/gradients.py", "load_both"),
-    ("normalisation/layernorm.py", "load_row"),
-    ("normalisation/moments.py", "load_chunk"),
     ("pooling/ladder.py", "threes_positions_kernel"),
 }
 

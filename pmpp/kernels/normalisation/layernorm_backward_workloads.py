@@ -10,7 +10,7 @@ import typing
 import numpy as np
 
 from pmpp.kernels.normalisation import gradients, layernorm, layernorm_backward
-from pmpp.kernels.normalisation.layernorm_workloads import BATCHES, DESIGN, F32, in_dtype_of
+from pmpp.kernels.normalisation.layernorm_workloads import BATCHES, DESIGN, F32, in_dtype_of, parameter
 from pmpp.kernels.normalisation.moments import once_more
 from pmpp.lab.measure.arrays import chunks, normal, worst, worst_of
 from pmpp.lab.measure.bench import Workload
@@ -55,7 +55,7 @@ def on_cpu(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, mean: np.ndarray, 
 
 def _make(shape: tuple[int, int], dtype: np.dtype) -> typing.Callable[[int], tuple]:
     def make(seed: int) -> tuple:
-        x, weight = normal(shape, seed, dtype), normal(shape[1], seed + 1000)
+        x, weight = normal(shape, seed, dtype), parameter(shape[1], seed + 1000, dtype)
         _, mean, invstd = layernorm.vectorised(x, weight, weight, EPS, return_moments=True)
         return normal(shape, seed + 2000, dtype), x, weight, mean, invstd
 

@@ -12,7 +12,7 @@ from pmpp.kernels.normalisation import layernorm
 from pmpp.kernels.normalisation.moments import once_more
 from pmpp.lab.measure.arrays import chunks, normal, worst, worst_of
 from pmpp.lab.measure.bench import Workload
-from pmpp.runtime.device import empty
+from pmpp.runtime.device import empty, to_device, to_host
 from pmpp.runtime.dtypes import known
 
 F32 = np.dtype(np.float32)
@@ -55,6 +55,11 @@ def on_cpu(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     return result
 
 
+def parameter(columns: int, seed: int, dtype: np.dtype) -> typing.Any:
+    """A float32 array of numbers that the dtype holds: PyTorch gets them in that dtype, and may not lose by it."""
+    return to_device(to_host(normal(columns, seed)).astype(dtype).astype(F32))
+
+
 @functools.lru_cache(16)
 def in_dtype_of(parameter: typing.Any, x_dtype: typing.Any) -> typing.Any:
     """A tensor in the dtype that PyTorch asks for: that of x. It is made once, outside of what is timed."""
@@ -73,7 +78,11 @@ def _workload(shape: tuple[int, int], rungs: tuple, family: str, dtype: np.dtype
         name=f"{rows}x{columns}",
         sizes={"n": rows * columns, "rows": rows, "columns": columns},
         cost=layernorm.cost(rows, columns, dtype.itemsize),
-        make=lambda seed: (normal(shape, seed, dtype), normal(columns, seed + 1000), normal(columns, seed + 2000)),
+        make=lambda seed: (
+            normal(shape, seed, dtype),
+            parameter(columns, seed + 1000, dtype),
+            parameter(columns, seed + 2000, dtype),
+        ),
         output=lambda: empty(shape, dtype),
         rungs=rungs,
         libraries={"torch.layer_norm": _torch},
