@@ -609,7 +609,7 @@ def kept(group):
 
 for size in (1, 2, 4, 8):
     parameters, features, found = parallel.ranks(size, kept)[0]
-    print(f"{size} ranks: parameters {parameters:6,}, hidden features {features:5,}, scores {found:5,}")
+    print(f"ranks: {size}, parameters {parameters:6,}, hidden features {features:5,}, scores {found:5,}")
 
 # %% [markdown]
 # The scores stay whole, and so does the bias of the second layer.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pmpp import cuda
-from pmpp.lab.teach.diagnosis import ADVICE, judge
+from pmpp.lab.teach.diagnosis import ADVICE, _allowed, _show, judge
 from pmpp.lab.teach.exercise import Case, Exercise, unwritten
 from tests.support.toys import (
     ADD,
@@ -938,3 +938,16 @@ def test_without_a_failing_case_there_is_no_input():
     for answer in (total_answer, None):
         verdict = judge(TOTAL, answer)
         assert (verdict.inputs, verdict.launch) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("expected", "tolerance", "said"),
+    [
+        ([1000.0, 4.0], 1e-6, None),  # no more than rounding is allowed
+        ([10.0, 4.0], [2.0, 0.0], "[8 to 12, 4]"),
+        (3.0, 2.0, None),  # a single number
+    ],
+)
+def test_what_an_element_may_be(expected, tolerance, said):
+    expected = np.asarray(expected)
+    assert _allowed(expected, tolerance) == (said or _show(expected))

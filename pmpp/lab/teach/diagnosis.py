@@ -477,7 +477,7 @@ class _Judge:
     def first_wrong(self, run: Run, index: int, wrong: np.ndarray) -> str:
         got, expected = run.results[index], np.asarray(run.case.expected[index])
         if self.on_host:
-            return f"it returns {_show(got)}, not {_show(expected)}."
+            return f"it returns {_show(got)}, not {_allowed(expected, run.case.tolerance.get(index, 0))}."
         name, count = self.source.parameters[index], np.count_nonzero(wrong)
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
         where = f"{name}[{', '.join(map(str, at))}]"
@@ -682,6 +682,17 @@ def _show(value: typing.Any) -> str:
     if array.dtype.kind == "c":
         return f"{array.real:.6g}{array.imag:+.6g}j"
     return f"{array.item():.9g}" if array.dtype.kind == "f" else str(array.item())
+
+
+def _allowed(expected: np.ndarray, tolerance: typing.Any) -> str:
+    """What an element may be: a range where more than rounding is allowed, as of counts."""
+    reach = np.broadcast_to(tolerance, expected.shape)
+    ranges = (reach >= 0.5) & (reach > 0.1 * np.abs(expected))
+    if expected.ndim != 1 or not ranges.any():
+        return _show(expected)
+    elements = zip(expected, reach, ranges, strict=True)
+    parts = (f"{x - by:.6g} to {x + by:.6g}" if several else f"{x:.6g}" for x, by, several in elements)
+    return f"[{', '.join(parts)}]"
 
 
 def _names(runs: list[Run]) -> str:

@@ -542,7 +542,7 @@ def main(argv: typing.Sequence[str] | None = None) -> int:
     """Measure, print and record."""
     parser = argparse.ArgumentParser(prog="python -m pmpp.nn.measure.cpu_gpu", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, help="where to write the record; by default to that of this GPU")
-    parser.add_argument("--budget", type=float, default=60, help="seconds, once the kernels are compiled")
+    parser.add_argument("--budget", type=float, default=150, help="seconds, once the kernels are compiled")
     options = parser.parse_args(argv)
     began = time.perf_counter()
     if not device.on_gpu():
