@@ -643,7 +643,7 @@ def by_tensors(p: Problem, high: int = HIGH, warps: int = WARPS, most: int = 0) 
 def tensor(p):
     """Weights lie in a float16 as subnormals, after a shift and a mask for two. Tensor cores multiply and add.
 
-    A warp multiplies 16 rows of W by 8 rows of x, of which a decoder may fill one. For x in float32, and for a GPU
+    A warp multiplies 32 rows of W by 8 rows of x, of which a decoder may fill one. For x in float32, and for a GPU
     without the instruction, this is the rung before.
 
     Source: Frantar et al., MARLIN, 2024, for products of few rows on tensor cores; IEEE 754-2019 section 3.4.
