@@ -491,6 +491,28 @@ show(peers.meet)
 # One thread speaks for its block, after a barrier, and the block goes on after another one. Leave out either, and some
 # threads use numbers that are not there. On a GPU that works most of the time. The interpreter names the race.
 #
+# ### Exercise: in boxes
+#
+# Ranks in this process reach each other's arrays, too: by a *window*. `window.write`, `window.signal`, `window.wait`
+# and `window.rows` do what the kernel does with stores and loads. A read that no signal orders behind its write is an
+# error, whatever number it would have got.
+
+# %%
+exercise("all_reduce/in_boxes")
+
+
+# %%
+def in_boxes(group, window, x, number):
+    pass  # your code
+
+
+check("all_reduce/in_boxes", in_boxes)
+
+# %% [markdown]
+# Why do the halves of a box take turns? With one half a rank could write its next number before a slow one has read the
+# last. With two it writes into the other half, and comes back a round later. By then it has heard from all others in
+# the round between, and these had read by then.
+#
 # Between two ranks, each fills a box with a piece, meets the other, and adds what lies in both boxes. More ranks would
 # load too much that way. There every rank adds its own part of all arrays and stores the result to all, so bytes are
 # those of the ring. The kernels are `staged_kernel` and `two_shot_kernel` in
@@ -544,7 +566,7 @@ for name, count in different.items():
 #
 # ## Exercises
 #
-# Besides the three above, without a check:
+# Besides the four above, without a check:
 #
 # 1. *Three levels.* Eight ranks are two machines of four. Within a machine a message takes 1 µs and 100 GB/s, between
 #    them 5 µs and 10 GB/s. Sum within each machine, then between the machines, then tell all. Write down the time with
@@ -604,6 +626,25 @@ def choose_answer(size, nbytes, latency, bandwidth):
 
 
 check("all_reduce/choose", choose_answer)
+
+# %% [markdown]
+# *all_reduce/in_boxes:* each write is followed by its signal, and all signals are waited for before anything is read.
+
+
+# %% jupyter={"source_hidden": true} tags=["answer"]
+def in_boxes_answer(group, window, x, number):
+    half = number % 2 * group.size
+    others = [rank for rank in range(group.size) if rank != group.rank]
+    for peer in others:
+        window.write(x, to=peer, at=half + group.rank)
+        window.signal(to=peer)
+    for peer in others:
+        window.wait(source=peer)
+    rows = device.to_host(window.rows(half, group.size))
+    return float(device.to_host(x)[0] + sum(rows[peer] for peer in others))
+
+
+check("all_reduce/in_boxes", in_boxes_answer)
 
 # %% [markdown]
 # *Three levels.* Within a machine ring or halving for the bytes; between them each of the four ranks sums its quarter

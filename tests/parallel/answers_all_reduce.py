@@ -6,6 +6,7 @@ import numpy as np
 
 from pmpp.kernels import elementwise
 from pmpp.parallel.all_reduce import doubling, ring, seconds
+from pmpp.parallel.exercises.all_reduce import in_boxes
 from pmpp.parallel.traffic import Links
 from pmpp.runtime import device
 
@@ -263,12 +264,125 @@ def no_answer(size, nbytes, latency, bandwidth):
     times(size, nbytes, latency, bandwidth)
 
 
+# ------------------------------------------------------------------------------------------------ signals
+
+
+def others_of(group):
+    return [rank for rank in range(group.size) if rank != group.rank]
+
+
+def summed(group, window, x, first):
+    rows = device.to_host(window.rows(first, group.size))
+    return device.to_host(x)[0] + sum(rows[peer] for peer in others_of(group))
+
+
+def all_writes_first(group, window, x, number):
+    half = number % 2 * group.size
+    for peer in others_of(group):
+        window.write(x, peer, at=half + group.rank)
+    for peer in others_of(group):
+        window.signal(peer)
+    for peer in reversed(others_of(group)):
+        window.wait(peer)
+    return np.float32([summed(group, window, x, half)])
+
+
+def one_half_and_a_receipt(group, window, x, number):
+    """Whoever has read says so, and is written to again only then."""
+    for peer in others_of(group):
+        if number:
+            window.wait(peer)
+        window.write(x, peer, at=group.rank)
+        window.signal(peer)
+    for peer in others_of(group):
+        window.wait(peer)
+    total = summed(group, window, x, 0)
+    for peer in others_of(group):
+        window.signal(peer)
+    return float(total)
+
+
+def one_half_for_all_rounds(group, window, x, number):
+    for peer in others_of(group):
+        window.write(x, peer, at=group.rank)
+        window.signal(peer)
+    for peer in others_of(group):
+        window.wait(peer)
+    return summed(group, window, x, 0)
+
+
+def without_signals(group, window, x, number):
+    half = number % 2 * group.size
+    for peer in others_of(group):
+        window.write(x, peer, at=half + group.rank)
+    return summed(group, window, x, half)
+
+
+def signals_before_it_writes(group, window, x, number):
+    half = number % 2 * group.size
+    for peer in others_of(group):
+        window.signal(peer)
+        window.write(x, peer, at=half + group.rank)
+    for peer in others_of(group):
+        window.wait(peer)
+    return summed(group, window, x, half)
+
+
+def waits_for_one(group, window, x, number):
+    half = number % 2 * group.size
+    for peer in others_of(group):
+        window.write(x, peer, at=half + group.rank)
+        window.signal(peer)
+    if group.size > 1:
+        window.wait((group.rank + 1) % group.size)
+    return summed(group, window, x, half)
+
+
+def waits_before_it_signals(group, window, x, number):
+    half = number % 2 * group.size
+    for peer in others_of(group):
+        window.write(x, peer, at=half + group.rank)
+        window.wait(peer)
+        window.signal(peer)
+    return summed(group, window, x, half)
+
+
+def without_its_own(group, window, x, number):
+    return in_boxes(group, window, x, number) - float(device.to_host(x)[0])
+
+
+def all_into_one_row(group, window, x, number):
+    half = number % 2 * group.size
+    for peer in others_of(group):
+        window.write(x, peer, at=half)
+        window.signal(peer)
+    for peer in others_of(group):
+        window.wait(peer)
+    return summed(group, window, x, half)
+
+
+def by_messages(group, window, x, number):
+    return group.all_reduce(x)
+
+
+def says_nothing(group, window, x, number):
+    in_boxes(group, window, x, number)
+
+
+def fills_the_half(group, window, x, number):
+    half = number % 2 * group.size
+    window.write(x, group.rank, at=half + group.rank)  # a way through its own memory costs as much
+    return in_boxes(group, window, x, number)
+
+
 ALSO_RIGHT = (
     ("all_reduce/pass_right", all_right),
     ("all_reduce/pass_right", even_ones_receive_first),
     ("all_reduce/ring_step", into_a_list),
     ("all_reduce/choose", by_the_model),
     ("all_reduce/choose", by_the_border),
+    ("all_reduce/in_boxes", all_writes_first),
+    ("all_reduce/in_boxes", one_half_and_a_receipt),
 )
 
 WRONG = (
@@ -300,4 +414,19 @@ WRONG = (
     ("all_reduce/choose", the_longer_one, "too many messages", "2 us a message"),
     ("all_reduce/choose", a_function, "no name", "must be .doubling. or .ring."),
     ("all_reduce/choose", no_answer, "nothing returned", "returned None"),
+    ("all_reduce/in_boxes", one_half_for_all_rounds, "no signal between", "writes row 0 at .*answers_all_reduce.py"),
+    ("all_reduce/in_boxes", without_signals, "no signal between", "rank 1 writes row 1"),
+    ("all_reduce/in_boxes", signals_before_it_writes, "no signal between", "with 2 ranks no signal says which comes"),
+    ("all_reduce/in_boxes", waits_for_one, "no signal between", "with 3 ranks no signal says which comes first"),
+    ("all_reduce/in_boxes", waits_before_it_signals, "deadlock", "each waits for the other"),
+    ("all_reduce/in_boxes", without_its_own, "wrong sum", "rank 0 must return 11 in round 0, was 10"),
+    ("all_reduce/in_boxes", all_into_one_row, "wrong sum", "rank 0 must return 11 in round 0, was 1"),
+    ("all_reduce/in_boxes", by_messages, "another call", "it calls all_reduce"),
+    ("all_reduce/in_boxes", says_nothing, "nothing returned", "returned None"),
+    (
+        "all_reduce/in_boxes",
+        fills_the_half,
+        "too many bytes",
+        "with 2 ranks 64 bytes are written in 4 rounds, where 32",
+    ),
 )

@@ -1,4 +1,4 @@
-"""Exercises of notebooks/99_all_reduce.ipynb: around a ring, a step of its sum, the choice by size."""
+"""Exercises of notebooks/99_all_reduce.ipynb: around a ring, a step of its sum, the choice by size, signals."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pmpp.parallel.exercises import Exercise, Mistake
 from pmpp.parallel.owners import ForeignMemory, UnwrittenMemory
 from pmpp.parallel.switchboard import CommunicationError, Deadlock
 from pmpp.parallel.traffic import Links
+from pmpp.parallel.windows import Unordered
 from pmpp.runtime import device
 
 LENGTHS = (1, 1024, 2**20, 2**34)  # bytes
@@ -222,6 +223,74 @@ def border_of(size: int, links: Links) -> float | None:
     return (n - m) * links.latency * links.bandwidth / (c - d) if c > d else None
 
 
+# ------------------------------------------------------------------------------------------------ signals
+
+ROUNDS = 4
+ONE_SIDED = {"write", "signal", "wait"}
+
+
+def in_boxes(group: typing.Any, window: typing.Any, x: typing.Any, number: int) -> float:
+    """The sum of all ranks' numbers, each written into the boxes of the others; ``number`` counts the rounds."""
+    half = number % 2 * group.size
+    others = [rank for rank in range(group.size) if rank != group.rank]
+    for peer in others:
+        window.write(x, to=peer, at=half + group.rank)
+        window.signal(to=peer)
+    for peer in others:
+        window.wait(source=peer)
+    rows = device.to_host(window.rows(half, group.size))
+    return float(device.to_host(x)[0] + sum(rows[peer] for peer in others))
+
+
+def judge_in_boxes(answer: Callable) -> str:
+    """Right sums in several rounds, with a signal between each write and what is read before and after it."""
+
+    def run(group: typing.Any) -> list:
+        window = group.window(device.to_device(np.zeros(2 * group.size, np.float32)))
+        found = []
+        for number in range(ROUNDS):
+            x = device.to_device(np.full(1, 10.0**group.rank * (number + 1), np.float32))
+            found.append(answer(group, window, x, number))
+        return found
+
+    for size in (2, 3, 4, 1):
+        case = f"with {size} rank{'s' * (size > 1)}"
+        try:
+            found = ranks_of(case, size, run)
+        except Mistake as mistake:
+            if isinstance(mistake.__cause__, Unordered):
+                raise Mistake("no signal between", f"{case} {mistake.__cause__}") from mistake.__cause__
+            raise
+        whole = sum(10**rank for rank in range(size))
+        for rank, results in enumerate(found):
+            for number, result in enumerate(results):
+                if result is None:
+                    raise Mistake("nothing returned", f"{case} rank {rank} returned None: return the sum")
+                value, wanted = number_of(result), whole * (number + 1)
+                if value != wanted:
+                    raise Mistake(
+                        "wrong sum",
+                        f"{case} rank {rank} must return {wanted} in round {number}, was {value:g}: "
+                        "each rank's number once, the own one too",
+                    )
+        kinds = {kind: counts for kind, counts in found.report.kinds.items() if kind != "window"}
+        if {*kinds} - ONE_SIDED:
+            others = ", ".join(sorted({*kinds} - ONE_SIDED))
+            raise Mistake("another call", f"{case} it calls {others}: use write, signal, wait and rows of the window")
+        least = 4 * size * (size - 1) * ROUNDS
+        if (sent := kinds.get("write", (0, 0, 0))[2]) > least:
+            raise Mistake(
+                "too many bytes", f"{case} {sent} bytes are written in {ROUNDS} rounds, where {least} are enough"
+            )
+    return "A signal follows each write, and halves take turns: whoever has heard of the next round may write again."
+
+
+def number_of(result: typing.Any) -> float:
+    """A number that was returned, or the only element of an array."""
+    array = result if np.isscalar(result) else device.to_host(result)
+    return float(np.asarray(array).reshape(-1)[0])
+
+
 EXERCISES = (
     Exercise(
         "all_reduce/pass_right",
@@ -261,5 +330,20 @@ EXERCISES = (
             "The ring has 2 (size - 1) messages in a row, each with an array divided by size.",
         ),
         choose,
+    ),
+    Exercise(
+        "all_reduce/in_boxes",
+        "Return the sum of all ranks' numbers, without messages that meet. x is a device array of one float32. window "
+        "has 2 * group.size rows on each rank, as `packets_kernel` has two halves of a box. It is the same in every "
+        "call, and number counts the calls from 0. Write x into the windows of the others, and tell them by signals.",
+        "in_boxes(group, window, x, number)",
+        judge_in_boxes,
+        (
+            "window.write(x, to=peer, at=row), then window.signal(to=peer); window.wait(source=peer), then "
+            "window.rows(first, count).",
+            "In round number the rows from number % 2 * group.size on are used: row r of them is for rank r.",
+            "With one half for all rounds, a rank may write a row that the other one has not read yet.",
+        ),
+        in_boxes,
     ),
 )
