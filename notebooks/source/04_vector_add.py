@@ -449,6 +449,8 @@ show(vector_add.vectorised_kernel)
 # may not. `vector_span` finds the part made of whole vectors, `x[head:tail]`, and `width` is how many elements one of
 # them has. The elements before `head` and from `tail` on are added one at a time. If the addresses of the arrays
 # differ modulo 16 bytes, there is no such part. All elements are then added one at a time, and the result is right.
+#
+# `widened` does nothing to our float32. It is there for other numbers, to which we come below.
 
 # %%
 whole, shifted = x_device[:1003], x_device[1:1004]
@@ -508,6 +510,46 @@ plots.ladder("vector_add")
 plots.roofline("vector_add", reports={"stride 8": strided[8]})
 
 # %% [markdown]
+# ## Half the bytes
+#
+# If bytes are all that counts, why does a number have four? NumPy has *float16*, a number of 2 bytes: between three and
+# four decimal digits, and nothing above 65,504. The package `ml_dtypes` adds *bfloat16* to it, the upper half of a
+# float32: the same range, and two to three digits. ([Chapter 38](38_numerics.ipynb) is about both.)
+#
+# Such numbers are stored, and not computed with. 128 bits are eight of them. `widened` makes a float32 of each in
+# registers, the addition is that of float32, and `store128` rounds each sum once, to the nearest.
+#
+# **Predict, then run.** `vectorised` adds the photographs in float16. How many requests does it take to load them, and
+# how many sectors does each of these touch? (The table above has both for float32.)
+
+# %%
+guess = {"requests": None, "sectors per request": None}
+
+halves = [device.to_device(v.astype(np.float16)) for v in (x, y)]
+half_sum = device.empty(n, np.float16)
+kernel, arguments = vector_add.vectorised_kernel, (*halves, half_sum, 0, n, 8)
+count = simt.profile(kernel, -(-n // 2048), 256, tuple(map(device.to_host, arguments[:3])) + arguments[3:]).counters
+requests, sectors = count["global_load_requests"], count["global_load_sectors"]
+predict(guess, {"requests": requests, "sectors per request": sectors / requests})
+
+# %%
+vector_add.vectorised(*halves, out=half_sum)
+print("equal to the sum in float32:", np.array_equal(device.to_host(half_sum), x + y))
+print(f"{sectors:,} sectors, {count['flops']:,} additions of float32, {count['flops_f16']} of float16")
+
+# %% [markdown]
+# A request is as wide as before, there are half as many, and no more arithmetic than before. The sum is even the same:
+# a number from 0 to 255 and a half has nine binary digits at most, and float16 has eleven. Other sums are rounded. How
+# long does it take?
+
+# %%
+plots.drawn(plots.by_dtype, "vector_add", "add")
+
+# %% [markdown]
+# Beside each bar stands how many times as fast it is as the same function in float32. The dashed line is where half the
+# bytes take half the time. Where memory is the bound, the size of a number is a speed. So networks are trained and run
+# in 16 bits wherever their results bear it.
+#
 # ## From small to large
 #
 # So far the vectors were as long as we liked. The GPU also has a cache, a smaller and faster memory between
@@ -759,6 +801,7 @@ for frames in (1, 10, 100, 1000):
 # - Lanes that are neighbours should use addresses that are neighbours.
 # - Moving no byte too many is not enough: enough bytes must be in flight.
 # - A rate belongs to a size, and a time belongs to a place: kernel alone, or from host to host.
+# - Numbers of 16 bits are half the bytes. Store them, and compute in float32.
 #
 # ## Exercises
 #

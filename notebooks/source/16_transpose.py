@@ -624,7 +624,8 @@ measured("coarsened", "vectorised")
 # %% [markdown]
 # A quarter of the requests, the same sectors, and no conflict. If rows do not begin at multiples of 16 bytes, because
 # the number of rows or columns is odd, say, `vectorised` falls back to the fourth rung. For elements of 8 bytes the
-# room has a second kernel, `pairs_kernel`: 16 bytes are two of them, and the square in the registers is 2 x 2.
+# room has a second kernel, `pairs_kernel`: 16 bytes are two of them, and the square in the registers is 2 x 2. Of 16
+# bits they are eight, and `octets_kernel` has a square of 8 x 8 in 32 registers, since a register holds two.
 #
 # ## The ladder
 #
@@ -652,6 +653,13 @@ measured("vectorised", "copy", "cuda.memcpy")
 
 # %%
 plots.drawn(plots.sweep, "transpose", family="transpose")
+
+# %% [markdown]
+# A matrix of float16 or bfloat16 has half the bytes. Nothing is computed with them here: their bits are moved. So the
+# time should halve, if the kernel keeps the memory as busy.
+
+# %%
+plots.drawn(plots.by_dtype, "transpose", "transpose")
 
 # %% [markdown]
 # And the CPU? NumPy copies the transposed view into a matrix in C order, on one core.

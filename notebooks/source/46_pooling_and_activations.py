@@ -14,7 +14,8 @@
 #
 # *Windows, padding, ties, 32-bit indices, what a cache does unasked, wide loads, shuffles at edges, epilogues. PMPP 4e:
 # sections 16.1 and 16.2; 5e: chapter 19. The code is
-# [pmpp/kernels/pooling/ladder.py](../pmpp/kernels/pooling/ladder.py) and
+# [pmpp/kernels/pooling/ladder.py](../pmpp/kernels/pooling/ladder.py),
+# [pmpp/kernels/pooling/channels_last.py](../pmpp/kernels/pooling/channels_last.py) and
 # [pmpp/kernels/activation/ladder.py](../pmpp/kernels/activation/ladder.py).*
 #
 # Between the layers of a network that multiply stand layers that hardly compute. *Pooling* makes one number of each
@@ -299,9 +300,14 @@ measured("pooling", "max 3x3", "narrow", "shared")
 # So: fewer instructions for each byte, and more bytes in flight. A thread takes two rows of eight neighbours with four
 # 128-bit loads, and has four results, one 128-bit store. It divides once, for four results. That needs rows that are a
 # multiple of eight long, so it is a kernel for this shape, and the rung looks at the shape before it launches.
+#
+# `width128(x)` is how many elements of `x` are 16 bytes, a constant when the kernel is compiled: 4 of float32. Of
+# float16 and bfloat16 it is 8. Then a thread takes two rows of sixteen, has eight results, and `widened` makes float32
+# of what it loads ([chapter 4](04_vector_add.ipynb)).
 
 # %%
 show(pooling.pairs)
+show(pooling.pooled_pairs)
 show(pooling.max_pairs_kernel)
 
 # %%
@@ -324,6 +330,7 @@ plots.access(pairs, "x")
 
 # %%
 show(pooling.max_threes_kernel)
+show(pooling.threes_of_four)
 
 # %%
 measured("pooling", "max 2x2", "narrow", "vectorised")
@@ -412,6 +419,56 @@ plots.drawn(plots.sweep, "pooling", family="max 2x2", xlabel="elements of the in
 
 # %%
 plots.drawn(plots.cpu_gpu, "pooling", xlabel="elements of the input")
+
+# %% [markdown]
+# Maps of 16 bits are half the bytes. A maximum of them is exact; a mean is computed in float32, and rounded once. The
+# dashed line is half the time of float32.
+
+# %%
+plots.drawn(plots.by_dtype, "pooling", "max 2x2")
+
+# %% [markdown]
+# ## Channels last
+#
+# Much of this chapter was about where a window lies in its row: the width of a row, the ninth column, the left edge. It
+# need not be so. Maps can be stored with the channels last, (N, H, W, C), as many libraries do for tensor cores. Then
+# the neighbours of an element are its other channels, and neighbouring lanes take neighbouring channels of one window.
+
+# %%
+show(pooling.channels_last.vectorised_kernel)
+
+# %% [markdown]
+# The walk through the window is that of `naive`, with 128 bits of channels at each step. It takes every window, stride
+# and padding. What must fit is the number of channels: a multiple of four, or of eight in 16 bits.
+#
+# **Predict, then run.** Windows of 3 x 3, stride 3, in maps of 9 x 33 with 64 channels. How many sectors does one of
+# its requests touch?
+
+# %%
+guess = None  # sectors
+
+last = np.random.default_rng(3).standard_normal((1, 9, 33, 64), dtype=np.float32)
+count = lab.count(pooling.channels_last.vectorised, last, "max", 3).counters
+predict(guess, count["global_load_sectors"] / count["global_load_requests"], unit="sectors")
+
+# %%
+first = np.ascontiguousarray(last.transpose(0, 3, 1, 2))  # the same maps with channels first: rows of 33
+narrow = lab.count(pooling.narrow, first, "max", 3).counters
+for name, one in {"channels last": count, "channels first": narrow}.items():
+    requests, sectors = one["global_load_requests"], one["global_load_sectors"]
+    moved = 32 * sectors / last.nbytes
+    print(f"{name:15}{requests:6,} requests, {sectors / requests:4.1f} sectors each: {moved:.1f} times the bytes")
+
+# %% [markdown]
+# Sixteen sectors are 512 bytes: nothing is fetched in vain, although the windows suit no vector of a row. With channels
+# first the same windows are for `narrow`, which loads 4 bytes at a time, and lanes stand three elements apart. Its
+# repeated sectors come from the cache, but its requests are four times as many.
+
+# %%
+plots.drawn(plots.ladder, "channels_last", family="max 3x3")
+
+# %%
+plots.drawn(plots.by_dtype, "channels_last", "max 3x3")
 
 # %% [markdown]
 # ## When arithmetic is the bound
@@ -661,6 +718,13 @@ say("vectorised takes {:.2f} times as long as fused", lambda: gain("bias and rel
 plots.drawn(plots.ladder, "activation", family="bias and relu")
 
 # %% [markdown]
+# Bytes can also be halved. In float16 and bfloat16 a thread has eight numbers in 128 bits, and computes with them in
+# float32. The sum with a bias is not rounded on its way to the function, since it never leaves the registers.
+
+# %%
+plots.drawn(plots.by_dtype, "activation", "relu")
+
+# %% [markdown]
 # Fusing has a limit, and it is arithmetic. Bias and GELU together are many instructions for eight bytes. Do they still
 # fit beside them? And after that, other shapes of ReLU with a bias, beside PyTorch's two kernels:
 
@@ -694,7 +758,8 @@ check("activation/bias", biased)
 # 2. Bytes that are right are not enough. Count instructions for each byte, divisions above all.
 # 3. A cache does what shared memory would do, if the reuse is close by. Measure before you build a tile.
 # 4. A special shape may deserve a special kernel. Ask for the shape, and keep one that takes all.
-# 5. The fastest byte is the one that does not move: fuse.
+# 5. The fastest byte is the one that does not move: fuse, and store 16 bits.
+# 6. With channels last every window is coalesced.
 #
 # ## Exercises
 #

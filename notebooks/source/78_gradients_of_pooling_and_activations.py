@@ -302,10 +302,12 @@ check("pooling_backward/positions", from_positions)
 
 # %%
 show(pooling_backward.quads)
+show(pooling_backward.add_to_four)
 
 # %% [markdown]
 # For each window the kernel computes where its winner stands, counted from the first of the four. Then four comparisons
-# decide who takes the gradient. Means need the same loop: there a window gives to a range of the four.
+# decide who takes the gradient. Means need the same loop: there a window gives to a range of the four. (In 16 bits a
+# thread has eight neighbours, and `add_to` asks `add_to_four` twice.)
 
 # %%
 wide = counts(pooling_backward.four_wide, positions=positions)
@@ -323,6 +325,7 @@ for name, count in {"gather": told, "four_wide": wide}.items():
 # is left are comparisons with constants, and two 128-bit stores.
 
 # %%
+show(pooling_backward.six_windows)
 show(pooling_backward.threes_back_kernel)
 
 # %% [markdown]
@@ -396,6 +399,13 @@ plots.drawn(plots.sweep, "pooling_backward", family="max 3x3", xlabel="elements 
 
 # %%
 plots.drawn(plots.cpu_gpu, "pooling_backward", xlabel="elements of the input")
+
+# %% [markdown]
+# Gradients are stored in 16 bits as well, and added up in float32. The positions keep their byte each, so a little more
+# than half of the bytes remain.
+
+# %%
+plots.drawn(plots.by_dtype, "pooling_backward", "max 3x3")
 
 # %% [markdown]
 # The last figure has NumPy on one core of the CPU, the kernel alone, and the kernel with the call and all transfers. (A
@@ -570,6 +580,12 @@ show(activation_backward.column_share)
 
 # %%
 plots.drawn(plots.ladder, "activation_backward", family="relu and bias")
+
+# %% [markdown]
+# And in 16 bits? The sum for the bias is kept in float32 until the end, and rounded once.
+
+# %%
+plots.drawn(plots.by_dtype, "activation_backward", "relu and bias")
 
 # %% [markdown]
 # ### Exercise: the gradient of a bias

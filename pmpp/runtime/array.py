@@ -26,6 +26,8 @@ import numpy as np
 from numba.cuda.cudadrv import devices, driver, dummyarray
 from numba.cuda.cudadrv.devicearray import DeviceNDArray
 
+from pmpp.runtime.dtypes import is_bfloat16
+
 __all__ = ["Array", "Form", "Layout", "adopted", "contiguous", "device", "form_of", "layout", "library", "several"]
 
 
@@ -213,12 +215,23 @@ class Array(DeviceNDArray):
 
     def view(self, dtype: typing.Any) -> Array:
         """The same memory as elements of another dtype, as of NumPy's arrays."""
-        dtype = np.dtype(dtype)
-        last = self.shape[-1] * self.dtype.itemsize if self.shape else 0
-        if self.form.order != "C" or not self.shape or last % dtype.itemsize:
-            return super().view(dtype)  # which says what is wrong
-        described = contiguous((*self.shape[:-1], last // dtype.itemsize), dtype, self.form.device)
+        described = self.layout.views.get(dtype)
+        if described is None:
+            wanted = np.dtype(dtype)
+            last = self.shape[-1] * self.dtype.itemsize if self.shape else 0
+            if self.form.order != "C" or not self.shape or last % wanted.itemsize:
+                return super().view(wanted)  # which says what is wrong
+            described = contiguous((*self.shape[:-1], last // wanted.itemsize), wanted, self.form.device)
+            self.layout.views[dtype] = described
         return Array.at(self.pointer, described, self.owner)
+
+    def copy_to_device(self, ary: typing.Any, stream: typing.Any = 0) -> None:
+        """Copy an array of the host or of a device into this one. Of NumPy's bfloat16 Numba takes no address."""
+        if isinstance(ary, np.ndarray) and is_bfloat16(self.dtype) and ary.dtype == self.dtype:
+            bits = Array.at(self.pointer, layout(self.shape, self.strides, BITS, self.form.device), self.owner)
+            bits.copy_to_device(ary.view(BITS), stream=stream)
+        else:
+            super().copy_to_device(ary, stream=stream)
 
     def __getitem__(self, item: typing.Any) -> typing.Any:
         """As of NumPy's arrays. A slice of the first axis costs little where the array is in C order."""
@@ -253,6 +266,7 @@ def adopted(array: DeviceNDArray) -> Array | None:
     return array if type(array) is Array else None
 
 
+BITS = np.dtype(np.uint16)
 SEEN = 64  # arrays, or layouts of views, that a layout keeps
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pmpp.runtime import foreign, gpu, translate
+from pmpp.runtime.dtypes import BFLOAT16, dtype_of, is_bfloat16
 
 __all__ = [
     "Backend",
@@ -85,9 +86,10 @@ def backend() -> Backend:
         # A lesson launches small grids on purpose; Numba would warn about each.
         cuda.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
         translate.install()
-        from pmpp.runtime import launcher
+        from pmpp.runtime import bfloat16, launcher
 
         launcher.install()
+        bfloat16.install()
         return Backend("numba", "PMPP_BACKEND=numba asks for it" if wanted else "a usable NVIDIA GPU was found", cuda)
     if wanted == "numba":
         raise BackendError(f"PMPP_BACKEND=numba asks for a GPU, but {fault}.")
@@ -239,10 +241,20 @@ def to_device(x: npt.ArrayLike, *, stream: typing.Any = 0) -> typing.Any:
     """A device array with a copy of ``x``, a NumPy array (or what ``numpy.asarray`` takes)."""
     x, stream = np.asarray(x), as_stream(stream)
     if not on_gpu() or not x.flags.c_contiguous or not x.size or x.dtype.hasobject:
-        return backend().cuda.to_device(x, stream=stream)
+        return _sent(x, stream)
     array = empty(x.shape, x.dtype, stream=stream)
     array.copy_to_device(x, stream=stream)
     return array
+
+
+def _sent(x: np.ndarray, stream: typing.Any) -> typing.Any:
+    """What ``cuda.to_device`` makes of an array of the host. Of bfloat16 Numba can only send the bits."""
+    if not on_gpu() or not is_bfloat16(x.dtype):
+        return backend().cuda.to_device(x, stream=stream)
+    from pmpp.runtime.array import Array, adopted, layout
+
+    bits = adopted(backend().cuda.to_device(x.view(np.uint16), stream=stream))
+    return Array.at(bits.pointer, layout(bits.shape, bits.strides, x.dtype, current()), bits.owner)
 
 
 def to_host(x: typing.Any) -> np.ndarray:
@@ -257,13 +269,13 @@ def to_host(x: typing.Any) -> np.ndarray:
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: typing.Any = 0) -> typing.Any:
-    """A device array with undefined contents, in C order.
+    """A device array with undefined contents, in C order. ``dtype`` is as in NumPy, or "bfloat16".
 
     On a GPU the memory comes from CuPy's pool if CuPy is installed: ``cuda.device_array`` asks the driver on every
     call, which costs more than many kernels. The pool reuses memory in the order of ``stream``.
     """
     shape = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-    return _maker()(shape, dtype if type(dtype) is np.dtype else np.dtype(dtype), stream)
+    return _maker()(shape, dtype if type(dtype) is np.dtype else dtype_of(dtype), stream)
 
 
 @functools.cache
@@ -334,8 +346,11 @@ def address(x: typing.Any) -> int:
 @functools.lru_cache(maxsize=256)
 def _accepted(dtypes: typing.Any) -> tuple[frozenset[np.dtype], str]:
     several = dtypes if isinstance(dtypes, tuple) else (dtypes,)
-    kinds = [np.dtype(one) for one in several]
-    return frozenset(kinds), _either([str(kind) for kind in kinds])
+    if BFLOAT16 is None:  # then no array has it
+        kinds = [one if isinstance(one, str) and one == "bfloat16" else np.dtype(one) for one in several]
+    else:
+        kinds = [dtype_of(one) for one in several]
+    return frozenset(one for one in kinds if isinstance(one, np.dtype)), _either([str(kind) for kind in kinds])
 
 
 def _either(words: list[str]) -> str:
@@ -381,16 +396,35 @@ def as_input(
             _check(name, x, dtypes, ndim, shape, layout)
             if layout == "any":
                 x = np.ascontiguousarray(x)  # the transfer copies in any case, and can only copy what is contiguous
-            return backend().cuda.to_device(x, stream=as_stream(stream))
+            return _sent(_without_stride_0(x), as_stream(stream))
         take = _taker_of(type(x))
     array = take(name, x, stream)
     asked = getattr(array, "form", None), dtypes, ndim, layout
     if asked not in _PASSED:
         _check(name, array, dtypes, ndim, None, layout)
         _note(asked)
+        if layout != "any" and 0 in array.strides:
+            array = _without_stride_0(array)
     if shape is not None and array.shape != shape and not _fits(array.shape, shape):
         raise ValueError(f"{name} must have shape {_shape_words(shape)}, had {array.shape}")
     return array
+
+
+def _without_stride_0(x: typing.Any) -> typing.Any:
+    """A contiguous array with the strides that its shape says. An axis of one element may have had the stride 0.
+
+    It has in NumPy's ``x[None]``. Numba takes that for a gap, and does not reshape such an array.
+    """
+    if 0 not in x.strides or not x.size:
+        return x
+    order = "C" if _contiguous(x.shape, x.strides, x.dtype.itemsize) else "F"
+    if isinstance(x, np.ndarray):
+        return x.reshape(-1, order=order).reshape(x.shape, order=order) if x.flags.forc else x
+    if order == "F" or not on_gpu():
+        return x
+    from pmpp.runtime.array import Array, contiguous
+
+    return Array.at(address(x), contiguous(tuple(x.shape), x.dtype, current()), getattr(x, "owner", x))
 
 
 #: What was checked and found right before: an array's form (see `pmpp.runtime.array`), and what was asked of it.
@@ -574,6 +608,8 @@ def _refused(name: str, x: typing.Any, stream: typing.Any) -> typing.NoReturn:
     hint = ""
     if _is_torch(x):
         hint = ": pass x.numpy()" if getattr(x.device, "type", "") == "cpu" else ": pass x.cpu().numpy()"
+        if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # PyTorch makes no NumPy array of it
+            hint = ": pass x.cpu().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)"
     raise TypeError(f"{name} must be a NumPy array or an array of the interpreter, was {_kind(x)}{hint}")
 
 
@@ -606,8 +642,10 @@ def _take_from(library: str) -> Callable:
 
     def take(name: str, x: typing.Any, stream: typing.Any) -> typing.Any:
         array = view(x)
-        if array is None or not array.size:
+        if array is None:
             return _wrap(name, x, _stream_handle(stream))
+        if not array.size:
+            return empty(array.shape, array.dtype, stream=stream)  # its pointer may be null
         if several:
             _check_device(name, array.form.device)
         if ordered:
@@ -628,6 +666,8 @@ def _interface(name: str, x: typing.Any) -> Mapping[str, typing.Any]:
             raise TypeError(f"{name} must be on the GPU, was a torch tensor on {x.device}: pass x.cuda()")
         if x.requires_grad:
             raise TypeError(f"{name} must be a plain array, was a torch tensor that requires grad: pass x.detach()")
+        if str(getattr(x, "dtype", "")) == "torch.bfloat16" and BFLOAT16 is None:
+            raise TypeError(f"{name} is bfloat16, which needs the package ml_dtypes: pip install ml_dtypes")
     try:
         interface = x.__cuda_array_interface__
     except AttributeError:

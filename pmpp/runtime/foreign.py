@@ -49,9 +49,12 @@ def _of_torch() -> typing.Callable:
     import torch
 
     from pmpp.runtime.array import Array, contiguous, layout
+    from pmpp.runtime.dtypes import BFLOAT16
 
     names = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
     dtypes = {getattr(torch, name): np.dtype(name) for name in (*names, "complex64", "complex128")}
+    if BFLOAT16 is not None:  # __cuda_array_interface__ has no word for it
+        dtypes[torch.bfloat16] = BFLOAT16
     seen_at, strided = Array.seen_at, torch.strided
 
     def of(x: typing.Any) -> Array | None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pmpp.lab import rooms
-from pmpp.lab.measure import bench, environment, record, timing
-from pmpp.runtime import device
+from pmpp.lab.measure import arrays, bench, environment, record, timing
+from pmpp.runtime import device, dtypes
 from pmpp.runtime.rung import Cost
 from tests.lab.test_record import CEILINGS, block, data, entry
 
@@ -531,3 +531,20 @@ def test_bench_refuses_a_backend_that_is_none(monkeypatch, capsys):
     monkeypatch.setattr(device, "on_gpu", refuse)
     assert bench.main([]) == 2
     assert "PMPP_BACKEND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_inputs_of_16_bits_are_rounded_and_seen_exactly(name):
+    if name == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    dtype = dtypes.dtype_of(name)
+    x = arrays.normal(1001, 3, dtype)
+    exact = arrays.view(arrays.normal(1001, 3))
+    assert x.dtype == dtype
+    seen = arrays.view(x)
+    assert seen.dtype == (np.float16 if name == "float16" else np.float32)
+    error = abs(seen.astype(np.float64) - exact)
+    assert bool((error <= dtypes.rounding(exact, name)).all())
+    assert bool((error > 0).any()) == (name != "float32")
+    bench.fill_with_nan(x)
+    assert bool(np.isnan(device.to_host(x).astype(np.float32)).all())

@@ -223,6 +223,20 @@ def test_any_layout_where_it_is_accepted(name):
     np.testing.assert_array_equal(device.to_host(array), NOT_C[name])
 
 
+@pytest.mark.parametrize("layout", ["C", "CF", "any"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_new_axis_of_stride_0_can_be_reshaped(order, layout):
+    x = np.asarray(np.arange(12, dtype=F32).reshape(3, 4), order=order)
+    for given in (x[None], x[:, :, None], x[None, None]):
+        if (order, layout) == ("F", "C"):
+            continue
+        taken = device.as_input("x", given, dtypes="float32", layout=layout)
+        assert 0 not in taken.strides
+        np.testing.assert_array_equal(taken.copy_to_host(), given)
+        if order == "C":
+            np.testing.assert_array_equal(taken.reshape(6, 2).copy_to_host(), x.reshape(6, 2))
+
+
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (1,), (1, 5), (5, 1)])
 def test_strides_of_short_axes_do_not_matter(shape):
     x = np.lib.stride_tricks.as_strided(np.zeros(8, F32), shape, tuple(4 if extent == 5 else 96 for extent in shape))

@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 
 from pmpp import simt
-from pmpp.runtime import addresses, device, hopper, matrix, vector
+from pmpp.runtime import addresses, bfloat16, device, hopper, matrix, vector
 
 CACHE = Path(__file__).parents[2] / ".pytest_cache" / "ptx"
 
@@ -41,6 +41,7 @@ def _compiled(kernel, signature, cc, opt):
     kept = CACHE / f"{digest(kernel, signature, cc, options)}.ptx"
     with contextlib.suppress(FileNotFoundError):
         return kept.read_text(encoding="utf-8")
+    bfloat16.install()
     # Numba asks the device which architecture a device function is for.
     device_of = "numba.cuda.dispatcher.get_current_device"
     with mock.patch(device_of, return_value=mock.Mock(compute_capability=cc)), flags_compared_fast():
@@ -93,7 +94,7 @@ def digest(kernel, signature, cc, options):
 @functools.cache
 def _digest_of_the_toolchain():
     """Of what stands between a kernel and Numba: the intrinsics, and the translation in this file."""
-    files = [vector.__file__, addresses.__file__, matrix.__file__, hopper.__file__, __file__]
+    files = [vector.__file__, addresses.__file__, matrix.__file__, hopper.__file__, bfloat16.__file__, __file__]
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
@@ -213,8 +214,8 @@ def _thing_for_numba(thing, made):
     if isinstance(thing, types.ModuleType):
         return cuda if thing.__name__.startswith("pmpp.simt") else thing
     name = getattr(thing, "__name__", "")
-    if name in ("load128", "store128"):
-        return dict(zip(("load128", "store128"), vector.numba_intrinsics(), strict=True))[name]
+    if name in vector.NAMES:
+        return vector.numba_intrinsics()[name]
     if name == "array_at":
         return addresses.numba_intrinsics()[name]
     if name in matrix.NAMES:

@@ -17,10 +17,14 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.activation.ladder import (
     BLOCK,
+    DTYPES,
     FUNCTIONS,
     GELU,
+    GELU_TANH,
     LEAKY_RELU,
+    NAMES,
     RELU,
+    SHORT,
     SIGMOID,
     SILU,
     TANH,
@@ -32,22 +36,26 @@ from pmpp.kernels.common import block_sum, blocks
 from pmpp.kernels.vector_add import vector_span
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_number
+from pmpp.runtime.dtypes import held, known, rounding
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, store128, widened, width128, width_of
 
 
 def reference(dy, x, function="relu", bias=None, slope=0.01) -> np.ndarray:
-    """The gradient of ``x`` in float64, an element at a time; at infinity the slope's limit."""
+    """The gradient of ``x`` in float64, an element at a time; at infinity the slope's limit.
+
+    What is beyond the largest number of 16 bits is infinite.
+    """
     out = np.empty(x.shape)
     for at in np.ndindex(x.shape):
         with np.errstate(all="ignore"):  # the sum is what the forward pass makes of it
-            value = float(x[at] if bias is None else x.dtype.type(x[at] + bias[at[1]]))
+            value = float(x[at] if bias is None else np.float32(x[at]) + np.float32(bias[at[1]]))
         if function == "relu":
             out[at] = 0 if value <= 0 else dy[at]
         else:
             with np.errstate(all="ignore"):
                 out[at] = np.float64(dy[at]) * _slope(value, function, slope)
-    return out
+    return held(out, x.dtype) if x.dtype.name in SHORT else out
 
 
 def _slope(v: float, function: str, slope: float) -> float:
@@ -103,6 +111,15 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     shapes |= {"one channel": (4, 1, 6), "no images": (0, 4, 2), "large planes": (2, 3, 28, 28)}
     for number, (name, shape) in enumerate(shapes.items()):
         made[f"{name}, bias"] = normal(*shape), normal(*shape), list(FUNCTIONS)[number], normal(shape[1])
+    with np.errstate(over="ignore"):
+        for number, dtype in enumerate(known(SHORT)):
+            made[f"{dtype}, relu"] = normal(2 * tile + 3).astype(dtype), normal(2 * tile + 3).astype(dtype), "relu"
+            for function in NAMES[1:]:
+                x = np.append(np.linspace(-12, 12, 301), extremes).astype(dtype)
+                made[f"{dtype}, {function}, extremes"] = normal(x.size).astype(dtype), x, function
+            for place, shape in enumerate(shapes.values()):
+                dy, x, bias = (normal(*one).astype(dtype) for one in (shape, shape, shape[1:2]))
+                made[f"{dtype}, {shape}, bias"] = dy, x, NAMES[(place + number) % 7], bias
     return made
 
 
@@ -113,14 +130,22 @@ def tolerance(dy, x, function="relu", bias=None, slope=0.01) -> typing.Any:
     programming guide, "Mathematical functions"). A bell takes 4 more and the product with ``dy`` 1, so 12 half-ulps
     suffice for each part of a slope. In a GELU, rounding the argument of exp adds v^2 / 2 half-ulps to the second part,
     and in its approximation 14 times the argument of tanh, which has 7 roundings: `_parts` has these as factors. Below
-    2^-126 a function may flush.
+    2^-126 a function may flush. A result of 16 bits is rounded once more.
     """
     if function == "relu":
         return 0.0
+    allowed = _allowed_in_float32(dy.astype(np.float32), x.astype(np.float32), function, bias, slope)
+    if x.dtype.name in SHORT:
+        exact = reference(dy, x, function, bias, slope)
+        allowed = allowed + rounding(np.where(np.isfinite(exact), abs(exact), 0) + allowed, x.dtype)
+    return allowed
+
+
+def _allowed_in_float32(dy, x, function, bias, slope) -> np.ndarray:
     size = np.where(np.isfinite(dy), np.abs(dy), 0).astype(np.float64)
     with np.errstate(all="ignore"):
         shape = (1, -1) + (1,) * (x.ndim - 2)
-        v = (x if bias is None else x + bias.reshape(shape)).astype(np.float64)
+        v = (x if bias is None else x + bias.astype(np.float32).reshape(shape)).astype(np.float64)
     # Beyond 30 every slope is at its limit, to float32.
     v = np.where(np.isfinite(v), np.clip(v, -30, 30), 0)
     if function == "leaky_relu":
@@ -141,13 +166,17 @@ def _parts(v: float, function: str) -> float:
     return 1 + abs(v) * 2 * _bell(1.6 * inner) * (1 + 0.14 * v * v) * (1 + abs(inner))
 
 
-def bias_tolerance(dx: np.ndarray, allowed: typing.Any) -> np.ndarray:
+def bias_tolerance(dx: np.ndarray, allowed: typing.Any, dtype: typing.Any = np.float32) -> np.ndarray:
     """How far a bias's gradient may be from the sum of exact ``dx``, each of which was off by ``allowed``.
 
-    An addition is off by 2^-24 of its result, and there are fewer than elements of a channel.
+    An addition is off by 2^-24 of its result, and there are fewer than elements of a channel. A sum of 16 bits is
+    rounded once more.
     """
     count = dx.size // max(dx.shape[1], 1)
-    return bias_reference(np.broadcast_to(allowed, dx.shape)) + count * 2.0**-24 * bias_reference(np.abs(dx))
+    allowed = bias_reference(np.broadcast_to(allowed, dx.shape)) + count * 2.0**-24 * bias_reference(np.abs(dx))
+    if np.dtype(dtype).name in SHORT:
+        allowed = allowed + rounding(abs(bias_reference(dx)) + allowed, dtype)
+    return allowed
 
 
 def cost(n: int, itemsize: int = 4) -> Cost:
@@ -161,12 +190,13 @@ def arguments(
     """The gradient of an activation's input: ``dy`` times the slope of the function at ``x + bias``.
 
     Args:
-        dy: the gradient of the result, of the shape of ``x``, float32, contiguous.
-        x: the input of the forward pass, an array of any shape, float32, contiguous; with a bias (N, C, ...). For
-            "relu" without a bias the result will do in its place: it is positive where the input is.
+        dy: the gradient of the result, of the shape and dtype of ``x``, contiguous.
+        x: the input of the forward pass, an array of any shape, float32, float16 or bfloat16, contiguous; with a bias
+            (N, C, ...). For "relu" without a bias the result will do in its place: it is positive where the input is.
         function: "relu", "leaky_relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "silu", as given to the forward pass.
-        bias: (C,), float32, which the forward pass added before; or None.
-        return_bias_gradient: True to return ``(out, dbias)``; ``dbias`` is the sum of ``out`` for each channel, (C,).
+        bias: (C,), of the dtype of ``x``, which the forward pass added before; or None.
+        return_bias_gradient: True to return ``(out, dbias)``; ``dbias`` is the sum of ``out`` for each channel, (C,),
+            of the dtype of ``x``.
         slope: the factor of "leaky_relu" for negative numbers. The other functions do not use it.
         out: a device array like ``x``, or None to allocate one. It may be ``dy`` or ``x``, and is otherwise apart from
             ``dy``, ``x`` and ``bias`` in memory.
@@ -174,7 +204,8 @@ def arguments(
 
     Returns ``out``, the gradient of ``x``, or ``(out, dbias)``, without waiting for the work to be done. ReLU's slope
     at 0 is 0, and where ``x + bias`` is NaN it hands ``dy`` on, as in PyTorch; the smooth functions give NaN there. At
-    infinity a slope is its limit (where PyTorch gives NaN for "gelu" and "silu").
+    infinity a slope is its limit (where PyTorch gives NaN for "gelu" and "silu"). Numbers of 16 bits are computed with
+    and added up in float32, and each result is rounded to the nearest.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: PMPP 4e section 16.2; D. Hendrycks and K. Gimpel, Gaussian Error Linear Units (arXiv:1606.08415).
 
@@ -184,20 +215,20 @@ def arguments(
     array([[ 0., 20., 30.]], dtype=float32)
     """
     stream = device.as_stream(stream)
-    x = device.as_input("x", x, dtypes=np.float32, ndim=None, stream=stream)
-    dy = device.as_input("dy", dy, dtypes=np.float32, shape=tuple(x.shape), stream=stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=None, stream=stream)
+    dy = device.as_input("dy", dy, dtypes=x.dtype, shape=tuple(x.shape), stream=stream)
     if not isinstance(function, str) or function not in FUNCTIONS:
         raise ValueError(f"function must be one of {', '.join(FUNCTIONS)}, was {function!r}")
     slope, summed = as_number("slope", slope), as_flag("return_bias_gradient", return_bias_gradient)
     channels = x.shape[1] if x.ndim > 1 else None
     if bias is not None:
-        bias = device.as_input("bias", bias, dtypes=np.float32, shape=(channels,), stream=stream)
+        bias = device.as_input("bias", bias, dtypes=x.dtype, shape=(channels,), stream=stream)
     if channels is None and (bias is not None or summed):
         asked = f"bias={bias!r}" if bias is not None else f"return_bias_gradient={return_bias_gradient!r}"
         raise ValueError(f"x must have 2 dimensions or more for {asked}, had shape {x.shape}")
     apart = {"dy": dy, "x": x, "bias": bias}
-    out = device.as_output("out", out, shape=x.shape, dtype=np.float32, apart=apart, may_be=("dy", "x"), stream=stream)
-    dbias = device.empty(channels, np.float32, stream=stream) if summed else None
+    out = device.as_output("out", out, shape=x.shape, dtype=x.dtype, apart=apart, may_be=("dy", "x"), stream=stream)
+    dbias = device.empty(channels, x.dtype, stream=stream) if summed else None
     problem = Problem(
         (out, dbias) if summed else out,
         stream=stream,
@@ -280,26 +311,35 @@ def back(function, dy, v, slope):
 @cuda.jit(device=True)
 def with_bias(x, i, bias, inner):
     """Element i of the input, and its bias if there is one."""
-    return biased(x, i, bias, inner) if bias.size else x[i]
+    return biased(x, i, bias, inner) if bias.size else widened(x[i])
 
 
 @cuda.jit
 def elementwise_kernel(dy, x, bias, inner, function, slope, out):
     i = cuda.grid(1)
     if i < x.size:
-        out[i] = back(function, dy[i], with_bias(x, i, bias, inner), slope)
+        out[i] = back(function, widened(dy[i]), with_bias(x, i, bias, inner), slope)
 
 
 @cuda.jit
 def add_up_kernel(dx, inner, dbias):
     i = cuda.grid(1)
     if i < dx.size:
-        cuda.atomic.add(dbias, i // inner % dbias.size, dx[i])
+        cuda.atomic.add(dbias, i // inner % dbias.size, widened(dx[i]))
 
 
-@rung(elementwise_kernel, clear_kernel, add_up_kernel)
+@cuda.jit
+def round_kernel(sums, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = sums[i]
+
+
+@rung(elementwise_kernel, clear_kernel, add_up_kernel, round_kernel)
 def elementwise(p):
     """One thread for each element; for the bias, one atomic addition for each element.
+
+    Sums of 16 bits are added up in float32, and rounded by a kernel of their own.
 
     Leaves: a thread asks for 4 bytes of two arrays and is over. All additions of a channel meet at one address, and
     their order, and with it the last bits, changes from run to run.
@@ -307,8 +347,12 @@ def elementwise(p):
     grid = blocks(p.x.size, BLOCK)
     elementwise_kernel[grid, BLOCK, p.stream](p.dy, p.x, p.bias, p.inner, p.function, p.slope, p.out)
     if p.dbias is not None:
-        clear_kernel[blocks(p.channels, BLOCK), BLOCK, p.stream](p.dbias)
-        add_up_kernel[grid, BLOCK, p.stream](p.out, p.inner, p.dbias)
+        short = p.dbias.dtype != np.float32
+        sums = device.empty(p.channels, np.float32, stream=p.stream) if short else p.dbias
+        clear_kernel[blocks(p.channels, BLOCK), BLOCK, p.stream](sums)
+        add_up_kernel[grid, BLOCK, p.stream](p.out, p.inner, sums)
+        if short:
+            round_kernel[blocks(p.channels, BLOCK), BLOCK, p.stream](sums, p.dbias)
 
 
 # ------------------------------------------------------------------------------------------------------- 128 bits wide
@@ -316,7 +360,37 @@ def elementwise(p):
 
 @cuda.jit(device=True)
 def back_vector(function, dy, v, slope):
-    """`back` of four numbers."""
+    """`back` of four or of eight numbers."""
+    if len(v) == 8:
+        return back_eight(function, dy, v, slope)
+    return back_four(function, dy, v, slope)
+
+
+@cuda.jit(device=True)
+def back_eight(function, dy, v, slope):
+    """One branch for all eight: `back_twice` is given a constant, and what it computes can overlap."""
+    if function == RELU:
+        return back_twice(RELU, dy, v, slope)
+    if function == LEAKY_RELU:
+        return back_twice(LEAKY_RELU, dy, v, slope)
+    if function == SIGMOID:
+        return back_twice(SIGMOID, dy, v, slope)
+    if function == TANH:
+        return back_twice(TANH, dy, v, slope)
+    if function == SILU:
+        return back_twice(SILU, dy, v, slope)
+    if function == GELU:
+        return back_twice(GELU, dy, v, slope)
+    return back_twice(GELU_TANH, dy, v, slope)
+
+
+@cuda.jit(device=True)
+def back_twice(function, dy, v, slope):
+    return back_four(function, dy[:4], v[:4], slope) + back_four(function, dy[4:], v[4:], slope)
+
+
+@cuda.jit(device=True)
+def back_four(function, dy, v, slope):
     return (
         back(function, dy[0], v[0], slope),
         back(function, dy[1], v[1], slope),
@@ -327,21 +401,22 @@ def back_vector(function, dy, v, slope):
 
 @cuda.jit(device=True)
 def vector_with_bias(x, i, bias, inner):
-    v = load128(x, i)
+    v = widened(load128(x, i))
     return add_bias(v, i, bias, inner) if bias.size else v
 
 
 @cuda.jit
 def vectorised_kernel(dy, x, bias, inner, function, slope, out, head, tail):
     thread = cuda.grid(1)
-    i = head + 4 * thread
+    i = head + width128(x) * thread
     if i < tail:
-        store128(out, i, back_vector(function, load128(dy, i), vector_with_bias(x, i, bias, inner), slope))
+        store128(out, i, back_vector(function, widened(load128(dy, i)), vector_with_bias(x, i, bias, inner), slope))
     # What lies before and after the vectors, one element a thread.
     if thread < head:
-        out[thread] = back(function, dy[thread], with_bias(x, thread, bias, inner), slope)
+        out[thread] = back(function, widened(dy[thread]), with_bias(x, thread, bias, inner), slope)
     if tail + thread < x.size:
-        out[tail + thread] = back(function, dy[tail + thread], with_bias(x, tail + thread, bias, inner), slope)
+        e = tail + thread
+        out[e] = back(function, widened(dy[e]), with_bias(x, e, bias, inner), slope)
 
 
 SHARE = 8192  # elements of a channel that a block adds up: 32 for each thread
@@ -349,6 +424,14 @@ ROWS = 128  # rows of a layer that a block adds up: 16 for each of its 8 rows of
 WIDE, TALL = 32, 8
 # From this many neighbours of one channel on, a block takes a channel. With fewer, neighbours are columns of a matrix.
 LONG = 32
+
+
+@cuda.jit(device=True)
+def sum_of(a):
+    """The sum of four or of eight numbers."""
+    if len(a) == 8:
+        return ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7]))
+    return (a[0] + a[1]) + (a[2] + a[3])
 
 
 @cuda.jit(device=True)
@@ -362,19 +445,19 @@ def channel_share(dy, x, bias, function, slope, out, partials, images, channels,
     while i < end:
         image = i // inner
         e = (image * channels + channel) * inner + i - image * inner
-        if width == 4:
+        if width > 1:
             if makes:
-                a = back_vector(function, load128(dy, e), vector_with_bias(x, e, bias, inner), slope)
+                a = back_vector(function, widened(load128(dy, e)), vector_with_bias(x, e, bias, inner), slope)
                 store128(out, e, a)
             else:
-                a = load128(out, e)
-            total += (a[0] + a[1]) + (a[2] + a[3])
+                a = widened(load128(out, e))
+            total += sum_of(a)
         else:
             if makes:
-                b = back(function, dy[e], with_bias(x, e, bias, inner), slope)
+                b = back(function, widened(dy[e]), with_bias(x, e, bias, inner), slope)
                 out[e] = b
             else:
-                b = out[e]
+                b = widened(out[e])
             total += b
         i += width * cuda.blockDim.x
     shared = cuda.shared.array(32, np.float32)
@@ -395,10 +478,10 @@ def column_share(dy, x, bias, function, slope, out, partials, rows, columns, inn
         while row < end:
             e = row * columns + column
             if makes:
-                b = back(function, dy[e], with_bias(x, e, bias, inner), slope)
+                b = back(function, widened(dy[e]), with_bias(x, e, bias, inner), slope)
                 out[e] = b
             else:
-                b = out[e]
+                b = widened(out[e])
             total += b
             row += TALL
     shared = cuda.shared.array((TALL, WIDE), np.float32)
@@ -441,7 +524,8 @@ def add_up(p, channels, columns, *given) -> None:
         parts, inner = blocks(p.images * p.inner, SHARE), 1
         partials = device.empty(parts * p.channels, np.float32, stream=p.stream)
         aligned = not any(device.address(array) % 16 for array in (p.dy, p.x, p.out))
-        width = 4 if aligned and p.inner % 4 == 0 else 1
+        wide = width_of(p.x.dtype)
+        width = wide if aligned and p.inner % wide == 0 else 1
         launch = channels[parts * p.channels, BLOCK, p.stream]
         launch(*given, p.out, partials, p.images, p.channels, p.inner, width)
     else:
@@ -457,13 +541,13 @@ def vectorised(p):
     """A thread loads 128 bits of both arrays and stores 128 bits; the bias's gradient is summed in a fixed order.
 
     The sum reads what was written: blocks leave sums of shares of a channel, and a last kernel adds these up. No order
-    depends on time, so every run gives the same bits. What is no whole 16-byte vector of all three arrays is moved 4
-    bytes at a time.
+    depends on time, so every run gives the same bits. What is no whole 16-byte vector of all three arrays is moved one
+    element at a time.
 
     Leaves: for the bias's gradient the result is read back from memory: 16 bytes an element instead of 12.
     """
-    head, tail, _ = vector_span(p.dy, p.x, p.out)
-    grid = blocks(max(head, (tail - head) // 4, p.x.size - tail), BLOCK)
+    head, tail, width = vector_span(p.dy, p.x, p.out)
+    grid = blocks(max(head, (tail - head) // width, p.x.size - tail), BLOCK)
     launch = vectorised_kernel[grid, BLOCK, p.stream]
     launch(p.dy, p.x, p.bias, p.inner, p.function, p.slope, p.out, head, tail)
     if p.dbias is not None:

@@ -13,8 +13,10 @@ from pmpp.kernels.activation.workloads import erf
 from pmpp.lab.measure.arrays import chunks, normal, worst, worst_of, xp
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known, rounding
 
 DESIGN = (256, 64, 112, 112)
+SMALL = (4, 64, 7, 7)
 SWEEP = [2**k for k in range(12, 28, 3)]
 ON_CPU = 2**24  # elements, at most: NumPy gets these, too
 ODD = [1, 1000, 1_000_001]
@@ -47,34 +49,45 @@ def _allowed(dy: typing.Any, slope: typing.Any, function: str) -> typing.Any:
     return 12 * 2.0**-24 * size * (1 if function.startswith("gelu") else abs(slope) + 2.0**-30)
 
 
-def verifier(function: str) -> Callable[..., tuple[float, float]]:
+def verifier(function: str, dtype: typing.Any = np.float32) -> Callable[..., tuple[float, float]]:
     """Every element of the gradient against float64."""
 
     def verify(result: typing.Any, dy: typing.Any, x: typing.Any) -> tuple[float, float]:
         if result.shape != x.shape:
             return float("inf"), 0.0
         result, dy, x = (a.reshape(-1) for a in (result, dy, x))
+        dy = dy.astype(np.float32, copy=False)
         found = []
         for part in chunks(x.size):
             slope = _slope(x[part].astype(np.float64), function)
             allowed = _allowed(dy[part], slope, function)
             if function == "silu":  # two parts, which cancel near -1.28
                 allowed = allowed + 12 * 2.0**-24 * abs(dy[part])
-            found.append(worst(abs(result[part] - dy[part] * slope), allowed))
+            expected = dy[part] * slope
+            if np.dtype(dtype) != np.float32:
+                allowed = allowed + rounding(abs(expected) + allowed, dtype)
+            found.append(worst(abs(result[part] - expected), allowed))
         return worst_of(found)
 
     return verify
 
 
-def verify_sum(result: typing.Any, dy: typing.Any, x: typing.Any) -> tuple[float, float]:
+def sum_verifier(dtype: typing.Any = np.float32) -> Callable[..., tuple[float, float]]:
     """The bias's gradient of ReLU against float64: additions fewer than a channel's elements, as `bias_tolerance`."""
-    dx = xp().where(x > 0, dy, 0)
-    axes = (0, *range(2, dx.ndim))
-    count = dx.size // dx.shape[1]
-    expected, size = dx.sum(axis=axes, dtype=np.float64), abs(dx).sum(axis=axes, dtype=np.float64)
-    if result.shape != expected.shape:
-        return float("inf"), 0.0
-    return worst(abs(result - expected), count * 2.0**-24 * size)
+
+    def verify(result: typing.Any, dy: typing.Any, x: typing.Any) -> tuple[float, float]:
+        dx = xp().where(x > 0, dy, 0)
+        axes = (0, *range(2, dx.ndim))
+        count = dx.size // dx.shape[1]
+        expected, size = dx.sum(axis=axes, dtype=np.float64), abs(dx).sum(axis=axes, dtype=np.float64)
+        if result.shape != expected.shape:
+            return float("inf"), 0.0
+        allowed = count * 2.0**-24 * size
+        if np.dtype(dtype) != np.float32:
+            allowed = allowed + rounding(abs(expected) + allowed, dtype)
+        return worst(abs(result - expected), allowed)
+
+    return verify
 
 
 def relu_on_cpu(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -98,7 +111,9 @@ def _torch(function: str) -> Callable:
     return back
 
 
-def _workload(shape: tuple, function: str, rungs: tuple, family: str, **more: typing.Any) -> Workload:
+def _workload(
+    shape: tuple, function: str, rungs: tuple, family: str, *, dtype: typing.Any = np.float32, **more: typing.Any
+) -> Workload:
     n = math.prod(shape)
     name = f"torch.{'threshold' if function == 'relu' else function}_backward"
     # Sigmoid's and tanh's take the result of the forward pass, which would have to be computed within the measurement.
@@ -107,12 +122,12 @@ def _workload(shape: tuple, function: str, rungs: tuple, family: str, **more: ty
         family=family,
         name="x".join(map(str, shape)),
         sizes={"n": n},
-        cost=room.cost(n),
-        make=lambda seed: (normal(shape, seed), normal(shape, seed + 1000)),
-        output=lambda: device.empty(shape, np.float32),
+        cost=room.cost(n, np.dtype(dtype).itemsize),
+        make=lambda seed: (normal(shape, seed, dtype), normal(shape, seed + 1000, dtype)),
+        output=lambda: device.empty(shape, dtype),
         rungs=tuple(_with(rung, function) for rung in rungs),
         libraries=libraries,
-        verify=verifier(function),
+        verify=verifier(function, dtype),
         design=shape == DESIGN,
         cache="cold" if n >= 2**24 or n in ODD else "warm",
         quick=shape == DESIGN,
@@ -128,7 +143,7 @@ def _with(rung: typing.Any, function: str) -> Callable:
     return call
 
 
-def _summed(shape: tuple, family: str) -> Workload:
+def _summed(shape: tuple, family: str, *, dtype: typing.Any = np.float32) -> Workload:
     """ReLU with the bias's gradient, which is what is verified."""
 
     def with_sum(rung: typing.Any) -> Callable:
@@ -146,11 +161,11 @@ def _summed(shape: tuple, family: str) -> Workload:
         family=family,
         name="x".join(map(str, shape)),
         sizes={"n": n},
-        cost=room.cost(n),
-        make=lambda seed: (normal(shape, seed), normal(shape, seed + 1000)),
-        rungs=tuple(with_sum(rung) for rung in (room.LADDER if shape == DESIGN else room.LADDER[-1:])),
+        cost=room.cost(n, np.dtype(dtype).itemsize),
+        make=lambda seed: (normal(shape, seed, dtype), normal(shape, seed + 1000, dtype)),
+        rungs=tuple(with_sum(rung) for rung in (room.LADDER if family == "relu and bias" else room.LADDER[-1:])),
         libraries={"torch.threshold_backward and sum": library},
-        verify=verify_sum,
+        verify=sum_verifier(dtype),
         design=shape == DESIGN,
         quick=shape == DESIGN,
     )
@@ -162,9 +177,17 @@ def _beside_numpy(n: int) -> Workload:
     return _workload((n,), "relu", room.LADDER[:2], "relu", **more)
 
 
+def _in_16_bits(shape: tuple, dtype: np.dtype) -> tuple[Workload, ...]:
+    """ReLU, GELU, and ReLU with the bias's gradient: by the best rung."""
+    best = room.LADDER[-1:]
+    functions = [_workload(shape, name, best, f"{name}, {dtype}", dtype=dtype) for name in ("relu", "gelu")]
+    return *functions, _summed(shape, f"relu and bias, {dtype}", dtype=dtype)
+
+
 WORKLOADS = [
     *(_workload(DESIGN, function, room.LADDER[:2], function) for function in room.FUNCTIONS),
     _summed(DESIGN, "relu and bias"),
+    *(one for dtype in known(room.SHORT) for shape in (SMALL, DESIGN) for one in _in_16_bits(shape, dtype)),
     *(_beside_numpy(n) for n in SWEEP),
     *(_workload((n,), "relu", room.LADDER[1:2], "odd sizes") for n in ODD),
     *(_summed(shape, "relu and bias, other shapes") for shape in SUMMED),

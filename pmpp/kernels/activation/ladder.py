@@ -4,7 +4,8 @@ Chapter: notebooks/46_pooling_and_activations.ipynb.  PMPP 4e ch. 16.
 
 Nothing is shared and nothing is read twice: the bound is the time to read the input once and to write the output once,
 for ReLU and, on a data-centre GPU, for the error function just as well. What can be saved is a trip to memory: the
-layer before has its result in registers, and whatever is applied there costs no bytes. That is an epilogue.
+layer before has its result in registers, and whatever is applied there costs no bytes. That is an epilogue. And numbers
+of 16 bits are half as many bytes: they are computed with in float32, and rounded once.
 """
 
 from __future__ import annotations
@@ -19,25 +20,31 @@ from pmpp.kernels.common import blocks
 from pmpp.kernels.vector_add import vector_span
 from pmpp.runtime import device
 from pmpp.runtime.check import as_number
+from pmpp.runtime.dtypes import held, known, rounding
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, store128, widened, width128
 
 # The functions by name, and the number by which the kernels know each.
 NAMES = ("relu", "leaky_relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu")
 FUNCTIONS = dict(zip(NAMES, range(7), strict=True))
 RELU, LEAKY_RELU, SIGMOID, TANH, GELU, GELU_TANH, SILU = FUNCTIONS.values()
 BLOCK = 256  # threads a block
+DTYPES = ("float32", "float16", "bfloat16")
+SHORT = DTYPES[1:]
 
 
 def reference(x: np.ndarray, function: str = "relu", bias: np.ndarray | None = None, slope: float = 0.01) -> np.ndarray:
-    """``function(x + bias)`` in float64, an element at a time; at infinity its limit."""
+    """``function(x + bias)`` in float64, an element at a time; at infinity its limit.
+
+    What is beyond the largest number of 16 bits is infinite.
+    """
     out = np.empty(x.shape)
     for at in np.ndindex(x.shape):
         # The sum is what float32 makes of it: how a function treats it is one question, how it was added another.
         with np.errstate(all="ignore"):
-            value = float(x[at] if bias is None else np.float32(x[at] + bias[at[1]]))
+            value = float(x[at] if bias is None else np.float32(x[at]) + np.float32(bias[at[1]]))
         out[at] = _exact(value, function, slope)
-    return out
+    return held(out, x.dtype) if x.dtype.name in SHORT else out
 
 
 def _exact(v: float, function: str, slope: float) -> float:
@@ -78,6 +85,14 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     for number, (name, shape) in enumerate(shapes.items()):
         x, bias = rng.standard_normal(shape, dtype=np.float32), rng.standard_normal(shape[1], dtype=np.float32)
         made[f"{name}, bias"] = x, list(FUNCTIONS)[number], bias
+    with np.errstate(over="ignore"):
+        for number, dtype in enumerate(known(SHORT)):
+            made[f"{dtype}, relu"] = rng.standard_normal(2 * tile + 3).astype(dtype), "relu"
+            for function in NAMES[1:]:
+                made[f"{dtype}, {function}"] = np.append(np.linspace(-12, 12, 301), extremes).astype(dtype), function
+            for place, shape in enumerate(shapes.values()):
+                x, bias = rng.standard_normal(shape).astype(dtype), rng.standard_normal(shape[1]).astype(dtype)
+                made[f"{dtype}, {shape}, bias"] = x, NAMES[(place + number) % 7], bias
     return made
 
 
@@ -87,17 +102,27 @@ def tolerance(x: np.ndarray, function: str = "relu", bias: typing.Any = None, sl
     ReLU only selects; a leaky one rounds a product. exp, tanh and erf are good to 2 ulp (CUDA C++ programming guide,
     "Mathematical functions"), and at most four roundings follow: 8 half-ulps of the result. The GELUs add 1 to what may
     be nearly -1, and their argument is rounded before: there it is 8 half-ulps of x. Below 2^-126 a function may flush.
+    A result of 16 bits is rounded once more; and so is the sum with a bias, where one kernel leaves it in memory for
+    the next one. No function is steeper than 1.13, apart from a leaky one.
     """
-    if function == "relu":
+    short = x.dtype.name in SHORT
+    if function == "relu" and not (short and bias is not None):
         return 0.0
-    largest = abs(reference(x, function, bias, slope))
+    largest = exact = abs(reference(x, function, bias, slope))
+    with np.errstate(invalid="ignore"):
+        v = x.astype(np.float32)
+        if bias is not None:
+            v = v + bias.astype(np.float32).reshape((1, -1) + (1,) * (x.ndim - 2))
     if function in ("gelu", "gelu_tanh"):
-        with np.errstate(invalid="ignore"):
-            shape = (1, -1) + (1,) * (x.ndim - 2)
-            largest = abs(x if bias is None else x + bias.reshape(shape)).astype(np.float64)
+        largest = abs(v).astype(np.float64)
         # From 6 on, what is left of the tail is less than what erf and tanh resolve: there they are -1 or 1.
         largest = np.where(largest < 14, largest, np.where(np.isfinite(largest), largest, 0))
-    return 8 * 2.0**-24 * largest + 2.0**-126
+    allowed = 8 * 2.0**-24 * largest + 2.0**-126
+    if short:
+        if bias is not None:
+            allowed = allowed + max(1.13, abs(slope)) * rounding(v, x.dtype)
+        allowed = allowed + rounding(exact + allowed, x.dtype)
+    return allowed
 
 
 def cost(n: int, itemsize: int = 4) -> Cost:
@@ -109,17 +134,18 @@ def arguments(x, function="relu", bias=None, *, slope=0.01, out=None, stream=0) 
     """Apply a function to every element, after a bias is added where one is given.
 
     Args:
-        x: an array of any shape, float32, contiguous; with a bias (N, C, ...).
+        x: an array of any shape, float32, float16 or bfloat16, contiguous; with a bias (N, C, ...).
         function: "relu", "leaky_relu", "sigmoid", "tanh", "gelu" (with the error function), "gelu_tanh" (its
             approximation) or "silu" (x times its sigmoid).
-        bias: (C,), float32, added before; or None.
+        bias: (C,), of the dtype of ``x``, added before; or None.
         slope: the factor of "leaky_relu" for negative numbers. The other functions do not use it.
         out: a device array like ``x``, or None to allocate one. It may be ``x``, and is otherwise apart from ``x`` and
             ``bias`` in memory.
         stream: the stream to work on.
 
     Returns ``out``, without waiting for the work to be done. NaN stays NaN. At minus infinity "gelu", "gelu_tanh" and
-    "silu" give their limit -0.0 (where PyTorch gives NaN).
+    "silu" give their limit -0.0 (where PyTorch gives NaN). Numbers of 16 bits are computed with in float32, and the
+    result is rounded to the nearest. `elementwise` and `vectorised` also round the sum with a bias.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: PMPP 4e section 16.1; D. Hendrycks and K. Gimpel, Gaussian Error Linear Units (arXiv:1606.08415);
     S. Elfwing and others, Sigmoid-weighted linear units (arXiv:1702.03118).
@@ -129,17 +155,17 @@ def arguments(x, function="relu", bias=None, *, slope=0.01, out=None, stream=0) 
     array([[0. , 2.5]], dtype=float32)
     """
     stream = device.as_stream(stream)
-    x = device.as_input("x", x, dtypes=np.float32, ndim=None, stream=stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=None, stream=stream)
     if not isinstance(function, str) or function not in FUNCTIONS:
         raise ValueError(f"function must be one of {', '.join(FUNCTIONS)}, was {function!r}")
     slope = as_number("slope", slope)
     if bias is not None:
         channels = x.shape[1] if x.ndim > 1 else None
-        bias = device.as_input("bias", bias, dtypes=np.float32, shape=(channels,), stream=stream)
+        bias = device.as_input("bias", bias, dtypes=x.dtype, shape=(channels,), stream=stream)
         if channels is None:
             raise ValueError(f"x must have 2 dimensions or more to have a bias, had shape {x.shape}")
     apart = {"x": x, "bias": bias}
-    out = device.as_output("out", out, shape=x.shape, dtype=np.float32, apart=apart, may_be=("x",), stream=stream)
+    out = device.as_output("out", out, shape=x.shape, dtype=x.dtype, apart=apart, may_be=("x",), stream=stream)
     return Problem(
         out,
         stream=stream,
@@ -200,14 +226,14 @@ def activate(function, v, slope):
 def elementwise_kernel(x, function, slope, out):
     i = cuda.grid(1)
     if i < x.size:
-        out[i] = activate(function, x[i], slope)
+        out[i] = activate(function, widened(x[i]), slope)
 
 
 @cuda.jit
 def bias_kernel(x, bias, inner, out):
     i = cuda.grid(1)
     if i < x.size:
-        out[i] = x[i] + bias[i // inner % bias.size]
+        out[i] = widened(x[i]) + widened(bias[i // inner % bias.size])
 
 
 @rung(elementwise_kernel, bias_kernel)
@@ -228,7 +254,37 @@ def elementwise(p):
 
 @cuda.jit(device=True)
 def activate_vector(function, v, slope):
-    """The function of four numbers."""
+    """The function of four or of eight numbers."""
+    if len(v) == 8:
+        return activate_eight(function, v, slope)
+    return activate_four(function, v, slope)
+
+
+@cuda.jit(device=True)
+def activate_eight(function, v, slope):
+    """One branch for all eight: `activate_twice` is given a constant, and what it computes can overlap."""
+    if function == RELU:
+        return activate_twice(RELU, v, slope)
+    if function == LEAKY_RELU:
+        return activate_twice(LEAKY_RELU, v, slope)
+    if function == SIGMOID:
+        return activate_twice(SIGMOID, v, slope)
+    if function == TANH:
+        return activate_twice(TANH, v, slope)
+    if function == SILU:
+        return activate_twice(SILU, v, slope)
+    if function == GELU:
+        return activate_twice(GELU, v, slope)
+    return activate_twice(GELU_TANH, v, slope)
+
+
+@cuda.jit(device=True)
+def activate_twice(function, v, slope):
+    return activate_four(function, v[:4], slope) + activate_four(function, v[4:], slope)
+
+
+@cuda.jit(device=True)
+def activate_four(function, v, slope):
     return (
         activate(function, v[0], slope),
         activate(function, v[1], slope),
@@ -240,31 +296,50 @@ def activate_vector(function, v, slope):
 @cuda.jit
 def vectorised_kernel(x, function, slope, out, head, tail):
     thread = cuda.grid(1)
-    i = head + 4 * thread
+    i = head + width128(x) * thread
     if i < tail:
-        store128(out, i, activate_vector(function, load128(x, i), slope))
+        store128(out, i, activate_vector(function, widened(load128(x, i)), slope))
     # What lies before and after the vectors, one element a thread.
     if thread < head:
-        out[thread] = activate(function, x[thread], slope)
+        out[thread] = activate(function, widened(x[thread]), slope)
     if tail + thread < x.size:
-        out[tail + thread] = activate(function, x[tail + thread], slope)
+        out[tail + thread] = activate(function, widened(x[tail + thread]), slope)
 
 
 @cuda.jit(device=True)
 def add_bias(v, i, bias, inner):
-    """Elements i to i + 3 and what their channels add. Each channel has ``inner`` neighbours at a time."""
+    """The four or eight elements from i on, and what their channels add.
+
+    Each channel has ``inner`` neighbours at a time.
+    """
+    if len(v) == 8:
+        return add_bias_to_eight(v, i, bias, inner)
+    return add_bias_to_four(v, i, bias, inner)
+
+
+@cuda.jit(device=True)
+def add_bias_to_eight(v, i, bias, inner):
+    plane = np.int64(np.uint64(i) // np.uint64(inner))
+    if i - plane * inner + 8 <= inner:
+        b = widened(bias[np.int64(np.uint64(plane) % np.uint64(bias.size))])
+        return v[0] + b, v[1] + b, v[2] + b, v[3] + b, v[4] + b, v[5] + b, v[6] + b, v[7] + b
+    return add_bias_to_four(v[:4], i, bias, inner) + add_bias_to_four(v[4:], i + 4, bias, inner)
+
+
+@cuda.jit(device=True)
+def add_bias_to_four(v, i, bias, inner):
     plane = np.int64(np.uint64(i) // np.uint64(inner))  # no sign: a division of numbers below 2^32 takes 32 bits
     place = i - plane * inner
     channel = np.int64(np.uint64(plane) % np.uint64(bias.size))
-    b = bias[channel]
+    b = widened(bias[channel])
     if place + 4 <= inner:
         return v[0] + b, v[1] + b, v[2] + b, v[3] + b
     place, channel = after(place, channel, inner, bias.size)
-    c = bias[channel]
+    c = widened(bias[channel])
     place, channel = after(place, channel, inner, bias.size)
-    d = bias[channel]
+    d = widened(bias[channel])
     place, channel = after(place, channel, inner, bias.size)
-    return v[0] + b, v[1] + c, v[2] + d, v[3] + bias[channel]
+    return v[0] + b, v[1] + c, v[2] + d, v[3] + widened(bias[channel])
 
 
 @cuda.jit(device=True)
@@ -278,15 +353,15 @@ def after(place, channel, inner, channels):
 @cuda.jit(device=True)
 def biased(x, i, bias, inner):
     """One element and its bias."""
-    return x[i] + bias[i // inner % bias.size]
+    return widened(x[i]) + widened(bias[i // inner % bias.size])
 
 
 @cuda.jit
 def bias_vectors_kernel(x, bias, inner, out, head, tail):
     thread = cuda.grid(1)
-    i = head + 4 * thread
+    i = head + width128(x) * thread
     if i < tail:
-        store128(out, i, add_bias(load128(x, i), i, bias, inner))
+        store128(out, i, add_bias(widened(load128(x, i)), i, bias, inner))
     if thread < head:
         out[thread] = biased(x, thread, bias, inner)
     if tail + thread < x.size:
@@ -295,16 +370,16 @@ def bias_vectors_kernel(x, bias, inner, out, head, tail):
 
 def grid_and_span(x, out) -> tuple[int, int, int]:
     """Blocks, and the elements [head:tail] that are whole vectors in both; if they lie differently, there are none."""
-    head, tail, _ = vector_span(x, out)
-    threads = max(head, (tail - head) // 4, x.size - tail)
+    head, tail, width = vector_span(x, out)
+    threads = max(head, (tail - head) // width, x.size - tail)
     return blocks(threads, BLOCK), head, tail
 
 
 @rung(vectorised_kernel, bias_vectors_kernel)
 def vectorised(p):
-    """A thread loads 128 bits, works on four numbers, and stores 128 bits.
+    """A thread loads 128 bits, works on four numbers (on eight of 16 bits), and stores 128 bits.
 
-    What is no whole 16-byte vector of ``x`` and of ``out`` is moved 4 bytes at a time. A thread has one load, not
+    What is no whole 16-byte vector of ``x`` and of ``out`` is moved one element at a time. A thread has one load, not
     several: where as much is written as is read, four loads a thread reached less of an H200's bandwidth than
     `pmpp.kernels.vector_add.copy` does with one.
 
@@ -325,9 +400,9 @@ def vectorised(p):
 @cuda.jit
 def fused_kernel(x, bias, inner, function, slope, out, head, tail):
     thread = cuda.grid(1)
-    i = head + 4 * thread
+    i = head + width128(x) * thread
     if i < tail:
-        store128(out, i, activate_vector(function, add_bias(load128(x, i), i, bias, inner), slope))
+        store128(out, i, activate_vector(function, add_bias(widened(load128(x, i)), i, bias, inner), slope))
     if thread < head:
         out[thread] = activate(function, biased(x, thread, bias, inner), slope)
     if tail + thread < x.size:

@@ -5,7 +5,7 @@ Chapter: notebooks/46_pooling_and_activations.ipynb.  PMPP 4e ch. 16.
 A window takes at most one comparison or addition for each of its elements. So unless large windows overlap much, the
 bound is the time to read the input and write the output once. Kernels lose time by computing where a window lies, by
 reading an element again for each window that contains it, and by loading only 4 bytes at a time. Windows, padding and
-the ceil mode are PyTorch's.
+the ceil mode are PyTorch's. Maps of 16 bits are half as many bytes: means are computed in float32, and rounded once.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ from pmpp.kernels.pooling.windows import (
 from pmpp.kernels.reduction.ladder import MAX, SUM, block_combine, combine, warp_combine
 from pmpp.runtime import device
 from pmpp.runtime.check import as_flag, as_pair
+from pmpp.runtime.dtypes import known, rounding
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, store128, widened, width128, width_of
 
+DTYPES = ("float32", "float16", "bfloat16")
+SHORT = DTYPES[1:]
 OPERATORS = {"max": MAX, "average": SUM}
 BLOCK = 256  # threads per block
 LOWEST = np.float32(-np.inf)
@@ -74,9 +77,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     rng = np.random.default_rng(16) if rng is None else rng
     made = {}
 
-    def add(name: str, shape: tuple[int, ...], *options: typing.Any) -> None:
+    def add(name: str, shape: tuple[int, ...], *options: typing.Any, dtype: typing.Any = np.float32) -> None:
         for op in OPERATORS:
-            made[f"{op}, {name}"] = rng.standard_normal(shape, dtype=np.float32), op, *options
+            x = rng.standard_normal(shape, dtype=np.float32)
+            made[f"{op}, {name}"] = x.astype(dtype, copy=False), op, *options
 
     add("one", (1, 1, 1, 1), 1)
     add("2x2", (2, 3, 6, 16), 2)
@@ -103,26 +107,43 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
             made[f"{op}, non-finite, {options}"] = rng.choice(extremes, shape), op, *options
     made["max, all -inf"] = np.full((1, 1, 4, 8), -np.inf, np.float32), "max", 3, 2, 1
     made["max, all equal"] = np.ones((1, 1, 6, 8), np.float32), "max", 2
+    for dtype in known(SHORT):
+        add(f"2x2, {dtype}", (2, 2, 6, 32), 2, dtype=dtype)
+        add(f"2x2, odd height, {dtype}", (1, 3, 7, 16), 2, dtype=dtype)
+        add(f"2x2, half a vector, {dtype}", (1, 2, 4, 24), 2, dtype=dtype)
+        add(f"3x3 s2 p1, {dtype}", (2, 2, 9, 48), 3, 2, 1, dtype=dtype)
+        add(f"3x3 s2 p1, odd width, {dtype}", (1, 2, 8, 15), 3, 2, 1, dtype=dtype)
+        add(f"3x2 s2x3 p1x0, ceil, {dtype}", (2, 1, 10, 9), (3, 2), (2, 3), (1, 0), True, False, dtype=dtype)
+        add(f"whole planes, {dtype}", (2, 3, 12, 16), (12, 16), dtype=dtype)
+        add(f"whole planes, odd, {dtype}", (2, 3, 7, 7), (7, 7), dtype=dtype)
+        add(f"whole planes, large, {dtype}", (1, 1, 24, 26), (24, 26), dtype=dtype)
+        with np.errstate(over="ignore"):
+            short = rng.choice(extremes, (2, 1, 6, 16)).astype(dtype)
+        for op in OPERATORS:
+            made[f"{op}, non-finite, {dtype}"] = short, op, 2
     return made
 
 
 def tolerance(x, op="max", kernel=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True) -> typing.Any:
     """0 for max. A mean of k numbers: at most k - 1 additions and a division, each off by 2^-24 of sum |x| / k.
 
-    2^-149 is the least positive float32. A mean below the normal float32 is off by up to half of that.
+    2^-149 is the least positive float32. A mean below the normal float32 is off by up to half of that. A mean of 16
+    bits is rounded once more.
     """
     if op == "max":
         return 0.0
     options = kernel, stride, padding, ceil_mode, count_include_pad
     size = np.where(np.isfinite(x), np.abs(x), 0)
-    return math.prod(pair_of(kernel)) * 2.0**-24 * reference(size, op, *options) + 2.0**-149
+    mean = reference(size, op, *options)  # of sizes, and so not below that of the result
+    allowed = math.prod(pair_of(kernel)) * 2.0**-24 * mean + 2.0**-149
+    return allowed + rounding(mean + allowed, x.dtype) if x.dtype.name in SHORT else allowed
 
 
-def cost(planes: int, h: int, w: int, kernel=2, stride=None, padding=0, ceil_mode=False) -> Cost:
-    """kh * kw - 1 operations per window; x read once and the result written once, in float32."""
+def cost(planes: int, h: int, w: int, kernel=2, stride=None, padding=0, ceil_mode=False, itemsize: int = 4) -> Cost:
+    """kh * kw - 1 operations per window; x read once and the result written once."""
     (kh, kw), (sh, sw), (ph, pw) = pair_of(kernel), pair_of(kernel if stride is None else stride), pair_of(padding)
     places = pooled_extent(h, kh, sh, ph, ceil_mode) * pooled_extent(w, kw, sw, pw, ceil_mode)
-    return Cost(flops=planes * places * (kh * kw - 1), bytes=4 * planes * (h * w + places))
+    return Cost(flops=planes * places * (kh * kw - 1), bytes=itemsize * planes * (h * w + places))
 
 
 def arguments(
@@ -142,7 +163,7 @@ def arguments(
     """Reduce each window of each feature map to one number.
 
     Args:
-        x: feature maps of shape (N, C, H, W), H and W >= 1, float32, contiguous.
+        x: feature maps of shape (N, C, H, W), H and W >= 1, float32, float16 or bfloat16, contiguous.
         op: "max" or "average".
         kernel: the size of a window, an integer below 2^31 or a pair of them for rows and columns; ``x.shape[2:]``
             pools whole planes.
@@ -158,12 +179,13 @@ def arguments(
             ``positions`` is uint8 and has the shape of ``out``: the place of each maximum in its window, its row there
             times the window's width plus its column, padding included. It takes an eighth of the bytes of an index, and
             `pmpp.kernels.pooling.backward` takes it.
-        out: a float32 device array for the result, apart from ``x`` in memory, or None to allocate one.
+        out: a device array of the dtype of ``x`` for the result, apart from ``x`` in memory, or None to allocate one.
         stream: the stream to work on.
 
-    Returns ``out``, a device array of shape (N, C, P, Q), float32, or the pair asked for, without waiting for the work
-    to be done. P and Q are `pooled_extent` of rows and columns. A window with a NaN gives NaN (its index is that of the
-    last NaN), as in PyTorch. Dilated windows are not supported.
+    Returns ``out``, a device array of shape (N, C, P, Q) and the dtype of ``x``, or the pair asked for, without waiting
+    for the work to be done. P and Q are `pooled_extent` of rows and columns. A window with a NaN gives NaN (its index
+    is that of the last NaN), as in PyTorch. A mean of 16 bits is computed in float32, and rounded to the nearest.
+    Dilated windows are not supported.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
     Source: PMPP 4e section 16.2; PyTorch's MaxPool2d and AvgPool2d.
 
@@ -172,7 +194,7 @@ def arguments(
     array([[[[5., 7.]]]], dtype=float32)
     """
     stream = device.as_stream(stream)
-    x = device.as_input("x", x, dtypes=np.float32, ndim=4, stream=stream)
+    x = device.as_input("x", x, dtypes=DTYPES, ndim=4, stream=stream)
     op, padded, rows, columns = windows_of(x.shape, op, kernel, stride, padding, ceil_mode, count_include_pad)
     return_indices, local = as_flag("return_indices", return_indices), as_flag("return_positions", return_positions)
     if return_indices and op != MAX:
@@ -182,7 +204,7 @@ def arguments(
         if return_indices:
             raise ValueError("return_positions must be False where return_indices is True")
     shape = (*x.shape[:2], rows.places, columns.places)
-    out = device.as_output("out", out, shape=shape, dtype=np.float32, apart={"x": x}, stream=stream)
+    out = device.as_output("out", out, shape=shape, dtype=x.dtype, apart={"x": x}, stream=stream)
     places, kind = return_indices or local, np.uint8 if local else np.int64
     indices = device.empty(shape, kind, stream=stream) if places else no_indices()
     return Problem(
@@ -310,7 +332,7 @@ def shared_kernel(x, out, indices, local, op, padded, rows, columns):
     while y < bottom - top:
         z = tx
         while z < pitch:
-            patch[y * pitch + z] = x[(plane * rows.extent + top + y) * columns.extent + left + z]
+            patch[y * pitch + z] = widened(x[(plane * rows.extent + top + y) * columns.extent + left + z])
             z += WIDE
         y += TALL
     cuda.syncthreads()  # the patch is complete before a thread reads it
@@ -358,9 +380,24 @@ def pooled_pairs(op, a, b):
 
 
 @cuda.jit(device=True)
+def pooled_vectors(op, factor, a, b):
+    """The results, times ``factor``, of two or four windows of 2 x 2; ``a`` and ``b`` are neighbours in two rows."""
+    if len(a) == 8:
+        return scaled_pairs(op, factor, a[:4], b[:4]) + scaled_pairs(op, factor, a[4:], b[4:])
+    return scaled_pairs(op, factor, a, b)
+
+
+@cuda.jit(device=True)
+def scaled_pairs(op, factor, a, b):
+    p, q = pooled_pairs(op, a, b)
+    return p * factor, q * factor
+
+
+@cuda.jit(device=True)
 def pairs(x, out, op, factor, count, vectors, rows, odd):
     """Windows of 2 x 2, side by side: a thread makes four outputs from two rows of eight, with four loads, one store.
 
+    Of 16 bits it makes eight outputs from two rows of sixteen.
     ``count`` threads have work, ``vectors`` for each row of outputs; a plane has ``rows`` rows of outputs.
     """
     i = np.uint32(cuda.grid(1))
@@ -369,12 +406,13 @@ def pairs(x, out, op, factor, count, vectors, rows, odd):
         above = 2 * line
         if odd:  # each plane has a row at its end that no window contains
             above += line // rows
-        width = 8 * vectors
-        first = above * width + 8 * (i - line * vectors)
-        a, b = load128(x, first), load128(x, first + 4)
-        c, d = load128(x, first + width), load128(x, first + width + 4)
-        (p, q), (r, s) = pooled_pairs(op, a, c), pooled_pairs(op, b, d)
-        store128(out, 4 * np.uint64(i), (p * factor, q * factor, r * factor, s * factor))
+        w = width128(x)
+        width = 2 * w * vectors
+        first = above * width + 2 * w * (i - line * vectors)
+        a, b = widened(load128(x, first)), widened(load128(x, first + w))
+        c, d = widened(load128(x, first + width)), widened(load128(x, first + width + w))
+        results = pooled_vectors(op, factor, a, c) + pooled_vectors(op, factor, b, d)
+        store128(out, np.uint64(w) * np.uint64(i), results)
 
 
 @cuda.jit
@@ -394,33 +432,60 @@ def largest(a, b, c):
 
 @cuda.jit(device=True)
 def largest_of_rows(x, first, second, third):
-    """For each of four neighbouring columns, the largest of three rows."""
-    a, b, c = load128(x, first), load128(x, second), load128(x, third)
+    """For each of four or eight neighbouring columns, the largest of three rows."""
+    return largest_of_three(widened(load128(x, first)), widened(load128(x, second)), widened(load128(x, third)))
+
+
+@cuda.jit(device=True)
+def largest_of_three(a, b, c):
+    if len(a) == 8:
+        return largest_of_fours(a[:4], b[:4], c[:4]) + largest_of_fours(a[4:], b[4:], c[4:])
+    return largest_of_fours(a, b, c)
+
+
+@cuda.jit(device=True)
+def largest_of_fours(a, b, c):
     return largest(a[0], b[0], c[0]), largest(a[1], b[1], c[1]), largest(a[2], b[2], c[2]), largest(a[3], b[3], c[3])
+
+
+@cuda.jit(device=True)
+def in_threes(left, v):
+    """The largest of each second column of ``v`` and its two neighbours; ``left`` is the column before the first."""
+    if len(v) == 8:
+        return threes_of_four(left, v[:4]) + threes_of_four(v[3], v[4:])
+    return threes_of_four(left, v)
+
+
+@cuda.jit(device=True)
+def threes_of_four(left, v):
+    return largest(left, v[0], v[1]), largest(v[1], v[2], v[3])
 
 
 @cuda.jit
 def max_threes_kernel(x, out, count, vectors, rows, height):
-    """Windows of 3 x 3, stride 2, padding 1: four outputs take nine columns, the thread's eight and one on the left."""
-    thread = np.uint32(cuda.grid(1))
+    """Windows of 3 x 3, stride 2, padding 1: four outputs take nine columns, the thread's eight and one on the left.
+
+    Of 16 bits eight outputs take seventeen columns.
+    """
+    thread, w = np.uint32(cuda.grid(1)), width128(x)
     i = np.uint32(min(thread, count - 1))  # all lanes of a warp take part in the shuffle
     line = np.uint32(i // vectors)
     plane = np.uint32(line // rows)
-    row, width = 2 * (line - plane * rows), 8 * vectors
+    row, width = 2 * (line - plane * rows), 2 * w * vectors
     # Beyond an edge the row at the edge is read instead: an element seen twice does not change a maximum.
     above, below = max(row, 1) - 1, min(row + 1, height - 1)
     place = i - line * vectors
-    column = plane * height * width + 8 * place
+    column = plane * height * width + 2 * w * place
     first, second, third = column + above * width, column + row * width, column + below * width
-    p, q, r, s = largest_of_rows(x, first, second, third)
-    t, u, v, w = largest_of_rows(x, first + 4, second + 4, third + 4)
-    left = cuda.shfl_up_sync(FULL_WARP, w, 1)  # the lane on the left has the column that is missing
+    low = largest_of_rows(x, first, second, third)
+    high = largest_of_rows(x, first + w, second + w, third + w)
+    left = cuda.shfl_up_sync(FULL_WARP, high[-1], 1)  # the lane on the left has the column that is missing
     if place == 0:
-        left = p
+        left = low[0]
     elif cuda.laneid == 0:
-        left = largest(x[first - 1], x[second - 1], x[third - 1])
+        left = largest(widened(x[first - 1]), widened(x[second - 1]), widened(x[third - 1]))
     if thread < count:
-        store128(out, 4 * np.uint64(i), (largest(left, p, q), largest(q, r, s), largest(s, t, u), largest(u, v, w)))
+        store128(out, np.uint64(w) * np.uint64(i), in_threes(left, low) + in_threes(low[-1], high))
 
 
 @cuda.jit(device=True)
@@ -515,13 +580,15 @@ def threes_positions_kernel(x, out, positions, count, vectors, rows, height):
 
 def launch_wide(p) -> bool:
     """Launch the kernel that is made for windows of this kind. If there is none, launch nothing and return False."""
-    rows, columns = p.rows, p.columns
+    rows, columns, width = p.rows, p.columns, width_of(p.x.dtype)
     outputs = p.planes * rows.places * columns.places
-    if columns.extent % 8 or outputs >= NARROW or (p.indices.size and not p.local):
+    if columns.extent % (2 * width) or outputs >= NARROW or (p.indices.size and not p.local):
+        return False
+    if p.local and width != 4:
         return False
     if device.address(p.x) % 16 or device.address(p.out) % 16:
         return False
-    threads, vectors, lines = np.uint32(outputs // 4), np.uint32(columns.places // 4), np.uint32(rows.places)
+    threads, vectors, lines = np.uint32(outputs // width), np.uint32(columns.places // width), np.uint32(rows.places)
     launch = blocks(int(threads), BLOCK), BLOCK, p.stream
     kind = {(axis.window, axis.stride, axis.padding) for axis in (rows, columns)}
     if kind == {(2, 2, 0)} and rows.places == rows.extent // 2:
@@ -556,8 +623,8 @@ def vectorised(p):
     """A thread makes four outputs from 128-bit loads, all in flight at once, and stores them together.
 
     There are kernels for windows of 2 x 2 side by side, and for max over 3 x 3 with stride 2 and padding 1. Their rows
-    must be a multiple of 8 elements wide and begin at multiples of 16 bytes. All other windows, and calls that ask for
-    indices, go to `narrow`.
+    must be a multiple of 8 elements wide (of 16, if an element has 16 bits) and begin at multiples of 16 bytes. All
+    other windows go to `narrow`; so do calls that ask for indices, or for positions in maps of 16 bits.
 
     Leaves: a window as large as its plane is the work of a single thread.
     """
@@ -609,7 +676,8 @@ def small_planes_kernel(x, out, op, identity, elements, width, divisor):
 def reduce_planes(x, out, op, planes, elements, divisor, stream) -> None:
     """Reduce each run of ``elements`` neighbours in flat ``x``, ``planes`` of them, and divide by ``divisor``."""
     identity = np.float32(0 if op == SUM else -np.inf)
-    width = 4 if elements % 4 == 0 and device.address(x) % 16 == 0 else 1
+    wide = width_of(x.dtype)
+    width = wide if elements % wide == 0 and device.address(x) % 16 == 0 else 1
     if elements <= SMALL:
         grid = blocks(32 * planes, BLOCK)
         small_planes_kernel[grid, BLOCK, stream](x, out, op, identity, elements, width, divisor)

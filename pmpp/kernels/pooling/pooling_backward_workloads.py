@@ -15,9 +15,11 @@ from pmpp.kernels.pooling.windows import pair_of
 from pmpp.lab.measure.arrays import chunks, normal, worst, worst_of, xp
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known, rounding
 from pmpp.runtime.rung import Cost
 
 DESIGN = (256, 64, 112, 112)
+TINY = (2, 16, 32, 32)
 SWEEP = [(images, 64, 112, 112) for images in (1, 4, 16, 64)]
 ON_CPU = 16  # images, at most: NumPy gets these, too
 SIDES = (3, 5, 9, 17, 33)  # of windows with stride 1: from bytes to arithmetic
@@ -65,7 +67,9 @@ def _gradient(dy, x, op, kernel, stride, padding) -> typing.Any:
     return dx[:, :, padding[0] : padding[0] + shape[2], padding[1] : padding[1] + shape[3]]
 
 
-def verifier(op: str, kernel: tuple, stride: tuple, padding: tuple) -> Callable[..., tuple[float, float]]:
+def verifier(
+    op: str, kernel: tuple, stride: tuple, padding: tuple, dtype: typing.Any = np.float32
+) -> Callable[..., tuple[float, float]]:
     """Every element against float64, with the tolerance of `pmpp.kernels.pooling.pooling_backward`."""
     m = room.overlap(kernel, stride)
 
@@ -73,11 +77,14 @@ def verifier(op: str, kernel: tuple, stride: tuple, padding: tuple) -> Callable[
         if result.shape != x.shape:
             return float("inf"), 0.0
         found = []
+        dy, x = dy.astype(np.float32, copy=False), x.astype(np.float32, copy=False)
         for part in chunks(len(x), max(1, 2**24 * len(x) // x.size)):
             options = x[part], op, kernel, stride, padding
             expected, size = _gradient(dy[part], *options), _gradient(abs(dy[part]), *options)
             copied = op == "max" and m == 1
             allowed = 0 * size if copied else (m + (op != "max")) * (2.0**-24 * size + 2.0**-149)
+            if np.dtype(dtype) != np.float32 and not copied:
+                allowed = allowed + rounding(size + allowed, dtype)
             found.append(worst(abs(result[part] - expected), allowed))
         return worst_of(found)
 
@@ -129,7 +136,14 @@ def _with(rung: typing.Any, told: bool, op: str, *options: typing.Any) -> Callab
 
 
 def _workload(
-    shape: tuple, options: tuple, rungs: tuple, family: str, *, told: bool = True, **more: typing.Any
+    shape: tuple,
+    options: tuple,
+    rungs: tuple,
+    family: str,
+    *,
+    told: bool = True,
+    dtype: typing.Any = np.float32,
+    **more: typing.Any,
 ) -> Workload:
     op, kernel, *rest = options
     kernel = pair_of(kernel)
@@ -139,7 +153,7 @@ def _workload(
     places, whole = room.pooled_shape(shape, *window), kernel == shape[2:]
 
     def make(seed: int) -> tuple:
-        x, dy = normal(shape, seed), normal(places, seed + 1000)
+        x, dy = normal(shape, seed, dtype), normal(places, seed + 1000, dtype)
         if op == "average":
             return dy, x
         positions = pooling.whole_planes(x, op, *window, return_positions=True)[1]
@@ -149,7 +163,8 @@ def _workload(
     name = "x".join(map(str, shape))
     if family.startswith("other"):
         name += " whole" if whole else f" {op} {kernel[0]}x{kernel[1]} s{stride[1]} p{padding[1]}"
-    cost = room.cost(planes, h, w, *window, told=1 if told and op == "max" else 0)
+    itemsize = np.dtype(dtype).itemsize
+    cost = room.cost(planes, h, w, *window, told=1 if told and op == "max" else 0, itemsize=itemsize)
     if not told:
         cost = replace(room.cost(planes, h, w, *window), bytes=cost.bytes) + Cost(0, 4 * math.prod(shape))
     return Workload(
@@ -158,10 +173,10 @@ def _workload(
         sizes={"n": math.prod(shape), "images": shape[0], "channels": shape[1], "height": h, "width": w},
         cost=cost,
         make=make,
-        output=lambda: device.empty(shape, np.float32),
+        output=lambda: device.empty(shape, dtype),
         rungs=tuple(_with(rung, told, op, *window) for rung in rungs),
         libraries=_torch(op, whole, *window),
-        verify=verifier(op, *window),
+        verify=verifier(op, *window, dtype),
         design=shape == DESIGN,
         quick=shape in (DESIGN, OTHER[0][0]),
         **more,
@@ -175,6 +190,12 @@ def _beside_numpy(shape: tuple) -> Workload:
     return _workload(shape, WINDOWS["max 3x3"], TOLD, "max 3x3", **more)
 
 
+def _in_16_bits(shape: tuple, dtype: np.dtype) -> tuple[Workload, ...]:
+    """Every window of common networks: by the best rung."""
+    best = room.LADDER[-1:]
+    return tuple(_workload(shape, one, best, f"{name}, {dtype}", dtype=dtype) for name, one in WINDOWS.items())
+
+
 def _of_side(side: int) -> Workload:
     """Means over windows with stride 1: the work grows with the window, and the bytes do not."""
     rungs = room.gather, room.four_wide
@@ -186,6 +207,7 @@ WORKLOADS = [
     *(_workload(DESIGN, window, TOLD, family) for family, window in WINDOWS.items()),
     _workload(DESIGN, WINDOWS["max 3x3"], room.LADDER, "max 3x3 from x", told=False),
     _workload(DESIGN, ("average", DESIGN[2:]), (room.gather, room.four_wide), "global average"),
+    *(one for dtype in known(room.SHORT) for shape in (TINY, DESIGN) for one in _in_16_bits(shape, dtype)),
     *(_beside_numpy(shape) for shape in SWEEP),
     *(_of_side(side) for side in SIDES),
     *(_workload(shape, window, room.LADDER[-1:], "other shapes") for shape, window in OTHER),

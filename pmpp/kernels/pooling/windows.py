@@ -9,7 +9,7 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels.reduction.ladder import MAX, SUM, combine, combine_vector
-from pmpp.runtime.vector import load128
+from pmpp.runtime.vector import load128, widened
 
 
 def pooled_extent(extent: int, kernel: int, stride: int, padding: int, ceil_mode: bool = False) -> int:
@@ -74,14 +74,14 @@ def walk(x, first, pitch, height, width, op):
 
     The rectangle begins at ``first``, and its rows begin ``pitch`` elements apart.
     """
-    best, best_row, best_column = x[np.uint64(first)], 0, 0
+    best, best_row, best_column = widened(x[np.uint64(first)]), 0, 0
     total = np.float32(0)
     row = 0
     while row < height:
         column = 0
         while column < width:
             # Unsigned, so Numba adds no test for negative indices, which count from the end.
-            value = x[np.uint64(first + column)]
+            value = widened(x[np.uint64(first + column)])
             if op == SUM:
                 total += value
             elif value > best or value != value:  # a NaN wins, and stays: nothing is larger
@@ -121,25 +121,34 @@ def finish(value, op, padded, area, seen):
 
 
 @cuda.jit(device=True)
+def combine_all(op, v):
+    """Combine four or eight numbers."""
+    if len(v) == 8:
+        return combine(op, combine_vector(op, v[:4]), combine_vector(op, v[4:]))
+    return combine_vector(op, v)
+
+
+@cuda.jit(device=True)
 def combine_share(x, op, identity, first, end, step, width):
     """Combine a thread's share of x[:end]: ``width`` elements from ``first`` on, and again every ``step`` elements."""
     total = identity
     i = first
-    if width == 4:
+    if width > 1:
         while i + 3 * step < end:  # all four loads are in flight before the first is used
             a, b, c, d = load128(x, i), load128(x, i + step), load128(x, i + 2 * step), load128(x, i + 3 * step)
-            ab = combine(op, combine_vector(op, a), combine_vector(op, b))
-            total = combine(op, total, combine(op, ab, combine(op, combine_vector(op, c), combine_vector(op, d))))
+            ab = combine(op, combine_all(op, widened(a)), combine_all(op, widened(b)))
+            c, d = widened(c), widened(d)
+            total = combine(op, total, combine(op, ab, combine(op, combine_all(op, c), combine_all(op, d))))
             i += 4 * step
         while i < end:
-            total = combine(op, total, combine_vector(op, load128(x, i)))
+            total = combine(op, total, combine_all(op, widened(load128(x, i))))
             i += step
     else:
         while i + 3 * step < end:
-            p, q, r, s = x[i], x[i + step], x[i + 2 * step], x[i + 3 * step]
+            p, q, r, s = widened(x[i]), widened(x[i + step]), widened(x[i + 2 * step]), widened(x[i + 3 * step])
             total = combine(op, total, combine(op, combine(op, p, q), combine(op, r, s)))
             i += 4 * step
         while i < end:
-            total = combine(op, total, x[i])
+            total = combine(op, total, widened(x[i]))
             i += step
     return total

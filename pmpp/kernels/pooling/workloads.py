@@ -14,8 +14,10 @@ from pmpp.kernels.pooling.windows import pair_of
 from pmpp.lab.measure.arrays import chunks, normal, with_options, worst, worst_of, xp
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known, rounding
 
 DESIGN = (256, 64, 112, 112)
+TINY = (2, 16, 32, 32)
 SWEEP = [(images, 64, 112, 112) for images in (1, 4, 16, 64)]
 ON_CPU = 16  # images, at most: NumPy gets these, too
 SIDES = (3, 5, 9, 17, 33)  # of windows with stride 1: from bytes to arithmetic
@@ -39,18 +41,20 @@ OTHER: list[tuple[tuple[int, ...], tuple]] = [
 ]
 
 
-def verifier(op: str, kernel: tuple, stride: tuple, padding: tuple) -> Callable[..., tuple[float, float]]:
+def verifier(
+    op: str, kernel: tuple, stride: tuple, padding: tuple, dtype: typing.Any = np.float32
+) -> Callable[..., tuple[float, float]]:
     """Every element: the maximum exactly, an average against float64 with the tolerance of `pmpp.kernels.pooling`."""
 
     def verify(result: typing.Any, x: typing.Any) -> tuple[float, float]:
         step = max(1, 2**26 * len(x) // x.size)
         parts = chunks(len(x), step)
-        return worst_of(_images(result[part], x[part], op, kernel, stride, padding) for part in parts)
+        return worst_of(_images(result[part], x[part], op, kernel, stride, padding, dtype) for part in parts)
 
     return verify
 
 
-def _images(result, x, op, kernel, stride, padding) -> tuple[float, float]:
+def _images(result, x, op, kernel, stride, padding, dtype) -> tuple[float, float]:
     area = math.prod(kernel)
     if op == "max":
         expected = _windows(x, xp().maximum, -np.inf, result.shape[2:], kernel, stride, padding)
@@ -61,7 +65,10 @@ def _images(result, x, op, kernel, stride, padding) -> tuple[float, float]:
         wide = x.astype(np.float64)
         options = xp().add, 0, result.shape[2:], kernel, stride, padding
         mean, size = _windows(wide, *options) / area, _windows(abs(wide), *options) / area
-    return worst(abs(result - mean), area * 2.0**-24 * size + 2.0**-149)
+    allowed = area * 2.0**-24 * size + 2.0**-149
+    if np.dtype(dtype) != np.float32:
+        allowed = allowed + rounding(abs(mean) + allowed, dtype)
+    return worst(abs(result - mean), allowed)
 
 
 def _windows(x, combine, outside, places, kernel, stride, padding) -> typing.Any:
@@ -94,7 +101,9 @@ def max_on_cpu(x: np.ndarray) -> np.ndarray:
     return np.maximum(above, below, out=above)
 
 
-def _workload(shape: tuple, options: tuple, rungs: tuple, family: str, **more: typing.Any) -> Workload:
+def _workload(
+    shape: tuple, options: tuple, rungs: tuple, family: str, *, dtype: typing.Any = np.float32, **more: typing.Any
+) -> Workload:
     op, kernel, *rest = options
     window = pair_of(shape[2:] if kernel is None else kernel)
     stride = pair_of(rest[0]) if rest else window
@@ -109,12 +118,12 @@ def _workload(shape: tuple, options: tuple, rungs: tuple, family: str, **more: t
         family=family,
         name=name,
         sizes={"n": math.prod(shape), "images": shape[0], "channels": shape[1], "height": h, "width": w},
-        cost=pooling.cost(planes, h, w, window, stride, padding),
-        make=lambda seed: (normal(shape, seed),),
-        output=lambda: device.empty((*shape[:2], *places), np.float32),
+        cost=pooling.cost(planes, h, w, window, stride, padding, itemsize=np.dtype(dtype).itemsize),
+        make=lambda seed: (normal(shape, seed, dtype),),
+        output=lambda: device.empty((*shape[:2], *places), dtype),
         rungs=tuple(with_options(rung, op, window, stride, padding) for rung in rungs),
         libraries=_torch(op, kernel is None, window, stride, padding),
-        verify=verifier(op, window, stride, padding),
+        verify=verifier(op, window, stride, padding, dtype),
         design=shape == DESIGN,
         quick=shape in (DESIGN, OTHER[0][0]),
         **more,
@@ -142,6 +151,13 @@ def _with_positions(family: str) -> Workload:
     return replace(workload, cost=cost, rungs=(told(pooling.narrow), told(pooling.vectorised)))
 
 
+def _in_16_bits(shape: tuple, dtype: np.dtype) -> tuple[Workload, ...]:
+    """Every window of common networks, and whole planes: by the best rung."""
+    windows = WINDOWS | {"global average": WHOLE}
+    best = pooling.LADDER[-1:]
+    return tuple(_workload(shape, one, best, f"{name}, {dtype}", dtype=dtype) for name, one in windows.items())
+
+
 def _of_side(side: int) -> Workload:
     """Means over windows with stride 1, as many as elements: the work grows with the window, and the bytes do not."""
     rungs = pooling.narrow, pooling.shared
@@ -153,6 +169,7 @@ WORKLOADS = [
     *(_workload(DESIGN, window, pooling.LADDER[:-1], family) for family, window in WINDOWS.items()),
     *(_with_positions(family) for family in ("max 2x2", "max 3x3")),
     _workload(DESIGN, WHOLE, (pooling.narrow, pooling.whole_planes), "global average"),
+    *(one for dtype in known(pooling.SHORT) for shape in (TINY, DESIGN) for one in _in_16_bits(shape, dtype)),
     *(_beside_numpy(shape) for shape in SWEEP),
     *(_of_side(side) for side in SIDES),
     *(_workload(shape, window, pooling.LADDER[-1:], "other shapes") for shape, window in OTHER),

@@ -16,10 +16,12 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import is_bfloat16, known
 from pmpp.runtime.rung import Cost, Problem, rung
 from pmpp.runtime.vector import load128, store128, width_of
 
-DTYPES = ("float32", "float64", "int32", "int64")
+DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16")
+SHORT = DTYPES[4:]
 
 
 def reference(x: np.ndarray) -> np.ndarray:
@@ -45,6 +47,9 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["int64"] = rng.integers(-(2**63), 2**63 - 1, (34, 38), dtype=np.int64)
     extremes = np.array([0.0, -0.0, 1e-45, 3.4e38, np.inf, -np.inf, np.nan], dtype=np.float32)
     made["non-finite"] = np.tile(extremes, (8, 4))
+    for dtype in known(SHORT):
+        for shape in ((1, 1), (33, 70), (OCTETS, OCTETS), (OCTETS + 8, OCTETS - 8), (24, 2 * OCTETS + 16), (200, 41)):
+            made[f"{dtype}, {shape}"] = rng.standard_normal(shape).astype(dtype)
     return {name: (x,) for name, x in made.items()}
 
 
@@ -62,7 +67,8 @@ def arguments(x, *, out=None, stream=0) -> Problem:
     """Transpose a matrix.
 
     Args:
-        x: a matrix of shape (M, N), M and N >= 0, of float32, float64, int32 or int64, contiguous in C order.
+        x: a matrix of shape (M, N), M and N >= 0, of float32, float64, int32, int64, float16 or bfloat16, contiguous in
+            C order.
         out: a device array of shape (N, M) and the same dtype in C order, apart from ``x`` in memory, or None to
             allocate one.
         stream: the stream to work on.
@@ -79,7 +85,9 @@ def arguments(x, *, out=None, stream=0) -> Problem:
     stream = device.as_stream(stream)
     x = device.as_input("x", x, dtypes=DTYPES, ndim=2, stream=stream)
     out = device.as_output("out", out, shape=x.shape[::-1], dtype=x.dtype, apart={"x": x}, stream=stream)
-    return Problem(out, stream=stream, x=x)
+    if is_bfloat16(x.dtype):  # 16 bits are 16 bits; and Numba has no shared arrays of bfloat16
+        return Problem(out, stream=stream, x=x.view(np.float16), out=out.view(np.float16))
+    return Problem(out, stream=stream, x=x, out=out)
 
 
 # ----------------------------------------------------------------------------------------------- which block does what
@@ -127,7 +135,7 @@ def naive(p):
 
     Leaves: a warp writes along a column, so each of its stores touches 32 sectors and fills an eighth of each.
     """
-    naive_kernel[tiles_of(p.x.shape, TILE), (TILE, TILE), p.stream](p.x, p.result)
+    naive_kernel[tiles_of(p.x.shape, TILE), (TILE, TILE), p.stream](p.x, p.out)
 
 
 # --------------------------------------------------------------------------------------------------- in shared memory
@@ -154,7 +162,7 @@ def tiled(p):
 
     Leaves: a warp reads a column of the tile, and all of it lies in one bank: 32 accesses, one after another.
     """
-    tiled_kernel[tiles_of(p.x.shape, TILE), (TILE, TILE), p.stream](p.x, p.result)
+    tiled_kernel[tiles_of(p.x.shape, TILE), (TILE, TILE), p.stream](p.x, p.out)
 
 
 PITCH = TILE + 1  # one column more, so each row of the tile begins one bank further on
@@ -180,7 +188,7 @@ def padded(p):
 
     Leaves: a thread loads one element, waits for it, and then for all the others of its block at the barrier.
     """
-    padded_kernel[tiles_of(p.x.shape, TILE), (TILE, TILE), p.stream](p.x, p.result)
+    padded_kernel[tiles_of(p.x.shape, TILE), (TILE, TILE), p.stream](p.x, p.out)
 
 
 EACH = 8  # elements a thread, in one column
@@ -213,15 +221,15 @@ def coarsened(p):
 
     Source: PMPP 4e section 6.3.
 
-    Leaves: a lane loads 4 bytes at a time, where the hardware can load 16.
+    Leaves: a lane loads 4 bytes at a time, or 2 of 16 bits, where the hardware can load 16.
     """
-    coarsened_kernel[tiles_of(p.x.shape, TILE), (TILE, STEP), p.stream](p.x, p.result)
+    coarsened_kernel[tiles_of(p.x.shape, TILE), (TILE, STEP), p.stream](p.x, p.out)
 
 
 # ------------------------------------------------------------------------------------------------------- 128 bits wide
 
 SPAN = 16  # a block is SPAN x SPAN threads; its tile is a square, SPAN vectors of 16 bytes wide
-QUADS, PAIRS = 4 * SPAN, 2 * SPAN  # the tile's side, for elements of 4 and of 8 bytes
+QUADS, PAIRS, OCTETS = 4 * SPAN, 2 * SPAN, 8 * SPAN  # the tile's side, for elements of 4, of 8 and of 2 bytes
 
 
 @cuda.jit
@@ -249,9 +257,10 @@ def quads_kernel(x, out):
 
 # The swizzle: vectors change places within a row of the tile, so that no two lanes need the same bank at a time. Shared
 # memory serves 128-bit accesses 8 lanes at a time. All its banks together are 128 bytes wide, that is 8 vectors, so the
-# places of these 8 lanes must differ modulo 8. In row r of the tile, vector v is kept at place v ^ (r // 4 % 8), and in
-# `pairs_kernel` at v ^ (r // 2 % 8). Neighbouring lanes store the same v in rows that are four (two) apart, and load
-# different v of one row. In both cases 8 neighbours have 8 different places modulo 8.
+# places of these 8 lanes must differ modulo 8. In row r of the tile, vector v is kept at place v ^ (r // 4 % 8), in
+# `pairs_kernel` at v ^ (r // 2 % 8), and in `octets_kernel` at v ^ (r // 8 % 8). Neighbouring lanes store the same v in
+# rows that are four (two, eight) apart, and load different v of one row. In both cases 8 neighbours have 8 different
+# places modulo 8.
 
 
 @cuda.jit
@@ -274,21 +283,52 @@ def pairs_kernel(x, out):
             store128(out, (row + j) * m + column, load128(tile, place + j * PAIRS))
 
 
-@rung(quads_kernel, pairs_kernel, coarsened_kernel)
+@cuda.jit
+def octets_kernel(x, out):
+    tile = cuda.shared.array((OCTETS, OCTETS), x.dtype, alignment=16)
+    tx, ty = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y)
+    top, left = corner(OCTETS)
+    (m, n), row, column = x.shape, top + 8 * ty, left + 8 * tx
+    if row < m and column < n:
+        i = row * n + column
+        a, b, c, d = load128(x, i), load128(x, i + n), load128(x, i + 2 * n), load128(x, i + 3 * n)
+        i += 4 * n
+        e, f, g, h = load128(x, i), load128(x, i + n), load128(x, i + 2 * n), load128(x, i + 3 * n)
+        place = 8 * tx * OCTETS + 8 * (ty ^ tx % 8)
+        store128(tile, place, (a[0], b[0], c[0], d[0], e[0], f[0], g[0], h[0]))
+        store128(tile, place + OCTETS, (a[1], b[1], c[1], d[1], e[1], f[1], g[1], h[1]))
+        store128(tile, place + 2 * OCTETS, (a[2], b[2], c[2], d[2], e[2], f[2], g[2], h[2]))
+        store128(tile, place + 3 * OCTETS, (a[3], b[3], c[3], d[3], e[3], f[3], g[3], h[3]))
+        store128(tile, place + 4 * OCTETS, (a[4], b[4], c[4], d[4], e[4], f[4], g[4], h[4]))
+        store128(tile, place + 5 * OCTETS, (a[5], b[5], c[5], d[5], e[5], f[5], g[5], h[5]))
+        store128(tile, place + 6 * OCTETS, (a[6], b[6], c[6], d[6], e[6], f[6], g[6], h[6]))
+        store128(tile, place + 7 * OCTETS, (a[7], b[7], c[7], d[7], e[7], f[7], g[7], h[7]))
+    cuda.syncthreads()
+    row, column = left + 8 * ty, top + 8 * tx
+    if row < n and column < m:
+        place = 8 * ty * OCTETS + 8 * (tx ^ ty % 8)
+        for j in range(8):
+            store128(out, (row + j) * m + column, load128(tile, place + j * OCTETS))
+
+
+VECTORS = {8: octets_kernel, 4: quads_kernel, 2: pairs_kernel}  # by how many elements 128 bits are
+
+
+@rung(quads_kernel, pairs_kernel, octets_kernel, coarsened_kernel)
 def vectorised(p):
     """Every access is 128 bits wide: a thread transposes a small square in registers, and the tile is swizzled.
 
     A 128-bit access needs rows that begin at multiples of 16 bytes, in both matrices. If M or N is no multiple of 4 (of
-    2 for 8-byte elements), or if an array does not begin at such a multiple, `coarsened` runs instead.
+    2 for 8-byte elements, of 8 for those of 16 bits), or if an array does not begin at such a multiple, `coarsened`
+    runs instead.
 
     Source: PTX ISA, "Vectors" in ld and st.
     """
     width = width_of(p.x.dtype)
-    if any(extent % width for extent in p.x.shape) or any(device.address(array) % 16 for array in (p.x, p.result)):
+    if any(extent % width for extent in p.x.shape) or any(device.address(array) % 16 for array in (p.x, p.out)):
         coarsened.launch(p)
     else:
-        kernel = quads_kernel if width == 4 else pairs_kernel
-        kernel[tiles_of(p.x.shape, width * SPAN), (SPAN, SPAN), p.stream](p.x, p.result)
+        VECTORS[width][tiles_of(p.x.shape, width * SPAN), (SPAN, SPAN), p.stream](p.x, p.out)
 
 
 LADDER = (naive, tiled, padded, coarsened, vectorised)

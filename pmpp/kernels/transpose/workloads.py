@@ -12,11 +12,13 @@ from pmpp.kernels.vector_add.workloads import verify_copy
 from pmpp.lab.measure.arrays import chunks, normal, worst, worst_of
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime.device import empty, to_host
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost
 
 DESIGN = 16384
 SWEEP = [2**k for k in range(8, 15)]
 ODD = [4095, 16383]  # no multiple of a vector, nor of a tile
+IN_16_BITS = [64, 1024, 4095, 4096, DESIGN]
 COLD = 8192  # from here on nothing stays in a cache from one launch to the next
 
 
@@ -25,6 +27,30 @@ def verify(result: typing.Any, x: typing.Any) -> tuple[float, float]:
     if result.shape != x.shape[::-1]:
         return float("inf"), 0.0
     return worst_of(worst(abs(result[:, rows] - x[rows].T), 0 * x[rows].T) for rows in chunks(x.shape[0], 2048))
+
+
+LIBRARIES = {
+    "torch.contiguous": lambda torch, x, out: x.t().contiguous(),
+    "torch.copy_": lambda torch, x, out: out.copy_(x.t()),
+    "cupy.ascontiguousarray": lambda cupy, x, out: cupy.ascontiguousarray(x.T),
+}
+
+
+def _in_16_bits(n: int, dtype: np.dtype) -> Workload:
+    return Workload(
+        family=f"odd sizes, {dtype}" if n in ODD else f"transpose, {dtype}",
+        name=str(n),
+        sizes={"n": n},
+        cost=transpose.cost(n, n, 2),
+        make=lambda seed: (normal((n, n), seed, dtype),),
+        output=lambda: empty((n, n), dtype),
+        rungs=transpose.LADDER[-1:],
+        libraries={name: call for name, call in LIBRARIES.items() if "torch" in name or dtype == np.float16},
+        verify=verify,
+        design=n == DESIGN,
+        cache="cold" if n >= COLD or n in ODD else "warm",
+        quick=n == DESIGN,
+    )
 
 
 def _transpose(n: int) -> Workload:
@@ -36,11 +62,7 @@ def _transpose(n: int) -> Workload:
         make=lambda seed: (normal((n, n), seed),),
         output=lambda: empty((n, n), np.float32),
         rungs=transpose.LADDER,
-        libraries={
-            "torch.contiguous": lambda torch, x, out: x.t().contiguous(),
-            "torch.copy_": lambda torch, x, out: out.copy_(x.t()),
-            "cupy.ascontiguousarray": lambda cupy, x, out: cupy.ascontiguousarray(x.T),
-        },
+        libraries=LIBRARIES,
         verify=verify,
         design=n == DESIGN,
         cache="cold" if n >= COLD or n in ODD else "warm",
@@ -73,4 +95,8 @@ def _copy(n: int) -> Workload:
     )
 
 
-WORKLOADS = [*(_transpose(n) for n in (*SWEEP, *ODD)), _copy(DESIGN)]
+WORKLOADS = [
+    *(_transpose(n) for n in (*SWEEP, *ODD)),
+    *(_in_16_bits(n, dtype) for dtype in known(transpose.SHORT) for n in IN_16_BITS),
+    _copy(DESIGN),
+]

@@ -3,7 +3,7 @@
 Chapter: notebooks/04_vector_add.ipynb.  PMPP 4e ch. 2 and 3.
 
 Each addition moves three elements, 12 bytes in float32, so memory is the bound. To come near it, many bytes must be in
-flight: requested, and not yet arrived.
+flight: requested, and not yet arrived. Or fewer must move: numbers of 16 bits take half the time of float32.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ import numpy as np
 from pmpp import cuda
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.rung import Cost, Problem, rung
-from pmpp.runtime.vector import load128, store128, width_of
+from pmpp.runtime.vector import load128, store128, widened, width_of
 
-DTYPES = ("float32", "float64", "int32", "int64")
+DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16")
+SHORT = DTYPES[4:]  # the sum is computed in float32, and rounded once
 BLOCK = 256  # threads per block
 BLOCKS_PER_SM = 8  # 2048 threads: as many as a multiprocessor of a data-centre GPU holds
 
 
 def reference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """``x + y`` for two vectors of one length and dtype, element after element. Integers wrap around, as in NumPy."""
+    """``x + y`` for two vectors of one length and dtype, element after element. Integers wrap around, as in NumPy.
+
+    A sum of floating-point numbers is the exact sum, rounded once to their dtype.
+    """
     out = np.empty_like(x)
     with np.errstate(all="ignore"):
         for i in range(x.size):
@@ -43,6 +48,12 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["float64"] = rng.standard_normal((2, 1001))
     made["int32, wraps around"] = rng.integers(2**30, 2**31, (2, 1001), dtype=np.int32)
     made["int64"] = rng.integers(-(2**62), 2**62, (2, 1001), dtype=np.int64)
+    for dtype in known(SHORT):
+        made[dtype.name] = rng.standard_normal((2, 1001)).astype(dtype)
+        edges = np.array([0.0, -0.0, 2.0**-24, 1e-40, 1.0, 2.0**-11, 65504, 3.3e38, np.inf, -np.inf, np.nan])
+        with np.errstate(over="ignore"):
+            edges = edges.astype(dtype)
+        made[f"{dtype.name}, edges"] = np.stack(np.meshgrid(edges, edges)).reshape(2, -1)
     made["all equal"] = np.full((2, 1001), 0.1, dtype=np.float32)
     made["outliers"] = np.where(rng.random((2, 1001)) < 0.01, 1e8, 1e-8).astype(np.float32)
     made["cancellation"] = made["outliers"] * np.array([[1], [-1]], dtype=np.float32)
@@ -60,12 +71,14 @@ def arguments(x, y, *, out=None, stream=0) -> Problem:
     """Add two vectors.
 
     Args:
-        x, y: contiguous vectors of one length (n,), n >= 0, and of one dtype: float32, float64, int32 or int64.
+        x, y: contiguous vectors of one length (n,), n >= 0, and of one dtype: float32, float64, int32, int64, float16
+            or bfloat16.
         out: a device array of the same shape and dtype, or None to allocate one. It may be ``x`` or ``y``,
             and is otherwise apart from them in memory.
         stream: the stream to work on.
 
-    Returns ``out``, without waiting for the work to be done. Integers wrap around, as in NumPy.
+    Returns ``out``, without waiting for the work to be done. Integers wrap around, as in NumPy. Sums of floating-point
+    numbers are rounded once, to the nearest; what is too large becomes infinity.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted.
 
     >>> from pmpp.kernels import vector_add
@@ -150,9 +163,17 @@ def span_of(size: int, dtype: np.dtype, offset: int | None) -> Span:
 
 
 @cuda.jit(device=True)
+def add_four(a, b):
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]
+
+
+@cuda.jit(device=True)
 def add_vectors(a, b):
-    if len(a) == 4:  # decided when the kernel is compiled: 128 bits are four numbers of 32 bits, or two of 64
-        return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]
+    # Decided when the kernel is compiled: 128 bits are four numbers of 32 bits, two of 64 or eight of 16.
+    if len(a) == 4:
+        return add_four(a, b)
+    if len(a) == 8:
+        return add_four(a[:4], b[:4]) + add_four(a[4:], b[4:])
     return a[0] + b[0], a[1] + b[1]
 
 
@@ -161,17 +182,19 @@ def vectorised_kernel(x, y, out, head, tail, width):
     thread = cuda.grid(1)
     i = head + thread * width
     if i < tail:
-        store128(out, i, add_vectors(load128(x, i), load128(y, i)))
+        store128(out, i, add_vectors(widened(load128(x, i)), widened(load128(y, i))))
     # What lies before and after the vectors, one element per thread.
     if thread < head:
-        out[thread] = x[thread] + y[thread]
+        out[thread] = widened(x[thread]) + widened(y[thread])
     if tail + thread < out.size:
-        out[tail + thread] = x[tail + thread] + y[tail + thread]
+        out[tail + thread] = widened(x[tail + thread]) + widened(y[tail + thread])
 
 
 @rung(vectorised_kernel)
 def vectorised(p):
-    """One thread adds one 128-bit vector: four 32-bit or two 64-bit elements by two loads and one store.
+    """One thread adds one 128-bit vector: four 32-bit, two 64-bit or eight 16-bit elements by two loads and one store.
+
+    Numbers of 16 bits are made float32 in registers (`widened`), added, and rounded once when they are stored.
 
     Each thread adds only one element if the addresses of ``x``, ``y`` and ``out`` differ modulo 16 bytes, as those of a
     slice x[1:] and a whole y do (see `vector_span`).
@@ -200,7 +223,7 @@ def copy(x, *, out=None, stream=0):
     """``x`` copied on the device by 128-bit loads and stores: 2 n elements moved, no arithmetic.
 
     Args:
-        x: a contiguous vector (n,), n >= 0, of float32, float64, int32 or int64.
+        x: a contiguous vector (n,), n >= 0, of float32, float64, int32, int64, float16 or bfloat16.
         out: a device array of the same shape and dtype, apart from ``x`` in memory, or None to allocate one.
         stream: the stream to work on.
 

@@ -38,6 +38,7 @@ __all__ = [
     "MARKERS",
     "access",
     "banks",
+    "by_dtype",
     "colours",
     "counted_intensity",
     "cpu_gpu",
@@ -558,3 +559,48 @@ def transfers(room: str | types.ModuleType, *, record: Record | None = None) -> 
     ax.legend(loc="lower right")
     foot(figure, record.footer(name))
     return figure
+
+
+# -------------------------------------------------------------------------------------------------------------- dtypes
+
+
+@styled
+def by_dtype(room: str | types.ModuleType, family: str, *, record: Record | None = None) -> Figure:
+    """The time of a family at its design size in float32, float16 and bfloat16: the best rung, and the best library.
+
+    A family in 16 bits has the dtype in its name, as in "add, float16". The dashed line is half the rung's time in
+    float32, which is the bound where nothing but memory counts. Beside each bar stand its time, and how many times as
+    fast that is as the same contender in float32. Raises RecordError if no such family was measured.
+    """
+    name = _name(room)
+    record = record or store.load(room=name)
+    families = {dtype: family if dtype == "float32" else f"{family}, {dtype}" for dtype in DTYPES}
+    known = [dtype for dtype in DTYPES if record.entries(name, family=families[dtype], design=True)]
+    if not {"float32"} < set(known):
+        raise store.RecordError(f"{record.where} has no measurement of {name!r}, {family}, in 16 bits")
+    bars = []
+    for dtype in known:
+        entries = record.design(name, families[dtype])
+        bars += [(dtype, _best(entries, kind)) for kind in ("rung", "library")]
+    bars = [(dtype, entry) for dtype, entry in bars if entry is not None]
+    slow = {entry.kind: entry for dtype, entry in bars if dtype == "float32"}
+    look = colours(record, name)
+    figure, ax = chart(1.5 + 0.36 * len(bars))
+    for row, (_, entry) in enumerate(bars):
+        colour = look[entry.contender][0]
+        face = colour if entry.kind == "rung" else "white"
+        ax.barh(row, entry.median_ms, height=0.66, facecolor=face, edgecolor=colour, linewidth=1.5)
+        times = slow[entry.kind].median_ms / entry.median_ms if entry.kind in slow else math.nan
+        for x, text in ((1.13, _ms(entry.median_ms)), (1.25, f"{times:.2f} x")):
+            ax.text(x, row, text, transform=ax.get_yaxis_transform(), va="center", ha="right", fontsize=SMALL)
+    ax.axvline(slow["rung"].median_ms / 2, color=palette.INK, linewidth=1.2, linestyle="--")
+    ax.set_yticks(range(len(bars)), [f"{dtype}, {entry.contender}" for dtype, entry in bars])
+    ax.set_ylim(len(bars) - 0.4, -0.6)
+    ax.grid(False, axis="y")
+    ax.set_xlabel(f"time (ms). Dashed: half of {slow['rung'].contender} in float32")
+    ax.set_title(_title(name, slow["rung"]))
+    foot(figure, record.footer(name))
+    return figure
+
+
+DTYPES = ("float32", "float16", "bfloat16")

@@ -13,8 +13,21 @@ from collections.abc import Callable
 import numpy as np
 
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import BFLOAT16
 
-__all__ = ["chunks", "integers", "library_of", "normal", "uniform", "view", "with_options", "worst", "worst_of", "xp"]
+__all__ = [
+    "chunks",
+    "integers",
+    "library_of",
+    "normal",
+    "torch_tensor",
+    "uniform",
+    "view",
+    "with_options",
+    "worst",
+    "worst_of",
+    "xp",
+]
 
 
 @functools.cache
@@ -35,12 +48,42 @@ def library_of(x: typing.Any) -> types.ModuleType:
 
 
 def view(x: typing.Any) -> typing.Any:
-    """Any array or number as an array of ``xp()``: no copy on the GPU, a transfer where ``xp()`` is NumPy."""
+    """Any array or number as an array of ``xp()``: no copy on the GPU, a transfer where ``xp()`` is NumPy.
+
+    One of bfloat16 is copied to a float32, which holds all its numbers: CuPy need not know the type.
+    """
+    if str(getattr(x, "dtype", "")) == "torch.bfloat16":
+        x = x.float()
+    elif is_bfloat16(x):
+        bits = view(x.view(np.uint16)).astype(np.uint32)
+        return (bits << 16).view(np.float32)
     if xp() is not np:
         return xp().asarray(x)
     if hasattr(x, "cpu"):  # a torch tensor
         return x.cpu().numpy()
     return device.to_host(x) if hasattr(x, "copy_to_host") else np.asarray(x)
+
+
+def is_bfloat16(x: typing.Any) -> bool:
+    return BFLOAT16 is not None and getattr(x, "dtype", None) == BFLOAT16
+
+
+def torch_tensor(torch: types.ModuleType, x: typing.Any) -> typing.Any:
+    """A tensor where a device array is. The interface that both know has no word for bfloat16."""
+    if is_bfloat16(x):
+        return torch.as_tensor(x.view(np.int16), device="cuda").view(torch.bfloat16)
+    return torch.as_tensor(x, device="cuda")
+
+
+def _of_dtype(x: typing.Any, dtype: typing.Any) -> typing.Any:
+    """A device array of that dtype with the values of a float32 array of ``xp()``, rounded to the nearest."""
+    if isinstance(x, np.ndarray) or BFLOAT16 is None or dtype != BFLOAT16:
+        return _on_device(x.astype(dtype, copy=False))
+    from pmpp.runtime.array import adopted
+
+    bits = x.view(np.uint32)
+    bits += 0x7FFF + (bits >> 16 & 1)  # half of the last place that is kept; less one where it is even, for ties
+    return adopted(_on_device((bits >> 16).astype(np.uint16))).view(BFLOAT16)
 
 
 def _on_device(x: typing.Any) -> typing.Any:
@@ -52,11 +95,14 @@ def _on_device(x: typing.Any) -> typing.Any:
     return cuda.from_cuda_array_interface({**x.__cuda_array_interface__, "stream": None}, owner=x, sync=False)
 
 
-def normal(shape: int | tuple[int, ...], seed: int) -> typing.Any:
-    """A device array of normally distributed float32. Never time zeros: they can run faster, and they hide faults."""
+def normal(shape: int | tuple[int, ...], seed: int, dtype: typing.Any = np.float32) -> typing.Any:
+    """A device array of normally distributed numbers, float32, float16 or bfloat16.
+
+    Never time zeros: they can run faster, and they hide faults.
+    """
     if xp() is np:
-        return _on_device(np.random.default_rng(seed).standard_normal(shape, dtype=np.float32))
-    return _on_device(xp().random.RandomState(seed).standard_normal(shape, dtype=np.float32))
+        return _of_dtype(np.random.default_rng(seed).standard_normal(shape, dtype=np.float32), dtype)
+    return _of_dtype(xp().random.RandomState(seed).standard_normal(shape, dtype=np.float32), dtype)
 
 
 def uniform(shape: int | tuple[int, ...], seed: int) -> typing.Any:

@@ -131,7 +131,9 @@ def adapter(package: str) -> tuple[types.ModuleType, Callable[[typing.Any], typi
         module.backends.cuda.matmul.allow_tf32 = False
         module.backends.cudnn.allow_tf32 = False
         module.backends.cudnn.benchmark = True  # it measures its algorithms at the first call and keeps the fastest
-        return module, lambda x: module.as_tensor(x, device="cuda")
+        from pmpp.lab.measure.arrays import torch_tensor
+
+        return module, functools.partial(torch_tensor, module)
     return module, module.asarray
 
 
@@ -208,12 +210,13 @@ def _check(workload: Workload, result: typing.Any, inputs: tuple) -> tuple[float
 
 
 def fill_with_nan(x: typing.Any) -> None:
-    from pmpp.lab.measure.arrays import view, xp
+    from pmpp.lab.measure.arrays import is_bfloat16, view, xp
 
+    x, value = (x.view("uint16"), 0x7FFF) if is_bfloat16(x) else (x, math.nan)
     if xp().__name__ == "cupy":
-        view(x)[...] = math.nan
+        view(x)[...] = value
     else:
-        x.copy_to_device(xp().full(x.shape, math.nan, x.dtype))
+        x.copy_to_device(xp().full(x.shape, value, x.dtype))
 
 
 def _poison_pools() -> None:

@@ -30,6 +30,7 @@ from pmpp.simt.api import (
 )
 from pmpp.simt.machine import memory
 from pmpp.simt.machine.frames import Frame, GridGroup, kind_of
+from pmpp.simt.machine.instructions import CONVERSION
 from pmpp.simt.machine.machine import Machine
 from pmpp.simt.machine.memory import Array, c_strides
 from pmpp.simt.machine.scattered import Scattered
@@ -97,7 +98,7 @@ _NUMBA = {
     "numba.cuda.libdevice": "libdevice.", "numba.cuda._internal.cuda_fp16": "fp16.",
     "numba.cuda._internal.cuda_bf16": "bf16.", "numba.cuda.misc.special": "",
 }  # fmt: skip
-_TWINS = ("load128", "store128", "array_at", *matrix.MATRIX, *hopper.HOPPER)
+_TWINS = ("load128", "store128", "widened", "width128", "array_at", *matrix.MATRIX, *hopper.HOPPER)
 
 
 def device_path(thing: Any) -> str | None:
@@ -321,7 +322,28 @@ def _store128(f: Frame, call: Call, array: Any, index: Value, values: Any) -> No
     memory.store_vector(f.m, f.mask, array, index, values, call.name, call.line)
 
 
+def _widened(f: Frame, call: Call, value: Any) -> Any:
+    parts = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(part, (np.generic, np.ndarray)) for part in parts):
+        raise TypeError(f"it takes a number or a tuple of numbers, not {kind_of(value)}")
+    short = [part.dtype in (dtypes.FLOAT16, dtypes.BFLOAT16) for part in parts]
+    if f.m.counts is not None:
+        for _ in range(sum(short)):
+            f.m.counts.instruction(call.line, f.mask, CONVERSION)
+    parts = tuple(dtypes.cast(part, dtypes.FLOAT32) if one else part for part, one in zip(parts, short, strict=True))
+    return parts if isinstance(value, tuple) else parts[0]
+
+
+def _width128(f: Frame, call: Call, array: Any) -> Value:
+    if isinstance(array, Scattered):
+        return array.gather(f, lambda part: _width128(f, call, part))
+    if not isinstance(array, Array):
+        raise TypeError(f"width128 takes an array, not {kind_of(array)}")
+    return np.int64(memory.vector_width(f.m, array, call.name, call.line))
+
+
 _load128.counts_itself = _store128.counts_itself = True  # type: ignore[attr-defined]
+_widened.counts_itself = _width128.counts_itself = True  # type: ignore[attr-defined]
 
 
 # -- integer and float instructions ----------------------------------------------------------------------------------
@@ -401,7 +423,8 @@ DEVICE: dict[str, Callable] = {
     **warp.WARP_OPERATIONS,
     **{f"atomic.{name}": _atomic(name, 1) for name in atomics.ATOMIC if name != "cas"},
     "atomic.cas": _atomic("cas", 2), "atomic.compare_and_swap": _compare_and_swap,
-    "load128": _load128, "store128": _store128, "array_at": addresses.array_at,
+    "load128": _load128, "store128": _store128, "widened": _widened, "width128": _width128,
+    "array_at": addresses.array_at,
     "popc": _popc, "clz": _clz, "brev": _brev, "ffs": _ffs, "selp": _selp, "fma": _fma, "cbrt": _cbrt,
     **libdevice.LIBDEVICE, **float16.FP16, **bfloat16.BF16, **cache_hints.HINTS, **vectors.VECTORS, **matrix.MATRIX,
     **hopper.HOPPER,

@@ -270,13 +270,19 @@ def write(m: Machine, mask: Mask, storage: Storage, at: Value, value: Value, nam
 # -- 128-bit access --------------------------------------------------------------------------------------------------
 
 
-def _vector_positions(m: Machine, mask: Mask, array: Array, index: Value, name: str, line: int) -> tuple:
-    if array.dtype.itemsize not in (4, 8) or array.dtype.kind not in "iuf":
-        raise m.error(f"128-bit access takes 4- and 8-byte numbers; {name} holds {array.dtype}", line)
+def vector_width(m: Machine, array: Array, name: str, line: int) -> int:
+    """How many elements of an array a 128-bit access moves."""
+    if (array.dtype.itemsize not in (4, 8) or array.dtype.kind not in "iuf") and array.dtype not in dtypes.SHORT_FLOATS:
+        taken = "4- and 8-byte numbers, float16 and bfloat16"
+        raise m.error(f"128-bit access takes {taken}; {name} holds {array.dtype}", line)
     if not array.contiguous():
         raise m.error(f"128-bit access needs a contiguous array; {name} has strides {array.strides}", line)
-    first, mask = aligned_position(m, mask, array, index, 16, name, line)
-    return first, mask, 16 // array.dtype.itemsize
+    return 16 // array.dtype.itemsize
+
+
+def _vector_positions(m: Machine, mask: Mask, array: Array, index: Value, name: str, line: int) -> tuple:
+    count = vector_width(m, array, name, line)
+    return *aligned_position(m, mask, array, index, 16, name, line), count
 
 
 def aligned_position(

@@ -29,6 +29,8 @@ try:
 except ImportError:  # NumPy has bfloat16 from that package only; here is a type that no value has
     BFLOAT16, HAS_BFLOAT16 = np.dtype("V2"), False
 
+SHORT_FLOATS = (FLOAT16, BFLOAT16)
+
 Value = np.ndarray | np.generic
 
 #: Integers that Numba converts to float32, not to float64, when the other operand is float32.

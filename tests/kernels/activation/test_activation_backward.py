@@ -11,8 +11,10 @@ from pmpp.kernels.activation import activation_backward as room
 from pmpp.kernels.activation import ladder as forward
 from pmpp.kernels.activation.workloads import TORCH
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from tests.kernels.activation.wrong_activation_backward import RUNGS as WRONG
 from tests.support import judge
+from tests.support.tensors import array_of, tensor_of
 from tests.support.wrong import hazards, misaligned, name_of, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
@@ -20,7 +22,17 @@ each_function = pytest.mark.parametrize("function", room.FUNCTIONS)
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 F32 = np.float32
 # Planes and layers of every path: a block for a channel, with vectors and without; columns; both in several parts.
-SHAPES = [(3, 2, 6, 8), (2, 3, 7, 7), (3, 5, 5, 5), (4, 1, 40), (37, 3), (300, 33), (2, 40, 3), (1, 2, 90, 100)]
+SHAPES = [
+    (3, 2, 6, 8),
+    (3, 2, 5, 8),
+    (2, 3, 7, 7),
+    (3, 5, 5, 5),
+    (4, 1, 40),
+    (37, 3),
+    (300, 33),
+    (2, 40, 3),
+    (1, 2, 90, 100),
+]
 
 
 def normal(shape, seed=0):
@@ -29,13 +41,13 @@ def normal(shape, seed=0):
 
 def right(result, dy, x, function="relu", bias=None, slope=0.01):
     options = dy, x, function, bias, slope
-    return judge.right(result, room.reference(*options), room.tolerance(*options))
+    return judge.right(result, room.reference(*options), room.tolerance(*options), x.dtype)
 
 
 def right_sum(dbias, dy, x, function="relu", bias=None):
     dx = room.reference(dy, x, function, bias)
-    allowed = room.bias_tolerance(dx, room.tolerance(dy, x, function, bias))
-    return judge.right(dbias, room.bias_reference(dx), allowed)
+    allowed = room.bias_tolerance(dx, room.tolerance(dy, x, function, bias), x.dtype)
+    return judge.right(dbias, room.bias_reference(dx), allowed, x.dtype)
 
 
 # ------------------------------------------------------------------------------------------------------- the reference
@@ -71,7 +83,7 @@ def test_the_reference_is_pytorchs(name):
     arrays = [torch.from_numpy(a.astype(np.float64)) for a in (dy, x, *bias)]
     result = torch_gradient(torch, arrays[0], arrays[1], function, *arrays[2:]).numpy()
     # The reference adds the bias in float32.
-    size = np.maximum(room.tolerance(*FINITE[name]), 2.0**-20 * abs(dy))
+    size = np.maximum(room.tolerance(*FINITE[name]), 2.0**-20 * abs(dy.astype(np.float64)))
     assert judge.right(result, room.reference(*FINITE[name]), size, np.float64)
 
 
@@ -81,10 +93,10 @@ def test_the_reference_is_pytorchs(name):
 def test_tensors_are_taken(rung, name):
     torch = pytest.importorskip("torch")
     dy, x, function, *bias = FINITE[name]
-    out = torch.empty(x.shape, device="cuda")
-    tensors = [torch.from_numpy(a).cuda() for a in (dy, x)]
-    rung(*tensors, function, *(torch.from_numpy(b).cuda() for b in bias), out=out)
-    assert right(out.cpu().numpy(), *FINITE[name])
+    tensors = [tensor_of(torch, a) for a in (dy, x)]
+    out = torch.empty_like(tensors[0])
+    rung(*tensors, function, *(tensor_of(torch, b) for b in bias), out=out)
+    assert right(array_of(torch, out), *FINITE[name])
 
 
 # -------------------------------------------------------------------------------------------------------------- results
@@ -137,12 +149,14 @@ def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
     offsets=st.tuples(*[st.integers(0, 3)] * 3),
     with_bias=st.booleans(),
     seed=st.integers(0, 99),
+    dtype=st.sampled_from(known(room.DTYPES)),
 )
-@hypothesis.settings(max_examples=12)
-def test_any_shape_and_alignment(rung, shape, function, offsets, with_bias, seed):
+@hypothesis.settings(max_examples=15)
+def test_any_shape_dtype_and_alignment(rung, shape, function, offsets, with_bias, seed, dtype):
     shape = tuple(shape)
-    dy, x, bias = normal(shape, seed), normal(shape, seed + 100), normal(shape[1], seed + 200) if with_bias else None
-    out = misaligned(np.full(shape, np.nan, F32), offsets[2])
+    dy, x, bias = (normal(one, seed + k).astype(dtype) for k, one in ((0, shape), (100, shape), (200, shape[1])))
+    bias = bias if with_bias else None
+    out = misaligned(np.full(shape, np.nan, dtype), offsets[2])
     given = misaligned(dy, offsets[0]), misaligned(x, offsets[1]), function, bias
     dx, dbias = rung(*given, return_bias_gradient=True, out=out)
     assert right(device.to_host(dx), dy, x, function, bias)
@@ -150,9 +164,10 @@ def test_any_shape_and_alignment(rung, shape, function, offsets, with_bias, seed
 
 
 @each_rung
+@pytest.mark.parametrize("dtype", known(room.DTYPES), ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_gradient_of_the_bias(rung, shape):
-    dy, x = normal(shape), normal(shape, 1)
+def test_the_gradient_of_the_bias(rung, shape, dtype):
+    dy, x = normal(shape).astype(dtype), normal(shape, 1).astype(dtype)
     dx, dbias = (device.to_host(a) for a in rung(dy, x, return_bias_gradient=True))
     assert right(dx, dy, x)
     assert right_sum(dbias, dy, x)
@@ -223,7 +238,13 @@ X = np.ones((2, 3, 4), F32)
 BAD = {
     "gradients of another shape": ((X[:1], X), {}, ValueError, "dy must have shape"),
     "gradients in float64": ((X.astype(np.float64), X), {}, TypeError, "dy must be float32, was float64"),
-    "an input in float64": ((X, X.astype(np.float64)), {}, TypeError, "x must be float32, was float64"),
+    "an input in float64": (
+        (X, X.astype(np.float64)),
+        {},
+        TypeError,
+        "x must be float32, float16 or bfloat16, was float64",
+    ),
+    "gradients of 16 bits": ((X.astype(np.float16), X), {}, TypeError, "dy must be float32, was float16"),
     "a function": ((X, X, "selu"), {}, ValueError, "function must be one of relu, .*, was 'selu'"),
     "a bias of another size": ((X, X, "relu", np.ones(4, F32)), {}, ValueError, "bias must have shape"),
     "a line with a bias": (

@@ -6,10 +6,10 @@ import numpy as np
 
 from pmpp import cuda
 from pmpp.kernels import activation
-from pmpp.kernels.activation import FUNCTIONS, GELU, LEAKY_RELU, RELU, SIGMOID, SILU, activate
+from pmpp.kernels.activation import FUNCTIONS, GELU, LEAKY_RELU, RELU, SIGMOID, SILU, activate, logistic
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, store128, widened
 from tests.support.wrong import WrongAnswer, WrongRung
 
 BLOCK = 64
@@ -24,6 +24,11 @@ def relu_of_max(function, v, slope):
 @cuda.jit(device=True)
 def relu_by_a_factor(function, v, slope):
     return v * np.float32(v > f0) if function == RELU else activate(function, v, slope)
+
+
+@cuda.jit(device=True)
+def sigmoid_in_16_bits(function, v, slope):
+    return v * np.float32(np.float16(logistic(v))) if function == SILU else activate(function, v, slope)
 
 
 @cuda.jit(device=True)
@@ -68,8 +73,8 @@ def activator(name, function_of=activate, channel=channel_of, guard=True, in_x=F
     def kernel(x, function, slope, bias, inner, out):
         i = cuda.grid(1)
         if not guard or i < x.size:
-            v = x[i]
-            b = bias[channel(i, inner, bias.size)] if bias.size else f0
+            v = widened(x[i])
+            b = widened(bias[channel(i, inner, bias.size)]) if bias.size else f0
             out[i] = function_of(function, v, slope) + b if bias_last else function_of(function, v + b, slope)
             if bias.size == 0:
                 out[i] = function_of(function, v, slope)  # -0.0 + 0.0 would be 0.0
@@ -78,9 +83,9 @@ def activator(name, function_of=activate, channel=channel_of, guard=True, in_x=F
 
     def apply(x, function="relu", bias=None):
         x = device.to_device(x) if isinstance(x, np.ndarray) else x
-        out = device.empty(x.shape, np.float32)
+        out = device.empty(x.shape, x.dtype)
         inner = math.prod(x.shape[2:])
-        added = device.empty(0, np.float32) if bias is None else bias
+        added = device.empty(0, x.dtype) if bias is None else bias
         if x.size:
             arguments = FUNCTIONS[function], np.float32(0.01), added, inner, out.reshape(-1)
             kernel[blocks(x.size, BLOCK), BLOCK](x.reshape(-1), *arguments)
@@ -109,6 +114,12 @@ def vectors_anywhere(x, function="relu", bias=None):
     vectors_kernel[blocks(x.size, 4 * BLOCK), BLOCK](x, out)
     return out
 
+
+# Of these only numbers of 16 bits are asked.
+SHORT_RUNGS = (
+    WrongRung(activator("rounded_twice", sigmoid_in_16_bits), "wrong result"),
+    WrongRung(activator("bias_after_the_function", bias_last=True), "wrong result"),
+)
 
 RUNGS = (
     WrongRung(activator("no_guard", guard=False), "out of bounds"),

@@ -9,7 +9,7 @@ from pmpp.kernels.activation.activation_backward import back
 from pmpp.kernels.activation.ladder import FUNCTIONS, GELU, RELU, SILU, TANH, logistic
 from pmpp.kernels.common import blocks
 from pmpp.runtime import device
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, store128, widened
 from tests.support.wrong import WrongRung
 
 BLOCK = 64
@@ -70,10 +70,10 @@ def backer(name, worth=back, *, guard=True, with_bias=True, order="right", late=
     def kernel(dy, x, bias, inner, function, slope, out):
         i = cuda.grid(1)
         if not guard or i < x.size:
-            v = x[i]
+            v = widened(x[i])
             if bias.size and with_bias:
-                v += bias[i // inner % bias.size]
-            out[i] = worth(function, dy[i], v, slope)
+                v += widened(bias[i // inner % bias.size])
+            out[i] = worth(function, widened(dy[i]), v, slope)
 
     @cuda.jit
     def sums(out, inner, dbias):
@@ -82,7 +82,7 @@ def backer(name, worth=back, *, guard=True, with_bias=True, order="right", late=
             total = f0
             for i in range(out.size):
                 if (i // inner if order == "right" else i) % dbias.size == channel:
-                    total += out[i]
+                    total += widened(out[i])
             dbias[channel] = total
 
     @cuda.jit
@@ -91,15 +91,15 @@ def backer(name, worth=back, *, guard=True, with_bias=True, order="right", late=
         if i < dbias.size:
             dbias[i] = f0
         if i < out.size:
-            dbias[i // inner % dbias.size] += out[i]
+            dbias[i // inner % dbias.size] += widened(out[i])
 
     def call(dy, x, function="relu", bias=None, *, return_bias_gradient=False, slope=0.01, out=None):
         dy, x = (device.to_device(a) if isinstance(a, np.ndarray) else a for a in (dy, x))
         inner = math.prod(x.shape[2:])
-        given = device.empty(0, np.float32) if bias is None else bias
+        given = device.empty(0, x.dtype) if bias is None else bias
         given = device.to_device(given) if isinstance(given, np.ndarray) else given
-        out = device.empty(x.shape, np.float32) if out is None else out
-        dbias = device.empty(x.shape[1], np.float32) if return_bias_gradient else None
+        out = device.empty(x.shape, x.dtype) if out is None else out
+        dbias = device.empty(x.shape[1], x.dtype) if return_bias_gradient else None
         flat, grid = [a.reshape(-1) for a in (dy, x, out)], blocks(max(x.size, 1), BLOCK)
         if x.size:
             kernel[grid, BLOCK](*flat[:2], given, inner, FUNCTIONS[function], np.float32(slope), flat[2])

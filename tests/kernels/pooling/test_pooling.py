@@ -9,8 +9,10 @@ from pmpp import cuda, simt
 from pmpp.kernels.pooling import ladder as room
 from pmpp.kernels.pooling.windows import pair_of, pooled_extent
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from tests.kernels.pooling.wrong import RUNGS as WRONG
 from tests.support import judge
+from tests.support.tensors import array_of, tensor_of
 from tests.support.wrong import misaligned, name_of, observe, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
@@ -22,7 +24,7 @@ F32 = np.float32
 
 
 def right(result, x, *options):
-    return judge.right(result, room.reference(x, *options), room.tolerance(x, *options))
+    return judge.right(result, room.reference(x, *options), room.tolerance(x, *options), x.dtype)
 
 
 TOLD_APART = (  # small inputs, each of which some plausible mistake gets wrong
@@ -93,21 +95,22 @@ def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
     counted=st.booleans(),
     offset=st.integers(0, 1),
     seed=st.integers(0, 99),
+    dtype=st.sampled_from(known(room.DTYPES)),
 )
 @hypothesis.settings(max_examples=12)
-def test_any_shape_window_and_alignment(rung, shape, kernel, stride, half, op, ceil_mode, counted, offset, seed):
+def test_any_shape_window_and_alignment(rung, shape, kernel, stride, half, op, ceil_mode, counted, offset, seed, dtype):
     padding = tuple(k // 2 if h else 0 for k, h in zip(kernel, half, strict=True))
     extents = [n + 2 * p - k for n, p, k in zip(shape[2:], padding, kernel, strict=True)]
     hypothesis.assume(min(extents) >= 0)
     # Few different values, so that there are ties.
-    x = np.random.default_rng(seed).integers(-3, 3, shape).astype(F32)
+    x = np.random.default_rng(seed).integers(-3, 3, shape).astype(dtype)
     options = op, kernel, stride, padding, ceil_mode, counted
     given = misaligned(x, offset)
     assert right(device.to_host(rung(given, *options)), x, *options)
     if op == "max" and x.size:
         out, indices = rung(given, *options, return_indices=True)
         values, places = room.reference_with_indices(x, *options)
-        np.testing.assert_array_equal(device.to_host(out), values)
+        np.testing.assert_array_equal(device.to_host(out).astype(F32), values)
         np.testing.assert_array_equal(device.to_host(indices), places)
 
 
@@ -118,30 +121,33 @@ def test_any_shape_window_and_alignment(rung, shape, kernel, stride, half, op, c
     vectors=st.integers(1, 3),
     kind=st.integers(0, 2),
     seed=st.integers(0, 9),
+    dtype=st.sampled_from(known(room.DTYPES)),
 )
-@hypothesis.settings(max_examples=10)
-def test_the_shapes_of_the_wide_kernels(rung, planes, h, vectors, kind, seed):
-    x = np.random.default_rng(seed).standard_normal((1, planes, h, 8 * vectors), dtype=F32)
+@hypothesis.settings(max_examples=14)
+def test_the_shapes_of_the_wide_kernels(rung, planes, h, vectors, kind, seed, dtype):
+    x = np.random.default_rng(seed).standard_normal((1, planes, h, 32 // dtype.itemsize * vectors)).astype(dtype)
     options = [("max", 2), ("average", 2), ("max", 3, 2, 1)][kind]
     assert right(device.to_host(rung(x, *options)), x, *options)
 
 
+@pytest.mark.parametrize("dtype", known(room.DTYPES), ids=str)
 @pytest.mark.parametrize("op", room.OPERATORS)
 @pytest.mark.parametrize("shape", [(1, 2, 6, 10), (1, 1, 5, 13), (2, 1, 1, 64), (1, 3, 8, 8)])
-def test_planes_in_parts(op, shape, monkeypatch):
+def test_planes_in_parts(op, shape, dtype, monkeypatch):
     monkeypatch.setattr(room, "SMALL", 8)
     monkeypatch.setattr(room, "SHARE", 24)
-    x = np.random.default_rng(1).standard_normal(shape, dtype=F32)
+    x = np.random.default_rng(1).standard_normal(shape).astype(dtype)
     assert right(device.to_host(room.whole_planes(x, op, shape[2:])), x, op, shape[2:])
     monkeypatch.setattr(room, "MANY", 1)
     assert right(device.to_host(room.whole_planes(x, op, shape[2:])), x, op, shape[2:])
 
 
+@pytest.mark.parametrize("dtype", known(room.DTYPES), ids=str)
 @pytest.mark.parametrize("op", room.OPERATORS)
 @pytest.mark.parametrize("shape", [(1, 2, 11, 13), (1, 1, 29, 31), (1, 2, 20, 24), (1, 1, 64, 64)])
-def test_planes_of_which_a_thread_takes_more_than_four_elements(op, shape):
+def test_planes_of_which_a_thread_takes_more_than_four_elements(op, shape, dtype):
     """Four loads at once, and then the rest: for a warp or a block, of elements or of vectors."""
-    x = np.random.default_rng(2).standard_normal(shape, dtype=F32)
+    x = np.random.default_rng(2).standard_normal(shape).astype(dtype)
     x[0, 0, -1, -1] = 9  # the largest is the last
     assert right(device.to_host(room.whole_planes(x, op, shape[2:])), x, op, shape[2:])
 
@@ -251,7 +257,7 @@ def test_positions_of_the_wide_kernels(rung, h, vectors, kind, seed):
 
 MAP = np.ones((1, 2, 4, 6), F32)
 BAD = {
-    "another dtype": ((MAP.astype(np.float64),), {}, TypeError, "x must be float32, was float64"),
+    "another dtype": ((MAP.astype(np.float64),), {}, TypeError, "x must be float32, .* or bfloat16, was float64"),
     "a matrix": ((MAP[0, 0],), {}, ValueError, "x must have 4 dimensions, had 2"),
     "not contiguous": ((MAP[:, :, :, ::2],), {}, ValueError, "x must be contiguous in C order"),
     "an operator": ((MAP, "min"), {}, ValueError, "op must be 'max' or 'average', was 'min'"),
@@ -373,12 +379,44 @@ def torch_pool(torch, x, op, kernel, stride=None, padding=0, ceil_mode=False, co
     return f.avg_pool2d(x, kernel, stride, padding, ceil_mode, count_include_pad), None
 
 
+@interpreter_only
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+@pytest.mark.parametrize(
+    ("options", "kernel"),
+    [(("max", 2), "max_pairs"), (("average", 2), "average_pairs"), (("max", 3, 2, 1), "max_threes")],
+)
+def test_maps_of_16_bits_are_half_the_sectors(dtype, options, kernel):
+    sectors = {}
+    for kind in (F32, dtype):
+        x = np.random.default_rng(4).standard_normal((1, 2, 8, 32)).astype(kind)
+        result, (report,) = observe(room.vectorised, x, *options)
+        assert right(result, x, *options)
+        assert report.kernel == f"{kernel}_kernel"
+        assert report.counters["flops_f16"] == report.counters["flops_f64"] == 0
+        sectors[kind] = report.counters["global_load_sectors"], report.counters["global_store_sectors"]
+    (loads, stores), (wide_loads, wide_stores) = sectors[dtype], sectors[F32]
+    assert wide_stores == 2 * stores
+    assert wide_loads == 2 * loads or kernel == "max_threes"  # in which first lanes load what shuffles do not bring
+    assert wide_loads > 1.5 * loads
+
+
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+def test_16_bits_are_widened_in_registers(ptx, dtype):
+    x, of = np.zeros(64, dtype), (np.uint32(4), np.uint32(2), np.uint32(2))
+    for kernel, last, loads in ((room.average_pairs_kernel, False, 4), (room.max_threes_kernel, np.uint32(4), 6)):
+        text = ptx(kernel, x, x, *of, last, cc=(9, 0))
+        assert ".extern" not in text
+        assert ".local" not in text
+        assert text.count("ld.global.v4.u32") == loads
+        assert text.count("st.global.v4.u32") == 1
+
+
 @pytest.mark.parametrize("name", PYTORCH)
 def test_the_reference_is_pytorchs(name):
     torch = pytest.importorskip("torch")
     x, *options = PYTORCH[name]
-    values, indices = torch_pool(torch, torch.from_numpy(x), *options)
-    assert right(values.numpy(), x, *options)
+    values, indices = torch_pool(torch, torch.from_numpy(x.astype(F32)), *options)
+    assert right(values.numpy().astype(x.dtype), x, *options)
     if indices is not None:
         np.testing.assert_array_equal(indices.numpy(), room.reference_with_indices(x, *options)[1])
 
@@ -389,12 +427,12 @@ def test_the_reference_is_pytorchs(name):
 def test_torch_agrees(rung, name):
     torch = pytest.importorskip("torch")
     x, *options = PYTORCH[name]
-    tensor = torch.from_numpy(x).cuda()
+    tensor = tensor_of(torch, x)
     values, indices = torch_pool(torch, tensor, *options)
     if indices is not None:
         mine, places = rung(tensor, *options, return_indices=True)
         np.testing.assert_array_equal(device.to_host(places), indices.cpu().numpy())
-        np.testing.assert_array_equal(device.to_host(mine), values.cpu().numpy())
+        np.testing.assert_array_equal(device.to_host(mine).astype(F32), values.float().cpu().numpy())
     out = torch.empty_like(values)
     rung(tensor, *options, out=out)
-    assert right(out.cpu().numpy(), x, *options)
+    assert right(array_of(torch, out), x, *options)

@@ -10,8 +10,10 @@ from pmpp.kernels import pooling
 from pmpp.kernels.pooling import ladder as forward
 from pmpp.kernels.pooling import pooling_backward as room
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from tests.kernels.pooling.wrong_pooling_backward import RUNGS as WRONG
 from tests.support import judge
+from tests.support.tensors import array_of, tensor_of
 from tests.support.wrong import misaligned, name_of, observe, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
@@ -20,7 +22,7 @@ F32 = np.float32
 
 
 def right(result, dy, x, *options):
-    return judge.right(result, room.reference(dy, x, *options), room.tolerance(dy, x, *options))
+    return judge.right(result, room.reference(dy, x, *options), room.tolerance(dy, x, *options), dy.dtype)
 
 
 def random_case(shape, *options, seed=0, ties=False):
@@ -82,8 +84,8 @@ def torch_gradient(torch, dy, x, op, kernel, stride=None, padding=0, ceil_mode=F
 def test_the_reference_is_pytorchs(name):
     torch = pytest.importorskip("torch")
     dy, x, *options = PYTORCH[name]
-    result = torch_gradient(torch, torch.from_numpy(dy), torch.from_numpy(x), *options)
-    assert right(result.numpy(), dy, x, *options)
+    result = torch_gradient(torch, *(torch.from_numpy(a.astype(F32)) for a in (dy, x)), *options)
+    assert right(result.numpy().astype(x.dtype), dy, x, *options)
 
 
 @pytest.mark.gpu
@@ -92,9 +94,10 @@ def test_the_reference_is_pytorchs(name):
 def test_tensors_are_taken(rung, name):
     torch = pytest.importorskip("torch")
     dy, x, *options = PYTORCH[name]
-    out = torch.empty(x.shape, device="cuda")
-    rung(torch.from_numpy(dy).cuda(), torch.from_numpy(x).cuda(), *options, out=out)
-    assert right(out.cpu().numpy(), dy, x, *options)
+    tensors = [tensor_of(torch, a) for a in (dy, x)]
+    out = torch.empty_like(tensors[1])
+    rung(*tensors, *options, out=out)
+    assert right(array_of(torch, out), dy, x, *options)
 
 
 # -------------------------------------------------------------------------------------------------------------- results
@@ -154,14 +157,15 @@ def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
     counted=st.booleans(),
     told=st.booleans(),
     seed=st.integers(0, 99),
+    dtype=st.sampled_from(known(room.DTYPES)),
 )
-@hypothesis.settings(max_examples=12)
-def test_any_shape_and_window(rung, shape, kernel, stride, half, op, ceil_mode, counted, told, seed):
+@hypothesis.settings(max_examples=14)
+def test_any_shape_dtype_and_window(rung, shape, kernel, stride, half, op, ceil_mode, counted, told, seed, dtype):
     padding = tuple(k // 2 if h else 0 for k, h in zip(kernel, half, strict=True))
     extents = [n + 2 * p - k for n, p, k in zip(shape[2:], padding, kernel, strict=True)]
     hypothesis.assume(min(extents) >= 0)
     options = op, kernel, stride, padding, ceil_mode, counted
-    dy, x, *_ = random_case(shape, *options, seed=seed, ties=True)
+    dy, x = (a.astype(dtype) for a in random_case(shape, *options, seed=seed, ties=True)[:2])
     positions = None
     if told and op == "max":
         _, positions = forward.whole_planes(x, *options, return_positions=True)
@@ -176,12 +180,37 @@ def test_any_shape_and_window(rung, shape, kernel, stride, half, op, ceil_mode, 
     kind=st.integers(0, 3),
     ceil_mode=st.booleans(),
     seed=st.integers(0, 9),
+    dtype=st.sampled_from(known(room.DTYPES)),
 )
-@hypothesis.settings(max_examples=10)
-def test_the_shapes_of_the_wide_kernels(rung, planes, h, vectors, kind, ceil_mode, seed):
+@hypothesis.settings(max_examples=14)
+def test_the_shapes_of_the_wide_kernels(rung, planes, h, vectors, kind, ceil_mode, seed, dtype):
     options = [("max", 2, 2, 0), ("average", 2, 2, 0), ("max", 3, 2, 1), ("average", 3, 2, 1)][kind]
-    case = random_case((1, planes, h, 4 * vectors), *options, ceil_mode, seed=seed, ties=True)
+    shape = 1, planes, h, 16 // dtype.itemsize * vectors
+    dy, x, *rest = random_case(shape, *options, ceil_mode, seed=seed, ties=True)
+    case = dy.astype(dtype), x.astype(dtype), *rest
     assert right(device.to_host(rung(*case)), *case)
+
+
+@interpreter_only
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+@pytest.mark.parametrize(
+    ("options", "width", "kernel"),
+    [
+        (("max", 2), 16, "wide_pairs_back"),
+        (("max", 3, 2, 1), 24, "wide_threes_back"),
+        (("max", 3, 2, 1), 32, "sixteen_threes_back"),
+    ],
+)
+def test_which_kernel_16_bits_take(dtype, options, width, kernel):
+    dy, x, *_ = random_case((1, 2, 6, width), *options)
+    dy, x = dy.astype(dtype), x.astype(dtype)
+    _, positions = forward.whole_planes(x, *options, return_positions=True)
+    with simt.record("count") as reports:
+        result = room.patches(dy, x.shape, *options, positions=positions)
+    assert [report.kernel for report in reports] == [f"{kernel}_kernel"]
+    assert right(device.to_host(result), dy, x, *options)
+    if width % 16 == 0:  # rows of whole sectors; with sixteen columns a lane fills each by two stores
+        assert total(reports, "global_store_sectors") == x.nbytes // 32 * (2 if width == 32 else 1)
 
 
 # ------------------------------------------------------------------------------------------------------------ positions
@@ -240,7 +269,13 @@ AT = np.zeros((1, 2, 2, 3), np.uint8)
 BAD = {
     "gradients of another shape": ((X, X), {}, ValueError, r"dy must have the shape of the result, \(1, 2, 2, 3\)"),
     "gradients in float64": ((DY.astype(np.float64), X), {}, TypeError, "dy must be float32, was float64"),
-    "an input in float64": ((DY, X.astype(np.float64)), {}, TypeError, "x must be float32, was float64"),
+    "an input in float64": (
+        (DY, X.astype(np.float64)),
+        {},
+        TypeError,
+        "x must be float32, .* or bfloat16, was float64",
+    ),
+    "gradients of 16 bits": ((DY.astype(np.float16), X), {}, TypeError, "dy must be float32, was float16"),
     "a matrix": ((DY, X[0, 0]), {}, ValueError, "x must have 4 dimensions, had 2"),
     "a short shape": ((DY, (4, 6)), {}, ValueError, r"x must be an array .* or its shape .*, was \(4, 6\)"),
     "a shape without positions": ((DY, X.shape), {}, ValueError, "x must be the input itself where op='max'"),

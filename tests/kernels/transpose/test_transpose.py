@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from pmpp import cuda
 from pmpp.kernels.transpose import ladder as room
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from tests.kernels.transpose.wrong import RUNGS as WRONG
 from tests.support import judge
+from tests.support.tensors import array_of, tensor_of
 from tests.support.wrong import misaligned, name_of, observe, total
 
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
@@ -61,15 +63,15 @@ def test_the_reference_is_numpys_transpose(name):
 
 
 @each_rung
-@pytest.mark.parametrize("dtype", room.DTYPES)
+@pytest.mark.parametrize("dtype", known(room.DTYPES), ids=str)
 @hypothesis.given(
     m=st.integers(0, 140), n=st.integers(0, 140), whole=st.booleans(), offset=st.integers(0, 4), seed=st.integers(0, 99)
 )
 @hypothesis.settings(max_examples=8)
 def test_any_shape_type_and_alignment(rung, dtype, m, n, whole, offset, seed):
     if whole:
-        m, n = m // 4 * 4, n // 4 * 4  # rows of whole vectors, which chance seldom gives
-    bits = np.random.default_rng(seed).integers(0, 256, (m, n * np.dtype(dtype).itemsize), dtype=np.uint8)
+        m, n = m // 8 * 8, n // 8 * 8  # rows of whole vectors, which chance seldom gives
+    bits = np.random.default_rng(seed).integers(0, 256, (m, n * dtype.itemsize), dtype=np.uint8)
     x = bits.view(dtype).reshape(m, n)
     assert same(device.to_host(rung(misaligned(x, offset))), x.T)
 
@@ -123,7 +125,7 @@ def test_more_columns_than_y_has_blocks(rung, monkeypatch):
 
 MATRIX = np.ones((5, 4), F32)
 BAD = {
-    "another dtype": (MATRIX.astype(np.float16), {}, TypeError, r"x must be float32, .* or int64, was float16"),
+    "another dtype": (MATRIX.astype(np.uint8), {}, TypeError, r"x must be float32, .* or bfloat16, was uint8"),
     "a vector": (MATRIX[0], {}, ValueError, r"x must have 2 dimensions, had 1: its shape was \(4,\)"),
     "a cube": (np.ones((2, 2, 2), F32), {}, ValueError, "x must have 2 dimensions, had 3"),
     "Fortran order": (MATRIX.T, {}, ValueError, "x must be contiguous in C order, had .* copy it"),
@@ -199,6 +201,26 @@ def test_counters_of_8_byte_elements(rung, device_memory, shared):
     assert counted(rung, np.arange(64.0 * 96).reshape(64, 96)) == (device_memory, shared)
 
 
+# 256 x 384 elements are 6 tiles of 128 x 128, each of 8 warps whose lanes have 8 x 8 elements: 8 requests of 512 bytes,
+# 16 sectors, and in shared memory 4 wavefronts of 128 bytes.
+@interpreter_only
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+def test_counters_of_2_byte_elements(dtype):
+    x = np.arange(256 * 384, dtype=np.uint16).view(dtype).reshape(256, 384)
+    requests = 6 * 8 * 8
+    device_memory, shared = (requests, 16 * requests) * 2, (requests, 4 * requests) * 2
+    assert counted(room.vectorised, x) == (device_memory, shared)
+
+
+def test_elements_of_2_bytes_stay_in_registers(ptx):
+    x = np.zeros((16, 16), np.float16)
+    text = ptx(room.octets_kernel, x, x, cc=(9, 0))
+    assert ".extern" not in text
+    assert ".local" not in text
+    assert "cvt.rn" not in text
+    assert text.count("ld.global.v4.u32") == text.count("st.shared.v4.u32") == 8
+
+
 @interpreter_only
 @pytest.mark.parametrize(("shape", "offset", "wide"), [((64, 60), 0, True), ((64, 60), 1, False), ((64, 62), 0, False)])
 def test_when_vectorised_is_wide(shape, offset, wide):
@@ -220,11 +242,12 @@ def test_cupy_and_torch_agree(rung, name):
     cupy, torch = pytest.importorskip("cupy"), pytest.importorskip("torch")
     (x,) = room.inputs()[name]
     stream = cupy.cuda.Stream()
-    with stream:
-        given = cupy.asarray(x)
-        expected = cupy.asnumpy(cupy.ascontiguousarray(given.T))
-    assert same(device.to_host(rung(given, stream=stream)), expected)
-    tensor = torch.from_numpy(x).cuda()
+    if "bfloat16" not in name:
+        with stream:
+            given = cupy.asarray(x)
+            expected = cupy.asnumpy(cupy.ascontiguousarray(given.T))
+        assert same(device.to_host(rung(given, stream=stream)), expected)
+    tensor = tensor_of(torch, x)
     out = torch.empty(x.shape[::-1], dtype=tensor.dtype, device="cuda")
     rung(tensor, out=out)
-    assert same(out.cpu().numpy(), tensor.t().contiguous().cpu().numpy())
+    assert same(array_of(torch, out), array_of(torch, tensor.t().contiguous()))

@@ -8,11 +8,16 @@ from hypothesis import strategies as st
 from pmpp import cuda, simt
 from pmpp.kernels.vector_add import ladder as room
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.vector import WIDTH
 from tests.kernels.vector_add.wrong import RUNGS as WRONG
+from tests.kernels.vector_add.wrong import SHORT_RUNGS as WRONG_IF_SHORT
+from tests.support.tensors import array_of, tensor_of
 from tests.support.wrong import hazards, misaligned, name_of, observe, total, watch
 
 BLOCK = room.BLOCK
+DTYPES = [dtype.name for dtype in known(room.DTYPES)]
+F32 = np.float32
 each_rung = pytest.mark.parametrize("rung", room.LADDER, ids=[rung.name for rung in room.LADDER])
 interpreter_only = pytest.mark.skipif(device.on_gpu(), reason="counts what the interpreter counts")
 
@@ -25,23 +30,37 @@ def same(result, expected):
     expected = np.asarray(expected)
     if result.dtype != expected.dtype or result.shape != expected.shape:
         return False
+    if is_short(result):
+        result, expected = result.astype(F32), expected.astype(F32)  # which hold each of these numbers
     signs = result.dtype.kind == "i" or np.array_equal(
         np.signbit(result) & ~np.isnan(result), np.signbit(expected) & ~np.isnan(expected)
     )
     return signs and np.array_equal(result, expected, equal_nan=result.dtype.kind == "f")
 
 
-def faults(add):
-    """All that is wrong with a vector addition, worst first. The ladder has none; wrong.py has one each."""
+def is_short(x):
+    return x.dtype.name in room.SHORT
+
+
+def faults(add, short=False):
+    """All that is wrong with a vector addition, worst first. The ladder has none; wrong.py has one each.
+
+    short: of numbers of 16 bits, and not of the other dtypes.
+    """
     found = []
     for x, y in room.inputs().values():
+        if is_short(x) != short:
+            continue
         a, b = device.to_device(x), device.to_device(y)
-        result, reports = watch(add, a, b)
+        try:
+            result, reports = watch(add, a, b)
+        except simt.SimtError as error:
+            return ["misaligned" if "misaligned" in str(error) else str(error)]
         found += hazards(reports)
         if not found:
             found += ["wrong result"] * (not same(result, room.reference(x, y)))
             found += ["input changed"] * (not same(a.copy_to_host(), x) or not same(b.copy_to_host(), y))
-    if found:
+    if found or short:
         return found
     x, y = np.arange(10000, dtype=np.float32).reshape(2, -1)
     for offsets in ((0, 0), (1, 1), (1, 0)):
@@ -62,14 +81,23 @@ def faults(add):
 
 
 @each_rung
-def test_a_rung_has_no_fault(rung):
-    assert faults(rung) == []
+@pytest.mark.parametrize("short", [False, True])
+def test_a_rung_has_no_fault(rung, short):
+    assert faults(rung, short) == []
 
 
 @interpreter_only
 @pytest.mark.parametrize("wrong", WRONG, ids=map(name_of, WRONG))
 def test_a_wrong_kernel_is_rejected_for_its_reason(wrong):
     assert faults(wrong.function)[:1] == [wrong.reason]
+
+
+@interpreter_only
+@pytest.mark.parametrize("wrong", WRONG_IF_SHORT, ids=map(name_of, WRONG_IF_SHORT))
+def test_a_wrong_kernel_for_16_bits_is_rejected_for_its_reason(wrong):
+    if wrong.reason == "wrong result":
+        pytest.importorskip("ml_dtypes")
+    assert faults(wrong.function, short=True)[:1] == [wrong.reason]
 
 
 @pytest.mark.parametrize("name", room.inputs())
@@ -80,14 +108,14 @@ def test_the_reference_is_numpys_sum(name):
 
 
 @each_rung
-@pytest.mark.parametrize("dtype", room.DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
 @hypothesis.given(
     n=st.integers(0, 2100), offsets=st.tuples(st.integers(0, 4), st.integers(0, 4)), seed=st.integers(0, 99)
 )
 @hypothesis.settings(max_examples=10)
 def test_any_length_type_and_alignment(rung, dtype, n, offsets, seed):
     rng = np.random.default_rng(seed)
-    if dtype.startswith("float"):
+    if "float" in dtype:
         x, y = rng.standard_normal((2, n)).astype(dtype)
     else:
         x, y = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (2, n), dtype, endpoint=True)
@@ -97,7 +125,7 @@ def test_any_length_type_and_alignment(rung, dtype, n, offsets, seed):
 
 
 @pytest.mark.parametrize("offset", range(5))
-@pytest.mark.parametrize("name", ["empty", "one", "a vector and one", "a block +1", "float64", "int64"])
+@pytest.mark.parametrize("name", ["empty", "one", "a vector and one", "a block +1", "float64", "int64", "float16"])
 def test_copy(name, offset):
     x, _ = room.inputs()[name]
     assert same(device.to_host(room.copy(misaligned(x, offset))), x)
@@ -119,7 +147,7 @@ def test_a_copy_reads_each_element_once(n, offset):
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 7, 8, 33])
-@pytest.mark.parametrize("dtype", room.DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("offsets", [(0, 0), (1, 1), (3, 3), (0, 1), (1, 2)])
 def test_the_vector_span(size, dtype, offsets):
     x, y = (device.to_device(np.zeros(size + 4, dtype))[offset : offset + size] for offset in offsets)
@@ -162,14 +190,13 @@ class ReadOnly:
         self.__cuda_array_interface__ = interface
 
 
-F32 = np.float32
 VECTOR = np.ones(5, F32)
 BAD = {
     "another dtype": (
-        (VECTOR.astype(np.float16), VECTOR),
+        (VECTOR.astype(np.uint8), VECTOR),
         {},
         TypeError,
-        r"x must be float32, .* or int64, was float16",
+        r"x must be float32, .* or bfloat16, was uint8",
     ),
     "two dtypes": ((VECTOR, VECTOR.astype(np.float64)), {}, TypeError, "y must be float32, was float64"),
     "a matrix": (
@@ -266,19 +293,43 @@ def test_a_vector_of_64_bits_is_two_elements():
     assert report.counters["global_load_sectors"] == 2 * 256
 
 
+@interpreter_only
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+def test_a_vector_of_16_bits_is_eight_elements(dtype):
+    x = np.arange(1024).astype(dtype)
+    result, (report,) = observe(room.vectorised, x, x)
+    assert same(result, x + x)
+    # Half the requests and half the sectors of float32, and as many additions.
+    assert report.counters["global_load_requests"] == 2 * 4
+    assert report.counters["global_load_sectors"] == 2 * 64
+    assert report.counters["global_store_sectors"] == 64
+    assert report.counters["flops"] == 1024
+    assert report.counters["flops_f16"] == 0  # the additions are of float32
+
+
+@pytest.mark.parametrize("dtype", known(room.SHORT), ids=str)
+def test_sums_of_16_bits_are_computed_in_float32(ptx, dtype):
+    x = np.zeros(16, dtype)
+    text = ptx(room.vectorised_kernel, x, x, x, 0, 16, 8, cc=(9, 0))
+    assert ".extern" not in text
+    assert text.count("ld.global.v4.u32") == 2
+    assert text.count("st.global.v4.u32") == 1
+    assert text.count("add.f32") == 8 + 2  # of the vector, and what lies before and after
+
+
 # --------------------------------------------------------------------------------------------------- other libraries
 
 
 def without_subnormals(x):
     """CuPy's float32 kernels flush numbers too small to be normalised to 0; Numba's and PyTorch's do not."""
-    if x.dtype.kind != "f":
+    if x.dtype.kind != "f" or is_short(x):
         return x
     return np.where(np.abs(x) < np.finfo(x.dtype).tiny, np.copysign(np.zeros_like(x), x), x)
 
 
 @pytest.mark.gpu
 @each_rung
-@pytest.mark.parametrize("name", room.inputs())
+@pytest.mark.parametrize("name", [name for name in room.inputs() if "bfloat16" not in name])
 def test_cupy_agrees(rung, name):
     cupy = pytest.importorskip("cupy")
     x, y = map(cupy.asarray, room.inputs()[name])
@@ -293,7 +344,7 @@ def test_cupy_agrees(rung, name):
 @pytest.mark.parametrize("name", room.inputs())
 def test_torch_agrees(rung, name):
     torch = pytest.importorskip("torch")
-    x, y = (torch.from_numpy(v).cuda() for v in room.inputs()[name])
+    x, y = (tensor_of(torch, v) for v in room.inputs()[name])
     out = torch.empty_like(x)
     rung(x, y, out=out)
-    assert same(out.cpu().numpy(), (x + y).cpu().numpy())
+    assert same(array_of(torch, out), array_of(torch, x + y))

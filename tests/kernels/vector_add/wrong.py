@@ -3,9 +3,10 @@
 import numpy as np
 
 from pmpp import cuda
+from pmpp.kernels.vector_add import add_four
 from pmpp.kernels.vector_add.exercises import neighbours_start
 from pmpp.runtime import device
-from pmpp.runtime.vector import load128, store128
+from pmpp.runtime.vector import load128, store128, widened
 from tests.support.wrong import WrongAnswer, WrongRung
 
 BLOCK = 256
@@ -117,6 +118,30 @@ def vectors_anywhere(x, y, out):
         for k in range(i, out.size):
             out[k] = x[k] + y[k]
 
+
+@cuda.jit
+def eight_by_fours(x, y, out):
+    i = 4 * cuda.grid(1)  # a vector of 16 bits has eight elements, and begins at a multiple of eight
+    if i + 8 <= out.size:
+        a, b = widened(load128(x, i)), widened(load128(y, i))
+        store128(out, i, add_four(a[:4], b[:4]) + add_four(a[4:], b[4:]))
+    elif i < out.size:
+        for k in range(i, out.size):
+            out[k] = widened(x[k]) + widened(y[k])
+
+
+@cuda.jit
+def through_float16(x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = np.float32(np.float16(widened(x[i]))) + np.float32(np.float16(widened(y[i])))
+
+
+# Of these only numbers of 16 bits are asked.
+SHORT_RUNGS = (
+    WrongRung(adder(eight_by_fours, each=4), "misaligned"),
+    WrongRung(adder(through_float16), "wrong result"),  # of large bfloat16
+)
 
 RUNGS = (
     WrongRung(adder(no_guard), "out of bounds"),
