@@ -59,7 +59,7 @@ def _shape(m: int, n: int, k: int) -> Workload:
 
 
 def _of_bfloat16(n: int) -> Workload:
-    """The last rung with the other dtype, and cuBLAS with the same result: what it rounds to bfloat16 is another one."""
+    """The last rung with the other dtype, and cuBLAS with a result in float32, as the rung has it."""
     return Workload(
         family="bfloat16",
         name=f"{n}, bfloat16",
