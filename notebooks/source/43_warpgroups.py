@@ -36,7 +36,7 @@ from pmpp.lab.measure import record
 from pmpp.lab.teach.exercise import check, exercise
 from pmpp.lab.teach.source import show
 from pmpp.runtime import device
-from pmpp.runtime.hopper import copies_visible, descriptor, wgmma_commit, wgmma_f16, wgmma_fence, wgmma_wait
+from pmpp.runtime.hopper import copies_visible, tile_descriptor, wgmma_commit, wgmma_f16, wgmma_fence, wgmma_wait
 
 plt.style.use(STYLE)
 print(device.describe().splitlines()[0])
@@ -202,7 +202,7 @@ def multiplied(a, b, out, waits):
     copies_visible()
     cuda.syncthreads()
     wgmma_fence()
-    sums = wgmma_f16(descriptor(tiles, 0, 0), descriptor(tiles, 4096, 4096), NOTHING)
+    sums = wgmma_f16(tile_descriptor(tiles, 0, 0), tile_descriptor(tiles, 4096, 4096), NOTHING)
     wgmma_commit()
     if waits:
         sums = wgmma_wait(0, sums)

@@ -5,7 +5,7 @@ a number that is a multiple of 4. It computes ``sums += a @ b``, where ``a`` is 
 or 256. Both lie in shared memory; a warp has 16 rows of the sums in registers::
 
     wgmma_fence()
-    sums = wgmma_f16(descriptor(shared, i, 0), descriptor(shared, j, apart), sums)
+    sums = wgmma_f16(tile_descriptor(shared, i, 0), tile_descriptor(shared, j, apart), sums)
     wgmma_commit()
     sums = wgmma_wait(0, sums)
 
@@ -19,8 +19,8 @@ or 256. Both lie in shared memory; a warp has 16 rows of the sums in registers::
   Where a warp has several sums under way, each goes through a wait of its own.
 - ``copies_visible()``: what this thread has stored or copied into shared memory is there for products that come after
   the next barrier. Bulk copies need no such fence.
-- ``descriptor(shared, i, apart)`` says where an operand begins, as a uint64. Rows of 64 numbers (128 bytes) follow each
-  other, rows of ``a``, or rows of ``b`` in panels of 64 columns, whose beginnings are ``apart`` elements from each
+- ``tile_descriptor(shared, i, apart)`` says where an operand begins, as a uint64. Rows of 64 numbers (128 bytes) follow
+  each other, rows of ``a``, or rows of ``b`` in panels of 64 columns, whose beginnings are ``apart`` elements from each
   other (0 if there is one). Row r has its chunk c of 8 numbers in place ``c ^ (r % 8)``. ``i`` is the place of a chunk
   that was not moved: + 16 is the next 16 of k in ``a``, and + 16 * 64 in ``b``. The array's ``alignment`` must be 1024.
 
@@ -61,14 +61,14 @@ import numpy as np
 from pmpp.runtime import device
 
 __all__ = [  # noqa: F822
-    "NAMES", "bulk_tile", "copies_visible", "descriptor", "expect_bytes", "mbarrier_arrive", "mbarrier_init",
-    "mbarrier_wait", "numba_intrinsics", "place_map", "tensor_map", "wgmma_bf16", "wgmma_commit", "wgmma_f16",
+    "NAMES", "bulk_tile", "copies_visible", "expect_bytes", "mbarrier_arrive", "mbarrier_init", "mbarrier_wait",
+    "numba_intrinsics", "place_map", "tensor_map", "tile_descriptor", "wgmma_bf16", "wgmma_commit", "wgmma_f16",
     "wgmma_fence", "wgmma_wait",
 ]  # fmt: skip
 
 #: What this module gives a kernel.
 NAMES = (
-    "descriptor", "wgmma_f16", "wgmma_bf16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "copies_visible",
+    "tile_descriptor", "wgmma_f16", "wgmma_bf16", "wgmma_fence", "wgmma_commit", "wgmma_wait", "copies_visible",
     "mbarrier_init", "mbarrier_arrive", "expect_bytes", "mbarrier_wait", "place_map", "bulk_tile",
 )  # fmt: skip
 
@@ -135,13 +135,13 @@ def numba_intrinsics() -> dict[str, Callable]:
     HALVES = ("float16", "int16", "uint16")
 
     @intrinsic
-    def descriptor(typingctx, shared, i, apart):
-        check_array("descriptor", "shared", shared, HALVES)
-        check_integer("descriptor", "i", i)
-        check_integer("descriptor", "apart", apart)
+    def tile_descriptor(typingctx, shared, i, apart):
+        check_array("tile_descriptor", "shared", shared, HALVES)
+        check_integer("tile_descriptor", "i", i)
+        check_integer("tile_descriptor", "apart", apart)
 
         def codegen(context, builder, signature, args):
-            needs("descriptor")
+            needs("tile_descriptor")
             address = builder.zext(shared_address(context, builder, shared, args[0], i, args[1]), long)
             address = builder.lshr(builder.and_(address, ir.Constant(long, 0x3FFFF)), ir.Constant(long, 4))
             leading = builder.mul(context.cast(builder, args[2], apart, types.uint64), ir.Constant(long, 2))
@@ -294,7 +294,7 @@ def numba_intrinsics() -> dict[str, Callable]:
         return types.void(shared, i, maps, j, row, column, barriers, b), codegen
 
     return {
-        "descriptor": descriptor,
+        "tile_descriptor": tile_descriptor,
         "wgmma_f16": multiply_add("wgmma_f16", "f16"),
         "wgmma_bf16": multiply_add("wgmma_bf16", "bf16"),
         "wgmma_fence": plain("wgmma_fence", "wgmma.fence.sync.aligned;"),

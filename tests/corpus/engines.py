@@ -7,13 +7,13 @@ from pmpp.runtime import device
 from pmpp.runtime.hopper import (
     bulk_tile,
     copies_visible,
-    descriptor,
     expect_bytes,
     mbarrier_arrive,
     mbarrier_init,
     mbarrier_wait,
     place_map,
     tensor_map,
+    tile_descriptor,
     wgmma_commit,
     wgmma_f16,
     wgmma_fence,
@@ -70,7 +70,7 @@ def sums_are_read_before_the_wait(a, b, out, mended):
     wgmma_fence()
     sums = NOTHING
     for k in range(4):
-        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)
     wgmma_commit()
     if mended:
         sums = wgmma_wait(0, sums)
@@ -88,7 +88,7 @@ def a_wait_for_what_was_not_committed(a, b, out, mended):
     wgmma_fence()
     sums = NOTHING
     for k in range(4):
-        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)
     if mended:
         wgmma_commit()
     sums = wgmma_wait(0, sums)
@@ -106,7 +106,7 @@ def the_newest_products_are_under_way(a, b, out, mended):
     wgmma_fence()
     sums = NOTHING
     for k in range(4):
-        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)
         wgmma_commit()
     sums = wgmma_wait(1, sums)
     if mended:
@@ -126,7 +126,7 @@ def sums_that_no_fence_has_shown(a, b, out, mended):
     for k in range(4):
         if mended or k == 0:
             wgmma_fence()
-        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
         wgmma_commit()
         sums = wgmma_wait(0, sums)
     out[cuda.threadIdx.x] = sums[0]
@@ -145,7 +145,7 @@ def stores_that_the_engine_does_not_see(a, b, out, mended):
     wgmma_fence()
     sums = NOTHING
     for k in range(4):
-        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
     wgmma_commit()
     sums = wgmma_wait(0, sums)
     out[cuda.threadIdx.x] = sums[0]
@@ -170,7 +170,7 @@ def copies_that_the_engine_does_not_see(a, b, out, mended):
     wgmma_fence()
     sums = NOTHING
     for k in range(4):
-        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
     wgmma_commit()
     sums = wgmma_wait(0, sums)
     out[t] = sums[0]
@@ -188,7 +188,7 @@ def a_tile_is_multiplied_before_the_barrier(a, b, out, mended):
     wgmma_fence()
     sums = NOTHING
     for k in range(4):
-        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
     wgmma_commit()
     sums = wgmma_wait(0, sums)
     out[cuda.threadIdx.x] = sums[0]
@@ -206,7 +206,7 @@ def a_tile_is_overwritten_under_a_product(a, b, out, mended):
     wgmma_fence()
     sums = NOTHING
     for k in range(4):
-        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
     wgmma_commit()
     if mended:
         sums = wgmma_wait(0, sums)
@@ -229,7 +229,7 @@ def the_second_panel_lies_outside(a, b, out, mended):
     sums = NOTHING + NOTHING
     for k in range(4):
         panel = 0 if mended else TILE
-        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, panel), sums)  # BUG
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, panel), sums)  # BUG
     wgmma_commit()
     sums = wgmma_wait(0, sums)
     out[cuda.threadIdx.x] = sums[0]
@@ -250,7 +250,7 @@ def a_fifth_warp_multiplies_alone(a, b, out, mended):
     if not mended or t < 128:
         wgmma_fence()
         for k in range(4):
-            sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+            sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
         wgmma_commit()
         sums = wgmma_wait(0, sums)
     out[t] = sums[0]
@@ -277,7 +277,7 @@ def of_matrices(rows):
 def multiply(s, a, b, sums):
     wgmma_fence()
     for k in range(4):
-        sums = wgmma_f16(descriptor(s, a + 16 * k, 0), descriptor(s, b + 1024 * k, TILE), sums)
+        sums = wgmma_f16(tile_descriptor(s, a + 16 * k, 0), tile_descriptor(s, b + 1024 * k, TILE), sums)
     wgmma_commit()
     return sums
 
@@ -301,7 +301,7 @@ def tiles_are_multiplied_before_they_arrive(a, b, a_map, b_map, maps, out, mende
     wgmma_fence()
     sums = NOTHING
     for k in range(4):
-        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
     wgmma_commit()
     sums = wgmma_wait(0, sums)
     out[t] = sums[0]
@@ -326,7 +326,7 @@ def fewer_bytes_are_expected_than_come(a, b, a_map, b_map, maps, out, mended):
     wgmma_fence()
     sums = NOTHING
     for k in range(4):
-        sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+        sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
     wgmma_commit()
     sums = wgmma_wait(0, sums)
     out[t] = sums[0]
@@ -378,7 +378,7 @@ def a_producer_that_does_not_ask_whether_a_stage_is_empty(a, b, a_map, b_map, ma
             mbarrier_wait(full, step, 0)
             wgmma_fence()
             for k in range(4):
-                sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
+                sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # BUG
             wgmma_commit()
             sums = wgmma_wait(0, sums)
             if t % 32 == 0:
@@ -410,7 +410,7 @@ def a_stage_is_given_back_before_its_products_are_done(a, b, a_map, b_map, maps,
             mbarrier_wait(full, 0, step)
             wgmma_fence()
             for k in range(4):
-                sums = wgmma_f16(descriptor(s, 16 * k, 0), descriptor(s, TILE + 1024 * k, TILE), sums)  # WITH
+                sums = wgmma_f16(tile_descriptor(s, 16 * k, 0), tile_descriptor(s, TILE + 1024 * k, TILE), sums)  # WITH
             wgmma_commit()
             if not mended and t % 32 == 0:
                 mbarrier_arrive(empty, 0)

@@ -12,13 +12,13 @@ from pmpp.runtime import device, hopper
 from pmpp.runtime.hopper import (
     bulk_tile,
     copies_visible,
-    descriptor,
     expect_bytes,
     mbarrier_arrive,
     mbarrier_init,
     mbarrier_wait,
     place_map,
     tensor_map,
+    tile_descriptor,
     wgmma_bf16,
     wgmma_commit,
     wgmma_f16,
@@ -55,7 +55,7 @@ def kernel_of(columns, multiply):
         sums = nothing
         wgmma_fence()
         for k in range(4):
-            sums = multiply(descriptor(tiles, 16 * k, 0), descriptor(tiles, 4096 + 1024 * k, 4096), sums)
+            sums = multiply(tile_descriptor(tiles, 16 * k, 0), tile_descriptor(tiles, 4096 + 1024 * k, 4096), sums)
         wgmma_commit()
         sums = wgmma_wait(0, sums)
         for i in range(count):
@@ -173,7 +173,7 @@ def multiply_only(a, b, c):
 
 
 def descriptor_only(x, i, apart):
-    descriptor(x, i, apart)
+    tile_descriptor(x, i, apart)
 
 
 def wait_only(n, sums):
@@ -215,9 +215,9 @@ LONG, SUMS, HALF, LONGS = np.uint64(0), NOTHING[64], np.zeros(64, np.uint16), np
         (multiply_only, (1, LONG, SUMS), r"wgmma_f16: a must be a descriptor \(uint64\), was int64"),
         (multiply_only, (LONG, LONG, SUMS[:4]), r"wgmma_f16: c must be a tuple of 32, 64 or 128 float32, was"),
         (multiply_only, (LONG, LONG, (0.5,) * 32), r"wgmma_f16: c must be a tuple of 32, 64 or 128 float32, was"),
-        (descriptor_only, (LONGS, 0, 0), r"descriptor: the dtype of shared must be one of float16, .* was uint64"),
-        (descriptor_only, (HALF[::2], 0, 0), r"descriptor: shared must be contiguous"),
-        (descriptor_only, (HALF, 0.5, 0), r"descriptor: i must be one integer, was float64"),
+        (descriptor_only, (LONGS, 0, 0), r"tile_descriptor: the dtype of shared must be one of float16, .* was uint64"),
+        (descriptor_only, (HALF[::2], 0, 0), r"tile_descriptor: shared must be contiguous"),
+        (descriptor_only, (HALF, 0.5, 0), r"tile_descriptor: i must be one integer, was float64"),
         (wait_only, (1, SUMS), r"wgmma_wait: n must be a literal, an integer from 0 to 7, was int64"),
         (wait_for_too_many, (SUMS,), r"wgmma_wait: n must be a literal, an integer from 0 to 7, was 8"),
         (arrive_only, (HALF, 0), r"mbarrier_arrive: the dtype of barriers must be one of uint64, was uint16"),

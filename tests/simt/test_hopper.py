@@ -11,13 +11,13 @@ from pmpp.runtime import device
 from pmpp.runtime.hopper import (
     bulk_tile,
     copies_visible,
-    descriptor,
     expect_bytes,
     mbarrier_arrive,
     mbarrier_init,
     mbarrier_wait,
     place_map,
     tensor_map,
+    tile_descriptor,
     wgmma_commit,
     wgmma_f16,
     wgmma_fence,
@@ -162,9 +162,9 @@ def test_two_sums_are_under_way(level):
         copies_visible()
         cuda.syncthreads()
         wgmma_fence()
-        one = wgmma_f16(descriptor(tile, 0, 0), descriptor(tile, 4096, 4096), NOTHING)
-        two = wgmma_f16(descriptor(tile, 0, 0), descriptor(tile, 4096, 4096), NOTHING)
-        two = wgmma_f16(descriptor(tile, 0, 0), descriptor(tile, 4096, 4096), two)
+        one = wgmma_f16(tile_descriptor(tile, 0, 0), tile_descriptor(tile, 4096, 4096), NOTHING)
+        two = wgmma_f16(tile_descriptor(tile, 0, 0), tile_descriptor(tile, 4096, 4096), NOTHING)
+        two = wgmma_f16(tile_descriptor(tile, 0, 0), tile_descriptor(tile, 4096, 4096), two)
         wgmma_commit()
         one = wgmma_wait(0, one)
         if both:
@@ -225,20 +225,20 @@ def test_a_barrier_that_nobody_initialised():
 def test_a_descriptor_begins_in_the_first_row_of_a_swizzle():
     def in_the_second_row(out):
         tile = cuda.shared.array(8192, np.uint16, alignment=1024)
-        descriptor(tile, 64, 0)
+        tile_descriptor(tile, 64, 0)
 
-    refused(in_the_second_row, HALVES, match=r"descriptor: tile\[64\] is no chunk in the first of 8 rows")
+    refused(in_the_second_row, HALVES, match=r"tile_descriptor: tile\[64\] is no chunk in the first of 8 rows")
 
     def between_chunks(out):
         tile = cuda.shared.array(8192, np.uint16, alignment=1024)
-        descriptor(tile, 4, 0)
+        tile_descriptor(tile, 4, 0)
 
-    refused(between_chunks, HALVES, match=r"descriptor: tile\[4\] is no chunk")
+    refused(between_chunks, HALVES, match=r"tile_descriptor: tile\[4\] is no chunk")
 
     def in_global_memory(x):
-        descriptor(x, 0, 0)
+        tile_descriptor(x, 0, 0)
 
-    refused(in_global_memory, HALVES, match="descriptor: shared must be in shared memory; it is in global memory")
+    refused(in_global_memory, HALVES, match="tile_descriptor: shared must be in shared memory; it is in global memory")
 
 
 def test_a_copy_without_a_map():
@@ -284,7 +284,7 @@ def test_four_warps_multiply_or_none():
         sums = NOTHING
         if cuda.threadIdx.x < 96:
             wgmma_fence()
-            sums = wgmma_f16(descriptor(tile, 0, 0), descriptor(tile, 4096, 4096), sums)
+            sums = wgmma_f16(tile_descriptor(tile, 0, 0), tile_descriptor(tile, 4096, 4096), sums)
             wgmma_commit()
             sums = wgmma_wait(0, sums)
         out[cuda.threadIdx.x] = sums[0]

@@ -29,13 +29,13 @@ from pmpp.runtime.dtypes import known
 from pmpp.runtime.hopper import (
     bulk_tile,
     copies_visible,
-    descriptor,
     expect_bytes,
     mbarrier_arrive,
     mbarrier_init,
     mbarrier_wait,
     place_map,
     tensor_map,
+    tile_descriptor,
     wgmma_bf16,
     wgmma_commit,
     wgmma_f16,
@@ -178,10 +178,10 @@ def multiplier(tile: Tile, kind: str = "float16") -> typing.Any:
         """The stage begins at element ``begin``, and the rows of this warpgroup at ``row``."""
         a, b = np.uint32(begin + row * np.uint32(DEPTH)), np.uint32(begin + n_begin)
         wgmma_fence()
-        sums = wgmma(descriptor(shared, a, 0), descriptor(shared, b, panel), sums)
-        sums = wgmma(descriptor(shared, a + along, 0), descriptor(shared, b + down, panel), sums)
-        sums = wgmma(descriptor(shared, a + 2 * along, 0), descriptor(shared, b + 2 * down, panel), sums)
-        sums = wgmma(descriptor(shared, a + 3 * along, 0), descriptor(shared, b + 3 * down, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a + along, 0), tile_descriptor(shared, b + down, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a + 2 * along, 0), tile_descriptor(shared, b + 2 * down, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a + 3 * along, 0), tile_descriptor(shared, b + 3 * down, panel), sums)
         wgmma_commit()
         return sums
 

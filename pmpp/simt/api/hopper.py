@@ -71,9 +71,9 @@ def _group_of_warps(f: Frame, call: Any, what: str) -> None:
 
 
 def _descriptor(f: Frame, call: Any, shared: Any, i: Value, apart: Value) -> Value:
-    shared = _shared(f, "descriptor", "shared", shared, (2,))
+    shared = _shared(f, "tile_descriptor", "shared", shared, (2,))
     for argument, given in (("i", i), ("apart", apart)):
-        _integer("descriptor", argument, given)
+        _integer("tile_descriptor", argument, given)
     if f.m.dry:
         return np.uint64(0)
     return engines.describe(f.m, f.mask, shared, i, apart, call.name, call.line)
@@ -285,7 +285,7 @@ for _handler in (_place_map, _bulk_tile):
     _handler.counts_itself = True  # type: ignore[attr-defined]
 
 HOPPER: dict[str, Callable] = {
-    "descriptor": _descriptor,
+    "tile_descriptor": _descriptor,
     **{name: _multiply(name) for name in tensor_cores.TILES},
     "wgmma_fence": _plain("wgmma_fence", engines.fence),
     "wgmma_commit": _plain("wgmma_commit", engines.commit),

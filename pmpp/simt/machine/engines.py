@@ -114,8 +114,8 @@ def describe(m: Machine, mask: Mask, array: Array, i: Value, apart: Value, name:
     wrong = wrong if inside is None or inside.bits is None else wrong & inside.bits
     if inside is not None and np.any(wrong):
         raise m.error(
-            f"descriptor: {name}[{int(np.asarray(i).reshape(-1)[0])}] is no chunk in the first of 8 rows: the pattern "
-            f"of the chunks begins at multiples of {ATOM} bytes", line,
+            f"tile_descriptor: {name}[{int(np.asarray(i).reshape(-1)[0])}] is no chunk in the first of 8 rows: the "
+            f"pattern of the chunks begins at multiples of {ATOM} bytes", line,
         )  # fmt: skip
     all_ = engines(m)
     key = array.storage, name

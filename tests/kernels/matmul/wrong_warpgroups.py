@@ -8,13 +8,13 @@ from pmpp.runtime import device
 from pmpp.runtime.hopper import (
     bulk_tile,
     copies_visible,
-    descriptor,
     expect_bytes,
     mbarrier_arrive,
     mbarrier_init,
     mbarrier_wait,
     place_map,
     tensor_map,
+    tile_descriptor,
     wgmma_commit,
     wgmma_f16,
     wgmma_fence,
@@ -64,7 +64,10 @@ def copied_with(*, swizzled=True, shown=True, waits=True, last_barrier=True, dow
             if not keep:
                 sums = NOTHING
             for step in range(4):
-                left, right = descriptor(shared, along * step, 0), descriptor(shared, TILE + down * step, TILE)
+                left, right = (
+                    tile_descriptor(shared, along * step, 0),
+                    tile_descriptor(shared, TILE + down * step, TILE),
+                )
                 sums = wgmma_f16(left, right, sums)
             wgmma_commit()
             if waits:
@@ -111,8 +114,8 @@ def bulk_with(*, parts=2, asks=True, waits=True, early=False, turned=False):
                     mbarrier_wait(full, step, 0)
                 wgmma_fence()
                 for k in range(4):
-                    left = descriptor(shared, begin + 16 * k, 0)
-                    right = descriptor(shared, begin + TILE + 1024 * k, TILE)
+                    left = tile_descriptor(shared, begin + 16 * k, 0)
+                    right = tile_descriptor(shared, begin + TILE + 1024 * k, TILE)
                     sums = wgmma_f16(left, right, sums)
                 wgmma_commit()
                 if early and thread % 32 == 0:
