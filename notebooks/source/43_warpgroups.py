@@ -44,8 +44,8 @@ print(device.describe().splitlines()[0])
 # %% [markdown]
 # ## The bound
 #
-# In chapter 40 a warp computed 64 x 64 elements of *C*. For 16 steps of *k* it loaded four fragments of *A* and eight
-# of *B* from shared memory into registers, and multiplied them by 32 instructions.
+# In chapter 40 a warp computed 64 x 64 elements of *C*. For every 16 columns of *A* it loaded four fragments of *A* and
+# eight of *B* from shared memory into registers, and multiplied them by 32 instructions.
 #
 # **Predict, then run.** How many operations does a warp do there for each byte that it loads from shared memory?
 
@@ -260,8 +260,9 @@ for rung in (warpgroups.in_flight, warpgroups.bulk):
 # How does a thread learn that a tile has arrived? By an *mbarrier*, 64 bits in shared memory that count. It is told how
 # many arrivals end a phase, and here that is one: `expect_bytes` arrives, and says how many bytes will come. The engine
 # counts them down. When nothing is left to count, the phase ends, and the barrier begins to count the next one.
-# `mbarrier_wait` waits for the end of a phase. It is told the *parity* of the phase, since a phase that has ended long
-# ago and one that has not begun would otherwise look alike.
+# `mbarrier_wait` waits for the end of a phase. A barrier knows of its phases only whether the one under way is even or
+# odd. So whoever waits names the *parity* of a phase: 0 for the first, 1 for the second, 0 for the third. The wait is
+# over when the phase under way has the other parity.
 
 # %%
 show(warpgroups.bulk_kernel(warpgroups.TILE, 8))
@@ -275,6 +276,9 @@ show(warpgroups.bulk_kernel(warpgroups.TILE, 8))
 #
 # - `full` ends a phase when the bytes of the stage have arrived. Consumers wait for it.
 # - `empty` ends a phase when all eight consumers have used the stage. The producer waits for it.
+#
+# In the beginning all stages are empty, and nobody has said so. The producer begins by waiting for parity 1. The phase
+# under way is the first one, of parity 0, so this wait is over at once.
 
 # %%
 show(warpgroups.specialised_kernel(warpgroups.TILE, 8))
