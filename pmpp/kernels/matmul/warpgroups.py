@@ -1,4 +1,4 @@
-"""Matrix multiplication by warpgroups: C = A @ B on Hopper, with A and B in float16, and C in float32.
+"""Matrix multiplication by warpgroups: C = A @ B on Hopper, with A and B in float16 or bfloat16, and C in float32.
 
 Chapter: notebooks/43_warpgroups.ipynb.  PMPP 4e ch. 6.
 
@@ -8,7 +8,8 @@ in shared memory, and does not wait for the result. So two things are left to do
 the order in which the tensor cores read them, and they have to be there in time. The ladder gives the first to a copy
 engine, and the second to a warp of its own.
 
-The instructions are in `pmpp.runtime.hopper`. They need a GPU of compute capability 9.0, and run on no other.
+The instructions are in `pmpp.runtime.hopper`. They need a GPU of compute capability 9.0, and run on no other. All that
+a kernel does besides multiplying moves 16 bits, so it sees both dtypes as uint16.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pmpp.kernels.matmul import tensor_cores
 from pmpp.kernels.matmul.tensor_cores import CHUNK, GROUP, copy_kernel, in_chunks, order_of_tiles
 from pmpp.kernels.matmul.tensor_cores import store_fragment as store_four
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from pmpp.runtime.hopper import (
     bulk_tile,
     copies_visible,
@@ -34,6 +36,7 @@ from pmpp.runtime.hopper import (
     place_map,
     tensor_map,
     tile_descriptor,
+    wgmma_bf16,
     wgmma_commit,
     wgmma_f16,
     wgmma_fence,
@@ -43,6 +46,7 @@ from pmpp.runtime.matrix import commit_copies, copy_async, wait_copies
 from pmpp.runtime.rung import Problem, rung
 
 f0 = np.float32(0)
+DTYPES = ("float16", "bfloat16")
 RESULT = np.float32  # the dtype of what the rungs return
 CAPABILITY = (9, 0)  # of the only GPUs that have wgmma
 
@@ -53,7 +57,7 @@ reference = tensor_cores.reference
 
 
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Small awkward inputs by name, each a pair (a, b) of float16 matrices that can be multiplied."""
+    """Small awkward inputs by name, each a pair (a, b) of matrices of one dtype that can be multiplied."""
     rng = np.random.default_rng(0) if rng is None else rng
 
     def pair(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,6 +69,8 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     a, b = pair(18, 24, 16)
     pairs["cancellation"] = np.hstack([a, -a]), np.vstack([b, b])
     pairs["largest and smallest"] = np.full((2, 16), 65504, np.float16), np.full((16, 8), 2.0**-24, np.float16)
+    for dtype in known(("bfloat16",)):
+        pairs["bfloat16"] = tuple(x.astype(np.float32).astype(dtype) for x in pair(20, 12, 40))
     non_finite = a.copy()
     non_finite[3, 4], non_finite[7, 0], non_finite[9, -1] = np.nan, np.inf, -np.inf
     return pairs | {"non-finite": (non_finite, b)}
@@ -79,14 +85,15 @@ def tolerance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def arguments(a, b, *, out=None, stream=0) -> Problem:
-    """Multiply two matrices of float16 on the tensor cores of a Hopper GPU.
+    """Multiply two matrices of 16-bit numbers on the tensor cores of a Hopper GPU.
 
     Args:
-        a, b: float16 matrices of shape (M, K) and (K, N) in C order. An extent may be 0; K = 0 gives zeros.
+        a, b: matrices of shape (M, K) and (K, N) in C order, both float16 or both bfloat16. An extent may be 0; K = 0
+            gives zeros.
         out: a float32 device array of shape (M, N) in C order, apart from a and b in memory, or None to allocate one.
         stream: the stream to work on.
 
-    Returns ``out``, without waiting for the work to be done. Sums are in float32, and are not rounded to float16. The
+    Returns ``out``, without waiting for the work to be done. Sums are in float32, and are not rounded to 16 bits. The
     same call gives the same bits on the same GPU.
     Raises TypeError or ValueError that names the argument at fault, what it was and what is accepted; RuntimeError for
     a GPU of another compute capability than 9.0.
@@ -100,7 +107,14 @@ def arguments(a, b, *, out=None, stream=0) -> Problem:
     if capability != CAPABILITY:
         said = ".".join(map(str, capability))
         raise RuntimeError(f"this room needs a GPU of compute capability 9.0, this one has {said}")
-    return tensor_cores.arguments(a, b, out=out, stream=stream)
+    stream = device.as_stream(stream)
+    a = device.as_input("a", a, dtypes=DTYPES, ndim=2, stream=stream)
+    b = device.as_input("b", b, dtypes=a.dtype, ndim=2, shape=(a.shape[1], None), stream=stream)
+    shape, kind = (a.shape[0], b.shape[1]), str(a.dtype)
+    out = device.as_output("out", out, shape=shape, dtype="float32", apart={"a": a, "b": b}, stream=stream)
+    if out.size and not a.shape[1]:
+        a, b = (device.to_device(np.zeros(extents, np.uint16)) for extents in ((shape[0], 1), (1, shape[1])))
+    return Problem(out, stream=stream, a=a.view(np.uint16), b=b.view(np.uint16), kind=kind)
 
 
 # ---------------------------------------------------------------------------------------------- tiles and descriptors
@@ -146,9 +160,16 @@ class Tile(typing.NamedTuple):
 TILE = Tile(128, 256, 4)
 
 
+PRODUCTS = {"float16": wgmma_f16, "bfloat16": wgmma_bf16}
+
+
 @functools.cache
-def multiplier(tile: Tile) -> typing.Any:
-    """A device function with which a warpgroup starts to add 64 x n products of a stage that lie in shared memory."""
+def multiplier(tile: Tile, kind: str = "float16") -> typing.Any:
+    """A device function with which a warpgroup starts to add 64 x n products of a stage that lie in shared memory.
+
+    ``kind``: the dtype of the operands.
+    """
+    wgmma = PRODUCTS[kind]
     n_begin, panel = np.uint32(tile.m * DEPTH), np.uint32(DEPTH * 64)
     along, down = np.uint32(STEP), np.uint32(STEP * 64)  # elements to the next 16 of k: in a row of A, and below in B
 
@@ -157,10 +178,10 @@ def multiplier(tile: Tile) -> typing.Any:
         """The stage begins at element ``begin``, and the rows of this warpgroup at ``row``."""
         a, b = np.uint32(begin + row * np.uint32(DEPTH)), np.uint32(begin + n_begin)
         wgmma_fence()
-        sums = wgmma_f16(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, panel), sums)
-        sums = wgmma_f16(tile_descriptor(shared, a + along, 0), tile_descriptor(shared, b + down, panel), sums)
-        sums = wgmma_f16(tile_descriptor(shared, a + 2 * along, 0), tile_descriptor(shared, b + 2 * down, panel), sums)
-        sums = wgmma_f16(tile_descriptor(shared, a + 3 * along, 0), tile_descriptor(shared, b + 3 * down, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a, 0), tile_descriptor(shared, b, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a + along, 0), tile_descriptor(shared, b + down, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a + 2 * along, 0), tile_descriptor(shared, b + 2 * down, panel), sums)
+        sums = wgmma(tile_descriptor(shared, a + 3 * along, 0), tile_descriptor(shared, b + 3 * down, panel), sums)
         wgmma_commit()
         return sums
 
@@ -227,7 +248,7 @@ def copier(tile: Tile, threads: int) -> typing.Any:
 
 
 @functools.lru_cache(KERNELS)
-def copied_kernel(tile: Tile, group: int, flying: int) -> typing.Any:
+def copied_kernel(tile: Tile, group: int, flying: int, kind: str = "float16") -> typing.Any:
     """The kernel of a block whose threads copy tiles as in chapter 40, and multiply them by wgmma.
 
     ``flying``: 0 if each step waits for its own products, 1 if it waits for those of the step before.
@@ -235,7 +256,12 @@ def copied_kernel(tile: Tile, group: int, flying: int) -> typing.Any:
     threads, stages, stage = tile.teams * TEAM, tile.stages, tile.stage
     ahead = stages - 1 - flying  # steps that are on their way: with products in flight a stage is read for longer
     pending, side_m, side_n, nothing = ahead - 1, tile.m, tile.n, zeros(tile)
-    copy, multiply, store, tile_of = copier(tile, threads), multiplier(tile), storer(side_n // 2), order_of_tiles(group)
+    copy, multiply, store, tile_of = (
+        copier(tile, threads),
+        multiplier(tile, kind),
+        storer(side_n // 2),
+        order_of_tiles(group),
+    )
     end = np.uint32(stages * stage)
 
     @cuda.jit
@@ -277,7 +303,7 @@ def by_copies(tile: Tile, flying: int, p: Problem) -> None:
 
     def launch(a, b, c):
         grid = blocks(c.shape[0], tile.m) * blocks(c.shape[1], tile.n)
-        copied_kernel(tile, GROUP, flying)[grid, tile.teams * TEAM, p.stream, tile.shared](a, b, c)
+        copied_kernel(tile, GROUP, flying, p.kind)[grid, tile.teams * TEAM, p.stream, tile.shared](a, b, c)
 
     in_chunks(p, launch)
 
@@ -341,10 +367,10 @@ def map_of_b(x: typing.Any, tile: Tile) -> tuple:
 
 
 @functools.lru_cache(KERNELS)
-def bulk_kernel(tile: Tile, group: int) -> typing.Any:
+def bulk_kernel(tile: Tile, group: int, kind: str = "float16") -> typing.Any:
     """The kernel of a block in which the first thread asks for tiles, and multiplies like all others."""
     stages, stage, side_m, side_n, nothing = tile.stages, tile.stage, tile.m, tile.n, zeros(tile)
-    fetch, multiply, store, tile_of = fetcher(tile), multiplier(tile), storer(side_n // 2), order_of_tiles(group)
+    fetch, multiply, store, tile_of = fetcher(tile), multiplier(tile, kind), storer(side_n // 2), order_of_tiles(group)
     ahead = stages - 2  # stages on their way: one is multiplied, and one may still be read
 
     @cuda.jit
@@ -392,7 +418,7 @@ def by_engine(kernel: typing.Any, tile: Tile, threads: int, most_blocks: int | N
         if max(*a.shape, *b.shape) >= 2**31 - 256:
             raise ValueError("the extents of a and b must be less than 2**31 - 256 for this rung")
         maps = device.empty(grid * MAPS, np.uint64, stream=p.stream)
-        kernel(tile, GROUP)[grid, threads, p.stream, tile.shared](
+        kernel(tile, GROUP, p.kind)[grid, threads, p.stream, tile.shared](
             map_of_a(a, tile), map_of_b(b, tile), maps, c, np.int64(a.shape[1])
         )
 
@@ -414,14 +440,14 @@ def bulk(p):
 
 
 @functools.lru_cache(KERNELS)
-def specialised_kernel(tile: Tile, group: int) -> typing.Any:
+def specialised_kernel(tile: Tile, group: int, kind: str = "float16") -> typing.Any:
     """The kernel of a block whose last warp asks for tiles, while the others multiply. It computes tiles until none
     is left: tile b, b + blocks, b + 2 blocks, ...
 
     ``full[s]`` ends a phase when the tiles of stage s are there, and ``empty[s]`` when all warps have used them.
     """
     stages, stage, side_m, side_n, nothing = tile.stages, tile.stage, tile.m, tile.n, zeros(tile)
-    fetch, multiply, store, tile_of = fetcher(tile), multiplier(tile), storer(side_n // 2), order_of_tiles(group)
+    fetch, multiply, store, tile_of = fetcher(tile), multiplier(tile, kind), storer(side_n // 2), order_of_tiles(group)
     consumers = tile.teams * 4  # warps; the one after them is the producer
     threads = (consumers + 1) * WARP
 

@@ -1,4 +1,4 @@
-"""What is measured of ``warpgroups``: products of float16, square ones and such of other shapes, on a Hopper GPU.
+"""What is measured of ``warpgroups``: products of float16 and bfloat16, square ones and others, on a Hopper GPU.
 
 The roof of the figures is that of float32 multiply-adds, which tensor cores pass by far. What counts is the comparison
 with cuBLAS, which has these instructions as well, and with the best product by mma.sync.
@@ -11,9 +11,11 @@ import typing
 import numpy as np
 
 from pmpp.kernels.matmul import tensor_cores, warpgroups
-from pmpp.kernels.matmul.tensor_cores_workloads import LIBRARIES, halves, probe_of, verify
+from pmpp.kernels.matmul.tensor_cores_workloads import LIBRARIES, halves, probe_of, stored_as_float32, verify
+from pmpp.lab.measure.arrays import normal
 from pmpp.lab.measure.bench import Workload
 from pmpp.runtime.device import empty, to_host
+from pmpp.runtime.dtypes import BFLOAT16
 
 DESIGN = 4096
 SWEEP = [512, 1024, 2048, 4096, 8192]
@@ -56,4 +58,21 @@ def _shape(m: int, n: int, k: int) -> Workload:
     return _workload("shapes", f"{m} x {k} x {n}", m, n, k, {"m": m, "n": n, "k": k})
 
 
+def _of_bfloat16(n: int) -> Workload:
+    """The last rung with the other dtype, and cuBLAS with a result in float32, as the rung has it."""
+    return Workload(
+        family="bfloat16",
+        name=f"{n}, bfloat16",
+        sizes={"n": n},
+        cost=warpgroups.cost(n, n, n),
+        make=lambda seed: (normal((n, n), seed, BFLOAT16), normal((n, n), seed + 1000, BFLOAT16)),
+        output=lambda: empty((n, n), np.float32),
+        rungs=warpgroups.LADDER[-1:],
+        libraries={"torch.mm to float32": stored_as_float32},
+        verify=verify,
+        cache="cold" if n >= COLD else "warm",
+    )
+
+
 WORKLOADS = [*(_product(n) for n in (*SWEEP, *ODD)), *(_shape(*shape) for shape in SHAPES)]
+WORKLOADS += [_of_bfloat16(n) for n in (1024, 4096, 8192) if BFLOAT16 is not None]

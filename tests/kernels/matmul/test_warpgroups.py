@@ -7,6 +7,7 @@ from pmpp import simt
 from pmpp.kernels.matmul import tensor_cores
 from pmpp.kernels.matmul import warpgroups as room
 from pmpp.runtime import device
+from pmpp.runtime.dtypes import known
 from tests.kernels.matmul.wrong_warpgroups import RIGHT
 from tests.kernels.matmul.wrong_warpgroups import RUNGS as WRONG
 from tests.support import judge
@@ -66,6 +67,15 @@ WAYS = {
 
 
 # -------------------------------------------------------------------------------------------------------------- results
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_bfloat16(way):
+    for dtype in known(("bfloat16",)):
+        a, b = (x.astype(np.float32).astype(dtype) for x in pair(13, 64, 72, 200))
+        result = observe(WAYS[way], a, b)[0]
+        assert is_right(result, a, b)
+        assert not is_right(result, a.view(F16), b.view(F16))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -212,6 +222,9 @@ def test_bad_arguments_are_named():
         room.persistent(a.astype(np.float32), b)
     with pytest.raises(ValueError, match=r"b must have shape \(4, any\), had \(3, 5\)"):
         room.bulk(a, b[:3])
+    for dtype in known(("bfloat16",)):
+        with pytest.raises(TypeError, match=r"b must .*float16.*bfloat16"):
+            room.bulk(a, b.astype(np.float32).astype(dtype))
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (10, 0)])
