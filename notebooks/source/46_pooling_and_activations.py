@@ -462,7 +462,7 @@ for name, one in {"channels last": count, "channels first": narrow}.items():
 # %% [markdown]
 # Sixteen sectors are 512 bytes: nothing is fetched in vain, although the windows suit no vector of a row. With channels
 # first the same windows are for `narrow`, which loads 4 bytes at a time, and lanes stand three elements apart. Its
-# repeated sectors come from the cache, but its requests are four times as many.
+# repeated sectors come from the cache, but it makes more than four times as many requests.
 
 # %%
 plots.drawn(plots.ladder, "channels_last", family="max 3x3")

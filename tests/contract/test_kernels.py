@@ -117,6 +117,9 @@ def views_and_constants():
     x = elementwise.full((40, 36), 1)
     elementwise.copy(strided(x, (36, 40), (1, 36)))
     elementwise.indexed(x[::2, ::2], None, "copy")
+    for given in known(elementwise.DTYPES):
+        for wanted in known(elementwise.DTYPES):
+            elementwise.cast(np.ones(16, given), wanted)
 
 
 @further(scan)
@@ -130,8 +133,9 @@ def segments():
 def gradients_of_biases():
     for rung in activation.activation_backward.LADDER:
         for shape in ((2, 2, 4), (2, 2, 40)):
-            x = np.ones(shape, np.float32)
-            rung(x, x, "relu", return_bias_gradient=True)
+            for dtype in known(activation.DTYPES):
+                x = np.ones(shape, dtype)
+                rung(x, x, "relu", return_bias_gradient=True)
 
 
 @further(pooling)
