@@ -54,10 +54,10 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     made["non-finite"] = [dy.copy(), x.copy()]
     made["non-finite"][0][0, 2] = made["non-finite"][1][3, 1] = np.nan
     made["non-finite"][1][4, 0] = np.inf
-    made["whole vectors of eight"] = [rng.standard_normal((9, 264), dtype=np.float32) for _ in range(2)]
     for dtype in known(DTYPES[1:]):
-        for name in ("narrow", "many rows", "odd", "non-finite", "whole vectors of eight"):
+        for name in ("half a warp of vectors", "a few vectors", "non-finite"):
             made[f"{dtype}, {name}"] = [one.astype(dtype) for one in made[name]]
+        made[f"{dtype}, a block"] = [rng.standard_normal((2, 264)).astype(dtype) for _ in range(2)]
     return {name: (dy, x, rng.uniform(-2, 2, x.shape[1]).astype(np.float32)) for name, (dy, x) in made.items()}
 
 

@@ -82,9 +82,9 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple]:
     made["float64, a long row"] = (rng.standard_normal((1, 17_001)), 1, False)
     made["float64, axis 0, log"] = (rng.standard_normal((33, 7)), 0, True)
     for dtype in known(SHORT_DTYPES):
-        made |= {f"{dtype}, rows of {n}": (made[f"rows of {n}"][0].astype(dtype), -1, False) for n in (3, 8, 9, 33)}
-        made[f"{dtype}, log"] = (3 * made["rows of a warp +1"][0].astype(dtype), -1, True)
-        made[f"{dtype}, axis 1 of three"] = (cube.astype(dtype), 1, False)
+        made |= {f"{dtype}, rows of {n}": (made[f"rows of {n}"][0].astype(dtype), -1, False) for n in (3, 9, 33)}
+        made[f"{dtype}, log"] = (3 * made["rows of 64"][0].astype(dtype), -1, True)
+        made[f"{dtype}, axis 1 of three"] = (cube[:1, :, :9].astype(dtype), 1, False)
         made[f"{dtype}, non-finite"] = (_non_finite(rng, 70).astype(dtype), -1, False)
         extremes = np.float32([6.5e4, -6.5e4, 0, 6e-8, 1, 30] * 9).astype(dtype)  # as far as a float16 reaches
         made[f"{dtype}, extremes"] = (rng.permutation(extremes).reshape(2, -1), -1, False)
