@@ -12,7 +12,7 @@ import pytest
 
 from pmpp import parallel
 from pmpp.parallel import environment, on_gpus, run
-from pmpp.parallel.group import Group
+from pmpp.parallel.group import Group, Transport
 from pmpp.parallel.on_gpus import OverNccl
 from pmpp.parallel.switchboard import Mismatch
 from pmpp.runtime import device
@@ -176,6 +176,58 @@ def test_a_call_says_where_it_stands_only_if_somebody_asks(monkeypatch):
     assert re.search(r"test_on_gpus.py:\d+", parallel.ranks(1, where)[0])
     monkeypatch.setenv("PMPP_CHECK", "0")
     assert parallel.ranks(1, where) == [""]
+
+
+class Carried(Transport):
+    """Notes what it is to carry."""
+
+    direct, named = True, False
+
+    def __init__(self):
+        self.calls = []
+
+    def carry(self, request, sent, out, stream):
+        self.calls.append((request, sent, out))
+        return out
+
+
+class Layout:
+    """As that of an array on a GPU: one object for all arrays of a shape and dtype."""
+
+    nbytes = 32
+
+
+@interpreter_only
+def test_what_was_found_right_before_is_not_checked_again(monkeypatch):
+    whole = device.to_device(np.zeros(24, np.float32))
+    x, out, across = whole[:8], whole[8:16], whole[12:20]
+    layout = Layout()
+    for array in (x, out, across):
+        array.form, array.layout, array.pointer = None, layout, device.address(array)
+    transport, looked = Carried(), []
+    group = Group(transport, 0, (0, 1))
+    look = device.as_input
+    monkeypatch.setattr(
+        device, "as_input", lambda name, *args, **more: looked.append(name) or look(name, *args, **more)
+    )
+    group.all_reduce(x, out=out)
+    assert looked
+    looked.clear()
+    group.all_reduce(x, out=out)
+    group.all_reduce(out, out=x)
+    assert not looked
+    group.all_reduce(x, "max", out=out)  # another operation
+    assert looked
+    looked.clear()
+    foreign = whole[:8]
+    foreign.layout = layout  # PyTorch's arrays have another thing of that name
+    group.all_reduce(foreign, out=out)
+    assert looked
+    first, second, third, fourth, _ = transport.calls
+    assert first[0]._replace(number=0) == second[0]._replace(number=0) == third[0]._replace(number=0)
+    assert (third[1], third[2], fourth[0].op) == (out, x, "max")
+    with pytest.raises(ValueError, match="out must be x itself or share no memory with it"):
+        group.all_reduce(out, out=across)
 
 
 # ------------------------------------------------------------------------------------------------------- who is refused

@@ -51,7 +51,7 @@ def runs(number):
         return False
 
 
-ALL_REDUCE = "group.all_reduce(np.ones(4, np.float32))"
+ALL_REDUCE = "group.all_reduce(np.ones(4, np.float32)).copy_to_host()"
 RAISED = line('raise ValueError("no more of this")')
 ENDINGS = {
     "raise": (1, rf"rank 1 raised ValueError at {RAISED}\n"),
