@@ -13,8 +13,8 @@
 # # 42. Sorting
 #
 # *Sorting networks, merge sort, radix sort by bits and by bytes, ranks within a warp, one sweep, pairs, selection. Read
-# chapters [8](08_warps.ipynb), [28](28_histogram.ipynb), [34](34_scan.ipynb), [35](35_filter.ipynb) and [41](41_merge.ipynb)
-# before. 90 minutes. PMPP 4e: chapter 13; 5e: chapter 14. The code is
+# chapters [8](08_warps.ipynb), [28](28_histogram.ipynb), [34](34_scan.ipynb), [35](35_filter.ipynb) and
+# [41](41_merge.ipynb) before. 90 minutes. PMPP 4e: chapter 13; 5e: chapter 14. The code is
 # [pmpp/kernels/sort/ladder.py](../pmpp/kernels/sort/ladder.py), [digits.py](../pmpp/kernels/sort/digits.py),
 # [tile.py](../pmpp/kernels/sort/tile.py), [look_back.py](../pmpp/kernels/sort/look_back.py),
 # [pairs.py](../pmpp/kernels/sort/pairs.py) and [selection.py](../pmpp/kernels/sort/selection.py).*
@@ -124,7 +124,7 @@ def wires(n):
             at += 0.25
         at += 0.75
     ax.hlines(range(n), -0.5, at, color=palette.INK, lw=0.6, zorder=0)
-    ax.set(xticks=[], yticks=range(n), ylabel="place", title=f"A network that sorts {n} keys: a dot at both keys compared")
+    ax.set(xticks=[], yticks=range(n), ylabel="place", title=f"Sorts {n} keys: a dot at both keys that are compared")
     ax.invert_yaxis()
     return figure
 
@@ -493,8 +493,9 @@ print(f"counted in the interpreter: {(loaded + stored) / random_keys.size:.1f} b
 recorded("ranked", "one_sweep", "cupy.sort", "torch.sort")
 
 # %% [markdown]
-# Four bytes to count, and four times eight to sort. What is counted besides are the words that tiles look at, and the
-# places where digits begin, which small inputs do not hide. No rung that sorts by bytes can move less.
+# Four bytes to count, and four times eight to sort: no rung that sorts by bytes can move less. What is counted besides
+# are small numbers that each tile reads, such as the places where digits begin. They are the same for all tiles, and
+# come from a cache.
 #
 # `sort.sort` is the function for daily use. Here is the question of the beginning:
 
@@ -561,8 +562,8 @@ print("the brightest pixels:", where, "with", brightest)
 # %% [markdown]
 # ## The whole ladder
 #
-# The bars are shares of the roof at the design size: 8 bytes a key, which no rung can reach. The dashed line is the best
-# library.
+# The bars are shares of the roof at the design size: 8 bytes a key, which no rung can reach. The dashed line is the
+# best library.
 
 # %%
 plots.drawn(plots.ladder, "sort")
