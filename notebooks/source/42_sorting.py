@@ -13,8 +13,8 @@
 # # 42. Sorting
 #
 # *Sorting networks, merge sort, radix sort by bits and by bytes, ranks within a warp, one sweep, pairs, selection. Read
-# chapters [8](08_warps.ipynb), [28](28_histogram.ipynb), [34](34_scan.ipynb), [35](35_filter.ipynb) and [41](41_merge.ipynb)
-# before. 90 minutes. PMPP 4e: chapter 13; 5e: chapter 14. The code is
+# chapters [8](08_warps.ipynb), [28](28_histogram.ipynb), [34](34_scan.ipynb), [35](35_filter.ipynb) and
+# [41](41_merge.ipynb) before. 90 minutes. PMPP 4e: chapter 13; 5e: chapter 14. The code is
 # [pmpp/kernels/sort/ladder.py](../pmpp/kernels/sort/ladder.py), [digits.py](../pmpp/kernels/sort/digits.py),
 # [tile.py](../pmpp/kernels/sort/tile.py), [look_back.py](../pmpp/kernels/sort/look_back.py),
 # [pairs.py](../pmpp/kernels/sort/pairs.py) and [selection.py](../pmpp/kernels/sort/selection.py).*
@@ -124,7 +124,7 @@ def wires(n):
             at += 0.25
         at += 0.75
     ax.hlines(range(n), -0.5, at, color=palette.INK, lw=0.6, zorder=0)
-    ax.set(xticks=[], yticks=range(n), ylabel="place", title=f"A network that sorts {n} keys: a dot at both keys compared")
+    ax.set(xticks=[], yticks=range(n), ylabel="place", title=f"Sorts {n} keys: a dot at both keys that are compared")
     ax.invert_yaxis()
     return figure
 
@@ -193,6 +193,7 @@ def counted(rung, x, *names):
 
 noise = np.random.default_rng(0)
 random_keys = noise.integers(-(2**31), 2**31, tile.TILE, dtype=np.int32)
+two_tiles = np.concatenate([random_keys, noise.permutation(random_keys)])
 STORED = "global_store_bytes"
 
 # %% [markdown]
@@ -448,7 +449,7 @@ show(sort.ranked_kernel)
 
 # %%
 print(f"local:  {sectors / requests:5.2f} sectors a store, and 8 passes")
-sectors, requests = of_kernel(sort.ranked, "ranked_kernel", random_keys, *names)
+sectors, requests = of_kernel(sort.ranked, "ranked_kernel", two_tiles, *names)
 print(f"ranked: {sectors / requests:5.2f} sectors a store, and 4 passes")
 recorded("local", "ranked", "cupy.sort")
 
@@ -493,8 +494,9 @@ print(f"counted in the interpreter: {(loaded + stored) / random_keys.size:.1f} b
 recorded("ranked", "one_sweep", "cupy.sort", "torch.sort")
 
 # %% [markdown]
-# Four bytes to count, and four times eight to sort. What is counted besides are the words that tiles look at, and the
-# places where digits begin, which small inputs do not hide. No rung that sorts by bytes can move less.
+# Four bytes to count, and four times eight to sort: no rung that sorts by bytes can move less. What is counted besides
+# are small numbers that each tile reads, such as the places where digits begin. They are the same for all tiles, and
+# come from a cache.
 #
 # `sort.sort` is the function for daily use. Here is the question of the beginning:
 
@@ -561,8 +563,8 @@ print("the brightest pixels:", where, "with", brightest)
 # %% [markdown]
 # ## The whole ladder
 #
-# The bars are shares of the roof at the design size: 8 bytes a key, which no rung can reach. The dashed line is the best
-# library.
+# The bars are shares of the roof at the design size: 8 bytes a key, which no rung can reach. The dashed line is the
+# best library.
 
 # %%
 plots.drawn(plots.ladder, "sort")
@@ -597,9 +599,9 @@ predict(guess, round(8 / h200.bandwidth * a_second), unit="instructions")
 
 # %%
 KEYS = {
-    "random": random_keys,
-    "sorted": np.sort(random_keys),
-    "all equal": np.full_like(random_keys, 7),
+    "random": two_tiles,
+    "sorted": np.sort(two_tiles),
+    "all equal": np.full_like(two_tiles, 7),
 }
 SECTORS = ("global_load_sectors", "global_store_sectors")
 SHARED = ("shared_load_wavefronts", "shared_store_wavefronts")
@@ -611,7 +613,7 @@ kind = "random"
 
 def bounds(kind):
     counts = [counted(rung, KEYS[kind], *SECTORS, *SHARED) for rung in SHOWN]
-    size = random_keys.size
+    size = two_tiles.size
     moving = [32 * (loads + stores) / h200.bandwidth / size * 1e12 for loads, stores, *_ in counts]
     serving = [sum(waves) / (h200.sms * h200.clock) / size * 1e12 for _, _, *waves in counts]
     figure, ax = chart(3.4)
@@ -629,11 +631,11 @@ def bounds(kind):
 knobs.turn(bounds, kind=(kind, tuple(KEYS)))
 
 # %% [markdown]
-# 8,064 keys are only three trips through memory for merge sort, and $2^{28}$ keys are eighteen: then its bars are six
-# times as long. Shared memory is its bound, because each thread merges eight neighbours, and the lanes of a
-# warp meet in a few banks. The bars of the radix sorts stay as they are, whatever the number of keys. Memory and shared
-# memory take about the same time in them, and the instructions around the ballots come on top: none of the three can be
-# left out of the account. (Atomics in shared memory are not in the bars.)
+# The 16,128 keys of two tiles are only four trips through memory for merge sort, and $2^{28}$ keys are eighteen: then
+# its bars are more than four times as long. Shared memory is its bound, because each thread merges eight neighbours,
+# and the lanes of a warp meet in a few banks. The bars of the radix sorts stay as they are, whatever the number of
+# keys. Memory and shared memory take about the same time in them, and the instructions around the ballots come on top:
+# none of the three can be left out of the account. (Atomics in shared memory are not in the bars.)
 #
 # And NumPy on one core of the CPU:
 

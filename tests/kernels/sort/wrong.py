@@ -99,23 +99,6 @@ def merge_by_threads(x, out, run):
         merge_piece(a, i, b, k - first - i, out[first:end], k - first, min(k + room.PIECE, end) - first)
 
 
-@cuda.jit
-def merge_whole_runs(x, out, run):
-    """As if every run had its full length."""
-    k = np.int64(cuda.grid(1)) * room.PIECE
-    if k < x.size:
-        first = k // (2 * run) * (2 * run)
-        i, j = first, first + run
-        for at in range(first, first + 2 * run):
-            from_a = j == first + 2 * run or (i < first + run and not x[j] < x[i])
-            if k <= at < k + room.PIECE:
-                out[at] = x[i] if from_a else x[j]
-            if from_a:
-                i += 1
-            else:
-                j += 1
-
-
 def merges(kernel, in_place=False):
     def sort(p):
         run, here, there = SECTION, p.out, cuda.device_array(p.x.size, p.x.dtype)
@@ -244,7 +227,6 @@ RUNGS = (
     WrongRung(network("without_a_barrier_between_steps", barrier=False), "race"),
     WrongRung(network("never_mirrored", mirror=False), "wrong result"),
     WrongRung(network("without_asking_for_the_end", guard=False), "uninitialised read"),
-    WrongRung(merges(merge_whole_runs), "out of bounds"),
     WrongRung(merges(merge_by_threads, in_place=True), "race"),
     WrongRung(turns("signs_as_they_are", "i", 0), "wrong result"),
     WrongRung(magnitudes("floats_as_whole_numbers"), "wrong result"),
