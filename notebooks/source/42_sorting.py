@@ -157,7 +157,7 @@ predict(guess, sum(stages), unit="launches")
 def recorded(*names):
     """What the record says of contenders at the design size."""
     try:
-        kept = record.load()
+        kept = record.load(room="sort")
         entries = [entry for entry in kept.design("sort") if entry.contender in names]
         for entry in entries:
             share = roofline.share(Cost(entry.flops, entry.bytes), entry.seconds, kept.ceilings("sort"))

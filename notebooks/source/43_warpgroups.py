@@ -388,7 +388,7 @@ for n in (512, 1024, 2048, 4096, 8192):
 # %%
 def rates_of_all():
     """The rate of each rung and library at the design size."""
-    kept = record.load()
+    kept = record.load(room="warpgroups")
     entries = kept.design("warpgroups")
     if not entries:
         raise record.RecordError(f"{kept.where} has no measurements of warpgroups")

@@ -537,7 +537,7 @@ plots.drawn(plots.cpu_gpu, "weight_only", family="4 bits, square")
 # %%
 def rows_of_x():
     """The time of one product, over the number of vectors that it serves."""
-    kept = record.load()
+    kept = record.load(room="weight_only")
     entries = [entry for entry in kept.entries("weight_only") if entry.family == "rows of x"]
     if not entries:
         raise record.RecordError(f"{kept.where} has no measurements of weight_only")
