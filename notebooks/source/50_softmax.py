@@ -639,8 +639,8 @@ for name, report in {"columns": across, "vectorised": held}.items():
     print(f"{name:12}", *(f"{report.counters[c]:9,} {c}" for c in ("global_load_sectors", "thread_inst_special")))
 
 # %% [markdown]
-# Each element is loaded once, and costs one exponential. A column of more than 1024 elements does not fit, and is left
-# to `columns`.
+# Each element is loaded once, and costs one exponential. The other special functions are divisions, one in each thread,
+# which holds four elements here. A column of more than 1024 elements does not fit, and is left to `columns`.
 #
 # ### Sixteen bits
 #
