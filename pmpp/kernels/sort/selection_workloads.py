@@ -36,9 +36,14 @@ def verify(where: typing.Any, x: typing.Any, k: int) -> tuple[float, float]:
     return float(wrong.sum()), 0.0
 
 
-def greatest(k: int, make: Callable[[int], tuple]) -> Callable[[int], tuple]:
-    """The same keys, and ``k``."""
-    return lambda seed: (*make(seed), k)
+def of_greatest(rung: typing.Any, k: int) -> Callable:
+    """The rung as a contender of its name that is called with the keys alone."""
+
+    def call(x: typing.Any) -> typing.Any:
+        return rung(x, k)
+
+    call.__name__ = rung.name
+    return call
 
 
 def floats(n: int) -> Callable[[int], tuple]:
@@ -46,18 +51,18 @@ def floats(n: int) -> Callable[[int], tuple]:
     return lambda seed: (normal(n, seed),)
 
 
-LIBRARIES = {"torch.topk": lambda torch, x, k: torch.topk(x, k).indices}
-
-
-def _workload(family: str, name: str, n: int, k: int, make: Callable[[int], tuple], **more: typing.Any) -> Workload:
+def _workload(
+    family: str, name: str, n: int, k: int, make: Callable, rungs: tuple = (room.by_digits,), **more: typing.Any
+) -> Workload:
     return Workload(
         family=family,
         name=name,
         cost=room.cost(n, k),
         own=room.own_cost(n, k),
-        make=greatest(k, make),
-        libraries=LIBRARIES,
-        verify=verify,
+        make=make,
+        rungs=tuple(of_greatest(rung, k) for rung in rungs),
+        libraries={"torch.topk": lambda torch, x: torch.topk(x, k).indices},
+        verify=lambda where, x: verify(where, x, k),
         **more,
     )
 
@@ -73,7 +78,7 @@ def _random(n: int) -> Workload:
         rungs=room.LADDER,
         design=n == DESIGN,
         cache="cold" if n >= COLD else "warm",
-        host={"numpy.argsort": lambda x, k: np.argsort(-x, kind="stable")[:k]} if n <= 2**20 else {},
+        host={"numpy.argsort": lambda x: np.argsort(-x, kind="stable")[:GREATEST]} if n <= 2**20 else {},
         end_to_end=n <= 2**20,
         quick=n in (2**12, 2**20, DESIGN),
     )
@@ -81,13 +86,13 @@ def _random(n: int) -> Workload:
 
 def _k(k: int) -> Workload:
     n = 2**26
-    return _workload("any k", f"{k:,}", n, k, floats(n), sizes={"k": k, "n": n}, rungs=(room.by_digits,), quick=k == 1)
+    return _workload("any k", f"{k:,}", n, k, floats(n), sizes={"k": k, "n": n}, quick=k == 1)
 
 
 def _arranged(kind: str) -> Workload:
     n = 2**26
     keys = arranged(n, kind)
-    return _workload("keys", kind, n, GREATEST, keys, sizes={"n": n}, rungs=(room.by_digits,), quick=True)
+    return _workload("keys", kind, n, GREATEST, keys, sizes={"n": n}, quick=True)
 
 
 WORKLOADS = [
