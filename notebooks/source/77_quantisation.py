@@ -474,15 +474,14 @@ show(weight_only.lows)
 show(weight_only.pairs_of_eight)
 
 # %% [markdown]
-# The 8 that was added to each weight is taken away by a further instruction, whose matrix is -8 everywhere. Its result
-# is the same for all rows of W. So a warp that has 32 rows needs one such instruction for two of the others, and x is
-# loaded and put in order once for all 32.
+# The 8 that was added to each weight is taken away by a further instruction, whose matrix is -8 everywhere. Its sums
+# are kept apart, so that neither instruction has to wait for the other.
 #
-# Here is the whole kernel. The warps of a block have the same 32 rows, and take turns at the groups of 128. While a
+# Here is the whole kernel. The warps of a block have the same 16 rows, and take turns at the groups of 128. While a
 # group is multiplied, the next one is on its way.
 
 # %%
-show(weight_only.tensor_kernel(4, True, 1, 2))
+show(weight_only.tensor_kernel(4, True, 1, 1))
 
 # %% [markdown]
 # A subnormal has one price. The tensor core takes the exponent of a subnormal for $2^{-14}$, and cuts off what is 24

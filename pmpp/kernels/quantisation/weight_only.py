@@ -441,7 +441,8 @@ def vectorised(p):
 # soon as it lies in bits 6 to 9: q x 2^-18. And a word holds two of them at once. A tensor core takes them as they are.
 
 WARPS = 8  # that share the rows of a block
-HIGH = 2  # times 16 rows of W that a block has
+HIGH = 1  # times 16 rows of W that a block has
+REGISTERS = 64  # of a thread, for one vector: so four blocks of eight warps have room on a multiprocessor
 MOST_TILES = 4  # of eight rows of x that a block has at a time
 LESS = np.uint32(0x82008200)  # twice the float16 -8 x 2^-18, which is -128 x 2^-22
 FACTOR = {4: np.float32(2.0**18), 8: np.float32(2.0**22)}
@@ -626,7 +627,7 @@ def tensor_kernel(bits: int, wide: bool, tiles: int, high: int, warps: int = WAR
     return kernel
 
 
-def by_tensors(p: Problem, high: int = HIGH, warps: int = WARPS, most: int = 0) -> None:
+def by_tensors(p: Problem, high: int = HIGH, warps: int = WARPS, most: int | None = None) -> None:
     """The launch of `tensor`."""
     (m, k), n = p.x.shape, p.w.shape[0]
     wide = whole_vectors(p.x)
@@ -636,6 +637,7 @@ def by_tensors(p: Problem, high: int = HIGH, warps: int = WARPS, most: int = 0) 
     if grid[1] > 65535:  # every GPU's limit for y
         raise ValueError(f"x must have at most {65535 * 8 * tiles} rows for this rung, had {m}")
     given = x, flat(p.w, np.uint32), flat(p.scales), flat(p.result), m, n, k
+    most = (REGISTERS if tiles == 1 else 0) if most is None else most
     tensor_kernel(p.bits, wide, tiles, high, warps, most)[grid, 32 * warps, p.stream](*given)
 
 
@@ -643,7 +645,7 @@ def by_tensors(p: Problem, high: int = HIGH, warps: int = WARPS, most: int = 0) 
 def tensor(p):
     """Weights lie in a float16 as subnormals, after a shift and a mask for two. Tensor cores multiply and add.
 
-    A warp multiplies 32 rows of W by 8 rows of x, of which a decoder may fill one. For x in float32, and for a GPU
+    A warp multiplies 16 rows of W by 8 rows of x, of which a decoder may fill one. For x in float32, and for a GPU
     without the instruction, this is the rung before.
 
     Source: Frantar et al., MARLIN, 2024, for products of few rows on tensor cores; IEEE 754-2019 section 3.4.

@@ -186,7 +186,8 @@ def test_counts_of_one_vector():
     assert total(reports, "global_load_requests") == 8 * (4 + 4 + 4)
     # A block with a warp for each group. A warp loads 64 bytes of 32 rows, eight rows at a time, and again of the group
     # after the last one, which is none; x four times, and four scales.
-    _, reports = observe(room.tensor, x, w, scales)
+    p = room.arguments(x, w, scales)
+    _, reports = observe(lambda: room.by_tensors(p, 2, 8) or p.result)
     assert total(reports, "global_load_requests") == 8 * (2 * 4 + 4 + 4)
     # An mma.sync of 4096 FLOP for each 16 x 16 weights of W, and one more for what was added to those of 32 rows.
     assert total(reports, "tensor_flops") == 3 * 4096 * (1024 // 16)
