@@ -18,8 +18,8 @@ def batch_norm_backward(dy, x, weight, *, eps=1e-5, mean=None, invstd=None, stre
     """The gradients of a batch normalisation in training, by `batchnorm_backward.vectorised`.
 
     Args:
-        dy: float32, the gradient of the result, in the shape of ``x``, contiguous.
-        x: float32 of shape (N, C) or (N, C, ...), contiguous: what was normalised.
+        dy: the gradient of the result, in the shape and dtype of ``x``, contiguous.
+        x: float32, float16 or bfloat16 of shape (N, C) or (N, C, ...), contiguous: what was normalised.
         weight: float32 of shape (C,).
         eps: what was added to the variance, 0 or more. It counts only where the moments are found here.
         mean, invstd: float32 of shape (C,), both or neither: what `batch_norm` returns for return_moments=True. Without
@@ -44,8 +44,8 @@ def layer_norm_backward(dy, x, weight, *, eps=1e-5, mean=None, invstd=None, stre
     """The gradients of a layer normalisation, by `layernorm_backward.vectorised`.
 
     Args:
-        dy: float32, the gradient of the result, in the shape of ``x``, contiguous in C order.
-        x: a matrix of float32, shape (M, N), contiguous in C order: what was normalised.
+        dy: the gradient of the result, in the shape and dtype of ``x``, contiguous in C order.
+        x: a matrix of float32, float16 or bfloat16, shape (M, N), contiguous in C order: what was normalised.
         weight: float32 of shape (N,).
         eps: what was added to the variance, 0 or more. It counts only where the moments are found here.
         mean, invstd: float32 of shape (M,), both or neither: what `layer_norm` returns for return_moments=True. Without

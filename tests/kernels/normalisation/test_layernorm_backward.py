@@ -241,7 +241,7 @@ def test_the_way_that_a_row_takes(rows, columns, kernels):
 def test_torch_agrees_on_the_gpu(rung):
     torch = pytest.importorskip("torch")
     for name, (dy, x, weight) in INPUTS.items():
-        if x.size and np.isfinite(x).all():
+        if x.size and x.dtype == F32 and np.isfinite(x).all():  # of 16 bits libraries round in other places
             given = [torch.from_numpy(array).cuda() for array in (dy, x, weight)]
             values = given[1].clone().requires_grad_()
             torch.nn.functional.layer_norm(values, x.shape[1:], given[2]).backward(given[0])

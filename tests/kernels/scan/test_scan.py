@@ -451,7 +451,7 @@ def test_a_single_tile_is_a_single_launch(rung):
 def test_another_library_agrees(rung, library):
     module = pytest.importorskip(library)
     for name, (x,) in INPUTS.items():
-        if x.size == 0 or x.dtype == np.int32:  # both libraries add int32 up in int64
+        if x.size == 0 or x.dtype == np.int32 or is_short(x):  # libraries add int32 up in int64, and 16 bits otherwise
             continue
         if library == "cupy":
             given = module.asarray(x)
