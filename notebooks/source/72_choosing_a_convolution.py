@@ -404,11 +404,11 @@ print(
 )
 
 # %% [markdown]
-# Is that good enough? No price was fitted: the figures of how a multiprocessor works are round numbers. Here the choice
-# is judged on the layers of ResNet-50, three shapes of which are also in the map, and on forty other random layers,
-# with strides, groups and odd sizes. A choice counts as good if it takes at most 10 % longer than the best. A way whose
-# kernels have changed since the measurement takes no part. Then all 53 layers, one after the other, with each way and
-# with the choice.
+# Is that good enough? The figures of how a multiprocessor works are round numbers, the same for all GPUs. They were set
+# by hand with this record in view, so new layers may fare a little worse than these. The choice is judged on the layers
+# of ResNet-50, three shapes of which are also in the map, and on forty other random layers, with strides, groups and
+# odd sizes. A choice counts as good if it takes at most 10 % longer than the best. A way whose kernels have changed
+# since the measurement takes no part. Then all 53 layers, one after the other, with each way and with the choice.
 
 # %%
 for name in ("resnet50", "judge"):

@@ -2,10 +2,11 @@
 
 An algorithm is a few kernels, one after the other. What bounds a kernel is either memory, and then its time is the
 bytes that it moves over the bandwidth, or what the busiest multiprocessor has to do: instructions, or waiting. That is
-the roofline, told of each kernel. Nothing here was fitted: the GPU says its bandwidth, its clock and how many
-multiprocessors it has, the rooms say their tiles, and the constants are rounded figures of how recent multiprocessors
-work. They need not be exact, because only the order of the algorithms counts. How good the choice is, on layers that
-were measured: `pmpp.kernels.convolution_layer.survey`.
+the roofline, told of each kernel. The GPU says its bandwidth, its clock and how many multiprocessors it has, and the
+rooms say their tiles. The constants are the same for all GPUs: round figures of how recent multiprocessors work. No fit
+set them, but a person who looked at the survey of an H200 and at some layers on an H100. They need not be exact,
+because only the order of the algorithms counts. How good the choice is, on layers that were measured:
+`pmpp.kernels.convolution_layer.survey`.
 """
 
 from __future__ import annotations

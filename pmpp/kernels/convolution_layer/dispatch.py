@@ -134,7 +134,7 @@ def expected_times(layer: Layer) -> dict[str, float]:
     """Expected milliseconds of each algorithm that accepts the layer.
 
     The cost model, `pmpp.kernels.convolution_layer.cost_model`, asks this device for its bandwidth, its clock and its
-    number of multiprocessors. Nothing was fitted to one GPU.
+    number of multiprocessors. Its constants are the same for all GPUs.
 
     >>> list(expected_times(Layer(1, 2, 9, 9, 2, 5, 5)))  # Winograd's algorithm here computes 3 x 3 only
     ['direct', 'im2col', 'implicit', 'fft']
