@@ -185,7 +185,7 @@ def one_bit(p):
 @cuda.jit(device=True)
 def rank_and_keep(keys, number, turn, counters, gathered, places):
     """`tile.rank_and_gather`, and the place of each key is kept: its value goes to the same."""
-    number = cuda.shfl_sync(FULL_WARP, number, 0)
+    number = cuda.shfl_sync(FULL_WARP, number, 0)  # as there: the digits are computed once more
     mine, higher = np.uint32(cuda.threadIdx.x // 32 * BINS), np.uint32(0xFFFFFFFE << cuda.laneid)
     for item in range(ITEMS):
         digit = digit_of(keys[item], number, turn)
