@@ -656,8 +656,8 @@ for name, found in (("float32", y), ("int8", whole_y)):
     print(f"{name:8} {100 * np.mean(found.argmax(axis=1) == labels[1500:]):.2f} % right")
 
 # %% [markdown]
-# The whole numbers are those of the float layer, to a step. The scale of y comes from the images that the layer has
-# learned from, as it must: the others are not known yet.
+# The whole numbers are those of the float layer but for two steps or so, since x and W were rounded before. The scale
+# of y comes from the images that the layer has learned from, as it must: the others are not known yet.
 #
 # And this is what it is worth on a GPU. `torch._int_mm` stores int32, and leaves the rest to others.
 
