@@ -71,7 +71,8 @@ def reference(x: np.ndarray) -> np.ndarray:
 def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray]]:
     """Small awkward inputs: a name, and the vector ``(x,)``. The same every time."""
     rng = np.random.default_rng(42) if rng is None else rng
-    sizes = {"empty": 0, "one": 1, "a warp and one": 33, "a section +1": SECTION + 1, "a tile +1": TILE + 1}
+    sizes = {"empty": 0, "one": 1, "a warp and one": 33, "a section -1": SECTION - 1, "a section +1": SECTION + 1}
+    sizes |= {"a tile +1": TILE + 1}
     made = {name: rng.integers(-(2**31), 2**31, n, dtype=np.int32) for name, n in sizes.items()}
     made["all equal"] = np.full(SECTION + 9, -7, np.int32)
     rising = np.arange(-600, 600, dtype=np.int32)
@@ -81,6 +82,7 @@ def inputs(rng: np.random.Generator | None = None) -> dict[str, tuple[np.ndarray
     odd = np.float32([-np.inf, -3e38, -1e-45, -0.0, 0.0, 1e-45, 3e38, np.inf, np.nan, -np.nan])
     normal = rng.standard_normal(SECTION, dtype=np.float32)
     made["-0, NaN, and not finite"] = rng.permutation(np.concatenate([np.repeat(odd, 30), normal]))
+    made["nothing but NaN"] = np.full(700, np.nan, np.float32)
     return {name: (x,) for name, x in made.items()}
 
 
