@@ -37,11 +37,18 @@ def codes_of(path):
 
 
 def collectives(codes):
-    """Those that exchange values or wait: by a name with ``sync`` in it, or by a call of another that does."""
-    names, before = {"sync"}, 0
+    """Those that exchange values or wait: by a name with ``sync`` in it, or by a call of another that does.
+
+    An ``_async`` copy is none: each lane makes its own, and waits for nobody.
+    """
+
+    def exchanges(code):
+        return any("sync" in name and not name.endswith("_async") for name in code.co_names)
+
+    names, before = {code.co_name for code in codes if exchanges(code)}, 0
     while len(names) > before:
         before = len(names)
-        names |= {code.co_name for code in codes if names & set(code.co_names) or "sync" in " ".join(code.co_names)}
+        names |= {code.co_name for code in codes if names & set(code.co_names)}
     return [code for code in codes if code.co_name in names]
 
 
