@@ -97,7 +97,7 @@ def test_errors_arrive_as_they_are(anywhere):
         lab.count(beyond, np.zeros(32, np.float32))
     assert caught.value.hazard.variable == "x"
     with pytest.raises(TypeError, match="x must be"):
-        lab.count(reduction.shuffle, np.zeros(32, np.float16))
+        lab.count(reduction.shuffle, np.zeros(32, np.int8))
 
 
 def test_what_the_call_prints_is_printed(anywhere, capsys):

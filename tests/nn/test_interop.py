@@ -265,7 +265,7 @@ def test_sgd_changes_parameters_and_momenta_in_place(torch, ops):
 
 def test_wrong_arguments_are_refused_by_name(torch, ops):
     x, weight, bias = made(torch, (3, 8), (8,), (8,))
-    with pytest.raises(TypeError, match="x must be float32, was float64"):
+    with pytest.raises(TypeError, match="x must be float32, float16 or bfloat16, was float64"):
         ops.layer_norm(x.double(), weight, bias, 1e-5)
     with pytest.raises(ValueError, match="x must be contiguous in C order"):
         ops.layer_norm(x.new_zeros(8, 3).T, weight, bias, 1e-5)
@@ -360,7 +360,7 @@ def test_refusals_name_the_reason(torch):
 
     said = dict(line.split(": ", 1) for line in checks.refusals())
     assert "requires" in said["requires a gradient"]
-    assert said["float64"] == "TypeError: x must be float32, was float64"
+    assert said["float64"] == "TypeError: x must be float32, float16 or bfloat16, was float64"
     assert "copy it first" in said["transposed"]
 
 

@@ -8,11 +8,11 @@ import re
 import subprocess
 from pathlib import Path
 
-import jsonschema
 import pytest
-import yaml
 
 from pmpp.parallel import environment
+
+jsonschema, yaml = pytest.importorskip("jsonschema"), pytest.importorskip("yaml")
 
 HERE = Path("docs/cluster")
 

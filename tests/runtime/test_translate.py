@@ -71,7 +71,7 @@ def test_the_refusal_is_what_a_launch_would_say(kernel, fragment):
 
 
 @pytest.mark.parametrize("grid, block, sharedmem, fragment", [
-    (1, 2048, 0, "2048"), (1, (32, 64), 0, "2048 threads"), (0, 32, 0, "grid is 0"), (1, 32, 50_000, "50,000"),
+    (1, 2048, 0, "2048"), (1, (32, 64), 0, "2048 threads"), (0, 32, 0, "grid is 0"), (1, 32, 250_000, "250,000"),
 ])  # fmt: skip
 def test_impossible_launches_are_refusals(grid, block, sharedmem, fragment):
     assert fragment in str(simt.refusal(fine, (FLOATS, FLOATS), grid, block, sharedmem=sharedmem))

@@ -177,7 +177,7 @@ def plan_of(a: Layer, multiprocessors: int) -> Plan:
 
     >>> plan = plan_of(Layer(32, 144, 56, 56, 144, 3, 3, padding=(1, 1), groups=144), 132)
     >>> plan.form.rows, plan.parts
-    (8, 15)
+    (8, 14)
     """
     rows = blocks(a.p, blocks(a.p, LONGEST))
     down, pairs = blocks(a.p, rows), a.k * (a.c // a.groups)

@@ -56,7 +56,7 @@ def stale(root: Path = ROOT) -> dict[str, str]:
     A test file or a chapter may be attested on any of the recorded GPUs; why not is said of the newest attempt. Each
     GPU's measurements are judged for themselves: those of rooms, and other files that say in ``about`` by which file
     they were ``measured_by``, with which ``sources``. Of this repository, not of another ``root``, the workloads are
-    imported too, to name each design size that a record lacks.
+    imported too, to name each design size that a record lacks, and kernels whose hardware counts are older than they.
     """
     now, recorded = Sources(root), root / "pmpp" / "recorded"
     records = [data for path in sorted(recorded.glob(f"*/{ATTESTATIONS}")) if (data := read(path))]
@@ -79,6 +79,12 @@ def stale(root: Path = ROOT) -> dict[str, str]:
                     reasons.append(f"design sizes not measured: {', '.join(lacking)}")
                 if reasons:
                     found[f"{folder.relative_to(root).as_posix()}: {room}"] = "; ".join(reasons)
+    if root == ROOT:
+        from pmpp.lab.measure import agreement
+
+        path = agreement.RECORD.relative_to(root).as_posix()
+        for name in agreement.older(agreement.recorded()[1]):
+            found[f"{path}: {name}"] = "its kernel or its arguments changed since Nsight Compute counted"
     for path in sorted(recorded.glob("*/*.json")):
         about = json.loads(path.read_text(encoding="utf-8")).get("about", {})
         if isinstance(about, dict) and "measured_by" in about:

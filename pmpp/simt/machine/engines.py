@@ -274,7 +274,7 @@ def wait(m: Machine, mask: Mask, newest: int, sums: tuple) -> tuple[Value, ...]:
                 full[...] = by_warps(m, sums[0])[:, :, None]
                 plain = warps[stands_for < 0]
                 if plain.size or len(warps) < len(full):
-                    others = np.setdiff1d(np.arange(len(full)), warps[stands_for >= 0])
+                    others = np.setdiff1d(np.arange(len(full), dtype=np.int64), warps[stands_for >= 0])
                     full[others] = _registers(m, sums, others)
             full[found.warps[done]] = tensor_cores.registers_of(found.sums[done])
             all_.busy[found.warps[done]] -= 1
@@ -431,7 +431,8 @@ def copy_tile(
     halves = source.values.reshape(-1).view(np.uint16)
     first, (row, column) = start // 2, corner
     m.reads += 1
-    rows, columns = np.arange(row, row + box.box_rows), np.arange(column, column + box.box_columns)
+    rows = np.arange(row, row + box.box_rows, dtype=np.int64)
+    columns = np.arange(column, column + box.box_columns, dtype=np.int64)
     there = ((rows >= 0) & (rows < box.rows))[:, None] & ((columns >= 0) & (columns < box.columns))
     places = first + rows[:, None] * box.columns + columns
     content = np.zeros(there.shape, np.uint16)

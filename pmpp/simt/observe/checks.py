@@ -285,7 +285,7 @@ class Sanitizers:
         self, storage: Storage, block: int, at: np.ndarray, lane: int, name: str, line: int, key: tuple
     ) -> None:
         """Report a bulk copy to what another thread may be reading or writing now."""
-        cells = self._tile(storage, np.array([block]), at)
+        cells = self._tile(storage, np.array([block], np.int64), at)
         where = np.full(cells.size, lane, np.int64)
         me = self._m.batch.lanes.threads(where)
         self._check_in_flight(storage, cells, where, name, line, "copies to")
@@ -309,7 +309,7 @@ class Sanitizers:
 
     def tile_lands(self, storage: Storage, block: int, at: np.ndarray) -> None:
         """It has arrived."""
-        storage.cells.in_flight[self._tile(storage, np.array([block]), at)] = 0
+        storage.cells.in_flight[self._tile(storage, np.array([block], np.int64), at)] = 0
 
     def shows(self, mask: Mask) -> None:
         """What these lanes have written is there for products and bulk copies."""
